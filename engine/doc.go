@@ -1,0 +1,29 @@
+// Package engine is the contract between the scheduler and whatever computes:
+// a [Batch] of rows goes in, a [Ticket] comes back at once and a [Result] later.
+// It owns no code that runs a model and never decides what to run.
+//
+// The scheduler's side: one goroutine submits, tickets may be waited for
+// anywhere. A backend's side: the promises below, all checked by package
+// enginetest, which every backend passes.
+//
+//  1. FIFO. Batches run as if one after another in the order of submission, each
+//     as Binds, then Copies in order, then Rows. So a page that is freed while
+//     batch N runs may be handed out in batch N+1.
+//  2. Visibility. A row may read KV slots written by earlier rows of its batch.
+//  3. Write exclusivity. Slots [Start, Start+n) are written by one row only.
+//     Slots past a sequence's end hold garbage that no row reads.
+//  4. Ownership. A Batch and its slices belong to the backend until the ticket
+//     completes, a Result to the caller. Pages are never the backend's.
+//  5. Deferred rows take the slot's last sampled token, which may still be
+//     computing when they are submitted.
+//  6. Errors. [ErrInvalid] and [ErrBusy] come from Submit and nothing ran;
+//     RowOut.Err fails one row; an [Error] from a ticket is the device's end.
+//  7. Cancellation is the scheduler's: it drops the row and ignores its output.
+//  8. Stops are the scheduler's: a backend knows logits, not endings.
+//  9. Transfers to the host see all batches submitted before them; pages coming
+//     from the host are idle, and batches that use them name the ticket in After.
+//
+// The promise that makes a cache provable, where Info.Deterministic is set: the
+// logits after a token prefix are the same bits for every batch mix, chunking,
+// page size, page placement, cache state, thread count and preemption.
+package engine

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Backend computes batches on one device. Submit and Transfer are called from
+// one goroutine; the other methods from any.
+type Backend interface {
+	// Info is constant over the backend's life.
+	Info() Info
+	// Submit validates and enqueues b and returns; it never waits for compute.
+	// It fails with ErrInvalid (nothing ran, b is the caller's again), ErrBusy
+	// when MaxInflight batches are pending, ErrClosed, or the *Error that ended
+	// the device.
+	Submit(b *Batch) (Ticket, error)
+	// Transfer copies pages between the device and host memory from HostAlloc.
+	Transfer(ops []TransferOp) (Ticket, error)
+	// HostAlloc returns host memory that transfers may use; HostFree gives it back.
+	HostAlloc(bytes int) ([]byte, error)
+	HostFree([]byte)
+	// Close ends the backend. A running batch is aborted between layers, and
+	// pending tickets end with ErrClosed. It returns when nothing runs any more;
+	// a second call does nothing.
+	Close() error
+}
+
+// Slot is a place for one sequence's sampling state: parameters, penalty counts
+// and the last sampled token. The scheduler chooses it in [0, MaxSlots).
+type Slot int32
+
+// Info describes a backend.
+type Info struct {
+	Name       string // "cpu"
+	ModelID    string // hash of config, weights and KV type
+	NumericsID string // "cpu/f32-seqk/v1"; changes whenever bits may change
+
+	Vocab        int // tokens are in [0, Vocab)
+	MaxPositions int // longest sequence, in tokens
+	PageTokens   int // slots per page, a power of two from 1 to 256
+	NumPages     int // pages in the pool, ids [0, NumPages)
+	PageBytes    int // one page over all layers
+	KVType       kv.DType
+
+	MaxSlots    int // sequences with sampling state
+	MaxRows     int // per batch
+	MaxTokens   int // per batch, summed over rows
+	MaxInflight int // submitted and not completed batches, at least 2
+
+	Deterministic bool // keeps the promise in the package comment
+}
+
+// Batch is one step. Seq is strictly increasing over a backend's life.
+type Batch struct {
+	Seq    uint64
+	After  []Ticket // transfers that this batch waits for, on the device
+	Binds  []SlotBind
+	Copies []PageCopy
+	Rows   []Row
+}
+
+// Row runs some tokens of one sequence: a prefill chunk or a decode step.
+type Row struct {
+	Slot Slot
+	// Start is the position of the first token to run, which is also the number
+	// of KV entries of the sequence that Pages already holds.
+	Start int32
+	// Tokens are the n >= 1 tokens at [Start, Start+n). Empty if Deferred.
+	Tokens []kv.Token
+	// Deferred: n = 1 and the token is the slot's last sampled one.
+	Deferred bool
+	// Pages holds exactly CeilPages(Start+n) pages by ascending position.
+	Pages []kv.PageID
+	// Sample one token after the last position; false for all chunks but the last.
+	Sample bool
+	// SampleIndex is the index of that token in the request's output, the
+	// counter of the random generator.
+	SampleIndex int32
+	// Mask allows token t if bit t%64 of Mask[t/64] is set; nil allows all.
+	Mask []uint64
+	// Digest asks for RowOut.Digest.
+	Digest bool
+	// PromptLogprobs asks for RowOut.Prompt.
+	PromptLogprobs bool
+}
+
+// Len is the number of tokens that the row runs.
+func (r *Row) Len() int {
+	if r.Deferred {
+		return 1
+	}
+	return len(r.Tokens)
+}
+
+// SlotBind gives a slot to a sequence and resets its state. Prompt and Output
+// are needed only if a penalty is on: the tokens that it counts.
+type SlotBind struct {
+	Slot     Slot
+	Sampling SamplingParams
+	Prompt   []kv.Token
+	Output   []kv.Token
+}
+
+// PageCopy copies the first Tokens slots of page Src to page Dst, in all layers.
+type PageCopy struct {
+	Src, Dst kv.PageID
+	Tokens   int32
+}
+
+// Ticket is the claim on one submission. Its methods may be called from any goroutine.
+type Ticket interface {
+	// Done is closed on completion.
+	Done() <-chan struct{}
+	// Result is ErrPending before completion, then the result or the error that
+	// ended the batch: ErrClosed or an *Error. A transfer's result is empty.
+	Result() (*Result, error)
+}
+
+// Result is what a batch gave; it belongs to the caller.
+type Result struct {
+	Seq   uint64
+	Out   []RowOut // one per sampled, failed or logprob row, ascending by Row
+	Stats StepStats
+}
+
+// RowOut is the outcome of row Row.
+type RowOut struct {
+	Row     int
+	Token   kv.Token // if the row sampled
+	Logprob float32  // natural log, of Token, from the raw logits
+	Top     []TokenLogprob
+	Prompt  []float32 // of each token of the row but the sequence's first, from the one before it
+	Digest  uint64    // XXH3-64 over the raw logits, f32 little-endian, if asked
+	Err     error     // NaN or Inf logits: this row only; its pages must not be cached
+}
+
+// TokenLogprob is one entry of the top-k list, best first.
+type TokenLogprob struct {
+	Token   kv.Token
+	Logprob float32
+}
+
+// StepStats is counted by the backend where it computes, not by who asked.
+type StepStats struct {
+	GivenTokens    int   // positions run whose token the batch gave
+	DeferredTokens int   // positions run whose token was the slot's last sample
+	KVTokensRead   int64 // KV entries attended to, summed over positions
+	Samples        int
+	CopiedPages    int
+	Nanos          int64 // device time of the step; for reports, never for decisions
+}
+
+// TransferKind is the direction of a TransferOp.
+type TransferKind uint8
+
+// The directions.
+const (
+	ToHost TransferKind = iota
+	FromHost
+)
+
+// TransferOp copies one page. len(Host) == Info.PageBytes, from HostAlloc.
+type TransferOp struct {
+	Kind TransferKind
+	Page kv.PageID
+	Host []byte
+}
+
+// Sentinels of Submit, Transfer and Ticket.Result.
+var (
+	ErrInvalid = errors.New("engine: invalid batch")
+	ErrBusy    = errors.New("engine: too many batches in flight")
+	ErrClosed  = errors.New("engine: closed")
+	ErrPending = errors.New("engine: not completed yet")
+)
+
+// ErrLogits is wrapped by RowOut.Err when a row's logits are not finite.
+var ErrLogits = errors.New("engine: logits are not finite")
+
+// Error ends a device: every later call fails with it and all KV is gone.
+type Error struct {
+	Backend string
+	Op      string
+	Err     error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("engine: %s failed in %s: %v", e.Backend, e.Op, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }

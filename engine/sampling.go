@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// SamplingParams say how a token is drawn from logits. The zero value is greedy.
+//
+// Order, all in f32: raw logits (logprobs and digests are taken here), bias,
+// repetition, presence and frequency penalties, mask; Temperature 0 takes the
+// best token, lowest id on ties; else divide by Temperature, min-p, top-k, top-p,
+// and draw. The draw depends on Seed, SampleIndex and the token id alone, so the
+// same seed gives the same tokens whatever else runs.
+type SamplingParams struct {
+	Temperature       float32 // 0 is greedy
+	TopK              int32   // 0 is off
+	TopP              float32 // 0 or 1 is off
+	MinP              float32 // 0 is off
+	RepetitionPenalty float32 // 0 or 1 is off; counts prompt and output
+	PresencePenalty   float32 // [-2, 2], counts output
+	FrequencyPenalty  float32 // [-2, 2], counts output
+	TopLogprobs       int32   // how many RowOut.Top entries, 0 for none
+	Logprobs          bool    // whether RowOut.Logprob is wanted
+	Seed              uint64
+	Bias              []TokenBias // each token at most once
+}
+
+// TokenBias is added to one token's logit; -Inf forbids it.
+type TokenBias struct {
+	Token kv.Token
+	Bias  float32
+}
+
+// MaxTopLogprobs bounds SamplingParams.TopLogprobs.
+const MaxTopLogprobs = 20
+
+// Penalised tells whether a slot must count tokens.
+func (p *SamplingParams) Penalised() bool {
+	return (p.RepetitionPenalty != 0 && p.RepetitionPenalty != 1) || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
+}
+
+// Validate reports every parameter that no backend can honour, by field and
+// value, for a vocabulary of vocab tokens.
+func (p *SamplingParams) Validate(vocab int) error {
+	var errs []error
+	bad := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("sampling: %s is %v, want %s", field, value, want))
+	}
+	// The negated form refuses NaN as well.
+	within := func(field string, v, lo, hi float32, want string) {
+		if !(v >= lo && v <= hi) {
+			bad(field, v, want)
+		}
+	}
+	within("Temperature", p.Temperature, 0, math.MaxFloat32, "a finite number, 0 (greedy) or more")
+	within("TopP", p.TopP, 0, 1, "a number from 0 (off) to 1")
+	within("MinP", p.MinP, 0, 1, "a number from 0 (off) to 1")
+	within("RepetitionPenalty", p.RepetitionPenalty, 0, math.MaxFloat32, "a finite number, 0 (off) or more")
+	within("PresencePenalty", p.PresencePenalty, -2, 2, "a number from -2 to 2")
+	within("FrequencyPenalty", p.FrequencyPenalty, -2, 2, "a number from -2 to 2")
+	if p.TopK < 0 {
+		bad("TopK", p.TopK, "0 (off) or more")
+	}
+	if p.TopLogprobs < 0 || p.TopLogprobs > MaxTopLogprobs {
+		bad("TopLogprobs", p.TopLogprobs, fmt.Sprintf("0 to %d", MaxTopLogprobs))
+	}
+	for i, b := range p.Bias {
+		if int(b.Token) >= vocab {
+			bad(fmt.Sprintf("Bias[%d].Token", i), b.Token, fmt.Sprintf("a token below %d", vocab))
+		}
+		if math.IsNaN(float64(b.Bias)) || math.IsInf(float64(b.Bias), 1) {
+			bad(fmt.Sprintf("Bias[%d].Bias", i), b.Bias, "a number or -Inf")
+		}
+	}
+	return errors.Join(errs...)
+}

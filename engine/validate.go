@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Validate checks b against what a backend can run and returns an error that
+// wraps ErrInvalid and names the row, or nil. lastSeq is the sequence number of
+// the batch before. It is what Submit of every backend calls first.
+func (b *Batch) Validate(info *Info, lastSeq uint64) error {
+	if b.Seq <= lastSeq {
+		return invalid("Seq %d does not follow %d", b.Seq, lastSeq)
+	}
+	if len(b.Rows) > info.MaxRows {
+		return invalid("%d rows, at most %d fit", len(b.Rows), info.MaxRows)
+	}
+	for i := range b.Binds {
+		if err := validSlot(info, b.Binds[i].Slot); err != nil {
+			return fmt.Errorf("bind %d: %w", i, err)
+		}
+		if err := b.Binds[i].Sampling.Validate(info.Vocab); err != nil {
+			return fmt.Errorf("bind %d: %w: %w", i, ErrInvalid, err)
+		}
+	}
+	for i, c := range b.Copies {
+		if !info.validPage(c.Src) || !info.validPage(c.Dst) || c.Src == c.Dst {
+			return invalid("copy %d: page %d to page %d of %d", i, c.Src, c.Dst, info.NumPages)
+		}
+		if c.Tokens < 1 || int(c.Tokens) > info.PageTokens {
+			return invalid("copy %d: %d tokens of a page of %d", i, c.Tokens, info.PageTokens)
+		}
+	}
+	tokens := 0
+	for i := range b.Rows {
+		if err := b.Rows[i].validate(info); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
+		}
+		tokens += b.Rows[i].Len()
+	}
+	if tokens > info.MaxTokens {
+		return invalid("%d tokens, at most %d fit", tokens, info.MaxTokens)
+	}
+	return nil
+}
+
+func (r *Row) validate(info *Info) error {
+	if err := validSlot(info, r.Slot); err != nil {
+		return err
+	}
+	switch {
+	case r.Deferred && len(r.Tokens) != 0:
+		return invalid("deferred, yet %d tokens are given", len(r.Tokens))
+	case !r.Deferred && len(r.Tokens) == 0:
+		return invalid("no tokens")
+	case r.Start < 0:
+		return invalid("starts at %d", r.Start)
+	case r.SampleIndex < 0:
+		return invalid("sample index %d", r.SampleIndex)
+	case r.Mask != nil && len(r.Mask) != (info.Vocab+63)/64:
+		return invalid("mask of %d words for %d tokens", len(r.Mask), info.Vocab)
+	}
+	end := int(r.Start) + r.Len()
+	if end > info.MaxPositions {
+		return invalid("ends at %d, the model has %d positions", end, info.MaxPositions)
+	}
+	if want := kv.CeilPages(end, info.PageTokens); len(r.Pages) != want {
+		return invalid("%d pages for %d tokens, want %d", len(r.Pages), end, want)
+	}
+	for _, p := range r.Pages {
+		if !info.validPage(p) {
+			return invalid("page %d of %d", p, info.NumPages)
+		}
+	}
+	for _, t := range r.Tokens {
+		if int(t) >= info.Vocab {
+			return invalid("token %d of a vocabulary of %d", t, info.Vocab)
+		}
+	}
+	return nil
+}
+
+func (info *Info) validPage(p kv.PageID) bool { return p >= 0 && int(p) < info.NumPages }
+
+func validSlot(info *Info, s Slot) error {
+	if s < 0 || int(s) >= info.MaxSlots {
+		return invalid("slot %d of %d", s, info.MaxSlots)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,17 @@
+// Package kv owns the ground vocabulary of Coppice: tokens, pages, block
+// hashes, tiers, namespaces and cache events. It never owns memory, never
+// decides anything and imports nothing of ours.
+//
+// Two words that are easily mixed up: a page is where KV entries live (memory,
+// [PageID]), a block is what they hold (content, [BlockHash]). Events and
+// indexes speak of blocks, allocators and engines of pages.
+//
+// Everything here is a plain value or a pure function and may be used from any
+// goroutine, except [Hasher], which belongs to one owner.
+//
+//	h := kv.NewHasher(kv.Namespace{}, 16)
+//	for len(tokens) >= 16 {
+//		hash, local := h.Next(tokens[:16])
+//		tokens = tokens[16:]
+//	}
+package kv

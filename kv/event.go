@@ -1,0 +1,45 @@
+package kv
+
+import "fmt"
+
+// EventKind tells what happened to the blocks of an [Event].
+type EventKind uint8
+
+// The kinds of event.
+const (
+	Stored  EventKind = iota // Blocks became available below Parent
+	Removed                  // Hashes are no longer available in Tier
+	Cleared                  // everything is gone, in all tiers
+)
+
+var eventNames = [...]string{"stored", "removed", "cleared"}
+
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return fmt.Sprintf("event(%d)", uint8(k))
+}
+
+// Event is one change of what a cache holds. Blocks are BlockTokens long and
+// aligned from token 0; a parent is always announced before its children, and
+// a block is announced once while it lives.
+//
+// Events are immutable once handed out; their slices are shared.
+type Event struct {
+	Seq       uint64 // per publisher, from 0, without gaps; set by the publisher
+	Kind      EventKind
+	Tier      Tier
+	Namespace Namespace
+	Parent    BlockHash   // Stored: the block before Blocks[0], valid if HasParent
+	HasParent bool        // Stored: false at the start of a sequence
+	Blocks    []Block     // Stored: consecutive blocks
+	Hashes    []BlockHash // Removed: in any order
+}
+
+// Block is one stored block.
+type Block struct {
+	Hash   BlockHash
+	Local  LocalHash
+	Tokens []Token // len = BlockTokens
+}

@@ -1,0 +1,85 @@
+package kv
+
+import (
+	"encoding/binary"
+
+	"github.com/zeebo/xxh3"
+)
+
+// LocalHash identifies the tokens of one block, wherever it stands.
+type LocalHash uint64
+
+// BlockHash identifies a block together with all that stands before it: equal
+// hashes mean equal prefixes (up to collisions of XXH3-64). It is Dynamo's
+// sequence hash, so indexes of both agree.
+type BlockHash uint64
+
+// hashSeed is Dynamo's seed for token blocks.
+const hashSeed = 1337
+
+// Seed is the seed under which the local hashes of the blocks of a namespace are hashed: 1337, plus
+// XXH3-64(LoRA, seed 0), plus XXH3-64(Salt, seed 1), wrapping; an empty field
+// adds nothing.
+func (n Namespace) Seed() uint64 {
+	seed := uint64(hashSeed)
+	if n.LoRA != "" {
+		seed += xxh3.HashString(n.LoRA)
+	}
+	if n.Salt != "" {
+		seed += xxh3.HashStringSeed(n.Salt, 1)
+	}
+	return seed
+}
+
+// HashLocal hashes one block's tokens as little-endian u32 under seed.
+// buf is scratch; it is returned, maybe grown, for the next call.
+func HashLocal(tokens []Token, seed uint64, buf []byte) (LocalHash, []byte) {
+	buf = buf[:0]
+	for _, t := range tokens {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(t))
+	}
+	return LocalHash(xxh3.HashSeed(buf, seed)), buf
+}
+
+// Chain extends the hash of a prefix by one block: XXH3-64 over the parent's
+// hash and the block's local hash, both u64 little-endian, under seed 1337. The
+// namespace enters by the local hashes alone, the chain's seed is never salted.
+func Chain(parent BlockHash, local LocalHash) BlockHash {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], uint64(parent))
+	binary.LittleEndian.PutUint64(b[8:], uint64(local))
+	return BlockHash(xxh3.HashSeed(b[:], hashSeed))
+}
+
+// Hasher walks the blocks of one sequence in order. The first block's chained
+// hash is its local hash.
+type Hasher struct {
+	seed        uint64
+	blockTokens int
+	last        BlockHash
+	started     bool
+	buf         []byte
+}
+
+// NewHasher starts at the first block of a sequence in ns.
+func NewHasher(ns Namespace, blockTokens int) *Hasher {
+	return &Hasher{seed: ns.Seed(), blockTokens: blockTokens}
+}
+
+// Resume continues after a block whose chained hash is known.
+func (h *Hasher) Resume(last BlockHash) { h.last, h.started = last, true }
+
+// Next hashes the next block, which must be full; only full blocks have hashes.
+func (h *Hasher) Next(block []Token) (BlockHash, LocalHash) {
+	if len(block) != h.blockTokens {
+		panic("kv: Hasher.Next: block is not full")
+	}
+	var local LocalHash
+	local, h.buf = HashLocal(block, h.seed, h.buf)
+	if h.started {
+		h.last = Chain(h.last, local)
+	} else {
+		h.last, h.started = BlockHash(local), true
+	}
+	return h.last, local
+}

@@ -1,0 +1,75 @@
+package kv
+
+import "fmt"
+
+// Token is a vocabulary index.
+type Token uint32
+
+// PageID names one page of a device pool: PageTokens consecutive token slots
+// over all layers. Ids run from 0 to the pool's capacity minus one.
+type PageID int32
+
+// NoPage is the absent page.
+const NoPage PageID = -1
+
+// FloorPages is the number of whole pages in n tokens.
+func FloorPages(n, pageTokens int) int { return n / pageTokens }
+
+// CeilPages is the number of pages that n tokens occupy, the last one maybe in part.
+func CeilPages(n, pageTokens int) int { return (n + pageTokens - 1) / pageTokens }
+
+// Namespace separates requests that must not share KV entries though their
+// tokens are equal. The fields stay apart, never joined into one string, so
+// that ("bc", "a") and ("c", "ab") can't collide. The zero value is the public
+// namespace. It is comparable and serves as a map key.
+type Namespace struct {
+	LoRA string // adapter name; the KV of another adapter has other values
+	Salt string // tenant or cache salt; same values, but not to be shared
+}
+
+// Tier is a level of the KV memory, fastest first.
+type Tier uint8
+
+// The tiers, with Dynamo's names in brackets.
+const (
+	TierDevice Tier = iota // device memory [G1]
+	TierPinned             // page-locked host memory [G2]
+	TierHost               // pageable host memory [G2']
+	TierDisk               // local disk [G3]
+)
+
+var tierNames = [...]string{"device", "pinned", "host", "disk"}
+
+func (t Tier) String() string {
+	if int(t) < len(tierNames) {
+		return tierNames[t]
+	}
+	return fmt.Sprintf("tier(%d)", uint8(t))
+}
+
+// DType is the element type of stored KV entries or weights.
+type DType uint8
+
+// The element types.
+const (
+	F32 DType = iota
+	F16
+	BF16
+	FP8 // e4m3
+	U8
+)
+
+var dtypes = [...]struct {
+	name  string
+	bytes int
+}{{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"fp8", 1}, {"u8", 1}}
+
+// Bytes is the size of one element.
+func (d DType) Bytes() int { return dtypes[d].bytes }
+
+func (d DType) String() string {
+	if int(d) < len(dtypes) {
+		return dtypes[d].name
+	}
+	return fmt.Sprintf("dtype(%d)", uint8(d))
+}

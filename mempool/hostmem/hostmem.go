@@ -1,0 +1,62 @@
+package hostmem
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Store is one arena of pages, zeroed at the start.
+type Store struct {
+	arena     []byte
+	pageBytes int
+	pages     int
+}
+
+// New reserves pages*pageBytes bytes. pageBytes is a multiple of 4, so that a
+// page can be read as f32.
+func New(pageBytes, pages int) (*Store, error) {
+	switch {
+	case pageBytes < 4 || pageBytes%4 != 0:
+		return nil, fmt.Errorf("hostmem: a page of %d bytes, want a positive multiple of 4", pageBytes)
+	case pages < 1:
+		return nil, fmt.Errorf("hostmem: %d pages, want at least 1", pages)
+	case pages > math.MaxInt/pageBytes:
+		return nil, fmt.Errorf("hostmem: %d pages of %d bytes exceed the address space", pages, pageBytes)
+	}
+	arena, err := reserve(pages * pageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("hostmem: reserving %d pages of %d bytes (use a smaller pool): %w", pages, pageBytes, err)
+	}
+	return &Store{arena: arena, pageBytes: pageBytes, pages: pages}, nil
+}
+
+// Pages is the number of pages.
+func (s *Store) Pages() int { return s.pages }
+
+// PageBytes is the size of one page.
+func (s *Store) PageBytes() int { return s.pageBytes }
+
+// Page is the content of one page: valid until Close, len = PageBytes.
+func (s *Store) Page(id kv.PageID) []byte {
+	lo := int(id) * s.pageBytes
+	return s.arena[lo : lo+s.pageBytes : lo+s.pageBytes]
+}
+
+// F32 is the whole arena as f32 elements: page p starts at p*PageBytes/4. It is
+// valid until Close.
+func (s *Store) F32() []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s.arena))), len(s.arena)/4)
+}
+
+// Close gives the memory back. Slices handed out before must not be used any more.
+func (s *Store) Close() error {
+	arena := s.arena
+	s.arena = nil
+	if arena == nil {
+		return nil
+	}
+	return release(arena)
+}

@@ -1,0 +1,12 @@
+//go:build unix
+
+package hostmem
+
+import "syscall"
+
+// reserve maps anonymous memory: zeroed, page-aligned, touched on first use.
+func reserve(bytes int) ([]byte, error) {
+	return syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+}
+
+func release(arena []byte) error { return syscall.Munmap(arena) }

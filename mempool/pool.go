@@ -1,0 +1,85 @@
+package mempool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrExhausted is returned by Grant when fewer pages are free than asked for.
+var ErrExhausted = errors.New("mempool: not enough free pages")
+
+// Pool is the ledger of one tier's pages.
+type Pool struct {
+	free   []kv.PageID // stack; the last one is granted next
+	leased []bool      // by page id
+}
+
+// NewPool makes a pool of pages with ids [0, capacity), all free.
+func NewPool(capacity int) (*Pool, error) {
+	if capacity < 1 {
+		return nil, fmt.Errorf("mempool: capacity is %d pages, want at least 1", capacity)
+	}
+	p := &Pool{free: make([]kv.PageID, capacity), leased: make([]bool, capacity)}
+	for i := range p.free {
+		p.free[i] = kv.PageID(capacity - 1 - i)
+	}
+	return p, nil
+}
+
+// Capacity is the number of pages in the pool.
+func (p *Pool) Capacity() int { return len(p.leased) }
+
+// FreePages is the number of pages that nobody holds.
+func (p *Pool) FreePages() int { return len(p.free) }
+
+// LeasedPages is the number of pages granted and not returned.
+func (p *Pool) LeasedPages() int { return len(p.leased) - len(p.free) }
+
+// Grant appends n free pages to dst. All or nothing: with fewer free it grants
+// none and returns dst unchanged with ErrExhausted.
+func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
+	if n < 0 || n > len(p.free) {
+		return dst, fmt.Errorf("%w: %d asked for, %d of %d are free", ErrExhausted, n, len(p.free), len(p.leased))
+	}
+	cut := len(p.free) - n
+	for i := len(p.free) - 1; i >= cut; i-- {
+		p.leased[p.free[i]] = true
+		dst = append(dst, p.free[i])
+	}
+	p.free = p.free[:cut]
+	return dst, nil
+}
+
+// Return takes pages back. A page that is not leased is a broken invariant: two
+// owners believed to hold it.
+func (p *Pool) Return(pages []kv.PageID) {
+	for _, id := range pages {
+		if id < 0 || int(id) >= len(p.leased) || !p.leased[id] {
+			panic(fmt.Sprintf("mempool: page %d returned, which is not leased (capacity %d)", id, len(p.leased)))
+		}
+		p.leased[id] = false
+		p.free = append(p.free, id)
+	}
+}
+
+// Check walks the whole ledger: every page is either free once or leased.
+func (p *Pool) Check() error {
+	seen := make([]bool, len(p.leased))
+	for _, id := range p.free {
+		switch {
+		case seen[id]:
+			return fmt.Errorf("mempool: page %d is free twice", id)
+		case p.leased[id]:
+			return fmt.Errorf("mempool: page %d is free and leased", id)
+		}
+		seen[id] = true
+	}
+	for id, leased := range p.leased {
+		if !leased && !seen[id] {
+			return fmt.Errorf("mempool: page %d is neither free nor leased", id)
+		}
+	}
+	return nil
+}
