@@ -1,0 +1,24 @@
+// Package scheduler owns the decision of what runs next: which requests wait,
+// which run, what each step computes, where its KV goes and how every request
+// ends. It never computes, never waits, reads no clock and starts no goroutine.
+//
+// A [Scheduler] is a deterministic state machine with one owner (the scheduler
+// actor, a simulator, or an embedder's own loop). Inputs are method calls, each
+// with the time; outputs are plans and values appended to the caller's buffers:
+//
+//	err := s.Add(now, req)              // a request enters by the door, or is refused
+//	plan := s.Next(now)                 // what to run now, or nil
+//	ticket, err := backend.Submit(&plan.Batch)
+//	<-ticket.Done()
+//	result, err := ticket.Result()
+//	out = s.Complete(now, plan, result, out[:0])   // tokens and endings
+//
+// A request's life, top to bottom: Add (door.go) puts it into the queue
+// (queue.go); Next (step.go) lets running requests decode, prefilling ones go on,
+// and admits waiting ones (admit.go) onto cached prefixes; pages come from the
+// lease and, when it is dry, by eviction and then preemption (pages.go,
+// preempt.go); Complete (complete.go) takes tokens, publishes prefixes to the
+// radix cache and ends what is done (retire.go).
+//
+// Every request that Add accepts gets exactly one Output with an Ending.
+package scheduler

@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// Metrics are counters since New, as a plain value.
+type Metrics struct {
+	Requests         uint64 // accepted
+	Steps            uint64
+	Rows             uint64
+	PromptTokens     uint64 // of admitted requests
+	CachedTokens     uint64 // of those, found in the cache at first admission
+	RecomputedTokens uint64 // run again after preemptions
+	OutputTokens     uint64
+	Preemptions      uint64
+	Endings          [5]uint64 // by Reason
+
+	// Gauges.
+	Waiting, Running                             int
+	IdlePages, HeldPages, CachedPages, PoolPages int
+	LeakedPages                                  int // granted, but nobody's; always 0
+	Cache                                        radixcache.Stats
+}
+
+// Metrics counts what is open now beside the running totals. It walks the
+// running sequences.
+func (s *Scheduler) Metrics() Metrics {
+	m := s.metrics
+	m.Waiting, m.Running = len(s.waiting), len(s.running)
+	l := s.pages.lease
+	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
+	owned := l.IdlePages()
+	for _, q := range s.running {
+		owned += len(q.own())
+	}
+	if s.cache != nil {
+		m.Cache = s.cache.Stats()
+		owned += m.Cache.Pages
+	}
+	m.LeakedPages = l.GrantedPages() - owned
+	return m
+}
+
+// HitRate is the share of prompt tokens that came from the cache.
+func (m Metrics) HitRate() float64 {
+	if m.PromptTokens == 0 {
+		return 0
+	}
+	return float64(m.CachedTokens) / float64(m.PromptTokens)
+}
+
+// String is a few lines for a terminal.
+func (m Metrics) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "requests: %d accepted, %d waiting, %d running\n", m.Requests, m.Waiting, m.Running)
+	fmt.Fprintf(&b, "endings:  %d stop, %d length, %d abort, %d error\n",
+		m.Endings[Stop], m.Endings[Length], m.Endings[Abort], m.Endings[Failed])
+	fmt.Fprintf(&b, "steps:    %d, %d rows, %d preemptions, %d tokens recomputed\n", m.Steps, m.Rows, m.Preemptions, m.RecomputedTokens)
+	fmt.Fprintf(&b, "tokens:   %d prompt, %d cached (%.1f %%), %d output\n", m.PromptTokens, m.CachedTokens, 100*m.HitRate(), m.OutputTokens)
+	fmt.Fprintf(&b, "pages:    %d idle, %d held, %d cached of %d, %d leaked\n", m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages, m.LeakedPages)
+	return b.String()
+}

@@ -1,0 +1,94 @@
+package scheduler
+
+import (
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Want is how many pages to ask the pool for now; 0 for none. It counts them as
+// asked for until Grant answers.
+func (s *Scheduler) Want() int {
+	l := &s.pages
+	if l.asked > 0 || l.poolFree == 0 {
+		return 0
+	}
+	if l.demand == 0 && l.lease.IdlePages() >= s.cfg.LeaseLowPages {
+		return 0
+	}
+	l.asked = min(max(s.cfg.LeaseBulkPages, l.demand), l.poolFree)
+	l.poolFree -= l.asked
+	return l.asked
+}
+
+// Grant takes the pool's answer to Want, maybe fewer pages than asked for, and
+// how many the pool has left.
+func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
+	s.pages.lease.Add(pages)
+	s.pages.asked, s.pages.poolFree = 0, poolFree
+	s.verify()
+}
+
+// Surplus appends idle pages above the high-water mark to dst: they are the
+// pool's again. While requests wait there is no surplus.
+func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
+	n := s.pages.lease.IdlePages() - s.cfg.LeaseHighPages
+	if n <= 0 || len(s.waiting) > 0 {
+		return dst
+	}
+	s.pages.poolFree += n
+	return s.pages.lease.GiveBack(n, dst)
+}
+
+// Drain empties the cache and appends every page to dst; they are the pool's
+// again. No request may be open.
+func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
+	if len(s.open) > 0 {
+		panic("scheduler: Drain with requests open")
+	}
+	if s.cache != nil {
+		freed, err := s.cache.Clear(s.pages.freed[:0])
+		if err != nil {
+			panic("scheduler: Drain: " + err.Error())
+		}
+		s.pages.settle(freed)
+	}
+	n := s.pages.lease.IdlePages()
+	s.pages.poolFree += n
+	dst = s.pages.lease.GiveBack(n, dst)
+	s.verify()
+	return dst
+}
+
+// room makes n pages idle, or returns false. What the pool may still give is
+// waited for rather than evicting for it.
+func (s *Scheduler) room(n int) bool {
+	l := &s.pages
+	short := n - l.lease.IdlePages()
+	if short <= 0 {
+		return true
+	}
+	if l.poolFree > 0 || l.asked > 0 {
+		l.demand = max(l.demand, short)
+		return false
+	}
+	if s.cache == nil || s.cache.Stats().EvictablePages < short {
+		return false
+	}
+	l.settle(s.cache.Evict(short, l.freed[:0]))
+	return l.lease.IdlePages() >= n
+}
+
+// waitsForGrant tells whether a refusal by room may pass without eviction.
+func (l *ledger) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
+
+// settle takes back pages that the tree let go of, its own or a sequence's
+// duplicates, and keeps the slice as scratch.
+func (l *ledger) settle(freed []kv.PageID) {
+	for i, id := range freed {
+		if l.lease.Held(id) {
+			l.lease.Drop(freed[i : i+1])
+		} else {
+			l.lease.Evicted(freed[i : i+1])
+		}
+	}
+	l.freed = freed[:0]
+}
