@@ -1,0 +1,32 @@
+package actors
+
+import "github.com/coppice-llm/coppice/scheduler"
+
+// delivererActor turns tokens into text and puts them into the callers' streams,
+// one message per step. A slow caller costs nobody anything: its pieces merge in
+// its stream, which its own output limit bounds.
+type delivererActor struct{}
+
+func (a *delivererActor) receive(self *process, message any) {
+	switch m := message.(type) {
+	case *deliver:
+		for i := range m.items {
+			a.deliver(self.sys, &m.items[i])
+		}
+	case *shutdown:
+		self.quit()
+	default:
+		unknown(m)
+	}
+}
+
+func (a *delivererActor) deliver(s *System, d *delivery) {
+	ending := d.out.Ending
+	if d.out.Sampled {
+		d.stream.push(&d.out, ending.Reason == scheduler.Stop)
+	}
+	if ending.Reason != scheduler.NotEnded {
+		d.stream.finish(ending)
+		s.door.leave(d.stream.id)
+	}
+}

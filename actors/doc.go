@@ -1,0 +1,31 @@
+// Package actors owns the concurrency of Coppice: one file per actor, the
+// messages between them, and the order in which they start and stop. It decides
+// nothing about requests, pages or tokens; that is the scheduler's, a plain value
+// that its actor drives. It alone imports protoactor.
+//
+// The way of a request, and who runs it:
+//
+//	Open (caller)  door.go       a credit, or refusal; the stream is registered
+//	encode         tokenizer.go  text to tokens, one of a few stateless workers
+//	submit         scheduler.go  queue, match, plan; the only one with state that decides
+//	step           engine.go     the plan goes to the backend, its result comes back
+//	delivery       deliver.go    tokens to text, into the request's stream
+//	Next (caller)  stream.go     pieces, merged while the caller is slow
+//
+// beside it the pool actor (pool.go) grants pages in bulk and the events actor
+// (events.go) numbers and fans out cache events.
+//
+// Mailboxes are unbounded but can't grow: every open request holds a credit of
+// the door and has at most one message on its way to each actor, the engine has
+// one step, the pool one question and one return. Nobody waits inside Receive.
+//
+// State actors stop on a panic and are never restarted, since their state would
+// be empty: the system fails, every open request ends with that error, and the
+// device is released. Tokenizer workers have no state and restart; the request
+// that they were at ends with an error.
+//
+//	sys, err := actors.Start(actors.Config{Backend: backend, Tokenizer: tok})
+//	stream, err := sys.Open(actors.Request{Prompt: "Once"})
+//	piece, err := stream.Next(ctx)
+//	err = sys.Close()
+package actors

@@ -1,0 +1,75 @@
+package actors
+
+import (
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Messages are immutable once sent: the receiver owns what they point to.
+
+// To a tokenizer worker: encode the prompt of a request, then submit it.
+type encode struct {
+	stream *Stream
+	req    Request
+}
+
+// To the scheduler: a request with its tokens.
+type submit struct {
+	stream *Stream
+	req    scheduler.Request
+}
+
+// To the scheduler: the caller gave up.
+type abort struct {
+	id  scheduler.RequestID
+	err error
+}
+
+// To the engine: run this plan.
+type step struct{ plan *scheduler.Plan }
+
+// To the scheduler: the plan ran, or the device is lost.
+type stepDone struct {
+	plan   *scheduler.Plan
+	result *engine.Result
+	err    error
+}
+
+// To the pool: as many pages as there are, up to n; answered by granted.
+type want struct{ n int }
+
+// To the scheduler: pages, and how many the pool has left.
+type granted struct {
+	pages    []kv.PageID
+	poolFree int
+}
+
+// To the pool: pages come back.
+type give struct{ pages []kv.PageID }
+
+// To the deliverer: one step's news, in order.
+type deliver struct{ items []delivery }
+
+type delivery struct {
+	stream *Stream
+	out    scheduler.Output
+}
+
+// To the events actor: what changed in one step; it sets the sequence numbers.
+type publish struct{ events []kv.Event }
+
+// To the events actor: events from Seq from on; the subscription comes back.
+type subscribe struct {
+	from  uint64
+	reply chan<- *Subscription
+}
+
+// To the events actor: no more for this one.
+type unsubscribe struct{ sub *Subscription }
+
+// To the scheduler: figures, please. The channel has room for the answer.
+type askStats struct{ reply chan<- Stats }
+
+// To any actor, after all that it has to do: put things away and stop.
+type shutdown struct{}

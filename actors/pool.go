@@ -1,0 +1,45 @@
+package actors
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// poolActor owns the page pool and grants pages in bulk.
+type poolActor struct{ pool *mempool.Pool }
+
+func (a *poolActor) receive(self *process, message any) {
+	switch m := message.(type) {
+	case *want:
+		a.want(self.sys, m)
+	case *give:
+		a.pool.Return(m.pages)
+	case *shutdown:
+		a.shutdown(self)
+	default:
+		unknown(m)
+	}
+}
+
+// want grants what there is: the scheduler plans with fewer, or evicts.
+func (a *poolActor) want(s *System, m *want) {
+	pages, err := a.pool.Grant(min(m.n, a.pool.FreePages()), nil)
+	if err != nil {
+		panic(fmt.Sprintf("pool actor: %v", err))
+	}
+	s.scheduler.tell(&granted{pages, a.pool.FreePages()})
+}
+
+// shutdown counts: the scheduler has given everything back by now, unless it
+// panicked and its books are lost with it.
+func (a *poolActor) shutdown(self *process) {
+	if final := self.sys.final.Load(); final != nil {
+		leaked := a.pool.LeasedPages()
+		self.sys.leaked.Store(int64(leaked))
+		st := *final
+		st.LeakedPages += leaked
+		self.sys.final.Store(&st)
+	}
+	self.quit()
+}

@@ -1,0 +1,133 @@
+package actors
+
+import (
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/scheduler"
+	"go.uber.org/zap"
+)
+
+// schedulerActor drives a scheduler.Scheduler: every message is an input, and
+// after each one whatever the scheduler has to say goes out.
+type schedulerActor struct {
+	sys     *System
+	core    *scheduler.Scheduler
+	streams map[scheduler.RequestID]*Stream // open at the scheduler
+	ran     engine.StepStats                // sum over steps
+	out     []scheduler.Output              // scratch
+	broken  bool                            // the device is lost: plan no more
+}
+
+func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
+	return &schedulerActor{sys: s, core: core, streams: make(map[scheduler.RequestID]*Stream)}
+}
+
+func (a *schedulerActor) receive(self *process, message any) {
+	a.out = a.out[:0]
+	switch m := message.(type) {
+	case *submit:
+		a.submit(m)
+	case *abort:
+		a.out = a.core.Abort(a.sys.now(), m.id, m.err, a.out)
+	case *stepDone:
+		a.stepDone(m)
+	case *granted:
+		a.core.Grant(m.pages, m.poolFree)
+	case *askStats:
+		m.reply <- a.stats()
+	case *shutdown:
+		a.shutdown(self)
+		return
+	default:
+		unknown(m)
+	}
+	a.deliver()
+	a.pump()
+}
+
+// submit hands a request to the core, or ends it if the core refuses it or its
+// caller has gone meanwhile.
+func (a *schedulerActor) submit(m *submit) {
+	a.streams[m.stream.id] = m.stream
+	if gone := m.stream.gone.Load(); gone != nil {
+		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
+	} else if err := a.core.Add(a.sys.now(), m.req); err != nil {
+		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+	}
+}
+
+func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
+	a.out = append(a.out, scheduler.Output{Request: stream.id, Ending: e})
+}
+
+func (a *schedulerActor) stepDone(m *stepDone) {
+	if m.err != nil {
+		a.broken = true
+		a.sys.fail(m.err)
+		return
+	}
+	a.count(&m.result.Stats)
+	a.out = a.core.Complete(a.sys.now(), m.plan, m.result, a.out)
+}
+
+func (a *schedulerActor) count(st *engine.StepStats) {
+	a.ran.GivenTokens += st.GivenTokens
+	a.ran.DeferredTokens += st.DeferredTokens
+	a.ran.KVTokensRead += st.KVTokensRead
+	a.ran.Samples += st.Samples
+	a.ran.CopiedPages += st.CopiedPages
+	a.ran.Nanos += st.Nanos
+}
+
+// deliver sends the outputs of this message to the deliverer, as one message.
+func (a *schedulerActor) deliver() {
+	if len(a.out) == 0 {
+		return
+	}
+	items := make([]delivery, len(a.out))
+	for i, o := range a.out {
+		items[i] = delivery{a.streams[o.Request], o}
+		if o.Ending.Reason != scheduler.NotEnded {
+			delete(a.streams, o.Request)
+		}
+	}
+	a.sys.deliverer.tell(&deliver{items})
+}
+
+// pump lets the core plan, and passes on what it wants, gives back and publishes.
+func (a *schedulerActor) pump() {
+	if a.broken {
+		return
+	}
+	if plan := a.core.Next(a.sys.now()); plan != nil {
+		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
+		a.sys.engine.tell(&step{plan})
+	}
+	if n := a.core.Want(); n > 0 {
+		a.sys.pool.tell(&want{n})
+	}
+	if pages := a.core.Surplus(nil); len(pages) > 0 {
+		a.sys.pool.tell(&give{pages})
+	}
+	if events := a.core.TakeEvents(nil); len(events) > 0 {
+		a.sys.events.tell(&publish{events})
+	}
+}
+
+func (a *schedulerActor) stats() Stats {
+	m := a.core.Metrics()
+	return Stats{Scheduler: m, Engine: a.ran, LeakedPages: m.LeakedPages}
+}
+
+// shutdown ends what is open, gives every page back and leaves the last figures.
+// The engine has stopped by now.
+func (a *schedulerActor) shutdown(self *process) {
+	a.out = a.core.Fail(a.sys.now(), a.sys.cause, a.out)
+	a.deliver()
+	final := a.stats()
+	a.sys.pool.tell(&give{a.core.Drain(nil)})
+	if events := a.core.TakeEvents(nil); len(events) > 0 {
+		a.sys.events.tell(&publish{events})
+	}
+	a.sys.final.Store(&final)
+	self.quit()
+}

@@ -1,0 +1,40 @@
+package actors
+
+import (
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// tokenizerActor turns prompts into tokens. It has no state: a panic costs the
+// request that it was at, and it goes on with the next.
+type tokenizerActor struct{ sys *System }
+
+func (a *tokenizerActor) receive(self *process, message any) {
+	switch m := message.(type) {
+	case *encode:
+		a.encode(m)
+	case *shutdown:
+		self.quit()
+	default:
+		unknown(m)
+	}
+}
+
+func (a *tokenizerActor) encode(m *encode) {
+	tok := a.sys.cfg.Tokenizer
+	if len(m.req.Tokens) == 0 {
+		a.sys.submit(m.stream, m.req, tok.EncodePrompt(nil, m.req.Prompt))
+		return
+	}
+	// The tokens before are the caller's; they are not to be written to.
+	tokens := append([]kv.Token(nil), m.req.Tokens...)
+	a.sys.submit(m.stream, m.req, tok.Encode(tokens, m.req.Prompt))
+}
+
+// drop ends the request at which the worker panicked.
+func (a *tokenizerActor) drop(message any, err error) {
+	if m, ok := message.(*encode); ok {
+		m.stream.end(scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		a.sys.door.leave(m.stream.id)
+	}
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/coppice-llm/coppice/internal/opticks"
+)
+
+// ChatConfig sizes a chat load. The zero value serves.
+type ChatConfig struct {
+	Requests      int    // total, over all conversations. Default 240
+	Turns         int    // per conversation. Default 4
+	SystemPrompts int    // shared by the conversations. Default 6
+	SystemBytes   int    // about the length of each. Default 1200
+	OutputTokens  int    // per answer. Default 24
+	Clients       int    // conversations at a time. Default 8
+	Seed          uint64 // of what is said and to whom
+}
+
+func (c ChatConfig) withDefaults() ChatConfig {
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&c.Requests, 240)
+	set(&c.Turns, 4)
+	set(&c.SystemPrompts, 6)
+	set(&c.SystemBytes, 1200)
+	set(&c.OutputTokens, 24)
+	set(&c.Clients, 8)
+	return c
+}
+
+// validate reports all faults at once, by field and value.
+func (c ChatConfig) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field string
+		value int
+	}{
+		{"Requests", c.Requests}, {"Turns", c.Turns}, {"SystemPrompts", c.SystemPrompts},
+		{"SystemBytes", c.SystemBytes}, {"OutputTokens", c.OutputTokens}, {"Clients", c.Clients},
+	} {
+		if f.value < 1 {
+			errs = append(errs, fmt.Errorf("bench: %s is %d, want at least 1", f.field, f.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Chat is a load of conversations: users who put questions about Newton's
+// Opticks to assistants that were each given a few of its pages. The text is
+// real English, in the chat format of Llama 3.
+type Chat struct {
+	cfg           ChatConfig
+	conversations []conversation
+}
+
+// conversation is what one user says; the answers are the model's.
+type conversation struct{ turns []string }
+
+// NewChat makes a load. The same configuration gives the same one everywhere.
+func NewChat(cfg ChatConfig) (*Chat, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6368617400000000))
+	systems := systemPrompts(rng, cfg)
+	questions := opticks.Questions()
+	load := &Chat{cfg: cfg}
+	for left := cfg.Requests; left > 0; {
+		turns := make([]string, min(cfg.Turns, left))
+		for i := range turns {
+			turns[i] = "<|eot_id|>" + message("user", questions[rng.IntN(len(questions))]) + "<|eot_id|>" + header("assistant")
+		}
+		turns[0] = message("system", systems[rng.IntN(len(systems))]) + turns[0]
+		load.conversations = append(load.conversations, conversation{turns})
+		left -= len(turns)
+	}
+	return load, nil
+}
+
+// Requests is the number of requests in the load.
+func (c *Chat) Requests() int { return c.cfg.Requests }
+
+func header(role string) string {
+	return "<|start_header_id|>" + role + "<|end_header_id|>\n\n"
+}
+
+func message(role, text string) string { return header(role) + text }
+
+// systemPrompts take their pages from distinct places of the book.
+func systemPrompts(rng *rand.Rand, cfg ChatConfig) []string {
+	paragraphs := opticks.Paragraphs()
+	prompts := make([]string, cfg.SystemPrompts)
+	for i := range prompts {
+		var b strings.Builder
+		b.WriteString("You are a patient teacher of optics. Answer from these pages of the book, and say so when they do not tell.")
+		span := len(paragraphs) / cfg.SystemPrompts
+		for at := i*span + rng.IntN(max(span/2, 1)); b.Len() < cfg.SystemBytes && at < len(paragraphs); at++ {
+			b.WriteString("\n\n" + paragraphs[at])
+		}
+		text := b.String()
+		if len(text) > cfg.SystemBytes {
+			text = text[:cfg.SystemBytes]
+			text = text[:strings.LastIndexByte(text, ' ')]
+		}
+		prompts[i] = text
+	}
+	return prompts
+}

@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Run is what the callers of a load saw.
+type Run struct {
+	exchanges []exchange // by order of submission
+	wall      time.Duration
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	conversation, turn int
+	prompt, output     []kv.Token
+	cached             int
+	logitDigest        uint64
+	ttft               time.Duration
+	gaps               []time.Duration // between tokens
+}
+
+// Play has Clients users talk to the node at a time, each conversation turn by
+// turn, every turn with all that was said before. progress, if not nil, is called
+// after each answer, from several goroutines. It stops at the first error.
+func (c *Chat) Play(ctx context.Context, node *coppice.Node, progress func()) (*Run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := &player{load: c, node: node, progress: progress, run: &Run{}}
+	next := make(chan int)
+	start := time.Now()
+	var users sync.WaitGroup
+	errs := make([]error, c.cfg.Clients)
+	for u := range c.cfg.Clients {
+		users.Go(func() {
+			for i := range next {
+				if errs[u] == nil {
+					errs[u] = p.converse(ctx, i)
+				}
+				if errs[u] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	for i := range c.conversations {
+		next <- i
+	}
+	close(next)
+	users.Wait()
+	p.run.wall = time.Since(start)
+	return p.run, errors.Join(errs...)
+}
+
+// player is the state of one Play.
+type player struct {
+	load     *Chat
+	node     *coppice.Node
+	progress func()
+
+	mu  sync.Mutex
+	run *Run
+}
+
+func (p *player) converse(ctx context.Context, conversation int) error {
+	var history []kv.Token
+	for turn, text := range p.load.conversations[conversation].turns {
+		x, err := p.ask(ctx, conversation, turn, history, text)
+		if err != nil {
+			return fmt.Errorf("conversation %d, turn %d: %w", conversation, turn, err)
+		}
+		history = append(append([]kv.Token(nil), x.prompt...), x.output...)
+		if p.progress != nil {
+			p.progress()
+		}
+	}
+	return nil
+}
+
+// ask sends one request and takes its answer, token by token.
+func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.Token, text string) (*exchange, error) {
+	p.mu.Lock()
+	at := len(p.run.exchanges)
+	p.run.exchanges = append(p.run.exchanges, exchange{conversation: conversation, turn: turn})
+	p.mu.Unlock()
+	x := exchange{conversation: conversation, turn: turn}
+	start := time.Now()
+	last := start
+	for piece, err := range p.node.Generate(ctx, coppice.Request{
+		Tokens: history, Prompt: text, MaxTokens: p.load.cfg.OutputTokens, IgnoreEOS: true, Digest: true,
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		for i := range piece.Tokens {
+			if len(x.output) == 0 && i == 0 {
+				x.ttft = now.Sub(start)
+			} else {
+				x.gaps = append(x.gaps, now.Sub(last)/time.Duration(len(piece.Tokens)))
+			}
+		}
+		last = now
+		x.output = append(x.output, piece.Tokens...)
+		if e := piece.Ending; e != nil {
+			x.prompt, x.cached, x.logitDigest = e.Prompt, e.CachedTokens, e.LogitDigest
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.run.exchanges[at] = x
+	return &x, nil
+}

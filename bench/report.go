@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// Summary is one run in figures.
+type Summary struct {
+	Requests        int     `json:"requests"`
+	PromptTokens    int     `json:"prompt_tokens"`
+	ComputedTokens  int     `json:"computed_tokens"` // of prompts, counted by the backend
+	CachedTokens    int     `json:"cached_tokens"`   // of prompts, as billed to the callers
+	HitRate         float64 `json:"hit_rate"`
+	IdealHitRate    float64 `json:"ideal_hit_rate"` // of an infinite cache, requests in the same order
+	TTFTp50         float64 `json:"ttft_ms_p50"`
+	TTFTp99         float64 `json:"ttft_ms_p99"`
+	ITLp50          float64 `json:"itl_ms_p50"`
+	ITLp99          float64 `json:"itl_ms_p99"`
+	OutputPerSecond float64 `json:"output_tokens_per_s"`
+	Wall            float64 `json:"wall_s"`
+	LeakedPages     int     `json:"leaked_pages"`
+}
+
+// Comparison is a load with the cache on and off.
+type Comparison struct {
+	On        Summary `json:"cache_on"`
+	Off       Summary `json:"cache_off"`
+	Identical bool    `json:"identical"` // every output token and logit bit
+}
+
+// Summarise puts a run into figures; st are the node's after Close.
+func Summarise(r *Run, st coppice.Stats) (Summary, error) {
+	s := Summary{Requests: len(r.exchanges), ComputedTokens: st.Engine.GivenTokens, LeakedPages: st.LeakedPages, Wall: r.wall.Seconds()}
+	var ttft, gaps []time.Duration
+	output := 0
+	for i := range r.exchanges {
+		x := &r.exchanges[i]
+		s.PromptTokens += len(x.prompt)
+		s.CachedTokens += x.cached
+		output += len(x.output)
+		ttft = append(ttft, x.ttft)
+		gaps = append(gaps, x.gaps...)
+	}
+	ideal, err := idealHits(r)
+	if err != nil {
+		return s, err
+	}
+	if s.PromptTokens > 0 {
+		s.HitRate = float64(s.CachedTokens) / float64(s.PromptTokens)
+		s.IdealHitRate = float64(ideal) / float64(s.PromptTokens)
+	}
+	s.OutputPerSecond = float64(output) / s.Wall
+	s.TTFTp50, s.TTFTp99 = percentile(ttft, 50), percentile(ttft, 99)
+	s.ITLp50, s.ITLp99 = percentile(gaps, 50), percentile(gaps, 99)
+	return s, nil
+}
+
+// idealHits replays the requests in order of submission on a cache that is
+// infinite, token-granular and instant: what an earlier one was given or got is
+// there for all later ones. One token of each prompt is never a hit, since
+// something must be computed to get logits.
+func idealHits(r *Run) (int, error) {
+	cache, err := radixcache.New(radixcache.Config{PageTokens: 1})
+	if err != nil {
+		return 0, err
+	}
+	hits := 0
+	var next kv.PageID
+	for i := range r.exchanges {
+		x := &r.exchanges[i]
+		if len(x.prompt) == 0 {
+			continue
+		}
+		hits += cache.Match(kv.Namespace{}, x.prompt[:len(x.prompt)-1], nil).Tokens
+		all := slices.Concat(x.prompt, x.output)
+		pages := make([]kv.PageID, len(all))
+		for j := range pages {
+			pages[j], next = next, next+1
+		}
+		cache.Insert(kv.Namespace{}, all, pages, nil)
+	}
+	return hits, nil
+}
+
+// percentile is the nearest-rank one, in milliseconds.
+func percentile(d []time.Duration, p int) float64 {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return float64(d[(len(d)-1)*p/100]) / float64(time.Millisecond)
+}
+
+// Identical tells whether two runs of one load gave the same tokens and logit
+// bits for every request, and if not, which differs first.
+func Identical(a, b *Run) (bool, error) {
+	if len(a.exchanges) != len(b.exchanges) {
+		return false, fmt.Errorf("bench: %d requests against %d", len(a.exchanges), len(b.exchanges))
+	}
+	as, bs := byPlace(a), byPlace(b)
+	for i := range as {
+		x, y := &as[i], &bs[i]
+		switch {
+		case x.conversation != y.conversation || x.turn != y.turn || !slices.Equal(x.prompt, y.prompt):
+			return false, fmt.Errorf("bench: conversation %d turn %d was asked differently", x.conversation, x.turn)
+		case !slices.Equal(x.output, y.output):
+			return false, fmt.Errorf("bench: conversation %d turn %d was answered differently", x.conversation, x.turn)
+		case x.logitDigest != y.logitDigest || x.logitDigest == 0:
+			return false, fmt.Errorf("bench: conversation %d turn %d has other logit bits", x.conversation, x.turn)
+		}
+	}
+	return true, nil
+}
+
+func byPlace(r *Run) []exchange {
+	xs := slices.Clone(r.exchanges)
+	slices.SortFunc(xs, func(a, b exchange) int {
+		return cmp.Or(cmp.Compare(a.conversation, b.conversation), cmp.Compare(a.turn, b.turn))
+	})
+	return xs
+}
+
+// WriteJSON writes the comparison as one object.
+func (c *Comparison) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(c)
+}
+
+// WriteTable writes the comparison side by side, for people.
+func (c *Comparison) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	row := func(label, format string, on, off any) {
+		fmt.Fprintf(t, "%s\t"+format+"\t"+format+"\t\n", label, on, off)
+	}
+	fmt.Fprintf(t, "\tcache on\tcache off\t\n")
+	row("requests", "%d", c.On.Requests, c.Off.Requests)
+	row("prompt tokens", "%d", c.On.PromptTokens, c.Off.PromptTokens)
+	row("tokens computed", "%d", c.On.ComputedTokens, c.Off.ComputedTokens)
+	row("tokens from cache", "%d", c.On.CachedTokens, c.Off.CachedTokens)
+	row("hit rate", "%.2f %%", 100*c.On.HitRate, 100*c.Off.HitRate)
+	row("ideal hit rate", "%.2f %%", 100*c.On.IdealHitRate, 100*c.Off.IdealHitRate)
+	row("TTFT p50", "%.1f ms", c.On.TTFTp50, c.Off.TTFTp50)
+	row("TTFT p99", "%.1f ms", c.On.TTFTp99, c.Off.TTFTp99)
+	row("inter-token p50", "%.1f ms", c.On.ITLp50, c.Off.ITLp50)
+	row("inter-token p99", "%.1f ms", c.On.ITLp99, c.Off.ITLp99)
+	row("output tokens/s", "%.1f", c.On.OutputPerSecond, c.Off.OutputPerSecond)
+	row("wall time", "%.1f s", c.On.Wall, c.Off.Wall)
+	row("leaked pages", "%d", c.On.LeakedPages, c.Off.LeakedPages)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nidentical output tokens and logit bits: %v\n", c.Identical)
+	return err
+}

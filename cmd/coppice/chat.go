@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+type chatCmd struct {
+	nodeFlags
+	Requests     int    `default:"240" help:"Requests in all."`
+	Turns        int    `default:"4" help:"Turns of a conversation."`
+	Systems      int    `default:"6" help:"System prompts that the conversations share."`
+	SystemBytes  int    `name:"system-bytes" default:"1200" help:"Length of a system prompt."`
+	OutputTokens int    `name:"output-tokens" default:"24" help:"Tokens per answer."`
+	Clients      int    `default:"8" help:"Conversations at a time."`
+	Seed         uint64 `default:"1" help:"Of what is said and to whom."`
+	JSON         bool   `name:"json" help:"Print one JSON object instead of the table."`
+}
+
+// Run is called by kong.
+func (c *chatCmd) Run(ctx context.Context) error {
+	dir, remove, err := c.modelDir()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	load, err := bench.NewChat(bench.ChatConfig{
+		Requests: c.Requests, Turns: c.Turns, SystemPrompts: c.Systems, SystemBytes: c.SystemBytes,
+		OutputTokens: c.OutputTokens, Clients: c.Clients, Seed: c.Seed,
+	})
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Printf("%d requests in conversations of up to %d turns about Newton's Opticks, %d users at a time,\n"+
+			"first with the cache on, then off.\n\n", load.Requests(), c.Turns, c.Clients)
+	}
+	on, onRun, err := c.play(ctx, load, dir, "cache on ", false)
+	if err != nil {
+		return err
+	}
+	off, offRun, err := c.play(ctx, load, dir, "cache off", true)
+	if err != nil {
+		return err
+	}
+	comparison := bench.Comparison{On: on, Off: off}
+	var why error
+	comparison.Identical, why = bench.Identical(onRun, offRun)
+	if c.JSON {
+		err = comparison.WriteJSON(os.Stdout)
+	} else {
+		err = comparison.WriteTable(os.Stdout)
+	}
+	// A cache that changes an answer or loses a page is broken: say so to scripts too.
+	if leaked := on.LeakedPages + off.LeakedPages; leaked != 0 {
+		why = errors.Join(why, fmt.Errorf("%d pages leaked", leaked))
+	}
+	return errors.Join(err, why)
+}
+
+// play runs the load once on a node of its own.
+func (c *chatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
+	node, err := c.open(dir, disableCache)
+	if err != nil {
+		return s, nil, err
+	}
+	progress, finish := progressBar(load.Requests(), label)
+	run, err = load.Play(ctx, node, progress)
+	finish()
+	if err = errors.Join(err, node.Close()); err != nil {
+		return s, nil, err
+	}
+	st, err := node.Stats(context.Background()) // a closed node answers at once
+	if err != nil {
+		return s, nil, err
+	}
+	s, err = bench.Summarise(run, st)
+	return s, run, err
+}
+
+// progressBar shows a bar on a terminal and nothing elsewhere.
+func progressBar(total int, label string) (advance, finish func()) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return func() {}, func() {}
+	}
+	bar := progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	return func() { bar.Add(1) }, func() { bar.Finish() }
+}

@@ -1,0 +1,49 @@
+// Command coppice generates text, makes models and measures, all through the
+// scheduler of package coppice. It turns flags into configurations and picks the
+// backend; nothing else happens here.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+type cli struct {
+	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
+	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
+	Bench     struct {
+		Chat chatCmd `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+	} `cmd:"" help:"Measure."`
+}
+
+const description = `An LLM inference scheduler with a token-level radix KV cache.
+
+Examples:
+  coppice bench chat
+  coppice generate --max-tokens 40 "What is light?"
+  coppice make-model ./demo --preset demo
+  coppice generate --model ./demo --stats "What is light?"`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var c cli
+	k := kong.Parse(&c, kong.Name("coppice"), kong.Description(description), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil)))
+	err := k.Run()
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "coppice: interrupted")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "coppice:", err)
+		os.Exit(1)
+	}
+}

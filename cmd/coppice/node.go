@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// nodeFlags are what every command that runs a model takes.
+type nodeFlags struct {
+	Model      string           `type:"path" placeholder:"DIR" help:"Hugging Face model directory (Llama family). Default: a generated one, whose text means nothing."`
+	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens."`
+	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts."`
+	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs or lpm (longest cached prefix first)."`
+	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
+}
+
+// modelDir is the directory given, or a generated model in a temporary one that
+// remove deletes.
+func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
+	if f.Model != "" {
+		return f.Model, func() {}, nil
+	}
+	tmp, err := os.MkdirTemp("", "coppice-")
+	if err != nil {
+		return "", nil, fmt.Errorf("a place for the generated model: %w", err)
+	}
+	remove = func() { os.RemoveAll(tmp) }
+	dir = filepath.Join(tmp, "demo")
+	if err := model.Generate(dir, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return dir, remove, nil
+}
+
+// open starts a node on the CPU for the model in dir.
+func (f *nodeFlags) open(dir string, disableCache bool) (*coppice.Node, error) {
+	m, err := model.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	backend, err := cpu.Open(m, cpu.Config{PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads})
+	// The weights are packed now, or never will be.
+	if err := errors.Join(err, m.Close()); err != nil {
+		return nil, err
+	}
+	node, err := coppice.Open(coppice.Config{
+		Backend:   backend,
+		Tokenizer: m.Tokenizer(),
+		EOS:       m.Config().EOS,
+		Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, DisableCache: disableCache},
+	})
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
+	return node, nil
+}

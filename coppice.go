@@ -1,0 +1,159 @@
+package coppice
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"github.com/coppice-llm/coppice/actors"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"go.uber.org/zap"
+)
+
+// Config says what a Node runs. Backend is required, the rest has defaults that
+// serve.
+type Config struct {
+	// Backend computes; engine/cpu has one. A Node that opened owns and closes it.
+	Backend engine.Backend
+	// Tokenizer turns text into tokens and back. Without one, requests are given
+	// as tokens and pieces carry no text.
+	Tokenizer *tokenizer.Tokenizer
+	// EOS are the tokens that end an output, a model's Config().EOS. Default the
+	// tokenizer's.
+	EOS []kv.Token
+	// Scheduler sets the policy, the token budget of a step, the cache and its events.
+	Scheduler scheduler.Config
+	// MaxRequests bounds the open requests, waiting ones included. Default 1024.
+	MaxRequests int
+	// Tokenizers is the number of tokenizer workers. Default 1 to 4.
+	Tokenizers int
+	// EventRing is how many cache events are kept for late readers. Default 65536.
+	EventRing int
+	// Log takes failures and, at debug level, steps. Default none.
+	Log *zap.Logger
+}
+
+// Request asks for the continuation of a prompt: Tokens, then the tokens of Prompt.
+type Request struct {
+	// Tokens come first, as they are: a conversation so far, say, from the
+	// Ending of its last request.
+	Tokens []kv.Token
+	// Prompt is text; special tokens in it count as such. If Tokens is empty, the
+	// tokenizer's beginning-of-text token goes before it.
+	Prompt string
+	// Namespace separates requests that must not share cache.
+	Namespace kv.Namespace
+	// MaxTokens bounds the output; 0 takes Scheduler.DefaultMaxTokens, or what
+	// room is left.
+	MaxTokens int
+	// StopTokens end the output, beside the model's end-of-text tokens.
+	StopTokens []kv.Token
+	// IgnoreEOS goes on past the model's end-of-text tokens.
+	IgnoreEOS bool
+	// Sampling is greedy by default.
+	Sampling engine.SamplingParams
+	// Digest asks for Ending.LogitDigest, to compare runs bit for bit.
+	Digest bool
+}
+
+// Piece is what came since the last one: Text, which is complete UTF-8 and maybe
+// empty, the Tokens behind it, and in the last piece the Ending.
+type Piece = actors.Piece
+
+// Ending is how a request ended, its prompt's tokens and its bill: PromptTokens,
+// CachedTokens, OutputTokens, Preemptions and times.
+type Ending = actors.Ending
+
+// Stats are a Node's figures: the scheduler's, the backend's own counts, and
+// leaked pages.
+type Stats = actors.Stats
+
+// Reason tells why a request ended.
+type Reason = scheduler.Reason
+
+// The reasons of an Ending.
+const (
+	Stop   = scheduler.Stop   // a stop or end-of-text token
+	Length = scheduler.Length // MaxTokens
+	Abort  = scheduler.Abort  // the caller left
+	Failed = scheduler.Failed // see Ending.Err
+)
+
+// Errors that Generate yields, wrapped with the figures.
+var (
+	ErrQueueFull     = scheduler.ErrQueueFull
+	ErrEmptyPrompt   = scheduler.ErrEmptyPrompt
+	ErrPromptTooLong = scheduler.ErrPromptTooLong
+	ErrTooLarge      = scheduler.ErrTooLarge
+	ErrInvalid       = scheduler.ErrInvalid
+	ErrAborted       = scheduler.ErrAborted
+	ErrClosed        = actors.ErrClosed
+	ErrLagged        = actors.ErrLagged
+)
+
+// Node is a running scheduler around one backend.
+type Node struct{ sys *actors.System }
+
+// Open starts a Node. It reports all faults of cfg at once; if it fails, Backend
+// is still the caller's.
+func Open(cfg Config) (*Node, error) {
+	sys, err := actors.Start(actors.Config(cfg))
+	if err != nil {
+		return nil, err
+	}
+	return &Node{sys}, nil
+}
+
+// Generate runs a request when ranged over and yields its pieces as they come.
+// The last one has an Ending. A refusal, a failure or the end of ctx is yielded
+// as the error, and the loop ends. Leaving the loop early aborts the request.
+func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		stream, err := n.sys.Open(actors.Request(req))
+		if err != nil {
+			yield(Piece{}, err)
+			return
+		}
+		defer stream.Abort(nil) // of no effect once it has ended
+		for {
+			piece, err := stream.Next(ctx)
+			if errors.Is(err, io.EOF) || !yield(piece, err) || err != nil || piece.Ending != nil {
+				return
+			}
+		}
+	}
+}
+
+// Events yields the cache events from sequence number from on, in order and
+// without gaps, until ctx or the Node ends; ErrLagged if some are not kept any
+// more. They flow only with Scheduler.Events on.
+func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
+	return func(yield func(kv.Event, error) bool) {
+		sub, err := n.sys.Subscribe(ctx, from)
+		if err != nil {
+			yield(kv.Event{}, err)
+			return
+		}
+		defer sub.Close()
+		for {
+			event, err := sub.Next(ctx)
+			if !yield(event, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Info describes the backend: model, pool and limits.
+func (n *Node) Info() engine.Info { return n.sys.Info() }
+
+// Stats reads the figures of now; after Close, those of the end.
+func (n *Node) Stats(ctx context.Context) (Stats, error) { return n.sys.Stats(ctx) }
+
+// Close ends open requests with ErrClosed and closes the backend. It returns
+// when nothing runs any more: nil, or why the Node had failed before.
+func (n *Node) Close() error { return n.sys.Close() }

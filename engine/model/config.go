@@ -1,0 +1,250 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// maxCount bounds every count of a config, and Heads*HeadDim. Published models
+// stay below 2^20; the rest is room that still fits 32 bits.
+const maxCount = 1 << 24
+
+// maxLayers bounds the memory that a config alone can make Open take.
+const maxLayers = 1024
+
+// architectures are the values of config.json's "architectures" that Open reads.
+var architectures = []string{"LlamaForCausalLM", "MistralForCausalLM"}
+
+// parseConfig reads config.json and, if not nil, generation_config.json. All
+// faults are reported at once.
+func parseConfig(config, generation []byte) (*Config, error) {
+	f, err := newFields("config.json", config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{Architecture: f.architecture()}
+	f.refuseFeatures()
+	f.shape(c)
+	f.rope(c)
+	f.window(c)
+	f.dtype(c)
+	f.tokens(c)
+	if generation != nil {
+		g, err := newFields("generation_config.json", generation)
+		if err != nil {
+			f.fail(err)
+		} else {
+			g.tokens(c)
+			f.errs = append(f.errs, g.errs...)
+		}
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (f *fields) architecture() string {
+	var names []string
+	switch {
+	case !f.has("architectures"):
+		f.missing("architectures", fmt.Sprintf("one of %v", architectures))
+	case !f.read("architectures", &names, "a list of names"):
+	case len(names) != 1 || !slices.Contains(architectures, names[0]):
+		f.fail(unsupported("architectures is %s; supported are %v", f.text("architectures"), architectures))
+	default:
+		return names[0]
+	}
+	return ""
+}
+
+// refuseFeatures names every feature in use that the arithmetic of the engines
+// lacks. Reading on regardless would give a model that talks nonsense.
+func (f *fields) refuseFeatures() {
+	for _, name := range []string{"attention_bias", "mlp_bias"} {
+		if f.flag(name) {
+			f.fail(unsupported("%s is true; only projections without bias are supported", name))
+		}
+	}
+	if act := f.string("hidden_act", "silu"); act != "silu" {
+		f.fail(unsupported("hidden_act is %q; only \"silu\" is supported", act))
+	}
+	if f.has("quantization_config") {
+		f.fail(unsupported("quantization_config is set; only plain F32, F16 and BF16 weights are supported, use the original model"))
+	}
+	for _, name := range []string{"num_local_experts", "num_experts", "n_routed_experts"} {
+		n := 0
+		if f.read(name, &n, "a whole number") && n > 0 {
+			f.fail(unsupported("%s is %d; mixture of experts is not supported, only dense models", name, n))
+		}
+	}
+}
+
+func (f *fields) shape(c *Config) {
+	c.Hidden = f.count("hidden_size", true, 0)
+	c.Layers = f.count("num_hidden_layers", true, 0)
+	if c.Layers > maxLayers {
+		f.fail(unsupported("num_hidden_layers is %d, at most %d", c.Layers, maxLayers))
+	}
+	c.Heads = f.count("num_attention_heads", true, 0)
+	// Absent means one per query head in LlamaConfig, 8 in MistralConfig.
+	c.KVHeads = f.count("num_key_value_heads", c.Architecture == "MistralForCausalLM", c.Heads)
+	c.FFN = f.count("intermediate_size", true, 0)
+	c.Vocab = f.count("vocab_size", true, 0)
+	c.MaxPositions = f.count("max_position_embeddings", true, 0)
+	c.NormEps = f.positive("rms_norm_eps", true, 0)
+	c.TiedHead = f.flag("tie_word_embeddings")
+	if c.Heads > 0 && c.KVHeads > 0 && c.Heads%c.KVHeads != 0 {
+		f.fail(unsupported("num_attention_heads is %d, not a multiple of num_key_value_heads %d", c.Heads, c.KVHeads))
+	}
+	if c.Hidden%16 != 0 {
+		f.fail(unsupported("hidden_size is %d, want a multiple of 16", c.Hidden))
+	}
+	if !f.has("head_dim") && c.Heads > 0 && c.Hidden%c.Heads != 0 {
+		f.fail(damaged("head_dim is missing, and hidden_size %d is not a multiple of num_attention_heads %d", c.Hidden, c.Heads))
+		return
+	}
+	c.HeadDim = f.count("head_dim", false, c.Hidden/max(c.Heads, 1))
+	if c.HeadDim%16 != 0 {
+		f.fail(unsupported("head_dim is %d, want a multiple of 16", c.HeadDim))
+	}
+	if width := int64(c.Heads) * int64(c.HeadDim); width > maxCount {
+		f.fail(unsupported("num_attention_heads %d times head_dim %d is %d, at most %d", c.Heads, c.HeadDim, width, maxCount))
+	}
+}
+
+// rope reads the rotary embedding: transformers v5 has all of it in
+// rope_parameters, v4 has rope_theta beside rope_scaling.
+func (f *fields) rope(c *Config) {
+	const defaultTheta = 10000 // of LlamaConfig and MistralConfig
+	if p := f.positive("partial_rotary_factor", false, 1); p != 1 {
+		f.fail(unsupported("partial_rotary_factor is %v; only 1 is supported", p))
+	}
+	c.RopeTheta = f.positive("rope_theta", false, defaultTheta)
+	name := "rope_parameters"
+	if !f.has(name) {
+		name = "rope_scaling"
+	}
+	if !f.has(name) {
+		return
+	}
+	r, err := newFields("config.json: "+name, f.raw[name])
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	c.RopeTheta = r.positive("rope_theta", false, c.RopeTheta)
+	if p := r.positive("partial_rotary_factor", false, 1); p != 1 {
+		r.fail(unsupported("partial_rotary_factor is %v; only 1 is supported", p))
+	}
+	r.scaling(c)
+	f.errs = append(f.errs, r.errs...)
+}
+
+func (f *fields) scaling(c *Config) {
+	// "type" is the name that transformers used before 4.43.
+	kind := f.string("rope_type", f.string("type", ""))
+	switch kind {
+	case "default":
+	case "llama3":
+		s := &RopeScaling{
+			Factor:               f.positive("factor", true, 0),
+			LowFreqFactor:        f.positive("low_freq_factor", true, 0),
+			HighFreqFactor:       f.positive("high_freq_factor", true, 0),
+			OriginalMaxPositions: f.count("original_max_position_embeddings", true, 0),
+		}
+		if len(f.errs) == 0 && s.HighFreqFactor <= s.LowFreqFactor {
+			f.fail(damaged("high_freq_factor is %v, want more than low_freq_factor %v", s.HighFreqFactor, s.LowFreqFactor))
+		}
+		c.RopeScaling = s
+	case "":
+		f.fail(damaged("rope_type is missing, want \"default\" or \"llama3\""))
+	default:
+		f.fail(unsupported("rope_type is %q; supported are \"default\" and \"llama3\"", kind))
+	}
+}
+
+// window refuses attention that looks back less far than the context. A window
+// of w lets a token see the w positions up to its own, so w >= MaxPositions is
+// full attention.
+func (f *fields) window(c *Config) {
+	window := 0
+	if _, there := f.raw["sliding_window"]; !there && c.Architecture == "MistralForCausalLM" {
+		window = 4096 // the default of MistralConfig; null is its "none"
+	}
+	if f.has("sliding_window") {
+		window = f.count("sliding_window", false, 0)
+	}
+	if window > 0 && window < c.MaxPositions {
+		f.fail(unsupported("sliding_window is %d, less than max_position_embeddings %d; "+
+			"set max_position_embeddings to %d to use the model within its window", window, c.MaxPositions, window))
+	}
+	var kinds []string
+	f.read("layer_types", &kinds, "a list of names")
+	for _, k := range kinds {
+		if k != "full_attention" && (k != "sliding_attention" || window == 0) {
+			f.fail(unsupported("layer_types has %q; only \"full_attention\" is supported", k))
+			return
+		}
+	}
+}
+
+// dtype reads the declared type: "dtype" in v5, "torch_dtype" in v4.
+func (f *fields) dtype(c *Config) {
+	name := "dtype"
+	if !f.has(name) {
+		name = "torch_dtype"
+	}
+	c.DType = undeclared
+	if !f.has(name) {
+		return
+	}
+	switch s := f.string(name, ""); s {
+	case "float32":
+		c.DType = kv.F32
+	case "float16":
+		c.DType = kv.F16
+	case "bfloat16":
+		c.DType = kv.BF16
+	default:
+		f.fail(unsupported("%s is %q; supported are float32, float16 and bfloat16", name, s))
+	}
+}
+
+// undeclared stands in Config.DType until the embedding's type is known.
+const undeclared = kv.DType(255)
+
+// tokens reads the special ids; what this file names overrides what c holds.
+func (f *fields) tokens(c *Config) {
+	f.special("bos_token_id", &c.BOS, c.Vocab)
+	f.special("eos_token_id", &c.EOS, c.Vocab)
+}
+
+func (f *fields) special(name string, dst *[]kv.Token, vocab int) {
+	ids, ok := f.ids(name)
+	if !ok || vocab == 0 { // a vocabulary of 0 was reported already
+		return
+	}
+	*dst = nil
+	for _, id := range ids {
+		if id < 0 || id >= vocab {
+			f.fail(damaged("%s has %d, outside the vocabulary of %d tokens", name, id, vocab))
+			continue
+		}
+		*dst = append(*dst, kv.Token(id))
+	}
+}
+
+// canonical is the part of the config that logits depend on, as fixed JSON.
+func (c *Config) canonical() []byte {
+	fixed := *c
+	fixed.BOS, fixed.EOS, fixed.MaxPositions, fixed.DType = nil, nil, 0, 0
+	out, err := json.Marshal(&fixed)
+	if err != nil {
+		panic(fmt.Sprintf("model: config %+v: %v", fixed, err)) // numbers are finite, parseConfig saw to it
+	}
+	return out
+}

@@ -1,0 +1,27 @@
+// Package model owns the files of a model: it reads a Hugging Face directory
+// (config.json, safetensors, tokenizer.json) and writes generated ones. It never
+// computes with weights and never downloads anything.
+//
+// Open maps the weights and checks every size before use; what it hands out is
+// read-only and may be used from any goroutine until Close.
+//
+//	if err := model.Generate("nano", model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+//		return err
+//	}
+//	m, err := model.Open("nano")
+//	if err != nil {
+//		return err // names the file and says what to do
+//	}
+//	defer m.Close()
+//	row := make([]float32, m.Config().Hidden)
+//	m.Embed().Widen(row, 7*len(row), 8*len(row)) // the embedding of token 7
+//
+// Read are LlamaForCausalLM and MistralForCausalLM in the forms of transformers
+// 4 and 5, weights in F32, F16 and BF16, in one file or in shards. Whatever else
+// a config asks for (biases, other rotary embeddings, quantised weights,
+// experts, attention windows shorter than the context) is refused by name with
+// [ErrUnsupported], for ignoring it would give a model that talks nonsense.
+//
+// Generated models have random weights: they exercise every part of an engine,
+// depend on every token of their prefix, and are the same bytes on every machine.
+package model

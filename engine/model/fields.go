@@ -1,0 +1,112 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// fields reads one JSON object by name and collects everything that is wrong
+// with it, so that a user sees all faults at once.
+type fields struct {
+	file string // for messages
+	raw  map[string]json.RawMessage
+	errs []error
+}
+
+func newFields(file string, data []byte) (*fields, error) {
+	f := &fields{file: file}
+	if err := json.Unmarshal(data, &f.raw); err != nil || f.raw == nil {
+		return nil, damaged("%s is not a JSON object: %v", file, err)
+	}
+	return f, nil
+}
+
+func (f *fields) fail(err error)          { f.errs = append(f.errs, fmt.Errorf("%s: %w", f.file, err)) }
+func (f *fields) err() error              { return errors.Join(f.errs...) }
+func (f *fields) text(name string) string { return string(bytes.TrimSpace(f.raw[name])) }
+
+// has tells whether a field is there and not null. Writers use null for "off".
+func (f *fields) has(name string) bool {
+	v, ok := f.raw[name]
+	return ok && !bytes.Equal(bytes.TrimSpace(v), []byte("null"))
+}
+
+// read decodes a field into dst, a pointer; false if it is absent, null or bad.
+func (f *fields) read(name string, dst any, want string) bool {
+	if !f.has(name) {
+		return false
+	}
+	if err := json.Unmarshal(f.raw[name], dst); err != nil {
+		f.fail(damaged("%s is %s, want %s", name, f.text(name), want))
+		return false
+	}
+	return true
+}
+
+func (f *fields) missing(name, want string) {
+	f.fail(damaged("%s is missing, want %s", name, want))
+}
+
+// count reads a whole number in [1, maxCount]. An absent field is an error if
+// required, else gives fallback.
+func (f *fields) count(name string, required bool, fallback int) int {
+	const want = "a whole number, 1 or more"
+	if !f.has(name) {
+		if required {
+			f.missing(name, want)
+		}
+		return fallback
+	}
+	n := 0
+	if f.read(name, &n, want) && (n < 1 || n > maxCount) {
+		f.fail(damaged("%s is %d, want %s and at most %d", name, n, want, maxCount))
+		return fallback
+	}
+	return n
+}
+
+// positive reads a number above zero, by the rules of count.
+func (f *fields) positive(name string, required bool, fallback float64) float64 {
+	const want = "a number above 0"
+	if !f.has(name) {
+		if required {
+			f.missing(name, want)
+		}
+		return fallback
+	}
+	v := 0.0
+	if f.read(name, &v, want) && !(v > 0) {
+		f.fail(damaged("%s is %v, want %s", name, v, want))
+		return fallback
+	}
+	return v
+}
+
+// flag reads a boolean, false if absent.
+func (f *fields) flag(name string) bool {
+	b := false
+	f.read(name, &b, "true or false")
+	return b
+}
+
+// string reads a string, fallback if absent.
+func (f *fields) string(name, fallback string) string {
+	s := fallback
+	f.read(name, &s, "a string")
+	return s
+}
+
+// ids reads a token id or a list of them.
+func (f *fields) ids(name string) (ids []int, ok bool) {
+	if !f.has(name) {
+		return nil, false
+	}
+	one := 0
+	if json.Unmarshal(f.raw[name], &one) == nil {
+		return []int{one}, true
+	}
+	ok = f.read(name, &ids, "a token id or a list of them")
+	return ids, ok
+}

@@ -1,0 +1,240 @@
+package model
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// TestNanoBytes pins the generator: reports name models by preset and seed, so
+// the bytes may not change unless generatorVersion does. tokenizer.json is
+// pinned where it is made, in package tokenizer.
+func TestNanoBytes(t *testing.T) {
+	dir := nano(t)
+	for file, want := range map[string]string{
+		weightsFile:              "f9af7c9d76ed254c",
+		"config.json":            "d07c9da6ebb5e337",
+		"generation_config.json": "0a0ab7f8f332d828",
+		"tokenizer_config.json":  "3596a0236ef1fa52",
+	} {
+		if got := fmt.Sprintf("%016x", xxh3.Hash(read(t, dir, file))); got != want {
+			t.Errorf("%s: XXH3-64 %s, want %s", file, got, want)
+		}
+	}
+	if id, want := open(t, dir).ID(), "8160d8529e1495549d422d52107f537a"; id != want {
+		t.Errorf("ID %s, want %s", id, want)
+	}
+}
+
+func TestGenerateMakesTheDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := Generate(dir, Spec{Nano, nanoSeed + 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got, other := open(t, dir).ID(), open(t, nano(t)).ID(); got == other {
+		t.Error("another seed gave the same weights")
+	}
+}
+
+func TestGenerateTwiceIsTheSame(t *testing.T) {
+	dir := nano(t)
+	before := read(t, dir, weightsFile)
+	if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, []byte("mine"), dir, "notes.txt")
+	if err := Generate(dir, Spec{Nano, nanoSeed}); err != nil {
+		t.Fatalf("again into the same directory: %v", err)
+	}
+	if !slices.Equal(before, read(t, dir, weightsFile)) {
+		t.Error("the second run gave other weights")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	want := []string{"config.json", "generation_config.json", weightsFile, "notes.txt", "tokenizer.json", "tokenizer_config.json"}
+	if !slices.Equal(names, want) {
+		t.Errorf("files %q, want %q", names, want)
+	}
+}
+
+func TestGenerateOverwritesNothing(t *testing.T) {
+	dir := nano(t)
+	before := read(t, dir, weightsFile)
+	for _, spec := range []Spec{{Nano, nanoSeed + 1}, {Demo, nanoSeed}} {
+		if err := Generate(dir, spec); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%v over nano: error %v", spec, err)
+		}
+	}
+	if !slices.Equal(before, read(t, dir, weightsFile)) {
+		t.Error("the weights changed")
+	}
+	foreign := t.TempDir()
+	write(t, []byte("precious"), foreign, weightsFile)
+	if err := Generate(foreign, Spec{Nano, 1}); !errors.Is(err, ErrExists) || string(read(t, foreign, weightsFile)) != "precious" {
+		t.Errorf("over foreign weights: error %v", err)
+	}
+}
+
+func TestGenerateFailsCleanly(t *testing.T) {
+	dir := t.TempDir()
+	broken := errors.New("disk full")
+	err := writeAll(dir, []file{
+		{"a", literal([]byte("a"))},
+		{"b", func(w io.Writer) error { return broken }},
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("%v is left behind", entries)
+	}
+	plain := filepath.Join(dir, "plain")
+	write(t, nil, plain)
+	if err := Generate(plain, Spec{Nano, 1}); err == nil {
+		t.Error("a file is accepted as the directory")
+	}
+}
+
+func TestPresets(t *testing.T) {
+	var p Preset
+	for _, known := range Presets() {
+		if err := p.UnmarshalText([]byte(known)); err != nil || p != known || p.String() != string(known) {
+			t.Errorf("%q: %v, %v", known, p, err)
+		}
+		c, err := known.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Large vocabularies take seconds and differ in made-up words alone.
+		vocabulary, err := trainTokenizer(min(c.Vocab, 320))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.takeSpecials(vocabulary); err != nil {
+			t.Fatal(err)
+		}
+		back, err := parseConfig(configJSON(c, Spec{known, 0}), generationConfig(c))
+		if err != nil {
+			t.Errorf("%s: its config.json: %v", known, err)
+		} else if fmt.Sprint(back.Hidden, back.Heads, back.EOS) != fmt.Sprint(c.Hidden, c.Heads, c.EOS) {
+			t.Errorf("%s: %+v, want %+v", known, back, c)
+		}
+	}
+	for _, bad := range []string{"", "huge", "Nano"} {
+		err := p.UnmarshalText([]byte(bad))
+		if err == nil || !strings.Contains(err.Error(), "nano, demo, tiny, small") {
+			t.Errorf("%q: error %v", bad, err)
+		}
+		if err := Generate(t.TempDir(), Spec{Preset: Preset(bad)}); err == nil || !strings.Contains(err.Error(), "nano, demo, tiny, small") {
+			t.Errorf("Generate %q: error %v", bad, err)
+		}
+	}
+}
+
+// TestMadeUpWordsFillTheVocabulary: one size above what the text alone yields.
+func TestMadeUpWordsFillTheVocabulary(t *testing.T) {
+	const vocab = 6144 // the text alone yields 6004
+	data, err := trainTokenizer(vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Parse(data, nil)
+	if err != nil || tok.VocabSize() != vocab {
+		t.Errorf("%d tokens, want %d: %v", tok.VocabSize(), vocab, err)
+	}
+	words := strings.Fields(madeUpWords(40000)) // more than any preset needs
+	seen := map[string]bool{}
+	for _, w := range words {
+		seen[w] = true
+	}
+	if len(words) != 40000 || len(seen) != len(words) {
+		t.Errorf("%d different of %d words", len(seen), len(words))
+	}
+}
+
+func TestValuesHaveTheirMoments(t *testing.T) {
+	const n = 200000
+	for _, tc := range []struct{ mean, std float64 }{{0, 1}, {0, 0.125}, {1, 0.1}} {
+		s := newStream(7, "some.weight", tc.mean, tc.std)
+		sum, squares, most := 0.0, 0.0, 0.0
+		for i := range uint64(n) {
+			v := float64(math.Float32frombits(uint32(s.at(i)) << 16))
+			d := v - tc.mean
+			sum, squares, most = sum+d, squares+d*d, max(most, math.Abs(d))
+		}
+		// Five standard errors; four uniforms reach 2*sqrt(3) deviations.
+		if mean := sum / n / tc.std; math.Abs(mean) > 5/math.Sqrt(n) {
+			t.Errorf("mean %v: off by %v deviations", tc.mean, mean)
+		}
+		if std := math.Sqrt(squares/n) / tc.std; math.Abs(std-1) > 0.01 {
+			t.Errorf("deviation %v times %v", std, tc.std)
+		}
+		if most/tc.std < 3 || most/tc.std > 3.5 {
+			t.Errorf("largest value is %v deviations off", most/tc.std)
+		}
+	}
+}
+
+func TestValuesDependOnSeedNameAndIndex(t *testing.T) {
+	take := func(seed uint64, name string) string {
+		s := newStream(seed, name, 0, 1)
+		return fmt.Sprint(s.at(0), s.at(1), s.at(2), s.at(3))
+	}
+	seen := map[string]string{}
+	for _, seed := range []uint64{0, 1, 2, 1 << 63} {
+		for _, name := range []string{"", "a", "b", "ab"} {
+			v := take(seed, name)
+			if other, ok := seen[v]; ok {
+				t.Errorf("seed %d, name %q gives the values of %s", seed, name, other)
+			}
+			seen[v] = fmt.Sprint(seed, name)
+		}
+	}
+	if s := newStream(1, "a", 0, 1); s.at(0) == s.at(1) && s.at(1) == s.at(2) {
+		t.Error("values do not depend on the index")
+	}
+}
+
+// The reference outputs of splitmix64 from state 0 and of FNV-1a are the
+// published ones (Vigna, splitmix64.c; Fowler, Noll and Vo, test vectors).
+func TestHashVectors(t *testing.T) {
+	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
+		if got := mix(uint64(i+1) * golden); got != want {
+			t.Errorf("splitmix64 output %d: %#x, want %#x", i, got, want)
+		}
+	}
+	for s, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
+		if got := fnv1a(s); got != want {
+			t.Errorf("FNV-1a of %q: %#x, want %#x", s, got, want)
+		}
+	}
+}
+
+func TestWeightsHeaderIsAligned(t *testing.T) {
+	c, err := Nano.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Model{config: c, layers: make([]Layer, c.Layers)}
+	h := weightsHeader(m.slots())
+	if n := binary.LittleEndian.Uint64(h); n%8 != 0 || int(n) != len(h)-8 {
+		t.Errorf("header of %d bytes says %d", len(h)-8, n)
+	}
+}

@@ -1,0 +1,83 @@
+package model
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/zeebo/xxh3"
+)
+
+const makeHint = "give a Hugging Face model directory, or make a small model with \"coppice make-model DIR\""
+
+// Open reads the model in dir: config.json, model.safetensors or its shards,
+// tokenizer.json, and tokenizer_config.json and generation_config.json where
+// they exist. Weights are mapped, not copied, and read once through for ID. The
+// files must not be changed in place while the model is open; replacing them by
+// rename is safe, as Generate does.
+//
+// Errors name the file and say what to do. They wrap fs.ErrNotExist for a
+// missing file, ErrFormat for a damaged one, and ErrUnsupported for a model
+// whose arithmetic is not ours.
+func Open(dir string) (*Model, error) {
+	config, err := readConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{config: config}
+	if err := m.openTokenizer(dir); err != nil {
+		return nil, err
+	}
+	w, err := openWeights(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.bind(w.tensors); err != nil {
+		w.close()
+		return nil, fmt.Errorf("weights in %s: %w", dir, err)
+	}
+	m.files = w.files
+	if config.DType == undeclared {
+		config.DType = m.embed.DType
+	}
+	m.id = m.hash()
+	return m, nil
+}
+
+func readConfig(dir string) (*Config, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("model: no model at %s; %s: %w", dir, makeHint, err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("model: %s is a file; %s", dir, makeHint)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, fmt.Errorf("model: no config.json in %s; %s: %w", dir, makeHint, err)
+	}
+	generation, err := os.ReadFile(filepath.Join(dir, "generation_config.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	config, err := parseConfig(data, generation)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return config, nil
+}
+
+// hash is ID. The digest of lengths and names keeps two different layouts from
+// running together into the same bytes.
+func (m *Model) hash() string {
+	h := xxh3.New()
+	fmt.Fprintf(h, "coppice model v1\n%s\n", m.config.canonical())
+	for _, s := range m.slots() {
+		t := *s.dst
+		fmt.Fprintf(h, "%s %v %v\n", t.Name, t.DType, t.Shape)
+		h.Write(t.Data)
+	}
+	sum := h.Sum128().Bytes()
+	return hex.EncodeToString(sum[:])
+}

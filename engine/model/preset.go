@@ -1,0 +1,65 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Preset names a shape of generated model.
+type Preset string
+
+// The presets. All are LlamaForCausalLM in bf16 with random weights: they
+// compute what a real model of their size computes, and say nothing sensible.
+const (
+	Nano  Preset = "nano"  // 0.1 M parameters, for tests; its head is not tied
+	Demo  Preset = "demo"  // 0.9 M, fast enough to chat with on a small machine
+	Tiny  Preset = "tiny"  // 13 M
+	Small Preset = "small" // 100 M, 200 MB
+)
+
+var presets = []Preset{Nano, Demo, Tiny, Small}
+
+// Presets lists the known presets, smallest first.
+func Presets() []Preset { return slices.Clone(presets) }
+
+func (p Preset) String() string { return string(p) }
+
+// UnmarshalText accepts the name of a known preset, and lists them otherwise.
+func (p *Preset) UnmarshalText(text []byte) error {
+	if q := Preset(text); slices.Contains(presets, q) {
+		*p = q
+		return nil
+	}
+	return fmt.Errorf("model: unknown preset %q, want one of %s", text, presetNames())
+}
+
+func presetNames() string {
+	names := make([]string, len(presets))
+	for i, p := range presets {
+		names[i] = string(p)
+	}
+	return strings.Join(names, ", ")
+}
+
+// config is the shape of p; the special ids are the tokenizer's to fill in.
+func (p Preset) config() (*Config, error) {
+	c := &Config{Architecture: "LlamaForCausalLM", NormEps: 1e-5, RopeTheta: 10000}
+	switch p {
+	case Nano:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 64, 2, 4, 2, 16, 192
+		c.Vocab, c.MaxPositions = 320, 4096
+	case Demo:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 128, 4, 8, 2, 16, 384
+		c.Vocab, c.MaxPositions, c.TiedHead = 1024, 8192, true
+	case Tiny:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 384, 6, 6, 2, 64, 1024
+		c.Vocab, c.MaxPositions, c.TiedHead = 8192, 8192, true
+	case Small:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 768, 12, 12, 4, 64, 2048
+		c.Vocab, c.MaxPositions, c.TiedHead = 32000, 8192, true
+	default:
+		return nil, fmt.Errorf("model: unknown preset %q, want one of %s", string(p), presetNames())
+	}
+	return c, nil
+}

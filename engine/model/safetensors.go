@@ -1,0 +1,191 @@
+package model
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// The safetensors format (huggingface/safetensors, README "Format"): 8 bytes
+// little-endian N, N bytes of JSON {name: {dtype, shape, data_offsets}} with
+// offsets into the rest of the file, then the rest, which the tensors cover
+// without holes.
+
+const (
+	// maxHeaderBytes is the format's own limit for N.
+	maxHeaderBytes = 100_000_000
+	// maxRank bounds a shape; weights of our models have one or two axes.
+	maxRank = 8
+)
+
+var (
+	// ErrFormat is wrapped by errors about files that are damaged or not what
+	// their name says.
+	ErrFormat = errors.New("model: damaged file")
+	// ErrUnsupported is wrapped by errors about models that are well-formed but
+	// beyond what this package reads.
+	ErrUnsupported = errors.New("model: unsupported model")
+)
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
+}
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
+}
+
+var safetensorTypes = map[string]kv.DType{"F32": kv.F32, "F16": kv.F16, "BF16": kv.BF16}
+
+// entry is one tensor of a header.
+type entry struct {
+	DType   string   `json:"dtype"`
+	Shape   []uint64 `json:"shape"`
+	Offsets []uint64 `json:"data_offsets"`
+
+	name string
+}
+
+// parseSafetensors returns the tensors of a whole file in the order of their
+// bytes. Their Data are slices of file; every size and offset is checked.
+func parseSafetensors(file []byte) ([]*Tensor, error) {
+	if len(file) < 8 {
+		return nil, damaged("%d bytes, a safetensors file starts with 8 bytes of header length", len(file))
+	}
+	n := binary.LittleEndian.Uint64(file)
+	if n > maxHeaderBytes {
+		return nil, damaged("header of %d bytes, at most %d are allowed; is it a safetensors file?", n, maxHeaderBytes)
+	}
+	if n > uint64(len(file)-8) {
+		return nil, damaged("header of %d bytes in a file of %d; the file is cut short, download it again", n, len(file))
+	}
+	entries, err := parseHeader(file[8 : 8+n])
+	if err != nil {
+		return nil, err
+	}
+	return place(entries, file[8+n:])
+}
+
+// parseHeader reads the JSON by token and not into a map, which would hide
+// names that occur twice.
+func parseHeader(header []byte) ([]entry, error) {
+	dec := json.NewDecoder(bytes.NewReader(header))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, damaged("the header is not a JSON object")
+	}
+	var entries []entry
+	seen := map[string]bool{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, damaged("header: %v", err)
+		}
+		name := tok.(string) // the key of an object, or Token fails
+		if seen[name] {
+			return nil, damaged("header: %q occurs twice", name)
+		}
+		seen[name] = true
+		if name == "__metadata__" {
+			var metadata map[string]string
+			if err := dec.Decode(&metadata); err != nil {
+				return nil, damaged("header: __metadata__: %v", err)
+			}
+			continue
+		}
+		e := entry{name: name}
+		if err := dec.Decode(&e); err != nil {
+			return nil, damaged("header: %q: %v", name, err)
+		}
+		entries = append(entries, e)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, damaged("header: %v", err)
+	}
+	if _, err := dec.Token(); err != io.EOF { // only white space may follow
+		return nil, damaged("header: more follows the JSON object")
+	}
+	return entries, nil
+}
+
+// place gives each entry its bytes of data. The format demands that entries
+// cover data exactly, so sorted by offset each must begin where the last ended.
+func place(entries []entry, data []byte) ([]*Tensor, error) {
+	for i := range entries {
+		if err := entries[i].check(uint64(len(data))); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", entries[i].name, err)
+		}
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]),
+			strings.Compare(a.name, b.name))
+	})
+	tensors := make([]*Tensor, 0, len(entries))
+	end, last := uint64(0), ""
+	for _, e := range entries {
+		switch {
+		case e.Offsets[0] < end:
+			return nil, damaged("tensors %q and %q overlap: [%d, %d) begins before %d",
+				last, e.name, e.Offsets[0], e.Offsets[1], end)
+		case e.Offsets[0] > end:
+			return nil, damaged("tensor %q begins at %d, but the one before ends at %d", e.name, e.Offsets[0], end)
+		}
+		end, last = e.Offsets[1], e.name
+		shape := make([]int, len(e.Shape))
+		for i, n := range e.Shape {
+			shape[i] = int(n) // fits: no axis is 0, so check bounds each by len(data)
+		}
+		tensors = append(tensors, &Tensor{
+			Name: e.name, DType: safetensorTypes[e.DType], Shape: shape,
+			Data: data[e.Offsets[0]:e.Offsets[1]:e.Offsets[1]],
+		})
+	}
+	if end != uint64(len(data)) {
+		return nil, damaged("the tensors end at %d of %d bytes", end, len(data))
+	}
+	return tensors, nil
+}
+
+// check bounds one entry by itself: known type, offsets within data, and a
+// length that is the product of the shape.
+func (e *entry) check(data uint64) error {
+	dtype, ok := safetensorTypes[e.DType]
+	if !ok {
+		return unsupported("dtype %q; F32, F16 and BF16 are read, convert the weights to one of them", e.DType)
+	}
+	if len(e.Offsets) != 2 {
+		return damaged("data_offsets %v, want [begin, end]", e.Offsets)
+	}
+	begin, end := e.Offsets[0], e.Offsets[1]
+	if begin > end || end > data {
+		return damaged("data_offsets [%d, %d) in %d bytes of data; the file may be cut short, download it again",
+			begin, end, data)
+	}
+	if len(e.Shape) > maxRank {
+		return unsupported("%d axes, at most %d are read", len(e.Shape), maxRank)
+	}
+	want := uint64(dtype.Bytes())
+	for _, n := range e.Shape {
+		if n == 0 {
+			return unsupported("shape %v is empty", e.Shape)
+		}
+		hi, lo := bits.Mul64(want, n)
+		if hi != 0 || lo > data {
+			return damaged("shape %v of %s does not fit into %d bytes of data", e.Shape, e.DType, data)
+		}
+		want = lo
+	}
+	if end-begin != want {
+		return damaged("data_offsets [%d, %d) are %d bytes, shape %v of %s takes %d",
+			begin, end, end-begin, e.Shape, e.DType, want)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Tensor is one weight as it stands in the file.
+type Tensor struct {
+	Name  string
+	DType kv.DType // F32, F16 or BF16
+	Shape []int    // outermost first; empty for a scalar
+	// Data is little-endian and row-major, Len()*DType.Bytes() bytes at any
+	// alignment: a view into the mapped file, valid until Model.Close.
+	Data []byte
+}
+
+// Len is the number of elements.
+func (t *Tensor) Len() int { return len(t.Data) / t.DType.Bytes() }
+
+// Widen writes the elements [lo, hi) to dst[:hi-lo] as f32. Every f16 and bf16
+// value is also an f32 value, so nothing is rounded; NaNs keep sign and payload.
+// It panics if the range or dst does not fit.
+func (t *Tensor) Widen(dst []float32, lo, hi int) {
+	if lo < 0 || hi < lo || hi > t.Len() || len(dst) < hi-lo {
+		panic(fmt.Sprintf("model: Widen [%d, %d) of %q, %d elements, into %d", lo, hi, t.Name, t.Len(), len(dst)))
+	}
+	size := t.DType.Bytes()
+	src := t.Data[lo*size : hi*size]
+	dst = dst[:hi-lo]
+	switch t.DType {
+	case kv.F32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		}
+	case kv.BF16:
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+		}
+	case kv.F16:
+		for i := range dst {
+			dst[i] = widenF16(binary.LittleEndian.Uint16(src[2*i:]))
+		}
+	default:
+		panic(fmt.Sprintf("model: Widen of %q: type %v", t.Name, t.DType))
+	}
+}
+
+// widenF16 is the f32 of IEEE 754 binary16 bits: 1 sign, 5 exponent (bias 15),
+// 10 fraction bits.
+func widenF16(h uint16) float32 {
+	sign := uint32(h>>15) << 31
+	exp := uint32(h>>10) & 31
+	frac := uint32(h) & 1023
+	switch exp {
+	case 31: // infinity and NaN
+		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
+	case 0: // zero and subnormals: frac units of 2^-24, exact in f32
+		abs := float32(frac) * (1.0 / (1 << 24))
+		return math.Float32frombits(sign | math.Float32bits(abs))
+	}
+	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
+}

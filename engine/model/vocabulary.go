@@ -1,0 +1,112 @@
+package model
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/coppice-llm/coppice/internal/opticks"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// The special tokens of a generated model, named as in Llama 3, so that its
+// chat format applies.
+const (
+	beginOfText = "<|begin_of_text|>"
+	endOfText   = "<|end_of_text|>"
+	startHeader = "<|start_header_id|>"
+	endHeader   = "<|end_header_id|>"
+	endOfTurn   = "<|eot_id|>"
+)
+
+// chatTemplate is Jinja for: a header with the role, a blank line, the text, and
+// the end of the turn, for each message.
+const chatTemplate = `{{ bos_token }}` +
+	`{% for message in messages %}` +
+	startHeader + `{{ message['role'] }}` + endHeader + "\n\n" + `{{ message['content'] | trim }}` + endOfTurn +
+	`{% endfor %}` +
+	`{% if add_generation_prompt %}` + startHeader + `assistant` + endHeader + "\n\n" + `{% endif %}`
+
+// corpusMerges is how many tokens the built-in text is good for; it holds some
+// more, but those are words that occur once.
+const corpusMerges = 4096
+
+// trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may
+// produce any of its ids, so that each should stand for some text: where the
+// built-in text is too short, made-up words fill up.
+func trainTokenizer(vocab int) ([]byte, error) {
+	return tokenizer.Train(tokenizer.TrainConfig{
+		VocabSize: vocab,
+		Special:   []string{beginOfText, endOfText, startHeader, endHeader, endOfTurn},
+	}, opticks.Text()+madeUpWords(max(0, vocab-corpusMerges)))
+}
+
+// madeUpWords gives n different words of three syllables. Each is good for one
+// merge at least, its last.
+func madeUpWords(n int) string {
+	const consonants, vowels = "bdfghklmnprstvwz", "aeiou" // 16 and 5
+	const words = 80 * 80 * 80
+	var b strings.Builder
+	for i := range n {
+		// The factor has no divisor in common with words, so the codes differ.
+		code := uint64(i) * 161803 % words
+		b.WriteByte(' ')
+		for range 3 {
+			b.WriteByte(consonants[code%16])
+			b.WriteByte(vowels[code/16%5])
+			code /= 80
+		}
+	}
+	return b.String()
+}
+
+// takeSpecials sets BOS and EOS from a tokenizer made by trainTokenizer.
+func (c *Config) takeSpecials(vocabulary []byte) error {
+	t, err := tokenizer.Parse(vocabulary, nil)
+	if err != nil {
+		return fmt.Errorf("model: generated tokenizer: %w", err)
+	}
+	id := func(content string) kv.Token {
+		token, ok := t.AddedToken(content)
+		if !ok || int(token) >= c.Vocab {
+			panic(fmt.Sprintf("model: generated tokenizer has %q as %d, %v, of %d", content, token, ok, c.Vocab))
+		}
+		return token
+	}
+	c.BOS = []kv.Token{id(beginOfText)}
+	c.EOS = []kv.Token{id(endOfText), id(endOfTurn)}
+	return nil
+}
+
+func tokenizerConfig(c *Config) []byte {
+	return indented(struct {
+		AddBOS       bool   `json:"add_bos_token"`
+		BOS          string `json:"bos_token"`
+		EOS          string `json:"eos_token"`
+		ChatTemplate string `json:"chat_template"`
+		CleanUp      bool   `json:"clean_up_tokenization_spaces"`
+		MaxLength    int    `json:"model_max_length"`
+		Class        string `json:"tokenizer_class"`
+	}{true, beginOfText, endOfText, chatTemplate, false, c.MaxPositions, "PreTrainedTokenizerFast"})
+}
+
+// openTokenizer loads tokenizer.json and checks that its ids are the model's.
+func (m *Model) openTokenizer(dir string) error {
+	t, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		return fmt.Errorf("model: no usable tokenizer.json in %s; complete the download, or %s: %w", dir, makeHint, err)
+	}
+	vocab := m.config.Vocab
+	if n := t.VocabSize(); n > vocab {
+		return fmt.Errorf("%s: %w", dir, damaged("tokenizer.json has %d tokens, vocab_size in config.json is %d; "+
+			"the files are of different models", n, vocab))
+	}
+	for _, id := range t.EOS() {
+		if int(id) >= vocab {
+			return fmt.Errorf("%s: %w", dir, damaged("the tokenizer's end token is %d, vocab_size in config.json is %d", id, vocab))
+		}
+	}
+	m.tok = t
+	return nil
+}

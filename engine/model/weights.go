@@ -1,0 +1,145 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+const (
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+)
+
+// weights are the tensors of a directory by name and the mappings they live in.
+type weights struct {
+	tensors map[string]*Tensor
+	files   []*mapping
+}
+
+func (w *weights) close() {
+	for _, f := range w.files {
+		f.close() // only after an error that is worth more
+	}
+}
+
+// openWeights maps model.safetensors, or the shards that the index names; the
+// single file wins if both are there, as in transformers.
+func openWeights(dir string) (*weights, error) {
+	w := &weights{tensors: map[string]*Tensor{}}
+	err := w.single(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = w.sharded(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("model: neither %s nor %s is in %s; only safetensors weights are read (no .bin, no .gguf): "+
+			"complete the download, or make a small model with \"coppice make-model DIR\": %w",
+			weightsFile, indexFile, dir, fs.ErrNotExist)
+	}
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *weights) single(dir string) error {
+	tensors, err := w.open(filepath.Join(dir, weightsFile))
+	if err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		w.tensors[t.Name] = t
+	}
+	return nil
+}
+
+// sharded takes from each shard the tensors that the index puts there.
+func (w *weights) sharded(dir string) error {
+	path := filepath.Join(dir, indexFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return fmt.Errorf("%s: %w", path, damaged("%v", err))
+	}
+	if len(index.WeightMap) == 0 {
+		return fmt.Errorf("%s: %w", path, damaged("weight_map is missing or empty"))
+	}
+	byShard := map[string][]string{}
+	for name, shard := range index.WeightMap {
+		byShard[shard] = append(byShard[shard], name)
+	}
+	for _, shard := range sortedKeys(byShard) {
+		if err := w.shard(dir, shard, byShard[shard]); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (w *weights) shard(dir, shard string, names []string) error {
+	if !filepath.IsLocal(shard) {
+		return damaged("shard %q is outside the model's directory", shard)
+	}
+	path := filepath.Join(dir, shard)
+	tensors, err := w.open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Not wrapped: to openWeights ErrNotExist means that there is no index.
+		return damaged("shard %s does not exist; complete the download", path)
+	}
+	if err != nil {
+		return err
+	}
+	held := map[string]*Tensor{}
+	for _, t := range tensors {
+		held[t.Name] = t
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if held[name] == nil {
+			return damaged("tensor %q is not in shard %s", name, path)
+		}
+		w.tensors[name] = held[name]
+	}
+	return nil
+}
+
+// open maps one safetensors file, which w closes.
+func (w *weights) open(path string) ([]*Tensor, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size := int(info.Size())
+	if size < 8 || int64(size) != info.Size() {
+		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a safetensors file", info.Size()))
+	}
+	m, err := openMapping(f, size)
+	if err != nil {
+		return nil, fmt.Errorf("model: map %s: %w", path, err)
+	}
+	w.files = append(w.files, m)
+	if bytes.HasPrefix(m.data, []byte("version https://git-lfs")) {
+		return nil, fmt.Errorf("%s: %w", path, damaged("a Git LFS pointer, not the weights; run \"git lfs pull\""))
+	}
+	tensors, err := parseSafetensors(m.data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return tensors, nil
+}

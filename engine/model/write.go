@@ -1,0 +1,83 @@
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// chunkValues is how many values are made before they are written: 64 KiB.
+const chunkValues = 32 << 10
+
+// writeWeights writes the safetensors file of a generated model, tensor after
+// tensor in the order of slots, all bf16.
+func writeWeights(w io.Writer, c *Config, seed uint64) error {
+	m := &Model{config: c, layers: make([]Layer, c.Layers)}
+	slots := m.slots()
+	if _, err := w.Write(weightsHeader(slots)); err != nil {
+		return err
+	}
+	buf := make([]byte, 0, 2*chunkValues)
+	for _, s := range slots {
+		mean, std := moments(s)
+		values := newStream(seed, s.name, mean, std)
+		n := uint64(product(s.shape))
+		for i := uint64(0); i < n; {
+			buf = buf[:0]
+			for end := min(n, i+chunkValues); i < end; i++ {
+				buf = binary.LittleEndian.AppendUint16(buf, values.at(i))
+			}
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// weightsHeader is the length and the JSON, padded with spaces so that the data
+// begin at a multiple of 8, as the format's own writer does.
+func weightsHeader(slots []slot) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"__metadata__":{"format":"pt"}`) // transformers insists on it
+	offset := 0
+	for _, s := range slots {
+		name, err := json.Marshal(s.name)
+		if err != nil {
+			panic(fmt.Sprintf("model: tensor name %q: %v", s.name, err)) // ours are ASCII
+		}
+		shape := strings.ReplaceAll(fmt.Sprint(s.shape), " ", ",")
+		end := offset + 2*product(s.shape)
+		fmt.Fprintf(&b, `,%s:{"dtype":"BF16","shape":%s,"data_offsets":[%d,%d]}`, name, shape, offset, end)
+		offset = end
+	}
+	b.WriteByte('}')
+	for b.Len()%8 != 0 {
+		b.WriteByte(' ')
+	}
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(b.Len())), b.Bytes()...)
+}
+
+// moments are mean and standard deviation of a generated weight. Matrices have
+// 1/sqrt(inputs), so that a normed input gives outputs of variance one. Norms
+// differ from 1, or a norm that is left out would go unnoticed. The embedding is
+// as small as a tied head must be; the first norm undoes it, and what the layers
+// add outweighs it, so that the next token does not merely repeat the last.
+func moments(s slot) (mean, std float64) {
+	if len(s.shape) == 1 {
+		return 1, 0.1
+	}
+	return 0, 1 / math.Sqrt(float64(s.shape[1]))
+}
+
+func product(shape []int) int {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	return n
+}

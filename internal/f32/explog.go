@@ -1,0 +1,105 @@
+package f32
+
+import "math"
+
+const (
+	log2e = 1.44269504  // 1/ln 2
+	ln2Hi = 0.693359375 // ln 2 in 9 bits, so that n·ln2Hi is exact; ln 2 = ln2Hi + ln2Lo
+	ln2Lo = -2.12194440e-4
+	// round added to and taken from |v| < 2^22 rounds v to an integer, ties to even.
+	round = 12582912 // 1.5·2^23
+)
+
+// Exp32 is e^x: 0 below -87, +Inf above 88.72283, NaN for NaN. With
+// n = round(x/ln 2) and f = x - n·ln 2 taken off in two fma steps, the Taylor
+// polynomial 1 + f + f²/2 + … + f⁶/720 is evaluated by fma (Horner) and scaled by
+// 2^n. The error is below 4 ulp, most of it the polynomial's truncation.
+func Exp32(x float32) float32 {
+	if !(x >= -87 && x <= 88.72283) {
+		switch {
+		case x < -87:
+			return 0
+		case x > 88.72283:
+			return float32(math.Inf(1))
+		}
+		return x
+	}
+	n := float32(float32(x*log2e)+round) - round
+	y, ok := expTry(n, x)
+	if !ok {
+		y = expPoly(n, x)
+	}
+	// n is in [-126, 128]; half the scale first, for 2^128 is no f32.
+	half := math.Float32frombits(uint32(int32(n)-1+127) << 23)
+	if n > -126 {
+		return float32(float32(y*half) * 2)
+	}
+	return float32(y * math.Float32frombits(uint32(int32(n)+127)<<23))
+}
+
+// expPoly is the polynomial at f = x - n·ln 2.
+func expPoly(n, x float32) float32 {
+	f := FMA32(n, -ln2Hi, x)
+	f = FMA32(n, -ln2Lo, f)
+	y := FMA32(1.0/720, f, 1.0/120)
+	y = FMA32(y, f, 1.0/24)
+	y = FMA32(y, f, 1.0/6)
+	y = FMA32(y, f, 0.5)
+	y = FMA32(y, f, 1)
+	return FMA32(y, f, 1)
+}
+
+// expTry is expPoly where ok is true, without calls.
+func expTry(n, x float32) (y float32, ok bool) {
+	f, k0 := TryFMA(n, -ln2Hi, x)
+	f, k1 := TryFMA(n, -ln2Lo, f)
+	y, k2 := TryFMA(1.0/720, f, 1.0/120)
+	y, k3 := TryFMA(y, f, 1.0/24)
+	y, k4 := TryFMA(y, f, 1.0/6)
+	y, k5 := TryFMA(y, f, 0.5)
+	y, k6 := TryFMA(y, f, 1)
+	y, k7 := TryFMA(y, f, 1)
+	return y, k0 && k1 && k2 && k3 && k4 && k5 && k6 && k7
+}
+
+// Log32 is the natural logarithm: -Inf for ±0, NaN below 0 and for NaN, +Inf for
+// +Inf. x = m·2^n with m in [√½, √2); with s = (m-1)/(m+1) the odd series
+// ln m = 2s + 2s³/3 + … + 2s¹¹/11 is evaluated by fma in s², and n·ln 2 is added
+// in two fma steps. The error is below 1 ulp.
+func Log32(x float32) float32 {
+	if !(x > 0 && x <= math.MaxFloat32) {
+		switch {
+		case x == 0:
+			return float32(math.Inf(-1))
+		case x < 0:
+			return float32(math.NaN())
+		}
+		return x
+	}
+	n := int32(0)
+	if x < 0x1p-126 {
+		x = float32(x * 0x1p24)
+		n = -24
+	}
+	const sqrtHalf = 0x3f3504f3 // bits of √½
+	u := math.Float32bits(x) - sqrtHalf
+	n += int32(u) >> 23
+	m := math.Float32frombits(u&(1<<23-1) + sqrtHalf)
+	f := m - 1 // exact
+	s := f / (f + 2)
+	z := float32(s * s)
+	y := float32(2.0 / 11)
+	y = FMA32(y, z, 2.0/9)
+	y = FMA32(y, z, 2.0/7)
+	y = FMA32(y, z, 2.0/5)
+	y = FMA32(y, z, 2.0/3)
+	y = float32(y * z)
+	// ln m = 2s + s·y, and 2s = f - s·f: so the large part, f, stays exact.
+	y = FMA32(s, y-f, float32(float32(n)*ln2Lo))
+	return FMA32(float32(n), ln2Hi, f+y)
+}
+
+// SiLUMul is (g/(1+e^-g))·u, each step rounded.
+func SiLUMul(g, u float32) float32 {
+	return float32(float32(g/(1+Exp32(-g))) * u)
+}

@@ -1,0 +1,272 @@
+package radixcache
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// The cases named C… are those of SGLang's unit tests that map to this tree,
+// by the numbers of the project's list of them.
+
+func newCache(t testing.TB, cfg Config) *Cache {
+	t.Helper()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// checker wraps calls with the short forms that the cases need.
+type checker struct {
+	*testing.T
+	c  *Cache
+	ns kv.Namespace
+}
+
+func (x checker) insert(tokens []kv.Token, pages ...kv.PageID) (NodeID, []kv.PageID) {
+	x.Helper()
+	id, freed := x.c.Insert(x.ns, tokens, pages, nil)
+	if err := x.c.Check(); err != nil {
+		x.Fatal(err)
+	}
+	return id, freed
+}
+
+func (x checker) match(tokens []kv.Token, want ...kv.PageID) Match {
+	x.Helper()
+	m := x.c.Match(x.ns, tokens, nil)
+	if !slices.Equal(m.Pages, want) || m.Tokens != len(want)*x.c.cfg.PageTokens {
+		x.Errorf("match %v: %d tokens in pages %v, want %v", tokens, m.Tokens, m.Pages, want)
+	}
+	return m
+}
+
+func (x checker) sizes(evictable, protected int) {
+	x.Helper()
+	s := x.c.Stats()
+	if s.EvictableTokens != evictable || s.ProtectedTokens != protected || s.Tokens != evictable+protected {
+		x.Errorf("%d evictable and %d protected of %d tokens, want %d and %d", s.EvictableTokens, s.ProtectedTokens, s.Tokens, evictable, protected)
+	}
+}
+
+func toks(t ...kv.Token) []kv.Token { return t }
+
+// C4: compare, pages of one token.
+func TestCommonPrefixLengths(t *testing.T) {
+	for _, tc := range []struct {
+		held, key []kv.Token
+		want      int
+	}{
+		{toks(1, 2, 3, 4), toks(1, 2, 3, 4), 4},
+		{toks(1, 2, 3, 4), toks(1, 2, 9, 9), 2},
+		{toks(9, 2, 3), toks(1, 2, 3), 0},
+		{toks(1, 2, 3, 4), toks(1, 2, 3), 3},
+		{toks(1, 2, 3), toks(1, 2, 3, 4), 3},
+		{toks(1, 2, 3), nil, 0},
+		{nil, toks(1, 2, 3), 0},
+		{nil, nil, 0},
+	} {
+		c := newCache(t, Config{PageTokens: 1})
+		pages := make([]kv.PageID, len(tc.held))
+		for i := range pages {
+			pages[i] = kv.PageID(i)
+		}
+		c.Insert(kv.Namespace{}, tc.held, pages, nil)
+		if got := c.Match(kv.Namespace{}, tc.key, nil).Tokens; got != tc.want {
+			t.Errorf("%v holds %d tokens of %v, want %d", tc.held, got, tc.key, tc.want)
+		}
+	}
+}
+
+// C14, C15, C17.
+func TestInsertAndMatch(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
+	if _, freed := x.insert(toks(1, 2, 3), 10, 20, 30); len(freed) > 0 {
+		t.Errorf("freed %v", freed)
+	}
+	x.sizes(3, 0)
+	x.match(toks(1, 2, 3), 10, 20, 30)
+	x.match(toks(1, 2), 10, 20)
+	x.insert(toks(4, 5), 40, 50)
+	x.sizes(5, 0)
+	freed, err := x.c.Clear(nil)
+	if want := []kv.PageID{10, 20, 30, 40, 50}; err != nil || !slices.Equal(sorted(freed), want) {
+		t.Errorf("Clear freed %v, %v, want %v", freed, err, want)
+	}
+	x.sizes(0, 0)
+	x.match(toks(1, 2, 3))
+	if s := x.c.Stats(); s.Nodes+s.Leaves+s.Namespaces+s.Pages != 0 {
+		t.Errorf("after Clear:\n%v", s)
+	}
+}
+
+// C21, C22.
+func TestNamespacesShareNothing(t *testing.T) {
+	c := newCache(t, Config{PageTokens: 1})
+	tokens := toks(1, 2, 3)
+	for i, ns := range []kv.Namespace{{LoRA: "key1"}, {LoRA: "key2"}, {}, {LoRA: "bc", Salt: "a"}, {LoRA: "c", Salt: "ab"}, {Salt: "key1"}} {
+		p := kv.PageID(30*i + 10)
+		checker{t, c, ns}.insert(tokens, p, p+10, p+20)
+		defer checker{t, c, ns}.match(tokens, p, p+10, p+20)
+	}
+	checker{t, c, kv.Namespace{LoRA: "nonexistent"}}.match(tokens)
+	if got := c.Stats().Namespaces; got != 6 {
+		t.Errorf("%d namespaces, want 6", got)
+	}
+}
+
+// C23: salted events.
+func TestSaltedEvents(t *testing.T) {
+	hashes := func(ns kv.Namespace) []kv.BlockHash {
+		x := checker{t, newCache(t, Config{PageTokens: 2, BlockTokens: 2, Events: true}), ns}
+		x.insert(toks(1, 2, 3, 4), 0, 1)
+		x.c.Evict(2, nil)
+		evs := x.c.TakeEvents(nil)
+		if len(evs) != 2 || evs[0].Kind != kv.Stored || evs[0].HasParent || evs[0].Namespace != ns || len(evs[0].Blocks) != 2 {
+			t.Fatalf("events %+v", evs)
+		}
+		stored := []kv.BlockHash{evs[0].Blocks[0].Hash, evs[0].Blocks[1].Hash}
+		if evs[1].Kind != kv.Removed || evs[1].Namespace != ns || !slices.Equal(evs[1].Hashes, stored) {
+			t.Fatalf("removed %+v, stored %v", evs[1], stored)
+		}
+		return stored
+	}
+	plain, salted := hashes(kv.Namespace{}), hashes(kv.Namespace{Salt: "tenant-a"})
+	if plain[0] == salted[0] || plain[1] == salted[1] {
+		t.Errorf("salt does not change the hashes %v, %v", plain, salted)
+	}
+}
+
+// C25, C35: locks protect, and only as long as they last.
+func TestPinProtects(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
+	x.insert(toks(1, 2, 3), 10, 20, 30)
+	x.insert(toks(7, 8), 70, 80)
+	id := x.c.Pin(x.match(toks(1, 2, 3), 10, 20, 30))
+	x.sizes(2, 3)
+	if _, err := x.c.Clear(nil); !errors.Is(err, ErrPinned) {
+		t.Errorf("Clear with a pin: %v", err)
+	}
+	if freed := x.c.Evict(100, nil); !slices.Equal(freed, []kv.PageID{70, 80}) {
+		t.Errorf("Evict freed %v", freed)
+	}
+	x.match(toks(1, 2, 3), 10, 20, 30)
+	x.c.Unpin(id)
+	x.sizes(3, 0)
+	if freed := x.c.Evict(100, nil); len(freed) != 3 {
+		t.Errorf("Evict freed %v after Unpin", freed)
+	}
+}
+
+// A pin of a part of a node leaves the rest to be evicted.
+func TestPinSplits(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
+	whole, _ := x.insert(toks(1, 2, 3, 4, 5, 6), 0, 1, 2)
+	x.c.PinNode(whole)
+	m := x.match(toks(1, 2, 3, 4), 0, 1)
+	upper := x.c.Pin(m)
+	if upper == whole || x.c.Stats().Splits != 1 {
+		t.Fatalf("Pin of a part of node %d returned %d, %d splits", whole, upper, x.c.Stats().Splits)
+	}
+	x.sizes(0, 6)
+	x.c.Unpin(whole) // the handle means the lower half now
+	x.sizes(2, 4)
+	if freed := x.c.Evict(9, nil); !slices.Equal(freed, []kv.PageID{2}) {
+		t.Errorf("Evict freed %v, want the lower half", freed)
+	}
+	x.c.Unpin(upper)
+	x.sizes(4, 0)
+}
+
+// C26, C34.
+func TestEvict(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
+	if freed := x.c.Evict(5, nil); len(freed) > 0 {
+		t.Errorf("an empty tree freed %v", freed)
+	}
+	x.insert(toks(1, 2), 10, 20)
+	x.insert(toks(3, 4), 30, 40)
+	if freed := x.c.Evict(0, nil); len(freed) > 0 {
+		t.Errorf("Evict(0) freed %v", freed)
+	}
+	if freed := x.c.Evict(1, []kv.PageID{9}); !slices.Equal(freed, []kv.PageID{9, 10, 20}) {
+		t.Errorf("Evict(1) freed %v, want the older leaf appended", freed)
+	}
+	x.sizes(2, 0)
+}
+
+func TestEvictLeastRecentlyUsedFirst(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
+	x.insert(toks(1, 2), 0, 1)
+	x.insert(toks(1, 3), 0, 3)
+	x.insert(toks(4), 4)
+	x.c.Unpin(x.c.Pin(x.match(toks(1, 2), 0, 1))) // a pin refreshes, a match does not
+	x.match(toks(1, 3), 0, 3)
+	var order []kv.PageID
+	for range 4 {
+		order = x.c.Evict(1, order)
+	}
+	if want := []kv.PageID{3, 4, 1, 0}; !slices.Equal(order, want) {
+		t.Errorf("evicted %v, want %v", order, want)
+	}
+}
+
+// C27: a match is a multiple of the page.
+func TestMatchIsWholePages(t *testing.T) {
+	for _, tc := range []struct {
+		page, length int
+		want         []kv.PageID
+	}{{1, 5, []kv.PageID{0, 1, 2, 3, 4}}, {2, 5, []kv.PageID{0, 1}}, {4, 6, []kv.PageID{0}}} {
+		x := checker{T: t, c: newCache(t, Config{PageTokens: tc.page})}
+		key := toks(1, 2, 3, 4, 5, 6)[:tc.length]
+		pages := make([]kv.PageID, kv.CeilPages(tc.length, tc.page))
+		for i := range pages {
+			pages[i] = kv.PageID(i)
+		}
+		x.insert(key, pages...)
+		x.match(key, tc.want...)
+	}
+}
+
+// C29: hashes and splits.
+func TestHashesPerNode(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4, BlockTokens: 4, Events: true})}
+	id, _ := x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
+	x.c.TakeEvents(nil)
+	want := []kv.BlockHash{14643705804678351452, 4945711292740353085} // Dynamo's vectors
+	if got := x.c.nodes[id].hashes; !slices.Equal(got, want) {
+		t.Errorf("hashes %v, want %v", got, want)
+	}
+
+	x.c = newCache(t, Config{PageTokens: 4, BlockTokens: 4, Events: true})
+	x.insert(toks(1, 2, 3, 4, 1, 2, 3, 4), 0, 1)
+	evs := x.c.TakeEvents(nil)
+	if len(evs) != 1 || evs[0].HasParent || len(evs[0].Blocks) != 2 || evs[0].Blocks[0].Hash == evs[0].Blocks[1].Hash || evs[0].Blocks[0].Local != evs[0].Blocks[1].Local {
+		t.Errorf("events of a repeated page: %+v", evs)
+	}
+
+	x.c = newCache(t, Config{PageTokens: 2, BlockTokens: 2, Events: true})
+	x.insert(toks(1, 2, 3, 4), 0, 1)
+	x.insert(toks(1, 2, 5, 6), 9, 2)
+	evs = x.c.TakeEvents(nil)
+	if shared := x.match(toks(1, 2), 0).Node; len(x.c.nodes[shared].hashes) != 1 {
+		t.Errorf("shared node has hashes %v, want 1", x.c.nodes[shared].hashes)
+	}
+	if len(evs) != 2 || len(evs[1].Blocks) != 1 || !evs[1].HasParent || evs[1].Parent != evs[0].Blocks[0].Hash {
+		t.Errorf("events of a split: %+v", evs)
+	}
+}
+
+// C49: unaligned queries.
+func TestUnalignedQueries(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
+	x.match(toks(1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9), 0, 1)
+	x.match(toks(1, 2, 3))
+	x.match(toks(1, 2, 3, 4, 5, 9, 7, 8), 0)
+	x.match(toks(1, 9, 3, 4, 5, 6, 7, 8))
+}

@@ -1,0 +1,308 @@
+package radixcache
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestInsertReturnsDuplicates(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
+	x.insert(toks(1, 2, 3, 4, 5, 6), 0, 1, 2)
+	pages := []kv.PageID{0, 11, 12} // page 0 came from a match
+	id, freed := x.insert(toks(1, 2, 3, 4, 7, 8), pages...)
+	if !slices.Equal(freed, []kv.PageID{11}) || !slices.Equal(pages, []kv.PageID{0, 1, 12}) {
+		t.Errorf("freed %v, pages %v", freed, pages)
+	}
+	if m := x.match(toks(1, 2, 3, 4, 7, 8), 0, 1, 12); m.Node != id {
+		t.Errorf("Insert returned node %d, match ends at %d", id, m.Node)
+	}
+	if got := x.c.Stats().ReturnedPages; got != 1 {
+		t.Errorf("%d returned pages, want 1", got)
+	}
+}
+
+func TestTailLeaves(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	step := func(wantFreed []kv.PageID, wantLast kv.PageID, tokens []kv.Token, pages ...kv.PageID) {
+		t.Helper()
+		_, freed := x.insert(tokens, pages...)
+		if !slices.Equal(freed, wantFreed) || pages[len(pages)-1] != wantLast {
+			t.Errorf("insert %v: freed %v, last page %d; want %v, %d", tokens, freed, pages[len(pages)-1], wantFreed, wantLast)
+		}
+	}
+	step(nil, 1, toks(1, 2, 3, 4, 5), 0, 1)
+	step(nil, 1, toks(1, 2, 3, 4, 5), 0, 1)                       // the same page again
+	step([]kv.PageID{2}, kv.NoPage, toks(1, 2, 3, 4, 5), 0, 2)    // held
+	step([]kv.PageID{1}, 3, toks(1, 2, 3, 4, 5, 6), 0, 3)         // longer tail supersedes
+	step([]kv.PageID{4}, kv.NoPage, toks(1, 2, 3, 4, 5), 0, 4)    // beginning of a tail
+	step(nil, 5, toks(1, 2, 3, 4, 5, 7), 0, 5)                    // a fork inside the page
+	step([]kv.PageID{3}, 6, toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 6)   // a whole page supersedes
+	step([]kv.PageID{7}, kv.NoPage, toks(1, 2, 3, 4, 5, 6), 0, 7) // beginning of a whole page
+	if m := x.match(toks(1, 2, 3, 4, 5, 7, 9), 0); m.Partial.Page != 5 || m.Partial.Tokens != 2 {
+		t.Errorf("partial %+v, want 2 tokens of page 5", m.Partial)
+	}
+	if s := x.c.Stats(); s.Tails != 1 || s.SupersededTails != 2 || s.Pages != 3 {
+		t.Errorf("stats\n%v", s)
+	}
+}
+
+// Pinned tails stay, though redundant, and hide none of those below them.
+func TestPinnedTailsAreNotSuperseded(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 8})}
+	var tails []NodeID
+	for n := 1; n <= 4; n++ { // 1, 1 2, 1 2 3, 1 2 3 4: each pinned before the next
+		x.insert(toks(1, 2, 3, 4)[:n], kv.PageID(n))
+		id := x.match(toks(1, 2, 3, 4)[:n]).Partial.Node
+		x.c.PinNode(id)
+		tails = append(tails, id)
+	}
+	x.insert(toks(1, 2, 0, 0), 20) // sorts between them
+	x.insert(toks(1, 2, 3, 0), 21)
+	x.c.Unpin(tails[0])
+	x.c.Unpin(tails[2])
+	_, freed := x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 30)
+	if !slices.Equal(freed, []kv.PageID{3, 1}) {
+		t.Errorf("freed %v, want the two unpinned tails", freed)
+	}
+	x.c.Unpin(tails[1])
+	x.c.Unpin(tails[3])
+	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 9), 31)
+	if s := x.c.Stats(); s.Tails != 2 || s.SupersededTails != 4 {
+		t.Errorf("stats\n%v", s)
+	}
+}
+
+func TestTailsAloneKeepNoNode(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	if id, freed := x.insert(toks(1, 2), 0); id != Root || len(freed) > 0 {
+		t.Errorf("node %d, freed %v", id, freed)
+	}
+	if id, _ := x.insert(nil); id != Root {
+		t.Errorf("node %d for no tokens", id)
+	}
+	if freed := x.c.Evict(1, nil); !slices.Equal(freed, []kv.PageID{0}) || x.c.Stats().Namespaces != 0 {
+		t.Errorf("freed %v, left\n%v", freed, x.c.Stats())
+	}
+}
+
+// Thousands of children that part inside one page.
+func TestWideFork(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	const n = 3000
+	for i := range kv.Token(n) {
+		x.c.Insert(x.ns, toks(7, i%10, i/10%10, i), []kv.PageID{kv.PageID(i)}, nil)
+	}
+	if err := x.c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range kv.Token(n) {
+		if m := x.match(toks(7, i%10, i/10%10, i), kv.PageID(i)); m.Partial.Tokens != 0 {
+			t.Fatalf("partial %+v of a whole match", m.Partial)
+		}
+		if m := x.match(toks(7, i%10, i/10%10, n+i)); m.Partial.Tokens != 3 {
+			t.Fatalf("partial %+v, want 3 tokens", m.Partial)
+		}
+	}
+	if m := x.match(toks(7, 10, 0, 0)); m.Partial.Tokens != 1 {
+		t.Errorf("partial %+v, want 1 token", m.Partial)
+	}
+}
+
+func TestPartialTieGoesToTheLowerSibling(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	x.insert(toks(1, 2, 3, 3), 0)
+	x.insert(toks(1, 2, 5, 5), 1)
+	if m := x.match(toks(1, 2, 4, 4)); m.Partial.Page != 0 || m.Partial.Tokens != 2 {
+		t.Errorf("partial %+v, want 2 tokens of page 0", m.Partial)
+	}
+	if m := x.match(toks(1, 2)); m.Partial.Page != 0 || m.Partial.Tokens != 2 {
+		t.Errorf("partial %+v, want 2 tokens of page 0", m.Partial)
+	}
+	if m := x.match(toks(1, 2, 5, 6)); m.Partial.Page != 1 || m.Partial.Tokens != 3 {
+		t.Errorf("partial %+v, want 3 tokens of page 1", m.Partial)
+	}
+}
+
+// The node of a partial match is valid after the match was pinned, which may
+// have split it: the id went with the lower half, and so did the page.
+func TestPartialOutlivesPin(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
+	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
+	m := x.match(toks(1, 2, 3, 4, 5, 6, 9), 0)
+	if m.Partial.Page != 1 || m.Partial.Tokens != 2 {
+		t.Fatalf("partial %+v", m.Partial)
+	}
+	handle := x.c.Pin(m)
+	x.c.PinNode(m.Partial.Node)
+	if freed := x.c.Evict(9, nil); len(freed) > 0 {
+		t.Errorf("evicted %v", freed)
+	}
+	x.c.Unpin(m.Partial.Node)
+	if freed := x.c.Evict(9, nil); !slices.Equal(freed, []kv.PageID{1}) {
+		t.Errorf("evicted %v, want page 1", freed)
+	}
+	x.c.Unpin(handle)
+}
+
+func TestEdgesAreCopies(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
+	id, _ := x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1, 2, 3)
+	whole := x.c.nodes[id]
+	upper := x.c.Pin(x.match(toks(1, 2, 3, 4), 0, 1))
+	for _, n := range []*node{&x.c.nodes[upper], &x.c.nodes[id]} {
+		if cap(n.tokens) > 4 || cap(n.pages) > 2 {
+			t.Errorf("half of 4 tokens keeps room for %d tokens, %d pages", cap(n.tokens), cap(n.pages))
+		}
+		for i := range whole.pages {
+			if &n.pages[0] == &whole.pages[i] || &n.tokens[0] == &whole.tokens[2*i] {
+				t.Errorf("a half starting at %d lies in the memory of the whole", n.start)
+			}
+		}
+	}
+}
+
+func TestCallerBugsPanic(t *testing.T) {
+	tokens := toks(1, 2, 3, 4)
+	for name, tc := range map[string]struct {
+		want string
+		do   func(*Cache, NodeID)
+	}{
+		"unpin below zero": {"not held", func(c *Cache, id NodeID) { c.PinNode(id); c.Unpin(id); c.Unpin(id) }},
+		"unpin an ancestor": {"not held (1 pins below it)", func(c *Cache, id NodeID) {
+			up := c.Pin(c.Match(kv.Namespace{}, tokens[:2], nil))
+			c.PinNode(id)
+			c.Unpin(up)
+			c.Unpin(up)
+		}},
+		"unknown node":   {"Unpin: no node 77", func(c *Cache, id NodeID) { c.Unpin(77) }},
+		"freed node":     {"PinNode: no node", func(c *Cache, id NodeID) { c.Evict(9, nil); c.PinNode(id) }},
+		"namespace root": {"PinNode: no node", func(c *Cache, id NodeID) { c.PinNode(c.nodes[id].parent) }},
+		"too few pages":  {"1 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0}, nil) }},
+		"too many pages": {"3 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, 1, 2}, nil) }},
+		"no page":        {"pages[1] is -1", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, kv.NoPage}, nil) }},
+		"match before Insert": {"stale", func(c *Cache, _ NodeID) {
+			m := c.Match(kv.Namespace{}, tokens, nil)
+			c.Insert(kv.Namespace{}, toks(8, 9), []kv.PageID{5}, nil)
+			c.Pin(m)
+		}},
+		"match before Evict": {"stale", func(c *Cache, _ NodeID) {
+			m := c.Match(kv.Namespace{}, tokens, nil)
+			c.Evict(1, nil)
+			c.Pin(m)
+		}},
+		"match before Clear": {"stale", func(c *Cache, _ NodeID) {
+			m := c.Match(kv.Namespace{}, tokens, nil)
+			c.Clear(nil)
+			c.Pin(m)
+		}},
+		"match before a split": {"stale", func(c *Cache, _ NodeID) {
+			m := c.Match(kv.Namespace{}, tokens, nil)
+			c.Pin(c.Match(kv.Namespace{}, tokens[:2], nil))
+			c.Pin(m)
+		}},
+		"growing a tail's page": {"page 6 is that of tail leaf", func(c *Cache, _ NodeID) {
+			c.Insert(kv.Namespace{}, toks(8), []kv.PageID{6}, nil)
+			c.Insert(kv.Namespace{}, toks(8, 9), []kv.PageID{6}, nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, Config{PageTokens: 2})
+			id, _ := c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, 1}, nil)
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) || !strings.HasPrefix(got, "radixcache: ") {
+					t.Errorf("panic %q, want %q", got, tc.want)
+				}
+			}()
+			tc.do(c, id)
+		})
+	}
+}
+
+// What a match may outlive: everything that leaves the shape as it is.
+func TestMatchOutlivesWhatChangesNothing(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
+	x.insert(toks(1, 2, 3, 4), 0, 1)
+	m := x.match(toks(1, 2, 3, 4), 0, 1)
+	first := x.c.Pin(m)
+	x.insert(toks(1, 2, 3, 4), 0, 1)
+	x.c.Evict(9, nil)
+	second := x.c.Pin(m)
+	x.c.Unpin(first)
+	x.sizes(0, 4)
+	x.c.Unpin(second)
+	x.sizes(4, 0)
+	if x.c.Pin(Match{}) != Root {
+		t.Error("an empty match was pinned")
+	}
+	x.c.PinNode(Root)
+	x.c.Unpin(Root)
+}
+
+func TestTakenEventsAreLetGo(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
+	x.insert(toks(1, 2), 0, 1)
+	x.insert(toks(3), 2)
+	if evs := x.c.TakeEvents(make([]kv.Event, 1)); len(evs) != 3 {
+		t.Errorf("took %d events, want 2 appended to 1", len(evs))
+	}
+	for _, ev := range x.c.journal[:2] {
+		if ev.Blocks != nil {
+			t.Errorf("journal keeps %+v", ev)
+		}
+	}
+	if evs := x.c.TakeEvents(nil); len(evs) != 0 {
+		t.Errorf("took %+v twice", evs)
+	}
+}
+
+// Removals in a row are one event, but not across namespaces or what came between.
+func TestRemovedEventsMerge(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
+	other := checker{T: t, c: x.c, ns: kv.Namespace{Salt: "x"}}
+	x.insert(toks(1, 2), 0, 1)
+	x.insert(toks(1, 3), 0, 2)
+	other.insert(toks(4), 3)
+	x.insert(toks(5), 4)
+	x.c.TakeEvents(nil)
+	x.c.Evict(4, nil)
+	x.insert(toks(6), 0)
+	x.c.Evict(9, nil)
+	var got []int
+	for _, ev := range x.c.TakeEvents(nil) {
+		got = append(got, int(ev.Kind), len(ev.Blocks)+len(ev.Hashes))
+	}
+	rem, sto := int(kv.Removed), int(kv.Stored)
+	if want := []int{rem, 3, rem, 1, sto, 1, rem, 2}; !slices.Equal(got, want) {
+		t.Errorf("kinds and sizes %v, want %v", got, want)
+	}
+}
+
+// The gate for the hot path.
+func TestMatchDoesNotAllocate(t *testing.T) {
+	c := newCache(t, Config{PageTokens: 16, Events: true})
+	ns := kv.Namespace{LoRA: "adapter", Salt: "tenant"}
+	var pages []kv.PageID
+	tokens := make([]kv.Token, 0, 32*16+5)
+	for i := range cap(tokens) {
+		tokens = append(tokens, kv.Token(i%50))
+	}
+	for n := 64; n <= len(tokens); n += 64 { // a chain of nodes
+		pages = pages[:0]
+		for i := range kv.CeilPages(n, 16) {
+			pages = append(pages, kv.PageID(1000+i))
+		}
+		c.Insert(ns, tokens[:n], pages, nil)
+	}
+	dst := make([]kv.PageID, 0, 64)
+	var m Match
+	if n := testing.AllocsPerRun(100, func() { m = c.Match(ns, tokens, dst) }); n != 0 {
+		t.Errorf("%v allocations per match, want 0", n)
+	}
+	if m.Tokens != 512 {
+		t.Errorf("matched %d tokens, want 512", m.Tokens)
+	}
+}

@@ -1,0 +1,72 @@
+package tokenizer
+
+import (
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+)
+
+// alphabet maps each byte to the printable rune that stands for it in the
+// vocabulary of a byte-level tokenizer: printable Latin-1 stands for itself,
+// the 68 other bytes take the runes from U+0100 on in their order
+// (openai/gpt-2, encoder.py, bytes_to_unicode).
+var alphabet, alphabetBytes = makeAlphabet()
+
+// alphabetRunes is the number of runes from 0 up to the alphabet's last.
+const alphabetRunes = 0x100 + 68
+
+// makeAlphabet returns the alphabet and its inverse, which is -1 at runes that
+// stand for no byte.
+func makeAlphabet() (runes [256]rune, inverse [alphabetRunes]int16) {
+	for i := range inverse {
+		inverse[i] = -1
+	}
+	next := rune(0x100)
+	for b := range runes {
+		r := rune(b)
+		if !('!' <= r && r <= '~' || 0xA1 <= r && r <= 0xAC || 0xAE <= r && r <= 0xFF) {
+			r = next
+			next++
+		}
+		runes[b] = r
+		inverse[r] = int16(b)
+	}
+	if invariants.Enabled && next != alphabetRunes {
+		panic("tokenizer: the byte alphabet ends at " + string(next))
+	}
+	return runes, inverse
+}
+
+// alphabetOrder lists the 256 bytes by the code point of their rune, the order
+// in which trainers number them.
+func alphabetOrder() []byte {
+	order := make([]byte, 0, 256)
+	for _, b := range alphabetBytes {
+		if b >= 0 {
+			order = append(order, byte(b))
+		}
+	}
+	return order
+}
+
+// toBytes gives the bytes that name, a word over the alphabet, stands for. It
+// is false if name holds another rune.
+func toBytes(name string) (string, bool) {
+	out := make([]byte, 0, len(name))
+	for _, r := range name {
+		if r >= alphabetRunes || alphabetBytes[r] < 0 {
+			return "", false
+		}
+		out = append(out, byte(alphabetBytes[r]))
+	}
+	return string(out), true
+}
+
+// toAlphabet is the inverse of toBytes.
+func toAlphabet(s string) string {
+	out := make([]byte, 0, 2*len(s))
+	for i := range len(s) {
+		out = utf8.AppendRune(out, alphabet[s[i]])
+	}
+	return string(out)
+}

@@ -1,0 +1,41 @@
+package tokenizer
+
+// contraction is the length of the English contraction that text begins with
+// ('s 't 'm 'd 're 've 'll, lower case), 0 if there is none.
+func contraction(text string) int {
+	if len(text) < 2 || text[0] != '\'' {
+		return 0
+	}
+	switch text[1] {
+	case 's', 't', 'm', 'd':
+		return 2
+	case 'r', 'v':
+		if len(text) > 2 && text[2] == 'e' {
+			return 3
+		}
+	case 'l':
+		if len(text) > 2 && text[2] == 'l' {
+			return 3
+		}
+	}
+	return 0
+}
+
+// contractionFold is contraction without regard to case. Case folding knows a
+// third s, the long one (U+017F).
+func contractionFold(text string) int {
+	if len(text) < 2 || text[0] != '\'' {
+		return 0
+	}
+	var lower [3]byte
+	n := copy(lower[:], text)
+	for i := 1; i < n; i++ {
+		if 'A' <= lower[i] && lower[i] <= 'Z' {
+			lower[i] += 'a' - 'A'
+		}
+	}
+	if n == 3 && lower[1] == 0xC5 && lower[2] == 0xBF {
+		return 3
+	}
+	return contraction(string(lower[:n]))
+}

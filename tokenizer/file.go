@@ -1,0 +1,134 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrInvalid wraps errors about files that contradict the format or themselves:
+// truncated JSON, ids used twice or left out, merges of unknown tokens.
+var ErrInvalid = errors.New("tokenizer: invalid file")
+
+// ErrUnsupported wraps errors about features that are not implemented. The text
+// names the feature and what is supported in its place.
+var ErrUnsupported = errors.New("tokenizer: unsupported")
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrUnsupported, fmt.Errorf(format, args...))
+}
+
+// fileJSON is tokenizer.json as huggingface/tokenizers reads and writes it.
+type fileJSON struct {
+	AddedTokens   []addedJSON `json:"added_tokens"`
+	Normalizer    *partJSON   `json:"normalizer"`
+	PreTokenizer  *partJSON   `json:"pre_tokenizer"`
+	PostProcessor *partJSON   `json:"post_processor"`
+	Decoder       *partJSON   `json:"decoder"`
+	Model         *modelJSON  `json:"model"`
+}
+
+type addedJSON struct {
+	ID         kv.Token `json:"id"`
+	Content    string   `json:"content"`
+	SingleWord bool     `json:"single_word"`
+	LStrip     bool     `json:"lstrip"`
+	RStrip     bool     `json:"rstrip"`
+	Normalized bool     `json:"normalized"`
+	Special    bool     `json:"special"`
+}
+
+type modelJSON struct {
+	Type         string     `json:"type"`
+	Dropout      *float64   `json:"dropout"`
+	Prefix       string     `json:"continuing_subword_prefix"`
+	Suffix       string     `json:"end_of_word_suffix"`
+	ByteFallback bool       `json:"byte_fallback"`
+	IgnoreMerges bool       `json:"ignore_merges"`
+	Vocab        vocabJSON  `json:"vocab"`
+	Merges       mergesJSON `json:"merges"`
+}
+
+// partJSON is any step of the pipeline; the type says which fields count.
+type partJSON struct {
+	Type string `json:"type"`
+
+	Normalizers   []partJSON `json:"normalizers"`   // Sequence
+	Pretokenizers []partJSON `json:"pretokenizers"` // Sequence
+	Processors    []partJSON `json:"processors"`    // Sequence
+	Decoders      []partJSON `json:"decoders"`      // Sequence
+
+	AddPrefixSpace *bool       `json:"add_prefix_space"` // ByteLevel
+	UseRegex       *bool       `json:"use_regex"`        // ByteLevel
+	Pattern        patternJSON `json:"pattern"`          // Split
+	Behavior       string      `json:"behavior"`         // Split
+	Invert         bool        `json:"invert"`           // Split
+
+	Single        []templateJSON            `json:"single"`         // TemplateProcessing
+	SpecialTokens map[string]templateIDJSON `json:"special_tokens"` // TemplateProcessing
+}
+
+type patternJSON struct {
+	Regex  string
+	String string
+}
+
+// UnmarshalJSON leaves the pattern empty where it is no object: Split's is one,
+// and the steps that have another kind of pattern are refused by their type.
+func (p *patternJSON) UnmarshalJSON(data []byte) error {
+	type plain patternJSON
+	if !bytes.HasPrefix(data, []byte("{")) {
+		return nil
+	}
+	return json.Unmarshal(data, (*plain)(p))
+}
+
+type templateJSON struct {
+	SpecialToken *struct{ ID string }
+	Sequence     *struct{ ID string }
+}
+
+type templateIDJSON struct {
+	IDs []kv.Token `json:"ids"`
+}
+
+// vocabJSON is the vocabulary by name. It stays nil where the file has a list,
+// as Unigram models do: the model's type decides, not a JSON error.
+type vocabJSON map[string]kv.Token
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *vocabJSON) UnmarshalJSON(data []byte) error {
+	if !bytes.HasPrefix(data, []byte("{")) {
+		return nil
+	}
+	return json.Unmarshal(data, (*map[string]kv.Token)(v))
+}
+
+// mergesJSON is the list of merges, first the one of lowest rank: ["a", "b"],
+// or in older files "a b".
+type mergesJSON [][]string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *mergesJSON) UnmarshalJSON(data []byte) error {
+	first := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("[")), " \t\r\n")
+	if !bytes.HasPrefix(first, []byte(`"`)) {
+		return json.Unmarshal(data, (*[][]string)(m))
+	}
+	var lines []string
+	if err := json.Unmarshal(data, &lines); err != nil {
+		return err
+	}
+	*m = make([][]string, len(lines))
+	for i, line := range lines {
+		(*m)[i] = strings.Split(line, " ")
+	}
+	return nil
+}

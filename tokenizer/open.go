@@ -1,0 +1,28 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Open loads the tokenizer.json at path. If a tokenizer_config.json lies beside
+// it, bos_token, eos_token and add_bos_token are read from there. Errors are
+// those of reading the files and those of [Parse], with the path before them.
+func Open(path string) (*Tokenizer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: open: %w", err)
+	}
+	config, err := os.ReadFile(filepath.Join(filepath.Dir(path), "tokenizer_config.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("tokenizer: open: %w", err)
+	}
+	t, err := Parse(data, config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}

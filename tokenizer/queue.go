@@ -1,0 +1,71 @@
+package tokenizer
+
+// The queues of merging and of training are one heap, written out because
+// container/heap boxes every element.
+
+// queued is a possible merge of the node at index at with the next one.
+type queued struct {
+	rank uint32
+	at   int
+}
+
+// before: the lowest rank first, then the leftmost.
+func (q queued) before(r queued) bool {
+	return q.rank < r.rank || q.rank == r.rank && q.at < r.at
+}
+
+// counted is a pair and how often it occurred when it was queued.
+type counted struct {
+	count int
+	pair  pair
+}
+
+// before: the most frequent first, then the lowest ids.
+func (c counted) before(d counted) bool {
+	return c.count > d.count || c.count == d.count && c.pair < d.pair
+}
+
+// heap is a binary heap, the element that is before all others first.
+type heap[E interface{ before(E) bool }] []E
+
+type (
+	mergeQueue = heap[queued]
+	pairQueue  = heap[counted]
+)
+
+func (h *heap[E]) push(e E) {
+	*h = append(*h, e)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !s[i].before(s[parent]) {
+			return
+		}
+		s[i], s[parent] = s[parent], s[i]
+		i = parent
+	}
+}
+
+// pop takes the first element from a heap that is not empty.
+func (h *heap[E]) pop() E {
+	s := *h
+	top := s[0]
+	last := len(s) - 1
+	s[0] = s[last]
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= len(s) {
+			return top
+		}
+		if child+1 < len(s) && s[child+1].before(s[child]) {
+			child++
+		}
+		if !s[child].before(s[i]) {
+			return top
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+}

@@ -1,0 +1,128 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// readTemplate learns from the post-processor what stands around a prompt. A
+// ByteLevel post-processor only trims offsets, which nobody here asks for.
+func (t *Tokenizer) readTemplate(p *partJSON) error {
+	switch {
+	case p == nil || p.Type == "ByteLevel":
+		return nil
+	case p.Type == "Sequence":
+		for i := range p.Processors {
+			if err := t.readTemplate(&p.Processors[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case p.Type != "TemplateProcessing":
+		return unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
+	}
+	seen := false
+	for _, item := range p.Single {
+		switch {
+		case item.Sequence != nil && !seen:
+			seen = true
+		case item.SpecialToken != nil:
+			special, ok := p.SpecialTokens[item.SpecialToken.ID]
+			if !ok {
+				return invalid("the post_processor's template uses %q, which its special_tokens lack", item.SpecialToken.ID)
+			}
+			for _, id := range special.IDs {
+				if int64(id) >= int64(len(t.text)) {
+					return invalid("the post_processor's %q has id %d, which the vocabulary lacks", item.SpecialToken.ID, id)
+				}
+			}
+			if seen {
+				t.suffix = append(t.suffix, special.IDs...)
+			} else {
+				t.prefix = append(t.prefix, special.IDs...)
+			}
+		default:
+			return invalid("the post_processor's template is not special tokens and one sequence")
+		}
+	}
+	if !seen {
+		return invalid("the post_processor's template has no sequence")
+	}
+	return nil
+}
+
+// configJSON is the part of tokenizer_config.json that matters here.
+type configJSON struct {
+	BOS    nameJSON `json:"bos_token"`
+	EOS    nameJSON `json:"eos_token"`
+	AddBOS bool     `json:"add_bos_token"`
+}
+
+// nameJSON is a token's content, given alone or in an object; "" for null.
+type nameJSON string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *nameJSON) UnmarshalJSON(data []byte) error {
+	if data[0] != '{' {
+		return json.Unmarshal(data, (*string)(n))
+	}
+	var object struct{ Content string }
+	err := json.Unmarshal(data, &object)
+	*n = nameJSON(object.Content)
+	return err
+}
+
+// endNames are the special tokens that end a turn or a text in the supported
+// families (Llama 3; Qwen; GPT-2 and Qwen), for files without a config.
+var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"}
+
+// readConfig settles BOS and EOS. data may be nil.
+func (t *Tokenizer) readConfig(data []byte) error {
+	var c configJSON
+	if data != nil {
+		if err := json.Unmarshal(data, &c); err != nil {
+			return invalid("tokenizer_config.json: %w", err)
+		}
+	}
+	if len(t.prefix) > 0 {
+		t.bos, t.hasBOS = t.prefix[0], true
+	}
+	if c.BOS != "" {
+		id, ok := t.named(string(c.BOS))
+		if !ok {
+			return invalid("tokenizer_config.json: bos_token %q is not in the vocabulary", c.BOS)
+		}
+		t.bos, t.hasBOS = id, true
+	}
+	if c.AddBOS && len(t.prefix) == 0 {
+		if !t.hasBOS {
+			return invalid("tokenizer_config.json: add_bos_token is set, but no bos_token")
+		}
+		t.prefix = []kv.Token{t.bos}
+	}
+	if c.EOS != "" {
+		id, ok := t.named(string(c.EOS))
+		if !ok {
+			return invalid("tokenizer_config.json: eos_token %q is not in the vocabulary", c.EOS)
+		}
+		t.eos = []kv.Token{id}
+		return nil
+	}
+	for _, name := range endNames {
+		if id, ok := t.AddedToken(name); ok && t.special[id] {
+			t.eos = append(t.eos, id)
+		}
+	}
+	return nil
+}
+
+// named finds a token by its content, the added ones first.
+func (t *Tokenizer) named(content string) (kv.Token, bool) {
+	if id, ok := t.AddedToken(content); ok {
+		return id, true
+	}
+	id := slices.Index(t.text, content)
+	return kv.Token(max(id, 0)), id >= 0
+}

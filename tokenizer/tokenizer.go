@@ -1,0 +1,121 @@
+package tokenizer
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Tokenizer is a loaded tokenizer.json. It is immutable and safe for concurrent
+// use. The zero value is not useful; see [Open], [Parse] and [Train].
+type Tokenizer struct {
+	text    []string // by id: the bytes that the token stands for
+	special []bool   // by id: left out of text meant for people
+
+	// whole holds the pieces that encode to one token. It is less than the
+	// vocabulary: without ignore_merges a token that merging does not reach is
+	// never used for a piece that equals it.
+	whole  map[string]kv.Token
+	bytes  [256]kv.Token
+	merges map[pair]merge
+	split  splitter
+	nfc    bool
+
+	// Added tokens are looked for in two passes, as the format demands: first
+	// in the text as it came, then in what normalization made of the rest.
+	raw, normalized *matcher
+
+	prefix, suffix []kv.Token // what EncodePrompt puts around the text
+	bos            kv.Token
+	hasBOS         bool
+	eos            []kv.Token
+}
+
+// Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") that
+// occur in text become that token, special or not; who encodes untrusted text
+// must take them out before. Nothing is put around the text. It takes
+// O(n log n) time at worst, O(n) on natural text, and allocates only for dst
+// and for pieces over 64 bytes.
+func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
+	for from := 0; ; {
+		a, lo, hi := t.raw.next(text, from)
+		dst = t.encodeSegment(dst, text[from:lo])
+		if a == nil {
+			return dst
+		}
+		dst = append(dst, a.id)
+		from = hi
+	}
+}
+
+// EncodePrompt is Encode with what the model expects around a prompt: the
+// special tokens of the file's TemplateProcessing post-processor or, where it
+// has none, the BOS if tokenizer_config.json sets add_bos_token. A BOS that
+// stands in text already is not taken into account, as in Hugging Face's
+// library: use Encode for the output of a chat template.
+func (t *Tokenizer) EncodePrompt(dst []kv.Token, text string) []kv.Token {
+	dst = append(dst, t.prefix...)
+	dst = t.Encode(dst, text)
+	return append(dst, t.suffix...)
+}
+
+// VocabSize is the highest id plus one, added tokens included. A model's
+// embedding may have more rows.
+func (t *Tokenizer) VocabSize() int { return len(t.text) }
+
+// BOS is the token that starts a sequence, false if the model has none. It is
+// bos_token of tokenizer_config.json, else the first token of the
+// post-processor's template.
+func (t *Tokenizer) BOS() (kv.Token, bool) { return t.bos, t.hasBOS }
+
+// EOS are the tokens that end a generation. It is eos_token of
+// tokenizer_config.json; without one, those special tokens whose names are
+// known to end a text or a turn in the supported families. It may be empty. A
+// model's generation_config.json may name more. The slice is the caller's.
+func (t *Tokenizer) EOS() []kv.Token { return slices.Clone(t.eos) }
+
+// Special tells whether token is a special token, which Decode can leave out
+// and a [Detokenizer] always leaves out. It is false for unknown tokens.
+func (t *Tokenizer) Special(token kv.Token) bool {
+	return int(token) < len(t.special) && t.special[token]
+}
+
+// AddedToken finds the added token (special or not) with that content.
+func (t *Tokenizer) AddedToken(content string) (kv.Token, bool) {
+	if id, ok := t.raw.find(content); ok {
+		return id, true
+	}
+	return t.normalized.find(content)
+}
+
+// encodeSegment encodes text between added tokens that are looked for before
+// normalization.
+func (t *Tokenizer) encodeSegment(dst []kv.Token, text string) []kv.Token {
+	if t.nfc {
+		text = normalizeNFC(text)
+	}
+	for from := 0; ; {
+		a, lo, hi := t.normalized.next(text, from)
+		dst = t.encodePlain(dst, text[from:lo])
+		if a == nil {
+			return dst
+		}
+		dst = append(dst, a.id)
+		from = hi
+	}
+}
+
+// encodePlain encodes text that holds no added tokens.
+func (t *Tokenizer) encodePlain(dst []kv.Token, text string) []kv.Token {
+	for text != "" {
+		n := t.split.next(text)
+		piece := text[:n]
+		text = text[n:]
+		if id, ok := t.whole[piece]; ok {
+			dst = append(dst, id)
+		} else {
+			dst = t.merge(dst, piece)
+		}
+	}
+	return dst
+}
