@@ -73,3 +73,20 @@ type askStats struct{ reply chan<- Stats }
 
 // To any actor, after all that it has to do: put things away and stop.
 type shutdown struct{}
+
+// What is sent to an actor that has stopped is lost on purpose; without these
+// methods protoactor would start a goroutine to log it.
+func (*encode) IgnoreDeadLetterLogging()      {}
+func (*submit) IgnoreDeadLetterLogging()      {}
+func (*abort) IgnoreDeadLetterLogging()       {}
+func (*step) IgnoreDeadLetterLogging()        {}
+func (*stepDone) IgnoreDeadLetterLogging()    {}
+func (*want) IgnoreDeadLetterLogging()        {}
+func (*granted) IgnoreDeadLetterLogging()     {}
+func (*give) IgnoreDeadLetterLogging()        {}
+func (*deliver) IgnoreDeadLetterLogging()     {}
+func (*publish) IgnoreDeadLetterLogging()     {}
+func (*subscribe) IgnoreDeadLetterLogging()   {}
+func (*unsubscribe) IgnoreDeadLetterLogging() {}
+func (*askStats) IgnoreDeadLetterLogging()    {}
+func (*shutdown) IgnoreDeadLetterLogging()    {}

@@ -77,12 +77,12 @@ func (a *supervised) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started, *actor.Restarting:
 	case *actor.Stopping:
+		// In an orderly shutdown the cause is set already and this changes nothing.
+		a.process.sys.fail(fmt.Errorf("actors: the %s actor stopped", a.process.name))
 		if r, ok := a.inner.(releaser); ok {
 			r.release()
 		}
 	case *actor.Stopped:
-		// In an orderly shutdown the cause is set already and this changes nothing.
-		a.process.sys.fail(fmt.Errorf("actors: the %s actor stopped", a.process.name))
 		close(a.process.done)
 	default:
 		defer a.caught(m)

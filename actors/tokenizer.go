@@ -3,11 +3,15 @@ package actors
 import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // tokenizerActor turns prompts into tokens. It has no state: a panic costs the
 // request that it was at, and it goes on with the next.
-type tokenizerActor struct{ sys *System }
+type tokenizerActor struct {
+	sys *System
+	tok *tokenizer.Tokenizer
+}
 
 func (a *tokenizerActor) receive(self *process, message any) {
 	switch m := message.(type) {
@@ -21,14 +25,13 @@ func (a *tokenizerActor) receive(self *process, message any) {
 }
 
 func (a *tokenizerActor) encode(m *encode) {
-	tok := a.sys.cfg.Tokenizer
 	if len(m.req.Tokens) == 0 {
-		a.sys.submit(m.stream, m.req, tok.EncodePrompt(nil, m.req.Prompt))
+		a.sys.submit(m.stream, m.req, a.tok.EncodePrompt(nil, m.req.Prompt))
 		return
 	}
 	// The tokens before are the caller's; they are not to be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
-	a.sys.submit(m.stream, m.req, tok.Encode(tokens, m.req.Prompt))
+	a.sys.submit(m.stream, m.req, a.tok.Encode(tokens, m.req.Prompt))
 }
 
 // drop ends the request at which the worker panicked.

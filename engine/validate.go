@@ -65,6 +65,9 @@ func (r *Row) validate(info *Info) error {
 	if end > info.MaxPositions {
 		return invalid("ends at %d, the model has %d positions", end, info.MaxPositions)
 	}
+	if end > info.NumPages*info.PageTokens {
+		return invalid("ends at %d, the pool holds %d", end, info.NumPages*info.PageTokens)
+	}
 	if want := kv.CeilPages(end, info.PageTokens); len(r.Pages) != want {
 		return invalid("%d pages for %d tokens, want %d", len(r.Pages), end, want)
 	}

@@ -1,19 +1,43 @@
 package tokenizer
 
 import (
-	"errors"
-	"strings"
+	"slices"
 	"testing"
+
+	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
-// nfcSupported tells the golden tests to leave out files that ask for NFC.
-const nfcSupported = false
+// nfcSupported tells the golden tests not to leave out files that ask for NFC.
+const nfcSupported = true
 
-func TestNFCIsRefusedByName(t *testing.T) {
-	for _, n := range []string{`{"type":"NFC"}`, `{"type":"Sequence","normalizers":[{"type":"NFC"}]}`} {
-		_, err := Parse(edit(t, map[string]string{"normalizer": n}), nil)
-		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), `normalizer "NFC"`) {
-			t.Errorf("normalizer %s: %v", n, err)
+func TestNFC(t *testing.T) {
+	plain := trained(t)
+	for _, normalizer := range []string{`{"type":"NFC"}`, `{"type":"Sequence","normalizers":[{"type":"NFC"}]}`} {
+		tok, err := Parse(edit(t, map[string]string{"normalizer": normalizer}), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for in, normal := range map[string]string{
+			"cafe\u0301 A\u030a":        "caf\u00e9 \u00c5",
+			"\u212b<|eot_id|>e\u0301":   "\u00c5<|eot_id|>\u00e9",
+			"\u1112\u1161\u11ab":        "\ud55c",
+			"e\xff\u0301 \xe2\x82 \xc3": "e\xff\u0301 \xe2\x82 \xc3",
+		} {
+			if got, want := tok.Encode(nil, in), plain.Encode(nil, normal); !slices.Equal(got, want) {
+				t.Errorf("%s: %q is %v, want that of %q, %v", normalizer, in, got, normal, want)
+			}
+		}
+	}
+}
+
+func TestNormalTextDoesNotAllocate(t *testing.T) {
+	tok, err := Parse(edit(t, map[string]string{"normalizer": `{"type":"NFC"}`}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := opticks.Text()[:4000]
+	dst := tok.Encode(nil, text)
+	if n := testing.AllocsPerRun(20, func() { dst = tok.Encode(dst[:0], text) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

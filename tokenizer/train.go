@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -159,7 +160,13 @@ func (tr *trainer) step() bool {
 func (tr *trainer) apply(p pair) {
 	left, right := kv.Token(p>>32), kv.Token(p&0xFFFFFFFF)
 	id := kv.Token(len(tr.names))
-	tr.names = append(tr.names, tr.names[left]+tr.names[right])
+	name := tr.names[left] + tr.names[right]
+	// No two merges make the same name: as long as nothing merges across its
+	// ends, a stretch of text merges in every word as it would alone.
+	if invariants.Enabled && slices.Contains(tr.names, name) {
+		panic("tokenizer: train: two merges make " + name)
+	}
+	tr.names = append(tr.names, name)
 	tr.merges = append(tr.merges, [2]kv.Token{left, right})
 	for _, at := range slices.Compact(tr.where[p]) {
 		tr.mergeIn(at, left, right, id)

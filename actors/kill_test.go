@@ -1,0 +1,147 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// poison is a message that no actor knows: it panics.
+type poison struct{}
+
+// load opens requests in every phase: at the tokenizer, queued, prefilling and
+// decoding.
+func load(t *testing.T, s *System) []*Stream {
+	t.Helper()
+	var streams []*Stream
+	for i := range 12 {
+		streams = append(streams, open(t, s, Request{Prompt: fmt.Sprint(i) + strings.Repeat(prompt, 4), MaxTokens: 2000, IgnoreEOS: true}))
+	}
+	for _, stream := range streams[:2] {
+		if _, err := stream.Next(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return streams
+}
+
+// TestKillEachActor kills every kind of state actor under load, by a panic and by
+// a stop from outside: every open request ends with an error that says which,
+// Close returns, and start's cleanup finds no goroutine left.
+func TestKillEachActor(t *testing.T) {
+	kinds := map[string]func(s *System) *process{
+		"scheduler": func(s *System) *process { return s.scheduler },
+		"engine":    func(s *System) *process { return s.engine },
+		"pool":      func(s *System) *process { return s.pool },
+		"deliverer": func(s *System) *process { return s.deliverer },
+		"events":    func(s *System) *process { return s.events },
+	}
+	for name, pick := range kinds {
+		for _, how := range []string{"panicked", "stopped"} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 32, Events: true}}, cpu.Config{KVTokens: 16384})
+				streams := load(t, s)
+				if how == "panicked" {
+					pick(s).tell(&poison{})
+				} else {
+					pick(s).quit()
+				}
+				for i, stream := range streams {
+					_, _, e := drain(t, stream)
+					if e.Reason != scheduler.Failed || !strings.Contains(e.Err.Error(), name+" actor "+how) {
+						t.Errorf("stream %d: ended by %v: %v", i, e.Reason, e.Err)
+					}
+				}
+				if err := s.Close(); err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("Close says %v", err)
+				}
+				if _, err := s.Open(Request{Prompt: prompt}); err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("Open says %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestKillTokenizer: a worker has no state, so its panic costs the request that
+// it was at and no other, and it goes on.
+func TestKillTokenizer(t *testing.T) {
+	s := start(t, Config{Tokenizers: 1, Scheduler: scheduler.Config{MaxRunning: 4}}, cpu.Config{KVTokens: 16384})
+	streams := load(t, s)
+	s.workers[0].tell(&poison{})
+	// Without a tokenizer, this one panics at each request.
+	broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
+	s.workers = append(s.workers, broken)
+	for range 20 { // more than protoactor's default strategy would restart
+		stream, err := s.door.enter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken.tell(&encode{stream, Request{Prompt: prompt}})
+		if _, _, e := drain(t, stream); e.Reason != scheduler.Failed || !strings.Contains(e.Err.Error(), "tokenizer actor panicked") {
+			t.Errorf("ending %+v", e)
+		}
+	}
+	for _, stream := range streams {
+		stream.Abort(nil)
+		if _, _, e := drain(t, stream); !errors.Is(e.Err, scheduler.ErrAborted) {
+			t.Errorf("a request that was not at the tokenizer ended with %v", e.Err)
+		}
+	}
+	stream, err := s.door.enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.workers[0].tell(&encode{stream, Request{Prompt: prompt, MaxTokens: 1}})
+	if _, _, e := drain(t, stream); e.Err != nil {
+		t.Errorf("the worker does not go on: %v", e.Err)
+	}
+	conserve(t, s)
+	if err := s.Close(); err != nil {
+		t.Errorf("Close says %v", err)
+	}
+}
+
+// failing is a device that is lost at a given step, or fails single rows.
+type failing struct {
+	engine.Backend
+	steps  int
+	submit bool // fail in Submit rather than in the ticket
+}
+
+var errDevice = &engine.Error{Backend: "cpu", Op: "step", Err: errors.New("device lost")}
+
+func (f *failing) Submit(b *engine.Batch) (engine.Ticket, error) {
+	f.steps--
+	if f.steps > 0 {
+		return f.Backend.Submit(b)
+	}
+	if f.submit {
+		return nil, errDevice
+	}
+	ticket, err := f.Backend.Submit(b)
+	return lostTicket{ticket}, err
+}
+
+type lostTicket struct{ engine.Ticket }
+
+func (lostTicket) Result() (*engine.Result, error) { return nil, errDevice }
+
+func TestDeviceLost(t *testing.T) {
+	for _, submit := range []bool{true, false} {
+		s := start(t, Config{Backend: &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, submit}}, cpu.Config{})
+		for i, stream := range load(t, s) {
+			if _, _, e := drain(t, stream); !errors.Is(e.Err, errDevice) {
+				t.Errorf("stream %d: ended by %v: %v", i, e.Reason, e.Err)
+			}
+		}
+		if err := s.Close(); !errors.Is(err, errDevice) {
+			t.Errorf("Close says %v", err)
+		}
+	}
+}

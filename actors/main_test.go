@@ -1,0 +1,128 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"go.uber.org/goleak"
+)
+
+// nano is the smallest generated model, made once for all tests.
+var nano *model.Model
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		tmp, err := os.MkdirTemp("", "coppice-actors-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(tmp)
+		dir := filepath.Join(tmp, "nano")
+		if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+			panic(err)
+		}
+		if nano, err = model.Open(dir); err != nil {
+			panic(err)
+		}
+		defer nano.Close()
+		shared() // its own goroutines are the process's, not a test's
+		return m.Run()
+	}())
+}
+
+// start runs a system on nano and checks at the end of the test that it closes
+// as wantErr says and leaves no goroutine.
+func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
+	t.Helper()
+	ignore := goleak.IgnoreCurrent()
+	if cpuCfg.KVTokens == 0 {
+		cpuCfg.KVTokens = 4096
+	}
+	if cfg.Backend == nil {
+		cfg.Backend = backend(t, cpuCfg)
+	}
+	cfg.Tokenizer = nano.Tokenizer()
+	s, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		goleak.VerifyNone(t, ignore)
+	})
+	return s
+}
+
+func backend(t *testing.T, cfg cpu.Config) engine.Backend {
+	t.Helper()
+	b, err := cpu.Open(nano, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// patience bounds what would otherwise hang; nothing is expected to take long.
+func patience(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func open(t *testing.T, s *System, req Request) *Stream {
+	t.Helper()
+	stream, err := s.Open(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// drain reads a stream to its end and checks that there is exactly one.
+func drain(t *testing.T, stream *Stream) (tokens []kv.Token, text string, e *Ending) {
+	t.Helper()
+	ctx := patience(t)
+	for {
+		piece, err := stream.Next(ctx)
+		if ctx.Err() != nil {
+			t.Fatal("a request hangs")
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if e != nil {
+			t.Fatalf("a piece after the ending: %+v", piece)
+		}
+		tokens = append(tokens, piece.Tokens...)
+		text += piece.Text
+		e = piece.Ending
+		if (err != nil) != (e != nil && e.Err != nil) {
+			t.Fatalf("error %v with ending %+v", err, e)
+		}
+	}
+	if e == nil {
+		t.Fatal("a stream without an ending")
+	}
+	return tokens, text, e
+}
+
+// conserve checks that an idle system has lost nothing.
+func conserve(t *testing.T, s *System) {
+	t.Helper()
+	st, err := s.Stats(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := st.Scheduler; st.LeakedPages != 0 || m.HeldPages != 0 || m.Running != 0 || m.Waiting != 0 {
+		t.Errorf("idle, yet:\n%v", m)
+	}
+}

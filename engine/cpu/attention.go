@@ -1,0 +1,133 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// attend computes the query heads [first, first+group) of one token, which share
+// kv head head, over positions [0, n): q and out are [group][dim], scores is
+// scratch of group*n. Only slots below n are read.
+func (a *arena) attend(out, q, scores []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
+	a.scores(scores, q, pages, layer, head, group, n, scale)
+	for g := range group {
+		s := scores[g*n : (g+1)*n]
+		inv := 1 / softmaxWeights(s)
+		a.values(out[g*a.dim:(g+1)*a.dim], s, pages, layer, head, inv)
+	}
+}
+
+// scores writes scale·(q_g · k_p) to scores[g*n+p].
+func (a *arena) scores(scores, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
+	for p := 0; p < n; p += a.tokens {
+		k := a.k(pages[p/a.tokens], layer, head)
+		end := min(n-p, a.tokens)
+		for g := range group {
+			qg, s := q[g*a.dim:(g+1)*a.dim], scores[g*n+p:g*n+p+end]
+			for i := range s {
+				s[i] = float32(f32.Dot(qg, k[i*a.dim:(i+1)*a.dim]) * scale)
+			}
+		}
+	}
+}
+
+// softmaxWeights replaces the scores by e^(s-max) and returns their sum, taken
+// in 16 lanes by absolute position.
+func softmaxWeights(s []float32) float32 {
+	top := float32(math.Inf(-1))
+	for _, x := range s {
+		if x > top {
+			top = x
+		}
+	}
+	var lanes [f32.Lanes]float32
+	for p, x := range s {
+		e := f32.Exp32(x - top)
+		s[p] = e
+		lanes[p%f32.Lanes] += e
+	}
+	return f32.Tree16(&lanes)
+}
+
+// values writes (Σ_p w_p·v_p)·inv, each element one fma chain over ascending p.
+func (a *arena) values(out, w []float32, pages []kv.PageID, layer, head int, inv float32) {
+	const cols = 8 // dim is a multiple of 16
+	for d := 0; d < a.dim; d += cols {
+		var acc [cols]float64
+		for p := 0; p < len(w); p += a.tokens {
+			v := a.v(pages[p/a.tokens], layer, head)[d:]
+			part := w[p:min(p+a.tokens, len(w))]
+			if before := acc; !values8(&acc, part, v, a.dim) {
+				acc = before
+				plainValues(&acc, part, v, a.dim)
+			}
+		}
+		for i, s := range acc {
+			out[d+i] = float32(float32(s) * inv)
+		}
+	}
+}
+
+// plainValues is values8 as it is defined.
+func plainValues(acc *[8]float64, w, v []float32, dim int) {
+	for i := range acc {
+		s := float32(acc[i])
+		for p, e := range w {
+			s = f32.FMA32(e, v[p*dim+i], s)
+		}
+		acc[i] = float64(s)
+	}
+}
+
+// Bounds, shifted left by one, between which the rounding by bits is that of
+// f32: sums from 2^-126 up to 2^127.
+const (
+	smallest  = (1023 - 126) << 53
+	spanOfF32 = (1023+127)<<53 - smallest
+)
+
+// froundIn is fround where ok is also false for sums outside the bounds.
+func froundIn(p, a float64) (r float64, ok bool) {
+	u := math.Float64bits(p+a) + halfUlp
+	v := u &^ lowBits
+	return math.Float64frombits(v), v != u && v<<1-smallest < spanOfF32
+}
+
+// values8 adds w_p·v_p to eight columns; v is [p][dim] from the first column. It
+// checks the exponent of every sum, for the weights of a softmax reach down to
+// e^-87. It reports false, with acc in disorder, on a tie (rare: the factors have
+// 24 bits each) or where a sum is outside the bounds.
+func values8(acc *[8]float64, w, v []float32, dim int) (ok bool) {
+	s0, s1, s2, s3, s4, s5, s6, s7 := acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7]
+	for p, weight := range w {
+		e, x := float64(weight), (*[8]float32)(v[p*dim:])
+		if s0, ok = froundIn(e*float64(x[0]), s0); !ok {
+			return false
+		}
+		if s1, ok = froundIn(e*float64(x[1]), s1); !ok {
+			return false
+		}
+		if s2, ok = froundIn(e*float64(x[2]), s2); !ok {
+			return false
+		}
+		if s3, ok = froundIn(e*float64(x[3]), s3); !ok {
+			return false
+		}
+		if s4, ok = froundIn(e*float64(x[4]), s4); !ok {
+			return false
+		}
+		if s5, ok = froundIn(e*float64(x[5]), s5); !ok {
+			return false
+		}
+		if s6, ok = froundIn(e*float64(x[6]), s6); !ok {
+			return false
+		}
+		if s7, ok = froundIn(e*float64(x[7]), s7); !ok {
+			return false
+		}
+	}
+	*acc = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+	return true
+}

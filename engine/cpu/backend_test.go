@@ -1,0 +1,94 @@
+package cpu
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// nanoDir holds the model that the conformance suite runs on.
+var nanoDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "coppice-cpu")
+	if err == nil {
+		err = model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1})
+	}
+	if err != nil {
+		panic(err)
+	}
+	nanoDir = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+func conform(threads int) enginetest.Factory {
+	return func(t testing.TB, o enginetest.Options) engine.Backend {
+		m, err := model.Open(nanoDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		b, err := Open(m, Config{
+			PageTokens: o.PageTokens, Pages: o.Pages, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
+			MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: threads,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+}
+
+func TestConformance(t *testing.T) { enginetest.Run(t, conform(2)) }
+func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(2)) }
+
+// TestSteadyStateAllocations gates what a step allocates: ticket, its channel,
+// result and outputs.
+func TestSteadyStateAllocations(t *testing.T) {
+	m := testModel(t, model.Nano)
+	b := openTest(t, m, Config{KVTokens: 512, Threads: 2})
+	batch := &engine.Batch{Seq: 1}
+	for r := range 4 {
+		batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(r), Sampling: engine.SamplingParams{
+			Temperature: float32(r), TopP: 0.9, TopK: 20, RepetitionPenalty: 1.2, Seed: 1}})
+		batch.Rows = append(batch.Rows, engine.Row{Slot: engine.Slot(r), Tokens: randomTokens(1, 20, 300), Pages: pageRange(8*r, 2), Sample: true})
+	}
+	wait(t, b, batch)
+	batch.Binds = nil
+	for r := range batch.Rows {
+		row := &batch.Rows[r]
+		row.Start, row.Deferred, row.Tokens, row.Digest = 20, true, nil, true
+	}
+	if n := testing.AllocsPerRun(50, func() {
+		batch.Seq++
+		wait(t, b, batch)
+	}); n > 4 {
+		t.Errorf("a step allocates %v times, want at most 4", n)
+	}
+}
+
+func TestOpenRefusesConfigs(t *testing.T) {
+	m := testModel(t, model.Nano)
+	for _, c := range []Config{
+		{}, {Pages: -1}, {Pages: 4, PageTokens: 3}, {Pages: 4, PageTokens: 512}, {Pages: 4, MaxInflight: 1},
+		{Pages: 4, Threads: -1}, {Pages: 4, MaxRows: -1}, {Pages: 4, MaxTokens: 1 << 20}, {Pages: 4, MaxSlots: -1},
+	} {
+		if b, err := Open(m, c); err == nil {
+			b.Close()
+			t.Errorf("Open(%+v) made a backend", c)
+		}
+	}
+	b := openTest(t, m, Config{KVTokens: 100})
+	if i := b.Info(); i.NumPages != 7 || i.PageTokens != 16 || i.KVType != kv.F32 || i.MaxInflight != 2 || !i.Deterministic {
+		t.Errorf("info of a default backend: %+v", i)
+	}
+}

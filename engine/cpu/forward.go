@@ -1,0 +1,193 @@
+package cpu
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/coppice-llm/coppice/internal/f32"
+)
+
+// aloneTokens and aloneWork bound the phases that one goroutine does without
+// waking the others: rows of light work, and multiply-adds (about 1 ns each).
+const (
+	aloneTokens = 8
+	aloneWork   = 20000
+)
+
+// forward runs all layers; x holds the last one's output. It gives false if
+// abort was set, which is looked at before each layer.
+func (s *step) forward(abort *atomic.Bool) bool {
+	s.layer = 0
+	s.rows = len(s.tokens)
+	s.byBlock(phaseEmbed)
+	for s.layer < len(s.w.layers) {
+		if abort.Load() {
+			return false
+		}
+		l := &s.w.layers[s.layer]
+		s.product(l.qkv, s.qkv)
+		s.byBlock(phaseWrite)
+		s.attention()
+		s.byBlock(phaseAttnActs)
+		s.product(l.o, s.wide)
+		s.byBlock(phaseFFNNorm)
+		s.product(l.gateUp, s.wide)
+		s.byBlock(phaseGate)
+		s.product(l.down, s.wide)
+		s.layer++
+		s.byBlock(phaseNextNorm)
+	}
+	return true
+}
+
+// byBlock runs a phase whose units are blocks of activation rows.
+func (s *step) byBlock(p phase) {
+	switch p {
+	case phaseEmbed, phaseFFNNorm, phaseNextNorm, phaseHeadNorm:
+		s.acts.k = s.config.Hidden
+	case phaseAttnActs:
+		s.acts.k = s.config.Heads * s.config.HeadDim
+	case phaseGate:
+		s.acts.k = s.config.FFN
+	}
+	s.phase = p
+	s.crew.do((s.rows+blockRows-1)/blockRows, s.rows <= aloneTokens)
+}
+
+// product runs out = acts · m, [rows][m.stride()].
+func (s *step) product(m *matrix, out []float32) {
+	if s.acts.k != m.k {
+		panic(fmt.Sprintf("cpu: activations of %d for a matrix of %d", s.acts.k, m.k))
+	}
+	s.phase, s.mat, s.out = phaseProduct, m, out
+	s.spans = (s.rows + spanRows - 1) / spanRows
+	s.crew.do(m.panelCount()*s.spans, s.rows*m.k*m.n < aloneWork)
+}
+
+func (s *step) attention() {
+	work := 0
+	for _, p := range s.pos {
+		work += (int(p) + 1) * s.config.Heads * s.config.HeadDim * 2
+	}
+	s.phase = phaseAttend
+	s.crew.do(len(s.tokens)*s.config.KVHeads, work < aloneWork)
+}
+
+// unit does one unit of the phase in progress.
+func (s *step) unit(worker, u int) {
+	switch s.phase {
+	case phaseProduct:
+		panel, lo := u/s.spans, u%s.spans*spanRows
+		gemmTile(s.out, s.acts, s.mat, panel, lo, min(lo+spanRows, s.rows))
+		return
+	case phaseAttend:
+		s.attendUnit(&s.scratch[worker], u/s.config.KVHeads, u%s.config.KVHeads)
+		return
+	}
+	for t := u * blockRows; t < min((u+1)*blockRows, s.rows); t++ {
+		s.tokenUnit(&s.scratch[worker], t)
+	}
+}
+
+// tokenUnit does token t's part of a phase by blocks.
+func (s *step) tokenUnit(w *scratch, t int) {
+	d := s.config.Hidden
+	switch s.phase {
+	case phaseEmbed:
+		id := int(s.tokens[t])
+		copy(s.x[t*d:(t+1)*d], s.w.embed[id*d:(id+1)*d])
+		if s.batch.Rows[s.rowOf[t]].Deferred {
+			w.late++
+		} else {
+			w.given++
+		}
+		s.normTo(w, t, t, s.w.layers[0].attnNorm)
+	case phaseWrite:
+		s.writeKV(t)
+	case phaseAttnActs:
+		n := s.acts.k
+		s.acts.set(t, s.attn[t*n:(t+1)*n])
+	case phaseFFNNorm:
+		s.addProduct(t, s.w.layers[s.layer].o)
+		s.normTo(w, t, t, s.w.layers[s.layer].ffnNorm)
+	case phaseGate:
+		s.gate(w, t)
+	case phaseNextNorm:
+		s.addProduct(t, s.w.layers[s.layer-1].down)
+		if s.layer < len(s.w.layers) {
+			s.normTo(w, t, t, s.w.layers[s.layer].attnNorm)
+			return
+		}
+		s.bad[t] = !finite(s.x[t*d : (t+1)*d])
+	case phaseHeadNorm:
+		s.normTo(w, t, int(s.want[s.headLo+t]), s.w.norm)
+	default:
+		panic(fmt.Sprintf("cpu: phase %d has no blocks", s.phase))
+	}
+}
+
+// normTo writes the norm of token from's residual to activation row.
+func (s *step) normTo(w *scratch, row, from int, weight []float32) {
+	d := s.config.Hidden
+	f32.RMSNorm(w.norm[:d], s.x[from*d:(from+1)*d], weight, s.eps)
+	s.acts.set(row, w.norm[:d])
+}
+
+// addProduct adds the product by m to the residual.
+func (s *step) addProduct(t int, m *matrix) {
+	d := s.config.Hidden
+	x, y := s.x[t*d:(t+1)*d], s.wide[t*m.stride():]
+	for i := range x {
+		x[i] += y[i]
+	}
+}
+
+// writeKV rotates q and k of token t and puts k and v into the sequence's page.
+func (s *step) writeKV(t int) {
+	c, p := s.config, int(s.pos[t])
+	row := s.qkv[t*s.w.layers[s.layer].qkv.stride():]
+	dim := c.HeadDim
+	for h := range c.Heads + c.KVHeads {
+		s.rope.rotate(row[h*dim:(h+1)*dim], p)
+	}
+	page := s.batch.Rows[s.rowOf[t]].Pages[p/s.arena.tokens]
+	slot := p % s.arena.tokens * dim
+	k, v := row[c.Heads*dim:], row[(c.Heads+c.KVHeads)*dim:]
+	for h := range c.KVHeads {
+		copy(s.arena.k(page, s.layer, h)[slot:slot+dim], k[h*dim:])
+		copy(s.arena.v(page, s.layer, h)[slot:slot+dim], v[h*dim:])
+	}
+}
+
+// attendUnit is one token's query heads over one kv head.
+func (s *step) attendUnit(w *scratch, t, head int) {
+	c, n := s.config, int(s.pos[t])+1
+	group := c.Heads / c.KVHeads
+	width := group * c.HeadDim
+	q := s.qkv[t*s.w.layers[s.layer].qkv.stride()+head*width:]
+	out := s.attn[t*c.Heads*c.HeadDim+head*width:]
+	s.arena.attend(out[:width], q[:width], w.scores, s.batch.Rows[s.rowOf[t]].Pages, s.layer, head, group, n, s.scale)
+	if head == 0 && s.layer == 0 {
+		w.kvRead += int64(n)
+	}
+}
+
+// gate is silu(gate)·up of token t.
+func (s *step) gate(w *scratch, t int) {
+	n := s.config.FFN
+	row := s.wide[t*s.w.layers[s.layer].gateUp.stride():]
+	g, u := row[:n], row[n:2*n]
+	for i := range g {
+		w.norm[i] = f32.SiLUMul(g[i], u[i])
+	}
+	s.acts.set(t, w.norm[:n])
+}
+
+func finite(v []float32) bool {
+	for _, x := range v {
+		if x-x != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,225 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/internal/f32"
+)
+
+// The kernels compute fma chains in f64 registers that hold f32 values. Products
+// of two f32 are exact in f64; fround then rounds the sum to 24 bits by integer
+// arithmetic on its bits. A kernel gives up where the f64 sum was rounded and
+// landed on a tie of f32, which the bits alone can't decide, and the plain loop
+// does the tile again: on random data about once in 2^29 steps.
+//
+// The bits hold no exponent limits of f32. safe() proves beforehand that no sum
+// of a row can overflow or need a bit below 2^-149, else the plain loop runs too.
+const (
+	lowBits = 1<<29 - 1 // bits of an f64 that an f32 lacks
+	halfUlp = 1 << 28   // of an f32, in an f64's bits
+	f32Ulp  = 1 << 29
+)
+
+// fround is p+a rounded once to the 24 bits of an f32, ties to even; ok is false
+// where that can't be told from the f64 sum. It inlines. Exact ties are common:
+// a product by a bf16 weight has 32 bits.
+func fround(p, a float64) (r float64, ok bool) {
+	s := p + a
+	u := math.Float64bits(s) + halfUlp
+	v := u &^ lowBits
+	if v == u { // a tie, rounded away from zero so far
+		b := s - p
+		if (p-(s-b))+(a-b) != 0 { // the error of the sum (Knuth's TwoSum)
+			return 0, false
+		}
+		v &^= f32Ulp
+	}
+	return math.Float64frombits(v), true
+}
+
+// blockRows is the number of activation rows that lie side by side, see acts.
+const blockRows = 4
+
+// acts are the inputs of a matrix product, widened to f64, in blocks of four
+// rows: [block][k][4]. Each row has its exponents.
+type acts struct {
+	k    int
+	data []float64
+	exps []exponents // by row
+}
+
+func newActs(rows, k int) *acts {
+	blocks := (rows + blockRows - 1) / blockRows
+	return &acts{data: make([]float64, blocks*blockRows*k), exps: make([]exponents, blocks*blockRows)}
+}
+
+// set stores a row; len(v) == a.k.
+func (a *acts) set(row int, v []float32) {
+	a.exps[row] = noExponents
+	a.exps[row].add(v)
+	dst := a.block(row / blockRows)[row%blockRows:]
+	for i, x := range v {
+		dst[i*blockRows] = float64(x)
+	}
+}
+
+func (a *acts) block(b int) []float64 {
+	n := blockRows * a.k
+	return a.data[b*n : (b+1)*n : (b+1)*n]
+}
+
+// safe tells whether the fast kernels are exact for the row: with products of 48
+// bits, nothing below 2^-149 is ever needed (24-bit factors have their last bits
+// at most 23 places down), and k products of the largest size stay below 2^127.
+func (a *acts) safe(row int, m *matrix) bool {
+	e := a.exps[row]
+	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bitLen(m.k)+1 <= 127
+}
+
+func bitLen(n int) int {
+	b := 0
+	for ; n > 0; n >>= 1 {
+		b++
+	}
+	return b
+}
+
+// gemmTile writes the columns of one panel for the rows [lo, hi) of a; lo is a
+// multiple of blockRows. out is [row][m.stride()].
+func gemmTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
+	for row := lo; row < hi; row += blockRows {
+		if row+blockRows <= hi && a.safe(row, m) && a.safe(row+1, m) && a.safe(row+2, m) && a.safe(row+3, m) {
+			tile4(out, a, m, panel, row)
+			continue
+		}
+		for r := row; r < min(row+blockRows, hi); r++ {
+			tile1(out, a, m, panel, r)
+		}
+	}
+}
+
+// tile4 is four rows by one panel, two columns at a time.
+func tile4(out []float32, a *acts, m *matrix, panel, row int) {
+	stride, x := m.stride(), a.block(row/blockRows)
+	for c := panel * panelCols; c < (panel+1)*panelCols; c += 2 {
+		var s [8]float64
+		if !kernel4x2(x, m.column(c), &s) {
+			for r := row; r < row+blockRows; r++ {
+				plain(out, a, m, c, c+2, r)
+			}
+			continue
+		}
+		o := row*stride + c
+		out[o], out[o+1] = float32(s[0]), float32(s[1])
+		o += stride
+		out[o], out[o+1] = float32(s[2]), float32(s[3])
+		o += stride
+		out[o], out[o+1] = float32(s[4]), float32(s[5])
+		o += stride
+		out[o], out[o+1] = float32(s[6]), float32(s[7])
+	}
+}
+
+// tile1 is one row by one panel.
+func tile1(out []float32, a *acts, m *matrix, panel, row int) {
+	c := panel * panelCols
+	var s [8]float64
+	x := a.block(row / blockRows)[row%blockRows:]
+	if !a.safe(row, m) || !kernel1x8(x, m.column(c), &s) {
+		plain(out, a, m, c, c+panelCols, row)
+		return
+	}
+	o := out[row*m.stride()+c:]
+	for i := range s {
+		o[i] = float32(s[i])
+	}
+}
+
+// plain computes columns [lo, hi) of a row as they are defined.
+func plain(out []float32, a *acts, m *matrix, lo, hi, row int) {
+	x := a.block(row / blockRows)[row%blockRows:]
+	for c := lo; c < hi; c++ {
+		w, s := m.column(c), float32(0)
+		for k := range m.k {
+			s = f32.FMA32(float32(x[k*blockRows]), w[k*panelCols], s)
+		}
+		out[row*m.stride()+c] = s
+	}
+}
+
+// kernel4x2 runs over x [k][4] and w [k][8], of which it takes two columns; s is
+// [row][column] and starts at zero. ok is false where fround's is.
+func kernel4x2(x []float64, w []float32, s *[8]float64) (ok bool) {
+	a0, a1, b0, b1 := s[0], s[1], s[2], s[3]
+	c0, c1, d0, d1 := s[4], s[5], s[6], s[7]
+	for len(x) >= blockRows && len(w) >= panelCols {
+		w0, w1 := float64(w[0]), float64(w[1])
+		v := x[0]
+		if a0, ok = fround(v*w0, a0); !ok {
+			return false
+		}
+		if a1, ok = fround(v*w1, a1); !ok {
+			return false
+		}
+		v = x[1]
+		if b0, ok = fround(v*w0, b0); !ok {
+			return false
+		}
+		if b1, ok = fround(v*w1, b1); !ok {
+			return false
+		}
+		v = x[2]
+		if c0, ok = fround(v*w0, c0); !ok {
+			return false
+		}
+		if c1, ok = fround(v*w1, c1); !ok {
+			return false
+		}
+		v = x[3]
+		if d0, ok = fround(v*w0, d0); !ok {
+			return false
+		}
+		if d1, ok = fround(v*w1, d1); !ok {
+			return false
+		}
+		x, w = x[blockRows:], w[panelCols:]
+	}
+	*s = [8]float64{a0, a1, b0, b1, c0, c1, d0, d1}
+	return true
+}
+
+// kernel1x8 runs over one row of x, [k][4] from the row's first element, and all
+// columns of w [k][8]; s starts at zero. ok is false where fround's is.
+func kernel1x8(x []float64, w []float32, s *[8]float64) (ok bool) {
+	s0, s1, s2, s3, s4, s5, s6, s7 := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+	for k := 0; k < len(x) && len(w) >= panelCols; k += blockRows {
+		v := x[k]
+		if s0, ok = fround(v*float64(w[0]), s0); !ok {
+			return false
+		}
+		if s1, ok = fround(v*float64(w[1]), s1); !ok {
+			return false
+		}
+		if s2, ok = fround(v*float64(w[2]), s2); !ok {
+			return false
+		}
+		if s3, ok = fround(v*float64(w[3]), s3); !ok {
+			return false
+		}
+		if s4, ok = fround(v*float64(w[4]), s4); !ok {
+			return false
+		}
+		if s5, ok = fround(v*float64(w[5]), s5); !ok {
+			return false
+		}
+		if s6, ok = fround(v*float64(w[6]), s6); !ok {
+			return false
+		}
+		if s7, ok = fround(v*float64(w[7]), s7); !ok {
+			return false
+		}
+		w = w[panelCols:]
+	}
+	*s = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+	return true
+}

@@ -1,0 +1,93 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sampling"
+)
+
+// lastLogits are the raw logits after a slot's last position, kept for a row with
+// PromptLogprobs, whose first token's probability the next chunk reports.
+type lastLogits struct {
+	end    int32 // the position they predict; 0 if there are none
+	logits []float32
+}
+
+// sample computes the logits that the rows want, at most headRows at a time, and
+// fills res.Out in the order of rows.
+func (s *step) sample(res *engine.Result, stats *engine.StepStats) {
+	s.want = s.want[:0]
+	for t := range s.tokens {
+		r := &s.batch.Rows[s.rowOf[t]]
+		if o := s.outOfRow[s.rowOf[t]]; o < 0 || res.Out[o].Err != nil {
+			continue
+		}
+		if r.PromptLogprobs || s.lastOfRow(t) {
+			s.want = append(s.want, int32(t))
+		}
+	}
+	for s.headLo = 0; s.headLo < len(s.want); s.headLo += s.headRows {
+		s.rows = min(s.headRows, len(s.want)-s.headLo)
+		s.byBlock(phaseHeadNorm)
+		s.product(s.w.head, s.logits)
+		for i := range s.rows {
+			t := int(s.want[s.headLo+i])
+			lo := i * s.w.head.stride()
+			row := int(s.rowOf[t])
+			s.finish(t, row, s.logits[lo:lo+s.config.Vocab], &res.Out[s.outOfRow[row]], stats)
+		}
+	}
+}
+
+func (s *step) lastOfRow(t int) bool {
+	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
+}
+
+// finish uses the logits of token t.
+func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *engine.StepStats) {
+	r := &s.batch.Rows[row]
+	if out.Err != nil {
+		return
+	}
+	if r.PromptLogprobs {
+		s.promptLogprob(t, row, logits, out)
+	}
+	if out.Err == nil && s.lastOfRow(t) && (r.Sample || r.Digest) {
+		s.draw.Sample(r, row, logits, out)
+		if r.Sample && out.Err == nil {
+			stats.Samples++
+		}
+	}
+}
+
+// promptLogprob appends the log-probability of the token after t, if the row has
+// it, and else keeps the logits for the row that continues. A row that starts
+// behind positions whose logits are unknown (they came from the cache) has NaN
+// in the first place.
+func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
+	r, kept := &s.batch.Rows[row], &s.kept[s.batch.Rows[row].Slot]
+	if !finite(logits) {
+		out.Err = fmt.Errorf("%w: row %d, position %d", engine.ErrLogits, row, s.pos[t])
+		s.draw.Fail(r.Slot)
+		kept.end = 0
+		return
+	}
+	if out.Prompt == nil {
+		out.Prompt = make([]float32, 0, r.Len())
+		if r.Start > 0 {
+			first := float32(math.NaN())
+			if kept.end == r.Start {
+				first = sampling.Normalize(kept.logits).Logprob(kept.logits[s.tokens[t]])
+			}
+			out.Prompt = append(out.Prompt, first)
+		}
+	}
+	if !s.lastOfRow(t) {
+		out.Prompt = append(out.Prompt, sampling.Normalize(logits).Logprob(logits[s.tokens[t+1]]))
+		return
+	}
+	kept.logits = append(kept.logits[:0], logits...)
+	kept.end = s.pos[t] + 1
+}

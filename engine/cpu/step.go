@@ -1,0 +1,210 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// phase is a part of a step whose units may run on all workers at once.
+type phase uint8
+
+const (
+	phaseEmbed    phase = iota // by block of rows: token ids to x, then the first norm
+	phaseProduct               // by panel and span of rows: out = acts · mat
+	phaseWrite                 // by block: rotate q and k, write k and v to pages
+	phaseAttend                // by token and kv head
+	phaseAttnActs              // by block: attention output to acts
+	phaseFFNNorm               // by block: x += product, norm to acts
+	phaseGate                  // by block: silu(gate)·up to acts
+	phaseNextNorm              // by block: x += product, norm of the next layer, or check
+	phaseHeadNorm              // by block of logit rows: last norm to acts
+)
+
+// step runs one batch at a time. All its memory is made at the start.
+type step struct {
+	config *model.Config
+	eps    float32
+	scale  float32
+	w      *weights
+	rope   *rope
+	arena  *arena
+	crew   *workers
+	draw   *sampling.Sampler
+	kept   []lastLogits // by slot, for prompt log-probabilities across chunks
+
+	// The batch, one entry per token.
+	batch  *engine.Batch
+	tokens []kv.Token
+	rowOf  []int32
+	pos    []int32
+	bad    []bool // x is not finite after the last layer
+	noLast []bool // by row: deferred, but the slot's last sample failed
+
+	// Activations, one row per token.
+	x    []float32 // residual stream, [tokens][hidden]
+	acts *acts     // inputs of the next product
+	qkv  []float32 // q, k, v of a token, [tokens][stride]
+	attn []float32 // [tokens][heads*dim]
+	wide []float32 // outputs of the other products
+
+	// What the phase in progress works on.
+	phase phase
+	layer int
+	mat   *matrix
+	out   []float32
+	rows  int // of acts
+	spans int // of rows, in a product
+
+	scratch []scratch // by worker
+
+	// The rows of logits in progress: tokens (indices into tokens) of the head.
+	want     []int32
+	headLo   int
+	logits   []float32 // [headRows][stride of the head]
+	headRows int
+	outOfRow []int32 // index into the result's Out, or -1
+}
+
+// scratch is what a worker needs for itself, and what it counts.
+type scratch struct {
+	scores []float32
+	norm   []float32 // one activation row, as wide as the widest
+	kvRead int64
+	given  int
+	late   int // deferred
+	_      [64]byte
+}
+
+// spanRows is how many activation rows a product's unit covers: long enough to
+// reuse a panel from the first-level cache, short enough to share the work.
+const spanRows = 64
+
+func newStep(m *model.Model, cfg Config, a *arena, positions int) *step {
+	c := m.Config()
+	s := &step{
+		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
+		w: packModel(m), rope: newRope(c, positions), arena: a,
+		draw: sampling.New(cfg.MaxSlots, c.Vocab), kept: make([]lastLogits, cfg.MaxSlots),
+		headRows: cfg.MaxRows,
+	}
+	n, attn, widest := cfg.MaxTokens, c.Heads*c.HeadDim, max(c.Hidden, c.Heads*c.HeadDim, c.FFN)
+	s.tokens, s.rowOf, s.pos = make([]kv.Token, n), make([]int32, n), make([]int32, n)
+	s.bad, s.noLast = make([]bool, n), make([]bool, cfg.MaxRows)
+	s.outOfRow, s.want = make([]int32, cfg.MaxRows), make([]int32, 0, n)
+	s.x, s.attn = make([]float32, n*c.Hidden), make([]float32, n*attn)
+	first := &s.w.layers[0]
+	s.qkv = make([]float32, n*first.qkv.stride())
+	s.wide = make([]float32, n*max(first.gateUp.stride(), first.down.stride(), first.o.stride()))
+	s.logits = make([]float32, s.headRows*s.w.head.stride())
+	s.acts = newActs(max(n, s.headRows), widest)
+	s.scratch = make([]scratch, cfg.Threads)
+	for i := range s.scratch {
+		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*positions)
+		s.scratch[i].norm = make([]float32, widest)
+	}
+	s.crew = newWorkers(cfg.Threads, s.unit)
+	return s
+}
+
+// run computes the batch. It gives false if abort was set, with KV half written.
+func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
+	s.load(b)
+	stats := engine.StepStats{CopiedPages: s.copyPages(b)}
+	if len(s.tokens) > 0 {
+		if !s.forward(abort) {
+			return nil, false
+		}
+	}
+	res := &engine.Result{Seq: b.Seq, Out: s.outcome()}
+	for i := range s.scratch {
+		w := &s.scratch[i]
+		stats.GivenTokens += w.given
+		stats.DeferredTokens += w.late
+		stats.KVTokensRead += w.kvRead
+	}
+	s.sample(res, &stats)
+	res.Stats = stats
+	return res, true
+}
+
+// load binds the slots and lays the rows' tokens out one after another.
+func (s *step) load(b *engine.Batch) {
+	s.batch = b
+	for i := range b.Binds {
+		s.draw.Bind(&b.Binds[i])
+		s.kept[b.Binds[i].Slot].end = 0
+	}
+	s.tokens, s.rowOf, s.pos = s.tokens[:0], s.rowOf[:0], s.pos[:0]
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		s.noLast[i] = false
+		if r.Deferred {
+			t, ok := s.draw.Last(r.Slot)
+			if !ok {
+				// The slot's last sample failed while this batch was in flight: run
+				// any token, the row fails below.
+				t, s.noLast[i] = 0, true
+			}
+			s.tokens, s.rowOf, s.pos = append(s.tokens, t), append(s.rowOf, int32(i)), append(s.pos, r.Start)
+			continue
+		}
+		for j, t := range r.Tokens {
+			s.tokens, s.rowOf, s.pos = append(s.tokens, t), append(s.rowOf, int32(i)), append(s.pos, r.Start+int32(j))
+		}
+	}
+	for i := range s.scratch {
+		w := &s.scratch[i]
+		w.kvRead, w.given, w.late = 0, 0, 0
+	}
+}
+
+func (s *step) copyPages(b *engine.Batch) int {
+	for _, c := range b.Copies {
+		s.arena.copyPage(c.Dst, c.Src, int(c.Tokens))
+	}
+	return len(b.Copies)
+}
+
+// outcome makes the Out entries of the rows that have one: those that sample or
+// ask for a digest or log-probabilities, and those that failed.
+func (s *step) outcome() []engine.RowOut {
+	failed := s.noLast[:len(s.batch.Rows)]
+	count := 0
+	for t, bad := range s.bad[:len(s.tokens)] {
+		if bad {
+			failed[s.rowOf[t]] = true
+		}
+	}
+	for i := range s.batch.Rows {
+		s.outOfRow[i] = -1
+		if r := &s.batch.Rows[i]; r.Sample || r.Digest || r.PromptLogprobs || failed[i] {
+			s.outOfRow[i] = int32(count)
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	out := make([]engine.RowOut, count)
+	for i := range s.batch.Rows {
+		if s.outOfRow[i] < 0 {
+			continue
+		}
+		o := &out[s.outOfRow[i]]
+		o.Row = i
+		if failed[i] {
+			o.Err = fmt.Errorf("%w: row %d", engine.ErrLogits, i)
+			s.draw.Fail(s.batch.Rows[i].Slot)
+			s.kept[s.batch.Rows[i].Slot].end = 0
+		}
+	}
+	return out
+}
+
+func (s *step) close() { s.crew.close() }

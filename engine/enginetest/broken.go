@@ -1,0 +1,94 @@
+package enginetest
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// broken is a backend that breaks one rule by changing what goes in or comes out
+// of a sound one. Hooks get copies; nil hooks change nothing.
+type broken struct {
+	engine.Backend
+	info     func(info *engine.Info)
+	batch    func(b *broken, x *engine.Batch)
+	transfer func(b *broken, ops []engine.TransferOp) []engine.TransferOp
+	result   func(res *engine.Result)
+	refused  func(b *broken, err error) (engine.Ticket, error) // Submit failed
+	close    func(b *broken) error
+
+	slots map[engine.Slot]bool // ever bound
+}
+
+func (b *broken) Info() engine.Info {
+	i := b.Backend.Info()
+	if b.info != nil {
+		b.info(&i)
+	}
+	return i
+}
+
+func (b *broken) Submit(x *engine.Batch) (engine.Ticket, error) {
+	y := *x
+	y.Binds, y.Copies, y.Rows = slices.Clone(x.Binds), slices.Clone(x.Copies), slices.Clone(x.Rows)
+	y.After = slices.Clone(x.After)
+	for i, t := range y.After {
+		if c, ok := t.(changed); ok {
+			y.After[i] = c.Ticket
+		}
+	}
+	if b.batch != nil {
+		b.batch(b, &y)
+	}
+	t, err := b.Backend.Submit(&y)
+	if err != nil && b.refused != nil {
+		return b.refused(b, err)
+	}
+	if err != nil || b.result == nil {
+		return t, err
+	}
+	return changed{t, b.result}, nil
+}
+
+func (b *broken) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
+	if b.transfer != nil {
+		ops = b.transfer(b, slices.Clone(ops))
+	}
+	return b.Backend.Transfer(ops)
+}
+
+func (b *broken) Close() error {
+	if b.close != nil {
+		return b.close(b)
+	}
+	return b.Backend.Close()
+}
+
+// changed is a ticket whose result a control spoils.
+type changed struct {
+	engine.Ticket
+	change func(res *engine.Result)
+}
+
+func (c changed) Result() (*engine.Result, error) {
+	res, err := c.Ticket.Result()
+	if err != nil {
+		return nil, err
+	}
+	r := *res
+	r.Out = slices.Clone(res.Out)
+	c.change(&r)
+	return &r, nil
+}
+
+// ended is a ticket without work behind it.
+type ended struct{ done chan struct{} }
+
+func newEnded() ended {
+	t := ended{make(chan struct{})}
+	close(t.done)
+	return t
+}
+
+func (e ended) Done() <-chan struct{}           { return e.done }
+func (e ended) Result() (*engine.Result, error) { return &engine.Result{}, nil }

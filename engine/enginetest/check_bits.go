@@ -1,0 +1,236 @@
+package enginetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// checkBatchMix runs requests that join one by one, so that prefill chunks and
+// decode rows mix, in all orders of rows.
+func checkBatchMix(h *Harness) error {
+	const steps = 6
+	reqs, err := h.requests(3, steps)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(16))
+	var live []*sequence
+	for i, q := range reqs {
+		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
+		live = append([]*sequence{s}, live...) // the newest first
+		if err := r.step(16, []engine.SlotBind{s.bind()}, live...); err != nil {
+			return err
+		}
+	}
+	for len(live) > 0 {
+		if err := r.step(9, nil, live...); err != nil {
+			return err
+		}
+		live = slices.DeleteFunc(live, func(s *sequence) bool {
+			if len(s.out) < steps {
+				return false
+			}
+			if e := equal(fmt.Sprintf("request %d among others", s.slot), s.out, reqs[s.slot].want); e != nil && err == nil {
+				err = e
+			}
+			return true
+		})
+	}
+	return err
+}
+
+// checkChunking cuts the prompt at every kind of place.
+func checkChunking(h *Harness) error {
+	reqs, err := h.requests(3, 3)
+	if err != nil {
+		return err
+	}
+	q := reqs[2]
+	for _, n := range []int{1, 3, 15, 16, 17, len(q.prompt) - 1, 100} {
+		r := h.open(usual(16))
+		s := r.sequence(1, q.params, q.prompt, 3)
+		if err := r.finish(s, n, 3); err != nil {
+			return err
+		}
+		if err := equal(fmt.Sprintf("chunks of %d", n), s.out, q.want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPageSize runs the same request on pages of 1 to 64 slots.
+func checkPageSize(h *Harness) error {
+	reqs, err := h.requests(3, 3)
+	if err != nil {
+		return err
+	}
+	q := reqs[2]
+	for _, n := range []int{1, 2, 4, 16, 64} {
+		r := h.open(usual(n))
+		s := r.sequence(0, q.params, q.prompt, 3)
+		if err := r.finish(s, 23, 3); err != nil {
+			return err
+		}
+		if err := equal(fmt.Sprintf("pages of %d", n), s.out, q.want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPagePermutation places two sequences on shuffled, interleaved pages.
+func checkPagePermutation(h *Harness) error {
+	reqs, err := h.requests(3, 3)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(4))
+	for range 3 {
+		r.shuffle()
+		for _, q := range reqs[1:] {
+			s := r.sequence(2, q.params, q.prompt, 3)
+			if err := r.finish(s, 30, 3); err != nil {
+				return err
+			}
+			if err := equal(fmt.Sprintf("pages %v", s.pages), s.out, q.want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkCopyOnWrite leaves a shared page at each of its slots, by a copy, and then
+// continues the sequence that the page was taken from.
+func checkCopyOnWrite(h *Harness) error {
+	const page = 8
+	r := h.open(usual(page))
+	base := r.sequence(0, engine.SamplingParams{}, r.tokens(1, 2*page), 1)
+	if err := r.finish(base, 100, 1); err != nil {
+		return err
+	}
+	for n := 1; n <= page; n++ {
+		prompt := append(slices.Clone(base.prompt[:page+n]), r.tokens(uint64(50+n), 5)...)
+		want, err := h.solo(engine.SamplingParams{}, prompt, 1)
+		if err != nil {
+			return err
+		}
+		s := r.sequence(1, engine.SamplingParams{}, prompt, 1)
+		s.pages[0], s.ran = base.pages[0], page+n
+		b := &engine.Batch{
+			Binds:  []engine.SlotBind{s.bind()},
+			Copies: []engine.PageCopy{{Src: base.pages[1], Dst: s.pages[1], Tokens: int32(n)}},
+			Rows:   []engine.Row{s.row(&r.info, 100)},
+		}
+		res, err := r.run(b)
+		if err == nil {
+			err = s.take(b, res, 0)
+		}
+		if err == nil {
+			err = equal(fmt.Sprintf("leaving at slot %d", n), s.out, want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	want, err := h.solo(engine.SamplingParams{}, base.prompt, 2)
+	if err == nil {
+		err = r.finish(base, 100, 2)
+	}
+	if err != nil {
+		return err
+	}
+	return equal("the source of the copies", base.out, want)
+}
+
+// checkInBatchSharing computes a prefix and two requests that use it in one batch.
+func checkInBatchSharing(h *Harness) error {
+	r := h.open(usual(16))
+	prefix := r.tokens(1, 32)
+	first := r.sequence(0, engine.SamplingParams{}, prefix, 1)
+	b := &engine.Batch{Binds: []engine.SlotBind{first.bind()}, Rows: []engine.Row{first.row(&r.info, 100)}}
+	var wants [][]sample
+	seqs := []*sequence{first}
+	for i := range 3 {
+		prompt := append(slices.Clone(prefix), r.tokens(uint64(20+i), 3+i)...)
+		want, err := h.solo(engine.SamplingParams{}, prompt, 1)
+		if err != nil {
+			return err
+		}
+		s := r.sequence(engine.Slot(i+1), engine.SamplingParams{}, prompt, 1)
+		copy(s.pages, first.pages[:2])
+		s.ran = len(prefix)
+		b.Binds = append(b.Binds, s.bind())
+		b.Rows = append(b.Rows, s.row(&r.info, 100))
+		seqs, wants = append(seqs, s), append(wants, want)
+	}
+	res, err := r.run(b)
+	if err != nil {
+		return err
+	}
+	for i, want := range wants {
+		s := seqs[i+1]
+		if err := s.take(b, res, i+1); err != nil {
+			return err
+		}
+		if err := equal(fmt.Sprintf("row %d on a prefix of row 0", i+1), s.out, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStalePoison fills the pool with NaN before it is used, so that reading one
+// slot past a sequence's end shows.
+func checkStalePoison(h *Harness) error {
+	reqs, err := h.requests(2, 3)
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{4, 64} {
+		r := h.open(usual(n))
+		all := make([]kv.PageID, r.info.NumPages)
+		for p := range all {
+			all[p] = kv.PageID(p)
+		}
+		if err := r.poison(all...); err != nil {
+			return err
+		}
+		for i, q := range reqs {
+			s := r.sequence(engine.Slot(i), q.params, q.prompt, 3)
+			if err := r.finish(s, 10, 3); err != nil {
+				return err
+			}
+			if err := equal("pages of stale NaN", s.out, q.want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// poison sets every byte of the pages: NaN in f32, f16, bf16 and e4m3 alike.
+func (r *rig) poison(pages ...kv.PageID) error {
+	host, err := r.b.HostAlloc(r.info.PageBytes)
+	if err != nil {
+		return err
+	}
+	defer r.b.HostFree(host)
+	for i := range host {
+		host[i] = 0xff
+	}
+	for _, p := range pages {
+		t, err := r.b.Transfer([]engine.TransferOp{{Kind: engine.FromHost, Page: p, Host: host}})
+		if err == nil {
+			_, err = wait(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// checkDeferred decodes with rows whose token is not known at submission, as many
+// batches in flight as the backend takes.
+func checkDeferred(h *Harness) error {
+	const steps = 8
+	reqs, err := h.requests(2, steps)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(4))
+	var seqs []*sequence
+	first := &engine.Batch{}
+	for i, q := range reqs {
+		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
+		seqs = append(seqs, s)
+		first.Binds = append(first.Binds, s.bind())
+		first.Rows = append(first.Rows, s.row(&r.info, 100))
+	}
+	batches := []*engine.Batch{first}
+	for n := 1; n < steps; n++ {
+		b := &engine.Batch{}
+		for _, s := range seqs {
+			s.ran++
+			b.Rows = append(b.Rows, engine.Row{
+				Slot: s.slot, Start: int32(s.ran - 1), Deferred: true, Sample: true, Digest: true,
+				SampleIndex: int32(n), Pages: s.pages[:kv.CeilPages(s.ran, r.info.PageTokens)],
+			})
+		}
+		batches = append(batches, b)
+	}
+	results, err := r.pipeline(batches)
+	if err != nil {
+		return err
+	}
+	for i, s := range seqs {
+		for n, res := range results {
+			if err := s.take(batches[n], res, i); err != nil {
+				return err
+			}
+		}
+		if err := equal(fmt.Sprintf("deferred request %d", i), s.out, reqs[i].want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pipeline runs batches with MaxInflight in flight.
+func (r *rig) pipeline(batches []*engine.Batch) ([]*engine.Result, error) {
+	var tickets []engine.Ticket
+	var results []*engine.Result
+	for len(results) < len(batches) {
+		for len(tickets) < len(batches) && len(tickets)-len(results) < r.info.MaxInflight {
+			t, err := r.submit(batches[len(tickets)])
+			if err != nil {
+				return nil, err
+			}
+			tickets = append(tickets, t)
+		}
+		res, err := wait(tickets[len(results)])
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+// checkPreemptResume stops a request, gives its slot and pages to another, and
+// resumes it elsewhere by computing its prompt and output again.
+func checkPreemptResume(h *Harness) error {
+	const steps, stop = 7, 3
+	reqs, err := h.requests(4, steps)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(16))
+	for i := range reqs {
+		q, other := reqs[i], reqs[(i+1)%len(reqs)]
+		s := r.sequence(0, q.params, q.prompt, steps)
+		if err := r.finish(s, 100, stop); err != nil {
+			return err
+		}
+		o := r.sequence(0, other.params, other.prompt, steps)
+		copy(o.pages, s.pages)
+		if err := r.finish(o, 100, steps); err != nil {
+			return err
+		}
+		s.pages, s.ran = r.pages(len(q.prompt)+steps), 0
+		if err := r.finish(s, 25, steps); err != nil {
+			return err
+		}
+		err := errors.Join(equal("resumed request", s.out, q.want), equal("the one between", o.out, other.want))
+		if err != nil {
+			return err
+		}
+		r.free = append(r.free, s.pages...)
+	}
+	return nil
+}
+
+// checkTransfer takes a sequence's pages to the host and back into others while
+// its old ones are overwritten. Nothing waits but by the contract: ToHost sees the
+// batches before it, and the batch names its transfer in After.
+func checkTransfer(h *Harness) error {
+	const steps = 4
+	reqs, err := h.requests(3, steps)
+	if err != nil {
+		return err
+	}
+	q, other := reqs[2], reqs[1]
+	r := h.open(usual(8))
+	s := r.sequence(0, q.params, q.prompt, steps)
+	prefill := &engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, 100)}}
+	first, err := r.submit(prefill)
+	if err != nil {
+		return err
+	}
+	used := kv.CeilPages(len(q.prompt), r.info.PageTokens)
+	var out, in []engine.TransferOp
+	fresh := r.pages(len(q.prompt) + steps)
+	for i := range used {
+		host, err := r.b.HostAlloc(r.info.PageBytes)
+		if err != nil {
+			return err
+		}
+		defer r.b.HostFree(host)
+		out = append(out, engine.TransferOp{Kind: engine.ToHost, Page: s.pages[i], Host: host})
+		in = append(in, engine.TransferOp{Kind: engine.FromHost, Page: fresh[i], Host: host})
+	}
+	slices.Reverse(in)
+	saved, err := r.b.Transfer(out)
+	if err != nil {
+		return err
+	}
+	if _, err := wait(saved); err != nil {
+		return err
+	}
+	res, err := wait(first)
+	if err == nil {
+		err = s.take(prefill, res, 0)
+	}
+	if err != nil {
+		return err
+	}
+	o := r.sequence(1, other.params, other.prompt, steps)
+	copy(o.pages, s.pages)
+	if err := r.finish(o, 100, steps); err != nil {
+		return err
+	}
+	back, err := r.b.Transfer(in)
+	if err != nil {
+		return err
+	}
+	s.pages = fresh
+	b := &engine.Batch{After: []engine.Ticket{back}, Rows: []engine.Row{s.row(&r.info, 100)}}
+	res, err = r.run(b)
+	if err == nil {
+		err = s.take(b, res, 0)
+	}
+	for err == nil && len(s.out) < steps {
+		err = r.step(1, nil, s)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(equal("restored request", s.out, q.want), r.badTransfers(out[0]))
+}
+
+// badTransfers submits transfers that must be refused.
+func (r *rig) badTransfers(good engine.TransferOp) error {
+	for name, change := range map[string]func(op *engine.TransferOp){
+		"page -1":       func(op *engine.TransferOp) { op.Page = -1 },
+		"page past end": func(op *engine.TransferOp) { op.Page = kv.PageID(r.info.NumPages) },
+		"short":         func(op *engine.TransferOp) { op.Host = op.Host[1:] },
+		"kind":          func(op *engine.TransferOp) { op.Kind = 9 },
+	} {
+		op := good
+		change(&op)
+		if _, err := r.b.Transfer([]engine.TransferOp{op}); !errors.Is(err, engine.ErrInvalid) {
+			return fmt.Errorf("transfer with %s: %v, want ErrInvalid", name, err)
+		}
+	}
+	return nil
+}
+
+// checkSlotReuse gives slot and pages of a running batch to the next one.
+func checkSlotReuse(h *Harness) error {
+	reqs, err := h.requests(4, 1)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(16))
+	pages := r.pages(128)
+	var batches []*engine.Batch
+	var seqs []*sequence
+	for i := range 12 {
+		q := reqs[i*3%len(reqs)]
+		s := &sequence{slot: 3, params: q.params, prompt: q.prompt, pages: pages}
+		seqs = append(seqs, s)
+		batches = append(batches, &engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, 100)}})
+	}
+	results, err := r.pipeline(batches)
+	if err != nil {
+		return err
+	}
+	for i, s := range seqs {
+		if err := s.take(batches[i], results[i], 0); err != nil {
+			return err
+		}
+		if err := equal(fmt.Sprintf("batch %d on a reused slot", i), s.out, reqs[i*3%len(reqs)].want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRowError spoils one row's pages; that row fails, its neighbours do not.
+func checkRowError(h *Harness) error {
+	reqs, err := h.requests(2, 3)
+	if err != nil {
+		return err
+	}
+	r := h.open(usual(16))
+	bad := r.sequence(0, reqs[0].params, reqs[0].prompt, 3)
+	good := r.sequence(1, reqs[1].params, reqs[1].prompt, 3)
+	if err := r.step(100, []engine.SlotBind{bad.bind(), good.bind()}, bad, good); err != nil {
+		return err
+	}
+	if err := r.poison(bad.pages[0]); err != nil {
+		return err
+	}
+	b := &engine.Batch{Rows: []engine.Row{bad.row(&r.info, 1), good.row(&r.info, 1)}}
+	res, err := r.run(b)
+	if err != nil {
+		return err
+	}
+	if _, err := out(res, 0); !errors.Is(err, engine.ErrLogits) {
+		return fmt.Errorf("a row on NaN pages ends with %v, want ErrLogits", err)
+	}
+	if err := good.take(b, res, 1); err != nil {
+		return err
+	}
+	if err := r.step(1, nil, good); err != nil {
+		return err
+	}
+	return equal("neighbour of a failed row", good.out, reqs[1].want)
+}
+
+// checkStats counts what a known sequence of batches must cost.
+func checkStats(h *Harness) error {
+	r := h.open(usual(8))
+	s := r.sequence(0, engine.SamplingParams{}, r.tokens(1, 20), 3)
+	o := r.sequence(1, engine.SamplingParams{}, r.tokens(2, 5), 3)
+	steps := []struct {
+		batch engine.Batch
+		want  engine.StepStats
+	}{
+		{engine.Batch{Binds: []engine.SlotBind{s.bind(), o.bind()}, Rows: []engine.Row{s.row(&r.info, 12), o.row(&r.info, 100)}},
+			engine.StepStats{GivenTokens: 17, KVTokensRead: 12*13/2 + 5*6/2, Samples: 1}},
+		{engine.Batch{Copies: []engine.PageCopy{{Src: s.pages[1], Dst: r.pages(1)[0], Tokens: 4}}, Rows: []engine.Row{
+			s.row(&r.info, 100), {Slot: 1, Start: 5, Deferred: true, Sample: true, SampleIndex: 1, Pages: o.pages[:1]}}},
+			engine.StepStats{GivenTokens: 8, DeferredTokens: 1, KVTokensRead: 20*21/2 - 12*13/2 + 6, Samples: 2, CopiedPages: 1}},
+		{engine.Batch{}, engine.StepStats{}},
+	}
+	for i := range steps {
+		res, err := r.run(&steps[i].batch)
+		if err != nil {
+			return err
+		}
+		got := res.Stats
+		got.Nanos = 0
+		if got != steps[i].want {
+			return fmt.Errorf("batch %d: stats %+v, want %+v", i, got, steps[i].want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// checkValidation submits batches that must be refused, each a good one with one
+// fault, and then shows that none of them left a trace.
+func checkValidation(h *Harness) error {
+	reqs, err := h.requests(2, 2)
+	if err != nil {
+		return err
+	}
+	q := reqs[1]
+	r := h.open(usual(16))
+	s := r.sequence(0, q.params, q.prompt, 2)
+	if err := r.step(100, []engine.SlotBind{s.bind()}, s); err != nil {
+		return err
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	bind := func(p engine.SamplingParams) func(b *engine.Batch) {
+		return func(b *engine.Batch) { b.Binds = []engine.SlotBind{{Slot: 1, Sampling: p}} }
+	}
+	row := func(change func(x *engine.Row)) func(b *engine.Batch) {
+		return func(b *engine.Batch) { change(&b.Rows[0]) }
+	}
+	faults := []struct {
+		name   string
+		change func(b *engine.Batch)
+	}{
+		{"old Seq", func(b *engine.Batch) { b.Seq = r.seq }},
+		{"too many rows", func(b *engine.Batch) {
+			for len(b.Rows) <= r.info.MaxRows {
+				b.Rows = append(b.Rows, b.Rows[0])
+			}
+		}},
+		{"too many tokens", row(func(x *engine.Row) {
+			x.Start, x.Tokens = 0, make([]kv.Token, r.info.MaxTokens+1)
+			x.Pages = make([]kv.PageID, kv.CeilPages(r.info.MaxTokens+1, r.info.PageTokens))
+		})},
+		{"slot -1", row(func(x *engine.Row) { x.Slot = -1 })},
+		{"slot past end", row(func(x *engine.Row) { x.Slot = engine.Slot(r.info.MaxSlots) })},
+		{"no tokens", row(func(x *engine.Row) { x.Tokens = nil })},
+		{"deferred with tokens", row(func(x *engine.Row) { x.Deferred = true })},
+		{"deferred, never sampled", row(func(x *engine.Row) { x.Slot, x.Tokens, x.Deferred = 5, nil, true })},
+		{"deferred, bound anew", func(b *engine.Batch) {
+			b.Binds = []engine.SlotBind{{Slot: 0}}
+			b.Rows[0].Tokens, b.Rows[0].Deferred = nil, true
+		}},
+		{"start -1", row(func(x *engine.Row) { x.Start = -1 })},
+		{"start past the model", row(func(x *engine.Row) { x.Start = int32(r.info.MaxPositions) })},
+		{"sample index -1", row(func(x *engine.Row) { x.SampleIndex = -1 })},
+		{"a page too many", row(func(x *engine.Row) { x.Pages = append(x.Pages[:len(x.Pages):len(x.Pages)], 9) })},
+		{"a page too few", row(func(x *engine.Row) { x.Pages = x.Pages[1:] })},
+		{"page past end", row(func(x *engine.Row) {
+			x.Pages = append([]kv.PageID{kv.PageID(r.info.NumPages)}, x.Pages[1:]...)
+		})},
+		{"page -1", row(func(x *engine.Row) { x.Pages = append([]kv.PageID{kv.NoPage}, x.Pages[1:]...) })},
+		{"token past end", row(func(x *engine.Row) { x.Tokens = []kv.Token{kv.Token(r.info.Vocab)} })},
+		{"short mask", row(func(x *engine.Row) { x.Mask = []uint64{} })},
+		{"copy to itself", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: 1, Dst: 1, Tokens: 1}} }},
+		{"copy of no tokens", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: s.pages[0], Dst: 60}} }},
+		{"copy past the page", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: 0, Dst: 1, Tokens: 17}} }},
+		{"copy from nowhere", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: -1, Dst: s.pages[0], Tokens: 1}} }},
+		{"bind past end", func(b *engine.Batch) { b.Binds = []engine.SlotBind{{Slot: engine.Slot(r.info.MaxSlots)}} }},
+		{"temperature NaN", bind(engine.SamplingParams{Temperature: nan})},
+		{"temperature infinite", bind(engine.SamplingParams{Temperature: inf})},
+		{"top-p 1.5", bind(engine.SamplingParams{TopP: 1.5})},
+		{"min-p -1", bind(engine.SamplingParams{MinP: -1})},
+		{"top-k -1", bind(engine.SamplingParams{TopK: -1})},
+		{"presence 3", bind(engine.SamplingParams{PresencePenalty: 3})},
+		{"top log-probabilities 21", bind(engine.SamplingParams{TopLogprobs: 21})},
+		{"bias past end", bind(engine.SamplingParams{Bias: []engine.TokenBias{{Token: kv.Token(r.info.Vocab)}}})},
+	}
+	for _, f := range faults {
+		good := *s
+		b := &engine.Batch{Seq: r.seq + 1, Rows: []engine.Row{good.row(&r.info, 1)}}
+		f.change(b)
+		if _, err := r.b.Submit(b); !errors.Is(err, engine.ErrInvalid) {
+			return fmt.Errorf("a batch with %s: %v, want ErrInvalid", f.name, err)
+		}
+	}
+	if err := r.step(1, nil, s); err != nil {
+		return fmt.Errorf("after batches that were refused: %w", err)
+	}
+	return equal("after batches that were refused", s.out, q.want)
+}
+
+// checkBusy submits without waiting: no more than MaxInflight batches are ever
+// pending, and none is refused while fewer are. A backend that is never busy
+// completes before Submit returns, or has broken the first rule.
+func checkBusy(h *Harness) error {
+	o := usual(16)
+	o.MaxInflight = 3
+	r := h.open(o)
+	if r.info.MaxInflight < 2 {
+		return fmt.Errorf("MaxInflight is %d, want at least 2", r.info.MaxInflight)
+	}
+	pages, tokens := r.pages(64), r.tokens(1, 64)
+	var tickets []engine.Ticket
+	pending := func() int {
+		n := 0
+		for _, t := range tickets {
+			select {
+			case <-t.Done():
+			default:
+				n++
+			}
+		}
+		return n
+	}
+	refused := 0
+	for range 12 {
+		before := pending()
+		t, err := r.submit(&engine.Batch{Rows: []engine.Row{{Tokens: tokens, Pages: pages}}})
+		switch {
+		case errors.Is(err, engine.ErrBusy):
+			if before < r.info.MaxInflight {
+				return fmt.Errorf("ErrBusy with %d of %d batches pending", before, r.info.MaxInflight)
+			}
+			refused++
+			<-tickets[len(tickets)-1].Done()
+		case err != nil:
+			return err
+		default:
+			tickets = append(tickets, t)
+			// Completion may fall between the two calls, so success is fine as well.
+			if _, err := t.Result(); err != nil && !errors.Is(err, engine.ErrPending) {
+				return fmt.Errorf("a ticket's result at once: %w, want ErrPending", err)
+			}
+			if n := pending(); n > r.info.MaxInflight {
+				return fmt.Errorf("%d batches are pending, at most %d may be", n, r.info.MaxInflight)
+			}
+		}
+	}
+	for _, t := range tickets {
+		if _, err := wait(t); err != nil {
+			return err
+		}
+	}
+	h.t.Logf("%d of 12 submissions were refused", refused)
+	return nil
+}
+
+// checkClose closes with batches and a transfer in flight.
+func checkClose(h *Harness) error {
+	for inflight := range 3 {
+		o := usual(16)
+		r := h.open(o)
+		pages, tokens := r.pages(o.MaxTokens), r.tokens(1, o.MaxTokens)
+		host, err := r.b.HostAlloc(r.info.PageBytes)
+		if err != nil {
+			return err
+		}
+		var tickets []engine.Ticket
+		for range inflight {
+			t, err := r.submit(&engine.Batch{Rows: []engine.Row{{Tokens: tokens, Pages: pages, Sample: true}}})
+			if err != nil {
+				return err
+			}
+			tickets = append(tickets, t)
+		}
+		t, err := r.b.Transfer([]engine.TransferOp{{Kind: engine.ToHost, Page: pages[0], Host: host}})
+		if err != nil {
+			return err
+		}
+		if err := r.b.Close(); err != nil {
+			return fmt.Errorf("Close: %w", err)
+		}
+		for i, t := range append(tickets, t) {
+			select {
+			case <-t.Done():
+			default:
+				return fmt.Errorf("ticket %d is pending after Close", i)
+			}
+			if _, err := t.Result(); err != nil && !errors.Is(err, engine.ErrClosed) {
+				return fmt.Errorf("ticket %d ends with %v, want a result or ErrClosed", i, err)
+			}
+		}
+		if err := r.b.Close(); err != nil {
+			return fmt.Errorf("second Close: %w", err)
+		}
+		if _, err := r.submit(&engine.Batch{}); !errors.Is(err, engine.ErrClosed) {
+			return fmt.Errorf("Submit after Close: %v, want ErrClosed", err)
+		}
+		if _, err := r.b.Transfer(nil); !errors.Is(err, engine.ErrClosed) {
+			return fmt.Errorf("Transfer after Close: %v, want ErrClosed", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func tokensOf(s []sample) []kv.Token {
+	t := make([]kv.Token, len(s))
+	for i := range s {
+		t[i] = s[i].token
+	}
+	return t
+}
+
+// checkSeed: the same seed gives the same tokens alone and among others, another
+// seed or sample index gives others.
+func checkSeed(h *Harness) error {
+	const steps = 6
+	params := engine.SamplingParams{Temperature: 1.5, Seed: 42}
+	r := h.open(usual(16))
+	prompt := r.tokens(1, 30)
+	want, err := h.solo(params, prompt, steps)
+	if err != nil {
+		return err
+	}
+	a := r.sequence(0, params, prompt, steps)
+	b := r.sequence(1, engine.SamplingParams{Temperature: 1.5, Seed: 43}, prompt, steps)
+	c := r.sequence(2, params, prompt, steps)
+	binds := []engine.SlotBind{c.bind(), a.bind(), b.bind()}
+	for len(a.out) < steps {
+		if err := r.step(11, binds, b, c, a); err != nil {
+			return err
+		}
+		binds = nil
+	}
+	if err := errors.Join(equal("seeded request among others", a.out, want), equal("its twin in another slot", c.out, want)); err != nil {
+		return err
+	}
+	if slices.Equal(tokensOf(a.out), tokensOf(b.out)) {
+		return fmt.Errorf("seeds 42 and 43 give the same tokens %v", tokensOf(a.out))
+	}
+	// The same logits under many indices: equal draws would mean that it is unused.
+	d := r.sequence(3, params, prompt, steps)
+	batch := &engine.Batch{Binds: []engine.SlotBind{d.bind()}, Rows: []engine.Row{d.row(&r.info, 100)}}
+	seen := map[kv.Token]bool{}
+	for i := range 12 {
+		batch.Rows[0].SampleIndex = int32(i)
+		res, err := r.run(batch)
+		if err != nil {
+			return err
+		}
+		o, err := out(res, 0)
+		if err != nil {
+			return err
+		}
+		seen[o.token] = true
+	}
+	if len(seen) < 2 {
+		return fmt.Errorf("12 sample indices give one token: %v", seen)
+	}
+	return nil
+}
+
+// checkPenalties compares counts kept step by step with counts rebuilt by Bind at
+// every step, and looks whether prompt and output count at all.
+func checkPenalties(h *Harness) error {
+	const steps = 8
+	r := h.open(usual(16))
+	// A biased token wins by far until it counts; then a huge penalty hides it.
+	const token = kv.Token(99)
+	prompt := slices.DeleteFunc(r.tokens(1, 30), func(t kv.Token) bool { return t == token })
+	once := engine.SamplingParams{RepetitionPenalty: 1e6, Bias: []engine.TokenBias{{Token: token, Bias: 1000}}}
+	for _, p := range []engine.SamplingParams{
+		once,
+		{RepetitionPenalty: 1.7}, {FrequencyPenalty: 2}, {PresencePenalty: 2},
+		{Temperature: 1, Seed: 5, RepetitionPenalty: 1.3, PresencePenalty: -1, FrequencyPenalty: 0.5},
+	} {
+		want, err := h.solo(p, prompt, steps)
+		if err != nil {
+			return err
+		}
+		s := r.sequence(0, p, prompt, steps)
+		for len(s.out) < steps {
+			if err := r.step(100, []engine.SlotBind{s.bind()}, s); err != nil {
+				return err
+			}
+		}
+		if err := equal(fmt.Sprintf("penalties %+v, counts rebuilt", p), s.out, want); err != nil {
+			return err
+		}
+		r.free = append(r.free, s.pages...)
+	}
+	got, err := h.solo(once, prompt, 2)
+	if err != nil {
+		return err
+	}
+	if got[0].token != token || got[1].token == token {
+		return fmt.Errorf("tokens %v under bias and penalty, want %d once", tokensOf(got), token)
+	}
+	got, err = h.solo(once, append(prompt, token), 1)
+	if err != nil {
+		return err
+	}
+	if got[0].token == token {
+		return fmt.Errorf("token %d of the prompt is not penalised", token)
+	}
+	return nil
+}
+
+// checkMask allows few tokens, or none.
+func checkMask(h *Harness) error {
+	r := h.open(usual(16))
+	allowed := []kv.Token{3, 64, 127}
+	mask := make([]uint64, (r.info.Vocab+63)/64)
+	for _, t := range allowed {
+		mask[t/64] |= 1 << (t % 64)
+	}
+	prompt := r.tokens(1, 9)
+	for i, p := range []engine.SamplingParams{{}, {Temperature: 2, Seed: 1}, {Temperature: 1, TopP: 0.5, TopK: 50}} {
+		s := r.sequence(0, p, prompt, 1)
+		free := r.sequence(1, p, prompt, 1)
+		b := &engine.Batch{Binds: []engine.SlotBind{s.bind(), free.bind()}, Rows: []engine.Row{s.row(&r.info, 100), free.row(&r.info, 100)}}
+		b.Rows[0].Mask = mask
+		res, err := r.run(b)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.take(b, res, 0), free.take(b, res, 1)); err != nil {
+			return err
+		}
+		if !slices.Contains(allowed, s.out[0].token) {
+			return fmt.Errorf("params %d: token %d, the mask allows %v", i, s.out[0].token, allowed)
+		}
+		if s.out[0].digest != free.out[0].digest {
+			return errors.New("the digest of masked logits differs, it is of the raw ones")
+		}
+		b.Rows[0].Mask = make([]uint64, len(mask))
+		if res, err = r.run(b); err != nil {
+			return err
+		}
+		if _, err := out(res, 0); err == nil {
+			return errors.New("a row with an empty mask did not fail")
+		}
+		if got, err := out(res, 1); err != nil || got != free.out[0] {
+			return fmt.Errorf("the row beside an empty mask: %v, %v, want %v", got, err, free.out[0])
+		}
+	}
+	return nil
+}
+
+// checkBias forces a token and forbids one.
+func checkBias(h *Harness) error {
+	r := h.open(usual(16))
+	prompt := r.tokens(1, 9)
+	plain, err := h.solo(engine.SamplingParams{}, prompt, 1)
+	if err != nil {
+		return err
+	}
+	for _, temperature := range []float32{0, 1} {
+		forced, err := h.solo(engine.SamplingParams{Temperature: temperature, Bias: []engine.TokenBias{{Token: 77, Bias: 10000}}}, prompt, 1)
+		if err != nil {
+			return err
+		}
+		if forced[0].token != 77 || forced[0].digest != plain[0].digest {
+			return fmt.Errorf("bias of 10000 on token 77: token %d, digest equal %v", forced[0].token, forced[0].digest == plain[0].digest)
+		}
+	}
+	ban := engine.TokenBias{Token: plain[0].token, Bias: float32(math.Inf(-1))}
+	banned, err := h.solo(engine.SamplingParams{Bias: []engine.TokenBias{ban}}, prompt, 1)
+	if err != nil {
+		return err
+	}
+	if banned[0].token == ban.Token {
+		return fmt.Errorf("token %d is forbidden by its bias and sampled", ban.Token)
+	}
+	return nil
+}
+
+// checkLogprobs looks at the log-probabilities of a greedy and a drawn token.
+func checkLogprobs(h *Harness) error {
+	r := h.open(usual(16))
+	for i, temperature := range []float32{0, 1} {
+		p := engine.SamplingParams{Temperature: temperature, Seed: 9, Logprobs: true, TopLogprobs: engine.MaxTopLogprobs}
+		s := r.sequence(engine.Slot(i), p, r.tokens(1, 12), 1)
+		res, err := r.run(&engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, 100)}})
+		if err != nil {
+			return err
+		}
+		if _, err := out(res, 0); err != nil {
+			return err
+		}
+		o := res.Out[0]
+		if len(o.Top) != engine.MaxTopLogprobs {
+			return fmt.Errorf("%d top log-probabilities, want %d", len(o.Top), engine.MaxTopLogprobs)
+		}
+		sum := 0.0
+		for j, t := range o.Top {
+			sum += math.Exp(float64(t.Logprob))
+			if j > 0 && (t.Logprob > o.Top[j-1].Logprob || t.Logprob == o.Top[j-1].Logprob && t.Token <= o.Top[j-1].Token) {
+				return fmt.Errorf("top entries %d and %d are out of order: %v", j-1, j, o.Top)
+			}
+			if t.Token == o.Token && t.Logprob != o.Logprob {
+				return fmt.Errorf("token %d has log-probability %v, in the list %v", o.Token, o.Logprob, t.Logprob)
+			}
+		}
+		if sum > 1.0001 || !(o.Logprob <= 0) || math.IsInf(float64(o.Logprob), 0) {
+			return fmt.Errorf("probabilities sum to %v, the token's logarithm is %v", sum, o.Logprob)
+		}
+		if temperature == 0 && (o.Token != o.Top[0].Token || o.Logprob != o.Top[0].Logprob) {
+			return fmt.Errorf("greedy token %d is not the top one of %v", o.Token, o.Top)
+		}
+	}
+	return nil
+}
+
+// checkPromptLogprobs compares a prompt in one piece with the same in chunks, and
+// an entry with the list of what was most likely there.
+func checkPromptLogprobs(h *Harness) error {
+	r := h.open(usual(16))
+	prompt := r.tokens(1, 40)
+	gather := func(slot engine.Slot, chunk int) ([]float32, error) {
+		s := r.sequence(slot, engine.SamplingParams{}, prompt, 1)
+		binds := []engine.SlotBind{s.bind()}
+		var got []float32
+		for len(s.out) == 0 {
+			b := &engine.Batch{Binds: binds, Rows: []engine.Row{s.row(&r.info, chunk)}}
+			b.Rows[0].PromptLogprobs = true
+			res, err := r.run(b)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := out(res, 0); err != nil {
+				return nil, err
+			}
+			got = append(got, res.Out[0].Prompt...)
+			if err := s.take(b, res, 0); err != nil {
+				return nil, err
+			}
+			binds = nil
+		}
+		return got, nil
+	}
+	want, err := gather(0, 100)
+	if err != nil {
+		return err
+	}
+	if len(want) != len(prompt)-1 {
+		return fmt.Errorf("%d log-probabilities for a prompt of %d", len(want), len(prompt))
+	}
+	for i, v := range want {
+		if !(v <= 0) {
+			return fmt.Errorf("log-probability %d is %v", i, v)
+		}
+	}
+	for _, chunk := range []int{1, 7, 39} {
+		got, err := gather(1, chunk)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("chunks of %d: log-probabilities %v, want %v", chunk, got, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Harness opens backends for one check and closes them after it.
+type Harness struct {
+	t       testing.TB
+	factory Factory
+	wrap    func(engine.Backend) engine.Backend // breaks a rule; nil for none
+	opened  []engine.Backend                    // unwrapped
+}
+
+func (h *Harness) close() {
+	for _, b := range h.opened {
+		if err := b.Close(); err != nil {
+			h.t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// usual is the size of most checks' backends; pages of pageTokens hold 1024 tokens.
+func usual(pageTokens int) Options {
+	return Options{PageTokens: pageTokens, Pages: 1024 / pageTokens, MaxSlots: 8, MaxRows: 8, MaxTokens: 128, MaxInflight: 2}
+}
+
+// open makes a rig around a new backend.
+func (h *Harness) open(o Options) *rig {
+	b := h.factory(h.t, o)
+	h.opened = append(h.opened, b)
+	if h.wrap != nil {
+		b = h.wrap(b)
+	}
+	r := &rig{b: b, info: b.Info(), rand: rand.New(rand.NewPCG(7, 11))}
+	for p := range r.info.NumPages {
+		r.free = append(r.free, kv.PageID(p))
+	}
+	return r
+}
+
+// rig drives one backend: it numbers batches and hands out pages.
+type rig struct {
+	b    engine.Backend
+	info engine.Info
+	seq  uint64
+	free []kv.PageID
+	rand *rand.Rand
+}
+
+// pages hands out pages for tokens, lowest ids first unless shuffled.
+func (r *rig) pages(tokens int) []kv.PageID {
+	n := kv.CeilPages(tokens, r.info.PageTokens)
+	if n > len(r.free) {
+		panic(fmt.Sprintf("enginetest: %d pages wanted, %d free", n, len(r.free)))
+	}
+	p := slices.Clone(r.free[:n])
+	r.free = r.free[n:]
+	return p
+}
+
+func (r *rig) shuffle() {
+	r.rand.Shuffle(len(r.free), func(i, j int) { r.free[i], r.free[j] = r.free[j], r.free[i] })
+}
+
+// tokens are n pseudo-random tokens; equal seeds give equal tokens.
+func (r *rig) tokens(seed uint64, n int) []kv.Token {
+	g := rand.New(rand.NewPCG(seed, 99))
+	t := make([]kv.Token, n)
+	for i := range t {
+		t[i] = kv.Token(g.IntN(min(r.info.Vocab, 128)))
+	}
+	return t
+}
+
+func (r *rig) submit(b *engine.Batch) (engine.Ticket, error) {
+	r.seq++
+	b.Seq = r.seq
+	return r.b.Submit(b)
+}
+
+// wait is the result of a ticket, whose rows may have failed.
+func wait(t engine.Ticket) (*engine.Result, error) {
+	<-t.Done()
+	return t.Result()
+}
+
+// run submits a batch and waits for it.
+func (r *rig) run(b *engine.Batch) (*engine.Result, error) {
+	t, err := r.submit(b)
+	if err != nil {
+		return nil, err
+	}
+	res, err := wait(t)
+	if err == nil && res.Seq != b.Seq {
+		err = fmt.Errorf("the result is of batch %d, want %d", res.Seq, b.Seq)
+	}
+	return res, err
+}
+
+// sample is one sampled token with the digest of the logits it came from.
+type sample struct {
+	token  kv.Token
+	digest uint64
+}
+
+// out is the sample of row row.
+func out(res *engine.Result, row int) (sample, error) {
+	for i := range res.Out {
+		if o := &res.Out[i]; o.Row == row {
+			return sample{o.Token, o.Digest}, o.Err
+		}
+	}
+	return sample{}, fmt.Errorf("row %d has no output", row)
+}
+
+func equal(what string, got, want []sample) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: %d samples, want %d", what, len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s: sample %d is token %d of logits %016x, want token %d of %016x",
+				what, i, got[i].token, got[i].digest, want[i].token, want[i].digest)
+		}
+	}
+	return nil
+}
+
+// sequence is a request that is run step by step.
+type sequence struct {
+	slot   engine.Slot
+	params engine.SamplingParams
+	prompt []kv.Token
+	pages  []kv.PageID // for prompt and all steps
+	out    []sample
+	ran    int // KV entries present
+}
+
+// sequence makes one that samples steps tokens.
+func (r *rig) sequence(slot engine.Slot, p engine.SamplingParams, prompt []kv.Token, steps int) *sequence {
+	return &sequence{slot: slot, params: p, prompt: prompt, pages: r.pages(len(prompt) + steps)}
+}
+
+func (s *sequence) bind() engine.SlotBind {
+	b := engine.SlotBind{Slot: s.slot, Sampling: s.params, Prompt: s.prompt}
+	for _, o := range s.out {
+		b.Output = append(b.Output, o.token)
+	}
+	return b
+}
+
+// all are the tokens known so far.
+func (s *sequence) all() []kv.Token {
+	t := slices.Clone(s.prompt)
+	for _, o := range s.out {
+		t = append(t, o.token)
+	}
+	return t
+}
+
+// row runs up to n of the known tokens that have not run; it samples if no more
+// are left.
+func (s *sequence) row(info *engine.Info, n int) engine.Row {
+	all := s.all()
+	hi := min(s.ran+n, len(all))
+	r := engine.Row{Slot: s.slot, Start: int32(s.ran), Tokens: all[s.ran:hi], Pages: s.pages[:kv.CeilPages(hi, info.PageTokens)]}
+	if hi == len(all) {
+		r.Sample, r.Digest, r.SampleIndex = true, true, int32(len(s.out))
+	}
+	s.ran = hi
+	return r
+}
+
+// take stores row's sample, if the row sampled.
+func (s *sequence) take(b *engine.Batch, res *engine.Result, row int) error {
+	if !b.Rows[row].Sample {
+		return nil
+	}
+	o, err := out(res, row)
+	if err != nil {
+		return err
+	}
+	s.out = append(s.out, o)
+	return nil
+}
+
+// step runs one batch with one row of each sequence, chunks of at most n tokens.
+func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) error {
+	b := &engine.Batch{Binds: binds}
+	for _, s := range seqs {
+		b.Rows = append(b.Rows, s.row(&r.info, n))
+	}
+	res, err := r.run(b)
+	if err != nil {
+		return err
+	}
+	for i, s := range seqs {
+		err = errors.Join(err, s.take(b, res, i))
+	}
+	return err
+}
+
+// finish binds s and runs it to steps samples, alone, in chunks of n.
+func (r *rig) finish(s *sequence, n, steps int) error {
+	binds := []engine.SlotBind{s.bind()}
+	for len(s.out) < steps {
+		if err := r.step(n, binds, s); err != nil {
+			return err
+		}
+		binds = nil
+	}
+	return nil
+}
+
+// solo is the reference: a new backend of pages of 16 runs the request alone, the
+// prompt in one piece.
+func (h *Harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) ([]sample, error) {
+	r := h.open(usual(16))
+	s := r.sequence(0, p, prompt, steps)
+	err := r.finish(s, r.info.MaxTokens, steps)
+	return s.out, err
+}
+
+// request is what checks compare under several conditions.
+type request struct {
+	params engine.SamplingParams
+	prompt []kv.Token
+	want   []sample
+}
+
+// requests makes n requests of different lengths with their references: even
+// ones greedy, odd ones hot and with a seed, so that lost parameters show.
+func (h *Harness) requests(n, steps int) ([]request, error) {
+	r := h.open(usual(16))
+	reqs := make([]request, n)
+	for i := range reqs {
+		q := &reqs[i]
+		q.prompt = r.tokens(uint64(i+1), 21+13*i)
+		if i%2 == 1 {
+			q.params = engine.SamplingParams{Temperature: 4, Seed: uint64(100 + i)}
+		}
+		// A slot each: a backend that loses binds must not lose them here as well.
+		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
+		if err := r.finish(s, r.info.MaxTokens, steps); err != nil {
+			return nil, fmt.Errorf("reference %d: %w", i, err)
+		}
+		q.want = s.out
+	}
+	return reqs, nil
+}

@@ -1,0 +1,112 @@
+package enginetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// Options are what a check needs of a backend. All are set.
+type Options struct {
+	PageTokens, Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight int
+}
+
+// Factory opens a backend of that size over the same model each time: vocabulary
+// of at least 128 tokens, at least 128 positions. The suite closes it; closing it
+// again must do nothing. It ends the test if it can't.
+type Factory func(t testing.TB, o Options) engine.Backend
+
+// Check is one promise. Run gives an error that tells how it is broken.
+type Check struct {
+	Name string
+	Run  func(h *Harness) error
+}
+
+// Checks are all of them, in the order of Run.
+func Checks() []Check {
+	return []Check{
+		{"batch-mix", checkBatchMix},
+		{"chunking", checkChunking},
+		{"page-size", checkPageSize},
+		{"page-permutation", checkPagePermutation},
+		{"copy-on-write", checkCopyOnWrite},
+		{"in-batch-sharing", checkInBatchSharing},
+		{"deferred", checkDeferred},
+		{"preempt-resume", checkPreemptResume},
+		{"transfer", checkTransfer},
+		{"slot-reuse", checkSlotReuse},
+		{"stale-poison", checkStalePoison},
+		{"row-error", checkRowError},
+		{"seed", checkSeed},
+		{"penalties", checkPenalties},
+		{"mask", checkMask},
+		{"bias", checkBias},
+		{"logprobs", checkLogprobs},
+		{"prompt-logprobs", checkPromptLogprobs},
+		{"validation", checkValidation},
+		{"busy", checkBusy},
+		{"close", checkClose},
+		{"stats", checkStats},
+	}
+}
+
+// Run runs every check as a subtest, but those named in except, which a backend
+// lists with its reason: one that computes no logits can't keep promises about
+// masks, say.
+func Run(t *testing.T, f Factory, except ...string) {
+	known(t, except)
+	for _, c := range Checks() {
+		if slices.Contains(except, c.Name) {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			if err := run(t, f, c, nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// RunControls runs every check against backends broken on purpose, made from
+// f's, and fails where a check passes. It shows that Run can fail.
+func RunControls(t *testing.T, f Factory, except ...string) {
+	known(t, except)
+	for _, c := range Checks() {
+		if slices.Contains(except, c.Name) {
+			continue
+		}
+		n := 0
+		for _, k := range controls() {
+			if k.check != c.Name {
+				continue
+			}
+			n++
+			t.Run(c.Name+"/"+k.name, func(t *testing.T) {
+				err := run(t, f, c, k.wrap)
+				if err == nil {
+					t.Fatalf("check %q passes a backend that %s", c.Name, k.name)
+				}
+				t.Log(err)
+			})
+		}
+		if n == 0 {
+			t.Errorf("check %q has no control", c.Name)
+		}
+	}
+}
+
+func known(t *testing.T, names []string) {
+	t.Helper()
+	for _, n := range names {
+		if !slices.ContainsFunc(Checks(), func(c Check) bool { return c.Name == n }) {
+			t.Fatalf("enginetest: there is no check %q to leave out", n)
+		}
+	}
+}
+
+func run(t testing.TB, f Factory, c Check, wrap func(engine.Backend) engine.Backend) error {
+	h := &Harness{t: t, factory: f, wrap: wrap}
+	defer h.close()
+	return c.Run(h)
+}

@@ -1,0 +1,52 @@
+package sampling
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Norm is what turns a logit into a log-probability: the largest logit and the
+// logarithm of the sum of e^(l-max).
+type Norm struct{ max, logSum float32 }
+
+// Normalize sums finite logits in 16 lanes by token id, then f32.Tree16.
+func Normalize(logits []float32) Norm {
+	n := Norm{max: logits[argmax(logits)]}
+	var lanes [f32.Lanes]float32
+	for t, l := range logits {
+		lanes[t%f32.Lanes] += f32.Exp32(l - n.max)
+	}
+	n.logSum = f32.Log32(f32.Tree16(&lanes))
+	return n
+}
+
+// Logprob is the natural logarithm of the probability of a token with that logit.
+func (n Norm) Logprob(logit float32) float32 { return (logit - n.max) - n.logSum }
+
+// top lists the k most probable tokens, best first, lower ids first on ties.
+func (n Norm) top(logits []float32, k int) []engine.TokenLogprob {
+	k = min(k, len(logits))
+	top := make([]engine.TokenLogprob, 0, k)
+	worst := float32(math.Inf(-1))
+	for t, l := range logits {
+		if len(top) == k && l <= worst {
+			continue
+		}
+		if len(top) < k {
+			top = append(top, engine.TokenLogprob{})
+		}
+		i := len(top) - 1
+		for ; i > 0 && top[i-1].Logprob < l; i-- {
+			top[i] = top[i-1]
+		}
+		top[i] = engine.TokenLogprob{Token: kv.Token(t), Logprob: l}
+		worst = top[len(top)-1].Logprob
+	}
+	for i := range top {
+		top[i].Logprob = n.Logprob(top[i].Logprob)
+	}
+	return top
+}

@@ -1,0 +1,146 @@
+package sampling
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// golden is 2^64 divided by the golden ratio, the step of SplitMix64.
+const golden = 0x9e3779b97f4a7c15
+
+// weightOne is the fixed-point 1 of top-p weights: sums of integers do not depend
+// on their order, and 2^24 tokens of weight 1 still fit 64 bits.
+const weightOne = 1 << 40
+
+// random draws from s.work by p: divide by the temperature, cut by min-p, top-k
+// and top-p, then take the best of z - ln(-ln u) (Gumbel-max: distributed as the
+// softmax over the candidates). ok is false if no token is allowed.
+func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token, ok bool) {
+	z := s.work
+	best := float32(math.Inf(-1))
+	s.ids = s.ids[:0]
+	for t, l := range z {
+		if math.IsInf(float64(l), -1) {
+			continue
+		}
+		z[t] = max(clamp(float32(l/p.Temperature)), -math.MaxFloat32)
+		best = max(best, z[t])
+		s.ids = append(s.ids, int32(t))
+	}
+	if len(s.ids) == 0 {
+		return 0, false
+	}
+	if p.MinP > 0 {
+		kept := s.ids[:0]
+		for _, t := range s.ids {
+			if f32.Exp32(z[t]-best) >= p.MinP {
+				kept = append(kept, t)
+			}
+		}
+		s.ids = kept
+	}
+	if p.TopK > 0 && int(p.TopK) < len(s.ids) {
+		s.weigh(func(int32) uint64 { return 1 })
+		s.cut(uint64(p.TopK))
+	}
+	if p.TopP > 0 && p.TopP < 1 {
+		s.weigh(func(t int32) uint64 {
+			return uint64(math.RoundToEven(float64(f32.Exp32(z[t]-best)) * weightOne))
+		})
+		total := uint64(0)
+		for _, w := range s.wgt {
+			total += w
+		}
+		s.cut(max(1, uint64(math.Ceil(float64(float64(p.TopP)*float64(total))))))
+	}
+	return s.gumbel(p.Seed, index), true
+}
+
+// weigh fills s.wgt for the candidates.
+func (s *Sampler) weigh(of func(t int32) uint64) {
+	s.wgt = s.wgt[:0]
+	for _, t := range s.ids {
+		s.wgt = append(s.wgt, of(t))
+	}
+}
+
+// cut keeps the best candidates until their weights reach target: the shortest
+// prefix of the order (score descending, id ascending) that sums to target or
+// more. A radix search over the scores' bits finds the last kept score in four
+// passes, without sorting.
+func (s *Sampler) cut(target uint64) {
+	var prefix, mask uint32 // of the last kept score's key
+	above := uint64(0)      // weight of all scores above it
+	for shift := 24; shift >= 0; shift -= 8 {
+		var sum [256]uint64
+		for i, t := range s.ids {
+			if k := key(s.work[t]); k&mask == prefix {
+				sum[k>>shift&255] += s.wgt[i]
+			}
+		}
+		digit := 255
+		for ; digit > 0 && above+sum[digit] < target; digit-- {
+			above += sum[digit]
+		}
+		prefix |= uint32(digit) << shift
+		mask |= 255 << shift
+	}
+	kept, n := s.ids[:0], 0
+	for i, t := range s.ids {
+		k, w := key(s.work[t]), s.wgt[i]
+		if k < prefix || k == prefix && above >= target {
+			continue
+		}
+		if k == prefix {
+			above += w
+		}
+		kept = append(kept, t)
+		n++
+	}
+	s.ids = kept[:n]
+}
+
+// key orders finite f32 values as unsigned integers; -0 and +0 are one score.
+func key(x float32) uint32 {
+	u := math.Float32bits(x + 0)
+	if u>>31 != 0 {
+		return ^u
+	}
+	return u | 1<<31
+}
+
+// gumbel is the candidate with the best perturbed score, the lowest on ties.
+func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
+	base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
+	best, score := s.ids[0], float32(math.Inf(-1))
+	for _, t := range s.ids {
+		u := uniform(mix(base ^ uint64(t+1)*golden))
+		if v := s.work[t] - f32.Log32(-f32.Log32(u)); v > score {
+			best, score = t, v
+		}
+	}
+	return kv.Token(best)
+}
+
+// uniform maps the upper 23 bits of h to the middle of one of 2^23 cells of (0, 1).
+func uniform(h uint64) float32 {
+	return float32((float32(h>>41) + 0.5) * 0x1p-23)
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, with
+// Stafford's variant 13 of the constants).
+func mix(z uint64) uint64 {
+	z ^= z >> 30
+	z *= 0xbf58476d1ce4e5b9
+	z ^= z >> 27
+	z *= 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// BranchSeed is the seed of branch b of a request that draws several outputs.
+func BranchSeed(seed uint64, b int) uint64 {
+	return mix(seed ^ (uint64(b)+1)*golden)
+}
