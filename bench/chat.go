@@ -11,11 +11,11 @@ import (
 
 // ChatConfig sizes a chat load. The zero value serves.
 type ChatConfig struct {
-	Requests      int    // total, over all conversations. Default 240
+	Requests      int    // total, over all conversations. Default 200
 	Turns         int    // per conversation. Default 4
 	SystemPrompts int    // shared by the conversations. Default 6
-	SystemBytes   int    // about the length of each. Default 1200
-	OutputTokens  int    // per answer. Default 24
+	SystemBytes   int    // about the length of each. Default 480
+	OutputTokens  int    // per answer. Default 16
 	Clients       int    // conversations at a time. Default 8
 	Seed          uint64 // of what is said and to whom
 }
@@ -26,11 +26,11 @@ func (c ChatConfig) withDefaults() ChatConfig {
 			*field = value
 		}
 	}
-	set(&c.Requests, 240)
+	set(&c.Requests, 200)
 	set(&c.Turns, 4)
 	set(&c.SystemPrompts, 6)
-	set(&c.SystemBytes, 1200)
-	set(&c.OutputTokens, 24)
+	set(&c.SystemBytes, 480)
+	set(&c.OutputTokens, 16)
 	set(&c.Clients, 8)
 	return c
 }

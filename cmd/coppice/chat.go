@@ -14,11 +14,11 @@ import (
 
 type chatCmd struct {
 	nodeFlags
-	Requests     int    `default:"240" help:"Requests in all."`
+	Requests     int    `default:"200" help:"Requests in all."`
 	Turns        int    `default:"4" help:"Turns of a conversation."`
 	Systems      int    `default:"6" help:"System prompts that the conversations share."`
-	SystemBytes  int    `name:"system-bytes" default:"1200" help:"Length of a system prompt."`
-	OutputTokens int    `name:"output-tokens" default:"24" help:"Tokens per answer."`
+	SystemBytes  int    `name:"system-bytes" default:"480" help:"Length of a system prompt, in bytes."`
+	OutputTokens int    `name:"output-tokens" default:"16" help:"Tokens per answer."`
 	Clients      int    `default:"8" help:"Conversations at a time."`
 	Seed         uint64 `default:"1" help:"Of what is said and to whom."`
 	JSON         bool   `name:"json" help:"Print one JSON object instead of the table."`

@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+var nano *model.Model
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		tmp, err := os.MkdirTemp("", "coppice-bench-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(tmp)
+		if err := model.Generate(filepath.Join(tmp, "nano"), model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+			panic(err)
+		}
+		if nano, err = model.Open(filepath.Join(tmp, "nano")); err != nil {
+			panic(err)
+		}
+		defer nano.Close()
+		return m.Run()
+	}())
+}
+
+func play(t *testing.T, load *Chat, cpuCfg cpu.Config, cfg scheduler.Config) (*Run, Summary, coppice.Stats) {
+	t.Helper()
+	backend, err := cpu.Open(nano, cpuCfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: nano.Tokenizer(), Scheduler: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := load.Play(context.Background(), node, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := node.Stats(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Summarise(run, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run, s, st
+}
+
+func small(t *testing.T) *Chat {
+	t.Helper()
+	load, err := NewChat(ChatConfig{Requests: 30, Turns: 3, SystemPrompts: 2, SystemBytes: 250, OutputTokens: 6, Clients: 4, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return load
+}
+
+// TestCacheSavesWorkAndChangesNothing is the benchmark's own promise at a size
+// for tests: less computed, the same bits, close to the ideal, nothing leaked.
+func TestCacheSavesWorkAndChangesNothing(t *testing.T) {
+	load := small(t)
+	on, s, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
+	off, cold, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{DisableCache: true})
+	if same, why := Identical(on, off); !same {
+		t.Error(why)
+	}
+	if s.Requests != 30 || s.PromptTokens != cold.PromptTokens {
+		t.Errorf("loads differ: %+v, %+v", s, cold)
+	}
+	for _, s := range []Summary{s, cold} {
+		if s.ComputedTokens != s.PromptTokens-s.CachedTokens || s.LeakedPages != 0 {
+			t.Errorf("books do not balance: %+v", s)
+		}
+	}
+	if cold.CachedTokens != 0 || s.HitRate < 0.98*s.IdealHitRate || s.IdealHitRate < 0.5 {
+		t.Errorf("hit rate %.4f of an ideal of %.4f; off %.4f", s.HitRate, s.IdealHitRate, cold.HitRate)
+	}
+}
+
+// TestSameAnswersHoweverScheduled is the metamorphic test of the whole house:
+// page size, chunking, policy and forced preemption change when and where things
+// are computed, never a bit of what.
+func TestSameAnswersHoweverScheduled(t *testing.T) {
+	load := small(t)
+	want, _, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
+	for _, tc := range []struct {
+		name string
+		cpu  cpu.Config
+		cfg  scheduler.Config
+	}{
+		{name: "page=1", cpu: cpu.Config{KVTokens: 1 << 15, PageTokens: 1}},
+		{name: "page=64", cpu: cpu.Config{KVTokens: 1 << 15, PageTokens: 64}},
+		{name: "chunk=7", cpu: cpu.Config{KVTokens: 1 << 15}, cfg: scheduler.Config{StepTokens: 7}},
+		{name: "chunk=512 one at a time", cpu: cpu.Config{KVTokens: 1 << 15}, cfg: scheduler.Config{StepTokens: 512, MaxRunning: 1}},
+		{name: "lpm", cpu: cpu.Config{KVTokens: 1 << 15}, cfg: scheduler.Config{Policy: scheduler.LPM}},
+		{name: "one thread", cpu: cpu.Config{KVTokens: 1 << 15, Threads: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, s, _ := play(t, load, tc.cpu, tc.cfg)
+			if same, why := Identical(want, got); !same {
+				t.Error(why)
+			}
+			if s.LeakedPages != 0 {
+				t.Errorf("%d pages leaked", s.LeakedPages)
+			}
+		})
+	}
+}
+
+// TestSameAnswersUnderPreemption runs on a pool for about one and a half
+// requests, whose long answers outgrow it.
+func TestSameAnswersUnderPreemption(t *testing.T) {
+	load, err := NewChat(ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
+	for _, disable := range []bool{false, true} {
+		got, s, st := play(t, load, cpu.Config{KVTokens: 700, PageTokens: 4}, scheduler.Config{DisableCache: disable})
+		if same, why := Identical(want, got); !same {
+			t.Error(why)
+		}
+		if s.LeakedPages != 0 || st.Scheduler.Preemptions == 0 {
+			t.Errorf("leaked pages, or nothing preempted:\n%v", st.Scheduler)
+		}
+	}
+}
+
+func TestIdenticalSeesDifferences(t *testing.T) {
+	run := func(change func(x *exchange)) *Run {
+		r := &Run{exchanges: []exchange{
+			{conversation: 1, prompt: []kv.Token{1}, output: []kv.Token{2, 3}, logitDigest: 9},
+			{conversation: 0, prompt: []kv.Token{4}, output: []kv.Token{5}, logitDigest: 8},
+		}}
+		change(&r.exchanges[0])
+		return r
+	}
+	same := run(func(*exchange) {})
+	if ok, why := Identical(same, run(func(*exchange) {})); !ok {
+		t.Errorf("equal runs differ: %v", why)
+	}
+	for name, change := range map[string]func(*exchange){
+		"token":        func(x *exchange) { x.output[1] = 4 },
+		"length":       func(x *exchange) { x.output = x.output[:1] },
+		"bits":         func(x *exchange) { x.logitDigest = 7 },
+		"no digest":    func(x *exchange) { x.logitDigest = 0 },
+		"prompt":       func(x *exchange) { x.prompt = []kv.Token{2} },
+		"conversation": func(x *exchange) { x.conversation = 2 },
+	} {
+		if ok, _ := Identical(same, run(change)); ok {
+			t.Errorf("another %s passes as identical", name)
+		}
+	}
+	if ok, _ := Identical(same, &Run{}); ok {
+		t.Error("a run without requests passes as identical")
+	}
+}
+
+func TestNewChatIsSeeded(t *testing.T) {
+	a, _ := NewChat(ChatConfig{Seed: 3})
+	b, _ := NewChat(ChatConfig{Seed: 3})
+	c, _ := NewChat(ChatConfig{Seed: 4})
+	text := func(l *Chat) string {
+		var all []string
+		for _, conv := range l.conversations {
+			all = append(all, conv.turns...)
+		}
+		return strings.Join(all, "\n")
+	}
+	if text(a) != text(b) || text(a) == text(c) {
+		t.Error("the seed does not decide the load")
+	}
+	if n := strings.Count(text(a), "user<|end_header_id|>"); n != a.Requests() || n < 200 {
+		t.Errorf("%d questions in a load of %d", n, a.Requests())
+	}
+	if _, err := NewChat(ChatConfig{Requests: -1, Turns: -2}); err == nil || !strings.Contains(err.Error(), "Turns is -2") {
+		t.Errorf("negative sizes: %v", err)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	var d []time.Duration
+	for i := range 101 {
+		d = append(d, time.Duration(100-i)*time.Millisecond)
+	}
+	if p50, p99 := percentile(d, 50), percentile(slices.Clone(d), 99); p50 != 50 || p99 != 99 {
+		t.Errorf("p50 %v p99 %v", p50, p99)
+	}
+	if percentile(nil, 50) != 0 {
+		t.Error("percentile of nothing")
+	}
+}
+
+func TestJSONHasTheFields(t *testing.T) {
+	var b bytes.Buffer
+	if err := (&Comparison{Identical: true}).WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		On        map[string]any `json:"cache_on"`
+		Off       map[string]any `json:"cache_off"`
+		Identical bool           `json:"identical"`
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || !got.Identical {
+		t.Fatalf("%v in %s", err, b.String())
+	}
+	for _, key := range strings.Fields(`requests prompt_tokens computed_tokens cached_tokens hit_rate ideal_hit_rate
+		ttft_ms_p50 ttft_ms_p99 itl_ms_p50 itl_ms_p99 output_tokens_per_s wall_s leaked_pages`) {
+		if _, ok := got.On[key]; !ok {
+			t.Errorf("no %s", key)
+		}
+	}
+	if len(got.On) != 13 || len(got.Off) != 13 {
+		t.Errorf("%d and %d keys", len(got.On), len(got.Off))
+	}
+}
