@@ -64,8 +64,8 @@ type Request struct {
 // empty, the Tokens behind it, and in the last piece the Ending.
 type Piece = actors.Piece
 
-// Ending is how a request ended, its prompt's tokens and its bill: PromptTokens,
-// CachedTokens, OutputTokens, Preemptions and times.
+// Ending is how a request ended, all its Tokens for a next turn to go on from,
+// and its bill: PromptTokens, CachedTokens, OutputTokens, Preemptions and times.
 type Ending = actors.Ending
 
 // Stats are a Node's figures: the scheduler's, the backend's own counts, and

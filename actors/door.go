@@ -64,7 +64,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
-		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...)
+		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...) // the cap: the caller's array is not ours
 	}
 	stream.setPrompt(tokens)
 	s.scheduler.tell(&submit{stream, scheduler.Request{

@@ -17,7 +17,7 @@ import (
 // caller was slow.
 type Piece struct {
 	Text   string     // complete UTF-8; empty while a character is incomplete
-	Tokens []kv.Token // as sampled, stop token included
+	Tokens []kv.Token // as sampled, stop token included; not to be written to
 	Ending *Ending    // in the last piece
 }
 
@@ -25,7 +25,7 @@ type Piece struct {
 type Ending struct {
 	Reason       scheduler.Reason
 	Err          error
-	Prompt       []kv.Token // the prompt's tokens, as run
+	Tokens       []kv.Token // prompt and output, for a next turn to go on from; not to be written to
 	PromptTokens int
 	CachedTokens int
 	OutputTokens int
@@ -47,10 +47,11 @@ type Stream struct {
 	gone  atomic.Pointer[error]  // the caller gave up, and why
 
 	mu     sync.Mutex
-	prompt []kv.Token
-	digest uint64
+	tokens []kv.Token // prompt and output, only ever appended to
+	prompt int        // tokens of the prompt
+	taken  int        // tokens that Next has given, the prompt counted in
 	text   []byte     // not taken yet
-	tokens []kv.Token // not taken yet
+	digest uint64
 	ending *Ending    // not taken yet
 	over   bool       // has its ending, taken or not
 	wake   chan struct{}
@@ -88,14 +89,15 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 func (s *Stream) take() (_ Piece, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tokens) == 0 && s.ending == nil {
+	if s.taken == len(s.tokens) && s.ending == nil {
 		if s.over {
 			return Piece{}, true, io.EOF
 		}
 		return Piece{}, false, nil
 	}
-	piece := Piece{Text: string(s.text), Tokens: s.tokens, Ending: s.ending}
-	s.text, s.tokens, s.ending = s.text[:0], nil, nil
+	n := len(s.tokens)
+	piece := Piece{Text: string(s.text), Tokens: s.tokens[s.taken:n:n], Ending: s.ending}
+	s.text, s.taken, s.ending = s.text[:0], n, nil
 	if piece.Ending != nil {
 		return piece, true, piece.Ending.Err
 	}
@@ -142,7 +144,9 @@ func (s *Stream) push(out *scheduler.Output, isStop bool) {
 func (s *Stream) setPrompt(tokens []kv.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.prompt = tokens
+	// The cap keeps the output from being written behind the caller's tokens.
+	s.tokens = tokens[:len(tokens):len(tokens)]
+	s.prompt, s.taken = len(tokens), len(tokens)
 }
 
 // finish ends the stream with the scheduler's ending, on the deliverer's goroutine.
@@ -167,8 +171,8 @@ func (s *Stream) end(e scheduler.Ending) {
 	}
 	s.over = true
 	s.ending = &Ending{
-		Reason: e.Reason, Err: e.Err, Prompt: s.prompt,
-		PromptTokens: e.PromptTokens, CachedTokens: e.CachedTokens, OutputTokens: e.OutputTokens,
+		Reason: e.Reason, Err: e.Err, Tokens: s.tokens,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: e.OutputTokens,
 		Preemptions: e.Preemptions, LogitDigest: s.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total,
 	}

@@ -26,8 +26,8 @@ func TestTextInTextOut(t *testing.T) {
 	if want := strings.ToValidUTF8(string(nano.Tokenizer().Decode(nil, tokens, true)), "\ufffd"); !utf8.ValidString(text) || len(text) == 0 || len(text) < len(want) {
 		t.Errorf("text %q, the tokens say %q", text, want)
 	}
-	if want := nano.Tokenizer().EncodePrompt(nil, prompt); !slices.Equal(e.Prompt, want) || e.PromptTokens != len(want) {
-		t.Errorf("prompt tokens %v, want %v", e.Prompt, want)
+	if want := nano.Tokenizer().EncodePrompt(nil, prompt); !slices.Equal(e.Tokens, append(want, tokens...)) || e.PromptTokens != len(want) {
+		t.Errorf("all tokens %v, want %v and the output", e.Tokens, want)
 	}
 	if e.FirstToken <= 0 || e.Total < e.FirstToken {
 		t.Errorf("first token after %v of %v", e.FirstToken, e.Total)
@@ -38,8 +38,8 @@ func TestTextInTextOut(t *testing.T) {
 // A conversation goes on from tokens: all but the last one, never run, are cached.
 func TestConversationHitsItsPast(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
-	tokens, _, first := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 9, IgnoreEOS: true}))
-	past := slices.Concat(first.Prompt, tokens)
+	_, _, first := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 9, IgnoreEOS: true}))
+	past := first.Tokens
 	_, _, second := drain(t, open(t, s, Request{Tokens: past, Prompt: " And why?", MaxTokens: 3, IgnoreEOS: true}))
 	if second.CachedTokens != len(past)-1 {
 		t.Errorf("%d tokens cached of a past of %d", second.CachedTokens, len(past))

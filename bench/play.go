@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,7 +77,7 @@ func (p *player) converse(ctx context.Context, conversation int) error {
 		if err != nil {
 			return fmt.Errorf("conversation %d, turn %d: %w", conversation, turn, err)
 		}
-		history = append(append([]kv.Token(nil), x.prompt...), x.output...)
+		history = slices.Concat(x.prompt, x.output)
 		if p.progress != nil {
 			p.progress()
 		}
@@ -110,7 +111,7 @@ func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.T
 		last = now
 		x.output = append(x.output, piece.Tokens...)
 		if e := piece.Ending; e != nil {
-			x.prompt, x.cached, x.logitDigest = e.Prompt, e.CachedTokens, e.LogitDigest
+			x.prompt, x.cached, x.logitDigest = e.Tokens[:e.PromptTokens], e.CachedTokens, e.LogitDigest
 		}
 	}
 	p.mu.Lock()

@@ -1,0 +1,207 @@
+package coppice_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+	"go.uber.org/goleak"
+)
+
+// nano is the directory of the smallest generated model.
+var nano string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		tmp, err := os.MkdirTemp("", "coppice-root-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(tmp)
+		nano = filepath.Join(tmp, "nano")
+		if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+			panic(err)
+		}
+		return m.Run()
+	}())
+}
+
+// Example embeds Coppice with the CPU backend. A second turn that goes on from
+// the first finds it in the cache.
+func Example() {
+	m, err := model.Open(nano) // a directory from Hugging Face, or from coppice make-model
+	if err != nil {
+		panic(err)
+	}
+	defer m.Close()
+	backend, err := cpu.Open(m, cpu.Config{KVTokens: 4096})
+	if err != nil {
+		panic(err)
+	}
+	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: m.Tokenizer()})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+
+	ask := func(history []kv.Token, text string) []kv.Token {
+		req := coppice.Request{Tokens: history, Prompt: text, MaxTokens: 8, IgnoreEOS: true}
+		for piece, err := range node.Generate(context.Background(), req) {
+			if err != nil {
+				panic(err)
+			}
+			_ = piece.Text // what to print
+			if e := piece.Ending; e != nil {
+				fmt.Printf("%d prompt tokens, %d cached, %d output, ended by %v\n", e.PromptTokens, e.CachedTokens, e.OutputTokens, e.Reason)
+				history = e.Tokens
+			}
+		}
+		return history
+	}
+	history := ask(nil, "What is light?")
+	ask(history, " And what is colour?")
+	// Output:
+	// 12 prompt tokens, 0 cached, 8 output, ended by length
+	// 32 prompt tokens, 19 cached, 8 output, ended by length
+}
+
+func open(t *testing.T, cfg coppice.Config) *coppice.Node {
+	t.Helper()
+	m, err := model.Open(nano)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if cfg.Backend, err = cpu.Open(m, cpu.Config{KVTokens: 4096}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Tokenizer = m.Tokenizer()
+	ignore := goleak.IgnoreCurrent()
+	node, err := coppice.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+		st, err := node.Stats(context.Background())
+		if err != nil || st.LeakedPages != 0 {
+			t.Errorf("%d pages leaked, %v", st.LeakedPages, err)
+		}
+		goleak.VerifyNone(t, ignore)
+	})
+	return node
+}
+
+// idle waits, by asking, until no request is open.
+func idle(t *testing.T, node *coppice.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		st, err := node.Stats(ctx)
+		if err != nil {
+			t.Fatalf("requests stay open: %v", err)
+		}
+		if st.Scheduler.Running+st.Scheduler.Waiting == 0 {
+			return
+		}
+	}
+}
+
+func TestLeavingTheLoopAborts(t *testing.T) {
+	node := open(t, coppice.Config{})
+	for _, err := range node.Generate(context.Background(), coppice.Request{Prompt: "Light", MaxTokens: 3000, IgnoreEOS: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	func() {
+		defer func() { recover() }()
+		for range node.Generate(context.Background(), coppice.Request{Prompt: "Light", MaxTokens: 3000, IgnoreEOS: true}) {
+			panic("the caller's own")
+		}
+	}()
+	idle(t, node)
+	if st, _ := node.Stats(context.Background()); st.Scheduler.Endings[coppice.Abort] != 2 {
+		t.Errorf("endings:\n%v", st.Scheduler)
+	}
+}
+
+func TestErrorsEndTheLoop(t *testing.T) {
+	node := open(t, coppice.Config{})
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tc := range []struct {
+		name string
+		ctx  context.Context
+		req  coppice.Request
+		want error
+	}{
+		{"refused at the door", context.Background(), coppice.Request{}, coppice.ErrEmptyPrompt},
+		{"refused by the scheduler", context.Background(), coppice.Request{Prompt: "a", MaxTokens: -1}, coppice.ErrInvalid},
+		{"too long", context.Background(), coppice.Request{Prompt: strings.Repeat("abcdefgh ", 4000)}, coppice.ErrPromptTooLong},
+		{"cancelled", cancelled, coppice.Request{Prompt: "a", MaxTokens: 3000, IgnoreEOS: true}, context.Canceled},
+	} {
+		n := 0
+		for piece, err := range node.Generate(tc.ctx, tc.req) {
+			n++
+			if err == nil && piece.Ending == nil {
+				continue
+			}
+			if !errors.Is(err, tc.want) {
+				t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+			}
+			n = 0
+		}
+		if n != 0 {
+			t.Errorf("%s: the loop ended without an error", tc.name)
+		}
+	}
+	idle(t, node)
+}
+
+func TestEvents(t *testing.T) {
+	node := open(t, coppice.Config{Scheduler: scheduler.Config{Events: true}})
+	for piece, err := range node.Generate(context.Background(), coppice.Request{Prompt: strings.Repeat("light ", 20), MaxTokens: 2}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = piece
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	blocks, seq := 0, uint64(0)
+	for event, err := range node.Events(ctx, 0) {
+		if err != nil {
+			break
+		}
+		if event.Seq != seq || event.Kind != kv.Stored {
+			t.Errorf("event %d: %+v", seq, event)
+		}
+		seq++
+		if blocks += len(event.Blocks); blocks >= 2 {
+			cancel()
+		}
+	}
+	if blocks < 2 {
+		t.Errorf("%d blocks stored", blocks)
+	}
+	for _, err := range node.Events(context.Background(), 1<<40) {
+		if !errors.Is(err, coppice.ErrLagged) {
+			t.Errorf("events that do not exist yet: %v", err)
+		}
+	}
+}
