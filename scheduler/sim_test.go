@@ -18,6 +18,9 @@ type sim struct {
 	seq   uint64
 	given int // tokens run that the batch gave
 	fail  func(seq uint64, row int) error
+
+	// Planted faults, to see them caught.
+	dropCopies, staleDeferred bool
 }
 
 type kvSlot struct {
@@ -73,6 +76,9 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 		s.last[bind.Slot] = ^kv.Token(0)
 	}
 	for _, c := range b.Copies {
+		if s.dropCopies {
+			break
+		}
 		p := s.info.PageTokens
 		copy(s.slots[int(c.Dst)*p:int(c.Dst)*p+int(c.Tokens)], s.slots[int(c.Src)*p:int(c.Src)*p+int(c.Tokens)])
 	}
@@ -122,6 +128,9 @@ func (s *sim) runRow(i int, r *engine.Row) (engine.RowOut, error) {
 	if !r.Sample {
 		return engine.RowOut{}, nil
 	}
-	s.last[r.Slot] = s.sample(hash, int(r.SampleIndex))
-	return engine.RowOut{Row: i, Token: s.last[r.Slot]}, nil
+	token := s.sample(hash, int(r.SampleIndex))
+	if !s.staleDeferred || r.SampleIndex == 0 {
+		s.last[r.Slot] = token
+	}
+	return engine.RowOut{Row: i, Token: token}, nil
 }

@@ -32,9 +32,11 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 }
 
 func (s *Scheduler) newPlan() *Plan {
-	p := &Plan{}
+	var p *Plan
 	if n := len(s.idle); n > 0 {
 		p, s.idle = s.idle[n-1], s.idle[:n-1]
+	} else {
+		p = new(Plan)
 	}
 	p.reset(s.planned + 1)
 	return p
