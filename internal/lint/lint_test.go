@@ -1,0 +1,230 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/coppice-llm/coppice"
+
+// mayImport is the table of ARCHITECTURE.md: for each package of the module, "."
+// being the root, what else of the module it may import. A package that is not
+// listed fails the test: its place must be decided first.
+var mayImport = map[string][]string{
+	"kv":                  {},
+	"internal/f32":        {},
+	"internal/invariants": {},
+	"internal/lint":       {},
+	"internal/opticks":    {},
+
+	"tokenizer":  {"kv", "internal/invariants"},
+	"engine":     {"kv", "internal/invariants"},
+	"radixcache": {"kv", "internal/invariants"},
+	"mempool":    {"kv", "internal/invariants"},
+	"scheduler":  {"kv", "radixcache", "mempool", "engine", "internal/invariants"},
+
+	"mempool/hostmem":   {"kv", "mempool"},
+	"engine/sampling":   {"kv", "engine", "internal/f32"},
+	"engine/enginetest": {"kv", "engine"},
+	"engine/model":      {"kv", "tokenizer", "internal/opticks"},
+	"engine/cpu":        {"kv", "engine", "engine/model", "engine/sampling", "mempool", "mempool/hostmem", "internal/f32"},
+
+	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
+	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},
+	"bench":       {".", "kv", "radixcache", "internal/opticks"},
+	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "kv", "scheduler", "tokenizer"},
+}
+
+// onlyImporter names the one package that may use a third party.
+var onlyImporter = map[string]string{
+	"github.com/asynkron/protoactor-go": "actors",
+	"github.com/alecthomas/kong":        "cmd/coppice",
+	"github.com/schollz/progressbar":    "cmd/coppice",
+	"golang.org/x/text":                 "tokenizer",
+}
+
+// core packages are pure: single owner, no goroutine, no clock, replayable.
+var core = []string{"kv", "tokenizer", "engine", "radixcache", "mempool", "scheduler"}
+
+// coreNever are packages of the standard library and zap that core does not import.
+var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}
+
+// coreExcept are the files that may break one of those, and why.
+var coreExcept = map[string]string{
+	"tokenizer/open.go os": "the one place that reads a tokenizer's files",
+}
+
+// lumber are names that say nothing about what they hold.
+var lumber = []string{"util", "utils", "common", "helpers", "helper", "types", "base", "misc"}
+
+// maxLines is where a file must be two.
+const maxLines = 500
+
+type source struct {
+	pkg  string // path in the module, "." for the root
+	path string // slash-separated, from the module's root
+	test bool
+	file *ast.File
+	set  *token.FileSet
+}
+
+func (s *source) lines() int { return s.set.Position(s.file.FileEnd).Line }
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	var all []source
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(p) != ".go" {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, p, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		rel = filepath.ToSlash(rel)
+		all = append(all, source{path.Dir(rel), rel, strings.HasSuffix(rel, "_test.go"), file, set})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatalf("%d Go files found under %s: not the whole house", len(all), root)
+	}
+	return all
+}
+
+func imports(s *source) []string {
+	var paths []string
+	for _, spec := range s.file.Imports {
+		paths = append(paths, strings.Trim(spec.Path.Value, `"`))
+	}
+	return paths
+}
+
+func TestImportsFollowTheTable(t *testing.T) {
+	for _, s := range sources(t) {
+		allowed, listed := mayImport[s.pkg]
+		if !listed {
+			t.Errorf("%s: package %s has no row in the import table of internal/lint and ARCHITECTURE.md", s.path, s.pkg)
+			continue
+		}
+		if s.test {
+			continue // tests may look from anywhere
+		}
+		for _, imported := range imports(&s) {
+			rel, ours := strings.CutPrefix(imported, module)
+			if rel = strings.TrimPrefix(rel, "/"); rel == "" {
+				rel = "."
+			}
+			if ours && !slices.Contains(allowed, rel) {
+				t.Errorf("%s: %s may not import %s", s.path, s.pkg, rel)
+			}
+			for third, owner := range onlyImporter {
+				if strings.HasPrefix(imported, third) && s.pkg != owner {
+					t.Errorf("%s: only %s may import %s", s.path, owner, third)
+				}
+			}
+		}
+	}
+}
+
+func TestCoreIsPure(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || !slices.Contains(core, s.pkg) {
+			continue
+		}
+		for _, imported := range imports(&s) {
+			if slices.Contains(coreNever, imported) && coreExcept[s.path+" "+imported] == "" {
+				t.Errorf("%s: a core package imports %s", s.path, imported)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			what := ""
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				what = "starts a goroutine"
+			case *ast.SelectStmt:
+				what = "selects"
+			case *ast.SendStmt:
+				what = "sends on a channel"
+			case *ast.SelectorExpr:
+				if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Sleep", "After", "Tick"}, n.Sel.Name) {
+					what = "looks at the clock"
+				}
+			}
+			if what != "" {
+				t.Errorf("%s: a core package %s", s.set.Position(n.Pos()), what)
+			}
+			return true
+		})
+	}
+}
+
+func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		documented[s.pkg] = documented[s.pkg] || !s.test && s.file.Doc != nil
+	}
+	for pkg, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no package comment", pkg)
+		}
+	}
+}
+
+func TestNoLumberRoom(t *testing.T) {
+	for _, s := range sources(t) {
+		name := strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")
+		for _, n := range []string{name, path.Base(s.pkg)} {
+			if slices.Contains(lumber, n) {
+				t.Errorf("%s: %q says nothing about what is in it", s.path, n)
+			}
+		}
+	}
+}
+
+func TestFilesAreOneIdea(t *testing.T) {
+	for _, s := range sources(t) {
+		if n := s.lines(); n > maxLines {
+			t.Errorf("%s has %d lines, at most %d fit one idea", s.path, n, maxLines)
+		}
+	}
+}
+
+// TestExceptionsAreUsed keeps the list of exceptions from outliving its reasons.
+func TestExceptionsAreUsed(t *testing.T) {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, imported := range imports(&s) {
+			used[s.path+" "+imported] = true
+		}
+	}
+	for exception := range coreExcept {
+		if !used[exception] {
+			t.Errorf("exception %q is not needed any more", exception)
+		}
+	}
+	for pkg := range mayImport {
+		if _, err := os.Stat(filepath.Join("..", "..", filepath.FromSlash(pkg))); err != nil {
+			t.Errorf("the import table lists %s, which is not there", pkg)
+		}
+	}
+}
