@@ -17,7 +17,8 @@ type Backend interface {
 	// when MaxInflight batches are pending, ErrClosed, or the *Error that ended
 	// the device.
 	Submit(b *Batch) (Ticket, error)
-	// Transfer copies pages between the device and host memory from HostAlloc.
+	// Transfer copies pages between the device and host memory from HostAlloc. It
+	// fails like Submit; how many may be pending is the backend's to say.
 	Transfer(ops []TransferOp) (Ticket, error)
 	// HostAlloc returns host memory that transfers may use; HostFree gives it back.
 	HostAlloc(bytes int) ([]byte, error)
@@ -70,7 +71,8 @@ type Row struct {
 	Start int32
 	// Tokens are the n >= 1 tokens at [Start, Start+n). Empty if Deferred.
 	Tokens []kv.Token
-	// Deferred: n = 1 and the token is the slot's last sampled one.
+	// Deferred: n = 1 and the token is the slot's last sampled one. If the slot
+	// has sampled nothing since its bind, Submit fails with ErrInvalid.
 	Deferred bool
 	// Pages holds exactly CeilPages(Start+n) pages by ascending position.
 	Pages []kv.PageID
@@ -79,9 +81,10 @@ type Row struct {
 	// SampleIndex is the index of that token in the request's output, the
 	// counter of the random generator.
 	SampleIndex int32
-	// Mask allows token t if bit t%64 of Mask[t/64] is set; nil allows all.
+	// Mask allows token t if bit t%64 of Mask[t/64] is set; nil allows all. One
+	// that allows none fails the row.
 	Mask []uint64
-	// Digest asks for RowOut.Digest.
+	// Digest asks for RowOut.Digest of a row that samples.
 	Digest bool
 	// PromptLogprobs asks for RowOut.Prompt.
 	PromptLogprobs bool
@@ -132,9 +135,12 @@ type RowOut struct {
 	Token   kv.Token // if the row sampled
 	Logprob float32  // natural log, of Token, from the raw logits
 	Top     []TokenLogprob
-	Prompt  []float32 // of each token of the row but the sequence's first, from the one before it
-	Digest  uint64    // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err     error     // NaN or Inf logits: this row only; its pages must not be cached
+	// Prompt is the log-probability of each token of the row but the sequence's
+	// first, from the one before it. The row's own first token needs the logits of
+	// the position before: NaN if the slot did not run that one itself.
+	Prompt []float32
+	Digest uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
+	Err    error  // this row only, ErrLogits for one; its pages must not be cached
 }
 
 // TokenLogprob is one entry of the top-k list, best first.

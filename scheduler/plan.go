@@ -35,10 +35,9 @@ func (p *Plan) reset(seq uint64) {
 func (p *Plan) add(q *sequence, n, pageTokens int) {
 	end := q.computed + n
 	row := engine.Row{
-		Slot:   q.slot,
-		Start:  int32(q.computed),
-		Pages:  p.keep(q.pages[:kv.CeilPages(end, pageTokens)]),
-		Digest: q.req.Digest,
+		Slot:  q.slot,
+		Start: int32(q.computed),
+		Pages: p.keep(q.pages[:kv.CeilPages(end, pageTokens)]),
 	}
 	if q.prefilling() {
 		row.Tokens = q.tokens[q.computed:end]
@@ -47,6 +46,7 @@ func (p *Plan) add(q *sequence, n, pageTokens int) {
 		row.Deferred, row.Sample = true, true
 	}
 	row.SampleIndex = int32(q.outputTokens())
+	row.Digest = row.Sample && q.req.Digest // elsewhere it would cost the head for nothing
 	p.Batch.Rows = append(p.Batch.Rows, row)
 	p.rows = append(p.rows, q)
 	p.starts = append(p.starts, q.computed)
