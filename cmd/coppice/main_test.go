@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test binary be the command: a child process with the
+// variable set runs main.
+func TestMain(m *testing.M) {
+	if os.Getenv("COPPICE_TEST_MAIN") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// command runs coppice and returns what it printed and whether it succeeded.
+func command(t *testing.T, args ...string) (stdout, stderr string, ok bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), err == nil
+}
+
+func nano(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "nano")
+	if _, stderr, ok := command(t, "make-model", dir, "--preset", "nano"); !ok {
+		t.Fatal(stderr)
+	}
+	return dir
+}
+
+func TestGenerate(t *testing.T) {
+	dir := nano(t)
+	args := []string{"generate", "--model", dir, "--max-tokens", "20", "--temperature", "1", "--seed", "3", "--stats", "What is light?"}
+	first, stderr, ok := command(t, args...)
+	if !ok || len(first) < 10 || !strings.Contains(stderr, "20 output tokens") || !strings.Contains(stderr, "pages:") {
+		t.Fatalf("ok %v, printed %q and %q", ok, first, stderr)
+	}
+	if again, _, _ := command(t, args...); again != first {
+		t.Errorf("the same seed gave %q and %q", first, again)
+	}
+}
+
+func TestBenchChatJSON(t *testing.T) {
+	stdout, stderr, ok := command(t, "bench", "chat", "--json", "--model", nano(t), "--requests", "9", "--turns", "3",
+		"--systems", "1", "--system-bytes", "120", "--output-tokens", "4", "--clients", "3")
+	if !ok || stderr != "" {
+		t.Fatalf("ok %v: %s", ok, stderr)
+	}
+	var got struct {
+		On        map[string]float64 `json:"cache_on"`
+		Off       map[string]float64 `json:"cache_off"`
+		Identical bool               `json:"identical"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	on, off := got.On, got.Off
+	if !got.Identical || on["requests"] != 9 || off["requests"] != 9 || on["leaked_pages"]+off["leaked_pages"] != 0 {
+		t.Errorf("printed %s", stdout)
+	}
+	if on["computed_tokens"] != on["prompt_tokens"]-on["cached_tokens"] || off["computed_tokens"] != off["prompt_tokens"] {
+		t.Errorf("computed tokens do not add up: %s", stdout)
+	}
+	if on["hit_rate"] < 0.98*on["ideal_hit_rate"] || on["hit_rate"] == 0 {
+		t.Errorf("hit rate %v of an ideal of %v", on["hit_rate"], on["ideal_hit_rate"])
+	}
+}
+
+// TestBadInput: every message names what is wrong, and nothing is half done.
+func TestBadInput(t *testing.T) {
+	dir := nano(t)
+	// broken is a copy of the model with one file changed.
+	broken := func(file string, change func([]byte) []byte) string {
+		copied := filepath.Join(t.TempDir(), "model")
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(copied, file)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data = change(data); data == nil {
+			err = os.Remove(path)
+		} else {
+			err = os.WriteFile(path, data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return copied
+	}
+	remove := func([]byte) []byte { return nil }
+	replace := func(old, new string) func([]byte) []byte {
+		return func(data []byte) []byte {
+			if !bytes.Contains(data, []byte(old)) {
+				t.Fatalf("%q is not there to be replaced", old)
+			}
+			return bytes.ReplaceAll(data, []byte(old), []byte(new))
+		}
+	}
+	generate := func(args ...string) []string { return append([]string{"generate"}, args...) }
+	for _, tc := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"no such model", generate("--model", filepath.Join(dir, "missing"), "x"), []string{"missing", "make-model"}},
+		{"no weights", generate("--model", broken("model.safetensors", remove), "x"), []string{"model.safetensors"}},
+		{"truncated weights", generate("--model", broken("model.safetensors", func(b []byte) []byte { return b[:len(b)-100] }), "x"), []string{"model.safetensors", "bytes"}},
+		{"unsupported architecture", generate("--model", broken("config.json", replace("LlamaForCausalLM", "MambaForCausalLM")), "x"), []string{"MambaForCausalLM", "LlamaForCausalLM"}},
+		{"no tokenizer", generate("--model", broken("tokenizer.json", remove), "x"), []string{"tokenizer.json"}},
+		{"tokenizer that does not fit", generate("--model", broken("config.json", replace(`"vocab_size": 320`, `"vocab_size": 100`)), "x"), []string{"100"}},
+		{"empty prompt", generate("--model", dir, ""), []string{"empty prompt"}},
+		{"prompt beyond the model", generate("--model", dir, strings.Repeat("light ", 3000)), []string{"too long", "4096"}},
+		{"prompt beyond the pool", generate("--model", dir, "--kv-tokens", "64", strings.Repeat("light ", 50)), []string{"larger than the KV pool", "64"}},
+		{"negative temperature", generate("--model", dir, "--temperature=-1", "x"), []string{"Temperature is -1"}},
+		{"NaN temperature", generate("--model", dir, "--temperature", "NaN", "x"), []string{"Temperature is NaN"}},
+		{"bad page size", generate("--model", dir, "--page-tokens", "3", "x"), []string{"PageTokens is 3", "power of two"}},
+		{"bad policy", generate("--model", dir, "--policy", "best", "x"), []string{"best", "fcfs"}},
+		{"bad step", generate("--model", dir, "--step-tokens=-4", "x"), []string{"StepTokens is -4"}},
+		{"unknown flag", generate("--nope", "x"), []string{"--nope"}},
+		{"no command", nil, []string{"bench chat"}},
+		{"unknown preset", []string{"make-model", t.TempDir(), "--preset", "huge"}, []string{"huge", "nano"}},
+		{"a place with another model", []string{"make-model", dir, "--preset", "nano", "--seed", "9"}, []string{dir}},
+		{"no requests", []string{"bench", "chat", "--model", dir, "--requests=-3"}, []string{"Requests is -3"}},
+		{"no bytes", []string{"bench", "chat", "--model", dir, "--system-bytes=-1"}, []string{"SystemBytes is -1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stdout, stderr, ok := command(t, tc.args...)
+			if ok {
+				t.Fatalf("succeeded and printed %q", stdout)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(stderr, want) && !strings.Contains(stdout, want) {
+					t.Errorf("%q does not mention %q", stderr, want)
+				}
+			}
+			if strings.Contains(stderr, "goroutine ") {
+				t.Errorf("a panic: %s", stderr)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"generate", "--help"}, {"make-model", "--help"}, {"bench", "chat", "--help"}} {
+		stdout, _, ok := command(t, args...)
+		if !ok || !strings.Contains(stdout, "Usage: coppice") {
+			t.Errorf("%v: ok %v, %q", args, ok, stdout)
+		}
+	}
+}
