@@ -52,8 +52,8 @@ type Stream struct {
 	taken  int        // tokens that Next has given, the prompt counted in
 	text   []byte     // not taken yet
 	digest uint64
-	ending *Ending    // not taken yet
-	over   bool       // has its ending, taken or not
+	ending *Ending // not taken yet
+	over   bool    // has its ending, taken or not
 	wake   chan struct{}
 }
 

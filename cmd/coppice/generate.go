@@ -21,6 +21,13 @@ type generateCmd struct {
 	Stats       bool    `help:"Print the scheduler's figures at the end."`
 }
 
+// Help is printed by kong under the summary.
+func (*generateCmd) Help() string {
+	return `Examples:
+  coppice generate "What is light?"
+  coppice generate --model ./llama --temperature 0.7 --seed 7 "What is light?"`
+}
+
 // Run is called by kong.
 func (c *generateCmd) Run(ctx context.Context) (err error) {
 	dir, remove, err := c.modelDir()

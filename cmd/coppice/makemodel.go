@@ -13,6 +13,13 @@ type makeModelCmd struct {
 	Seed   uint64       `default:"1" help:"Of the weights: the same seed gives the same bits on every machine."`
 }
 
+// Help is printed by kong under the summary.
+func (*makeModelCmd) Help() string {
+	return `Examples:
+  coppice make-model ./demo
+  coppice make-model ./tiny --preset tiny --seed 7`
+}
+
 // Run is called by kong.
 func (c *makeModelCmd) Run() error {
 	if err := model.Generate(c.Dir, model.Spec{Preset: c.Preset, Seed: c.Seed}); err != nil {
