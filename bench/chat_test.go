@@ -68,7 +68,11 @@ func play(t *testing.T, load *Chat, cpuCfg cpu.Config, cfg scheduler.Config) (*R
 
 func small(t *testing.T) *Chat {
 	t.Helper()
-	load, err := NewChat(ChatConfig{Requests: 30, Turns: 3, SystemPrompts: 2, SystemBytes: 250, OutputTokens: 6, Clients: 4, Seed: 7})
+	cfg := ChatConfig{Requests: 30, Turns: 3, SystemPrompts: 2, SystemBytes: 250, OutputTokens: 6, Clients: 4, Seed: 7}
+	if underRace {
+		cfg.Requests, cfg.Turns, cfg.SystemPrompts, cfg.SystemBytes = 6, 2, 1, 150
+	}
+	load, err := NewChat(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +88,7 @@ func TestCacheSavesWorkAndChangesNothing(t *testing.T) {
 	if same, why := Identical(on, off); !same {
 		t.Error(why)
 	}
-	if s.Requests != 30 || s.PromptTokens != cold.PromptTokens {
+	if s.Requests != load.Requests() || s.PromptTokens != cold.PromptTokens {
 		t.Errorf("loads differ: %+v, %+v", s, cold)
 	}
 	for _, s := range []Summary{s, cold} {
@@ -92,7 +96,7 @@ func TestCacheSavesWorkAndChangesNothing(t *testing.T) {
 			t.Errorf("books do not balance: %+v", s)
 		}
 	}
-	if cold.CachedTokens != 0 || s.HitRate < 0.98*s.IdealHitRate || s.IdealHitRate < 0.5 {
+	if cold.CachedTokens != 0 || s.HitRate < 0.98*s.IdealHitRate || s.IdealHitRate < 0.3 {
 		t.Errorf("hit rate %.4f of an ideal of %.4f; off %.4f", s.HitRate, s.IdealHitRate, cold.HitRate)
 	}
 }
@@ -130,13 +134,17 @@ func TestSameAnswersHoweverScheduled(t *testing.T) {
 // TestSameAnswersUnderPreemption runs on a pool for about one and a half
 // requests, whose long answers outgrow it.
 func TestSameAnswersUnderPreemption(t *testing.T) {
-	load, err := NewChat(ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7})
+	cfg, poolTokens := ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7}, 700
+	if underRace {
+		cfg.Requests, cfg.OutputTokens, poolTokens = 3, 60, 360
+	}
+	load, err := NewChat(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, _, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
 	for _, disable := range []bool{false, true} {
-		got, s, st := play(t, load, cpu.Config{KVTokens: 700, PageTokens: 4}, scheduler.Config{DisableCache: disable})
+		got, s, st := play(t, load, cpu.Config{KVTokens: poolTokens, PageTokens: 4}, scheduler.Config{DisableCache: disable})
 		if same, why := Identical(want, got); !same {
 			t.Error(why)
 		}

@@ -81,7 +81,9 @@ func (s *Scheduler) follows(q *sequence, cached int) bool {
 	}
 	most := len(q.tokens) - 1
 	for _, r := range s.running {
-		if !r.prefilling() || r.req.Namespace != q.req.Namespace {
+		// computed is target while the plan with the last chunk is being made or
+		// runs: what it computes is not in the cache yet.
+		if r.computed > r.target || r.req.Namespace != q.req.Namespace {
 			continue
 		}
 		whole := r.target / s.info.PageTokens * s.info.PageTokens

@@ -165,6 +165,16 @@ func TestFollowersWaitForAPrefixInFlight(t *testing.T) {
 	}
 }
 
+// Two that arrive together: the first fits one step, and the second waits for
+// that step rather than starting the same prompt in what is left of the budget.
+func TestFollowersWaitForTheLastChunkToo(t *testing.T) {
+	b := newBed(t, Config{StepTokens: 64, ShareTokens: 4}, 4, 60)
+	b.add(1, seq(0, 40), 2)
+	b.add(2, append(seq(0, 30), 95), 1)
+	b.wantRows("1[0,40)")
+	b.wantRows("1[40,41) 2[30,31)")
+}
+
 func TestNamespacesShareNothing(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.add(1, seq(0, 10), 1)
