@@ -69,7 +69,7 @@ func (p *SamplingParams) Validate(vocab int) error {
 		bad("TopLogprobs", p.TopLogprobs, fmt.Sprintf("0 to %d", MaxTopLogprobs))
 	}
 	for i, b := range p.Bias {
-		if int(b.Token) >= vocab {
+		if uint64(b.Token) >= uint64(vocab) {
 			bad(fmt.Sprintf("Bias[%d].Token", i), b.Token, fmt.Sprintf("a token below %d", vocab))
 		}
 		if math.IsNaN(float64(b.Bias)) || math.IsInf(float64(b.Bias), 1) {

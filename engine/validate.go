@@ -77,7 +77,7 @@ func (r *Row) validate(info *Info) error {
 		}
 	}
 	for _, t := range r.Tokens {
-		if int(t) >= info.Vocab {
+		if uint64(t) >= uint64(info.Vocab) {
 			return invalid("token %d of a vocabulary of %d", t, info.Vocab)
 		}
 	}

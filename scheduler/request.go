@@ -99,7 +99,7 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, fmt.Errorf("%w: %d prompt tokens, the pool holds %d", ErrTooLarge, n, poolTokens)
 	}
 	for i, t := range req.Prompt {
-		if int(t) >= s.info.Vocab {
+		if uint64(t) >= uint64(s.info.Vocab) { // int would be negative on 32 bits
 			return 0, fmt.Errorf("%w: prompt token %d is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
 		}
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sampling"
@@ -16,8 +17,9 @@ type lastLogits struct {
 }
 
 // sample computes the logits that the rows want, at most headRows at a time, and
-// fills res.Out in the order of rows.
-func (s *step) sample(res *engine.Result, stats *engine.StepStats) {
+// fills res.Out in the order of rows. It gives false if abort was set, which is
+// looked at before each part.
+func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic.Bool) bool {
 	s.want = s.want[:0]
 	for t := range s.tokens {
 		r := &s.batch.Rows[s.rowOf[t]]
@@ -29,6 +31,9 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats) {
 		}
 	}
 	for s.headLo = 0; s.headLo < len(s.want); s.headLo += s.headRows {
+		if abort.Load() {
+			return false
+		}
 		s.rows = min(s.headRows, len(s.want)-s.headLo)
 		s.byBlock(phaseHeadNorm)
 		s.product(s.w.head, s.logits)
@@ -39,6 +44,7 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats) {
 			s.finish(t, row, s.logits[lo:lo+s.config.Vocab], &res.Out[s.outOfRow[row]], stats)
 		}
 	}
+	return true
 }
 
 func (s *step) lastOfRow(t int) bool {

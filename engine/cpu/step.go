@@ -128,7 +128,9 @@ func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 		stats.DeferredTokens += w.late
 		stats.KVTokensRead += w.kvRead
 	}
-	s.sample(res, &stats)
+	if !s.sample(res, &stats, abort) {
+		return nil, false
+	}
 	res.Stats = stats
 	return res, true
 }

@@ -31,13 +31,13 @@ func (c *counts) rebuild(vocab int, prompt, output []kv.Token) {
 		c.touched = make([]kv.Token, 0, vocab)
 	}
 	for _, t := range prompt {
-		if int(t) < vocab {
+		if uint64(t) < uint64(vocab) {
 			c.touch(t)
 			c.dense[t] |= inPrompt
 		}
 	}
 	for _, t := range output {
-		if int(t) < vocab {
+		if uint64(t) < uint64(vocab) {
 			c.add(t)
 		}
 	}

@@ -51,11 +51,13 @@ func New(slots, vocab int) *Sampler {
 }
 
 // Bind gives b.Slot to a sequence: parameters as in b, no last token, and
-// counts rebuilt from b.Prompt and b.Output if a penalty is on. It keeps
-// b.Sampling.Bias until the next Bind of the slot.
+// counts rebuilt from b.Prompt and b.Output if a penalty is on. It keeps no slice
+// of b.
 func (s *Sampler) Bind(b *engine.SlotBind) {
 	sl := &s.slots[b.Slot]
+	bias := append(sl.params.Bias[:0], b.Sampling.Bias...)
 	sl.params, sl.last, sl.sampled = b.Sampling, 0, false
+	sl.params.Bias = bias
 	sl.counts.reset()
 	if sl.params.Penalised() {
 		sl.counts.rebuild(s.vocab, b.Prompt, b.Output)

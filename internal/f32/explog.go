@@ -49,17 +49,38 @@ func expPoly(n, x float32) float32 {
 	return FMA32(y, f, 1)
 }
 
-// expTry is expPoly where ok is true, without calls.
+// The constants of expPoly, rounded to f32 and widened.
+const (
+	ln2Hi64 = float64(float32(ln2Hi))
+	ln2Lo64 = float64(float32(ln2Lo))
+	inv720  = float64(float32(1.0 / 720))
+	inv120  = float64(float32(1.0 / 120))
+	inv24   = float64(float32(1.0 / 24))
+	inv6    = float64(float32(1.0 / 6))
+)
+
+// expTry is expPoly where ok is true, without calls and with its values kept in
+// f64. None of its sums leaves the normal f32 numbers but by being exact: f is x
+// itself if n is 0, else 0 or above 2^-60, and the others lie in [2^-10, 4].
 func expTry(n, x float32) (y float32, ok bool) {
-	f, k0 := TryFMA(n, -ln2Hi, x)
-	f, k1 := TryFMA(n, -ln2Lo, f)
-	y, k2 := TryFMA(1.0/720, f, 1.0/120)
-	y, k3 := TryFMA(y, f, 1.0/24)
-	y, k4 := TryFMA(y, f, 1.0/6)
-	y, k5 := TryFMA(y, f, 0.5)
-	y, k6 := TryFMA(y, f, 1)
-	y, k7 := TryFMA(y, f, 1)
-	return y, k0 && k1 && k2 && k3 && k4 && k5 && k6 && k7
+	m := float64(n)
+	f, k0 := round24(m*-ln2Hi64 + float64(x)) // products of f32 are exact, fused or not
+	f, k1 := round24(m*-ln2Lo64 + f)
+	e, k2 := round24(inv720*f + inv120)
+	e, k3 := round24(e*f + inv24)
+	e, k4 := round24(e*f + inv6)
+	e, k5 := round24(e*f + 0.5)
+	e, k6 := round24(e*f + 1)
+	e, k7 := round24(e*f + 1)
+	return float32(e), k0 && k1 && k2 && k3 && k4 && k5 && k6 && k7
+}
+
+// round24 rounds s to the 24 bits of an f32; ok is false on a tie, where s alone
+// may not tell the way.
+func round24(s float64) (r float64, ok bool) {
+	u := math.Float64bits(s) + tieBits
+	v := u &^ dropMask
+	return math.Float64frombits(v), u != v
 }
 
 // Log32 is the natural logarithm: -Inf for ±0, NaN below 0 and for NaN, +Inf for

@@ -34,7 +34,7 @@ func TestPagesDoNotOverlap(t *testing.T) {
 }
 
 func TestNewRefusesSizes(t *testing.T) {
-	for _, tc := range []struct{ bytes, pages int }{{0, 1}, {6, 1}, {64, 0}, {64, -1}, {1 << 40, math.MaxInt >> 20}} {
+	for _, tc := range []struct{ bytes, pages int }{{0, 1}, {6, 1}, {64, 0}, {64, -1}, {1 << 28, math.MaxInt >> 20}} {
 		if s, err := New(tc.bytes, tc.pages); err == nil {
 			s.Close()
 			t.Errorf("New(%d, %d) made a store", tc.bytes, tc.pages)
