@@ -147,6 +147,9 @@ func (f *fields) rope(c *Config) {
 func (f *fields) scaling(c *Config) {
 	// "type" is the name that transformers used before 4.43.
 	kind := f.string("rope_type", f.string("type", ""))
+	if kind == "" && !f.has("factor") {
+		kind = "default" // as transformers v5 reads it
+	}
 	switch kind {
 	case "default":
 	case "llama3":

@@ -83,6 +83,7 @@ func TestConfigDefaultsAndVariants(t *testing.T) {
 		"null rope_scaling":     {set{"rope_scaling": "null"}, "", func(c *Config) bool { return c.RopeScaling == nil }},
 		"default rope":          {set{"rope_scaling": `{"rope_type":"default"}`}, "", func(c *Config) bool { return c.RopeScaling == nil }},
 		"no rope_theta":         {set{"rope_theta": "-"}, "", func(c *Config) bool { return c.RopeTheta == 10000 }},
+		"v5 without a type":     {set{"rope_parameters": `{"rope_theta":7}`}, "", func(c *Config) bool { return c.RopeScaling == nil && c.RopeTheta == 7 }},
 		"v5 wins over v4":       {set{"rope_parameters": `{"rope_type":"default","rope_theta":7}`}, "", func(c *Config) bool { return c.RopeScaling == nil && c.RopeTheta == 7 }},
 		"old name of rope type": {set{"rope_scaling": `{"type":"llama3","factor":2,"low_freq_factor":1,"high_freq_factor":2,"original_max_position_embeddings":64}`}, "", func(c *Config) bool { return c.RopeScaling.Factor == 2 }},
 		"no head_dim":           {set{"head_dim": "-"}, "", func(c *Config) bool { return c.HeadDim == 32 }},
