@@ -2,8 +2,6 @@ package coppice
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 
 	"github.com/coppice-llm/coppice/actors"
@@ -121,7 +119,7 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 		defer stream.Abort(nil) // of no effect once it has ended
 		for {
 			piece, err := stream.Next(ctx)
-			if errors.Is(err, io.EOF) || !yield(piece, err) || err != nil || piece.Ending != nil {
+			if !yield(piece, err) || err != nil || piece.Ending != nil {
 				return
 			}
 		}

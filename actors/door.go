@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -48,6 +49,9 @@ func (s *System) Open(req Request) (*Stream, error) {
 	if req.Prompt == "" && len(req.Tokens) == 0 {
 		return nil, fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
 	}
+	// What follows happens on other goroutines; the caller's slices stay the caller's.
+	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
+	req.Sampling.Bias = slices.Clone(req.Sampling.Bias)
 	stream, err := s.door.enter()
 	if err != nil {
 		return nil, err

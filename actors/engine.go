@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 
@@ -55,18 +56,29 @@ func (a *engineActor) step(m *step) {
 // wait passes results on in the order of submission.
 func (a *engineActor) wait() {
 	for p := range a.pending {
-		<-p.ticket.Done()
-		result, err := p.ticket.Result()
+		result, err := p.await()
 		a.sys.scheduler.tell(&stepDone{plan: p.plan, result: result, err: err})
 	}
+}
+
+// await waits for the ticket. A backend that panics in it is a device that is
+// lost, not the process's end.
+func (p *pendingStep) await() (result *engine.Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("actors: the backend panicked: %v", r)
+		}
+	}()
+	<-p.ticket.Done()
+	return p.ticket.Result()
 }
 
 // release closes the device, however the actor came to its end, and waits until
 // nothing computes. Tickets that were pending end with engine.ErrClosed.
 func (a *engineActor) release() {
+	defer a.waiter.Wait()
+	defer close(a.pending)
 	if err := a.backend.Close(); err != nil {
 		a.sys.log.Sugar().Errorw("closing the backend", "error", err)
 	}
-	close(a.pending)
-	a.waiter.Wait()
 }

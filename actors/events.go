@@ -20,6 +20,7 @@ type Subscription struct {
 	sys     *System
 	batches chan []kv.Event
 	batch   []kv.Event
+	closed  bool // by its reader
 	lagged  bool // written before batches is closed
 }
 
@@ -34,6 +35,8 @@ func (s *Subscription) Next(ctx context.Context) (kv.Event, error) {
 				s.batch = batch
 			case s.lagged:
 				return kv.Event{}, ErrLagged
+			case s.closed:
+				return kv.Event{}, ErrClosed
 			default:
 				return kv.Event{}, s.sys.cause
 			}
@@ -47,7 +50,10 @@ func (s *Subscription) Next(ctx context.Context) (kv.Event, error) {
 }
 
 // Close gives the subscription up.
-func (s *Subscription) Close() { s.sys.events.tell(&unsubscribe{s}) }
+func (s *Subscription) Close() {
+	s.closed = true
+	s.sys.events.tell(&unsubscribe{s})
+}
 
 // Subscribe reads cache events from sequence number from on, older ones out of
 // the ring. They flow only if Config.Scheduler.Events is set.
@@ -62,6 +68,7 @@ func (s *System) Subscribe(ctx context.Context, from uint64) (*Subscription, err
 		sub.sys = s
 		return sub, nil
 	case <-ctx.Done():
+		s.events.tell(&unsubscribeReply{reply})
 		return nil, context.Cause(ctx)
 	case <-s.ended:
 		return nil, s.cause
@@ -87,6 +94,8 @@ func (a *eventsActor) receive(self *process, message any) {
 		m.reply <- a.subscribe(m.from)
 	case *unsubscribe:
 		a.drop(m.sub, false)
+	case *unsubscribeReply:
+		a.drop(<-m.reply, false) // put there before this message was sent
 	case *shutdown:
 		self.quit()
 	default:

@@ -110,8 +110,8 @@ func TestKillTokenizer(t *testing.T) {
 // failing is a device that is lost at a given step, or fails single rows.
 type failing struct {
 	engine.Backend
-	steps  int
-	submit bool // fail in Submit rather than in the ticket
+	steps int
+	how   string // where it fails: "submit", "ticket" or "panic", the ticket's
 }
 
 var errDevice = &engine.Error{Backend: "cpu", Op: "step", Err: errors.New("device lost")}
@@ -121,10 +121,13 @@ func (f *failing) Submit(b *engine.Batch) (engine.Ticket, error) {
 	if f.steps > 0 {
 		return f.Backend.Submit(b)
 	}
-	if f.submit {
+	if f.how == "submit" {
 		return nil, errDevice
 	}
 	ticket, err := f.Backend.Submit(b)
+	if f.how == "panic" {
+		return panickyTicket{ticket}, err
+	}
 	return lostTicket{ticket}, err
 }
 
@@ -132,16 +135,20 @@ type lostTicket struct{ engine.Ticket }
 
 func (lostTicket) Result() (*engine.Result, error) { return nil, errDevice }
 
+type panickyTicket struct{ engine.Ticket }
+
+func (panickyTicket) Result() (*engine.Result, error) { panic("out of its mind") }
+
 func TestDeviceLost(t *testing.T) {
-	for _, submit := range []bool{true, false} {
-		s := start(t, Config{Backend: &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, submit}}, cpu.Config{})
+	for how, want := range map[string]string{"submit": "device lost", "ticket": "device lost", "panic": "out of its mind"} {
+		s := start(t, Config{Backend: &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, how}}, cpu.Config{})
 		for i, stream := range load(t, s) {
-			if _, _, e := drain(t, stream); !errors.Is(e.Err, errDevice) {
-				t.Errorf("stream %d: ended by %v: %v", i, e.Reason, e.Err)
+			if _, _, e := drain(t, stream); e.Err == nil || !strings.Contains(e.Err.Error(), want) {
+				t.Errorf("%s: stream %d ended with %v", how, i, e.Err)
 			}
 		}
-		if err := s.Close(); !errors.Is(err, errDevice) {
-			t.Errorf("Close says %v", err)
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Close says %v", how, err)
 		}
 	}
 }

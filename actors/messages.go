@@ -45,8 +45,12 @@ type granted struct {
 	poolFree int
 }
 
-// To the pool: pages come back.
-type give struct{ pages []kv.PageID }
+// To the pool: pages come back. asked: the answer to the last want was not seen
+// and will not be; its pages come back too.
+type give struct {
+	pages []kv.PageID
+	asked bool
+}
 
 // To the deliverer: one step's news, in order.
 type deliver struct{ items []delivery }
@@ -68,6 +72,10 @@ type subscribe struct {
 // To the events actor: no more for this one.
 type unsubscribe struct{ sub *Subscription }
 
+// To the events actor, behind a subscribe whose sender has gone: drop what the
+// answer holds.
+type unsubscribeReply struct{ reply <-chan *Subscription }
+
 // To the scheduler: figures, please. The channel has room for the answer.
 type askStats struct{ reply chan<- Stats }
 
@@ -76,17 +84,18 @@ type shutdown struct{}
 
 // What is sent to an actor that has stopped is lost on purpose; without these
 // methods protoactor would start a goroutine to log it.
-func (*encode) IgnoreDeadLetterLogging()      {}
-func (*submit) IgnoreDeadLetterLogging()      {}
-func (*abort) IgnoreDeadLetterLogging()       {}
-func (*step) IgnoreDeadLetterLogging()        {}
-func (*stepDone) IgnoreDeadLetterLogging()    {}
-func (*want) IgnoreDeadLetterLogging()        {}
-func (*granted) IgnoreDeadLetterLogging()     {}
-func (*give) IgnoreDeadLetterLogging()        {}
-func (*deliver) IgnoreDeadLetterLogging()     {}
-func (*publish) IgnoreDeadLetterLogging()     {}
-func (*subscribe) IgnoreDeadLetterLogging()   {}
-func (*unsubscribe) IgnoreDeadLetterLogging() {}
-func (*askStats) IgnoreDeadLetterLogging()    {}
-func (*shutdown) IgnoreDeadLetterLogging()    {}
+func (*encode) IgnoreDeadLetterLogging()           {}
+func (*submit) IgnoreDeadLetterLogging()           {}
+func (*abort) IgnoreDeadLetterLogging()            {}
+func (*step) IgnoreDeadLetterLogging()             {}
+func (*stepDone) IgnoreDeadLetterLogging()         {}
+func (*want) IgnoreDeadLetterLogging()             {}
+func (*granted) IgnoreDeadLetterLogging()          {}
+func (*give) IgnoreDeadLetterLogging()             {}
+func (*deliver) IgnoreDeadLetterLogging()          {}
+func (*publish) IgnoreDeadLetterLogging()          {}
+func (*subscribe) IgnoreDeadLetterLogging()        {}
+func (*unsubscribe) IgnoreDeadLetterLogging()      {}
+func (*unsubscribeReply) IgnoreDeadLetterLogging() {}
+func (*askStats) IgnoreDeadLetterLogging()         {}
+func (*shutdown) IgnoreDeadLetterLogging()         {}

@@ -3,18 +3,22 @@ package actors
 import (
 	"fmt"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
 
 // poolActor owns the page pool and grants pages in bulk.
-type poolActor struct{ pool *mempool.Pool }
+type poolActor struct {
+	pool *mempool.Pool
+	last []kv.PageID // the last grant; the scheduler's to write to, so a copy
+}
 
 func (a *poolActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *want:
 		a.want(self.sys, m)
 	case *give:
-		a.pool.Return(m.pages)
+		a.give(m)
 	case *shutdown:
 		a.shutdown(self)
 	default:
@@ -28,7 +32,15 @@ func (a *poolActor) want(s *System, m *want) {
 	if err != nil {
 		panic(fmt.Sprintf("pool actor: %v", err))
 	}
+	a.last = append(a.last[:0], pages...)
 	s.scheduler.tell(&granted{pages, a.pool.FreePages()})
+}
+
+func (a *poolActor) give(m *give) {
+	a.pool.Return(m.pages)
+	if m.asked {
+		a.pool.Return(a.last)
+	}
 }
 
 // shutdown counts: the scheduler has given everything back by now, unless it

@@ -80,7 +80,7 @@ func (a *supervised) Receive(ctx actor.Context) {
 		// In an orderly shutdown the cause is set already and this changes nothing.
 		a.process.sys.fail(fmt.Errorf("actors: the %s actor stopped", a.process.name))
 		if r, ok := a.inner.(releaser); ok {
-			r.release()
+			a.release(r)
 		}
 	case *actor.Stopped:
 		close(a.process.done)
@@ -88,6 +88,17 @@ func (a *supervised) Receive(ctx actor.Context) {
 		defer a.caught(m)
 		a.inner.receive(a.process, m)
 	}
+}
+
+// release must not panic through protoactor: an actor that fails while it stops
+// never ends, and the shutdown would wait for ever.
+func (a *supervised) release(r releaser) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.process.sys.log.Error("actor panicked at its end", zap.String("actor", a.process.name), zap.Any("panic", p), zap.Stack("stack"))
+		}
+	}()
+	r.release()
 }
 
 // caught turns a panic into the end of what depends on it, then lets the

@@ -14,6 +14,7 @@ type schedulerActor struct {
 	streams map[scheduler.RequestID]*Stream // open at the scheduler
 	ran     engine.StepStats                // sum over steps
 	out     []scheduler.Output              // scratch
+	asked   bool                            // the pool has a question
 	broken  bool                            // the device is lost: plan no more
 }
 
@@ -31,6 +32,7 @@ func (a *schedulerActor) receive(self *process, message any) {
 	case *stepDone:
 		a.stepDone(m)
 	case *granted:
+		a.asked = false
 		a.core.Grant(m.pages, m.poolFree)
 	case *askStats:
 		m.reply <- a.stats()
@@ -103,10 +105,11 @@ func (a *schedulerActor) pump() {
 		a.sys.engine.tell(&step{plan})
 	}
 	if n := a.core.Want(); n > 0 {
+		a.asked = true
 		a.sys.pool.tell(&want{n})
 	}
 	if pages := a.core.Surplus(nil); len(pages) > 0 {
-		a.sys.pool.tell(&give{pages})
+		a.sys.pool.tell(&give{pages: pages})
 	}
 	if events := a.core.TakeEvents(nil); len(events) > 0 {
 		a.sys.events.tell(&publish{events})
@@ -124,7 +127,7 @@ func (a *schedulerActor) shutdown(self *process) {
 	a.out = a.core.Fail(a.sys.now(), a.sys.cause, a.out)
 	a.deliver()
 	final := a.stats()
-	a.sys.pool.tell(&give{a.core.Drain(nil)})
+	a.sys.pool.tell(&give{a.core.Drain(nil), a.asked})
 	if events := a.core.TakeEvents(nil); len(events) > 0 {
 		a.sys.events.tell(&publish{events})
 	}

@@ -172,7 +172,7 @@ func (s *Stream) end(e scheduler.Ending) {
 	s.over = true
 	s.ending = &Ending{
 		Reason: e.Reason, Err: e.Err, Tokens: s.tokens,
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: e.OutputTokens,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(s.tokens) - s.prompt,
 		Preemptions: e.Preemptions, LogitDigest: s.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total,
 	}

@@ -96,7 +96,5 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, q.computed
 		s.metrics.PromptTokens += uint64(q.prompt)
 		s.metrics.CachedTokens += uint64(q.cachedTokens)
-	} else {
-		s.metrics.RecomputedTokens += uint64(q.target - q.computed)
 	}
 }

@@ -11,10 +11,11 @@ func (s *Scheduler) Want() int {
 	if l.asked > 0 || l.poolFree == 0 {
 		return 0
 	}
-	if l.demand == 0 && l.lease.IdlePages() >= s.cfg.LeaseLowPages {
+	idle := l.lease.IdlePages()
+	if idle >= max(s.cfg.LeaseLowPages, l.demand) {
 		return 0
 	}
-	l.asked = min(max(s.cfg.LeaseBulkPages, l.demand), l.poolFree)
+	l.asked = min(max(s.cfg.LeaseBulkPages, l.demand-idle), l.poolFree)
 	l.poolFree -= l.asked
 	return l.asked
 }
@@ -30,8 +31,9 @@ func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 // Surplus appends idle pages above the high-water mark to dst: they are the
 // pool's again. While requests wait there is no surplus.
 func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
-	n := s.pages.lease.IdlePages() - s.cfg.LeaseHighPages
-	if n <= 0 || len(s.waiting) > 0 {
+	n := s.pages.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.pages.demand)
+	// While a question is on its way the answer would not count what goes back.
+	if n <= 0 || len(s.waiting) > 0 || s.pages.asked > 0 {
 		return dst
 	}
 	s.pages.poolFree += n
@@ -67,7 +69,7 @@ func (s *Scheduler) room(n int) bool {
 		return true
 	}
 	if l.poolFree > 0 || l.asked > 0 {
-		l.demand = max(l.demand, short)
+		l.demand = max(l.demand, n)
 		return false
 	}
 	if s.cache == nil || s.cache.Stats().EvictablePages < short {

@@ -25,6 +25,7 @@ func (s *Scheduler) grow(q *sequence) bool {
 // Its valid KV goes to the cache as evictable, so that resuming costs only what
 // was evicted meanwhile; its output is kept.
 func (s *Scheduler) preempt(q *sequence) {
+	q.reached = max(q.reached, q.computed)
 	s.leave(q, q.computed)
 	q.preemptions++
 	s.metrics.Preemptions++

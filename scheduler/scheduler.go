@@ -87,7 +87,7 @@ type ledger struct {
 	lease    *mempool.Lease
 	poolFree int         // free in the pool as last heard, less what is asked for
 	asked    int         // asked for and not granted yet
-	demand   int         // idle pages short at the last refusal
+	demand   int         // idle pages wanted at the last refusal
 	freed    []kv.PageID // scratch of what the tree gives back
 }
 

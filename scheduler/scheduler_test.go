@@ -432,7 +432,9 @@ func TestWorldsCatchFaults(t *testing.T) {
 		"copies are dropped":        func(w *world) { w.sim.dropCopies = true },
 		"deferred tokens are stale": func(w *world) { w.sim.staleDeferred = true },
 		"a page is lost": func(w *world) {
-			w.answerPool(true)
+			if err := w.quiet(); err != nil {
+				t.Fatal(err)
+			}
 			w.s.pages.lease.Hold(1, nil)
 		},
 	} {

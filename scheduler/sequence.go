@@ -36,6 +36,7 @@ type sequence struct {
 	abort    error // set: end at the next chance
 	bypassed int   // later arrivals that were admitted before it
 
+	reached      int // most tokens that were computed at a preemption
 	cachedTokens int // at first admission
 	preemptions  int
 	arrived      time.Duration

@@ -17,6 +17,7 @@ type sim struct {
 	last  []kv.Token // by sequence slot
 	seq   uint64
 	given int // tokens run that the batch gave
+	ran   int // tokens run
 	fail  func(seq uint64, row int) error
 
 	// Planted faults, to see them caught.
@@ -90,6 +91,7 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 		}
 		if s.fail != nil {
 			if err := s.fail(b.Seq, i); err != nil {
+				s.spoil(&b.Rows[i])
 				res.Out = append(res.Out, engine.RowOut{Row: i, Err: err})
 				continue
 			}
@@ -99,6 +101,15 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 		}
 	}
 	return res, nil
+}
+
+// spoil makes what a failed row wrote a trap for whoever reads it.
+func (s *sim) spoil(r *engine.Row) {
+	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
+		p := s.info.PageTokens
+		s.slots[int(r.Pages[pos/p])*p+pos%p] = kvSlot{pos: -7}
+	}
+	s.last[r.Slot] = ^kv.Token(0)
 }
 
 func (s *sim) runRow(i int, r *engine.Row) (engine.RowOut, error) {
@@ -121,6 +132,7 @@ func (s *sim) runRow(i int, r *engine.Row) (engine.RowOut, error) {
 	} else {
 		s.given += len(tokens)
 	}
+	s.ran += len(tokens)
 	for k, t := range tokens {
 		hash = extend(hash, t)
 		*at(int(r.Start) + k) = kvSlot{t, r.Start + int32(k), hash}

@@ -11,10 +11,13 @@ import (
 // delays a token by one budget at most; the rest of StepTokens goes to prompts
 // that are being computed, oldest first, then to waiting ones.
 func (s *Scheduler) Next(now time.Duration) *Plan {
-	if s.inflight != nil || len(s.open) == 0 {
+	if s.inflight != nil {
 		return nil
 	}
 	s.pages.demand = 0
+	if len(s.open) == 0 {
+		return nil
+	}
 	p := s.newPlan()
 	budget := s.decode(p, s.cfg.StepTokens)
 	budget = s.prefill(p, budget)
@@ -23,6 +26,9 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if len(p.rows) == 0 {
 		s.idle = append(s.idle, p)
 		return nil
+	}
+	for i, q := range p.rows {
+		s.metrics.RecomputedTokens += uint64(max(min(q.computed, q.reached)-p.starts[i], 0))
 	}
 	s.planned++
 	s.inflight = p

@@ -1,0 +1,105 @@
+package actors
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+type panickyClose struct{ engine.Backend }
+
+func (p panickyClose) Close() error { p.Backend.Close(); panic("close") }
+
+// A backend that panics in Close must not hang the shutdown.
+func TestBackendPanicsInClose(t *testing.T) {
+	s, err := Start(Config{Backend: panickyClose{backend(t, cpu.Config{KVTokens: 1024})}, Tokenizer: nano.Tokenizer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Close() }()
+	select {
+	case err := <-done:
+		t.Log(err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close hangs")
+	}
+}
+
+// After its own Close a subscription says so.
+func TestSubscriptionAfterItsClose(t *testing.T) {
+	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{})
+	sub, err := s.Subscribe(patience(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub.Close()
+	if e, err := sub.Next(patience(t)); err == nil {
+		t.Errorf("event %+v without an error", e)
+	}
+}
+
+// A subscription whose caller gave up does not stay with the events actor.
+func TestSubscribeGivenUp(t *testing.T) {
+	a := newEventsActor(4)
+	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{})
+	s.events = s.spawn("events", stopOnPanic, func() receiver { return a })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 200 {
+		if sub, err := s.Subscribe(ctx, 0); err == nil {
+			sub.Close()
+		}
+	}
+	reply := make(chan *Subscription, 1)
+	s.events.tell(&subscribe{0, reply})
+	<-reply // the actor is idle now
+	if n := len(a.subs) - 1; n > 0 {
+		t.Errorf("%d subscriptions of nobody", n)
+	}
+}
+
+// The bill of a request that Close ended counts the output that was delivered.
+func TestBillAfterClose(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true})
+	piece, err := stream.Next(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	rest, _, e := drain(t, stream)
+	if n := len(piece.Tokens) + len(rest); e.OutputTokens != n {
+		t.Errorf("%d tokens were delivered, the bill says %d", n, e.OutputTokens)
+	}
+}
+
+// Closing at any moment loses no page, one in a grant on its way included.
+func TestCloseWhileAGrantIsOnItsWay(t *testing.T) {
+	for range 50 {
+		s := start(t, Config{}, cpu.Config{KVTokens: 1024})
+		open(t, s, Request{Tokens: []kv.Token{1, 2, 3}, MaxTokens: 3})
+		if err := s.Close(); err != nil {
+			t.Fatalf("Close says %v", err)
+		}
+	}
+}
+
+// Under -race: a request's slices are the caller's again once Open returns.
+func TestCallersSlicesAreTheirs(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	tokens, stop := []kv.Token{1, 2, 3, 4}, []kv.Token{200}
+	for i := range 20 {
+		stream := open(t, s, Request{Tokens: tokens, MaxTokens: 3, StopTokens: stop, IgnoreEOS: true})
+		tokens[0], stop[0] = kv.Token(i+2), 201 // the next request's
+		_, _, e := drain(t, stream)
+		if want := kv.Token(i + 1); i > 0 && e.Tokens[0] != want {
+			t.Errorf("the prompt became %v, it began with %d", e.Tokens, want)
+		}
+	}
+}

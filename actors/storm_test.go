@@ -1,0 +1,151 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// TestStorm: many callers, random aborts, and an end at a random moment: by
+// Close from several goroutines or by the death of any actor.
+func TestStorm(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	for seed := range uint64(25) {
+		storm(t, seed)
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+			break
+		}
+	}
+	goleak.VerifyNone(t, ignore)
+}
+
+func storm(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	cfg := Config{
+		Backend: backend(t, cpu.Config{KVTokens: 128 << rng.IntN(4), PageTokens: 1 << rng.IntN(5)}), Tokenizer: nano.Tokenizer(),
+		MaxRequests: 4 + rng.IntN(20),
+		Scheduler:   scheduler.Config{Events: rng.IntN(2) == 0, Policy: scheduler.Policy(rng.IntN(2)), StepTokens: 1 << rng.IntN(8), MaxRunning: 1 + rng.IntN(8)},
+	}
+	s, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := patience(t)
+	var callers sync.WaitGroup
+	for c := range 8 {
+		rng := rand.New(rand.NewPCG(seed, uint64(c)))
+		callers.Go(func() {
+			for {
+				stream, err := s.Open(Request{Tokens: []kv.Token{1}, Prompt: prompt[:1+rng.IntN(70)], MaxTokens: 1 + rng.IntN(30)})
+				if errors.Is(err, scheduler.ErrQueueFull) {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				if err != nil {
+					return
+				}
+				var mine sync.WaitGroup
+				if rng.IntN(3) == 0 {
+					mine.Go(func() { stream.Abort(nil) })
+					mine.Go(func() { stream.Abort(errors.New("twice")) })
+				}
+				cctx, cancel := context.WithCancel(ctx)
+				if rng.IntN(4) == 0 {
+					mine.Go(cancel)
+				}
+				endings, tokens := 0, 0
+				for {
+					piece, err := stream.Next(cctx)
+					if ctx.Err() != nil {
+						t.Error("a stream hangs")
+						cancel()
+						return
+					}
+					tokens += len(piece.Tokens)
+					if piece.Ending != nil {
+						endings++
+						if r := piece.Ending.Reason; (r == scheduler.Stop || r == scheduler.Length) && piece.Ending.OutputTokens != tokens {
+							t.Errorf("%d tokens, bill %+v", tokens, piece.Ending)
+						}
+					}
+					if errors.Is(err, io.EOF) {
+						break
+					}
+					if err != nil && piece.Ending == nil {
+						cctx = ctx
+					}
+				}
+				if endings != 1 {
+					t.Errorf("%d endings", endings)
+				}
+				mine.Wait()
+				cancel()
+			}
+		})
+	}
+	if cfg.Scheduler.Events {
+		callers.Go(func() {
+			sub, err := s.Subscribe(ctx, 0)
+			var next uint64
+			for err == nil {
+				var e kv.Event
+				if e, err = sub.Next(ctx); err == nil && e.Seq != next {
+					t.Errorf("event %d, want %d", e.Seq, next)
+				}
+				next++
+			}
+			if ctx.Err() != nil {
+				t.Error("events hang")
+			}
+		})
+	}
+	callers.Go(func() {
+		for {
+			select {
+			case <-s.ended:
+				return
+			default:
+			}
+			if _, err := s.Stats(ctx); ctx.Err() != nil {
+				t.Errorf("stats: %v", err)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+	kill := []*process{nil, nil, nil, s.scheduler, s.engine, s.pool, s.deliverer, s.events, s.workers[0]}[rng.IntN(9)]
+	if kill != nil {
+		if rng.IntN(2) == 0 {
+			kill.tell(&poison{})
+		} else {
+			kill.quit()
+		}
+		time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
+	}
+	for range 3 {
+		callers.Go(func() {
+			if err := s.Close(); err != nil && kill == nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { callers.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(70 * time.Second):
+		t.Fatalf("seed %d hangs", seed)
+	}
+}
