@@ -16,7 +16,7 @@ type Config struct {
 	KVTokens   int // used if Pages is 0: the pool holds at least so many tokens
 	MaxSlots   int // sequences with sampling state; 64
 	MaxRows    int // per batch; 64
-	MaxTokens  int // per batch; 512, about half a second of the demo model on one core
+	MaxTokens  int // per batch; 512, some tenths of a second of the demo model
 	// MaxInflight batches may be pending; 2: one runs while the next is planned.
 	MaxInflight int
 	// MaxTransfers calls of Transfer may be pending; 64.

@@ -13,7 +13,7 @@ type Preset string
 // compute what a real model of their size computes, and say nothing sensible.
 const (
 	Nano  Preset = "nano"  // 0.1 M parameters, for tests; its head is not tied
-	Demo  Preset = "demo"  // 0.9 M, fast enough to chat with on a small machine
+	Demo  Preset = "demo"  // 0.5 M, fast enough to chat with on a small machine
 	Tiny  Preset = "tiny"  // 13 M
 	Small Preset = "small" // 100 M, 200 MB
 )
@@ -50,7 +50,7 @@ func (p Preset) config() (*Config, error) {
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 64, 2, 4, 2, 16, 192
 		c.Vocab, c.MaxPositions = 320, 4096
 	case Demo:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 128, 4, 8, 2, 16, 384
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 96, 4, 6, 2, 16, 256
 		c.Vocab, c.MaxPositions, c.TiedHead = 1024, 8192, true
 	case Tiny:
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 384, 6, 6, 2, 64, 1024
