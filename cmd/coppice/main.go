@@ -18,7 +18,8 @@ type cli struct {
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
 	Bench     struct {
-		Chat chatCmd `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Chat  chatCmd  `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Radix radixCmd `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 	} `cmd:"" help:"Measure."`
 }
 
@@ -26,6 +27,7 @@ const description = `An LLM inference scheduler with a token-level radix KV cach
 
 Examples:
   coppice bench chat
+  coppice bench radix --kind tree
   coppice generate --max-tokens 40 "What is light?"
   coppice make-model ./demo --preset demo
   coppice generate --model ./demo --stats "What is light?"`

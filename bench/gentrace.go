@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TraceKind is a way in which requests share prefixes.
+type TraceKind uint8
+
+// The kinds of generated traces.
+const (
+	TraceChat    TraceKind = iota // conversations of several turns over 64 system prompts, a few of which most use
+	TraceFewShot                  // one of 8 long shared prefixes and a short tail of its own
+	TraceTree                     // tree of thought: each request continues one of the latest 512
+	TraceUnique                   // nothing shared
+)
+
+var traceKinds = [...]string{"chat", "fewshot", "tree", "unique"}
+
+func (k TraceKind) String() string {
+	if int(k) < len(traceKinds) {
+		return traceKinds[k]
+	}
+	return fmt.Sprintf("trace(%d)", uint8(k))
+}
+
+// UnmarshalText takes the names that String gives.
+func (k *TraceKind) UnmarshalText(text []byte) error {
+	at := slices.Index(traceKinds[:], string(text))
+	if at < 0 {
+		return fmt.Errorf("bench: unknown kind of trace %q, want %s", text, strings.Join(traceKinds[:], ", "))
+	}
+	*k = TraceKind(at)
+	return nil
+}
+
+// TraceConfig says which trace to generate. The zero value of all but Requests
+// serves.
+type TraceConfig struct {
+	Kind     TraceKind
+	Requests int // 1 to MaxTraceRequests
+	Seed     uint64
+}
+
+// Sizes of the generated traces, in tokens where nothing else is said. The
+// figures for published traces depend on all of them and on the order in which
+// the generators draw, so neither may change.
+const (
+	genVocabulary = 128000
+
+	chatSystems      = 64
+	chatOpen         = 256   // conversations at a time
+	chatLongest      = 16384 // a conversation ends beyond this
+	chatEnds         = 0.2   // chance that a turn is the last
+	fewShotPrefixes  = 8
+	treeStem         = 1024 // the beginning of every request
+	treeRecent       = 512  // requests that may be continued
+	treeLongest      = 8192 // beyond this the stem is continued instead
+	chatZipfExponent = 1.2
+)
+
+// GenerateTrace makes a trace. The same configuration gives the same one on
+// every machine: all chance comes from one PCG of the seed.
+func GenerateTrace(cfg TraceConfig) (*Trace, error) {
+	if cfg.Requests < 1 || cfg.Requests > MaxTraceRequests {
+		return nil, fmt.Errorf("bench: Requests is %d, want 1 to %d", cfg.Requests, MaxTraceRequests)
+	}
+	g := &generator{rng: rand.New(rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15))}
+	var next func() []kv.Token
+	switch cfg.Kind {
+	case TraceChat:
+		next = g.chat()
+	case TraceFewShot:
+		next = g.fewShot()
+	case TraceTree:
+		next = g.tree()
+	case TraceUnique:
+		next = func() []kv.Token { return g.extend(nil, g.between(256, 4096)) }
+	default:
+		return nil, fmt.Errorf("bench: unknown kind of trace %v", cfg.Kind)
+	}
+	t := &Trace{requests: make([][]kv.Token, 0, cfg.Requests)}
+	for range cfg.Requests {
+		t.add(next())
+	}
+	return t, nil
+}
+
+// generator is the chance behind a trace.
+type generator struct{ rng *rand.Rand }
+
+// between draws from [lo, hi].
+func (g *generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
+
+// extend copies stem and draws n more tokens after it.
+func (g *generator) extend(stem []kv.Token, n int) []kv.Token {
+	all := append(make([]kv.Token, 0, len(stem)+n), stem...)
+	for range n {
+		all = append(all, kv.Token(g.rng.Uint32N(genVocabulary)))
+	}
+	return all
+}
+
+// chat: a request is a conversation with its next question and answer.
+func (g *generator) chat() func() []kv.Token {
+	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
+	systems := make([][]kv.Token, chatSystems)
+	for i := range systems {
+		systems[i] = g.extend(nil, g.between(256, 2048))
+	}
+	var open [][]kv.Token
+	return func() []kv.Token {
+		for len(open) < chatOpen {
+			open = append(open, systems[popular.Uint64()])
+		}
+		i := g.rng.IntN(len(open))
+		question := g.extend(open[i], g.between(32, 512))
+		turn := g.extend(question, g.between(32, 512))
+		open[i] = turn
+		if g.rng.Float64() < chatEnds || len(turn) > chatLongest {
+			last := len(open) - 1
+			open[i] = open[last]
+			open = open[:last]
+		}
+		return turn
+	}
+}
+
+func (g *generator) fewShot() func() []kv.Token {
+	prefixes := make([][]kv.Token, fewShotPrefixes)
+	for i := range prefixes {
+		prefixes[i] = g.extend(nil, g.between(2000, 4000))
+	}
+	return func() []kv.Token {
+		prefix := prefixes[g.rng.IntN(fewShotPrefixes)]
+		return g.extend(prefix, g.between(64, 256))
+	}
+}
+
+func (g *generator) tree() func() []kv.Token {
+	thoughts := [][]kv.Token{g.extend(nil, treeStem)}
+	return func() []kv.Token {
+		recent := thoughts[max(0, len(thoughts)-treeRecent):]
+		from := recent[g.rng.IntN(len(recent))]
+		if len(from) > treeLongest {
+			from = thoughts[0]
+		}
+		thought := g.extend(from, g.between(16, 192))
+		thoughts = append(thoughts, thought)
+		return thought
+	}
+}

@@ -1,0 +1,392 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+func generated(t testing.TB, kind TraceKind, requests int) *Trace {
+	t.Helper()
+	tr, err := GenerateTrace(TraceConfig{Kind: kind, Requests: requests, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// radixCounts is the part of a summary that is the same in every run.
+type radixCounts struct {
+	matched, partial      int
+	fnv                   string
+	nodes, leaves, cached int
+}
+
+func countsOf(s *RadixSummary) radixCounts {
+	return radixCounts{s.MatchedTokens, s.PartialTokens, s.MatchedFNV, s.Nodes, s.Leaves, s.CachedTokens}
+}
+
+// naiveCounts computes what an unlimited replay comes to from nothing but a map:
+// a trie with one node per page. A radix tree has a node where the trie forks
+// and where some request ended.
+func naiveCounts(tr *Trace, page int) radixCounts {
+	type edge struct {
+		from int
+		page string
+	}
+	type vertex struct {
+		children []string
+		ends     bool
+	}
+	trie, next := []vertex{{}}, map[edge]int{}
+	out, fnv := radixCounts{}, uint64(1469598103934665603)
+	for i := range tr.Requests() {
+		raw := appendTokens(nil, tr.Request(i))
+		at, matched, known := 0, 0, true
+		for ; len(raw) >= 4*page; raw = raw[4*page:] {
+			e := edge{at, string(raw[:4*page])}
+			to := next[e]
+			if to == 0 {
+				if known {
+					out.partial += longestShared(trie[at].children, raw)
+				}
+				known, to = false, len(trie)
+				trie, next[e] = append(trie, vertex{}), to
+				trie[at].children = append(trie[at].children, e.page)
+			}
+			if known {
+				matched += page
+			}
+			at = to
+		}
+		if known {
+			out.partial += longestShared(trie[at].children, raw)
+		}
+		trie[at].ends = true
+		out.matched += matched
+		fnv = (fnv ^ uint64(matched)) * 1099511628211
+	}
+	for _, v := range trie[1:] {
+		if v.ends || len(v.children) > 1 {
+			out.nodes++
+		}
+		if len(v.children) == 0 {
+			out.leaves++
+		}
+	}
+	out.cached, out.fnv = page*(len(trie)-1), fmt.Sprintf("%016x", fnv)
+	return out
+}
+
+// longestShared is how many tokens of some page rest starts with.
+func longestShared(pages []string, rest []byte) (longest int) {
+	for _, page := range pages {
+		n := 0
+		for n < min(len(page), len(rest)) && page[n] == rest[n] {
+			n++
+		}
+		longest = max(longest, n/4)
+	}
+	return longest
+}
+
+// TestRadixSums pins small traces. All rows also come out of naiveCounts, which
+// knows no tree; the sums of 10,000 requests of the same kinds are published.
+func TestRadixSums(t *testing.T) {
+	const requests = 600
+	traces, ideal := map[TraceKind]*Trace{}, map[TraceKind]float64{}
+	if invariants.Enabled {
+		t.Skip("a full walk after each of thousands of mutations takes minutes")
+	}
+	for _, tc := range radixSums {
+		if underRace && tc.page == 1 {
+			continue
+		}
+		if traces[tc.kind] == nil {
+			traces[tc.kind] = generated(t, tc.kind, requests)
+			ideal[tc.kind] = naiveIdeal(traces[tc.kind])
+		}
+		tr := traces[tc.kind]
+		cfg, steps := RadixConfig{PageTokens: tc.page, Passes: 1}, 0
+		s, err := PlayRadix(t.Context(), tr, cfg, func() { steps++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := countsOf(s); got != tc.want {
+			t.Errorf("%v, page %d: %#v", tc.kind, tc.page, got)
+		}
+		if got := naiveCounts(tr, tc.page); got != tc.want {
+			t.Errorf("%v, page %d: naively %#v", tc.kind, tc.page, got)
+		}
+		if s.Requests != requests || s.Tokens != tr.Tokens() || s.EvictedTokens+s.EvictCalls != 0 ||
+			s.HitRate != float64(s.MatchedTokens)/float64(s.Tokens) || s.IdealHitRate != ideal[tc.kind] {
+			t.Errorf("%v, page %d: ideal %v, %+v", tc.kind, tc.page, ideal[tc.kind], s)
+		}
+		// 4 bytes of a token and its share of a page id are the least; the race detector has its own.
+		if least := 4 + 4/float64(tc.page); s.BytesPerToken < least || s.BytesPerToken > 5*least && !underRace {
+			t.Errorf("%v, page %d: %.1f bytes per cached token", tc.kind, tc.page, s.BytesPerToken)
+		}
+		if steps != cfg.Steps() {
+			t.Errorf("progress was called %d times of %d", steps, cfg.Steps())
+		}
+	}
+}
+
+// naiveIdeal compares each request with all earlier ones.
+func naiveIdeal(tr *Trace) float64 {
+	hits := 0
+	for i := range tr.Requests() {
+		best, request := 0, tr.Request(i)
+		for j := range i {
+			n, earlier := 0, tr.Request(j)
+			for n < min(len(request), len(earlier)) && request[n] == earlier[n] {
+				n++
+			}
+			best = max(best, n)
+		}
+		hits += best
+	}
+	return float64(hits) / float64(tr.Tokens())
+}
+
+// TestRadixLimited: what the cache took in is held or was evicted, never more
+// than there is room for, whatever the page size; and the room decides the hits.
+func TestRadixLimited(t *testing.T) {
+	requests := 60
+	if invariants.Enabled || underRace {
+		requests = 15
+	}
+	for kind := range TraceKind(len(traceKinds)) {
+		tr := generated(t, kind, requests)
+		for _, page := range []int{1, 16, 64} {
+			whole := 0
+			for i := range tr.Requests() {
+				whole += len(tr.Request(i)) / page * page
+			}
+			all, err := PlayRadix(t.Context(), tr, RadixConfig{PageTokens: page, Passes: 1}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			least := tr.longest / page * page
+			for _, capacity := range []int{least, least + page - 1, max(least, all.CachedTokens/2), all.CachedTokens, all.CachedTokens + 1, 1 << 50} {
+				s, err := PlayRadix(t.Context(), tr, RadixConfig{PageTokens: page, CapacityTokens: capacity, Passes: 1}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.CachedTokens > capacity || s.CachedTokens+s.EvictedTokens != whole-s.MatchedTokens || (s.EvictCalls > 0) != (s.EvictedTokens > 0) {
+					t.Errorf("%v, page %d, capacity %d: %+v", kind, page, capacity, s)
+				}
+				if fits := capacity >= all.CachedTokens; fits != (s.EvictedTokens == 0) || fits && countsOf(s) != countsOf(all) {
+					t.Errorf("%v, page %d, capacity %d of %d: %+v, without limit %+v", kind, page, capacity, all.CachedTokens, s, all)
+				}
+				if s.MatchedTokens > all.MatchedTokens || s.IdealHitRate != all.IdealHitRate {
+					t.Errorf("%v, page %d, capacity %d: more hits than without limit", kind, page, capacity)
+				}
+			}
+		}
+	}
+}
+
+// TestReplayFindsLostPages plants the faults that audit and take are there for.
+func TestReplayFindsLostPages(t *testing.T) {
+	tr := generated(t, TraceUnique, 3)
+	fresh := func() *replayer {
+		r, err := newReplayer(tr, RadixConfig{PageTokens: 16, CapacityTokens: 8192})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.step(tr.Request(0)); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	lost := fresh()
+	lost.next++
+	if err := lost.step(tr.Request(1)); err == nil || !strings.Contains(err.Error(), "handed out") {
+		t.Errorf("a lost page: %v", err)
+	}
+	held := fresh()
+	held.cache.PinNode(held.cache.Match(kv.Namespace{}, tr.Request(0), nil).Node)
+	held.limit = int(held.next)
+	if err := held.step(tr.Request(1)); err == nil || !strings.Contains(err.Error(), "eviction left 0 pages") {
+		t.Errorf("nothing to evict: %v", err)
+	}
+}
+
+// TestMemcmpComparesWhatMatched: all matched tokens, in few runs, and none that differs.
+func TestMemcmpComparesWhatMatched(t *testing.T) {
+	tr := generated(t, TraceChat, 200)
+	for _, capacity := range []int{0, 40000} {
+		p := &radixPlay{ctx: t.Context(), trace: tr, cfg: RadixConfig{PageTokens: 16, CapacityTokens: capacity}, progress: func() {}}
+		s, err := p.count()
+		if err != nil {
+			t.Fatal(err)
+		}
+		flat, err := p.layOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		matched := 0
+		for _, run := range flat.runs {
+			matched += run.hi - run.lo
+		}
+		if matched != 4*s.MatchedTokens || len(flat.buffer) != 4*(s.CachedTokens+s.EvictedTokens) || len(flat.runs) > 20*tr.Requests() {
+			t.Errorf("%d bytes in %d runs of a buffer of %d, for %+v", matched, len(flat.runs), len(flat.buffer), s)
+		}
+		for range 2 {
+			if w, err := flat.compare(t.Context()); err != nil || w.laps != tr.Requests() {
+				t.Fatalf("%d requests, %v", w.laps, err)
+			}
+		}
+		last := flat.steps[len(flat.steps)-1]
+		flat.requests[len(flat.requests)-last.bytes+last.matched-1]++
+		if _, err := flat.compare(t.Context()); err == nil || !strings.Contains(err.Error(), "request 199") {
+			t.Errorf("another token: %v", err)
+		}
+	}
+}
+
+func TestPlayRadixRefuses(t *testing.T) {
+	tr := &Trace{}
+	tr.add(make([]kv.Token, 100))
+	for _, tc := range []struct {
+		trace *Trace
+		cfg   RadixConfig
+		want  string
+	}{
+		{tr, RadixConfig{PageTokens: -1}, "PageTokens -1"},
+		{tr, RadixConfig{BlockTokens: 24}, "BlockTokens 24"},
+		{tr, RadixConfig{CapacityTokens: -1, Passes: -2}, "CapacityTokens is -1"},
+		{tr, RadixConfig{CapacityTokens: -1, Passes: -2}, "Passes is -2"},
+		{tr, RadixConfig{CapacityTokens: 95}, "raise it to 96"},
+		{&Trace{}, RadixConfig{}, "no requests"},
+		{&Trace{requests: tr.requests, tokens: 1 << 31}, RadixConfig{}, "2147483648 tokens"},
+	} {
+		_, err := PlayRadix(t.Context(), tc.trace, tc.cfg, nil)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: error %v, want %q", tc.cfg, err, tc.want)
+		}
+	}
+	if _, err := PlayRadix(t.Context(), tr, RadixConfig{PageTokens: -1}, nil); !errors.Is(err, radixcache.ErrConfig) {
+		t.Errorf("no ErrConfig: %v", err)
+	}
+	if s, err := PlayRadix(t.Context(), tr, RadixConfig{CapacityTokens: 96}, nil); err != nil || s.CachedTokens != 96 {
+		t.Errorf("capacity of the longest request: %+v, %v", s, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := PlayRadix(ctx, tr, RadixConfig{}, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestPlayRadixOfNothing: requests below a page, and empty ones, divide by no zero.
+func TestPlayRadixOfNothing(t *testing.T) {
+	for _, length := range []int{0, 5} {
+		tr := &Trace{}
+		tr.add(make([]kv.Token, length))
+		tr.add(make([]kv.Token, length))
+		s, err := PlayRadix(t.Context(), tr, RadixConfig{CapacityTokens: 1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0.0
+		if length > 0 {
+			want = 0.5
+		}
+		if s.MatchedTokens+s.CachedTokens != 0 || s.MatchPerToken+s.MatchOverMemcmp+s.BytesPerToken+s.HitRate != 0 || s.IdealHitRate != want {
+			t.Errorf("requests of %d tokens: %+v", length, s)
+		}
+		if err := s.WriteJSON(&bytes.Buffer{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStopwatchTakesTheClockOff(t *testing.T) {
+	w := stopwatch{sum: 1000, runs: 10, laps: 4}
+	if got := w.total(30); got != 700 {
+		t.Errorf("1000 ns in 10 intervals, 30 ns of each the clock's: %v", got)
+	}
+	if got := w.total(130); got != 0 {
+		t.Errorf("less than nothing: %v", got)
+	}
+	w.start()
+	w.pause()
+	w.start()
+	w.stop()
+	if w.runs != 12 || w.laps != 5 || w.sum < 1000 {
+		t.Errorf("%+v", w)
+	}
+	if clock := calibrate(); clock < 0 || clock > float64(time.Second) {
+		t.Errorf("an empty interval takes %v ns", clock)
+	}
+}
+
+func TestRadixReport(t *testing.T) {
+	s := &RadixSummary{Requests: 3, MatchedTokens: 9, MatchedFNV: "00000000000000ff", EvictCalls: 5, MatchOverMemcmp: 1.25}
+	var b bytes.Buffer
+	if err := s.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	keys := strings.Fields(`requests tokens matched_tokens matched_fnv partial_tokens nodes leaves cached_tokens
+		evicted_tokens evict_calls match_ns_per_token match_ns_per_request insert_ns_per_request evict_ns_per_call
+		memcmp_ns_per_token match_over_memcmp bytes_per_cached_token hit_rate ideal_hit_rate`)
+	for _, key := range keys {
+		if _, ok := got[key]; !ok {
+			t.Errorf("no %s", key)
+		}
+	}
+	if len(got) != len(keys) || got["matched_fnv"] != "00000000000000ff" || got["match_over_memcmp"] != 1.25 {
+		t.Errorf("%s", b.String())
+	}
+	table := func() string {
+		var b bytes.Buffer
+		if err := s.WriteTable(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, want := range []string{"00000000000000ff", "5 calls", "1.25"} {
+		if !strings.Contains(table(), want) {
+			t.Errorf("no %q in\n%s", want, table())
+		}
+	}
+	s.MatchedTokens, s.EvictCalls = 3, 0
+	for _, absent := range []string{"calls", "memcmp"} {
+		if strings.Contains(table(), absent) {
+			t.Errorf("%q in a table without any:\n%s", absent, table())
+		}
+	}
+}
+
+// radixSums are of 600 requests, seed 7.
+var radixSums = []struct {
+	kind TraceKind
+	page int
+	want radixCounts
+}{
+	{TraceChat, 1, radixCounts{864500, 0, "7593cc78db197cc1", 630, 302, 375467}},
+	{TraceChat, 16, radixCounts{860752, 1479, "5053022659ab2293", 630, 302, 374784}},
+	{TraceChat, 64, radixCounts{848128, 7063, "5a97eb386fdc6423", 630, 302, 373376}},
+	{TraceFewShot, 1, radixCounts{1807764, 0, "fcb188b784547fe9", 608, 600, 118582}},
+	{TraceFewShot, 16, radixCounts{1803648, 4116, "8cccab809d7e5323", 608, 600, 118272}},
+	{TraceFewShot, 64, radixCounts{1789248, 18516, "be89da9ee40a3663", 608, 600, 118848}},
+	{TraceTree, 1, radixCounts{974056, 0, "6a0fa0398ff055bd", 601, 299, 63917}},
+	{TraceTree, 16, radixCounts{969920, 1967, "8c2c85556de75583", 601, 299, 63712}},
+	{TraceTree, 64, radixCounts{955392, 9404, "ba88513ba7323aa3", 542, 280, 63808}},
+	{TraceUnique, 1, radixCounts{0, 0, "feed65b7d5f30da3", 600, 600, 1335772}},
+	{TraceUnique, 16, radixCounts{0, 0, "feed65b7d5f30da3", 600, 600, 1331280}},
+}

@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrTrace is wrapped by the errors of [ReadTrace] and [OpenTrace] that blame
+// the bytes rather than the reading of them.
+var ErrTrace = errors.New("bench: bad prefix trace")
+
+// Limits of a prefix trace, generated or read. A count above them is taken for
+// damage: a million requests of mean length are a file of 14 GB, and no model
+// takes 16 million tokens.
+const (
+	MaxTraceRequests = 1 << 20
+	MaxRequestTokens = 1 << 24
+)
+
+const (
+	traceMagic   = "PFXT"
+	traceVersion = 1
+	// traceChunk is how many tokens are decoded, and at first held, ahead of
+	// proof that the file has them: a damaged count costs no more memory.
+	traceChunk = 1 << 16
+)
+
+// Trace is a prefix trace: finished token sequences in order of arrival, for a
+// prefix cache to match and then to hold. It does not change once made.
+//
+// Its file is little endian: "PFXT", u32 version (1), u32 requests; then per
+// request u32 n and n u32 token ids, and nothing after the last one.
+type Trace struct {
+	requests [][]kv.Token
+	tokens   int // sum of the lengths
+	longest  int // tokens of the longest request
+}
+
+// Requests is the number of requests.
+func (t *Trace) Requests() int { return len(t.requests) }
+
+// Tokens is the number of tokens of all requests together.
+func (t *Trace) Tokens() int { return t.tokens }
+
+// Request is the i-th request by arrival; the slice belongs to the trace.
+func (t *Trace) Request(i int) []kv.Token { return t.requests[i] }
+
+func (t *Trace) add(request []kv.Token) {
+	t.requests = append(t.requests, request)
+	t.tokens += len(request)
+	t.longest = max(t.longest, len(request))
+}
+
+// OpenTrace reads a trace from a file.
+func OpenTrace(path string) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("bench: opening a prefix trace: %w", err)
+	}
+	defer f.Close()
+	t, err := ReadTrace(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// ReadTrace reads a trace and expects the end of r after it. An error that
+// wraps [ErrTrace] says at which byte and request the bytes go wrong: magic,
+// version, a count above the limits, an early end, more bytes after the end.
+// Each request is decoded into a slice of its own, so memory stays at the
+// tokens themselves, whatever the counts claim.
+func ReadTrace(r io.Reader) (*Trace, error) {
+	d := &traceReader{r: bufio.NewReaderSize(r, 1<<16)}
+	requests, err := d.header()
+	if err != nil {
+		return nil, err
+	}
+	t := &Trace{requests: make([][]kv.Token, 0, min(requests, traceChunk))}
+	for i := range requests {
+		tokens, err := d.request(i, requests)
+		if err != nil {
+			return nil, err
+		}
+		t.add(tokens)
+	}
+	switch _, err := d.r.ReadByte(); err {
+	case io.EOF:
+		return t, nil
+	case nil:
+		return nil, fmt.Errorf("%w: byte %d: more bytes after the last of %d requests", ErrTrace, d.at, requests)
+	default:
+		return nil, fmt.Errorf("bench: reading a prefix trace at byte %d: %w", d.at, err)
+	}
+}
+
+// traceReader decodes and knows where it is.
+type traceReader struct {
+	r   *bufio.Reader
+	at  int64 // bytes decoded
+	buf []byte
+}
+
+func (d *traceReader) header() (requests int, err error) {
+	b, err := d.take(4, "the magic")
+	if err != nil {
+		return 0, err
+	}
+	if string(b) != traceMagic {
+		return 0, fmt.Errorf("%w: byte 0: magic %q, want %q: this is no prefix trace", ErrTrace, b, traceMagic)
+	}
+	version, err := d.count("the version", 1<<32-1)
+	if err != nil {
+		return 0, err
+	}
+	if version != traceVersion {
+		return 0, fmt.Errorf("%w: byte 4: version %d, want %d", ErrTrace, version, traceVersion)
+	}
+	return d.count("the number of requests", MaxTraceRequests)
+}
+
+func (d *traceReader) request(i, of int) ([]kv.Token, error) {
+	what := func(part string) string { return fmt.Sprintf("%s of request %d of %d", part, i, of) }
+	n, err := d.count(what("the length"), MaxRequestTokens)
+	if err != nil {
+		return nil, err
+	}
+	tokens := make([]kv.Token, 0, min(n, traceChunk))
+	for len(tokens) < n {
+		b, err := d.take(4*min(n-len(tokens), traceChunk), what(fmt.Sprintf("the %d tokens", n)))
+		if err != nil {
+			return nil, err
+		}
+		for ; len(b) > 0; b = b[4:] {
+			tokens = append(tokens, kv.Token(binary.LittleEndian.Uint32(b)))
+		}
+	}
+	return tokens, nil
+}
+
+// count reads a u32 and refuses one above most.
+func (d *traceReader) count(what string, most uint32) (int, error) {
+	at := d.at
+	b, err := d.take(4, what)
+	if err != nil {
+		return 0, err
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if n > most {
+		return 0, fmt.Errorf("%w: byte %d: %s is %d, at most %d are read", ErrTrace, at, what, n, most)
+	}
+	return int(n), nil
+}
+
+// take returns the next n bytes, valid until the next call.
+func (d *traceReader) take(n int, what string) ([]byte, error) {
+	if cap(d.buf) < n {
+		d.buf = make([]byte, n)
+	}
+	got, err := io.ReadFull(d.r, d.buf[:n])
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return nil, fmt.Errorf("%w: truncated: it ends at byte %d, inside or before %s", ErrTrace, d.at+int64(got), what)
+	case err != nil:
+		return nil, fmt.Errorf("bench: reading a prefix trace at byte %d: %w", d.at+int64(got), err)
+	}
+	d.at += int64(n)
+	return d.buf[:n], nil
+}
+
+// WriteTo writes the trace in its file format, which [ReadTrace] reads.
+func (t *Trace) WriteTo(w io.Writer) (int64, error) {
+	b := binary.LittleEndian.AppendUint32([]byte(traceMagic), traceVersion)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(t.requests)))
+	n, err := w.Write(b)
+	written := int64(n)
+	for _, request := range t.requests {
+		if err != nil {
+			break
+		}
+		b = appendTokens(binary.LittleEndian.AppendUint32(b[:0], uint32(len(request))), request)
+		n, err = w.Write(b)
+		written += int64(n)
+	}
+	if err != nil {
+		return written, fmt.Errorf("bench: writing a prefix trace: %w", err)
+	}
+	return written, nil
+}
+
+// appendTokens appends 4 bytes for each token, as they lie in the file.
+func appendTokens(b []byte, tokens []kv.Token) []byte {
+	for _, token := range tokens {
+		b = binary.LittleEndian.AppendUint32(b, uint32(token))
+	}
+	return b
+}
