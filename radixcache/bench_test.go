@@ -2,6 +2,8 @@ package radixcache
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -37,27 +39,136 @@ func BenchmarkMatch(b *testing.B) {
 // BenchmarkEvictInsert evicts one leaf and brings a new one, among so many
 // below one node: the steady state of a full pool.
 func BenchmarkEvictInsert(b *testing.B) {
-	for _, leaves := range []int{1000, 50000} {
+	for _, leaves := range []int{1000, 50000, 1000000} {
 		b.Run(fmt.Sprintf("leaves=%d", leaves), func(b *testing.B) {
 			c := newCache(b, Config{PageTokens: 1})
-			key := toks(1, 0, 7)
+			l := newLeaves(c, leaves, 1)
 			freed := make([]kv.PageID, 0, 8)
-			pages := make([]kv.PageID, 3)
-			next := kv.Token(0)
-			add := func(first, second kv.PageID) {
-				next++
-				key[1] = next * 2654435761 // spread over the children
-				pages[0], pages[1], pages[2] = 0, first, second
-				_, freed = c.Insert(kv.Namespace{}, key, pages, freed[:0])
-			}
-			for i := range kv.PageID(leaves) {
-				add(2*i+1, 2*i+2)
-			}
 			b.ReportAllocs()
 			for b.Loop() {
 				freed = c.Evict(2, freed[:0])
-				add(freed[0], freed[1])
+				l.add(freed[0], freed[1])
 			}
 		})
 	}
+}
+
+// BenchmarkEvict evicts one leaf after another among so many, which hang below
+// so many nodes; 1,000 at a time are brought anew beside the clock.
+func BenchmarkEvict(b *testing.B) {
+	for _, leaves := range []int{1000, 50000, 1000000} {
+		for _, parents := range []int{1, leaves / 100} {
+			b.Run(fmt.Sprintf("leaves=%d/parents=%d", leaves, parents), func(b *testing.B) {
+				c := newCache(b, Config{PageTokens: 1})
+				l := newLeaves(c, leaves, parents)
+				var freed []kv.PageID
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					freed = c.Evict(2, freed)
+					if i%1000 == 999 || len(freed) > leaves {
+						b.StopTimer()
+						for ; len(freed) > 0; freed = freed[2:] {
+							l.add(freed[0], freed[1])
+						}
+						b.StartTimer()
+					}
+				}
+			})
+		}
+	}
+}
+
+// leaves brings leaves of two tokens below a few nodes of one token.
+type leaves struct {
+	c       *Cache
+	parents int
+	next    kv.Token
+}
+
+func newLeaves(c *Cache, count, parents int) *leaves {
+	l := &leaves{c: c, parents: parents}
+	for i := range kv.PageID(count) {
+		l.add(kv.PageID(parents)+2*i, kv.PageID(parents)+2*i+1)
+	}
+	return l
+}
+
+func (l *leaves) add(first, second kv.PageID) {
+	l.next++
+	parent := int(l.next) % l.parents
+	key := toks(kv.Token(parent), l.next*2654435761, 7) // spread over the children
+	l.c.Insert(kv.Namespace{}, key, []kv.PageID{kv.PageID(parent), first, second}, nil)
+}
+
+// BenchmarkMatchSiblings matches a page among so many siblings, which part at
+// one token of the page or anywhere in it; hit or miss by turns. The same 64
+// keys come round, or others each time: then the siblings are out of the caches.
+func BenchmarkMatchSiblings(b *testing.B) {
+	const page = 16
+	for _, warm := range []int{64, 100000} {
+		for _, part := range []string{"one", "any"} {
+			for _, siblings := range []int{100, 100000} {
+				b.Run(fmt.Sprintf("keys=%d/part=%s/siblings=%d", min(warm, siblings), part, siblings), func(b *testing.B) {
+					c := newCache(b, Config{PageTokens: page})
+					rng := rand.New(rand.NewPCG(5, 5))
+					keys := make([][page]kv.Token, siblings)
+					for i := range keys {
+						for j := range keys[i] {
+							keys[i][j] = kv.Token(j)
+						}
+						at := 8
+						if part == "any" {
+							at = rng.IntN(page)
+						}
+						for ; at < page; at++ {
+							keys[i][at] = kv.Token(rng.IntN(128000))
+						}
+						c.Insert(kv.Namespace{}, keys[i][:], []kv.PageID{kv.PageID(i)}, nil)
+					}
+					dst, i := make([]kv.PageID, 0, 1), 0
+					for b.Loop() {
+						key := keys[i%warm*7919%siblings]
+						if i%2 == 1 {
+							key[page-1]++
+						}
+						if m := c.Match(kv.Namespace{}, key[:], dst); m.Tokens+m.Partial.Tokens < page-1 {
+							b.Fatalf("matched %+v of %v", m, key)
+						}
+						i++
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkMemory tells the bytes of heap per cached token when nothing is shared.
+func BenchmarkMemory(b *testing.B) {
+	for _, page := range []int{1, 16} {
+		b.Run(fmt.Sprintf("load=unique/page=%d", page), func(b *testing.B) {
+			all := load("unique", 10000)
+			for b.Loop() {
+				before := heapBytes()
+				c := newCache(b, Config{PageTokens: page})
+				next := kv.PageID(0)
+				for _, tokens := range all {
+					pages := make([]kv.PageID, kv.CeilPages(len(tokens), page))
+					for i := range pages {
+						pages[i] = next
+						next++
+					}
+					c.Insert(kv.Namespace{}, tokens, pages, nil)
+				}
+				b.ReportMetric(float64(heapBytes()-before)/float64(c.Stats().Tokens), "B/token")
+			}
+		})
+	}
+}
+
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

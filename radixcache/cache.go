@@ -23,7 +23,8 @@ type Cache struct {
 	nodes  []node                  // slab, by NodeID; nodes[Root] is never used
 	free   []NodeID                // unused slots of nodes, last freed is taken first
 	spaces map[kv.Namespace]*space // only namespaces that hold something
-	heap   leafHeap                // the unpinned leaves, least recent on top
+	line   []lineLink              // by NodeID, as nodes is: the order of eviction, see order.go
+	heap   lateHeap                // unpinned nodes older than all in the line, least recent on top
 
 	clock   uint64 // accesses so far; the stamp of the latest walk
 	version uint64 // changes of the tree's shape so far, which end the validity of a Match
@@ -37,18 +38,23 @@ type Cache struct {
 // node is one run of tokens between two forks. There are three kinds: the
 // unexposed root of a namespace (no tokens, parent == Root), runs of whole
 // pages, and tail leaves (fewer tokens than a page, one page, no children).
+//
+// On 64-bit machines it is two cache lines, the first of which is all that a
+// match reads.
 type node struct {
-	tokens   []kv.Token     // the edge [start, start+len), owned, never aliased
-	pages    []kv.PageID    // len = CeilPages(len(tokens)), ascending token position
-	hashes   []kv.BlockHash // of the blocks whose last token is in the edge, in order; only with Events
-	children []NodeID       // ascending by first page; no two share a whole first page
-	space    *space         // nil in an unused slot
-	stamp    uint64         // clock of the last walk over the whole edge; never above the parent's
-	start    int            // tokens before the edge
-	parent   NodeID         // Root for the root of a namespace
-	pins     int32          // handles held on this node and below: held + sum of the children's pins
-	held     int32          // handles held on this node itself
-	heapAt   int32          // index in Cache.heap, or notInHeap
+	tokens []kv.Token  // the edge [start, start+len), owned, never aliased
+	pages  []kv.PageID // len = CeilPages(len(tokens)), ascending token position
+	fork   *fork       // the children if there are two or more
+	only   NodeID      // the child if there is one, else Root
+	start  int32       // tokens before the edge
+
+	hashes []kv.BlockHash // of the blocks whose last token is in the edge, in order; only with Events
+	space  *space         // nil in an unused slot
+	stamp  uint64         // clock of the last walk over the whole edge; never above the parent's
+	parent NodeID         // Root for the root of a namespace
+	pins   int32          // handles held on this node and below: held + sum of the children's pins
+	held   int32          // handles held on this node itself
+	queue  int32          // index in Cache.heap, or inLine, parked, nowhere
 }
 
 // space is one namespace that holds something.
@@ -66,7 +72,7 @@ func New(cfg Config) (*Cache, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Cache{cfg: cfg.WithDefaults(), nodes: make([]node, 1), spaces: map[kv.Namespace]*space{}}, nil
+	return &Cache{cfg: cfg.WithDefaults(), nodes: make([]node, 1), line: make([]lineLink, 1), spaces: map[kv.Namespace]*space{}}, nil
 }
 
 // Config is the configuration in use, defaults filled in.
@@ -74,20 +80,20 @@ func (c *Cache) Config() Config { return c.cfg }
 
 // newNode takes a slot for n. It may move the slab: no *node survives it.
 func (c *Cache) newNode(n node) NodeID {
-	n.heapAt = notInHeap
+	n.queue = nowhere
 	if last := len(c.free) - 1; last >= 0 {
 		id := c.free[last]
 		c.free = c.free[:last]
 		c.nodes[id] = n
 		return id
 	}
-	c.nodes = append(c.nodes, n)
+	c.nodes, c.line = append(c.nodes, n), append(c.line, lineLink{})
 	return NodeID(len(c.nodes) - 1)
 }
 
 // freeNode gives a slot back and lets go of what it held.
 func (c *Cache) freeNode(id NodeID) {
-	c.nodes[id] = node{heapAt: notInHeap}
+	c.nodes[id] = node{queue: nowhere}
 	c.free = append(c.free, id)
 }
 
@@ -117,25 +123,19 @@ func (c *Cache) openSpace(ns kv.Namespace) NodeID {
 
 func (c *Cache) isSpaceRoot(id NodeID) bool { return c.nodes[id].parent == Root }
 
-// attach makes n an unpinned leaf below n.parent.
+// attach makes n an unpinned leaf below n.parent, to be refreshed by the caller.
 func (c *Cache) attach(n node) NodeID {
-	id := c.newNode(n)
-	at, _ := c.find(c.nodes[n.parent].children, n.tokens)
-	p := &c.nodes[n.parent]
-	if len(p.children) == 0 && !c.isSpaceRoot(n.parent) {
+	if c.nodes[n.parent].isLeaf() && !c.isSpaceRoot(n.parent) {
 		c.counts.Leaves--
-		if p.heapAt != notInHeap {
-			c.heapRemove(n.parent)
-		}
 	}
-	p.children = slices.Insert(p.children, at, id)
+	id := c.newNode(n)
+	c.link(n.parent, id)
 	c.evictable.add(&c.nodes[id], 1)
 	c.counts.Nodes++
 	c.counts.Leaves++
 	if c.isTail(&c.nodes[id]) {
 		c.counts.Tails++
 	}
-	c.heapPush(id)
 	c.version++
 	return id
 }
@@ -144,11 +144,11 @@ func (c *Cache) attach(n node) NodeID {
 // may become a leaf, or vanish if it is the empty root of a namespace.
 func (c *Cache) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	n := &c.nodes[id]
-	if n.pins != 0 || len(n.children) != 0 {
-		panic(fmt.Sprintf("radixcache: removing node %d with %d pins and %d children", id, n.pins, len(n.children)))
+	if n.pins != 0 || !n.isLeaf() {
+		panic(fmt.Sprintf("radixcache: removing node %d with %d pins and children %v", id, n.pins, slices.Collect(c.children(id))))
 	}
 	parent := n.parent
-	c.heapRemove(id)
+	c.leaveOrder(id)
 	c.unlink(parent, id)
 	c.journalRemoved(n)
 	freed = append(freed, n.pages...)
@@ -161,7 +161,7 @@ func (c *Cache) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	c.freeNode(id)
 	c.version++
 
-	if p := &c.nodes[parent]; len(p.children) > 0 {
+	if !c.nodes[parent].isLeaf() {
 		return freed
 	}
 	if c.isSpaceRoot(parent) {
@@ -170,27 +170,7 @@ func (c *Cache) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 		return freed
 	}
 	c.counts.Leaves++
-	if c.nodes[parent].pins == 0 {
-		c.heapPush(parent)
-	}
 	return freed
-}
-
-// unlink takes id out of its parent's children.
-func (c *Cache) unlink(parent, id NodeID) {
-	p := &c.nodes[parent]
-	at := c.childIndex(parent, id)
-	p.children = slices.Delete(p.children, at, at+1)
-}
-
-// childIndex is where id stands among its parent's children.
-func (c *Cache) childIndex(parent, id NodeID) int {
-	kids := c.nodes[parent].children
-	at, _ := c.find(kids, c.nodes[id].tokens)
-	if at == len(kids) || kids[at] != id {
-		panic(fmt.Sprintf("radixcache: node %d is not in its place below node %d: %v", id, parent, kids))
-	}
-	return at
 }
 
 // split cuts a node's edge after k tokens, a whole number of pages. The node
@@ -202,27 +182,28 @@ func (c *Cache) split(id NodeID, k int) NodeID {
 	if k <= 0 || k >= len(n.tokens) || k%c.cfg.PageTokens != 0 {
 		panic(fmt.Sprintf("radixcache: splitting node %d of %d tokens after %d, pages of %d", id, len(n.tokens), k, c.cfg.PageTokens))
 	}
-	parent, at := n.parent, c.childIndex(n.parent, id)
-	pages, hashes := k/c.cfg.PageTokens, c.blocksEnding(n.start, k)
+	parent := n.parent
+	pages, hashes := k/c.cfg.PageTokens, c.blocksEnding(int(n.start), k)
 	upper := c.newNode(node{
-		tokens:   slices.Clone(n.tokens[:k]),
-		pages:    slices.Clone(n.pages[:pages]),
-		children: []NodeID{id},
-		space:    n.space,
-		stamp:    n.stamp,
-		start:    n.start,
-		parent:   parent,
-		pins:     n.pins,
+		tokens: slices.Clone(n.tokens[:k]),
+		pages:  slices.Clone(n.pages[:pages]),
+		only:   id,
+		space:  n.space,
+		stamp:  n.stamp,
+		start:  n.start,
+		parent: parent,
+		pins:   n.pins,
 	})
+	c.relink(parent, id, upper)
 	n = &c.nodes[id] // the slab may have moved
 	if c.cfg.Events {
 		c.nodes[upper].hashes = slices.Clone(n.hashes[:hashes])
 		n.hashes = slices.Clone(n.hashes[hashes:])
 	}
 	n.tokens, n.pages = slices.Clone(n.tokens[k:]), slices.Clone(n.pages[pages:])
-	n.start += k
+	n.start += int32(k)
 	n.parent = upper
-	c.nodes[parent].children[at] = upper // same first page, same place
+	c.joinUpper(upper, id)
 	c.counts.Nodes++
 	c.counts.Splits++
 	c.version++

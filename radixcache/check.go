@@ -18,7 +18,7 @@ func (c *Cache) Check() error {
 			return err
 		}
 	}
-	return errors.Join(w.slab(), w.sums(), c.checkHeap())
+	return errors.Join(w.slab(), w.sums(), c.checkOrder())
 }
 
 // walk is the state of one Check.
@@ -31,7 +31,6 @@ type walk struct {
 
 	evictable, protected size
 	nodes, leaves, tails int
-	leavesFree           int // unpinned
 }
 
 func (w *walk) space(ns kv.Namespace, sp *space) error {
@@ -42,9 +41,9 @@ func (w *walk) space(ns kv.Namespace, sp *space) error {
 	switch {
 	case sp.ns != ns || n.space != sp || n.parent != Root:
 		return fmt.Errorf("radixcache: namespace %+v has root %d of %+v", ns, sp.root, sp.ns)
-	case len(n.tokens)+len(n.pages)+len(n.hashes) > 0 || n.pins != 0 || n.held != 0 || n.heapAt != notInHeap:
+	case len(n.tokens)+len(n.pages)+len(n.hashes) > 0 || n.pins != 0 || n.held != 0 || n.queue != nowhere:
 		return fmt.Errorf("radixcache: root %d of namespace %+v is not empty", sp.root, ns)
-	case len(n.children) == 0:
+	case n.isLeaf():
 		return fmt.Errorf("radixcache: namespace %+v holds nothing but is still there", ns)
 	case w.seen[sp.root]:
 		return fmt.Errorf("radixcache: root %d serves two namespaces", sp.root)
@@ -58,8 +57,12 @@ func (w *walk) space(ns kv.Namespace, sp *space) error {
 // children checks what hangs below id and returns the sum of its pins.
 func (w *walk) children(id NodeID) (int32, error) {
 	c := w.c
+	if err := w.fork(id); err != nil {
+		return 0, err
+	}
 	var pins int32
-	for i, kid := range c.nodes[id].children {
+	before := Root
+	for kid := range c.children(id) {
 		if kid == Root || int(kid) >= len(c.nodes) || w.seen[kid] {
 			return 0, fmt.Errorf("radixcache: child %d of node %d is unknown or linked twice", kid, id)
 		}
@@ -67,11 +70,10 @@ func (w *walk) children(id NodeID) (int32, error) {
 		if err := w.node(id, kid); err != nil {
 			return 0, err
 		}
-		if i > 0 {
-			if before := c.nodes[id].children[i-1]; slices.Compare(c.firstPage(before), c.firstPage(kid)) >= 0 {
-				return 0, fmt.Errorf("radixcache: children %d, %d of node %d are out of order: %v, %v", before, kid, id, c.firstPage(before), c.firstPage(kid))
-			}
+		if before != Root && slices.Compare(c.firstPage(before), c.firstPage(kid)) >= 0 {
+			return 0, fmt.Errorf("radixcache: children %d, %d of node %d are out of order: %v, %v", before, kid, id, c.firstPage(before), c.firstPage(kid))
 		}
+		before = kid
 		pins += c.nodes[kid].pins
 	}
 	return pins, nil
@@ -83,12 +85,12 @@ func (w *walk) node(parent, id NodeID) error {
 	switch {
 	case n.parent != parent || n.space != p.space:
 		return fmt.Errorf("radixcache: node %d below %d has parent %d or another namespace", id, parent, n.parent)
-	case n.start != depth || p.end() != depth:
+	case int(n.start) != depth || p.end() != depth:
 		return fmt.Errorf("radixcache: node %d starts at %d, its parent %d ends at %d", id, n.start, parent, depth)
 	case len(n.tokens) == 0 || len(n.pages) != kv.CeilPages(len(n.tokens), c.cfg.PageTokens):
 		return fmt.Errorf("radixcache: node %d has %d tokens in %d pages", id, len(n.tokens), len(n.pages))
-	case c.isTail(n) && (len(n.tokens) > c.cfg.PageTokens || len(n.children) > 0):
-		return fmt.Errorf("radixcache: node %d has %d tokens, no whole pages, and %d children", id, len(n.tokens), len(n.children))
+	case c.isTail(n) && (len(n.tokens) > c.cfg.PageTokens || !n.isLeaf()):
+		return fmt.Errorf("radixcache: node %d has %d tokens, no whole pages, and children %v", id, len(n.tokens), slices.Collect(c.children(id)))
 	case n.stamp > c.clock || !c.isSpaceRoot(parent) && n.stamp > p.stamp:
 		return fmt.Errorf("radixcache: node %d has stamp %d, its parent %d, the clock %d", id, n.stamp, p.stamp, c.clock)
 	}
@@ -145,15 +147,12 @@ func (w *walk) count(n *node) {
 	} else {
 		w.evictable.add(n, 1)
 	}
-	if len(n.children) > 0 {
+	if !n.isLeaf() {
 		return
 	}
 	w.leaves++
 	if w.c.isTail(n) {
 		w.tails++
-	}
-	if n.pins == 0 {
-		w.leavesFree++
 	}
 }
 
@@ -180,26 +179,6 @@ func (w *walk) sums() error {
 		return fmt.Errorf("radixcache: evictable %+v, protected %+v; counted %+v, %+v", c.evictable, c.protected, w.evictable, w.protected)
 	case w.nodes != c.counts.Nodes || w.leaves != c.counts.Leaves || w.tails != c.counts.Tails:
 		return fmt.Errorf("radixcache: %d nodes, %d leaves, %d tails; counted %d, %d, %d", c.counts.Nodes, c.counts.Leaves, c.counts.Tails, w.nodes, w.leaves, w.tails)
-	case w.leavesFree != len(c.heap):
-		return fmt.Errorf("radixcache: %d leaves to evict, counted %d", len(c.heap), w.leavesFree)
-	}
-	return nil
-}
-
-// checkHeap checks that the heap holds unpinned leaves, in order, and that
-// they know their places. With the count of sums it holds all of them.
-func (c *Cache) checkHeap() error {
-	for i, k := range c.heap {
-		if int(k.id) >= len(c.nodes) || int(c.nodes[k.id].heapAt) != i {
-			return fmt.Errorf("radixcache: heap entry %d is node %d, which stands elsewhere", i, k.id)
-		}
-		n := &c.nodes[k.id]
-		if n.stamp != k.stamp || n.pins != 0 || len(n.children) > 0 || len(n.tokens) == 0 {
-			return fmt.Errorf("radixcache: heap entry %d: node %d has stamp %d (heap: %d), %d pins, %d children", i, k.id, n.stamp, k.stamp, n.pins, len(n.children))
-		}
-		if i > 0 && k.less(c.heap[(i-1)/2]) {
-			return fmt.Errorf("radixcache: heap entry %d, stamp %d, is below stamp %d", i, k.stamp, c.heap[(i-1)/2].stamp)
-		}
 	}
 	return nil
 }

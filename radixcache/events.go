@@ -26,11 +26,12 @@ func (c *Cache) TakeEvents(dst []kv.Event) []kv.Event {
 // key from token 0 to the leaf's end, as the first block may start above it.
 func (c *Cache) journalStored(id NodeID, tokens []kv.Token) {
 	n := &c.nodes[id]
-	count := c.blocksEnding(n.start, len(n.tokens))
+	start := int(n.start)
+	count := c.blocksEnding(start, len(n.tokens))
 	if !c.cfg.Events || count == 0 {
 		return
 	}
-	first, b := n.start/c.cfg.BlockTokens, c.cfg.BlockTokens
+	first, b := start/c.cfg.BlockTokens, c.cfg.BlockTokens
 	ev := kv.Event{Kind: kv.Stored, Namespace: n.space.ns, Blocks: make([]kv.Block, count)}
 	hasher := n.space.hasher
 	if first > 0 {

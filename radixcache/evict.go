@@ -13,12 +13,15 @@ var ErrPinned = errors.New("radixcache: pinned nodes cannot be cleared")
 // Evict removes unpinned leaves, the least recently used first, parents
 // becoming leaves in turn, until at least pages pages are freed or nothing is
 // left to remove. Leaves go as a whole, so it may free more. The freed pages
-// are appended to freed. Cost: O(log leaves) for each node removed, and a move
-// of its siblings' ids.
+// are appended to freed. Cost: amortised O(1) for each node removed, and a search
+// among its siblings.
 func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
-	for len(freed)-before < pages && len(c.heap) > 0 {
-		id := c.heap[0].id
+	for len(freed)-before < pages {
+		id := c.victim()
+		if id == Root {
+			break
+		}
 		c.counts.EvictedNodes++
 		c.counts.EvictedTokens += uint64(len(c.nodes[id].tokens))
 		c.counts.EvictedPages += uint64(len(c.nodes[id].pages))
@@ -41,7 +44,8 @@ func (c *Cache) Clear(freed []kv.PageID) ([]kv.PageID, error) {
 		freed = append(freed, c.nodes[i].pages...)
 	}
 	clear(c.nodes)
-	c.nodes = c.nodes[:1]
+	c.nodes, c.line = c.nodes[:1], c.line[:1]
+	c.line[Root] = lineLink{}
 	c.free, c.heap = c.free[:0], c.heap[:0]
 	clear(c.spaces)
 	c.evictable = size{}

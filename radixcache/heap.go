@@ -1,46 +1,39 @@
 package radixcache
 
-// notInHeap is node.heapAt of nodes that are pinned or not leaves.
-const notInHeap = -1
+// lateHeap is a binary min-heap of the unpinned nodes that were parked when
+// they were pinned: older than all in the line, and mostly few. Each node knows
+// its index, so that a walk or a pin takes it out in O(log n).
+type lateHeap []lateKey
 
-// leafHeap is a binary min-heap of the leaves that may be evicted. Each node
-// knows its index, so that a pin takes it out in O(log n).
-type leafHeap []leafKey
-
-// leafKey orders leaves: least recent first. Two leaves never have equal
-// stamps, as one walk stamps one path; the id makes the order total anyhow.
-type leafKey struct {
+// lateKey orders nodes as the line does. Nodes with one stamp are one path, as
+// one walk stamps one path, so that their depth tells them apart.
+type lateKey struct {
 	stamp uint64
 	id    NodeID
+	start int32 // node.start
 }
 
-func (k leafKey) less(o leafKey) bool {
-	return k.stamp < o.stamp || k.stamp == o.stamp && k.id < o.id
+func (k lateKey) less(o lateKey) bool {
+	return k.stamp < o.stamp || k.stamp == o.stamp && k.start > o.start
 }
 
 func (c *Cache) heapPush(id NodeID) {
-	c.heap = append(c.heap, leafKey{c.nodes[id].stamp, id})
+	n := &c.nodes[id]
+	c.heap = append(c.heap, lateKey{n.stamp, id, n.start})
 	c.heapUp(len(c.heap) - 1)
 }
 
 func (c *Cache) heapRemove(id NodeID) {
-	at, last := int(c.nodes[id].heapAt), len(c.heap)-1
+	at, last := int(c.nodes[id].queue), len(c.heap)-1
 	moved := c.heap[last]
 	c.heap = c.heap[:last]
-	c.nodes[id].heapAt = notInHeap
+	c.nodes[id].queue = nowhere
 	if at == last {
 		return
 	}
 	c.heap[at] = moved
 	c.heapDown(at)
-	c.heapUp(int(c.nodes[moved.id].heapAt))
-}
-
-// heapSink restores the order after a node's stamp has risen.
-func (c *Cache) heapSink(id NodeID) {
-	at := int(c.nodes[id].heapAt)
-	c.heap[at].stamp = c.nodes[id].stamp
-	c.heapDown(at)
+	c.heapUp(int(c.nodes[moved.id].queue))
 }
 
 func (c *Cache) heapUp(at int) {
@@ -75,7 +68,7 @@ func (c *Cache) heapDown(at int) {
 	c.heapSet(at, k)
 }
 
-func (c *Cache) heapSet(at int, k leafKey) {
+func (c *Cache) heapSet(at int, k lateKey) {
 	c.heap[at] = k
-	c.nodes[k.id].heapAt = int32(at)
+	c.nodes[k.id].queue = int32(at)
 }

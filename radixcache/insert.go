@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -26,33 +27,43 @@ import (
 // end inside it, for [Cache.PinNode]; Root if tokens are less than a page.
 // The path becomes the most recently used. A page list of the wrong length or
 // with a negative id panics; a page that the tree holds elsewhere is a bug too,
-// which only [Cache.Check] finds. Cost: one comparison per token held, a copy of
-// the new ones, and per visited node a binary search over its children.
+// which only [Cache.Check] finds. Cost: reading the tokens held once and their
+// pages, a copy of the new ones, and per visited node with several children a
+// binary search over these.
 func (c *Cache) Insert(ns kv.Namespace, tokens []kv.Token, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
-	c.checkPages(tokens, pages)
-	c.counts.Inserts++
+	if want := kv.CeilPages(len(tokens), c.cfg.PageTokens); len(pages) != want {
+		panic(fmt.Sprintf("radixcache: Insert: %d pages for %d tokens, want %d", len(pages), len(tokens), want))
+	}
 	if len(tokens) == 0 {
+		c.counts.Inserts++
 		return Root, freed
 	}
-	before := len(freed)
-	c.clock++
 	whole := c.floorTokens(len(tokens))
+	var h held
+	if sp := c.spaces[ns]; sp != nil {
+		h = c.reach(sp.root, tokens[:whole], pages)
+	}
+	checkPages(pages, h.same)
+
+	// From here on nothing is the caller's fault.
+	before := len(freed)
+	c.counts.Inserts++
+	c.clock++
 	at := c.openSpace(ns)
-	for pos := 0; pos < whole; {
-		next, n := c.descend(at, tokens[pos:whole])
-		if n == 0 {
-			at, freed = c.addRun(at, tokens[:whole], pages, freed)
-			break
+	if h.tokens > 0 {
+		at = h.node
+		if h.offset < len(c.nodes[at].tokens) {
+			at = c.split(at, h.offset)
 		}
-		held := c.nodes[next].pages
-		freed = takeDuplicates(held, pages[pos/c.cfg.PageTokens:][:len(held)], freed)
-		c.touch(next)
-		at = next
-		pos += n
+		freed = c.takeHeld(at, h.same, pages, freed)
+	}
+	if h.tokens < whole {
+		at, freed = c.addRun(at, tokens[:whole], pages, freed)
 	}
 	if whole < len(tokens) {
 		freed = c.addTail(at, whole, tokens[whole:], &pages[len(pages)-1], freed)
 	}
+	c.refresh(at)
 	c.counts.ReturnedPages += uint64(len(freed) - before)
 	c.verify("Insert")
 	if c.isSpaceRoot(at) {
@@ -61,33 +72,51 @@ func (c *Cache) Insert(ns kv.Namespace, tokens []kv.Token, pages []kv.PageID, fr
 	return at, freed
 }
 
-// descend finds the child of at that starts with rest's first page, cuts it
-// to the whole pages that it shares with rest, and returns it with their
-// tokens; 0 if there is none.
-func (c *Cache) descend(at NodeID, rest []kv.Token) (NodeID, int) {
-	kids := c.nodes[at].children
-	i, found := c.find(kids, rest)
-	if !found {
-		return Root, 0
-	}
-	id, page := kids[i], c.cfg.PageTokens
-	edge := c.nodes[id].tokens
-	n := c.floorTokens(page + commonTokens(edge[page:], rest[page:]))
-	if n < len(edge) {
-		id = c.split(id, n)
-	}
-	return id, n
+// held is how much of a key the tree holds already.
+type held struct {
+	node   NodeID // deepest node that the whole pages reach
+	offset int    // tokens reached of its edge
+	tokens int    // whole pages, in tokens
+	same   int    // first pages of the caller's list that are the tree's own, of those
 }
 
-// takeDuplicates makes mine name the pages held, and appends to freed those
-// that differed.
-func takeDuplicates(held, mine, freed []kv.PageID) []kv.PageID {
-	for i, page := range held {
-		if mine[i] != page {
-			freed = append(freed, mine[i])
-			mine[i] = page
+// reach walks down from a namespace's root along tokens, which are whole pages.
+func (c *Cache) reach(at NodeID, tokens []kv.Token, pages []kv.PageID) held {
+	var h held
+	for h.tokens < len(tokens) {
+		id, _, shared := c.step(at, tokens[h.tokens:])
+		if id == Root {
+			return h
+		}
+		n := &c.nodes[id]
+		shared = c.floorTokens(shared)
+		if from := h.tokens / c.cfg.PageTokens; h.same == from {
+			h.same += wide.CommonPrefix(n.pages[:shared/c.cfg.PageTokens], pages[from:])
+		}
+		h.node, h.offset = id, shared
+		h.tokens += shared
+		if shared < len(n.tokens) {
+			return h
+		}
+		at = id
+	}
+	return h
+}
+
+// takeHeld makes pages name the tree's pages, from index from on and up to the
+// end of node at, and appends to freed those that differed, in order.
+func (c *Cache) takeHeld(at NodeID, from int, pages, freed []kv.PageID) []kv.PageID {
+	before := len(freed)
+	for n := &c.nodes[at]; n.end() > from*c.cfg.PageTokens; n = &c.nodes[n.parent] {
+		first := int(n.start) / c.cfg.PageTokens
+		for i := len(n.pages) - 1; i >= max(0, from-first); i-- {
+			if mine := &pages[first+i]; *mine != n.pages[i] {
+				freed = append(freed, *mine)
+				*mine = n.pages[i]
+			}
 		}
 	}
+	slices.Reverse(freed[before:])
 	return freed
 }
 
@@ -99,7 +128,7 @@ func (c *Cache) addRun(at NodeID, tokens []kv.Token, pages, freed []kv.PageID) (
 		pages:  slices.Clone(pages[start/c.cfg.PageTokens : len(tokens)/c.cfg.PageTokens]),
 		space:  c.nodes[at].space,
 		stamp:  c.clock,
-		start:  start,
+		start:  int32(start),
 		parent: at,
 	})
 	c.journalStored(id, tokens)
@@ -110,13 +139,12 @@ func (c *Cache) addRun(at NodeID, tokens []kv.Token, pages, freed []kv.PageID) (
 // tokens already. A tail leaf of exactly these tokens becomes recent; a longer
 // child does not, as it was not used in whole.
 func (c *Cache) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, freed []kv.PageID) []kv.PageID {
-	kids := c.nodes[at].children
-	i, _ := c.find(kids, tail)
-	if i < len(kids) {
-		n := &c.nodes[kids[i]]
-		if commonTokens(n.tokens, tail) == len(tail) {
+	place, _ := c.find(at, tail)
+	if kid := c.kidAt(at, place); kid != Root {
+		n := &c.nodes[kid]
+		if wide.CommonPrefix(n.tokens, tail) == len(tail) {
 			if len(n.tokens) == len(tail) {
-				c.touch(kids[i])
+				c.touch(kid)
 			}
 			if n.pages[0] != *page {
 				freed = append(freed, *page)
@@ -130,9 +158,10 @@ func (c *Cache) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, 
 		pages:  []kv.PageID{*page},
 		space:  c.nodes[at].space,
 		stamp:  c.clock,
-		start:  start,
+		start:  int32(start),
 		parent: at,
 	})
+	c.touch(id)
 	return c.dropPrefixTails(id, freed)
 }
 
@@ -146,11 +175,15 @@ func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
 		return freed
 	}
 	parent, prefix := c.nodes[id].parent, c.firstPage(id)
-	for at := c.childIndex(parent, id); at > 0; {
-		kids := c.nodes[parent].children[:at]
-		lower := kids[at-1]
+	at := c.placeOf(parent, id)
+	for {
+		low, ok := c.before(parent, at)
+		if !ok {
+			return freed
+		}
+		lower := c.kidAt(parent, low)
 		n := &c.nodes[lower]
-		shared := commonTokens(n.tokens, prefix)
+		shared := wide.CommonPrefix(n.tokens, prefix)
 		if shared == 0 {
 			return freed
 		}
@@ -158,12 +191,13 @@ func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
 		if shared < len(n.tokens) {
 			// Not a prefix itself. All between lower and where prefix belongs
 			// start with prefix, so only the first of them can be it.
-			if at, _ = c.find(kids, prefix); len(c.nodes[kids[at]].tokens) == shared {
-				at++
+			var found bool
+			if at, found = c.find(parent, prefix); found {
+				at.i++
 			}
 			continue
 		}
-		at--
+		at = low
 		if n.pins > 0 {
 			continue
 		}
@@ -172,21 +206,19 @@ func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
 		}
 		freed = c.detach(lower, freed)
 		c.counts.SupersededTails++
+		at, _ = c.find(parent, prefix) // the siblings have moved
 	}
-	return freed
 }
 
-// checkPages panics on a caller's bug before anything has changed.
-func (c *Cache) checkPages(tokens []kv.Token, pages []kv.PageID) {
-	if want := kv.CeilPages(len(tokens), c.cfg.PageTokens); len(pages) != want {
-		panic(fmt.Sprintf("radixcache: Insert: %d pages for %d tokens, want %d", len(pages), len(tokens), want))
-	}
-	for i, p := range pages {
+// checkPages panics on a caller's bug before anything has changed. The first
+// same pages are the tree's own.
+func checkPages(pages []kv.PageID, same int) {
+	for i, p := range pages[same:] {
 		if p < 0 {
-			panic(fmt.Sprintf("radixcache: Insert: pages[%d] is %d", i, p))
+			panic(fmt.Sprintf("radixcache: Insert: pages[%d] is %d", same+i, p))
 		}
 	}
 }
 
 // end is the number of tokens from the root to the end of the edge.
-func (n *node) end() int { return n.start + len(n.tokens) }
+func (n *node) end() int { return int(n.start) + len(n.tokens) }

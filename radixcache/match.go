@@ -1,8 +1,7 @@
 package radixcache
 
 import (
-	"slices"
-
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -34,72 +33,76 @@ type Partial struct {
 // equally much it names the nearest lower sibling of the key, else the nearest
 // higher one.
 //
-// Cost: one comparison per matched token, and per visited node a binary search
-// over its children.
+// Cost: reading the matched tokens once, and per visited node with several
+// children a binary search over these.
 func (c *Cache) Match(ns kv.Namespace, tokens []kv.Token, dst []kv.PageID) Match {
 	m := Match{Pages: dst, version: c.version}
 	sp := c.spaces[ns]
 	if sp == nil {
 		return m
 	}
-	page := c.cfg.PageTokens
-	kids := c.nodes[sp.root].children
+	at := sp.root
 	for rest := tokens; len(rest) > 0; rest = tokens[m.Tokens:] {
-		at, found := c.find(kids, rest)
-		if !found {
-			m.Partial = c.nearest(kids, at, rest)
+		id, place, shared := c.step(at, rest)
+		if id == Root {
+			m.Partial = c.nearest(at, place, rest)
 			return m
 		}
-		id := kids[at]
 		n := &c.nodes[id]
-		shared := page + commonTokens(n.tokens[page:], rest[page:])
 		whole := c.floorTokens(shared)
 		m.Node, m.offset = id, whole
 		m.Tokens += whole
-		m.Pages = append(m.Pages, n.pages[:whole/page]...)
+		m.Pages = append(m.Pages, n.pages[:kv.FloorPages(whole, c.cfg.PageTokens)]...)
 		if whole < len(n.tokens) {
 			if shared > whole {
-				m.Partial = Partial{Node: id, Page: n.pages[whole/page], Tokens: shared - whole}
+				m.Partial = Partial{Node: id, Page: n.pages[whole/c.cfg.PageTokens], Tokens: shared - whole}
 			}
 			return m
 		}
-		kids = n.children
+		at = id
 	}
 	return m
 }
 
-// find returns where key's first page belongs among kids, and whether the
-// child there has that very page. A key shorter than a page is never found,
-// but stands before all children that start with it.
-func (c *Cache) find(kids []NodeID, key []kv.Token) (int, bool) {
-	page := c.cfg.PageTokens
-	key = key[:min(page, len(key))]
-	lo, hi := 0, len(kids)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if slices.Compare(c.firstPage(kids[mid]), key) < 0 {
-			lo = mid + 1
-		} else {
-			hi = mid
+// step finds the child that shares a whole page with rest, and how many tokens
+// it shares in all. Root if there is none; then at is where rest belongs.
+func (c *Cache) step(parent NodeID, rest []kv.Token) (id NodeID, at place, shared int) {
+	n, page := &c.nodes[parent], c.cfg.PageTokens
+	if n.fork == nil {
+		if n.only == Root {
+			return Root, place{}, 0
 		}
+		if shared = wide.CommonPrefix(c.nodes[n.only].tokens, rest); shared < page {
+			return Root, place{}, 0
+		}
+		return n.only, place{}, shared
 	}
-	found := len(key) == page && lo < len(kids) && slices.Equal(c.firstPage(kids[lo]), key)
-	return lo, found
+	at, found := c.find(parent, rest)
+	if !found || len(rest) < page {
+		return Root, at, 0
+	}
+	id = n.fork.runs[at.r].kids[at.i].id
+	return id, at, page + wide.CommonPrefix(c.nodes[id].tokens[page:], rest[page:])
 }
 
 // nearest returns the child that shares most tokens with rest, none of them
-// sharing a whole page. at is where rest belongs among kids: in sorted order
+// sharing a whole page. at is where rest belongs among them: in sorted order
 // the common prefix only gets shorter away from there, so the two neighbours
 // are enough.
-func (c *Cache) nearest(kids []NodeID, at int, rest []kv.Token) Partial {
+func (c *Cache) nearest(parent NodeID, at place, rest []kv.Token) Partial {
 	var best Partial
-	for _, i := range [...]int{at - 1, at} {
-		if i < 0 || i >= len(kids) {
+	var beside [2]NodeID
+	if low, ok := c.before(parent, at); ok {
+		beside[0] = c.kidAt(parent, low)
+	}
+	beside[1] = c.kidAt(parent, at)
+	for _, id := range beside {
+		if id == Root {
 			continue
 		}
-		n := &c.nodes[kids[i]]
-		if shared := commonTokens(n.tokens, rest); shared > best.Tokens {
-			best = Partial{Node: kids[i], Page: n.pages[0], Tokens: shared}
+		n := &c.nodes[id]
+		if shared := wide.CommonPrefix(n.tokens, rest); shared > best.Tokens {
+			best = Partial{Node: id, Page: n.pages[0], Tokens: shared}
 		}
 	}
 	return best
@@ -113,15 +116,3 @@ func (c *Cache) firstPage(id NodeID) []kv.Token {
 
 // floorTokens rounds down to whole pages.
 func (c *Cache) floorTokens(n int) int { return n &^ (c.cfg.PageTokens - 1) }
-
-// commonTokens is the length of the common prefix.
-func commonTokens(a, b []kv.Token) int {
-	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	for i := range a {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}

@@ -276,7 +276,7 @@ func contents(c *Cache) (map[mkey]kv.PageID, error) {
 				prefix = k.seq
 			}
 		}
-		for _, kid := range n.children {
+		for kid := range c.children(id) {
 			if err := walk(ns, kid, prefix); err != nil {
 				return err
 			}

@@ -21,9 +21,7 @@ func (c *Cache) Pin(m Match) NodeID {
 		id = c.split(id, m.offset)
 	}
 	c.clock++
-	for at := id; !c.isSpaceRoot(at); at = c.nodes[at].parent {
-		c.touch(at)
-	}
+	c.refresh(id)
 	c.pinPath(id)
 	c.verify("Pin")
 	return id
@@ -58,7 +56,7 @@ func (c *Cache) Unpin(id NodeID) {
 		if n.pins--; n.pins == 0 {
 			c.protected.add(n, -1)
 			c.evictable.add(n, 1)
-			if len(n.children) == 0 {
+			if n.queue == parked {
 				c.heapPush(at)
 			}
 		}
@@ -73,17 +71,10 @@ func (c *Cache) pinPath(id NodeID) {
 		if n.pins++; n.pins == 1 {
 			c.evictable.add(n, -1)
 			c.protected.add(n, 1)
-			if n.heapAt != notInHeap {
+			if n.queue >= 0 {
 				c.heapRemove(at)
+				n.queue = parked
 			}
 		}
-	}
-}
-
-// touch makes a node as recent as the running walk.
-func (c *Cache) touch(id NodeID) {
-	c.nodes[id].stamp = c.clock
-	if c.nodes[id].heapAt != notInHeap {
-		c.heapSink(id)
 	}
 }

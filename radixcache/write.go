@@ -34,7 +34,7 @@ func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
-	for _, kid := range c.nodes[id].children {
+	for kid := range c.children(id) {
 		if out.err != nil {
 			return
 		}

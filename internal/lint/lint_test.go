@@ -24,10 +24,11 @@ var mayImport = map[string][]string{
 	"internal/invariants": {},
 	"internal/lint":       {},
 	"internal/opticks":    {},
+	"internal/wide":       {},
 
 	"tokenizer":  {"kv", "internal/invariants"},
 	"engine":     {"kv", "internal/invariants"},
-	"radixcache": {"kv", "internal/invariants"},
+	"radixcache": {"kv", "internal/invariants", "internal/wide"},
 	"mempool":    {"kv", "internal/invariants"},
 	"scheduler":  {"kv", "radixcache", "mempool", "engine", "internal/invariants"},
 
