@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -9,9 +8,7 @@ import (
 
 // WriteJSON writes the summary as one object.
 func (s *RadixSummary) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
+	return writeJSON(w, s)
 }
 
 // WriteTable writes the summary for people.

@@ -131,10 +131,12 @@ func byPlace(r *Run) []exchange {
 }
 
 // WriteJSON writes the comparison as one object.
-func (c *Comparison) WriteJSON(w io.Writer) error {
+func (c *Comparison) WriteJSON(w io.Writer) error { return writeJSON(w, c) }
+
+func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(c)
+	return enc.Encode(v)
 }
 
 // WriteTable writes the comparison side by side, for people.

@@ -36,7 +36,7 @@ type world struct {
 }
 
 var oneSeed = flag.Int64("seed", -1, "replay one seed of TestRandomWorlds")
-var seedCount = flag.Uint64("seeds", 150, "how many seeds TestRandomWorlds runs")
+var seedCount = flag.Uint64("seeds", 300, "how many seeds TestRandomWorlds runs")
 
 var errRow = errors.New("row fails")
 

@@ -1,8 +1,6 @@
 package tokenizer
 
 import (
-	"unicode/utf8"
-
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
@@ -60,13 +58,4 @@ func toBytes(name string) (string, bool) {
 		out = append(out, byte(alphabetBytes[r]))
 	}
 	return string(out), true
-}
-
-// toAlphabet is the inverse of toBytes.
-func toAlphabet(s string) string {
-	out := make([]byte, 0, 2*len(s))
-	for i := range len(s) {
-		out = utf8.AppendRune(out, alphabet[s[i]])
-	}
-	return string(out)
 }
