@@ -10,8 +10,8 @@ import (
 )
 
 // shared is the one actor system of the process: it costs milliseconds and 3 MB
-// (BenchmarkNewActorSystem), so
-// Systems share it. Its own log is off; panics are logged where they are caught.
+// (BenchmarkNewActorSystem), so Systems share it. Its own log is off; panics are
+// logged where they are caught.
 var shared = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
