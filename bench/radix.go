@@ -14,15 +14,17 @@ import (
 
 // RadixConfig sizes a replay of a trace on a radix cache. The zero value serves.
 type RadixConfig struct {
-	PageTokens     int // tokens per page. Default radixcache's
-	BlockTokens    int // tokens per event block, a multiple of PageTokens. Default radixcache's; events are off
-	CapacityTokens int // what the cache may hold, in whole pages. Default 0: all
-	Passes         int // timed replays, whose medians are reported. Default 5
+	PageTokens     int               // tokens per page. Default radixcache's
+	BlockTokens    int               // tokens per event block, a multiple of PageTokens. Default radixcache's; events are off
+	Policy         radixcache.Policy // of eviction
+	Trim           bool              // evict the last pages of a leaf before the whole of it, and join what was split
+	CapacityTokens int               // what the cache may hold, in whole pages. Default 0: all
+	Passes         int               // timed replays, whose medians are reported. Default 5
 }
 
 // cache is the configuration of the cache under test.
 func (c RadixConfig) cache() radixcache.Config {
-	return radixcache.Config{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens}.WithDefaults()
+	return radixcache.Config{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, Policy: c.Policy, WholeLeaves: !c.Trim}.WithDefaults()
 }
 
 // validate reports all faults at once, by field and value.
@@ -66,7 +68,8 @@ type RadixSummary struct {
 	EvictCalls      int     `json:"evict_calls"`
 	MatchPerToken   float64 `json:"match_ns_per_token"` // matched tokens; 0 if there are none, and noise if they are few
 	MatchPerReq     float64 `json:"match_ns_per_request"`
-	InsertPerReq    float64 `json:"insert_ns_per_request"` // with Pin and Unpin, if the capacity is limited
+	PagesPerReq     float64 `json:"pages_ns_per_request"`  // reading the matched pages' ids
+	InsertPerReq    float64 `json:"insert_ns_per_request"` // with Pin and Unpin
 	EvictPerCall    float64 `json:"evict_ns_per_call"`
 	MemcmpPerToken  float64 `json:"memcmp_ns_per_token"` // see flatCopy
 	MatchOverMemcmp float64 `json:"match_over_memcmp"`
@@ -174,12 +177,13 @@ func (p *radixPlay) count() (*RadixSummary, error) {
 	runtime.KeepAlive(r)
 	p.progress()
 	st := r.cache.Stats()
+	evicted, _ := st.Evicted()
 	p.fnv = r.fnv
 	s := &RadixSummary{
 		Requests: p.trace.Requests(), Tokens: p.trace.Tokens(),
 		MatchedTokens: r.matched, MatchedFNV: fmt.Sprintf("%016x", r.fnv), PartialTokens: r.partial,
 		Nodes: st.Nodes, Leaves: st.Leaves, CachedTokens: st.Tokens,
-		EvictedTokens: int(st.EvictedTokens), EvictCalls: r.evict.laps,
+		EvictedTokens: int(evicted), EvictCalls: r.evict.laps,
 	}
 	if st.Tokens > 0 {
 		s.BytesPerToken = float64(bytes) / float64(st.Tokens)
@@ -189,7 +193,7 @@ func (p *radixPlay) count() (*RadixSummary, error) {
 
 // time fills in the times.
 func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
-	var match, insert, evict, memcmp []time.Duration
+	var match, gather, insert, evict, memcmp []time.Duration
 	for range p.cfg.Passes {
 		clock := calibrate()
 		runtime.GC()
@@ -201,6 +205,7 @@ func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 			panic(fmt.Sprintf("bench: replays of one trace differ: FNV %016x, then %016x", p.fnv, r.fnv))
 		}
 		match = append(match, r.match.total(clock))
+		gather = append(gather, r.gather.total(clock))
 		insert = append(insert, r.insert.total(clock))
 		evict = append(evict, r.evict.total(clock))
 		r = nil // let go of its cache
@@ -221,6 +226,7 @@ func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 	}
 	s.MatchPerReq = per(match, s.Requests)
 	s.MatchPerToken = per(match, s.MatchedTokens)
+	s.PagesPerReq = per(gather, s.Requests)
 	s.InsertPerReq = per(insert, s.Requests)
 	s.EvictPerCall = per(evict, s.EvictCalls)
 	s.MemcmpPerToken = per(memcmp, s.MatchedTokens)

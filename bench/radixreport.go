@@ -30,7 +30,8 @@ func (s *RadixSummary) WriteTable(w io.Writer) error {
 	row("tokens evicted", "%d", s.EvictedTokens)
 	row("memory per cached token", "%.2f bytes", s.BytesPerToken)
 	row("match", "%.0f ns a request", s.MatchPerReq)
-	row("insert", "%.0f ns a request", s.InsertPerReq)
+	row("reading the page ids", "%.0f ns a request", s.PagesPerReq)
+	row("insert, with pins", "%.0f ns a request", s.InsertPerReq)
 	if s.EvictCalls > 0 {
 		row("evict", "%.0f ns a call, %d calls", s.EvictPerCall, s.EvictCalls)
 	}

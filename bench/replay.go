@@ -19,10 +19,10 @@ type replayer struct {
 	free  []kv.PageID // handed out and given back, last in first out
 	pages []kv.PageID // of the step's request after its Insert
 
-	matched, partial     int // tokens so far
-	held                 int // pages that the step's request found, of pages
-	fnv                  uint64
-	match, evict, insert stopwatch
+	matched, partial             int // tokens so far
+	held                         int // pages that the step's request found, of pages
+	fnv                          uint64
+	match, gather, evict, insert stopwatch
 }
 
 // fnvOffset is where [replayer.fnv] starts.
@@ -35,6 +35,7 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 	}
 	r := &replayer{cache: cache, pageTokens: cfg.cache().PageTokens, fnv: fnvOffset}
 	r.pages = make([]kv.PageID, 0, t.longest/r.pageTokens)
+	r.free = make([]kv.PageID, 0, 1)
 	if cfg.CapacityTokens > 0 {
 		// A capacity beyond what the trace could fill is no limit, but keeps its pins.
 		r.limit = min(cfg.CapacityTokens, max(t.tokens, 1)+r.pageTokens) / r.pageTokens
@@ -45,33 +46,34 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 
 // step takes one request.
 func (r *replayer) step(request []kv.Token) error {
+	key := radixcache.Key{Tokens: request}
 	r.match.start()
-	m := r.cache.Match(kv.Namespace{}, request, r.pages[:0])
+	m := r.cache.Match(key)
 	r.match.stop()
+	r.gather.start()
+	r.pages = r.cache.AppendPages(m, r.pages[:0])
+	r.gather.stop()
 
-	handle := radixcache.Root
 	whole := kv.FloorPages(len(request), r.pageTokens)
-	r.held = len(m.Pages)
+	r.held = len(r.pages)
 	fresh := whole - r.held
+	r.insert.start()
+	handle := r.cache.Pin(m)
+	r.insert.pause()
 	if r.limit > 0 {
-		r.insert.start()
-		handle = r.cache.Pin(m)
-		r.insert.pause()
 		if lack := fresh - r.room(); lack > 0 {
 			r.evict.start()
 			r.free = r.cache.Evict(lack, r.free)
 			r.evict.stop()
 		}
 	}
-	r.pages = m.Pages
 	if err := r.take(fresh); err != nil {
 		return err
 	}
 	r.insert.start()
-	_, r.free = r.cache.Insert(kv.Namespace{}, request[:whole*r.pageTokens], r.pages, r.free)
-	if handle != radixcache.Root {
-		r.cache.Unpin(handle)
-	}
+	key.Tokens = request[:whole*r.pageTokens]
+	handle, r.free = r.cache.Extend(handle, key, r.pages, r.free)
+	r.cache.Unpin(handle)
 	r.insert.stop()
 
 	r.matched += m.Tokens

@@ -81,13 +81,13 @@ func idealHits(r *Run) (int, error) {
 		if len(x.prompt) == 0 {
 			continue
 		}
-		hits += cache.Match(kv.Namespace{}, x.prompt[:len(x.prompt)-1], nil).Tokens
+		hits += cache.Match(radixcache.Key{Tokens: x.prompt[:len(x.prompt)-1]}).Tokens
 		all := slices.Concat(x.prompt, x.output)
 		pages := make([]kv.PageID, len(all))
 		for j := range pages {
 			pages[j], next = next, next+1
 		}
-		cache.Insert(kv.Namespace{}, all, pages, nil)
+		cache.Insert(radixcache.Key{Tokens: all}, pages, nil)
 	}
 	return hits, nil
 }

@@ -41,5 +41,6 @@ type Event struct {
 type Block struct {
 	Hash   BlockHash
 	Local  LocalHash
-	Tokens []Token // len = BlockTokens
+	Tokens []Token  // len = BlockTokens
+	Media  []uint64 // hashes of the media in it, each once, ascending; nil without
 }

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 )
@@ -19,7 +20,7 @@ const hashSeed = 1337
 
 // Seed is the seed under which the local hashes of the blocks of a namespace are hashed: 1337, plus
 // XXH3-64(LoRA, seed 0), plus XXH3-64(Salt, seed 1), wrapping; an empty field
-// adds nothing.
+// adds nothing. The model adds nothing either: an index is of one model.
 func (n Namespace) Seed() uint64 {
 	seed := uint64(hashSeed)
 	if n.LoRA != "" {
@@ -37,6 +38,17 @@ func HashLocal(tokens []Token, seed uint64, buf []byte) (LocalHash, []byte) {
 	buf = buf[:0]
 	for _, t := range tokens {
 		buf = binary.LittleEndian.AppendUint32(buf, uint32(t))
+	}
+	return LocalHash(xxh3.HashSeed(buf, seed)), buf
+}
+
+// HashLocalMedia is HashLocal for a block in which media stand: their hashes,
+// each once, are sorted in place and follow the tokens as u64 little-endian.
+func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (LocalHash, []byte) {
+	_, buf = HashLocal(tokens, seed, buf)
+	slices.Sort(media)
+	for _, m := range media {
+		buf = binary.LittleEndian.AppendUint64(buf, m)
 	}
 	return LocalHash(xxh3.HashSeed(buf, seed)), buf
 }
@@ -70,12 +82,19 @@ func NewHasher(ns Namespace, blockTokens int) *Hasher {
 func (h *Hasher) Resume(last BlockHash) { h.last, h.started = last, true }
 
 // Next hashes the next block, which must be full; only full blocks have hashes.
-func (h *Hasher) Next(block []Token) (BlockHash, LocalHash) {
+func (h *Hasher) Next(block []Token) (BlockHash, LocalHash) { return h.NextMedia(block, nil) }
+
+// NextMedia is Next for a block in which media stand: see [HashLocalMedia].
+func (h *Hasher) NextMedia(block []Token, media []uint64) (BlockHash, LocalHash) {
 	if len(block) != h.blockTokens {
 		panic("kv: Hasher.Next: block is not full")
 	}
 	var local LocalHash
-	local, h.buf = HashLocal(block, h.seed, h.buf)
+	if len(media) == 0 {
+		local, h.buf = HashLocal(block, h.seed, h.buf)
+	} else {
+		local, h.buf = HashLocalMedia(block, media, h.seed, h.buf)
+	}
 	if h.started {
 		h.last = Chain(h.last, local)
 	} else {

@@ -23,8 +23,17 @@ func CeilPages(n, pageTokens int) int { return (n + pageTokens - 1) / pageTokens
 // that ("bc", "a") and ("c", "ab") can't collide. The zero value is the public
 // namespace. It is comparable and serves as a map key.
 type Namespace struct {
-	LoRA string // adapter name; the KV of another adapter has other values
-	Salt string // tenant or cache salt; same values, but not to be shared
+	Model string // where one cache serves several; the KV of another model has other values
+	LoRA  string // adapter name; the KV of another adapter has other values
+	Salt  string // tenant or cache salt; same values, but not to be shared
+}
+
+// Media is a run of tokens that only hold the place of something else, such as
+// the patches of an image: tokens [At, At+Tokens) of a sequence.
+type Media struct {
+	At     int
+	Tokens int    // at least 1
+	Hash   uint64 // of the content, and of how it was prepared: equal hashes mean equal KV
 }
 
 // Tier is a level of the KV memory, fastest first.

@@ -22,12 +22,11 @@ func BenchmarkMatch(b *testing.B) {
 					key[i], pages[i/page] = kv.Token(i), kv.PageID(i/page)
 				}
 				for n := tokens / nodes; n <= tokens; n += tokens / nodes {
-					c.Insert(kv.Namespace{}, key[:n], pages[:n/page], nil)
+					c.Insert(keyOf(key[:n]...), pages[:n/page], nil)
 				}
-				dst := make([]kv.PageID, 0, tokens/page)
 				b.ReportAllocs()
 				for b.Loop() {
-					if m := c.Match(kv.Namespace{}, key, dst); m.Tokens != tokens {
+					if m := c.Match(keyOf(key...)); m.Tokens != tokens {
 						b.Fatalf("matched %d tokens", m.Tokens)
 					}
 				}
@@ -36,20 +35,45 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkResume goes on from an old match of 131,072 tokens, after others have
+// come and gone.
+func BenchmarkResume(b *testing.B) {
+	const tokens = 131072
+	for _, changed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("changed=%v", changed), func(b *testing.B) {
+			c := newCache(b, Config{})
+			key := keyOf(countUp(1, tokens)...)
+			c.Insert(key, pageRange(0, tokens/16), nil)
+			m := c.Match(key)
+			b.ReportAllocs()
+			for b.Loop() {
+				if changed {
+					c.version++
+				}
+				if m = c.Resume(key, m); m.Tokens != tokens {
+					b.Fatalf("matched %d tokens", m.Tokens)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkEvictInsert evicts one leaf and brings a new one, among so many
 // below one node: the steady state of a full pool.
 func BenchmarkEvictInsert(b *testing.B) {
-	for _, leaves := range []int{1000, 50000, 1000000} {
-		b.Run(fmt.Sprintf("leaves=%d", leaves), func(b *testing.B) {
-			c := newCache(b, Config{PageTokens: 1})
-			l := newLeaves(c, leaves, 1)
-			freed := make([]kv.PageID, 0, 8)
-			b.ReportAllocs()
-			for b.Loop() {
-				freed = c.Evict(2, freed[:0])
-				l.add(freed[0], freed[1])
-			}
-		})
+	for _, policy := range []Policy{LRU, LFU, CostAware} {
+		for _, leaves := range []int{1000, 50000, 1000000} {
+			b.Run(fmt.Sprintf("policy=%v/leaves=%d", policy, leaves), func(b *testing.B) {
+				c := newCache(b, Config{PageTokens: 1, Policy: policy, WholeLeaves: true})
+				l := newLeaves(c, leaves, 1)
+				freed := make([]kv.PageID, 0, 8)
+				b.ReportAllocs()
+				for b.Loop() {
+					freed = c.Evict(2, freed[:0])
+					l.add(freed[0], freed[1])
+				}
+			})
+		}
 	}
 }
 
@@ -98,7 +122,7 @@ func (l *leaves) add(first, second kv.PageID) {
 	l.next++
 	parent := int(l.next) % l.parents
 	key := toks(kv.Token(parent), l.next*2654435761, 7) // spread over the children
-	l.c.Insert(kv.Namespace{}, key, []kv.PageID{kv.PageID(parent), first, second}, nil)
+	l.c.Insert(keyOf(key...), []kv.PageID{kv.PageID(parent), first, second}, nil)
 }
 
 // BenchmarkMatchSiblings matches a page among so many siblings, which part at
@@ -124,15 +148,15 @@ func BenchmarkMatchSiblings(b *testing.B) {
 						for ; at < page; at++ {
 							keys[i][at] = kv.Token(rng.IntN(128000))
 						}
-						c.Insert(kv.Namespace{}, keys[i][:], []kv.PageID{kv.PageID(i)}, nil)
+						c.Insert(keyOf(keys[i][:]...), []kv.PageID{kv.PageID(i)}, nil)
 					}
-					dst, i := make([]kv.PageID, 0, 1), 0
+					i := 0
 					for b.Loop() {
 						key := keys[i%warm*7919%siblings]
 						if i%2 == 1 {
 							key[page-1]++
 						}
-						if m := c.Match(kv.Namespace{}, key[:], dst); m.Tokens+m.Partial.Tokens < page-1 {
+						if m := c.Match(keyOf(key[:]...)); m.Tokens+m.Partial.Tokens < page-1 {
 							b.Fatalf("matched %+v of %v", m, key)
 						}
 						i++
@@ -158,7 +182,7 @@ func BenchmarkMemory(b *testing.B) {
 						pages[i] = next
 						next++
 					}
-					c.Insert(kv.Namespace{}, tokens, pages, nil)
+					c.Insert(keyOf(tokens...), pages, nil)
 				}
 				b.ReportMetric(float64(heapBytes()-before)/float64(c.Stats().Tokens), "B/token")
 			}

@@ -1,6 +1,7 @@
 package radixcache
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -60,46 +61,66 @@ func load(kind string, requests int) [][]kv.Token {
 	return all
 }
 
-// BenchmarkTrace replays each load into an empty cache: match, insert. One
-// iteration is a whole replay; the figures are per request. memcmp compares
-// the matched runs as flat copies, in the same order and as cold.
+// cost sums up what the calls of a replay took.
+type cost struct{ match, pages, pin, extend, unpin, flat time.Duration }
+
+// BenchmarkTrace replays each load into an empty cache, as a scheduler does:
+// match, copy the pages, pin, extend, unpin. One iteration is a whole replay; the
+// figures are per request. memcmp compares the matched runs as flat copies, in
+// the same order and as cold.
 func BenchmarkTrace(b *testing.B) {
 	for _, kind := range []string{"chat", "fewshot", "tree", "unique"} {
 		all := load(kind, 10000)
 		for _, page := range []int{1, 16} {
-			b.Run("load="+kind+"/page="+string("1 16"[page/8:][:1+page/16]), func(b *testing.B) {
-				var match, insert, flat time.Duration
+			b.Run(fmt.Sprintf("load=%s/page=%d", kind, page), func(b *testing.B) {
+				var sum cost
 				for b.Loop() {
-					m, i, f := replayTimed(b, all, page)
-					match, insert, flat = match+m, insert+i, flat+f
+					replayTimed(b, all, page, &sum)
 				}
-				per := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N*len(all)) }
-				b.ReportMetric(per(match), "match-ns/req")
-				b.ReportMetric(per(insert), "insert-ns/req")
-				b.ReportMetric(float64(match)/float64(max(1, flat)), "match/memcmp")
+				per := func(d time.Duration, name string) {
+					b.ReportMetric(float64(d.Nanoseconds())/float64(b.N*len(all)), name+"-ns/req")
+				}
+				per(sum.match, "match")
+				per(sum.pages, "pages")
+				per(sum.pin, "pin")
+				per(sum.extend, "extend")
+				per(sum.unpin, "unpin")
+				b.ReportMetric(float64(sum.match)/float64(max(1, sum.flat)), "match/memcmp")
 				b.ReportMetric(0, "ns/op")
 			})
 		}
 	}
 }
 
-func replayTimed(b *testing.B, all [][]kv.Token, page int) (match, insert, flat time.Duration) {
+func replayTimed(b *testing.B, all [][]kv.Token, page int, sum *cost) {
 	c := newCache(b, Config{PageTokens: page})
 	next := kv.PageID(0)
 	var pages, freed []kv.PageID
 	copies, shared := make([][]kv.Token, len(all)), make([]int, len(all))
 	for i, tokens := range all {
+		key := Key{Tokens: tokens}
 		t0 := time.Now()
-		m := c.Match(kv.Namespace{}, tokens, pages[:0])
+		m := c.Match(key)
 		t1 := time.Now()
-		pages, shared[i] = m.Pages, m.Tokens
+		pages = c.AppendPages(m, pages[:0])
+		t2 := time.Now()
+		handle := c.Pin(m)
+		t3 := time.Now()
+		shared[i] = m.Tokens
 		for len(pages) < kv.CeilPages(len(tokens), page) {
 			pages = append(pages, next)
 			next++
 		}
-		t2 := time.Now()
-		_, freed = c.Insert(kv.Namespace{}, tokens, pages, freed[:0])
-		match, insert = match+t1.Sub(t0), insert+time.Since(t2)
+		t4 := time.Now()
+		handle, freed = c.Extend(handle, key, pages, freed[:0])
+		t5 := time.Now()
+		c.Unpin(handle)
+		t6 := time.Now()
+		sum.match += t1.Sub(t0)
+		sum.pages += t2.Sub(t1)
+		sum.pin += t3.Sub(t2)
+		sum.extend += t5.Sub(t4)
+		sum.unpin += t6.Sub(t5)
 	}
 	for i, tokens := range all {
 		copies[i] = slices.Clone(tokens[:shared[i]])
@@ -110,5 +131,5 @@ func replayTimed(b *testing.B, all [][]kv.Token, page int) (match, insert, flat 
 			b.Fatal("copies differ")
 		}
 	}
-	return match, insert, time.Since(t0)
+	sum.flat += time.Since(t0)
 }

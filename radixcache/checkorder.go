@@ -5,118 +5,174 @@ import (
 	"slices"
 )
 
-// fork checks the runs of a node's children: sizes, and keys and skips against
-// the tokens. That the children ascend is for children to see.
-func (w *walk) fork(id NodeID) error {
-	c, n := w.c, &w.c.nodes[id]
-	f := n.fork
-	if f == nil {
-		return nil
-	}
-	count, all := 0, slices.Collect(c.children(id))
-	for _, kid := range all {
-		if kid == Root || int(kid) >= len(c.nodes) {
-			return fmt.Errorf("radixcache: child %d of node %d is unknown", kid, id)
-		}
-	}
-	if f.skip < 0 {
-		return fmt.Errorf("radixcache: the children of node %d skip %d tokens", id, f.skip)
-	}
-	for i, r := range f.runs {
-		count += len(r.kids)
-		if len(r.kids) == 0 || len(r.kids) > maxRun || i > 0 && len(f.runs[i-1].kids)+len(r.kids) <= mergeRun {
-			return fmt.Errorf("radixcache: run %d of node %d has %d children, the run before is small too or there are none or too many", i, id, len(r.kids))
-		}
-		if shared := c.shared(r.kids[0].id, r.kids[len(r.kids)-1].id); r.skip < 0 || r.skip > shared || r.skip >= c.cfg.PageTokens {
-			return fmt.Errorf("radixcache: run %d of node %d skips %d tokens, its children share %d", i, id, r.skip, shared)
-		}
-		for _, k := range r.kids {
-			if want := c.keyOf(k.id, r.skip); k.key != want {
-				return fmt.Errorf("radixcache: child %d of node %d has key %d, want %d", k.id, id, k.key, want)
-			}
-		}
-		if f.keys != nil && (len(f.keys) != len(f.runs) || f.keys[i] != c.keyOf(r.kids[0].id, f.skip)) {
-			return fmt.Errorf("radixcache: run %d of %d of node %d is not found by keys %v", i, len(f.runs), id, f.keys)
-		}
-	}
-	switch {
-	case n.only != Root || count < 2:
-		return fmt.Errorf("radixcache: node %d has a fork of %d children, and child %d besides", id, count, n.only)
-	case (f.keys == nil) != (len(f.runs) == 1):
-		return fmt.Errorf("radixcache: node %d has %d runs of children, %d keys", id, len(f.runs), len(f.keys))
-	case f.keys != nil && f.skip > c.shared(f.first(), f.last()):
-		return fmt.Errorf("radixcache: the children of node %d skip %d tokens, they share %d", id, f.skip, c.shared(f.first(), f.last()))
-	}
-	return nil
+// allOrders are the orders in use.
+func (c *Cache) allOrders() []*order {
+	return slices.Concat([]*order{c.common}, c.tenants, c.dead)
 }
 
-// checkOrder checks that each node stands once in the order of eviction, where
-// its stamp and its pins put it.
-func (c *Cache) checkOrder() error {
-	if len(c.line) != len(c.nodes) {
-		return fmt.Errorf("radixcache: %d links for %d nodes", len(c.line), len(c.nodes))
-	}
-	inside, prev := 0, Root
-	for id := c.line[Root].next; id != Root; prev, id = id, c.line[id].next {
-		if inside++; int(id) >= len(c.nodes) || inside >= len(c.nodes) {
-			return fmt.Errorf("radixcache: the line goes round, or to node %d", id)
-		}
-		n := &c.nodes[id]
-		if n.queue != inLine || n.space == nil || n.parent == Root || c.line[id].prev != prev {
-			return fmt.Errorf("radixcache: node %d after %d in the line has state %d, goes back to %d", id, prev, n.queue, c.line[id].prev)
-		}
-		if prev != Root && !c.standsBefore(prev, id) {
-			return fmt.Errorf("radixcache: node %d, stamp %d, is before node %d, stamp %d", prev, c.nodes[prev].stamp, id, n.stamp)
+// eviction checks the orders: what each counts, and that every unpinned leaf
+// stands exactly where enlist puts it and nothing else does, but for nodes that
+// the line has yet to let go of.
+func (w *walk) eviction() error {
+	c := w.c
+	for kind, places := range c.places {
+		if want := len(c.nodes); len(places) != want && !(kind == byRank && c.cfg.Policy == LRU && places == nil) || len(c.line) != want {
+			return fmt.Errorf("radixcache: %d links, %d places for %d nodes", len(c.line), len(places), want)
 		}
 	}
-	if c.line[Root].prev != prev {
-		return fmt.Errorf("radixcache: the line ends at node %d, not %d", prev, c.line[Root].prev)
+	inLines := 0
+	for i, o := range c.allOrders() {
+		if err := w.orderAlone(i, o); err != nil {
+			return err
+		}
+		n, err := c.checkLine(o)
+		if err != nil {
+			return err
+		}
+		inLines += n
+		if err := c.checkHeap(o, &o.late); err != nil {
+			return err
+		}
+		if err := c.checkHeap(o, &o.ranked); err != nil {
+			return err
+		}
+		delete(w.orders, o)
 	}
-	if err := c.checkHeap(); err != nil {
-		return err
+	if len(w.orders) > 0 {
+		return fmt.Errorf("radixcache: namespaces stand in %d orders that are not in use", len(w.orders))
 	}
-	oldest := c.line[Root].next
 	for id := range c.nodes {
-		n := &c.nodes[id]
-		if n.space == nil || n.parent == Root {
-			continue
+		if err := c.checkListed(NodeID(id)); err != nil {
+			return err
 		}
-		if n.queue == inLine {
-			inside--
-			continue
-		}
-		if n.queue == nowhere || n.queue < nowhere || (n.queue == parked) != (n.pins > 0) {
-			return fmt.Errorf("radixcache: node %d with %d pins has state %d", id, n.pins, n.queue)
-		}
-		if oldest != Root && !c.standsBefore(NodeID(id), oldest) {
-			return fmt.Errorf("radixcache: node %d, stamp %d, is not in the line, which starts at stamp %d", id, n.stamp, c.nodes[oldest].stamp)
-		}
+		inLines -= count(c.nodes[id].flags&inLine != 0)
 	}
-	if inside != 0 {
-		return fmt.Errorf("radixcache: %d nodes too many in the line", inside)
+	if inLines != 0 {
+		return fmt.Errorf("radixcache: the lines hold %d nodes more than say so", inLines)
 	}
 	return nil
 }
 
-// standsBefore tells whether a is to be evicted before b.
-func (c *Cache) standsBefore(a, b NodeID) bool {
-	m, n := &c.nodes[a], &c.nodes[b]
-	return lateKey{m.stamp, a, m.start}.less(lateKey{n.stamp, b, n.start})
+// orderAlone checks what an order is and counts; i is its index in allOrders.
+func (w *walk) orderAlone(i int, o *order) error {
+	c, sum := w.c, w.orders[o]
+	if sum == nil {
+		sum = &tally{}
+	}
+	tenant := i > 0 && i <= len(c.tenants)
+	pages := sum.evictable.pages + sum.protected.pages
+	switch {
+	case o.dead != (i > len(c.tenants)) || tenant != (o.quota != nil) && !o.dead || o.late.kind != byAge || o.ranked.kind != byRank:
+		return fmt.Errorf("radixcache: order %d of %d has quota %v, flushed: %v, heaps of kinds %d, %d", i, len(c.tenants), o.quota, o.dead, o.late.kind, o.ranked.kind)
+	case o.pages != pages || o.spaces != sum.spaces || o != c.common && o.spaces == 0:
+		return fmt.Errorf("radixcache: order %d has %d pages, %d namespaces; counted %d, %d", i, o.pages, o.spaces, pages, sum.spaces)
+	case o.edge == Root && o != c.common && !o.dead:
+		return fmt.Errorf("radixcache: order %d has no edge", i)
+	}
+	return nil
 }
 
-// checkHeap checks that the heap is one and holds unpinned nodes that know
-// their places.
-func (c *Cache) checkHeap() error {
-	for i, k := range c.heap {
-		if int(k.id) >= len(c.nodes) || int(c.nodes[k.id].queue) != i {
-			return fmt.Errorf("radixcache: heap entry %d is node %d, which stands elsewhere", i, k.id)
+// checkLine checks that an order's line rises by stamp, and returns its length.
+func (c *Cache) checkLine(o *order) (int, error) {
+	length, prev := 0, o.edge
+	for id := c.line[o.edge].next; id != o.edge; prev, id = id, c.line[id].next {
+		if length++; int(id) >= len(c.nodes) || length > len(c.nodes) {
+			return 0, fmt.Errorf("radixcache: the line at %d goes round, or to node %d", o.edge, id)
+		}
+		n := &c.nodes[id]
+		if n.space == nil || n.space.order != o || n.flags&inLine == 0 || n.flags&isRoot != 0 || c.line[id].prev != prev {
+			return 0, fmt.Errorf("radixcache: node %d after %d in the line at %d has flags %b, goes back to %d, or is not of this order", id, prev, o.edge, n.flags, c.line[id].prev)
+		}
+		if prev != o.edge && c.nodes[prev].stamp > n.stamp {
+			return 0, fmt.Errorf("radixcache: node %d, stamp %d, is in the line before node %d, stamp %d", prev, c.nodes[prev].stamp, id, n.stamp)
+		}
+	}
+	if c.line[o.edge].prev != prev || length > 0 && !c.byLine() {
+		return 0, fmt.Errorf("radixcache: the line at %d ends at node %d, not %d, or is not in use", o.edge, prev, c.line[o.edge].prev)
+	}
+	return length, nil
+}
+
+// checkHeap checks that a heap is one, and that its nodes know their places and
+// have not changed since they came in.
+func (c *Cache) checkHeap(o *order, h *heap) error {
+	for i, k := range h.keys {
+		if int(k.id) >= len(c.nodes) || c.places[h.kind] == nil || int(c.places[h.kind][k.id]) != i {
+			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, which stands elsewhere", i, h.kind, k.id)
 		}
 		n := &c.nodes[k.id]
-		if n.stamp != k.stamp || n.start != k.start || n.pins != 0 || n.space == nil || n.parent == Root {
-			return fmt.Errorf("radixcache: heap entry %d: node %d has stamp %d (heap: %d), start %d (heap: %d), %d pins", i, k.id, n.stamp, k.stamp, n.start, k.start, n.pins)
+		if n.space == nil || n.space.order != o {
+			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, of another order", i, h.kind, k.id)
 		}
-		if i > 0 && k.less(c.heap[(i-1)/2]) {
-			return fmt.Errorf("radixcache: heap entry %d, stamp %d, is below stamp %d", i, k.stamp, c.heap[(i-1)/2].stamp)
+		want := heapKey{n.stamp, n.stamp, k.id}
+		if h.kind == byRank {
+			want.key = c.rank(n)
+		}
+		if k != want {
+			return fmt.Errorf("radixcache: entry %d of heap %d is %+v, node %d now %+v", i, h.kind, k, k.id, want)
+		}
+		if i > 0 && k.less(h.keys[(i-1)/2]) {
+			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, h.kind, k, h.keys[(i-1)/2])
+		}
+	}
+	return nil
+}
+
+// checkListed checks where a slot stands in its order.
+func (c *Cache) checkListed(id NodeID) error {
+	n := &c.nodes[id]
+	var in [heapKinds]bool
+	for kind, places := range c.places {
+		if places == nil {
+			continue
+		}
+		at := int(places[id])
+		if in[kind] = at != nowhere; !in[kind] {
+			continue
+		}
+		if n.space == nil {
+			return fmt.Errorf("radixcache: node %d is not in use but in heap %d at %d", id, kind, at)
+		}
+		h := [heapKinds]*heap{&n.space.order.late, &n.space.order.ranked}[kind]
+		if at < 0 || at >= len(h.keys) || h.keys[at].id != id {
+			return fmt.Errorf("radixcache: node %d is not at %d in heap %d", id, at, kind)
+		}
+	}
+	leaf := n.space != nil && n.flags&isRoot == 0 && n.pins == 0 && n.isLeaf()
+	waits := n.flags&inLine != 0 // leaf or not
+	switch {
+	case in[byRank] != (leaf && c.cfg.Policy != LRU), in[byAge] && (!leaf || waits), leaf && c.byLine() && !in[byAge] && !waits:
+		return fmt.Errorf("radixcache: node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)
+	}
+	return nil
+}
+
+// queues checks that what says it is queued as a link is so once, and that no
+// unpinned link is forgotten.
+func (w *walk) queues() error {
+	c := w.c
+	found := make([]bool, len(c.nodes))
+	for _, queue := range [][]linkID{c.loose, c.stiff} {
+		for _, l := range queue {
+			if int(l.id) >= len(c.nodes) || l.gen > c.nodes[l.id].gen || c.cfg.WholeLeaves {
+				return fmt.Errorf("radixcache: link %+v was never there, or links are not joined", l)
+			}
+			if l.gen < c.nodes[l.id].gen {
+				continue
+			}
+			if found[l.id] {
+				return fmt.Errorf("radixcache: link %d is queued twice", l.id)
+			}
+			found[l.id] = true
+		}
+	}
+	for id := range c.nodes {
+		n := &c.nodes[id]
+		if (n.flags&queued != 0) != found[id] {
+			return fmt.Errorf("radixcache: node %d has flags %b, queued: %v", id, n.flags, found[id])
+		}
+		if !found[id] && n.space != nil && n.pins == 0 && c.isLink(n) && !c.cfg.WholeLeaves {
+			return fmt.Errorf("radixcache: link %d is not queued", id)
 		}
 	}
 	return nil

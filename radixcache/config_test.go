@@ -2,17 +2,22 @@ package radixcache
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestConfigDefaults(t *testing.T) {
 	for _, tc := range []struct{ in, want Config }{
 		{Config{}, Config{PageTokens: 16, BlockTokens: 16}},
 		{Config{PageTokens: 1, Events: true}, Config{PageTokens: 1, BlockTokens: 16, Events: true}},
+		{Config{PageTokens: 3}, Config{PageTokens: 3, BlockTokens: 18}},
 		{Config{PageTokens: 64}, Config{PageTokens: 64, BlockTokens: 64}},
+		{Config{PageTokens: 100}, Config{PageTokens: 100, BlockTokens: 100}},
 		{Config{PageTokens: 8, BlockTokens: 24}, Config{PageTokens: 8, BlockTokens: 24}},
-		{Config{PageTokens: MaxPageTokens}, Config{PageTokens: 256, BlockTokens: 256}},
+		{Config{PageTokens: MaxPageTokens}, Config{PageTokens: 32768, BlockTokens: 32768}},
+		{Config{Policy: CostAware, TTL: 1, PinnedTokens: 1}, Config{PageTokens: 16, BlockTokens: 16, Policy: CostAware, TTL: 1, PinnedTokens: 1}},
 	} {
 		c, err := New(tc.in)
 		if err != nil {
@@ -28,12 +33,13 @@ func TestConfigFaults(t *testing.T) {
 		in   Config
 		want []string
 	}{
-		{Config{PageTokens: 3}, []string{"PageTokens 3", "BlockTokens 16, want a multiple"}},
 		{Config{PageTokens: -1}, []string{"PageTokens -1"}},
-		{Config{PageTokens: 512}, []string{"PageTokens 512"}},
-		{Config{PageTokens: 257, BlockTokens: -4}, []string{"PageTokens 257", "BlockTokens -4"}},
-		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens 20"}},
+		{Config{PageTokens: MaxPageTokens + 1}, []string{"PageTokens 32769"}},
+		{Config{PageTokens: 32769, BlockTokens: -4}, []string{"PageTokens 32769", "BlockTokens -4"}},
+		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens 20, want a multiple"}},
 		{Config{BlockTokens: 8}, []string{"BlockTokens 8"}},
+		{Config{Policy: CostAware + 1}, []string{"Policy 7"}},
+		{Config{TTL: -time.Second, PinnedTokens: -1}, []string{"TTL -1s", "PinnedTokens -1"}},
 	} {
 		_, err := New(tc.in)
 		if !errors.Is(err, ErrConfig) {
@@ -47,6 +53,25 @@ func TestConfigFaults(t *testing.T) {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%+v: %v, want %q", tc.in, err, w)
 			}
+		}
+	}
+}
+
+// Names go both ways, in any case; unknown ones say what there is.
+func TestNamesOfEnums(t *testing.T) {
+	for p := LRU; p <= CostAware; p++ {
+		var got Policy
+		if err := got.UnmarshalText([]byte(strings.ToUpper(p.String()))); err != nil || got != p {
+			t.Errorf("%v read as %v, %v", p, got, err)
+		}
+	}
+	var p Policy
+	if err := p.UnmarshalText([]byte("best")); err == nil || !strings.Contains(err.Error(), `"best"`) || !strings.Contains(err.Error(), "cost-aware") {
+		t.Errorf("policy best: %v", err)
+	}
+	for want, got := range map[string]fmt.Stringer{"policy(9)": Policy(9), "reason(9)": Reason(9), "why(9)": Why(9), "quota": ByQuota, "evicted": WhyEvicted} {
+		if got.String() != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

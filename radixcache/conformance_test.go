@@ -1,7 +1,6 @@
 package radixcache
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
@@ -27,22 +26,48 @@ type checker struct {
 	ns kv.Namespace
 }
 
+func (x checker) key(tokens []kv.Token) Key { return Key{Namespace: x.ns, Tokens: tokens} }
+
 func (x checker) insert(tokens []kv.Token, pages ...kv.PageID) (NodeID, []kv.PageID) {
 	x.Helper()
-	id, freed := x.c.Insert(x.ns, tokens, pages, nil)
+	return x.insertKey(x.key(tokens), pages...)
+}
+
+func (x checker) insertKey(key Key, pages ...kv.PageID) (NodeID, []kv.PageID) {
+	x.Helper()
+	id, freed := x.c.Insert(key, pages, nil)
+	x.check()
+	return id, freed
+}
+
+func (x checker) check() {
+	x.Helper()
 	if err := x.c.Check(); err != nil {
 		x.Fatal(err)
 	}
-	return id, freed
 }
 
 func (x checker) match(tokens []kv.Token, want ...kv.PageID) Match {
 	x.Helper()
-	m := x.c.Match(x.ns, tokens, nil)
-	if !slices.Equal(m.Pages, want) || m.Tokens != len(want)*x.c.cfg.PageTokens {
-		x.Errorf("match %v: %d tokens in pages %v, want %v", tokens, m.Tokens, m.Pages, want)
+	return x.matchKey(x.key(tokens), want...)
+}
+
+func (x checker) matchKey(key Key, want ...kv.PageID) Match {
+	x.Helper()
+	m := x.c.Match(key)
+	if got := x.c.AppendPages(m, nil); !slices.Equal(got, want) || m.Tokens != len(want)*x.c.cfg.PageTokens {
+		x.Errorf("match %+v: %d tokens in pages %v, want %v", key, m.Tokens, got, want)
 	}
 	return m
+}
+
+// evict frees so many pages and compares.
+func (x checker) evict(pages int, want ...kv.PageID) {
+	x.Helper()
+	if freed := x.c.Evict(pages, nil); !slices.Equal(freed, want) {
+		x.Errorf("Evict(%d) freed %v, want %v", pages, freed, want)
+	}
+	x.check()
 }
 
 func (x checker) sizes(evictable, protected int) {
@@ -54,6 +79,25 @@ func (x checker) sizes(evictable, protected int) {
 }
 
 func toks(t ...kv.Token) []kv.Token { return t }
+
+// countUp is n tokens from first on.
+func countUp(first kv.Token, n int) []kv.Token {
+	tokens := make([]kv.Token, n)
+	for i := range tokens {
+		tokens[i] = first + kv.Token(i)
+	}
+	return tokens
+}
+
+func pageRange(first kv.PageID, n int) []kv.PageID {
+	pages := make([]kv.PageID, n)
+	for i := range pages {
+		pages[i] = first + kv.PageID(i)
+	}
+	return pages
+}
+
+func keyOf(tokens ...kv.Token) Key { return Key{Tokens: tokens} }
 
 // C4: compare, pages of one token.
 func TestCommonPrefixLengths(t *testing.T) {
@@ -71,12 +115,8 @@ func TestCommonPrefixLengths(t *testing.T) {
 		{nil, nil, 0},
 	} {
 		c := newCache(t, Config{PageTokens: 1})
-		pages := make([]kv.PageID, len(tc.held))
-		for i := range pages {
-			pages[i] = kv.PageID(i)
-		}
-		c.Insert(kv.Namespace{}, tc.held, pages, nil)
-		if got := c.Match(kv.Namespace{}, tc.key, nil).Tokens; got != tc.want {
+		c.Insert(keyOf(tc.held...), pageRange(0, len(tc.held)), nil)
+		if got := c.Match(keyOf(tc.key...)).Tokens; got != tc.want {
 			t.Errorf("%v holds %d tokens of %v, want %d", tc.held, got, tc.key, tc.want)
 		}
 	}
@@ -93,14 +133,17 @@ func TestInsertAndMatch(t *testing.T) {
 	x.match(toks(1, 2), 10, 20)
 	x.insert(toks(4, 5), 40, 50)
 	x.sizes(5, 0)
-	freed, err := x.c.Clear(nil)
-	if want := []kv.PageID{10, 20, 30, 40, 50}; err != nil || !slices.Equal(sorted(freed), want) {
-		t.Errorf("Clear freed %v, %v, want %v", freed, err, want)
+	x.c.Flush()
+	x.check()
+	x.match(toks(1, 2, 3))
+	freed := x.c.Evict(9, nil)
+	slices.Sort(freed)
+	if want := []kv.PageID{10, 20, 30, 40, 50}; !slices.Equal(freed, want) {
+		t.Errorf("after Flush Evict freed %v, want %v", freed, want)
 	}
 	x.sizes(0, 0)
-	x.match(toks(1, 2, 3))
 	if s := x.c.Stats(); s.Nodes+s.Leaves+s.Namespaces+s.Pages != 0 {
-		t.Errorf("after Clear:\n%v", s)
+		t.Errorf("after Flush and Evict:\n%v", s)
 	}
 }
 
@@ -108,14 +151,14 @@ func TestInsertAndMatch(t *testing.T) {
 func TestNamespacesShareNothing(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	tokens := toks(1, 2, 3)
-	for i, ns := range []kv.Namespace{{LoRA: "key1"}, {LoRA: "key2"}, {}, {LoRA: "bc", Salt: "a"}, {LoRA: "c", Salt: "ab"}, {Salt: "key1"}} {
+	for i, ns := range []kv.Namespace{{LoRA: "key1"}, {LoRA: "key2"}, {}, {LoRA: "bc", Salt: "a"}, {LoRA: "c", Salt: "ab"}, {Salt: "key1"}, {Model: "key1"}} {
 		p := kv.PageID(30*i + 10)
 		checker{t, c, ns}.insert(tokens, p, p+10, p+20)
 		defer checker{t, c, ns}.match(tokens, p, p+10, p+20)
 	}
 	checker{t, c, kv.Namespace{LoRA: "nonexistent"}}.match(tokens)
-	if got := c.Stats().Namespaces; got != 6 {
-		t.Errorf("%d namespaces, want 6", got)
+	if got := c.Stats().Namespaces; got != 7 {
+		t.Errorf("%d namespaces, want 7", got)
 	}
 }
 
@@ -143,23 +186,16 @@ func TestSaltedEvents(t *testing.T) {
 
 // C25, C35: locks protect, and only as long as they last.
 func TestPinProtects(t *testing.T) {
-	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, WholeLeaves: true})}
 	x.insert(toks(1, 2, 3), 10, 20, 30)
 	x.insert(toks(7, 8), 70, 80)
 	id := x.c.Pin(x.match(toks(1, 2, 3), 10, 20, 30))
 	x.sizes(2, 3)
-	if _, err := x.c.Clear(nil); !errors.Is(err, ErrPinned) {
-		t.Errorf("Clear with a pin: %v", err)
-	}
-	if freed := x.c.Evict(100, nil); !slices.Equal(freed, []kv.PageID{70, 80}) {
-		t.Errorf("Evict freed %v", freed)
-	}
+	x.evict(100, 70, 80)
 	x.match(toks(1, 2, 3), 10, 20, 30)
 	x.c.Unpin(id)
 	x.sizes(3, 0)
-	if freed := x.c.Evict(100, nil); len(freed) != 3 {
-		t.Errorf("Evict freed %v after Unpin", freed)
-	}
+	x.evict(100, 10, 20, 30)
 }
 
 // A pin of a part of a node leaves the rest to be evicted.
@@ -175,24 +211,18 @@ func TestPinSplits(t *testing.T) {
 	x.sizes(0, 6)
 	x.c.Unpin(whole) // the handle means the lower half now
 	x.sizes(2, 4)
-	if freed := x.c.Evict(9, nil); !slices.Equal(freed, []kv.PageID{2}) {
-		t.Errorf("Evict freed %v, want the lower half", freed)
-	}
+	x.evict(9, 2)
 	x.c.Unpin(upper)
 	x.sizes(4, 0)
 }
 
 // C26, C34.
-func TestEvict(t *testing.T) {
-	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
-	if freed := x.c.Evict(5, nil); len(freed) > 0 {
-		t.Errorf("an empty tree freed %v", freed)
-	}
+func TestEvictWholeLeaves(t *testing.T) {
+	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, WholeLeaves: true})}
+	x.evict(5)
 	x.insert(toks(1, 2), 10, 20)
 	x.insert(toks(3, 4), 30, 40)
-	if freed := x.c.Evict(0, nil); len(freed) > 0 {
-		t.Errorf("Evict(0) freed %v", freed)
-	}
+	x.evict(0)
 	if freed := x.c.Evict(1, []kv.PageID{9}); !slices.Equal(freed, []kv.PageID{9, 10, 20}) {
 		t.Errorf("Evict(1) freed %v, want the older leaf appended", freed)
 	}
@@ -206,29 +236,18 @@ func TestEvictLeastRecentlyUsedFirst(t *testing.T) {
 	x.insert(toks(4), 4)
 	x.c.Unpin(x.c.Pin(x.match(toks(1, 2), 0, 1))) // a pin refreshes, a match does not
 	x.match(toks(1, 3), 0, 3)
-	var order []kv.PageID
-	for range 4 {
-		order = x.c.Evict(1, order)
-	}
-	if want := []kv.PageID{3, 4, 1, 0}; !slices.Equal(order, want) {
-		t.Errorf("evicted %v, want %v", order, want)
+	for _, want := range []kv.PageID{3, 4, 1, 0} {
+		x.evict(1, want)
 	}
 }
 
 // C27: a match is a multiple of the page.
 func TestMatchIsWholePages(t *testing.T) {
-	for _, tc := range []struct {
-		page, length int
-		want         []kv.PageID
-	}{{1, 5, []kv.PageID{0, 1, 2, 3, 4}}, {2, 5, []kv.PageID{0, 1}}, {4, 6, []kv.PageID{0}}} {
+	for _, tc := range []struct{ page, length, want int }{{1, 5, 5}, {2, 5, 2}, {4, 6, 1}, {3, 7, 2}, {3, 9, 3}, {100, 250, 2}, {100, 99, 0}, {MaxPageTokens, 2*MaxPageTokens + 1, 2}} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: tc.page})}
-		key := toks(1, 2, 3, 4, 5, 6)[:tc.length]
-		pages := make([]kv.PageID, kv.CeilPages(tc.length, tc.page))
-		for i := range pages {
-			pages[i] = kv.PageID(i)
-		}
-		x.insert(key, pages...)
-		x.match(key, tc.want...)
+		key := countUp(1, tc.length)
+		x.insert(key, pageRange(0, kv.CeilPages(tc.length, tc.page))...)
+		x.match(key, pageRange(0, tc.want)...)
 	}
 }
 
@@ -238,7 +257,7 @@ func TestHashesPerNode(t *testing.T) {
 	id, _ := x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
 	x.c.TakeEvents(nil)
 	want := []kv.BlockHash{14643705804678351452, 4945711292740353085} // Dynamo's vectors
-	if got := x.c.nodes[id].hashes; !slices.Equal(got, want) {
+	if got := *x.c.nodes[id].hashes; !slices.Equal(got, want) {
 		t.Errorf("hashes %v, want %v", got, want)
 	}
 
@@ -253,8 +272,8 @@ func TestHashesPerNode(t *testing.T) {
 	x.insert(toks(1, 2, 3, 4), 0, 1)
 	x.insert(toks(1, 2, 5, 6), 9, 2)
 	evs = x.c.TakeEvents(nil)
-	if shared := x.match(toks(1, 2), 0).Node; len(x.c.nodes[shared].hashes) != 1 {
-		t.Errorf("shared node has hashes %v, want 1", x.c.nodes[shared].hashes)
+	if shared := x.match(toks(1, 2), 0).Node; len(*x.c.nodes[shared].hashes) != 1 {
+		t.Errorf("shared node has hashes %v, want 1", *x.c.nodes[shared].hashes)
 	}
 	if len(evs) != 2 || len(evs[1].Blocks) != 1 || !evs[1].HasParent || evs[1].Parent != evs[0].Blocks[0].Hash {
 		t.Errorf("events of a split: %+v", evs)

@@ -12,9 +12,10 @@ import (
 // fresh and never change. With Config.Events the journal grows until it is
 // taken: take it once per step.
 //
-// A block lives in the node that holds its last token. It is announced when a
-// leaf brings it and withdrawn when that leaf, or what splits left of it, is
-// removed; parents are announced before and withdrawn after their children.
+// A block lives in the node that holds its last token. It is announced when
+// that token comes in and withdrawn when it goes; parents are announced before
+// and withdrawn after their children. The blocks of a private space are of its
+// own namespace, also one that begins with public tokens.
 func (c *Cache) TakeEvents(dst []kv.Event) []kv.Event {
 	dst = append(dst, c.journal...)
 	clear(c.journal) // the slices belong to the taker now
@@ -22,12 +23,12 @@ func (c *Cache) TakeEvents(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// journalStored hashes the blocks that end in a new leaf. tokens: the whole
-// key from token 0 to the leaf's end, as the first block may start above it.
+// journalStored hashes the blocks that end in a new leaf. tokens: the whole key
+// from token 0 to the leaf's end, as the first block may start above it.
 func (c *Cache) journalStored(id NodeID, tokens []kv.Token) {
 	n := &c.nodes[id]
 	start := int(n.start)
-	count := c.blocksEnding(start, len(n.tokens))
+	count := c.blocksEnding(start, len(tokens)-start)
 	if !c.cfg.Events || count == 0 {
 		return
 	}
@@ -38,41 +39,61 @@ func (c *Cache) journalStored(id NodeID, tokens []kv.Token) {
 		ev.Parent, ev.HasParent = c.lastHashAbove(n.parent), true
 		hasher.Resume(ev.Parent)
 	}
-	n.hashes = make([]kv.BlockHash, count)
+	hashes := make([]kv.BlockHash, 0, count)
 	held := slices.Clone(tokens[first*b : (first+count)*b])
 	for i := range ev.Blocks {
 		block := held[i*b : (i+1)*b : (i+1)*b]
-		hash, local := hasher.Next(block)
-		n.hashes[i] = hash
-		ev.Blocks[i] = kv.Block{Hash: hash, Local: local, Tokens: block}
+		media := c.media.plain(block, nil)
+		hash, local := hasher.NextMedia(block, media)
+		hashes = append(hashes, hash)
+		ev.Blocks[i] = kv.Block{Hash: hash, Local: local, Tokens: block, Media: media}
 	}
-	c.journal = append(c.journal, ev)
+	n.hashes = &hashes
+	if !n.space.dead {
+		c.journal = append(c.journal, ev)
+	}
 }
 
 // lastHashAbove is the hash of the last block that ends in id or above. It
-// visits no more than BlockTokens/PageTokens nodes.
+// visits no more than BlockTokens/PageTokens nodes with tokens.
 func (c *Cache) lastHashAbove(id NodeID) kv.BlockHash {
 	for at := id; at != Root; at = c.nodes[at].parent {
-		if hashes := c.nodes[at].hashes; len(hashes) > 0 {
-			return hashes[len(hashes)-1]
+		if h := c.nodes[at].hashes; h != nil {
+			return (*h)[len(*h)-1]
 		}
 	}
 	panic(fmt.Sprintf("radixcache: no block ends at or above node %d, which ends at token %d", id, c.nodes[id].end()))
 }
 
-// journalRemoved withdraws the blocks of a node that is being removed. Removals
-// in a row are one event: an eviction takes many small leaves.
-func (c *Cache) journalRemoved(n *node) {
-	if len(n.hashes) == 0 {
+// journalRemoved withdraws the blocks of a node that end after its first keep
+// tokens. Removals in a row are one event: an eviction takes many small leaves.
+func (c *Cache) journalRemoved(n *node, keep int) {
+	if n.hashes == nil {
 		return
 	}
+	at := c.blocksEnding(int(n.start), keep)
+	gone := (*n.hashes)[at:]
+	if len(gone) == 0 {
+		return
+	}
+	if !n.space.dead {
+		c.withdraw(n.space.ns, gone)
+	}
+	if at == 0 {
+		n.hashes = nil
+	} else {
+		*n.hashes = slices.Clip((*n.hashes)[:at])
+	}
+}
+
+func (c *Cache) withdraw(ns kv.Namespace, gone []kv.BlockHash) {
 	if last := len(c.journal) - 1; last >= 0 {
-		if ev := &c.journal[last]; ev.Kind == kv.Removed && ev.Namespace == n.space.ns {
-			ev.Hashes = append(ev.Hashes, n.hashes...)
+		if ev := &c.journal[last]; ev.Kind == kv.Removed && ev.Namespace == ns {
+			ev.Hashes = append(ev.Hashes, gone...)
 			return
 		}
 	}
-	c.journal = append(c.journal, kv.Event{Kind: kv.Removed, Namespace: n.space.ns, Hashes: n.hashes}) // the node is gone, the slice is the event's
+	c.journal = append(c.journal, kv.Event{Kind: kv.Removed, Namespace: ns, Hashes: slices.Clone(gone)})
 }
 
 // blocksEnding counts the blocks whose last token is in [start, start+n).

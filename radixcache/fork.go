@@ -17,15 +17,18 @@ const (
 	mergeRun = 64
 )
 
-// fork holds two or more children of a node, ascending by first page, in runs
-// of at most maxRun. No two share a whole first page. A search reads the keys
+// fork holds the children of a node that has too many to name them itself,
+// ascending by first page, in runs of at most maxRun. No two share a whole first page. The index finds a child;
+// where there is none the runs tell its neighbours. A search in them reads the keys
 // of a run, which lie side by side, and then the one or two children that it
 // found: among 100,000 as among 100.
 type fork struct {
-	runs []run
-	keys []uint32 // of the runs' first children, as in run.kids; nil while there is one run
-	skip int      // tokens that all children share, at least; valid while keys is
-	edge int      // first or last children removed since skip was exact
+	index forkIndex
+	runs  []run
+	keys  []uint32   // of the runs' first children, as in run.kids; nil while there is one run
+	stem  []kv.Token // the first tokens of all children: skip of them, or as many as the only run's skip says
+	skip  int        // tokens that all children share, at least; valid while keys is
+	edge  int        // first or last children removed since skip was exact
 }
 
 // run is a stretch of siblings.
@@ -60,7 +63,7 @@ func (c *Cache) compare(id NodeID, key []kv.Token) (order, shared int) {
 
 // keyOf is the token at skip of a child.
 func (c *Cache) keyOf(id NodeID, skip int) uint32 {
-	if tokens := c.nodes[id].tokens; skip < len(tokens) {
+	if tokens := c.nodes[id].tokens.Slice(); skip < len(tokens) {
 		return uint32(tokens[skip])
 	}
 	return 0
@@ -73,14 +76,11 @@ func (c *Cache) find(parent NodeID, key []kv.Token) (place, bool) {
 	key = key[:min(c.cfg.PageTokens, len(key))]
 	n := &c.nodes[parent]
 	if n.fork == nil {
-		if n.only == Root {
+		if n.count == 0 {
 			return place{}, false
 		}
-		order, _ := c.compare(n.only, key)
-		if order < 0 {
-			return place{i: 1}, false
-		}
-		return place{}, order == 0
+		i, order, _ := c.findIn(&run{skip: int(n.skip), kids: n.few[:n.count]}, key, 0)
+		return place{i: i}, order == 0
 	}
 	f := n.fork
 	if len(f.runs) == 1 {
@@ -158,7 +158,7 @@ func (c *Cache) findIn(r *run, key []kv.Token, need int) (i, order, shared int) 
 		return lo, 1, 0 // keys alone decide
 	}
 	if lo == hi {
-		if order, shared = c.compare(r.kids[min(lo, n-1)].id, key); shared < r.skip {
+		if order, shared = c.compare(r.kids[max(lo-1, 0)].id, key); shared < r.skip {
 			return endOf(r, order), order, shared
 		}
 		return lo, order, shared
@@ -190,13 +190,55 @@ func endOf(r *run, order int) int {
 	return 0
 }
 
+// beside is a child that shares most tokens with rest, and how many, if the keys
+// alone tell: rest begins with all that the children share, and none goes on as
+// it does. Then all share equally much, and the nearest lower one is named.
+func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {
+	shared = len(f.stem)
+	if len(rest) <= shared || wide.CommonPrefix(f.stem, rest) < shared {
+		return Root, 0, false
+	}
+	key, r := uint32(rest[shared]), 0
+	if f.keys != nil {
+		r = sort.Search(len(f.keys), func(i int) bool { return f.keys[i] > key }) - 1
+		if r < 0 {
+			return f.first(), shared, true
+		}
+		if f.keys[r] == key {
+			return Root, 0, false
+		}
+	}
+	kids := f.runs[r].kids
+	if f.runs[r].skip > shared { // all of the run go on alike, and lower than rest
+		return kids[len(kids)-1].id, shared, true
+	}
+	i := sort.Search(len(kids), func(i int) bool { return kids[i].key >= key })
+	if i < len(kids) && kids[i].key == key {
+		return Root, 0, false
+	}
+	return kids[max(i-1, 0)].id, shared, true
+}
+
+// restem brings the stem up to date after a child came or went.
+func (c *Cache) restem(f *fork) {
+	n := f.runs[0].skip
+	if f.keys != nil {
+		n = f.skip
+	}
+	if n <= len(f.stem) {
+		f.stem = f.stem[:n]
+		return
+	}
+	f.stem = append(f.stem[:0], c.nodes[f.first()].tokens.Slice()[:n]...)
+}
+
 // kidAt is the child at a place, Root if there is none: at may lie one past a
 // run's end, which is where the next run starts.
 func (c *Cache) kidAt(parent NodeID, at place) NodeID {
 	n := &c.nodes[parent]
 	if n.fork == nil {
-		if at.i == 0 {
-			return n.only
+		if at.i < int(n.count) {
+			return n.few[at.i].id
 		}
 		return Root
 	}
@@ -222,7 +264,7 @@ func (c *Cache) before(parent NodeID, at place) (place, bool) {
 
 // placeOf is where id stands below its parent.
 func (c *Cache) placeOf(parent, id NodeID) place {
-	at, found := c.find(parent, c.nodes[id].tokens)
+	at, found := c.find(parent, c.firstPage(id))
 	if !found || c.kidAt(parent, at) != id {
 		panic(fmt.Sprintf("radixcache: node %d is not in its place below node %d: %v", id, parent, slices.Collect(c.children(parent))))
 	}
@@ -235,8 +277,10 @@ func (c *Cache) children(parent NodeID) iter.Seq[NodeID] {
 	return func(yield func(NodeID) bool) {
 		n := &c.nodes[parent]
 		if n.fork == nil {
-			if n.only != Root {
-				yield(n.only)
+			for _, k := range n.few[:n.count] {
+				if !yield(k.id) {
+					return
+				}
 			}
 			return
 		}
@@ -249,6 +293,3 @@ func (c *Cache) children(parent NodeID) iter.Seq[NodeID] {
 		}
 	}
 }
-
-// isLeaf tells whether a node has no children.
-func (n *node) isLeaf() bool { return n.only == Root && n.fork == nil }

@@ -41,7 +41,7 @@ func (w *forkWorld) key(outside int) []kv.Token {
 	for i := from; i < len(key); i++ {
 		key[i] = kv.Token(w.rng.IntN(4))
 		if w.wide {
-			key[i] = kv.Token(w.rng.Uint32()) // up to the largest
+			key[i] = kv.Token(w.rng.Uint32()) % MediaToken // up to the largest
 		}
 	}
 	return key
@@ -50,7 +50,7 @@ func (w *forkWorld) key(outside int) []kv.Token {
 func (w *forkWorld) insert() {
 	page := []kv.PageID{w.free[len(w.free)-1]}
 	w.free = w.free[:len(w.free)-1]
-	_, w.free = w.c.Insert(kv.Namespace{}, w.key(3*maxRun), page, w.free)
+	_, w.free = w.c.Insert(keyOf(w.key(3*maxRun)...), page, w.free)
 }
 
 // match compares with the plain twin: a comparison with each child.
@@ -58,21 +58,22 @@ func (w *forkWorld) match() {
 	key := w.key(4)
 	want, shares := Partial{}, 0
 	whole := false
-	if sp := w.c.spaces[kv.Namespace{}]; sp != nil {
+	if sp := w.c.spaces[spaceKey{}]; sp != nil {
 		for id := range w.c.children(sp.root) {
 			n := &w.c.nodes[id]
-			order := slices.Compare(n.tokens, key)
+			tokens := n.tokens.Slice()
+			order := slices.Compare(tokens, key)
 			shared := 0
-			for shared < min(len(n.tokens), len(key)) && n.tokens[shared] == key[shared] {
+			for shared < min(len(tokens), len(key)) && tokens[shared] == key[shared] {
 				shared++
 			}
 			whole = whole || shared == w.c.cfg.PageTokens
 			if shared > shares || shared == shares && shared > 0 && order < 0 {
-				want, shares = Partial{Node: id, Page: n.pages[0], Tokens: shared}, shared
+				want, shares = Partial{Node: id, Page: n.pages.Slice()[0], Tokens: shared}, shared
 			}
 		}
 	}
-	got := w.c.Match(kv.Namespace{}, key, nil)
+	got := w.c.Match(keyOf(key...))
 	if whole {
 		if got.Node != want.Node || got.Tokens != len(key) {
 			w.Fatalf("match %v: node %d for %d tokens, want node %d", key, got.Node, got.Tokens, want.Node)
@@ -93,7 +94,7 @@ func TestForkAgainstAllChildren(t *testing.T) {
 	if invariants.Enabled { // each write walks everything
 		most = 300
 	}
-	for _, page := range []int{1, 2, 8} {
+	for _, page := range []int{1, 2, 3, 8} {
 		for _, stem := range []int{0, page / 2} {
 			for _, vocab := range []string{"small", "large"} {
 				for seed := range uint64(3) {
@@ -134,10 +135,10 @@ func TestWideForksDoNotAllocate(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 2})
 	const n = 1000
 	for i := range kv.Token(n) {
-		c.Insert(kv.Namespace{}, toks(7, i, i, i), []kv.PageID{kv.PageID(2 * i), kv.PageID(2*i + 1)}, nil)
+		c.Insert(keyOf(7, i, i, i), []kv.PageID{kv.PageID(2 * i), kv.PageID(2*i + 1)}, nil)
 	}
 	for i := kv.Token(0); i < n; i += 3 {
-		c.Unpin(c.Pin(c.Match(kv.Namespace{}, toks(7, i), nil))) // splits
+		c.Unpin(c.Pin(c.Match(keyOf(7, i)))) // splits
 	}
 	if err := c.Check(); err != nil || c.Stats().Splits != (n+2)/3 {
 		t.Fatalf("%d splits, %v", c.Stats().Splits, err)
@@ -145,12 +146,12 @@ func TestWideForksDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		return // Check allocates
 	}
-	dst, i := make([]kv.PageID, 0, 2), kv.Token(0)
+	i := kv.Token(0)
 	key := toks(7, 0, 0, 0)
 	if allocs := testing.AllocsPerRun(100, func() {
 		i += 7
 		key[1], key[2], key[3] = i, i, i+i%2
-		m := c.Match(kv.Namespace{}, key, dst)
+		m := c.Match(keyOf(key...))
 		c.PinNode(m.Node)
 		c.Unpin(m.Node)
 	}); allocs != 0 {

@@ -9,25 +9,61 @@ import (
 // link puts id among its parent's children, none of which has its first page.
 func (c *Cache) link(parent, id NodeID) {
 	n := &c.nodes[parent]
-	if n.isLeaf() {
-		n.only = id
+	if n.fork == nil {
+		c.linkFew(parent, id)
 		return
 	}
 	at, _ := c.find(parent, c.firstPage(id))
-	if n.fork == nil {
-		first, last := n.only, id
-		if at.i == 0 {
-			first, last = id, n.only
-		}
-		skip := c.shared(first, last)
-		n.fork = &fork{runs: []run{{skip: skip, kids: []kid{{c.keyOf(first, skip), first}, {c.keyOf(last, skip), last}}}}}
-		n.only = Root
-		return
-	}
 	f := n.fork
 	r := &f.runs[at.r]
-	r.kids = slices.Insert(r.kids, at.i, kid{id: id})
-	if first, last := at.i == 0, at.i == len(r.kids)-1; first || last {
+	c.insertKid(r, at.i, id)
+	c.index(f, id)
+	if f.keys != nil {
+		c.linkEdge(f, at)
+	}
+	if len(r.kids) > maxRun {
+		c.splitRun(f, at.r)
+	}
+	c.restem(f)
+}
+
+// linkFew is link while the node names its children itself, or begins a fork.
+func (c *Cache) linkFew(parent, id NodeID) {
+	n := &c.nodes[parent]
+	if n.count == 0 {
+		n.few[0], n.count, n.skip = kid{c.keyOf(id, 0), id}, 1, 0
+		return
+	}
+	at, _ := c.find(parent, c.firstPage(id))
+	var room [fewKids + 1]kid
+	r := run{skip: int(n.skip), kids: append(room[:0], n.few[:n.count]...)}
+	if n.count == 1 { // a lone child has skip 0
+		r.skip = c.shared(r.kids[0].id, id)
+		r.narrow(r.skip, c.keyOf(r.kids[0].id, r.skip))
+	}
+	c.insertKid(&r, at.i, id)
+	if len(r.kids) > fewKids {
+		r.kids = append(make([]kid, 0, 2*len(r.kids)), r.kids...)
+		n.fork, n.few, n.count, n.skip = &fork{runs: []run{r}}, [fewKids]kid{}, 0, 0
+		for _, k := range r.kids {
+			c.index(n.fork, k.id)
+		}
+		c.restem(n.fork)
+		return
+	}
+	n.setFew(&r)
+}
+
+// setFew makes a node name the children of a short run itself.
+func (n *node) setFew(r *run) {
+	n.few = [fewKids]kid{}
+	n.count, n.skip = uint8(copy(n.few[:], r.kids)), uint16(r.skip)
+}
+
+// insertKid puts a child into a run that has others.
+func (c *Cache) insertKid(r *run, at int, id NodeID) {
+	r.kids = slices.Insert(r.kids, at, kid{id: id})
+	if first, last := at == 0, at == len(r.kids)-1; first || last {
 		other := r.kids[0].id // of those that were there
 		if first {
 			other = r.kids[1].id
@@ -36,13 +72,7 @@ func (c *Cache) link(parent, id NodeID) {
 			r.narrow(skip, c.keyOf(other, skip))
 		}
 	}
-	r.kids[at.i].key = c.keyOf(id, r.skip)
-	if f.keys != nil {
-		c.linkEdge(f, at)
-	}
-	if len(r.kids) > maxRun {
-		c.splitRun(f, at.r)
-	}
+	r.kids[at].key = c.keyOf(id, r.skip)
 }
 
 // linkEdge keeps the keys of the runs right after a child came in at a place.
@@ -65,18 +95,22 @@ func (c *Cache) unlink(parent, id NodeID) {
 	n := &c.nodes[parent]
 	at := c.placeOf(parent, id)
 	if n.fork == nil {
-		n.only = Root
+		kids := n.few
+		r := run{skip: int(n.skip), kids: slices.Delete(kids[:n.count], at.i, at.i+1)}
+		c.settleFew(n, &r)
 		return
 	}
 	f := n.fork
+	c.unindex(f, id)
 	r := &f.runs[at.r]
 	edge := at.i == 0 || at.i == len(r.kids)-1
 	r.kids = slices.Delete(r.kids, at.i, at.i+1)
 	switch {
 	case len(r.kids) == 0:
 		c.dropRun(f, at.r)
-	case len(f.runs) == 1 && len(r.kids) == 1:
-		n.only, n.fork = r.kids[0].id, nil
+	case len(f.runs) == 1 && len(r.kids) < fewKids: // not at once, or one child that comes and goes would cost a fork each time
+		n.fork = nil
+		c.settleFew(n, r)
 		return
 	default:
 		if edge {
@@ -88,16 +122,33 @@ func (c *Cache) unlink(parent, id NodeID) {
 		c.mergeRun(f, at.r)
 	}
 	c.widenRuns(f)
+	c.restem(f)
+}
+
+// settleFew makes a node name the children that are left itself.
+func (c *Cache) settleFew(n *node, r *run) {
+	switch len(r.kids) {
+	case 0:
+		r.skip = 0
+	case 1:
+		r.skip = 0
+		r.kids[0].key = c.keyOf(r.kids[0].id, 0)
+	default:
+		c.widen(r)
+	}
+	n.setFew(r)
 }
 
 // relink puts id in the place of a child with the same first page.
 func (c *Cache) relink(parent, child, id NodeID) {
 	n, at := &c.nodes[parent], c.placeOf(parent, child)
 	if n.fork == nil {
-		n.only = id
+		n.few[at.i].id = id
 		return
 	}
 	n.fork.runs[at.r].kids[at.i].id = id
+	x := &n.fork.index
+	x.slots[x.slotOf(hashFirst(c.firstPage(child), c.cfg.PageTokens), child)].id = id
 }
 
 // shared is how many tokens of their first pages two children share.

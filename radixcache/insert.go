@@ -9,8 +9,8 @@ import (
 )
 
 // Insert gives the tree the pages of a computed sequence; it adopts those that
-// it lacks. pages: len = CeilPages(len(tokens)), ascending token position. The
-// caller keeps both slices; tokens are copied.
+// it lacks. pages: len = CeilPages(len(key.Tokens)), ascending token position.
+// The caller keeps both slices; tokens are copied.
 //
 // Whole pages: where the tree already holds the position, pages[i] is
 // rewritten to the tree's page and the caller's page is appended to freed; the
@@ -21,118 +21,155 @@ import (
 // child starts with its tokens already, the page is appended to freed and the
 // last entry of pages becomes [kv.NoPage] (unless it is that child's page).
 // A new child that starts with the tokens of unpinned tail leaves makes these
-// redundant: they go, and their pages are appended to freed.
+// redundant: they go, and their pages are appended to freed. So do pages that
+// the namespace then holds beyond its [Quota].
 //
 // The result is the node at which the whole pages end, splitting one if they
 // end inside it, for [Cache.PinNode]; Root if tokens are less than a page.
-// The path becomes the most recently used. A page list of the wrong length or
-// with a negative id panics; a page that the tree holds elsewhere is a bug too,
-// which only [Cache.Check] finds. Cost: reading the tokens held once and their
-// pages, a copy of the new ones, and per visited node with several children a
-// binary search over these.
-func (c *Cache) Insert(ns kv.Namespace, tokens []kv.Token, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
-	if want := kv.CeilPages(len(tokens), c.cfg.PageTokens); len(pages) != want {
-		panic(fmt.Sprintf("radixcache: Insert: %d pages for %d tokens, want %d", len(pages), len(tokens), want))
+// The path becomes the most recently used, and what was found of it counts as
+// reused. A page list of the wrong length or with a negative id panics; a page
+// that the tree holds elsewhere is a bug too, which only [Cache.Check] finds.
+// Cost: reading the tokens held once and their pages, a copy of the new ones,
+// and per visited node with several children a binary search over these.
+func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
+	c.checkPages(&key, pages, 0)
+	r := c.routeIn(&key)
+	var cur cursor
+	if len(r.tokens) > 0 {
+		cur.node = c.open(r.outer, Root)
 	}
-	if len(tokens) == 0 {
-		c.counts.Inserts++
-		return Root, freed
+	at, reused, freed := c.insert(cur, &r, pages, freed)
+	c.lookedUp(len(key.Tokens), reused)
+	if n := &c.nodes[at]; reused > 0 && at != Root {
+		n.hits++
+		n.space.hits += uint64(reused)
 	}
-	whole := c.floorTokens(len(tokens))
-	var h held
-	if sp := c.spaces[ns]; sp != nil {
-		h = c.reach(sp.root, tokens[:whole], pages)
+	c.media.release()
+	if at != Root { // it is to live when the caller gets it
+		c.pinPath(at)
 	}
-	checkPages(pages, h.same)
-
-	// From here on nothing is the caller's fault.
-	before := len(freed)
-	c.counts.Inserts++
-	c.clock++
-	at := c.openSpace(ns)
-	if h.tokens > 0 {
-		at = h.node
-		if h.offset < len(c.nodes[at].tokens) {
-			at = c.split(at, h.offset)
-		}
-		freed = c.takeHeld(at, h.same, pages, freed)
+	freed = c.keepQuota(&r, at, freed)
+	c.tidy()
+	if at != Root {
+		c.unpinPath(at)
 	}
-	if h.tokens < whole {
-		at, freed = c.addRun(at, tokens[:whole], pages, freed)
-	}
-	if whole < len(tokens) {
-		freed = c.addTail(at, whole, tokens[whole:], &pages[len(pages)-1], freed)
-	}
-	c.refresh(at)
-	c.counts.ReturnedPages += uint64(len(freed) - before)
 	c.verify("Insert")
-	if c.isSpaceRoot(at) {
-		return Root, freed
-	}
+	c.Observe(key)
 	return at, freed
 }
 
-// held is how much of a key the tree holds already.
-type held struct {
-	node   NodeID // deepest node that the whole pages reach
-	offset int    // tokens reached of its edge
-	tokens int    // whole pages, in tokens
-	same   int    // first pages of the caller's list that are the tree's own, of those
-}
-
-// reach walks down from a namespace's root along tokens, which are whole pages.
-func (c *Cache) reach(at NodeID, tokens []kv.Token, pages []kv.PageID) held {
-	var h held
-	for h.tokens < len(tokens) {
-		id, _, shared := c.step(at, tokens[h.tokens:])
-		if id == Root {
-			return h
+// Extend is Insert for a sequence whose beginning is pinned: handle is the
+// result of Pin or of an earlier Extend, and the key begins with all that it
+// stands for. Only what comes after is looked at, of key and of pages, so that
+// a request that publishes as it goes pays for each token once. The pin moves
+// from handle to the result. It counts as no reuse. What is added to a tree that
+// was flushed meanwhile dies with it.
+//
+// With Root for a handle it starts from token 0.
+func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
+	var cur cursor
+	if handle != Root {
+		n := c.live(handle, "Extend")
+		if n.held == 0 || n.end() > len(key.Tokens) {
+			panic(fmt.Sprintf("radixcache: Extend: node %d ends at token %d and has %d handles; the key has %d tokens", handle, n.end(), n.held, len(key.Tokens)))
 		}
-		n := &c.nodes[id]
-		shared = c.floorTokens(shared)
-		if from := h.tokens / c.cfg.PageTokens; h.same == from {
-			h.same += wide.CommonPrefix(n.pages[:shared/c.cfg.PageTokens], pages[from:])
-		}
-		h.node, h.offset = id, shared
-		h.tokens += shared
-		if shared < len(n.tokens) {
-			return h
-		}
-		at = id
+		cur = cursor{handle, n.tokens.Len(), n.end()}
 	}
-	return h
+	c.checkPages(&key, pages, cur.tokens/c.cfg.PageTokens)
+	r := c.routeIn(&key)
+	if handle == Root && len(r.tokens) > 0 {
+		cur.node = c.open(r.outer, Root)
+	}
+	at, _, freed := c.insert(cur, &r, pages, freed)
+	if at != handle {
+		if at != Root {
+			c.pinPath(at)
+		}
+		if handle != Root {
+			c.unpinPath(handle)
+		}
+	}
+	c.media.release()
+	freed = c.keepQuota(&r, at, freed)
+	c.tidy()
+	c.verify("Extend")
+	return at, freed
 }
 
-// takeHeld makes pages name the tree's pages, from index from on and up to the
+// insert goes on from a cursor and adds what is missing. It returns the node
+// where the whole pages end and how many tokens of them were there, from token 0
+// on.
+func (c *Cache) insert(cur cursor, r *route, pages, freed []kv.PageID) (NodeID, int, []kv.PageID) {
+	c.counts.Inserts++
+	if len(r.tokens) == 0 {
+		return Root, 0, freed
+	}
+	before, from := len(freed), cur.tokens
+	whole := c.floorTokens(len(r.tokens))
+	cut := *r
+	cut.tokens = r.tokens[:whole]
+	cur, _ = c.follow(cur, &cut, false)
+	reused := cur.tokens
+	c.clock++
+	at := cur.node
+	if cur.offset > 0 && cur.offset < c.nodes[at].tokens.Len() {
+		at = c.split(at, cur.offset)
+	}
+	freed = c.takeHeld(at, from/c.cfg.PageTokens, reused/c.cfg.PageTokens, pages, freed)
+	if done := reused; done < r.public {
+		at, freed = c.addRun(at, done, r.tokens[:r.public], pages, freed)
+	}
+	if r.public > 0 && c.nodes[at].end() == r.public && c.nodes[at].space.ns != r.ns && len(r.tokens) > r.public {
+		at = c.open(r.ns, at)
+	}
+	if done := c.nodes[at].end(); done < whole {
+		at, freed = c.addRun(at, done, r.tokens[:whole], pages, freed)
+	}
+	if whole < len(r.tokens) {
+		freed = c.addTail(at, whole, r.tokens[whole:], &pages[whole/c.cfg.PageTokens], freed)
+	}
+	c.touch(at)
+	c.orphaned(at) // a space that was opened for nothing
+	c.counts.ReturnedPages += uint64(len(freed) - before)
+	return c.outer(at), reused, freed
+}
+
+// takeHeld makes pages name the tree's pages, in [from, to), where to is the
 // end of node at, and appends to freed those that differed, in order.
-func (c *Cache) takeHeld(at NodeID, from int, pages, freed []kv.PageID) []kv.PageID {
+func (c *Cache) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
-	for n := &c.nodes[at]; n.end() > from*c.cfg.PageTokens; n = &c.nodes[n.parent] {
-		first := int(n.start) / c.cfg.PageTokens
-		for i := len(n.pages) - 1; i >= max(0, from-first); i-- {
-			if mine := &pages[first+i]; *mine != n.pages[i] {
-				freed = append(freed, *mine)
-				*mine = n.pages[i]
+	for ; from < to; at = c.nodes[at].parent {
+		n := &c.nodes[at]
+		start := int(n.start) / c.cfg.PageTokens
+		skip := max(0, from-start)
+		mine := pages[start+skip : start+n.pages.Len()]
+		if !n.pages.Same(mine, skip) {
+			for i := len(mine) - 1; i >= 0; i-- {
+				if held := n.pages.At(skip + i); mine[i] != held {
+					freed = append(freed, mine[i])
+					mine[i] = held
+				}
 			}
 		}
+		to = start
 	}
 	slices.Reverse(freed[before:])
 	return freed
 }
 
-// addRun adds a leaf below at for the whole pages of tokens that lie beyond it.
-func (c *Cache) addRun(at NodeID, tokens []kv.Token, pages, freed []kv.PageID) (NodeID, []kv.PageID) {
-	start := c.nodes[at].end()
+// addRun adds a leaf below node at for the whole pages of tokens from start on,
+// where that ends.
+func (c *Cache) addRun(at NodeID, start int, tokens []kv.Token, pages, freed []kv.PageID) (NodeID, []kv.PageID) {
+	run, list := tokens[start:], pages[start/c.cfg.PageTokens:len(tokens)/c.cfg.PageTokens]
 	id := c.attach(node{
-		tokens: slices.Clone(tokens[start:]),
-		pages:  slices.Clone(pages[start/c.cfg.PageTokens : len(tokens)/c.cfg.PageTokens]),
+		tokens: wide.VecOf(run),
+		pages:  wide.PackedOf(list),
 		space:  c.nodes[at].space,
-		stamp:  c.clock,
 		start:  int32(start),
 		parent: at,
 	})
 	c.journalStored(id, tokens)
-	return id, c.dropPrefixTails(id, freed)
+	return id, c.dropTails(at, run[:c.cfg.PageTokens], list[0], freed)
 }
 
 // addTail adds a tail leaf below at, or hands *page back if a child holds the
@@ -142,11 +179,11 @@ func (c *Cache) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, 
 	place, _ := c.find(at, tail)
 	if kid := c.kidAt(at, place); kid != Root {
 		n := &c.nodes[kid]
-		if wide.CommonPrefix(n.tokens, tail) == len(tail) {
-			if len(n.tokens) == len(tail) {
+		if wide.CommonPrefix(n.tokens.Slice(), tail) == len(tail) {
+			if n.tokens.Len() == len(tail) {
 				c.touch(kid)
 			}
-			if n.pages[0] != *page {
+			if held := n.pages.At(0); held != *page {
 				freed = append(freed, *page)
 				*page = kv.NoPage
 			}
@@ -154,28 +191,27 @@ func (c *Cache) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, 
 		}
 	}
 	id := c.attach(node{
-		tokens: slices.Clone(tail),
-		pages:  []kv.PageID{*page},
+		tokens: wide.VecOf(tail),
+		pages:  wide.PackedOf([]kv.PageID{*page}),
 		space:  c.nodes[at].space,
-		stamp:  c.clock,
 		start:  int32(start),
 		parent: at,
 	})
 	c.touch(id)
-	return c.dropPrefixTails(id, freed)
+	return c.dropTails(at, tail, *page, freed)
 }
 
-// dropPrefixTails removes the unpinned tail leaves beside id whose tokens id
-// starts with. All stand below id, but not side by side: pinned ones stay, and
+// dropTails removes the unpinned tail leaves below a node that prefix, a page of
+// tokens or a tail held in page, starts with and is not itself. Seen from where
+// prefix belongs all are lower, but not side by side: pinned ones stay, and
 // other children that share the same tokens sort in between. Each round goes
-// down to the longest prefix of id that can still be there, so there are at
-// most 2*PageTokens rounds of one binary search, and mostly one.
-func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
+// down to the longest prefix that can still be there, so there are at most
+// 2*PageTokens rounds of one binary search, and mostly one.
+func (c *Cache) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed []kv.PageID) []kv.PageID {
 	if c.counts.Tails == 0 {
 		return freed
 	}
-	parent, prefix := c.nodes[id].parent, c.firstPage(id)
-	at := c.placeOf(parent, id)
+	at, _ := c.find(parent, prefix)
 	for {
 		low, ok := c.before(parent, at)
 		if !ok {
@@ -183,12 +219,12 @@ func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
 		}
 		lower := c.kidAt(parent, low)
 		n := &c.nodes[lower]
-		shared := wide.CommonPrefix(n.tokens, prefix)
+		shared := wide.CommonPrefix(n.tokens.Slice(), prefix)
 		if shared == 0 {
 			return freed
 		}
 		prefix = prefix[:shared]
-		if shared < len(n.tokens) {
+		if shared < n.tokens.Len() {
 			// Not a prefix itself. All between lower and where prefix belongs
 			// start with prefix, so only the first of them can be it.
 			var found bool
@@ -201,24 +237,23 @@ func (c *Cache) dropPrefixTails(id NodeID, freed []kv.PageID) []kv.PageID {
 		if n.pins > 0 {
 			continue
 		}
-		if n.pages[0] == c.nodes[id].pages[0] {
-			panic(fmt.Sprintf("radixcache: Insert: page %d is that of tail leaf %d already", n.pages[0], lower))
+		if n.pages.At(0) == page {
+			panic(fmt.Sprintf("radixcache: Insert: page %d is that of tail leaf %d already", page, lower))
 		}
+		c.noteRemoval(lower, BySuperseding, n.tokens.Len(), 1)
 		freed = c.detach(lower, freed)
-		c.counts.SupersededTails++
 		at, _ = c.find(parent, prefix) // the siblings have moved
 	}
 }
 
-// checkPages panics on a caller's bug before anything has changed. The first
-// same pages are the tree's own.
-func checkPages(pages []kv.PageID, same int) {
-	for i, p := range pages[same:] {
+// checkPages panics on a caller's bug before anything has changed.
+func (c *Cache) checkPages(key *Key, pages []kv.PageID, from int) {
+	if want := kv.CeilPages(len(key.Tokens), c.cfg.PageTokens); len(pages) != want {
+		panic(fmt.Sprintf("radixcache: %d pages for %d tokens, want %d", len(pages), len(key.Tokens), want))
+	}
+	for i, p := range pages[from:] {
 		if p < 0 {
-			panic(fmt.Sprintf("radixcache: Insert: pages[%d] is %d", same+i, p))
+			panic(fmt.Sprintf("radixcache: pages[%d] is %d", from+i, p))
 		}
 	}
 }
-
-// end is the number of tokens from the root to the end of the edge.
-func (n *node) end() int { return int(n.start) + len(n.tokens) }

@@ -45,7 +45,7 @@ func TestTailLeaves(t *testing.T) {
 	if m := x.match(toks(1, 2, 3, 4, 5, 7, 9), 0); m.Partial.Page != 5 || m.Partial.Tokens != 2 {
 		t.Errorf("partial %+v, want 2 tokens of page 5", m.Partial)
 	}
-	if s := x.c.Stats(); s.Tails != 1 || s.SupersededTails != 2 || s.Pages != 3 {
+	if s := x.c.Stats(); s.Tails != 1 || s.EvictedPages[BySuperseding] != 2 || s.Pages != 3 {
 		t.Errorf("stats\n%v", s)
 	}
 }
@@ -71,7 +71,7 @@ func TestPinnedTailsAreNotSuperseded(t *testing.T) {
 	x.c.Unpin(tails[1])
 	x.c.Unpin(tails[3])
 	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 9), 31)
-	if s := x.c.Stats(); s.Tails != 2 || s.SupersededTails != 4 {
+	if s := x.c.Stats(); s.Tails != 2 || s.EvictedPages[BySuperseding] != 4 {
 		t.Errorf("stats\n%v", s)
 	}
 }
@@ -94,7 +94,7 @@ func TestWideFork(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	const n = 3000
 	for i := range kv.Token(n) {
-		x.c.Insert(x.ns, toks(7, i%10, i/10%10, i), []kv.PageID{kv.PageID(i)}, nil)
+		x.c.Insert(keyOf(7, i%10, i/10%10, i), []kv.PageID{kv.PageID(i)}, nil)
 	}
 	if err := x.c.Check(); err != nil {
 		t.Fatal(err)
@@ -151,14 +151,14 @@ func TestPartialOutlivesPin(t *testing.T) {
 func TestEdgesAreCopies(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	id, _ := x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1, 2, 3)
-	whole := x.c.nodes[id]
+	tokens := x.c.nodes[id].tokens.Slice()
 	upper := x.c.Pin(x.match(toks(1, 2, 3, 4), 0, 1))
 	for _, n := range []*node{&x.c.nodes[upper], &x.c.nodes[id]} {
-		if cap(n.tokens) > 4 || cap(n.pages) > 2 {
-			t.Errorf("half of 4 tokens keeps room for %d tokens, %d pages", cap(n.tokens), cap(n.pages))
+		if n.tokens.CapBytes() > 16 {
+			t.Errorf("half of 4 tokens keeps %d bytes", n.tokens.CapBytes())
 		}
-		for i := range whole.pages {
-			if &n.pages[0] == &whole.pages[i] || &n.tokens[0] == &whole.tokens[2*i] {
+		for i := range tokens {
+			if &n.tokens.Slice()[0] == &tokens[i] {
 				t.Errorf("a half starting at %d lies in the memory of the whole", n.start)
 			}
 		}
@@ -166,14 +166,21 @@ func TestEdgesAreCopies(t *testing.T) {
 }
 
 func TestCallerBugsPanic(t *testing.T) {
-	tokens := toks(1, 2, 3, 4)
+	key := keyOf(1, 2, 3, 4)
+	stale := func(change func(*Cache)) func(*Cache, NodeID) {
+		return func(c *Cache, _ NodeID) {
+			m := c.Match(key)
+			change(c)
+			c.Pin(m)
+		}
+	}
 	for name, tc := range map[string]struct {
 		want string
 		do   func(*Cache, NodeID)
 	}{
 		"unpin below zero": {"not held", func(c *Cache, id NodeID) { c.PinNode(id); c.Unpin(id); c.Unpin(id) }},
-		"unpin an ancestor": {"not held (1 pins below it)", func(c *Cache, id NodeID) {
-			up := c.Pin(c.Match(kv.Namespace{}, tokens[:2], nil))
+		"unpin an ancestor": {"not held (1 pins at or below it)", func(c *Cache, id NodeID) {
+			up := c.Pin(c.Match(keyOf(1, 2)))
 			c.PinNode(id)
 			c.Unpin(up)
 			c.Unpin(up)
@@ -181,37 +188,41 @@ func TestCallerBugsPanic(t *testing.T) {
 		"unknown node":   {"Unpin: no node 77", func(c *Cache, id NodeID) { c.Unpin(77) }},
 		"freed node":     {"PinNode: no node", func(c *Cache, id NodeID) { c.Evict(9, nil); c.PinNode(id) }},
 		"namespace root": {"PinNode: no node", func(c *Cache, id NodeID) { c.PinNode(c.nodes[id].parent) }},
-		"too few pages":  {"1 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0}, nil) }},
-		"too many pages": {"3 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, 1, 2}, nil) }},
-		"no page":        {"pages[1] is -1", func(c *Cache, _ NodeID) { c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, kv.NoPage}, nil) }},
-		"match before Insert": {"stale", func(c *Cache, _ NodeID) {
-			m := c.Match(kv.Namespace{}, tokens, nil)
-			c.Insert(kv.Namespace{}, toks(8, 9), []kv.PageID{5}, nil)
-			c.Pin(m)
+		"edge of an order": {"PinNode: no node", func(c *Cache, id NodeID) {
+			c.Flush()
+			c.PinNode(c.common.edge)
 		}},
-		"match before Evict": {"stale", func(c *Cache, _ NodeID) {
-			m := c.Match(kv.Namespace{}, tokens, nil)
+		"too few pages":        {"1 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(key, pageRange(0, 1), nil) }},
+		"too many pages":       {"3 pages for 4 tokens, want 2", func(c *Cache, _ NodeID) { c.Insert(key, pageRange(0, 3), nil) }},
+		"no page":              {"pages[1] is -1", func(c *Cache, _ NodeID) { c.Insert(key, []kv.PageID{0, kv.NoPage}, nil) }},
+		"match before Insert":  {"stale", stale(func(c *Cache) { c.Insert(keyOf(8, 9), []kv.PageID{5}, nil) })},
+		"match before Extend":  {"stale", stale(func(c *Cache) { c.Extend(Root, keyOf(8, 9), []kv.PageID{5}, nil) })},
+		"match before Evict":   {"stale", stale(func(c *Cache) { c.Evict(1, nil) })},
+		"match before Flush":   {"stale", stale((*Cache).Flush)},
+		"match before a split": {"stale", stale(func(c *Cache) { c.Pin(c.Match(keyOf(1, 2))) })},
+		"pages of an old match": {"AppendPages: match of 4 tokens", func(c *Cache, _ NodeID) {
+			m := c.Match(key)
 			c.Evict(1, nil)
-			c.Pin(m)
-		}},
-		"match before Clear": {"stale", func(c *Cache, _ NodeID) {
-			m := c.Match(kv.Namespace{}, tokens, nil)
-			c.Clear(nil)
-			c.Pin(m)
-		}},
-		"match before a split": {"stale", func(c *Cache, _ NodeID) {
-			m := c.Match(kv.Namespace{}, tokens, nil)
-			c.Pin(c.Match(kv.Namespace{}, tokens[:2], nil))
-			c.Pin(m)
+			c.AppendPages(m, nil)
 		}},
 		"growing a tail's page": {"page 6 is that of tail leaf", func(c *Cache, _ NodeID) {
-			c.Insert(kv.Namespace{}, toks(8), []kv.PageID{6}, nil)
-			c.Insert(kv.Namespace{}, toks(8, 9), []kv.PageID{6}, nil)
+			c.Insert(keyOf(8), []kv.PageID{6}, nil)
+			c.Insert(keyOf(8, 9), []kv.PageID{6}, nil)
 		}},
+		"extending without a pin": {"has 0 handles", func(c *Cache, id NodeID) { c.Extend(id, keyOf(1, 2, 3, 4, 5), pageRange(0, 3), nil) }},
+		"extending with less": {"ends at token 4", func(c *Cache, id NodeID) {
+			c.PinNode(id)
+			c.Extend(id, keyOf(1, 2), pageRange(0, 1), nil)
+		}},
+		"extending by no page": {"pages[2] is -1", func(c *Cache, id NodeID) {
+			c.PinNode(id)
+			c.Extend(id, keyOf(1, 2, 3, 4, 5), []kv.PageID{0, 1, kv.NoPage}, nil)
+		}},
+		"prioritizing a freed node": {"Prioritize: no node", func(c *Cache, id NodeID) { c.Evict(9, nil); c.Prioritize(id, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(t, Config{PageTokens: 2})
-			id, _ := c.Insert(kv.Namespace{}, tokens, []kv.PageID{0, 1}, nil)
+			id, _ := c.Insert(key, []kv.PageID{0, 1}, nil)
 			defer func() {
 				if got := fmt.Sprint(recover()); !strings.Contains(got, tc.want) || !strings.HasPrefix(got, "radixcache: ") {
 					t.Errorf("panic %q, want %q", got, tc.want)
@@ -282,27 +293,3 @@ func TestRemovedEventsMerge(t *testing.T) {
 }
 
 // The gate for the hot path.
-func TestMatchDoesNotAllocate(t *testing.T) {
-	c := newCache(t, Config{PageTokens: 16, Events: true})
-	ns := kv.Namespace{LoRA: "adapter", Salt: "tenant"}
-	var pages []kv.PageID
-	tokens := make([]kv.Token, 0, 32*16+5)
-	for i := range cap(tokens) {
-		tokens = append(tokens, kv.Token(i%50))
-	}
-	for n := 64; n <= len(tokens); n += 64 { // a chain of nodes
-		pages = pages[:0]
-		for i := range kv.CeilPages(n, 16) {
-			pages = append(pages, kv.PageID(1000+i))
-		}
-		c.Insert(ns, tokens[:n], pages, nil)
-	}
-	dst := make([]kv.PageID, 0, 64)
-	var m Match
-	if n := testing.AllocsPerRun(100, func() { m = c.Match(ns, tokens, dst) }); n != 0 {
-		t.Errorf("%v allocations per match, want 0", n)
-	}
-	if m.Tokens != 512 {
-		t.Errorf("matched %d tokens, want 512", m.Tokens)
-	}
-}

@@ -1,77 +1,104 @@
 package radixcache
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // model is the naive twin of Cache: a map with one entry per page held. It
-// knows nothing of nodes but where they end (cut), which Evict depends on.
+// knows nothing of nodes but where they end (cut), on which Evict depends with
+// WholeLeaves alone. What a walk does it does at once to every page of the path.
 type model struct {
 	page, block int
+	policy      Policy
+	whole       bool // WholeLeaves
 	clock       uint64
+	epoch       int
+	doors       int // private spaces opened in dead trees
+	groups      int // orders that died
 	entries     map[mkey]*entry
-}
 
-// mkey is a sequence up to and including the tokens of one page, a byte each.
-type mkey struct {
-	ns  int
-	seq string
+	quotas  map[int]Quota
+	tenants []int // namespaces with a quota that hold something, as they came
+
+	ttl      time.Duration
+	marks    []ageMark
+	prefixes map[mkey]time.Duration
+	budget   int
 }
 
 type entry struct {
-	page  kv.PageID
-	stamp uint64
-	cut   bool // a node ends here
-	held  int
-	hash  kv.BlockHash // if a block ends here
+	page    kv.PageID
+	stamp   uint64 // last walk
+	hits    uint32
+	prio    int32
+	created uint64
+	held    int  // handles that end here
+	pins    int  // handles that end here or below
+	kids    int  // pages that directly follow
+	cut     bool // a node ends here, with WholeLeaves
+	group   int  // of the dead orders
+	hash    kv.BlockHash
 }
 
-var modelNamespaces = []kv.Namespace{{}, {LoRA: "a", Salt: "bc"}, {LoRA: "ab", Salt: "c"}}
-
-func newModel(page, block int) *model {
-	return &model{page: page, block: block, entries: map[mkey]*entry{}}
+func newModel(cfg Config) *model {
+	return &model{
+		page: cfg.PageTokens, block: cfg.BlockTokens, policy: cfg.Policy, whole: cfg.WholeLeaves,
+		entries: map[mkey]*entry{}, quotas: map[int]Quota{}, ttl: cfg.TTL,
+		prefixes: map[mkey]time.Duration{}, budget: cfg.PinnedTokens,
+	}
 }
 
-func (m *model) isTail(k mkey) bool { return len(k.seq)%m.page != 0 }
-
-// above is the whole pages before k's page.
-func (m *model) above(k mkey) mkey {
-	return mkey{k.ns, k.seq[:(len(k.seq)-1)/m.page*m.page]}
+// path visits the pages from k up to the first.
+func (m *model) path(k mkey, visit func(*entry)) {
+	for ; k.seq != ""; k = m.above(k) {
+		visit(m.entries[k])
+	}
 }
 
-// children are the pages that directly follow k, in order.
-func (m *model) children(k mkey) []mkey {
+func (m *model) add(k mkey, page kv.PageID, cut bool) {
+	e := &entry{page: page, stamp: m.clock, created: m.clock, cut: cut, hash: m.hash(k)}
+	if up := m.entries[m.above(k)]; up != nil {
+		up.kids++
+		if k.tree != m.epoch {
+			e.group = up.group
+		}
+	}
+	m.entries[k] = e
+}
+
+func (m *model) remove(k mkey) kv.PageID {
+	page := m.entries[k].page
+	delete(m.entries, k)
+	if up := m.entries[m.above(k)]; up != nil {
+		up.kids--
+	}
+	return page
+}
+
+func (m *model) hold(k mkey) {
+	m.path(k, func(e *entry) { e.pins++ })
+	m.entries[k].held++
+}
+
+func (m *model) unhold(k mkey) {
+	m.path(k, func(e *entry) { e.pins-- })
+	m.entries[k].held--
+}
+
+// siblings are the pages of a space that directly follow a sequence, in order.
+func (m *model) siblings(sp mspace, seq string) []mkey {
 	var out []mkey
-	for e := range m.entries {
-		if e.ns == k.ns && len(e.seq) > len(k.seq) && m.above(e) == k {
-			out = append(out, e)
+	for k := range m.entries {
+		if k.mspace == sp && len(k.seq) > len(seq) && m.floor(len(k.seq)-1) == len(seq) && strings.HasPrefix(k.seq, seq) {
+			out = append(out, k)
 		}
 	}
-	slices.SortFunc(out, func(a, b mkey) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(out, func(a, b mkey) int { return strings.Compare(a.seq, b.seq) })
 	return out
-}
-
-func (m *model) pinned(k mkey) bool {
-	for e, x := range m.entries {
-		// A longer page may start with a tail's tokens, but is no child of it.
-		if x.held > 0 && (e == k || e.ns == k.ns && !m.isTail(k) && strings.HasPrefix(e.seq, k.seq)) {
-			return true
-		}
-	}
-	return false
-}
-
-// nodeEnd is where the node that holds k ends.
-func (m *model) nodeEnd(k mkey) mkey {
-	for !m.entries[k].cut {
-		k = m.children(k)[0]
-	}
-	return k
 }
 
 type modelMatch struct {
@@ -81,214 +108,144 @@ type modelMatch struct {
 	tokens  int
 }
 
-func (m *model) match(ns int, seq string) modelMatch {
-	out := modelMatch{end: mkey{ns, ""}}
-	for n := m.page; n <= len(seq); n += m.page {
-		e := m.entries[mkey{ns, seq[:n]}]
+func (m *model) match(l line) modelMatch {
+	var out modelMatch
+	for n := m.page; n <= len(l.seq); n += m.page {
+		k := m.at(l, n)
+		e := m.entries[k]
 		if e == nil {
 			break
 		}
-		out.end.seq = seq[:n]
+		out.end = k
 		out.pages = append(out.pages, e.page)
 	}
 	whole := len(out.end.seq)
-	for _, k := range m.children(out.end) { // ascending: the last lower one wins, then the first higher one
-		shared := commonBytes(k.seq[whole:], seq[whole:])
-		if shared > out.tokens || shared == out.tokens && shared > 0 && k.seq < seq {
+	if whole == len(l.seq) {
+		return out
+	}
+	// Ascending: the last lower one wins, then the first higher one.
+	for _, k := range m.siblings(m.at(l, whole+1).mspace, l.seq[:whole]) {
+		shared := commonBytes(k.seq[whole:], l.seq[whole:])
+		if shared > out.tokens || shared == out.tokens && shared > 0 && k.seq < l.seq {
 			out.partial, out.tokens = k, shared
 		}
 	}
 	return out
 }
 
-func commonBytes(a, b string) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// use cuts at k and makes the path to it recent.
-func (m *model) use(k mkey) {
-	if k.seq != "" {
-		m.entries[k].cut = true
-	}
-	for n := m.page; n <= len(k.seq); n += m.page {
-		m.entries[mkey{k.ns, k.seq[:n]}].stamp = m.clock
-	}
+// reuse is what Pin does, and an Insert that finds something.
+func (m *model) reuse(k mkey) {
+	m.path(k, func(e *entry) { e.hits++ })
 }
 
 func (m *model) pin(k mkey) {
 	m.clock++
-	m.use(k)
-	m.entries[k].held++
+	m.path(k, func(e *entry) { e.stamp = m.clock })
+	m.entries[k].cut = true
+	m.reuse(k)
+	m.hold(k)
 }
 
-// insert changes pages as Insert must and returns what it must free, in any order.
-func (m *model) insert(ns int, seq string, pages []kv.PageID) []kv.PageID {
-	if seq == "" {
-		return nil
+// insert changes pages, from an index on, as Insert and Extend must. It returns
+// where the whole pages end, how many tokens of them were there, and what it
+// must free, in any order.
+func (m *model) insert(l line, from int, pages []kv.PageID) (mkey, int, []kv.PageID) {
+	if l.seq == "" {
+		return mkey{}, 0, nil
 	}
 	m.clock++
 	var freed []kv.PageID
-	got := m.match(ns, seq)
-	for i, p := range got.pages {
-		if pages[i] != p {
+	got := m.match(l)
+	for i := from; i < len(got.pages); i++ {
+		if pages[i] != got.pages[i] {
 			freed = append(freed, pages[i])
-			pages[i] = p
+			pages[i] = got.pages[i]
 		}
 	}
-	m.use(got.end)
-	whole := len(seq) / m.page * m.page
-	for n := len(got.end.seq) + m.page; n <= whole; n += m.page {
-		k := mkey{ns, seq[:n]}
-		m.entries[k] = &entry{page: pages[n/m.page-1], stamp: m.clock, cut: n == whole, hash: m.hash(k)}
-		if n == len(got.end.seq)+m.page {
-			freed = append(freed, m.dropTails(k)...)
+	end, reused, whole := got.end, len(got.end.seq), m.floor(len(l.seq))
+	if reused > 0 {
+		m.entries[end].cut = true
+	}
+	for n := reused + m.page; n <= whole; n += m.page {
+		end = m.at(l, n)
+		m.add(end, pages[n/m.page-1], n == whole || n == m.boundary(l.spec))
+		if n == reused+m.page {
+			freed = append(freed, m.dropTails(end)...)
 		}
 	}
-	if whole == len(seq) {
-		return freed
+	m.path(end, func(e *entry) { e.stamp = m.clock })
+	if whole < len(l.seq) {
+		freed = append(freed, m.insertTail(m.at(l, len(l.seq)), &pages[len(pages)-1])...)
 	}
-	for _, k := range m.children(mkey{ns, seq[:whole]}) {
-		if strings.HasPrefix(k.seq, seq) {
-			if k.seq == seq {
-				m.entries[k].stamp = m.clock
-			}
-			last := &pages[len(pages)-1]
-			freed = append(freed, *last)
-			*last = kv.NoPage
-			return freed
-		}
-	}
-	k := mkey{ns, seq}
-	m.entries[k] = &entry{page: pages[len(pages)-1], stamp: m.clock, cut: true}
-	return append(freed, m.dropTails(k)...)
+	return end, reused, freed
 }
 
+func (m *model) insertTail(k mkey, page *kv.PageID) []kv.PageID {
+	held := false
+	for _, other := range m.siblings(k.mspace, m.above(k).seq) {
+		held = held || strings.HasPrefix(other.seq, k.seq)
+	}
+	if !held {
+		m.add(k, *page, true)
+		return m.dropTails(k)
+	}
+	if e := m.entries[k]; e != nil {
+		e.stamp = m.clock
+		if e.page == *page {
+			return nil
+		}
+	}
+	freed := []kv.PageID{*page}
+	*page = kv.NoPage
+	return freed
+}
+
+// dropTails removes the tails that k makes redundant.
 func (m *model) dropTails(k mkey) []kv.PageID {
 	var freed []kv.PageID
-	for _, t := range m.children(m.above(k)) {
-		if t != k && m.isTail(t) && strings.HasPrefix(k.seq, t.seq) && m.entries[t].held == 0 {
-			freed = append(freed, m.entries[t].page)
-			delete(m.entries, t)
+	for _, t := range m.siblings(k.mspace, m.above(k).seq) {
+		if t != k && m.isTail(t) && strings.HasPrefix(k.seq, t.seq) && m.entries[t].pins == 0 {
+			freed = append(freed, m.remove(t))
 		}
 	}
 	return freed
 }
 
-func (m *model) evict(pages int) []kv.PageID {
-	var freed []kv.PageID
-	for len(freed) < pages {
-		var victim mkey
-		for k, e := range m.entries {
-			if e.cut && !m.pinned(k) && len(m.children(k)) == 0 && (victim.seq == "" || e.stamp < m.entries[victim].stamp) {
-				victim = k
-			}
-		}
-		if victim.seq == "" {
-			break
-		}
-		var node []kv.PageID
-		for {
-			node = append(node, m.entries[victim].page)
-			delete(m.entries, victim)
-			victim = m.above(victim)
-			if e := m.entries[victim]; e == nil || e.cut {
-				break
-			}
-		}
-		slices.Reverse(node)
-		freed = append(freed, node...)
-	}
-	return freed
+func (m *model) prioritize(k mkey, priority int32) {
+	m.path(k, func(e *entry) { e.prio = max(e.prio, priority) })
 }
 
-// hash of the block that ends at k, from scratch.
-func (m *model) hash(k mkey) kv.BlockHash {
-	if len(k.seq)%m.block != 0 {
-		return 0
+// pinPrefix is nil, ErrNotCached or ErrPinBudget as PinPrefix's.
+func (m *model) pinPrefix(s spec, until time.Duration) error {
+	got, whole := m.match(m.live(s)), m.floor(len(s.seq))
+	used := 0
+	for k := range m.prefixes {
+		used += len(k.seq)
 	}
-	h := kv.NewHasher(modelNamespaces[k.ns], m.block)
-	var last kv.BlockHash
-	for n := m.block; n <= len(k.seq); n += m.block {
-		last, _ = h.Next(tokensOf(k.seq[n-m.block : n]))
+	_, again := m.prefixes[got.end]
+	switch {
+	case whole == 0 || len(got.end.seq) < whole:
+		return ErrNotCached
+	case !again && used+whole > m.budget:
+		return ErrPinBudget
+	case !again:
+		m.entries[got.end].cut = true
+		m.hold(got.end)
 	}
-	return last
+	m.prefixes[got.end] = until
+	return nil
 }
 
-// stats are the gauges that Stats must show.
-func (m *model) stats() Stats {
-	var s Stats
-	spaces := map[int]bool{}
-	for k, e := range m.entries {
-		spaces[k.ns] = true
-		n := len(k.seq) - len(m.above(k).seq)
-		s.Tokens += n
-		s.Pages++
-		if m.pinned(k) {
-			s.ProtectedTokens += n
-			s.ProtectedPages++
-		} else {
-			s.EvictableTokens += n
-			s.EvictablePages++
-		}
-		if e.cut {
-			s.Nodes++
-			if len(m.children(k)) == 0 {
-				s.Leaves++
-			}
-		}
-		if m.isTail(k) {
-			s.Tails++
-		}
+func (m *model) unpinPrefix(s spec) error {
+	got := m.match(m.live(s))
+	if _, ok := m.prefixes[got.end]; !ok || len(got.end.seq) < m.floor(len(s.seq)) {
+		return ErrNotCached
 	}
-	s.Namespaces = len(spaces)
-	return s
+	m.dropPrefix(got.end)
+	return nil
 }
 
-func tokensOf(seq string) []kv.Token {
-	out := make([]kv.Token, len(seq))
-	for i := range out {
-		out[i] = kv.Token(seq[i])
-	}
-	return out
-}
-
-// contents walks the tree and lists what it holds in the model's terms.
-func contents(c *Cache) (map[mkey]kv.PageID, error) {
-	out := map[mkey]kv.PageID{}
-	var walk func(ns int, id NodeID, prefix string) error
-	walk = func(ns int, id NodeID, prefix string) error {
-		n := &c.nodes[id]
-		for i, p := range n.pages {
-			var b []byte
-			for _, t := range n.tokens[:min(len(n.tokens), (i+1)*c.cfg.PageTokens)] {
-				b = append(b, byte(t))
-			}
-			k := mkey{ns, prefix + string(b)}
-			if other, dup := out[k]; dup {
-				return fmt.Errorf("%q is held twice, by pages %d and %d", k.seq, other, p)
-			}
-			out[k] = p
-			if i == len(n.pages)-1 {
-				prefix = k.seq
-			}
-		}
-		for kid := range c.children(id) {
-			if err := walk(ns, kid, prefix); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for i, ns := range modelNamespaces {
-		if sp := c.spaces[ns]; sp != nil {
-			if err := walk(i, sp.root, ""); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
+func (m *model) dropPrefix(k mkey) {
+	m.unhold(k)
+	delete(m.prefixes, k)
 }

@@ -1,94 +1,160 @@
 package radixcache
 
-// States of a node in the order of eviction, as node.queue; from 0 on it is an
-// index in Cache.heap.
-const (
-	inLine  = -1 // in Cache.line
-	parked  = -2 // pinned, and older than all in the line
-	nowhere = -3 // the root of a namespace, or not attached yet
-)
-
-// Eviction takes the least recent unpinned leaf without searching for it. The
-// line holds the nodes, pinned or not, leaves or not, by rising stamp, and of
-// those with one stamp (they are one path) the deeper first. A walk moves its
-// path to the end; pins and new children change nothing. As no stamp is above
-// its parent's, the first unpinned node of the line is always a leaf.
+// order is the order in which the unpinned leaves of some spaces are evicted:
+// of all that have no quota of their own, or of one namespace that has.
 //
-// Pinned nodes that Evict meets at the front leave the line, each paid for by
-// the walk that had put it there. They are parked, older than all in the line;
-// those of them that are unpinned before they are used again wait in the heap,
-// from which Evict takes first.
+// Under LRU nothing is searched. The line holds leaves by rising stamp. A walk
+// puts the leaf at which it ends at the line's back. A leaf that is pinned, or
+// grows children, stays where it is until it comes to the front, and leaves the
+// line then. One that comes in with a stamp of some time ago, as it was pinned
+// meanwhile or has lost its last child, goes to the front if it is older than
+// all in the line, as is the parent of a leaf that was just evicted, or else to
+// the late heap. So each eviction takes the older of two.
+//
+// Under the other policies there is a heap by rank, and the line is kept only
+// for the sake of a TTL.
+type order struct {
+	quota  *Quota // nil without
+	edge   NodeID // both ends of the line: a slot of the slab for nothing else
+	late   heap   // leaves by age that are not in the line
+	ranked heap   // leaves by rank, unless the policy is LRU
+	pages  int    // held by all its nodes, pinned or not
+	spaces int    // that use it
+	dead   bool   // flushed
+}
 
-// lineLink joins a node to its neighbours in the line; Root is both ends.
+// lineLink joins a node to its neighbours in the line.
 type lineLink struct{ prev, next NodeID }
 
-// linePush puts a node at the end.
-func (c *Cache) linePush(id NodeID) { c.lineInsert(c.line[Root].prev, id) }
+func (c *Cache) newOrder(edge NodeID) *order {
+	c.line[edge] = lineLink{edge, edge}
+	return &order{edge: edge, late: heap{kind: byAge}, ranked: heap{kind: byRank}}
+}
 
-// lineInsert puts a node right after another, or first after Root.
+// byLine tells whether the line is in use.
+func (c *Cache) byLine() bool { return c.cfg.Policy == LRU || c.cfg.TTL > 0 }
+
+// lineInsert puts a node right after another, or first after the edge.
 func (c *Cache) lineInsert(after, id NodeID) {
 	next := c.line[after].next
 	c.line[id] = lineLink{after, next}
 	c.line[after].next, c.line[next].prev = id, id
-	c.nodes[id].queue = inLine
+	c.nodes[id].flags |= inLine
 }
 
 func (c *Cache) lineRemove(id NodeID) {
 	l := c.line[id]
 	c.line[l.prev].next, c.line[l.next].prev = l.next, l.prev
-	c.nodes[id].queue = nowhere
+	c.nodes[id].flags &^= inLine
 }
 
-// leaveOrder takes a node out of the order of eviction.
-func (c *Cache) leaveOrder(id NodeID) {
-	switch at := c.nodes[id].queue; {
-	case at >= 0:
-		c.heapRemove(id)
-	case at == inLine:
+// enlist puts an unpinned leaf where its stamp and its rank belong.
+func (c *Cache) enlist(id NodeID) {
+	n := &c.nodes[id]
+	o := n.space.order
+	if c.cfg.Policy != LRU {
+		c.heapPut(&o.ranked, heapKey{c.rank(n), n.stamp, id})
+	}
+	if !c.byLine() || n.flags&inLine != 0 || c.places[byAge][id] != nowhere {
+		return
+	}
+	switch ends := c.line[o.edge]; {
+	case ends.prev == o.edge || c.nodes[ends.prev].stamp <= n.stamp:
+		c.lineInsert(ends.prev, id)
+	case n.stamp <= c.nodes[ends.next].stamp:
+		c.lineInsert(o.edge, id)
+	default:
+		c.heapPut(&o.late, heapKey{n.stamp, n.stamp, id})
+	}
+}
+
+// unheap takes a node that is no leaf any more, or is pinned, out of the heaps.
+// In the line it may stay.
+func (c *Cache) unheap(id NodeID) {
+	o := c.nodes[id].space.order
+	c.heapTake(&o.late, id)
+	if c.cfg.Policy != LRU {
+		c.heapTake(&o.ranked, id)
+	}
+}
+
+// delist takes a node out of its order.
+func (c *Cache) delist(id NodeID) {
+	c.unheap(id)
+	if c.nodes[id].flags&inLine != 0 {
 		c.lineRemove(id)
 	}
-	c.nodes[id].queue = nowhere
 }
 
-// refresh makes a node and the path to its root as recent as the running walk.
-func (c *Cache) refresh(id NodeID) {
-	for at := id; !c.isSpaceRoot(at); at = c.nodes[at].parent {
-		c.touch(at)
-	}
-}
-
-// touch makes one node as recent as the running walk; deeper ones first.
+// touch makes a node, or that at which a space begins, and with it the path to its root, as recent as the
+// running walk.
 func (c *Cache) touch(id NodeID) {
-	c.nodes[id].stamp = c.clock
-	c.leaveOrder(id)
-	c.linePush(id)
+	if id = c.outer(id); id == Root {
+		return
+	}
+	n := &c.nodes[id]
+	c.delist(id)
+	n.stamp = c.clock
+	c.remark(n)
+	if n.pins == 0 && n.isLeaf() {
+		c.enlist(id)
+	}
 }
 
-// joinUpper gives the upper half of a split its turn: right after the lower.
-func (c *Cache) joinUpper(upper, lower NodeID) {
-	switch at := c.nodes[lower].queue; {
-	case at == inLine:
-		c.lineInsert(lower, upper)
-	case at == parked:
-		c.nodes[upper].queue = parked
-	default:
-		c.heap[at].start = c.nodes[lower].start // deeper than it was
-		c.heapUp(int(at))
-		c.heapPush(upper)
+// absorb tells a node what its child, which is being removed, knew of the walks
+// through both.
+func (c *Cache) absorb(parent, child NodeID) {
+	p, n := &c.nodes[parent], &c.nodes[child]
+	if n.stamp > p.stamp {
+		if p.flags&inLine != 0 {
+			c.lineRemove(parent) // it stood there by its own
+		}
+		p.stamp = n.stamp
 	}
+	p.hits += n.hits
+	p.prio = max(p.prio, n.prio)
+	c.absorbMark(p, n)
+}
+
+// orphaned takes up a node that may have lost its last child.
+func (c *Cache) orphaned(id NodeID) {
+	n := &c.nodes[id]
+	switch {
+	case !n.isLeaf():
+	case n.flags&isRoot != 0:
+		c.close(n.space)
+	case n.pins == 0:
+		c.enlist(id)
+	}
+}
+
+// oldest is the least recent unpinned leaf, Root if there is none.
+func (c *Cache) oldest(o *order) NodeID {
+	first := Root
+	for first == Root {
+		id := c.line[o.edge].next
+		if id == o.edge {
+			break
+		}
+		if n := &c.nodes[id]; n.pins == 0 && n.isLeaf() {
+			first = id
+		} else {
+			c.lineRemove(id)
+		}
+	}
+	if len(o.late.keys) > 0 && (first == Root || o.late.keys[0].key < c.nodes[first].stamp) {
+		return o.late.keys[0].id
+	}
+	return first
 }
 
 // victim is the next leaf to evict, Root if there is none.
-func (c *Cache) victim() NodeID {
-	if len(c.heap) > 0 {
-		return c.heap[0].id
+func (c *Cache) victim(o *order) NodeID {
+	if c.cfg.Policy == LRU {
+		return c.oldest(o)
 	}
-	for {
-		id := c.line[Root].next
-		if id == Root || c.nodes[id].pins == 0 {
-			return id
-		}
-		c.lineRemove(id)
-		c.nodes[id].queue = parked
+	if len(o.ranked.keys) == 0 {
+		return Root
 	}
+	return o.ranked.keys[0].id
 }

@@ -3,13 +3,15 @@ package radixcache
 import "fmt"
 
 // Pin protects the whole pages of a match from eviction, up to the root, and
-// makes them the most recently used. Where the match ends inside a node it
-// splits that node, so that no more than the match is pinned. The result is
-// the handle for [Cache.Unpin], Root if m.Node is. Pins nest: as many Unpins
-// release them.
+// makes them the most recently used: a request begins that reuses them. Where
+// the match ends inside a node it splits that node, so that no more than the
+// match is pinned. The result is the handle for [Cache.Extend] and
+// [Cache.Unpin], Root if m.Node is. Pins nest: as many Unpins release them.
 //
-// It panics if the tree's shape changed since m was made. Cost: the path.
+// It panics if the tree's shape changed since m was made. Cost: the part of the
+// path that was not pinned.
 func (c *Cache) Pin(m Match) NodeID {
+	c.lookedUp(m.asked, m.Tokens)
 	if m.Node == Root {
 		return Root
 	}
@@ -17,20 +19,23 @@ func (c *Cache) Pin(m Match) NodeID {
 		panic(fmt.Sprintf("radixcache: Pin: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
 	}
 	id := m.Node
-	if m.offset < len(c.nodes[id].tokens) {
-		id = c.split(id, m.offset)
+	if n := &c.nodes[id]; m.Tokens < n.end() {
+		id = c.split(id, m.Tokens-int(n.start))
 	}
 	c.clock++
-	c.refresh(id)
+	n := &c.nodes[id]
+	n.hits++
+	n.space.hits += uint64(m.Tokens)
 	c.pinPath(id)
-	c.verify("Pin")
+	c.touch(id)
+	c.verify("Pin") // joins nothing: the match's Partial.Node must live
 	return id
 }
 
 // PinNode protects a whole node and the path to its root, without a split and
 // without making it more recent: for [Partial.Node] while its page is copied,
 // and for the node that [Cache.Insert] returned. Root does nothing; an unknown
-// node panics. Cost: the path.
+// node panics. Cost: the part of the path that was not pinned.
 func (c *Cache) PinNode(id NodeID) {
 	if id == Root {
 		return
@@ -41,40 +46,86 @@ func (c *Cache) PinNode(id NodeID) {
 }
 
 // Unpin releases one pin of a handle. Root does nothing; an unknown node, or
-// one without a pin of its own, panics. Cost: the path.
+// one without a pin of its own, panics. Cost: the part of the path that is not
+// pinned any more.
 func (c *Cache) Unpin(id NodeID) {
 	if id == Root {
 		return
 	}
-	n := c.live(id, "Unpin")
-	if n.held == 0 {
-		panic(fmt.Sprintf("radixcache: Unpin: node %d is not held (%d pins below it)", id, n.pins))
+	if n := c.live(id, "Unpin"); n.held == 0 {
+		panic(fmt.Sprintf("radixcache: Unpin: node %d is not held (%d pins at or below it)", id, n.pins))
 	}
-	n.held--
-	for at := id; !c.isSpaceRoot(at); at = c.nodes[at].parent {
-		n := &c.nodes[at]
-		if n.pins--; n.pins == 0 {
-			c.protected.add(n, -1)
-			c.evictable.add(n, 1)
-			if n.queue == parked {
-				c.heapPush(at)
-			}
-		}
-	}
+	c.unpinPath(id)
+	c.tidy()
 	c.verify("Unpin")
 }
 
+// pinPath adds a handle to a node. Only nodes without pins tell their parent.
 func (c *Cache) pinPath(id NodeID) {
-	c.nodes[id].held++
-	for at := id; !c.isSpaceRoot(at); at = c.nodes[at].parent {
-		n := &c.nodes[at]
-		if n.pins++; n.pins == 1 {
-			c.evictable.add(n, -1)
-			c.protected.add(n, 1)
-			if n.queue >= 0 {
-				c.heapRemove(at)
-				n.queue = parked
+	n := &c.nodes[id]
+	if n.held++; n.held > 1 {
+		return
+	}
+	for at := id; at != Root; at = n.parent {
+		n = &c.nodes[at]
+		if n.pins > 0 {
+			n.pins++
+			return
+		}
+		if n.flags&isRoot == 0 {
+			if at == id && n.isLeaf() {
+				c.unheap(at)
 			}
+			c.weighAll(n, -1)
+			n.pins = 1
+			c.weighAll(n, 1)
+		} else {
+			n.pins = 1
 		}
 	}
+}
+
+// unpinPath takes a handle off a node.
+func (c *Cache) unpinPath(id NodeID) {
+	n := &c.nodes[id]
+	if n.held--; n.held > 0 {
+		return
+	}
+	for at := id; at != Root; at = n.parent {
+		n = &c.nodes[at]
+		if n.pins > 1 {
+			n.pins--
+			return
+		}
+		if n.flags&isRoot == 0 {
+			c.weighAll(n, -1)
+			n.pins = 0
+			c.weighAll(n, 1)
+			if at == id && n.isLeaf() {
+				c.enlist(at)
+			} else if c.isLink(n) {
+				c.loosen(at)
+			}
+		} else {
+			n.pins = 0
+		}
+	}
+}
+
+// Prioritize raises the priority of a node and all above it, under which
+// [Priority] evicts them, to at least priority: that of a request whose handle
+// it is. The priority of what no request has raised is 0. An unknown node panics.
+func (c *Cache) Prioritize(handle NodeID, priority int32) {
+	if handle == Root {
+		return
+	}
+	n := c.live(handle, "Prioritize")
+	if priority <= n.prio {
+		return
+	}
+	n.prio = priority
+	if c.cfg.Policy == Priority && c.places[byRank][handle] != nowhere {
+		c.enlist(handle)
+	}
+	c.verify("Prioritize")
 }

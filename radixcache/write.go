@@ -14,24 +14,41 @@ import (
 const shownTokens = 8
 
 // WriteTo writes the tree as text, one node per line, children indented below
-// their parent, namespaces by ascending LoRA and salt. A line tells the node,
-// its tokens' range and beginning, its pages, and what it is besides: pins
-// (handles at or below it), stamp (larger is more recent), tail.
+// their parent, namespaces in order, private ones below the node at which they
+// begin. A line tells the node, its tokens' range and beginning, its pages, and
+// what it is besides: pins (on the node, and children with pins), stamp (larger
+// is more recent; of nodes with children it is that of the last walk that ended
+// there), tail.
 func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	out := countingWriter{w: w}
-	spaces := make([]*space, 0, len(c.spaces))
-	for _, sp := range c.spaces {
-		spaces = append(spaces, sp)
-	}
-	slices.SortFunc(spaces, func(a, b *space) int {
-		return cmp.Or(strings.Compare(a.ns.LoRA, b.ns.LoRA), strings.Compare(a.ns.Salt, b.ns.Salt))
-	})
-	for _, sp := range spaces {
-		fmt.Fprintf(&out, "namespace lora=%q salt=%q\n", sp.ns.LoRA, sp.ns.Salt)
-		c.writeChildren(&out, sp.root, 1)
-	}
+	c.writeSpaces(&out, Root, 0)
 	return out.n, out.err
 }
+
+func (c *Cache) writeSpaces(out *countingWriter, anchor NodeID, depth int) {
+	for _, sp := range c.spacesAt(anchor) {
+		fmt.Fprintf(out, "%snamespace model=%q lora=%q salt=%q\n", strings.Repeat("  ", depth), sp.ns.Model, sp.ns.LoRA, sp.ns.Salt)
+		c.writeChildren(out, sp.root, depth+1)
+	}
+}
+
+// spacesAt are the spaces with an anchor, in order.
+func (c *Cache) spacesAt(anchor NodeID) []*space {
+	var spaces []*space
+	for key, sp := range c.spaces {
+		if key.anchor == anchor {
+			spaces = append(spaces, sp)
+		}
+	}
+	slices.SortFunc(spaces, func(a, b *space) int { return compareNamespaces(a.ns, b.ns) })
+	return spaces
+}
+
+func compareNamespaces(a, b kv.Namespace) int {
+	return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.LoRA, b.LoRA), strings.Compare(a.Salt, b.Salt))
+}
+
+func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }
 
 func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
 	for kid := range c.children(id) {
@@ -39,7 +56,7 @@ func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
 			return
 		}
 		n := &c.nodes[kid]
-		fmt.Fprintf(out, "%s#%d [%d,%d) tokens %s pages %v", strings.Repeat("  ", depth), kid, n.start, n.end(), showTokens(n.tokens), n.pages)
+		fmt.Fprintf(out, "%s#%d [%d,%d) tokens %s pages %v", strings.Repeat("  ", depth), kid, n.start, n.end(), showTokens(n.tokens.Slice()), n.pages.Slice())
 		if n.pins > 0 {
 			fmt.Fprintf(out, " pins %d", n.pins)
 		}
@@ -49,6 +66,9 @@ func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
 		}
 		fmt.Fprintln(out)
 		c.writeChildren(out, kid, depth+1)
+		if n.flags&hasDoors != 0 {
+			c.writeSpaces(out, kid, depth+1)
+		}
 	}
 }
 

@@ -42,9 +42,12 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 // so that only what is really new gets computed. It changes nothing and returns
 // false if the pages are not there.
 func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
-	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - len(m.Pages)
+	shared := m.Tokens / s.info.PageTokens
+	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
 	pin := radixcache.Root
+	q.pages = q.pages[:0]
 	if s.cache != nil {
+		q.pages = s.cache.AppendPages(m, q.pages)
 		// Pinned first: what is matched must not be evicted to make its own room.
 		pin = s.cache.Pin(m)
 		if m.Partial.Tokens > 0 {
@@ -63,13 +66,13 @@ func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
 		}
 	}
 	if !ok {
+		q.pages = q.pages[:0]
 		if s.cache != nil {
 			s.cache.Unpin(pin)
 		}
 		return false
 	}
-	q.pin, q.shared, q.computed = pin, len(m.Pages), m.Tokens+m.Partial.Tokens
-	q.pages = append(q.pages[:0], m.Pages...)
+	q.pin, q.shared, q.computed = pin, shared, m.Tokens+m.Partial.Tokens
 	q.pages, _ = s.pages.lease.Hold(own, q.pages)
 	if m.Partial.Tokens > 0 {
 		// The source may be evicted from here on: copies run before rows and in

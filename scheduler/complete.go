@@ -85,14 +85,12 @@ func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
 	if n <= q.shared {
 		return
 	}
-	node, freed := s.cache.Insert(q.req.Namespace, q.tokens[:valid], q.pages[:n], s.pages.freed[:0])
+	pin, freed := s.cache.Extend(q.pin, q.key(valid), q.pages[:n], s.pages.freed[:0])
 	s.pages.settle(freed)
 	for i := q.shared; i < n; i++ {
 		if id := q.pages[i]; id != kv.NoPage && s.pages.lease.Held(id) {
 			s.pages.lease.Publish(q.pages[i : i+1])
 		}
 	}
-	s.cache.PinNode(node)
-	s.cache.Unpin(q.pin)
-	q.pin, q.shared = node, n
+	q.pin, q.shared = pin, n
 }

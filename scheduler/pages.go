@@ -47,11 +47,8 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 		panic("scheduler: Drain with requests open")
 	}
 	if s.cache != nil {
-		freed, err := s.cache.Clear(s.pages.freed[:0])
-		if err != nil {
-			panic("scheduler: Drain: " + err.Error())
-		}
-		s.pages.settle(freed)
+		s.cache.Flush()
+		s.pages.settle(s.cache.Evict(s.cache.Stats().Pages, s.pages.freed[:0]))
 	}
 	n := s.pages.lease.IdlePages()
 	s.pages.poolFree += n

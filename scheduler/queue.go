@@ -64,11 +64,11 @@ func (s *Scheduler) sortByMatch(order []*sequence) {
 }
 
 // lookup matches all but the last token of q: one must be computed to get
-// logits. The match's pages are scratch, valid until the next lookup.
+// logits. It goes on where the last lookup of q ended, so that a queue is not
+// matched from the root at each pass.
 func (s *Scheduler) lookup(q *sequence) radixcache.Match {
-	m := s.cache.Match(q.req.Namespace, q.tokens[:len(q.tokens)-1], s.match[:0])
-	s.match = m.Pages[:0]
-	return m
+	q.match = s.cache.Resume(q.key(len(q.tokens)-1), q.match)
+	return q.match
 }
 
 // follows tells whether q should wait for a prompt that is being computed: that

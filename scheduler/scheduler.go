@@ -28,7 +28,6 @@ type Scheduler struct {
 
 	metrics Metrics
 	order   []*sequence // scratch of the policy
-	match   []kv.PageID // scratch of a match
 }
 
 // New makes a scheduler for a backend described by info. It holds no pages yet:

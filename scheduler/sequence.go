@@ -33,8 +33,9 @@ type sequence struct {
 	shared   int               // the tree owns pages[:shared], pinned by pin
 	pin      radixcache.NodeID // Root: nothing pinned
 
-	abort    error // set: end at the next chance
-	bypassed int   // later arrivals that were admitted before it
+	match    radixcache.Match // the latest lookup
+	abort    error            // set: end at the next chance
+	bypassed int              // later arrivals that were admitted before it
 
 	reached      int // most tokens that were computed at a preemption
 	cachedTokens int // at first admission
@@ -44,6 +45,11 @@ type sequence struct {
 	firstToken   time.Duration
 	seenToken    bool
 	seenSlot     bool // has been admitted before
+}
+
+// key names the first n tokens in the cache.
+func (q *sequence) key(n int) radixcache.Key {
+	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n]}
 }
 
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }

@@ -18,8 +18,9 @@ type cli struct {
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
 	Bench     struct {
-		Chat  chatCmd  `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
-		Radix radixCmd `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
+		Chat     chatCmd     `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Radix    radixCmd    `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
+		Policies policiesCmd `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
 	} `cmd:"" help:"Measure."`
 }
 

@@ -6,18 +6,21 @@ import (
 	"os"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 type radixCmd struct {
-	Trace          string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
-	Kind           *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
-	Requests       *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
-	Seed           *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
-	PageTokens     int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	BlockTokens    int              `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page; nobody listens here. Default: the cache's own."`
-	CapacityTokens int              `name:"capacity-tokens" default:"0" help:"Tokens that the cache may hold. Default: all."`
-	Passes         int              `default:"5" help:"Timed replays, whose medians are shown."`
-	JSON           bool             `name:"json" help:"Print one JSON object instead of the table."`
+	Trace          string            `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
+	Kind           *bench.TraceKind  `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
+	Requests       *int              `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
+	Seed           *uint64           `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
+	PageTokens     int               `name:"page-tokens" default:"16" help:"Tokens per page: 1 to 32768."`
+	BlockTokens    int               `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page; nobody listens here. Default: the cache's own."`
+	CapacityTokens int               `name:"capacity-tokens" default:"0" help:"Tokens that the cache may hold. Default: all."`
+	Policy         radixcache.Policy `default:"lru" help:"Which leaf is evicted first: lru, lfu, fifo, mru, slru, priority or cost-aware."`
+	Trim           bool              `help:"Evict the last pages of a leaf before the whole of it, and join what was split, as a server does. Default: whole leaves, as the published sums have it."`
+	Passes         int               `default:"5" help:"Timed replays, whose medians are shown."`
+	JSON           bool              `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
@@ -29,12 +32,13 @@ Examples:
   coppice bench radix --json
   coppice bench radix --kind tree --page-tokens 1
   coppice bench radix --capacity-tokens 500000   # a cache too small for the working set
+  coppice bench radix --capacity-tokens 500000 --policy cost-aware --trim
   coppice bench radix --trace chat.pfxt`
 }
 
 // Run is called by kong.
 func (c *radixCmd) Run(ctx context.Context) error {
-	cfg := bench.RadixConfig{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, CapacityTokens: c.CapacityTokens, Passes: c.Passes}
+	cfg := bench.RadixConfig{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, CapacityTokens: c.CapacityTokens, Policy: c.Policy, Trim: c.Trim, Passes: c.Passes}
 	for _, f := range []struct {
 		flag  string
 		value int

@@ -21,7 +21,7 @@ func radixJSON(t *testing.T, args ...string) map[string]any {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 19 {
+	if len(got) != 20 {
 		t.Errorf("%d keys in %s", len(got), stdout)
 	}
 	for key := range got {

@@ -26,11 +26,12 @@ var mayImport = map[string][]string{
 	"internal/opticks":    {},
 	"internal/wide":       {},
 
-	"tokenizer":  {"kv", "internal/invariants"},
-	"engine":     {"kv", "internal/invariants"},
-	"radixcache": {"kv", "internal/invariants", "internal/wide"},
-	"mempool":    {"kv", "internal/invariants"},
-	"scheduler":  {"kv", "radixcache", "mempool", "engine", "internal/invariants"},
+	"tokenizer":            {"kv", "internal/invariants"},
+	"engine":               {"kv", "internal/invariants"},
+	"radixcache":           {"kv", "internal/invariants", "internal/wide", "radixcache/missratio"},
+	"radixcache/missratio": {"kv", "internal/wide"},
+	"mempool":              {"kv", "internal/invariants"},
+	"scheduler":            {"kv", "radixcache", "mempool", "engine", "internal/invariants"},
 
 	"mempool/hostmem":   {"kv", "mempool"},
 	"engine/sampling":   {"kv", "engine", "internal/f32"},
@@ -41,7 +42,7 @@ var mayImport = map[string][]string{
 	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
 	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},
 	"bench":       {".", "kv", "radixcache", "internal/opticks"},
-	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "kv", "scheduler", "tokenizer"},
+	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "kv", "radixcache", "scheduler", "tokenizer"},
 }
 
 // onlyImporter names the one package that may use a third party.
@@ -53,7 +54,7 @@ var onlyImporter = map[string]string{
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
-var core = []string{"kv", "tokenizer", "engine", "radixcache", "mempool", "scheduler"}
+var core = []string{"kv", "tokenizer", "engine", "radixcache", "radixcache/missratio", "mempool", "scheduler"}
 
 // coreNever are packages of the standard library and zap that core does not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}

@@ -1,8 +1,13 @@
 // Package wide owns the comparison of long runs of 32-bit values at the speed
-// at which memory is read. It keeps nothing, allocates nothing, and is the
-// one place of the core's that looks at slices as bytes.
+// at which memory is read, and [Vec], which holds such a run in 16 bytes beside
+// its array. It is the one place of the core's that looks at slices as bytes.
+// It never keeps a caller's slice and never knows what the values mean.
 //
-// Every function is pure and may be called from any goroutine.
+// CommonPrefix is pure and may be called from any goroutine. A Vec belongs to
+// whoever holds it and is not locked.
 //
-//	n := wide.CommonPrefix(edge, key) // edge[:n] equals key[:n], and no more does
+//	edge := wide.VecOf(tokens)                    // a copy
+//	n := wide.CommonPrefix(edge.Slice(), key)     // edge[:n] equals key[:n], and no more does
+//	tail := edge.CloneRange(n, edge.Len())        // a split
+//	edge.Truncate(n)
 package wide

@@ -1,73 +1,79 @@
 package wide
 
-import (
-	"math/bits"
-	"unsafe"
-)
+import "unsafe"
 
 // Word is what can be compared as plain 32-bit values.
 type Word interface{ ~uint32 | ~int32 }
 
-// Block sizes in words. Runs are compared by the runtime's vectorised memequal,
-// which only says whether two blocks are equal. So blocks double while they are
-// equal, up to 8 KiB; in the first that differs halves are tried, down to a few
-// pairs of words. What is read twice comes from the nearest cache.
+// Block sizes in words. Most runs are equal to the end of the shorter one, and
+// the runtime's vectorised memequal, which only says whether two blocks are
+// equal, tells so at the speed of memory. So it is asked about as much as can
+// be read twice from the nearest cache: where a long block differs short ones
+// find the place, and few words at a time the place in these.
 const (
-	firstBlock = 64
-	lastBlock  = 2048
-	leastBlock = 16
+	longBlock  = 1024
+	shortBlock = 64
+	fewWords   = 8
 )
 
-// CommonPrefix is the length of the common prefix of a and b, in words.
+// CommonPrefix is the length of the common prefix of a and b, in words. It
+// reads nothing behind the shorter run.
 func CommonPrefix[T Word](a, b []T) int {
 	n := min(len(a), len(b))
-	if n == 0 {
-		return 0
-	}
 	return commonPrefix(unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), n)
 }
 
-// commonPrefix compares n words at p and q.
+// commonPrefix compares n words at p and q. Siblings in a tree often differ in
+// their first words, so these are looked at before memequal is called.
 func commonPrefix(p, q unsafe.Pointer, n int) int {
-	at, block := 0, firstBlock
-	for n-at >= block && equal(p, q, at, block) {
-		at += block
-		block = min(2*block, lastBlock)
+	if n < fewWords || diff(p, q, 0) != 0 {
+		return inPairs(p, q, 0, min(n, fewWords))
 	}
-	// The difference, or the end, is less than a block away.
-	end := min(n, at+block)
-	for block = block / 2; block >= leastBlock; block /= 2 {
-		if end-at >= block && equal(p, q, at, block) {
-			at += block
+	at, end := pass(p, q, 0, n, longBlock)
+	if at == n {
+		return n
+	}
+	if end-at > shortBlock {
+		at, end = pass(p, q, at, end, shortBlock)
+	}
+	for end-at > fewWords && diff(p, q, at)|diff(p, q, at+2)|diff(p, q, at+4)|diff(p, q, at+6) == 0 {
+		at += fewWords
+	}
+	return inPairs(p, q, at, min(end, at+fewWords))
+}
+
+// pass passes the blocks of words [at, end) that are equal and returns the
+// range of the first that is not, at the end an empty one.
+func pass(p, q unsafe.Pointer, at, end, block int) (int, int) {
+	for at < end {
+		next := min(at+block, end)
+		if !equal(p, q, at, next-at) {
+			return at, next
 		}
+		at = next
 	}
-	for ; end-at >= 2; at += 2 {
-		if diff := *(*uint64)(unsafe.Add(p, 4*at)) ^ *(*uint64)(unsafe.Add(q, 4*at)); diff != 0 {
-			return at + firstWord(diff)
-		}
+	return end, end
+}
+
+// inPairs returns where the first difference in words [at, end) is, end if nowhere.
+func inPairs(p, q unsafe.Pointer, at, end int) int {
+	for end-at >= 2 && diff(p, q, at) == 0 {
+		at += 2
 	}
-	if at < end && *(*uint32)(unsafe.Add(p, 4*at)) == *(*uint32)(unsafe.Add(q, 4*at)) {
+	if at < end && *(*uint32)(unsafe.Add(p, wordBytes*at)) == *(*uint32)(unsafe.Add(q, wordBytes*at)) {
 		at++
 	}
 	return at
 }
 
-// littleEndian tells in which half of a uint64 the first of two words lies.
-var littleEndian = func() bool {
-	words := [2]uint32{1, 0}
-	return *(*uint64)(unsafe.Pointer(&words)) == 1
-}()
-
-// firstWord is 0 if the first of two words differs, else 1.
-func firstWord(diff uint64) int {
-	if littleEndian {
-		return bits.TrailingZeros64(diff) / 32
-	}
-	return bits.LeadingZeros64(diff) / 32
+// diff is zero if words at and at+1 are equal.
+func diff(p, q unsafe.Pointer, at int) uint64 {
+	return *(*uint64)(unsafe.Add(p, wordBytes*at)) ^ *(*uint64)(unsafe.Add(q, wordBytes*at))
 }
 
 // equal compares n words from word at on. Comparing strings is how Go reaches
 // memequal without a copy.
 func equal(p, q unsafe.Pointer, at, n int) bool {
-	return unsafe.String((*byte)(unsafe.Add(p, 4*at)), 4*n) == unsafe.String((*byte)(unsafe.Add(q, 4*at)), 4*n)
+	return unsafe.String((*byte)(unsafe.Add(p, wordBytes*at)), wordBytes*n) ==
+		unsafe.String((*byte)(unsafe.Add(q, wordBytes*at)), wordBytes*n)
 }

@@ -20,11 +20,11 @@ func plain[T Word](a, b []T) int {
 // TestCommonPrefix puts the first difference, and the end of either side, at
 // every place around the block sizes, at odd and even addresses.
 func TestCommonPrefix(t *testing.T) {
-	base := make([]uint32, 3*lastBlock+firstBlock+7)
+	base := make([]uint32, 2*longBlock+shortBlock+9)
 	for i := range base {
 		base[i] = uint32(i) * 2654435761
 	}
-	lengths := []int{0, 1, 2, 3, 7, 8, 63, 64, 65, 127, 128, 129, 959, 960, 961, 2047, 2048, 2049, 4095, 4096, 4097, len(base) - 1}
+	lengths := []int{0, 1, 2, 3, 7, 8, 63, 64, 65, 127, 128, 129, 136, 137, 959, 1023, 1024, 1025, 1031, 1032, 1033, 1160, 2047, 2048, 2056, 2057, len(base) - 1}
 	for _, n := range lengths {
 		for skip := range 2 {
 			a := base[skip : skip+n]

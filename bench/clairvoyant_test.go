@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// tinyTrace draws a few short requests that share much.
+func tinyTrace(rng *rand.Rand, requests int) *Trace {
+	t := &Trace{}
+	for range requests {
+		var request []kv.Token
+		if n := t.Requests(); n > 0 && rng.IntN(3) > 0 {
+			from := t.Request(rng.IntN(n))
+			request = append(request, from[:rng.IntN(len(from)+1)]...)
+		}
+		for len(request) < 5 && (len(request) == 0 || rng.IntN(3) > 0) {
+			request = append(request, kv.Token(rng.IntN(3)))
+		}
+		t.add(request)
+	}
+	return t
+}
+
+// bestByTrial is the most pages that any eviction can match: it tries them all,
+// also early ones and those from the middle of a path, which the cache cannot
+// do. A page is a bit, by the tokens from the root to its end.
+func bestByTrial(t *Trace, page, limit int) int {
+	names := map[string]int{}
+	paths := make([][]int, t.Requests())
+	for i := range paths {
+		for n := page; n <= len(t.Request(i)); n += page {
+			name := fmt.Sprint(t.Request(i)[:n])
+			if _, known := names[name]; !known {
+				names[name] = 1 << len(names)
+			}
+			paths[i] = append(paths[i], names[name])
+		}
+	}
+	type state struct{ request, held int }
+	memo := map[state]int{}
+	var best func(at state) int
+	best = func(at state) int {
+		if at.request == len(paths) {
+			return 0
+		}
+		if known, ok := memo[at]; ok {
+			return known
+		}
+		matched, path := 0, 0
+		for i, bit := range paths[at.request] {
+			path |= bit
+			if matched == i && at.held&bit != 0 {
+				matched++
+			}
+		}
+		most, others := -1, at.held&^path
+		for keep := others; ; keep = (keep - 1) & others { // all subsets of others
+			if after := keep | path; bits.OnesCount(uint(after)) <= limit {
+				most = max(most, best(state{at.request + 1, after}))
+			}
+			if keep == 0 {
+				break
+			}
+		}
+		memo[at] = matched + most
+		return matched + most
+	}
+	return best(state{})
+}
+
+func TestClairvoyantIsTheBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	evictions := 0
+	for trial := range 400 {
+		tr, page := tinyTrace(rng, 8), 1+trial%2
+		p, err := newPageTrace(tr, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := max(1, p.longest()) + rng.IntN(4)
+		if p.pages() > limit {
+			evictions++
+		}
+		got, err := Clairvoyant(tr, page, limit*page+page-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := bestByTrial(tr, page, limit) * page; got != want {
+			t.Fatalf("trial %d, pages of %d, room for %d: %d tokens, the best is %d\n%v", trial, page, limit, got, want, tr.requests)
+		}
+	}
+	if evictions < 200 {
+		t.Errorf("only %d of 400 traces need eviction", evictions)
+	}
+}
+
+// TestClairvoyantBounds: no less than LRU, no more than all, and more room
+// never matches less.
+func TestClairvoyantBounds(t *testing.T) {
+	for kind := range TraceKind(len(traceKinds)) {
+		tr := generated(t, kind, 400)
+		p, err := newPageTrace(tr, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ideal, err := Clairvoyant(tr, 16, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := naiveCounts(tr, 16); s.matched != ideal || s.cached != 16*p.pages() {
+			t.Errorf("%v: %d tokens of %d different ones without limit, want %d of %d", kind, ideal, 16*p.pages(), s.matched, s.cached)
+		}
+		last := 0
+		for _, percent := range []int{5, 10, 25, 50, 100} {
+			capacity := 16 * max(p.longest(), p.pages()*percent/100)
+			best, err := Clairvoyant(tr, 16, capacity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lru := naiveLRU(p, capacity/16) * 16
+			if best < lru || best < last || best > ideal {
+				t.Errorf("%v at %d %%: %d tokens, LRU %d, with less room %d, without limit %d", kind, percent, best, lru, last, ideal)
+			}
+			if percent == 100 && best != ideal {
+				t.Errorf("%v: %d tokens with room for all, want %d", kind, best, ideal)
+			}
+			last = best
+		}
+	}
+}
+
+// naiveLRU is the number of pages that LRU matches, by page: the one that was
+// used longest ago goes, the deepest of equal ones.
+func naiveLRU(p *pageTrace, limit int) (matched int) {
+	var order []int32 // cached pages, by last use; of one request, the deepest first
+	cached := make([]bool, p.pages())
+	for i, end := range p.ends {
+		path := p.visits[p.begin(i):end]
+		onPath := map[int32]bool{}
+		for _, page := range path {
+			onPath[page] = true
+			if cached[page] {
+				matched++
+			}
+		}
+		kept := order[:0]
+		for _, page := range order {
+			if !onPath[page] {
+				kept = append(kept, page)
+			}
+		}
+		over := max(0, len(kept)+len(path)-limit)
+		for _, page := range kept[:over] {
+			cached[page] = false
+		}
+		order = kept[over:]
+		for at := len(path) - 1; at >= 0; at-- {
+			order = append(order, path[at])
+			cached[path[at]] = true
+		}
+	}
+	return matched
+}
+
+func TestClairvoyantBadInput(t *testing.T) {
+	one := &Trace{}
+	one.add([]kv.Token{1, 2, 3, 4, 5})
+	for _, tc := range []struct {
+		name           string
+		t              *Trace
+		page, capacity int
+		want           string
+	}{
+		{"no requests", &Trace{}, 1, 0, "no requests"},
+		{"no page", one, 0, 0, "PageTokens is 0"},
+		{"negative capacity", one, 1, -1, "CapacityTokens is -1"},
+		{"one page short", one, 2, 3, "raise it to 4"},
+		{"too many tokens", &Trace{requests: one.requests, tokens: 1 << 31}, 1, 0, "take a shorter one"},
+	} {
+		if got, err := Clairvoyant(tc.t, tc.page, tc.capacity); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %d, %v", tc.name, got, err)
+		}
+	}
+	if got, err := Clairvoyant(one, 2, 4); got != 0 || err != nil {
+		t.Errorf("just enough room: %d, %v", got, err)
+	}
+}
+
+// TestPageNamesCompare: pages of equal hash are told apart by what they hold.
+func TestPageNamesCompare(t *testing.T) {
+	p := &pageTrace{}
+	n := pageNames{byHash: map[uint64]int32{}}
+	tokens := [][]kv.Token{{1, 2}, {1, 3}, {2, 2}}
+	for i, page := range tokens {
+		if got, found := n.find(p, rootPage, page); got != int32(i) || found {
+			t.Fatalf("%v is page %d, known %v", page, got, found)
+		}
+		p.parent = append(p.parent, rootPage)
+	}
+	// Now as if all three had the hash of the first.
+	first := n.byHash
+	n.byHash = map[uint64]int32{}
+	n.same = []int32{rootPage, 0, 1}
+	for hash := range first {
+		n.byHash[hash] = 2
+	}
+	for i, page := range tokens {
+		if got, found := n.find(p, rootPage, page); got != int32(i) || !found {
+			t.Errorf("%v is page %d, known %v", page, got, found)
+		}
+	}
+	if got, found := n.find(p, 1, tokens[0]); got != 3 || found {
+		t.Errorf("the same tokens elsewhere are page %d, known %v", got, found)
+	}
+}

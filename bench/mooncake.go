@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrMooncake is wrapped by the errors of [ReadMooncake] and [OpenMooncake]
+// that blame the bytes rather than the reading of them.
+var ErrMooncake = errors.New("bench: bad Mooncake trace")
+
+// The scale of a Mooncake trace. Its file names blocks of MooncakeBlock tokens
+// and never says which tokens they were, so the tokens are made up, and only
+// MooncakeBlock/MooncakeScale of them for a block: one token of the trace
+// stands for MooncakeScale that were served. That keeps shares and lengths, and
+// holds 145 million served tokens in 18 MB. Pages of up to 16 tokens (512
+// served ones) then see all the sharing that the file tells of; larger pages
+// see less.
+const (
+	MooncakeBlock = 512
+	MooncakeScale = 32
+)
+
+const (
+	mooncakeTokens = MooncakeBlock / MooncakeScale // of a whole block
+	// mooncakeMaxID keeps the tokens of all blocks apart in 32 bits.
+	mooncakeMaxID = 1<<32/mooncakeTokens - 1
+	// mooncakeMaxLine is room for the ids of MaxRequestTokens and to spare.
+	mooncakeMaxLine = 1 << 20
+)
+
+// OpenMooncake reads a recorded trace of the Mooncake project from a file; see
+// [ReadMooncake].
+func OpenMooncake(path string) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("bench: opening a Mooncake trace: %w", err)
+	}
+	defer f.Close()
+	t, err := ReadMooncake(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// ReadMooncake reads a recorded trace of the Mooncake project (JSON lines; its
+// paper is arXiv 2407.00079): a line is a request with timestamp (ms from the
+// start), input_length, output_length (tokens) and hash_ids, one for each
+// MooncakeBlock tokens of the input, the last of which may be partial. Equal
+// ids are equal blocks after equal prefixes. Order of lines is order of arrival,
+// and the output of a request is not in the trace, as no id tells of it.
+//
+// A whole block becomes 16 tokens and a partial one of n tokens
+// CeilDiv(n, [MooncakeScale]) of them. They are numbered from 16 times the id,
+// so equal ids give equal tokens, and unequal ids differ in their first token.
+//
+// An error that wraps [ErrMooncake] says at which line: bad JSON, an unknown or
+// missing field, a number out of range, times that run backwards, a count of
+// ids that does not fit input_length, an id that comes twice in a request.
+func ReadMooncake(r io.Reader) (*Trace, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, mooncakeMaxLine)
+	t := &Trace{}
+	line, last := 0, int64(0)
+	for lines.Scan() {
+		line++
+		if t.Requests() == MaxTraceRequests {
+			return nil, fmt.Errorf("%w: line %d: more than %d requests", ErrMooncake, line, MaxTraceRequests)
+		}
+		entry, err := parseMooncake(lines.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("%w: line %d: %w", ErrMooncake, line, err)
+		}
+		if *entry.Timestamp < last {
+			return nil, fmt.Errorf("%w: line %d: timestamp %d comes after %d: sort the lines by time", ErrMooncake, line, *entry.Timestamp, last)
+		}
+		last = *entry.Timestamp
+		t.add(entry.tokens())
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%w: line %d: longer than %d bytes", ErrMooncake, line+1, mooncakeMaxLine)
+	case err != nil:
+		return nil, fmt.Errorf("bench: reading a Mooncake trace after line %d: %w", line, err)
+	case line == 0:
+		return nil, fmt.Errorf("%w: line 1: the file is empty, want one JSON object a line", ErrMooncake)
+	}
+	return t, nil
+}
+
+// mooncakeEntry is a line. Pointers, to tell what is missing from what is zero.
+type mooncakeEntry struct {
+	Timestamp    *int64  `json:"timestamp"`
+	InputLength  *int64  `json:"input_length"`
+	OutputLength *int64  `json:"output_length"`
+	HashIDs      []int64 `json:"hash_ids"`
+}
+
+// parseMooncake reads a line and checks all of it.
+func parseMooncake(line []byte) (*mooncakeEntry, error) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	var e mooncakeEntry
+	if err := d.Decode(&e); err != nil {
+		if err == io.EOF {
+			err = errors.New("it is empty")
+		}
+		return nil, fmt.Errorf("want a JSON object with timestamp, input_length, output_length and hash_ids: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("more than one JSON object")
+	}
+	return &e, e.validate()
+}
+
+// validate finds the first thing that no recording can hold.
+func (e *mooncakeEntry) validate() error {
+	for _, f := range []struct {
+		name  string
+		value *int64
+		least int64
+		most  int64
+	}{
+		{"timestamp", e.Timestamp, 0, 1<<53 - 1},
+		{"input_length", e.InputLength, 1, MaxRequestTokens},
+		{"output_length", e.OutputLength, 0, MaxRequestTokens},
+	} {
+		if f.value == nil {
+			return fmt.Errorf("%s is missing", f.name)
+		}
+		if *f.value < f.least || *f.value > f.most {
+			return fmt.Errorf("%s is %d, want %d to %d", f.name, *f.value, f.least, f.most)
+		}
+	}
+	input := int(*e.InputLength)
+	if want := kv.CeilPages(input, MooncakeBlock); len(e.HashIDs) != want {
+		return fmt.Errorf("%d hash_ids for input_length %d, want %d, one for each %d tokens", len(e.HashIDs), input, want, MooncakeBlock)
+	}
+	seen := make(map[int64]bool, len(e.HashIDs))
+	for i, id := range e.HashIDs {
+		if id < 0 || id > mooncakeMaxID {
+			return fmt.Errorf("hash_ids[%d] is %d, want 0 to %d", i, id, mooncakeMaxID)
+		}
+		if seen[id] {
+			return fmt.Errorf("hash_ids[%d] is %d, which came before in the same request, but an id stands for a block with all that is before it", i, id)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// tokens makes up the tokens of the input, which validate has passed.
+func (e *mooncakeEntry) tokens() []kv.Token {
+	input := int(*e.InputLength)
+	tokens := make([]kv.Token, 0, kv.CeilPages(input, MooncakeScale))
+	for i, id := range e.HashIDs {
+		n := kv.CeilPages(min(input-i*MooncakeBlock, MooncakeBlock), MooncakeScale)
+		for j := range n {
+			tokens = append(tokens, kv.Token(int(id)*mooncakeTokens+j))
+		}
+	}
+	return tokens
+}

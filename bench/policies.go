@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// NamedTrace is a trace in a [PolicyTable].
+type NamedTrace struct {
+	Name  string
+	Trace *Trace
+	Scale int // served tokens that one of its tokens stands for; 0 is 1. See [MooncakeScale]
+}
+
+// PolicyConfig sizes a [ComparePolicies]. The zero value serves.
+type PolicyConfig struct {
+	PageTokens int       // tokens per page. Default radixcache's
+	Policies   []string  // by name. Default: all that the cache has, but priority
+	Shares     []float64 // capacities, as shares of the working set in (0, 1]. Default 0.05, 0.1, 0.25, 0.5
+}
+
+func (c PolicyConfig) withDefaults() PolicyConfig {
+	c.PageTokens = RadixConfig{PageTokens: c.PageTokens}.cache().PageTokens
+	if c.Policies == nil {
+		c.Policies = cachePolicies()
+	}
+	if c.Shares == nil {
+		c.Shares = []float64{0.05, 0.1, 0.25, 0.5}
+	}
+	return c
+}
+
+// validate reports all faults at once, by field and value.
+func (c PolicyConfig) validate(traces []NamedTrace) error {
+	errs := []error{RadixConfig{PageTokens: c.PageTokens}.cache().Validate()}
+	for _, name := range c.Policies {
+		_, err := policyNamed(name)
+		errs = append(errs, err)
+	}
+	for _, share := range c.Shares {
+		if !(share > 0 && share <= 1) {
+			errs = append(errs, fmt.Errorf("bench: Shares has %v, want shares of the working set above 0, at most 1", share))
+		}
+	}
+	if len(c.Policies)*len(c.Shares)*len(traces) == 0 {
+		errs = append(errs, fmt.Errorf("bench: %d policies on %d traces at %d capacities: nothing to compare", len(c.Policies), len(traces), len(c.Shares)))
+	}
+	for _, t := range traces {
+		if t.Scale < 0 {
+			errs = append(errs, fmt.Errorf("bench: trace %s: Scale is %d, want at least 1", t.Name, t.Scale))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Steps is how often a [ComparePolicies] of so many traces calls progress.
+func (c PolicyConfig) Steps(traces int) int {
+	c = c.withDefaults()
+	return traces * (1 + len(c.Shares)*(1+len(c.Policies)))
+}
+
+// PolicyTable is what eviction policies save, beside the best that any could.
+type PolicyTable struct {
+	PageTokens int           `json:"page_tokens"`
+	Policies   []string      `json:"policies"`
+	Traces     []PolicyTrace `json:"traces"`
+}
+
+// PolicyTrace is one trace. All tokens are tokens of the trace, each of which
+// stands for Scale that were served.
+type PolicyTrace struct {
+	Name             string           `json:"name"`
+	Requests         int              `json:"requests"`
+	Tokens           int              `json:"tokens"` // of all requests
+	Scale            int              `json:"scale"`
+	WorkingSetTokens int              `json:"working_set_tokens"` // of different pages
+	IdealTokens      int              `json:"ideal_tokens"`       // matched with room for all
+	Capacities       []PolicyCapacity `json:"capacities"`
+}
+
+// PolicyCapacity is one size of the cache.
+type PolicyCapacity struct {
+	Share             float64        `json:"share"`           // of the working set, as asked for
+	CapacityTokens    int            `json:"capacity_tokens"` // in whole pages, and at least the longest request
+	ClairvoyantTokens int            `json:"clairvoyant_tokens"`
+	ClairvoyantRate   float64        `json:"clairvoyant_hit_rate"`
+	Policies          []PolicyResult `json:"policies"` // in the order of PolicyTable.Policies
+}
+
+// PolicyResult is one replay.
+type PolicyResult struct {
+	Policy      string  `json:"policy"`
+	SavedTokens int     `json:"saved_tokens"` // matched, so not computed
+	HitRate     float64 `json:"hit_rate"`     // of all tokens
+	OfBest      float64 `json:"of_best"`      // share of ClairvoyantTokens; 1 if there is nothing to save
+}
+
+// ComparePolicies replays every trace under every policy with room for every
+// share of its working set, as [PlayRadix] does, and computes [Clairvoyant] for
+// each. The working set is what all different whole pages of a trace hold. The
+// replays are independent and use all processors; progress, if not nil, is
+// called by one of them at a time. Bad sizes and the end of ctx are errors. The
+// figures are the same in every run.
+func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig, progress func()) (*PolicyTable, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(traces); err != nil {
+		return nil, err
+	}
+	jobs := newJobs(ctx, progress)
+	table := &PolicyTable{PageTokens: cfg.PageTokens, Policies: cfg.Policies, Traces: make([]PolicyTrace, len(traces))}
+	paged := make([]*pageTrace, len(traces))
+	for i, t := range traces {
+		jobs.run(func(context.Context) (err error) {
+			paged[i], err = newPageTrace(t.Trace, cfg.PageTokens)
+			return inTrace(t, err)
+		})
+	}
+	if err := jobs.wait(); err != nil {
+		return nil, err
+	}
+	for i, t := range traces {
+		table.Traces[i] = describe(t, paged[i], cfg)
+		for j := range table.Traces[i].Capacities {
+			compareAt(jobs, t, paged[i], &table.Traces[i].Capacities[j], cfg)
+		}
+	}
+	if err := jobs.wait(); err != nil {
+		return nil, err
+	}
+	table.rate()
+	return table, nil
+}
+
+// describe is a trace's part of the table before anything is replayed.
+func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
+	out := PolicyTrace{
+		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
+		WorkingSetTokens: p.pages() * cfg.PageTokens, IdealTokens: p.ideal() * cfg.PageTokens,
+	}
+	for _, share := range cfg.Shares {
+		limit := max(int(math.Round(share*float64(p.pages()))), p.longest(), 1)
+		out.Capacities = append(out.Capacities, PolicyCapacity{
+			Share: share, CapacityTokens: limit * cfg.PageTokens, Policies: make([]PolicyResult, len(cfg.Policies)),
+		})
+	}
+	return out
+}
+
+// compareAt starts the jobs of one trace and capacity, which fill in at.
+func compareAt(jobs *jobs, t NamedTrace, p *pageTrace, at *PolicyCapacity, cfg PolicyConfig) {
+	jobs.run(func(ctx context.Context) error {
+		matched, err := p.clairvoyant(ctx, at.CapacityTokens/cfg.PageTokens)
+		at.ClairvoyantTokens = matched * cfg.PageTokens
+		return inTrace(t, err)
+	})
+	for k, name := range cfg.Policies {
+		at.Policies[k].Policy = name
+		jobs.run(func(ctx context.Context) error {
+			policy, err := policyNamed(name)
+			if err == nil {
+				radix := RadixConfig{PageTokens: cfg.PageTokens, Policy: policy, CapacityTokens: at.CapacityTokens}
+				at.Policies[k].SavedTokens, err = replayPolicy(ctx, t.Trace, radix)
+			}
+			return inTrace(t, err)
+		})
+	}
+}
+
+// rate fills in what follows from the counts.
+func (table *PolicyTable) rate() {
+	for i := range table.Traces {
+		t := &table.Traces[i]
+		all := float64(max(1, t.Tokens))
+		for j := range t.Capacities {
+			c := &t.Capacities[j]
+			c.ClairvoyantRate = float64(c.ClairvoyantTokens) / all
+			for k := range c.Policies {
+				r := &c.Policies[k]
+				if r.SavedTokens > c.ClairvoyantTokens {
+					panic(fmt.Sprintf("bench: %s on %s with room for %d tokens saved %d, the best possible is %d", r.Policy, t.Name, c.CapacityTokens, r.SavedTokens, c.ClairvoyantTokens))
+				}
+				r.HitRate, r.OfBest = float64(r.SavedTokens)/all, 1
+				if c.ClairvoyantTokens > 0 {
+					r.OfBest = float64(r.SavedTokens) / float64(c.ClairvoyantTokens)
+				}
+			}
+		}
+	}
+}
+
+func inTrace(t NamedTrace, err error) error {
+	if err != nil {
+		return fmt.Errorf("trace %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// jobs runs functions on all processors, and no more once one has failed.
+type jobs struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	progress func()
+	slots    chan struct{}
+	running  sync.WaitGroup
+	mu       sync.Mutex // one call of progress at a time
+}
+
+func newJobs(ctx context.Context, progress func()) *jobs {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &jobs{ctx: ctx, cancel: cancel, progress: progress, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+// run waits for a free processor and starts job there.
+func (j *jobs) run(job func(context.Context) error) {
+	j.slots <- struct{}{}
+	j.running.Go(func() {
+		defer func() { <-j.slots }()
+		if j.ctx.Err() != nil {
+			return
+		}
+		if err := job(j.ctx); err != nil {
+			j.cancel(err)
+			return
+		}
+		if j.progress != nil {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.progress()
+		}
+	})
+}
+
+// wait returns when all jobs have ended, with the first error of them all.
+func (j *jobs) wait() error {
+	j.running.Wait()
+	return context.Cause(j.ctx)
+}
+
+// cachePolicies are the names of the policies that the cache has, but for
+// priority: no trace has priorities, and without them it is LRU.
+func cachePolicies() (names []string) {
+	for p := radixcache.LRU; p <= radixcache.CostAware; p++ {
+		if p != radixcache.Priority {
+			names = append(names, p.String())
+		}
+	}
+	return names
+}
+
+// policyNamed is the cache's policy of a name.
+func policyNamed(name string) (p radixcache.Policy, err error) {
+	if err := p.UnmarshalText([]byte(name)); err != nil {
+		return p, fmt.Errorf("bench: Policies: %w", err)
+	}
+	return p, nil
+}
+
+// replayPolicy is the number of tokens that a replay matches. Leaves are evicted
+// from their ends, which is how a node's cache evicts.
+func replayPolicy(ctx context.Context, t *Trace, cfg RadixConfig) (matched int, err error) {
+	cfg.Trim = true
+	if err := cfg.validate(t); err != nil {
+		return 0, err
+	}
+	p := &radixPlay{ctx: ctx, trace: t, cfg: cfg, progress: func() {}}
+	r, err := p.replay(cfg, nil)
+	if err != nil {
+		return 0, err
+	}
+	return r.matched, nil
+}

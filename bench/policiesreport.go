@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteJSON writes the table as one object.
+func (table *PolicyTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
+
+// WriteTable writes the table for people.
+func (table *PolicyTable) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range table.rows() {
+		for _, cell := range row {
+			fmt.Fprintf(t, "%s\t", cell)
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", table.legend())
+	return err
+}
+
+// WriteMarkdown writes the table in Markdown, to be kept beside its command.
+func (table *PolicyTable) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	for i, row := range table.rows() {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString("|---|" + strings.Repeat("---:|", len(row)-1) + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", table.legend())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows are the head and a row for each trace and capacity. The name of a trace
+// stands in its first row.
+func (table *PolicyTable) rows() [][]string {
+	rows := [][]string{append([]string{"trace", "room", "tokens", "best"}, table.Policies...)}
+	for _, t := range table.Traces {
+		name := t.Name
+		for _, c := range t.Capacities {
+			row := []string{
+				name, fmt.Sprintf("%.3g %%", 100*c.Share), fmt.Sprint(c.CapacityTokens),
+				fmt.Sprintf("%d (%.2f %%)", c.ClairvoyantTokens, 100*c.ClairvoyantRate),
+			}
+			for _, r := range c.Policies {
+				row = append(row, fmt.Sprintf("%d (%.2f %%)", r.SavedTokens, 100*r.OfBest))
+			}
+			rows, name = append(rows, row), ""
+		}
+	}
+	return rows
+}
+
+// legend says what the columns are, and what is not to be seen in them.
+func (table *PolicyTable) legend() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Pages of %d tokens. room: share of the working set that the cache may hold, and the same in tokens,\n", table.PageTokens)
+	b.WriteString("at least the longest request. best: tokens that clairvoyant eviction saves, and their share of all\n")
+	b.WriteString("tokens (the hit rate). Policies: tokens saved, and their share of the best.\n")
+	for _, t := range table.Traces {
+		fmt.Fprintf(&b, "\n%s: %d requests, %d tokens", t.Name, t.Requests, t.Tokens)
+		if t.Scale > 1 {
+			fmt.Fprintf(&b, " (each stands for %d served ones)", t.Scale)
+		}
+		fmt.Fprintf(&b, ", %d of them in the working set; with room for all %d are saved.", t.WorkingSetTokens, t.IdealTokens)
+	}
+	return b.String()
+}

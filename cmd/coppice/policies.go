@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/coppice-llm/coppice/bench"
+)
+
+type policiesCmd struct {
+	Requests   int       `default:"10000" help:"Requests of each generated trace."`
+	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
+	PageTokens int       `name:"page-tokens" default:"16" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
+	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
+	Policy     []string  `placeholder:"NAME" help:"Policies to compare. Default: all but priority, which no trace has."`
+	Room       []float64 `default:"5,10,25,50" help:"Capacities, in percent of the working set."`
+	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
+}
+
+// Help is printed by kong under the summary.
+func (*policiesCmd) Help() string {
+	return `Each trace is replayed under each eviction policy, at several sizes of the
+cache, beside clairvoyant eviction, which no policy can beat.
+
+Examples:
+  coppice bench policies
+  coppice bench policies --mooncake conversation.jsonl --mooncake synthetic.jsonl --markdown
+  coppice bench policies --requests 1000 --room 10 --json`
+}
+
+// Run is called by kong.
+func (c *policiesCmd) Run(ctx context.Context) error {
+	if c.PageTokens < 1 {
+		return fmt.Errorf("--page-tokens is %d, want at least 1", c.PageTokens) // 0 would be the default, unasked
+	}
+	if len(c.Room) == 0 {
+		return errors.New("--room is empty, want percentages")
+	}
+	cfg := bench.PolicyConfig{PageTokens: c.PageTokens, Policies: c.Policy}
+	for _, percent := range c.Room {
+		if !(percent > 0 && percent <= 100) {
+			return fmt.Errorf("--room is %v %%, want above 0 and at most 100", percent)
+		}
+		cfg.Shares = append(cfg.Shares, percent/100)
+	}
+	traces, err := c.load()
+	if err != nil {
+		return err
+	}
+	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
+	table, err := bench.ComparePolicies(ctx, traces, cfg, progress)
+	finish()
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return table.WriteJSON(os.Stdout)
+	case c.Markdown:
+		return table.WriteMarkdown(os.Stdout)
+	}
+	return table.WriteTable(os.Stdout)
+}
+
+// load generates a trace of each kind and reads the recorded ones.
+func (c *policiesCmd) load() ([]bench.NamedTrace, error) {
+	var traces []bench.NamedTrace
+	for _, kind := range []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique} {
+		t, err := bench.GenerateTrace(bench.TraceConfig{Kind: kind, Requests: c.Requests, Seed: c.Seed})
+		if err != nil {
+			return nil, err
+		}
+		traces = append(traces, bench.NamedTrace{Name: kind.String(), Trace: t})
+	}
+	for _, path := range c.Mooncake {
+		t, err := bench.OpenMooncake(path)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		traces = append(traces, bench.NamedTrace{Name: name, Trace: t, Scale: bench.MooncakeScale})
+	}
+	return traces, nil
+}

@@ -1,0 +1,119 @@
+package wide
+
+// Packed is a list of words of which each is one more than the word before it,
+// more often than not: then it holds the first and the count, and no memory.
+// Otherwise it is a [Vec]. 16 bytes, with one owner, as a Vec.
+type Packed[T Word] struct {
+	// While the words are consecutive v.data is nil and v.cap the first one: then
+	// only v.len may be used.
+	v Vec[T]
+}
+
+// PackedOf copies s.
+func PackedOf[T Word](s []T) Packed[T] {
+	if len(s) == 0 {
+		return Packed[T]{}
+	}
+	if !consecutive(s) {
+		return Packed[T]{VecOf(s)}
+	}
+	fit(len(s))
+	return Packed[T]{Vec[T]{len: int32(len(s)), cap: int32(s[0])}}
+}
+
+func consecutive[T Word](s []T) bool {
+	first := s[0]
+	if s[len(s)-1]-first != T(len(s)-1) { // the quick way to see that most are not
+		return false
+	}
+	for i, x := range s {
+		if x != first+T(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// packed tells whether there is no array.
+func (p *Packed[T]) packed() bool { return p.v.data == nil }
+
+// Len is the number of words.
+func (p *Packed[T]) Len() int { return int(p.v.len) }
+
+// CapBytes is the memory held beside the list itself, in bytes.
+func (p *Packed[T]) CapBytes() int {
+	if p.packed() {
+		return 0
+	}
+	return p.v.CapBytes()
+}
+
+// At is word i, 0 <= i < Len.
+func (p *Packed[T]) At(i int) T {
+	if p.packed() {
+		return T(p.v.cap) + T(i)
+	}
+	return p.v.Slice()[i]
+}
+
+// CopyTo copies the words from lo on to dst, as many as fit.
+func (p *Packed[T]) CopyTo(dst []T, lo int) {
+	if !p.packed() {
+		copy(dst, p.v.Slice()[lo:])
+		return
+	}
+	dst = dst[:min(len(dst), p.Len()-lo)]
+	for i := range dst {
+		dst[i] = T(p.v.cap) + T(lo+i)
+	}
+}
+
+// AppendTo appends words [lo, Len) to dst.
+func (p *Packed[T]) AppendTo(dst []T, lo int) []T {
+	if !p.packed() {
+		return append(dst, p.v.Slice()[lo:]...)
+	}
+	for i := lo; i < p.Len(); i++ {
+		dst = append(dst, T(p.v.cap)+T(i))
+	}
+	return dst
+}
+
+// Slice is a copy.
+func (p *Packed[T]) Slice() []T { return p.AppendTo(make([]T, 0, p.Len()), 0) }
+
+// CloneRange copies words [lo, hi), 0 <= lo <= hi <= Len.
+func (p *Packed[T]) CloneRange(lo, hi int) Packed[T] {
+	switch {
+	case lo == hi:
+		return Packed[T]{}
+	case !p.packed():
+		return PackedOf(p.v.Slice()[lo:hi])
+	}
+	return Packed[T]{Vec[T]{len: int32(hi - lo), cap: p.v.cap + int32(lo)}}
+}
+
+// Truncate keeps the first n words.
+func (p *Packed[T]) Truncate(n int) {
+	switch {
+	case n == 0:
+		*p = Packed[T]{}
+	case p.packed():
+		p.v.len = int32(n)
+	default:
+		p.v.Truncate(n)
+	}
+}
+
+// Same tells whether s, no longer than Len-lo, has the words from lo on.
+func (p *Packed[T]) Same(s []T, lo int) bool {
+	if !p.packed() {
+		return CommonPrefix(p.v.Slice()[lo:], s) == len(s)
+	}
+	for i, x := range s {
+		if x != T(p.v.cap)+T(lo+i) {
+			return false
+		}
+	}
+	return true
+}

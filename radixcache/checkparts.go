@@ -1,0 +1,184 @@
+package radixcache
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// fork checks how a node names its children: keys and skips against the tokens,
+// and the sizes of runs. That the children ascend is for children to see.
+func (w *walk) fork(id NodeID) error {
+	c, n := w.c, &w.c.nodes[id]
+	if n.count > fewKids {
+		return fmt.Errorf("radixcache: node %d names %d children itself", id, n.count)
+	}
+	for kid := range c.children(id) {
+		if kid == Root || int(kid) >= len(c.nodes) || c.nodes[kid].tokens.Len() == 0 {
+			return fmt.Errorf("radixcache: child %d of node %d is unknown or empty", kid, id)
+		}
+	}
+	f := n.fork
+	if f == nil {
+		if n.count < 2 && n.skip != 0 || slices.ContainsFunc(n.few[n.count:], func(k kid) bool { return k != kid{} }) {
+			return fmt.Errorf("radixcache: node %d names %d children itself, %v, and skips %d tokens", id, n.count, n.few, n.skip)
+		}
+		if n.count == 0 {
+			return nil
+		}
+		return w.run(id, 0, &run{kids: n.few[:n.count], skip: int(n.skip)})
+	}
+	kids := 0
+	for i := range f.runs {
+		r := &f.runs[i]
+		kids += len(r.kids)
+		if len(r.kids) == 0 || len(r.kids) > maxRun || i > 0 && len(f.runs[i-1].kids)+len(r.kids) <= mergeRun {
+			return fmt.Errorf("radixcache: run %d of node %d has %d children, the run before is small too or there are none or too many", i, id, len(r.kids))
+		}
+		if err := w.run(id, i, r); err != nil {
+			return err
+		}
+		if f.keys != nil && (f.skip < 0 || len(f.keys) != len(f.runs) || f.keys[i] != c.keyOf(r.kids[0].id, f.skip)) {
+			return fmt.Errorf("radixcache: run %d of %d of node %d is not found by keys %v", i, len(f.runs), id, f.keys)
+		}
+	}
+	switch {
+	case n.count != 0 || n.few != [fewKids]kid{} || n.skip != 0 || kids < fewKids:
+		return fmt.Errorf("radixcache: node %d has a fork of %d children, and %d besides", id, kids, n.count)
+	case (f.keys == nil) != (len(f.runs) == 1):
+		return fmt.Errorf("radixcache: node %d has %d runs of children, %d keys", id, len(f.runs), len(f.keys))
+	case f.keys != nil && f.skip > c.shared(f.first(), f.last()):
+		return fmt.Errorf("radixcache: the children of node %d skip %d tokens, they share %d", id, f.skip, c.shared(f.first(), f.last()))
+	}
+	return w.index(id, f)
+}
+
+// index checks that the index of a fork finds all children but tail leaves, and
+// nothing else.
+func (w *walk) index(id NodeID, f *fork) error {
+	c, page, indexed, used := w.c, w.c.cfg.PageTokens, 0, 0
+	for _, s := range f.index.slots {
+		used += count(s.id != Root)
+	}
+	for kid := range c.children(id) {
+		if c.nodes[kid].tokens.Len() < page {
+			continue
+		}
+		indexed++
+		hash := hashFirst(c.nodes[kid].tokens.Slice(), page)
+		found := NodeID(Root)
+		for at, tries := hash, 0; tries <= len(f.index.slots); tries++ {
+			if found = f.index.lookup(hash, &at); found == kid || found == Root {
+				break
+			}
+		}
+		if found != kid {
+			return fmt.Errorf("radixcache: child %d of node %d is not in its index", kid, id)
+		}
+	}
+	if size := len(f.index.slots); f.index.used != indexed || used != indexed || size&(size-1) != 0 || 4*used > 3*size {
+		return fmt.Errorf("radixcache: the index of node %d has %d slots, %d in use, counts %d; it has %d children with whole pages", id, size, used, f.index.used, indexed)
+	}
+	return nil
+}
+
+// run checks the keys of some siblings.
+func (w *walk) run(id NodeID, i int, r *run) error {
+	c := w.c
+	if shared := c.shared(r.kids[0].id, r.kids[len(r.kids)-1].id); r.skip < 0 || r.skip > shared || r.skip >= c.cfg.PageTokens {
+		return fmt.Errorf("radixcache: run %d of node %d skips %d tokens, its children share %d", i, id, r.skip, shared)
+	}
+	for _, k := range r.kids {
+		if want := c.keyOf(k.id, r.skip); k.key != want {
+			return fmt.Errorf("radixcache: child %d of node %d has key %d, want %d", k.id, id, k.key, want)
+		}
+	}
+	return nil
+}
+
+// mediaOf counts the media in a node whose tokens are the path from start on.
+func (w *walk) mediaOf(id NodeID, start int) error {
+	entries := w.c.media.entries
+	for i := start; i < len(w.path); i++ {
+		t := w.path[i]
+		if t < MediaToken {
+			continue
+		}
+		m := int(t-MediaToken) / 2
+		if m >= len(entries) {
+			return fmt.Errorf("radixcache: node %d has token %d, of medium %d, there are %d", id, t, m, len(entries))
+		}
+		w.uses[m]++
+		if first := (t-MediaToken)%2 == 0; first {
+			continue
+		}
+		if i == 0 || w.path[i-1] < MediaToken || entries[(w.path[i-1]-MediaToken)/2].key.hash != entries[m].key.hash {
+			return fmt.Errorf("radixcache: node %d goes on with medium %d at token %d, which did not begin", id, m, i)
+		}
+	}
+	return nil
+}
+
+// media checks that the media which the tree holds, and no others, have numbers.
+func (w *walk) media() error {
+	m := &w.c.media
+	unused := 0
+	for i, e := range m.entries {
+		if e.uses != w.uses[i] {
+			return fmt.Errorf("radixcache: medium %d is used by %d tokens, counted %d", i, e.uses, w.uses[i])
+		}
+		if e.uses == 0 {
+			unused++
+		} else if id, ok := m.ids[e.key]; !ok || int(id) != i {
+			return fmt.Errorf("radixcache: medium %d, %+v, has number %d, known: %v", i, e.key, id, ok)
+		}
+	}
+	free := slices.Clone(m.free)
+	slices.Sort(free)
+	if free = slices.Compact(free); len(free) != len(m.free) || len(free) != unused || len(m.ids)+unused != len(m.entries) {
+		return fmt.Errorf("radixcache: %d media, %d of them not used, %d names, free %v", len(m.entries), unused, len(m.ids), m.free)
+	}
+	for _, i := range free {
+		if int(i) >= len(m.entries) || m.entries[i].uses > 0 {
+			return fmt.Errorf("radixcache: medium %d is free and used, or unknown", i)
+		}
+	}
+	return nil
+}
+
+// plain is a block as its caller had it, and the hashes of the media in it.
+func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
+	w.block = append(w.block[:0], block...)
+	var hashes []uint64
+	for i, t := range block {
+		if t < MediaToken {
+			continue
+		}
+		key := w.c.media.entries[(t-MediaToken)/2].key
+		w.block[i] = key.placeholder
+		hashes = append(hashes, key.hash)
+	}
+	slices.Sort(hashes)
+	return w.block, slices.Compact(hashes)
+}
+
+// prefixes checks that what PinPrefix protects is held, and within its budget.
+func (w *walk) prefixes() error {
+	c, tokens := w.c, 0
+	pinned := map[NodeID]bool{}
+	for _, p := range c.prefixes.pins {
+		if p.node == Root || int(p.node) >= len(c.nodes) || c.nodes[p.node].space == nil || pinned[p.node] {
+			return fmt.Errorf("radixcache: pinned prefix of %d tokens at node %d, which is unknown or there twice", p.tokens, p.node)
+		}
+		pinned[p.node] = true
+		tokens += p.tokens
+		if n := &c.nodes[p.node]; n.held < 1 || n.end() != p.tokens || n.space.dead || p.until < 0 {
+			return fmt.Errorf("radixcache: pinned prefix of %d tokens until %v: node %d ends at %d, %d handles, flushed: %v", p.tokens, p.until, p.node, n.end(), n.held, n.space.dead)
+		}
+	}
+	if tokens != c.prefixes.tokens || tokens > c.cfg.PinnedTokens || len(c.prefixes.dead) > 0 {
+		return fmt.Errorf("radixcache: %d tokens of pinned prefixes, counted %d, at most %d; %d flushed", c.prefixes.tokens, tokens, c.cfg.PinnedTokens, len(c.prefixes.dead))
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package radixcache
+
+import (
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// churnRequests is how long TestChurn churns: go test ./radixcache -run Churn -v -args -churn=1000000
+var churnRequests = flag.Int("churn", 20000, "requests of TestChurn")
+
+// churner replays conversations under shared beginnings for ever in a cache with
+// room for a part of them, with some requests under way at a time.
+type churner struct {
+	rng    *rand.Rand
+	c      *Cache
+	free   []kv.PageID
+	starts [][]kv.Token
+	open   [][]kv.Token
+	active []NodeID
+}
+
+func newChurner(t testing.TB, pages int) *churner {
+	x := &churner{rng: rand.New(rand.NewPCG(1, 9)), c: newCache(t, Config{PageTokens: 16})}
+	for i := range pages {
+		x.free = append(x.free, kv.PageID(pages-1-i))
+	}
+	for range 16 {
+		x.starts = append(x.starts, x.more(nil, 200, 600))
+	}
+	x.open = make([][]kv.Token, 64)
+	return x
+}
+
+func (x *churner) more(from []kv.Token, lo, hi int) []kv.Token {
+	out := slices.Clone(from)
+	for range lo + x.rng.IntN(hi-lo) {
+		out = append(out, kv.Token(x.rng.IntN(50000)))
+	}
+	return out
+}
+
+func (x *churner) step(t testing.TB) {
+	i := x.rng.IntN(len(x.open))
+	if x.open[i] == nil {
+		x.open[i] = x.starts[x.rng.IntN(1+x.rng.IntN(len(x.starts)))]
+	}
+	x.open[i] = x.more(x.open[i], 32, 256)
+	key := Key{Tokens: x.open[i]}
+	if x.rng.IntN(5) == 0 || len(x.open[i]) > 4096 {
+		x.open[i] = nil
+	}
+	m := x.c.Match(key)
+	pages := x.c.AppendPages(m, nil)
+	handle := x.c.Pin(m)
+	lack := kv.CeilPages(len(key.Tokens), 16) - len(pages)
+	if short := lack - len(x.free); short > 0 {
+		x.free = x.c.Evict(short, x.free)
+	}
+	if lack > len(x.free) {
+		t.Fatalf("%d pages free, %d wanted", len(x.free), lack)
+	}
+	pages = append(pages, x.free[len(x.free)-lack:]...)
+	x.free = x.free[:len(x.free)-lack]
+	handle, x.free = x.c.Extend(handle, key, pages, x.free)
+	x.active = append(x.active, handle)
+	for len(x.active) > 8 {
+		j := x.rng.IntN(len(x.active))
+		x.c.Unpin(x.active[j])
+		x.active = slices.Delete(x.active, j, j+1)
+	}
+}
+
+// leaves are the whole sequences that a tree holds.
+func leafKeys(c *Cache) (keys []Key, pages [][]kv.PageID) {
+	var path []kv.Token
+	var ids []kv.PageID
+	for v := range c.Walk() {
+		path = append(path[:v.Start], v.Tokens...)
+		ids = append(ids[:v.Start/c.cfg.PageTokens], v.Pages...)
+		if v.Leaf {
+			keys = append(keys, Key{Tokens: slices.Clone(path)})
+			pages = append(pages, slices.Clone(ids))
+		}
+	}
+	return keys, pages
+}
+
+// TestChurn ends a long history and compares the tree with one into which what
+// it holds is inserted afresh. Match times are printed, not asserted.
+func TestChurn(t *testing.T) {
+	x := newChurner(t, 60000)
+	for range *churnRequests {
+		x.step(t)
+	}
+	for _, h := range x.active {
+		x.c.Unpin(h)
+	}
+	if err := x.c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	keys, pages := leafKeys(x.c)
+	x.rng.Shuffle(len(keys), func(i, j int) { // a tree built in the order in which it is then read would have it too easy
+		keys[i], keys[j] = keys[j], keys[i]
+		pages[i], pages[j] = pages[j], pages[i]
+	})
+	before := heapBytes()
+	fresh := newCache(t, Config{PageTokens: 16})
+	for i, key := range keys {
+		fresh.Insert(key, pages[i], nil)
+	}
+	freshBytes := heapBytes() - before
+	old, anew := x.c.Stats(), fresh.Stats()
+	if old.Tokens != anew.Tokens || old.Leaves != anew.Leaves {
+		t.Fatalf("the fresh tree is another:\n%v\n%v", anew, old)
+	}
+	if 10*old.Nodes > 11*anew.Nodes {
+		t.Errorf("%d nodes, a fresh tree has %d", old.Nodes, anew.Nodes)
+	}
+	times := [2]time.Duration{1 << 60, 1 << 60}
+	for range 20 {
+		for i, c := range []*Cache{x.c, fresh} {
+			start := time.Now()
+			for _, key := range keys {
+				if m := c.Match(key); m.Tokens != len(key.Tokens)/16*16 {
+					t.Fatalf("matched %d of %d tokens", m.Tokens, len(key.Tokens))
+				}
+			}
+			times[i] = min(times[i], time.Since(start))
+		}
+	}
+	// The old tree weighs what the heap shrinks by when it goes. The table of
+	// removals is of fixed size; the fresh tree has had none.
+	with := heapBytes()
+	x.c.ghosts.table = nil
+	table := with - heapBytes()
+	x.c = nil
+	oldBytes := with - table - heapBytes()
+	if 10*oldBytes > 11*freshBytes {
+		t.Errorf("%d bytes, a fresh tree takes %d", oldBytes, freshBytes)
+	}
+	n := time.Duration(len(keys))
+	t.Logf("%d requests: %d nodes, fresh %d; %d bytes for %d tokens, fresh %d; match of a held sequence %v, fresh %v",
+		*churnRequests, old.Nodes, anew.Nodes, oldBytes, old.Tokens, freshBytes, times[0]/n, times[1]/n)
+	runtime.KeepAlive(keys)
+	runtime.KeepAlive(pages)
+	runtime.KeepAlive(x)
+}

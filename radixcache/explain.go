@@ -1,0 +1,153 @@
+package radixcache
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ghosts remember the latest removals: at which node, and with which page of
+// tokens, something used to go on. The table is of fixed size; a removal may
+// push an older one out.
+type ghosts struct{ table []ghost }
+
+type ghost struct {
+	ns     kv.Namespace
+	parent NodeID // at whose end, or inside which, the removed page began
+	gen    uint32 // of parent
+	start  int32  // tokens before it
+	page   uint32 // hash of the page's tokens
+	reason Reason
+	clock  uint64 // when; 0 in an empty slot
+	stamp  uint64 // last use
+}
+
+// ghostSlots is a power of two.
+const ghostSlots = 1 << 12
+
+func (g *ghosts) reset() { clear(g.table) }
+
+// remember takes down that a node loses all but keep of its tokens.
+func (c *Cache) remember(id NodeID, reason Reason, keep int) {
+	if reason == BySuperseding || c.nodes[id].space.dead {
+		return
+	}
+	if c.ghosts.table == nil {
+		c.ghosts.table = make([]ghost, ghostSlots)
+	}
+	n := &c.nodes[id]
+	at := id
+	if keep == 0 {
+		at = c.outer(n.parent)
+	}
+	g := ghost{ns: n.space.ns, parent: at, gen: c.nodes[at].gen, start: n.start + int32(keep), reason: reason, clock: c.clock, stamp: n.stamp}
+	g.page = hashPage(n.tokens.Slice()[keep:], c.cfg.PageTokens)
+	c.ghosts.table[g.slot()] = g
+}
+
+func (g *ghost) slot() uint32 {
+	return (uint32(g.parent)*2654435761 ^ g.page ^ uint32(g.start)*40503) % ghostSlots
+}
+
+// hashPage is FNV-1a by tokens, over at most a page.
+func hashPage(tokens []kv.Token, pageTokens int) uint32 {
+	h := uint32(2166136261)
+	for _, t := range tokens[:min(len(tokens), pageTokens)] {
+		h = (h ^ uint32(t)) * 16777619
+	}
+	return h
+}
+
+// Why says why a match went no further.
+type Why uint8
+
+// The reasons.
+const (
+	WhyWhole     Why = iota // all whole pages of the key are held
+	WhyUnaligned            // what comes next shares only a part of a page
+	WhyNever                // what comes next was never held, or so long ago that it is forgotten
+	WhyEvicted              // what comes next was held
+	WhyElsewhere            // this namespace does not hold it, but others hold more
+)
+
+var whyNames = [...]string{"whole", "unaligned", "never stored", "evicted", "other namespace"}
+
+func (w Why) String() string {
+	if int(w) < len(whyNames) {
+		return whyNames[w]
+	}
+	return fmt.Sprintf("why(%d)", uint8(w))
+}
+
+// Explanation is the answer of [Cache.Explain].
+type Explanation struct {
+	Tokens        int // matched, in whole pages: all in the device's tier, there is no other yet
+	PartialTokens int // that the next page shares with some page
+	Why           Why
+
+	// With WhyEvicted: why, under which policy, and how many accesses ago; and
+	// how long it had not been used by then, in accesses too.
+	Reason Reason
+	Policy Policy
+	Ago    uint64
+	Unused uint64
+
+	// With WhyElsewhere: the namespace that holds most of the key, and how much.
+	Namespace       kv.Namespace
+	NamespaceTokens int
+}
+
+// Explain tells how far a key matches and why it stops there. It reads only.
+// Cost: a match in each namespace.
+func (c *Cache) Explain(key Key) Explanation {
+	m := c.Match(key)
+	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.cfg.Policy}
+	whole := c.floorTokens(len(key.Tokens))
+	if m.Tokens == whole {
+		e.Why = WhyWhole
+		return e
+	}
+	r := c.route(&key)
+	if g := c.ghostOf(m, &r); g != nil {
+		e.Why, e.Reason, e.Ago, e.Unused = WhyEvicted, g.reason, c.clock-g.clock, g.clock-g.stamp
+		return e
+	}
+	for sk, sp := range c.spaces {
+		if sk.anchor != Root || sk.ns == key.Namespace {
+			continue
+		}
+		other := r
+		other.public, other.ns, other.outer = 0, sk.ns, sk.ns
+		cur, _ := c.follow(cursor{node: sp.root}, &other, false)
+		if cur.tokens > max(e.Tokens, e.NamespaceTokens) || cur.tokens == e.NamespaceTokens && cur.tokens > e.Tokens && before(sk.ns, e.Namespace) {
+			e.Why, e.Namespace, e.NamespaceTokens = WhyElsewhere, sk.ns, cur.tokens
+		}
+	}
+	if e.Why == WhyElsewhere {
+		return e
+	}
+	e.Why = WhyNever
+	if m.Partial.Tokens > 0 {
+		e.Why = WhyUnaligned
+	}
+	return e
+}
+
+// ghostOf finds what used to continue a match. Below one node there may be
+// several namespaces.
+func (c *Cache) ghostOf(m Match, r *route) *ghost {
+	if c.ghosts.table == nil || m.Tokens >= len(r.tokens) {
+		return nil
+	}
+	want := ghost{ns: r.ns, parent: m.Node, gen: m.gen, start: int32(m.Tokens)}
+	if m.Tokens < r.public {
+		want.ns = r.outer
+	}
+	want.page = hashPage(r.tokens[m.Tokens:], c.cfg.PageTokens)
+	g := &c.ghosts.table[want.slot()]
+	want.reason, want.clock, want.stamp = g.reason, g.clock, g.stamp
+	if *g != want || g.clock == 0 && g.stamp == 0 {
+		return nil
+	}
+	return g
+}

@@ -1,0 +1,534 @@
+package radixcache
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// after is called when a call has changed the tree. A lossy join may have raised
+// what the tree knows of the pages in the nodes that it joined: the model takes
+// that over, and in all other steps nothing may differ.
+func (h *harness) after() {
+	s := h.c.Stats()
+	if s.LossyJoins == h.lossy {
+		return
+	}
+	h.lossy = s.LossyJoins
+	h.seen["lossy join"]++
+	tree, err := readTree(h.c)
+	if err != nil {
+		h.fail("%v", err)
+	}
+	for k, e := range h.m.entries {
+		p := tree[e.page]
+		if p.stamp < e.stamp || h.countsHits() && p.hits < e.hits || p.prio < e.prio || h.m.policy == FIFO && p.mark < e.created {
+			h.fail("page %d of %q: a join made %+v of %+v", e.page, k.seq, p, *e)
+		}
+		e.stamp, e.prio = p.stamp, p.prio
+		if h.countsHits() {
+			e.hits = p.hits
+		}
+		if h.m.policy == FIFO {
+			e.created = p.mark
+		}
+	}
+}
+
+func (h *harness) lookedUp(asked, found int) {
+	h.counts.Lookups++
+	h.counts.LookupTokens += uint64(asked)
+	h.counts.HitTokens += uint64(found)
+	h.counts.Hits += uint64(count(found > 0))
+}
+
+func (h *harness) pin() {
+	s := h.key()
+	h.note("pin %v", s)
+	if x, got := h.pinMatch(s); x.id != Root {
+		h.held = append(h.held, x)
+		if h.pick(2) == 0 { // pins nest
+			h.hold(x.id, x.end, x.line)
+		}
+		if got.Partial.Tokens > 0 && h.pick(2) == 0 { // the partial's node outlives the split
+			h.holdNode(got.Partial)
+		}
+	}
+}
+
+func (h *harness) pinMatch(s spec) (handle, Match) {
+	got, want := h.match(s)
+	id := h.c.Pin(got)
+	h.lookedUp(len(s.seq), got.Tokens)
+	if (id == Root) != (want.end.seq == "") {
+		h.fail("pinned node %d of a match of %d tokens", id, len(want.end.seq))
+	}
+	if id != Root {
+		h.m.pin(want.end)
+	}
+	h.after()
+	return handle{id, want.end, h.m.live(s)}, got
+}
+
+func (h *harness) pinPartial() {
+	s := h.key()
+	h.note("pin partial of %v", s)
+	if got, _ := h.match(s); got.Partial.Tokens > 0 {
+		h.holdNode(got.Partial)
+	}
+}
+
+// holdNode pins the whole node of a partial page.
+func (h *harness) holdNode(p Partial) {
+	n := &h.c.nodes[p.Node]
+	if n.space == nil {
+		h.fail("the node of partial page %+v has gone", p)
+	}
+	pages := n.pages.Slice()
+	end, ok := h.pageKey(pages[len(pages)-1])
+	if !ok || !slices.Contains(pages, p.Page) {
+		h.fail("node of partial page %+v has pages %v", p, pages)
+	}
+	h.hold(p.Node, end, line{})
+}
+
+func (h *harness) hold(id NodeID, end mkey, l line) {
+	h.c.PinNode(id)
+	h.m.hold(end)
+	h.held = append(h.held, handle{id, end, l})
+}
+
+func (h *harness) unpin() {
+	h.note("unpin")
+	n := 1
+	if len(h.held) > 10 {
+		n = 8
+	}
+	for ; n > 0 && len(h.held) > 0; n-- {
+		i := h.pick(len(h.held))
+		h.release(h.held[i])
+		h.held = slices.Delete(h.held, i, i+1)
+	}
+}
+
+func (h *harness) release(x handle) {
+	h.c.Unpin(x.id)
+	if x.id != Root {
+		h.m.unhold(x.end)
+	}
+	h.after()
+}
+
+// room evicts until there are so many free pages; false if too much is pinned.
+func (h *harness) room(pages int) bool {
+	if short := pages - len(h.free); short > 0 {
+		h.evict(short, -1)
+	}
+	return len(h.free) >= pages
+}
+
+func (h *harness) draw(n int) []kv.PageID {
+	out := slices.Clone(h.free[:n])
+	h.free = slices.Delete(h.free, 0, n)
+	return out
+}
+
+func (h *harness) insert() {
+	s := h.key()
+	h.note("insert %v", s)
+	want := kv.CeilPages(len(s.seq), h.m.page)
+	if !h.room(want) {
+		return
+	}
+	// Half of the callers bring the matched pages, as after a Pin, half their own.
+	var pages []kv.PageID
+	l := h.m.live(s)
+	tail := h.m.entries[h.m.at(l, len(s.seq))]
+	if h.pick(2) == 0 {
+		got, _ := h.match(s)
+		pages = h.c.AppendPages(got, nil)
+	}
+	same := len(pages) < want && tail != nil && len(s.seq)%h.m.page != 0 && h.pick(2) == 0
+	pages = append(pages, h.draw(want-len(pages)-count(same))...)
+	if same {
+		pages = append(pages, tail.page)
+	}
+
+	key, wantPages := s.key(), slices.Clone(pages)
+	end, reused, wantFreed := h.m.insert(l, 0, wantPages)
+	if reused > 0 {
+		h.m.reuse(end)
+	}
+	id, freed := h.c.Insert(key, pages, nil)
+	h.lookedUp(len(s.seq), reused)
+	h.afterInsert(handle{id, end, l}, key, pages, wantPages, freed, wantFreed)
+	if id != Root && h.pick(3) == 0 {
+		h.hold(id, end, l)
+	}
+	if k := h.m.at(l, len(s.seq)); h.m.entries[k] != nil && h.m.isTail(k) && h.pick(3) == 0 { // pinned tails are in nobody's way
+		tree, _ := readTree(h.c)
+		h.hold(tree[h.m.entries[k].page].node, k, l)
+	}
+}
+
+// afterInsert compares what Insert or Extend gave.
+func (h *harness) afterInsert(x handle, key Key, pages, wantPages, freed, wantFreed []kv.PageID) {
+	for i := range key.Tokens {
+		key.Tokens[i] = 99 // the cache must not have kept the slice
+	}
+	if !slices.Equal(pages, wantPages) {
+		h.fail("pages are now %v, want %v", pages, wantPages)
+	}
+	if (x.id == Root) != (x.end.seq == "") {
+		h.fail("node %d for %d whole tokens", x.id, len(x.end.seq))
+	}
+	h.free = append(h.free, freed...)
+	before := len(wantFreed)
+	if h.m.policy == CostAware {
+		extra := without(freed, wantFreed)
+		if len(extra)+len(wantFreed) != len(freed) {
+			h.fail("freed %v, want %v among them", freed, wantFreed)
+		}
+		h.byQuota(x, extra)
+		h.m.settle()
+	} else if wantFreed = append(wantFreed, h.m.keepQuota(x.line, x.end)...); !sameIDs(freed, wantFreed) {
+		h.fail("freed %v, want %v", freed, wantFreed)
+	}
+	if len(freed) > before {
+		h.seen["freed by quota"]++
+	}
+	h.after()
+}
+
+// byQuota judges what an insert freed for a quota under a policy that the model
+// does not know: pages of the namespaces that were filled, and no more.
+func (h *harness) byQuota(x handle, freed []kv.PageID) {
+	over := h.m.overQuota(x.line)
+	for _, p := range freed {
+		if k, _ := h.pageKey(p); !slices.Contains(over, k.ns) {
+			h.fail("freed page %d of %+v, want it of %v", p, k, over)
+		}
+	}
+	h.m.path(x.end, func(e *entry) { e.pins++ })
+	h.removeLeaves(freed)
+	for _, ns := range h.m.overQuota(x.line) {
+		if k, ok := h.m.victim(func(k mkey, _ *entry) bool { return k.ns == ns && k.tree == h.m.epoch }); ok {
+			h.fail("namespace %d holds %d pages, %d are its limit; %+v might go", ns, h.m.pagesOf(ns), h.m.quotas[ns].MaxPages, k)
+		}
+	}
+	for _, ns := range over {
+		if held := h.m.pagesOf(ns); !h.m.whole && held < h.m.quotas[ns].MaxPages {
+			h.fail("namespace %d holds %d pages of %d after it was cut", ns, held, h.m.quotas[ns].MaxPages)
+		}
+	}
+	h.m.path(x.end, func(e *entry) { e.pins-- })
+}
+
+// removeLeaves takes pages out of the model, each when nothing is below it.
+func (h *harness) removeLeaves(pages []kv.PageID) {
+	for left := slices.Clone(pages); len(left) > 0; {
+		before := len(left)
+		left = slices.DeleteFunc(left, func(p kv.PageID) bool {
+			k, ok := h.pageKey(p)
+			if !ok || h.m.entries[k].kids > 0 || h.m.entries[k].pins > 0 {
+				return false
+			}
+			h.m.remove(k)
+			return true
+		})
+		if len(left) == before {
+			h.fail("freed %v of which %v are pinned, or not leaves", pages, left)
+		}
+	}
+}
+
+// begin is a request's start: what it finds is pinned, some of the rest computed.
+func (h *harness) begin() {
+	if len(h.requests) == 4 {
+		h.extend()
+		return
+	}
+	s := h.key()
+	h.note("begin %v", s)
+	x, _ := h.pinMatch(spec{s.ns, s.public, s.seq[:max(0, len(s.seq)-1)]})
+	x.line = h.m.live(s)
+	h.requests = append(h.requests, x)
+}
+
+// extend publishes a chunk of a request, or ends it. Each goes on a bit behind
+// its prompt.
+func (h *harness) extend() {
+	if len(h.requests) == 0 {
+		h.note("no request")
+		return
+	}
+	i := h.pick(len(h.requests))
+	x := &h.requests[i]
+	if h.pick(4) == 0 || len(x.line.seq) > maxPages*h.m.page {
+		h.note("end of request %d", x.id)
+		h.release(*x)
+		h.requests = slices.Delete(h.requests, i, i+1)
+		return
+	}
+	s, done := x.line.spec, len(x.end.seq)
+	for range h.pick(3) {
+		s.seq = h.grow(s.seq)
+	}
+	x.line.spec = s
+	s.seq = s.seq[:min(len(s.seq), done+h.pick(3*h.m.page+1))]
+	h.note("extend %d from %d: %v", x.id, done, s)
+	h.publish(x, s)
+}
+
+// publish extends a handle to a longer key.
+func (h *harness) publish(x *handle, s spec) {
+	want, from := kv.CeilPages(len(s.seq), h.m.page), len(x.end.seq)/h.m.page
+	if !h.room(want - from) {
+		return
+	}
+	l := line{s, x.line.tree, x.line.door}
+	if x.id == Root {
+		l = h.m.live(s)
+	}
+	public := h.m.boundary(s)
+	if l.tree != h.m.epoch {
+		h.seen["extend in a dead tree"]++
+		if public > 0 && len(s.seq) > public && len(x.end.seq) <= public {
+			h.m.doors++
+			l.door = h.m.doors
+			h.seen["door in a dead tree"]++
+		}
+	}
+	pages := slices.Repeat([]kv.PageID{kv.NoPage}, from) // not looked at
+	if got := h.m.match(l); len(got.pages) > from && h.pick(2) == 0 {
+		pages = append(pages, got.pages[from:]...)
+	}
+	pages = append(pages, h.draw(want-len(pages))...)
+	wantPages, key := slices.Clone(pages), s.key()
+	end, _, wantFreed := h.m.insert(l, from, wantPages)
+	if s.seq == "" || len(end.seq) == len(x.end.seq) {
+		end = x.end
+	}
+	id, freed := h.c.Extend(x.id, key, pages, nil)
+	if end != x.end {
+		h.m.hold(end)
+		if x.id != Root {
+			h.m.unhold(x.end)
+		}
+	} else if id != x.id {
+		h.fail("extend moved the handle %d to %d", x.id, id)
+	}
+	x.id, x.end, x.line.tree, x.line.door = id, end, l.tree, 0
+	if end.anchor != "" {
+		x.line.door = l.door
+	}
+	h.afterInsert(handle{id, end, l}, key, pages, wantPages, freed, wantFreed)
+}
+
+func (h *harness) prioritize() {
+	c, ok := any(h.c).(interface{ Prioritize(NodeID, int32) })
+	if all := slices.Concat(h.held, h.requests); ok && len(all) > 0 {
+		x, p := all[h.pick(len(all))], int32(h.pick(5)-1)
+		h.note("prioritize %d: %d", x.id, p)
+		if x.id != Root {
+			c.Prioritize(x.id, p)
+			h.m.prioritize(x.end, p)
+		}
+	}
+}
+
+func (h *harness) evict(pages, own int) {
+	h.note("evict %d for %d", pages, own)
+	before := h.c.Stats()
+	weakest := h.weakest(own)
+	var got []kv.PageID
+	if own < 0 {
+		got = h.c.Evict(pages, nil)
+	} else {
+		got = h.c.EvictFor(modelNamespaces[own], pages, nil)
+		h.seen["evict for one"]++
+	}
+	h.free = append(h.free, got...)
+	if h.m.policy == CostAware {
+		h.judgeEvict(got, pages, own, weakest)
+	} else if want := h.m.evict(pages, own); !sameIDs(got, want) || h.m.whole && !slices.Equal(got, want) {
+		h.fail("evict %d for %d: freed %v, want %v", pages, own, got, want)
+	}
+	_, was := before.Evicted()
+	now, after := h.c.Stats(), uint64(0)
+	if _, after = now.Evicted(); now.ProtectedPages != before.ProtectedPages || after-was != uint64(len(got)) {
+		h.fail("evict %d: protected pages %d -> %d, %d freed, evicted %d -> %d", pages, before.ProtectedPages, now.ProtectedPages, len(got), was, after)
+	}
+	h.after()
+}
+
+// weakest is the pages of the living node from which Evict must take first, by
+// looking at all of them.
+func (h *harness) weakest(own int) []kv.PageID {
+	if h.m.policy != CostAware {
+		return nil
+	}
+	best := Root
+	for i := range h.c.nodes {
+		id, n := NodeID(i), &h.c.nodes[i]
+		if n.space == nil || n.flags&isRoot != 0 || n.pins > 0 || !n.isLeaf() || n.space.dead {
+			continue
+		}
+		k, _ := h.pageKey(n.pages.Slice()[0])
+		if h.m.mayGo(k, own) && (best == Root || (heapKey{h.c.rank(n), n.stamp, id}).less(heapKey{h.c.rank(&h.c.nodes[best]), h.c.nodes[best].stamp, best})) {
+			best = id
+		}
+	}
+	if best == Root {
+		return nil
+	}
+	return slices.Clone(h.c.nodes[best].pages.Slice())
+}
+
+// judgeEvict: under a policy that depends on where nodes end, the pages that
+// went were unpinned leaves, the dead first, the weakest among them, as many as
+// were asked for, and no namespace has less than its due.
+func (h *harness) judgeEvict(freed []kv.PageID, pages, own int, weakest []kv.PageID) {
+	dead := h.m.victimOfDead()
+	if len(freed) > 0 && dead.seq == "" && !slices.Contains(weakest, freed[0]) {
+		h.fail("evict %d for %d: freed %v, the weakest node had %v", pages, own, freed, weakest)
+	}
+	held := map[int]int{}
+	for ns := range h.m.quotas {
+		held[ns] = h.m.pagesOf(ns)
+	}
+	living := 0
+	for _, p := range freed {
+		if k, _ := h.pageKey(p); k.tree == h.m.epoch {
+			living++
+		}
+	}
+	h.removeLeaves(freed)
+	if k := h.m.victimOfDead(); k.seq != "" && (living > 0 || len(freed) < pages) {
+		h.fail("evict %d for %d: freed %v, not the dead page of %+v", pages, own, freed, k)
+	}
+	for ns, q := range h.m.quotas {
+		if now := h.m.pagesOf(ns); ns != own && now < min(held[ns], q.MinPages) && !h.m.whole {
+			h.fail("evict %d for %d: namespace %d has %d of its %d pages", pages, own, ns, now, q.MinPages)
+		}
+	}
+	if k, ok := h.m.victim(func(k mkey, _ *entry) bool { return h.m.mayGo(k, own) }); ok && len(freed) < pages || len(freed) > pages && !h.m.whole {
+		h.fail("evict %d for %d: freed %v; %+v might go", pages, own, freed, k)
+	}
+	h.m.settle()
+}
+
+func (m *model) victimOfDead() mkey {
+	k, _ := m.victim(func(k mkey, _ *entry) bool { return k.tree != m.epoch })
+	return k
+}
+
+func (h *harness) setQuota() {
+	if !h.world.tenants {
+		h.note("no quota")
+		return
+	}
+	ns, q := h.namespace(), Quota{}
+	if h.pick(4) > 0 {
+		q.MinPages = h.pick(6)
+		if h.pick(2) == 0 {
+			q.MaxPages = q.MinPages + h.pick(8)
+		}
+	}
+	h.note("quota of %d: %+v", ns, q)
+	if err := h.c.SetQuota(modelNamespaces[ns], q); err != nil {
+		h.fail("%v", err)
+	}
+	h.m.setQuota(ns, q)
+}
+
+func (h *harness) expire() {
+	h.now += time.Duration(h.pick(20))
+	h.note("expire at %d", h.now)
+	got, want := h.c.Expire(h.now, nil), h.m.expire(h.now)
+	if !sameIDs(got, want) {
+		h.fail("expire: freed %v, want %v", got, want)
+	}
+	if len(got) > 0 {
+		h.seen["expired"]++
+	}
+	h.free = append(h.free, got...)
+	h.after()
+}
+
+func (h *harness) pinPrefix() {
+	s, until := h.heldKey(), time.Duration(0)
+	if h.pick(2) == 0 {
+		until = h.now + time.Duration(h.pick(60))
+	}
+	h.note("pin prefix %v until %d", s, until)
+	got, want := h.c.PinPrefix(s.key(), until), h.m.pinPrefix(s, until)
+	if !errors.Is(got, want) {
+		h.fail("pin prefix: %v, want %v", got, want)
+	}
+	switch want {
+	case nil:
+		h.seen["pinned prefix"]++
+		h.prefixes = append(h.prefixes[max(0, len(h.prefixes)-3):], s)
+	case ErrPinBudget:
+		h.seen["budget for prefixes used up"]++
+	}
+	h.after()
+}
+
+// heldKey is mostly a part of a recent key that is held.
+func (h *harness) heldKey() spec {
+	if len(h.keys) == 0 || h.pick(4) == 0 {
+		return h.key()
+	}
+	s := h.keys[h.pick(len(h.keys))]
+	if got := h.m.match(h.m.live(s)); h.pick(2) == 0 {
+		s.seq = got.end.seq
+	}
+	return s
+}
+
+func (h *harness) unpinPrefix() {
+	s := h.key()
+	if n := len(h.prefixes); n > 0 && h.pick(4) > 0 {
+		s = h.prefixes[h.pick(n)]
+	}
+	h.note("unpin prefix %v", s)
+	got, want := h.c.UnpinPrefix(s.key()), h.m.unpinPrefix(s)
+	if !errors.Is(got, want) {
+		h.fail("unpin prefix: %v, want %v", got, want)
+	}
+	if want == nil {
+		h.seen["unpinned prefix"]++
+	}
+	h.after()
+}
+
+func (h *harness) flush() {
+	h.note("flush")
+	h.c.Flush()
+	h.m.flush()
+	h.seen["flush"]++
+	if len(h.held)+len(h.requests) > 0 {
+		h.seen["flush with handles"]++
+	}
+	for _, s := range h.keys {
+		if m := h.c.Match(s.key()); m.Tokens != 0 || m.Partial.Tokens != 0 {
+			h.fail("match after a flush: %+v", m)
+		}
+	}
+}
+
+func sameIDs(a, b []kv.PageID) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
+// without is a less b, which are all in it once.
+func without(a, b []kv.PageID) []kv.PageID {
+	return slices.DeleteFunc(slices.Clone(a), func(p kv.PageID) bool { return slices.Contains(b, p) })
+}

@@ -1,0 +1,33 @@
+package missratio
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestConfigLimits(t *testing.T) {
+	for _, tc := range []struct {
+		cfg  Config
+		want string // in the error; "" for none
+	}{
+		{Config{}, ""},
+		{Config{BlockTokens: 1, Samples: MinSamples, MaxTokens: 1, HalfLifeTokens: 1}, ""},
+		{Config{BlockTokens: MaxBlockTokens, Samples: MaxSamples, MaxTokens: MaxMaxTokens}, ""},
+		{Config{BlockTokens: -1}, "BlockTokens -1"},
+		{Config{BlockTokens: MaxBlockTokens + 1}, "BlockTokens 257"},
+		{Config{Samples: MinSamples - 1}, "Samples 63"},
+		{Config{Samples: MaxSamples + 1}, "Samples 16777217"},
+		{Config{MaxTokens: -1}, "MaxTokens -1"},
+		{Config{MaxTokens: MaxMaxTokens + 1}, "MaxTokens 1099511627777"},
+		{Config{HalfLifeTokens: -1}, "HalfLifeTokens -1"},
+	} {
+		err := tc.cfg.Validate()
+		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.want)
+		}
+	}
+	if _, err := New(Config{BlockTokens: -1, Samples: 1}); err == nil || !strings.Contains(err.Error(), "Samples 1,") || !strings.Contains(err.Error(), "BlockTokens -1") {
+		t.Errorf("not all faults: %v", err)
+	}
+}

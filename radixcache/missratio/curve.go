@@ -1,0 +1,166 @@
+package missratio
+
+import (
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/zeebo/xxh3"
+)
+
+// The sizes of our structs; a test compares them with the compiler's.
+const (
+	entryBytes = 16
+	walkBytes  = 16
+	curveBytes = 1696
+)
+
+// Curve estimates the hit rate of caches of all sizes at once. One goroutine
+// owns it. How it estimates stands in doc.go.
+type Curve struct {
+	cfg    Config
+	table  table
+	line   line
+	gains  gains
+	refers []bool // scratch of compact
+
+	take   rate   // blocks that are tracked from now on
+	trust  rate   // blocks whose absence says that they are new; at most take
+	raised uint32 // while trust < take: the walk at which take rose
+
+	seen    float64 // tokens looked up, decayed
+	pending int     // of them since the last halving
+
+	// What the estimates of runs lack so far of what sampling says, in tokens.
+	owedNew float64 // runs never seen; below zero, hits are lacking
+	owedOld float64 // runs seen longer ago than what stands before them
+}
+
+// New makes an empty curve. It allocates all that it will ever need.
+func New(cfg Config) (*Curve, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	c := &Curve{
+		cfg:    cfg,
+		table:  newTable(cfg.Samples),
+		line:   newLine(2 * cfg.Samples),
+		gains:  newGains(cfg.MaxTokens),
+		refers: make([]bool, 2*cfg.Samples),
+	}
+	c.Reset()
+	return c, nil
+}
+
+// Reset forgets all requests.
+func (c *Curve) Reset() {
+	c.table.reset()
+	c.line.reset()
+	c.gains.reset()
+	c.take.set(everything)
+	c.trust.set(everything)
+	c.seen, c.pending, c.owedNew, c.owedOld = 0, 0, 0, 0
+}
+
+// Rate is the share of the tokens looked up so far that a cache of
+// capacityTokens would have held, in [0, 1] and never falling with the capacity.
+// Capacities beyond MaxTokens count as MaxTokens; 0 before the first request.
+// Cost: a pass over at most 5,000 buckets.
+func (c *Curve) Rate(capacityTokens int) float64 {
+	if c.seen == 0 {
+		return 0
+	}
+	hits := c.gains.hits(capacityTokens)
+	// Hits that no run was found for are spread over those that were.
+	if all := c.gains.hits(c.cfg.MaxTokens); c.owedNew < 0 && all > 0 {
+		hits *= 1 - c.owedNew/all
+	}
+	return min(max(hits/c.seen, 0), 1)
+}
+
+// Rates appends the Rate of each capacity to dst.
+func (c *Curve) Rates(capacities []int, dst []float64) []float64 {
+	for _, capacity := range capacities {
+		dst = append(dst, c.Rate(capacity))
+	}
+	return dst
+}
+
+// Bytes is the memory held, which New fixes.
+func (c *Curve) Bytes() int {
+	return curveBytes +
+		entryBytes*(cap(c.table.entries)+cap(c.table.spare)) + walkBytes*cap(c.line.walks) +
+		8*(cap(c.line.sums)+cap(c.line.tokens)) + 4*cap(c.line.moved) +
+		8*(cap(c.gains.turns)+cap(c.gains.places)) + cap(c.refers)
+}
+
+// Access counts one request, tokens from token 0 on to its end, and keeps nothing
+// of tokens. What is shorter than a block counts as missed. Cost: one hash of
+// the tokens and a look-up for each sampled block; no allocations.
+func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
+	if len(tokens) == 0 {
+		return
+	}
+	if c.line.full() {
+		c.compact()
+	}
+	w := walker{c: c, now: c.line.append(walk{}), size: len(tokens)}
+	block := c.cfg.BlockTokens
+	hash, at := rootHash(ns), 0
+	for octave := 0; at+block <= len(tokens); octave++ {
+		last := min(len(tokens)/block, 2<<octave-1)
+		for ; at+block <= last*block; at += block {
+			rest := tokens[at : at+block]
+			if w.open && w.end-at < block && w.end > at {
+				w.tryEnd(chain(rest[:w.end-at], hash))
+			}
+			hash = chain(rest, hash)
+			if w.open && w.end == at+block {
+				w.tryEnd(hash)
+			}
+			if hash <= c.take.limit[octave] {
+				w.probe(hash, octave, at+block)
+			}
+		}
+	}
+	rest := tokens[at:]
+	if w.open && w.end-at <= len(rest) && w.end > at {
+		w.tryEnd(chain(rest[:w.end-at], hash))
+	}
+	if len(rest) > 0 {
+		hash = chain(rest, hash)
+	}
+	w.finish(at)
+	c.line.walks[w.now] = walk{len(tokens), hash}
+	c.count(len(tokens))
+}
+
+func (c *Curve) count(tokens int) {
+	c.seen += float64(tokens)
+	if c.cfg.HalfLifeTokens == 0 {
+		return
+	}
+	for c.pending += tokens; c.pending >= c.cfg.HalfLifeTokens; c.pending -= c.cfg.HalfLifeTokens {
+		c.seen /= 2
+		c.owedNew /= 2
+		c.gains.halve()
+	}
+}
+
+// rootHash hashes the fields apart, each as the seed of the next, so
+// that ("bc", "a") and ("c", "ab") differ.
+func rootHash(ns kv.Namespace) uint64 {
+	if ns == (kv.Namespace{}) {
+		return 0
+	}
+	return xxh3.HashStringSeed(ns.Salt, xxh3.HashStringSeed(ns.LoRA, xxh3.HashStringSeed(ns.Model, 1)))
+}
+
+// chain hashes a run of tokens with the hash of what stands before it. It reads them as the
+// machine has them: hashes differ between machines of different byte order, but
+// they only select and name blocks within one Curve and never leave it.
+func chain(tokens []kv.Token, before uint64) uint64 {
+	if h := xxh3.HashSeed(wide.Bytes(tokens), before); h != 0 {
+		return h
+	}
+	return 1 // 0 is an empty place of the table
+}

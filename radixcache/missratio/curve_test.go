@@ -1,0 +1,191 @@
+package missratio
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func play(t testing.TB, cfg Config, requests [][]kv.Token) *Curve {
+	t.Helper()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requests {
+		c.Access(kv.Namespace{}, r)
+	}
+	return c
+}
+
+// The bounds with few samples hold for this seed, not for all: over twenty
+// others, with 1,024 samples, the worst error was 6.2 points in chat (the median
+// of the worst 2.6), 2.2 in tree, 0.6 in fewshot and 0 in unique. At the
+// default it was at most 0.7 in all.
+func TestCurveAgreesWithLRU(t *testing.T) {
+	few := map[string]float64{"chat": 0.02, "fewshot": 0.005, "tree": 0.015, "unique": 0.005}
+	for shape := range shapes {
+		t.Run(shape, func(t *testing.T) {
+			tr := paged(generate(shape, 3000, 1), 16)
+			full, small := play(t, Config{}, tr.requests), play(t, Config{Samples: 1024}, tr.requests)
+			for _, percent := range []int{2, 5, 10, 25, 50, 100} {
+				capacity := tr.distinct * percent / 100 * tr.page
+				want := tr.lru(capacity)
+				if got := full.Rate(capacity); math.Abs(got-want) > 0.01 {
+					t.Errorf("%d %%: rate %.4f, LRU %.4f", percent, got, want)
+				}
+				if got := small.Rate(capacity); math.Abs(got-want) > few[shape] {
+					t.Errorf("%d %%, 1024 samples: rate %.4f, LRU %.4f", percent, got, want)
+				}
+			}
+			ideal := tr.lru(tr.tokens)
+			for _, c := range []*Curve{full, small} {
+				if got := c.Rate(math.MaxInt); math.Abs(got-ideal) > 0.01 {
+					t.Errorf("unbounded: rate %.4f, ideal %.4f", got, ideal)
+				}
+				checkCurve(t, c)
+			}
+		})
+	}
+}
+
+// checkCurve: in [0, 1], and never falling but for rounding.
+func checkCurve(t testing.TB, c *Curve) {
+	t.Helper()
+	last := 0.0
+	for capacity := 1; capacity <= c.cfg.MaxTokens; capacity += 1 + capacity/37 {
+		rate := c.Rate(capacity)
+		if rate < last-1e-9 || rate < 0 || rate > 1 {
+			t.Fatalf("rate %v at %d after %v", rate, capacity, last)
+		}
+		last = rate
+	}
+}
+
+func TestAccessDoesNotAllocate(t *testing.T) {
+	requests := generate("chat", 2000, 3)
+	ns := kv.Namespace{LoRA: "a", Salt: "b"}
+	c := play(t, Config{Samples: 256, MaxTokens: 1 << 17}, requests[:1000])
+	held, at := c.Bytes(), 1000
+	if n := testing.AllocsPerRun(900, func() { c.Access(ns, requests[at]); at++ }); n != 0 {
+		t.Errorf("%v allocations an access, want 0", n)
+	}
+	if c.Bytes() != held {
+		t.Errorf("%d bytes, before %d", c.Bytes(), held)
+	}
+	if c.table.n > 256 {
+		t.Errorf("%d blocks tracked, want at most 256", c.table.n)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	if e, w, c := unsafe.Sizeof(entry{}), unsafe.Sizeof(walk{}), unsafe.Sizeof(Curve{}); e != entryBytes || w != walkBytes || c > curveBytes {
+		t.Errorf("entry %d, walk %d, curve %d bytes", e, w, c)
+	}
+	c := play(t, Config{}, nil)
+	if b := c.Bytes(); b > 3<<20 {
+		t.Errorf("%d bytes at the defaults", b)
+	}
+}
+
+func TestNamespacesShareNothing(t *testing.T) {
+	c := play(t, Config{}, nil)
+	tokens := generate("unique", 1, 1)[0]
+	spaces := []kv.Namespace{{}, {LoRA: "x"}, {Salt: "x"}, {Model: "x"}, {Model: "bc", LoRA: "a"}, {Model: "c", LoRA: "ab"}, {LoRA: "bc", Salt: "a"}, {LoRA: "c", Salt: "ab"}}
+	for _, ns := range spaces {
+		c.Access(ns, tokens)
+	}
+	if r := c.Rate(math.MaxInt); r != 0 {
+		t.Errorf("rate %v over %d namespaces, want 0", r, len(spaces))
+	}
+	for _, ns := range spaces {
+		c.Access(ns, tokens)
+	}
+	if r := c.Rate(math.MaxInt); r != 0.5 {
+		t.Errorf("rate %v after a second round, want 0.5", r)
+	}
+	if r := c.Rate(len(tokens)); r != 0 {
+		t.Errorf("rate %v with room for one, want 0", r)
+	}
+}
+
+// A prompt that comes back right away, longer by one: all of it is a hit, also
+// what does not fill a block, once the capacity holds it.
+func TestEndsAreKnownToTheToken(t *testing.T) {
+	tokens := generate("unique", 1, 1)[0][:101]
+	c := play(t, Config{}, [][]kv.Token{tokens[:100], tokens})
+	for capacity, want := range map[int]float64{50: 50, 99: 99, 100: 100, 1000: 100} {
+		if got := c.Rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
+			t.Errorf("capacity %d: %v hits, want %v", capacity, got, want)
+		}
+	}
+}
+
+func TestResetForgets(t *testing.T) {
+	requests := generate("tree", 300, 1)
+	c, fresh := play(t, Config{Samples: 128}, generate("chat", 300, 1)), play(t, Config{Samples: 128}, requests)
+	c.Reset()
+	if r := c.Rate(1000); r != 0 {
+		t.Errorf("rate %v after Reset", r)
+	}
+	for _, r := range requests {
+		c.Access(kv.Namespace{}, r)
+	}
+	for capacity := 1; capacity < 1<<20; capacity *= 2 {
+		if a, b := c.Rate(capacity), fresh.Rate(capacity); a != b {
+			t.Errorf("capacity %d: %v after Reset, %v fresh", capacity, a, b)
+		}
+	}
+}
+
+func TestOldRequestsFade(t *testing.T) {
+	old, late := generate("unique", 400, 1), generate("fewshot", 400, 1)
+	all := append(append([][]kv.Token{}, old...), late...)
+	keeps, fades, only := play(t, Config{}, all), play(t, Config{HalfLifeTokens: 100000}, all), play(t, Config{}, late)
+	if k, f, o := keeps.Rate(1<<20), fades.Rate(1<<20), only.Rate(1<<20); f < o-0.03 || k > o-0.2 {
+		t.Errorf("rate %v without fading, %v with, %v of the late ones alone", k, f, o)
+	}
+}
+
+// A flood of one-block requests makes sampling sparse; when it is forgotten,
+// sampling grows dense again, and the curve is as good as a fresh one.
+func TestRateOfSamplingRecovers(t *testing.T) {
+	c := play(t, Config{Samples: 1024, MaxTokens: 1 << 18}, nil)
+	for _, r := range generate("unique", 40000, 9) {
+		c.Access(kv.Namespace{}, r[:32])
+	}
+	sparse := c.take.base
+	tr := paged(generate("fewshot", 12000, 2), 16)
+	for _, r := range tr.requests {
+		c.Access(kv.Namespace{}, r)
+	}
+	if c.take.base < 2*sparse {
+		t.Errorf("rate %v after the flood, %v in it", c.take.base, sparse)
+	}
+	capacity := 1 << 15
+	got := c.Rate(capacity) * c.seen / float64(tr.tokens)
+	if want := tr.lru(capacity); math.Abs(got-want) > 0.02 {
+		t.Errorf("rate %.4f after a flood, LRU %.4f", got, want)
+	}
+}
+
+func BenchmarkAccess(b *testing.B) {
+	tokens := 0
+	requests := generate("chat", 3000, 1)
+	for i, r := range requests {
+		if len(r) > 3500 {
+			requests[i] = r[:3500]
+		}
+		tokens += len(requests[i])
+	}
+	c, _ := New(Config{})
+	i := 0
+	for b.Loop() {
+		c.Access(kv.Namespace{}, requests[i%len(requests)])
+		i++
+	}
+	perRequest := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+	b.ReportMetric(perRequest*3500*float64(len(requests))/float64(tokens), "ns/3500tokens")
+}

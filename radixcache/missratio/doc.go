@@ -1,0 +1,38 @@
+// Package missratio owns the miss-ratio curve of a prefix cache: the hit rate
+// by tokens that a cache of any size would have had on the requests seen, under
+// LRU eviction. It never caches anything, never decides anything, and keeps no
+// tokens. One goroutine owns a [Curve]; its memory is fixed by [New].
+//
+// A request is a walk over blocks, each named by the hash of all tokens up to
+// its end. A walk makes shallow blocks more recent than deep ones, so a cache of
+// any size holds whole prefixes, and a token is a hit in a cache of C tokens if
+// it and the distinct tokens touched since its last walk are at most C (Mattson
+// et al., IBM Systems Journal 9(2), 1970).
+//
+// As in SHARDS (Waldspurger et al., FAST 2015) a block is tracked if its hash is
+// below a threshold, which falls when there are too many. With all blocks
+// tracked the curve is exact up to the block at which a request forks. Otherwise
+// it is an estimate, and differs from SHARDS in four ways, because a hot prefix
+// is few blocks that count in nearly all requests, and whether they happen to be
+// sampled must not matter:
+//
+//   - Blocks between two sampled ones of the same last walk have that last walk
+//     too. So sampled blocks are points that bound runs, and tokens are counted
+//     by runs, not by blocks times a weight. Distances are sums over runs as well.
+//   - The threshold falls with depth, so that prefixes many share stay well known.
+//   - Where a run ends is estimated from the deeper side: in the mean the first
+//     sampled block of a run is 1/rate blocks inside it, and that side is other
+//     blocks each time, so errors cancel, while the shallow side would repeat
+//     its error in each request. Estimates are cut to what is possible and the
+//     cut is carried over to later requests. This is what SHARDS-adj is for: the
+//     sum of misses stays right.
+//   - Where a walk ended is kept as a hash, so a conversation that goes on is
+//     known to fork exactly there, also within a block.
+//
+// A request forks within a block half a block deep on average; its last, partial
+// block is assumed to be shared or not as the fork's estimate says.
+//
+//	curve, err := missratio.New(missratio.Config{})
+//	curve.Access(ns, tokens) // for each request when it ends
+//	double := curve.Rate(2 * capacityTokens)
+package missratio

@@ -1,0 +1,139 @@
+package missratio
+
+// walk is one place of the line.
+type walk struct {
+	end     int    // length in tokens of the request; unknown once walks were merged: 0
+	endHash uint64 // of all its tokens
+}
+
+// line is the order of recency: the walks, oldest first, each with the number
+// of tokens that it was the last to touch. It answers how many tokens were
+// touched after a given walk (a Fenwick tree: Fenwick, Software: Practice and
+// Experience 24(3), 1994).
+type line struct {
+	walks  []walk // cap fixed
+	sums   []int  // Fenwick over walks, from 1
+	total  int
+	tokens []int    // scratch: the tokens of each walk
+	moved  []uint32 // scratch: where each walk goes
+}
+
+const forgotten = ^uint32(0)
+
+func newLine(size int) line {
+	return line{
+		walks:  make([]walk, 0, size),
+		sums:   make([]int, size+1),
+		tokens: make([]int, size),
+		moved:  make([]uint32, size),
+	}
+}
+
+func (l *line) full() bool { return len(l.walks) == cap(l.walks) }
+
+// append adds the newest walk, which holds no tokens yet.
+func (l *line) append(w walk) uint32 {
+	l.walks = append(l.walks, w)
+	return uint32(len(l.walks) - 1)
+}
+
+func (l *line) add(walk uint32, tokens int) {
+	l.total += tokens
+	for i := int(walk) + 1; i < len(l.sums); i += i & -i {
+		l.sums[i] += tokens
+	}
+}
+
+// after is the number of tokens last touched by newer walks.
+func (l *line) after(walk uint32) int {
+	upTo := 0
+	for i := int(walk) + 1; i > 0; i &= i - 1 {
+		upTo += l.sums[i]
+	}
+	return l.total - upTo
+}
+
+// compact makes room. Walks behind which more than limit tokens were touched
+// are forgotten; neighbours to which no sampled block refers become one, which
+// changes no answer; and if that is not enough, the oldest are merged in pairs,
+// which makes old distances coarser by one walk. refers[i] tells which walks
+// are referred to; the result tells where each walk went, or forgotten.
+func (l *line) compact(limit int, refers []bool) []uint32 {
+	n, size := len(l.walks), cap(l.walks)
+	tokens, moved := l.tokens[:n], l.moved[:n]
+	l.unsum(tokens)
+	first, newer := n, 0
+	for first > 0 && newer < limit {
+		first--
+		newer += tokens[first]
+	}
+	for i := range first {
+		moved[i] = forgotten
+	}
+	kept := 0
+	for i := first; i < n; i++ {
+		if i > first && !refers[i] && !refers[i-1] {
+			tokens[kept-1] += tokens[i]
+			moved[i] = uint32(kept - 1)
+			continue
+		}
+		tokens[kept], l.walks[kept], moved[i] = tokens[i], l.walks[i], uint32(kept)
+		kept++
+	}
+	if over := kept - size/2; over > size/4 {
+		kept = l.pair(2*over, kept, tokens)
+		for i := first; i < n; i++ {
+			if m := int(moved[i]); m < 2*over {
+				moved[i] = uint32(m / 2)
+			} else {
+				moved[i] = uint32(m - over)
+			}
+		}
+	}
+	l.walks = l.walks[:kept]
+	l.resum(tokens[:kept])
+	return moved
+}
+
+// pair merges the oldest walks two by two.
+func (l *line) pair(oldest, n int, tokens []int) int {
+	half := oldest / 2
+	for i := range half {
+		tokens[i] = tokens[2*i] + tokens[2*i+1]
+		l.walks[i] = walk{}
+	}
+	copy(tokens[half:], tokens[oldest:n])
+	copy(l.walks[half:], l.walks[oldest:n])
+	return n - half
+}
+
+// unsum reads the tokens of each walk out of the Fenwick tree.
+func (l *line) unsum(tokens []int) {
+	copy(tokens, l.sums[1:])
+	for i := len(tokens); i > 0; i-- {
+		for j, stop := i-1, i&(i-1); j > stop; j &= j - 1 {
+			tokens[i-1] -= l.sums[j]
+		}
+	}
+}
+
+// resum builds the Fenwick tree.
+func (l *line) resum(tokens []int) {
+	clear(l.sums)
+	l.total = 0
+	for i, t := range tokens {
+		l.total += t
+		l.sums[i+1] += t
+	}
+	for i := 1; i < len(l.sums); i++ {
+		if up := i + i&-i; up < len(l.sums) {
+			l.sums[up] += l.sums[i]
+		}
+	}
+}
+
+func (l *line) reset() {
+	l.walks = l.walks[:0]
+	clear(l.sums)
+	l.total = 0
+}

@@ -1,0 +1,69 @@
+package missratio
+
+import "math"
+
+// thin lowers the rate until a sixth of the table is free, and drops the blocks
+// that are no longer sampled.
+func (c *Curve) thin() {
+	base := c.take.base
+	if base == everything {
+		// Below this, the deepest octave there is gets thinner.
+		base = 1
+		for i := range c.table.entries {
+			base = max(base, math.Exp2(depthPower*float64(c.table.entries[i].octave)))
+		}
+	}
+	for left := c.table.n; left > c.cfg.Samples*5/6; {
+		base *= 0.9
+		c.take.set(base)
+		left = 0
+		for i := range c.table.entries {
+			if c.sampled(&c.table.entries[i]) {
+				left++
+			}
+		}
+	}
+	c.table.spare = c.table.spare[:0]
+	for i := range c.table.entries {
+		if e := &c.table.entries[i]; c.sampled(e) {
+			c.table.spare = append(c.table.spare, *e)
+		}
+	}
+	c.table.refill()
+	if c.trust.base > base {
+		c.trust.set(base)
+	}
+}
+
+func (c *Curve) sampled(e *entry) bool { return e.hash != 0 && e.hash <= c.take.limit[e.octave] }
+
+// compact makes room in the line and forgets the blocks that are too far back
+// for any capacity. If they leave the table half empty, the rate rises.
+func (c *Curve) compact() {
+	clear(c.refers)
+	for i := range c.table.entries {
+		if e := &c.table.entries[i]; e.hash != 0 {
+			c.refers[e.walk] = true
+		}
+	}
+	moved := c.line.compact(c.cfg.MaxTokens, c.refers)
+	c.table.spare = c.table.spare[:0]
+	for i := range c.table.entries {
+		if e := &c.table.entries[i]; e.hash != 0 && moved[e.walk] != forgotten {
+			e.walk = moved[e.walk]
+			c.table.spare = append(c.table.spare, *e)
+		}
+	}
+	c.table.refill()
+	switch {
+	case c.trust.base < c.take.base:
+		// All walks from before the rise must be gone before the absence of a
+		// block that would not have been sampled then says anything.
+		if c.raised = moved[c.raised]; c.raised == forgotten {
+			c.trust.set(c.take.base)
+		}
+	case c.take.base < everything && c.table.n < c.cfg.Samples/2:
+		c.take.set(min(2*c.take.base, everything))
+		c.raised = uint32(len(c.line.walks) - 1)
+	}
+}

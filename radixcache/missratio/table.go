@@ -1,0 +1,48 @@
+package missratio
+
+// entry is one tracked block. A zero hash is an empty place.
+type entry struct {
+	hash   uint64
+	walk   uint32 // the walk that touched it last, an index into the line
+	octave uint32 // of its depth
+}
+
+// table is a hash table of fixed size, open addressing with linear probing, at
+// most half full. Sampling keeps small hashes, so places go by the low bits.
+type table struct {
+	entries []entry
+	spare   []entry // where the survivors of a sweep are gathered
+	mask    uint64
+	n       int
+}
+
+func newTable(samples int) table {
+	size := 1
+	for size < 2*samples {
+		size *= 2
+	}
+	return table{entries: make([]entry, size), spare: make([]entry, 0, samples), mask: uint64(size - 1)}
+}
+
+// find returns the entry of hash, or the empty place where it belongs.
+func (t *table) find(hash uint64) *entry {
+	for at := hash & t.mask; ; at = (at + 1) & t.mask {
+		if e := &t.entries[at]; e.hash == hash || e.hash == 0 {
+			return e
+		}
+	}
+}
+
+// refill leaves only what was gathered in spare.
+func (t *table) refill() {
+	clear(t.entries)
+	for _, e := range t.spare {
+		*t.find(e.hash) = e
+	}
+	t.n = len(t.spare)
+}
+
+func (t *table) reset() {
+	clear(t.entries)
+	t.n = 0
+}

@@ -1,0 +1,101 @@
+package radixcache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// ErrPinBudget says that [Config.PinnedTokens] does not suffice for another
+// prefix: unpin one, or raise it.
+var ErrPinBudget = errors.New("radixcache: budget for pinned prefixes used up")
+
+// ErrNotCached says that a prefix is not held whole: run a request with it first.
+var ErrNotCached = errors.New("radixcache: prefix is not cached")
+
+// prefixPins are the prefixes that PinPrefix protects.
+type prefixPins struct {
+	pins   []prefixPin // in the order in which they were pinned
+	tokens int         // sum over pins
+	dead   []prefixPin // scratch of Flush
+}
+
+type prefixPin struct {
+	node   NodeID
+	tokens int
+	until  time.Duration // 0: for ever
+}
+
+// PinPrefix protects the whole pages of a key from eviction until a time, as
+// [Cache.Expire] tells it, or with 0 until UnpinPrefix. A key that is pinned
+// already gets the new time. Prefixes count in full against the budget, also
+// where they share nodes.
+//
+// It returns [ErrNotCached] if they are not all held, and [ErrPinBudget] if they
+// are too many tokens.
+func (c *Cache) PinPrefix(key Key, until time.Duration) error {
+	m := c.Match(key)
+	whole := c.floorTokens(len(key.Tokens))
+	if m.Tokens < whole || whole == 0 {
+		return fmt.Errorf("%w: %d of its %d tokens in whole pages are", ErrNotCached, m.Tokens, whole)
+	}
+	if i := c.prefixPin(m); i >= 0 {
+		c.prefixes.pins[i].until = until
+		return nil
+	}
+	if used := c.prefixes.tokens; used+whole > c.cfg.PinnedTokens {
+		return fmt.Errorf("%w: %d tokens wanted, %d of %d in use", ErrPinBudget, whole, used, c.cfg.PinnedTokens)
+	}
+	id := m.Node
+	if n := &c.nodes[id]; whole < n.end() {
+		id = c.split(id, whole-int(n.start))
+	}
+	c.pinPath(id)
+	c.prefixes.pins = append(c.prefixes.pins, prefixPin{id, whole, until})
+	c.prefixes.tokens += whole
+	c.verify("PinPrefix")
+	return nil
+}
+
+// UnpinPrefix ends the protection of a key's whole pages. It returns
+// [ErrNotCached] if that very prefix is not pinned.
+func (c *Cache) UnpinPrefix(key Key) error {
+	m := c.Match(key)
+	i := c.prefixPin(m)
+	if i < 0 || m.Tokens < c.floorTokens(len(key.Tokens)) {
+		return fmt.Errorf("%w, or not pinned: the first %d tokens are held", ErrNotCached, m.Tokens)
+	}
+	c.dropPrefix(i)
+	c.tidy()
+	c.verify("UnpinPrefix")
+	return nil
+}
+
+// PinnedPrefixes is how many prefixes are pinned, and their tokens.
+func (c *Cache) PinnedPrefixes() (count, tokens int) {
+	return len(c.prefixes.pins), c.prefixes.tokens
+}
+
+// prefixPin is the index of the pin that ends where a match does, or -1.
+func (c *Cache) prefixPin(m Match) int {
+	return slices.IndexFunc(c.prefixes.pins, func(p prefixPin) bool {
+		return p.node == m.Node && p.tokens == m.Tokens
+	})
+}
+
+func (c *Cache) dropPrefix(i int) {
+	p := c.prefixes.pins[i]
+	c.prefixes.pins = slices.Delete(c.prefixes.pins, i, i+1)
+	c.prefixes.tokens -= p.tokens
+	c.unpinPath(p.node)
+}
+
+// expirePrefixes unpins the prefixes whose time is over.
+func (c *Cache) expirePrefixes(now time.Duration) {
+	for i := len(c.prefixes.pins) - 1; i >= 0; i-- {
+		if until := c.prefixes.pins[i].until; until > 0 && until <= now {
+			c.dropPrefix(i)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package radixcache
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrSnapshot is wrapped by the errors of [Cache.Restore] that blame the bytes.
+var ErrSnapshot = errors.New("radixcache: bad snapshot")
+
+// A snapshot is little endian: the header, the media, the nodes in the order of
+// Walk, and XXH3-64 over all before it.
+const (
+	snapshotMagic   = "CPRX"
+	snapshotVersion = 1
+)
+
+type snapshotHeader struct {
+	Magic      [4]byte
+	Version    uint32
+	PageTokens uint32
+	Media      uint32 // entries
+	Nodes      uint32
+	Pages      uint32 // of all nodes
+	Clock      uint64
+	Horizon    uint64
+}
+
+type snapshotMedium struct {
+	Hash        uint64
+	Placeholder kv.Token
+	Live        uint32
+}
+
+// snapshotNode is followed by its namespace's fields if Names is set, its tokens
+// and its pages.
+type snapshotNode struct {
+	Parent uint32 // 1 + index in the order of Walk; 0 at the beginning of a namespace
+	Names  uint32 // 1 if the namespace is not the parent's, or there is no parent
+	Tokens uint32
+	Hits   uint32
+	Prio   int32
+	_      uint32
+	Stamp  uint64
+	Mark   uint64
+}
+
+// Snapshot writes what the tree holds, in which pages, and its order of
+// eviction; no pins, quotas or counts of the past, and nothing that was flushed.
+// The contents of the pages are for their owner to keep.
+func (c *Cache) Snapshot(w io.Writer) error {
+	hash := xxh3.New()
+	out := bufio.NewWriter(io.MultiWriter(w, hash))
+	head := snapshotHeader{Version: snapshotVersion, PageTokens: uint32(c.cfg.PageTokens), Media: uint32(len(c.media.entries)), Clock: c.clock, Horizon: c.horizon}
+	copy(head.Magic[:], snapshotMagic)
+	for v := range c.Walk() {
+		head.Nodes++
+		head.Pages += uint32(len(v.Pages))
+	}
+	put := func(values ...any) {
+		for _, v := range values {
+			binary.Write(out, binary.LittleEndian, v) // the error stays in out
+		}
+	}
+	put(head)
+	for id, e := range c.media.entries {
+		_, live := c.media.ids[e.key]
+		live = live && c.media.ids[e.key] == uint32(id)
+		put(snapshotMedium{e.key.hash, e.key.placeholder, uint32(count(live))})
+	}
+	index := map[NodeID]uint32{Root: 0}
+	for v := range c.Walk() {
+		n := &c.nodes[v.ID]
+		index[v.ID] = uint32(len(index))
+		names := v.Parent == Root || c.nodes[v.Parent].space != n.space
+		put(snapshotNode{
+			Parent: index[v.Parent], Names: uint32(count(names)), Tokens: uint32(len(v.Tokens)),
+			Hits: n.hits, Prio: n.prio, Stamp: n.stamp, Mark: n.mark,
+		})
+		if names {
+			for _, s := range []string{v.Namespace.Model, v.Namespace.LoRA, v.Namespace.Salt} {
+				put(uint32(len(s)), []byte(s))
+			}
+		}
+		put(v.Tokens, v.Pages)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("radixcache: writing a snapshot: %w", err)
+	}
+	if err := binary.Write(w, binary.LittleEndian, hash.Sum64()); err != nil {
+		return fmt.Errorf("radixcache: writing a snapshot: %w", err)
+	}
+	return nil
+}
+
+// Restore reads a snapshot into an empty cache of the same page size. The pages
+// keep their ids, or, if pages is not nil, the i-th page in the order of Walk
+// becomes pages[i], of which there must be as many as the snapshot has or more.
+// It returns how many there are. Blocks are announced by events as if they had
+// been inserted. Nothing changes with an error, which wraps [ErrSnapshot] if the
+// bytes are to blame.
+func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
+	if c.counts.Nodes > 0 || len(c.media.ids) > 0 {
+		return 0, fmt.Errorf("radixcache: Restore into a cache that holds %d nodes, want an empty one", c.counts.Nodes)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return 0, fmt.Errorf("radixcache: reading a snapshot: %w", err)
+	}
+	if len(data) < 8 || binary.LittleEndian.Uint64(data[len(data)-8:]) != xxh3.Hash(data[:len(data)-8]) {
+		return 0, fmt.Errorf("%w: %d bytes, whose checksum is wrong: it is damaged or cut short", ErrSnapshot, len(data))
+	}
+	fresh, err := New(c.cfg)
+	if err != nil {
+		return 0, err
+	}
+	fresh.quotas, fresh.epoch, fresh.ages = c.quotas, c.epoch, c.ages
+	in := restorer{c: fresh, in: bytes.NewReader(data[:len(data)-8]), pages: pages}
+	if err := in.run(); err != nil {
+		return 0, err
+	}
+	fresh.counts.Inserts, fresh.journal = c.counts.Inserts, append(c.journal, fresh.journal...)
+	fresh.version += c.version + 1
+	*c = *fresh
+	c.verify("Restore")
+	return in.used, nil
+}
+
+// restorer is the state of one Restore.
+type restorer struct {
+	c     *Cache
+	in    *bytes.Reader
+	pages []kv.PageID
+	used  int
+	ids   []NodeID   // by index in the order of Walk
+	path  []kv.Token // from token 0 to the latest node; children follow their parent, so it begins with theirs
+}
+
+func (r *restorer) run() error {
+	var head snapshotHeader
+	if err := r.get(&head); err != nil {
+		return err
+	}
+	switch c := r.c; {
+	case string(head.Magic[:]) != snapshotMagic || head.Version != snapshotVersion:
+		return fmt.Errorf("%w: starts with %q, version %d, want %q, version %d", ErrSnapshot, head.Magic, head.Version, snapshotMagic, snapshotVersion)
+	case int(head.PageTokens) != c.cfg.PageTokens:
+		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", head.PageTokens, c.cfg.PageTokens)
+	case r.pages != nil && int(head.Pages) > len(r.pages):
+		return fmt.Errorf("radixcache: a snapshot of %d pages, and %d to restore it into", head.Pages, len(r.pages))
+	}
+	r.c.clock, r.c.horizon = head.Clock, head.Horizon
+	if err := r.media(int(head.Media)); err != nil {
+		return err
+	}
+	for range head.Nodes {
+		if err := r.node(); err != nil {
+			return err
+		}
+	}
+	if r.in.Len() > 0 {
+		return fmt.Errorf("%w: %d bytes too many", ErrSnapshot, r.in.Len())
+	}
+	r.order()
+	if err := r.c.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	return nil
+}
+
+// get reads one value of fixed size.
+func (r *restorer) get(v any) error {
+	if err := binary.Read(r.in, binary.LittleEndian, v); err != nil {
+		return fmt.Errorf("%w: cut short", ErrSnapshot)
+	}
+	return nil
+}
+
+// words reads n values of four bytes, which must be there.
+func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
+	if int64(n)*4 > int64(r.in.Len()) {
+		return nil, fmt.Errorf("%w: %d values announced, %d bytes left", ErrSnapshot, n, r.in.Len())
+	}
+	list := make([]T, n)
+	return list, r.get(list)
+}
+
+func (r *restorer) media(n int) error {
+	m := &r.c.media
+	for id := range n {
+		var e snapshotMedium
+		if err := r.get(&e); err != nil {
+			return err
+		}
+		key := mediaKey{e.Hash, e.Placeholder}
+		if _, twice := m.ids[key]; e.Live == 1 && twice {
+			return fmt.Errorf("%w: medium %d stands twice", ErrSnapshot, id)
+		}
+		if m.ids == nil {
+			m.ids = map[mediaKey]uint32{}
+		}
+		m.entries = append(m.entries, mediaEntry{})
+		if e.Live == 1 {
+			m.entries[id].key, m.ids[key] = key, uint32(id)
+		} else {
+			m.free = append(m.free, uint32(id))
+		}
+	}
+	return nil
+}
+
+// node reads one node and hangs it below its parent.
+func (r *restorer) node() error {
+	c := r.c
+	var s snapshotNode
+	if err := r.get(&s); err != nil {
+		return err
+	}
+	if int(s.Parent) > len(r.ids) || s.Parent == 0 && s.Names == 0 || s.Stamp > c.clock {
+		return fmt.Errorf("%w: node %d has parent %d, stamp %d of %d", ErrSnapshot, len(r.ids), s.Parent, s.Stamp, c.clock)
+	}
+	parent := Root
+	if s.Parent > 0 {
+		parent = r.ids[s.Parent-1]
+	}
+	var ns kv.Namespace
+	if s.Names != 0 {
+		var err error
+		if ns, err = r.namespace(); err != nil {
+			return err
+		}
+	}
+	tokens, err := words[kv.Token](r, s.Tokens)
+	if err != nil {
+		return err
+	}
+	pages, err := words[kv.PageID](r, uint32(kv.CeilPages(len(tokens), c.cfg.PageTokens)))
+	if err != nil {
+		return err
+	}
+	if r.pages != nil {
+		copy(pages, r.pages[min(r.used, len(r.pages)):])
+	}
+	r.used += len(pages)
+	for _, t := range tokens {
+		if id := int(t-MediaToken) / 2; t >= MediaToken && id >= len(c.media.entries) {
+			return fmt.Errorf("%w: node %d holds medium %d of %d", ErrSnapshot, len(r.ids), id, len(c.media.entries))
+		}
+	}
+	return r.hang(s, parent, ns, tokens, pages)
+}
+
+func (r *restorer) namespace() (ns kv.Namespace, err error) {
+	for _, field := range []*string{&ns.Model, &ns.LoRA, &ns.Salt} {
+		var n uint32
+		if err := r.get(&n); err != nil {
+			return ns, err
+		}
+		if int64(n) > int64(r.in.Len()) {
+			return ns, fmt.Errorf("%w: a name of %d bytes, %d are left", ErrSnapshot, n, r.in.Len())
+		}
+		name := make([]byte, n)
+		if err := r.get(name); err != nil {
+			return ns, err
+		}
+		*field = string(name)
+	}
+	return ns, nil
+}
+
+// hang attaches what was read, unless the tree would be broken by it.
+func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens []kv.Token, pages []kv.PageID) error {
+	c := r.c
+	bad := fmt.Errorf("%w: node %d can't stand below node %d", ErrSnapshot, len(r.ids), s.Parent)
+	if len(tokens) == 0 || parent != Root && c.isTail(&c.nodes[parent]) {
+		return bad
+	}
+	if s.Names != 0 {
+		if parent != Root && (ns == c.nodes[parent].space.ns || ns.Salt == "") {
+			return bad
+		}
+		parent = c.open(ns, parent)
+	}
+	at, found := c.find(parent, tokens)
+	if found && c.kidAt(parent, at) != Root {
+		return bad
+	}
+	id := c.attach(node{tokens: wide.VecOf(tokens), pages: wide.PackedOf(pages), space: c.nodes[parent].space, start: int32(c.nodes[parent].end()), parent: parent})
+	n := &c.nodes[id]
+	n.stamp, n.mark, n.hits, n.prio = s.Stamp, s.Mark, s.Hits, s.Prio
+	r.ids = append(r.ids, id)
+	r.path = append(r.path[:min(int(n.start), len(r.path))], tokens...)
+	if len(r.path) < n.end() {
+		return bad // not the order of Walk
+	}
+	c.journalStored(id, r.path)
+	return nil
+}
+
+// order enlists the leaves by age.
+func (r *restorer) order() {
+	c := r.c
+	var leaves []NodeID
+	for _, id := range r.ids {
+		if c.nodes[id].isLeaf() {
+			leaves = append(leaves, id)
+		}
+	}
+	slices.SortFunc(leaves, func(a, b NodeID) int { return compareUint(c.nodes[a].stamp, c.nodes[b].stamp) })
+	for _, id := range leaves {
+		c.enlist(id)
+	}
+}
