@@ -1,6 +1,11 @@
 package kv
 
-import "testing"
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+)
 
 // The vectors are Dynamo's: indexes of both must agree on every hash.
 func TestLocalHashVectors(t *testing.T) {
@@ -72,5 +77,30 @@ func TestPagesRound(t *testing.T) {
 		if f, c := FloorPages(tc.tokens, tc.page), CeilPages(tc.tokens, tc.page); f != tc.floor || c != tc.ceil {
 			t.Errorf("%d tokens in pages of %d: floor %d ceil %d", tc.tokens, tc.page, f, c)
 		}
+	}
+}
+
+// TestMediaFollowTheTokens: the hashes of a block's media are hashed behind its
+// tokens, sorted, as Dynamo does, and a block without any is hashed as before.
+func TestMediaFollowTheTokens(t *testing.T) {
+	tokens := []Token{1, 2, 3, 4}
+	var bytes []byte
+	for _, x := range tokens {
+		bytes = binary.LittleEndian.AppendUint32(bytes, uint32(x))
+	}
+	for _, m := range []uint64{5, 1 << 63} {
+		bytes = binary.LittleEndian.AppendUint64(bytes, m)
+	}
+	want := LocalHash(xxh3.HashSeed(bytes, 1337))
+	media := []uint64{1 << 63, 5}
+	if got, _ := HashLocalMedia(tokens, media, 1337, nil); got != want {
+		t.Errorf("hash %d, want %d", got, want)
+	}
+	h := NewHasher(Namespace{}, 4)
+	if hash, local := h.NextMedia(tokens, []uint64{1 << 63, 5}); local != want || hash != BlockHash(want) {
+		t.Errorf("first block %d, %d, want %d", hash, local, want)
+	}
+	if hash, local := h.NextMedia(tokens, nil); local != 14643705804678351452 || hash != Chain(BlockHash(want), local) {
+		t.Errorf("second block %d, %d", hash, local)
 	}
 }

@@ -24,15 +24,16 @@ type Cache struct {
 	quotas     map[kv.Namespace]*Quota // as set
 	openSpaces int                     // dead ones too
 
-	clock     uint64  // accesses so far; the stamp of the latest walk
-	version   uint64  // changes of the tree's shape so far, which end the validity of a Match
-	epoch     uint64  // flushes so far
-	horizon   uint64  // accesses that what has no credit lives: see Cache.evicted
+	clock   uint64 // accesses so far; the stamp of the latest walk
+	version uint64 // changes of the tree's shape so far, which end the validity of a Match
+	epoch   uint64 // flushes so far
+	horizon uint64 // accesses that what has no credit lives: see Cache.evicted
 
 	removed bool        // something was, to make room or as it was old: see join.go
 	links   int         // nodes with a single child: see join.go
 	loose   []linkID    // of them, those to be joined when there are too many
 	stiff   []linkID    // of those, the ones whose joining loses something
+	spared  NodeID      // a link that must not be joined yet, or Root
 	runs    []kv.Token  // scratch of fuse
 	lists   []kv.PageID // scratch of fuse
 
@@ -62,7 +63,7 @@ func New(cfg Config) (*Cache, error) {
 		c.places[byRank] = []int32{nowhere}
 	}
 	c.common = c.newOrder(Root)
-	c.curve = newCurve(c.cfg.CurveSamples)
+	c.curve = newCurve(c.cfg.CurveSamples, c.cfg.PageTokens)
 	return c, nil
 }
 

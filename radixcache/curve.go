@@ -20,14 +20,14 @@ type curve struct {
 	scratch []kv.Token       // a key with media or private tokens
 }
 
-// newCurve panics at a number of samples that [Config.Validate] refuses.
-func newCurve(samples int) curve {
+// newCurve panics at numbers that [Config.Validate] refuses.
+func newCurve(samples, pageTokens int) curve {
 	if samples == 0 {
 		return curve{}
 	}
-	live, err := missratio.New(missratio.Config{Samples: samples})
+	live, err := missratio.New(missratio.Config{Samples: samples, PageTokens: pageTokens})
 	if err != nil {
-		panic(fmt.Sprintf("radixcache: CurveSamples %d: %v", samples, err))
+		panic(fmt.Sprintf("radixcache: CurveSamples %d, PageTokens %d: %v", samples, pageTokens, err))
 	}
 	return curve{live: live}
 }
@@ -103,9 +103,9 @@ func (cv *curve) withSalt(tokens []kv.Token, public int, salt string) []kv.Token
 	return cv.scratch
 }
 
-// veil makes tokens others, in a way that two hashes never have in common: it
-// flips bits by the halves of hash in turn. A token has half of a hash, the
-// blocks that the curve compares have many tokens, and so the whole.
+// veil makes other tokens of tokens, and of equal ones different ones by hash:
+// it flips bits by the halves of hash in turn. One token shows half of the hash
+// only, but the curve compares blocks of several.
 func veil(tokens []kv.Token, hash uint64) {
 	even, odd := kv.Token(hash), kv.Token(hash>>32)
 	for i := range tokens {

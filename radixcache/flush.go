@@ -32,6 +32,7 @@ func (c *Cache) Flush() {
 		c.unpinPath(p.node)
 	}
 	c.prefixes.dead = c.prefixes.dead[:0]
+	c.tidy()
 	if c.cfg.Events {
 		c.journal = append(c.journal, kv.Event{Kind: kv.Cleared})
 	}

@@ -510,6 +510,7 @@ func (h *harness) flush() {
 	h.note("flush")
 	h.c.Flush()
 	h.m.flush()
+	h.after()
 	h.seen["flush"]++
 	if len(h.held)+len(h.requests) > 0 {
 		h.seen["flush with handles"]++

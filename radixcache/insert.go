@@ -43,15 +43,15 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	if n := &c.nodes[at]; reused > 0 && at != Root {
 		n.hits++
 		n.space.hits += uint64(reused)
+		c.rerank(at)
 	}
 	c.media.release()
-	if at != Root { // it is to live when the caller gets it
-		c.pinPath(at)
-	}
 	freed = c.keepQuota(&r, at, freed)
+	c.spared = at // it is to live when the caller gets it
 	c.tidy()
-	if at != Root {
-		c.unpinPath(at)
+	c.spared = Root
+	if at != Root && c.isLink(&c.nodes[at]) {
+		c.loosen(at)
 	}
 	c.verify("Insert")
 	c.Observe(key)

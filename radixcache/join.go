@@ -103,7 +103,7 @@ func (c *Cache) popLink(queue *[]linkID) linkID {
 // joinable tells whether what was queued is still a link, and without pins.
 func (c *Cache) joinable(l linkID) bool {
 	n := &c.nodes[l.id]
-	return n.gen == l.gen && n.space != nil && n.pins == 0 && c.isLink(n)
+	return n.gen == l.gen && n.space != nil && n.pins == 0 && l.id != c.spared && c.isLink(n)
 }
 
 // join makes one node of the chain of links around a link and what the last of
@@ -111,7 +111,7 @@ func (c *Cache) joinable(l linkID) bool {
 func (c *Cache) join(id NodeID, force bool) {
 	fits := func(upper NodeID) bool {
 		n := &c.nodes[upper]
-		return n.flags&isRoot == 0 && n.pins == 0 && c.isLink(n) && (force || c.blend(n, &c.nodes[n.few[0].id]))
+		return n.flags&isRoot == 0 && n.pins == 0 && upper != c.spared && c.isLink(n) && (force || c.blend(n, &c.nodes[n.few[0].id]))
 	}
 	top := id
 	for fits(c.nodes[top].parent) {

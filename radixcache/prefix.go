@@ -98,4 +98,5 @@ func (c *Cache) expirePrefixes(now time.Duration) {
 			c.dropPrefix(i)
 		}
 	}
+	c.tidy()
 }

@@ -69,7 +69,7 @@ func (c *Cache) open(ns kv.Namespace, anchor NodeID) NodeID {
 		}
 		was := c.shapeOf(anchor)
 		c.delist(anchor)
-		public.flags |= hasDoors
+		c.nodes[anchor].flags |= hasDoors // orderOf may have moved the slab
 		c.doors[anchor]++
 		c.reshaped(anchor, was)
 	}

@@ -50,9 +50,9 @@ func (c *Cache) split(id NodeID, k int) NodeID {
 	return uid
 }
 
-// rerank puts a node in the place that its new length gives it.
+// rerank puts a node in the place that its new length, or a reuse, gives it.
 func (c *Cache) rerank(id NodeID) {
-	if c.cfg.Policy == CostAware && c.places[byRank][id] != nowhere {
+	if c.cfg.Policy != LRU && c.places[byRank][id] != nowhere {
 		c.enlist(id)
 	}
 }

@@ -21,6 +21,7 @@ type cli struct {
 		Chat     chatCmd     `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix    radixCmd    `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Policies policiesCmd `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
+		Curve    curveCmd    `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
 	} `cmd:"" help:"Measure."`
 }
 

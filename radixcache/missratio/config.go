@@ -3,6 +3,8 @@ package missratio
 import (
 	"errors"
 	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
@@ -10,18 +12,28 @@ var ErrConfig = errors.New("missratio: invalid config")
 
 // Limits of a [Config].
 const (
-	MaxBlockTokens = 256
+	MaxPageTokens  = 1 << 15
+	MaxBlockTokens = 1 << 15
 	MinSamples     = 64
 	MaxSamples     = 1 << 24
 	MaxMaxTokens   = 1 << 40
 )
 
 const (
-	// 32 tokens are 128 bytes, the longest input that XXH3 takes in its short,
-	// quick form with a seed. Half a block, which is all that is guessed at a
-	// fork, is half a percent of a request of 3,500 tokens.
-	defaultBlockTokens = 32
-	defaultMaxTokens   = 1 << 26
+	// Below headBlocks blocks, that is 480 tokens by default, blocks are half as
+	// long or less, but not shorter than headTokens. Where many requests fork at
+	// the same place, as behind a common prompt, what is guessed there is wrong in
+	// the same way each time; as blocks are short where requests may be, that is
+	// at most two percent of a request: 8 tokens of 480, with pages of 16.
+	headOctaves = 4
+	headBlocks  = 1<<headOctaves - 1
+	headTokens  = 16
+
+	// Blocks of 32 tokens are 128 bytes, the longest input that XXH3 takes in one
+	// of its short, quick forms. A wider page is a block by itself.
+	quickTokens = 32
+
+	defaultMaxTokens = 1 << 26
 )
 
 // DefaultSamples is the default of Config.Samples. Each sample costs some 130
@@ -31,7 +43,8 @@ const DefaultSamples = 16384
 
 // Config is the shape of a [Curve]. The zero value works.
 type Config struct {
-	BlockTokens    int // granularity in tokens, 1 to MaxBlockTokens; default 32
+	PageTokens     int // of the cache, which matches whole pages only, 1 to MaxPageTokens; default 1
+	BlockTokens    int // granularity of what is tracked, a multiple of PageTokens up to MaxBlockTokens; default the first that suits, mostly 32
 	Samples        int // most blocks tracked at once, MinSamples to MaxSamples; default 16384
 	MaxTokens      int // largest capacity that the curve speaks of; default 1<<26
 	HalfLifeTokens int // what is this many looked-up tokens old counts half; 0: all counts alike
@@ -39,8 +52,13 @@ type Config struct {
 
 // WithDefaults returns a copy with the defaults in place of zeros.
 func (c Config) WithDefaults() Config {
-	if c.BlockTokens == 0 {
-		c.BlockTokens = defaultBlockTokens
+	if c.PageTokens == 0 {
+		c.PageTokens = 1
+	}
+	if c.BlockTokens == 0 && c.PageTokens > 0 {
+		if c.BlockTokens = kv.CeilPages(headTokens, c.PageTokens) * c.PageTokens; c.BlockTokens < quickTokens {
+			c.BlockTokens *= 2
+		}
 	}
 	if c.Samples == 0 {
 		c.Samples = DefaultSamples
@@ -51,13 +69,26 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// headBlock is the length of the blocks of the head, which divides BlockTokens.
+func (c Config) headBlock() int {
+	head := kv.CeilPages(headTokens, c.PageTokens) * c.PageTokens
+	if c.BlockTokens%head != 0 {
+		return c.BlockTokens
+	}
+	return head
+}
+
 // Validate reports all faults at once, each wrapping [ErrConfig] with field
 // and value. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var faults []error
-	if b := c.BlockTokens; b < 1 || b > MaxBlockTokens {
-		faults = append(faults, fmt.Errorf("%w: BlockTokens %d, want 1 to %d", ErrConfig, b, MaxBlockTokens))
+	p := c.PageTokens
+	if p < 1 || p > MaxPageTokens {
+		faults = append(faults, fmt.Errorf("%w: PageTokens %d, want 1 to %d", ErrConfig, p, MaxPageTokens))
+	}
+	if b := c.BlockTokens; p > 0 && (b < 1 || b > MaxBlockTokens || b%p != 0) {
+		faults = append(faults, fmt.Errorf("%w: BlockTokens %d, want a multiple of PageTokens %d up to %d", ErrConfig, b, p, MaxBlockTokens))
 	}
 	if s := c.Samples; s < MinSamples || s > MaxSamples {
 		faults = append(faults, fmt.Errorf("%w: Samples %d, want %d to %d", ErrConfig, s, MinSamples, MaxSamples))

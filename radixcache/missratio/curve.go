@@ -17,6 +17,7 @@ const (
 // owns it. How it estimates stands in doc.go.
 type Curve struct {
 	cfg    Config
+	head   int // tokens of a block of the first headOctaves octaves
 	table  table
 	line   line
 	gains  gains
@@ -42,6 +43,7 @@ func New(cfg Config) (*Curve, error) {
 	cfg = cfg.WithDefaults()
 	c := &Curve{
 		cfg:    cfg,
+		head:   cfg.headBlock(),
 		table:  newTable(cfg.Samples),
 		line:   newLine(2 * cfg.Samples),
 		gains:  newGains(cfg.MaxTokens),
@@ -103,12 +105,16 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	if c.line.full() {
 		c.compact()
 	}
-	w := walker{c: c, now: c.line.append(walk{}), size: len(tokens)}
-	block := c.cfg.BlockTokens
+	w := walker{c: c, now: c.line.append(walk{}), size: c.wholePages(len(tokens)), block: c.head}
 	hash, at := rootHash(ns), 0
-	for octave := 0; at+block <= len(tokens); octave++ {
-		last := min(len(tokens)/block, 2<<octave-1)
-		for ; at+block <= last*block; at += block {
+	for octave := 0; at+w.block <= len(tokens); octave++ {
+		if octave == headOctaves {
+			if w.block = c.cfg.BlockTokens; at+w.block > len(tokens) {
+				break
+			}
+		}
+		block := w.block
+		for last := min(len(tokens), c.cfg.BlockTokens*(2<<octave-1)); at+block <= last; at += block {
 			rest := tokens[at : at+block]
 			if w.open && w.end-at < block && w.end > at {
 				w.tryEnd(chain(rest[:w.end-at], hash))
@@ -133,6 +139,9 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	c.line.walks[w.now] = walk{len(tokens), hash}
 	c.count(len(tokens))
 }
+
+// wholePages rounds a number of tokens down to what the cache can hold of them.
+func (c *Curve) wholePages(tokens int) int { return tokens - tokens%c.cfg.PageTokens }
 
 func (c *Curve) count(tokens int) {
 	c.seen += float64(tokens)

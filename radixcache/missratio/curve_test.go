@@ -2,6 +2,7 @@ package missratio
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"unsafe"
 
@@ -20,16 +21,16 @@ func play(t testing.TB, cfg Config, requests [][]kv.Token) *Curve {
 	return c
 }
 
-// The bounds with few samples hold for this seed, not for all: over twenty
-// others, with 1,024 samples, the worst error was 6.2 points in chat (the median
-// of the worst 2.6), 2.2 in tree, 0.6 in fewshot and 0 in unique. At the
-// default it was at most 0.7 in all.
+// The bounds with few samples hold for this seed, not for all. Over the first
+// twelve, with 1,024 samples, the worst error was 3.9 points in chat (the median
+// of the worst 2.0), 2.8 in tree, 0.9 in fewshot and 0 in unique; with the chance
+// of other hashes, up to 6.2 in chat. At the default it was at most 0.5 in all.
 func TestCurveAgreesWithLRU(t *testing.T) {
-	few := map[string]float64{"chat": 0.02, "fewshot": 0.005, "tree": 0.015, "unique": 0.005}
+	few := map[string]float64{"chat": 0.04, "fewshot": 0.005, "tree": 0.015, "unique": 0.005}
 	for shape := range shapes {
 		t.Run(shape, func(t *testing.T) {
 			tr := paged(generate(shape, 3000, 1), 16)
-			full, small := play(t, Config{}, tr.requests), play(t, Config{Samples: 1024}, tr.requests)
+			full, small := play(t, Config{PageTokens: 16}, tr.requests), play(t, Config{PageTokens: 16, Samples: 1024}, tr.requests)
 			for _, percent := range []int{2, 5, 10, 25, 50, 100} {
 				capacity := tr.distinct * percent / 100 * tr.page
 				want := tr.lru(capacity)
@@ -40,7 +41,7 @@ func TestCurveAgreesWithLRU(t *testing.T) {
 					t.Errorf("%d %%, 1024 samples: rate %.4f, LRU %.4f", percent, got, want)
 				}
 			}
-			ideal := tr.lru(tr.tokens)
+			ideal := tr.lru(tr.tokens + tr.page)
 			for _, c := range []*Curve{full, small} {
 				if got := c.Rate(math.MaxInt); math.Abs(got-ideal) > 0.01 {
 					t.Errorf("unbounded: rate %.4f, ideal %.4f", got, ideal)
@@ -119,6 +120,43 @@ func TestEndsAreKnownToTheToken(t *testing.T) {
 	for capacity, want := range map[int]float64{50: 50, 99: 99, 100: 100, 1000: 100} {
 		if got := c.Rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
 			t.Errorf("capacity %d: %v hits, want %v", capacity, got, want)
+		}
+	}
+}
+
+func TestEndsAreWholePages(t *testing.T) {
+	tokens := generate("unique", 1, 1)[0][:101]
+	for page, want := range map[int]float64{16: 96, 32: 96, 7: 98, 40: 80, 100: 100, 128: 0} {
+		c := play(t, Config{PageTokens: page}, [][]kv.Token{tokens[:100], tokens})
+		for capacity, want := range map[int]float64{40: min(40, want), 1000: want} {
+			if got := c.Rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
+				t.Errorf("pages of %d, capacity %d: %v hits, want %v", page, capacity, got, want)
+			}
+		}
+	}
+}
+
+// What is guessed at a fork is wrong in the same way each time if all fork at
+// the same place, so it must be little. Bounds are in points of a hundred:
+// of requests of 240 tokens, 8 are 3.3, but in the head forks are known.
+func TestCommonPrefixesOfAllLengths(t *testing.T) {
+	for _, page := range []int{1, 16, 24, 64} {
+		for _, prefix := range []int{16, 40, 48, 100, 160, 528} {
+			g := gen{rand.New(rand.NewPCG(5, 5))}
+			stem, requests := g.more(nil, prefix), [][]kv.Token(nil)
+			for range 300 {
+				requests = append(requests, g.more(stem, 240-prefix%240))
+			}
+			size := len(requests[0])
+			want := float64(299*(prefix/page*page)) / float64(300*size)
+			bound := 0.001
+			if page == 1 || prefix > 480 {
+				bound = 16.0 / float64(size) // a guess within a block
+			}
+			c := play(t, Config{PageTokens: page}, requests)
+			if got := c.Rate(1 << 20); math.Abs(got-want) > bound {
+				t.Errorf("pages of %d, common %d of %d tokens: rate %.4f, want %.4f", page, prefix, size, got, want)
+			}
 		}
 	}
 }

@@ -30,7 +30,10 @@
 //     known to fork exactly there, also within a block.
 //
 // A request forks within a block half a block deep on average; its last, partial
-// block is assumed to be shared or not as the fork's estimate says.
+// block is assumed to be shared or not as the fork's estimate says. In the first
+// few hundred tokens blocks are shorter, so that requests that all fork behind a
+// short common prompt are not all guessed wrong. What is shared is rounded down
+// to whole pages, as a cache of pages has no more.
 //
 //	curve, err := missratio.New(missratio.Config{})
 //	curve.Access(ns, tokens) // for each request when it ends

@@ -1,7 +1,5 @@
 package missratio
 
-import "math"
-
 // thin lowers the rate until a sixth of the table is free, and drops the blocks
 // that are no longer sampled.
 func (c *Curve) thin() {
@@ -10,7 +8,7 @@ func (c *Curve) thin() {
 		// Below this, the deepest octave there is gets thinner.
 		base = 1
 		for i := range c.table.entries {
-			base = max(base, math.Exp2(depthPower*float64(c.table.entries[i].octave)))
+			base = max(base, 1/thinning(int(c.table.entries[i].octave)))
 		}
 	}
 	for left := c.table.n; left > c.cfg.Samples*5/6; {

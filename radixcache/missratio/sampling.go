@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// octaves of depth: block i is in octave floor(log2(i+1)).
+// octaves of depth: block i is in octave floor(log2(i+1)), where i counts blocks
+// of BlockTokens, in the head too.
 const octaves = 40
 
 // depthPower says how the rate falls with depth: by 2^-depthPower for each octave.
@@ -25,10 +26,13 @@ type rate struct {
 	limit [octaves]uint64  // the same as the largest hash sampled
 }
 
+// thinning is what the rate of an octave is of that of the first block.
+func thinning(octave int) float64 { return math.Exp2(-depthPower * float64(octave)) }
+
 func (r *rate) set(base float64) {
 	r.base = base
 	for k := range r.share {
-		share := min(1, base*math.Exp2(-depthPower*float64(k)))
+		share := min(1, base*thinning(k))
 		r.share[k], r.limit[k] = share, math.MaxUint64
 		if share < 1 {
 			r.limit[k] = uint64(share * (1 << 63) * 2)
@@ -36,8 +40,9 @@ func (r *rate) set(base float64) {
 	}
 }
 
-// seen is the chance that at least one of the blocks [lo, hi) is sampled.
-func (r *rate) seen(lo, hi int) float64 {
+// seen is the chance that at least one of the blocks [lo, hi) is sampled, each
+// of which is split in the head.
+func (r *rate) seen(lo, hi, split int) float64 {
 	expected := 0.0
 	for lo < hi {
 		k := bits.Len(uint(lo+1)) - 1
@@ -45,7 +50,10 @@ func (r *rate) seen(lo, hi int) float64 {
 		if r.share[k] >= 1 {
 			return 1
 		}
-		expected += float64(stop-lo) * r.share[k]
+		if k >= headOctaves {
+			split = 1
+		}
+		expected += float64(stop-lo) * float64(split) * r.share[k]
 		lo = stop
 	}
 	return -math.Expm1(-expected)

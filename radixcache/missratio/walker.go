@@ -16,9 +16,10 @@ import (
 // The walker meets sampled blocks, so it knows points of runs, and estimates
 // where they end.
 type walker struct {
-	c    *Curve
-	now  uint32 // this walk
-	size int    // tokens of the request
+	c     *Curve
+	now   uint32 // this walk
+	size  int    // tokens of the request, in whole pages
+	block int    // tokens of the block at hand
 
 	open   bool   // there is a run, [start, …) of walk
 	fork   bool   // the walk has come to what is new; only sampling goes on
@@ -38,7 +39,7 @@ func (w *walker) tryEnd(hash uint64) {
 		return
 	}
 	if w.c.line.walks[w.walk].endHash == hash {
-		w.last, w.ended = w.end, true
+		w.last, w.ended = w.c.wholePages(w.end), true
 	} else {
 		w.missed = true
 	}
@@ -84,7 +85,7 @@ func (w *walker) leave(end int, share float64) {
 	w.fork = true
 	if w.open {
 		w.close(w.boundary(end, share, &w.c.owedNew))
-	} else if share < 1 || end > w.c.cfg.BlockTokens {
+	} else if share < 1 || end > w.block {
 		// Nothing says what the tokens before would hit, so they count as new.
 		w.c.owedNew += w.before(share) - float64(end)
 	}
@@ -94,8 +95,7 @@ func (w *walker) leave(end int, share float64) {
 // lets expect: sampled blocks are 1/share apart, and in the first block of a
 // run half the tokens are still of the run before.
 func (w *walker) before(share float64) float64 {
-	block := w.c.cfg.BlockTokens
-	return float64(block)/share - float64((block-1)/2)
+	return float64(w.block)/share - float64((w.block-w.c.cfg.PageTokens)/2)
 }
 
 // boundary estimates where the open run ends, given that the block ending at
@@ -103,17 +103,16 @@ func (w *walker) before(share float64) float64 {
 // has to be cut by, to lie where it can, is added to owed and made up for by
 // the next ones.
 func (w *walker) boundary(end int, share float64, owed *float64) int {
-	block := w.c.cfg.BlockTokens
-	low, high := w.last, end-1
-	if w.ended && low >= end-block {
+	low, high := w.last, end-w.c.cfg.PageTokens
+	if w.ended && low >= end-w.block {
 		if share < 1 {
 			*owed += w.before(share) - float64(end-low)
 		}
 		return min(low, high)
 	}
-	adjacent := share == 1 && low >= end-block
+	adjacent := share == 1 && low >= end-w.block
 	if w.missed {
-		high = min(high, w.end-1)
+		high = min(high, w.c.wholePages(w.end-1))
 	}
 	switch {
 	case high <= low:
@@ -144,7 +143,7 @@ func (w *walker) finish(whole int) {
 func (w *walker) unforked(whole int) int {
 	c, low, high := w.c, w.last, w.size
 	if w.missed {
-		high = min(high, w.end-1)
+		high = min(high, c.wholePages(w.end-1))
 	}
 	blocks := max(whole/c.cfg.BlockTokens, 1)
 	exact := c.take.share[bits.Len(uint(blocks))-1] == 1
@@ -170,7 +169,7 @@ func (w *walker) close(at int) {
 		// The run also stands for those like it of which no block is sampled, as
 		// far as hits are lacking.
 		block := c.cfg.BlockTokens
-		seen := c.take.seen(w.start/block, kv.CeilPages(at, block))
+		seen := c.take.seen(w.start/block, kv.CeilPages(at, block), block/c.head)
 		extra = int(min(-c.owedNew, float64(n)*(1/seen-1)))
 		c.owedNew += float64(extra)
 	}

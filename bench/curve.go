@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// CurveConfig sizes a [CompareCurve]. The zero value serves.
+type CurveConfig struct {
+	PageTokens int       // tokens per page. Default radixcache's
+	Samples    int       // of the live curve. Default radixcache.DefaultCurveSamples
+	BaseShare  float64   // capacity of the cache that predicts, as a share of the working set in (0, 1]. Default 0.1
+	Factors    []float64 // capacities that it predicts, as multiples of its own, above 0. Default 0.25, 0.5, 1, 2, 4, 8
+}
+
+func (c CurveConfig) withDefaults() CurveConfig {
+	c.PageTokens = c.radix(0).cache().PageTokens
+	if c.Samples == 0 {
+		c.Samples = radixcache.DefaultCurveSamples
+	}
+	if c.BaseShare == 0 {
+		c.BaseShare = 0.1
+	}
+	if c.Factors == nil {
+		c.Factors = []float64{0.25, 0.5, 1, 2, 4, 8}
+	}
+	return c
+}
+
+// radix is the replay at a capacity: LRU that evicts leaves from their ends,
+// which is how a node's cache evicts.
+func (c CurveConfig) radix(capacityTokens int) RadixConfig {
+	return RadixConfig{PageTokens: c.PageTokens, Policy: radixcache.LRU, Trim: true, CapacityTokens: capacityTokens}
+}
+
+// live is the configuration of the cache that predicts.
+func (c CurveConfig) live() radixcache.Config {
+	cfg := c.radix(0).cache()
+	cfg.CurveSamples = c.Samples
+	return cfg
+}
+
+// validate reports all faults at once, by field and value.
+func (c CurveConfig) validate(traces []NamedTrace) error {
+	errs := []error{c.live().Validate()}
+	if !(c.BaseShare > 0 && c.BaseShare <= 1) {
+		errs = append(errs, fmt.Errorf("bench: BaseShare is %v, want a share of the working set above 0, at most 1", c.BaseShare))
+	}
+	for _, f := range c.Factors {
+		if !(f > 0 && f <= 1e6) {
+			errs = append(errs, fmt.Errorf("bench: Factors has %v, want multiples of the capacity above 0, at most 1e6", f))
+		}
+	}
+	if len(c.Factors)*len(traces) == 0 {
+		errs = append(errs, fmt.Errorf("bench: %d traces at %d capacities: nothing to compare", len(traces), len(c.Factors)))
+	}
+	for _, t := range traces {
+		if t.Scale < 0 {
+			errs = append(errs, fmt.Errorf("bench: trace %s: Scale is %d, want at least 1", t.Name, t.Scale))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Steps is how often a [CompareCurve] of so many traces calls progress.
+func (c CurveConfig) Steps(traces int) int {
+	return traces * (2 + len(c.withDefaults().Factors))
+}
+
+// CurveTable is what one cache says of other sizes, beside caches of these sizes.
+type CurveTable struct {
+	PageTokens int          `json:"page_tokens"`
+	Samples    int          `json:"samples"`
+	Traces     []CurveTrace `json:"traces"`
+}
+
+// CurveTrace is one trace. All tokens are tokens of the trace, each of which
+// stands for Scale that were served.
+type CurveTrace struct {
+	Name             string       `json:"name"`
+	Requests         int          `json:"requests"`
+	Tokens           int          `json:"tokens"` // of all requests
+	Scale            int          `json:"scale"`
+	WorkingSetTokens int          `json:"working_set_tokens"` // of different pages
+	BaseTokens       int          `json:"base_tokens"`        // capacity of the cache that predicts
+	Points           []CurvePoint `json:"points"`
+}
+
+// CurvePoint is one capacity. Rates are hit rates by tokens.
+type CurvePoint struct {
+	Factor         float64 `json:"factor"`          // of BaseTokens, as asked for
+	CapacityTokens int     `json:"capacity_tokens"` // in whole pages, and at least the longest request
+	Simulated      float64 `json:"simulated"`       // by a cache of this capacity
+	Curve          float64 `json:"curve"`           // by the cache of BaseTokens
+	Difference     float64 `json:"difference"`      // Curve less Simulated, in points of a hundred
+}
+
+// CompareCurve replays every trace on a cache of the base capacity that has a
+// live curve, asks it for the hit rates at all capacities, and replays the trace
+// on caches of these, without a curve. All caches evict by LRU. The working set
+// is what all different whole pages of a trace hold. The replays are independent
+// and use all processors; progress, if not nil, is called by one of them at a
+// time. Bad sizes and the end of ctx are errors. The figures are the same in
+// every run on machines of one byte order.
+func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, progress func()) (*CurveTable, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(traces); err != nil {
+		return nil, err
+	}
+	jobs := newJobs(ctx, progress)
+	table := &CurveTable{PageTokens: cfg.PageTokens, Samples: cfg.Samples, Traces: make([]CurveTrace, len(traces))}
+	for i, t := range traces {
+		jobs.run(func(context.Context) (err error) {
+			table.Traces[i], err = cfg.layOut(t)
+			return inTrace(t, err)
+		})
+	}
+	if err := jobs.wait(); err != nil {
+		return nil, err
+	}
+	for i, t := range traces {
+		of := &table.Traces[i]
+		jobs.run(func(ctx context.Context) error { return inTrace(t, cfg.predict(ctx, t.Trace, of)) })
+		for j := range of.Points {
+			jobs.run(func(ctx context.Context) error { return inTrace(t, cfg.simulate(ctx, t.Trace, &of.Points[j])) })
+		}
+	}
+	if err := jobs.wait(); err != nil {
+		return nil, err
+	}
+	for _, t := range table.Traces {
+		for j := range t.Points {
+			p := &t.Points[j]
+			p.Difference = 100 * (p.Curve - p.Simulated)
+		}
+	}
+	return table, nil
+}
+
+// layOut is a trace's part of the table before anything is replayed.
+func (c CurveConfig) layOut(t NamedTrace) (CurveTrace, error) {
+	paged, err := newPageTrace(t.Trace, c.PageTokens)
+	if err != nil {
+		return CurveTrace{}, err
+	}
+	capacity := func(share float64) int {
+		return max(int(math.Round(share*float64(paged.pages()))), paged.longest(), 1) * c.PageTokens
+	}
+	out := CurveTrace{
+		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
+		WorkingSetTokens: paged.pages() * c.PageTokens, BaseTokens: capacity(c.BaseShare),
+	}
+	for _, f := range c.Factors {
+		out.Points = append(out.Points, CurvePoint{Factor: f, CapacityTokens: capacity(f * c.BaseShare)})
+	}
+	return out, nil
+}
+
+// predict fills in the Curve of each point.
+func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) error {
+	cfg := c.radix(of.BaseTokens)
+	r, err := newReplayer(t, cfg)
+	if err != nil {
+		return err
+	}
+	if r.cache, err = radixcache.New(c.live()); err != nil {
+		return err
+	}
+	p := &radixPlay{ctx: ctx, trace: t, cfg: cfg}
+	err = p.run(r, func(i int, r *replayer) { r.cache.Observe(radixcache.Key{Tokens: t.Request(i)}) })
+	if err != nil {
+		return err
+	}
+	var sizes []int
+	for _, point := range of.Points {
+		sizes = append(sizes, point.CapacityTokens)
+	}
+	for i, rate := range r.cache.HitRates(sizes, nil) {
+		of.Points[i].Curve = rate
+	}
+	return nil
+}
+
+// simulate fills in what a cache of the point's capacity hits.
+func (c CurveConfig) simulate(ctx context.Context, t *Trace, at *CurvePoint) error {
+	matched, err := replayPolicy(ctx, t, c.radix(at.CapacityTokens))
+	at.Simulated = float64(matched) / float64(max(1, t.Tokens()))
+	return err
+}

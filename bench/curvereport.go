@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteJSON writes the table as one object.
+func (table *CurveTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
+
+// WriteTable writes the table for people.
+func (table *CurveTable) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range table.rows() {
+		fmt.Fprintf(t, "%s\t\n", strings.Join(row, "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", table.legend())
+	return err
+}
+
+// WriteMarkdown writes the table in Markdown, to be kept beside its command.
+func (table *CurveTable) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	for i, row := range table.rows() {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString("|---|" + strings.Repeat("---:|", len(row)-1) + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", table.legend())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows are the head and a row for each trace and capacity. The name of a trace
+// stands in its first row.
+func (table *CurveTable) rows() [][]string {
+	rows := [][]string{{"trace", "size", "tokens", "simulated", "curve", "difference"}}
+	for _, t := range table.Traces {
+		name := t.Name
+		for _, p := range t.Points {
+			rows = append(rows, []string{
+				name, fmt.Sprintf("%gx", p.Factor), fmt.Sprint(p.CapacityTokens),
+				fmt.Sprintf("%.2f %%", 100*p.Simulated), fmt.Sprintf("%.2f %%", 100*p.Curve), fmt.Sprintf("%+.2f", p.Difference),
+			})
+			name = ""
+		}
+	}
+	return rows
+}
+
+// worst is the largest difference of the table, in points, without its sign.
+func (table *CurveTable) worst() float64 {
+	worst := 0.0
+	for _, t := range table.Traces {
+		for _, p := range t.Points {
+			worst = max(worst, math.Abs(p.Difference))
+		}
+	}
+	return worst
+}
+
+// legend says what the columns are, and what is not to be seen in them.
+func (table *CurveTable) legend() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Pages of %d tokens, LRU. size: of the cache, as a multiple of the one that predicts, and in tokens, at\n", table.PageTokens)
+	b.WriteString("least the longest request. simulated: hit rate by tokens of a cache of this size. curve: the hit rate\n")
+	fmt.Fprintf(&b, "that the cache of size 1x told with a live curve of %d samples. difference: in points, the\n", table.Samples)
+	fmt.Fprintf(&b, "largest %.2f.\n", table.worst())
+	for _, t := range table.Traces {
+		fmt.Fprintf(&b, "\n%s: %d requests, %d tokens", t.Name, t.Requests, t.Tokens)
+		if t.Scale > 1 {
+			fmt.Fprintf(&b, " (each stands for %d served ones)", t.Scale)
+		}
+		fmt.Fprintf(&b, ", %d of them in the working set; 1x is %d.", t.WorkingSetTokens, t.BaseTokens)
+	}
+	return b.String()
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/coppice-llm/coppice/bench"
+)
+
+type curveCmd struct {
+	Requests   int       `default:"10000" help:"Requests of each generated trace."`
+	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
+	PageTokens int       `name:"page-tokens" default:"16" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
+	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
+	Samples    int       `default:"16384" help:"Blocks that the live curve tracks, in some 130 bytes each."`
+	Room       float64   `default:"10" help:"Capacity of the cache that predicts, in percent of the working set."`
+	Sizes      []float64 `default:"0.25,0.5,1,2,4,8" help:"Capacities that it predicts, as multiples of its own."`
+	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
+}
+
+// Help is printed by kong under the summary.
+func (*curveCmd) Help() string {
+	return `Each trace is replayed on one cache with a live miss-ratio curve, which then
+tells the hit rates that caches of other sizes would have had, and on caches of
+these sizes, which have them.
+
+Examples:
+  coppice bench curve
+  coppice bench curve --mooncake conversation.jsonl --mooncake synthetic.jsonl --markdown
+  coppice bench curve --requests 1000 --samples 1024 --json`
+}
+
+// Run is called by kong.
+func (c *curveCmd) Run(ctx context.Context) error {
+	switch { // zeros would be the defaults, unasked
+	case c.PageTokens < 1:
+		return fmt.Errorf("--page-tokens is %d, want at least 1", c.PageTokens)
+	case c.Samples < 1:
+		return fmt.Errorf("--samples is %d, want at least 1", c.Samples)
+	case !(c.Room > 0 && c.Room <= 100):
+		return fmt.Errorf("--room is %v %%, want above 0 and at most 100", c.Room)
+	case len(c.Sizes) == 0:
+		return errors.New("--sizes is empty, want multiples of the capacity")
+	}
+	traces, err := (&policiesCmd{Requests: c.Requests, Seed: c.Seed, Mooncake: c.Mooncake}).load()
+	if err != nil {
+		return err
+	}
+	cfg := bench.CurveConfig{PageTokens: c.PageTokens, Samples: c.Samples, BaseShare: c.Room / 100, Factors: c.Sizes}
+	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
+	table, err := bench.CompareCurve(ctx, traces, cfg, progress)
+	finish()
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return table.WriteJSON(os.Stdout)
+	case c.Markdown:
+		return table.WriteMarkdown(os.Stdout)
+	}
+	return table.WriteTable(os.Stdout)
+}
