@@ -176,8 +176,8 @@ func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) erro
 		return err
 	}
 	var sizes []int
-	for _, point := range of.Points {
-		sizes = append(sizes, point.CapacityTokens)
+	for i := range of.Points { // not by value: other jobs fill in other fields
+		sizes = append(sizes, of.Points[i].CapacityTokens)
 	}
 	for i, rate := range r.cache.HitRates(sizes, nil) {
 		of.Points[i].Curve = rate

@@ -6,7 +6,7 @@ import "github.com/coppice-llm/coppice/kv"
 // until at least pages pages are freed or nothing is left that may go. Of the
 // last one only as many pages go as are missing, from its end, unless
 // [Config.WholeLeaves]. What was flushed goes first. No namespace is brought
-// below its [Quota.MinPages]. The freed pages are appended to freed.
+// below its [Quota.MinPages], except by the last whole leaf. The freed pages are appended to freed.
 //
 // Cost: for each node removed amortised O(1) under LRU, else O(log n), and a
 // search among its siblings; with quotas, also the number of namespaces that

@@ -22,7 +22,9 @@ import (
 // last entry of pages becomes [kv.NoPage] (unless it is that child's page).
 // A new child that starts with the tokens of unpinned tail leaves makes these
 // redundant: they go, and their pages are appended to freed. So do pages that
-// the namespace then holds beyond its [Quota].
+// the namespace then holds beyond its [Quota]; the key's own tail may be among
+// them. A medium that does not fit the tokens cuts the key short: pages behind it
+// stay the caller's.
 //
 // The result is the node at which the whole pages end, splitting one if they
 // end inside it, for [Cache.PinNode]; Root if tokens are less than a page.
@@ -38,12 +40,13 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	if len(r.tokens) > 0 {
 		cur.node = c.open(r.outer, Root)
 	}
-	at, reused, freed := c.insert(cur, &r, pages, freed)
+	at, base, reused, freed := c.insert(cur, &r, pages, freed)
 	c.lookedUp(len(key.Tokens), reused)
-	if n := &c.nodes[at]; reused > 0 && at != Root {
+	if reused > 0 {
+		n := &c.nodes[base]
 		n.hits++
 		n.space.hits += uint64(reused)
-		c.rerank(at)
+		c.rerank(base)
 	}
 	c.media.release()
 	freed = c.keepQuota(&r, at, freed)
@@ -70,7 +73,7 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	var cur cursor
 	if handle != Root {
 		n := c.live(handle, "Extend")
-		if n.held == 0 || n.end() > len(key.Tokens) {
+		if n.held == 0 || n.end() > len(key.Tokens) || c.isTail(n) {
 			panic(fmt.Sprintf("radixcache: Extend: node %d ends at token %d and has %d handles; the key has %d tokens", handle, n.end(), n.held, len(key.Tokens)))
 		}
 		cur = cursor{handle, n.tokens.Len(), n.end()}
@@ -80,7 +83,7 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	if handle == Root && len(r.tokens) > 0 {
 		cur.node = c.open(r.outer, Root)
 	}
-	at, _, freed := c.insert(cur, &r, pages, freed)
+	at, _, _, freed := c.insert(cur, &r, pages, freed)
 	if at != handle {
 		if at != Root {
 			c.pinPath(at)
@@ -97,24 +100,25 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 }
 
 // insert goes on from a cursor and adds what is missing. It returns the node
-// where the whole pages end and how many tokens of them were there, from token 0
-// on.
-func (c *Cache) insert(cur cursor, r *route, pages, freed []kv.PageID) (NodeID, int, []kv.PageID) {
+// where the whole pages end, the one where those that were there end, and how
+// many tokens these are, from token 0 on.
+func (c *Cache) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base NodeID, reused int, _ []kv.PageID) {
 	c.counts.Inserts++
 	if len(r.tokens) == 0 {
-		return Root, 0, freed
+		return Root, Root, 0, freed
 	}
 	before, from := len(freed), cur.tokens
 	whole := c.floorTokens(len(r.tokens))
 	cut := *r
 	cut.tokens = r.tokens[:whole]
 	cur, _ = c.follow(cur, &cut, false)
-	reused := cur.tokens
+	reused = cur.tokens
 	c.clock++
-	at := cur.node
+	at = cur.node
 	if cur.offset > 0 && cur.offset < c.nodes[at].tokens.Len() {
 		at = c.split(at, cur.offset)
 	}
+	base = c.outer(at)
 	freed = c.takeHeld(at, from/c.cfg.PageTokens, reused/c.cfg.PageTokens, pages, freed)
 	if done := reused; done < r.public {
 		at, freed = c.addRun(at, done, r.tokens[:r.public], pages, freed)
@@ -131,7 +135,7 @@ func (c *Cache) insert(cur cursor, r *route, pages, freed []kv.PageID) (NodeID, 
 	c.touch(at)
 	c.orphaned(at) // a space that was opened for nothing
 	c.counts.ReturnedPages += uint64(len(freed) - before)
-	return c.outer(at), reused, freed
+	return c.outer(at), base, reused, freed
 }
 
 // takeHeld makes pages name the tree's pages, in [from, to), where to is the

@@ -1,6 +1,10 @@
 package radixcache
 
-import "github.com/coppice-llm/coppice/kv"
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // MediaToken is the first value that no token of a key may have: in the tree,
 // values from here on stand for the tokens of media.
@@ -93,6 +97,9 @@ func (m *media) count(tokens []kv.Token, sign int) {
 			continue
 		}
 		id := uint32(t-MediaToken) / 2
+		if int(id) >= len(m.entries) {
+			panic(fmt.Sprintf("radixcache: token %d of a key is not below MediaToken, %d", t, MediaToken))
+		}
 		if m.entries[id].uses += sign; m.entries[id].uses == 0 && sign < 0 {
 			m.drop(id)
 		}

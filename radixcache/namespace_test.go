@@ -46,10 +46,10 @@ func TestPublicTokens(t *testing.T) {
 	if got := x.c.PrivateUsage(a); got.EvictablePages != 2 || got.EvictableTokens != 3 {
 		t.Errorf("a uses %+v", got)
 	}
-	if got := x.c.PrivateUsage(b); got.EvictablePages != 1 || got.HitTokens != 4 || x.c.Usage(b) != (Usage{}) {
+	if got := x.c.PrivateUsage(b); got.EvictablePages != 1 || got.HitTokens != 0 || x.c.Usage(b) != (Usage{}) {
 		t.Errorf("b uses %+v", got)
 	}
-	if got := x.c.Usage(public); got.EvictablePages != 2 {
+	if got := x.c.Usage(public); got.EvictablePages != 2 || got.HitTokens != 4 {
 		t.Errorf("the public namespace uses %+v", got)
 	}
 	x.evict(9, 3, 2, 12, 0, 1)

@@ -109,7 +109,7 @@ so far %d inserts (%d pages returned), %d splits, %d joins; pages removed by rea
 type Usage struct {
 	EvictableTokens, ProtectedTokens int
 	EvictablePages, ProtectedPages   int
-	HitTokens                        uint64 // in whole pages, since the namespace last began to hold something
+	HitTokens                        uint64 // of reuses that ended in it, in whole pages, since the namespace last began to hold something
 }
 
 // Usage is that of a namespace on its own: not what it has behind public

@@ -24,7 +24,7 @@ const ageSteps = 64
 // of prefixes whose time is over, and appends the freed pages to freed. now is
 // the time since some fixed moment, the same in each call, and never less than
 // in the call before. Call it once per step: what happened between two calls
-// counts as of the later one. Cost: amortised O(1) for each node removed.
+// counts as of the later one. What was flushed is left to Evict. Cost: amortised O(1) for each node removed.
 func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 	c.expirePrefixes(now)
 	if c.cfg.TTL == 0 {
