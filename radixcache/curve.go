@@ -46,7 +46,7 @@ func (cv *curve) reset() {
 //
 // As in the tree, media are what their hashes say, a span that does not fit the
 // tokens cuts the key short, and what is behind the public tokens is shared with
-// keys of the same Salt only. Cost: a hash of the tokens, a microsecond or two
+// keys of the same Salt only. Cost: a hash of the tokens, some two microseconds
 // for 3,500; a copy if the key has media or public tokens.
 func (c *Cache) Observe(key Key) {
 	if c.curve.live == nil {

@@ -19,9 +19,9 @@ func Example() {
 
 	prompt := radixcache.Key{Tokens: []kv.Token{1, 2, 3, 4, 5, 9, 7, 8}}
 	m := cache.Match(prompt)
-	pages := cache.AppendPages(m, nil)
+	pages, source := cache.AppendPages(m, nil), cache.PartialPage(m)
 	handle := cache.Pin(m)
-	fmt.Println("cached:", m.Tokens, "tokens in pages", pages, "and", m.Partial.Tokens, "of page", m.Partial.Page)
+	fmt.Println("cached:", m.Tokens, "tokens in pages", pages, "and", m.Partial.Tokens, "of page", source)
 
 	pages = append(pages, 13, 14) // computed into fresh pages, one after the other
 	chunk := radixcache.Key{Tokens: prompt.Tokens[:6]}

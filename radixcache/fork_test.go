@@ -69,7 +69,7 @@ func (w *forkWorld) match() {
 			}
 			whole = whole || shared == w.c.cfg.PageTokens
 			if shared > shares || shared == shares && shared > 0 && order < 0 {
-				want, shares = Partial{Node: id, Page: n.pages.Slice()[0], Tokens: shared}, shared
+				want, shares = Partial{Node: id, Tokens: shared}, shared
 			}
 		}
 	}

@@ -199,7 +199,7 @@ func (h *harness) judge(s spec, got Match, want modelMatch) {
 		return
 	}
 	// Siblings that begin with media stand in no order that the model knows.
-	p, ok := h.pageKey(got.Partial.Page)
+	p, ok := h.pageKey(h.c.PartialPage(got))
 	switch {
 	case !ok || p.mspace != want.partial.mspace || h.m.above(p).seq != s.seq[:got.Tokens] || commonBytes(p.seq, s.seq) != got.Tokens+want.tokens:
 		h.fail("match %v: partial %+v is page %+v", s, got.Partial, p)

@@ -45,19 +45,24 @@ func (h *harness) lookedUp(asked, found int) {
 func (h *harness) pin() {
 	s := h.key()
 	h.note("pin %v", s)
-	if x, got := h.pinMatch(s); x.id != Root {
+	if x, got, page := h.pinMatch(s); x.id != Root {
 		h.held = append(h.held, x)
 		if h.pick(2) == 0 { // pins nest
 			h.hold(x.id, x.end, x.line)
 		}
 		if got.Partial.Tokens > 0 && h.pick(2) == 0 { // the partial's node outlives the split
-			h.holdNode(got.Partial)
+			h.holdNode(got.Partial, page)
 		}
 	}
 }
 
-func (h *harness) pinMatch(s spec) (handle, Match) {
+// pinMatch returns the handle, the match and its partial page.
+func (h *harness) pinMatch(s spec) (handle, Match, kv.PageID) {
 	got, want := h.match(s)
+	page := kv.NoPage
+	if got.Partial.Tokens > 0 {
+		page = h.c.PartialPage(got)
+	}
 	id := h.c.Pin(got)
 	h.lookedUp(len(s.seq), got.Tokens)
 	if (id == Root) != (want.end.seq == "") {
@@ -67,26 +72,26 @@ func (h *harness) pinMatch(s spec) (handle, Match) {
 		h.m.pin(want.end)
 	}
 	h.after()
-	return handle{id, want.end, h.m.live(s)}, got
+	return handle{id, want.end, h.m.live(s)}, got, page
 }
 
 func (h *harness) pinPartial() {
 	s := h.key()
 	h.note("pin partial of %v", s)
 	if got, _ := h.match(s); got.Partial.Tokens > 0 {
-		h.holdNode(got.Partial)
+		h.holdNode(got.Partial, h.c.PartialPage(got))
 	}
 }
 
 // holdNode pins the whole node of a partial page.
-func (h *harness) holdNode(p Partial) {
+func (h *harness) holdNode(p Partial, page kv.PageID) {
 	n := &h.c.nodes[p.Node]
 	if n.space == nil {
 		h.fail("the node of partial page %+v has gone", p)
 	}
 	pages := n.pages.Slice()
 	end, ok := h.pageKey(pages[len(pages)-1])
-	if !ok || !slices.Contains(pages, p.Page) {
+	if !ok || !slices.Contains(pages, page) {
 		h.fail("node of partial page %+v has pages %v", p, pages)
 	}
 	h.hold(p.Node, end, line{})
@@ -250,7 +255,7 @@ func (h *harness) begin() {
 	}
 	s := h.key()
 	h.note("begin %v", s)
-	x, _ := h.pinMatch(spec{s.ns, s.public, s.seq[:max(0, len(s.seq)-1)]})
+	x, _, _ := h.pinMatch(spec{s.ns, s.public, s.seq[:max(0, len(s.seq)-1)]})
 	x.line = h.m.live(s)
 	h.requests = append(h.requests, x)
 }

@@ -42,7 +42,7 @@ func TestTailLeaves(t *testing.T) {
 	step(nil, 5, toks(1, 2, 3, 4, 5, 7), 0, 5)                    // a fork inside the page
 	step([]kv.PageID{3}, 6, toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 6)   // a whole page supersedes
 	step([]kv.PageID{7}, kv.NoPage, toks(1, 2, 3, 4, 5, 6), 0, 7) // beginning of a whole page
-	if m := x.match(toks(1, 2, 3, 4, 5, 7, 9), 0); m.Partial.Page != 5 || m.Partial.Tokens != 2 {
+	if m := x.match(toks(1, 2, 3, 4, 5, 7, 9), 0); x.c.PartialPage(m) != 5 || m.Partial.Tokens != 2 {
 		t.Errorf("partial %+v, want 2 tokens of page 5", m.Partial)
 	}
 	if s := x.c.Stats(); s.Tails != 1 || s.EvictedPages[BySuperseding] != 2 || s.Pages != 3 {
@@ -116,13 +116,13 @@ func TestPartialTieGoesToTheLowerSibling(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 3), 0)
 	x.insert(toks(1, 2, 5, 5), 1)
-	if m := x.match(toks(1, 2, 4, 4)); m.Partial.Page != 0 || m.Partial.Tokens != 2 {
+	if m := x.match(toks(1, 2, 4, 4)); x.c.PartialPage(m) != 0 || m.Partial.Tokens != 2 {
 		t.Errorf("partial %+v, want 2 tokens of page 0", m.Partial)
 	}
-	if m := x.match(toks(1, 2)); m.Partial.Page != 0 || m.Partial.Tokens != 2 {
+	if m := x.match(toks(1, 2)); x.c.PartialPage(m) != 0 || m.Partial.Tokens != 2 {
 		t.Errorf("partial %+v, want 2 tokens of page 0", m.Partial)
 	}
-	if m := x.match(toks(1, 2, 5, 6)); m.Partial.Page != 1 || m.Partial.Tokens != 3 {
+	if m := x.match(toks(1, 2, 5, 6)); x.c.PartialPage(m) != 1 || m.Partial.Tokens != 3 {
 		t.Errorf("partial %+v, want 3 tokens of page 1", m.Partial)
 	}
 }
@@ -133,7 +133,7 @@ func TestPartialOutlivesPin(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
 	m := x.match(toks(1, 2, 3, 4, 5, 6, 9), 0)
-	if m.Partial.Page != 1 || m.Partial.Tokens != 2 {
+	if x.c.PartialPage(m) != 1 || m.Partial.Tokens != 2 {
 		t.Fatalf("partial %+v", m.Partial)
 	}
 	handle := x.c.Pin(m)

@@ -25,8 +25,18 @@ type Match struct {
 // [Cache.PinNode] while the copy runs; a Pin of the match leaves Node valid.
 type Partial struct {
 	Node   NodeID
-	Page   kv.PageID
 	Tokens int // shared with the key: 1 <= Tokens < PageTokens
+
+	index int // of the page among Node's
+}
+
+// PartialPage is the page of a partial match. It panics if the tree's shape
+// changed since m was made, or if there is none.
+func (c *Cache) PartialPage(m Match) kv.PageID {
+	if m.version != c.version || m.Partial.Tokens == 0 {
+		panic(fmt.Sprintf("radixcache: PartialPage: match with %d tokens of a page of node %d, version %d, now %d", m.Partial.Tokens, m.Partial.Node, m.version, c.version))
+	}
+	return c.nodes[m.Partial.Node].pages.At(m.Partial.index)
 }
 
 // cursor is a place in the tree: offset tokens into the edge of node, which may
@@ -181,12 +191,12 @@ func (c *Cache) descend(cur cursor, tokens []kv.Token, part bool) (cursor, Parti
 	return cur, Partial{}
 }
 
-// partOf is the page of a node that begins offset tokens into it.
+// partOf is the page of a node that begins offset tokens into it, shared in part.
 func (c *Cache) partOf(id NodeID, offset, shared int) Partial {
 	if shared == 0 {
 		return Partial{}
 	}
-	return Partial{Node: id, Page: c.nodes[id].pages.At(offset / c.cfg.PageTokens), Tokens: shared}
+	return Partial{Node: id, Tokens: shared, index: offset / c.cfg.PageTokens}
 }
 
 // step finds the child that shares a whole page with rest, and how many tokens
@@ -210,18 +220,9 @@ func (c *Cache) step(parent NodeID, rest []kv.Token) (id NodeID, shared int) {
 	}
 }
 
-// sharedWith compares a child's tokens with rest. While it waits for them, the
-// nodes that may come next are fetched: each step of a walk would else wait for
-// a node, and then for its tokens.
+// sharedWith is how many tokens a child and rest share.
 func (c *Cache) sharedWith(id NodeID, rest []kv.Token) int {
-	n := &c.nodes[id]
-	if n.fork != nil {
-		wide.Prefetch(n.fork)
-	}
-	for _, k := range n.few[:n.count] {
-		wide.Prefetch(&c.nodes[k.id])
-	}
-	return wide.CommonPrefix(n.tokens.Slice(), rest)
+	return wide.CommonPrefix(c.nodes[id].tokens.Slice(), rest)
 }
 
 // stepFew is step among few children: those whose keys fit, mostly one or none.
@@ -245,7 +246,7 @@ func (c *Cache) beside(parent NodeID, rest []kv.Token) Partial {
 			if shared == 0 {
 				return Partial{}
 			}
-			return Partial{Node: id, Page: c.nodes[id].pages.At(0), Tokens: shared}
+			return Partial{Node: id, Tokens: shared}
 		}
 	}
 	at, _ := c.find(parent, rest)
@@ -265,7 +266,7 @@ func (c *Cache) nearest(parent NodeID, at place, rest []kv.Token) Partial {
 			id := c.kidAt(parent, low)
 			n := &c.nodes[id]
 			if shared := wide.CommonPrefix(n.tokens.Slice(), rest); shared > best.Tokens {
-				best = Partial{Node: id, Page: n.pages.At(0), Tokens: shared}
+				best = Partial{Node: id, Tokens: shared}
 			}
 		}
 		low, ok = at, c.kidAt(parent, at) != Root

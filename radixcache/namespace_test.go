@@ -22,10 +22,10 @@ func TestPublicTokens(t *testing.T) {
 	if m := x.matchKey(tenantKey("b", 5, 1, 2, 3, 4, 5, 9), 0, 1); m.Partial.Tokens != 0 {
 		t.Errorf("partial %+v across the boundary, which is rounded down", m.Partial)
 	}
-	if m := x.matchKey(tenantKey("b", 4, 1, 2, 3, 9, 5, 6), 0); m.Partial.Page != 1 || m.Partial.Tokens != 1 {
+	if m := x.matchKey(tenantKey("b", 4, 1, 2, 3, 9, 5, 6), 0); x.c.PartialPage(m) != 1 || m.Partial.Tokens != 1 {
 		t.Errorf("partial %+v, want 1 token of the public page 1", m.Partial)
 	}
-	if m := x.matchKey(tenantKey("a", 4, 1, 2, 3, 4, 5, 6, 7, 8), 0, 1, 2); m.Partial.Page != 3 {
+	if m := x.matchKey(tenantKey("a", 4, 1, 2, 3, 4, 5, 6, 7, 8), 0, 1, 2); x.c.PartialPage(m) != 3 {
 		t.Errorf("partial %+v, want the tenant's own tail", m.Partial)
 	}
 	x.matchKey(tenantKey("a", 2, 1, 2, 3, 4, 5, 6), 0)
@@ -160,7 +160,7 @@ func TestMediaThatAreNotTakenIn(t *testing.T) {
 	}
 	// One that leaves a tail: its page is the tail's, the others stay the caller's.
 	_, freed = x.insertKey(mediaKeyOf([]kv.Media{{At: 3, Tokens: 4, Hash: 1}}, 1, 2, 3, 9, 9, 9), 0, 30, 31)
-	if m := x.c.Match(keyOf(1, 2, 3)); m.Partial.Page != 30 || len(freed) > 0 || x.c.Stats().Pages != 2 {
+	if m := x.c.Match(keyOf(1, 2, 3)); x.c.PartialPage(m) != 30 || len(freed) > 0 || x.c.Stats().Pages != 2 {
 		t.Errorf("partial %+v, freed %v, %d pages", m.Partial, freed, x.c.Stats().Pages)
 	}
 	// A tail that a child holds already.

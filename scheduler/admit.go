@@ -44,10 +44,13 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
 	shared := m.Tokens / s.info.PageTokens
 	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
-	pin := radixcache.Root
+	pin, source := radixcache.Root, kv.NoPage
 	q.pages = q.pages[:0]
 	if s.cache != nil {
 		q.pages = s.cache.AppendPages(m, q.pages)
+		if m.Partial.Tokens > 0 {
+			source = s.cache.PartialPage(m)
+		}
 		// Pinned first: what is matched must not be evicted to make its own room.
 		pin = s.cache.Pin(m)
 		if m.Partial.Tokens > 0 {
@@ -78,7 +81,7 @@ func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
 		// The source may be evicted from here on: copies run before rows and in
 		// order, so whoever gets the page next writes after this has read.
 		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
-			Src: m.Partial.Page, Dst: q.pages[q.shared], Tokens: int32(m.Partial.Tokens),
+			Src: source, Dst: q.pages[q.shared], Tokens: int32(m.Partial.Tokens),
 		})
 	}
 	return true

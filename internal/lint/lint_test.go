@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 
 	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
 	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},
-	"bench":       {".", "kv", "radixcache", "internal/opticks"},
+	"bench":       {".", "kv", "radixcache", "internal/opticks", "internal/wide"},
 	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "kv", "radixcache", "scheduler", "tokenizer"},
 }
 

@@ -3,6 +3,9 @@
 // its array. It is the one place of the core's that looks at slices as bytes.
 // It never keeps a caller's slice and never knows what the values mean.
 //
+// [Packed] is a Vec that takes no memory while its values follow on each other,
+// [Bytes] a view of the memory.
+//
 // CommonPrefix is pure and may be called from any goroutine. A Vec belongs to
 // whoever holds it and is not locked.
 //

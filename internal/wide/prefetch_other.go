@@ -1,7 +1,0 @@
-//go:build !amd64 && !arm64
-
-package wide
-
-import "unsafe"
-
-func prefetch(unsafe.Pointer) {}
