@@ -196,3 +196,40 @@ func heapBytes() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// BenchmarkMatchAsCold has 100,000 siblings below one node, or a hundred below
+// each of a thousand: as many nodes to be out of the caches. Each key comes once
+// in 100,000; hit or miss by turns.
+func BenchmarkMatchAsCold(b *testing.B) {
+	const page, leaves = 16, 100000
+	for _, siblings := range []int{100, leaves} {
+		b.Run(fmt.Sprintf("siblings=%d", siblings), func(b *testing.B) {
+			c := newCache(b, Config{PageTokens: page})
+			rng := rand.New(rand.NewPCG(5, 5))
+			keys := make([][2 * page]kv.Token, leaves)
+			for i := range keys {
+				for j := range keys[i] {
+					keys[i][j] = kv.Token(j)
+				}
+				keys[i][0] = kv.Token(i / siblings)
+				for at := page + 8; at < 2*page; at++ {
+					keys[i][at] = kv.Token(rng.IntN(128000))
+				}
+				c.Insert(keyOf(keys[i][:]...), []kv.PageID{kv.PageID(2 * i), kv.PageID(2*i + 1)}, nil)
+			}
+			rng.Shuffle(leaves, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			i := 0
+			for b.Loop() {
+				key := &keys[i%leaves]
+				key[2*page-1] ^= 1 << 20 // away, and back the next time round
+				if m := c.Match(keyOf(key[:]...)); m.Tokens+m.Partial.Tokens < 2*page-1 {
+					b.Fatalf("matched %+v of %v", m, key)
+				}
+				if i%2 == 0 {
+					key[2*page-1] ^= 1 << 20
+				}
+				i++
+			}
+		})
+	}
+}
