@@ -13,8 +13,8 @@ import (
 // split them at the same place. So links wait in a queue, oldest first, until
 // there are too many. While nothing was ever removed that is when they are more
 // than half as many as the leaves and forks, of which alone a fresh tree would
-// consist; by then most conversations among them are over. Once there is not room for all, it is
-// a sixteenth of that.
+// consist; by then most conversations among them are over. Once there is not
+// room for all, it is a sixteenth of that, and few are joined at a time.
 //
 // Some joins would lose something: if requests ended at the link after the last
 // that went on to its child, the two are to be evicted at different times. Such
@@ -69,10 +69,14 @@ func (c *Cache) limit() int {
 	return c.fresh() / 2
 }
 
+// joinsPerCall bounds the work of a call beside what the bound of nodes demands.
+// It is more than a call makes links, so that they grow fewer.
+const joinsPerCall = 8
+
 // tidy joins links while there are too many. Each costs reading and writing the
-// chain that it is in once, and each was made by a call that paid for it.
+// chain that it is in once.
 func (c *Cache) tidy() {
-	for c.links > c.limit() && len(c.loose) > 0 {
+	for n := 0; len(c.loose) > 0 && (c.links > c.fresh() || c.links > c.limit() && n < joinsPerCall); n++ {
 		l := c.popLink(&c.loose)
 		if !c.joinable(l) {
 			continue

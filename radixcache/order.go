@@ -86,8 +86,8 @@ func (c *Cache) delist(id NodeID) {
 	}
 }
 
-// touch makes a node, or that at which a space begins, and with it the path to its root, as recent as the
-// running walk.
+// touch makes a node, or that at which a space begins, and with it the path to
+// its root, as recent as the running walk.
 func (c *Cache) touch(id NodeID) {
 	if id = c.outer(id); id == Root {
 		return
