@@ -69,10 +69,9 @@ func (p *Packed[T]) CopyTo(dst []T, lo int) {
 // takes twice as long.
 func countUp[T Word](dst []T, first T) {
 	for len(dst) >= 8 {
-		eight := (*[8]T)(dst)
-		for i := range eight {
-			eight[i] = first + T(i)
-		}
+		d := (*[8]T)(dst)
+		d[0], d[1], d[2], d[3] = first, first+1, first+2, first+3
+		d[4], d[5], d[6], d[7] = first+4, first+5, first+6, first+7
 		dst, first = dst[8:], first+8
 	}
 	for i := range dst {
