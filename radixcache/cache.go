@@ -26,6 +26,7 @@ type Cache struct {
 
 	clock   uint64 // accesses so far; the stamp of the latest walk
 	version uint64 // changes of the tree's shape so far, which end the validity of a Match
+	born    uint64 // the version at which Restore made the tree: a Match from before is of other nodes
 	epoch   uint64 // flushes so far
 	horizon uint64 // accesses that what has no credit lives: see Cache.evicted
 

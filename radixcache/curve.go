@@ -84,13 +84,15 @@ func (c *Cache) HitRates(capacityTokens []int, dst []float64) []float64 {
 // equal images in a row are not one long one.
 func (cv *curve) withMedia(key *Key) []kv.Token {
 	cv.scratch = append(cv.scratch[:0], key.Tokens...)
+	end := 0
 	for _, m := range key.Media {
-		if m.At < 0 || m.Tokens < 1 || m.Tokens > len(key.Tokens)-m.At {
+		if m.At < end || m.Tokens < 1 || m.Tokens > len(key.Tokens)-m.At {
 			return cv.scratch[:min(max(m.At, 0), len(key.Tokens))]
 		}
 		span := cv.scratch[m.At : m.At+m.Tokens]
 		veil(span, m.Hash)
 		span[0] = ^span[0]
+		end = m.At + m.Tokens
 	}
 	return cv.scratch
 }

@@ -98,7 +98,8 @@ type Explanation struct {
 }
 
 // Explain tells how far a key matches and why it stops there. It reads only.
-// Cost: a match in each namespace.
+// What went together with the last of a medium is not remembered. Cost: a match
+// in each namespace.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
 	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.cfg.Policy}

@@ -6,7 +6,8 @@ import "github.com/coppice-llm/coppice/kv"
 // what is held now, and one Cleared event says so. The old tree keeps its pages
 // until they are taken out: Evict takes them first, and pinned ones when their
 // pins are gone. Handles stay valid; what Extend adds to one belongs to the old
-// tree. Cost: the number of namespaces.
+// tree. Cost: the number of namespaces and of pinned prefixes, and joins, see
+// Unpin.
 func (c *Cache) Flush() {
 	c.epoch++
 	c.version++

@@ -44,7 +44,7 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	c.lookedUp(len(key.Tokens), reused)
 	if reused > 0 {
 		n := &c.nodes[base]
-		n.hits++
+		n.reused(1)
 		n.space.hits += uint64(reused)
 		c.rerank(base)
 	}
@@ -80,6 +80,15 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	}
 	c.checkPages(&key, pages, cur.tokens/c.cfg.PageTokens)
 	r := c.routeIn(&key)
+	if len(r.tokens) < cur.tokens { // by a medium that does not fit: nothing comes after the handle
+		c.media.release()
+		return handle, freed
+	}
+	if handle != Root {
+		if ns := c.nodes[handle].space.ns; ns != r.ns && (ns != r.outer || cur.tokens > r.public) {
+			panic(fmt.Sprintf("radixcache: Extend: node %d is of namespace %+v, the key of %+v, %d tokens of it public", handle, ns, r.ns, r.public))
+		}
+	}
 	if handle == Root && len(r.tokens) > 0 {
 		cur.node = c.open(r.outer, Root)
 	}
@@ -259,5 +268,12 @@ func (c *Cache) checkPages(key *Key, pages []kv.PageID, from int) {
 		if p < 0 {
 			panic(fmt.Sprintf("radixcache: pages[%d] is %d", from+i, p))
 		}
+	}
+	var all kv.Token
+	for _, t := range key.Tokens[from*c.cfg.PageTokens:] {
+		all |= t
+	}
+	if all >= MediaToken {
+		panic(fmt.Sprintf("radixcache: a key has tokens that are not below MediaToken, %d", MediaToken))
 	}
 }

@@ -159,7 +159,8 @@ func (c *Cache) fuse(chain []NodeID) {
 			c.delist(last)
 			n.stamp = u.stamp
 		}
-		n.hits, n.prio, n.mark = n.hits+u.hits, max(n.prio, u.prio), max(n.mark, u.mark)
+		n.reused(u.hits)
+		n.prio, n.mark = max(n.prio, u.prio), max(n.mark, u.mark)
 		c.delist(id)
 		c.freeNode(id)
 		c.links--

@@ -8,8 +8,8 @@ import (
 )
 
 // Match is what the tree holds of a key. It is valid until the tree's shape
-// changes: an Insert or Extend that adds something, an Evict that removes
-// something, a Flush, or a Pin that splits. [Cache.Resume] makes it valid again.
+// changes: any Insert, Extend, Evict, Expire, Unpin, UnpinPrefix or Flush may do
+// so, and a Pin or PinPrefix that splits. [Cache.Resume] makes it valid again.
 type Match struct {
 	Node    NodeID  // deepest node that the matched whole pages reach, maybe ending inside it; Root if none
 	Tokens  int     // whole pages matched, in tokens
@@ -52,8 +52,10 @@ type cursor struct {
 // recency, and allocates nothing. Of several pages that share equally much it
 // names the nearest lower sibling of the key, else the nearest higher one.
 //
-// Cost: reading the matched tokens once, and per visited node with several
-// children a binary search over these.
+// Cost: reading the matched tokens once, and per visited node with many children
+// a look into a hash table; where whole pages end, a binary search over those of
+// one node. Tokens from [MediaToken] on are not looked for: a caller that takes
+// them from outside has to refuse them.
 func (c *Cache) Match(key Key) Match {
 	r := c.route(&key)
 	root, ok := c.enter(r.outer, Root)
@@ -78,13 +80,16 @@ func (c *Cache) Resume(key Key, m Match) Match {
 		return c.Match(key)
 	}
 	r := c.route(&key)
+	if len(r.tokens) < cur.tokens { // a medium that does not fit any more cuts the key shorter than m
+		return c.Match(key)
+	}
 	cur, partial := c.follow(cur, &r, true)
 	return c.matched(cur, partial, &key)
 }
 
 // place finds where a match ended, whatever was split since.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {
-	if m.Node == Root || m.Tokens > len(key.Tokens) {
+	if m.Node == Root || m.version < c.born || m.Tokens > len(key.Tokens) {
 		return cursor{}, false
 	}
 	n := &c.nodes[m.Node]

@@ -2,6 +2,7 @@ package radixcache
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
@@ -58,6 +59,9 @@ const (
 
 // end is the number of tokens from the root to the end of the edge.
 func (n *node) end() int { return int(n.start) + n.tokens.Len() }
+
+// reused counts reuses, up to what fits.
+func (n *node) reused(times uint32) { n.hits += min(times, math.MaxUint32-n.hits) }
 
 // isLeaf tells whether nothing stands below a node.
 func (n *node) isLeaf() bool { return n.count == 0 && n.fork == nil && n.flags&hasDoors == 0 }

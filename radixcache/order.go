@@ -111,7 +111,7 @@ func (c *Cache) absorb(parent, child NodeID) {
 		}
 		p.stamp = n.stamp
 	}
-	p.hits += n.hits
+	p.reused(n.hits)
 	p.prio = max(p.prio, n.prio)
 	c.absorbMark(p, n)
 }

@@ -35,6 +35,9 @@ type prefixPin struct {
 // It returns [ErrNotCached] if they are not all held, and [ErrPinBudget] if they
 // are too many tokens.
 func (c *Cache) PinPrefix(key Key, until time.Duration) error {
+	if until < 0 {
+		return fmt.Errorf("radixcache: PinPrefix until %v, want at least 0, which is for ever", until)
+	}
 	m := c.Match(key)
 	whole := c.floorTokens(len(key.Tokens))
 	if m.Tokens < whole || whole == 0 {

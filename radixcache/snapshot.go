@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -124,13 +125,14 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	fresh.quotas, fresh.epoch, fresh.ages = c.quotas, c.epoch, c.ages
+	fresh.quotas, fresh.epoch, fresh.counts, fresh.curve = c.quotas, c.epoch, c.counts, c.curve // not ages: they are by the old clock
 	in := restorer{c: fresh, in: bytes.NewReader(data[:len(data)-8]), pages: pages}
 	if err := in.run(); err != nil {
 		return 0, err
 	}
-	fresh.counts.Inserts, fresh.journal = c.counts.Inserts, append(c.journal, fresh.journal...)
-	fresh.version += c.version + 1
+	fresh.journal = append(c.journal, fresh.journal...)
+	fresh.born = c.version + 1
+	fresh.version += fresh.born
 	*c = *fresh
 	c.verify("Restore")
 	return in.used, nil
@@ -154,6 +156,8 @@ func (r *restorer) run() error {
 	switch c := r.c; {
 	case string(head.Magic[:]) != snapshotMagic || head.Version != snapshotVersion:
 		return fmt.Errorf("%w: starts with %q, version %d, want %q, version %d", ErrSnapshot, head.Magic, head.Version, snapshotMagic, snapshotVersion)
+	case head.Clock > math.MaxInt64 || head.Horizon > math.MaxInt32:
+		return fmt.Errorf("%w: clock %d, horizon %d", ErrSnapshot, head.Clock, head.Horizon)
 	case int(head.PageTokens) != c.cfg.PageTokens:
 		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", head.PageTokens, c.cfg.PageTokens)
 	case r.pages != nil && int(head.Pages) > len(r.pages):
@@ -167,6 +171,9 @@ func (r *restorer) run() error {
 		if err := r.node(); err != nil {
 			return err
 		}
+	}
+	if r.used != int(head.Pages) {
+		return fmt.Errorf("%w: %d pages announced, the nodes have %d", ErrSnapshot, head.Pages, r.used)
 	}
 	if r.in.Len() > 0 {
 		return fmt.Errorf("%w: %d bytes too many", ErrSnapshot, r.in.Len())

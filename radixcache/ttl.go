@@ -20,11 +20,14 @@ type ageMark struct {
 // ageSteps is into how many steps a TTL is cut.
 const ageSteps = 64
 
-// Expire removes what was not used for [Config.TTL] and is not pinned, lets go
-// of prefixes whose time is over, and appends the freed pages to freed. now is
-// the time since some fixed moment, the same in each call, and never less than
-// in the call before. Call it once per step: what happened between two calls
-// counts as of the later one. What was flushed is left to Evict. Cost: amortised O(1) for each node removed.
+// Expire removes what is not pinned and was not used for [Config.TTL]: no Pin,
+// Insert or Extend ended at or below it, however long it was pinned. It also lets
+// go of pinned prefixes whose time is over. The freed pages are appended to freed.
+//
+// now is the time since some fixed moment, the same in each call, and never less
+// than in the call before. Call it once per step: what happened between two
+// calls counts as of the later one. What was flushed is left to Evict. Cost:
+// amortised O(1) for each node removed.
 func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 	c.expirePrefixes(now)
 	if c.cfg.TTL == 0 {

@@ -32,19 +32,19 @@ type NodeView struct {
 // namespaces in order, private ones behind the node at which they begin. What
 // was flushed is not shown. The tree must not change meanwhile.
 func (c *Cache) Walk() iter.Seq[NodeView] {
-	return func(yield func(NodeView) bool) { c.walkSpaces(Root, yield) }
+	return func(yield func(NodeView) bool) { c.walkSpaces(c.spacesByAnchor(), Root, yield) }
 }
 
-func (c *Cache) walkSpaces(anchor NodeID, yield func(NodeView) bool) bool {
-	for _, sp := range c.spacesAt(anchor) {
-		if !c.walkBelow(sp.root, yield) {
+func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, yield func(NodeView) bool) bool {
+	for _, sp := range spaces[anchor] {
+		if !c.walkBelow(spaces, sp.root, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *Cache) walkBelow(parent NodeID, yield func(NodeView) bool) bool {
+func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, yield func(NodeView) bool) bool {
 	for id := range c.children(parent) {
 		n := &c.nodes[id]
 		v := NodeView{
@@ -52,7 +52,7 @@ func (c *Cache) walkBelow(parent NodeID, yield func(NodeView) bool) bool {
 			Tokens: n.tokens.Slice(), Pages: n.pages.Slice(), Leaf: n.isLeaf(), Tail: c.isTail(n),
 			Pins: int(n.pins), Stamp: n.stamp, Hits: uint64(n.hits), Priority: n.prio,
 		}
-		if !yield(v) || !c.walkBelow(id, yield) || n.flags&hasDoors != 0 && !c.walkSpaces(id, yield) {
+		if !yield(v) || !c.walkBelow(spaces, id, yield) || n.flags&hasDoors != 0 && !c.walkSpaces(spaces, id, yield) {
 			return false
 		}
 	}

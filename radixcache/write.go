@@ -21,26 +21,26 @@ const shownTokens = 8
 // there), tail.
 func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	out := countingWriter{w: w}
-	c.writeSpaces(&out, Root, 0)
+	c.writeSpaces(&out, c.spacesByAnchor(), Root, 0)
 	return out.n, out.err
 }
 
-func (c *Cache) writeSpaces(out *countingWriter, anchor NodeID, depth int) {
-	for _, sp := range c.spacesAt(anchor) {
+func (c *Cache) writeSpaces(out *countingWriter, spaces map[NodeID][]*space, anchor NodeID, depth int) {
+	for _, sp := range spaces[anchor] {
 		fmt.Fprintf(out, "%snamespace model=%q lora=%q salt=%q\n", strings.Repeat("  ", depth), sp.ns.Model, sp.ns.LoRA, sp.ns.Salt)
-		c.writeChildren(out, sp.root, depth+1)
+		c.writeChildren(out, spaces, sp.root, depth+1)
 	}
 }
 
-// spacesAt are the spaces with an anchor, in order.
-func (c *Cache) spacesAt(anchor NodeID) []*space {
-	var spaces []*space
-	for key, sp := range c.spaces {
-		if key.anchor == anchor {
-			spaces = append(spaces, sp)
-		}
+// spacesByAnchor are the spaces that begin at each node, in order.
+func (c *Cache) spacesByAnchor() map[NodeID][]*space {
+	spaces := map[NodeID][]*space{}
+	for key, sp := range c.spaces { // any order: sorted below
+		spaces[key.anchor] = append(spaces[key.anchor], sp)
 	}
-	slices.SortFunc(spaces, func(a, b *space) int { return compareNamespaces(a.ns, b.ns) })
+	for _, list := range spaces {
+		slices.SortFunc(list, func(a, b *space) int { return compareNamespaces(a.ns, b.ns) })
+	}
 	return spaces
 }
 
@@ -50,7 +50,7 @@ func compareNamespaces(a, b kv.Namespace) int {
 
 func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }
 
-func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
+func (c *Cache) writeChildren(out *countingWriter, spaces map[NodeID][]*space, id NodeID, depth int) {
 	for kid := range c.children(id) {
 		if out.err != nil {
 			return
@@ -65,9 +65,9 @@ func (c *Cache) writeChildren(out *countingWriter, id NodeID, depth int) {
 			fmt.Fprint(out, " tail")
 		}
 		fmt.Fprintln(out)
-		c.writeChildren(out, kid, depth+1)
+		c.writeChildren(out, spaces, kid, depth+1)
 		if n.flags&hasDoors != 0 {
-			c.writeSpaces(out, kid, depth+1)
+			c.writeSpaces(out, spaces, kid, depth+1)
 		}
 	}
 }

@@ -44,6 +44,9 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
 	shared := m.Tokens / s.info.PageTokens
 	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
+	if !s.mayRoom(own + len(s.running)) {
+		return false // before the Pin, which counts as a reuse and may split a node
+	}
 	pin, source := radixcache.Root, kv.NoPage
 	q.pages = q.pages[:0]
 	if s.cache != nil {

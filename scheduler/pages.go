@@ -61,19 +61,27 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 // waited for rather than evicting for it.
 func (s *Scheduler) room(n int) bool {
 	l := &s.pages
+	if !s.mayRoom(n) {
+		return false
+	}
+	if short := n - l.lease.IdlePages(); short > 0 {
+		l.settle(s.cache.Evict(short, l.freed[:0]))
+	}
+	return l.lease.IdlePages() >= n
+}
+
+// mayRoom is room without evicting: what it refuses, room refuses too.
+func (s *Scheduler) mayRoom(n int) bool {
+	l := &s.pages
 	short := n - l.lease.IdlePages()
 	if short <= 0 {
 		return true
 	}
-	if l.poolFree > 0 || l.asked > 0 {
+	if l.waitsForGrant() {
 		l.demand = max(l.demand, n)
 		return false
 	}
-	if s.cache == nil || s.cache.Stats().EvictablePages < short {
-		return false
-	}
-	l.settle(s.cache.Evict(short, l.freed[:0]))
-	return l.lease.IdlePages() >= n
+	return s.cache != nil && s.cache.Stats().EvictablePages >= short
 }
 
 // waitsForGrant tells whether a refusal by room may pass without eviction.

@@ -1,0 +1,180 @@
+package radixcache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// imageKey has an image at tokens [10,30) of n.
+func imageKey(n int, hash uint64) Key {
+	return Key{Tokens: countUp(1000, n), Media: []kv.Media{{At: 10, Tokens: 20, Hash: hash}}}
+}
+
+// TestChunkEndsInsideAnImage: a key that is shorter than its image is cut before
+// it, also where a handle or a match was behind that.
+func TestChunkEndsInsideAnImage(t *testing.T) {
+	c := newCache(t, Config{})
+	full := imageKey(64, 99)
+	c.Insert(full, pageRange(0, 4), nil)
+	part := full
+	part.Tokens = full.Tokens[:31]
+	m := c.Match(part)
+	if m.Tokens != 16 {
+		t.Fatalf("matched %d tokens", m.Tokens)
+	}
+	short := full
+	short.Tokens = full.Tokens[:20]
+	if got := c.Resume(short, m); got.Tokens != 0 || got.Partial.Tokens != 10 {
+		t.Errorf("resumed with half an image: %+v", got)
+	}
+	h := c.Pin(m)
+	pages := []kv.PageID{0, 100}
+	if id, freed := c.Extend(h, short, pages, nil); id != h || len(freed) > 0 || pages[1] != 100 {
+		t.Errorf("extended node %d by half an image: node %d, freed %v, pages %v", h, id, freed, pages)
+	}
+	if err := c.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSpansThatAreNone: beyond the end, by an overflow, or one over another.
+func TestSpansThatAreNone(t *testing.T) {
+	c := newCache(t, Config{PageTokens: 1})
+	for i, spans := range [][]kv.Media{
+		{{At: 10, Tokens: math.MaxInt, Hash: 1}},
+		{{At: 10, Tokens: 8, Hash: 2}, {At: 14, Tokens: 4, Hash: 3}},
+		{{At: 10, Tokens: 0, Hash: 4}},
+		{{At: 10, Tokens: 60, Hash: 5}},
+	} {
+		key := Key{Tokens: countUp(1, 64), Media: spans}
+		id, freed := c.Insert(key, pageRange(kv.PageID(100*i), 64), nil)
+		want := 10
+		if i == 1 {
+			want = 18 // the first span is good, but the second begins inside it
+		}
+		if got := c.Match(key).Tokens; got > want || c.nodes[id].end() > want {
+			t.Errorf("%+v: %d tokens matched, %d inserted, freed %v", spans, got, c.nodes[id].end(), freed)
+		}
+		if err := c.Check(); err != nil {
+			t.Errorf("%+v: %v", spans, err)
+		}
+	}
+}
+
+// TestExtendOfAnother panics rather than publish to a namespace what is not its own.
+func TestExtendOfAnother(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		pin, ext Key
+	}{
+		{"salt", Key{Namespace: kv.Namespace{Salt: "a"}}, Key{Namespace: kv.Namespace{Salt: "x"}}},
+		{"fewer public tokens", Key{Namespace: kv.Namespace{Salt: "a"}, PublicTokens: 32}, Key{Namespace: kv.Namespace{Salt: "a"}, PublicTokens: 16}},
+		{"a token that stands for media", Key{}, Key{Tokens: []kv.Token{MediaToken}}},
+	} {
+		c := newCache(t, Config{})
+		tc.pin.Tokens, tc.ext.Tokens = countUp(1, 32), append(countUp(1, 64-len(tc.ext.Tokens)), tc.ext.Tokens...)
+		c.Insert(tc.pin, pageRange(0, 2), nil)
+		h := c.Pin(c.Match(tc.pin))
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", tc.name)
+				}
+			}()
+			c.Extend(h, tc.ext, pageRange(0, 4), nil)
+		}()
+		if err := c.Check(); err != nil || c.Stats().Tokens != 32 {
+			t.Errorf("%s: %v, %v", tc.name, err, c.Stats())
+		}
+	}
+}
+
+// TestResumeAfterRestore: a match from before is of another tree.
+func TestResumeAfterRestore(t *testing.T) {
+	src := newCache(t, Config{})
+	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
+	var snap bytes.Buffer
+	if err := src.Snapshot(&snap); err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, Config{TTL: 10 * time.Second})
+	key := Key{Tokens: countUp(1, 64)}
+	c.Insert(key, pageRange(0, 4), nil)
+	m, lookups := c.Match(key), c.Stats().Lookups
+	c.Flush()
+	c.Evict(100, nil)
+	c.Expire(5*time.Second, nil)
+	if _, err := c.Restore(&snap, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Resume(key, m); got.Tokens != 0 {
+		t.Errorf("resumed %+v", got)
+	}
+	if c.Stats().Lookups != lookups {
+		t.Errorf("lookups %d, want %d", c.Stats().Lookups, lookups)
+	}
+	c.Expire(14*time.Second, nil)
+	c.Insert(Key{Tokens: countUp(9000, 32)}, pageRange(90, 2), nil)
+	if freed := c.Expire(15*time.Second+1, nil); slices.Contains(freed, 90) {
+		t.Errorf("what is a second old expired: %v", freed)
+	}
+}
+
+// TestRestoreRefusesLies: headers that are not damaged but not true.
+func TestRestoreRefusesLies(t *testing.T) {
+	src := newCache(t, Config{})
+	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
+	for name, lie := range map[string]func(b []byte){
+		"pages":   func(b []byte) { binary.LittleEndian.PutUint32(b[20:], 0) },
+		"clock":   func(b []byte) { binary.LittleEndian.PutUint64(b[24:], math.MaxUint64) },
+		"horizon": func(b []byte) { binary.LittleEndian.PutUint64(b[32:], 1<<40) },
+	} {
+		var snap bytes.Buffer
+		if err := src.Snapshot(&snap); err != nil {
+			t.Fatal(err)
+		}
+		b := snap.Bytes()
+		lie(b)
+		binary.LittleEndian.PutUint64(b[len(b)-8:], xxh3.Hash(b[:len(b)-8]))
+		c := newCache(t, Config{})
+		if _, err := c.Restore(bytes.NewReader(b), []kv.PageID{}); !errors.Is(err, ErrSnapshot) && name != "pages" || err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.Stats().Nodes != 0 {
+			t.Errorf("%s: half restored", name)
+		}
+	}
+}
+
+func TestPinPrefixRefusesThePast(t *testing.T) {
+	c := newCache(t, Config{PinnedTokens: 100})
+	key := Key{Tokens: countUp(1, 32)}
+	c.Insert(key, pageRange(0, 2), nil)
+	if err := c.PinPrefix(key, -1); err == nil || errors.Is(err, ErrNotCached) || errors.Is(err, ErrPinBudget) {
+		t.Errorf("until -1: %v", err)
+	}
+	if n, _ := c.PinnedPrefixes(); n != 0 {
+		t.Errorf("%d pinned", n)
+	}
+}
+
+// TestReusesDoNotWrap: the hottest must not become the coldest.
+func TestReusesDoNotWrap(t *testing.T) {
+	c := newCache(t, Config{PageTokens: 1, Policy: LFU})
+	id, _ := c.Insert(keyOf(1), []kv.PageID{1}, nil)
+	c.nodes[id].hits = math.MaxUint32
+	c.Unpin(c.Pin(c.Match(keyOf(1))))
+	c.Insert(keyOf(2), []kv.PageID{2}, nil)
+	if freed := c.Evict(1, nil); !slices.Equal(freed, []kv.PageID{2}) {
+		t.Errorf("evicted %v", freed)
+	}
+}
