@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 )
 
 // WriteJSON writes the table as one object.
@@ -12,32 +11,12 @@ func (table *PolicyTable) WriteJSON(w io.Writer) error { return writeJSON(w, tab
 
 // WriteTable writes the table for people.
 func (table *PolicyTable) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range table.rows() {
-		for _, cell := range row {
-			fmt.Fprintf(t, "%s\t", cell)
-		}
-		fmt.Fprintln(t)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s\n", table.legend())
-	return err
+	return writeRows(w, table.rows(), table.legend())
 }
 
 // WriteMarkdown writes the table in Markdown, to be kept beside its command.
 func (table *PolicyTable) WriteMarkdown(w io.Writer) error {
-	var b strings.Builder
-	for i, row := range table.rows() {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			b.WriteString("|---|" + strings.Repeat("---:|", len(row)-1) + "\n")
-		}
-	}
-	fmt.Fprintf(&b, "\n%s\n", table.legend())
-	_, err := io.WriteString(w, b.String())
-	return err
+	return writeMarkdown(w, table.rows(), table.legend())
 }
 
 // rows are the head and a row for each trace and capacity. The name of a trace

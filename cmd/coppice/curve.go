@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/bench"
 )
@@ -45,7 +44,7 @@ func (c *curveCmd) Run(ctx context.Context) error {
 	case len(c.Sizes) == 0:
 		return errors.New("--sizes is empty, want multiples of the capacity")
 	}
-	traces, err := (&policiesCmd{Requests: c.Requests, Seed: c.Seed, Mooncake: c.Mooncake}).load()
+	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)
 	if err != nil {
 		return err
 	}
@@ -53,13 +52,8 @@ func (c *curveCmd) Run(ctx context.Context) error {
 	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
 	table, err := bench.CompareCurve(ctx, traces, cfg, progress)
 	finish()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case c.JSON:
-		return table.WriteJSON(os.Stdout)
-	case c.Markdown:
-		return table.WriteMarkdown(os.Stdout)
 	}
-	return table.WriteTable(os.Stdout)
+	return printTable(table, c.JSON, c.Markdown)
 }

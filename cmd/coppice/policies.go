@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/coppice-llm/coppice/bench"
 )
@@ -48,41 +45,15 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 		}
 		cfg.Shares = append(cfg.Shares, percent/100)
 	}
-	traces, err := c.load()
+	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)
 	if err != nil {
 		return err
 	}
 	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
 	table, err := bench.ComparePolicies(ctx, traces, cfg, progress)
 	finish()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case c.JSON:
-		return table.WriteJSON(os.Stdout)
-	case c.Markdown:
-		return table.WriteMarkdown(os.Stdout)
 	}
-	return table.WriteTable(os.Stdout)
-}
-
-// load generates a trace of each kind and reads the recorded ones.
-func (c *policiesCmd) load() ([]bench.NamedTrace, error) {
-	var traces []bench.NamedTrace
-	for _, kind := range []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique} {
-		t, err := bench.GenerateTrace(bench.TraceConfig{Kind: kind, Requests: c.Requests, Seed: c.Seed})
-		if err != nil {
-			return nil, err
-		}
-		traces = append(traces, bench.NamedTrace{Name: kind.String(), Trace: t})
-	}
-	for _, path := range c.Mooncake {
-		t, err := bench.OpenMooncake(path)
-		if err != nil {
-			return nil, err
-		}
-		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-		traces = append(traces, bench.NamedTrace{Name: name, Trace: t, Scale: bench.MooncakeScale})
-	}
-	return traces, nil
+	return printTable(table, c.JSON, c.Markdown)
 }
