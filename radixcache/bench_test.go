@@ -121,7 +121,7 @@ func newLeaves(c *Cache, count, parents int) *leaves {
 func (l *leaves) add(first, second kv.PageID) {
 	l.next++
 	parent := int(l.next) % l.parents
-	key := toks(kv.Token(parent), l.next*2654435761, 7) // spread over the children
+	key := toks(kv.Token(parent), l.next*2654435761%MediaToken, 7) // spread over the children
 	l.c.Insert(keyOf(key...), []kv.PageID{kv.PageID(parent), first, second}, nil)
 }
 
