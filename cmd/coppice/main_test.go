@@ -142,18 +142,7 @@ func TestBadInput(t *testing.T) {
 		{"no bytes", []string{"bench", "chat", "--model", dir, "--system-bytes=-1"}, []string{"SystemBytes is -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, ok := command(t, tc.args...)
-			if ok {
-				t.Fatalf("succeeded and printed %q", stdout)
-			}
-			for _, want := range tc.want {
-				if !strings.Contains(stderr, want) && !strings.Contains(stdout, want) {
-					t.Errorf("%q does not mention %q", stderr, want)
-				}
-			}
-			if strings.Contains(stderr, "goroutine ") {
-				t.Errorf("a panic: %s", stderr)
-			}
+			refused(t, tc.want, tc.args...)
 		})
 	}
 }
@@ -164,5 +153,22 @@ func TestHelp(t *testing.T) {
 		if !ok || !strings.Contains(stdout, "Usage: coppice") {
 			t.Errorf("%v: ok %v, %q", args, ok, stdout)
 		}
+	}
+}
+
+// refused runs a command that must fail, without a panic, and mention what is wanted.
+func refused(t *testing.T, want []string, args ...string) {
+	t.Helper()
+	stdout, stderr, ok := command(t, args...)
+	if ok {
+		t.Fatalf("succeeded and printed %q", stdout)
+	}
+	for _, w := range want {
+		if !strings.Contains(stderr, w) && !strings.Contains(stdout, w) {
+			t.Errorf("%q does not mention %q", stderr, w)
+		}
+	}
+	if strings.Contains(stderr, "goroutine ") {
+		t.Errorf("a panic: %s", stderr)
 	}
 }

@@ -67,18 +67,7 @@ func TestBenchPoliciesBadInput(t *testing.T) {
 		{"two formats", []string{"--json", "--markdown"}, []string{"--json", "--markdown"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, ok := command(t, append([]string{"bench", "policies"}, tc.args...)...)
-			if ok {
-				t.Fatalf("succeeded and printed %q", stdout)
-			}
-			for _, want := range tc.want {
-				if !strings.Contains(stderr, want) {
-					t.Errorf("%q does not mention %q", stderr, want)
-				}
-			}
-			if strings.Contains(stderr, "goroutine ") {
-				t.Errorf("a panic: %s", stderr)
-			}
+			refused(t, tc.want, append([]string{"bench", "policies"}, tc.args...)...)
 		})
 	}
 }

@@ -114,18 +114,7 @@ func TestBenchRadixBadInput(t *testing.T) {
 		{"no passes", []string{"--requests", "1", "--passes", "0"}, []string{"--passes is 0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, ok := command(t, append([]string{"bench", "radix"}, tc.args...)...)
-			if ok {
-				t.Fatalf("succeeded and printed %q", stdout)
-			}
-			for _, want := range tc.want {
-				if !strings.Contains(stderr, want) {
-					t.Errorf("%q does not mention %q", stderr, want)
-				}
-			}
-			if strings.Contains(stderr, "goroutine ") {
-				t.Errorf("a panic: %s", stderr)
-			}
+			refused(t, tc.want, append([]string{"bench", "radix"}, tc.args...)...)
 		})
 	}
 }

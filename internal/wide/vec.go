@@ -3,14 +3,13 @@ package wide
 import (
 	"fmt"
 	"math"
-	"slices"
 	"unsafe"
 )
 
 // Vec is a slice that fits a quarter of a cache line: 16 bytes where a slice
 // has 24. It owns its array, and a Vec has one owner: to assign it is to move
-// it, as two copies that both append would write over each other. The zero Vec
-// is empty and holds no memory. At most [math.MaxInt32] words; one more panics.
+// it. The zero Vec is empty and holds no memory. At most [math.MaxInt32] words;
+// one more panics.
 type Vec[T Word] struct {
 	data     *T    // typed, so that the collector sees it; nil exactly if capacity is 0
 	len, cap int32 // 0 <= len <= cap
@@ -30,24 +29,12 @@ func (v *Vec[T]) Len() int { return int(v.len) }
 func (v *Vec[T]) CapBytes() int { return wordBytes * int(v.cap) }
 
 // Slice is the words themselves, not a copy, nil if there are none. They belong
-// to v and are valid until its next Append or Truncate. There is no spare room
+// to v and are valid until its next Truncate. There is no spare room
 // behind them, so to append to the slice copies it.
 func (v *Vec[T]) Slice() []T { return unsafe.Slice(v.data, int(v.len)) }
 
 // CloneRange copies words [lo, hi), 0 <= lo <= hi <= Len, into a Vec of their own.
 func (v *Vec[T]) CloneRange(lo, hi int) Vec[T] { return VecOf(v.Slice()[lo:hi]) }
-
-// Append copies s behind the words of v; s may be a part of v. If it has to
-// reallocate it makes room for a quarter more words than before at least, so
-// that n words cost O(n) in all however they are appended.
-func (v *Vec[T]) Append(s []T) {
-	n := int(v.len) + len(s)
-	if n > int(v.cap) {
-		v.grow(n)
-	}
-	copy(unsafe.Slice(v.data, n)[v.len:], s)
-	v.len = int32(n)
-}
 
 // Truncate keeps the first n words, 0 <= n <= Len. If they are less than half
 // of what there is room for they move to an array of their own, so that a few
@@ -65,13 +52,6 @@ func (v *Vec[T]) move(n int) {
 		panic(fmt.Sprintf("wide: truncate %d words to %d", v.len, n))
 	}
 	*v = v.CloneRange(0, n)
-}
-
-// grow moves the words to an array with room for n.
-func (v *Vec[T]) grow(n int) {
-	fit(n)
-	room := max(n, min(int(v.cap)+(int(v.cap)+3)/4, math.MaxInt32))
-	*v = adopt(append(slices.Grow([]T(nil), room), v.Slice()...))
 }
 
 // adopt makes a Vec of a slice that nobody else holds. The size class of the

@@ -41,15 +41,11 @@ func TestVecIsAQuarterOfACacheLine(t *testing.T) {
 func TestEmptyVecIsTheZeroValue(t *testing.T) {
 	truncated := VecOf(count(5))
 	truncated.Truncate(0)
-	appended := Vec[uint32]{}
-	appended.Append(nil)
-	appended.Append([]uint32{})
 	five := VecOf(count(5))
 	for name, v := range map[string]Vec[uint32]{
 		"of nil":        VecOf[uint32](nil),
 		"of empty":      VecOf([]uint32{}),
 		"truncated":     truncated,
-		"appended":      appended,
 		"clone of none": five.CloneRange(5, 5),
 	} {
 		if v != (Vec[uint32]{}) || v.Slice() != nil || v.CapBytes() != 0 {
@@ -78,52 +74,13 @@ func TestVecOwnsItsArray(t *testing.T) {
 // TestVecKeepsItsSpareRoom appends to a slice of v, which must not show in v.
 func TestVecKeepsItsSpareRoom(t *testing.T) {
 	v := VecOf(count(100))
-	v.Append([]uint32{101})
+	v.Truncate(99)
 	if v.cap == v.len {
 		t.Fatal("no spare room to test with")
 	}
 	_ = append(v.Slice(), 9)
 	if spare := unsafe.Slice(v.data, v.cap)[v.len]; spare == 9 {
 		t.Error("an append to the slice wrote into the spare room")
-	}
-}
-
-func TestVecAppend(t *testing.T) {
-	for _, before := range []int{0, 1, 3, 4, 5, 64, 1000, 20000} {
-		for _, more := range []int{0, 1, 2, 15, 16, 400, 30000} {
-			v, all := VecOf(count(before)), count(before+more)
-			room := v.cap
-			v.Append(all[before:])
-			checkVec(t, &v, all)
-			if v.cap != room && int(v.cap) < int(room)+int(room)/4 {
-				t.Errorf("%d words and %d more: room for %d, then %d", before, more, room, v.cap)
-			}
-		}
-	}
-}
-
-func TestVecAppendsItself(t *testing.T) {
-	v, want := VecOf(count(3)), count(3)
-	for range 8 {
-		v.Append(v.Slice()[1:])
-		want = append(want, want[1:]...)
-		checkVec(t, &v, want)
-	}
-}
-
-// TestVecGrowsSeldom: word by word, the arrays double every few reallocations.
-func TestVecGrowsSeldom(t *testing.T) {
-	var v Vec[uint32]
-	moves := 0
-	for i := range uint32(100000) {
-		at := v.data
-		v.Append([]uint32{i})
-		if v.data != at {
-			moves++
-		}
-	}
-	if moves > 60 { // log 100,000 to the base 1.25 is 52
-		t.Errorf("%d reallocations", moves)
 	}
 }
 
@@ -140,8 +97,6 @@ func TestVecTruncate(t *testing.T) {
 			if keep > 0 && int(v.cap) > max(2*keep, room/2) && v.data != at {
 				t.Fatalf("%d of %d words kept: room for %d", keep, n, v.cap)
 			}
-			v.Append([]uint32{9, 9})
-			checkVec(t, &v, append(count(keep), 9, 9))
 		}
 	}
 }
@@ -179,8 +134,6 @@ func TestVecLimits(t *testing.T) {
 		len, cap int
 	}{new(uint32), over, over}
 	mustPanic(t, "2147483648 words", func() { VecOf(*(*[]uint32)(unsafe.Pointer(&words))) })
-	full := Vec[uint32]{new(uint32), math.MaxInt32, math.MaxInt32}
-	mustPanic(t, "2147483649 words", func() { full.Append([]uint32{1, 2}) })
 }
 
 func FuzzVec(f *testing.F) {
@@ -195,7 +148,7 @@ func FuzzVec(f *testing.F) {
 			switch n := len(plain); rng.IntN(4) {
 			case 0, 1:
 				more := count(rng.IntN(1 + rng.IntN(300)))
-				v.Append(more)
+				v = VecOf(append(v.Slice(), more...))
 				plain = append(plain, more...)
 			case 2:
 				n = rng.IntN(n + 1)
@@ -213,16 +166,4 @@ func FuzzVec(f *testing.F) {
 			checkVec(t, &v, plain)
 		}
 	})
-}
-
-func TestVecDoesNotAllocateInSpareRoom(t *testing.T) {
-	v, more := VecOf(count(5000)), count(1)
-	v.Append(more)
-	if n := testing.AllocsPerRun(100, func() {
-		v.Append(more)
-		v.Truncate(v.Len() - 1)
-		_ = v.Slice()
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }
