@@ -51,6 +51,11 @@ type Info struct {
 	MaxTokens   int // per batch, summed over rows
 	MaxInflight int // submitted and not completed batches, at least 2
 
+	// BalanceTokens is the context at which attending to it costs a token as
+	// much as all else, so that a token behind c others costs 1 + c/BalanceTokens
+	// of one behind none. 0 where it is not known.
+	BalanceTokens int
+
 	Deterministic bool // keeps the promise in the package comment
 }
 

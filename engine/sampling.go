@@ -35,6 +35,19 @@ type TokenBias struct {
 	Bias  float32
 }
 
+// BranchSeed is the seed of sample b of a request that draws several outputs. The
+// first one has the request's own.
+func BranchSeed(seed uint64, b int) uint64 {
+	if b == 0 {
+		return seed
+	}
+	// SplitMix64 (Steele, Lea, Flood, 2014): a bijection without fixed pattern.
+	z := seed + uint64(b)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
 // MaxTopLogprobs bounds SamplingParams.TopLogprobs.
 const MaxTopLogprobs = 20
 

@@ -67,7 +67,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 4 * a.pageFloats(), KVType: kv.F32,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-			Deterministic: true,
+			Deterministic: true, BalanceTokens: balanceTokens(c),
 		},
 		arena:   a,
 		step:    newStep(m, cfg, a, positions),
@@ -77,6 +77,13 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	}
 	go b.run()
 	return b, nil
+}
+
+// balanceTokens counts multiply-adds: those of a token's own weights, over those
+// of scores and values per token of context.
+func balanceTokens(c *model.Config) int {
+	attn := 2*c.Hidden*c.Heads*c.HeadDim + 2*c.Hidden*c.KVHeads*c.HeadDim
+	return (attn + 3*c.Hidden*c.FFN) / (2 * c.Heads * c.HeadDim)
 }
 
 // Info is constant.

@@ -139,8 +139,3 @@ func mix(z uint64) uint64 {
 	z *= 0x94d049bb133111eb
 	return z ^ z>>31
 }
-
-// BranchSeed is the seed of branch b of a request that draws several outputs.
-func BranchSeed(seed uint64, b int) uint64 {
-	return mix(seed ^ (uint64(b)+1)*golden)
-}
