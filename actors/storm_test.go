@@ -35,7 +35,7 @@ func storm(t *testing.T, seed uint64) {
 	cfg := Config{
 		Backend: backend(t, cpu.Config{KVTokens: 128 << rng.IntN(4), PageTokens: 1 << rng.IntN(5)}), Tokenizer: nano.Tokenizer(),
 		MaxRequests: 4 + rng.IntN(20),
-		Scheduler:   scheduler.Config{Events: rng.IntN(2) == 0, Policy: scheduler.Policy(rng.IntN(2)), StepTokens: 1 << rng.IntN(8), MaxRunning: 1 + rng.IntN(8)},
+		Scheduler:   scheduler.Config{Events: rng.IntN(2) == 0, Policy: scheduler.Policies()[rng.IntN(len(scheduler.Policies()))], StepTokens: 1 << rng.IntN(8), MaxRunning: 1 + rng.IntN(8)},
 	}
 	s, err := Start(cfg)
 	if err != nil {

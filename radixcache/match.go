@@ -2,6 +2,7 @@ package radixcache
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
@@ -120,6 +121,21 @@ func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
 		panic(fmt.Sprintf("radixcache: AppendPages: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
 	}
 	return c.appendPath(m.Node, m.Tokens, dst)
+}
+
+// AppendNodes appends the nodes that a match reaches to dst, from the first below
+// the root to m.Node: what several matches share has the same nodes. It panics if
+// the tree's shape changed since m was made. Cost: the path.
+func (c *Cache) AppendNodes(m Match, dst []NodeID) []NodeID {
+	if m.version != c.version {
+		panic(fmt.Sprintf("radixcache: AppendNodes: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
+	}
+	base := len(dst)
+	for id := m.Node; id != Root; id = c.outer(c.nodes[id].parent) {
+		dst = append(dst, id)
+	}
+	slices.Reverse(dst[base:])
+	return dst
 }
 
 // appendPath appends the pages of so many tokens on the path to a node.

@@ -74,6 +74,9 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
+// EvictablePages is Stats().EvictablePages, for those who ask at each step.
+func (c *Cache) EvictablePages() int { return c.evictable.pages }
+
 // Evicted sums up the pages that left for a reason that is not the caller's:
 // all but [BySuperseding].
 func (s Stats) Evicted() (tokens, pages uint64) {

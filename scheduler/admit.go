@@ -8,83 +8,179 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
+// maxTries bounds how many candidates a pass looks at, so that a step costs the
+// same however long the queue is. The next step goes on where it matters: those
+// that were parked are out of the way.
+const maxTries = 64
+
 // admit starts waiting sequences in the policy's order while the budget, the
-// slots and the pages last. One that follows a prompt in flight is passed over;
-// one that does not fit ends the pass, so that smaller ones behind it don't
-// starve it.
+// slots and the pages last. They get their rows from prefill, among those that
+// were admitted before.
+//
+// A candidate that follows a prompt in flight is parked. One that does not fit is
+// overtaken by others, MaxBypass times at most: then it blocks the line, and all
+// that comes free is its own.
 func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
-	if budget == 0 || len(s.slots) == 0 || len(s.waiting) == 0 {
+	if budget == 0 || s.queue.size == 0 || len(s.slots) == 0 {
 		return
 	}
-	for _, q := range s.candidates() {
-		if budget == 0 || len(s.slots) == 0 {
-			return
+	reserve := s.reserve()
+	if b := s.blocked; b != nil && b.lane != nil && !b.tenant.atLimit() && !s.try(now, p, b, &reserve) {
+		return
+	}
+	for range maxTries {
+		if len(s.slots) == 0 || !s.hasBudget(budget) {
+			break
 		}
-		var m radixcache.Match
-		if s.cache != nil {
-			m = s.lookup(q)
+		q := s.candidate()
+		if q == nil {
+			break
 		}
-		if s.follows(q, m.Tokens+m.Partial.Tokens) {
-			continue
+		if s.try(now, p, q, &reserve) {
+			for _, o := range s.aside {
+				s.overtaken(o)
+			}
+			if s.blocked != nil {
+				break
+			}
 		}
-		if !s.place(p, q, m) {
-			return
+	}
+	for i, q := range s.aside {
+		if q.lane == nil && q.place == inLine {
+			s.queue.enterLane(q)
 		}
-		s.start(now, p, q)
-		n := min(budget, q.target-q.computed)
-		p.add(q, n, s.info.PageTokens)
-		budget -= n
+		s.aside[i] = nil
+	}
+	s.aside = s.aside[:0]
+}
+
+// candidate is whom the policy takes next, by now: what is cached of it may have
+// been evicted since it was ranked.
+func (s *Scheduler) candidate() *sequence {
+	w := &s.queue
+	if p := s.cfg.Policy; p != FCFS && p != DLPM && (w.admissions+1)%uint64(s.cfg.OldestEvery) == 0 {
+		if q := w.longestWaiting(); q != nil {
+			w.lookup(q)
+			return q
+		}
+	}
+	for range maxTries {
+		q := w.best(s.work)
+		if q == nil {
+			return nil
+		}
+		was := q.cached
+		w.lookup(q)
+		if w.blockTokens == 0 || q.cached+w.blockTokens > was {
+			return q
+		}
+		w.rerank(q) // it was ranked too high
+	}
+	return w.best(s.work)
+}
+
+// hasBudget tells whether a newcomer would get tokens in this step, or soon: of the
+// prompts that are being computed all but the oldest, which has a share of its
+// own, take less than the rest.
+func (s *Scheduler) hasBudget(budget int) bool {
+	if len(s.filling) == 0 {
+		return true
+	}
+	if len(s.filling) >= s.cfg.MaxPrefilling {
+		return false
+	}
+	rest := budget - oldestShare(budget)
+	for _, q := range s.filling[1:] {
+		if q.prefilling() {
+			rest -= s.costOf(q.target-q.computed, q.computed)
+		}
+	}
+	return rest > 0
+}
+
+// try starts q if it can, or puts it out of the way of the pass.
+func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence, reserve *int) bool {
+	var m radixcache.Match
+	if s.cache != nil {
+		m = s.queue.lookup(q)
+	}
+	from, boundary := s.openPage(q, m)
+	if leader, until := s.leaderOf(q, m.Tokens+boundary); leader != nil {
+		s.park(q, leader, until)
+		return false
+	}
+	if !s.settleIn(p, q, m, from, boundary, *reserve) {
+		if q.lane != nil && q != s.blocked {
+			s.queue.leaveLane(q)
+			s.aside = append(s.aside, q)
+		}
+		return false
+	}
+	s.start(now, p, q)
+	*reserve += s.growth(q)
+	return true
+}
+
+// overtaken counts that somebody was admitted before q, which does not fit.
+func (s *Scheduler) overtaken(q *sequence) {
+	q.bypassed++
+	s.metrics.Bypasses++
+	if q.bypassed >= s.cfg.MaxBypass && s.blocked == nil {
+		s.blocked = q
 	}
 }
 
-// place finds pages for all tokens that q has: the matched ones are pinned, the
+// settleIn finds pages for all tokens that q has: the matched ones are pinned, the
 // rest is held. A partly matched boundary page is copied into the first own one,
-// so that only what is really new gets computed. It changes nothing and returns
-// false if the pages are not there.
-func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
+// from the tree or from the running sequence that still writes to it, so that only
+// what is really new gets computed. reserve is what running sequences are
+// expected to need beside. It changes nothing and returns false if the pages are
+// not there.
+func (s *Scheduler) settleIn(p *Plan, q *sequence, m radixcache.Match, from *sequence, boundary, reserve int) bool {
 	shared := m.Tokens / s.info.PageTokens
 	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
-	if !s.mayRoom(own + len(s.running)) {
+	if !s.mayRoom(own + reserve) {
 		return false // before the Pin, which counts as a reuse and may split a node
 	}
+	pages := make([]kv.PageID, 0, kv.CeilPages(len(q.tokens)+min(q.limit-q.outputTokens(), 4096), s.info.PageTokens))
 	pin, source := radixcache.Root, kv.NoPage
-	q.pages = q.pages[:0]
 	if s.cache != nil {
-		q.pages = s.cache.AppendPages(m, q.pages)
-		if m.Partial.Tokens > 0 {
+		pages = s.cache.AppendPages(m, pages)
+		switch {
+		case from != nil:
+			source = from.pages[shared]
+		case boundary > 0:
 			source = s.cache.PartialPage(m)
 		}
 		// Pinned first: what is matched must not be evicted to make its own room.
 		pin = s.cache.Pin(m)
-		if m.Partial.Tokens > 0 {
+		if from == nil && boundary > 0 {
 			s.cache.PinNode(m.Partial.Node)
 		}
 	}
-	// A page for each running sequence to grow into, or the newcomer would be
-	// preempted again at once.
-	ok := s.room(own + len(s.running))
-	if m.Partial.Tokens > 0 {
+	ok := s.mayRoom(own+reserve) && s.room(own)
+	if from == nil && boundary > 0 {
 		s.cache.Unpin(m.Partial.Node)
 		if !ok {
 			// The copy's source may be the very page that is missing.
-			m.Partial = radixcache.Partial{}
-			ok = s.room(own + len(s.running))
+			boundary = 0
+			ok = s.mayRoom(own+reserve) && s.room(own)
 		}
 	}
 	if !ok {
-		q.pages = q.pages[:0]
 		if s.cache != nil {
 			s.cache.Unpin(pin)
 		}
 		return false
 	}
-	q.pin, q.shared, q.computed = pin, shared, m.Tokens+m.Partial.Tokens
-	q.pages, _ = s.pages.lease.Hold(own, q.pages)
-	if m.Partial.Tokens > 0 {
+	q.pin, q.shared, q.computed = pin, shared, m.Tokens+boundary
+	q.done, q.matched, q.sampled = q.computed, q.computed, 0
+	q.pages, _ = s.pages.lease.Hold(own, pages)
+	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and in
 		// order, so whoever gets the page next writes after this has read.
 		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
-			Src: source, Dst: q.pages[q.shared], Tokens: int32(m.Partial.Tokens),
+			Src: source, Dst: q.pages[q.shared], Tokens: int32(boundary),
 		})
 	}
 	return true
@@ -93,16 +189,20 @@ func (s *Scheduler) place(p *Plan, q *sequence, m radixcache.Match) bool {
 // start moves q from the queue to a slot.
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.dequeue(q)
+	s.queue.admissions++
+	q.place, q.target = running, len(q.tokens)
 	s.running = append(s.running, q)
+	s.filling = append(s.filling, q)
+	q.tenant.running++
 	q.slot, s.slots = s.slots[len(s.slots)-1], s.slots[:len(s.slots)-1]
-	q.admitted, q.target = true, len(q.tokens)
-	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling}
-	if q.req.Sampling.Penalised() {
-		bind.Prompt, bind.Output = q.tokens[:q.prompt], q.tokens[q.prompt:]
+	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
+	q.mark(now, Matched, q.computed)
+	if q.expiry > 0 && !q.seenSlot {
+		defer s.expect(q) // no queue timeout any more
 	}
-	p.Batch.Binds = append(p.Batch.Binds, bind)
 	if !q.seenSlot {
-		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, q.computed
+		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)
+		q.tenant.serve(q.prompt - q.cachedTokens)
 		s.metrics.PromptTokens += uint64(q.prompt)
 		s.metrics.CachedTokens += uint64(q.cachedTokens)
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -49,32 +50,112 @@ func (s *Scheduler) checkPages() error {
 }
 
 func (s *Scheduler) checkPlaces() error {
-	if len(s.waiting)+len(s.running) != len(s.open) {
-		return fmt.Errorf("scheduler: %d waiting and %d running of %d open", len(s.waiting), len(s.running), len(s.open))
+	samples := 0
+	for id, g := range s.open { // any order: only checks
+		for _, q := range g.samples {
+			if q.req.ID != id || q.place == ended {
+				return fmt.Errorf("scheduler: request %d is open with a sample of request %d at place %d", id, q.req.ID, q.place)
+			}
+		}
+		samples += len(g.samples)
 	}
-	for i, q := range s.waiting {
-		if s.open[q.req.ID] != q || q.admitted || len(q.pages) > 0 {
-			return fmt.Errorf("scheduler: request %d waits, yet is not open or holds pages", q.req.ID)
-		}
-		if i > 0 && s.waiting[i-1].arrival >= q.arrival {
-			return fmt.Errorf("scheduler: request %d waits out of order", q.req.ID)
-		}
+	if n := s.queue.size + len(s.running) + len(s.limbo); n != samples {
+		return fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running), len(s.limbo), samples)
+	}
+	if err := s.queue.check(); err != nil {
+		return err
 	}
 	used := make(map[int32]bool)
 	for _, slot := range s.slots {
 		used[int32(slot)] = true
 	}
+	filling := 0
 	for _, q := range s.running {
-		if s.open[q.req.ID] != q || !q.admitted {
-			return fmt.Errorf("scheduler: request %d runs, yet is not open", q.req.ID)
+		if q.place != running {
+			return fmt.Errorf("scheduler: request %d runs, yet is at place %d", q.req.ID, q.place)
 		}
 		if used[int32(q.slot)] {
 			return fmt.Errorf("scheduler: slot %d of request %d is taken twice", q.slot, q.req.ID)
 		}
 		used[int32(q.slot)] = true
+		if q.done < q.target {
+			filling++
+			if !slices.Contains(s.filling, q) {
+				return fmt.Errorf("scheduler: request %d prefills, yet is not listed", q.req.ID)
+			}
+		} else if len(q.followers) > 0 {
+			return fmt.Errorf("scheduler: request %d has computed its prompt, yet %d wait for it", q.req.ID, len(q.followers))
+		}
+	}
+	if filling != len(s.filling) {
+		return fmt.Errorf("scheduler: %d prefill, %d are listed", filling, len(s.filling))
 	}
 	if len(used) != s.cfg.MaxRunning {
 		return fmt.Errorf("scheduler: %d slots are accounted for, there are %d", len(used), s.cfg.MaxRunning)
+	}
+	return s.checkFlights()
+}
+
+// checkFlights counts rows in flight.
+func (s *Scheduler) checkFlights() error {
+	rows := make(map[*sequence]int8)
+	for _, p := range s.inflight {
+		for i := range p.rows {
+			rows[p.rows[i].q]++
+		}
+	}
+	for q, n := range rows { // any order: only checks
+		if q.place != ended && q.pending != n {
+			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.pending)
+		}
+	}
+	for _, q := range s.limbo {
+		if q.place != returned || q.pending == 0 {
+			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.pending, q.place)
+		}
+	}
+	return nil
+}
+
+// check walks the queue: by age, lanes, who follows whom, and the index.
+func (w *queue) check() error {
+	n, lined := 0, 0
+	for q := w.oldest; q != nil; q = q.newer {
+		n++
+		if q.newer != nil && q.newer.arrival <= q.arrival {
+			return fmt.Errorf("scheduler: request %d waits out of order", q.req.ID)
+		}
+		switch {
+		case q.place == parked:
+			follows := slices.ContainsFunc(q.leader.followers, func(f follower) bool { return f.q == q })
+			if q.lane != nil || q.leader.place != running || !follows {
+				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
+			}
+		case q.place != inLine || q.lane == nil || q.lane.lined[q.lineAt] != q:
+			return fmt.Errorf("scheduler: request %d waits at place %d without its lane", q.req.ID, q.place)
+		default:
+			lined++
+		}
+		if len(q.pages) > 0 || q.pending > 0 {
+			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.pages), q.pending)
+		}
+		if i := q.cached / max(w.blockTokens, 1); w.blockTokens > 0 && (q.indexed != (i < len(q.chain)) || q.indexed && q.block != q.chain[i]) {
+			return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.cached)
+		}
+	}
+	for i, l := range w.lanes {
+		lined -= len(l.lined)
+		if l.at != i || len(l.lined) == 0 || w.byKey[l.key] != l {
+			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d", i, len(w.lanes), l.at, len(l.lined))
+		}
+		for j := 1; j < len(l.lined); j++ {
+			if l.lined[j].before(l.lined[(j-1)/2]) {
+				return fmt.Errorf("scheduler: request %d is behind one that it precedes", l.lined[j].req.ID)
+			}
+		}
+	}
+	if n != w.size || lined != 0 {
+		return fmt.Errorf("scheduler: %d wait, counted %d, %d of them in no lane or in two", n, w.size, lined)
 	}
 	return nil
 }

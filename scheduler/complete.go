@@ -9,23 +9,22 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Complete takes a plan's result: tokens and endings are appended to out, and
-// what the plan computed is published to the cache. The plan is reused; the
-// caller must not look at it any more.
+// Complete takes the result of the plan that has been running longest: tokens and
+// endings are appended to out, and what the plan computed is published to the
+// cache. The plan is reused; the caller must not look at it any more.
 func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, out []Output) []Output {
-	if p != s.inflight || result.Seq != p.Batch.Seq {
-		panic(fmt.Sprintf("scheduler: Complete of plan %d with result %d, which is not the one that runs", p.Batch.Seq, result.Seq))
+	if len(s.inflight) == 0 || p != s.inflight[0] || result.Seq != p.Batch.Seq {
+		panic(fmt.Sprintf("scheduler: Complete of plan %d with result %d, which is not the next one", p.Batch.Seq, result.Seq))
 	}
-	s.inflight = nil
+	s.inflight = slices.Delete(s.inflight, 0, 1)
 	next := 0
-	for i, q := range p.rows {
-		q.inPlan = false
+	for i := range p.rows {
 		var row *engine.RowOut
 		if next < len(result.Out) && result.Out[next].Row == i {
 			row = &result.Out[next]
 			next++
 		}
-		out = s.advance(now, q, &p.Batch.Rows[i], p.starts[i], row, out)
+		out = s.advance(now, &p.rows[i], row, out)
 	}
 	s.idle = append(s.idle, p)
 	s.verify()
@@ -33,30 +32,74 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 }
 
 // advance applies one row's outcome.
-func (s *Scheduler) advance(now time.Duration, q *sequence, ran *engine.Row, start int, row *engine.RowOut, out []Output) []Output {
-	switch {
-	case row != nil && row.Err != nil:
-		q.computed = start // what the row wrote is not to be trusted
+func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, out []Output) []Output {
+	q := r.q
+	q.pending--
+	if r.sample {
+		q.ahead--
+	}
+	if q.place == ended { // it stopped while this row was on its way
+		s.metrics.VoidTokens += uint64(r.end - r.start)
+		return out
+	}
+	here := q.life == r.life // else it was preempted meanwhile, and its KV is not its own any more
+	if row != nil && row.Err != nil {
+		// What the row wrote is not to be trusted.
 		return s.end(now, q, Ending{Reason: Failed, Err: row.Err}, out)
+	}
+	if here {
+		q.done = int(r.end)
+		if q.done <= q.target {
+			s.publishChunk(q)
+		}
+	}
+	if r.sample {
+		if row == nil {
+			panic(fmt.Sprintf("scheduler: backend %s gave no token for a sampled row", s.info.Name))
+		}
+		if q.abort == nil {
+			if out = s.sampled(now, q, row, out); q.place == ended {
+				return out
+			}
+		}
+	}
+	if q.pending > 0 {
+		return out
+	}
+	switch {
 	case q.abort != nil:
 		return s.end(now, q, Ending{Reason: Abort, Err: q.abort}, out)
-	case !ran.Sample:
-		s.publish(q, q.computed, false)
-		return out
-	case row == nil:
-		panic(fmt.Sprintf("scheduler: backend %s gave no token for a sampled row", s.info.Name))
+	case q.place == returned:
+		s.resume(q)
 	}
-	if !ran.Deferred {
-		s.publish(q, q.computed, false)
+	return out
+}
+
+// publishChunk puts what is computed of a prompt into the cache, and lets those go
+// on who wait for it.
+func (s *Scheduler) publishChunk(q *sequence) {
+	s.publish(q, q.done, false)
+	if q.done == q.target {
+		s.filling = remove(s.filling, q)
 	}
+	if len(q.followers) > 0 {
+		s.release(q, q.done == q.target)
+	}
+}
+
+// sampled takes a token.
+func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
 	q.tokens = append(q.tokens, row.Token)
+	q.sampled++
+	q.tenant.serve(1)
 	s.metrics.OutputTokens++
 	if !q.seenToken {
 		q.seenToken, q.firstToken = true, now-q.arrived
+		q.mark(now, FirstToken, 1)
 	}
-	o := Output{Request: q.req.ID, Sampled: true, Token: row.Token, Logprob: row.Logprob, Digest: row.Digest}
+	o := Output{Request: q.req.ID, Sample: q.sample, Sampled: true, Token: row.Token, Logprob: row.Logprob, Digest: row.Digest}
 	switch {
-	case slices.Contains(q.req.StopTokens, row.Token):
+	case len(q.req.StopTokens) > 0 && slices.Contains(q.req.StopTokens, row.Token):
 		o.Ending.Reason = Stop
 	case q.outputTokens() >= q.limit:
 		o.Ending.Reason = Length
@@ -65,7 +108,7 @@ func (s *Scheduler) advance(now time.Duration, q *sequence, ran *engine.Row, sta
 	}
 	n := len(out)
 	out = s.end(now, q, o.Ending, out)
-	o.Ending = out[n].Ending
+	o.Ending, o.Final = out[n].Ending, out[n].Final
 	out[n] = o
 	return out
 }
@@ -85,12 +128,22 @@ func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
 	if n <= q.shared {
 		return
 	}
-	pin, freed := s.cache.Extend(q.pin, q.key(valid), q.pages[:n], s.pages.freed[:0])
+	// The tree may rewrite the list; rows in flight alias q's own.
+	s.lent = append(s.lent[:0], q.pages[:n]...)
+	pin, freed := s.cache.Extend(q.pin, q.key(valid), s.lent, s.pages.freed[:0])
 	s.pages.settle(freed)
 	for i := q.shared; i < n; i++ {
-		if id := q.pages[i]; id != kv.NoPage && s.pages.lease.Held(id) {
-			s.pages.lease.Publish(q.pages[i : i+1])
+		if id := s.lent[i]; id != kv.NoPage && s.pages.lease.Held(id) {
+			s.pages.lease.Publish(s.lent[i : i+1])
 		}
 	}
+	if !slices.Equal(s.lent[q.shared:], q.pages[q.shared:n]) {
+		if q.pending > 0 {
+			q.pages = slices.Clone(q.pages)
+		}
+		copy(q.pages[q.shared:], s.lent[q.shared:])
+	}
+	from := q.shared * s.info.PageTokens
 	q.pin, q.shared = pin, n
+	s.queue.published(q, from, valid)
 }

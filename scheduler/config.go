@@ -13,24 +13,55 @@ import (
 type Config struct {
 	// Policy orders the waiting requests. Default FCFS.
 	Policy Policy
-	// MaxQueued bounds the waiting requests; Add refuses beyond it. Default 1024.
+	// MaxQueued bounds the waiting samples; Add refuses beyond it. Default 1024.
 	MaxQueued int
-	// MaxRunning bounds the admitted requests. Default and maximum: the
-	// backend's slots and rows.
+	// MaxRunning bounds the admitted samples. Default and maximum: the backend's
+	// slots and rows.
 	MaxRunning int
-	// StepTokens is the token budget of a step, decode rows first. It bounds the
-	// inter-token latency that a long prompt can cause. Default 256, at most the
-	// backend's MaxTokens.
+	// MaxSamples bounds Request.Samples. Default 64.
+	MaxSamples int
+	// StepTokens is the budget of a step. Each decoding sample takes 1 of it first;
+	// prompts share the rest, a token behind c others counting as
+	// 1 + c/AttentionTokens. So it bounds the inter-token latency that prompts of
+	// any length can cause. Default 256, at most the backend's MaxTokens.
 	StepTokens int
+	// AttentionTokens: see StepTokens. Default the backend's BalanceTokens;
+	// negative counts every token as 1.
+	AttentionTokens int
+	// MaxPrefilling bounds the prompts that are computed in turns under one
+	// budget. Default 8.
+	MaxPrefilling int
 	// DefaultMaxTokens is the output limit of requests that set none. Default 256.
 	DefaultMaxTokens int
 	// ShareTokens: a waiting request whose prompt shares at least so many more
 	// tokens with a prompt that is being computed than with the cache waits for
-	// them instead of computing them too. Default 32.
+	// them instead of computing them too. Default 32; samples of one request
+	// always wait.
 	ShareTokens int
-	// MaxBypass bounds starvation under LPM: a request that so many later ones
-	// have overtaken is next. Default 64.
+	// MaxInflight is how many plans may be out at a time: with 2 the next step is
+	// planned while one runs, so that the device never waits for the planning; a
+	// stop is then seen one step late, and a new request waits for one step more.
+	// Default 1, at most the backend's MaxInflight.
+	MaxInflight int
+
+	// MaxBypass bounds how many requests may overtake one that does not fit; then
+	// all room that comes free is kept for it. Default 64.
 	MaxBypass int
+	// OldestEvery bounds starvation under every policy but FCFS and DLPM: each
+	// OldestEvery-th admission goes to the request that came first. Default 16.
+	OldestEvery int
+	// Aging, under LPM and DLPM: while the device computes so many tokens, a
+	// waiting request gains on new ones as if one more token of it were cached.
+	// Default 64.
+	Aging int
+	// Quantum is, under DLPM, how many tokens each waiting tenant may be served per
+	// round. Default 4096.
+	Quantum int
+	// Seed of the policy Random.
+	Seed uint64
+	// TenantQueued and TenantRunning bound the waiting and the running samples of
+	// each tenant. Default 0: no limit but MaxQueued and MaxRunning.
+	TenantQueued, TenantRunning int
 
 	// DisableCache computes every prompt whole and stores nothing.
 	DisableCache bool
@@ -58,7 +89,19 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.StepTokens, min(256, info.MaxTokens))
 	set(&c.DefaultMaxTokens, 256)
 	set(&c.ShareTokens, 32)
+	set(&c.MaxSamples, 64)
+	if c.AttentionTokens == 0 {
+		c.AttentionTokens = info.BalanceTokens
+	}
+	if c.AttentionTokens == 0 { // the backend does not know
+		c.AttentionTokens = -1
+	}
+	set(&c.MaxPrefilling, 8)
+	set(&c.MaxInflight, 1)
 	set(&c.MaxBypass, 64)
+	set(&c.OldestEvery, 16)
+	set(&c.Aging, 64)
+	set(&c.Quantum, 4096)
 	set(&c.BlockTokens, max(16, info.PageTokens))
 	set(&c.LeaseLowPages, info.NumPages/16)
 	set(&c.LeaseBulkPages, info.NumPages/8)
@@ -84,7 +127,16 @@ func (c Config) Validate(info engine.Info) error {
 	within("StepTokens", c.StepTokens, 1, info.MaxTokens)
 	within("DefaultMaxTokens", c.DefaultMaxTokens, 1, many)
 	within("ShareTokens", c.ShareTokens, 1, many)
+	within("MaxSamples", c.MaxSamples, 1, many)
+	within("AttentionTokens", c.AttentionTokens, -many, many)
+	within("MaxPrefilling", c.MaxPrefilling, 1, many)
+	within("MaxInflight", c.MaxInflight, 1, info.MaxInflight)
 	within("MaxBypass", c.MaxBypass, 1, many)
+	within("OldestEvery", c.OldestEvery, 1, many)
+	within("Aging", c.Aging, 1, many)
+	within("Quantum", c.Quantum, 1, many)
+	within("TenantQueued", c.TenantQueued, 0, many)
+	within("TenantRunning", c.TenantRunning, 0, many)
 	within("LeaseLowPages", c.LeaseLowPages, 1, info.NumPages)
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)
@@ -96,37 +148,4 @@ func (c Config) Validate(info engine.Info) error {
 
 func (c Config) cache(info engine.Info) radixcache.Config {
 	return radixcache.Config{PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events}
-}
-
-// Policy orders the waiting requests.
-type Policy uint8
-
-const (
-	// FCFS serves in order of arrival.
-	FCFS Policy = iota
-	// LPM serves the longest cached prefix first (SGLang's lpm), so that what is
-	// cached is used before it is evicted; MaxBypass bounds the waiting.
-	LPM
-)
-
-var (
-	policies    = []Policy{FCFS, LPM}
-	policyNames = []string{"fcfs", "lpm"}
-)
-
-func (p Policy) String() string {
-	if int(p) < len(policyNames) {
-		return policyNames[p]
-	}
-	return fmt.Sprintf("policy(%d)", uint8(p))
-}
-
-// UnmarshalText reads a policy's name.
-func (p *Policy) UnmarshalText(text []byte) error {
-	i := slices.Index(policyNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("scheduler: unknown policy %q, want one of %v", text, policyNames)
-	}
-	*p = policies[i]
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -18,63 +19,128 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 	if _, dup := s.open[req.ID]; dup {
 		return fmt.Errorf("%w: ID %d is open already", ErrInvalid, req.ID)
 	}
-	if len(s.waiting) >= s.cfg.MaxQueued {
-		return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, len(s.waiting), s.cfg.MaxQueued)
+	req.Samples = max(req.Samples, 1)
+	if n := s.queue.size; n+req.Samples > s.cfg.MaxQueued {
+		return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, n, s.cfg.MaxQueued)
 	}
-	q := &sequence{
-		req:     req,
-		arrival: s.arrived,
-		tokens:  append(make([]kv.Token, 0, len(req.Prompt)+limit), req.Prompt...),
-		prompt:  len(req.Prompt),
-		limit:   limit,
-		arrived: now,
+	if t := s.tenants[req.Tenant]; s.cfg.TenantQueued > 0 && t != nil && t.waiting+req.Samples > s.cfg.TenantQueued {
+		return fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, t.waiting, req.Tenant, s.cfg.TenantQueued)
+	} else if s.cfg.TenantQueued > 0 && req.Samples > s.cfg.TenantQueued {
+		return fmt.Errorf("%w: %d samples, at most %d of a tenant may wait", ErrTenantFull, req.Samples, s.cfg.TenantQueued)
 	}
-	q.req.Prompt = q.tokens[:q.prompt]
-	s.arrived++
-	s.open[req.ID] = q
-	s.waiting = append(s.waiting, q)
+	g := &group{req: req}
+	s.open[req.ID] = g
+	for i := range req.Samples {
+		s.enter(now, g, i, limit)
+	}
 	s.metrics.Requests++
+	s.verify()
 	return nil
 }
 
-// Abort ends a request with Reason Abort and err, ErrAborted if nil. One whose
-// row is running ends when the plan completes. An unknown ID, one that has ended
-// say, is ignored.
+// enter makes sample i of a request and puts it into the queue.
+func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
+	q := &sequence{
+		req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
+		tenant: s.tenantOf(g.req.Tenant), class: s.classes.of(&g.req),
+		tokens: append(make([]kv.Token, 0, len(g.req.Prompt)+limit), g.req.Prompt...),
+		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
+	}
+	q.arrived = now
+	if i == 0 {
+		g.req.Prompt = q.tokens[:q.prompt] // the caller's may change
+	}
+	q.tenant.open++
+	s.arrived++
+	g.samples = append(g.samples, q)
+	q.mark(now, Queued, q.prompt)
+	s.enqueue(q)
+	s.expect(q)
+}
+
+// enqueue puts q among those who wait, by the rank that its cached prefix gives.
+func (s *Scheduler) enqueue(q *sequence) {
+	s.queue.add(q)
+	q.tenant.waiting++
+	if s.queue.blockTokens > 0 {
+		s.queue.hash(q)
+		s.queue.lookup(q)
+	}
+	s.queue.line(q)
+}
+
+// dequeue is the opposite of it.
+func (s *Scheduler) dequeue(q *sequence) {
+	if q.place == parked {
+		q.leader.unpark(q)
+	}
+	s.queue.drop(q)
+	q.tenant.waiting--
+	if s.blocked == q {
+		s.blocked = nil
+	}
+}
+
+// Abort ends a request with Reason Abort and err, ErrAborted if nil. A sample
+// whose row is running ends when the plan completes. An unknown ID, one that has
+// ended say, is ignored.
 func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Output) []Output {
-	q, ok := s.open[id]
+	g, ok := s.open[id]
 	if !ok {
 		return out
 	}
 	if err == nil {
 		err = ErrAborted
 	}
-	if q.inPlan {
-		if q.abort == nil {
-			q.abort = err
-		}
-		return out
+	for i := len(g.samples) - 1; i >= 0; i-- { // from behind: those that end leave the list
+		out = s.giveUp(now, g.samples[i], err, out)
 	}
-	out = s.end(now, q, Ending{Reason: Abort, Err: err}, out)
 	s.verify()
 	return out
 }
 
+func (s *Scheduler) giveUp(now time.Duration, q *sequence, err error, out []Output) []Output {
+	if q.pending == 0 {
+		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)
+	}
+	if q.abort == nil {
+		q.abort = err
+	}
+	return out
+}
+
 // Fail ends every open request with Reason Failed and err, and forgets the
-// running plan: the device is lost or the process ends. What the cache holds
+// running plans: the device is lost or the process ends. What the cache holds
 // stays until Drain.
 func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
-	if s.inflight != nil {
-		for i, q := range s.inflight.rows {
-			q.computed, q.inPlan = s.inflight.starts[i], false
+	for _, p := range s.inflight {
+		for i := range p.rows {
+			q := p.rows[i].q
+			q.pending, q.ahead = 0, 0
+			q.computed = q.done
 		}
-		s.inflight = nil
 	}
+	s.inflight = s.inflight[:0]
+	failed := Ending{Reason: Failed, Err: err}
 	for len(s.running) > 0 {
-		out = s.end(now, s.running[len(s.running)-1], Ending{Reason: Failed, Err: err}, out)
+		out = s.end(now, s.running[len(s.running)-1], failed, out)
 	}
-	for len(s.waiting) > 0 {
-		out = s.end(now, s.waiting[len(s.waiting)-1], Ending{Reason: Failed, Err: err}, out)
+	for s.queue.youngest != nil {
+		out = s.end(now, s.queue.youngest, failed, out)
+	}
+	for len(s.limbo) > 0 {
+		out = s.end(now, s.limbo[len(s.limbo)-1], failed, out)
 	}
 	s.verify()
 	return out
+}
+
+// bindOf is the slot's state for q: the penalties count what it has already.
+func (q *sequence) bindOf() engine.SlotBind {
+	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling}
+	bind.Sampling.Seed = engine.BranchSeed(bind.Sampling.Seed, q.sample)
+	if q.req.Sampling.Penalised() {
+		bind.Prompt, bind.Output = q.tokens[:q.prompt], q.tokens[q.prompt:]
+	}
+	return bind
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -29,10 +30,17 @@ type world struct {
 	nextID RequestID
 	stems  [][]kv.Token // prompts continue these
 
+	flying []flight
+
 	faults  bool
 	calm    bool // nobody aborts
 	prompts map[RequestID][]kv.Token
 	doomed  bool // ends by Fail
+}
+
+type flight struct {
+	p   *Plan
+	res *engine.Result
 }
 
 var oneSeed = flag.Int64("seed", -1, "replay one seed of TestRandomWorlds")
@@ -45,14 +53,21 @@ func newWorld(seed uint64) (*world, error) {
 	pageTokens := []int{1, 2, 4, 16}[rng.IntN(4)]
 	poolTokens := 96 + rng.IntN(200)
 	cfg := Config{
-		Policy:       Policy(rng.IntN(2)),
-		StepTokens:   []int{1, 3, 16, 64, 512}[rng.IntN(5)],
-		MaxRunning:   1 + rng.IntN(8),
-		MaxQueued:    12,
-		ShareTokens:  1 + rng.IntN(20),
-		MaxBypass:    1 + rng.IntN(5),
-		DisableCache: rng.IntN(6) == 0,
-		Events:       rng.IntN(2) == 0,
+		Policy:          policies[rng.IntN(len(policies))],
+		MaxInflight:     1 + rng.IntN(2),
+		OldestEvery:     1 + rng.IntN(20),
+		Aging:           1 + rng.IntN(50),
+		Quantum:         1 + rng.IntN(100),
+		MaxPrefilling:   1 + rng.IntN(5),
+		TenantRunning:   []int{0, 0, 1, 3}[rng.IntN(4)],
+		AttentionTokens: []int{0, 10, 100}[rng.IntN(3)],
+		StepTokens:      []int{1, 3, 16, 64, 512}[rng.IntN(5)],
+		MaxRunning:      1 + rng.IntN(8),
+		MaxQueued:       12,
+		ShareTokens:     1 + rng.IntN(20),
+		MaxBypass:       1 + rng.IntN(5),
+		DisableCache:    rng.IntN(6) == 0,
+		Events:          rng.IntN(2) == 0,
 	}
 	w := &world{
 		rng: rng, sim: newSim(pageTokens, poolTokens/pageTokens, 8, 120),
@@ -100,7 +115,7 @@ func (w *world) arrive() error {
 		}
 	}
 	w.nextID++
-	req := Request{ID: w.nextID, Prompt: prompt, MaxTokens: 1 + w.rng.IntN(20)}
+	req := Request{ID: w.nextID, Prompt: prompt, MaxTokens: 1 + w.rng.IntN(20), Priority: int32(w.rng.IntN(3)), Tenant: []string{"", "a", "b"}[w.rng.IntN(3)]}
 	if w.rng.IntN(4) == 0 {
 		req.Namespace.Salt = "other"
 	}
@@ -249,6 +264,9 @@ func (w *world) step() error {
 	var out []Output
 	p := w.s.Next(w.now)
 	w.pump()
+	if p == nil && len(w.flying) > 0 {
+		return w.land(out)
+	}
 	if p == nil {
 		if len(w.mail) == 0 && w.s.Open() > 0 {
 			return fmt.Errorf("%d requests wait for nothing: %v", w.s.Open(), w.s.Metrics())
@@ -270,12 +288,24 @@ func (w *world) step() error {
 	if err != nil {
 		return err
 	}
+	w.flying = append(w.flying, flight{p, res})
+	if w.s.cfg.MaxInflight > 1 && len(w.flying) == 1 && w.rng.IntN(4) > 0 {
+		w.s.TakeEvents(nil)
+		return w.take(out)
+	}
 	if w.rng.IntN(4) == 0 {
 		if err := w.quiet(); err != nil {
 			return err
 		}
 	}
-	out = w.s.Complete(w.now, p, res, out)
+	return w.land(out)
+}
+
+// land completes the oldest plan in flight.
+func (w *world) land(out []Output) error {
+	f := w.flying[0]
+	w.flying = w.flying[1:]
+	out = w.s.Complete(w.now, f.p, f.res, out)
 	w.pump()
 	out = w.abort(out)
 	w.post(w.rng.IntN(3))
@@ -297,6 +327,7 @@ func (w *world) run(steps int) error {
 	if w.doomed {
 		w.arrive()
 		w.s.Next(w.now)
+		w.flying = nil
 		if err := w.take(w.s.Fail(w.now, errRow, nil)); err != nil {
 			return err
 		}
@@ -309,6 +340,11 @@ func (w *world) run(steps int) error {
 			return fmt.Errorf("%d requests wait for ever", w.s.Open())
 		}
 		if err := w.step(); err != nil {
+			return err
+		}
+	}
+	for len(w.flying) > 0 { // rows of what has stopped
+		if err := w.land(nil); err != nil {
 			return err
 		}
 	}
@@ -327,7 +363,7 @@ func (w *world) run(steps int) error {
 		for range w.ended {
 			unrun++
 		}
-		if want := int(m.PromptTokens-m.CachedTokens+m.OutputTokens+m.RecomputedTokens) - unrun; w.sim.ran > want || w.sim.ran < want && m.Preemptions == 0 {
+		if want := int(m.PromptTokens-m.CachedTokens+m.OutputTokens+m.RecomputedTokens+m.VoidTokens) - unrun; w.sim.ran > want || w.sim.ran < want && m.Preemptions == 0 {
 			// A preempted one may find more in the cache than it had computed.
 			return fmt.Errorf("%d tokens were run, the metrics say %d: %v", w.sim.ran, want, m)
 		}

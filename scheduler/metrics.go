@@ -15,8 +15,12 @@ type Metrics struct {
 	PromptTokens     uint64 // of admitted requests
 	CachedTokens     uint64 // of those, found in the cache at first admission
 	RecomputedTokens uint64 // run again after preemptions
+	VoidTokens       uint64 // run for samples that had ended by then
 	OutputTokens     uint64
 	Preemptions      uint64
+	Followers        uint64    // waits for a prefix that was being computed
+	Bypasses         uint64    // admissions past one that did not fit, each by each
+	Expired          uint64    // samples ended by a deadline or queue timeout
 	Endings          [5]uint64 // by Reason
 
 	// Gauges.
@@ -30,7 +34,7 @@ type Metrics struct {
 // running sequences.
 func (s *Scheduler) Metrics() Metrics {
 	m := s.metrics
-	m.Waiting, m.Running = len(s.waiting), len(s.running)
+	m.Waiting, m.Running = s.queue.size+len(s.limbo), len(s.running)
 	l := s.pages.lease
 	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
 	owned := l.IdlePages()

@@ -33,7 +33,7 @@ func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.pages.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.pages.demand)
 	// While a question is on its way the answer would not count what goes back.
-	if n <= 0 || len(s.waiting) > 0 || s.pages.asked > 0 {
+	if n <= 0 || s.queue.size > 0 || s.pages.asked > 0 {
 		return dst
 	}
 	s.pages.poolFree += n
@@ -81,7 +81,7 @@ func (s *Scheduler) mayRoom(n int) bool {
 		l.demand = max(l.demand, n)
 		return false
 	}
-	return s.cache != nil && s.cache.Stats().EvictablePages >= short
+	return s.cache != nil && s.cache.EvictablePages() >= short
 }
 
 // waitsForGrant tells whether a refusal by room may pass without eviction.

@@ -7,57 +7,77 @@ import (
 
 // Plan is one step: the batch for the backend and, behind it, whose rows they
 // are. It belongs to the backend until its ticket is done, then it goes back
-// through Complete, which reuses it.
+// through Complete, which reuses it. Rows alias their sequences' tokens and pages,
+// which are only appended to while a row is out.
 type Plan struct {
 	Batch engine.Batch
 
-	rows   []*sequence // by row
-	starts []int       // computed before the row
-	pages  []kv.PageID // arena of the rows' page lists: sequences change theirs while the plan runs
+	rows   []planned // by row
+	tokens int
+}
+
+// planned is whose row it is. If the sequence has left the device since, life tells.
+type planned struct {
+	q      *sequence
+	life   uint32
+	start  int32 // computed before the row
+	end    int32 // and after it
+	sample bool
 }
 
 // Tokens is the number of tokens that the plan runs.
-func (p *Plan) Tokens() int {
-	n := 0
-	for i := range p.Batch.Rows {
-		n += p.Batch.Rows[i].Len()
-	}
-	return n
+func (p *Plan) Tokens() int { return p.tokens }
+
+// Request is whose row i is, and which of its samples.
+func (p *Plan) Request(i int) (id RequestID, sample int) {
+	q := p.rows[i].q
+	return q.req.ID, q.sample
 }
 
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
 	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Copies: b.Copies[:0], Rows: b.Rows[:0]}
-	p.rows, p.starts, p.pages = p.rows[:0], p.starts[:0], p.pages[:0]
+	p.rows, p.tokens = p.rows[:0], 0
 }
 
-// add appends a row that runs n tokens of q.
-func (p *Plan) add(q *sequence, n, pageTokens int) {
+// decode appends a row that runs the token which q samples last.
+func (p *Plan) decode(q *sequence, pageTokens int) {
+	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
+		Slot:     q.slot,
+		Start:    int32(q.computed),
+		Deferred: true,
+		Pages:    q.pages[:q.computed/pageTokens+1],
+		Sample:   true,
+		// What plans in flight sample has its place already.
+		SampleIndex: int32(q.outputTokens() + int(q.ahead)),
+		Digest:      q.digest,
+	})
+	p.add(q, 1, true)
+}
+
+// prefill appends a row that runs the next n tokens of q's prompt, or of all that
+// it had when it was preempted.
+func (p *Plan) prefill(q *sequence, n, pageTokens int) {
 	end := q.computed + n
-	row := engine.Row{
-		Slot:  q.slot,
-		Start: int32(q.computed),
-		Pages: p.keep(q.pages[:kv.CeilPages(end, pageTokens)]),
-	}
-	if q.prefilling() {
-		row.Tokens = q.tokens[q.computed:end]
-		row.Sample = end == q.target
-	} else {
-		row.Deferred, row.Sample = true, true
-	}
-	row.SampleIndex = int32(q.outputTokens())
-	row.Digest = row.Sample && q.req.Digest // elsewhere it would cost the head for nothing
-	p.Batch.Rows = append(p.Batch.Rows, row)
-	p.rows = append(p.rows, q)
-	p.starts = append(p.starts, q.computed)
-	q.computed = end
-	q.inPlan = true
+	sample := end == q.target
+	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
+		Slot:        q.slot,
+		Start:       int32(q.computed),
+		Tokens:      q.tokens[q.computed:end],
+		Pages:       q.pages[:kv.CeilPages(end, pageTokens)],
+		Sample:      sample,
+		SampleIndex: int32(q.outputTokens()),
+		Digest:      sample && q.digest, // elsewhere it would cost the head for nothing
+	})
+	p.add(q, n, sample)
 }
 
-// keep copies pages into the arena. Growing moves the arena; slices cut before
-// keep the old one alive.
-func (p *Plan) keep(pages []kv.PageID) []kv.PageID {
-	lo := len(p.pages)
-	p.pages = append(p.pages, pages...)
-	return p.pages[lo:len(p.pages):len(p.pages)]
+func (p *Plan) add(q *sequence, n int, sample bool) {
+	p.rows = append(p.rows, planned{q, q.life, int32(q.computed), int32(q.computed + n), sample})
+	q.computed += n
+	q.pending++
+	if sample {
+		q.ahead++
+	}
+	p.tokens += n
 }

@@ -63,16 +63,27 @@ func TestNewcomerLeavesRoomToGrow(t *testing.T) {
 	}
 }
 
-// One that does not fit is not overtaken by a smaller one behind it.
-func TestUnfitIsNotOvertaken(t *testing.T) {
-	b := newBed(t, Config{DisableCache: true}, 1, 10)
-	b.add(1, seq(0, 5), 3)
+// One that does not fit is overtaken by smaller ones, MaxBypass times; then all
+// room is kept for it.
+func TestUnfitIsOvertakenBoundedly(t *testing.T) {
+	b := newBed(t, Config{DisableCache: true, MaxBypass: 2}, 1, 10)
+	b.add(1, seq(0, 5), 5)
 	b.add(2, seq(50, 8), 1)
-	b.add(3, seq(70, 1), 1)
-	b.wantRows("1[0,5)")
-	b.wantRows("1[5,6)")
+	for id := RequestID(3); id < 6; id++ {
+		b.add(id, seq(70, 1), 1)
+	}
+	b.wantRows("3[0,1) 4[0,1) 1[0,5)")
+	if w := b.s.Why(2); len(w) != 1 || w[0].Cause != AwaitsPages || w[0].NeedPages != 8 || w[0].Bypassed != 2 {
+		t.Errorf("why: %v", w)
+	}
+	b.wantRows("1[5,6)") // 5 would fit
 	b.wantRows("1[6,7)")
-	b.wantRows("2[0,8) 3[0,1)")
+	if w := b.s.Why(5); w[0].Cause != AwaitsReserved || w[0].Behind != 2 {
+		t.Errorf("why: %v", w)
+	}
+	b.wantRows("1[7,8)")
+	b.wantRows("1[8,9)")
+	b.wantRows("5[0,1) 2[0,8)")
 }
 
 // A follower is passed over, those behind it are not; it finds the prefix of its
@@ -82,7 +93,7 @@ func TestFollowerIsPassedOver(t *testing.T) {
 	b.add(1, seq(0, 20), 3)
 	b.add(2, append(seq(0, 20), 90, 91), 1)
 	b.add(3, seq(60, 5), 1)
-	b.wantRows("1[0,20) 3[0,5)")
+	b.wantRows("3[0,5) 1[0,20)")
 	b.wantRows("1[20,21) 2[20,22)")
 }
 
@@ -179,9 +190,9 @@ func TestLimitsAtTheEdge(t *testing.T) {
 	}
 }
 
-// One that was overtaken often enough goes before younger ones with more cached.
-func TestStarvedGoesFirst(t *testing.T) {
-	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, MaxBypass: 2}, 4, 60)
+// Each OldestEvery-th admission goes to the oldest, whoever has more cached.
+func TestOldestGoesNow(t *testing.T) {
+	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 4}, 4, 60)
 	b.add(1, seq(0, 20), 1)
 	b.run()
 	b.add(2, seq(60, 9), 1) // nothing cached
@@ -194,12 +205,56 @@ func TestStarvedGoesFirst(t *testing.T) {
 	b.wantRows("5[16,17)")
 }
 
-// Only whole pages are published in flight: nobody waits for less.
-func TestFollowersCountWholePages(t *testing.T) {
-	b := newBed(t, Config{StepTokens: 100, ShareTokens: 5}, 4, 60)
-	b.add(1, seq(0, 7), 1)
-	b.add(2, append(seq(0, 7), 90), 1)
-	b.wantRows("1[0,7) 2[0,8)")
+// Whole pages of a prompt in flight are found in the tree, the open one is copied
+// from its owner: identical prompts compute one token each but the first.
+func TestOpenPageIsShared(t *testing.T) {
+	for _, pageTokens := range []int{1, 4, 16} {
+		b := newBed(t, Config{StepTokens: 100, ShareTokens: 1}, pageTokens, 200/pageTokens)
+		b.add(1, seq(0, 19), 8)
+		b.add(2, seq(0, 19), 1)
+		b.add(3, append(seq(0, 18), 90), 1)
+		b.wantRows("1[0,19)")
+		b.wantRows("1[19,20) 2[18,19) 3[18,19)")
+	}
+}
+
+// Samples of a request fork from one computed prompt, however short.
+func TestSamplesForkFromOnePrompt(t *testing.T) {
+	b := newBed(t, Config{StepTokens: 100}, 16, 30)
+	if err := b.s.Add(b.now, Request{ID: 1, Prompt: seq(0, 21), MaxTokens: 4, Samples: 3, Sampling: engine.SamplingParams{Seed: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	var out []Output
+	seeds := map[uint64]bool{}
+	for b.s.Open() > 0 {
+		p := b.s.Next(b.now)
+		for i := range p.Batch.Binds {
+			seeds[p.Batch.Binds[i].Sampling.Seed] = true
+		}
+		res, err := b.sim.run(&p.Batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = b.s.Complete(b.now, p, res, out)
+		if err := b.s.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.sim.given != 21+1+1 || len(seeds) != 3 || !seeds[5] {
+		t.Errorf("%d tokens given, seeds %v", b.sim.given, seeds)
+	}
+	endings, finals := map[int]int{}, 0
+	for _, o := range out {
+		if o.Ending.Reason == Length {
+			endings[o.Sample]++
+		}
+		if o.Final {
+			finals++
+		}
+	}
+	if len(endings) != 3 || finals != 1 || !out[len(out)-1].Final {
+		t.Errorf("endings %v, %d final", endings, finals)
+	}
 }
 
 // After Fail with a plan in flight, and after Drain, work can begin anew.

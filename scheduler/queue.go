@@ -1,106 +1,258 @@
 package scheduler
 
 import (
-	"cmp"
-	"slices"
-
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// enqueue puts q back by age: a preempted sequence goes before all that came
-// after it.
-func (s *Scheduler) enqueue(q *sequence) {
-	i, _ := slices.BinarySearchFunc(s.waiting, q.arrival, func(w *sequence, arrival uint64) int {
-		return cmp.Compare(w.arrival, arrival)
-	})
-	s.waiting = slices.Insert(s.waiting, i, q)
+// queue holds the waiting sequences in lanes, all of them also by age. It knows
+// for each how much of it is cached, without asking the tree again: a sequence is
+// indexed by the first block of it that is not cached, and is told when that is.
+type queue struct {
+	policy  Policy
+	cache   *radixcache.Cache // nil: none
+	seed    uint64
+	aging   int64
+	quantum int64
+
+	lanes []*lane // those that hold somebody
+	byKey map[laneKey]*lane
+	spare []*lane
+
+	oldest, youngest *sequence // by arrival, linked; parked ones too
+	size             int
+
+	blockTokens int                        // 0: nobody needs to know what is cached
+	missing     map[kv.BlockHash]*sequence // by the chained hash up to and with the first block that is not cached
+	hashed      []byte                     // scratch of hash
+	stale       int                        // changes since the last ordering by weight
+	weights     weights                    // scratch of that
+	admissions  uint64                     // so far, for OldestEvery
 }
 
-// dequeue takes q out of the queue and counts whom it overtook.
-func (s *Scheduler) dequeue(q *sequence) {
-	i := slices.Index(s.waiting, q)
-	for _, older := range s.waiting[:i] {
-		older.bypassed++
-	}
-	s.waiting = slices.Delete(s.waiting, i, i+1)
+// queueing is a sequence's part of it.
+type queueing struct {
+	rank         int64
+	treeRank     int64     // place in the latest ordering by weight
+	nextOwn      *sequence // scratch of that
+	lane         *lane     // nil: in none
+	lineAt       int       // in the lane
+	older, newer *sequence
+
+	match    radixcache.Match // the latest lookup
+	cached   int              // tokens known to be cached
+	chain    []kv.BlockHash   // hash of each whole block of tokens, chained
+	block    kv.BlockHash     // key under which it is in queue.missing
+	indexed  bool
+	nextMiss *sequence
+	prevMiss *sequence
+
+	leader    *sequence  // while parked
+	followers []follower // parked for this one
+	bypassed  int        // admitted while this one did not fit
 }
 
-// candidates orders the waiting sequences by the policy, into scratch that is
-// valid until the next call. Source: SGLang's schedule policies fcfs and lpm,
-// the latter here without the cliff at 128 waiting and with a bound on waiting.
-func (s *Scheduler) candidates() []*sequence {
-	s.order = append(s.order[:0], s.waiting...)
-	if s.cfg.Policy == LPM && s.cache != nil && len(s.order) > 1 {
-		s.sortByMatch(s.order)
+// block size of the index of what is cached: shorter growth is not worth a
+// change of order.
+const indexTokens = 64
+
+func newQueue(cfg Config, pageTokens int, cache *radixcache.Cache) queue {
+	w := queue{
+		policy: cfg.Policy, cache: cache, seed: cfg.Seed, aging: int64(cfg.Aging), quantum: int64(cfg.Quantum),
+		byKey: make(map[laneKey]*lane),
 	}
-	return s.order
+	if cache != nil && cfg.Policy.usesMatches() {
+		w.blockTokens = max(indexTokens, pageTokens)
+		w.missing = make(map[kv.BlockHash]*sequence)
+	}
+	return w
 }
 
-// sortByMatch puts starved sequences first, then the longest cached prefix;
-// equal ones keep their age.
-func (s *Scheduler) sortByMatch(order []*sequence) {
-	type key struct {
-		starved bool
-		cached  int
+// add links q in by age.
+func (w *queue) add(q *sequence) {
+	next := (*sequence)(nil)
+	prev := w.youngest
+	for prev != nil && prev.arrival > q.arrival { // a preempted one goes back among the old
+		next, prev = prev, prev.older
 	}
-	keys := make(map[*sequence]key, len(order))
-	for _, q := range order {
-		m := s.lookup(q)
-		keys[q] = key{q.bypassed >= s.cfg.MaxBypass, m.Tokens + m.Partial.Tokens}
+	if next != nil && w.oldest.arrival > q.arrival {
+		prev = nil
 	}
-	slices.SortStableFunc(order, func(a, b *sequence) int {
-		ka, kb := keys[a], keys[b]
-		if ka.starved != kb.starved {
-			if ka.starved {
-				return -1
-			}
-			return 1
-		}
-		if ka.starved {
-			return 0
-		}
-		return cmp.Compare(kb.cached, ka.cached)
-	})
+	q.older, q.newer = prev, next
+	if prev == nil {
+		w.oldest = q
+	} else {
+		prev.newer = q
+	}
+	if next == nil {
+		w.youngest = q
+	} else {
+		next.older = q
+	}
+	w.size++
+}
+
+// drop takes q out of everything.
+func (w *queue) drop(q *sequence) {
+	if q.older == nil {
+		w.oldest = q.newer
+	} else {
+		q.older.newer = q.newer
+	}
+	if q.newer == nil {
+		w.youngest = q.older
+	} else {
+		q.newer.older = q.older
+	}
+	q.older, q.newer = nil, nil
+	w.size--
+	w.leaveLane(q)
+	w.unindex(q)
 }
 
 // lookup matches all but the last token of q: one must be computed to get
 // logits. It goes on where the last lookup of q ended, so that a queue is not
 // matched from the root at each pass.
-func (s *Scheduler) lookup(q *sequence) radixcache.Match {
-	q.match = s.cache.Resume(q.key(len(q.tokens)-1), q.match)
+func (w *queue) lookup(q *sequence) radixcache.Match {
+	if w.cache == nil {
+		return radixcache.Match{}
+	}
+	q.match = w.cache.Resume(q.key(len(q.tokens)-1), q.match)
+	q.cached = q.match.Tokens + q.match.Partial.Tokens
+	w.reindex(q)
 	return q.match
 }
 
-// follows tells whether q should wait for a prompt that is being computed: that
-// one will soon publish at least ShareTokens more of q's prefix than q finds in
-// the cache now (cached tokens). It can't wait for ever: the other one prefills
-// at every step, publishes as it goes, and ends.
-func (s *Scheduler) follows(q *sequence, cached int) bool {
-	if s.cache == nil {
-		return false
-	}
-	most := len(q.tokens) - 1
-	for _, r := range s.running {
-		// computed is target while the plan with the last chunk is being made or
-		// runs: what it computes is not in the cache yet.
-		if r.computed > r.target || r.req.Namespace != q.req.Namespace {
-			continue
-		}
-		whole := r.target / s.info.PageTokens * s.info.PageTokens
-		if common(r.tokens[:whole], q.tokens[:most]) >= cached+s.cfg.ShareTokens {
-			return true
-		}
-	}
-	return false
+// line puts q into its lane, by the rank that what is known of it gives.
+func (w *queue) line(q *sequence) {
+	q.place, q.treeRank = inLine, notRanked
+	w.enterLane(q)
+	w.reindex(q)
+	w.stale++
 }
 
-// common is the length of the longest common prefix.
-func common[T comparable](a, b []T) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
+func (w *queue) enterLane(q *sequence) {
+	key := w.rank(q)
+	l := w.byKey[key]
+	if l == nil {
+		if n := len(w.spare); n > 0 {
+			l, w.spare = w.spare[n-1], w.spare[:n-1]
+		} else {
+			l = new(lane)
+		}
+		l.key, l.at = key, len(w.lanes)
+		w.byKey[key] = l
+		w.lanes = append(w.lanes, l)
+	}
+	l.push(q)
+}
+
+func (w *queue) leaveLane(q *sequence) {
+	l := q.lane
+	if l == nil {
+		return
+	}
+	l.remove(q)
+	w.stale++
+	if len(l.lined) > 0 {
+		return
+	}
+	last := len(w.lanes) - 1
+	w.lanes[l.at] = w.lanes[last]
+	w.lanes[l.at].at = l.at
+	w.lanes[last] = nil
+	w.lanes = w.lanes[:last]
+	delete(w.byKey, l.key)
+	l.key = laneKey{}
+	w.spare = append(w.spare, l)
+}
+
+// rerank moves q to where what is known of it now puts it.
+func (w *queue) rerank(q *sequence) {
+	if q.lane != nil {
+		w.leaveLane(q)
+		w.enterLane(q)
+	}
+	w.reindex(q)
+}
+
+// hash extends the chain of q's blocks over the tokens that it has.
+func (w *queue) hash(q *sequence) {
+	if w.blockTokens == 0 || (len(q.chain)+1)*w.blockTokens > len(q.tokens) {
+		return
+	}
+	if q.chain == nil {
+		q.chain = make([]kv.BlockHash, 0, cap(q.tokens)/w.blockTokens)
+	}
+	seed := q.req.Namespace.Seed()
+	for lo := len(q.chain) * w.blockTokens; lo+w.blockTokens <= len(q.tokens); lo += w.blockTokens {
+		var local kv.LocalHash
+		local, w.hashed = kv.HashLocal(q.tokens[lo:lo+w.blockTokens], seed, w.hashed)
+		h := kv.BlockHash(local)
+		if n := len(q.chain); n > 0 {
+			h = kv.Chain(q.chain[n-1], local)
+		}
+		q.chain = append(q.chain, h)
+	}
+}
+
+// reindex files q under its first block that is not cached.
+func (w *queue) reindex(q *sequence) {
+	if w.blockTokens == 0 {
+		return
+	}
+	i := q.cached / w.blockTokens
+	if q.indexed && i < len(q.chain) && q.block == q.chain[i] {
+		return
+	}
+	w.unindex(q)
+	if i >= len(q.chain) {
+		return // less than a block is missing
+	}
+	q.block, q.indexed = q.chain[i], true
+	first := w.missing[q.block]
+	q.nextMiss = first
+	if first != nil {
+		first.prevMiss = q
+	}
+	w.missing[q.block] = q
+}
+
+func (w *queue) unindex(q *sequence) {
+	if !q.indexed {
+		return
+	}
+	switch {
+	case q.prevMiss != nil:
+		q.prevMiss.nextMiss = q.nextMiss
+	case q.nextMiss != nil:
+		w.missing[q.block] = q.nextMiss
+	default:
+		delete(w.missing, q.block)
+	}
+	if q.nextMiss != nil {
+		q.nextMiss.prevMiss = q.prevMiss
+	}
+	q.nextMiss, q.prevMiss, q.indexed = nil, nil, false
+}
+
+// published tells those who wait that tokens [from, to) of r are cached now.
+func (w *queue) published(r *sequence, from, to int) {
+	if w.blockTokens == 0 || w.size == 0 {
+		return
+	}
+	w.hash(r)
+	for i := from / w.blockTokens; (i+1)*w.blockTokens <= to; i++ {
+		q := w.missing[r.chain[i]]
+		for q != nil {
+			next := q.nextMiss
+			n := i + 1
+			for (n+1)*w.blockTokens <= to && n < len(q.chain) && q.chain[n] == r.chain[n] {
+				n++
+			}
+			q.cached = min(n*w.blockTokens, len(q.tokens)-1)
+			w.rerank(q)
+			q = next
 		}
 	}
-	return n
 }

@@ -12,33 +12,59 @@ import (
 // RequestID names a request; the caller chooses it, unique among the open ones.
 type RequestID uint64
 
-// Request is one sequence to continue.
+// Request is a prompt to continue, once or, with Samples, several times.
 type Request struct {
 	ID        RequestID
 	Namespace kv.Namespace
+	// Tenant is on whose account the request runs: limits and fair shares go by
+	// it. It may be empty.
+	Tenant string
+	// Class groups requests whose outputs are of like length: what one of them
+	// took tells what to keep free for the next. Default: Tenant.
+	Class string
+	// Priority: higher first under the policy Priority, and preempted last under
+	// all.
+	Priority int32
 	// Prompt is at least one token. The scheduler copies it.
 	Prompt []kv.Token
 	// MaxTokens bounds the output; 0 takes as many as Config.DefaultMaxTokens,
 	// the model and the pool leave room for.
 	MaxTokens int
-	// StopTokens end the output; the one sampled is its last token.
+	// Samples is how many outputs to draw, 1 if 0. They share the prompt, which
+	// is computed once; sample i draws with engine.BranchSeed(Seed, i).
+	Samples int
+	// StopTokens end an output; the one sampled is its last token.
 	StopTokens []kv.Token
 	Sampling   engine.SamplingParams
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
+
+	// Deadline, on the clock of now, ends the request with ErrDeadline; 0 for none.
+	Deadline time.Duration
+	// QueueTimeout ends it with ErrQueueTimeout if it has not been admitted so long
+	// after Add; 0 for none.
+	QueueTimeout time.Duration
+	// Timeline asks for Ending.Timeline.
+	Timeline bool
 }
 
 // Refusals of Add. Each comes wrapped with the figures.
 var (
 	ErrQueueFull     = errors.New("scheduler: queue full")
+	ErrTenantFull    = errors.New("scheduler: too many requests of one tenant wait")
 	ErrEmptyPrompt   = errors.New("scheduler: empty prompt")
 	ErrPromptTooLong = errors.New("scheduler: prompt too long")
 	ErrTooLarge      = errors.New("scheduler: request larger than the KV pool")
 	ErrInvalid       = errors.New("scheduler: invalid request")
 )
 
-// ErrAborted is the error of a request that its caller gave up.
-var ErrAborted = errors.New("scheduler: aborted")
+// Errors of requests that end with Reason Abort: the caller gave it up, or it ran
+// out of time.
+var (
+	ErrAborted      = errors.New("scheduler: aborted")
+	ErrDeadline     = errors.New("scheduler: deadline passed")
+	ErrQueueTimeout = errors.New("scheduler: waited too long in the queue")
+)
 
 // Reason tells why a request ended.
 type Reason uint8
@@ -61,10 +87,10 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// Ending is the one ending of a request, with its bill.
+// Ending is the one ending of a request, or of one of its samples, with its bill.
 type Ending struct {
 	Reason       Reason
-	Err          error // Abort: ErrAborted or what the caller gave; Failed: the cause
+	Err          error // Abort: ErrAborted, ErrDeadline, ErrQueueTimeout or what the caller gave; Failed: the cause
 	PromptTokens int
 	CachedTokens int // of the prompt, taken from the cache at first admission
 	OutputTokens int
@@ -72,11 +98,15 @@ type Ending struct {
 	// Since Add: until first admission, the first token and the end. Zero where
 	// the request did not get so far.
 	Queued, FirstToken, Total time.Duration
+	// Timeline, if asked for, is what happened when, oldest first.
+	Timeline []Mark
 }
 
-// Output is one step's news of one request: a token, an ending or both.
+// Output is one step's news of one sample: a token, an ending or both.
 type Output struct {
 	Request RequestID
+	Sample  int  // which one, from 0
+	Final   bool // nothing more comes of the request: set with the Ending of its last sample
 	Sampled bool // Token, Logprob and Digest are set
 	Token   kv.Token
 	Logprob float32
@@ -105,6 +135,12 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	}
 	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	switch {
+	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
+		return 0, fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", ErrInvalid, req.Samples, s.cfg.MaxSamples)
+	case req.Deadline < 0 || req.QueueTimeout < 0:
+		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
 	}
 	// The last output token is sampled and never run, so it needs no position.
 	modelRoom, poolRoom := s.info.MaxPositions-n+1, poolTokens-n+1

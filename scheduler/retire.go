@@ -7,30 +7,48 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// end is the one place where a request ends: it leaves the device or the queue,
+// end is the one place where a sample ends: it leaves the device or the queue,
 // is forgotten, and its ending is appended to out.
 func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) []Output {
-	if q.admitted {
-		valid := q.computed
+	switch q.place {
+	case running:
+		// A sample that was given up takes no more tokens from rows on their way.
+		valid := min(q.done, len(q.tokens))
 		if e.Reason == Failed {
 			valid = 0 // keep what is cached already, add nothing
 		}
 		s.leave(q, valid)
-	} else {
-		i := slices.Index(s.waiting, q)
-		s.waiting = slices.Delete(s.waiting, i, i+1)
+	case returned:
+		s.limbo = remove(s.limbo, q)
+	default:
+		s.dequeue(q)
 	}
-	delete(s.open, q.req.ID)
+	q.place = ended
+	s.unexpect(q)
+	if e.Reason == Stop || e.Reason == Length {
+		q.class.learn(q.outputTokens())
+	}
+	q.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.cachedTokens, q.outputTokens()
 	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.preemptions, q.queued, q.firstToken, now-q.arrived
+	e.Timeline = q.timeline
 	s.metrics.Endings[e.Reason]++
-	return append(out, Output{Request: q.req.ID, Ending: e})
+
+	g := q.group
+	g.samples = remove(g.samples, q)
+	final := len(g.samples) == 0
+	if final {
+		delete(s.open, q.req.ID)
+	}
+	q.tenant.open--
+	s.closeTenant(q.tenant)
+	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
 // leave takes a running sequence off the device. KV of its first valid tokens
 // goes to the cache as evictable, all other pages of its own go back to the
 // lease, and its slot is free; the backend runs batches in order, so both may be
-// reused at once.
+// reused at once, rows in flight or not.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.publish(q, valid, true)
 	s.pages.lease.Drop(q.own())
@@ -38,7 +56,18 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 		s.cache.Unpin(q.pin)
 	}
 	s.slots = append(s.slots, q.slot)
-	i := slices.Index(s.running, q)
-	s.running = slices.Delete(s.running, i, i+1)
-	q.admitted, q.pin, q.shared, q.computed, q.target, q.pages = false, radixcache.Root, 0, 0, 0, q.pages[:0]
+	s.running = remove(s.running, q)
+	if q.done < q.target {
+		s.filling = remove(s.filling, q)
+	}
+	s.release(q, true)
+	q.tenant.running--
+	q.life++
+	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages = radixcache.Root, 0, 0, 0, 0, 0, nil
+}
+
+// remove takes q out of a list and keeps its order.
+func remove(list []*sequence, q *sequence) []*sequence {
+	i := slices.Index(list, q)
+	return slices.Delete(list, i, i+1)
 }

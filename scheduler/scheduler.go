@@ -13,21 +13,31 @@ type Scheduler struct {
 	cfg  Config
 	info engine.Info
 
-	open    map[RequestID]*sequence // waiting or running
-	waiting []*sequence             // by arrival, oldest first
-	running []*sequence             // by admission, oldest first
-	arrived uint64                  // arrivals so far
+	open    map[RequestID]*group
+	tenants map[string]*tenant
+	classes classes
+	arrived uint64 // arrivals so far
+	work    uint64 // tokens in plans so far: the clock by which waiting is counted
 
-	cache *radixcache.Cache // nil with DisableCache
-	pages ledger
-	slots []engine.Slot // free, a stack
+	queue    queue
+	blocked  *sequence   // was overtaken MaxBypass times: nobody else is admitted before it
+	running  []*sequence // by admission, oldest first
+	filling  []*sequence // of these, whose prompt is not computed yet
+	limbo    []*sequence // preempted while a row of theirs runs
+	turn     int         // of decode rows, when the budget is too small for all
+	expiries expiries
+	cache    *radixcache.Cache // nil with DisableCache
+	pages    ledger
+	slots    []engine.Slot // free, a stack
 
-	inflight *Plan   // the plan that runs, nil if none
+	inflight []*Plan // that run, oldest first
 	idle     []*Plan // plans to reuse
 	planned  uint64  // Seq of the last plan
 
 	metrics Metrics
-	order   []*sequence // scratch of the policy
+	aside   []*sequence // scratch of admission: candidates that can't start now
+	ranked  []*sequence // scratch of preemption
+	lent    []kv.PageID // scratch of publish
 }
 
 // New makes a scheduler for a backend described by info. It holds no pages yet:
@@ -38,10 +48,12 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		return nil, err
 	}
 	s := &Scheduler{
-		cfg:   cfg,
-		info:  info,
-		open:  make(map[RequestID]*sequence),
-		pages: newLedger(info.NumPages),
+		cfg:     cfg,
+		info:    info,
+		open:    make(map[RequestID]*group),
+		tenants: make(map[string]*tenant),
+		classes: newClasses(),
+		pages:   newLedger(info.NumPages),
 	}
 	if !cfg.DisableCache {
 		cache, err := radixcache.New(cfg.cache(info))
@@ -50,6 +62,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
+	s.queue = newQueue(cfg, info.PageTokens, s.cache)
 	for slot := cfg.MaxRunning - 1; slot >= 0; slot-- {
 		s.slots = append(s.slots, engine.Slot(slot))
 	}
@@ -61,6 +74,10 @@ func (s *Scheduler) Config() Config { return s.cfg }
 
 // Open is the number of requests that were accepted and have not ended.
 func (s *Scheduler) Open() int { return len(s.open) }
+
+// Cache is the prefix tree, to look at: Walk, Explain, Stats. Nil with
+// DisableCache. Who changes it breaks the scheduler.
+func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
 // TakeEvents appends the cache events since the last call to dst; Seq is the
 // publisher's to set.

@@ -67,7 +67,7 @@ func (b *bed) step() []Output {
 	}
 	for i := range p.Batch.Rows {
 		r := &p.Batch.Rows[i]
-		b.log = append(b.log, fmt.Sprintf("%d[%d,%d)", p.rows[i].req.ID, r.Start, int(r.Start)+r.Len()))
+		b.log = append(b.log, fmt.Sprintf("%d[%d,%d)", p.rows[i].q.req.ID, r.Start, int(r.Start)+r.Len()))
 	}
 	res, err := b.sim.run(&p.Batch)
 	if err != nil {
@@ -157,9 +157,10 @@ func TestFollowersWaitForAPrefixInFlight(t *testing.T) {
 	b.add(1, seq(0, 40), 1)
 	b.add(2, append(seq(0, 30), 95, 96), 1) // shares 30 with 1
 	b.add(3, seq(60, 5), 1)                 // shares nothing
-	b.wantRows("1[0,16)")
-	b.wantRows("1[16,32)") // 2 may not start, 3 has no budget
-	b.wantRows("1[32,40) 2[30,32) 3[0,5)")
+	b.wantRows("3[0,5) 1[0,11)")            // 2 may not start
+	b.wantRows("1[11,27)")
+	b.wantRows("1[27,40)")
+	b.wantRows("2[30,32)")
 	if b.sim.given != 40+2+5 {
 		t.Errorf("%d tokens computed, the union has 47", b.sim.given)
 	}
@@ -186,7 +187,7 @@ func TestNamespacesShareNothing(t *testing.T) {
 }
 
 func TestLongestPrefixFirstWithinItsBound(t *testing.T) {
-	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, MaxBypass: 2}, 4, 60)
+	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 4}, 4, 60)
 	b.add(1, seq(0, 20), 1)
 	b.run()
 	b.add(2, seq(60, 9), 1) // nothing cached
@@ -195,7 +196,7 @@ func TestLongestPrefixFirstWithinItsBound(t *testing.T) {
 	b.add(5, seq(0, 18), 1)
 	b.wantRows("5[17,18)")
 	b.wantRows("4[16,17)")
-	b.wantRows("2[0,9)") // two have overtaken it
+	b.wantRows("2[0,9)") // the fourth admission
 	b.wantRows("3[8,9)")
 
 	b = newBed(t, Config{Policy: FCFS, MaxRunning: 1}, 4, 60)

@@ -8,35 +8,70 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// sequence is a request in the scheduler's hands.
+// place says where a sequence is. Each is in exactly one.
+type place uint8
+
+const (
+	inLine   place = iota // waits in a lane of the queue
+	parked                // waits for a prompt in flight, its leader's
+	returned              // was preempted while a row of it runs; waits for that
+	running               // has a slot and pages
+	ended
+)
+
+// sequence is one sample of a request in the scheduler's hands.
 //
 //	tokens: [ prompt                          | output          ]
-//	KV:     [ shared pages | own pages                ]
-//	        0              shared             computed  len(tokens)
+//	KV:     [ shared pages | own pages                          ]
+//	        0              shared   done      computed  len(tokens)
+//
+// done counts what completed plans have computed, computed what plans in flight
+// will have.
 type sequence struct {
-	req     Request
-	arrival uint64 // order of Add; what "older" means
-
+	// What a decode step looks at comes first.
+	slot     engine.Slot
+	place    place
+	digest   bool // Request.Digest
+	pending  int8 // rows in flight
+	ahead    int8 // of these, how many sample
+	life     uint32
+	target   int // prefill runs up to here: len(tokens) at admission
+	computed int
+	done     int
+	prompt   int         // len of the prompt within tokens
+	limit    int         // most output tokens
+	pages    []kv.PageID // append-only while rows alias it
 	// tokens has room for the whole output from the start, so that rows may
 	// alias it while it grows.
 	tokens []kv.Token
-	prompt int // len of the prompt within tokens
-	limit  int // most output tokens
+	abort  error // set: end when no row is in flight any more
 
-	// While admitted; zero while waiting.
-	slot     engine.Slot
-	admitted bool
-	inPlan   bool // a row of the running plan is this sequence's
-	target   int  // prefill runs up to here: len(tokens) at admission
-	computed int  // KV of tokens[:computed] is valid once the running plan is done
-	pages    []kv.PageID
-	shared   int               // the tree owns pages[:shared], pinned by pin
-	pin      radixcache.NodeID // Root: nothing pinned
+	shared  int               // the tree owns pages[:shared], pinned by pin
+	pin     radixcache.NodeID // Root: nothing pinned
+	matched int               // computed at the latest admission: other requests' work
+	sampled int               // tokens sampled since the latest admission
 
-	match    radixcache.Match // the latest lookup
-	abort    error            // set: end at the next chance
-	bypassed int              // later arrivals that were admitted before it
+	req     *Request // shared by the samples, and not changed
+	sample  int
+	group   *group
+	arrival uint64 // order of Add; what "older" means
+	born    uint64 // work done at Add, see Scheduler.work
+	tenant  *tenant
+	class   *class
 
+	queueing
+	limits
+	bill
+}
+
+// group is a request: its samples.
+type group struct {
+	req     Request
+	samples []*sequence // open ones
+}
+
+// bill is what an Ending says, and what it takes to say it.
+type bill struct {
 	reached      int // most tokens that were computed at a preemption
 	cachedTokens int // at first admission
 	preemptions  int
@@ -45,6 +80,7 @@ type sequence struct {
 	firstToken   time.Duration
 	seenToken    bool
 	seenSlot     bool // has been admitted before
+	timeline     []Mark
 }
 
 // key names the first n tokens in the cache.
@@ -59,3 +95,11 @@ func (q *sequence) prefilling() bool { return q.computed < q.target }
 
 // own are the pages that the sequence, not the tree, holds.
 func (q *sequence) own() []kv.PageID { return q.pages[q.shared:] }
+
+// senior tells whether q outranks o when room is short: by priority, then age.
+func (q *sequence) senior(o *sequence) bool {
+	if q.req.Priority != o.req.Priority {
+		return q.req.Priority > o.req.Priority
+	}
+	return q.arrival < o.arrival
+}

@@ -15,6 +15,7 @@ type sim struct {
 	info  engine.Info
 	slots []kvSlot
 	last  []kv.Token // by sequence slot
+	dead  []bool     // by sequence slot: a row failed since the bind; what comes after it is void
 	seq   uint64
 	given int // tokens run that the batch gave
 	ran   int // tokens run
@@ -38,6 +39,7 @@ func newSim(pageTokens, pages, slots, positions int) *sim {
 		},
 		slots: make([]kvSlot, pages*pageTokens),
 		last:  make([]kv.Token, slots),
+		dead:  make([]bool, slots),
 	}
 	for i := range s.slots {
 		s.slots[i] = kvSlot{pos: -1}
@@ -74,7 +76,7 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 	}
 	s.seq = b.Seq
 	for _, bind := range b.Binds {
-		s.last[bind.Slot] = ^kv.Token(0)
+		s.last[bind.Slot], s.dead[bind.Slot] = ^kv.Token(0), false
 	}
 	for _, c := range b.Copies {
 		if s.dropCopies {
@@ -85,6 +87,11 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 	}
 	res := &engine.Result{Seq: b.Seq}
 	for i := range b.Rows {
+		if s.dead[b.Rows[i].Slot] { // of a sequence that ended while this was on its way
+			s.spoil(&b.Rows[i])
+			res.Out = append(res.Out, engine.RowOut{Row: i})
+			continue
+		}
 		out, err := s.runRow(i, &b.Rows[i])
 		if err != nil {
 			return nil, err
@@ -109,7 +116,7 @@ func (s *sim) spoil(r *engine.Row) {
 		p := s.info.PageTokens
 		s.slots[int(r.Pages[pos/p])*p+pos%p] = kvSlot{pos: -7}
 	}
-	s.last[r.Slot] = ^kv.Token(0)
+	s.last[r.Slot], s.dead[r.Slot] = ^kv.Token(0), true
 }
 
 func (s *sim) runRow(i int, r *engine.Row) (engine.RowOut, error) {

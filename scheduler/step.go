@@ -1,39 +1,47 @@
 package scheduler
 
 import (
+	"cmp"
+	"slices"
 	"time"
 )
 
 // Next plans a step, or returns nil when there is nothing to run: no request is
-// open, a plan is running, or all wait for pages that the pool was asked for.
+// open, MaxInflight plans are out, or all wait for pages that the pool was asked
+// for, or for what plans in flight will give.
 //
 // Every running sequence that decodes gets its row first, so that a long prompt
-// delays a token by one budget at most; the rest of StepTokens goes to prompts
-// that are being computed, oldest first, then to waiting ones.
+// delays a token by one budget at most; the rest of StepTokens goes to prompts,
+// those that were begun and new ones. Call Expire before it where deadlines are
+// in use.
 func (s *Scheduler) Next(now time.Duration) *Plan {
-	if s.inflight != nil {
+	if len(s.inflight) >= s.cfg.MaxInflight {
 		return nil
 	}
 	s.pages.demand = 0
 	if len(s.open) == 0 {
 		return nil
 	}
+	s.classes.decay()
+	if s.cfg.Policy == Priority {
+		s.giveWay(now)
+	}
+	s.growAll(now)
 	p := s.newPlan()
 	budget := s.decode(p, s.cfg.StepTokens)
-	budget = s.prefill(p, budget)
 	s.admit(now, p, budget)
-	s.verify()
+	s.prefill(now, p, budget)
 	if len(p.rows) == 0 {
 		s.idle = append(s.idle, p)
+		s.verify()
 		return nil
 	}
-	for i, q := range p.rows {
-		s.metrics.RecomputedTokens += uint64(max(min(q.computed, q.reached)-p.starts[i], 0))
-	}
 	s.planned++
-	s.inflight = p
+	s.inflight = append(s.inflight, p)
+	s.work += uint64(p.tokens)
 	s.metrics.Steps++
 	s.metrics.Rows += uint64(len(p.rows))
+	s.verify()
 	return p
 }
 
@@ -48,33 +56,80 @@ func (s *Scheduler) newPlan() *Plan {
 	return p
 }
 
-// decode gives each decoding sequence a row of one token. Sequences may be
-// preempted for one another's pages, always from the young end, so those that
-// have a row already keep it.
+// decodes tells whether q can have a decode row now: its prompt is computed or
+// will be, a page is there, and what plans in flight sample does not end it.
+func (s *Scheduler) decodes(q *sequence) bool {
+	return q.computed >= q.target && q.abort == nil &&
+		q.outputTokens()+int(q.ahead) < q.limit &&
+		q.computed < len(q.pages)*s.info.PageTokens
+}
+
+// decode gives each decoding sequence a row of one token, beginning with another
+// one each time if the budget is too small for all.
 func (s *Scheduler) decode(p *Plan, budget int) int {
-	for i := 0; i < len(s.running) && budget > 0; i++ {
-		q := s.running[i]
-		if q.prefilling() || !s.grow(q) {
+	n := len(s.running)
+	from := 0
+	if n > budget {
+		from = s.turn % n
+	}
+	for i := 0; i < n && budget > 0; i++ {
+		q := s.running[(from+i)%n]
+		if !s.decodes(q) {
 			continue
 		}
-		p.add(q, 1, s.info.PageTokens)
+		p.decode(q, s.info.PageTokens)
 		budget--
+		s.turn = (from + i + 1) % n
 	}
 	return budget
 }
 
-// prefill continues the prompts that were admitted before. Their pages are held
+// oldestShare is what of a budget the prompt that was admitted first gets at
+// least, however many shorter ones there are.
+func oldestShare(budget int) int { return (budget + 3) / 4 }
+
+// prefill shares the budget among the prompts that are being computed: those with
+// least to do first, so that a long one does not hold them up; but the one that was
+// admitted first gets its share, so that none starves. Their pages are held
 // already.
-func (s *Scheduler) prefill(p *Plan, budget int) int {
-	for _, q := range s.running {
-		if budget == 0 {
-			break
-		}
-		if q.prefilling() && !q.inPlan {
-			n := min(budget, q.target-q.computed)
-			p.add(q, n, s.info.PageTokens)
-			budget -= n
+func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
+	s.ranked = s.ranked[:0]
+	for _, q := range s.filling {
+		if q.prefilling() && q.abort == nil {
+			s.ranked = append(s.ranked, q)
 		}
 	}
-	return budget
+	if len(s.ranked) == 0 || budget == 0 {
+		return
+	}
+	first := s.ranked[0]
+	kept := min(oldestShare(budget), s.costOf(first.target-first.computed, first.computed))
+	slices.SortStableFunc(s.ranked, func(a, b *sequence) int {
+		return cmp.Compare(a.target-a.computed, b.target-b.computed)
+	})
+	for _, q := range s.ranked {
+		if q == first {
+			kept = 0
+		}
+		if budget > kept {
+			budget -= s.chunk(now, p, q, budget-kept)
+		}
+	}
+	clear(s.ranked)
+}
+
+// chunk gives q a row for as much of its prompt as the budget pays, and says what
+// that cost.
+func (s *Scheduler) chunk(now time.Duration, p *Plan, q *sequence, budget int) int {
+	n := min(s.tokensFor(budget, q.computed), q.target-q.computed)
+	if n == 0 {
+		return 0
+	}
+	if q.computed == q.matched {
+		q.mark(now, FirstChunk, n)
+	}
+	s.metrics.RecomputedTokens += uint64(max(min(q.computed+n, q.reached)-q.computed, 0))
+	cost := s.costOf(n, q.computed)
+	p.prefill(q, n, s.info.PageTokens)
+	return cost
 }

@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"radixcache":           {"kv", "internal/invariants", "internal/wide", "radixcache/missratio"},
 	"radixcache/missratio": {"kv", "internal/wide"},
 	"mempool":              {"kv", "internal/invariants"},
-	"scheduler":            {"kv", "radixcache", "mempool", "engine", "internal/invariants"},
+	"scheduler":            {"kv", "radixcache", "mempool", "engine", "internal/invariants", "internal/wide"},
 
 	"mempool/hostmem":   {"kv", "mempool"},
 	"engine/sampling":   {"kv", "engine", "internal/f32"},

@@ -1,0 +1,85 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// loaded is a scheduler with rows decoding sequences of prompt tokens each and
+// queued ones behind them, on a backend that answers at once.
+type loaded struct {
+	s    *Scheduler
+	res  engine.Result
+	out  []Output
+	next RequestID
+}
+
+func newLoaded(tb testing.TB, cfg Config, rows, queued, prompt int) *loaded {
+	const pageTokens = 16
+	pages := (rows + 1) * (prompt + 8192) / pageTokens
+	info := engine.Info{Name: "null", Vocab: 1 << 30, MaxPositions: 1 << 20, PageTokens: pageTokens, NumPages: pages,
+		MaxSlots: rows, MaxRows: rows, MaxTokens: 1 << 20, MaxInflight: 2}
+	cfg.MaxQueued, cfg.StepTokens, cfg.MaxPrefilling = rows+queued+1, 1<<20, 1<<20
+	cfg.LeaseLowPages, cfg.LeaseBulkPages, cfg.LeaseHighPages = pages, pages, pages
+	s, err := New(cfg, info)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := &loaded{s: s}
+	all := make([]kv.PageID, s.Want())
+	for i := range all {
+		all[i] = kv.PageID(i)
+	}
+	s.Grant(all, 0)
+	for i := range rows + queued {
+		tokens := make([]kv.Token, prompt)
+		for j := range tokens {
+			tokens[j] = kv.Token(j)
+			if j > prompt/2 {
+				tokens[j] = kv.Token(i*prompt + j) // half of each prompt is shared
+			}
+		}
+		if err := s.Add(0, Request{ID: RequestID(i), Prompt: tokens, MaxTokens: 8000}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for len(s.running) < rows || len(s.filling) > 0 {
+		l.complete(s.Next(0))
+	}
+	return l
+}
+
+// complete gives every sampled row a token.
+func (l *loaded) complete(p *Plan) {
+	l.res.Seq, l.res.Out = p.Batch.Seq, l.res.Out[:0]
+	for i := range p.Batch.Rows {
+		if p.Batch.Rows[i].Sample {
+			l.res.Out = append(l.res.Out, engine.RowOut{Row: i, Token: 7})
+		}
+	}
+	l.out = l.s.Complete(0, p, &l.res, l.out[:0])
+}
+
+func BenchmarkDecodeStep(b *testing.B) {
+	for _, c := range []struct {
+		policy Policy
+		queued int
+	}{{FCFS, 0}, {LPM, 0}, {LPM, 10_000}, {DLPM, 10_000}, {HRRN, 10_000}, {DFSWeight, 10_000}} {
+		b.Run(fmt.Sprintf("rows=256/policy=%v/queued=%d", c.policy, c.queued), func(b *testing.B) {
+			l := newLoaded(b, Config{Policy: c.policy}, 256, c.queued, 1024)
+			n := 0
+			for b.Loop() {
+				p := l.s.Next(0)
+				b.StopTimer()
+				if n++; n == 7000 {
+					b.Fatal("outputs end")
+				}
+				l.complete(p)
+				b.StartTimer()
+			}
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package scheduler
+
+import (
+	"container/heap"
+	"time"
+)
+
+// expiries are the sequences that a time limit ends, soonest first.
+type expiries []*sequence
+
+func (x expiries) Len() int { return len(x) }
+func (x expiries) Less(i, j int) bool {
+	if x[i].expires != x[j].expires {
+		return x[i].expires < x[j].expires
+	}
+	return x[i].arrival < x[j].arrival
+}
+func (x expiries) Swap(i, j int) {
+	x[i], x[j] = x[j], x[i]
+	x[i].expiry, x[j].expiry = i+1, j+1
+}
+func (x *expiries) Push(v any) {
+	q := v.(*sequence)
+	*x = append(*x, q)
+	q.expiry = len(*x)
+}
+func (x *expiries) Pop() any {
+	q := (*x)[len(*x)-1]
+	(*x)[len(*x)-1] = nil
+	*x = (*x)[:len(*x)-1]
+	q.expiry = 0
+	return q
+}
+
+// limits is a sequence's part of it.
+type limits struct {
+	expires time.Duration
+	expiry  int // place among the expiries, plus 1; 0: none
+}
+
+// expect files q under the time at which its next limit ends it.
+func (s *Scheduler) expect(q *sequence) {
+	at, some := q.req.Deadline, q.req.Deadline > 0
+	if t := q.req.QueueTimeout; t > 0 && !q.seenSlot && (!some || q.arrived+t < at) {
+		at, some = q.arrived+t, true
+	}
+	switch {
+	case some && q.expiry > 0:
+		q.expires = at
+		heap.Fix(&s.expiries, q.expiry-1)
+	case some:
+		q.expires = at
+		heap.Push(&s.expiries, q)
+	default:
+		s.unexpect(q)
+	}
+}
+
+func (s *Scheduler) unexpect(q *sequence) {
+	if q.expiry > 0 {
+		heap.Remove(&s.expiries, q.expiry-1)
+	}
+}
+
+// NextExpiry is when the next time limit of an open request ends it, if any does.
+func (s *Scheduler) NextExpiry() (time.Duration, bool) {
+	if len(s.expiries) == 0 {
+		return 0, false
+	}
+	return s.expiries[0].expires, true
+}
+
+// Expire ends what is past its deadline or queue timeout by now, with Reason Abort
+// and ErrDeadline or ErrQueueTimeout. A sample whose row is running ends when the
+// plan completes.
+func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
+	some := false
+	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
+		q := s.expiries[0]
+		s.unexpect(q)
+		err := ErrQueueTimeout
+		if d := q.req.Deadline; d > 0 && d <= now {
+			err = ErrDeadline
+		}
+		s.metrics.Expired++
+		out = s.giveUp(now, q, err, out)
+		some = true
+	}
+	if some {
+		s.verify()
+	}
+	return out
+}

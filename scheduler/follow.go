@@ -1,0 +1,98 @@
+package scheduler
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// follower waits for tokens [0, until) of a prompt in flight.
+type follower struct {
+	q     *sequence
+	until int
+}
+
+// leaderOf finds the prompt in flight that q should wait for, nil if none: one that
+// will soon have at least ShareTokens more of q's prefix than q finds now (have
+// tokens). Nobody waits for ever so: the leader prefills at every step, publishes
+// as it goes, and ends.
+func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int) {
+	if s.cache == nil {
+		return nil, 0
+	}
+	most := q.tokens[:len(q.tokens)-1]
+	for _, r := range s.filling {
+		share := s.cfg.ShareTokens
+		if r.group == q.group {
+			share = 1
+		}
+		known := r.tokens[:r.target]
+		// Nearly always one token tells.
+		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace {
+			continue
+		}
+		if n := wide.CommonPrefix(known, most); n >= have+share && n > until {
+			leader, until = r, n
+		}
+	}
+	return leader, until
+}
+
+// park takes q out of its lane until its leader has computed what they share.
+func (s *Scheduler) park(q, leader *sequence, until int) {
+	s.queue.leaveLane(q)
+	q.place, q.leader = parked, leader
+	leader.followers = append(leader.followers, follower{q, until})
+	s.metrics.Followers++
+}
+
+// unpark forgets that q follows r.
+func (r *sequence) unpark(q *sequence) {
+	i := slices.IndexFunc(r.followers, func(f follower) bool { return f.q == q })
+	last := len(r.followers) - 1
+	r.followers[i] = r.followers[last]
+	r.followers[last] = follower{}
+	r.followers = r.followers[:last]
+	q.leader, q.place = nil, inLine
+}
+
+// release lets followers of r go on whose part r has computed, all of them if it
+// computes no more.
+func (s *Scheduler) release(r *sequence, all bool) {
+	kept := r.followers[:0]
+	for _, f := range r.followers {
+		if !all && f.until > r.done {
+			kept = append(kept, f)
+			continue
+		}
+		f.q.leader = nil
+		if s.cache != nil {
+			f.q.cached = max(f.q.cached, min(f.until, r.done))
+		}
+		s.queue.line(f.q)
+	}
+	clear(r.followers[len(kept):])
+	r.followers = kept
+}
+
+// openPage finds a running sequence whose last page, which is not in the tree yet,
+// goes on where q's match ends, and how many tokens of it q may copy: more than
+// the tree's best partial page has.
+func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
+	if s.cache == nil {
+		return nil, 0
+	}
+	at, most := m.Tokens, len(q.tokens)-1
+	tokens = m.Partial.Tokens
+	for _, o := range s.running {
+		if o.pin != m.Node || o.done <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q {
+			continue
+		}
+		end := min(o.done, at+s.info.PageTokens)
+		if n := wide.CommonPrefix(o.tokens[at:end], q.tokens[at:most]); n > tokens {
+			r, tokens = o, n
+		}
+	}
+	return r, tokens
+}

@@ -1,0 +1,126 @@
+package scheduler
+
+import "math/bits"
+
+// rank sets q.rank by what is known now and says which lane q belongs into.
+// Ranks do not change with time, so lanes stay sorted while nobody looks: where
+// waiting counts, it counts for all alike, and differences of arrival are left.
+func (w *queue) rank(q *sequence) laneKey {
+	key := laneKey{}
+	if q.tenant.limit > 0 || w.policy == DLPM {
+		key.tenant = q.tenant
+	}
+	switch w.policy {
+	case LPM, DLPM:
+		q.rank = int64(q.born)/w.aging - int64(q.cached)
+	case DFSWeight:
+		q.rank = q.treeRank
+	case LOF:
+		q.rank = -int64(q.limit)
+	case HRRN:
+		q.rank = int64(q.born)
+		key.ratio = ratioClass(len(q.tokens) - q.cached)
+	case Random:
+		q.rank = int64(scatter(w.seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
+	case Priority:
+		q.rank = -int64(q.req.Priority)
+	default:
+		q.rank = 0
+	}
+	return key
+}
+
+// ratioClass files un-cached tokens by eighths of an octave: within a class the
+// oldest has the highest response ratio, to an eighth.
+func ratioClass(uncached int) int {
+	u := uint(max(uncached, 1))
+	e := bits.Len(u) - 1
+	return e<<3 | int(u<<3>>e&7)
+}
+
+// scatter is a hash of its words, by SplitMix64's finalizer (Steele, Lea, Flood 2014).
+func scatter(words ...uint64) uint64 {
+	z := uint64(0)
+	for _, w := range words {
+		z = (z ^ w) + 0x9e3779b97f4a7c15
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		z ^= z >> 31
+	}
+	return z
+}
+
+// best is whom the policy takes next, nil if nobody can be: parked ones and
+// those of tenants at their limit are not looked at. work is the device's so far.
+func (w *queue) best(work uint64) *sequence {
+	if w.policy == DFSWeight && w.blockTokens > 0 && 4*w.stale > w.size {
+		w.orderByWeight()
+	}
+	if w.policy == DLPM {
+		return w.bestByDeficit()
+	}
+	var best *sequence
+	var ratio float64
+	for _, l := range w.lanes {
+		if l.key.tenant != nil && l.key.tenant.atLimit() {
+			continue
+		}
+		q := l.head()
+		if w.policy == HRRN {
+			r := float64(work-q.born+1) / float64(max(len(q.tokens)-q.cached, 1))
+			if best == nil || r > ratio || r == ratio && q.arrival < best.arrival {
+				best, ratio = q, r
+			}
+		} else if best == nil || q.before(best) {
+			best = q
+		}
+	}
+	return best
+}
+
+// bestByDeficit is LPM among the tenants with something left of their share. When
+// none of those who wait has, a round begins: each gets a quantum, as often as
+// it takes.
+func (w *queue) bestByDeficit() *sequence {
+	var best *sequence
+	var most int64 // greatest deficit of those who wait
+	some := false
+	for _, l := range w.lanes {
+		t := l.key.tenant
+		if t.atLimit() {
+			continue
+		}
+		if !some || t.deficit > most {
+			some, most = true, t.deficit
+		}
+		if q := l.head(); t.deficit > 0 && (best == nil || q.before(best)) {
+			best = q
+		}
+	}
+	if best != nil || !some {
+		return best
+	}
+	rounds := -most/w.quantum + 1
+	for _, l := range w.lanes {
+		if t := l.key.tenant; !t.atLimit() {
+			t.deficit += rounds * w.quantum
+		}
+	}
+	return w.bestByDeficit()
+}
+
+// longestWaiting is the oldest that can be taken, nil if it would take a long search:
+// then most of those who wait are parked, and somebody computes what they need.
+func (w *queue) longestWaiting() *sequence {
+	q := w.oldest
+	for range 16 {
+		if q == nil {
+			return nil
+		}
+		if q.lane != nil && !(q.tenant.limit > 0 && q.tenant.atLimit()) {
+			return q
+		}
+		q = q.newer
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Policy orders the waiting requests.
+type Policy uint8
+
+// The policies. Cached and un-cached tokens are those of a request's prompt; work
+// is the tokens that the device has computed. Under all but FCFS and DLPM,
+// Config.OldestEvery bounds the waiting; under LPM and DLPM also Config.Aging.
+const (
+	// FCFS serves in order of arrival.
+	FCFS Policy = iota
+	// LPM serves the longest cached prefix first (SGLang's lpm), so that what is
+	// cached is used before it is evicted. Waiting counts as cached tokens.
+	LPM
+	// DFSWeight goes depth first through the prefix tree, subtrees for which most
+	// requests wait first (SGLang's dfs-weight).
+	DFSWeight
+	// LOF serves the longest output limit first (SGLang's lof).
+	LOF
+	// HRRN serves the highest response ratio next: work since arrival over
+	// un-cached tokens (Brinch Hansen 1971; over un-cached tokens in SGLang's hrrn).
+	HRRN
+	// Random serves in an order that Config.Seed and the ID give.
+	Random
+	// Priority serves the highest Request.Priority first, equal ones by arrival, and
+	// a waiting request may take the place of a running one of lower priority.
+	Priority
+	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
+	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
+	// "Locality-aware Fair Scheduling in LLM Serving"). Between any two tenants
+	// that wait all the time, the tokens served differ by at most
+	// 2·(Quantum + P + R·O), with P the longest un-cached prompt, R the most
+	// samples that one of them runs at a time and O the longest output.
+	DLPM
+)
+
+var (
+	policies    = []Policy{FCFS, LPM, DFSWeight, LOF, HRRN, Random, Priority, DLPM}
+	policyNames = []string{"fcfs", "lpm", "dfs-weight", "lof", "hrrn", "random", "priority", "dlpm"}
+)
+
+// Policies are all of them.
+func Policies() []Policy { return slices.Clone(policies) }
+
+// usesMatches tells whether the order depends on what is cached.
+func (p Policy) usesMatches() bool {
+	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
+}
+
+func (p Policy) String() string {
+	if int(p) < len(policyNames) {
+		return policyNames[p]
+	}
+	return fmt.Sprintf("policy(%d)", uint8(p))
+}
+
+// UnmarshalText reads a policy's name.
+func (p *Policy) UnmarshalText(text []byte) error {
+	i := slices.Index(policyNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("scheduler: unknown policy %q, want one of %v", text, policyNames)
+	}
+	*p = policies[i]
+	return nil
+}

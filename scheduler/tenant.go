@@ -1,0 +1,62 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+)
+
+// tenant is an account that has requests open, or a debt.
+type tenant struct {
+	name    string
+	limit   int // most running samples; 0: no limit
+	open    int
+	waiting int
+	running int
+	served  uint64 // un-cached prompt and output tokens
+	deficit int64  // under DLPM: what is left of its share, negative if overdrawn
+}
+
+func (t *tenant) atLimit() bool { return t.limit > 0 && t.running >= t.limit }
+
+// serve charges tokens that were computed for the tenant.
+func (t *tenant) serve(tokens int) {
+	t.served += uint64(tokens)
+	t.deficit -= int64(tokens)
+}
+
+// tenantOf finds or opens an account.
+func (s *Scheduler) tenantOf(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, limit: s.cfg.TenantRunning}
+		s.tenants[name] = t
+	}
+	return t
+}
+
+// closeTenant forgets an account without open requests. What it had left or owed
+// is gone with it: a share is for those who wait.
+func (s *Scheduler) closeTenant(t *tenant) {
+	if t.open == 0 {
+		delete(s.tenants, t.name)
+	}
+}
+
+// TenantUsage is what one tenant has open, and what it was served since it last
+// had nothing open.
+type TenantUsage struct {
+	Tenant           string
+	Waiting, Running int
+	ServedTokens     uint64 // un-cached prompt tokens at first admission, and output tokens
+	Deficit          int64  // under DLPM: tokens left of its share, negative if overdrawn
+}
+
+// Tenants are those with requests open, by name.
+func (s *Scheduler) Tenants() []TenantUsage {
+	var all []TenantUsage
+	for _, t := range s.tenants {
+		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, t.deficit})
+	}
+	slices.SortFunc(all, func(a, b TenantUsage) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	return all
+}

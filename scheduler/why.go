@@ -1,0 +1,133 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Cause is why a sample does not run, or that it does.
+type Cause uint8
+
+// The causes.
+const (
+	Runs           Cause = iota // it has a slot
+	AwaitsResult                // preempted; a row of it is still out
+	AwaitsPrefix                // Behind computes Tokens of its prompt
+	AwaitsSlot                  // all MaxRunning slots are taken
+	AwaitsPages                 // NeedPages are more than what is free, less what running requests are expected to need
+	AwaitsPool                  // the pool was asked for pages, or can be
+	AwaitsReserved              // Behind did not fit so often that all room is kept for it
+	AwaitsTenant                // its tenant runs as many as it may
+	AwaitsTurn                  // others come first, or the step's budget is used up
+)
+
+var causeNames = [...]string{
+	"runs", "waits for a row of it that is still out", "waits for a prefix that is being computed", "waits for a slot",
+	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
+	"waits for its turn",
+}
+
+func (c Cause) String() string {
+	if int(c) < len(causeNames) {
+		return causeNames[c]
+	}
+	return fmt.Sprintf("cause(%d)", uint8(c))
+}
+
+// Wait says of one sample why it waits.
+type Wait struct {
+	Request RequestID
+	Sample  int
+	Cause   Cause
+
+	CachedTokens int       // of its prompt, found now
+	Behind       RequestID // AwaitsPrefix, AwaitsReserved
+	Tokens       int       // AwaitsPrefix: shared with Behind
+	NeedPages    int       // what it needs of its own
+	FreePages    int       // idle and evictable
+	ExpectPages  int       // of these, expected to be needed by running requests
+	Bypassed     int       // how often it was overtaken because it did not fit
+}
+
+func (w Wait) String() string {
+	s := fmt.Sprintf("request %d", w.Request)
+	if w.Sample > 0 {
+		s += fmt.Sprintf(" (sample %d)", w.Sample)
+	}
+	s += " " + w.Cause.String()
+	switch w.Cause {
+	case AwaitsPrefix:
+		s += fmt.Sprintf(": request %d computes %d tokens of it", w.Behind, w.Tokens)
+	case AwaitsPages, AwaitsPool:
+		s += fmt.Sprintf(": needs %d, %d are free or can be evicted, %d of these are expected to be needed by running requests", w.NeedPages, w.FreePages, w.ExpectPages)
+	case AwaitsReserved:
+		s += fmt.Sprintf(": request %d", w.Behind)
+	}
+	return s
+}
+
+// Why says of each open sample of a request why it waits. It changes nothing that
+// matters; cost: as admission's look at it.
+func (s *Scheduler) Why(id RequestID) []Wait {
+	g, ok := s.open[id]
+	if !ok {
+		return nil
+	}
+	var all []Wait
+	for _, q := range g.samples {
+		all = append(all, s.why(q))
+	}
+	return all
+}
+
+func (s *Scheduler) why(q *sequence) Wait {
+	w := Wait{Request: q.req.ID, Sample: q.sample, Bypassed: q.bypassed}
+	switch q.place {
+	case running:
+		return w
+	case returned:
+		w.Cause = AwaitsResult
+		return w
+	}
+	w.NeedPages, w.ExpectPages = s.pagesFor(q), s.reserve()
+	w.CachedTokens = s.matchOf(q)
+	w.FreePages = s.pages.lease.IdlePages()
+	if s.cache != nil {
+		w.FreePages += s.cache.EvictablePages()
+	}
+	w.Cause = AwaitsTurn
+	switch {
+	case q.place == parked:
+		w.Cause, w.Behind = AwaitsPrefix, q.leader.req.ID
+		for _, f := range q.leader.followers {
+			if f.q == q {
+				w.Tokens = f.until
+			}
+		}
+	case q.tenant.atLimit():
+		w.Cause = AwaitsTenant
+	case len(s.slots) == 0:
+		w.Cause = AwaitsSlot
+	case s.blocked != nil && s.blocked != q:
+		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
+	case w.NeedPages+w.ExpectPages > w.FreePages && s.pages.waitsForGrant():
+		w.Cause = AwaitsPool
+	case w.NeedPages+w.ExpectPages > w.FreePages:
+		w.Cause = AwaitsPages
+	}
+	return w
+}
+
+// matchOf is how many tokens of q are cached, whole pages.
+func (s *Scheduler) matchOf(q *sequence) int {
+	if s.cache == nil {
+		return 0
+	}
+	return s.cache.Resume(q.key(len(q.tokens)-1), q.match).Tokens
+}
+
+// pagesFor is how many pages of its own q needs to start.
+func (s *Scheduler) pagesFor(q *sequence) int {
+	return kv.CeilPages(len(q.tokens), s.info.PageTokens) - s.matchOf(q)/s.info.PageTokens
+}
