@@ -61,9 +61,10 @@ func (m Metrics) HitRate() float64 {
 func (m Metrics) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "requests: %d accepted, %d waiting, %d running\n", m.Requests, m.Waiting, m.Running)
-	fmt.Fprintf(&b, "endings:  %d stop, %d length, %d abort, %d error\n",
-		m.Endings[Stop], m.Endings[Length], m.Endings[Abort], m.Endings[Failed])
-	fmt.Fprintf(&b, "steps:    %d, %d rows, %d preemptions, %d tokens recomputed\n", m.Steps, m.Rows, m.Preemptions, m.RecomputedTokens)
+	fmt.Fprintf(&b, "endings:  %d stop, %d length, %d abort (%d out of time), %d error\n",
+		m.Endings[Stop], m.Endings[Length], m.Endings[Abort], m.Expired, m.Endings[Failed])
+	fmt.Fprintf(&b, "steps:    %d, %d rows, %d preemptions, %d tokens recomputed, %d void\n", m.Steps, m.Rows, m.Preemptions, m.RecomputedTokens, m.VoidTokens)
+	fmt.Fprintf(&b, "queue:    %d waits for a prefix in flight, %d bypasses of one that did not fit\n", m.Followers, m.Bypasses)
 	fmt.Fprintf(&b, "tokens:   %d prompt, %d cached (%.1f %%), %d output\n", m.PromptTokens, m.CachedTokens, 100*m.HitRate(), m.OutputTokens)
 	fmt.Fprintf(&b, "pages:    %d idle, %d held, %d cached of %d, %d leaked\n", m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages, m.LeakedPages)
 	return b.String()

@@ -409,20 +409,16 @@ func TestConfigRefusals(t *testing.T) {
 	}
 }
 
-func TestMetricsString(t *testing.T) {
+func TestMetricsOfALife(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.add(1, seq(0, 10), 3)
 	b.run()
 	b.add(2, seq(0, 10), 3)
 	b.step()
-	const want = `requests: 2 accepted, 0 waiting, 1 running
-endings:  0 stop, 1 length, 0 abort, 0 error
-steps:    4, 4 rows, 0 preemptions, 0 tokens recomputed
-tokens:   20 prompt, 9 cached (45.0 %), 4 output
-pages:    36 idle, 1 held, 3 cached of 40, 0 leaked
-`
-	if got := b.s.Metrics().String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+	m := b.s.Metrics()
+	if m.Requests != 2 || m.Running != 1 || m.Steps != 4 || m.PromptTokens != 20 || m.CachedTokens != 9 || m.OutputTokens != 4 ||
+		m.IdlePages != 36 || m.HeldPages != 1 || m.CachedPages != 3 || m.LeakedPages != 0 {
+		t.Errorf("metrics\n%v", m)
 	}
 }
 

@@ -1,0 +1,204 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// variant is a way to schedule the same requests.
+type variant struct {
+	cfg          Config
+	pageTokens   int
+	kvTokens     int
+	preemptEvery int // steps; 0: only when room is short
+}
+
+func (v variant) String() string {
+	return fmt.Sprintf("policy=%v chunk=%d page=%d inflight=%d cache=%v kv=%d preempt-every=%d",
+		v.cfg.Policy, v.cfg.StepTokens, v.pageTokens, v.cfg.MaxInflight, !v.cfg.DisableCache, v.kvTokens, v.preemptEvery)
+}
+
+// sampledToken is a token and the digest of the logits that it came from.
+type sampledToken struct {
+	token  kv.Token
+	digest uint64
+}
+
+type sampleKey struct {
+	id     RequestID
+	sample int
+}
+
+// play runs requests on the CPU backend and returns what each sample got.
+func (v variant) play(t *testing.T, dir string, requests []Request) (map[sampleKey][]sampledToken, Metrics) {
+	t.Helper()
+	weights, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weights.Close()
+	backend, err := cpu.Open(weights, cpu.Config{KVTokens: v.kvTokens, PageTokens: v.pageTokens, MaxSlots: 8, MaxRows: 8, MaxTokens: 512, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Close()
+	s, err := New(v.cfg, backend.Info())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requests {
+		if err := s.Add(0, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[sampleKey][]sampledToken{}
+	type flight struct {
+		p *Plan
+		t engine.Ticket
+	}
+	var flying []flight
+	var free []kv.PageID
+	for i := range backend.Info().NumPages {
+		free = append(free, kv.PageID(i))
+	}
+	now := time.Duration(0)
+	for step := 1; s.Open() > 0 || len(flying) > 0; step++ {
+		if step > 20_000 {
+			t.Fatalf("%v: no end:\n%v", v, s.Metrics())
+		}
+		now += time.Millisecond
+		if n := s.Want(); n > 0 {
+			s.Grant(free[:n], len(free)-n)
+			free = free[n:]
+		}
+		if v.preemptEvery > 0 && step%v.preemptEvery == 0 && len(s.running) > 1 {
+			if q := s.running[step/v.preemptEvery%len(s.running)]; q.preemptions == 0 || q.sampled > 0 { // as victim chooses
+				s.preempt(now, q)
+			}
+		}
+		for {
+			p := s.Next(now)
+			if p == nil {
+				break
+			}
+			ticket, err := backend.Submit(&p.Batch)
+			if err != nil {
+				t.Fatalf("%v: %v", v, err)
+			}
+			flying = append(flying, flight{p, ticket})
+		}
+		if len(flying) == 0 {
+			continue
+		}
+		f := flying[0]
+		flying = flying[1:]
+		<-f.t.Done()
+		res, err := f.t.Result()
+		if err != nil {
+			t.Fatalf("%v: %v", v, err)
+		}
+		for _, o := range s.Complete(now, f.p, res, nil) {
+			key := sampleKey{o.Request, o.Sample}
+			if o.Sampled {
+				got[key] = append(got[key], sampledToken{o.Token, o.Digest})
+			}
+			if o.Ending.Reason == Failed {
+				t.Fatalf("%v: %v", v, o.Ending.Err)
+			}
+		}
+		if err := s.Check(); err != nil {
+			t.Fatalf("%v: %v", v, err)
+		}
+	}
+	m := s.Metrics()
+	if m.LeakedPages != 0 {
+		t.Fatalf("%v: %d pages leaked", v, m.LeakedPages)
+	}
+	return got, m
+}
+
+// identityRequests share prefixes of all kinds, some draw, one several times.
+func identityRequests(rng *rand.Rand, vocab int) []Request {
+	tokens := func(n int) []kv.Token {
+		t := make([]kv.Token, n)
+		for i := range t {
+			t[i] = kv.Token(rng.IntN(vocab))
+		}
+		return t
+	}
+	stem := tokens(45)
+	var all []Request
+	for i := range 9 {
+		prompt := slices.Clone(stem[:[]int{0, 7, 16, 31, 45, 45}[i%6]])
+		r := Request{ID: RequestID(i + 1), Prompt: append(prompt, tokens(1+rng.IntN(30))...), MaxTokens: 6 + rng.IntN(12), Digest: true,
+			Priority: int32(i % 3), Tenant: []string{"a", "b"}[i%2]}
+		if i%2 == 1 {
+			r.Sampling = engine.SamplingParams{Temperature: 1.5, TopP: 0.9, Seed: uint64(i), RepetitionPenalty: 1.1}
+		}
+		all = append(all, r)
+	}
+	all[5].Samples = 3
+	all = append(all, all[4]) // the same again
+	all[9].ID = 10
+	return all
+}
+
+// TestSameBitsHoweverScheduled is the promise of the house: overlap, chunking, page
+// size, preemption, policy and cache change when something is computed, never a
+// bit of it.
+func TestSameBitsHoweverScheduled(t *testing.T) {
+	dir := t.TempDir()
+	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := identityRequests(rand.New(rand.NewPCG(1, 2)), m.Config().Vocab)
+	m.Close()
+	want := map[sampleKey][]sampledToken{}
+	for _, r := range requests { // each alone, whole, uncached
+		alone, _ := variant{Config{DisableCache: true, StepTokens: 512}, 16, 2048, 0}.play(t, dir, []Request{r})
+		maps.Copy(want, alone)
+	}
+	if len(want) != len(requests)+2 {
+		t.Fatalf("%d outputs of %d requests", len(want), len(requests))
+	}
+	n, forced := 0, 0
+	var preempted, cached uint64
+	for _, policy := range policies {
+		for _, inflight := range []int{1, 2, 1, 2} {
+			n++
+			v := variant{
+				cfg: Config{
+					Policy: policy, MaxInflight: inflight, StepTokens: []int{1, 5, 17, 512}[n%4], ShareTokens: 1 + n%7*5,
+					DisableCache: n%6 == 5, OldestEvery: 1 + n%3, MaxPrefilling: 1 + n%4, Quantum: 16,
+				},
+				pageTokens: []int{1, 16}[n/2%2], kvTokens: []int{96, 160, 2048}[n%3], preemptEvery: []int{0, 3, 5}[n/3%3],
+			}
+			got, m := v.play(t, dir, requests)
+			preempted, cached = preempted+m.Preemptions, cached+m.CachedTokens
+			if v.preemptEvery > 0 && m.Preemptions > 5 {
+				forced++
+			}
+			for key, w := range want {
+				if !slices.Equal(got[key], w) {
+					t.Errorf("%v: request %d, sample %d got other tokens or bits\n%v\n%v", v, key.id, key.sample, got[key], w)
+				}
+			}
+		}
+	}
+	if preempted < 200 || forced < 12 || cached < 1000 {
+		t.Errorf("%d preemptions, forced in %d variants, %d tokens cached: too easy", preempted, forced, cached)
+	}
+}
