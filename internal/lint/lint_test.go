@@ -36,8 +36,11 @@ var mayImport = map[string][]string{
 	"mempool/hostmem":   {"kv", "mempool"},
 	"engine/sampling":   {"kv", "engine", "internal/f32"},
 	"engine/enginetest": {"kv", "engine"},
+	"engine/sim":        {"kv", "engine", "engine/sampling"},
 	"engine/model":      {"kv", "tokenizer", "internal/opticks"},
 	"engine/cpu":        {"kv", "engine", "engine/model", "engine/sampling", "mempool", "mempool/hostmem", "internal/f32"},
+
+	"scheduler/schedtest": {"kv", "engine", "engine/sim", "mempool", "radixcache", "scheduler", "internal/invariants"},
 
 	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
 	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},

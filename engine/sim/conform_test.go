@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// slowProfile is a small model on a device whose steps take half a millisecond:
+// long enough that a test's next call finds them pending.
+func slowProfile(t testing.TB) Profile {
+	p, err := ProfileByName("cpu2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Name = "slow"
+	p.Eff.Step = 500e-6
+	p.Model.LinearParams, p.Model.Params, p.Model.Vocab = 1e5, 1e6, 128
+	p.Device.Flops, p.Device.BW = 1e12, 1e12
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func conform(cfg Config) enginetest.Factory {
+	return func(t testing.TB, o enginetest.Options) engine.Backend {
+		c := cfg
+		c.Profile = slowProfile(t)
+		c.PageTokens, c.Pages, c.MaxSlots, c.MaxRows = o.PageTokens, o.Pages, o.MaxSlots, o.MaxRows
+		c.MaxTokens, c.MaxInflight = o.MaxTokens, o.MaxInflight
+		b, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+}
+
+// TestConformance and TestControls hold the backend to every promise.
+func TestConformance(t *testing.T) { enginetest.Run(t, conform(Config{Logits: true})) }
+func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(Config{Logits: true})) }
+
+// hashOnly are the checks that need logits: penalties and log-probabilities are
+// made of them.
+var hashOnly = []string{"penalties", "logprobs", "prompt-logprobs"}
+
+func TestConformanceWithoutLogits(t *testing.T) { enginetest.Run(t, conform(Config{}), hashOnly...) }
+
+// TestConformanceUnsanitized: without the walk over all that is read, a NaN page
+// in the middle of a context goes unseen, which row-error plants.
+func TestConformanceUnsanitized(t *testing.T) {
+	for _, mode := range []Mode{Boundary, Off} {
+		t.Run(mode.String(), func(t *testing.T) {
+			enginetest.Run(t, conform(Config{Logits: true, Sanitize: mode}), "row-error")
+		})
+	}
+}

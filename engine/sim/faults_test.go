@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+var errPlanted = errors.New("planted")
+
+func failRow(seq uint64, row int) func(uint64, int) error {
+	return func(s uint64, r int) error {
+		if s == seq && r == row {
+			return errPlanted
+		}
+		return nil
+	}
+}
+
+// TestRowFaultInFlight: what may have been planned before a failure was known
+// fails with it and harms nobody; what comes later and reads its KV is corrupt.
+func TestRowFaultInFlight(t *testing.T) {
+	for i := range 2 * len(allModes) {
+		mode, late := allModes[i/2], i%2 == 1
+		t.Run(mode.String(), func(t *testing.T) {
+			d := newBed(t, Config{Sanitize: mode, Faults: Faults{Row: failRow(1, 0)}})
+			first := d.submit(rows(prefill(0, tokens(1, 10), 0, 1, 2), prefill(1, tokens(50, 10), 4, 5, 6)))
+			for late && d.clock.Step() { // planned before, submitted after the first is complete
+			}
+			second := d.submit(rows(deferred(0, 10, 0, 1, 2), deferred(1, 10, 4, 5, 6), next(2, 8, tokens(9, 1), 0, 1, 7)))
+			for d.clock.Step() {
+			}
+			res, err := first.Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(res.Out[0].Err, errPlanted) || res.Out[1].Err != nil || res.Stats.Samples != 1 || res.Stats.GivenTokens != 20 {
+				t.Errorf("the batch with the fault: %+v", res)
+			}
+			if res, err = second.Result(); err != nil {
+				t.Fatal(err)
+			}
+			for row, fails := range []bool{true, false, true} {
+				if errors.Is(res.Out[row].Err, engine.ErrLogits) != fails {
+					t.Errorf("row %d behind the fault: %v", row, res.Out[row].Err)
+				}
+			}
+			want := d.b.Expect(tokens(50, 10), engine.SamplingParams{}, 2)
+			if res.Out[1].Token != want[1] {
+				t.Errorf("the neighbour got %d, want %d", res.Out[1].Token, want[1])
+			}
+			_, err = d.try(rows(next(3, 8, tokens(9, 1), 0, 1, 8)))
+			if errors.Is(err, ErrCorrupt) != (mode != Off) {
+				t.Errorf("a row on KV that is known to have failed: %v", err)
+			}
+		})
+	}
+}
+
+// TestFailedSampleIsHarmless: rows of a slot whose last sample failed run, though
+// it is known by now, until the slot is bound.
+func TestFailedSampleIsHarmless(t *testing.T) {
+	d := newBed(t, Config{Logits: true, Faults: Faults{Row: failRow(2, 0)}})
+	d.run(rows(prefill(0, tokens(1, 10), 0, 1, 2)))
+	d.run(rows(deferred(0, 10, 0, 1, 2)))
+	if res := d.run(rows(deferred(0, 11, 0, 1, 2))); res.Out[0].Err == nil {
+		t.Error("a deferred row without a token did not fail")
+	}
+	b := rows(prefill(0, tokens(1, 10), 0, 1, 2))
+	b.Binds = []engine.SlotBind{{Slot: 0}}
+	if got, want := d.run(b).Out[0].Token, d.b.Expect(tokens(1, 10), engine.SamplingParams{}, 1)[0]; got != want {
+		t.Errorf("after a bind: token %d, want %d", got, want)
+	}
+}
+
+func TestDeviceFault(t *testing.T) {
+	lost := func(seq uint64) error {
+		if seq == 2 {
+			return errPlanted
+		}
+		return nil
+	}
+	d := newBed(t, Config{MaxInflight: 3, Faults: Faults{Device: lost}})
+	var tickets []engine.Ticket
+	for range 3 {
+		tickets = append(tickets, d.submit(rows(prefill(0, tokens(1, 3), 0))))
+	}
+	host := make([]byte, d.b.Info().PageBytes)
+	move, err := d.b.Transfer([]engine.TransferOp{{Kind: engine.ToHost, Host: host}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.clock.Step()
+	if _, err := tickets[0].Result(); err != nil {
+		t.Errorf("the batch before: %v", err)
+	}
+	if _, err := tickets[1].Result(); !errors.Is(err, engine.ErrPending) {
+		t.Errorf("the device is lost early: %v", err)
+	}
+	for d.clock.Step() {
+	}
+	var fatal *engine.Error
+	for i, x := range append(tickets[1:], move) {
+		if _, err := x.Result(); !errors.As(err, &fatal) || !errors.Is(err, errPlanted) || fatal.Op != "step" {
+			t.Errorf("ticket %d ends with %v", i+1, err)
+		}
+		<-x.Done()
+	}
+	if _, err := d.b.Submit(&engine.Batch{Seq: 9}); !errors.Is(err, errPlanted) {
+		t.Errorf("Submit on a lost device: %v", err)
+	}
+	if _, err := d.b.Transfer(nil); !errors.Is(err, errPlanted) {
+		t.Errorf("Transfer on a lost device: %v", err)
+	}
+}
+
+// TestTimeline: one step after another, not before it is planned, slowed where a
+// fault says so, and transfers beside it.
+func TestTimeline(t *testing.T) {
+	p, err := ProfileByName("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := func(seq uint64) float64 { return []float64{1, 1, 3, -1}[min(seq, 3)] }
+	d := newBed(t, Config{Profile: p, Faults: Faults{Slow: slow}, PageTokens: 4, Pages: 32, MaxInflight: 4})
+	d.clock.At(time.Second, func() {})
+	d.clock.Step()
+	b := rows(prefill(0, tokens(1, 10), 0, 1, 2))
+	step, host := p.Step(&b, d.b.pageBytes), p.Host(1)
+	ends := []time.Duration{time.Second + host + step, 0, 0}
+	ends[1] = ends[0] + 3*step
+	ends[2] = ends[1] + step
+	var all []engine.Ticket
+	for range 3 {
+		all = append(all, d.submit(b))
+	}
+	bytes := make([]byte, d.b.Info().PageBytes)
+	op := []engine.TransferOp{{Kind: engine.ToHost, Host: bytes}, {Kind: engine.FromHost, Page: 9, Host: bytes}}
+	for i, end := range []time.Duration{ends[2] + p.Transfer(d.b.pageBytes), time.Second + p.Transfer(d.b.pageBytes)} {
+		x, err := d.b.Transfer(op[i : i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, ends = append(all, x), append(ends, end)
+	}
+	for i, x := range all {
+		if at, ok := d.b.ReadyAt(x); !ok || at != ends[i] {
+			t.Errorf("ticket %d is ready at %v, %v, want %v", i, at, ok, ends[i])
+		}
+	}
+	var order []time.Duration
+	for d.clock.Step() {
+		for i, x := range all {
+			if _, err := x.Result(); (err == nil) != (ends[i] <= d.clock.Now()) {
+				t.Errorf("at %v ticket %d, which ends at %v: %v", d.clock.Now(), i, ends[i], err)
+			}
+		}
+		order = append(order, d.clock.Now())
+	}
+	slices.Sort(ends)
+	if !slices.Equal(order, ends) {
+		t.Errorf("events at %v, want %v", order, ends)
+	}
+	res, err := all[1].Result()
+	if err != nil || res.Stats.Nanos != 3*step.Nanoseconds() {
+		t.Errorf("a slowed step: %+v, %v, want %v", res, err, 3*step)
+	}
+	if _, ok := d.b.ReadyAt(nil); ok {
+		t.Error("ReadyAt knows a ticket of nobody")
+	}
+}
+
+// TestAfterDelays: a batch waits on the device for the transfers that it names.
+func TestAfterDelays(t *testing.T) {
+	p, err := ProfileByName("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Device.PCIeLat = 1
+	d := newBed(t, Config{Profile: p, PageTokens: 4, Pages: 32})
+	back, err := d.b.Transfer([]engine.TransferOp{{Kind: engine.FromHost, Page: 9, Host: make([]byte, d.b.Info().PageBytes)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := rows(prefill(0, tokens(1, 2), 0))
+	b.After = []engine.Ticket{back}
+	x := d.submit(b)
+	moved, _ := d.b.ReadyAt(back)
+	if at, _ := d.b.ReadyAt(x); at != moved+p.Step(&b, d.b.pageBytes) {
+		t.Errorf("the batch ends at %v, its transfer at %v", at, moved)
+	}
+}
+
+func TestOpenRefusesConfigs(t *testing.T) {
+	for _, c := range []Config{
+		{PageTokens: 3}, {PageTokens: 512}, {PageTokens: -1}, {Pages: -1}, {Pages: 1 << 25, PageTokens: 256}, {MaxInflight: 1},
+		{MaxRows: -1}, {MaxTokens: -1}, {MaxSlots: -1}, {MaxPositions: -1}, {Vocab: 1}, {Sanitize: 3}, {Profile: Profile{Name: "x"}},
+	} {
+		if b, err := Open(c); err == nil {
+			b.Close()
+			t.Errorf("Open(%+v) made a backend", c)
+		}
+	}
+	b := newBed(t, Config{PageTokens: 16}).b
+	if i := b.Info(); i.NumPages != 4096 || i.MaxSlots != 256 || i.MaxRows != 256 || i.MaxTokens != 8192 || i.MaxInflight != 2 ||
+		i.MaxPositions != 131072 || i.Vocab != 128 || i.PageBytes != 256 || i.KVType != kv.F32 || i.BalanceTokens != 0 || !i.Deterministic {
+		t.Errorf("info of a default backend: %+v", i)
+	}
+	p, err := ProfileByName("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := newBed(t, Config{Profile: p, PageTokens: 16, Seed: 3}).b.Info(); i.NumPages != p.KVTokens()/16 || i.KVType != kv.BF16 ||
+		i.BalanceTokens != p.BalanceTokens() || i.ModelID != "sim/h200/hash/vocab-128/seed-3" {
+		t.Errorf("info of a simulated H200: %+v", i)
+	}
+	for m := Full; m <= Off; m++ {
+		var got Mode
+		if err := got.UnmarshalText([]byte(m.String())); err != nil || got != m {
+			t.Errorf("mode %v reads back as %v, %v", m, got, err)
+		}
+	}
+	if err := new(Mode).UnmarshalText([]byte("half")); err == nil {
+		t.Error("a mode of \"half\"")
+	}
+}
+
+// TestSeedsAreModels: another seed is another model, the same one the same.
+func TestSeedsAreModels(t *testing.T) {
+	expect := func(seed uint64, logits bool) []kv.Token {
+		return newBed(t, Config{Seed: seed, Logits: logits}).b.Expect(tokens(1, 5), engine.SamplingParams{Temperature: 1, Seed: 4}, 20)
+	}
+	for _, logits := range []bool{false, true} {
+		a := expect(1, logits)
+		if len(a) != 20 || !slices.Equal(a, expect(1, logits)) || slices.Equal(a, expect(2, logits)) {
+			t.Errorf("logits %v: seed 1 gives %v, seed 2 %v", logits, a, expect(2, logits))
+		}
+	}
+}
+
+// TestFinishKeepsOrder: real-time events may come in another order than they were
+// set for. Who sees a ticket complete then finds complete what ended before it,
+// batches and transfers, and the late events do nothing.
+func TestFinishKeepsOrder(t *testing.T) {
+	p, err := ProfileByName("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newBed(t, Config{Profile: p, PageTokens: 4, Pages: 32, MaxInflight: 3})
+	op := []engine.TransferOp{{Kind: engine.FromHost, Page: 9, Host: make([]byte, d.b.Info().PageBytes)}}
+	move, err := d.b.Transfer(op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []engine.Ticket
+	for range 3 {
+		all = append(all, d.submit(rows(prefill(0, tokens(1, 3), 0))))
+	}
+	d.b.finish(all[1].(*ticket))
+	for i, x := range append(all, move) {
+		if _, err := x.Result(); errors.Is(err, engine.ErrPending) != (i == 2) {
+			t.Errorf("ticket %d after the second batch: %v", i, err)
+		}
+	}
+	if d.clock.Len() != 1 {
+		t.Errorf("%d events are left, want the last batch's", d.clock.Len())
+	}
+	d.b.finish(all[0].(*ticket)) // late, to no effect
+	for d.clock.Step() {
+	}
+	if res, err := all[2].Result(); err != nil || res.Seq != 3 {
+		t.Errorf("the last batch: %+v, %v", res, err)
+	}
+}

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// golden is 2^64 divided by the golden ratio, the step of SplitMix64.
+const golden = 0x9e3779b97f4a7c15
+
+// Salts keep what is drawn from one hash apart.
+const (
+	saltToken  = 0x746f6b656e000000
+	saltDigest = 0x6469676573740000
+)
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, with
+// Stafford's variant 13 of the constants).
+func mix(z uint64) uint64 {
+	z ^= z >> 30
+	z *= 0xbf58476d1ce4e5b9
+	z ^= z >> 27
+	z *= 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// rootHash stands before the first token of every sequence.
+func rootHash(seed uint64) uint64 { return mix(seed + golden) }
+
+// extend chains one more token to the hash of a prefix.
+func extend(hash uint64, t kv.Token) uint64 { return mix(hash*golden + uint64(t) + 1) }
+
+// logitsOf fills the logits after a prefix: even over [-4, 4), 24 bits each,
+// which float32 holds exactly on every target.
+func logitsOf(hash uint64, logits []float32) {
+	for t := range logits {
+		h := mix(hash ^ uint64(t+1)*golden)
+		logits[t] = float32(int32(h>>32)>>8) * 0x1p-21
+	}
+}
+
+// digestOf stands in for the digest of logits where there are none.
+func digestOf(hash uint64) uint64 { return mix(hash ^ saltDigest) }
+
+// forceBias is from where on a bias forces its token where there are no logits:
+// logits would be within 4 of each other's mean.
+const forceBias = 100
+
+// draw is the token after a prefix where there are no logits: even over the
+// vocabulary; then the next higher one, in a circle, that mask and biases allow.
+func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row) (kv.Token, error) {
+	h := mix(hash ^ saltToken)
+	if p.Temperature > 0 {
+		h = mix(mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*golden)
+	}
+	hi, _ := bits.Mul64(h, uint64(vocab))
+	first := kv.Token(hi)
+	if len(p.Bias) == 0 && r.Mask == nil {
+		return first, nil
+	}
+	allowed := func(t kv.Token) bool { return r.Mask == nil || r.Mask[t/64]>>(t%64)&1 == 1 }
+	force, best := float32(forceBias), -1
+	for i, b := range p.Bias {
+		if b.Bias >= force && (best < 0 || b.Bias > force) && allowed(b.Token) {
+			force, best = b.Bias, i
+		}
+	}
+	if best >= 0 {
+		return p.Bias[best].Token, nil
+	}
+	for i := range vocab {
+		t := kv.Token((int(first) + i) % vocab)
+		if allowed(t) && !forbidden(p, t) {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: of %d", sampling.ErrNoToken, vocab)
+}
+
+func forbidden(p *engine.SamplingParams, t kv.Token) bool {
+	for _, b := range p.Bias {
+		if b.Token == t {
+			return math.IsInf(float64(b.Bias), -1)
+		}
+	}
+	return false
+}
+
+// Expect is the output that a request for n tokens must get, whatever else runs:
+// computed from the tokens alone, without pages, slots or batches. It is shorter
+// where the parameters allow no token. Any goroutine may call it.
+func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int) []kv.Token {
+	hash := b.pool.root
+	for _, t := range prompt {
+		hash = extend(hash, t)
+	}
+	s := newSampler(1, b.info.Vocab, b.cfg.Logits)
+	s.bind(&engine.SlotBind{Sampling: p, Prompt: prompt})
+	out := make([]kv.Token, 0, n)
+	for i := range n {
+		row := engine.RowOut{}
+		if s.sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, hash, &row); row.Err != nil {
+			break
+		}
+		out = append(out, row.Token)
+		hash = extend(hash, row.Token)
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// entry is one KV slot. hash chains the prefix that ends with token, see extend.
+type entry struct {
+	token kv.Token
+	pos   int32
+	hash  uint64
+}
+
+// entryBytes is an entry in host memory: token, pos and hash, little-endian.
+const entryBytes = 16
+
+// Positions that are none.
+const (
+	posNaN      = -1 // all bits set: what a model reads as NaN
+	posNever    = -2 // nothing was written yet
+	posPoisoned = -3 // a failed row wrote here; hash is the batch's Seq
+)
+
+// pool holds the slots of all pages, and what the batch in progress does to them.
+type pool struct {
+	mode  Mode
+	shift uint // log2 of PageTokens
+	mask  int  // PageTokens - 1
+	root  uint64
+	slots []entry // page p has [p<<shift, (p+1)<<shift)
+
+	// batch counts batches; written and readers are marks of the batch that has
+	// their number. 0 is no batch.
+	batch   uint32
+	written []uint32 // by slot
+	readers []reader // by page
+
+	// Of the batch in progress, for verdicts and their texts.
+	seq   uint64
+	row   int
+	known uint64 // Seq of the last batch whose outcome its maker knew
+}
+
+// reader tells that rows of a batch read slots [0, slots) of a page.
+type reader struct {
+	batch uint32
+	slots int32
+}
+
+func newPool(c *Config, root uint64) *pool {
+	p := &pool{
+		mode: c.Sanitize, shift: uint(bits.TrailingZeros(uint(c.PageTokens))), mask: c.PageTokens - 1, root: root,
+		slots: make([]entry, c.Pages*c.PageTokens),
+	}
+	for i := range p.slots {
+		p.slots[i].pos = posNever
+	}
+	if p.mode != Off {
+		p.written = make([]uint32, len(p.slots))
+		p.readers = make([]reader, c.Pages)
+	}
+	return p
+}
+
+// begin starts the next batch; known is the Seq of the last one whose outcome its
+// maker knew.
+func (p *pool) begin(seq, known uint64) {
+	p.seq, p.known = seq, known
+	p.batch++
+	if p.batch == 0 { // the count wrapped: forget the marks of its first round
+		clear(p.written)
+		clear(p.readers)
+		p.batch = 1
+	}
+}
+
+// page is all slots of a page.
+func (p *pool) page(id kv.PageID) []entry {
+	lo := int(id) << p.shift
+	return p.slots[lo : lo+p.mask+1]
+}
+
+// at is the slot of a position through a page table.
+func (p *pool) at(pages []kv.PageID, pos int) *entry {
+	return &p.slots[int(pages[pos>>p.shift])<<p.shift|pos&p.mask]
+}
+
+// poison makes what row r wrote a trap for whoever reads it.
+func (p *pool) poison(r *engine.Row) {
+	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
+		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posPoisoned, hash: p.seq}
+	}
+}
+
+// save writes a page to host memory, of which it fills the whole.
+func (p *pool) save(host []byte, id kv.PageID) {
+	for i, e := range p.page(id) {
+		b := host[i*entryBytes : (i+1)*entryBytes]
+		binary.LittleEndian.PutUint32(b, uint32(e.token))
+		binary.LittleEndian.PutUint32(b[4:], uint32(e.pos))
+		binary.LittleEndian.PutUint64(b[8:], e.hash)
+	}
+}
+
+// load reads a page from host memory.
+func (p *pool) load(id kv.PageID, host []byte) {
+	page := p.page(id)
+	for i := range page {
+		b := host[i*entryBytes : (i+1)*entryBytes]
+		page[i] = entry{
+			token: kv.Token(binary.LittleEndian.Uint32(b)),
+			pos:   int32(binary.LittleEndian.Uint32(b[4:])),
+			hash:  binary.LittleEndian.Uint64(b[8:]),
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+//go:embed profiles/*.json
+var shipped embed.FS
+
+// Profile is a model on a device: what [Profile.Step] needs to say how long a
+// batch takes. The zero Profile costs one microsecond a step.
+type Profile struct {
+	Name   string     `json:"name"`
+	Source string     `json:"source"` // where the figures are from
+	Model  Model      `json:"model"`
+	Device Device     `json:"device"`
+	Eff    Efficiency `json:"eff"`
+}
+
+// Model are the dimensions of a decoder-only transformer.
+type Model struct {
+	Name         string  `json:"name"`
+	Params       int64   `json:"params"`        // all weights, as they lie in memory
+	LinearParams int64   `json:"linear_params"` // the layers' matrices: one multiply-add each per token
+	Layers       int     `json:"layers"`
+	Hidden       int     `json:"hidden"`
+	Heads        int     `json:"heads"`
+	KVHeads      int     `json:"kv_heads"`
+	HeadDim      int     `json:"head_dim"`
+	Vocab        int     `json:"vocab"`
+	MaxPositions int     `json:"max_positions"` // tokens
+	WeightBytes  float64 `json:"weight_bytes"`  // per weight
+	KVBytes      int     `json:"kv_bytes"`      // per element of K and V: 1, 2 or 4
+}
+
+// Device are the figures of a data sheet.
+type Device struct {
+	Name    string  `json:"name"`
+	BW      float64 `json:"bw"`         // memory, bytes per second
+	Flops   float64 `json:"flops"`      // dense, per second, of the model's element type
+	PCIe    float64 `json:"pcie_bw"`    // to the host, bytes per second and direction
+	PCIeLat float64 `json:"pcie_lat_s"` // seconds per transfer
+	Mem     int64   `json:"mem"`        // bytes
+}
+
+// Efficiency says what share of the device's figures each part reaches, and what
+// a step costs beside. Shares are in (0, 1].
+type Efficiency struct {
+	Weights float64 `json:"e_w"`    // of BW, reading weights
+	Flops   float64 `json:"e_f"`    // of Flops, products over many tokens
+	NHalf   float64 `json:"n_half"` // tokens at which products reach half of e_f
+	Attend  float64 `json:"e_a"`    // of Flops, attention of prompts
+	KVTile  float64 `json:"e_k"`    // of BW, reading KV for prompts
+	KVRow   float64 `json:"e_d"`    // of BW, reading KV for decode rows
+	Sample  float64 `json:"e_s"`    // of BW, reading logits
+	PCIe    float64 `json:"e_p"`    // of PCIe
+	Row     float64 `json:"r0_s"`   // seconds per row
+	Step    float64 `json:"t0_s"`   // seconds per step
+	Host0   float64 `json:"h0_s"`   // seconds to plan and launch a step
+	Host1   float64 `json:"h1_s"`   // seconds more per row
+}
+
+// Profiles are the names of the shipped profiles, ascending.
+func Profiles() []string {
+	entries, err := shipped.ReadDir("profiles")
+	if err != nil {
+		panic(fmt.Sprintf("sim: the embedded profiles: %v", err))
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".json"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ProfileByName is a shipped profile. Another name is an error that lists them.
+func ProfileByName(name string) (Profile, error) {
+	if !slices.Contains(Profiles(), name) {
+		return Profile{}, fmt.Errorf("sim: there is no profile %q, only %s", name, strings.Join(Profiles(), ", "))
+	}
+	text, err := shipped.ReadFile(path.Join("profiles", name+".json"))
+	if err != nil {
+		return Profile{}, fmt.Errorf("sim: profile %s: %w", name, err)
+	}
+	p, err := ParseProfile(text)
+	if err == nil && p.Name != name {
+		err = fmt.Errorf("sim: profile %s calls itself %q", name, p.Name)
+	}
+	return p, err
+}
+
+// ParseProfile reads a profile from JSON. Unknown fields are errors, as is all
+// that Validate refuses.
+func ParseProfile(text []byte) (Profile, error) {
+	var p Profile
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return Profile{}, fmt.Errorf("sim: profile: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Profile{}, errors.New("sim: profile: more follows after the object, want one object")
+	}
+	return p, p.Validate()
+}
+
+// Validate reports every field that no device can have, by name and value. All
+// fields are required and positive; the zero Profile is valid as a whole.
+func (p *Profile) Validate() error {
+	if p.free() {
+		return nil
+	}
+	var errs []error
+	bad := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("sim: profile %q: %s is %v, want %s", p.Name, field, value, want))
+	}
+	for field, v := range each(p.texts()) {
+		if v == "" {
+			bad(field, `""`, "a text")
+		}
+	}
+	for field, v := range each(p.figures()) {
+		if !(v > 0) || math.IsInf(v, 0) {
+			bad(field, v, "a positive number")
+		}
+	}
+	for field, v := range each(p.shares()) {
+		if v > 1 {
+			bad(field, v, "a share up to 1")
+		}
+	}
+	m := &p.Model
+	if m.KVBytes != 1 && m.KVBytes != 2 && m.KVBytes != 4 {
+		bad("model.kv_bytes", m.KVBytes, "1, 2 or 4")
+	}
+	if m.KVHeads > 0 && m.Heads%m.KVHeads != 0 {
+		bad("model.heads", m.Heads, fmt.Sprintf("a multiple of the %d kv_heads", m.KVHeads))
+	}
+	if head := int64(m.Vocab) * int64(m.Hidden); m.LinearParams > m.Params-head {
+		bad("model.linear_params", m.LinearParams, fmt.Sprintf("at most params less the head, %d", m.Params-head))
+	}
+	if len(errs) == 0 && p.KVTokens() < m.MaxPositions/16 {
+		bad("device.mem", p.Device.Mem, "room for the weights and KV of a sixteenth of max_positions at least")
+	}
+	return errors.Join(errs...)
+}
+
+// free tells whether p is the zero Profile.
+func (p *Profile) free() bool { return *p == Profile{} }
+
+type named[T any] struct {
+	name  string
+	value T
+}
+
+// each ranges over named values in their order.
+func each[T any](list []named[T]) func(yield func(string, T) bool) {
+	return func(yield func(string, T) bool) {
+		for _, n := range list {
+			if !yield(n.name, n.value) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Profile) texts() []named[string] {
+	return []named[string]{{"name", p.Name}, {"source", p.Source}, {"model.name", p.Model.Name}, {"device.name", p.Device.Name}}
+}
+
+func (p *Profile) figures() []named[float64] {
+	m, d, e := &p.Model, &p.Device, &p.Eff
+	return append([]named[float64]{
+		{"model.params", float64(m.Params)}, {"model.linear_params", float64(m.LinearParams)},
+		{"model.layers", float64(m.Layers)}, {"model.hidden", float64(m.Hidden)}, {"model.heads", float64(m.Heads)},
+		{"model.kv_heads", float64(m.KVHeads)}, {"model.head_dim", float64(m.HeadDim)}, {"model.vocab", float64(m.Vocab)},
+		{"model.max_positions", float64(m.MaxPositions)}, {"model.weight_bytes", m.WeightBytes},
+		{"device.bw", d.BW}, {"device.flops", d.Flops}, {"device.pcie_bw", d.PCIe},
+		{"device.pcie_lat_s", d.PCIeLat}, {"device.mem", float64(d.Mem)},
+		{"eff.n_half", e.NHalf}, {"eff.r0_s", e.Row}, {"eff.t0_s", e.Step}, {"eff.h0_s", e.Host0}, {"eff.h1_s", e.Host1},
+	}, p.shares()...)
+}
+
+func (p *Profile) shares() []named[float64] {
+	e := &p.Eff
+	return []named[float64]{
+		{"eff.e_w", e.Weights}, {"eff.e_f", e.Flops}, {"eff.e_a", e.Attend}, {"eff.e_k", e.KVTile},
+		{"eff.e_d", e.KVRow}, {"eff.e_s", e.Sample}, {"eff.e_p", e.PCIe},
+	}
+}
+
+// kvType is the element type that goes with Model.KVBytes.
+func (p *Profile) kvType() kv.DType {
+	switch p.Model.KVBytes {
+	case 1:
+		return kv.FP8
+	case 2:
+		return kv.BF16
+	default:
+		return kv.F32
+	}
+}

@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// corrupt is a verdict on position pos of the batch's row p.row.
+func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) error {
+	return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: %s",
+		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
+}
+
+// judge says what it means that e is not what belongs at pos: nil if the row only
+// fails, as a model's would on NaN, or on the KV of a row that failed in a batch
+// whose outcome the scheduler could not know yet.
+func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
+	switch {
+	case e.pos == posNaN:
+		return nil
+	case e.pos == posPoisoned && e.hash > p.known:
+		return nil
+	case e.pos == posPoisoned:
+		return p.corrupt(page, pos, "reads what a failed row of batch %d wrote", e.hash)
+	case e.pos == posNever:
+		return p.corrupt(page, pos, "reads a slot that was never written")
+	case int(e.pos) != pos:
+		return p.corrupt(page, pos, "reads the slot of position %d (token %d)", e.pos, e.token)
+	default:
+		return p.corrupt(page, pos, "reads token %d behind another prefix", e.token)
+	}
+}
+
+// prefix is the hash of the prefix [0, Start) that row r reads. finite is false if
+// the row must fail for what it reads there. ran is what the row's slot ran.
+func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, err error) {
+	start := int(r.Start)
+	if start == 0 {
+		return p.root, true, nil
+	}
+	continues := ran.end == r.Start
+	switch {
+	case p.mode == Off:
+		last := p.at(r.Pages, start-1)
+		return last.hash, last.pos != posNaN && last.pos != posPoisoned, nil
+	case p.mode == Boundary && continues:
+		hash, finite, err = p.lastSlot(r)
+	case p.mode == Boundary:
+		hash, finite, err = p.seams(r)
+	default:
+		hash, finite, err = p.chain(r)
+	}
+	if err == nil && finite && continues && hash != ran.hash {
+		err = p.corrupt(r.Pages[(start-1)>>p.shift], start-1, "reads another prefix than the one that slot %d ran", r.Slot)
+	}
+	return hash, finite, err
+}
+
+// chain checks every slot of [0, Start).
+func (p *pool) chain(r *engine.Row) (hash uint64, finite bool, err error) {
+	hash = p.root
+	pos := 0
+	for _, id := range r.Pages {
+		n := min(p.mask+1, int(r.Start)-pos)
+		if n <= 0 {
+			break
+		}
+		page := p.page(id)[:n]
+		for i := range page {
+			e := &page[i]
+			hash = extend(hash, e.token)
+			if int(e.pos) != pos+i || e.hash != hash {
+				return 0, false, p.judge(e, id, pos+i)
+			}
+		}
+		p.mark(id, n)
+		pos += n
+	}
+	return hash, true, nil
+}
+
+// seams checks the first and the last slot of each page of [0, Start), the first
+// against the page before and the last against its neighbour.
+func (p *pool) seams(r *engine.Row) (hash uint64, finite bool, err error) {
+	hash = p.root
+	pos := 0
+	for _, id := range r.Pages {
+		n := min(p.mask+1, int(r.Start)-pos)
+		if n <= 0 {
+			break
+		}
+		page := p.page(id)[:n]
+		if e := &page[0]; int(e.pos) != pos || e.hash != extend(hash, e.token) {
+			return 0, false, p.judge(e, id, pos)
+		}
+		hash = page[0].hash
+		if n > 1 {
+			before, e := &page[n-2], &page[n-1]
+			if int(e.pos) != pos+n-1 || e.hash != extend(before.hash, e.token) {
+				return 0, false, p.judge(e, id, pos+n-1)
+			}
+			hash = e.hash
+		}
+		p.mark(id, n)
+		pos += n
+	}
+	return hash, true, nil
+}
+
+// lastSlot checks the position of the last slot before Start.
+func (p *pool) lastSlot(r *engine.Row) (hash uint64, finite bool, err error) {
+	pos := int(r.Start) - 1
+	id := r.Pages[pos>>p.shift]
+	e := &p.slots[int(id)<<p.shift|pos&p.mask]
+	if int(e.pos) != pos {
+		return 0, false, p.judge(e, id, pos)
+	}
+	p.mark(id, pos&p.mask+1)
+	return e.hash, true, nil
+}
+
+// mark notes that the batch reads the first n slots of a page.
+func (p *pool) mark(id kv.PageID, n int) {
+	m := &p.readers[id]
+	if m.batch != p.batch {
+		*m = reader{batch: p.batch}
+	}
+	m.slots = max(m.slots, int32(n))
+}
+
+// write runs tokens behind hash: fills the row's slots and gives the hash after
+// the last one. Two writers of a slot, or a write under an earlier row's eyes,
+// are the batch's fault: on a device the rows run side by side.
+func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, error) {
+	pos := int(r.Start)
+	for _, t := range tokens {
+		hash = extend(hash, t)
+		id := r.Pages[pos>>p.shift]
+		at := int(id)<<p.shift | pos&p.mask
+		e := &p.slots[at]
+		if p.mode != Off {
+			if p.written[at] == p.batch {
+				return 0, p.corrupt(id, pos, "a second write to slot %d in one batch", pos&p.mask)
+			}
+			p.written[at] = p.batch
+			if m := p.readers[id]; m.batch == p.batch && pos&p.mask < int(m.slots) && (int(e.pos) != pos || e.hash != hash) {
+				return 0, p.corrupt(id, pos, "overwrites position %d, which an earlier row of the batch reads", e.pos)
+			}
+		}
+		*e = entry{token: t, pos: int32(pos), hash: hash}
+		pos++
+	}
+	return hash, nil
+}
+
+// copyPage copies the first slots of a page after a look at what they hold.
+func (p *pool) copyPage(c engine.PageCopy) error {
+	src := p.page(c.Src)[:c.Tokens]
+	if p.mode != Off {
+		if err := p.copyable(c.Src, src); err != nil {
+			return err
+		}
+	}
+	copy(p.page(c.Dst), src)
+	return nil
+}
+
+// copyable refuses slots that are no run of one sequence. NaN and the KV of rows
+// that may fail unseen are copied as they are.
+func (p *pool) copyable(id kv.PageID, src []entry) error {
+	first := int(src[0].pos)
+	for i := range src {
+		e := &src[i]
+		pos := first + i
+		if e.pos == posNaN || e.pos == posPoisoned && e.hash > p.known {
+			return nil
+		}
+		if first < 0 || int(e.pos) != pos || i > 0 && e.hash != extend(src[i-1].hash, e.token) {
+			err := p.judge(e, id, max(pos, i))
+			return fmt.Errorf("copy of %d slots: %w", len(src), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// progress is what an engine slot's sequence did since its bind.
+type progress struct {
+	end  int32  // positions [0, end) are those of the last row; 0 if none ran or it failed
+	hash uint64 // after them
+	// last is the token sampled after position lastAt-1; sampled is false if
+	// there is none, or the sample failed.
+	last    kv.Token
+	lastAt  int32
+	sampled bool
+}
+
+// device computes batches, one at a time, all of a batch when it is submitted:
+// nothing can tell, as the result is out of reach until the ticket completes.
+type device struct {
+	pool  *pool
+	draw  *sampler
+	slots []progress
+	fail  func(seq uint64, row int) error
+	one   [1]kv.Token // the token of a deferred row
+}
+
+// run computes b into res; known is as of pool.begin. The error is the sanitizer's; it leaves the pool in
+// no state to go on with.
+func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
+	d.pool.begin(b.Seq, known)
+	res.Seq = b.Seq
+	for i := range b.Binds {
+		d.draw.bind(&b.Binds[i])
+		d.slots[b.Binds[i].Slot] = progress{}
+	}
+	for i, c := range b.Copies {
+		d.pool.row = -1
+		if err := d.pool.copyPage(c); err != nil {
+			return fmt.Errorf("copy %d: %w", i, err)
+		}
+	}
+	res.Stats.CopiedPages = len(b.Copies)
+	outs := 0
+	for i := range b.Rows {
+		if speaks(&b.Rows[i]) {
+			outs++
+		}
+	}
+	if outs > 0 {
+		res.Out = make([]engine.RowOut, 0, outs)
+	}
+	for i := range b.Rows {
+		if err := d.row(b, i, res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// speaks tells whether a row has an entry in Result.Out though it does not fail.
+func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
+
+// row runs row i of b.
+func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
+	r := &b.Rows[i]
+	d.pool.row = i
+	ran := &d.slots[r.Slot]
+	tokens, known, err := d.tokens(r, ran)
+	if err != nil {
+		return err
+	}
+	count(r, &res.Stats)
+	hash, finite := uint64(0), false
+	if known {
+		if hash, finite, err = d.pool.prefix(r, ran); err != nil {
+			return err
+		}
+	}
+	after, err := d.pool.write(r, tokens, hash)
+	if err != nil {
+		return err
+	}
+	out := engine.RowOut{Row: i}
+	switch {
+	case !known:
+		out.Err = fmt.Errorf("%w: row %d has no token, the last sample of slot %d failed", engine.ErrLogits, i, r.Slot)
+	case !finite:
+		out.Err = fmt.Errorf("%w: row %d reads KV that is not", engine.ErrLogits, i)
+	case d.fail != nil:
+		out.Err = d.fail(b.Seq, i)
+	}
+	if out.Err != nil {
+		d.pool.poison(r)
+		*ran = progress{}
+		res.Out = append(res.Out, out)
+		return nil
+	}
+	if r.PromptLogprobs {
+		out.Prompt = d.draw.prompt(r, tokens, d.pool, ran)
+	}
+	d.advance(r, i, after, ran, &out)
+	if r.Sample && out.Err == nil {
+		res.Stats.Samples++
+	}
+	if speaks(r) {
+		res.Out = append(res.Out, out)
+	}
+	return nil
+}
+
+// advance notes what the slot ran and samples.
+func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out *engine.RowOut) {
+	ran.end, ran.hash = r.Start+int32(r.Len()), after
+	if !r.Sample && !r.Digest {
+		return
+	}
+	d.draw.sample(r, i, after, out)
+	if r.Sample || out.Err != nil {
+		ran.last, ran.lastAt, ran.sampled = out.Token, ran.end, out.Err == nil
+	}
+}
+
+// tokens are those that row r runs. known is false for a deferred row whose slot's
+// last sample failed: the scheduler could not know, so the row runs as garbage.
+func (d *device) tokens(r *engine.Row, ran *progress) (tokens []kv.Token, known bool, err error) {
+	if !r.Deferred {
+		return r.Tokens, true, nil
+	}
+	d.one[0] = ran.last
+	if ran.sampled && ran.lastAt != r.Start && d.pool.mode != Off {
+		return nil, false, d.pool.corrupt(r.Pages[int(r.Start)>>d.pool.shift], int(r.Start),
+			"deferred, but the last token of slot %d belongs at position %d", r.Slot, ran.lastAt)
+	}
+	return d.one[:], ran.sampled, nil
+}
+
+// count adds what a row runs, failed or not.
+func count(r *engine.Row, s *engine.StepStats) {
+	n := int64(r.Len())
+	if r.Deferred {
+		s.DeferredTokens++
+	} else {
+		s.GivenTokens += int(n)
+	}
+	s.KVTokensRead += n*int64(r.Start) + n*(n+1)/2
+}

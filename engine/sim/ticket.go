@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// ticket implements engine.Ticket for a batch or a transfer.
+type ticket struct {
+	backend *Backend
+	end     time.Duration // when it completes, if nothing comes in between
+	// lost is the error that ends the device when the ticket completes.
+	lost *engine.Error
+
+	// The event that completes it, of one kind or the other.
+	event EventID
+	timer *time.Timer
+
+	res  engine.Result
+	err  error
+	over atomic.Bool   // set after err, never unset
+	done chan struct{} // made when first asked for; guarded by backend.mu
+}
+
+// Done implements engine.Ticket.
+func (t *ticket) Done() <-chan struct{} {
+	t.backend.mu.Lock()
+	defer t.backend.mu.Unlock()
+	if t.done == nil {
+		t.done = make(chan struct{})
+		if t.over.Load() {
+			close(t.done)
+		}
+	}
+	return t.done
+}
+
+// Result implements engine.Ticket.
+func (t *ticket) Result() (*engine.Result, error) {
+	switch {
+	case !t.over.Load():
+		return nil, engine.ErrPending
+	case t.err != nil:
+		return nil, t.err
+	default:
+		return &t.res, nil
+	}
+}
+
+// complete ends the ticket; the caller holds backend.mu.
+func (t *ticket) complete(err error) {
+	if t.over.Load() {
+		panic("sim: a ticket ends twice")
+	}
+	t.err = err
+	t.over.Store(true)
+	if t.done != nil {
+		close(t.done)
+	}
+}
