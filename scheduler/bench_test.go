@@ -2,7 +2,10 @@ package scheduler
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -82,4 +85,78 @@ func BenchmarkDecodeStep(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkChurn: as many requests arrive as end; prompts of 64 groups share half.
+// Reported: Next, at the median and the 99th percentile of the steps.
+func BenchmarkChurn(b *testing.B) {
+	for _, policy := range policies {
+		for _, queued := range []int{100, 10_000} {
+			b.Run(fmt.Sprintf("rows=256/policy=%v/queued=%d", policy, queued), func(b *testing.B) {
+				churn(b, policy, queued)
+			})
+		}
+	}
+}
+
+func churn(b *testing.B, policy Policy, queued int) {
+	const rows, prompt, output = 256, 1024, 64
+	rng := rand.New(rand.NewPCG(1, 1))
+	const pageTokens = 16
+	pages := rows * (prompt + 3*output) / pageTokens
+	info := engine.Info{Name: "null", Vocab: 1 << 30, MaxPositions: 1 << 20, PageTokens: pageTokens, NumPages: pages,
+		MaxSlots: rows, MaxRows: rows, MaxTokens: 1 << 20, MaxInflight: 2}
+	cfg := Config{Policy: policy, MaxQueued: rows + queued + 1, StepTokens: 8192, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}
+	s, err := New(cfg, info)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := &loaded{s: s}
+	all := make([]kv.PageID, s.Want())
+	for i := range all {
+		all[i] = kv.PageID(i)
+	}
+	s.Grant(all, 0)
+	add := func() {
+		l.next++
+		tokens := make([]kv.Token, prompt)
+		group := rng.IntN(64)
+		for j := range tokens {
+			tokens[j] = kv.Token(group*prompt + j)
+			if j > prompt/2 {
+				tokens[j] = kv.Token(int(l.next)*prompt+j) & (1<<30 - 1)
+			}
+		}
+		if err := s.Add(0, Request{ID: l.next, Prompt: tokens, MaxTokens: output/2 + rng.IntN(output)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	top := func() {
+		for s.queue.size < queued {
+			add()
+		}
+	}
+	top()
+	for range 1000 {
+		l.complete(s.Next(0))
+		top()
+	}
+	var spent, after []time.Duration
+	admitted := s.queue.admissions
+	for b.Loop() {
+		t := time.Now()
+		p := s.Next(0)
+		spent = append(spent, time.Since(t))
+		t = time.Now()
+		l.complete(p)
+		after = append(after, time.Since(t))
+		top()
+	}
+	slices.Sort(spent)
+	slices.Sort(after)
+	b.ReportMetric(float64(spent[len(spent)/2].Nanoseconds()), "next-p50-ns")
+	b.ReportMetric(float64(spent[len(spent)*99/100].Nanoseconds()), "next-p99-ns")
+	b.ReportMetric(float64(after[len(after)/2].Nanoseconds()), "complete-p50-ns")
+	b.ReportMetric(float64(s.queue.admissions-admitted)/float64(len(spent)), "admitted/step")
+	b.ReportMetric(s.Metrics().HitRate()*100, "hit-%")
 }

@@ -13,12 +13,20 @@
 //	result, err := ticket.Result()
 //	out = s.Complete(now, plan, result, out[:0])   // tokens and endings
 //
-// A request's life, top to bottom: Add (door.go) puts it into the queue
-// (queue.go); Next (step.go) lets running requests decode, prefilling ones go on,
-// and admits waiting ones (admit.go) onto cached prefixes; pages come from the
-// lease and, when it is dry, by eviction and then preemption (pages.go,
-// preempt.go); Complete (complete.go) takes tokens, publishes prefixes to the
-// radix cache and ends what is done (retire.go).
+// With Config.MaxInflight 2, Next may be called while a plan runs; plans complete
+// in order.
 //
-// Every request that Add accepts gets exactly one Output with an Ending.
+// A request's life, top to bottom: Add (door.go) puts it into the queue
+// (queue.go, lane.go), where its policy ranks it (policy.go, order.go, weight.go,
+// tenant.go). Next (step.go) gives running requests pages and rows to decode,
+// admits waiting ones (admit.go) onto cached prefixes, or lets them follow a prompt
+// in flight (follow.go), and shares the rest of the budget among the prompts that
+// are being computed (budget.go). Pages come from the lease and, when it is dry,
+// by eviction and then preemption (pages.go, preempt.go, class.go). Complete
+// (complete.go) takes tokens, publishes prefixes to the radix cache and ends what
+// is done (retire.go); Expire (expire.go) ends what has run out of time. Why
+// (why.go) and timelines (timeline.go) tell what happens.
+//
+// Every sample of a request that Add accepts gets exactly one Output with an Ending;
+// the last one's is Final.
 package scheduler

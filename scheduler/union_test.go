@@ -1,0 +1,53 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestNothingIsComputedTwice: requests that arrive together compute, all in all,
+// as many tokens as the union of their prefixes has, whatever the policy, the page
+// size, the chunks and the overlap. Each prompt ends with a token of its own,
+// since a last token is always computed.
+func TestNothingIsComputedTwice(t *testing.T) {
+	for seed := range uint64(160) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		pageTokens := []int{1, 4, 16}[rng.IntN(3)]
+		cfg := Config{
+			Policy: policies[seed%uint64(len(policies))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
+			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
+		}
+		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
+		stems := [][]kv.Token{nil}
+		union := map[string]bool{}
+		text := func(tokens []kv.Token) string {
+			r := make([]rune, len(tokens))
+			for i, t := range tokens {
+				r[i] = rune(t)
+			}
+			return string(r)
+		}
+		for id := range RequestID(20) {
+			stem := slices.Clone(stems[rng.IntN(len(stems))])
+			if len(stem) > 150 {
+				stem = nil
+			}
+			for range rng.IntN(40) {
+				stem = append(stem, kv.Token(rng.IntN(3)))
+			}
+			stems = append(stems, stem)
+			prompt := append(stem, kv.Token(10+id))
+			b.request(Request{ID: id + 1, Prompt: prompt, Tenant: []string{"a", "b", "c"}[id%3], MaxTokens: 1 + rng.IntN(3), Priority: int32(rng.IntN(3))})
+			for n := range prompt {
+				union[text(prompt[:n+1])] = true
+			}
+		}
+		b.run()
+		if m := b.s.Metrics(); b.sim.given != len(union) {
+			t.Errorf("seed %d, %v: %d tokens computed, the union has %d:\n%v", seed, cfg.Policy, b.sim.given, len(union), m)
+		}
+	}
+}
