@@ -1,0 +1,172 @@
+package schedtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// book is what callers know of their requests, and what plans showed of them. It
+// is kept from the outside: from what went in and what came out.
+type book struct {
+	live  []*order // accepted and not ended, oldest first
+	byID  map[scheduler.RequestID]*order
+	seeds map[uint64]*sample // of live requests, by sampling seed: how a bind tells whose it is
+	slots []*sample          // by slot: who was bound last and has not ended; else nil
+
+	accepted int
+	ended    int // samples
+	samples  int
+}
+
+// order is one accepted request.
+type order struct {
+	req     scheduler.Request
+	limit   int // most output tokens
+	samples []*sample
+	open    int // of samples
+	added   time.Duration
+	older   int // samples that were live when it came
+
+	abort     error  // asked for by its caller
+	abortPlan uint64 // Seq of the last plan made by then
+}
+
+// sample is one output of a request.
+type sample struct {
+	of     *order
+	index  int
+	seed   uint64
+	want   []kv.Token       // the whole output if nothing stops it
+	reason scheduler.Reason // by which want ends
+	got    []kv.Token
+	ended  bool
+
+	// As seen in plans.
+	slot     engine.Slot
+	bound    bool // the slot is its own
+	binds    int
+	ranSince bool   // it had a row since the latest bind
+	computed int    // end of its latest row
+	reached  int    // most that was computed before a bind
+	cached   int    // start of its first row, or -1
+	blurred  bool   // it was preempted before its first row after a bind: what it found is not to be seen
+	endBy    uint64 // Seq of the plan with which it must end: it is past its time, and that plan runs
+	boundAt  time.Duration
+	firstAt  time.Duration
+	lastSeq  uint64 // latest plan with a row of it
+}
+
+// newBook is for a backend of so many slots.
+func newBook(slots int) book {
+	return book{byID: map[scheduler.RequestID]*order{}, seeds: map[uint64]*sample{}, slots: make([]*sample, slots)}
+}
+
+// tokens is how many tokens the sample has by now: prompt and output.
+func (s *sample) tokens() int { return len(s.of.req.Prompt) + len(s.got) }
+
+// run is how many tokens of one request may be computed at most.
+func (o *order) run() int { return (len(o.req.Prompt) + o.limit) * len(o.samples) }
+
+func (b *book) open(o *order) {
+	for _, other := range b.live {
+		o.older += other.open
+	}
+	o.open = len(o.samples)
+	b.live = append(b.live, o)
+	b.byID[o.req.ID] = o
+	for _, s := range o.samples {
+		b.seeds[s.seed] = s
+	}
+	b.accepted++
+	b.samples += len(o.samples)
+}
+
+// close takes an ended sample off the book.
+func (b *book) close(s *sample) {
+	s.ended = true
+	b.ended++
+	b.release(s)
+	delete(b.seeds, s.seed)
+	o := s.of
+	if o.open--; o.open == 0 {
+		delete(b.byID, o.req.ID)
+		b.live = slices.DeleteFunc(b.live, func(other *order) bool { return other == o })
+	}
+}
+
+func (b *book) release(s *sample) {
+	if s.bound && b.slots[s.slot] == s {
+		b.slots[s.slot] = nil
+	}
+	s.bound = false
+}
+
+// rowView is a row of a plan and whose it is.
+type rowView struct {
+	row   *engine.Row
+	of    *sample // nil: nobody's that is open
+	fresh bool    // the first one since a bind
+	first bool    // the very first one, and nothing hides what was found in the cache
+}
+
+// read finds out whose rows a plan has: by the binds in it, and before it.
+func (b *book) read(p *scheduler.Plan, dst []rowView) []rowView {
+	for i := range p.Batch.Rows {
+		row := &p.Batch.Rows[i]
+		v, rebound := rowView{row: row}, false
+		if int(row.Slot) < len(b.slots) && row.Slot >= 0 {
+			if v.of = b.slots[row.Slot]; v.of != nil {
+				v.fresh = !v.of.ranSince
+			}
+		}
+		for j := range p.Batch.Binds {
+			if bind := &p.Batch.Binds[j]; bind.Slot == row.Slot {
+				v.of, v.fresh, rebound = b.seeds[bind.Sampling.Seed], true, true
+			}
+		}
+		if s := v.of; s != nil {
+			v.first = s.cached < 0 && !s.blurred && !(rebound && s.binds > 0 && !s.ranSince)
+		}
+		dst = append(dst, v)
+	}
+	return dst
+}
+
+// apply takes down what a plan does.
+func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
+	for i := range p.Batch.Binds {
+		bind := &p.Batch.Binds[i]
+		s := b.seeds[bind.Sampling.Seed]
+		if old := b.slots[bind.Slot]; old != nil {
+			b.release(old) // preempted, or ended in the same breath
+		}
+		if s == nil {
+			continue
+		}
+		b.release(s)
+		if s.binds > 0 && !s.ranSince {
+			s.blurred = true
+		}
+		s.reached = max(s.reached, s.computed)
+		s.slot, s.bound, s.ranSince = bind.Slot, true, false
+		s.computed = 0
+		if s.binds++; s.binds == 1 {
+			s.boundAt = now
+		}
+		b.slots[bind.Slot] = s
+	}
+	for _, v := range rows {
+		s := v.of
+		if s == nil {
+			continue
+		}
+		if v.first {
+			s.cached = int(v.row.Start)
+		}
+		s.ranSince, s.computed, s.lastSeq = true, int(v.row.Start)+v.row.Len(), p.Batch.Seq
+	}
+}

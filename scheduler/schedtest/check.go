@@ -1,0 +1,83 @@
+package schedtest
+
+import (
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// checker watches a rig. Each method is told of one kind of move and returns
+// what is wrong about it. The book is brought up to date after the checkers have
+// seen the move, so that they see it as it was before.
+type checker interface {
+	name() string
+	// added: Add answered; o describes the request whether it was accepted or not.
+	added(o *order, err error) error
+	// aborted: Abort returned.
+	aborted(o *order) error
+	// expired: Expire returned, at this time.
+	expired() error
+	// planned: Next gave a plan, which has not been submitted yet.
+	planned(p *scheduler.Plan, rows []rowView) error
+	// resulted: the ticket of a flight is done, or Submit failed.
+	resulted(f *flight, res *engine.Result, err error) error
+	// told: one output; s is nil if it is of nobody who is open.
+	told(s *sample, o *scheduler.Output) error
+	// completed: all outputs of a plan were told.
+	completed(seq uint64) error
+	// handed: pages change hands between the pool and the scheduler.
+	handed(pages []kv.PageID, from, to place) error
+	// posted: a letter was sent.
+	posted() error
+	// heard: the cache's events since the last time.
+	heard(events []kv.Event) error
+	// settled: everything that could be done at this time was done.
+	settled() error
+	// finished: nothing is open any more, and the pool has every page back.
+	finished() error
+}
+
+// blind is a checker that sees nothing; the others embed it.
+type blind struct{}
+
+func (blind) added(*order, error) error                     { return nil }
+func (blind) aborted(*order) error                          { return nil }
+func (blind) expired() error                                { return nil }
+func (blind) planned(*scheduler.Plan, []rowView) error      { return nil }
+func (blind) resulted(*flight, *engine.Result, error) error { return nil }
+func (blind) told(*sample, *scheduler.Output) error         { return nil }
+func (blind) completed(uint64) error                        { return nil }
+func (blind) handed([]kv.PageID, place, place) error        { return nil }
+func (blind) posted() error                                 { return nil }
+func (blind) heard([]kv.Event) error                        { return nil }
+func (blind) settled() error                                { return nil }
+func (blind) finished() error                               { return nil }
+
+// newCheckers are all of them. The order is that of asking: what explains most
+// comes first.
+func newCheckers(r *rig) []checker {
+	return []checker{
+		newLedger(r),
+		&sanitizer{r: r},
+		&door{r: r},
+		&rowLimits{r: r},
+		&endings{r: r},
+		&outputs{r: r},
+		&computed{r: r},
+		newMirror(r),
+		r.progress,
+		newShares(r),
+	}
+}
+
+// each asks all checkers until one objects.
+func (r *rig) each(ask func(checker) error) {
+	for _, c := range r.checkers {
+		if r.failed != nil {
+			return
+		}
+		if err := ask(c); err != nil {
+			r.fail(c.name(), err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package schedtest
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// computed counts along: what the backend says that it ran is what was planned,
+// and what the scheduler's metrics say is what its plans showed.
+type computed struct {
+	blind
+	r      *rig
+	counts scheduler.Metrics // those that are counted here
+	unrun  int               // samples that were bound and have had no row yet
+	blur   bool              // some lost their slot before their first row
+}
+
+func (*computed) name() string { return "computed" }
+
+func (c *computed) added(_ *order, err error) error {
+	if err == nil {
+		c.counts.Requests++
+	}
+	return nil
+}
+
+func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
+	c.counts.Steps++
+	c.counts.Rows += uint64(len(rows))
+	for i := range p.Batch.Binds {
+		c.bind(c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed])
+	}
+	for _, v := range rows {
+		s := v.of
+		start, end := int(v.row.Start), int(v.row.Start)+v.row.Len()
+		reached := s.reached
+		if v.fresh {
+			reached = max(reached, s.computed)
+			if v.first {
+				c.counts.CachedTokens += uint64(start)
+				c.unrun--
+			}
+		}
+		c.counts.RecomputedTokens += uint64(max(min(end, reached)-start, 0))
+	}
+	return nil
+}
+
+// bind counts a prompt at its first admission. What it found in the cache shows
+// with its first row, or in its bill if it never gets one.
+func (c *computed) bind(s *sample) {
+	switch {
+	case s == nil:
+	case s.binds == 0:
+		c.counts.PromptTokens += uint64(len(s.of.req.Prompt))
+		c.unrun++
+	case !s.ranSince:
+		c.blur = true
+	}
+}
+
+func (c *computed) resulted(f *flight, res *engine.Result, err error) error {
+	if err != nil {
+		return nil
+	}
+	st := &res.Stats
+	if ran := st.GivenTokens + st.DeferredTokens; ran != f.tokens || st.CopiedPages != f.copies || res.Seq != f.seq {
+		return fmt.Errorf("plan %d has %d tokens and %d copies, the backend ran %d and %d as plan %d",
+			f.seq, f.tokens, f.copies, ran, st.CopiedPages, res.Seq)
+	}
+	if !c.r.opts.Faults && st.Samples != f.samples {
+		return fmt.Errorf("plan %d samples %d tokens, the backend %d", f.seq, f.samples, st.Samples)
+	}
+	return nil
+}
+
+func (c *computed) told(s *sample, o *scheduler.Output) error {
+	if o.Sampled {
+		c.counts.OutputTokens++
+	}
+	if r := o.Ending.Reason; r != scheduler.NotEnded {
+		c.counts.Endings[r]++
+		if s != nil && s.binds > 0 && s.cached < 0 {
+			c.counts.CachedTokens += uint64(o.Ending.CachedTokens)
+			c.unrun--
+		}
+	}
+	return nil
+}
+
+func (c *computed) settled() error {
+	m, want := c.r.sched.Metrics(), c.counts
+	if c.unrun > 0 {
+		want.CachedTokens = m.CachedTokens // what these found is not known yet
+	}
+	if c.blur {
+		want.RecomputedTokens = m.RecomputedTokens
+	}
+	type pair struct {
+		what      string
+		got, want uint64
+	}
+	for _, p := range [...]pair{
+		{"requests", m.Requests, want.Requests},
+		{"steps", m.Steps, want.Steps},
+		{"rows", m.Rows, want.Rows},
+		{"prompt tokens", m.PromptTokens, want.PromptTokens},
+		{"cached tokens", m.CachedTokens, want.CachedTokens},
+		{"recomputed tokens", m.RecomputedTokens, want.RecomputedTokens},
+		{"output tokens", m.OutputTokens, want.OutputTokens},
+	} {
+		if p.got != p.want {
+			return fmt.Errorf("the metrics count %d %s, the plans and outputs showed %d", p.got, p.what, p.want)
+		}
+	}
+	if m.Endings != want.Endings {
+		return fmt.Errorf("the metrics count endings %v, callers saw %v", m.Endings, want.Endings)
+	}
+	return nil
+}

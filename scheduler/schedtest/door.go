@@ -1,0 +1,89 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// door: a request is refused if there is a reason to, with an error that says
+// which, and else accepted.
+type door struct {
+	blind
+	r *rig
+}
+
+func (*door) name() string { return "door" }
+
+func (c *door) added(o *order, err error) error {
+	reasons := c.reasons(o, err == nil)
+	if err == nil {
+		if len(reasons) > 0 {
+			return fmt.Errorf("request %d is accepted, want %w", o.req.ID, reasons[0])
+		}
+		return nil
+	}
+	for _, want := range reasons {
+		if errors.Is(err, want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("request %d of %d prompt and %d output tokens is refused (%w), the reasons to do so are %v",
+		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
+}
+
+// reasons are all that there are to refuse a request.
+func (c *door) reasons(o *order, accepted bool) []error {
+	info, req, n := &c.r.info, &o.req, len(o.req.Prompt)
+	var all []error
+	add := func(when bool, err error) {
+		if when {
+			all = append(all, err)
+		}
+	}
+	pool := info.NumPages * info.PageTokens
+	add(n == 0, scheduler.ErrEmptyPrompt)
+	add(n > info.MaxPositions, scheduler.ErrPromptTooLong)
+	add(n > pool, scheduler.ErrTooLarge)
+	add(n > 0 && n+req.MaxTokens-1 > info.MaxPositions, scheduler.ErrPromptTooLong)
+	add(n > 0 && n+req.MaxTokens-1 > pool, scheduler.ErrTooLarge)
+	add(req.Samples < 0 || req.Samples > c.r.cfg.MaxSamples || req.Deadline < 0 || req.QueueTimeout < 0, scheduler.ErrInvalid)
+	add(req.MaxTokens < 0 || foreignToken(req.Prompt, info.Vocab) || req.Sampling.Validate(info.Vocab) != nil, scheduler.ErrInvalid)
+	add(c.r.book.byID[req.ID] != nil, scheduler.ErrInvalid)
+	all = append(all, c.crowd(o, accepted)...)
+	return all
+}
+
+// crowd: too many wait, of all or of one tenant. Preempted samples whose rows are
+// still out are not counted by the scheduler.
+func (c *door) crowd(o *order, accepted bool) (all []error) {
+	waiting, own, samples := 0, 0, max(o.req.Samples, 1)
+	for _, t := range c.r.sched.Tenants() {
+		waiting += t.Waiting
+		if t.Tenant == o.req.Tenant {
+			own = t.Waiting
+		}
+	}
+	if accepted {
+		waiting, own = waiting-samples, own-samples
+	}
+	if waiting+samples > c.r.cfg.MaxQueued {
+		all = append(all, scheduler.ErrQueueFull)
+	}
+	if most := c.r.cfg.TenantQueued; most > 0 && own+samples > most {
+		all = append(all, scheduler.ErrTenantFull)
+	}
+	return all
+}
+
+// foreignToken tells whether a token is not of the vocabulary.
+func foreignToken(tokens []kv.Token, vocab int) bool {
+	for _, t := range tokens {
+		if uint64(t) >= uint64(vocab) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,247 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// endings: every sample of every accepted request ends once, for a reason that
+// there was, with a bill that agrees with what plans showed; nothing comes
+// afterwards, and who gives up is not kept waiting.
+type endings struct {
+	blind
+	r *rig
+}
+
+func (*endings) name() string { return "endings" }
+
+// planned: nothing is run any more for who was given up.
+func (c *endings) planned(p *scheduler.Plan, rows []rowView) error {
+	for _, v := range rows {
+		if s := v.of; s != nil && (s.of.abort != nil || s.endBy > 0) {
+			return fmt.Errorf("request %d was given up or is past its time, and gets a row in plan %d", s.of.req.ID, p.Batch.Seq)
+		}
+	}
+	return nil
+}
+
+func (c *endings) told(s *sample, o *scheduler.Output) error {
+	e := &o.Ending
+	switch {
+	case s == nil:
+		return fmt.Errorf("request %d gets news (%v), but was not accepted or has ended", o.Request, e.Reason)
+	case !o.Sampled && e.Reason == scheduler.NotEnded:
+		return fmt.Errorf("request %d gets an output with nothing in it", o.Request)
+	case o.Final != (e.Reason != scheduler.NotEnded && s.of.open == 1):
+		return fmt.Errorf("request %d has %d samples open, final is %v, ending %v", o.Request, s.of.open, o.Final, e.Reason)
+	case e.Reason == scheduler.NotEnded:
+		return nil
+	}
+	if err := c.reason(s, e); err != nil {
+		return fmt.Errorf("request %d: %w", o.Request, err)
+	}
+	if err := c.bill(s, o); err != nil {
+		return fmt.Errorf("request %d: %w: bill %+v", o.Request, err, *e)
+	}
+	return nil
+}
+
+func (c *endings) reason(s *sample, e *scheduler.Ending) error {
+	switch e.Reason {
+	case scheduler.Stop, scheduler.Length:
+		if e.Err != nil {
+			return fmt.Errorf("ends by %v with an error: %w", e.Reason, e.Err)
+		}
+	case scheduler.Abort:
+		if !c.mayAbort(s, e.Err) {
+			return fmt.Errorf("ends by abort with %v, its caller's cause is %v, its deadline %v, its queue timeout %v after %v",
+				e.Err, s.of.abort, s.of.req.Deadline, s.of.req.QueueTimeout, s.of.added)
+		}
+	case scheduler.Failed:
+		if byDevice, byRow := c.r.lost != nil && errors.Is(e.Err, c.r.lost), errors.Is(e.Err, errRow); !byDevice && !byRow {
+			return fmt.Errorf("fails without a fault: %w", e.Err)
+		}
+	default:
+		return fmt.Errorf("ends by %v, which is not known here", e.Reason)
+	}
+	return nil
+}
+
+func (c *endings) bill(s *sample, o *scheduler.Output) error {
+	e := &o.Ending
+	now := c.r.clock.Now()
+	got, first := len(s.got), s.firstAt
+	if o.Sampled {
+		if got++; got == 1 {
+			first = now
+		}
+	}
+	cached, queued, firstToken := max(s.cached, 0), s.boundAt, first
+	if s.binds > 0 {
+		queued -= s.of.added
+	}
+	if got > 0 {
+		firstToken -= s.of.added
+	}
+	switch {
+	case e.PromptTokens != len(s.of.req.Prompt):
+		return fmt.Errorf("the prompt has %d tokens", len(s.of.req.Prompt))
+	case e.OutputTokens != got:
+		return fmt.Errorf("the caller got %d tokens", got)
+	case e.CachedTokens >= e.PromptTokens || e.CachedTokens != cached && (s.cached >= 0 || s.binds == 0):
+		return fmt.Errorf("the first row began at token %d", cached)
+	case e.Preemptions < s.binds-1 || e.Preemptions > s.binds:
+		return fmt.Errorf("a slot was bound %d times", s.binds)
+	case e.Queued != queued || e.FirstToken != firstToken || e.Total != now-s.of.added:
+		return fmt.Errorf("the first slot came after %v, the first token after %v, the end after %v", queued, firstToken, now-s.of.added)
+	}
+	return timeline(s, e)
+}
+
+// timeline: it begins and ends with its request, and tells of each admission and
+// preemption.
+func timeline(s *sample, e *scheduler.Ending) error {
+	if !s.of.req.Timeline {
+		if e.Timeline != nil {
+			return errors.New("a timeline was not asked for")
+		}
+		return nil
+	}
+	var count [scheduler.Ended + 1]int
+	last := scheduler.Mark{}
+	for i, m := range e.Timeline {
+		if m.At < last.At || (i == 0) != (m.What == scheduler.Queued) {
+			return fmt.Errorf("mark %d of the timeline is %v after %v", i, m, last)
+		}
+		count[m.What]++
+		last = m
+	}
+	if last.What != scheduler.Ended || last.At != e.Total || count[scheduler.Matched] != s.binds || count[scheduler.Preempted] != e.Preemptions {
+		return fmt.Errorf("the timeline has %d admissions and %d preemptions, want %d and %d, and ends with %v",
+			count[scheduler.Matched], count[scheduler.Preempted], s.binds, e.Preemptions, last)
+	}
+	return nil
+}
+
+// mayAbort: its caller gave it up, or it was out of time.
+func (c *endings) mayAbort(s *sample, err error) bool {
+	req, now := &s.of.req, c.r.clock.Now()
+	switch {
+	case s.of.abort != nil && errors.Is(err, s.of.abort):
+		return true
+	case errors.Is(err, scheduler.ErrDeadline):
+		return req.Deadline > 0 && now >= req.Deadline
+	case errors.Is(err, scheduler.ErrQueueTimeout):
+		return req.QueueTimeout > 0 && now >= s.of.added+req.QueueTimeout && s.binds == 0
+	}
+	return false
+}
+
+// expired: who is past its time has ended, or does with the last of its rows that
+// are out.
+func (c *endings) expired() error {
+	now := c.r.clock.Now()
+	for _, o := range c.r.book.live {
+		for _, s := range o.samples {
+			late := o.req.Deadline > 0 && o.req.Deadline <= now ||
+				o.req.QueueTimeout > 0 && o.added+o.req.QueueTimeout <= now && s.binds == 0
+			switch {
+			case s.ended || !late:
+			case !c.r.runs(s):
+				return fmt.Errorf("request %d is past its time, is in no plan that runs, and is open still", o.req.ID)
+			case s.endBy == 0:
+				s.endBy = s.lastSeq
+			}
+		}
+	}
+	return nil
+}
+
+func (c *endings) aborted(o *order) error {
+	if o.open > 0 && o.abortPlan == 0 {
+		return fmt.Errorf("request %d was given up, is in no plan that runs, and is open still", o.req.ID)
+	}
+	return nil
+}
+
+func (c *endings) completed(seq uint64) error {
+	for _, o := range c.r.book.live {
+		if o.abort != nil && o.abortPlan <= seq {
+			return fmt.Errorf("request %d was given up, plan %d has completed since, and it is open still", o.req.ID, seq)
+		}
+		for _, s := range o.samples {
+			if !s.ended && s.endBy > 0 && s.endBy <= seq {
+				return fmt.Errorf("request %d was past its time, plan %d has completed since, and it is open still", o.req.ID, seq)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *endings) settled() error {
+	if open := c.r.sched.Open(); open != len(c.r.book.live) {
+		return fmt.Errorf("the scheduler has %d requests open, %d should be", open, len(c.r.book.live))
+	}
+	if c.r.lost != nil && len(c.r.book.live) > 0 {
+		return fmt.Errorf("%d requests are open after the device's end", len(c.r.book.live))
+	}
+	return nil
+}
+
+func (c *endings) finished() error {
+	if b := &c.r.book; b.ended != b.samples || len(b.live) > 0 {
+		return fmt.Errorf("%d outputs are owed, %d ended", b.samples, b.ended)
+	}
+	return nil
+}
+
+// outputs: callers get the tokens that the model gives for their prompt, whatever
+// was cached, batched, chunked or preempted, and no token less or more.
+type outputs struct {
+	blind
+	r *rig
+}
+
+func (*outputs) name() string { return "outputs" }
+
+func (c *outputs) told(s *sample, o *scheduler.Output) error {
+	got := len(s.got)
+	if o.Sampled {
+		if got >= len(s.want) || s.want[got] != o.Token {
+			return fmt.Errorf("request %d: output %d is token %d, want %v", o.Request, got, o.Token, s.want)
+		}
+		got++
+	}
+	switch reason := o.Ending.Reason; {
+	case reason == scheduler.Stop || reason == scheduler.Length:
+		if got != len(s.want) || reason != s.reason {
+			return fmt.Errorf("request %d ends by %v after %d tokens, want %v after %d", o.Request, reason, got, s.reason, len(s.want))
+		}
+	case reason == scheduler.NotEnded && got == len(s.want):
+		return fmt.Errorf("request %d goes on after its %d tokens", o.Request, got)
+	}
+	return nil
+}
+
+// sanitizer listens to the backend: it refuses no batch, and finds in every page
+// what should be there.
+type sanitizer struct {
+	blind
+	r *rig
+}
+
+func (*sanitizer) name() string { return "sanitizer" }
+
+func (c *sanitizer) resulted(f *flight, _ *engine.Result, err error) error {
+	switch {
+	case err == nil, errors.Is(err, errDevice):
+		return nil
+	case errors.Is(err, sim.ErrCorrupt):
+		return err
+	}
+	return fmt.Errorf("batch %d: %w", f.seq, err)
+}

@@ -1,0 +1,86 @@
+package schedtest
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// flight is a plan that runs.
+type flight struct {
+	plan    *scheduler.Plan
+	ticket  engine.Ticket
+	seq     uint64
+	tokens  int
+	copies  int
+	samples int
+}
+
+// plan asks for the next plan and submits it. It returns nil if there is none.
+func (r *rig) plan() *flight {
+	if r.lost != nil || r.failed != nil || len(r.flights) >= r.info.MaxInflight {
+		return nil
+	}
+	p := r.sched.Next(r.clock.Now())
+	if p == nil {
+		r.pump()
+		return nil
+	}
+	spoilPlan(r, p)
+	r.plans++
+	r.lastSeq = p.Batch.Seq
+	r.rows = r.book.read(p, r.rows[:0])
+	r.each(func(c checker) error { return c.planned(p, r.rows) })
+	if r.failed != nil {
+		return nil
+	}
+	r.book.apply(r.clock.Now(), p, r.rows)
+	r.sum.plan(&p.Batch)
+	r.report.Steps = append(r.report.Steps, r.sum.sum)
+	r.report.CopiedPages += len(p.Batch.Copies)
+	if r.opts.Trace != nil {
+		r.note("%s", r.book.formatPlan(p, r.rows))
+	}
+	f := &flight{plan: p, seq: p.Batch.Seq, tokens: p.Tokens(), copies: len(p.Batch.Copies)}
+	for i := range p.Batch.Rows {
+		f.samples += int(bit(p.Batch.Rows[i].Sample))
+	}
+	var err error
+	if f.ticket, err = r.device.Submit(&p.Batch); err != nil {
+		r.stop(f, err)
+		return nil
+	}
+	r.flights = append(r.flights, f)
+	r.pump()
+	return f
+}
+
+// arrived tells whether the oldest flight is done.
+func (r *rig) arrived() bool {
+	if len(r.flights) == 0 {
+		return false
+	}
+	_, err := r.flights[0].ticket.Result()
+	return !errors.Is(err, engine.ErrPending)
+}
+
+// land completes the oldest flight, which must have arrived.
+func (r *rig) land() {
+	f := r.flights[0]
+	r.flights = slices.Delete(r.flights, 0, 1)
+	res, err := f.ticket.Result()
+	if err != nil {
+		r.stop(f, err)
+		return
+	}
+	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
+	r.each(func(c checker) error { return c.resulted(f, res, nil) })
+	if r.failed != nil {
+		return
+	}
+	r.tell(r.sched.Complete(r.clock.Now(), f.plan, res, r.out[:0]))
+	r.each(func(c checker) error { return c.completed(f.seq) })
+	r.pump()
+}

@@ -1,0 +1,70 @@
+package schedtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// formatPlan shows a plan: a line for it, and one for each bind, copy and row. A
+// row is its request and the tokens that it runs, as an interval.
+func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "plan %d: %s", p.Batch.Seq, plural(p.Tokens(), "token"))
+	for i := range p.Batch.Binds {
+		bind := &p.Batch.Binds[i]
+		who := "?"
+		if s := b.seeds[bind.Sampling.Seed]; s != nil {
+			who = label(s)
+		}
+		fmt.Fprintf(&text, "\n  slot %d is %s's", bind.Slot, who)
+	}
+	for _, c := range p.Batch.Copies {
+		fmt.Fprintf(&text, "\n  copy %d tokens of page %d to page %d", c.Tokens, c.Src, c.Dst)
+	}
+	for _, v := range rows {
+		who := "?"
+		if v.of != nil {
+			who = label(v.of)
+		}
+		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", who, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.row.Pages))
+		if v.row.Deferred {
+			text.WriteString(" deferred")
+		}
+		if v.row.Sample {
+			fmt.Fprintf(&text, " sample=%d", v.row.SampleIndex)
+		}
+	}
+	return text.String()
+}
+
+// label names a sample: its request, and its index if there are several.
+func label(s *sample) string {
+	if len(s.of.samples) == 1 {
+		return fmt.Sprint(s.of.req.ID)
+	}
+	return fmt.Sprintf("%d.%d", s.of.req.ID, s.index)
+}
+
+// formatPages writes page ids, those that follow on each other as lo-hi.
+func formatPages(pages []kv.PageID) string {
+	var b strings.Builder
+	for i := 0; i < len(pages); {
+		j := i
+		for j+1 < len(pages) && pages[j+1] == pages[j]+1 {
+			j++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if j > i {
+			fmt.Fprintf(&b, "%d-%d", pages[i], pages[j])
+		} else {
+			fmt.Fprint(&b, pages[i])
+		}
+		i = j + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,187 @@
+package schedtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// load makes requests. Prompts are of an alphabet of three letters, so that
+// prefixes meet at any token, whether or not they were meant to.
+type load struct {
+	rng      stream
+	w        *setup
+	vocab    int
+	stems    [][]kv.Token // prompts continue these
+	shots    [][]kv.Token // few-shot examples: used whole
+	turns    [][]kv.Token // prompts and outputs that a conversation goes on from
+	last     []kv.Token   // the previous prompt
+	nextID   scheduler.RequestID
+	freed    []scheduler.RequestID // of ended requests, to be used again
+	salts    []kv.Namespace
+	hot      bool // mostly one stem
+	penalise bool
+	tenants  []string
+	many     bool                 // some draw several samples
+	patience time.Duration        // mean of deadlines and timeouts; 0: there are none
+	now      func() time.Duration // for deadlines
+}
+
+func newLoad(o Options, w *setup) *load {
+	rng := newStream(o.Seed, "load")
+	l := &load{rng: rng, w: w, vocab: w.device.Vocab, hot: rng.one(3) || o.Plant == Starve || o.Plant == Favour, penalise: rng.one(4)}
+	for range 4 {
+		l.stems = append(l.stems, l.tokens(rng.between(1, max(1, w.largest/2))))
+	}
+	for range 3 {
+		l.shots = append(l.shots, l.tokens(rng.between(1, max(1, w.largest*2/3))))
+	}
+	l.salts = []kv.Namespace{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {LoRA: "a"}}
+	if rng.one(2) {
+		l.salts = l.salts[:1]
+	}
+	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) && o.Plant != Favour {
+		l.tenants = l.tenants[:1]
+	}
+	l.many = rng.one(3) && o.Plant != Starve
+	if rng.one(3) {
+		l.patience = w.beat * time.Duration(rng.between(5, 60))
+	}
+	return l
+}
+
+// dress gives a request what else it may have.
+func (l *load) dress(req *scheduler.Request) {
+	rng := l.rng
+	req.Tenant, req.Class = pick(rng, l.tenants...), pick(rng, "", "", "short", "long")
+	req.Priority = int32(pick(rng, 0, 0, 0, 1, 2, -1))
+	req.Timeline = rng.one(4)
+	if l.many && rng.one(3) {
+		req.Samples = rng.between(1, 4)
+	}
+	if l.patience > 0 && rng.one(3) {
+		req.Deadline = l.now() + 1 + rng.wait(l.patience)
+	}
+	if l.patience > 0 && rng.one(3) {
+		req.QueueTimeout = 1 + rng.wait(l.patience)
+	}
+}
+
+func (l *load) tokens(n int) []kv.Token {
+	t := make([]kv.Token, n)
+	for i := range t {
+		t[i] = kv.Token(l.rng.IntN(3))
+	}
+	return t
+}
+
+// next is the next request. A few are such that they must be refused.
+func (l *load) next() scheduler.Request {
+	rng := l.rng
+	output := rng.between(1, max(1, l.w.largest/3))
+	req := scheduler.Request{
+		ID:        l.id(),
+		Namespace: pick(rng, l.salts...),
+		Prompt:    l.prompt(max(1, l.w.largest-output)),
+		MaxTokens: output,
+		Digest:    rng.one(4),
+	}
+	if rng.one(10) {
+		req.MaxTokens = 0
+	}
+	if rng.one(3) {
+		for range rng.between(1, 3) {
+			req.StopTokens = append(req.StopTokens, kv.Token(rng.IntN(l.vocab)))
+		}
+	}
+	// No two are equal: a bind tells by its seed whose it is.
+	req.Sampling = engine.SamplingParams{Seed: rng.Uint64(), Temperature: pick[float32](rng, 0, 0, 0.7, 1.5)}
+	if l.penalise && rng.one(2) {
+		req.Sampling.PresencePenalty = 0.5
+	}
+	l.dress(&req)
+	if rng.one(25) {
+		l.distort(&req)
+	}
+	return req
+}
+
+func (l *load) id() scheduler.RequestID {
+	if n := len(l.freed); n > 0 && l.rng.one(10) {
+		id := l.freed[n-1]
+		l.freed = l.freed[:n-1]
+		return id
+	}
+	l.nextID++
+	return l.nextID
+}
+
+// prompt is at most most tokens long.
+func (l *load) prompt(most int) []kv.Token {
+	rng := l.rng
+	kind := rng.IntN(12)
+	if l.hot && rng.one(2) {
+		kind = 4
+	}
+	var p []kv.Token
+	switch {
+	case kind < 4: // goes on from anywhere in a stem
+		stem := pick(rng, l.stems...)
+		p = append(slices.Clone(stem[:rng.IntN(len(stem)+1)]), l.tokens(rng.between(1, 12))...)
+	case kind < 6: // few-shot
+		p = append(slices.Clone(l.shots[rng.IntN(len(l.shots))]), l.tokens(rng.between(1, 4))...)
+	case kind < 9 && len(l.turns) > 0: // a conversation
+		p = append(slices.Clone(pick(rng, l.turns...)), l.tokens(rng.between(1, 8))...)
+	case kind == 9 && l.last != nil: // the same again, maybe at the same time
+		p = slices.Clone(l.last)
+	case kind == 10: // long
+		p = l.tokens(most)
+	default: // of a kind of its own
+		p = l.tokens(rng.between(1, most))
+		p[0] = kv.Token(3 + rng.IntN(l.vocab-3))
+	}
+	p = p[:min(len(p), most)]
+	l.last = p
+	if rng.one(8) && len(p) > 0 {
+		l.stems[rng.IntN(len(l.stems))] = p
+	}
+	return p
+}
+
+// ended remembers what a request was and got.
+func (l *load) ended(s *sample) {
+	turn := slices.Concat(s.of.req.Prompt, s.got)
+	if len(turn) < l.w.largest {
+		if l.turns = append(l.turns, turn); len(l.turns) > 6 {
+			l.turns = l.turns[1:]
+		}
+	}
+	if s.of.open == 0 {
+		l.freed = append(l.freed, s.of.req.ID)
+	}
+}
+
+// distort makes a request one that is mostly to be refused.
+func (l *load) distort(req *scheduler.Request) {
+	switch l.rng.IntN(8) {
+	case 0:
+		req.Prompt = nil
+	case 1:
+		req.Prompt = l.tokens(l.w.device.Pages*l.w.device.PageTokens + l.rng.between(0, 1))
+	case 2:
+		req.MaxTokens = l.w.device.Pages*l.w.device.PageTokens - len(req.Prompt) + 1 + l.rng.between(0, 1)
+	case 3:
+		req.MaxTokens = -1
+	case 4:
+		req.Prompt = append(slices.Clone(req.Prompt), kv.Token(l.vocab))
+	case 5:
+		req.Sampling.TopP = 2
+	case 6:
+		req.Samples = pick(l.rng, -1, 65)
+	case 7:
+		req.Deadline = -1
+	}
+}

@@ -1,0 +1,133 @@
+package schedtest
+
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// place is where a page can be, as seen from between pool and scheduler.
+type place uint8
+
+const (
+	inPool place = iota
+	onTheWayIn
+	inScheduler
+	onTheWayBack
+)
+
+var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in the scheduler", "on the way to the pool"}
+
+func (p place) String() string { return placeNames[p] }
+
+// mail is the letters between pool and scheduler. Each direction keeps its
+// order, as mailboxes do.
+type mail struct {
+	delay     func() time.Duration // of the next letter
+	last      [2]time.Duration     // latest delivery, to the pool and to the scheduler
+	underway  int
+	sent      int
+	delivered int
+}
+
+const (
+	toPool = iota
+	toScheduler
+)
+
+// post delivers a letter later.
+func (r *rig) post(direction int, deliver func()) {
+	m := &r.mail
+	at := max(r.clock.Now()+m.delay(), m.last[direction])
+	m.last[direction] = at
+	m.underway++
+	m.sent++
+	r.clock.At(at, func() {
+		m.underway--
+		m.delivered++
+		if r.failed == nil {
+			deliver()
+		}
+	})
+	r.each(func(c checker) error { return c.posted() })
+}
+
+// pump sends what the scheduler wants, gives back and publishes, as a shell does
+// after each message.
+func (r *rig) pump() {
+	if r.failed != nil {
+		return
+	}
+	if n := r.sched.Want(); n > 0 {
+		r.post(toPool, func() { r.grant(n) })
+	}
+	if pages := r.sched.Surplus(nil); len(pages) > 0 {
+		r.giveBack(pages)
+	}
+	r.publish(r.sched.TakeEvents(r.events[:0]))
+}
+
+// grant is the pool's answer: what there is, up to n.
+func (r *rig) grant(n int) {
+	if r.planting.due(LoseGrant, r.plans) {
+		return
+	}
+	pages, err := r.pool.Grant(min(n, r.pool.FreePages()), nil)
+	if err != nil {
+		r.fail("ledger", err)
+		return
+	}
+	if len(r.granted) > 0 && r.planting.due(GrantTwice, r.plans) {
+		pages = append(pages, r.granted[0])
+	}
+	free := r.pool.FreePages()
+	r.granted = append(r.granted[:0], pages...)
+	r.hand(pages, inPool, onTheWayIn)
+	r.post(toScheduler, func() {
+		if r.hand(pages, onTheWayIn, inScheduler); r.failed == nil {
+			r.note("granted %d pages, %d are left", len(pages), free)
+			r.sched.Grant(pages, free)
+			r.pump()
+		}
+	})
+}
+
+// giveBack sends pages to the pool.
+func (r *rig) giveBack(pages []kv.PageID) {
+	r.hand(pages, inScheduler, onTheWayBack)
+	r.post(toPool, func() {
+		if r.hand(pages, onTheWayBack, inPool); r.failed == nil {
+			r.note("%d pages go back", len(pages))
+			if r.planting.due(LosePage, r.plans) {
+				pages = pages[1:]
+			}
+			r.pool.Return(pages)
+		}
+	})
+}
+
+func (r *rig) hand(pages []kv.PageID, from, to place) {
+	r.each(func(c checker) error { return c.handed(pages, from, to) })
+}
+
+// publish passes events on to who keeps an index of them.
+func (r *rig) publish(events []kv.Event) {
+	r.events = events
+	if len(events) == 0 || r.failed != nil {
+		return
+	}
+	for i := range events {
+		r.sum.event(&events[i])
+	}
+	r.report.Events += len(events)
+	if r.logging {
+		r.log = append(r.log, events...)
+	}
+	switch {
+	case r.planting.due(DropEvent, r.plans):
+		events = events[1:]
+	case r.planting.due(DoubleEvent, r.plans):
+		events = append(events, events[len(events)-1])
+	}
+	r.each(func(c checker) error { return c.heard(events) })
+}

@@ -1,0 +1,155 @@
+package schedtest
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// mirror keeps an index from the cache's events alone, as a router does, and
+// compares it with what the tree holds: by hashing the paths of the tree anew.
+type mirror struct {
+	blind
+	r     *rig
+	walk  func() iter.Seq[radixcache.NodeView] // nil: the tree can't be seen
+	index map[kv.BlockHash]int                 // how often each block is held
+	total int
+
+	// Scratch of compare.
+	path   []kv.Token
+	hashes []kv.BlockHash
+	buf    []byte
+	seen   map[kv.BlockHash]int
+}
+
+func newMirror(r *rig) *mirror {
+	m := &mirror{r: r, index: map[kv.BlockHash]int{}, seen: map[kv.BlockHash]int{}}
+	if r.cache != nil {
+		m.walk = r.cache.Walk
+	}
+	return m
+}
+
+func (*mirror) name() string { return "mirror" }
+
+// heard brings the index up to date. Two spaces of one salt behind different
+// public prefixes may hold the same block: hence the counts.
+func (m *mirror) heard(events []kv.Event) error {
+	if !m.r.cfg.Events || m.r.cfg.DisableCache {
+		return fmt.Errorf("%d events come, though they are turned off", len(events))
+	}
+	for i := range events {
+		ev := &events[i]
+		switch ev.Kind {
+		case kv.Stored:
+			if err := m.stored(ev); err != nil {
+				return err
+			}
+		case kv.Removed:
+			for _, h := range ev.Hashes {
+				if m.index[h] == 0 {
+					return fmt.Errorf("block %x is removed, which was never stored or is gone already", uint64(h))
+				}
+				m.drop(h)
+			}
+		case kv.Cleared:
+			clear(m.index)
+			m.total = 0
+		default:
+			return fmt.Errorf("an event of kind %v", ev.Kind)
+		}
+	}
+	return nil
+}
+
+func (m *mirror) stored(ev *kv.Event) error {
+	if ev.HasParent && m.index[ev.Parent] == 0 {
+		return fmt.Errorf("blocks are stored below %x, which is not there", uint64(ev.Parent))
+	}
+	parent, has := ev.Parent, ev.HasParent
+	seed := ev.Namespace.Seed()
+	for i := range ev.Blocks {
+		b := &ev.Blocks[i]
+		local, buf := kv.HashLocal(b.Tokens, seed, m.buf)
+		m.buf = buf
+		want := kv.BlockHash(local)
+		if has {
+			want = kv.Chain(parent, local)
+		}
+		if len(b.Tokens) != m.r.cfg.BlockTokens || b.Local != local || b.Hash != want {
+			return fmt.Errorf("a block of %d tokens is stored as %x (local %x), want %x (%x)", len(b.Tokens), uint64(b.Hash), uint64(b.Local), uint64(want), uint64(local))
+		}
+		m.index[b.Hash]++
+		m.total++
+		parent, has = b.Hash, true
+	}
+	return nil
+}
+
+func (m *mirror) drop(h kv.BlockHash) {
+	if m.index[h]--; m.index[h] == 0 {
+		delete(m.index, h)
+	}
+	m.total--
+}
+
+// settled compares now and then: a comparison hashes the whole tree.
+func (m *mirror) settled() error {
+	if m.r.plans%compareEvery != 0 {
+		return nil
+	}
+	return m.compare()
+}
+
+const compareEvery = 4
+
+func (m *mirror) finished() error { return m.compare() }
+
+func (m *mirror) compare() error {
+	if m.walk == nil || !m.r.cfg.Events {
+		return nil
+	}
+	m.r.report.Compared++
+	clear(m.seen)
+	blocks := 0
+	for v := range m.walk() {
+		m.path = append(m.path[:v.Start], v.Tokens...)
+		blocks += m.hash(&v)
+	}
+	if blocks != m.total {
+		return fmt.Errorf("the tree holds %d blocks, the events tell of %d", blocks, m.total)
+	}
+	missing := kv.BlockHash(0)
+	found := true
+	for h, n := range m.seen { // any order: the least one is named
+		if m.index[h] != n && (found || h < missing) {
+			missing, found = h, false
+		}
+	}
+	if !found {
+		return fmt.Errorf("the tree holds block %x %d times, the events tell of %d", uint64(missing), m.seen[missing], m.index[missing])
+	}
+	return nil
+}
+
+// hash counts the blocks that end in a node, whose path is in m.path. Hashes of
+// the blocks above it are in m.hashes: parents come before children.
+func (m *mirror) hash(v *radixcache.NodeView) int {
+	size := m.r.cfg.BlockTokens
+	first, last := v.Start/size, (v.Start+len(v.Tokens))/size
+	m.hashes = m.hashes[:first]
+	seed := v.Namespace.Seed()
+	for i := first; i < last; i++ {
+		local, buf := kv.HashLocal(m.path[i*size:(i+1)*size], seed, m.buf)
+		m.buf = buf
+		h := kv.BlockHash(local)
+		if i > 0 {
+			h = kv.Chain(m.hashes[i-1], local)
+		}
+		m.hashes = append(m.hashes, h)
+		m.seen[h]++
+	}
+	return last - first
+}

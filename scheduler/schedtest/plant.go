@@ -1,0 +1,159 @@
+package schedtest
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Plant is a bug on purpose: of the scheduler as its plans show it, of the
+// backend, of the pool, or of the shell between them. It is there to see the
+// checkers find it.
+type Plant uint8
+
+// The bugs that can be planted, by the checker that must find each.
+const (
+	NoPlant Plant = iota
+
+	// sanitizer
+	DropCopies // the backend leaves out the copies of boundary pages
+	SwapPages  // the backend looks up two pages of a row the wrong way round
+	EarlyReuse // the backend writes a row to a page that another one still reads
+
+	// outputs
+	StaleDeferred // the backend feeds an older sample back than the last one
+	DoubleToken   // the shell tells a token twice
+	WrongToken    // the shell tells another token
+
+	// endings
+	LoseEnding   // the shell loses an ending
+	DoubleEnding // the shell tells an ending twice
+	ForgedBill   // an ending counts one token too many
+	DeafToAbort  // an abort is not passed on
+
+	// ledger
+	GrantTwice  // the pool grants a page that is granted already
+	LosePage    // the pool loses a page that comes back
+	ForeignPage // a plan uses a page that was never granted
+
+	// rows
+	OverBudget   // the scheduler plans more tokens than its limit
+	TwoWriters   // a plan has two rows write to one page
+	WrongStart   // a row goes on one token too far
+	SkipSampling // the last chunk of a prompt does not sample
+
+	// computed
+	MisCount  // the backend counts one token too many
+	LoseToken // the shell loses a token
+
+	// mirror
+	DropEvent   // a cache event gets lost
+	DoubleEvent // a cache event comes twice
+
+	// contents
+	OverwritePage // the backend writes to a page that only the cache uses
+
+	// progress
+	LoseGrant  // the pool never answers
+	LoseResult // the backend never finishes a step
+	Starve     // the policy forgets those who came first
+
+	// shares
+	Favour // the policy gives the tenants far more per round than it says
+
+	// door
+	LongQueue // the queue takes more than it should
+
+	// twin
+	HiddenDraw // a random number is drawn that the seed does not decide
+
+	plantCount
+)
+
+// A row that reads wrong KV trips the sanitizer, unless what it reads is a whole
+// prefix of another request: then only its output is wrong.
+var plants = [plantCount]struct{ name, checker, or string }{
+	NoPlant:       {"none", "", ""},
+	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
+	SwapPages:     {"swap-pages", "sanitizer", "outputs"},
+	EarlyReuse:    {"early-reuse", "sanitizer", "outputs"},
+	StaleDeferred: {"stale-deferred", "outputs", ""},
+	DoubleToken:   {"double-token", "outputs", ""},
+	WrongToken:    {"wrong-token", "outputs", ""},
+	LoseEnding:    {"lose-ending", "endings", ""},
+	DoubleEnding:  {"double-ending", "endings", ""},
+	ForgedBill:    {"forged-bill", "endings", ""},
+	DeafToAbort:   {"deaf-to-abort", "endings", ""},
+	GrantTwice:    {"grant-twice", "ledger", ""},
+	LosePage:      {"lose-page", "ledger", ""},
+	ForeignPage:   {"foreign-page", "ledger", ""},
+	OverBudget:    {"over-budget", "rows", ""},
+	TwoWriters:    {"two-writers", "rows", ""},
+	WrongStart:    {"wrong-start", "rows", ""},
+	SkipSampling:  {"skip-sampling", "rows", ""},
+	MisCount:      {"mis-count", "computed", ""},
+	LoseToken:     {"lose-token", "computed", ""},
+	DropEvent:     {"drop-event", "mirror", ""},
+	DoubleEvent:   {"double-event", "mirror", ""},
+	OverwritePage: {"overwrite-page", "contents", ""},
+	LoseGrant:     {"lose-grant", "progress", ""},
+	LoseResult:    {"lose-result", "progress", ""},
+	Starve:        {"starve", "progress", ""},
+	Favour:        {"favour", "shares", ""},
+	LongQueue:     {"long-queue", "door", ""},
+	HiddenDraw:    {"hidden-draw", "twin", ""},
+}
+
+// Plants are all bugs that can be planted.
+func Plants() []Plant {
+	var all []Plant
+	for p := NoPlant + 1; p < plantCount; p++ {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (p Plant) String() string {
+	if p < plantCount {
+		return plants[p].name
+	}
+	return fmt.Sprintf("plant(%d)", uint8(p))
+}
+
+// FoundBy tells whether this checker may find the bug first.
+func (p Plant) FoundBy(checker string) bool {
+	e := &plants[p]
+	return checker != "" && (checker == e.checker || checker == e.or)
+}
+
+// Checker is the name of the checker that is there for the bug.
+func (p Plant) Checker() string { return plants[p].checker }
+
+// UnmarshalText reads a plant's name.
+func (p *Plant) UnmarshalText(text []byte) error {
+	i := slices.IndexFunc(plants[:], func(e struct{ name, checker, or string }) bool { return e.name == string(text) })
+	if i < 0 {
+		return fmt.Errorf("schedtest: unknown plant %q, want one of %v", text, Plants())
+	}
+	*p = Plant(i)
+	return nil
+}
+
+// planting keeps one planted bug until its time has come.
+type planting struct {
+	kind  Plant
+	after int // plans
+	done  bool
+}
+
+// due tells whether to let this bug loose now, which happens once: the caller
+// must do it. Bugs wait until a world has some life.
+func (p *planting) due(kind Plant, plans int) bool {
+	if p.kind != kind || p.done || plans < p.after {
+		return false
+	}
+	p.done = true
+	return true
+}
+
+// always tells whether this bug is there for good.
+func (p *planting) always(kind Plant) bool { return p.kind == kind }

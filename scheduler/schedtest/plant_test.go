@@ -1,0 +1,39 @@
+package schedtest
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestPlants: each bug that can be planted is found, in several worlds, and
+// always by the checker that is there for it. In some worlds a bug finds no
+// opportunity, or harms nobody.
+func TestPlants(t *testing.T) {
+	for _, plant := range Plants() {
+		t.Run(plant.String(), func(t *testing.T) {
+			found, steps := 0, 60
+			if plant == Starve || plant == Favour {
+				steps = 300 // who waits has to be passed often
+			}
+			for seed := uint64(1); seed <= 200 && found < 3; seed++ {
+				_, err := RunTwin(Options{Seed: seed, Steps: steps, Plant: plant})
+				if err == nil {
+					continue
+				}
+				var f *Failure
+				if !errors.As(err, &f) || !plant.FoundBy(f.Checker) {
+					t.Fatalf("want %s to find it: %v", plant.Checker(), err)
+				}
+				if f.Checker == plant.Checker() {
+					found++
+				}
+				if found == 1 {
+					t.Log(err)
+				}
+			}
+			if found < 3 {
+				t.Errorf("found in %d of 200 worlds, want 3 or more", found)
+			}
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package schedtest
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// progress: nothing waits for nothing, and nobody for ever.
+type progress struct {
+	blind
+	r *rig
+
+	letters int // since the last move that is not mail
+	idle    int // times that all was settled since the last plan began or ended
+	drainAt int // plan at which arrivals ended, and
+	drain   int // how many plans what was open then may take; 0 while requests arrive
+	passed  map[*sample]int
+}
+
+func (*progress) name() string { return "progress" }
+
+// These are far beyond what is seen; a bug has no bound at all.
+const (
+	maxIdle   = 5000 // arrivals and letters while one plan runs
+	drainSlow = 8    // plans for each token that is owed
+)
+
+func (c *progress) moved() { c.letters, c.idle = 0, 0 }
+
+func (c *progress) added(*order, error) error { c.letters = 0; return nil }
+func (c *progress) aborted(*order) error      { c.letters = 0; return nil }
+
+func (c *progress) told(*sample, *scheduler.Output) error { c.letters = 0; return nil }
+
+func (c *progress) completed(uint64) error { c.moved(); return nil }
+
+// planned counts for each waiting request how many later ones overtook it.
+func (c *progress) planned(p *scheduler.Plan, rows []rowView) error {
+	c.moved()
+	if c.passed == nil {
+		c.passed = map[*sample]int{}
+	}
+	for i := range p.Batch.Binds {
+		s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]
+		if s == nil || s.binds > 0 {
+			continue
+		}
+		delete(c.passed, s)
+		for _, o := range c.r.book.live {
+			if o == s.of {
+				break
+			}
+			older := o.samples[0]
+			if older.binds > 0 || older.ended || boundIn(p, older) {
+				continue
+			}
+			c.passed[older]++
+			if n, bound := c.passed[older], c.overtakers(o); bound > 0 {
+				c.r.report.Longest = max(c.r.report.Longest, float64(n)/float64(bound))
+				if n > bound {
+					return fmt.Errorf("request %d waits while %d later ones are served, want at most %d", o.req.ID, n, bound)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func boundIn(p *scheduler.Plan, s *sample) bool {
+	for i := range p.Batch.Binds {
+		if p.Batch.Binds[i].Sampling.Seed == s.seed {
+			return true
+		}
+	}
+	return false
+}
+
+// overtakers is how many later samples may be admitted before one that waits:
+// MaxBypass while it does not fit; those that come past while it follows a prompt
+// in flight; and by the policy's choice, as each OldestEvery-th admission is of
+// who has waited longest, and counts as a bypass if that one does not fit. 0 is no
+// bound: of DLPM, which is fair to tenants, not to
+// requests, and of tenants at their limit.
+func (c *progress) overtakers(o *order) int {
+	cfg := &c.r.cfg
+	if cfg.Policy == scheduler.DLPM || cfg.TenantRunning > 0 {
+		return 0
+	}
+	n := cfg.MaxBypass + followers*cfg.MaxRunning
+	if cfg.Policy != scheduler.FCFS {
+		n += cfg.OldestEvery * (cfg.MaxBypass + o.older + len(o.samples))
+	}
+	return n
+}
+
+const followers = 8
+
+func (c *progress) posted() error {
+	if c.letters++; c.letters > 4*c.r.info.NumPages+20 {
+		return fmt.Errorf("%d letters between pool and scheduler, and nothing else happens", c.letters)
+	}
+	return nil
+}
+
+func (c *progress) settled() error {
+	r := c.r
+	open := len(r.book.live)
+	if open == 0 {
+		return nil
+	}
+	if len(r.flights) == 0 && r.mail.underway == 0 {
+		return fmt.Errorf("%d requests are open, and no plan, result or page is on its way", open)
+	}
+	if c.idle++; c.idle > maxIdle {
+		return fmt.Errorf("%d requests are open, and for %d events no plan began or ended", open, c.idle)
+	}
+	if c.drain > 0 && r.plans-c.drainAt > c.drain {
+		return fmt.Errorf("%d requests are open %d plans after the last arrival, all should be over", open, r.plans-c.drainAt)
+	}
+	return nil
+}
+
+// stopped is told that no requests arrive any more.
+func (c *progress) stopped() {
+	c.drainAt, c.drain = c.r.plans, 100
+	for _, o := range c.r.book.live {
+		c.drain += drainSlow * o.run()
+	}
+}
+
+// dry is told that nothing will ever happen again.
+func (c *progress) dry() error {
+	if open := len(c.r.book.live); open > 0 {
+		return fmt.Errorf("%d requests are open, %d plans run, and nothing will happen any more", open, len(c.r.flights))
+	}
+	return nil
+}

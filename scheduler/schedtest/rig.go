@@ -1,0 +1,257 @@
+package schedtest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// rig is a scheduler, a simulated backend and a pool on one virtual clock, with
+// the checkers around them. Its methods are the moves of a shell; whoever drives
+// it decides when.
+type rig struct {
+	opts  Options
+	clock *sim.Clock
+	info  engine.Info
+	cfg   scheduler.Config  // as the checkers believe it to be
+	cache *radixcache.Cache // to be read only; nil if there is none
+	sched *scheduler.Scheduler
+
+	oracle  *sim.Backend
+	device  engine.Backend // the same one, or what a planted bug makes of it
+	pool    *mempool.Pool
+	mail    mail
+	flights []*flight // submitted, oldest first
+	plans   int       // made so far
+	lastSeq uint64    // of the latest plan
+	lost    error     // the device's end; nothing is planned any more
+	closed  bool      // all is over, but for letters under way
+
+	book     book
+	checkers []checker
+	progress *progress // one of them
+	planting planting
+	sum      digest
+	report   Report
+	failed   *Failure // the first one; nothing moves any more
+
+	logging  bool                             // keep the events, for scripts
+	log      []kv.Event                       // since a script last looked
+	listener func(*sample, *scheduler.Output) // the callers; may be nil
+
+	out     []scheduler.Output // scratch, as are the next three
+	events  []kv.Event
+	rows    []rowView
+	granted []kv.PageID
+}
+
+// newRig builds all of it. cfg is completed with its defaults.
+func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
+	r := &rig{opts: o, clock: device.Clock, planting: planting{kind: o.Plant, after: 20}}
+	var err error
+	if r.oracle, err = sim.Open(device); err != nil {
+		return nil, fmt.Errorf("schedtest: opening the backend: %w", err)
+	}
+	r.device, r.info = r.oracle, r.oracle.Info()
+	if o.Plant != NoPlant {
+		r.device = &buggy{Backend: r.oracle, rig: r}
+	}
+	cfg = cfg.WithDefaults(r.info)
+	if r.sched, err = scheduler.New(spoil(cfg, o.Plant, r.info), r.info); err != nil {
+		return nil, fmt.Errorf("schedtest: %w", err)
+	}
+	r.cfg, r.cache = cfg, r.sched.Cache()
+	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
+		return nil, fmt.Errorf("schedtest: %w", err)
+	}
+	r.book = newBook(r.info.MaxSlots)
+	r.progress = &progress{r: r}
+	r.checkers = newCheckers(r)
+	return r, nil
+}
+
+// fail keeps the first failure.
+func (r *rig) fail(checker string, err error) {
+	if r.failed == nil {
+		r.failed = &Failure{Checker: checker, Options: r.opts, Step: r.plans, What: oneLine(err)}
+		r.note("%v", r.failed)
+	}
+}
+
+// note writes a line of the trace.
+func (r *rig) note(format string, args ...any) {
+	if r.opts.Trace != nil {
+		fmt.Fprintf(r.opts.Trace, "%12v %4d  %s\n", r.clock.Now(), r.plans, fmt.Sprintf(format, args...))
+	}
+}
+
+// add offers a request, and returns the scheduler's answer.
+func (r *rig) add(req scheduler.Request) (*order, error) {
+	o := r.newOrder(req)
+	err := r.sched.Add(r.clock.Now(), req)
+	r.note("add %d: prompt %d, limit %d, salt %q: %v", req.ID, len(req.Prompt), req.MaxTokens, req.Namespace.Salt, err)
+	r.sum.num(uint64(req.ID))
+	r.sum.error(err)
+	r.sum.seal()
+	r.each(func(c checker) error { return c.added(o, err) })
+	if err != nil {
+		r.report.Refused++
+		return nil, err
+	}
+	r.report.Requests++
+	r.foretell(o)
+	r.book.open(o)
+	r.pump()
+	return o, nil
+}
+
+// newOrder is a request as its caller knows it.
+func (r *rig) newOrder(req scheduler.Request) *order {
+	o := &order{req: req, limit: outputLimit(&req, &r.cfg, &r.info), added: r.clock.Now()}
+	o.req.Prompt = slices.Clone(req.Prompt)
+	for i := range max(req.Samples, 1) {
+		s := &sample{of: o, index: i, seed: engine.BranchSeed(req.Sampling.Seed, i), reason: scheduler.Length, cached: -1}
+		o.samples = append(o.samples, s)
+	}
+	return o
+}
+
+// foretell finds out what an accepted request must get.
+func (r *rig) foretell(o *order) {
+	for _, s := range o.samples {
+		params := o.req.Sampling
+		params.Seed = s.seed
+		s.want = r.oracle.Expect(o.req.Prompt, params, o.limit)
+		if at := slices.IndexFunc(s.want, func(t kv.Token) bool { return slices.Contains(o.req.StopTokens, t) }); at >= 0 {
+			s.want, s.reason = s.want[:at+1], scheduler.Stop
+		}
+	}
+}
+
+// outputLimit is MaxTokens, or what the configuration, the model and the pool
+// leave room for: the last token of an output is never run, so it needs none.
+func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Info) int {
+	if req.MaxTokens > 0 {
+		return req.MaxTokens
+	}
+	n := len(req.Prompt)
+	return min(cfg.DefaultMaxTokens, info.MaxPositions-n+1, info.NumPages*info.PageTokens-n+1)
+}
+
+// abort gives a request up; the ID may be of nobody.
+func (r *rig) abort(id scheduler.RequestID, cause error) {
+	o := r.book.byID[id]
+	r.note("abort %d: %v", id, cause)
+	if o != nil && o.abort == nil {
+		if o.abort = cause; cause == nil {
+			o.abort = scheduler.ErrAborted
+		}
+		r.countAbort(o)
+		if r.planting.due(DeafToAbort, r.plans) {
+			r.each(func(c checker) error { return c.aborted(o) })
+			return
+		}
+	}
+	r.tell(r.sched.Abort(r.clock.Now(), id, cause, r.out[:0]))
+	if o != nil {
+		r.each(func(c checker) error { return c.aborted(o) })
+	}
+	r.pump()
+}
+
+// expire ends what is past its time.
+func (r *rig) expire() {
+	if r.lost != nil || r.failed != nil {
+		return
+	}
+	r.tell(r.sched.Expire(r.clock.Now(), r.out[:0]))
+	r.each(func(c checker) error { return c.expired() })
+}
+
+// runs tells whether a plan that is out has a row of the sample.
+func (r *rig) runs(s *sample) bool {
+	for _, f := range r.flights {
+		if s.lastSeq == f.seq {
+			return true
+		}
+	}
+	return false
+}
+
+// countAbort notes in which phase the request was, and the last running plan
+// that has a row of it.
+func (r *rig) countAbort(o *order) {
+	count := &r.report.Aborts
+	switch s := o.samples[0]; { // as far as that one goes
+	case !s.bound:
+		count.Queued++
+	case s.computed < len(o.req.Prompt):
+		count.Prefilling++
+	default:
+		count.Decoding++
+	}
+	for _, s := range o.samples {
+		if !s.ended && r.runs(s) {
+			o.abortPlan = max(o.abortPlan, s.lastSeq)
+		}
+	}
+	if o.abortPlan > 0 {
+		count.WhileRunning++
+	}
+}
+
+// stop is the device's end, by a fault that was put there or by a bug.
+func (r *rig) stop(f *flight, err error) {
+	r.each(func(c checker) error { return c.resulted(f, nil, err) })
+	r.shut(err)
+}
+
+// shut ends every request: the device is lost, or the process ends.
+func (r *rig) shut(err error) {
+	if r.failed != nil {
+		return
+	}
+	r.note("fail: %v", err)
+	r.lost, r.flights = err, nil
+	r.tell(r.sched.Fail(r.clock.Now(), err, r.out[:0]))
+	r.pump()
+}
+
+// settle is called when nothing more can be done at this time.
+func (r *rig) settle() { r.each(func(c checker) error { return c.settled() }) }
+
+// deliver lets all letters arrive that are under way.
+func (r *rig) deliver() {
+	for r.mail.underway > 0 && r.clock.Step() {
+	}
+}
+
+// close gives all pages back, once no request is open and no letter is under way.
+func (r *rig) close() {
+	if r.failed != nil {
+		return
+	}
+	r.closed = true
+	r.pump()
+	r.deliver() // Drain takes only what has arrived
+	r.planting.overwrite(r)
+	if err := (&contents{r}).check(); err != nil {
+		r.fail("contents", err)
+		return
+	}
+	r.giveBack(r.sched.Drain(nil))
+	r.publish(r.sched.TakeEvents(r.events[:0]))
+	r.deliver()
+	r.each(func(c checker) error { return c.finished() })
+	m := r.sched.Metrics()
+	r.report.PromptTokens, r.report.CachedTokens = int(m.PromptTokens), int(m.CachedTokens)
+	r.sum.text(m.String())
+	r.sum.seal()
+	r.report.Digest, r.report.Letters, r.report.Time = r.sum.sum, r.mail.sent, r.clock.Now()
+}

@@ -1,0 +1,171 @@
+package schedtest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// rowLimits holds plans to their limits: the budget, the slots, each row going
+// on where the one before it ended, with the tokens that the request has, and
+// nobody writing what others use.
+type rowLimits struct {
+	blind
+	r    *rig
+	last uint64 // Seq of the latest plan
+
+	slots   []engine.Slot // scratch, as is the next
+	writers []kv.PageID
+}
+
+func (*rowLimits) name() string { return "rows" }
+
+func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
+	b := &p.Batch
+	cfg := &c.r.cfg
+	tokens := p.Tokens()
+	switch {
+	case b.Seq <= c.last:
+		return fmt.Errorf("plan %d follows plan %d", b.Seq, c.last)
+	case len(c.r.flights) >= cfg.MaxInflight:
+		return fmt.Errorf("plan %d is made while %d run, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
+	case len(rows) == 0 || len(rows) > cfg.MaxRunning:
+		return fmt.Errorf("plan %d has %d rows, want 1 to %d", b.Seq, len(rows), cfg.MaxRunning)
+	case tokens > cfg.StepTokens:
+		return fmt.Errorf("plan %d has %d tokens, want at most %d", b.Seq, tokens, cfg.StepTokens)
+	}
+	c.last = b.Seq
+	if err := c.binds(b); err != nil {
+		return fmt.Errorf("plan %d: %w", b.Seq, err)
+	}
+	c.slots = c.slots[:0]
+	for i := range rows {
+		if slices.Contains(c.slots, rows[i].row.Slot) {
+			return fmt.Errorf("plan %d: slot %d has two rows", b.Seq, rows[i].row.Slot)
+		}
+		c.slots = append(c.slots, rows[i].row.Slot)
+		if err := c.row(&rows[i]); err != nil {
+			return fmt.Errorf("plan %d, row %d: %w", b.Seq, i, err)
+		}
+	}
+	if err := c.owner(p, rows); err != nil {
+		return err
+	}
+	if cost := c.cost(rows); cost > cfg.StepTokens {
+		return fmt.Errorf("plan %d costs %d, want at most %d", b.Seq, cost, cfg.StepTokens)
+	}
+	if err := c.writes(b); err != nil {
+		return fmt.Errorf("plan %d: %w", b.Seq, err)
+	}
+	return nil
+}
+
+// owner: the scheduler says the same as the binds.
+func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
+	for i, v := range rows {
+		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
+			return fmt.Errorf("plan %d, row %d: is said to be of request %d, sample %d; its slot is bound for %s", p.Batch.Seq, i, id, sample, label(v.of))
+		}
+	}
+	return nil
+}
+
+// cost is what a plan takes of the budget: 1 for a decode row, and for a prompt's
+// token 1 + context/AttentionTokens. A single token is never too dear.
+func (c *rowLimits) cost(rows []rowView) int {
+	sum := 0
+	for _, v := range rows {
+		n, behind, k := v.row.Len(), int(v.row.Start), c.r.cfg.AttentionTokens
+		if sum += n; n > 1 && k > 0 {
+			sum += n * (2*behind + n) / (2 * k)
+		}
+	}
+	return sum
+}
+
+// binds: each slot once, for a request that is open, with what it has so far.
+func (c *rowLimits) binds(b *engine.Batch) error {
+	c.slots = c.slots[:0]
+	for i := range b.Binds {
+		bind := &b.Binds[i]
+		s := c.r.book.seeds[bind.Sampling.Seed]
+		switch {
+		case slices.Contains(c.slots, bind.Slot):
+			return fmt.Errorf("slot %d is bound twice", bind.Slot)
+		case bind.Slot < 0 || int(bind.Slot) >= c.r.cfg.MaxRunning:
+			return fmt.Errorf("slot %d is bound, there are %d", bind.Slot, c.r.cfg.MaxRunning)
+		case s == nil:
+			return fmt.Errorf("slot %d is bound for a request that is not open (seed %d)", bind.Slot, bind.Sampling.Seed)
+		case s.of.abort != nil:
+			return fmt.Errorf("slot %d is bound for request %d, which was given up", bind.Slot, s.of.req.ID)
+		case bind.Sampling.Penalised() && !(slices.Equal(bind.Prompt, s.of.req.Prompt) && slices.Equal(bind.Output, s.got)):
+			return fmt.Errorf("the penalties of request %d count a prompt of %d and an output of %d tokens, want %d and %d",
+				s.of.req.ID, len(bind.Prompt), len(bind.Output), len(s.of.req.Prompt), len(s.got))
+		}
+		c.slots = append(c.slots, bind.Slot)
+	}
+	return nil
+}
+
+func (c *rowLimits) row(v *rowView) error {
+	s, row := v.of, v.row
+	if s == nil {
+		return fmt.Errorf("slot %d is of nobody who is open", row.Slot)
+	}
+	start, end := int(row.Start), int(row.Start)+row.Len()
+	id, prompt := s.of.req.ID, s.of.req.Prompt
+	switch {
+	case !v.fresh && start != s.computed:
+		return fmt.Errorf("request %d goes on at token %d, its last row ended at %d", id, start, s.computed)
+	case row.Sample && int(row.SampleIndex) != end-len(prompt):
+		return fmt.Errorf("request %d samples output %d behind token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
+	case !row.Sample && end >= s.tokens():
+		return fmt.Errorf("request %d is computed to its end at token %d, yet does not sample", id, end)
+	case row.Digest && !(row.Sample && s.of.req.Digest):
+		return fmt.Errorf("request %d gets a digest that it did not ask for, or without a sample", id)
+	case !row.Deferred && end > s.tokens():
+		return fmt.Errorf("request %d is given tokens to %d, it has %d", id, end, s.tokens())
+	case row.Deferred && (v.fresh || start < len(prompt)):
+		return fmt.Errorf("request %d is fed a sample back at token %d of a prompt of %d", id, start, len(prompt))
+	}
+	for i, t := range row.Tokens {
+		want := kv.Token(0)
+		if at := start + i; at < len(prompt) {
+			want = prompt[at]
+		} else {
+			want = s.got[at-len(prompt)]
+		}
+		if t != want {
+			return fmt.Errorf("request %d is given token %d at %d, it has %d there", id, t, start+i, want)
+		}
+	}
+	return nil
+}
+
+// writes: a page that a row writes to is in no other row. The engine's contract
+// allows more, reading what an earlier row wrote, but no plan needs it.
+func (c *rowLimits) writes(b *engine.Batch) error {
+	pageTokens := c.r.info.PageTokens
+	c.writers = c.writers[:0]
+	for i := range b.Rows {
+		row := &b.Rows[i]
+		for _, id := range row.Pages[min(int(row.Start)/pageTokens, len(row.Pages)):] {
+			if slices.Contains(c.writers, id) {
+				return fmt.Errorf("page %d is written by two rows, or twice by row %d", id, i)
+			}
+			c.writers = append(c.writers, id)
+		}
+	}
+	for i := range b.Rows {
+		row := &b.Rows[i]
+		for _, id := range row.Pages[:min(int(row.Start)/pageTokens, len(row.Pages))] {
+			if slices.Contains(c.writers, id) {
+				return fmt.Errorf("page %d is read by row %d and written by another", id, i)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Run plays the world that o names. The error is that of [Options.Validate], or
+// a *[Failure] if a promise was broken; the report is as far as it went.
+//
+// Cost: about a millisecond for each ten steps.
+func Run(o Options) (Report, error) { return run(o, false) }
+
+func run(o Options, second bool) (report Report, err error) {
+	o = o.WithDefaults()
+	if err := o.Validate(); err != nil {
+		return Report{Options: o}, err
+	}
+	w, err := newWorld(o)
+	if err != nil {
+		return Report{Options: o}, err
+	}
+	w.second = second
+	defer func() {
+		if v := recover(); v != nil {
+			w.fail("panic", fmt.Errorf("%v", v))
+			w.note("%s", debug.Stack())
+			report, err = w.report, w.failed
+		}
+	}()
+	w.run()
+	if w.failed != nil {
+		return w.report, w.failed
+	}
+	return w.report, nil
+}
+
+// world puts load and faults on a rig.
+type world struct {
+	*rig
+	setup  setup
+	load   *load
+	when   stream // of arrivals
+	who    stream // of aborts
+	post   stream // delays
+	second bool   // of a pair of twins
+
+	over   bool          // no more arrivals
+	landed bool          // the landing of the oldest flight is under way
+	alarm  time.Duration // set for the next expiry; 0 if none is
+}
+
+func newWorld(o Options) (*world, error) {
+	w := &world{setup: newSetup(o)}
+	var err error
+	if w.rig, err = newRig(o, w.setup.device, w.setup.cfg); err != nil {
+		return nil, err
+	}
+	w.report.Options, w.report.World = o, w.setup.String()
+	w.load = newLoad(o, &w.setup)
+	w.load.now = w.clock.Now
+	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
+	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
+	w.listener = w.heard
+	return w, nil
+}
+
+func (w *world) run() {
+	w.note("%s", w.report.World)
+	w.begin()
+	for w.failed == nil {
+		w.turn()
+		if w.plans >= w.opts.Steps || w.lost != nil {
+			w.end()
+		}
+		if w.over && len(w.book.live) == 0 && w.mail.underway == 0 && len(w.flights) == 0 {
+			break
+		}
+		if !w.clock.Step() {
+			if err := w.progress.dry(); err != nil {
+				w.fail(w.progress.name(), err)
+			}
+			break
+		}
+	}
+	w.close()
+}
+
+// turn does all that can be done at this time.
+func (w *world) turn() {
+	w.expire()
+	w.setAlarm()
+	if w.second {
+		w.look()
+	}
+	for w.arrived() && !w.landed {
+		if delay := w.post.wait(w.setup.notice); delay > 0 {
+			w.landed = true
+			w.later(delay, func() {
+				if w.landed = false; len(w.flights) > 0 { // else all failed meanwhile
+					w.land()
+				}
+			})
+			break
+		}
+		w.land()
+	}
+	for {
+		f := w.plan()
+		if f == nil {
+			break
+		}
+		w.giveUpRunning()
+	}
+	w.settle()
+}
+
+// setAlarm has the next deadline noticed when it comes.
+func (w *world) setAlarm() {
+	now := w.clock.Now()
+	at, ok := w.sched.NextExpiry()
+	if ok && (w.alarm <= now || at < w.alarm) {
+		w.alarm = max(at, now)
+		w.later(w.alarm-now, func() {})
+	}
+}
+
+// look asks all that can be asked. The second of a pair of twins does so: reading
+// must change nothing.
+func (w *world) look() {
+	for _, o := range w.book.live {
+		for _, wait := range w.sched.Why(o.req.ID) {
+			if wait.Request != o.req.ID {
+				w.fail("twin", fmt.Errorf("asked why request %d waits, the answer is of request %d", o.req.ID, wait.Request))
+			}
+		}
+		w.sched.Timeline(o.req.ID)
+		if w.cache != nil {
+			w.cache.Explain(radixcache.Key{Namespace: o.req.Namespace, Tokens: o.req.Prompt})
+		}
+	}
+	w.sched.Metrics()
+	w.sched.Tenants()
+}
+
+// later calls do unless the world is over by then.
+func (w *world) later(delay time.Duration, do func()) {
+	w.clock.At(w.clock.Now()+delay, func() {
+		if w.failed == nil && !w.closed {
+			do()
+		}
+	})
+}
+
+// end stops the arrivals, and in some worlds everything.
+func (w *world) end() {
+	if w.over || w.failed != nil {
+		return
+	}
+	w.over = true
+	w.note("no more arrivals")
+	w.progress.stopped()
+	if w.setup.ending == shutsDown && w.lost == nil {
+		w.shut(errOver)
+		w.settle()
+	}
+}
+
+// begin lets requests arrive.
+func (w *world) begin() {
+	if w.setup.arrivals != closedLoop {
+		w.later(0, w.arrive)
+		return
+	}
+	for range w.setup.group {
+		w.later(w.when.wait(w.setup.gap), w.arriveOne)
+	}
+}
+
+// arrive is a group of requests, and the next group later.
+func (w *world) arrive() {
+	if w.over {
+		return
+	}
+	for range w.setup.group {
+		w.arriveOne()
+	}
+	w.later(1+w.when.wait(w.setup.gap), w.arrive)
+}
+
+func (w *world) arriveOne() {
+	if w.over || w.lost != nil || w.failed != nil {
+		return
+	}
+	if w.second && w.planting.due(HiddenDraw, w.plans) {
+		w.load.rng.Uint64()
+	}
+	req := w.load.next()
+	o, err := w.add(req)
+	if err != nil {
+		if w.setup.arrivals == closedLoop {
+			w.later(w.setup.beat+w.when.wait(w.setup.gap), w.arriveOne)
+		}
+		return
+	}
+	if w.setup.aborts > 0 && w.who.one(w.setup.aborts) {
+		id, patience := o.req.ID, w.who.wait(w.setup.beat*20)
+		w.later(patience, func() { w.giveUp(id) })
+	}
+}
+
+// heard lets a client of the closed loop come again when its request is over.
+func (w *world) heard(s *sample, _ *scheduler.Output) {
+	if !s.ended {
+		return
+	}
+	w.load.ended(s)
+	if w.setup.arrivals == closedLoop && s.of.open == 0 && !w.over {
+		w.later(w.when.wait(w.setup.gap), w.arriveOne)
+	}
+}
+
+// giveUp aborts a request, which may have ended by now.
+func (w *world) giveUp(id scheduler.RequestID) {
+	if w.lost != nil {
+		return
+	}
+	var cause error
+	if w.who.one(3) {
+		cause = errGone
+	}
+	w.abort(id, cause)
+}
+
+var errGone = errors.New("schedtest: the caller has gone")
+
+// giveUpRunning aborts requests while a plan runs: one of its own, or any.
+func (w *world) giveUpRunning() {
+	if w.setup.aborts == 0 || !w.who.one(10*w.setup.aborts) || len(w.book.live) == 0 {
+		return
+	}
+	w.giveUp(w.book.live[w.who.IntN(len(w.book.live))].req.ID)
+	if w.who.one(2) { // twice, or nobody
+		w.giveUp(scheduler.RequestID(w.who.IntN(int(w.load.nextID) + 2)))
+	}
+}

@@ -1,0 +1,282 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Script drives a scheduler by hand, command by command, with all checkers on.
+// It belongs to one goroutine. The commands:
+//
+//	init policy=lpm page-tokens=4 pages=40 step-tokens=16 max-running=4 ...
+//	add id=1 prompt=(a*20) max=3 [stop=(7)] [salt=x] [temp=0.7] [seed=5]
+//	next            make a plan and submit it; show it
+//	complete        take the result of the oldest plan; show what callers get
+//	step [n]        next and complete, n times
+//	run [n]         until nothing is open, or n steps; show the endings
+//	abort id=1      expire      fail      tick 5ms
+//	why id=1        metrics     tenants   tree      events
+//	post [n]        with init pool=manual: deliver n letters between scheduler and pool
+//
+// init takes the fields of scheduler.Config in this spelling, those of the
+// backend (page-tokens, pages, positions, vocab, slots), and lease=(low,bulk,high),
+// by default such that the scheduler has all pages from the start.
+// Tokens are written as items, one behind the other:
+//
+//	17       a token
+//	0..19    the tokens 0 to 19, both included
+//	abc      letters are tokens by their ASCII code: 97 98 99
+//	a*20     an item twenty times
+//	@3       request 3's prompt and output so far; @3.prompt and @3.out are one of them
+//	@3:16    the first 16 of these
+//
+// The bug that a checker finds is shown as "broken: checker: what".
+type Script struct {
+	rig    *rig
+	orders map[scheduler.RequestID]*order // all that were accepted
+	nextID scheduler.RequestID
+	manual bool
+	lines  []string // what callers were told since the last command
+	quiet  bool     // show endings only
+}
+
+// NewScript is a script before its init.
+func NewScript() *Script { return &Script{} }
+
+// commands are the methods behind the names.
+func (s *Script) commands() map[string]func(*args) (string, error) {
+	return map[string]func(*args) (string, error){
+		"init": s.init, "add": s.add, "next": s.next, "complete": s.complete, "step": s.step, "run": s.run,
+		"abort": s.abort, "fail": s.fail, "tick": s.tick, "post": s.post,
+		"metrics": s.metrics, "events": s.events, "tree": s.tree, "expire": s.expire, "why": s.why, "tenants": s.tenants,
+	}
+}
+
+// Do runs one command and returns what it shows; an error is shown as well.
+func (s *Script) Do(cmd string, list ...Arg) string {
+	f := s.commands()[cmd]
+	if f == nil {
+		return fmt.Sprintf("error: there is no command %q", cmd)
+	}
+	if s.rig == nil && cmd != "init" {
+		return "error: init comes first"
+	}
+	s.lines = s.lines[:0]
+	a := newArgs(list)
+	text, err := f(a)
+	if err == nil && s.rig.failed == nil {
+		if !s.manual {
+			s.rig.deliver()
+		}
+		s.rig.settleScript()
+	}
+	if err != nil {
+		return "error: " + oneLine(err)
+	}
+	if f := s.rig.failed; f != nil {
+		return fmt.Sprintf("%s\nbroken: %s: %s", strings.TrimSpace(text), f.Checker, f.What)
+	}
+	if text = strings.TrimRight(text, "\n"); text == "" {
+		return "ok"
+	}
+	return text
+}
+
+func (s *Script) init(a *args) (string, error) {
+	device := sim.Config{
+		PageTokens: a.number("page-tokens", 4), Pages: a.number("pages", 40), Vocab: a.number("vocab", 128),
+		MaxPositions: a.number("positions", 4096), MaxSlots: a.number("slots", 8), MaxTokens: 512, Clock: sim.NewClock(),
+	}
+	device.MaxRows = device.MaxSlots
+	cfg, err := scriptConfig(a, device.Pages)
+	s.manual = a.text("pool", "auto") == "manual"
+	if err := errors.Join(err, a.done()); err != nil {
+		return "", err
+	}
+	r, err := newRig(Options{}, device, cfg)
+	if err != nil {
+		return "", err
+	}
+	s.rig, s.orders, s.nextID = r, map[scheduler.RequestID]*order{}, 0
+	r.mail.delay = func() time.Duration {
+		if s.manual {
+			return time.Hour // later than any step
+		}
+		return 0
+	}
+	r.listener, r.logging = s.heard, true
+	r.pump()
+	return "", nil
+}
+
+// settleScript is settle without the demand that something goes on by itself:
+// here nothing does.
+func (r *rig) settleScript() {
+	r.each(func(c checker) error {
+		if c == r.progress {
+			return nil
+		}
+		return c.settled()
+	})
+}
+
+func (s *Script) add(a *args) (string, error) {
+	id := scheduler.RequestID(a.number("id", int(s.nextID)+1))
+	prompt, err := s.parseTokens(a.values("prompt"))
+	stop, err2 := s.parseTokens(a.values("stop"))
+	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), StopTokens: stop, Digest: a.has("digest")}
+	req.Namespace.Salt, req.Namespace.LoRA = a.text("salt", ""), a.text("lora", "")
+	// A seed for each, as plans tell by it whose a slot is.
+	req.Sampling = engine.SamplingParams{Seed: uint64(a.number("seed", int(id))), Temperature: a.fraction("temp")}
+	s.scriptRequest(&req, a)
+	if err := errors.Join(err, err2, a.done()); err != nil {
+		return "", err
+	}
+	if s.rig.book.seeds[req.Sampling.Seed] != nil && s.rig.book.byID[id] == nil {
+		return "", fmt.Errorf("seed %d is an open request's already", req.Sampling.Seed)
+	}
+	o, err := s.rig.add(req)
+	if err != nil {
+		return "refused: " + oneLine(err), nil
+	}
+	s.orders[id], s.nextID = o, max(s.nextID, id)
+	return "", nil
+}
+
+func (s *Script) next(a *args) (string, error) {
+	if err := a.done(); err != nil {
+		return "", err
+	}
+	return s.planned(), nil
+}
+
+// plural is n things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func (s *Script) planned() string {
+	f := s.rig.plan()
+	if f == nil && !s.manual && s.rig.mail.underway > 0 {
+		s.rig.deliver() // a shell asks again when pages have come
+		f = s.rig.plan()
+	}
+	if f == nil {
+		return "no plan\n"
+	}
+	return s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
+}
+
+func (s *Script) complete(a *args) (string, error) {
+	if err := a.done(); err != nil {
+		return "", err
+	}
+	if !s.land() {
+		return "", errors.New("no plan runs")
+	}
+	return s.told(), nil
+}
+
+// land lets time go by until the oldest plan is done.
+func (s *Script) land() bool {
+	if len(s.rig.flights) == 0 {
+		return false
+	}
+	for !s.rig.arrived() && s.rig.clock.Step() {
+	}
+	s.rig.land()
+	return true
+}
+
+// told is what callers heard since the last command.
+func (s *Script) told() string {
+	text := strings.Join(s.lines, "")
+	s.lines = s.lines[:0]
+	return text
+}
+
+// heard is the ear of the callers.
+func (s *Script) heard(of *sample, o *scheduler.Output) {
+	line := label(of) + ":"
+	if o.Sampled {
+		line += fmt.Sprintf(" token %d", o.Token)
+	}
+	if e := &o.Ending; e.Reason != scheduler.NotEnded {
+		line += fmt.Sprintf(" ends by %v", e.Reason)
+		if e.Err != nil {
+			line += fmt.Sprintf(" (%v)", e.Err)
+		}
+		line += fmt.Sprintf(", %d prompt, %d cached, %d output", e.PromptTokens, e.CachedTokens, e.OutputTokens)
+		if e.Preemptions > 0 {
+			line += ", " + plural(e.Preemptions, "preemption")
+		}
+	} else if s.quiet {
+		return
+	}
+	s.lines = append(s.lines, line+"\n")
+}
+
+func (s *Script) step(a *args) (string, error) {
+	n := a.first(1)
+	if err := a.done(); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for range n {
+		text.WriteString(s.planned())
+		if !s.land() {
+			break
+		}
+		text.WriteString(s.told())
+		s.between()
+	}
+	return text.String(), nil
+}
+
+// between does what happens between two steps of one command.
+func (s *Script) between() {
+	if !s.manual {
+		s.rig.deliver()
+	}
+	s.rig.settleScript()
+}
+
+// fly submits all plans that there are.
+func (s *Script) fly() {
+	for {
+		for s.rig.plan() != nil {
+		}
+		if s.manual || s.rig.mail.underway == 0 || len(s.rig.flights) > 0 {
+			return
+		}
+		s.rig.deliver()
+	}
+}
+
+func (s *Script) run(a *args) (string, error) {
+	most := a.first(1000)
+	if err := a.done(); err != nil {
+		return "", err
+	}
+	s.quiet = true
+	defer func() { s.quiet = false }()
+	steps := 0
+	for steps < most && len(s.rig.book.live) > 0 && s.rig.failed == nil {
+		s.fly()
+		if !s.land() {
+			return s.told() + plural(steps, "step") + ", then nothing moves\n", nil
+		}
+		s.between()
+		steps++
+	}
+	return s.told() + plural(steps, "step") + "\n", nil
+}

@@ -1,0 +1,127 @@
+package schedtest
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+var (
+	seedCount = flag.Int("seeds", 60, "how many worlds TestSeeds plays")
+	firstSeed = flag.Uint64("first", 1, "the first seed of TestSeeds")
+	stepCount = flag.Int("steps", 300, "plans while requests arrive, in TestSeeds")
+)
+
+// eachSeed plays worlds on all processors; the worlds themselves are single
+// threaded. Every other one has faults.
+func eachSeed(t *testing.T, first uint64, n int, play func(Options) error) {
+	t.Helper()
+	var next atomic.Int64
+	var failures atomic.Int64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for failures.Load() < 5 {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				seed := first + uint64(i)
+				if err := play(Options{Seed: seed, Steps: *stepCount, Faults: seed%2 == 0}); err != nil {
+					failures.Add(1)
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestSeeds: whatever arrives, is given up or breaks, on whatever pool, page
+// size, chunk and policy, no checker objects. To run thousands:
+//
+//	go test ./scheduler/schedtest -run TestSeeds -args -seeds=10000
+func TestSeeds(t *testing.T) {
+	n := *seedCount
+	if invariants.Enabled {
+		n = min(n, 30)
+	}
+	var mu sync.Mutex
+	var sum Report
+	steps := 0
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		r, err := Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		steps += len(r.Steps)
+		sum.add(&r)
+		return err
+	})
+	t.Logf("%d worlds, %d steps, overtaken to %.2f and unfair to %.2f of the bounds\n%v", n, steps, sum.Longest, sum.Unfair, sum)
+	if n >= 30 && !t.Failed() {
+		sum.mustBeRich(t)
+	}
+}
+
+func (r *Report) add(o *Report) {
+	r.Requests += o.Requests
+	r.Refused += o.Refused
+	r.OutputTokens += o.OutputTokens
+	r.RanTokens += o.RanTokens
+	r.PromptTokens += o.PromptTokens
+	r.CachedTokens += o.CachedTokens
+	r.CopiedPages += o.CopiedPages
+	r.Preemptions += o.Preemptions
+	for i := range r.Endings {
+		r.Endings[i] += o.Endings[i]
+	}
+	r.Aborts.Queued += o.Aborts.Queued
+	r.Aborts.Prefilling += o.Aborts.Prefilling
+	r.Aborts.Decoding += o.Aborts.Decoding
+	r.Aborts.WhileRunning += o.Aborts.WhileRunning
+	r.Letters += o.Letters
+	r.Events += o.Events
+	r.Compared += o.Compared
+	r.Leaves += o.Leaves
+	r.Longest, r.Unfair = max(r.Longest, o.Longest), max(r.Unfair, o.Unfair)
+	r.Time += o.Time
+}
+
+// mustBeRich: a simulation in which nothing happens finds nothing.
+func (r *Report) mustBeRich(t *testing.T) {
+	t.Helper()
+	for what, n := range map[string]int{
+		"preemptions": r.Preemptions, "cached tokens": r.CachedTokens, "copies": r.CopiedPages, "refusals": r.Refused,
+		"stops": r.Endings[scheduler.Stop], "lengths": r.Endings[scheduler.Length],
+		"aborts": r.Endings[scheduler.Abort], "failures": r.Endings[scheduler.Failed],
+		"aborts of queued requests": r.Aborts.Queued, "aborts while prefilling": r.Aborts.Prefilling,
+		"aborts while decoding": r.Aborts.Decoding, "aborts while a plan runs": r.Aborts.WhileRunning,
+		"letters": r.Letters, "events": r.Events,
+		"comparisons with the tree": r.Compared, "leaves": r.Leaves,
+	} {
+		if n < 10 {
+			t.Errorf("%d %s: the worlds are too easy", n, what)
+		}
+	}
+}
+
+func ExampleRun() {
+	report, err := Run(Options{Seed: 1, Steps: 50})
+	fmt.Println(err, len(report.Steps) >= 50)
+	// Output: <nil> true
+}
+
+// TestTwins: one seed is one world, to the last digest; and asking why somebody
+// waits, which the second run does at every turn, changes nothing.
+func TestTwins(t *testing.T) {
+	eachSeed(t, *firstSeed, max(*seedCount/3, 10), func(o Options) error {
+		_, err := RunTwin(o)
+		return err
+	})
+}

@@ -1,0 +1,225 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// The faults that are put into worlds.
+var (
+	errRow    = errors.New("schedtest: this row fails")
+	errDevice = errors.New("schedtest: the device is lost")
+	errOver   = errors.New("schedtest: the process ends")
+)
+
+// arrivals is how requests come in.
+type arrivals uint8
+
+const (
+	poisson arrivals = iota
+	bursts
+	closedLoop
+)
+
+var arrivalNames = [...]string{"poisson", "bursts", "closed loop"}
+
+func (a arrivals) String() string { return arrivalNames[a] }
+
+// setup is the configuration of a world.
+type setup struct {
+	profile string
+	device  sim.Config
+	cfg     scheduler.Config
+
+	largest  int           // tokens of the largest usual request, prompt and output
+	beat     time.Duration // about a step
+	arrivals arrivals
+	gap      time.Duration // mean time between arrivals, or a client's pause
+	group    int           // requests in a burst, or clients
+	pool     time.Duration // mean delay of a letter
+	notice   time.Duration // mean delay between the end of a step and Complete
+	aborts   int           // one of so many requests is given up; 0: none
+	ending   ending
+}
+
+// ending is what happens to what is open when no more requests arrive.
+type ending uint8
+
+const (
+	drains      ending = iota // it is served
+	shutsDown                 // it fails: the process ends
+	losesDevice               // it failed before: the device was lost at some step
+)
+
+// newSetup draws a world. About half of them are small enough to be always short
+// of pages.
+func newSetup(o Options) setup {
+	rng := newStream(o.Seed, "setup")
+	w := setup{largest: rng.between(12, 40)}
+	if rng.one(2) {
+		w.largest = rng.between(40, 180)
+	}
+	w.drawDevice(rng, o.Seed)
+	w.drawConfig(rng)
+	w.drawLoad(rng)
+	if o.Faults {
+		w.drawFaults(o, rng)
+	}
+	switch o.Plant {
+	case Starve:
+		w.starve()
+	case Favour:
+		w.starve()
+		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
+	}
+	return w
+}
+
+func (w *setup) drawDevice(rng stream, seed uint64) {
+	pageTokens := pick(rng, 1, 2, 4, 16)
+	room := 1 + 2*rng.Float64()*rng.Float64()
+	if rng.one(4) {
+		room = 1
+	} else if rng.one(4) {
+		room = 10
+	}
+	w.device = sim.Config{
+		PageTokens:   pageTokens,
+		Pages:        kv.CeilPages(int(float64(w.largest)*room), pageTokens),
+		MaxSlots:     8,
+		MaxRows:      8,
+		MaxTokens:    512,
+		MaxInflight:  3,
+		MaxPositions: w.largest,
+		Vocab:        64,
+		Sanitize:     sim.Full,
+		Clock:        sim.NewClock(),
+		Seed:         seed,
+	}
+	if rng.one(2) {
+		w.device.MaxPositions = 4096
+	}
+	if w.profile = pick(rng, "", "", "h200", "cpu2"); w.profile != "" {
+		// The names are those that ship with the backend; an unknown one fails in Open.
+		w.device.Profile, _ = sim.ProfileByName(w.profile)
+	}
+}
+
+func (w *setup) drawConfig(rng stream) {
+	pages := w.device.Pages
+	w.cfg = scheduler.Config{
+		Policy:           pick(rng, scheduler.Policies()...),
+		StepTokens:       pick(rng, 1, 2, 3, 7, 16, 64, w.largest, 512),
+		MaxRunning:       rng.between(1, 8),
+		MaxQueued:        rng.between(3, 24),
+		DefaultMaxTokens: rng.between(1, 20),
+		ShareTokens:      rng.between(1, 20),
+		MaxBypass:        rng.between(1, 6),
+		DisableCache:     rng.one(8),
+		Events:           rng.one(2),
+		BlockTokens:      max(w.device.PageTokens, pick(rng, 1, 2, 4, 16)),
+	}
+	w.cfg.MaxInflight = rng.between(1, 3)
+	w.cfg.MaxPrefilling = rng.between(1, 8)
+	w.cfg.AttentionTokens = pick(rng, -1, 0, 4, 64)
+	w.cfg.OldestEvery, w.cfg.Aging = rng.between(1, 16), pick(rng, 1, 16, 256)
+	w.cfg.Quantum, w.cfg.Seed = pick(rng, 1, 16, 256), rng.Uint64()
+	if rng.one(4) {
+		w.cfg.TenantQueued, w.cfg.TenantRunning = rng.between(0, 8), rng.between(0, 4)
+	}
+	if rng.one(2) {
+		w.cfg.LeaseLowPages = rng.between(1, min(8, pages))
+		w.cfg.LeaseBulkPages = rng.between(1, min(12, pages))
+		w.cfg.LeaseHighPages = rng.between(w.cfg.LeaseLowPages, min(pages, w.cfg.LeaseLowPages+12))
+	}
+}
+
+func (w *setup) drawLoad(rng stream) {
+	w.beat = time.Microsecond
+	if w.profile != "" {
+		batch := engine.Batch{Rows: []engine.Row{{Tokens: make([]kv.Token, min(w.cfg.StepTokens, w.largest)), Sample: true}}}
+		w.beat = w.device.Profile.Step(&batch, 0) + w.device.Profile.Host(1)
+	}
+	beats := func(lo, hi float64) time.Duration {
+		return time.Duration((lo + (hi-lo)*rng.Float64()) * float64(w.beat))
+	}
+	switch w.arrivals = pick(rng, poisson, bursts, closedLoop); w.arrivals {
+	case poisson:
+		w.gap, w.group = beats(0.5, 30), 1
+	case bursts:
+		w.group = rng.between(2, 10)
+		w.gap = time.Duration(w.group) * beats(0.5, 20)
+	case closedLoop:
+		w.group, w.gap = rng.between(1, 12), beats(0, 4)
+	}
+	w.pool = pick(rng, 0, beats(0, 0.5), beats(0, 3))
+	w.notice = pick(rng, 0, 0, beats(0, 0.5))
+	w.aborts = pick(rng, 0, 3, 10)
+	w.ending = pick(rng, drains, drains, drains, shutsDown)
+}
+
+func (w *setup) drawFaults(o Options, rng stream) {
+	if rng.one(3) {
+		w.pool = w.beat * time.Duration(rng.between(5, 40))
+	}
+	if one := pick(rng, 0, 20, 100); one > 0 {
+		rows := newStream(o.Seed, "failing rows")
+		w.device.Faults.Row = func(uint64, int) error {
+			if rows.one(one) {
+				return errRow
+			}
+			return nil
+		}
+	}
+	if rng.one(2) {
+		slow := newStream(o.Seed, "slow steps")
+		w.device.Faults.Slow = func(uint64) float64 {
+			if slow.one(20) {
+				return float64(slow.between(2, 50))
+			}
+			return 1
+		}
+	}
+	if rng.one(5) && o.Steps > 0 {
+		w.ending = losesDevice
+		at := uint64(rng.between(1, o.Steps))
+		w.device.Faults.Device = func(seq uint64) error {
+			if seq >= at {
+				return errDevice
+			}
+			return nil
+		}
+	}
+}
+
+// starve makes the world in which a policy without a bound lets one request, or one
+// tenant, wait longest: one slot, and many that share what is cached.
+func (w *setup) starve() {
+	w.cfg.Policy, w.cfg.DisableCache = scheduler.LPM, false
+	w.cfg.MaxRunning, w.cfg.MaxBypass, w.cfg.MaxQueued, w.cfg.MaxInflight = 1, 1, 24, 1
+	w.cfg.OldestEvery, w.cfg.Aging, w.cfg.TenantRunning, w.cfg.TenantQueued = 2, 1<<20, 0, 0
+	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
+	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
+	w.cfg.StepTokens = 512
+}
+
+func (w *setup) String() string {
+	c := &w.cfg
+	profile := w.profile
+	if profile == "" {
+		profile = "no cost"
+	}
+	cache := "cache"
+	if c.DisableCache {
+		cache = "no cache"
+	}
+	return fmt.Sprintf("%d pages of %d, requests to %d tokens, %v, %d tokens a step, %d run, %d wait, %d in flight, %s, %s, %v by %d every %v",
+		w.device.Pages, w.device.PageTokens, w.largest, c.Policy, c.StepTokens, c.MaxRunning, c.MaxQueued, max(c.MaxInflight, 1), cache, profile,
+		w.arrivals, w.group, w.gap)
+}

@@ -1,0 +1,34 @@
+package schedtest
+
+import "fmt"
+
+// RunTwin plays one world twice and compares the digests step by step: what is
+// decided by a map's order, an address or a clock shows as a difference. At every
+// turn the second run also asks the scheduler all that can be asked (Why, Timeline,
+// Tenants, Metrics, the cache's Explain), which must change nothing. The report is
+// the first run's.
+func RunTwin(o Options) (Report, error) {
+	first, err := run(o, false)
+	if err != nil {
+		return first, err
+	}
+	second, err := run(o, true)
+	if err != nil {
+		return first, err
+	}
+	differ := func(step int, format string, args ...any) (Report, error) {
+		return first, &Failure{Checker: "twin", Options: first.Options, Step: step, What: fmt.Sprintf(format, args...)}
+	}
+	for i := range min(len(first.Steps), len(second.Steps)) {
+		if a, b := first.Steps[i], second.Steps[i]; a != b {
+			return differ(i+1, "two runs differ from here on: %016x and %016x", a, b)
+		}
+	}
+	if a, b := len(first.Steps), len(second.Steps); a != b {
+		return differ(min(a, b), "one run has %d steps, the other %d", a, b)
+	}
+	if a, b := first.Digest, second.Digest; a != b {
+		return differ(len(first.Steps), "two runs differ after the last step: %016x and %016x", a, b)
+	}
+	return first, nil
+}
