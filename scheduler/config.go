@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -59,9 +60,10 @@ type Config struct {
 	Quantum int
 	// Seed of the policy Random.
 	Seed uint64
-	// TenantQueued and TenantRunning bound the waiting and the running samples of
-	// each tenant. Default 0: no limit but MaxQueued and MaxRunning.
-	TenantQueued, TenantRunning int
+	// Tenant is what each tenant may have, but those in Tenants.
+	Tenant TenantConfig
+	// Tenants are the exceptions, by Request.Tenant.
+	Tenants map[string]TenantConfig
 
 	// DisableCache computes every prompt whole and stores nothing.
 	DisableCache bool
@@ -135,8 +137,10 @@ func (c Config) Validate(info engine.Info) error {
 	within("OldestEvery", c.OldestEvery, 1, many)
 	within("Aging", c.Aging, 1, many)
 	within("Quantum", c.Quantum, 1, many)
-	within("TenantQueued", c.TenantQueued, 0, many)
-	within("TenantRunning", c.TenantRunning, 0, many)
+	errs = append(errs, c.Tenant.validate("Tenant"))
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		errs = append(errs, c.Tenants[name].validate(fmt.Sprintf("Tenants[%q]", name)))
+	}
 	within("LeaseLowPages", c.LeaseLowPages, 1, info.NumPages)
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)

@@ -23,10 +23,14 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 	if n := s.queue.size; n+req.Samples > s.cfg.MaxQueued {
 		return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, n, s.cfg.MaxQueued)
 	}
-	if t := s.tenants[req.Tenant]; s.cfg.TenantQueued > 0 && t != nil && t.waiting+req.Samples > s.cfg.TenantQueued {
-		return fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, t.waiting, req.Tenant, s.cfg.TenantQueued)
-	} else if s.cfg.TenantQueued > 0 && req.Samples > s.cfg.TenantQueued {
-		return fmt.Errorf("%w: %d samples, at most %d of a tenant may wait", ErrTenantFull, req.Samples, s.cfg.TenantQueued)
+	if most := s.cfg.tenantConfig(req.Tenant).MaxQueued; most > 0 {
+		n := 0
+		if t := s.tenants[req.Tenant]; t != nil {
+			n = t.waiting
+		}
+		if n+req.Samples > most {
+			return fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
+		}
 	}
 	g := &group{req: req}
 	s.open[req.ID] = g

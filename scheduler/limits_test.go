@@ -8,7 +8,7 @@ import (
 )
 
 func TestTenantLimits(t *testing.T) {
-	b := newBed(t, Config{TenantQueued: 2, TenantRunning: 1}, 4, 60)
+	b := newBed(t, Config{Tenant: TenantConfig{MaxQueued: 2, MaxRunning: 1}, Tenants: map[string]TenantConfig{"d": {}}}, 4, 60)
 	for id := RequestID(1); id <= 2; id++ {
 		b.request(Request{ID: id, Tenant: "a", Prompt: seq(int(id)*20, 5), MaxTokens: 3})
 	}
@@ -19,6 +19,10 @@ func TestTenantLimits(t *testing.T) {
 	if err := b.s.Add(b.now, Request{ID: 3, Tenant: "c", Samples: 3, Prompt: seq(0, 5)}); !errors.Is(err, ErrTenantFull) {
 		t.Errorf("three samples: %v", err)
 	}
+	if err := b.s.Add(b.now, Request{ID: 3, Tenant: "d", Samples: 3, Prompt: seq(0, 5)}); err != nil {
+		t.Errorf("an exception: %v", err)
+	}
+	b.s.Abort(b.now, 3, nil, nil)
 	b.request(Request{ID: 4, Tenant: "b", Prompt: seq(80, 5), MaxTokens: 3})
 	b.wantRows("1[0,5) 4[0,5)") // 2 waits for 1, not 4 for 2
 	if w := b.s.Why(2); w[0].Cause != AwaitsTenant {

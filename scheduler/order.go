@@ -7,7 +7,7 @@ import "math/bits"
 // waiting counts, it counts for all alike, and differences of arrival are left.
 func (w *queue) rank(q *sequence) laneKey {
 	key := laneKey{}
-	if q.tenant.limit > 0 || w.policy == DLPM {
+	if q.tenant.cfg.MaxRunning > 0 || w.policy == DLPM {
 		key.tenant = q.tenant
 	}
 	switch w.policy {
@@ -79,31 +79,29 @@ func (w *queue) best(work uint64) *sequence {
 }
 
 // bestByDeficit is LPM among the tenants with something left of their share. When
-// none of those who wait has, a round begins: each gets a quantum, as often as
-// it takes.
+// none of those who wait has, a round begins: each gets a quantum times its
+// weight, as often as it takes.
 func (w *queue) bestByDeficit() *sequence {
 	var best *sequence
-	var most int64 // greatest deficit of those who wait
-	some := false
+	rounds := int64(0)
 	for _, l := range w.lanes {
 		t := l.key.tenant
 		if t.atLimit() {
 			continue
 		}
-		if !some || t.deficit > most {
-			some, most = true, t.deficit
-		}
 		if q := l.head(); t.deficit > 0 && (best == nil || q.before(best)) {
 			best = q
 		}
+		if n := -t.deficit/(w.quantum*int64(t.cfg.Weight)) + 1; rounds == 0 || n < rounds {
+			rounds = n
+		}
 	}
-	if best != nil || !some {
+	if best != nil || rounds == 0 {
 		return best
 	}
-	rounds := -most/w.quantum + 1
 	for _, l := range w.lanes {
 		if t := l.key.tenant; !t.atLimit() {
-			t.deficit += rounds * w.quantum
+			t.deficit += rounds * w.quantum * int64(t.cfg.Weight)
 		}
 	}
 	return w.bestByDeficit()
@@ -117,7 +115,7 @@ func (w *queue) longestWaiting() *sequence {
 		if q == nil {
 			return nil
 		}
-		if q.lane != nil && !(q.tenant.limit > 0 && q.tenant.atLimit()) {
+		if q.lane != nil && !q.tenant.atLimit() {
 			return q
 		}
 		q = q.newer

@@ -200,3 +200,39 @@ func TestLaneIsASort(t *testing.T) {
 		}
 	}
 }
+
+// Tenants that wait all the time are served by weight, whoever came first and
+// whoever has more cached: within the bound that DLPM states.
+func TestDLPMSharesByWeight(t *testing.T) {
+	for _, weight := range []int{1, 3} {
+		cfg := Config{Policy: DLPM, MaxRunning: 1, Quantum: 40, Tenants: map[string]TenantConfig{"b": {Weight: weight}}}
+		b := newBed(t, cfg, 4, 60)
+		for id := RequestID(1); id <= 60; id++ { // a comes first, and its prompts share
+			b.request(Request{ID: id, Tenant: "a", Prompt: append(seq(0, 8), kv.Token(id), 1, 2, 3), MaxTokens: 2})
+		}
+		for id := RequestID(61); id <= 120; id++ {
+			b.request(Request{ID: id, Tenant: "b", Prompt: append([]kv.Token{kv.Token(id % 97)}, seq(60, 15)...), MaxTokens: 2})
+		}
+		bound := 2 * (40*weight + 16 + 2)
+		most := 0
+		for {
+			b.step()
+			u := b.s.Tenants()
+			if len(u) < 2 || u[0].Waiting == 0 || u[1].Waiting == 0 {
+				break
+			}
+			off := int(u[0].ServedTokens)*weight - int(u[1].ServedTokens)
+			most = max(most, off, -off)
+			if most > bound {
+				t.Fatalf("weight %d: served %d and %d", weight, u[0].ServedTokens, u[1].ServedTokens)
+			}
+		}
+		if most < 8 {
+			t.Errorf("weight %d: never apart by more than %d: no test", weight, most)
+		}
+		if m := b.s.Metrics(); m.CachedTokens < 100 {
+			t.Errorf("%d tokens cached", m.CachedTokens)
+		}
+		b.s.Fail(b.now, errRow, nil)
+	}
+}

@@ -33,7 +33,7 @@ const (
 	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
 	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
 	// "Locality-aware Fair Scheduling in LLM Serving"). Between any two tenants
-	// that wait all the time, the tokens served differ by at most
+	// of equal weight that wait all the time, the tokens served differ by at most
 	// 2·(Quantum + P + R·O), with P the longest un-cached prompt, R the most
 	// samples that one of them runs at a time and O the longest output.
 	DLPM

@@ -97,7 +97,10 @@ func (s *Scheduler) giveWay(now time.Duration) {
 	if q == nil {
 		return
 	}
-	s.queue.lookup(q)
+	m := s.queue.lookup(q)
+	if leader, _ := s.leaderOf(q, m.Tokens); leader != nil {
+		return // it waits for more than room
+	}
 	need := s.pagesFor(q)
 	gain := s.pages.lease.IdlePages()
 	if s.cache != nil {

@@ -2,13 +2,40 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
-// tenant is an account that has requests open, or a debt.
+// TenantConfig is what a tenant may have. The zero value sets no limit.
+type TenantConfig struct {
+	// MaxQueued and MaxRunning bound its waiting and its running samples; 0 for no
+	// limit but those for all.
+	MaxQueued, MaxRunning int
+	// Weight is, under DLPM, its share in proportion to others'. Default 1.
+	Weight int
+}
+
+func (c TenantConfig) validate(name string) error {
+	if c.MaxQueued < 0 || c.MaxRunning < 0 || c.Weight < 0 || c.Weight > 1<<20 {
+		return fmt.Errorf("scheduler: %s is %+v, want limits of 0 (none) or more and a weight of 0 (1) to %d", name, c, 1<<20)
+	}
+	return nil
+}
+
+// tenantConfig is that of one tenant.
+func (c *Config) tenantConfig(name string) TenantConfig {
+	t, special := c.Tenants[name]
+	if !special {
+		t = c.Tenant
+	}
+	t.Weight = max(t.Weight, 1)
+	return t
+}
+
+// tenant is an account that has requests open.
 type tenant struct {
 	name    string
-	limit   int // most running samples; 0: no limit
+	cfg     TenantConfig
 	open    int
 	waiting int
 	running int
@@ -16,7 +43,7 @@ type tenant struct {
 	deficit int64  // under DLPM: what is left of its share, negative if overdrawn
 }
 
-func (t *tenant) atLimit() bool { return t.limit > 0 && t.running >= t.limit }
+func (t *tenant) atLimit() bool { return t.cfg.MaxRunning > 0 && t.running >= t.cfg.MaxRunning }
 
 // serve charges tokens that were computed for the tenant.
 func (t *tenant) serve(tokens int) {
@@ -28,7 +55,7 @@ func (t *tenant) serve(tokens int) {
 func (s *Scheduler) tenantOf(name string) *tenant {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, limit: s.cfg.TenantRunning}
+		t = &tenant{name: name, cfg: s.cfg.tenantConfig(name)}
 		s.tenants[name] = t
 	}
 	return t
