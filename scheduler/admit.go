@@ -18,8 +18,8 @@ const maxTries = 64
 // were admitted before.
 //
 // A candidate that follows a prompt in flight is parked. One that does not fit is
-// overtaken by others, MaxBypass times at most: then it blocks the line, and all
-// that comes free is its own.
+// overtaken by others, MaxBypass times: then it blocks the line, and all that comes
+// free is its own.
 func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 	if budget == 0 || s.queue.size == 0 || len(s.slots) == 0 {
 		return
@@ -37,12 +37,11 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 			break
 		}
 		if s.try(now, p, q, &reserve) {
-			for _, o := range s.aside {
-				s.overtaken(o)
-			}
-			if s.blocked != nil {
-				break
-			}
+			s.metrics.Bypasses += uint64(len(s.aside))
+			s.reserveFor(s.aside)
+		}
+		if s.blocked != nil {
+			break
 		}
 	}
 	for i, q := range s.aside {
@@ -110,10 +109,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence, reserve *int) b
 		return false
 	}
 	if !s.settleIn(p, q, m, from, boundary, *reserve) {
-		if q.lane != nil && q != s.blocked {
-			s.queue.leaveLane(q)
-			s.aside = append(s.aside, q)
-		}
+		s.bypass(q)
 		return false
 	}
 	s.start(now, p, q)
@@ -121,12 +117,26 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence, reserve *int) b
 	return true
 }
 
-// overtaken counts that somebody was admitted before q, which does not fit.
-func (s *Scheduler) overtaken(q *sequence) {
-	q.bypassed++
-	s.metrics.Bypasses++
-	if q.bypassed >= s.cfg.MaxBypass && s.blocked == nil {
-		s.blocked = q
+// bypass lets others be admitted before q, which does not fit: MaxBypass of them since
+// it was first found so.
+func (s *Scheduler) bypass(q *sequence) {
+	if q == s.blocked {
+		return
+	}
+	if !q.unfit {
+		q.unfit, q.unfitAt = true, s.queue.admissions
+	}
+	s.queue.leaveLane(q)
+	s.aside = append(s.aside, q)
+	s.reserveFor(s.aside[len(s.aside)-1:])
+}
+
+// reserveFor makes the first of those who were bypassed often enough block the line.
+func (s *Scheduler) reserveFor(unfit []*sequence) {
+	for _, q := range unfit {
+		if s.blocked == nil && s.queue.admissions-q.unfitAt >= uint64(s.cfg.MaxBypass) {
+			s.blocked = q
+		}
 	}
 }
 
@@ -190,7 +200,7 @@ func (s *Scheduler) settleIn(p *Plan, q *sequence, m radixcache.Match, from *seq
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.dequeue(q)
 	s.queue.admissions++
-	q.place, q.target = running, len(q.tokens)
+	q.place, q.target, q.unfit = running, len(q.tokens), false
 	s.running = append(s.running, q)
 	s.filling = append(s.filling, q)
 	q.tenant.running++

@@ -45,8 +45,9 @@ type Config struct {
 	// Default 1, at most the backend's MaxInflight.
 	MaxInflight int
 
-	// MaxBypass bounds how many requests may overtake one that does not fit; then
-	// all room that comes free is kept for it. Default 64.
+	// MaxBypass bounds how many requests are admitted before one that did not fit
+	// when it was its turn; at its next turn after that all room that comes free is
+	// kept for it. Default 64.
 	MaxBypass int
 	// OldestEvery bounds starvation under every policy but FCFS and DLPM: each
 	// OldestEvery-th admission goes to the request that came first. Default 16.

@@ -32,8 +32,10 @@ const (
 	Priority
 	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
 	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
-	// "Locality-aware Fair Scheduling in LLM Serving"). Between any two tenants
-	// of equal weight that wait all the time, the tokens served differ by at most
+	// "Locality-aware Fair Scheduling in LLM Serving"). Between any two tenants of
+	// equal weight that all the time have somebody waiting who could be admitted
+	// (follows no prompt in flight, is below the tenant's limit and fits), the
+	// tokens served differ by at most
 	// 2·(Quantum + P + R·O), with P the longest un-cached prompt, R the most
 	// samples that one of them runs at a time and O the longest output.
 	DLPM

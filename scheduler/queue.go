@@ -49,7 +49,8 @@ type queueing struct {
 
 	leader    *sequence  // while parked
 	followers []follower // parked for this one
-	bypassed  int        // admitted while this one did not fit
+	unfit     bool       // since its latest preemption it was found not to fit
+	unfitAt   uint64     // queue.admissions at that time
 }
 
 // block size of the index of what is cached: shorter growth is not worth a

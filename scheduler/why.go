@@ -47,7 +47,7 @@ type Wait struct {
 	NeedPages    int       // what it needs of its own
 	FreePages    int       // idle and evictable
 	ExpectPages  int       // of these, expected to be needed by running requests
-	Bypassed     int       // how often it was overtaken because it did not fit
+	Bypassed     int       // admissions since it was found not to fit
 }
 
 func (w Wait) String() string {
@@ -82,7 +82,10 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 }
 
 func (s *Scheduler) why(q *sequence) Wait {
-	w := Wait{Request: q.req.ID, Sample: q.sample, Bypassed: q.bypassed}
+	w := Wait{Request: q.req.ID, Sample: q.sample}
+	if q.unfit {
+		w.Bypassed = int(s.queue.admissions - q.unfitAt)
+	}
 	switch q.place {
 	case running:
 		return w

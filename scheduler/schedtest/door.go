@@ -72,7 +72,7 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 	if waiting+samples > c.r.cfg.MaxQueued {
 		all = append(all, scheduler.ErrQueueFull)
 	}
-	if most := c.r.cfg.TenantQueued; most > 0 && own+samples > most {
+	if most := c.r.cfg.Tenant.MaxQueued; most > 0 && own+samples > most {
 		all = append(all, scheduler.ErrTenantFull)
 	}
 	return all

@@ -78,7 +78,7 @@ func (l *ledger) settled() error {
 	case l.r.pool.FreePages() != l.count[inPool]:
 		return fmt.Errorf("%d pages are free, %d should be", l.r.pool.FreePages(), l.count[inPool])
 	}
-	if most := l.r.cfg.TenantRunning; most > 0 {
+	if most := l.r.cfg.Tenant.MaxRunning; most > 0 {
 		for _, t := range l.r.sched.Tenants() {
 			if t.Running > most {
 				return fmt.Errorf("tenant %q runs %d samples, want at most %d", t.Tenant, t.Running, most)

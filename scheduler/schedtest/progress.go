@@ -84,7 +84,7 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 // requests, and of tenants at their limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg
-	if cfg.Policy == scheduler.DLPM || cfg.TenantRunning > 0 {
+	if cfg.Policy == scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
 		return 0
 	}
 	n := cfg.MaxBypass + followers*cfg.MaxRunning

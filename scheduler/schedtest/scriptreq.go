@@ -17,7 +17,7 @@ func scriptConfig(a *args, pages int) (scheduler.Config, error) {
 		MaxPrefilling: a.number("max-prefilling", 0), MaxInflight: a.number("max-inflight", 0),
 		DefaultMaxTokens: a.number("default-max-tokens", 0), ShareTokens: a.number("share-tokens", 0),
 		MaxBypass: a.number("max-bypass", 0), OldestEvery: a.number("oldest-every", 0), Aging: a.number("aging", 0),
-		Quantum: a.number("quantum", 0), TenantQueued: a.number("tenant-queued", 0), TenantRunning: a.number("tenant-running", 0),
+		Quantum: a.number("quantum", 0), Tenant: scheduler.TenantConfig{MaxQueued: a.number("tenant-queued", 0), MaxRunning: a.number("tenant-running", 0)},
 		BlockTokens: a.number("block-tokens", 0), DisableCache: a.has("disable-cache"), Events: a.has("events"),
 	}
 	cfg.LeaseLowPages, cfg.LeaseBulkPages, cfg.LeaseHighPages = pages, pages, pages

@@ -131,7 +131,7 @@ func (w *setup) drawConfig(rng stream) {
 	w.cfg.OldestEvery, w.cfg.Aging = rng.between(1, 16), pick(rng, 1, 16, 256)
 	w.cfg.Quantum, w.cfg.Seed = pick(rng, 1, 16, 256), rng.Uint64()
 	if rng.one(4) {
-		w.cfg.TenantQueued, w.cfg.TenantRunning = rng.between(0, 8), rng.between(0, 4)
+		w.cfg.Tenant.MaxQueued, w.cfg.Tenant.MaxRunning = rng.between(0, 8), rng.between(0, 4)
 	}
 	if rng.one(2) {
 		w.cfg.LeaseLowPages = rng.between(1, min(8, pages))
@@ -203,7 +203,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 func (w *setup) starve() {
 	w.cfg.Policy, w.cfg.DisableCache = scheduler.LPM, false
 	w.cfg.MaxRunning, w.cfg.MaxBypass, w.cfg.MaxQueued, w.cfg.MaxInflight = 1, 1, 24, 1
-	w.cfg.OldestEvery, w.cfg.Aging, w.cfg.TenantRunning, w.cfg.TenantQueued = 2, 1<<20, 0, 0
+	w.cfg.OldestEvery, w.cfg.Aging, w.cfg.Tenant.MaxRunning, w.cfg.Tenant.MaxQueued = 2, 1<<20, 0, 0
 	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
 	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
 	w.cfg.StepTokens = 512

@@ -53,7 +53,7 @@ func (c *shares) eligible(tenant string) bool {
 
 func (c *shares) settled() error {
 	cfg := &c.r.cfg
-	if cfg.Policy != scheduler.DLPM || cfg.TenantRunning > 0 {
+	if cfg.Policy != scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
 		return nil
 	}
 	c.round++
