@@ -78,7 +78,7 @@ func ones(n int) []kv.Token { return slices.Repeat([]kv.Token{1}, n) }
 // Pages given back while a question is on its way: the answer speaks of the pool
 // before they came back. The scheduler must not believe the pool empty for good.
 func TestSurplusWhileAsked(t *testing.T) {
-	m := newSim(1, 16, 4, 64)
+	m := newSim(t, 1, 16, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 12, LeaseHighPages: 4}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestSurplusWhileAsked(t *testing.T) {
 
 // A request that waited for pages and was aborted leaves no demand behind.
 func TestAbortEndsDemand(t *testing.T) {
-	m := newSim(1, 64, 4, 64)
+	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestAbortEndsDemand(t *testing.T) {
 
 // A demand that was met while a plan runs is not asked for again.
 func TestGrantEndsDemand(t *testing.T) {
-	m := newSim(1, 64, 4, 64)
+	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 4, LeaseHighPages: 8}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestGrantEndsDemand(t *testing.T) {
 // A twin that arrives together with a prompt that fits into one step waits for
 // it rather than computing it too.
 func TestTwinsShareOneStep(t *testing.T) {
-	m := newSim(4, 64, 4, 200)
+	m := newSim(t, 4, 64, 4, 200)
 	s, err := New(Config{StepTokens: 512, LeaseBulkPages: 64, LeaseHighPages: 64}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestTwinsShareOneStep(t *testing.T) {
 
 // Only what had been run before counts as recomputed.
 func TestRecomputedCountsOnlyRepeats(t *testing.T) {
-	m := newSim(1, 20, 4, 64)
+	m := newSim(t, 1, 20, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseBulkPages: 20, LeaseHighPages: 20}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestRecomputedCountsOnlyRepeats(t *testing.T) {
 		t.Fatal("no preemption")
 	}
 	// Each position of both requests runs once, but for the repeats.
-	ran := m.ran
+	ran := m.ran()
 	once := 2 * (5 + 12 - 1)
 	if int(mt.RecomputedTokens) != ran-once {
 		t.Errorf("%d tokens recomputed by the metrics, %d in truth (%d preemptions)", mt.RecomputedTokens, ran-once, mt.Preemptions)
@@ -226,7 +226,7 @@ func TestRecomputedCountsOnlyRepeats(t *testing.T) {
 
 // A demand ends with the plan that it was for; what is left suffices.
 func TestPlacedRequestDemandsNoMore(t *testing.T) {
-	m := newSim(1, 64, 4, 64)
+	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{LeaseLowPages: 4, LeaseBulkPages: 24, LeaseHighPages: 30}, m.info)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestPlacedRequestDemandsNoMore(t *testing.T) {
 
 // Pages above the high-water mark go back, and can be had again.
 func TestSurplusGoesAndComes(t *testing.T) {
-	m := newSim(1, 32, 4, 64)
+	m := newSim(t, 1, 32, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 32, LeaseHighPages: 4}, m.info)
 	if err != nil {
 		t.Fatal(err)

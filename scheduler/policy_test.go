@@ -30,7 +30,7 @@ func TestBindsCarrySampling(t *testing.T) {
 				continue
 			}
 			binds++
-			want := b.sim.expect(seq(50, 10), got)
+			want := b.sim.Expect(seq(50, 10), sampling, got)
 			if bind.Sampling.Temperature != 0.5 || !slices.Equal(bind.Prompt, seq(50, 10)) || !slices.Equal(bind.Output, want) {
 				t.Errorf("bind %+v after output %v", bind, want)
 			}
@@ -177,7 +177,7 @@ func TestPreemptedResumesFromCache(t *testing.T) {
 func TestLimitsAtTheEdge(t *testing.T) {
 	for _, tc := range []struct{ pages, positions, prompt, out int }{{50, 40, 30, 11}, {40, 200, 30, 11}, {50, 40, 40, 1}} {
 		for _, more := range []int{0, 1} {
-			sim := newSim(1, tc.pages, 2, tc.positions)
+			sim := newSim(t, 1, tc.pages, 2, tc.positions)
 			s, err := New(Config{}, sim.info)
 			if err != nil {
 				t.Fatal(err)
