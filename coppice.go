@@ -3,6 +3,7 @@ package coppice
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
@@ -25,7 +26,8 @@ type Config struct {
 	EOS []kv.Token
 	// Scheduler sets the policy, the token budget of a step, the cache and its events.
 	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests, waiting ones included. Default 1024.
+	// MaxRequests bounds the open requests, waiting ones included; each sample of
+	// one counts. Default 1024.
 	MaxRequests int
 	// Tokenizers is the number of tokenizer workers. Default 1 to 4.
 	Tokenizers int
@@ -56,19 +58,45 @@ type Request struct {
 	Sampling engine.SamplingParams
 	// Digest asks for Ending.LogitDigest, to compare runs bit for bit.
 	Digest bool
+
+	// Samples is how many outputs to draw, 1 if 0, at most Scheduler.MaxSamples.
+	// They share the prompt, which is computed once. Sample 0 is what the request
+	// gives with one; the others draw with seeds made of Sampling.Seed.
+	Samples int
+	// Tenant is on whose account the request runs, for limits and fair shares.
+	Tenant string
+	// Class groups requests whose outputs are of like length: what one of them took
+	// tells what memory to keep free for the next. Default: Tenant.
+	Class string
+	// Priority: higher first under the policy scheduler.Priority, and preempted
+	// last under all.
+	Priority int32
+	// Timeline asks for Ending.Timeline, what happened to the request when.
+	Timeline bool
+
+	// Timeout ends the request with ErrDeadline so long after Generate began; 0 for
+	// none.
+	Timeout time.Duration
+	// QueueTimeout ends it with ErrQueueTimeout if it waits so long for its first
+	// turn; 0 for none.
+	QueueTimeout time.Duration
 }
 
-// Piece is what came since the last one: Text, which is complete UTF-8 and maybe
-// empty, the Tokens behind it, and in the last piece the Ending.
+// Piece is what came of one Sample since its last one: Text, which is complete
+// UTF-8 and maybe empty, the Tokens behind it, and in the last piece its Ending.
+// Final marks the last piece of the request.
 type Piece = actors.Piece
 
-// Ending is how a request ended, all its Tokens for a next turn to go on from,
+// Ending is how a sample ended, all its Tokens for a next turn to go on from,
 // and its bill: PromptTokens, CachedTokens, OutputTokens, Preemptions and times.
 type Ending = actors.Ending
 
-// Stats are a Node's figures: the scheduler's, the backend's own counts, and
-// leaked pages.
+// Stats are a Node's figures: the scheduler's, its tenants', the backend's own
+// counts, and leaked pages.
 type Stats = actors.Stats
+
+// Wait says of one sample why it waits; its String is a sentence.
+type Wait = scheduler.Wait
 
 // Reason tells why a request ended.
 type Reason = scheduler.Reason
@@ -77,18 +105,21 @@ type Reason = scheduler.Reason
 const (
 	Stop   = scheduler.Stop   // a stop or end-of-text token
 	Length = scheduler.Length // MaxTokens
-	Abort  = scheduler.Abort  // the caller left
+	Abort  = scheduler.Abort  // the caller left, or its time was up
 	Failed = scheduler.Failed // see Ending.Err
 )
 
 // Errors that Generate yields, wrapped with the figures.
 var (
 	ErrQueueFull     = scheduler.ErrQueueFull
+	ErrTenantFull    = scheduler.ErrTenantFull
 	ErrEmptyPrompt   = scheduler.ErrEmptyPrompt
 	ErrPromptTooLong = scheduler.ErrPromptTooLong
 	ErrTooLarge      = scheduler.ErrTooLarge
 	ErrInvalid       = scheduler.ErrInvalid
 	ErrAborted       = scheduler.ErrAborted
+	ErrDeadline      = scheduler.ErrDeadline
+	ErrQueueTimeout  = scheduler.ErrQueueTimeout
 	ErrClosed        = actors.ErrClosed
 	ErrLagged        = actors.ErrLagged
 )
@@ -106,9 +137,11 @@ func Open(cfg Config) (*Node, error) {
 	return &Node{sys}, nil
 }
 
-// Generate runs a request when ranged over and yields its pieces as they come.
-// The last one has an Ending. A refusal, a failure or the end of ctx is yielded
-// as the error, and the loop ends. Leaving the loop early aborts the request.
+// Generate runs a request when ranged over and yields its pieces as they come,
+// those of several samples in turns. The last one of each sample has an Ending. A
+// refusal, a failure, the end of a time limit or of ctx is yielded as the error.
+// The loop ends with the final piece, or with an error that comes without an
+// Ending. Leaving the loop early aborts the request.
 func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		stream, err := n.sys.Open(actors.Request(req))
@@ -119,7 +152,7 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 		defer stream.Abort(nil) // of no effect once it has ended
 		for {
 			piece, err := stream.Next(ctx)
-			if !yield(piece, err) || err != nil || piece.Ending != nil {
+			if !yield(piece, err) || piece.Final || err != nil && piece.Ending == nil {
 				return
 			}
 		}
@@ -151,6 +184,10 @@ func (n *Node) Info() engine.Info { return n.sys.Info() }
 
 // Stats reads the figures of now; after Close, those of the end.
 func (n *Node) Stats(ctx context.Context) (Stats, error) { return n.sys.Stats(ctx) }
+
+// Waiting says of each sample that waits why. Requests are numbered from 1 in the
+// order in which they came.
+func (n *Node) Waiting(ctx context.Context) ([]Wait, error) { return n.sys.Waiting(ctx) }
 
 // Close ends open requests with ErrClosed and closes the backend. It returns
 // when nothing runs any more: nil, or why the Node had failed before.

@@ -17,5 +17,9 @@
 //		fmt.Print(piece.Text)
 //	}
 //
+// With Request.Samples a prompt is computed once and continued several times; each
+// [Piece] names its Sample. Timeouts, tenants and priorities are fields of
+// [Request], the policy and the limits fields of Config.Scheduler.
+//
 // A Node may be used from any number of goroutines.
 package coppice

@@ -26,7 +26,9 @@ func (a *delivererActor) deliver(s *System, d *delivery) {
 		d.stream.push(&d.out, ending.Reason == scheduler.Stop)
 	}
 	if ending.Reason != scheduler.NotEnded {
-		d.stream.finish(ending)
-		s.door.leave(d.stream.id)
+		d.stream.finish(d.out.Sample, ending)
+	}
+	if d.out.Final {
+		s.door.leave(d.stream)
 	}
 }

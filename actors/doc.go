@@ -8,16 +8,19 @@
 //	Open (caller)  door.go       a credit, or refusal; the stream is registered
 //	encode         tokenizer.go  text to tokens, one of a few stateless workers
 //	submit         scheduler.go  queue, match, plan; the only one with state that decides
-//	step           engine.go     the plan goes to the backend, its result comes back
+//	step           engine.go     the plan goes to the backend, its result comes back;
+//	                             with Scheduler.MaxInflight 2 the next is planned meanwhile
 //	delivery       deliver.go    tokens to text, into the request's stream
 //	Next (caller)  stream.go     pieces, merged while the caller is slow
 //
-// beside it the pool actor (pool.go) grants pages in bulk and the events actor
-// (events.go) numbers and fans out cache events.
+// beside it the pool actor (pool.go) grants pages in bulk, the events actor
+// (events.go) numbers and fans out cache events, and an alarm (alarm.go) wakes the
+// scheduler when a time limit passes while nothing else happens.
 //
 // Mailboxes are unbounded but can't grow: every open request holds a credit of
 // the door and has at most one message on its way to each actor, the engine has
-// one step, the pool one question and one return. Nobody waits inside Receive.
+// as many steps as may be in flight, the pool one question and one return, the
+// alarm one tick. Nobody waits inside Receive.
 //
 // State actors stop on a panic and are never restarted, since their state would
 // be empty: the system fails, every open request ends with that error, and the

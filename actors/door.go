@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -21,6 +22,37 @@ type Request struct {
 	IgnoreEOS  bool
 	Sampling   engine.SamplingParams
 	Digest     bool
+
+	// As in scheduler.Request. Each of the Samples takes a credit of the door.
+	Samples  int
+	Tenant   string
+	Class    string
+	Priority int32
+	Timeline bool
+
+	// Timeout ends the request with scheduler.ErrDeadline so long after Open, 0 for
+	// never; QueueTimeout with scheduler.ErrQueueTimeout if it still waits for its
+	// first admission so long after its tokens are known.
+	Timeout, QueueTimeout time.Duration
+}
+
+// lastTime is later than any process lives, and far enough from the end of
+// time.Duration to be added to.
+const lastTime = time.Duration(1) << 61
+
+// check refuses what would not even make a stream.
+func (s *System) check(req *Request) error {
+	switch most := s.cfg.Scheduler.MaxSamples; {
+	case req.Prompt != "" && s.cfg.Tokenizer == nil:
+		return fmt.Errorf("%w: a text prompt needs a tokenizer, give tokens", scheduler.ErrInvalid)
+	case req.Prompt == "" && len(req.Tokens) == 0:
+		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
+	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
+		return fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
+	case req.Timeout < 0 || req.QueueTimeout < 0:
+		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
+	}
+	return nil
 }
 
 // door lets requests in, as many as there are credits, and knows every open one:
@@ -30,6 +62,7 @@ type door struct {
 
 	mu     sync.Mutex
 	open   map[scheduler.RequestID]*Stream
+	taken  int // credits
 	lastID scheduler.RequestID
 	closed error
 }
@@ -41,21 +74,24 @@ func newDoor(s *System) *door {
 // Open accepts a request or refuses it: with scheduler.ErrQueueFull when
 // MaxRequests are open, ErrClosed or the failure after the end, or what is wrong
 // with the request. What only the scheduler can judge, its size for one, ends the
-// stream with an error.
+// stream with an error, once for each sample.
 func (s *System) Open(req Request) (*Stream, error) {
-	if req.Prompt != "" && s.cfg.Tokenizer == nil {
-		return nil, fmt.Errorf("%w: a text prompt needs a tokenizer, give tokens", scheduler.ErrInvalid)
+	if err := s.check(&req); err != nil {
+		return nil, err
 	}
-	if req.Prompt == "" && len(req.Tokens) == 0 {
-		return nil, fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
+	req.Samples = max(req.Samples, 1)
+	var deadline time.Duration
+	if req.Timeout > 0 {
+		deadline = s.now() + min(req.Timeout, lastTime)
 	}
 	// What follows happens on other goroutines; the caller's slices stay the caller's.
 	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
 	req.Sampling.Bias = slices.Clone(req.Sampling.Bias)
-	stream, err := s.door.enter()
+	stream, err := s.door.enter(req.Samples)
 	if err != nil {
 		return nil, err
 	}
+	stream.deadline = deadline
 	if req.Prompt != "" {
 		s.workers[int(stream.id)%len(s.workers)].tell(&encode{stream, req})
 	} else {
@@ -74,29 +110,36 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	s.scheduler.tell(&submit{stream, scheduler.Request{
 		ID: stream.id, Namespace: req.Namespace, Prompt: tokens, MaxTokens: req.MaxTokens,
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
+		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
+		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
 	}})
 }
 
-func (d *door) enter() (*Stream, error) {
+// enter takes a credit for each sample and registers the stream.
+func (d *door) enter(samples int) (*Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed != nil {
 		return nil, d.closed
 	}
-	if len(d.open) >= d.sys.cfg.MaxRequests {
-		return nil, fmt.Errorf("%w: %d requests are open, at most %d may be", scheduler.ErrQueueFull, len(d.open), d.sys.cfg.MaxRequests)
+	if d.taken+samples > d.sys.cfg.MaxRequests {
+		return nil, fmt.Errorf("%w: %d requests are open, at most %d may be", scheduler.ErrQueueFull, d.taken, d.sys.cfg.MaxRequests)
 	}
+	d.taken += samples
 	d.lastID++
-	stream := newStream(d.lastID, d.sys)
+	stream := newStream(d.lastID, d.sys, samples)
 	d.open[stream.id] = stream
 	return stream, nil
 }
 
-// leave returns a request's credit, once nothing of it is on its way any more.
-func (d *door) leave(id scheduler.RequestID) {
+// leave returns a request's credits, once nothing of it is on its way any more.
+func (d *door) leave(stream *Stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.open, id)
+	if _, ok := d.open[stream.id]; ok { // else the door is closed
+		delete(d.open, stream.id)
+		d.taken -= len(stream.samples)
+	}
 }
 
 // close refuses what comes and ends what is open.

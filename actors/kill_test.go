@@ -20,7 +20,7 @@ func load(t *testing.T, s *System) []*Stream {
 	t.Helper()
 	var streams []*Stream
 	for i := range 12 {
-		streams = append(streams, open(t, s, Request{Prompt: fmt.Sprint(i) + strings.Repeat(prompt, 4), MaxTokens: 2000, IgnoreEOS: true}))
+		streams = append(streams, open(t, s, Request{Prompt: fmt.Sprint(i) + prompt, MaxTokens: 2000, IgnoreEOS: true}))
 	}
 	for _, stream := range streams[:2] {
 		if _, err := stream.Next(patience(t)); err != nil {
@@ -43,28 +43,34 @@ func TestKillEachActor(t *testing.T) {
 	}
 	for name, pick := range kinds {
 		for _, how := range []string{"panicked", "stopped"} {
-			t.Run(name+" "+how, func(t *testing.T) {
-				s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 32, Events: true}}, cpu.Config{KVTokens: 16384})
-				streams := load(t, s)
-				if how == "panicked" {
-					pick(s).tell(&poison{})
-				} else {
-					pick(s).quit()
-				}
-				for i, stream := range streams {
-					_, _, e := drain(t, stream)
-					if e.Reason != scheduler.Failed || !strings.Contains(e.Err.Error(), name+" actor "+how) {
-						t.Errorf("stream %d: ended by %v: %v", i, e.Reason, e.Err)
-					}
-				}
-				if err := s.Close(); err == nil || !strings.Contains(err.Error(), name) {
-					t.Errorf("Close says %v", err)
-				}
-				if _, err := s.Open(Request{Prompt: prompt}); err == nil || !strings.Contains(err.Error(), name) {
-					t.Errorf("Open says %v", err)
-				}
-			})
+			for inflight := 1; inflight <= 2; inflight++ {
+				t.Run(fmt.Sprintf("%s %s, %d in flight", name, how, inflight), func(t *testing.T) {
+					killed(t, name, how, pick, inflight)
+				})
+			}
 		}
+	}
+}
+
+func killed(t *testing.T, name, how string, pick func(s *System) *process, inflight int) {
+	s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 16, Events: true, MaxInflight: inflight}}, cpu.Config{KVTokens: 16384})
+	streams := load(t, s)
+	if how == "panicked" {
+		pick(s).tell(&poison{})
+	} else {
+		pick(s).quit()
+	}
+	for i, stream := range streams {
+		_, _, e := drain(t, stream)
+		if e.Reason != scheduler.Failed || !strings.Contains(e.Err.Error(), name+" actor "+how) {
+			t.Errorf("stream %d: ended by %v: %v", i, e.Reason, e.Err)
+		}
+	}
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("Close says %v", err)
+	}
+	if _, err := s.Open(Request{Prompt: prompt}); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("Open says %v", err)
 	}
 }
 
@@ -78,7 +84,7 @@ func TestKillTokenizer(t *testing.T) {
 	broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
 	s.workers = append(s.workers, broken)
 	for range 20 { // more than protoactor's default strategy would restart
-		stream, err := s.door.enter()
+		stream, err := s.door.enter(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +99,7 @@ func TestKillTokenizer(t *testing.T) {
 			t.Errorf("a request that was not at the tokenizer ended with %v", e.Err)
 		}
 	}
-	stream, err := s.door.enter()
+	stream, err := s.door.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +113,7 @@ func TestKillTokenizer(t *testing.T) {
 	}
 }
 
-// failing is a device that is lost at a given step, or fails single rows.
+// failing is a device that is lost at a given step.
 type failing struct {
 	engine.Backend
 	steps int
@@ -141,14 +147,23 @@ func (panickyTicket) Result() (*engine.Result, error) { panic("out of its mind")
 
 func TestDeviceLost(t *testing.T) {
 	for how, want := range map[string]string{"submit": "device lost", "ticket": "device lost", "panic": "out of its mind"} {
-		s := start(t, Config{Backend: &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, how}}, cpu.Config{})
-		for i, stream := range load(t, s) {
-			if _, _, e := drain(t, stream); e.Err == nil || !strings.Contains(e.Err.Error(), want) {
-				t.Errorf("%s: stream %d ended with %v", how, i, e.Err)
+		for inflight := 1; inflight <= 2; inflight++ {
+			s := start(t, Config{
+				Backend:   &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, how},
+				Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 32, MaxInflight: inflight},
+			}, cpu.Config{})
+			for i, stream := range load(t, s) {
+				if _, _, e := drain(t, stream); e.Err == nil || !strings.Contains(e.Err.Error(), want) {
+					t.Errorf("%s, %d in flight: stream %d ended with %v", how, inflight, i, e.Err)
+				}
 			}
-		}
-		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: Close says %v", how, err)
+			if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %d in flight: Close says %v", how, inflight, err)
+			}
+			// All but the device came to an orderly end.
+			if st, err := s.Stats(patience(t)); err != nil || st.LeakedPages != 0 {
+				t.Errorf("%s, %d in flight: %d pages leaked, %v", how, inflight, st.LeakedPages, err)
+			}
 		}
 	}
 }

@@ -76,8 +76,14 @@ type unsubscribe struct{ sub *Subscription }
 // answer holds.
 type unsubscribeReply struct{ reply <-chan *Subscription }
 
+// To the scheduler, from its own alarm: a time limit may have passed.
+type tick struct{}
+
 // To the scheduler: figures, please. The channel has room for the answer.
 type askStats struct{ reply chan<- Stats }
+
+// To the scheduler: who waits, and why? The channel has room for the answer.
+type askWaiting struct{ reply chan<- []scheduler.Wait }
 
 // To any actor, after all that it has to do: put things away and stop.
 type shutdown struct{}
@@ -97,5 +103,7 @@ func (*publish) IgnoreDeadLetterLogging()          {}
 func (*subscribe) IgnoreDeadLetterLogging()        {}
 func (*unsubscribe) IgnoreDeadLetterLogging()      {}
 func (*unsubscribeReply) IgnoreDeadLetterLogging() {}
+func (*tick) IgnoreDeadLetterLogging()             {}
 func (*askStats) IgnoreDeadLetterLogging()         {}
+func (*askWaiting) IgnoreDeadLetterLogging()       {}
 func (*shutdown) IgnoreDeadLetterLogging()         {}

@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/zap"
@@ -16,10 +19,13 @@ type schedulerActor struct {
 	out     []scheduler.Output              // scratch
 	asked   bool                            // the pool has a question
 	broken  bool                            // the device is lost: plan no more
+	alarm   alarm                           // rings at the next time limit
 }
 
 func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
-	return &schedulerActor{sys: s, core: core, streams: make(map[scheduler.RequestID]*Stream)}
+	a := &schedulerActor{sys: s, core: core, streams: make(map[scheduler.RequestID]*Stream)}
+	a.alarm.ring = func() { s.scheduler.tell(&tick{}) }
+	return a
 }
 
 func (a *schedulerActor) receive(self *process, message any) {
@@ -34,14 +40,19 @@ func (a *schedulerActor) receive(self *process, message any) {
 	case *granted:
 		a.asked = false
 		a.core.Grant(m.pages, m.poolFree)
+	case *tick:
+		a.alarm.rang()
 	case *askStats:
 		m.reply <- a.stats()
+	case *askWaiting:
+		m.reply <- a.waiting()
 	case *shutdown:
 		a.shutdown(self)
 		return
 	default:
 		unknown(m)
 	}
+	a.expire()
 	a.deliver()
 	a.pump()
 }
@@ -58,10 +69,26 @@ func (a *schedulerActor) submit(m *submit) {
 }
 
 func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
-	a.out = append(a.out, scheduler.Output{Request: stream.id, Ending: e})
+	last := len(stream.samples) - 1
+	for i := range stream.samples {
+		a.out = append(a.out, scheduler.Output{Request: stream.id, Sample: i, Final: i == last, Ending: e})
+	}
+}
+
+// expire ends what is past a time limit, and sees to it that the next one is not
+// missed when nothing else happens.
+func (a *schedulerActor) expire() {
+	now := a.sys.now()
+	a.out = a.core.Expire(now, a.out)
+	if at, some := a.core.NextExpiry(); some {
+		a.alarm.wakeAt(now, at)
+	}
 }
 
 func (a *schedulerActor) stepDone(m *stepDone) {
+	if a.broken { // plans that were out beside the one that failed
+		return
+	}
 	if m.err != nil {
 		a.broken = true
 		a.sys.fail(m.err)
@@ -88,19 +115,21 @@ func (a *schedulerActor) deliver() {
 	items := make([]delivery, len(a.out))
 	for i, o := range a.out {
 		items[i] = delivery{a.streams[o.Request], o}
-		if o.Ending.Reason != scheduler.NotEnded {
+		if o.Final {
 			delete(a.streams, o.Request)
 		}
 	}
 	a.sys.deliverer.tell(&deliver{items})
 }
 
-// pump lets the core plan, and passes on what it wants, gives back and publishes.
+// pump lets the core plan, as many steps ahead as it may, and passes on what it
+// wants, gives back and publishes.
 func (a *schedulerActor) pump() {
 	if a.broken {
 		return
 	}
-	if plan := a.core.Next(a.sys.now()); plan != nil {
+	now := a.sys.now()
+	for plan := a.core.Next(now); plan != nil; plan = a.core.Next(now) {
 		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
 		a.sys.engine.tell(&step{plan})
 	}
@@ -118,7 +147,20 @@ func (a *schedulerActor) pump() {
 
 func (a *schedulerActor) stats() Stats {
 	m := a.core.Metrics()
-	return Stats{Scheduler: m, Engine: a.ran, LeakedPages: m.LeakedPages}
+	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, LeakedPages: m.LeakedPages}
+}
+
+// waiting asks the core about each open request, in order of their IDs.
+func (a *schedulerActor) waiting() []scheduler.Wait {
+	var waits []scheduler.Wait
+	for _, id := range slices.Sorted(maps.Keys(a.streams)) {
+		for _, w := range a.core.Why(id) {
+			if w.Cause != scheduler.Runs {
+				waits = append(waits, w)
+			}
+		}
+	}
+	return waits
 }
 
 // shutdown ends what is open, gives every page back and leaves the last figures.
@@ -134,3 +176,6 @@ func (a *schedulerActor) shutdown(self *process) {
 	a.sys.final.Store(&final)
 	self.quit()
 }
+
+// release stops the timer, however the actor came to its end.
+func (a *schedulerActor) release() { a.alarm.stop() }

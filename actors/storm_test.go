@@ -35,7 +35,8 @@ func storm(t *testing.T, seed uint64) {
 	cfg := Config{
 		Backend: backend(t, cpu.Config{KVTokens: 128 << rng.IntN(4), PageTokens: 1 << rng.IntN(5)}), Tokenizer: nano.Tokenizer(),
 		MaxRequests: 4 + rng.IntN(20),
-		Scheduler:   scheduler.Config{Events: rng.IntN(2) == 0, Policy: scheduler.Policies()[rng.IntN(len(scheduler.Policies()))], StepTokens: 1 << rng.IntN(8), MaxRunning: 1 + rng.IntN(8)},
+		Scheduler: scheduler.Config{Events: rng.IntN(2) == 0, Policy: scheduler.Policies()[rng.IntN(len(scheduler.Policies()))], StepTokens: 1 << rng.IntN(8), MaxRunning: 1 + rng.IntN(8),
+			MaxInflight: 1 + rng.IntN(2), Tenant: scheduler.TenantConfig{MaxRunning: rng.IntN(3)}},
 	}
 	s, err := Start(cfg)
 	if err != nil {
@@ -47,7 +48,17 @@ func storm(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, uint64(c)))
 		callers.Go(func() {
 			for {
-				stream, err := s.Open(Request{Tokens: []kv.Token{1}, Prompt: prompt[:1+rng.IntN(70)], MaxTokens: 1 + rng.IntN(30)})
+				req := Request{Tokens: []kv.Token{1}, Prompt: prompt[:1+rng.IntN(70)], MaxTokens: 1 + rng.IntN(30), Tenant: "ab"[c%2 : c%2+1]}
+				if rng.IntN(3) == 0 {
+					req.Samples = 1 + rng.IntN(4)
+				}
+				if rng.IntN(4) == 0 {
+					req.Timeout = time.Duration(rng.IntN(20_000_000))
+				}
+				if rng.IntN(4) == 0 {
+					req.QueueTimeout = time.Duration(rng.IntN(5_000_000))
+				}
+				stream, err := s.Open(req)
 				if errors.Is(err, scheduler.ErrQueueFull) {
 					time.Sleep(time.Millisecond)
 					continue
@@ -64,7 +75,7 @@ func storm(t *testing.T, seed uint64) {
 				if rng.IntN(4) == 0 {
 					mine.Go(cancel)
 				}
-				endings, tokens := 0, 0
+				endings, tokens := 0, make([]int, max(req.Samples, 1))
 				for {
 					piece, err := stream.Next(cctx)
 					if ctx.Err() != nil {
@@ -72,11 +83,14 @@ func storm(t *testing.T, seed uint64) {
 						cancel()
 						return
 					}
-					tokens += len(piece.Tokens)
+					tokens[piece.Sample] += len(piece.Tokens)
 					if piece.Ending != nil {
 						endings++
-						if r := piece.Ending.Reason; (r == scheduler.Stop || r == scheduler.Length) && piece.Ending.OutputTokens != tokens {
-							t.Errorf("%d tokens, bill %+v", tokens, piece.Ending)
+						if r := piece.Ending.Reason; (r == scheduler.Stop || r == scheduler.Length) && piece.Ending.OutputTokens != tokens[piece.Sample] {
+							t.Errorf("%d tokens, bill %+v", tokens[piece.Sample], piece.Ending)
+						}
+						if piece.Final != (endings == len(tokens)) {
+							t.Errorf("ending %d of %d, final: %v", endings, len(tokens), piece.Final)
 						}
 					}
 					if errors.Is(err, io.EOF) {
@@ -86,8 +100,8 @@ func storm(t *testing.T, seed uint64) {
 						cctx = ctx
 					}
 				}
-				if endings != 1 {
-					t.Errorf("%d endings", endings)
+				if endings != len(tokens) {
+					t.Errorf("%d endings of %d samples", endings, len(tokens))
 				}
 				mine.Wait()
 				cancel()
@@ -119,6 +133,10 @@ func storm(t *testing.T, seed uint64) {
 			}
 			if _, err := s.Stats(ctx); ctx.Err() != nil {
 				t.Errorf("stats: %v", err)
+				return
+			}
+			if _, err := s.Waiting(ctx); ctx.Err() != nil {
+				t.Errorf("waiting: %v", err)
 				return
 			}
 			time.Sleep(time.Millisecond)

@@ -13,15 +13,17 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// Piece is what came since the last one: usually one step's token, more if the
-// caller was slow.
+// Piece is what came of one sample since its last one: usually one step's token,
+// more if the caller was slow. Those of different samples come in turns.
 type Piece struct {
+	Sample int        // which one, from 0
 	Text   string     // complete UTF-8; empty while a character is incomplete
 	Tokens []kv.Token // as sampled, stop token included; not to be written to
-	Ending *Ending    // in the last piece
+	Ending *Ending    // in the last piece of the sample
+	Final  bool       // the last piece of the request
 }
 
-// Ending is how a request ended, and its bill.
+// Ending is how a request, or one of its samples, ended, and its bill.
 type Ending struct {
 	Reason       scheduler.Reason
 	Err          error
@@ -34,43 +36,60 @@ type Ending struct {
 	Queued       time.Duration // since the scheduler got it, as FirstToken and Total
 	FirstToken   time.Duration
 	Total        time.Duration
+	// Timeline, if asked for, is what happened when, oldest first.
+	Timeline []scheduler.Mark
 }
 
 // Stream is a caller's end of a request. Next belongs to one goroutine, Abort to
-// any. Every stream ends exactly once.
+// any. Each of its samples ends exactly once, the stream with the last of them.
 type Stream struct {
-	id  scheduler.RequestID
-	sys *System
+	id       scheduler.RequestID
+	sys      *System
+	deadline time.Duration         // on the system's clock, 0 for none; set by Open
+	buf      []byte                // the deliverer's
+	gone     atomic.Pointer[error] // the caller gave up, and why
 
-	detok *tokenizer.Detokenizer // the deliverer's
-	buf   []byte                 // the deliverer's
-	gone  atomic.Pointer[error]  // the caller gave up, and why
+	mu      sync.Mutex
+	samples []sample  // the list is never changed
+	one     [1]sample // place for the usual list
+	prompt  int       // tokens of the prompt
+	turn    int       // the sample that take looks at first
+	open    int       // samples that have no ending
+	untaken int       // samples whose ending was not taken
+	wake    chan struct{}
+}
 
-	mu     sync.Mutex
-	tokens []kv.Token // prompt and output, only ever appended to
-	prompt int        // tokens of the prompt
-	taken  int        // tokens that Next has given, the prompt counted in
-	text   []byte     // not taken yet
+// sample is one output of a stream, under the stream's mutex but for detok. What
+// its caller has not taken merges, so it takes no more than its output limit.
+type sample struct {
+	detok  *tokenizer.Detokenizer // the deliverer's
+	tokens []kv.Token             // prompt and output, only ever appended to
+	taken  int                    // tokens that Next has given, the prompt counted in
+	text   []byte                 // not taken yet
 	digest uint64
 	ending *Ending // not taken yet
 	over   bool    // has its ending, taken or not
-	wake   chan struct{}
 }
 
 // fnvPrime folds the digests of a request's tokens into one.
 const fnvPrime = 1099511628211
 
-func newStream(id scheduler.RequestID, s *System) *Stream {
-	stream := &Stream{id: id, sys: s, wake: make(chan struct{}, 1)}
+func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
+	stream := &Stream{id: id, sys: s, open: samples, untaken: samples, wake: make(chan struct{}, 1)}
+	if stream.samples = stream.one[:]; samples > 1 {
+		stream.samples = make([]sample, samples)
+	}
 	if s.cfg.Tokenizer != nil {
-		stream.detok = s.cfg.Tokenizer.NewDetokenizer()
+		for i := range stream.samples {
+			stream.samples[i].detok = s.cfg.Tokenizer.NewDetokenizer()
+		}
 	}
 	return stream
 }
 
-// Next waits for the next piece. The last one carries the Ending, with its error
-// if it is Abort or Failed; after it comes io.EOF. When ctx ends first, the
-// request is aborted and ctx's error returned.
+// Next waits for the next piece. The last one of each sample carries its Ending,
+// with its error if it is Abort or Failed; after the final one comes io.EOF. When
+// ctx ends first, the request is aborted and ctx's error returned.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	for {
 		if piece, ok, err := s.take(); ok {
@@ -86,22 +105,41 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	}
 }
 
+// take gives what there is of one sample, each in its turn.
 func (s *Stream) take() (_ Piece, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taken == len(s.tokens) && s.ending == nil {
-		if s.over {
-			return Piece{}, true, io.EOF
-		}
-		return Piece{}, false, nil
+	if s.untaken == 0 {
+		return Piece{}, true, io.EOF
 	}
-	n := len(s.tokens)
-	piece := Piece{Text: string(s.text), Tokens: s.tokens[s.taken:n:n], Ending: s.ending}
-	s.text, s.taken, s.ending = s.text[:0], n, nil
-	if piece.Ending != nil {
+	for range s.samples {
+		i := s.turn
+		if s.turn++; s.turn == len(s.samples) {
+			s.turn = 0
+		}
+		piece, some := s.samples[i].take()
+		if !some {
+			continue
+		}
+		piece.Sample = i
+		if piece.Ending == nil {
+			return piece, true, nil
+		}
+		s.untaken--
+		piece.Final = s.untaken == 0
 		return piece, true, piece.Ending.Err
 	}
-	return piece, true, nil
+	return Piece{}, false, nil
+}
+
+func (o *sample) take() (_ Piece, some bool) {
+	n := len(o.tokens)
+	if o.taken == n && o.ending == nil {
+		return Piece{}, false
+	}
+	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], Ending: o.ending}
+	o.text, o.taken, o.ending = o.text[:0], n, nil
+	return piece, true
 }
 
 // Abort gives the request up, with scheduler.ErrAborted if err is nil. One that
@@ -114,9 +152,9 @@ func (s *Stream) Abort(err error) {
 		return
 	}
 	s.mu.Lock()
-	over := s.over
+	open := s.open
 	s.mu.Unlock()
-	if !over {
+	if open > 0 {
 		// It may overtake the request on its way through the tokenizer: the
 		// scheduler actor looks at gone as well.
 		s.sys.scheduler.tell(&abort{s.id, err})
@@ -125,18 +163,19 @@ func (s *Stream) Abort(err error) {
 
 // push adds a token, on the deliverer's goroutine.
 func (s *Stream) push(out *scheduler.Output, isStop bool) {
+	o := &s.samples[out.Sample]
 	s.buf = s.buf[:0]
-	if s.detok != nil && !isStop {
-		s.buf = s.detok.Next(s.buf, out.Token)
+	if o.detok != nil && !isStop {
+		s.buf = o.detok.Next(s.buf, out.Token)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if o.over {
 		return
 	}
-	s.digest = (s.digest ^ out.Digest) * fnvPrime
-	s.text = append(s.text, s.buf...)
-	s.tokens = append(s.tokens, out.Token)
+	o.digest = (o.digest ^ out.Digest) * fnvPrime
+	o.text = append(o.text, s.buf...)
+	o.tokens = append(o.tokens, out.Token)
 	s.signal()
 }
 
@@ -144,40 +183,52 @@ func (s *Stream) push(out *scheduler.Output, isStop bool) {
 func (s *Stream) setPrompt(tokens []kv.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The cap keeps the output from being written behind the caller's tokens.
-	s.tokens = tokens[:len(tokens):len(tokens)]
-	s.prompt, s.taken = len(tokens), len(tokens)
-}
-
-// finish ends the stream with the scheduler's ending, on the deliverer's goroutine.
-func (s *Stream) finish(e scheduler.Ending) {
-	if s.detok != nil {
-		s.buf = s.detok.Flush(s.buf[:0])
-		s.mu.Lock()
-		if !s.over {
-			s.text = append(s.text, s.buf...)
-		}
-		s.mu.Unlock()
+	s.prompt = len(tokens)
+	for i := range s.samples {
+		// The cap keeps the outputs from being written behind the caller's tokens,
+		// and over each other.
+		s.samples[i].tokens, s.samples[i].taken = tokens[:len(tokens):len(tokens)], len(tokens)
 	}
-	s.end(e)
 }
 
-// end gives the stream its one ending; later ones are ignored.
+// finish ends sample i with the scheduler's ending, on the deliverer's goroutine.
+func (s *Stream) finish(i int, e scheduler.Ending) {
+	o := &s.samples[i]
+	s.buf = s.buf[:0]
+	if o.detok != nil {
+		s.buf = o.detok.Flush(s.buf)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !o.over {
+		o.text = append(o.text, s.buf...)
+		s.close(o, e)
+	}
+}
+
+// end gives all samples that have none yet the same ending.
 func (s *Stream) end(e scheduler.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		return
+	for i := range s.samples {
+		if o := &s.samples[i]; !o.over {
+			s.close(o, e)
+		}
 	}
-	s.over = true
-	s.ending = &Ending{
-		Reason: e.Reason, Err: e.Err, Tokens: s.tokens,
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(s.tokens) - s.prompt,
-		Preemptions: e.Preemptions, LogitDigest: s.digest,
-		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total,
+}
+
+// close gives an open sample its one ending, under the mutex.
+func (s *Stream) close(o *sample, e scheduler.Ending) {
+	o.over = true
+	s.open--
+	o.ending = &Ending{
+		Reason: e.Reason, Err: e.Err, Tokens: o.tokens,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(o.tokens) - s.prompt,
+		Preemptions: e.Preemptions, LogitDigest: o.digest,
+		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,
 	}
-	if s.ending.Err == nil && (e.Reason == scheduler.Failed || e.Reason == scheduler.Abort) {
-		s.ending.Err = fmt.Errorf("actors: request ended by %v", e.Reason)
+	if o.ending.Err == nil && (e.Reason == scheduler.Failed || e.Reason == scheduler.Abort) {
+		o.ending.Err = fmt.Errorf("actors: request ended by %v", e.Reason)
 	}
 	s.signal()
 }

@@ -32,7 +32,8 @@ type Config struct {
 	EOS []kv.Token
 	// Scheduler sets policy and limits; its MaxQueued is MaxRequests here.
 	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests; Open refuses beyond it. Default 1024.
+	// MaxRequests bounds the open requests, each of a request's samples counted;
+	// Open refuses beyond it. Default 1024.
 	MaxRequests int
 	// Tokenizers is the number of tokenizer workers. Default: half the
 	// processors, 1 to 4.
@@ -60,7 +61,7 @@ func (c Config) withDefaults() Config {
 		c.Log = zap.NewNop()
 	}
 	// The door's limit is the one that counts; the scheduler behind it must have
-	// room for all that it let in.
+	// room for all that it let in, and counts samples too.
 	c.Scheduler.MaxQueued = c.MaxRequests
 	return c
 }
@@ -121,6 +122,7 @@ func Start(cfg Config) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Scheduler = core.Config()
 	ledger, err := mempool.NewPool(info.NumPages)
 	if err != nil {
 		return nil, err
@@ -217,10 +219,28 @@ func (s *System) Stats(ctx context.Context) (Stats, error) {
 	return Stats{}, s.cause
 }
 
+// Waiting says of each sample that waits why, in the order in which the requests
+// were opened; they are numbered from 1. Those whose text is still being tokenized
+// are not among them. It costs the scheduler a look at each. Nobody waits once the system has ended: the error is why it did.
+func (s *System) Waiting(ctx context.Context) ([]scheduler.Wait, error) {
+	reply := make(chan []scheduler.Wait, 1)
+	s.scheduler.tell(&askWaiting{reply})
+	select {
+	case waits := <-reply:
+		return waits, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.ended:
+		return nil, s.cause
+	}
+}
+
 // Stats are a system's figures.
 type Stats struct {
 	Scheduler scheduler.Metrics
-	Engine    engine.StepStats // summed over all steps, as the backend counted them
+	// Tenants are those with requests open, by name.
+	Tenants []scheduler.TenantUsage
+	Engine  engine.StepStats // summed over all steps, as the backend counted them
 	// LeakedPages have no owner: granted to the scheduler but nobody's there, or,
 	// after the end, not returned to the pool. Always 0.
 	LeakedPages int

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ func TestStopTokenIsNotText(t *testing.T) {
 func TestSlowReaderGetsMergedPieces(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 30, IgnoreEOS: true})
-	for !func() bool { stream.mu.Lock(); defer stream.mu.Unlock(); return stream.over }() {
+	for !func() bool { stream.mu.Lock(); defer stream.mu.Unlock(); return stream.open == 0 }() {
 		if _, err := s.Stats(patience(t)); err != nil { // a round trip, instead of a sleep
 			t.Fatal(err)
 		}
@@ -140,7 +141,15 @@ func TestRefusals(t *testing.T) {
 // TestCancelInEveryPhase gives requests up while they wait, while their prompt
 // is computed and while they decode; others are not disturbed.
 func TestCancelInEveryPhase(t *testing.T) {
-	s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 1, StepTokens: 1}}, cpu.Config{PageTokens: 4})
+	for inflight := 1; inflight <= 2; inflight++ {
+		t.Run(fmt.Sprint(inflight, " in flight"), func(t *testing.T) {
+			cancelInEveryPhase(t, scheduler.Config{MaxRunning: 1, StepTokens: 1, MaxInflight: inflight})
+		})
+	}
+}
+
+func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
+	s := start(t, Config{Scheduler: cfg}, cpu.Config{PageTokens: 4})
 	want, _, _ := drain(t, open(t, s, Request{Prompt: "Light", MaxTokens: 5, IgnoreEOS: true}))
 	running := func(n int) {
 		t.Helper()

@@ -38,6 +38,6 @@ func (a *tokenizerActor) encode(m *encode) {
 func (a *tokenizerActor) drop(message any, err error) {
 	if m, ok := message.(*encode); ok {
 		m.stream.end(scheduler.Ending{Reason: scheduler.Failed, Err: err})
-		a.sys.door.leave(m.stream.id)
+		a.sys.door.leave(m.stream)
 	}
 }

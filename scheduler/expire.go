@@ -41,8 +41,9 @@ type limits struct {
 // expect files q under the time at which its next limit ends it.
 func (s *Scheduler) expect(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0
-	if t := q.req.QueueTimeout; t > 0 && !q.seenSlot && (!some || q.arrived+t < at) {
-		at, some = q.arrived+t, true
+	// The sum of times overflows where a timeout is as good as none.
+	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
+		at, some = t, true
 	}
 	switch {
 	case some && q.expiry > 0:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
@@ -12,20 +13,23 @@ import (
 
 type generateCmd struct {
 	nodeFlags
-	Prompt      string  `arg:"" help:"Text to continue."`
-	MaxTokens   int     `name:"max-tokens" default:"64" help:"Most tokens to generate."`
-	Temperature float32 `default:"0" help:"0 takes the best token always; 1 draws as the model says."`
-	TopP        float32 `name:"top-p" default:"1" help:"Draw among the best tokens that make up this probability."`
-	TopK        int32   `name:"top-k" default:"0" help:"Draw among so many best tokens; 0 for all."`
-	Seed        uint64  `default:"0" help:"Same seed, same text."`
-	Stats       bool    `help:"Print the scheduler's figures at the end."`
+	Prompt      string        `arg:"" help:"Text to continue."`
+	MaxTokens   int           `name:"max-tokens" default:"64" help:"Most tokens to generate."`
+	Temperature float32       `default:"0" help:"0 takes the best token always; 1 draws as the model says."`
+	TopP        float32       `name:"top-p" default:"1" help:"Draw among the best tokens that make up this probability."`
+	TopK        int32         `name:"top-k" default:"0" help:"Draw among so many best tokens; 0 for all."`
+	Seed        uint64        `default:"0" help:"Same seed, same text."`
+	Samples     int           `default:"1" help:"Texts to draw, each printed under a heading once it and those before it are complete. They share the prompt's KV; with --temperature 0 all are the same."`
+	Timeout     time.Duration `default:"0s" help:"Stop after so long: 500ms, 10s, 2m. 0 for never."`
+	Stats       bool          `help:"Print the scheduler's figures at the end."`
 }
 
 // Help is printed by kong under the summary.
 func (*generateCmd) Help() string {
 	return `Examples:
   coppice generate "What is light?"
-  coppice generate --model ./llama --temperature 0.7 --seed 7 "What is light?"`
+  coppice generate --model ./llama --temperature 0.7 --seed 7 "What is light?"
+  coppice generate --samples 3 --temperature 1 "What is light?"`
 }
 
 // Run is called by kong.
@@ -43,19 +47,8 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	for piece, err := range node.Generate(ctx, coppice.Request{
-		Prompt: c.Prompt, MaxTokens: c.MaxTokens,
-		Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
-	}) {
-		if err != nil {
-			return err
-		}
-		fmt.Print(piece.Text)
-		if e := piece.Ending; e != nil {
-			fmt.Println()
-			fmt.Fprintf(os.Stderr, "coppice: %d prompt and %d output tokens, ended by %v, first token after %v\n",
-				e.PromptTokens, e.OutputTokens, e.Reason, e.FirstToken.Round(1e5))
-		}
+	if err := c.print(ctx, node); err != nil {
+		return err
 	}
 	if c.Stats {
 		st, err := node.Stats(ctx)
@@ -65,4 +58,54 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		fmt.Fprint(os.Stderr, st.Scheduler)
 	}
 	return nil
+}
+
+// print generates: one text as it comes, several of them in order. What a time
+// limit cuts off is printed too.
+func (c *generateCmd) print(ctx context.Context, node *coppice.Node) error {
+	texts, ended, printed := make(map[int]string), make(map[int]bool), 0
+	outputTokens, late := 0, error(nil)
+	for piece, err := range node.Generate(ctx, coppice.Request{
+		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
+		Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
+	}) {
+		e := piece.Ending
+		if err != nil && (e == nil || !errors.Is(err, coppice.ErrDeadline)) {
+			return err
+		}
+		late = errors.Join(late, err)
+		outputTokens += len(piece.Tokens)
+		if c.Samples <= 1 {
+			fmt.Print(piece.Text)
+			if e != nil {
+				fmt.Println()
+			}
+		} else {
+			texts[piece.Sample] += piece.Text
+			ended[piece.Sample] = e != nil
+			for ; ended[printed]; printed++ {
+				fmt.Printf("--- sample %d of %d\n%s\n", printed+1, c.Samples, texts[printed])
+			}
+		}
+		if e != nil {
+			c.bill(piece.Sample, e)
+		}
+	}
+	if outputTokens == 0 {
+		return late
+	}
+	return nil
+}
+
+// bill says on standard error what a text took.
+func (c *generateCmd) bill(sample int, e *coppice.Ending) {
+	which, reason := "", e.Reason.String()
+	if c.Samples > 1 {
+		which = fmt.Sprintf("sample %d: ", sample+1)
+	}
+	if errors.Is(e.Err, coppice.ErrDeadline) {
+		reason = "its time limit"
+	}
+	fmt.Fprintf(os.Stderr, "coppice: %s%d prompt and %d output tokens, ended by %s, first token after %v\n",
+		which, e.PromptTokens, e.OutputTokens, reason, e.FirstToken.Round(1e5))
 }

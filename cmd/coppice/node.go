@@ -18,7 +18,8 @@ type nodeFlags struct {
 	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts."`
-	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs or lpm (longest cached prefix first)."`
+	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
+	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants)."`
 	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
 }
 
@@ -56,7 +57,7 @@ func (f *nodeFlags) open(dir string, disableCache bool) (*coppice.Node, error) {
 		Backend:   backend,
 		Tokenizer: m.Tokenizer(),
 		EOS:       m.Config().EOS,
-		Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, DisableCache: disableCache},
+		Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, DisableCache: disableCache},
 	})
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())

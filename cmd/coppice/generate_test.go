@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Several samples are printed in order, the first as it is alone, with or without
+// overlap.
+func TestGenerateSamples(t *testing.T) {
+	dir := nano(t)
+	args := func(more ...string) []string {
+		return append([]string{"generate", "--model", dir, "--max-tokens", "20", "--temperature", "1", "--seed", "3", "What is light?"}, more...)
+	}
+	alone, _, ok := command(t, args()...)
+	if !ok {
+		t.Fatal(alone)
+	}
+	first, stderr, ok := command(t, args("--samples", "3", "--policy", "dlpm")...)
+	if !ok || !strings.HasPrefix(first, "--- sample 1 of 3\n"+alone+"--- sample 2 of 3\n") ||
+		strings.Count(first, "--- sample") != 3 || strings.Count(stderr, "20 output tokens") != 3 {
+		t.Errorf("ok %v, printed %q and %q, alone %q", ok, first, stderr, alone)
+	}
+	if again, _, _ := command(t, args("--samples", "3", "--inflight", "2")...); again != first {
+		t.Errorf("with overlap %q, without %q", again, first)
+	}
+}
+
+// A time that is up before anything came is an error, and names what it is.
+func TestGenerateTimeout(t *testing.T) {
+	refused(t, []string{"deadline passed"}, "generate", "--model", nano(t), "--timeout", "1ns", "--samples", "2", "What is light?")
+}
+
+func TestGenerateRefuses(t *testing.T) {
+	dir := nano(t)
+	for _, tc := range []struct {
+		flag string
+		want []string
+	}{
+		{"--samples=-3", []string{"Samples is -3"}},
+		{"--samples=65", []string{"Samples is 65", "64"}},
+		{"--timeout=-3s", []string{"Timeout is -3s"}},
+		{"--timeout=soon", []string{"soon"}},
+		{"--inflight=3", []string{"MaxInflight is 3", "1 to 2"}},
+	} {
+		t.Run(tc.flag, func(t *testing.T) { refused(t, tc.want, "generate", "--model", dir, tc.flag, "x") })
+	}
+}
+
+// The help names every policy.
+func TestPolicyFlag(t *testing.T) {
+	help, _, ok := command(t, "generate", "--help")
+	if !ok {
+		t.Fatal(help)
+	}
+	help = strings.Join(strings.Fields(help), " ") // it is wrapped
+	for _, p := range scheduler.Policies() {
+		if !strings.Contains(help, p.String()) {
+			t.Errorf("--help does not mention %v", p)
+		}
+	}
+}
