@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -57,6 +58,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 // been evicted since it was ranked.
 func (s *Scheduler) candidate() *sequence {
 	w := &s.queue
+	w.owed = slices.ContainsFunc(s.aside, func(q *sequence) bool { return q.place == inLine && q.tenant.deficit > 0 })
 	if p := s.cfg.Policy; p != FCFS && p != DLPM && (w.admissions+1)%uint64(s.cfg.OldestEvery) == 0 {
 		if q := w.longestWaiting(); q != nil {
 			w.lookup(q)
@@ -91,7 +93,7 @@ func (s *Scheduler) hasBudget(budget int) bool {
 	rest := budget - oldestShare(budget)
 	for _, q := range s.filling[1:] {
 		if q.prefilling() {
-			rest -= s.costOf(q.target-q.computed, q.computed)
+			rest -= min(s.costOf(q.target-q.computed, q.computed), s.cfg.ChunkTokens)
 		}
 	}
 	return rest > 0

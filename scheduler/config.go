@@ -26,6 +26,10 @@ type Config struct {
 	// 1 + c/AttentionTokens. So it bounds the inter-token latency that prompts of
 	// any length can cause. Default 256, at most the backend's MaxTokens.
 	StepTokens int
+	// ChunkTokens is what one prompt takes of that budget at most while others
+	// decode, so that long prompts do not make every step a full one. Default a
+	// quarter of StepTokens, but at least 256.
+	ChunkTokens int
 	// AttentionTokens: see StepTokens. Default the backend's BalanceTokens;
 	// negative counts every token as 1.
 	AttentionTokens int
@@ -100,6 +104,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	if c.AttentionTokens == 0 { // the backend does not know
 		c.AttentionTokens = -1
 	}
+	set(&c.ChunkTokens, min(max(c.StepTokens/4, 256), c.StepTokens))
 	set(&c.MaxPrefilling, 8)
 	set(&c.MaxInflight, 1)
 	set(&c.MaxBypass, 64)
@@ -132,6 +137,7 @@ func (c Config) Validate(info engine.Info) error {
 	within("DefaultMaxTokens", c.DefaultMaxTokens, 1, many)
 	within("ShareTokens", c.ShareTokens, 1, many)
 	within("MaxSamples", c.MaxSamples, 1, many)
+	within("ChunkTokens", c.ChunkTokens, 1, c.StepTokens)
 	within("AttentionTokens", c.AttentionTokens, -many, many)
 	within("MaxPrefilling", c.MaxPrefilling, 1, many)
 	within("MaxInflight", c.MaxInflight, 1, info.MaxInflight)

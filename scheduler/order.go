@@ -80,7 +80,8 @@ func (w *queue) best(work uint64) *sequence {
 
 // bestByDeficit is LPM among the tenants with something left of their share. When
 // none of those who wait has, a round begins: each gets a quantum times its
-// weight, as often as it takes.
+// weight, as often as it takes. But not while somebody has something left who
+// does not fit: others would be served rounds ahead of it.
 func (w *queue) bestByDeficit() *sequence {
 	var best *sequence
 	rounds := int64(0)
@@ -96,7 +97,7 @@ func (w *queue) bestByDeficit() *sequence {
 			rounds = n
 		}
 	}
-	if best != nil || rounds == 0 {
+	if best != nil || rounds == 0 || w.owed {
 		return best
 	}
 	for _, l := range w.lanes {

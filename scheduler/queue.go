@@ -21,6 +21,7 @@ type queue struct {
 
 	oldest, youngest *sequence // by arrival, linked; parked ones too
 	size             int
+	owed             bool // under DLPM, within a pass: one whose turn it is does not fit
 
 	blockTokens int                        // 0: nobody needs to know what is cached
 	missing     map[kv.BlockHash]*sequence // by the chained hash up to and with the first block that is not cached

@@ -90,8 +90,8 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 
 // prefill shares the budget among the prompts that are being computed: those with
 // least to do first, so that a long one does not hold them up; but the one that was
-// admitted first gets its share, so that none starves. Their pages are held
-// already.
+// admitted first gets its share, so that none starves. While others decode, no
+// prompt gets more than a chunk. Their pages are held already.
 func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 	s.ranked = s.ranked[:0]
 	for _, q := range s.filling {
@@ -101,6 +101,10 @@ func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 	}
 	if len(s.ranked) == 0 || budget == 0 {
 		return
+	}
+	most := budget
+	if len(p.rows) > 0 {
+		most = s.cfg.ChunkTokens
 	}
 	first := s.ranked[0]
 	kept := min(oldestShare(budget), s.costOf(first.target-first.computed, first.computed))
@@ -112,7 +116,7 @@ func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 			kept = 0
 		}
 		if budget > kept {
-			budget -= s.chunk(now, p, q, budget-kept)
+			budget -= s.chunk(now, p, q, min(budget-kept, most))
 		}
 	}
 	clear(s.ranked)
