@@ -26,7 +26,8 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 		return
 	}
 	reserve := s.reserve()
-	if b := s.blocked; b != nil && b.lane != nil && !b.tenant.atLimit() && !s.try(now, p, b, &reserve) {
+	s.queue.noLong = s.longPrompts() >= maxLong
+	if b := s.blocked; b != nil && b.lane != nil && !s.queue.shut(b.lane) && !s.try(now, p, b, &reserve) {
 		return
 	}
 	for range maxTries {
@@ -38,6 +39,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 			break
 		}
 		if s.try(now, p, q, &reserve) {
+			s.queue.noLong = s.longPrompts() >= maxLong
 			s.metrics.Bypasses += uint64(len(s.aside))
 			s.reserveFor(s.aside)
 		}
@@ -93,7 +95,7 @@ func (s *Scheduler) hasBudget(budget int) bool {
 	rest := budget - oldestShare(budget)
 	for _, q := range s.filling[1:] {
 		if q.prefilling() {
-			rest -= min(s.costOf(q.target-q.computed, q.computed), s.cfg.ChunkTokens)
+			rest -= min(s.cfg.costOf(q.target-q.computed, q.computed), s.cfg.ChunkTokens)
 		}
 	}
 	return rest > 0

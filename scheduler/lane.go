@@ -9,10 +9,12 @@ type lane struct {
 }
 
 // laneKey says whose lane it is. Tenants have lanes of their own where they are
-// told apart, response ratios a lane per class of un-cached tokens.
+// told apart, response ratios a lane per class of un-cached tokens, and long
+// prompts, so that they can be passed by while enough are being computed.
 type laneKey struct {
 	tenant *tenant
 	ratio  int
+	long   bool
 }
 
 func (q *sequence) before(o *sequence) bool {

@@ -150,15 +150,15 @@ func TestBudget(t *testing.T) {
 		for _, c := range []int{0, 1, 50, 4096, 100_000} {
 			for _, budget := range []int{0, 1, 2, 10, 100, 2048, 8191} {
 				n := s.tokensFor(budget, c)
-				if n > 1 && s.costOf(n, c) > budget || budget > 0 && s.costOf(n+1, c) <= budget || (n == 0) != (budget == 0) {
-					t.Errorf("k %d: a budget of %d pays %d tokens behind %d, at %d", k, budget, n, c, s.costOf(n, c))
+				if n > 1 && s.cfg.costOf(n, c) > budget || budget > 0 && s.cfg.costOf(n+1, c) <= budget || (n == 0) != (budget == 0) {
+					t.Errorf("k %d: a budget of %d pays %d tokens behind %d, at %d", k, budget, n, c, s.cfg.costOf(n, c))
 				}
 			}
 		}
 	}
 	// By hand: 100 tokens behind 1000 where 500 tokens of context cost 1.
 	s := &Scheduler{cfg: Config{AttentionTokens: 500}}
-	if got := s.costOf(100, 1000); got != 100+210 {
+	if got := s.cfg.costOf(100, 1000); got != 100+210 {
 		t.Errorf("cost %d", got)
 	}
 }

@@ -6,13 +6,13 @@ import "math/bits"
 // Ranks do not change with time, so lanes stay sorted while nobody looks: where
 // waiting counts, it counts for all alike, and differences of arrival are left.
 func (w *queue) rank(q *sequence) laneKey {
-	key := laneKey{}
-	if q.tenant.cfg.MaxRunning > 0 || w.policy == DLPM {
+	key := laneKey{long: w.cfg.isLong(q.cached, len(q.tokens))}
+	if q.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
 		key.tenant = q.tenant
 	}
-	switch w.policy {
+	switch w.cfg.Policy {
 	case LPM, DLPM:
-		q.rank = int64(q.born)/w.aging - int64(q.cached)
+		q.rank = int64(q.born)/int64(w.cfg.Aging) - int64(q.cached)
 	case DFSWeight:
 		q.rank = q.treeRank
 	case LOF:
@@ -21,7 +21,7 @@ func (w *queue) rank(q *sequence) laneKey {
 		q.rank = int64(q.born)
 		key.ratio = ratioClass(len(q.tokens) - q.cached)
 	case Random:
-		q.rank = int64(scatter(w.seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
+		q.rank = int64(scatter(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
 	case Priority:
 		q.rank = -int64(q.req.Priority)
 	default:
@@ -50,23 +50,28 @@ func scatter(words ...uint64) uint64 {
 	return z
 }
 
+// shut tells whether nobody in a lane can be taken now.
+func (w *queue) shut(l *lane) bool {
+	return l.key.long && w.noLong || l.key.tenant != nil && l.key.tenant.atLimit()
+}
+
 // best is whom the policy takes next, nil if nobody can be: parked ones and
-// those of tenants at their limit are not looked at. work is the device's so far.
+// those in lanes that are shut are not looked at. work is the device's so far.
 func (w *queue) best(work uint64) *sequence {
-	if w.policy == DFSWeight && w.blockTokens > 0 && 4*w.stale > w.size {
+	if w.cfg.Policy == DFSWeight && w.blockTokens > 0 && 4*w.stale > w.size {
 		w.orderByWeight()
 	}
-	if w.policy == DLPM {
+	if w.cfg.Policy == DLPM {
 		return w.bestByDeficit()
 	}
 	var best *sequence
 	var ratio float64
 	for _, l := range w.lanes {
-		if l.key.tenant != nil && l.key.tenant.atLimit() {
+		if w.shut(l) {
 			continue
 		}
 		q := l.head()
-		if w.policy == HRRN {
+		if w.cfg.Policy == HRRN {
 			r := float64(work-q.born+1) / float64(max(len(q.tokens)-q.cached, 1))
 			if best == nil || r > ratio || r == ratio && q.arrival < best.arrival {
 				best, ratio = q, r
@@ -87,22 +92,24 @@ func (w *queue) bestByDeficit() *sequence {
 	rounds := int64(0)
 	for _, l := range w.lanes {
 		t := l.key.tenant
-		if t.atLimit() {
+		if w.shut(l) {
 			continue
 		}
 		if q := l.head(); t.deficit > 0 && (best == nil || q.before(best)) {
 			best = q
 		}
-		if n := -t.deficit/(w.quantum*int64(t.cfg.Weight)) + 1; rounds == 0 || n < rounds {
+		if n := -t.deficit/(int64(w.cfg.Quantum)*int64(t.cfg.Weight)) + 1; rounds == 0 || n < rounds {
 			rounds = n
 		}
 	}
 	if best != nil || rounds == 0 || w.owed {
 		return best
 	}
+	w.round++
 	for _, l := range w.lanes {
-		if t := l.key.tenant; !t.atLimit() {
-			t.deficit += rounds * w.quantum * int64(t.cfg.Weight)
+		if t := l.key.tenant; !w.shut(l) && t.round != w.round {
+			t.round = w.round // it may have two lanes
+			t.deficit += rounds * int64(w.cfg.Quantum) * int64(t.cfg.Weight)
 		}
 	}
 	return w.bestByDeficit()
@@ -116,7 +123,7 @@ func (w *queue) longestWaiting() *sequence {
 		if q == nil {
 			return nil
 		}
-		if q.lane != nil && !q.tenant.atLimit() {
+		if q.lane != nil && !w.shut(q.lane) {
 			return q
 		}
 		q = q.newer

@@ -9,11 +9,8 @@ import (
 // for each how much of it is cached, without asking the tree again: a sequence is
 // indexed by the first block of it that is not cached, and is told when that is.
 type queue struct {
-	policy  Policy
-	cache   *radixcache.Cache // nil: none
-	seed    uint64
-	aging   int64
-	quantum int64
+	cfg   *Config           // the scheduler's
+	cache *radixcache.Cache // nil: none
 
 	lanes []*lane // those that hold somebody
 	byKey map[laneKey]*lane
@@ -21,7 +18,9 @@ type queue struct {
 
 	oldest, youngest *sequence // by arrival, linked; parked ones too
 	size             int
-	owed             bool // under DLPM, within a pass: one whose turn it is does not fit
+	noLong           bool   // no long prompt can be taken in this pass
+	owed             bool   // under DLPM, within a pass: one whose turn it is does not fit
+	round            uint64 // of DLPM
 
 	blockTokens int                        // 0: nobody needs to know what is cached
 	missing     map[kv.BlockHash]*sequence // by the chained hash up to and with the first block that is not cached
@@ -58,11 +57,8 @@ type queueing struct {
 // change of order.
 const indexTokens = 64
 
-func newQueue(cfg Config, pageTokens int, cache *radixcache.Cache) queue {
-	w := queue{
-		policy: cfg.Policy, cache: cache, seed: cfg.Seed, aging: int64(cfg.Aging), quantum: int64(cfg.Quantum),
-		byKey: make(map[laneKey]*lane),
-	}
+func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache) queue {
+	w := queue{cfg: cfg, cache: cache, byKey: make(map[laneKey]*lane)}
 	if cache != nil && cfg.Policy.usesMatches() {
 		w.blockTokens = max(indexTokens, pageTokens)
 		w.missing = make(map[kv.BlockHash]*sequence)

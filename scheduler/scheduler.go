@@ -62,7 +62,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
-	s.queue = newQueue(cfg, info.PageTokens, s.cache)
+	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache)
 	for slot := cfg.MaxRunning - 1; slot >= 0; slot-- {
 		s.slots = append(s.slots, engine.Slot(slot))
 	}

@@ -91,7 +91,9 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 // prefill shares the budget among the prompts that are being computed: those with
 // least to do first, so that a long one does not hold them up; but the one that was
 // admitted first gets its share, so that none starves. While others decode, no
-// prompt gets more than a chunk. Their pages are held already.
+// prompt gets more than a chunk, and those that a whole step could not finish get
+// one chunk together: however many of them there are, they do not make every step
+// a full one. Their pages are held already.
 func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 	s.ranked = s.ranked[:0]
 	for _, q := range s.filling {
@@ -102,21 +104,36 @@ func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 	if len(s.ranked) == 0 || budget == 0 {
 		return
 	}
-	most := budget
+	most, long := budget, budget
 	if len(p.rows) > 0 {
-		most = s.cfg.ChunkTokens
+		most, long = s.cfg.ChunkTokens, s.cfg.ChunkTokens
 	}
 	first := s.ranked[0]
-	kept := min(oldestShare(budget), s.costOf(first.target-first.computed, first.computed))
+	kept := min(oldestShare(budget), s.cfg.costOf(first.target-first.computed, first.computed), most)
+	keptLong := 0
+	if s.cfg.isLong(first.computed, first.target) {
+		kept = min(kept, (long+1)/2)
+		keptLong = kept
+	}
 	slices.SortStableFunc(s.ranked, func(a, b *sequence) int {
 		return cmp.Compare(a.target-a.computed, b.target-b.computed)
 	})
 	for _, q := range s.ranked {
 		if q == first {
-			kept = 0
+			kept, keptLong = 0, 0
 		}
-		if budget > kept {
-			budget -= s.chunk(now, p, q, min(budget-kept, most))
+		share := min(budget-kept, most)
+		isLong := s.cfg.isLong(q.computed, q.target)
+		if isLong {
+			share = min(share, long-keptLong)
+		}
+		if share <= 0 {
+			continue
+		}
+		cost := s.chunk(now, p, q, share)
+		budget -= cost
+		if isLong {
+			long -= cost
 		}
 	}
 	clear(s.ranked)
@@ -133,7 +150,7 @@ func (s *Scheduler) chunk(now time.Duration, p *Plan, q *sequence, budget int) i
 		q.mark(now, FirstChunk, n)
 	}
 	s.metrics.RecomputedTokens += uint64(max(min(q.computed+n, q.reached)-q.computed, 0))
-	cost := s.costOf(n, q.computed)
+	cost := s.cfg.costOf(n, q.computed)
 	p.prefill(q, n, s.info.PageTokens)
 	return cost
 }

@@ -41,6 +41,7 @@ type tenant struct {
 	running int
 	served  uint64 // un-cached prompt and output tokens
 	deficit int64  // under DLPM: what is left of its share, negative if overdrawn
+	round   uint64 // in which it last got a quantum
 }
 
 func (t *tenant) atLimit() bool { return t.cfg.MaxRunning > 0 && t.running >= t.cfg.MaxRunning }

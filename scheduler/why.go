@@ -19,12 +19,14 @@ const (
 	AwaitsPool                  // the pool was asked for pages, or can be
 	AwaitsReserved              // Behind did not fit so often that all room is kept for it
 	AwaitsTenant                // its tenant runs as many as it may
+	AwaitsLong                  // as many long prompts are being computed as may be at a time
 	AwaitsTurn                  // others come first, or the step's budget is used up
 )
 
 var causeNames = [...]string{
 	"runs", "waits for a row of it that is still out", "waits for a prefix that is being computed", "waits for a slot",
 	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
+	"waits for other long prompts",
 	"waits for its turn",
 }
 
@@ -110,6 +112,8 @@ func (s *Scheduler) why(q *sequence) Wait {
 		}
 	case q.tenant.atLimit():
 		w.Cause = AwaitsTenant
+	case s.queue.noLong && s.cfg.isLong(w.CachedTokens, len(q.tokens)):
+		w.Cause = AwaitsLong
 	case len(s.slots) == 0:
 		w.Cause = AwaitsSlot
 	case s.blocked != nil && s.blocked != q:
