@@ -2,9 +2,13 @@ package scheduler
 
 import "math"
 
-// maxLong bounds the long prompts that are computed at a time: they share one
-// chunk, so more of them would only hold pages.
-const maxLong = 2
+const (
+	// longSteps is how many whole steps a long prompt takes, at least.
+	longSteps = 4
+	// maxLong bounds the long prompts that are computed at a time: they share one
+	// chunk, so more of them would only hold pages.
+	maxLong = 2
+)
 
 // costOf is what n prompt tokens behind c others take of a step's budget: each
 // its own 1, and 1 per AttentionTokens of context. Rounded up.
@@ -18,9 +22,8 @@ func (c *Config) costOf(n, context int) int {
 	return n + (n*(2*context+n)+2*k-1)/(2*k)
 }
 
-// isLong tells whether a whole step could not compute the tokens [from, to) of a
-// prompt.
-func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > c.StepTokens }
+// isLong tells whether the tokens [from, to) of a prompt take longSteps whole steps.
+func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > longSteps*c.StepTokens }
 
 // longPrompts counts those that are being computed.
 func (s *Scheduler) longPrompts() int {

@@ -27,9 +27,9 @@ type Config struct {
 	// any length can cause. Default 256, at most the backend's MaxTokens.
 	StepTokens int
 	// ChunkTokens is what one prompt takes of that budget at most while others
-	// decode; prompts that a whole step could not finish take so much together. So
-	// long prompts do not make every step a full one. Default a quarter of
-	// StepTokens, but at least 256.
+	// decode; long prompts, which would take four whole steps or more, take so
+	// much together, and two of them are computed at a time. So they do not make
+	// every step a full one. Default a quarter of StepTokens, but at least 256.
 	ChunkTokens int
 	// AttentionTokens: see StepTokens. Default the backend's BalanceTokens;
 	// negative counts every token as 1.

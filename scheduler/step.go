@@ -91,9 +91,9 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 // prefill shares the budget among the prompts that are being computed: those with
 // least to do first, so that a long one does not hold them up; but the one that was
 // admitted first gets its share, so that none starves. While others decode, no
-// prompt gets more than a chunk, and those that a whole step could not finish get
-// one chunk together: however many of them there are, they do not make every step
-// a full one. Their pages are held already.
+// prompt gets more than a chunk, and long ones get one chunk together: however many
+// of them there are, they do not make every step a full one. Their pages are held
+// already.
 func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 	s.ranked = s.ranked[:0]
 	for _, q := range s.filling {
