@@ -14,4 +14,11 @@
 //
 //	trace, err := bench.OpenTrace("chat.pfxt")
 //	summary, err := bench.PlayRadix(ctx, trace, bench.RadixConfig{PageTokens: 16}, nil)
+//
+// The scheduler alone is timed with a backend that answers at once (PlaySched),
+// and put under load with a simulated device in virtual time, where a server's hour
+// takes a second:
+//
+//	result, err := bench.Serve(bench.ServingConfig{Load: bench.ServeChat, Rate: 15})
+//	table, err := bench.CompareServing(ctx, bench.CompareServingConfig{}, nil)
 package bench

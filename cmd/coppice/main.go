@@ -22,7 +22,10 @@ type cli struct {
 		Radix    radixCmd    `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Policies policiesCmd `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
 		Curve    curveCmd    `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
+		Sched    schedCmd    `cmd:"" help:"Time the scheduler's planning alone."`
+		Serving  servingCmd  `cmd:"" help:"Simulate a server under load, by policy."`
 	} `cmd:"" help:"Measure."`
+	Sim simCmd `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`
 }
 
 const description = `An LLM inference scheduler with a token-level radix KV cache.
@@ -30,6 +33,8 @@ const description = `An LLM inference scheduler with a token-level radix KV cach
 Examples:
   coppice bench chat
   coppice bench radix --kind tree
+  coppice bench serving --loads chat
+  coppice sim --seeds 1000 --faults
   coppice generate --max-tokens 40 "What is light?"
   coppice make-model ./demo --preset demo
   coppice generate --model ./demo --stats "What is light?"`

@@ -44,8 +44,8 @@ var mayImport = map[string][]string{
 
 	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
 	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},
-	"bench":       {".", "kv", "radixcache", "internal/opticks", "internal/wide"},
-	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "kv", "radixcache", "scheduler", "tokenizer"},
+	"bench":       {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "scheduler", "internal/opticks", "internal/wide"},
+	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer"},
 }
 
 // onlyImporter names the one package that may use a third party.

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// SchedConfig sizes a [PlaySched]. 0 means the default but for Queue and Policy.
+type SchedConfig struct {
+	Rows         int // running requests, kept up; default 256
+	Queue        int // waiting requests behind them, kept up
+	Policy       scheduler.Policy
+	PromptTokens int    // of each; half of them are shared by a group of requests. Default 1024
+	OutputTokens int    // of each; default 128
+	Requests     int    // to measure; default 16 for each row, at least 1000
+	PageTokens   int    // default 16
+	Inflight     int    // plans out at a time; default 1
+	Seed         uint64 // of the prompts
+}
+
+// Steps is how often a [PlaySched] of this configuration calls progress, about:
+// several requests may end in the last step.
+func (c SchedConfig) Steps() int { return c.withDefaults().Requests }
+
+// schedGroups is how many shared beginnings prompts have.
+const schedGroups = 16
+
+func (c SchedConfig) withDefaults() SchedConfig {
+	set := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	set(&c.Rows, 256)
+	set(&c.PromptTokens, 1024)
+	set(&c.OutputTokens, 128)
+	set(&c.Requests, max(1000, 16*c.Rows))
+	set(&c.PageTokens, 16)
+	set(&c.Inflight, 1)
+	return c
+}
+
+// validate reports all faults at once, by field and value.
+func (c SchedConfig) validate() error {
+	var errs []error
+	within := func(field string, v, lo, hi int) {
+		if v < lo || v > hi {
+			errs = append(errs, fmt.Errorf("bench: %s is %d, want %d to %d", field, v, lo, hi))
+		}
+	}
+	within("Rows", c.Rows, 1, 1<<16)
+	within("Queue", c.Queue, 0, 1<<20)
+	within("PromptTokens", c.PromptTokens, 2, 1<<20)
+	within("OutputTokens", c.OutputTokens, 1, 1<<20)
+	within("Requests", c.Requests, 1, 1<<24)
+	within("PageTokens", c.PageTokens, 1, 256)
+	if c.PageTokens > 0 && c.PageTokens&(c.PageTokens-1) != 0 {
+		errs = append(errs, fmt.Errorf("bench: PageTokens is %d, want a power of two", c.PageTokens))
+	}
+	within("Inflight", c.Inflight, 1, 64)
+	return errors.Join(errs...)
+}
+
+// info describes the null backend: one that is never the bottleneck, with a pool
+// twice as large as what the running requests need, so that the rest is cache and
+// every admission evicts.
+func (c *SchedConfig) info() engine.Info {
+	pages := 2 * (c.Rows + 1) * kv.CeilPages(c.PromptTokens+c.OutputTokens, c.PageTokens)
+	return engine.Info{
+		Name: "null", Vocab: 1 << 30, MaxPositions: 1 << 22, PageTokens: c.PageTokens, NumPages: pages,
+		MaxSlots: c.Rows, MaxRows: c.Rows, MaxTokens: 1 << 30, MaxInflight: max(2, c.Inflight),
+	}
+}
+
+// scheduler is the configuration that keeps the rows full: a step has room for the
+// prompts of four times as many requests as end in one.
+func (c *SchedConfig) scheduler() scheduler.Config {
+	pages := c.info().NumPages
+	return scheduler.Config{
+		Policy: c.Policy, MaxQueued: c.Rows + c.Queue + 1, MaxInflight: c.Inflight, MaxPrefilling: c.Rows,
+		StepTokens:    max(8192, c.Rows+4*c.PromptTokens*kv.CeilPages(c.Rows, c.OutputTokens)),
+		LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages,
+	}
+}
+
+// SchedSummary is what planning costs. Only time within Next, Complete and Add
+// counts, on one core of this machine.
+type SchedSummary struct {
+	Steps    int `json:"steps"`
+	Requests int `json:"requests"` // that ended
+	Tokens   int `json:"tokens"`   // that the steps would have run, of prompts and outputs
+	// Next: a step's planning, by nearest rank over all steps.
+	NextP50 float64 `json:"next_ns_per_step_p50"`
+	NextP99 float64 `json:"next_ns_per_step_p99"`
+	// DecodeNextP50 is over steps that only decode: most of them if requests are
+	// long, none of them if so many run that one ends at each step; then it is 0.
+	DecodeNextP50  float64 `json:"decode_next_ns_p50"`
+	CompletePerRow float64 `json:"complete_ns_per_row"` // mean, with publication and endings
+	Add            float64 `json:"add_ns"`              // mean
+	RequestsPerS   float64 `json:"requests_per_s"`      // that planning alone could serve
+	TokensPerS     float64 `json:"tokens_per_s"`
+	// AllocsPerStep are heap objects that Next makes in a step which admits nobody,
+	// mean, by runtime.MemStats.Mallocs in a pass of its own. What Complete, Add and
+	// admission make is not in it.
+	AllocsPerStep float64 `json:"allocs_per_step"`
+}
+
+// PlaySched drives a scheduler with a backend that answers at once: requests are
+// admitted, decode and end at a steady rate, a new one comes for each that ends,
+// so that admission, eviction and publication are in the figures. The first
+// requests have outputs of all lengths, so that endings are spread over the steps.
+// Before anything is measured every first request, and those that waited behind
+// them at the beginning, have ended. progress, if not nil, is called for each
+// measured request. Bad sizes and the end of ctx are errors.
+func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSummary, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	p, err := newSchedPlay(cfg)
+	if err != nil {
+		return nil, err
+	}
+	warm := 2*cfg.Rows + min(cfg.Queue, 4*cfg.Rows)
+	if err := p.play(ctx, warm); err != nil {
+		return nil, err
+	}
+	p.reset()
+	if progress != nil {
+		p.progress = progress
+	}
+	clock := calibrate()
+	if err := p.play(ctx, cfg.Requests); err != nil {
+		return nil, err
+	}
+	s := p.summarise(clock)
+	s.AllocsPerStep, err = p.allocations(ctx)
+	return s, err
+}
+
+// WriteJSON writes the summary as one object.
+func (s *SchedSummary) WriteJSON(w io.Writer) error { return writeJSON(w, s) }
+
+// WriteTable writes the summary for people.
+func (s *SchedSummary) WriteTable(w io.Writer) error {
+	decode := "–"
+	if s.DecodeNextP50 > 0 {
+		decode = fmt.Sprintf("%.0f ns", s.DecodeNextP50)
+	}
+	return writeRows(w, [][]string{
+		{"steps", fmt.Sprint(s.Steps)},
+		{"requests", fmt.Sprint(s.Requests)},
+		{"tokens", fmt.Sprint(s.Tokens)},
+		{"Next, a step, p50", fmt.Sprintf("%.0f ns", s.NextP50)},
+		{"Next, a step, p99", fmt.Sprintf("%.0f ns", s.NextP99)},
+		{"Next, only decoding, p50", decode},
+		{"Complete, a row", fmt.Sprintf("%.1f ns", s.CompletePerRow)},
+		{"Add, a request", fmt.Sprintf("%.0f ns", s.Add)},
+		{"planning alone", fmt.Sprintf("%.0f requests/s", s.RequestsPerS)},
+		{"", fmt.Sprintf("%.0f tokens/s", s.TokensPerS)},
+		{"allocations in Next", fmt.Sprintf("%.2f a step", s.AllocsPerStep)},
+	}, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit nobody.")
+}

@@ -1,0 +1,216 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// schedPlay is a scheduler with a backend that answers at once.
+type schedPlay struct {
+	cfg      SchedConfig
+	progress func()
+	s        *scheduler.Scheduler
+	gen      *generator
+	groups   [][]kv.Token
+	prompt   []kv.Token // scratch
+	nextID   scheduler.RequestID
+
+	inflight []*scheduler.Plan
+	result   engine.Result
+	out      []scheduler.Output
+
+	// What is measured, since reset.
+	ended, rows, tokens int
+	next, decode        []time.Duration
+	complete, add, plan stopwatch
+	onAllocs            bool // count allocations, time nothing
+	allocs              uint64
+	quiet               int // steps that they were counted in
+	before, after       runtime.MemStats
+}
+
+func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
+	info := cfg.info()
+	s, err := scheduler.New(cfg.scheduler(), info)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]kv.PageID, s.Want())
+	for i := range pages {
+		pages[i] = kv.PageID(i)
+	}
+	s.Grant(pages, 0)
+	p := &schedPlay{cfg: cfg, s: s, gen: &generator{rng: rand.New(rand.NewPCG(cfg.Seed, 0x7363686564))}, progress: func() {}}
+	for range schedGroups {
+		p.groups = append(p.groups, p.gen.extend(nil, cfg.PromptTokens/2))
+	}
+	for i := range cfg.Rows + cfg.Queue {
+		output := cfg.OutputTokens
+		if i < cfg.Rows { // endings are spread evenly
+			output = 1 + i*cfg.OutputTokens/cfg.Rows
+		}
+		if err := p.arrive(output); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// arrive makes a prompt and adds it.
+func (p *schedPlay) arrive(output int) error {
+	group := p.groups[int(p.nextID)%schedGroups]
+	p.prompt = append(p.prompt[:0], group...)
+	for len(p.prompt) < p.cfg.PromptTokens {
+		p.prompt = append(p.prompt, kv.Token(p.gen.rng.Uint32N(genVocabulary)))
+	}
+	p.nextID++
+	p.add.start()
+	err := p.s.Add(0, scheduler.Request{ID: p.nextID, Prompt: p.prompt, MaxTokens: output})
+	p.add.stop()
+	return err
+}
+
+// play runs steps until so many more requests have ended.
+func (p *schedPlay) play(ctx context.Context, requests int) error {
+	until := p.ended + requests
+	for n := 0; p.ended < until; n++ {
+		if n%64 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := p.turn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn plans as much as may be out and completes the oldest.
+func (p *schedPlay) turn() error {
+	for len(p.inflight) < p.cfg.Inflight {
+		plan := p.step()
+		if plan == nil {
+			break
+		}
+		p.inflight = append(p.inflight, plan)
+	}
+	if len(p.inflight) == 0 {
+		return fmt.Errorf("bench: the scheduler plans nothing with %d requests open, %d of them ended before", p.s.Open(), p.ended)
+	}
+	first := p.inflight[0]
+	p.inflight = slices.Delete(p.inflight, 0, 1)
+	return p.answer(first)
+}
+
+// step is one Next.
+func (p *schedPlay) step() *scheduler.Plan {
+	if p.onAllocs {
+		return p.countedStep()
+	}
+	sum := p.plan.sum
+	p.plan.start()
+	plan := p.s.Next(0)
+	p.plan.stop()
+	if plan != nil {
+		took := p.plan.sum - sum
+		p.next = append(p.next, took)
+		if plan.Tokens() == len(plan.Batch.Rows) && len(plan.Batch.Binds) == 0 {
+			p.decode = append(p.decode, took)
+		}
+		p.tokens += plan.Tokens()
+		p.rows += len(plan.Batch.Rows)
+	}
+	return plan
+}
+
+// countedStep is one Next whose allocations count if it admits nobody.
+func (p *schedPlay) countedStep() *scheduler.Plan {
+	runtime.ReadMemStats(&p.before)
+	plan := p.s.Next(0)
+	runtime.ReadMemStats(&p.after)
+	if plan != nil && len(plan.Batch.Binds) == 0 {
+		p.allocs += p.after.Mallocs - p.before.Mallocs
+		p.quiet++
+	}
+	return plan
+}
+
+// answer completes a plan with a token for each row that samples, and lets a
+// request come for each that ends.
+func (p *schedPlay) answer(plan *scheduler.Plan) error {
+	p.result.Seq, p.result.Out = plan.Batch.Seq, p.result.Out[:0]
+	for i := range plan.Batch.Rows {
+		if plan.Batch.Rows[i].Sample {
+			p.result.Out = append(p.result.Out, engine.RowOut{Row: i, Token: 7})
+		}
+	}
+	p.complete.start()
+	p.out = p.s.Complete(0, plan, &p.result, p.out[:0])
+	p.complete.stop()
+	for i := range p.out {
+		switch e := &p.out[i].Ending; e.Reason {
+		case scheduler.NotEnded:
+		case scheduler.Length:
+			p.ended++
+			p.progress()
+			if err := p.arrive(p.cfg.OutputTokens); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("bench: request %d ended with %v, %v", p.out[i].Request, e.Reason, e.Err)
+		}
+	}
+	return nil
+}
+
+// reset forgets what was measured, as it was the warming up.
+func (p *schedPlay) reset() {
+	p.ended, p.rows, p.tokens, p.next, p.decode = 0, 0, 0, p.next[:0], p.decode[:0]
+	p.complete, p.add, p.plan = stopwatch{}, stopwatch{}, stopwatch{}
+	runtime.GC()
+}
+
+// summarise puts the measured part into figures; clock is calibrate's.
+func (p *schedPlay) summarise(clock float64) *SchedSummary {
+	s := &SchedSummary{Steps: len(p.next), Requests: p.ended, Tokens: p.tokens}
+	complete, add, plan := p.complete.total(clock), p.add.total(clock), p.plan.total(clock)
+	s.NextP50, s.NextP99 = nanosAt(p.next, 50, clock), nanosAt(p.next, 99, clock)
+	s.DecodeNextP50 = nanosAt(p.decode, 50, clock)
+	s.CompletePerRow = float64(complete) / float64(max(p.rows, 1))
+	s.Add = float64(add) / float64(max(p.add.laps, 1))
+	if all := (complete + add + plan).Seconds(); all > 0 {
+		s.RequestsPerS, s.TokensPerS = float64(p.ended)/all, float64(p.tokens)/all
+	}
+	return s
+}
+
+// nanosAt is a percentile without the clock's own cost.
+func nanosAt(d []time.Duration, p int, clock float64) float64 {
+	return max(percentile(d, p)*float64(time.Millisecond)-clock, 0)
+}
+
+// allocations are the mean over some steps that admit nobody: a pass of its own,
+// as reading the statistics stops the world.
+func (p *schedPlay) allocations(ctx context.Context) (float64, error) {
+	const enough, most = 256, 4096
+	p.onAllocs, p.progress = true, func() {}
+	for n := 0; n < most && p.quiet < enough; n++ {
+		if n%64 == 0 && ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if err := p.turn(); err != nil {
+			return 0, err
+		}
+	}
+	if p.quiet == 0 {
+		return 0, nil // every step admits
+	}
+	return float64(p.allocs) / float64(p.quiet), nil
+}

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteJSON writes the table as one object.
+func (table *ServingTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
+
+// WriteTable writes the table for people.
+func (table *ServingTable) WriteTable(w io.Writer) error {
+	return writeRows(w, table.rows(), table.legend())
+}
+
+// WriteMarkdown writes the table in Markdown, to be kept beside its command.
+func (table *ServingTable) WriteMarkdown(w io.Writer) error {
+	return writeMarkdown(w, table.rows(), table.legend())
+}
+
+// rows are the head and a row for each load, level and policy. Load and level stand
+// in their first row.
+func (table *ServingTable) rows() [][]string {
+	rows := [][]string{{"load", "level", "policy", "req/s", "out tok/s", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "hit rate", "computed", "preempt.", "Jain", "max diff.", "steps"}}
+	for _, c := range table.Loads {
+		load := c.Load
+		for _, l := range c.Levels {
+			level := fmt.Sprintf("%s (%.3g/s)", l.Level, l.Rate)
+			for _, r := range l.Results {
+				rows = append(rows, []string{
+					load, level, r.Policy, fmt.Sprintf("%.2f", r.RequestsPerS), fmt.Sprintf("%.0f", r.OutputPerS),
+					milliseconds(r.TTFTp50), milliseconds(r.TTFTp99), milliseconds(r.ITLp50), milliseconds(r.ITLp99),
+					fmt.Sprintf("%.2f %%", 100*r.HitRate), fmt.Sprint(r.ComputedTokens), fmt.Sprint(r.Preemptions),
+					r.jain(), fmt.Sprint(r.ServedDifference), fmt.Sprint(r.Steps),
+				})
+				load, level = "", ""
+			}
+		}
+	}
+	return rows
+}
+
+// jain is a dash where tenants hardly ever waited beside each other.
+func (r *ServingResult) jain() string {
+	if 100*r.ContendedTokens < r.ComputedTokens+r.OutputTokens {
+		return "–"
+	}
+	return fmt.Sprintf("%.3f", r.Jain)
+}
+
+// milliseconds in a form that is as short as it is exact.
+func milliseconds(ms float64) string {
+	if ms >= 1000 {
+		return fmt.Sprintf("%.2f s", ms/1000)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+// legend says what the columns are.
+func (table *ServingTable) legend() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Simulated device %s, %d requests per run, seed %d, pages of %d tokens, steps of %d tokens, at most %d running\n", table.Profile, table.Requests, table.Seed, table.PageTokens, table.StepTokens, table.MaxRunning)
+	fmt.Fprintf(&b, "requests, %d plans out at a time. Virtual time. level: the rate of arrivals, in parentheses in requests/s.\n", table.MaxInflight)
+	b.WriteString("req/s and out tok/s: served, over the whole run. TTFT: from arrival to the first token. ITL: between two tokens of\n")
+	b.WriteString("one answer. hit rate: prompt tokens from the cache, at first admission. computed: prompt tokens that were not.\n")
+	b.WriteString("Jain: how equal the shares of tenants that waited were, 1 is equal; – if less than 1 % of the tokens were served while\n")
+	b.WriteString("several waited. max diff.: most by which what two tenants that waited all along were served differed, in tokens.\n")
+	for _, c := range table.Loads {
+		fmt.Fprintf(&b, "\n%s: room for %d tokens; the capacity is %.2f requests/s.", c.Load, c.KVTokens, c.Capacity)
+	}
+	return b.String()
+}

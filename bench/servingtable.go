@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// ServingVariant is a policy with its settings under a name.
+type ServingVariant struct {
+	Name      string
+	Scheduler scheduler.Config
+}
+
+// ServingLevel is a share of the capacity: the rate at which requests come over
+// the rate at which they can be served.
+type ServingLevel struct {
+	Name  string
+	Share float64
+}
+
+// ServingLevels are a quiet server, one with next to no slack, and one to which
+// more comes than it can ever serve.
+func ServingLevels() []ServingLevel {
+	return []ServingLevel{{"low", 0.3}, {"saturating", 0.95}, {"overload", 1.3}}
+}
+
+// CompareServingConfig sizes a [CompareServing]. Nil and zero mean the defaults.
+type CompareServingConfig struct {
+	Base     ServingConfig    // of all runs; its Load, Rate, Clients and policy are not looked at
+	Variants []ServingVariant // default: every policy but Priority, as no load has priorities
+	Loads    []ServingLoad    // default: all
+	Levels   []ServingLevel   // default: [ServingLevels]
+}
+
+func (c CompareServingConfig) withDefaults() CompareServingConfig {
+	if c.Variants == nil {
+		for _, p := range scheduler.Policies() {
+			if p != scheduler.Priority {
+				s := c.Base.Scheduler
+				s.Policy = p
+				c.Variants = append(c.Variants, ServingVariant{p.String(), s})
+			}
+		}
+	}
+	if c.Loads == nil {
+		c.Loads = ServingLoads()
+	}
+	if c.Levels == nil {
+		c.Levels = ServingLevels()
+	}
+	return c
+}
+
+func (c CompareServingConfig) validate() error {
+	var errs []error
+	for _, l := range c.Levels {
+		if !(l.Share > 0 && l.Share <= 100) {
+			errs = append(errs, fmt.Errorf("bench: level %s has a share of %v, want above 0 and at most 100", l.Name, l.Share))
+		}
+	}
+	if len(c.Variants)*len(c.Loads)*len(c.Levels) == 0 {
+		errs = append(errs, fmt.Errorf("bench: %d policies, %d loads, %d levels: nothing to compare", len(c.Variants), len(c.Loads), len(c.Levels)))
+	}
+	return errors.Join(errs...)
+}
+
+// Steps is how often a [CompareServing] calls progress.
+func (c CompareServingConfig) Steps() int {
+	c = c.withDefaults()
+	return len(c.Loads) * (1 + len(c.Levels)*len(c.Variants))
+}
+
+// ServingTable is policies under loads.
+type ServingTable struct {
+	Profile     string         `json:"profile"`
+	StepTokens  int            `json:"step_tokens"`
+	MaxRunning  int            `json:"max_running"`
+	MaxInflight int            `json:"max_inflight"`
+	PageTokens  int            `json:"page_tokens"`
+	Requests    int            `json:"requests"`
+	Seed        uint64         `json:"seed"`
+	Loads       []ServingCells `json:"loads"`
+}
+
+// ServingCells are the runs of one load.
+type ServingCells struct {
+	Load     string        `json:"load"`
+	KVTokens int           `json:"kv_tokens"`
+	Capacity float64       `json:"capacity_requests_per_s"` // see CompareServing
+	Levels   []ServingRuns `json:"levels"`
+}
+
+// ServingRuns are those at one rate, by policy.
+type ServingRuns struct {
+	Level   string          `json:"level"`
+	Rate    float64         `json:"requests_per_s"` // that come
+	Results []ServingResult `json:"policies"`
+}
+
+// CompareServing simulates every variant under every load and level. The capacity
+// of a load is what FCFS serves in a closed loop of MaxRunning clients, from when a
+// quarter of the requests has ended until nine tenths have. The runs are
+// independent and use all processors; progress, if not nil, is called after each,
+// one at a time. The table is the same in every run.
+func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func()) (*ServingTable, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	jobs := newJobs(ctx, progress)
+	table := &ServingTable{Loads: make([]ServingCells, len(cfg.Loads))}
+	bases := make([]ServingConfig, len(cfg.Loads))
+	traces := make([]*servingTrace, len(cfg.Loads))
+	for i, load := range cfg.Loads {
+		base := cfg.Base
+		base.Load, base.Rate, base.Clients = load, 1, 0
+		base, err := base.withDefaults()
+		if err == nil {
+			err = base.validate()
+		}
+		if err != nil {
+			jobs.wait()
+			return nil, err
+		}
+		bases[i] = base
+		table.describe(&base)
+		jobs.run(func(context.Context) (err error) {
+			if traces[i], err = newServingTrace(load, base.Requests, base.Seed); err != nil {
+				return err
+			}
+			cells := &table.Loads[i]
+			cells.Load, cells.KVTokens = load.String(), base.KVTokens
+			cells.Capacity, err = servingCapacity(base, traces[i])
+			return err
+		})
+	}
+	if err := jobs.wait(); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Loads {
+		cells := &table.Loads[i]
+		for _, l := range cfg.Levels {
+			cells.Levels = append(cells.Levels, ServingRuns{Level: l.Name, Rate: l.Share * cells.Capacity, Results: make([]ServingResult, len(cfg.Variants))})
+		}
+		for j := range cells.Levels {
+			runs := &cells.Levels[j]
+			for k, v := range cfg.Variants {
+				jobs.run(func(context.Context) (err error) {
+					run := bases[i]
+					run.Rate, run.Scheduler = runs.Rate, bases[i].with(v.Scheduler)
+					runs.Results[k], err = serve(run, traces[i])
+					runs.Results[k].Policy = v.Name
+					return err
+				})
+			}
+		}
+	}
+	return table, jobs.wait()
+}
+
+// with fills what a variant leaves open from the base.
+func (c ServingConfig) with(s scheduler.Config) scheduler.Config {
+	c.Scheduler = s
+	filled, _ := c.withDefaults() // the base has been through it
+	return filled.Scheduler
+}
+
+func (table *ServingTable) describe(c *ServingConfig) {
+	table.Profile, table.Requests, table.Seed, table.PageTokens = c.Profile.Name, c.Requests, c.Seed, c.PageTokens
+	table.StepTokens, table.MaxRunning, table.MaxInflight = c.Scheduler.StepTokens, c.Scheduler.MaxRunning, c.Scheduler.MaxInflight
+}
+
+// servingCapacity is in requests per second.
+func servingCapacity(cfg ServingConfig, trace *servingTrace) (float64, error) {
+	cfg.Rate, cfg.Clients = 0, cfg.Scheduler.MaxRunning
+	cfg.Scheduler.Policy = scheduler.FCFS
+	r, err := serve(cfg, trace)
+	if err != nil {
+		return 0, err
+	}
+	ends := slices.Sorted(slices.Values(r.ends))
+	n := len(ends)
+	lo, hi := n/4, n*9/10
+	if hi <= lo || ends[hi] == ends[lo] {
+		return r.RequestsPerS, nil // too few to tell
+	}
+	// The middle, when the cache is warm and no client has run out of questions; but
+	// where others overtake long prompts there, only the whole tells.
+	middle := float64(hi-lo) / (ends[hi] - ends[lo]).Seconds()
+	if middle > 2*r.RequestsPerS {
+		return r.RequestsPerS, nil
+	}
+	return middle, nil
+}

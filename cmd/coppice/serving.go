@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+type servingCmd struct {
+	Policies   []string            `placeholder:"NAME" help:"Policies to compare, with settings if wanted: lpm:aging=64:oldest-every=16. Default: all but priority, which no load has."`
+	Loads      []bench.ServingLoad `placeholder:"NAME" help:"Loads: chat, fewshot, tree, unique, mixed, tenants. Default: all."`
+	Levels     []string            `placeholder:"NAME" help:"low, saturating, overload, or percent of the capacity. Default: the three."`
+	Requests   int                 `default:"3000" help:"Requests of each run."`
+	Seed       uint64              `default:"7" help:"Of the loads: the same seed gives the same table on every machine."`
+	Profile    string              `default:"h200" help:"Device to simulate: h200, h100, a100 or cpu2."`
+	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" help:"KV pool, in tokens. Default: 200000, and 600000 under mixed."`
+	PageTokens int                 `name:"page-tokens" default:"16" help:"Tokens per page, a power of two."`
+	StepTokens int                 `name:"step-tokens" default:"2048" help:"Tokens per step."`
+	MaxRunning int                 `name:"max-running" default:"256" help:"Requests that run at a time."`
+	Inflight   int                 `default:"1" help:"Plans that are out at a time."`
+	JSON       bool                `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool                `xor:"format" help:"Print the table in Markdown."`
+}
+
+// Help is printed by kong under the summary.
+func (*servingCmd) Help() string {
+	return `The scheduler serves seeded loads on a simulated device, in virtual time, at
+several shares of the rate that it can serve. The table is the same in every run
+and on every machine.
+
+Examples:
+  coppice bench serving
+  coppice bench serving --loads chat --levels saturating --policies fcfs,lpm,hrrn
+  coppice bench serving --loads chat --levels 80,95 --policies lpm:aging=8,lpm:aging=1024:oldest-every=64
+  coppice bench serving --loads mixed --policies fcfs:step-tokens=512,fcfs --json`
+}
+
+// Run is called by kong.
+func (c *servingCmd) Run(ctx context.Context) error {
+	kvTokens := 0
+	if c.KVTokens != nil {
+		if kvTokens = *c.KVTokens; kvTokens < 1 {
+			return fmt.Errorf("--kv-tokens is %d, want at least 1", kvTokens)
+		}
+	}
+	for _, f := range []struct {
+		flag  string
+		value int
+	}{{"--requests", c.Requests}, {"--page-tokens", c.PageTokens}, {"--step-tokens", c.StepTokens}, {"--max-running", c.MaxRunning}, {"--inflight", c.Inflight}} {
+		if f.value < 1 {
+			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
+		}
+	}
+	profile, err := sim.ProfileByName(c.Profile)
+	if err != nil {
+		return err
+	}
+	cfg := bench.CompareServingConfig{Loads: c.Loads, Base: bench.ServingConfig{
+		Profile: profile, KVTokens: kvTokens, PageTokens: c.PageTokens, Requests: c.Requests, Seed: c.Seed,
+		Scheduler: scheduler.Config{StepTokens: c.StepTokens, MaxRunning: c.MaxRunning, MaxInflight: c.Inflight},
+	}}
+	for _, text := range c.Policies {
+		v, err := variant(text, cfg.Base.Scheduler)
+		if err != nil {
+			return err
+		}
+		cfg.Variants = append(cfg.Variants, v)
+	}
+	for _, text := range c.Levels {
+		l, err := level(text)
+		if err != nil {
+			return err
+		}
+		cfg.Levels = append(cfg.Levels, l)
+	}
+	progress, finish := progressBar(cfg.Steps(), "runs")
+	table, err := bench.CompareServing(ctx, cfg, progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	return printTable(table, c.JSON, c.Markdown)
+}
+
+// variant reads a policy with settings, "lpm:aging=64".
+func variant(text string, base scheduler.Config) (bench.ServingVariant, error) {
+	v := bench.ServingVariant{Name: text, Scheduler: base}
+	name, rest, more := strings.Cut(text, ":")
+	if err := v.Scheduler.Policy.UnmarshalText([]byte(name)); err != nil {
+		return v, fmt.Errorf("--policies: %w", err)
+	}
+	for more {
+		var setting string
+		setting, rest, more = strings.Cut(rest, ":")
+		key, value, _ := strings.Cut(setting, "=")
+		s := &v.Scheduler
+		field, known := map[string]*int{
+			"aging": &s.Aging, "oldest-every": &s.OldestEvery, "quantum": &s.Quantum, "step-tokens": &s.StepTokens, "chunk-tokens": &s.ChunkTokens,
+			"attention-tokens": &s.AttentionTokens, "max-prefilling": &s.MaxPrefilling, "max-bypass": &s.MaxBypass,
+			"share-tokens": &s.ShareTokens, "max-running": &s.MaxRunning, "inflight": &s.MaxInflight,
+		}[key]
+		n, err := strconv.Atoi(value)
+		if !known || err != nil || n == 0 {
+			return v, fmt.Errorf("--policies: %q in %q, want one of aging, oldest-every, quantum, step-tokens, chunk-tokens, attention-tokens, "+
+				"max-prefilling, max-bypass, share-tokens, max-running and inflight, as aging=64", setting, text)
+		}
+		*field = n
+	}
+	return v, nil
+}
+
+// level reads a name or percent.
+func level(text string) (bench.ServingLevel, error) {
+	for _, l := range bench.ServingLevels() {
+		if l.Name == text {
+			return l, nil
+		}
+	}
+	percent, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(percent > 0 && percent <= 1000) {
+		return bench.ServingLevel{}, fmt.Errorf("--levels: %q, want low, saturating, overload, or percent above 0 and at most 1000", text)
+	}
+	return bench.ServingLevel{Name: text + " %", Share: percent / 100}, nil
+}

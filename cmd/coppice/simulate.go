@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coppice-llm/coppice/scheduler/schedtest"
+)
+
+type simCmd struct {
+	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
+	Steps  int             `default:"300" help:"Plans that run while requests arrive."`
+	Faults bool            `help:"Slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
+	Seeds  int             `default:"1" help:"Play so many seeds, from --seed on, on all processors."`
+	Twin   bool            `help:"Play each world twice and compare the two step by step."`
+	Trace  bool            `help:"Print what happens, line by line, to the standard error. For one seed."`
+	Plant  schedtest.Plant `hidden:"" default:"none" help:"A bug that a checker must find."`
+}
+
+// Help is printed by kong under the summary.
+func (*simCmd) Help() string {
+	return `The scheduler between a simulated device, a pool that is asked by mail, and
+callers of random habits, in virtual time and with checkers that look after every
+move. The same seed gives the same digest on every machine. A broken promise is
+one line with the command that replays it, and exit status 1.
+
+Examples:
+  coppice sim --seed 7
+  coppice sim --seed 7 --faults --trace
+  coppice sim --seeds 10000 --faults
+  coppice sim --seeds 100 --twin`
+}
+
+// mostFailures is how many failing seeds are shown; after them no more are played.
+const mostFailures = 10
+
+// Run is called by kong.
+func (c *simCmd) Run(ctx context.Context) error {
+	switch {
+	case c.Steps < 1:
+		return fmt.Errorf("--steps is %d, want at least 1", c.Steps) // 0 would be the default, unasked
+	case c.Seeds < 1:
+		return fmt.Errorf("--seeds is %d, want at least 1", c.Seeds)
+	case c.Trace && c.Seeds > 1:
+		return errors.New("--trace is for one seed: leave --seeds out")
+	}
+	if c.Seeds > 1 {
+		return c.playMany(ctx)
+	}
+	report, err := c.play(c.Seed)
+	if err != nil {
+		return err
+	}
+	fmt.Print(report)
+	return nil
+}
+
+func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
+	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Plant: c.Plant}
+	if c.Trace {
+		o.Trace = os.Stderr
+	}
+	if c.Twin {
+		return schedtest.RunTwin(o)
+	}
+	return schedtest.Run(o)
+}
+
+// simTotals are the sums over many seeds.
+type simTotals struct {
+	mu       sync.Mutex
+	digests  []uint64 // by seed
+	failures []simFailure
+	next     int // seed to play
+	steps    int
+	requests int
+	tokens   int
+}
+
+type simFailure struct {
+	seed int
+	err  error
+}
+
+// playMany plays seeds on all processors; each world is single-threaded.
+func (c *simCmd) playMany(ctx context.Context) error {
+	t := &simTotals{digests: make([]uint64, c.Seeds)}
+	progress, finish := progressBar(c.Seeds, "seeds")
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), c.Seeds) {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i, ok := t.take()
+				if !ok {
+					return
+				}
+				report, err := c.play(c.Seed + uint64(i))
+				t.add(i, &report, err)
+				progress()
+			}
+		})
+	}
+	workers.Wait()
+	finish()
+	if len(t.failures) > 0 {
+		return t.failed()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	h := fnv.New64a()
+	for _, d := range t.digests {
+		h.Write(binary.LittleEndian.AppendUint64(nil, d))
+	}
+	fmt.Printf("seeds:    %d to %d, no promise broken\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
+	fmt.Printf("steps:    %d, %d requests, %d tokens run\n", t.steps, t.requests, t.tokens)
+	fmt.Printf("digest:   %016x (FNV-1a over the seeds' digests)\n", h.Sum64())
+	return nil
+}
+
+// take hands out seeds in order, none after too many failures.
+func (t *simTotals) take() (i int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.next == len(t.digests) || len(t.failures) >= mostFailures {
+		return 0, false
+	}
+	t.next++
+	return t.next - 1, true
+}
+
+func (t *simTotals) add(i int, r *schedtest.Report, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.failures = append(t.failures, simFailure{i, err})
+		return
+	}
+	t.digests[i] = r.Digest
+	t.steps += len(r.Steps)
+	t.requests += r.Requests
+	t.tokens += r.RanTokens
+}
+
+// failed is one line for each failing seed.
+func (t *simTotals) failed() error {
+	slices.SortFunc(t.failures, func(a, b simFailure) int { return a.seed - b.seed })
+	var lines []string
+	for _, f := range t.failures {
+		lines = append(lines, f.err.Error())
+	}
+	return fmt.Errorf("%d of %d seeds fail:\n%s", len(t.failures), t.next, strings.Join(lines, "\n"))
+}
