@@ -136,7 +136,7 @@ func TestSameAnswersHoweverScheduled(t *testing.T) {
 func TestSameAnswersUnderPreemption(t *testing.T) {
 	cfg, poolTokens := ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7}, 700
 	if underRace {
-		cfg.Requests, cfg.OutputTokens, poolTokens = 3, 60, 360
+		cfg.Requests, cfg.OutputTokens, poolTokens = 3, 60, 464
 	}
 	load, err := NewChat(cfg)
 	if err != nil {

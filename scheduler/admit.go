@@ -25,10 +25,8 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 	if budget == 0 || s.queue.size == 0 || len(s.slots) == 0 {
 		return
 	}
-	reserve := s.reserve()
-	s.queue.noLong = s.longPrompts() >= maxLong
-	if b := s.blocked; b != nil && b.lane != nil && !s.queue.shut(b.lane) && !s.try(now, p, b, &reserve) {
-		return
+	if b := s.blocked; b != nil && b.lane != nil && !s.queue.shut(b.lane) && !s.try(now, p, b) {
+		return // a blocked one that waits for others than room stops nobody
 	}
 	for range maxTries {
 		if len(s.slots) == 0 || !s.hasBudget(budget) {
@@ -38,12 +36,12 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 		if q == nil {
 			break
 		}
-		if s.try(now, p, q, &reserve) {
-			s.queue.noLong = s.longPrompts() >= maxLong
+		was := s.blocked
+		if s.try(now, p, q) {
 			s.metrics.Bypasses += uint64(len(s.aside))
 			s.reserveFor(s.aside)
 		}
-		if s.blocked != nil {
+		if s.blocked != was && s.blocked != nil {
 			break
 		}
 	}
@@ -61,7 +59,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 func (s *Scheduler) candidate() *sequence {
 	w := &s.queue
 	w.owed = slices.ContainsFunc(s.aside, func(q *sequence) bool { return q.place == inLine && q.tenant.deficit > 0 })
-	if p := s.cfg.Policy; p != FCFS && p != DLPM && (w.admissions+1)%uint64(s.cfg.OldestEvery) == 0 {
+	if w.needsOldest() && (w.admissions+1)%uint64(s.cfg.OldestEvery) == 0 {
 		if q := w.longestWaiting(); q != nil {
 			w.lookup(q)
 			return q
@@ -74,7 +72,7 @@ func (s *Scheduler) candidate() *sequence {
 		}
 		was := q.cached
 		w.lookup(q)
-		if w.blockTokens == 0 || q.cached+w.blockTokens > was {
+		if !w.interested(q) || q.cached+w.index.blockTokens > was {
 			return q
 		}
 		w.rerank(q) // it was ranked too high
@@ -84,7 +82,7 @@ func (s *Scheduler) candidate() *sequence {
 
 // hasBudget tells whether a newcomer would get tokens in this step, or soon: of the
 // prompts that are being computed all but the oldest, which has a share of its
-// own, take less than the rest.
+// own, take less than the rest. Long ones take one chunk together.
 func (s *Scheduler) hasBudget(budget int) bool {
 	if len(s.filling) == 0 {
 		return true
@@ -93,32 +91,48 @@ func (s *Scheduler) hasBudget(budget int) bool {
 		return false
 	}
 	rest := budget - oldestShare(budget)
-	for _, q := range s.filling[1:] {
-		if q.prefilling() {
-			rest -= min(s.cfg.costOf(q.target-q.computed, q.computed), s.cfg.ChunkTokens)
+	long := s.cfg.ChunkTokens
+	for i, q := range s.filling {
+		switch cost := min(s.cfg.costOf(q.target-q.computed, q.computed), s.cfg.ChunkTokens); {
+		case i == 0 || !q.prefilling():
+		case s.cfg.isLong(q.computed, q.target):
+			if !s.cfg.isLong(s.filling[0].computed, s.filling[0].target) { // else it has its part of that chunk
+				rest -= long
+				long = 0
+			}
+		default:
+			rest -= cost
 		}
 	}
 	return rest > 0
 }
 
 // try starts q if it can, or puts it out of the way of the pass.
-func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence, reserve *int) bool {
-	var m radixcache.Match
-	if s.cache != nil {
-		m = s.queue.lookup(q)
-	}
-	from, boundary := s.openPage(q, m)
+func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
+	m, from, boundary := s.found(q)
 	if leader, until := s.leaderOf(q, m.Tokens+boundary); leader != nil {
 		s.park(q, leader, until)
 		return false
 	}
-	if !s.settleIn(p, q, m, from, boundary, *reserve) {
+	if s.queue.shutOut(q) { // it is long, as much of it was evicted
+		s.queue.rerank(q)
+		return false
+	}
+	if !s.settleIn(p, q, m, from, boundary, s.reserve(q)) {
 		s.bypass(q)
 		return false
 	}
 	s.start(now, p, q)
-	*reserve += s.growth(q)
+	s.queue.noLong = s.longPrompts() >= maxLong
 	return true
+}
+
+// found is what there is of q: whole pages in the cache, and tokens of a boundary
+// page there or, if from is set, of a running sequence's last page.
+func (s *Scheduler) found(q *sequence) (m radixcache.Match, from *sequence, boundary int) {
+	m = s.queue.lookup(q)
+	from, boundary = s.openPage(q, m)
+	return m, from, boundary
 }
 
 // bypass lets others be admitted before q, which does not fit: MaxBypass of them since
@@ -138,7 +152,7 @@ func (s *Scheduler) bypass(q *sequence) {
 // reserveFor makes the first of those who were bypassed often enough block the line.
 func (s *Scheduler) reserveFor(unfit []*sequence) {
 	for _, q := range unfit {
-		if s.blocked == nil && s.queue.admissions-q.unfitAt >= uint64(s.cfg.MaxBypass) {
+		if s.blocked == nil && q.place == inLine && s.queue.admissions-q.unfitAt >= uint64(s.cfg.MaxBypass) && !s.queue.shutOut(q) {
 			s.blocked = q
 		}
 	}
@@ -204,6 +218,7 @@ func (s *Scheduler) settleIn(p *Plan, q *sequence, m radixcache.Match, from *seq
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.dequeue(q)
 	s.queue.admissions++
+	q.ownTokens()
 	q.place, q.target, q.unfit = running, len(q.tokens), false
 	s.running = append(s.running, q)
 	s.filling = append(s.filling, q)

@@ -131,7 +131,7 @@ func (w *queue) check() error {
 			if q.lane != nil || q.leader.place != running || !follows {
 				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
 			}
-		case q.place != inLine || q.lane == nil || q.lane.lined[q.lineAt] != q:
+		case q.place != inLine || q.lane == nil || q.lane.ranked.lined[q.lineAt[byRank]] != q:
 			return fmt.Errorf("scheduler: request %d waits at place %d without its lane", q.req.ID, q.place)
 		default:
 			lined++
@@ -139,18 +139,23 @@ func (w *queue) check() error {
 		if len(q.pages) > 0 || q.pending > 0 {
 			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.pages), q.pending)
 		}
-		if i := q.cached / max(w.blockTokens, 1); w.blockTokens > 0 && (q.indexed != (i < len(q.chain)) || q.indexed && q.block != q.chain[i]) {
-			return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.cached)
+		if x := &w.index; w.interested(q) {
+			i := q.cached / x.blockTokens
+			if missing := (i+1)*x.blockTokens < len(q.tokens); q.filed != missing || missing && q.block != q.chain[i] {
+				return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.cached)
+			}
 		}
 	}
 	for i, l := range w.lanes {
-		lined -= len(l.lined)
-		if l.at != i || len(l.lined) == 0 || w.byKey[l.key] != l {
-			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d", i, len(w.lanes), l.at, len(l.lined))
+		lined -= len(l.ranked.lined)
+		if l.at != i || len(l.ranked.lined) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.lined) != len(l.ranked.lined) {
+			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.lined), len(l.aged.lined))
 		}
-		for j := 1; j < len(l.lined); j++ {
-			if l.lined[j].before(l.lined[(j-1)/2]) {
-				return fmt.Errorf("scheduler: request %d is behind one that it precedes", l.lined[j].req.ID)
+		for _, p := range []*pile{&l.ranked, &l.aged} {
+			for j := 1; j < len(p.lined); j++ {
+				if p.order.before(p.lined[j], p.lined[(j-1)/2]) {
+					return fmt.Errorf("scheduler: request %d is behind one that it precedes", p.lined[j].req.ID)
+				}
 			}
 		}
 	}

@@ -97,12 +97,15 @@ func (s *Scheduler) growth(q *sequence) int {
 	return max(kv.CeilPages(q.prompt+out+more-1, s.info.PageTokens)-len(q.pages), 0)
 }
 
-// reserve is what all running sequences are expected to need: a newcomer leaves it
-// alone, or it or another one would soon be preempted.
-func (s *Scheduler) reserve() int {
+// reserve is what running sequences are expected to need: a newcomer leaves it
+// alone, or it or another one would soon be preempted. Under the policy Priority
+// those below the newcomer do not count: they would give way.
+func (s *Scheduler) reserve(newcomer *sequence) int {
 	n := 0
 	for _, q := range s.running {
-		n += s.growth(q)
+		if s.cfg.Policy != Priority || q.req.Priority >= newcomer.req.Priority {
+			n += s.growth(q)
+		}
 	}
 	return n
 }

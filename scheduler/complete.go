@@ -26,7 +26,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 		}
 		out = s.advance(now, &p.rows[i], row, out)
 	}
-	clear(p.rows) // or what has ended would be kept alive
+	p.release()
 	s.idle = append(s.idle, p)
 	s.verify()
 	return out

@@ -105,7 +105,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	if c.AttentionTokens == 0 { // the backend does not know
 		c.AttentionTokens = -1
 	}
-	set(&c.ChunkTokens, min(max(c.StepTokens/4, 256), c.StepTokens))
+	set(&c.ChunkTokens, min(max(c.StepTokens/4, 128), c.StepTokens))
 	set(&c.MaxPrefilling, 8)
 	set(&c.MaxInflight, 1)
 	set(&c.MaxBypass, 64)
@@ -115,7 +115,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.BlockTokens, max(16, info.PageTokens))
 	set(&c.LeaseLowPages, info.NumPages/16)
 	set(&c.LeaseBulkPages, info.NumPages/8)
-	set(&c.LeaseHighPages, info.NumPages/2)
+	set(&c.LeaseHighPages, max(info.NumPages/2, c.LeaseLowPages))
 	return c
 }
 
@@ -141,7 +141,7 @@ func (c Config) Validate(info engine.Info) error {
 	within("ChunkTokens", c.ChunkTokens, 1, c.StepTokens)
 	within("AttentionTokens", c.AttentionTokens, -many, many)
 	within("MaxPrefilling", c.MaxPrefilling, 1, many)
-	within("MaxInflight", c.MaxInflight, 1, info.MaxInflight)
+	within("MaxInflight", c.MaxInflight, 1, min(info.MaxInflight, 100))
 	within("MaxBypass", c.MaxBypass, 1, many)
 	within("OldestEvery", c.OldestEvery, 1, many)
 	within("Aging", c.Aging, 1, many)

@@ -2,10 +2,10 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // Add accepts a request into the queue or refuses it with one of the errors of
@@ -32,6 +32,8 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 			return fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
 		}
 	}
+	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
+	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	g := &group{req: req}
 	s.open[req.ID] = g
 	for i := range req.Samples {
@@ -47,13 +49,10 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q := &sequence{
 		req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
 		tenant: s.tenantOf(g.req.Tenant), class: s.classes.of(&g.req),
-		tokens: append(make([]kv.Token, 0, len(g.req.Prompt)+limit), g.req.Prompt...),
+		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)], // shared while it waits
 		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
 	}
 	q.arrived = now
-	if i == 0 {
-		g.req.Prompt = q.tokens[:q.prompt] // the caller's may change
-	}
 	q.tenant.open++
 	s.arrived++
 	g.samples = append(g.samples, q)
@@ -66,8 +65,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 func (s *Scheduler) enqueue(q *sequence) {
 	s.queue.add(q)
 	q.tenant.waiting++
-	if s.queue.blockTokens > 0 {
-		s.queue.hash(q)
+	if s.queue.interested(q) {
 		s.queue.lookup(q)
 	}
 	s.queue.line(q)

@@ -83,7 +83,9 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 		if d := q.req.Deadline; d > 0 && d <= now {
 			err = ErrDeadline
 		}
-		s.metrics.Expired++
+		if q.abort == nil {
+			s.metrics.Expired++
+		}
 		out = s.giveUp(now, q, err, out)
 		some = true
 	}

@@ -1,13 +1,12 @@
 package scheduler
 
 import (
-	"slices"
-
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// follower waits for tokens [0, until) of a prompt in flight.
+// follower waits for tokens [0, until) of a prompt in flight. The field stands here
+// as well as in q, so that looking through many followers reads no sequence.
 type follower struct {
 	q     *sequence
 	until int
@@ -42,16 +41,16 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 // park takes q out of its lane until its leader has computed what they share.
 func (s *Scheduler) park(q, leader *sequence, until int) {
 	s.queue.leaveLane(q)
-	q.place, q.leader = parked, leader
+	q.place, q.leader, q.until, q.followAt = parked, leader, until, len(leader.followers)
 	leader.followers = append(leader.followers, follower{q, until})
 	s.metrics.Followers++
 }
 
 // unpark forgets that q follows r.
 func (r *sequence) unpark(q *sequence) {
-	i := slices.IndexFunc(r.followers, func(f follower) bool { return f.q == q })
-	last := len(r.followers) - 1
+	i, last := q.followAt, len(r.followers)-1
 	r.followers[i] = r.followers[last]
+	r.followers[i].q.followAt = i
 	r.followers[last] = follower{}
 	r.followers = r.followers[:last]
 	q.leader, q.place = nil, inLine
@@ -63,6 +62,7 @@ func (s *Scheduler) release(r *sequence, all bool) {
 	kept := r.followers[:0]
 	for _, f := range r.followers {
 		if !all && f.until > r.done {
+			f.q.followAt = len(kept)
 			kept = append(kept, f)
 			continue
 		}

@@ -1,11 +1,11 @@
 package scheduler
 
-// lane is a part of the queue: waiting sequences by rank, lowest first, equal ones
-// by age. A binary heap that knows where each one is.
+// lane is a part of the queue: waiting sequences by rank, lowest first, and by age.
 type lane struct {
-	key   laneKey
-	at    int // among queue.lanes
-	lined []*sequence
+	key    laneKey
+	at     int // among queue.lanes
+	ranked pile
+	aged   pile // unused where nobody asks for the oldest
 }
 
 // laneKey says whose lane it is. Tenants have lanes of their own where they are
@@ -17,67 +17,73 @@ type laneKey struct {
 	long   bool
 }
 
-func (q *sequence) before(o *sequence) bool {
-	if q.rank != o.rank {
-		return q.rank < o.rank
+func (l *lane) head() *sequence { return l.ranked.lined[0] }
+
+// pile is a binary heap that knows where each one is.
+type pile struct {
+	order order
+	lined []*sequence
+}
+
+// order is by what a pile is sorted, and where sequences keep their place in it.
+type order uint8
+
+const (
+	byRank order = iota // equal ones by age
+	byAge
+)
+
+func (o order) before(a, b *sequence) bool {
+	if o == byRank && a.rank != b.rank {
+		return a.rank < b.rank
 	}
-	return q.arrival < o.arrival
+	return a.arrival < b.arrival
 }
 
-func (l *lane) head() *sequence { return l.lined[0] }
-
-func (l *lane) push(q *sequence) {
-	q.lane, q.lineAt = l, len(l.lined)
-	l.lined = append(l.lined, q)
-	l.up(q.lineAt)
+func (p *pile) push(q *sequence) {
+	q.lineAt[p.order] = len(p.lined)
+	p.lined = append(p.lined, q)
+	p.up(q.lineAt[p.order])
 }
 
-func (l *lane) remove(q *sequence) {
-	at, last := q.lineAt, len(l.lined)-1
-	l.swap(at, last)
-	l.lined[last] = nil
-	l.lined = l.lined[:last]
-	q.lane = nil
-	if at < last {
-		l.fix(at)
+func (p *pile) remove(q *sequence) {
+	at, last := q.lineAt[p.order], len(p.lined)-1
+	p.swap(at, last)
+	p.lined[last] = nil
+	p.lined = p.lined[:last]
+	if at < last && !p.down(at) {
+		p.up(at)
 	}
 }
 
-// fix restores the order after the rank at one place has changed.
-func (l *lane) fix(at int) {
-	if !l.down(at) {
-		l.up(at)
-	}
-}
-
-func (l *lane) up(at int) {
+func (p *pile) up(at int) {
 	for at > 0 {
 		parent := (at - 1) / 2
-		if !l.lined[at].before(l.lined[parent]) {
+		if !p.order.before(p.lined[at], p.lined[parent]) {
 			return
 		}
-		l.swap(at, parent)
+		p.swap(at, parent)
 		at = parent
 	}
 }
 
-func (l *lane) down(at int) (moved bool) {
+func (p *pile) down(at int) (moved bool) {
 	for {
 		least := at
-		for child := 2*at + 1; child <= 2*at+2 && child < len(l.lined); child++ {
-			if l.lined[child].before(l.lined[least]) {
+		for child := 2*at + 1; child <= 2*at+2 && child < len(p.lined); child++ {
+			if p.order.before(p.lined[child], p.lined[least]) {
 				least = child
 			}
 		}
 		if least == at {
 			return moved
 		}
-		l.swap(at, least)
+		p.swap(at, least)
 		at, moved = least, true
 	}
 }
 
-func (l *lane) swap(i, j int) {
-	l.lined[i], l.lined[j] = l.lined[j], l.lined[i]
-	l.lined[i].lineAt, l.lined[j].lineAt = i, j
+func (p *pile) swap(i, j int) {
+	p.lined[i], p.lined[j] = p.lined[j], p.lined[i]
+	p.lined[i].lineAt[p.order], p.lined[j].lineAt[p.order] = i, j
 }

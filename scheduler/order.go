@@ -55,10 +55,15 @@ func (w *queue) shut(l *lane) bool {
 	return l.key.long && w.noLong || l.key.tenant != nil && l.key.tenant.atLimit()
 }
 
+// shutOut is the same of a sequence, wherever it is.
+func (w *queue) shutOut(q *sequence) bool {
+	return w.noLong && w.cfg.isLong(q.cached, len(q.tokens)) || q.tenant.atLimit()
+}
+
 // best is whom the policy takes next, nil if nobody can be: parked ones and
 // those in lanes that are shut are not looked at. work is the device's so far.
 func (w *queue) best(work uint64) *sequence {
-	if w.cfg.Policy == DFSWeight && w.blockTokens > 0 && 4*w.stale > w.size {
+	if w.cfg.Policy == DFSWeight && w.cache != nil && 4*w.stale > w.size {
 		w.orderByWeight()
 	}
 	if w.cfg.Policy == DLPM {
@@ -76,7 +81,7 @@ func (w *queue) best(work uint64) *sequence {
 			if best == nil || r > ratio || r == ratio && q.arrival < best.arrival {
 				best, ratio = q, r
 			}
-		} else if best == nil || q.before(best) {
+		} else if best == nil || byRank.before(q, best) {
 			best = q
 		}
 	}
@@ -95,7 +100,7 @@ func (w *queue) bestByDeficit() *sequence {
 		if w.shut(l) {
 			continue
 		}
-		if q := l.head(); t.deficit > 0 && (best == nil || q.before(best)) {
+		if q := l.head(); t.deficit > 0 && (best == nil || byRank.before(q, best)) {
 			best = q
 		}
 		if n := -t.deficit/(int64(w.cfg.Quantum)*int64(t.cfg.Weight)) + 1; rounds == 0 || n < rounds {
@@ -115,18 +120,16 @@ func (w *queue) bestByDeficit() *sequence {
 	return w.bestByDeficit()
 }
 
-// longestWaiting is the oldest that can be taken, nil if it would take a long search:
-// then most of those who wait are parked, and somebody computes what they need.
+// longestWaiting is the oldest that can be taken, nil if nobody can be.
 func (w *queue) longestWaiting() *sequence {
-	q := w.oldest
-	for range 16 {
-		if q == nil {
-			return nil
+	var oldest *sequence
+	for _, l := range w.lanes {
+		if w.shut(l) {
+			continue
 		}
-		if q.lane != nil && !w.shut(q.lane) {
-			return q
+		if q := l.aged.lined[0]; oldest == nil || q.arrival < oldest.arrival {
+			oldest = q
 		}
-		q = q.newer
 	}
-	return nil
+	return oldest
 }

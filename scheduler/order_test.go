@@ -141,6 +141,7 @@ func TestQueueIsToldWhatIsCached(t *testing.T) {
 	b.request(Request{ID: 2, Prompt: seq(40, 20)})
 	b.request(Request{ID: 3, Prompt: long})
 	b.step() // 1 publishes 96 tokens, 64 of which are a block of the index
+	b.s.queue.hear()
 	q := b.s.open[3].samples[0]
 	if q.cached != 64 {
 		t.Errorf("%d tokens of 3 are known to be cached", q.cached)
@@ -171,7 +172,7 @@ func TestStaleRanksAreMended(t *testing.T) {
 // The queue's structures agree with a plain sort through a random life.
 func TestLaneIsASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var l lane
+	var l pile
 	var all []*sequence
 	for i := range uint64(2000) {
 		if rng.IntN(3) > 0 || len(all) == 0 {
@@ -182,20 +183,20 @@ func TestLaneIsASort(t *testing.T) {
 		} else {
 			i := rng.IntN(len(all))
 			if rng.IntN(2) == 0 {
-				i = slices.Index(all, l.head())
+				i = slices.Index(all, l.lined[0])
 			}
 			l.remove(all[i])
 			all = slices.Delete(all, i, i+1)
 		}
 		if len(all) > 0 {
 			first := slices.MinFunc(all, func(a, b *sequence) int {
-				if a.before(b) {
+				if byRank.before(a, b) {
 					return -1
 				}
 				return 1
 			})
-			if l.head() != first {
-				t.Fatalf("after %d: head %d, want %d", i, l.head().arrival, first.arrival)
+			if l.lined[0] != first {
+				t.Fatalf("after %d: head %d, want %d", i, l.lined[0].arrival, first.arrival)
 			}
 		}
 	}

@@ -2,7 +2,22 @@ package scheduler
 
 import (
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 )
+
+// ledger is the scheduler's view of its pages: the lease, and what the pool may
+// still give.
+type ledger struct {
+	lease    *mempool.Lease
+	poolFree int         // free in the pool as last heard, less what is asked for
+	asked    int         // asked for and not granted yet
+	demand   int         // idle pages wanted at the last refusal
+	freed    []kv.PageID // scratch of what the tree gives back
+}
+
+func newLedger(capacity int) ledger {
+	return ledger{lease: mempool.NewLease(capacity), poolFree: capacity}
+}
 
 // Want is how many pages to ask the pool for now; 0 for none. It counts them as
 // asked for until Grant answers.

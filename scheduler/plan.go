@@ -40,6 +40,13 @@ func (p *Plan) reset(seq uint64) {
 	p.rows, p.tokens = p.rows[:0], 0
 }
 
+// release lets go of what the plan points to, or what has ended would be kept alive.
+func (p *Plan) release() {
+	clear(p.rows)
+	clear(p.Batch.Rows)
+	clear(p.Batch.Binds)
+}
+
 // decode appends a row that runs the token which q samples last.
 func (p *Plan) decode(q *sequence, pageTokens int) {
 	p.Batch.Rows = append(p.Batch.Rows, engine.Row{

@@ -90,54 +90,6 @@ func (s *Scheduler) cheaper(a, b *sequence) bool {
 	return a.arrival > b.arrival
 }
 
-// giveWay preempts running sequences of lower priority for the waiting one of the
-// highest, if that makes the slot or the pages which it lacks.
-func (s *Scheduler) giveWay(now time.Duration) {
-	q := s.queue.best(s.work)
-	if q == nil {
-		return
-	}
-	m := s.queue.lookup(q)
-	if leader, _ := s.leaderOf(q, m.Tokens); leader != nil {
-		return // it waits for more than room
-	}
-	need := s.pagesFor(q)
-	gain := s.pages.lease.IdlePages()
-	if s.cache != nil {
-		gain += s.cache.EvictablePages()
-	}
-	if s.pages.waitsForGrant() || len(s.slots) > 0 && gain >= need {
-		return
-	}
-	s.ranked = s.ranked[:0]
-	for _, r := range s.running {
-		if r.req.Priority < q.req.Priority && r.abort == nil && !(r.preemptions > 0 && r.sampled == 0) {
-			s.ranked = append(s.ranked, r)
-		}
-	}
-	slices.SortFunc(s.ranked, func(a, b *sequence) int {
-		if s.cheaper(a, b) {
-			return -1
-		}
-		return 1
-	})
-	slots, victims := len(s.slots), 0
-	for _, r := range s.ranked {
-		if slots > 0 && gain >= need {
-			break
-		}
-		gain += len(r.own())
-		slots++
-		victims++
-	}
-	if slots > 0 && gain >= need { // all or nobody
-		for _, r := range s.ranked[:victims] {
-			s.preempt(now, r)
-		}
-	}
-	clear(s.ranked)
-}
-
 // preempt takes a sequence off the device and back into the queue, by its age.
 // Its valid KV goes to the cache as evictable, so that resuming costs only what
 // was evicted meanwhile; its output is kept. What a plan in flight samples for it

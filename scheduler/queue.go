@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -22,12 +21,10 @@ type queue struct {
 	owed             bool   // under DLPM, within a pass: one whose turn it is does not fit
 	round            uint64 // of DLPM
 
-	blockTokens int                        // 0: nobody needs to know what is cached
-	missing     map[kv.BlockHash]*sequence // by the chained hash up to and with the first block that is not cached
-	hashed      []byte                     // scratch of hash
-	stale       int                        // changes since the last ordering by weight
-	weights     weights                    // scratch of that
-	admissions  uint64                     // so far, for OldestEvery
+	index      index
+	stale      int     // changes since the last ordering by weight
+	weights    weights // scratch of that
+	admissions uint64  // so far, for OldestEvery
 }
 
 // queueing is a sequence's part of it.
@@ -36,45 +33,46 @@ type queueing struct {
 	treeRank     int64     // place in the latest ordering by weight
 	nextOwn      *sequence // scratch of that
 	lane         *lane     // nil: in none
-	lineAt       int       // in the lane
+	lineAt       [2]int    // in the lane's piles
 	older, newer *sequence
 
-	match    radixcache.Match // the latest lookup
-	cached   int              // tokens known to be cached
-	chain    []kv.BlockHash   // hash of each whole block of tokens, chained
-	block    kv.BlockHash     // key under which it is in queue.missing
-	indexed  bool
-	nextMiss *sequence
-	prevMiss *sequence
+	match  radixcache.Match // the latest lookup
+	cached int              // tokens known to be cached
+	indexing
 
 	leader    *sequence  // while parked
+	until     int        // while parked: tokens that the leader is to compute
+	followAt  int        // while parked: among the leader's followers
 	followers []follower // parked for this one
 	unfit     bool       // since its latest preemption it was found not to fit
 	unfitAt   uint64     // queue.admissions at that time
 }
 
-// block size of the index of what is cached: shorter growth is not worth a
-// change of order.
-const indexTokens = 64
-
 func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache) queue {
 	w := queue{cfg: cfg, cache: cache, byKey: make(map[laneKey]*lane)}
-	if cache != nil && cfg.Policy.usesMatches() {
-		w.blockTokens = max(indexTokens, pageTokens)
-		w.missing = make(map[kv.BlockHash]*sequence)
+	if cache != nil {
+		w.index = newIndex(pageTokens)
 	}
 	return w
 }
 
-// add links q in by age.
+// needsOldest tells whether some admissions go to the oldest.
+func (w *queue) needsOldest() bool { return w.cfg.Policy != FCFS && w.cfg.Policy != DLPM }
+
+// interested tells whether what is cached of q matters before its turn: to its rank,
+// or to whether it is long.
+func (w *queue) interested(q *sequence) bool {
+	return w.cache != nil && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
+}
+
+// add links q in by age: at the young end, but a preempted one among the old.
 func (w *queue) add(q *sequence) {
-	next := (*sequence)(nil)
-	prev := w.youngest
-	for prev != nil && prev.arrival > q.arrival { // a preempted one goes back among the old
-		next, prev = prev, prev.older
-	}
-	if next != nil && w.oldest.arrival > q.arrival {
-		prev = nil
+	prev, next := w.youngest, (*sequence)(nil)
+	if prev != nil && prev.arrival > q.arrival {
+		prev, next = nil, w.oldest
+		for next.arrival < q.arrival {
+			prev, next = next, next.newer
+		}
 	}
 	q.older, q.newer = prev, next
 	if prev == nil {
@@ -104,8 +102,9 @@ func (w *queue) drop(q *sequence) {
 	}
 	q.older, q.newer = nil, nil
 	w.size--
+	w.stale++
 	w.leaveLane(q)
-	w.unindex(q)
+	w.index.drop(q)
 }
 
 // lookup matches all but the last token of q: one must be computed to get
@@ -117,7 +116,7 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	}
 	q.match = w.cache.Resume(q.key(len(q.tokens)-1), q.match)
 	q.cached = q.match.Tokens + q.match.Partial.Tokens
-	w.reindex(q)
+	w.file(q)
 	return q.match
 }
 
@@ -125,7 +124,7 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 func (w *queue) line(q *sequence) {
 	q.place, q.treeRank = inLine, notRanked
 	w.enterLane(q)
-	w.reindex(q)
+	w.file(q)
 	w.stale++
 }
 
@@ -136,13 +135,17 @@ func (w *queue) enterLane(q *sequence) {
 		if n := len(w.spare); n > 0 {
 			l, w.spare = w.spare[n-1], w.spare[:n-1]
 		} else {
-			l = new(lane)
+			l = &lane{aged: pile{order: byAge}}
 		}
 		l.key, l.at = key, len(w.lanes)
 		w.byKey[key] = l
 		w.lanes = append(w.lanes, l)
 	}
-	l.push(q)
+	q.lane = l
+	l.ranked.push(q)
+	if w.needsOldest() {
+		l.aged.push(q)
+	}
 }
 
 func (w *queue) leaveLane(q *sequence) {
@@ -150,9 +153,12 @@ func (w *queue) leaveLane(q *sequence) {
 	if l == nil {
 		return
 	}
-	l.remove(q)
-	w.stale++
-	if len(l.lined) > 0 {
+	l.ranked.remove(q)
+	if w.needsOldest() {
+		l.aged.remove(q)
+	}
+	q.lane = nil
+	if len(l.ranked.lined) > 0 {
 		return
 	}
 	last := len(w.lanes) - 1
@@ -171,86 +177,32 @@ func (w *queue) rerank(q *sequence) {
 		w.leaveLane(q)
 		w.enterLane(q)
 	}
-	w.reindex(q)
+	w.file(q)
 }
 
-// hash extends the chain of q's blocks over the tokens that it has.
-func (w *queue) hash(q *sequence) {
-	if w.blockTokens == 0 || (len(q.chain)+1)*w.blockTokens > len(q.tokens) {
-		return
-	}
-	if q.chain == nil {
-		q.chain = make([]kv.BlockHash, 0, cap(q.tokens)/w.blockTokens)
-	}
-	seed := q.req.Namespace.Seed()
-	for lo := len(q.chain) * w.blockTokens; lo+w.blockTokens <= len(q.tokens); lo += w.blockTokens {
-		var local kv.LocalHash
-		local, w.hashed = kv.HashLocal(q.tokens[lo:lo+w.blockTokens], seed, w.hashed)
-		h := kv.BlockHash(local)
-		if n := len(q.chain); n > 0 {
-			h = kv.Chain(q.chain[n-1], local)
-		}
-		q.chain = append(q.chain, h)
+// file tells the index what is missing of q, where that matters.
+func (w *queue) file(q *sequence) {
+	if w.interested(q) {
+		w.index.file(q)
 	}
 }
 
-// reindex files q under its first block that is not cached.
-func (w *queue) reindex(q *sequence) {
-	if w.blockTokens == 0 {
-		return
-	}
-	i := q.cached / w.blockTokens
-	if q.indexed && i < len(q.chain) && q.block == q.chain[i] {
-		return
-	}
-	w.unindex(q)
-	if i >= len(q.chain) {
-		return // less than a block is missing
-	}
-	q.block, q.indexed = q.chain[i], true
-	first := w.missing[q.block]
-	q.nextMiss = first
-	if first != nil {
-		first.prevMiss = q
-	}
-	w.missing[q.block] = q
-}
-
-func (w *queue) unindex(q *sequence) {
-	if !q.indexed {
-		return
-	}
-	switch {
-	case q.prevMiss != nil:
-		q.prevMiss.nextMiss = q.nextMiss
-	case q.nextMiss != nil:
-		w.missing[q.block] = q.nextMiss
-	default:
-		delete(w.missing, q.block)
-	}
-	if q.nextMiss != nil {
-		q.nextMiss.prevMiss = q.prevMiss
-	}
-	q.nextMiss, q.prevMiss, q.indexed = nil, nil, false
-}
-
-// published tells those who wait that tokens [from, to) of r are cached now.
+// published notes that r has put tokens [from, to) into the cache.
 func (w *queue) published(r *sequence, from, to int) {
-	if w.blockTokens == 0 || w.size == 0 {
-		return
+	if w.size > 0 {
+		w.index.published(r, from, to)
 	}
-	w.hash(r)
-	for i := from / w.blockTokens; (i+1)*w.blockTokens <= to; i++ {
-		q := w.missing[r.chain[i]]
-		for q != nil {
-			next := q.nextMiss
-			n := i + 1
-			for (n+1)*w.blockTokens <= to && n < len(q.chain) && q.chain[n] == r.chain[n] {
-				n++
-			}
-			q.cached = min(n*w.blockTokens, len(q.tokens)-1)
-			w.rerank(q)
-			q = next
+}
+
+// hear lets some of those who wait know what was published: as many at a time as a
+// step has time for.
+func (w *queue) hear() {
+	for range hearPerStep {
+		q, cached := w.index.next()
+		if q == nil {
+			return
 		}
+		q.cached = min(cached, len(q.tokens)-1)
+		w.rerank(q)
 	}
 }

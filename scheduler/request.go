@@ -48,6 +48,9 @@ type Request struct {
 	Timeline bool
 }
 
+// maxStopTokens bounds Request.StopTokens, which every token is compared with.
+const maxStopTokens = 256
+
 // Refusals of Add. Each comes wrapped with the figures.
 var (
 	ErrQueueFull     = errors.New("scheduler: queue full")
@@ -137,6 +140,8 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	switch {
+	case len(req.StopTokens) > maxStopTokens:
+		return 0, fmt.Errorf("%w: %d StopTokens, at most %d are looked for", ErrInvalid, len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
 		return 0, fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", ErrInvalid, req.Samples, s.cfg.MaxSamples)
 	case req.Deadline < 0 || req.QueueTimeout < 0:

@@ -1,10 +1,11 @@
 package scheduler
 
 import (
+	"maps"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -62,6 +63,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
+	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache)
 	for slot := cfg.MaxRunning - 1; slot >= 0; slot-- {
 		s.slots = append(s.slots, engine.Slot(slot))
@@ -95,18 +97,4 @@ func (s *Scheduler) verify() {
 			panic(err.Error())
 		}
 	}
-}
-
-// ledger is the scheduler's view of its pages: the lease, and what the pool may
-// still give.
-type ledger struct {
-	lease    *mempool.Lease
-	poolFree int         // free in the pool as last heard, less what is asked for
-	asked    int         // asked for and not granted yet
-	demand   int         // idle pages wanted at the last refusal
-	freed    []kv.PageID // scratch of what the tree gives back
-}
-
-func newLedger(capacity int) ledger {
-	return ledger{lease: mempool.NewLease(capacity), poolFree: capacity}
 }

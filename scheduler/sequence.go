@@ -41,8 +41,8 @@ type sequence struct {
 	prompt   int         // len of the prompt within tokens
 	limit    int         // most output tokens
 	pages    []kv.PageID // append-only while rows alias it
-	// tokens has room for the whole output from the start, so that rows may
-	// alias it while it grows.
+	// tokens are the prompt, shared with other samples until admission, and the
+	// output. Rows alias them, so they are only appended to.
 	tokens []kv.Token
 	abort  error // set: end when no row is in flight any more
 
@@ -89,6 +89,14 @@ func (q *sequence) key(n int) radixcache.Key {
 }
 
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }
+
+// ownTokens gives q tokens of its own, with room for the output, or as much of it
+// as anybody expects.
+func (q *sequence) ownTokens() {
+	if most := q.prompt + min(q.limit, farthest); cap(q.tokens) < most {
+		q.tokens = append(make([]kv.Token, 0, most), q.tokens...)
+	}
+}
 
 // prefilling: its next row is given tokens; else it decodes.
 func (q *sequence) prefilling() bool { return q.computed < q.target }

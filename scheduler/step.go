@@ -23,11 +23,13 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.classes.decay()
-	if s.cfg.Policy == Priority {
-		s.giveWay(now)
-	}
+	s.queue.hear()
+	s.queue.noLong = s.longPrompts() >= maxLong
 	s.growAll(now)
 	p := s.newPlan()
+	if s.cfg.Policy == Priority {
+		s.giveWay(now, p) // before there are rows, which its victims must not have
+	}
 	budget := s.decode(p, s.cfg.StepTokens)
 	s.admit(now, p, budget)
 	s.prefill(now, p, budget)
@@ -127,7 +129,8 @@ func (s *Scheduler) prefill(now time.Duration, p *Plan, budget int) {
 		if isLong {
 			share = min(share, long-keptLong)
 		}
-		if share <= 0 {
+		// One token may cost more than is left; only the first one overdraws.
+		if share <= 0 || q != first && s.cfg.costOf(1, q.computed) > share {
 			continue
 		}
 		cost := s.chunk(now, p, q, share)

@@ -51,6 +51,7 @@ func (w *queue) orderByWeight() {
 			w.rerank(q)
 		}
 	}
+	clear(t.nodes) // or who has left would be kept alive
 	w.stale = 0
 }
 

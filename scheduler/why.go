@@ -46,10 +46,11 @@ type Wait struct {
 	CachedTokens int       // of its prompt, found now
 	Behind       RequestID // AwaitsPrefix, AwaitsReserved
 	Tokens       int       // AwaitsPrefix: shared with Behind
-	NeedPages    int       // what it needs of its own
-	FreePages    int       // idle and evictable
-	ExpectPages  int       // of these, expected to be needed by running requests
-	Bypassed     int       // admissions since it was found not to fit
+	// AwaitsPages, AwaitsPool, AwaitsTurn:
+	NeedPages   int // what it needs of its own
+	FreePages   int // idle and evictable
+	ExpectPages int // of these, expected to be needed by running requests
+	Bypassed    int // admissions since it was found not to fit
 }
 
 func (w Wait) String() string {
@@ -95,33 +96,36 @@ func (s *Scheduler) why(q *sequence) Wait {
 		w.Cause = AwaitsResult
 		return w
 	}
-	w.NeedPages, w.ExpectPages = s.pagesFor(q), s.reserve()
 	w.CachedTokens = s.matchOf(q)
+	switch {
+	case q.place == parked:
+		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
+		return w
+	case q.tenant.atLimit():
+		w.Cause = AwaitsTenant
+		return w
+	case s.longPrompts() >= maxLong && s.cfg.isLong(w.CachedTokens, len(q.tokens)):
+		w.Cause = AwaitsLong
+		return w
+	case len(s.slots) == 0:
+		w.Cause = AwaitsSlot
+		return w
+	case s.blocked != nil && s.blocked != q && !s.queue.shutOut(s.blocked):
+		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
+		return w
+	}
+	w.NeedPages, w.ExpectPages = s.pagesFor(q), s.reserve(q)
 	w.FreePages = s.pages.lease.IdlePages()
 	if s.cache != nil {
 		w.FreePages += s.cache.EvictablePages()
 	}
-	w.Cause = AwaitsTurn
-	switch {
-	case q.place == parked:
-		w.Cause, w.Behind = AwaitsPrefix, q.leader.req.ID
-		for _, f := range q.leader.followers {
-			if f.q == q {
-				w.Tokens = f.until
-			}
-		}
-	case q.tenant.atLimit():
-		w.Cause = AwaitsTenant
-	case s.queue.noLong && s.cfg.isLong(w.CachedTokens, len(q.tokens)):
-		w.Cause = AwaitsLong
-	case len(s.slots) == 0:
-		w.Cause = AwaitsSlot
-	case s.blocked != nil && s.blocked != q:
-		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
-	case w.NeedPages+w.ExpectPages > w.FreePages && s.pages.waitsForGrant():
+	switch short := w.NeedPages+w.ExpectPages > w.FreePages; {
+	case short && s.pages.waitsForGrant():
 		w.Cause = AwaitsPool
-	case w.NeedPages+w.ExpectPages > w.FreePages:
+	case short:
 		w.Cause = AwaitsPages
+	default:
+		w.Cause = AwaitsTurn
 	}
 	return w
 }
