@@ -1,0 +1,232 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// EngineConfig says what [PlayEngine] measures. 0 means the default.
+type EngineConfig struct {
+	PromptTokens int // of the prefill; default 512
+	OutputTokens int // of each decode; default 64
+	Rounds       int // of each; the median counts. Default 3
+	// LinearParams are the weights that each token is multiplied with, but the
+	// head's; HeadParams are the head's. WeightBytes are all of them as the backend
+	// reads them.
+	LinearParams, HeadParams, WeightBytes int
+	// What the machine reaches at most, measured in the same run by whoever can.
+	CeilingGFlops, CeilingGBs float64
+	ISA                       string
+	Threads                   int
+}
+
+func (c EngineConfig) withDefaults() EngineConfig {
+	set := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	set(&c.PromptTokens, 512)
+	set(&c.OutputTokens, 64)
+	set(&c.Rounds, 3)
+	return c
+}
+
+// engineBatches are the numbers of sequences that decode at a time.
+var engineBatches = [...]int{1, 4, 16}
+
+func (c EngineConfig) validate(info engine.Info) error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("bench: "+format, args...))
+		}
+	}
+	const most = 16
+	check(c.PromptTokens >= 1 && c.PromptTokens <= info.MaxTokens, "PromptTokens is %d, want 1 to the backend's %d a batch", c.PromptTokens, info.MaxTokens)
+	check(c.OutputTokens >= 1, "OutputTokens is %d, want at least 1", c.OutputTokens)
+	check(c.Rounds >= 1, "Rounds is %d, want at least 1", c.Rounds)
+	check(info.MaxRows >= most && info.MaxSlots >= most, "the backend takes %d rows and %d slots, want %d", info.MaxRows, info.MaxSlots, most)
+	need := max(kv.CeilPages(c.PromptTokens, info.PageTokens), most*kv.CeilPages(enginePrompt+c.OutputTokens, info.PageTokens))
+	check(info.NumPages >= need, "the backend has %d pages, want %d", info.NumPages, need)
+	check(max(c.PromptTokens, enginePrompt+c.OutputTokens) <= info.MaxPositions, "%d and %d tokens, the model has %d positions",
+		c.PromptTokens, enginePrompt+c.OutputTokens, info.MaxPositions)
+	return errors.Join(errs...)
+}
+
+// enginePrompt is the context before the first decoded token.
+const enginePrompt = 16
+
+// EngineSummary is what a backend reaches, beside what the machine does. Rates are
+// medians.
+type EngineSummary struct {
+	PrefillTokS   float64 `json:"prefill_tok_s"`
+	DecodeTokS1   float64 `json:"decode_tok_s_b1"`
+	DecodeTokS4   float64 `json:"decode_tok_s_b4"`
+	DecodeTokS16  float64 `json:"decode_tok_s_b16"`
+	GemmGFlops    float64 `json:"gemm_gflops"`    // of the prefill: products with weights alone, over all its time
+	CeilingGFlops float64 `json:"ceiling_gflops"` // of the same kernel on data in the cache
+	StreamGBs     float64 `json:"stream_gbs"`     // of decoding at batch 1: weights alone, over all its time
+	CeilingGBs    float64 `json:"ceiling_gbs"`    // of reading memory
+	Threads       int     `json:"threads"`
+	ISA           string  `json:"isa"`
+}
+
+// PlayEngine measures a backend alone: a prompt in one piece, then decoding at
+// batches of 1, 4 and 16. The backend must be idle.
+func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func(n int)) (*EngineSummary, error) {
+	cfg = cfg.withDefaults()
+	p := &enginePlay{b: b, info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
+	if err := cfg.validate(p.info); err != nil {
+		return nil, err
+	}
+	s := &EngineSummary{CeilingGFlops: cfg.CeilingGFlops, CeilingGBs: cfg.CeilingGBs, Threads: cfg.Threads, ISA: cfg.ISA}
+	if _, err := p.prefill(); err != nil { // warms up
+		return nil, err
+	}
+	measure := func(run func() (float64, error)) (float64, error) {
+		var rates []float64
+		for range cfg.Rounds {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			r, err := run()
+			if err != nil {
+				return 0, err
+			}
+			rates = append(rates, r)
+			progress(1)
+		}
+		slices.Sort(rates)
+		return rates[len(rates)/2], nil
+	}
+	var err error
+	if s.PrefillTokS, err = measure(p.prefill); err != nil {
+		return nil, err
+	}
+	for i, rate := range []*float64{&s.DecodeTokS1, &s.DecodeTokS4, &s.DecodeTokS16} {
+		if *rate, err = measure(func() (float64, error) { return p.decode(engineBatches[i]) }); err != nil {
+			return nil, err
+		}
+	}
+	flops := 2 * (float64(cfg.LinearParams) + float64(cfg.HeadParams)/float64(cfg.PromptTokens))
+	s.GemmGFlops = s.PrefillTokS * flops / 1e9
+	s.StreamGBs = s.DecodeTokS1 * float64(cfg.WeightBytes) / 1e9
+	return s, nil
+}
+
+// Steps is how often a [PlayEngine] of this configuration calls progress.
+func (c EngineConfig) Steps() int { return (1 + len(engineBatches)) * c.withDefaults().Rounds }
+
+// enginePlay drives one backend.
+type enginePlay struct {
+	b    engine.Backend
+	info engine.Info
+	cfg  EngineConfig
+	rng  *rand.Rand
+	seq  uint64
+}
+
+// run gives the time of a batch, as the caller waits for it.
+func (p *enginePlay) run(batch *engine.Batch) (time.Duration, error) {
+	p.seq++
+	batch.Seq = p.seq
+	start := time.Now()
+	t, err := p.b.Submit(batch)
+	if err != nil {
+		return 0, err
+	}
+	<-t.Done()
+	res, err := t.Result()
+	took := time.Since(start)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range res.Out {
+		err = errors.Join(err, o.Err)
+	}
+	return took, err
+}
+
+// row is a prompt of n random tokens on its own pages.
+func (p *enginePlay) row(slot, n, firstPage int) engine.Row {
+	r := engine.Row{Slot: engine.Slot(slot), Sample: true}
+	for range n {
+		r.Tokens = append(r.Tokens, kv.Token(p.rng.IntN(p.info.Vocab)))
+	}
+	for i := range kv.CeilPages(n, p.info.PageTokens) {
+		r.Pages = append(r.Pages, kv.PageID(firstPage+i))
+	}
+	return r
+}
+
+// prefill is in tokens per second.
+func (p *enginePlay) prefill() (float64, error) {
+	n := p.cfg.PromptTokens
+	took, err := p.run(&engine.Batch{Binds: []engine.SlotBind{{}}, Rows: []engine.Row{p.row(0, n, 0)}})
+	return float64(n) / took.Seconds(), err
+}
+
+// decode is in tokens per second of all rows together.
+func (p *enginePlay) decode(rows int) (float64, error) {
+	each := kv.CeilPages(enginePrompt+p.cfg.OutputTokens, p.info.PageTokens)
+	batch := &engine.Batch{}
+	for i := range rows {
+		batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(i)})
+		batch.Rows = append(batch.Rows, p.row(i, enginePrompt, i*each))
+	}
+	if _, err := p.run(batch); err != nil {
+		return 0, err
+	}
+	batch.Binds = nil
+	var took time.Duration
+	for n := range p.cfg.OutputTokens {
+		for i := range batch.Rows {
+			r := &batch.Rows[i]
+			r.Tokens, r.Deferred, r.Start, r.SampleIndex = nil, true, int32(enginePrompt+n), int32(n+1)
+			for len(r.Pages) < kv.CeilPages(enginePrompt+n+1, p.info.PageTokens) {
+				r.Pages = append(r.Pages, kv.PageID(i*each+len(r.Pages)))
+			}
+		}
+		t, err := p.run(batch)
+		if err != nil {
+			return 0, err
+		}
+		took += t
+	}
+	return float64(rows*p.cfg.OutputTokens) / took.Seconds(), nil
+}
+
+// WriteJSON writes one object.
+func (s *EngineSummary) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(s)
+}
+
+// WriteTable writes it for people.
+func (s *EngineSummary) WriteTable(w io.Writer) error {
+	share := func(got, of float64) string {
+		if of == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.0f %%", 100*got/of)
+	}
+	rows := [][]string{
+		{"", "tokens/s", "", "of the machine's"},
+		{"prefill", fmt.Sprintf("%.0f", s.PrefillTokS), fmt.Sprintf("%.1f GFLOP/s", s.GemmGFlops), fmt.Sprintf("%.1f: %s", s.CeilingGFlops, share(s.GemmGFlops, s.CeilingGFlops))},
+		{"decode, batch 1", fmt.Sprintf("%.1f", s.DecodeTokS1), fmt.Sprintf("%.1f GB/s", s.StreamGBs), fmt.Sprintf("%.1f: %s", s.CeilingGBs, share(s.StreamGBs, s.CeilingGBs))},
+		{"batch 4", fmt.Sprintf("%.1f", s.DecodeTokS4), "", ""},
+		{"batch 16", fmt.Sprintf("%.1f", s.DecodeTokS16), "", ""},
+	}
+	return writeRows(w, rows, fmt.Sprintf("%d threads, %s. The machine's: the same kernel on data in the cache, and reading memory, measured in this run.", s.Threads, s.ISA))
+}
