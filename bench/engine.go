@@ -83,7 +83,7 @@ type EngineSummary struct {
 
 // PlayEngine measures a backend alone: a prompt in one piece, then decoding at
 // batches of 1, 4 and 16. The backend must be idle.
-func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func(n int)) (*EngineSummary, error) {
+func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
 	cfg = cfg.withDefaults()
 	p := &enginePlay{b: b, info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
 	if err := cfg.validate(p.info); err != nil {
@@ -104,7 +104,7 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 				return 0, err
 			}
 			rates = append(rates, r)
-			progress(1)
+			progress()
 		}
 		slices.Sort(rates)
 		return rates[len(rates)/2], nil

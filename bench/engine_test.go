@@ -18,7 +18,7 @@ func TestPlayEngine(t *testing.T) {
 	defer b.Close()
 	cfg := EngineConfig{PromptTokens: 100, OutputTokens: 20, Rounds: 2, LinearParams: 1000, HeadParams: 1000, WeightBytes: 4000, CeilingGFlops: 1, CeilingGBs: 1, ISA: "none", Threads: 1}
 	steps := 0
-	s, err := PlayEngine(context.Background(), b, cfg, func(n int) { steps += n })
+	s, err := PlayEngine(context.Background(), b, cfg, func() { steps++ })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestPlayEngineRefuses(t *testing.T) {
 	}
 	defer b.Close()
 	for _, cfg := range []EngineConfig{{}, {PromptTokens: -1}, {OutputTokens: -1}, {PromptTokens: 1, OutputTokens: 1, Rounds: -1}} {
-		if _, err := PlayEngine(context.Background(), b, cfg, func(int) {}); err == nil {
+		if _, err := PlayEngine(context.Background(), b, cfg, func() {}); err == nil {
 			t.Errorf("%+v is played", cfg)
 		}
 	}

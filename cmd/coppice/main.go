@@ -22,6 +22,7 @@ type cli struct {
 		Radix    radixCmd    `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Policies policiesCmd `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
 		Curve    curveCmd    `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
+		Engine   engineCmd   `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`
 		Sched    schedCmd    `cmd:"" help:"Time the scheduler's planning alone."`
 		Serving  servingCmd  `cmd:"" help:"Simulate a server under load, by policy."`
 	} `cmd:"" help:"Measure."`

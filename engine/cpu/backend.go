@@ -44,11 +44,17 @@ type job struct {
 var _ engine.Backend = (*Backend)(nil)
 
 // Open packs the weights of m, reserves the pool and starts the goroutines. m may
-// be closed afterwards. It takes the packed weights' 4 bytes per parameter (as
-// much again for a tied embedding) and the pool's Pages·PageBytes.
+// be closed afterwards. It takes the packed weights' 4 bytes per parameter, or 2
+// if they are bf16 and the path is not Portable, the embedding once more, and the
+// pool's Pages·PageBytes. It fails if Config.ISA, or COPPICE_CPU where that is
+// empty, names a path that the machine can't run.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	var err error
+	if cfg.ISA, err = chooseISA(cfg.ISA); err != nil {
 		return nil, err
 	}
 	c := m.Config()
@@ -61,6 +67,10 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	}
 	// Positions past the pool can't be reached, so nothing is sized for them.
 	positions := min(c.MaxPositions, cfg.Pages*cfg.PageTokens)
+	step, err := newStep(m, cfg, a, positions)
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
 	b := &Backend{
 		info: engine.Info{
 			Name: "cpu", ModelID: m.ID() + "/kv-f32", NumericsID: NumericsID,
@@ -70,7 +80,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Deterministic: true, BalanceTokens: balanceTokens(c),
 		},
 		arena:   a,
-		step:    newStep(m, cfg, a, positions),
+		step:    step,
 		sampled: make([]bool, cfg.MaxSlots),
 		jobs:    make(chan job, cfg.MaxInflight+cfg.MaxTransfers),
 		done:    make(chan struct{}),
@@ -88,6 +98,9 @@ func balanceTokens(c *model.Config) int {
 
 // Info is constant.
 func (b *Backend) Info() engine.Info { return b.info }
+
+// ISA is the path that the kernels take. It changes no bit and no id.
+func (b *Backend) ISA() ISA { return b.step.ops.isa }
 
 // Submit implements engine.Backend. The transfers in After precede the batch in
 // the queue, so there is nothing to wait for.
@@ -201,8 +214,7 @@ func (b *Backend) run() {
 		res, err := b.execute(j)
 		b.finish(j, res, err)
 	}
-	b.step.close()
-	b.closing = b.arena.close()
+	b.closing = errors.Join(b.step.close(), b.arena.close())
 }
 
 // execute runs one job; the result or error is the ticket's.

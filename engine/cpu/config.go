@@ -22,6 +22,9 @@ type Config struct {
 	// MaxTransfers calls of Transfer may be pending; 64.
 	MaxTransfers int
 	Threads      int // goroutines that compute; GOMAXPROCS
+	// ISA forces a path of the kernels. Empty: what the environment variable
+	// COPPICE_CPU names (read by Open), else the fastest that the machine has.
+	ISA ISA
 }
 
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
@@ -69,5 +72,10 @@ func (c Config) Validate() error {
 	within("MaxInflight", c.MaxInflight, 2, 64)
 	within("MaxTransfers", c.MaxTransfers, 1, 1<<16)
 	within("Threads", c.Threads, 1, 1024)
+	if isa := c.ISA; isa != "" {
+		if err := isa.UnmarshalText([]byte(isa)); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	return errors.Join(errs...)
 }

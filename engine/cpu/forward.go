@@ -7,12 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// aloneTokens and aloneWork bound the phases that one goroutine does without
-// waking the others: rows of light work, and multiply-adds (about 1 ns each).
-const (
-	aloneTokens = 8
-	aloneWork   = 20000
-)
+// aloneTokens bounds the rows of light work that one goroutine does without the
+// others, as aloneWork does for multiply-adds.
+const aloneTokens = 8
 
 // forward runs all layers; x holds the last one's output. It gives false if
 // abort was set, which is looked at before each layer.
@@ -61,7 +58,7 @@ func (s *step) product(m *matrix, out []float32) {
 	}
 	s.phase, s.mat, s.out = phaseProduct, m, out
 	s.spans = (s.rows + spanRows - 1) / spanRows
-	s.crew.do(m.panelCount()*s.spans, s.rows*m.k*m.n < aloneWork)
+	s.crew.do(m.panelCount()*s.spans, s.rows*m.k*m.n < s.ops.aloneWork())
 }
 
 func (s *step) attention() {
@@ -70,15 +67,14 @@ func (s *step) attention() {
 		work += (int(p) + 1) * s.config.Heads * s.config.HeadDim * 2
 	}
 	s.phase = phaseAttend
-	s.crew.do(len(s.tokens)*s.config.KVHeads, work < aloneWork)
+	s.crew.do(len(s.tokens)*s.config.KVHeads, work < s.ops.aloneWork())
 }
 
 // unit does one unit of the phase in progress.
 func (s *step) unit(worker, u int) {
 	switch s.phase {
 	case phaseProduct:
-		panel, lo := u/s.spans, u%s.spans*spanRows
-		gemmTile(s.out, s.acts, s.mat, panel, lo, min(lo+spanRows, s.rows))
+		s.productUnit(u)
 		return
 	case phaseAttend:
 		s.attendUnit(&s.scratch[worker], u/s.config.KVHeads, u%s.config.KVHeads)
@@ -95,7 +91,7 @@ func (s *step) tokenUnit(w *scratch, t int) {
 	switch s.phase {
 	case phaseEmbed:
 		id := int(s.tokens[t])
-		copy(s.x[t*d:(t+1)*d], s.w.embed[id*d:(id+1)*d])
+		s.w.embed.row(s.x[t*d:(t+1)*d], id)
 		if s.batch.Rows[s.rowOf[t]].Deferred {
 			w.late++
 		} else {
@@ -108,12 +104,14 @@ func (s *step) tokenUnit(w *scratch, t int) {
 		n := s.acts.k
 		s.acts.set(t, s.attn[t*n:(t+1)*n])
 	case phaseFFNNorm:
-		s.addProduct(t, s.w.layers[s.layer].o)
-		s.normTo(w, t, t, s.w.layers[s.layer].ffnNorm)
+		l := &s.w.layers[s.layer]
+		s.addProduct(t, l.o, l.oBias)
+		s.normTo(w, t, t, l.ffnNorm)
 	case phaseGate:
 		s.gate(w, t)
 	case phaseNextNorm:
-		s.addProduct(t, s.w.layers[s.layer-1].down)
+		l := &s.w.layers[s.layer-1]
+		s.addProduct(t, l.down, l.downBias)
 		if s.layer < len(s.w.layers) {
 			s.normTo(w, t, t, s.w.layers[s.layer].attnNorm)
 			return
@@ -129,26 +127,43 @@ func (s *step) tokenUnit(w *scratch, t int) {
 // normTo writes the norm of token from's residual to activation row.
 func (s *step) normTo(w *scratch, row, from int, weight []float32) {
 	d := s.config.Hidden
-	f32.RMSNorm(w.norm[:d], s.x[from*d:(from+1)*d], weight, s.eps)
+	s.ops.norm(w.norm[:d], s.x[from*d:(from+1)*d], weight, s.eps, &w.sums)
 	s.acts.set(row, w.norm[:d])
 }
 
-// addProduct adds the product by m to the residual.
-func (s *step) addProduct(t int, m *matrix) {
+// addProduct adds the product by m, with its bias if there is one, to the
+// residual.
+func (s *step) addProduct(t int, m *matrix, bias []float32) {
 	d := s.config.Hidden
 	x, y := s.x[t*d:(t+1)*d], s.wide[t*m.stride():]
+	addBias(y, bias)
 	for i := range x {
 		x[i] += y[i]
 	}
 }
 
-// writeKV rotates q and k of token t and puts k and v into the sequence's page.
+// addBias adds a bias to a product, rounding once more; nil is none. A bias comes
+// after the whole chain, not first in it, so products are the same with and
+// without.
+func addBias(y, bias []float32) {
+	for i, b := range bias {
+		y[i] += b
+	}
+}
+
+// writeKV finishes q, k and v of token t (bias, norm, rotation) and puts k and v
+// into the sequence's page.
 func (s *step) writeKV(t int) {
-	c, p := s.config, int(s.pos[t])
-	row := s.qkv[t*s.w.layers[s.layer].qkv.stride():]
+	c, p, l := s.config, int(s.pos[t]), &s.w.layers[s.layer]
+	row := s.qkv[t*l.qkv.stride():]
 	dim := c.HeadDim
+	addBias(row, l.qkvBias)
 	for h := range c.Heads + c.KVHeads {
-		s.rope.rotate(row[h*dim:(h+1)*dim], p)
+		head := row[h*dim : (h+1)*dim]
+		if norm := l.headNorm(h, c.Heads); norm != nil {
+			f32.RMSNorm(head, head, norm, s.eps)
+		}
+		s.rope.rotate(head, p)
 	}
 	page := s.batch.Rows[s.rowOf[t]].Pages[p/s.arena.tokens]
 	slot := p % s.arena.tokens * dim
@@ -159,6 +174,14 @@ func (s *step) writeKV(t int) {
 	}
 }
 
+// headNorm is the norm of head h of q and k together, nil if there is none.
+func (l *layer) headNorm(h, heads int) []float32 {
+	if h < heads {
+		return l.qNorm
+	}
+	return l.kNorm
+}
+
 // attendUnit is one token's query heads over one kv head.
 func (s *step) attendUnit(w *scratch, t, head int) {
 	c, n := s.config, int(s.pos[t])+1
@@ -166,7 +189,7 @@ func (s *step) attendUnit(w *scratch, t, head int) {
 	width := group * c.HeadDim
 	q := s.qkv[t*s.w.layers[s.layer].qkv.stride()+head*width:]
 	out := s.attn[t*c.Heads*c.HeadDim+head*width:]
-	s.arena.attend(out[:width], q[:width], w.scores, s.batch.Rows[s.rowOf[t]].Pages, s.layer, head, group, n, s.scale)
+	s.ops.attend(s.arena, w, out[:width], q[:width], s.batch.Rows[s.rowOf[t]].Pages, s.layer, head, group, n, s.scale)
 	if head == 0 && s.layer == 0 {
 		w.kvRead += int64(n)
 	}
@@ -174,12 +197,10 @@ func (s *step) attendUnit(w *scratch, t, head int) {
 
 // gate is silu(gate)·up of token t.
 func (s *step) gate(w *scratch, t int) {
-	n := s.config.FFN
-	row := s.wide[t*s.w.layers[s.layer].gateUp.stride():]
-	g, u := row[:n], row[n:2*n]
-	for i := range g {
-		w.norm[i] = f32.SiLUMul(g[i], u[i])
-	}
+	n, l := s.config.FFN, &s.w.layers[s.layer]
+	row := s.wide[t*l.gateUp.stride():]
+	addBias(row, l.gateUpBias)
+	s.ops.gate(w.norm, row[:n], row[n:2*n])
 	s.acts.set(t, w.norm[:n])
 }
 

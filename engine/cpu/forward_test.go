@@ -79,13 +79,40 @@ func digestOf(logits []float32) uint64 {
 	return xxh3.Hash(buf)
 }
 
+// archModels are a generated model of each family, and one with all biases.
+func archModels(t *testing.T) map[string]*model.Model {
+	t.Helper()
+	dirs := map[string]string{"biases": readGolden(t).model(t, "llama-bias-f16").dir(t)}
+	for _, arch := range model.Archs() {
+		dirs[string(arch)] = t.TempDir()
+		if err := model.Generate(dirs[string(arch)], model.Spec{Preset: model.Nano, Arch: arch, Seed: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	models := map[string]*model.Model{}
+	for name, dir := range dirs {
+		m, err := model.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		models[name] = m
+	}
+	return models
+}
+
 // TestTwin compares the digests after every position with the plain twin's:
 // equal bits, for several thread counts, page sizes and chunkings.
 func TestTwin(t *testing.T) {
-	m := testModel(t, model.Nano)
-	tokens := randomTokens(1, 70, m.Config().Vocab)
+	for name, m := range archModels(t) {
+		t.Run(name, func(t *testing.T) { againstTwin(t, m) })
+	}
+}
+
+func againstTwin(t *testing.T, m *model.Model) {
+	tokens := randomTokens(1, 45, m.Config().Vocab)
 	want := twin(m, tokens)
-	for _, c := range []struct{ threads, page, chunk int }{{1, 16, 70}, {2, 1, 7}, {3, 64, 13}, {2, 4, 1}} {
+	for _, c := range []struct{ threads, page, chunk int }{{1, 16, 45}, {2, 1, 7}, {3, 64, 13}, {2, 4, 1}} {
 		t.Run(fmt.Sprintf("threads=%d/page=%d/chunk=%d", c.threads, c.page, c.chunk), func(t *testing.T) {
 			b := openTest(t, m, Config{PageTokens: c.page, KVTokens: 128, Threads: c.threads})
 			for lo := 0; lo < len(tokens); lo += c.chunk {
@@ -103,17 +130,13 @@ func TestTwin(t *testing.T) {
 
 // TestFloat64 bounds the distance to the same model in f64.
 func TestFloat64(t *testing.T) {
-	m := testModel(t, model.Nano)
-	tokens := randomTokens(2, 70, m.Config().Vocab)
-	got, want := twin(m, tokens), wide(m, tokens)
-	for p := range want {
-		var diff, norm float64
-		for i, w := range want[p] {
-			diff += (float64(got[p][i]) - w) * (float64(got[p][i]) - w)
-			norm += w * w
-		}
-		if rel := math.Sqrt(diff / norm); !(rel <= 1e-5) {
-			t.Fatalf("position %d: rel-L2 %.3g, want at most 1e-5", p, rel)
+	for name, m := range archModels(t) {
+		tokens := randomTokens(2, 40, m.Config().Vocab)
+		got, want := twin(m, tokens), wide(m, tokens)
+		for p := range want {
+			if rel, _, _ := relL2(got[p], want[p]); !(rel <= 1e-5) {
+				t.Fatalf("%s, position %d: rel-L2 %.3g, want at most 1e-5", name, p, rel)
+			}
 		}
 	}
 }

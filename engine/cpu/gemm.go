@@ -40,21 +40,30 @@ func fround(p, a float64) (r float64, ok bool) {
 // blockRows is the number of activation rows that lie side by side, see acts.
 const blockRows = 4
 
-// acts are the inputs of a matrix product, widened to f64, in blocks of four
-// rows: [block][k][4]. Each row has its exponents.
+// acts are the inputs of a matrix product. For the portable kernels they are
+// widened to f64, in blocks of four rows: [block][k][4], and each row has its
+// exponents; for the vector kernels they are rows, [row][k].
 type acts struct {
 	k    int
 	data []float64
 	exps []exponents // by row
+	rows []float32   // nil: portable
 }
 
-func newActs(rows, k int) *acts {
+func newActs(rows, k int, vector bool) *acts {
+	if vector {
+		return &acts{k: k, rows: make([]float32, rows*k)}
+	}
 	blocks := (rows + blockRows - 1) / blockRows
-	return &acts{data: make([]float64, blocks*blockRows*k), exps: make([]exponents, blocks*blockRows)}
+	return &acts{k: k, data: make([]float64, blocks*blockRows*k), exps: make([]exponents, blocks*blockRows)}
 }
 
 // set stores a row; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
+	if a.rows != nil {
+		copy(a.rows[row*a.k:(row+1)*a.k], v)
+		return
+	}
 	a.exps[row] = noExponents
 	a.exps[row].add(v)
 	dst := a.block(row / blockRows)[row%blockRows:]

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +19,7 @@ import (
 // golden is testdata/golden/expected.json, made by testdata/golden.py: what
 // transformers computes in float64.
 type golden struct {
+	Python       string
 	Torch        string
 	Transformers string
 	Models       []goldenModel
@@ -27,9 +27,12 @@ type golden struct {
 
 type goldenModel struct {
 	Name string
-	// SHA256 of the weights of a generated preset, which is not stored.
-	SHA256  string `json:"generated_sha256"`
-	Prompts []goldenPrompt
+	// Generated is the SHA-256 of the weights of a generated preset, which is not
+	// stored; Files are those of a stored model, by name.
+	Generated string            `json:"generated_sha256"`
+	Files     map[string]string `json:"sha256"`
+	InvFreq   []float32         `json:"inv_freq"` // of the rotary embedding
+	Prompts   []goldenPrompt
 }
 
 // goldenPrompt has the logits after the prompt and the best tokens from there on;
@@ -38,6 +41,9 @@ type goldenPrompt struct {
 	Tokens []kv.Token
 	Logits []float64
 	Greedy []kv.Token
+	// States are the residual stream at the last token, after the embedding and
+	// after each layer.
+	States [][]float64
 }
 
 func readGolden(t *testing.T) *golden {
@@ -50,41 +56,59 @@ func readGolden(t *testing.T) *golden {
 	if err := json.Unmarshal(data, g); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.Models) < 4 {
-		t.Fatalf("%d models, want 4", len(g.Models))
+	if len(g.Models) < 11 {
+		t.Fatalf("%d models, want 11", len(g.Models))
 	}
 	return g
 }
 
+func (g *golden) model(t *testing.T, name string) *goldenModel {
+	t.Helper()
+	i := slices.IndexFunc(g.Models, func(m goldenModel) bool { return m.Name == name })
+	if i < 0 {
+		t.Fatalf("no model %s", name)
+	}
+	return &g.Models[i]
+}
+
 // dir is the model's directory: nanoDir, or a copy of the stored files beside the
-// nano preset's tokenizer.
+// nano preset's tokenizer. It checks that the files are those that the expected
+// values are of.
 func (g *goldenModel) dir(t *testing.T) string {
 	t.Helper()
-	if g.SHA256 != "" {
-		sum := sha256.Sum256(readFile(t, filepath.Join(nanoDir, "model.safetensors")))
-		if got := hex.EncodeToString(sum[:]); got != g.SHA256 {
-			t.Fatalf("the nano preset's weights are %s, the expected logits are of %s: run testdata/golden.py", got, g.SHA256)
+	is := func(path, want string) {
+		sum := sha256.Sum256(readFile(t, path))
+		if got := hex.EncodeToString(sum[:]); got != want {
+			t.Fatalf("%s is %s, the expected logits are of %s: run testdata/golden.py", path, got, want)
 		}
+	}
+	if g.Generated != "" {
+		is(filepath.Join(nanoDir, "model.safetensors"), g.Generated)
 		return nanoDir
 	}
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata/golden", g.Name))); err != nil {
 		t.Fatal(err)
 	}
+	if len(g.Files) < 2 {
+		t.Fatalf("%s: %d files", g.Name, len(g.Files))
+	}
+	for name, want := range g.Files {
+		is(filepath.Join(dir, name), want)
+	}
 	writeFile(t, filepath.Join(dir, "tokenizer.json"), readFile(t, filepath.Join(nanoDir, "tokenizer.json")))
 	return dir
 }
 
-// run gives the raw logits after the prompt and the greedy continuation.
-func (p *goldenPrompt) run(t *testing.T, dir string) (logits []float32, greedy []kv.Token) {
+// run gives the raw logits after the prompt and the greedy continuation; alter, if
+// not nil, may spoil the backend before.
+func (p *goldenPrompt) run(t *testing.T, dir string, alter func(*step)) (logits []float32, greedy []kv.Token) {
 	t.Helper()
-	m, err := model.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
 	n := len(p.Tokens)
-	b := openTest(t, m, Config{KVTokens: n + len(p.Greedy)})
+	b := openDir(t, dir, Config{KVTokens: n + len(p.Greedy)})
+	if alter != nil {
+		alter(b.step)
+	}
 	row := engine.Row{Tokens: p.Tokens, Pages: pageRange(0, kv.CeilPages(n, 16)), Sample: true, PromptLogprobs: true}
 	batch := &engine.Batch{Binds: []engine.SlotBind{{}}}
 	for range p.Greedy {
@@ -100,20 +124,37 @@ func (p *goldenPrompt) run(t *testing.T, dir string) (logits []float32, greedy [
 	return logits, greedy
 }
 
+// openDir opens a backend on the model in dir.
+func openDir(t *testing.T, dir string, cfg Config) *Backend {
+	t.Helper()
+	m, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	return openTest(t, m, cfg)
+}
+
+// relL2 is |got-want|/|want|, worst the largest difference of an element.
+func relL2(got []float32, want []float64) (rel, worst, largest float64) {
+	var diff, norm float64
+	for i, w := range want {
+		d := float64(got[i]) - w
+		diff += d * d
+		norm += w * w
+		worst, largest = max(worst, math.Abs(d)), max(largest, math.Abs(w))
+	}
+	return math.Sqrt(diff / norm), worst, largest
+}
+
 // check compares with the bounds of an f32 engine: relative L2 error 1e-5, each
 // logit within 1e-4·(1+max|logit|), the same tokens.
 func (p *goldenPrompt) check(logits []float32, greedy []kv.Token) error {
 	if len(logits) != len(p.Logits) {
 		return fmt.Errorf("%d logits, want %d", len(logits), len(p.Logits))
 	}
-	var diff, norm, worst, largest float64
-	for i, want := range p.Logits {
-		d := float64(logits[i]) - want
-		diff += d * d
-		norm += want * want
-		worst, largest = max(worst, math.Abs(d)), max(largest, math.Abs(want))
-	}
-	if rel := math.Sqrt(diff / norm); !(rel <= 1e-5) {
+	rel, worst, largest := relL2(logits, p.Logits)
+	if !(rel <= 1e-5) {
 		return fmt.Errorf("logits: rel-L2 %.3g, want at most 1e-5", rel)
 	}
 	if limit := 1e-4 * (1 + largest); !(worst <= limit) {
@@ -125,75 +166,88 @@ func (p *goldenPrompt) check(logits []float32, greedy []kv.Token) error {
 	return nil
 }
 
-// TestGolden holds the backend against transformers.
+// goldenBits are the bits that NumericsID stands for, on every machine: XXH3 of
+// all logits of a model's prompts, one after another. Where they differ after a
+// change of code, the change needs a new NumericsID; where they do on one machine
+// alone, the compiler fused what must be rounded.
+var goldenBits = map[string]uint64{
+	"nano": 0xe8991b2779f20ba7, "llama3-tied-f32": 0xbc356caf86883dbd,
+	"mistral-bf16": 0x22370bf85eab8803, "llama-tied-f16": 0xaae55f10773227cc,
+	"llama3-d64-bf16": 0x7ab11ed78e442908, "llama-bias-f16": 0xd7a8dd9baae9ff06,
+	"mistral-d64-f16": 0x4f509e4d9829ccb3, "qwen2-d16-bf16": 0x31243fdd40fe5ed2,
+	"qwen2-d64-f16": 0x561de7eb7ee2d2f8, "qwen3-d16-bf16": 0xbc2bf032ed530283,
+	"qwen3-d64-f16": 0x5c0b880fd876ccf1,
+}
+
+// TestGolden holds the backend against transformers within bounds, and against
+// itself bit for bit. With -v it gives the figures.
 func TestGolden(t *testing.T) {
+	if NumericsID != "cpu/f32-seqk/v1" {
+		t.Fatalf("NumericsID is %s: pin its bits in goldenBits", NumericsID)
+	}
 	g := readGolden(t)
 	for i := range g.Models {
 		gm := &g.Models[i]
 		t.Run(gm.Name, func(t *testing.T) {
-			dir := gm.dir(t)
+			dir, all := gm.dir(t), []float32(nil)
 			for j := range gm.Prompts {
 				p := &gm.Prompts[j]
-				if err := p.check(p.run(t, dir)); err != nil {
+				logits, greedy := p.run(t, dir, nil)
+				if err := p.check(logits, greedy); err != nil {
 					t.Errorf("%d tokens, against transformers %s with torch %s: %v", len(p.Tokens), g.Transformers, g.Torch, err)
 				}
+				rel, _, _ := relL2(logits, p.Logits)
+				t.Logf("%d tokens: rel-L2 %.2g", len(p.Tokens), rel)
+				all = append(all, logits...)
+			}
+			if got, want := digestOf(all), goldenBits[gm.Name]; got != want {
+				t.Errorf("the logits' bits: %#x, want %#x", got, want)
 			}
 		})
 	}
 }
 
-// TestGoldenBits pins the bits that NumericsID stands for, on every machine: XXH3
-// of all logits of a model's prompts, one after another. Where it fails on a change
-// of code, the change needs a new NumericsID; where it fails on one machine alone,
-// the compiler fused what must be rounded.
-func TestGoldenBits(t *testing.T) {
-	if NumericsID != "cpu/f32-seqk/v1" {
-		t.Fatalf("NumericsID is %s: pin its bits here", NumericsID)
-	}
-	want := map[string]uint64{
-		"nano": 0xe8991b2779f20ba7, "llama3-tied-f32": 0xbc356caf86883dbd,
-		"mistral-bf16": 0x22370bf85eab8803, "llama-tied-f16": 0xaae55f10773227cc,
-	}
+// TestGoldenLayers says in which layer an error begins: a backend without the
+// layers from n on leaves what layer n-1 gave in x.
+func TestGoldenLayers(t *testing.T) {
 	g := readGolden(t)
 	for i := range g.Models {
 		gm := &g.Models[i]
-		dir, all := gm.dir(t), []float32(nil)
-		for j := range gm.Prompts {
-			logits, _ := gm.Prompts[j].run(t, dir)
-			all = append(all, logits...)
-		}
-		if got := digestOf(all); got != want[gm.Name] {
-			t.Errorf("%s: %#x, want %#x", gm.Name, got, want[gm.Name])
+		dir := gm.dir(t)
+		for _, p := range gm.Prompts[:3] {
+			n := len(p.Tokens)
+			for layers, want := range p.States[1:] {
+				b := openDir(t, dir, Config{KVTokens: n})
+				b.step.w.layers = b.step.w.layers[:layers+1]
+				wait(t, b, &engine.Batch{Seq: 1, Rows: []engine.Row{{Tokens: p.Tokens, Pages: pageRange(0, kv.CeilPages(n, 16))}}})
+				if rel, _, _ := relL2(b.step.x[(n-1)*len(want):], want); !(rel <= 1e-5) {
+					t.Errorf("%s, %d tokens, layer %d: rel-L2 %.3g, want at most 1e-5", gm.Name, n, layers, rel)
+				}
+			}
 		}
 	}
 }
 
-// TestGoldenControls shows that TestGolden can fail: each change of a model's
-// config.json, small as it is, must be seen in the logits.
-func TestGoldenControls(t *testing.T) {
-	for _, c := range []struct{ model, from, to string }{
-		{"llama3-tied-f32", `"rope_type": "llama3"`, `"rope_type": "default"`},
-		{"llama3-tied-f32", `"high_freq_factor": 4.0`, `"high_freq_factor": 4.01`},
-		{"llama3-tied-f32", `"original_max_position_embeddings": 128`, `"original_max_position_embeddings": 129`},
-		{"mistral-bf16", `"rope_theta": 10000.0`, `"rope_theta": 10010.0`},
-		{"mistral-bf16", `"tie_word_embeddings": false`, `"tie_word_embeddings": true`},
-		{"llama-tied-f16", `"rms_norm_eps": 1e-05`, `"rms_norm_eps": 2e-05`},
-	} {
-		t.Run(c.model+"/"+c.to, func(t *testing.T) {
-			g := readGolden(t)
-			i := slices.IndexFunc(g.Models, func(m goldenModel) bool { return m.Name == c.model })
-			dir, p := g.Models[i].dir(t), &g.Models[i].Prompts[2]
-			path := filepath.Join(dir, "config.json")
-			before := readFile(t, path)
-			after := bytes.Replace(before, []byte(c.from), []byte(c.to), 1)
-			if bytes.Equal(before, after) {
-				t.Fatalf("config.json has no %s", c.from)
+// TestGoldenFrequencies: transformers takes powers in f32, so its last bit or two
+// differ from the rounded truth.
+func TestGoldenFrequencies(t *testing.T) {
+	g := readGolden(t)
+	for i := range g.Models {
+		gm := &g.Models[i]
+		m, err := model.Open(gm.dir(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := frequencies(m.Config())
+		m.Close()
+		if len(got) != len(gm.InvFreq) {
+			t.Fatalf("%s: %d frequencies, want %d", gm.Name, len(got), len(gm.InvFreq))
+		}
+		for j, want := range gm.InvFreq {
+			if d := int(math.Float32bits(got[j])) - int(math.Float32bits(want)); d < -2 || d > 2 {
+				t.Errorf("%s: frequency %d is %v, want %v: %d ulp off", gm.Name, j, got[j], want, d)
 			}
-			writeFile(t, path, after)
-			if p.check(p.run(t, dir)) == nil {
-				t.Error("the logits are within the bounds all the same")
-			}
-		})
+		}
 	}
 }
 

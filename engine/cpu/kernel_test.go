@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/coppice-llm/coppice/internal/f32"
 )
@@ -48,7 +49,7 @@ func TestProductEqualsPlain(t *testing.T) {
 	fast := 0
 	for trial := range 600 {
 		rows, k, n := 1+r.IntN(9), 1+r.IntN(80), 1+r.IntN(20)
-		m := &matrix{n: n, k: k, exps: noExponents}
+		m := &matrix{n: n, k: k, cols: panelCols, exps: noExponents}
 		m.panels = make([]float32, m.panelCount()*panelCols*k+panelCols)
 		w := make([][]float32, n)
 		for c := range w {
@@ -59,7 +60,7 @@ func TestProductEqualsPlain(t *testing.T) {
 				m.column(c)[i*panelCols] = x
 			}
 		}
-		a := newActs(rows, k)
+		a := newActs(rows, k, false)
 		a.k = k
 		x := make([][]float32, rows)
 		for i := range x {
@@ -123,18 +124,25 @@ func TestValuesEqualPlain(t *testing.T) {
 	}
 }
 
-// TestWorkersRunEachUnitOnce counts units over many phases.
+// TestWorkersRunEachUnitOnce counts units over many phases, with workers that
+// park at once, sometimes, and hardly ever.
 func TestWorkersRunEachUnitOnce(t *testing.T) {
 	counts := make([]int, 1000)
-	w := newWorkers(4, func(_, u int) { counts[u]++ })
-	defer w.close()
-	for n := 1; n <= 1000; n += 37 {
-		clear(counts)
-		w.do(n, n%2 == 0)
-		for u, c := range counts {
-			if (u < n) != (c == 1) {
-				t.Fatalf("%d units: unit %d ran %d times", n, u, c)
+	for _, patience := range []int{0, 3, spins} {
+		w := newWorkers(4, patience, func(_, u int) { counts[u]++ })
+		for n := range 1000 {
+			n = n * 7 % 1000
+			clear(counts)
+			w.do(n, n%29 == 0)
+			for u, c := range counts {
+				if (u < n) != (c == 1) {
+					t.Fatalf("patience %d, %d units: unit %d ran %d times", patience, n, u, c)
+				}
 			}
 		}
+		w.close()
 	}
 }
+
+// view is the n elements from p on.
+func view(p *float32, n int) []float32 { return unsafe.Slice(p, n) }

@@ -17,7 +17,7 @@ type phase uint8
 const (
 	phaseEmbed    phase = iota // by block of rows: token ids to x, then the first norm
 	phaseProduct               // by panel and span of rows: out = acts · mat
-	phaseWrite                 // by block: rotate q and k, write k and v to pages
+	phaseWrite                 // by block: bias, norm and rotate q and k, write k and v to pages
 	phaseAttend                // by token and kv head
 	phaseAttnActs              // by block: attention output to acts
 	phaseFFNNorm               // by block: x += product, norm to acts
@@ -32,6 +32,7 @@ type step struct {
 	eps    float32
 	scale  float32
 	w      *weights
+	ops    *kernels
 	rope   *rope
 	arena  *arena
 	crew   *workers
@@ -73,23 +74,25 @@ type step struct {
 
 // scratch is what a worker needs for itself, and what it counts.
 type scratch struct {
-	scores []float32
-	norm   []float32 // one activation row, as wide as the widest
-	kvRead int64
-	given  int
-	late   int // deferred
-	_      [64]byte
+	scores  []float32
+	sums    sums
+	inverse []float32 // by query head of a group: 1/sum of its weights
+	norm    []float32 // one activation row, as wide as the widest
+	kvRead  int64
+	given   int
+	late    int // deferred
+	_       [64]byte
 }
 
-// spanRows is how many activation rows a product's unit covers: long enough to
-// reuse a panel from the first-level cache, short enough to share the work.
-const spanRows = 64
-
-func newStep(m *model.Model, cfg Config, a *arena, positions int) *step {
-	c := m.Config()
+func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error) {
+	c, ops := m.Config(), kernelsOf(cfg.ISA)
+	w, err := packModel(m, ops)
+	if err != nil {
+		return nil, err
+	}
 	s := &step{
 		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
-		w: packModel(m), rope: newRope(c, positions), arena: a,
+		w: w, ops: ops, rope: newRope(c, positions), arena: a,
 		draw: sampling.New(cfg.MaxSlots, c.Vocab), kept: make([]lastLogits, cfg.MaxSlots),
 		headRows: cfg.MaxRows,
 	}
@@ -102,14 +105,15 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) *step {
 	s.qkv = make([]float32, n*first.qkv.stride())
 	s.wide = make([]float32, n*max(first.gateUp.stride(), first.down.stride(), first.o.stride()))
 	s.logits = make([]float32, s.headRows*s.w.head.stride())
-	s.acts = newActs(max(n, s.headRows), widest)
+	s.acts = newActs(max(n, s.headRows), widest, ops.vector())
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
-		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*positions)
+		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*paddedScores(positions))
+		s.scratch[i].inverse = make([]float32, c.Heads/c.KVHeads)
 		s.scratch[i].norm = make([]float32, widest)
 	}
-	s.crew = newWorkers(cfg.Threads, s.unit)
-	return s
+	s.crew = newWorkers(cfg.Threads, spins, s.unit)
+	return s, nil
 }
 
 // run computes the batch. It gives false if abort was set, with KV half written.
@@ -209,4 +213,8 @@ func (s *step) outcome() []engine.RowOut {
 	return out
 }
 
-func (s *step) close() { s.crew.close() }
+// close ends the workers and gives the weights' memory back.
+func (s *step) close() error {
+	s.crew.close()
+	return s.w.close()
+}

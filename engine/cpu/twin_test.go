@@ -23,24 +23,27 @@ func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 		q, k, v := make([][]float32, len(x)), make([][]float32, len(x)), make([][]float32, len(x))
 		for t := range x {
 			h := twinNorm(x[t], widen(l.AttnNorm), c.NormEps)
-			q[t], k[t], v[t] = twinMul(l.Q, h), twinMul(l.K, h), twinMul(l.V, h)
+			q[t], k[t], v[t] = twinMul(l.Q, h, l.QBias), twinMul(l.K, h, l.KBias), twinMul(l.V, h, l.VBias)
+			if c.QKNorm {
+				q[t], k[t] = twinHeadNorm(q[t], l.QNorm, c.NormEps), twinHeadNorm(k[t], l.KNorm, c.NormEps)
+			}
 			twinRope(q[t], freq, t)
 			twinRope(k[t], freq, t)
 		}
 		for t := range x {
-			twinAdd(x[t], twinMul(l.O, twinAttend(c, q[t], k, v, t)))
+			twinAdd(x[t], twinMul(l.O, twinAttend(c, q[t], k, v, t), l.OBias))
 			h := twinNorm(x[t], widen(l.FFNNorm), c.NormEps)
-			g, u := twinMul(l.Gate, h), twinMul(l.Up, h)
+			g, u := twinMul(l.Gate, h, l.GateBias), twinMul(l.Up, h, l.UpBias)
 			for i := range g {
 				// silu(g)·u
 				g[i] = float32(float32(g[i]/(1+f32.Exp32(-g[i]))) * u[i])
 			}
-			twinAdd(x[t], twinMul(l.Down, g))
+			twinAdd(x[t], twinMul(l.Down, g, l.DownBias))
 		}
 	}
 	out := make([][]float32, len(x))
 	for t := range x {
-		out[t] = twinMul(m.Head(), twinNorm(x[t], widen(m.Norm()), c.NormEps))
+		out[t] = twinMul(m.Head(), twinNorm(x[t], widen(m.Norm()), c.NormEps), nil)
 	}
 	return out
 }
@@ -68,12 +71,25 @@ func twinNorm(x, w []float32, eps float64) []float32 {
 	return y
 }
 
-func twinMul(w *model.Tensor, x []float32) []float32 {
+// twinHeadNorm norms each head of x, which the weight is as wide as.
+func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
+	var y []float32
+	for w := widen(weight); len(x) > 0; x = x[len(w):] {
+		y = append(y, twinNorm(x[:len(w)], w, eps)...)
+	}
+	return y
+}
+
+// twinMul is w·x + bias, which may be nil.
+func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
 	data, out := widen(w), make([]float32, w.Shape[0])
 	for r := range out {
 		for k, a := range x {
 			out[r] = f32.FMA32(a, data[r*len(x)+k], out[r])
 		}
+	}
+	if bias != nil {
+		twinAdd(out, widen(bias))
 	}
 	return out
 }
@@ -130,96 +146,4 @@ func twinAdd(x, y []float32) {
 	for i := range x {
 		x[i] += y[i]
 	}
-}
-
-// wide is the same forward pass in f64 with package math: it shows that the
-// arithmetic is right, where twin shows that it is the one promised.
-func wide(m *model.Model, tokens []kv.Token) [][]float64 {
-	c := m.Config()
-	mul := func(w *model.Tensor, x []float64) []float64 {
-		data, out := widen(w), make([]float64, w.Shape[0])
-		for r := range out {
-			for k, a := range x {
-				out[r] += a * float64(data[r*len(x)+k])
-			}
-		}
-		return out
-	}
-	norm := func(x []float64, w *model.Tensor) []float64 {
-		sum, y, g := 0.0, make([]float64, len(x)), widen(w)
-		for _, a := range x {
-			sum += a * a
-		}
-		for i, a := range x {
-			y[i] = a / math.Sqrt(sum/float64(len(x))+c.NormEps) * float64(g[i])
-		}
-		return y
-	}
-	turn := func(x []float64, pos int) {
-		for h := 0; h < len(x); h += c.HeadDim {
-			for i := range c.HeadDim / 2 {
-				inv := math.Pow(c.RopeTheta, -2*float64(i)/float64(c.HeadDim))
-				if c.RopeScaling != nil {
-					inv = stretch(inv, c.RopeScaling)
-				}
-				sin, cos := math.Sincos(float64(pos) * inv)
-				a, b := x[h+i], x[h+i+c.HeadDim/2]
-				x[h+i], x[h+i+c.HeadDim/2] = a*cos-b*sin, b*cos+a*sin
-			}
-		}
-	}
-	embed := widen(m.Embed())
-	x := make([][]float64, len(tokens))
-	for t, id := range tokens {
-		x[t] = make([]float64, c.Hidden)
-		for i := range x[t] {
-			x[t][i] = float64(embed[int(id)*c.Hidden+i])
-		}
-	}
-	for _, l := range m.Layers() {
-		var q, k, v [][]float64
-		for t := range x {
-			h := norm(x[t], l.AttnNorm)
-			q, k, v = append(q, mul(l.Q, h)), append(k, mul(l.K, h)), append(v, mul(l.V, h))
-			turn(q[t], t)
-			turn(k[t], t)
-		}
-		for t := range x {
-			a := make([]float64, c.Heads*c.HeadDim)
-			for h := range c.Heads {
-				qo, ko := h*c.HeadDim, h*c.KVHeads/c.Heads*c.HeadDim
-				sum := 0.0
-				for p := range t + 1 {
-					s := 0.0
-					for d := range c.HeadDim {
-						s += q[t][qo+d] * k[p][ko+d]
-					}
-					e := math.Exp(s / math.Sqrt(float64(c.HeadDim)))
-					sum += e
-					for d := range c.HeadDim {
-						a[qo+d] += e * v[p][ko+d]
-					}
-				}
-				for d := range c.HeadDim {
-					a[qo+d] /= sum
-				}
-			}
-			for i, y := range mul(l.O, a) {
-				x[t][i] += y
-			}
-			h := norm(x[t], l.FFNNorm)
-			g, u := mul(l.Gate, h), mul(l.Up, h)
-			for i := range g {
-				g[i] = g[i] / (1 + math.Exp(-g[i])) * u[i]
-			}
-			for i, y := range mul(l.Down, g) {
-				x[t][i] += y
-			}
-		}
-	}
-	out := make([][]float64, len(x))
-	for t := range x {
-		out[t] = mul(m.Head(), norm(x[t], m.Norm()))
-	}
-	return out
 }

@@ -1,41 +1,62 @@
 package cpu
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
 
-// panelCols is the number of output columns that lie side by side in a panel.
+// panelCols is the number of output columns that lie side by side in a panel of
+// the portable path.
 const panelCols = 8
 
-// matrix is a weight packed for the kernels: panels [ceil(n/8)][k][8], so that a
-// kernel walks k with eight columns at hand. Columns past n are zero.
+// matrix is a weight packed for the kernels: panels [ceil(n/cols)][k][cols], so
+// that a kernel walks k with cols columns at hand. Columns past n are zero. Either
+// panels or words is set, see packVector for the latter.
 type matrix struct {
 	n, k   int // output and input width
+	cols   int // of a panel: panelCols or vectorCols
 	panels []float32
+	words  []uint32       // bf16, two by two
+	store  *hostmem.Store // of panels or words; nil if they are on the Go heap
 	// Exponents (floor of log2) of the smallest and the largest weight but zero;
-	// they tell for which inputs the fast kernels are exact.
+	// they tell for which inputs the fast portable kernels are exact.
 	exps exponents
 }
 
 // stride is the width of an output row: n rounded up to whole panels.
-func (m *matrix) stride() int { return m.panelCount() * panelCols }
+func (m *matrix) stride() int { return m.panelCount() * m.cols }
 
-func (m *matrix) panelCount() int { return (m.n + panelCols - 1) / panelCols }
+func (m *matrix) panelCount() int { return (m.n + m.cols - 1) / m.cols }
 
-// column is output column c over all k: element k is at [k*panelCols].
+// column is output column c of a portable matrix over all k: element k is at
+// [k*panelCols].
 func (m *matrix) column(c int) []float32 {
 	lo := c/panelCols*panelCols*m.k + c%panelCols
 	return m.panels[lo : lo+panelCols*m.k]
 }
 
 // pack stacks the rows of the tensors, which all have k columns.
-func pack(k int, tensors ...*model.Tensor) *matrix {
-	m := &matrix{k: k, exps: noExponents}
+func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
+	m := &matrix{k: k, cols: panelCols, exps: noExponents}
 	for _, t := range tensors {
 		m.n += t.Shape[0]
 	}
+	if p.kernels.vector() {
+		p.err = errors.Join(p.err, packVector(m, tensors))
+	} else {
+		packPortable(m, tensors)
+	}
+	return m
+}
+
+func packPortable(m *matrix, tensors []*model.Tensor) {
+	k := m.k
 	// The last columns' slices reach past the last panel by up to seven elements.
 	m.panels = make([]float32, m.panelCount()*panelCols*k+panelCols)
 	row, c := make([]float32, k), 0
@@ -50,7 +71,6 @@ func pack(k int, tensors ...*model.Tensor) *matrix {
 			c++
 		}
 	}
-	return m
 }
 
 // layer is one transformer layer, packed.
@@ -58,30 +78,107 @@ type layer struct {
 	attnNorm, ffnNorm []float32
 	qkv, o, gateUp    *matrix
 	down              *matrix
+
+	// Added to the products, [n] of the matrix; nil if the model has none.
+	qkvBias, oBias, gateUpBias, downBias []float32
+	// Norms of each head of q and k, [dim]; nil if the model has none.
+	qNorm, kNorm []float32
 }
 
 // weights is the whole model, packed.
 type weights struct {
-	embed  []float32 // [vocab][hidden]
+	embed  embedding
 	layers []layer
 	norm   []float32
 	head   *matrix
 }
 
-func packModel(m *model.Model) *weights {
-	c := m.Config()
-	w := &weights{embed: widen(m.Embed()), norm: widen(m.Norm()), head: pack(c.Hidden, m.Head())}
+// packer packs for one path and keeps what went wrong.
+type packer struct {
+	kernels *kernels
+	err     error
+}
+
+// packModel packs all weights; it fails where there is no memory for them.
+func packModel(m *model.Model, k *kernels) (*weights, error) {
+	c, p := m.Config(), &packer{kernels: k}
+	w := &weights{embed: newEmbedding(m.Embed()), norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
 	for _, l := range m.Layers() {
 		w.layers = append(w.layers, layer{
 			attnNorm: widen(l.AttnNorm),
 			ffnNorm:  widen(l.FFNNorm),
-			qkv:      pack(c.Hidden, l.Q, l.K, l.V),
-			o:        pack(c.Heads*c.HeadDim, l.O),
-			gateUp:   pack(c.Hidden, l.Gate, l.Up),
-			down:     pack(c.FFN, l.Down),
+			qkv:      p.pack(c.Hidden, l.Q, l.K, l.V),
+			o:        p.pack(c.Heads*c.HeadDim, l.O),
+			gateUp:   p.pack(c.Hidden, l.Gate, l.Up),
+			down:     p.pack(c.FFN, l.Down),
+
+			qkvBias:    vector(l.QBias, l.KBias, l.VBias),
+			oBias:      vector(l.OBias),
+			gateUpBias: vector(l.GateBias, l.UpBias),
+			downBias:   vector(l.DownBias),
+			qNorm:      vector(l.QNorm),
+			kNorm:      vector(l.KNorm),
 		})
 	}
-	return w
+	if p.err != nil {
+		return nil, errors.Join(fmt.Errorf("cpu: memory for the packed weights: %w", p.err), w.close())
+	}
+	return w, nil
+}
+
+// close gives back what lies outside the Go heap.
+func (w *weights) close() error {
+	stores := []*hostmem.Store{w.head.store}
+	for i := range w.layers {
+		l := &w.layers[i]
+		stores = append(stores, l.qkv.store, l.o.store, l.gateUp.store, l.down.store)
+	}
+	var errs []error
+	for _, store := range stores {
+		if store != nil {
+			errs = append(errs, store.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// embedding is [vocab][hidden], in bf16 if the file has that.
+type embedding struct {
+	floats []float32
+	half   []uint16
+}
+
+func newEmbedding(t *model.Tensor) embedding {
+	if t.DType != kv.BF16 {
+		return embedding{floats: widen(t)}
+	}
+	e := embedding{half: make([]uint16, t.Len())}
+	for i := range e.half {
+		e.half[i] = binary.LittleEndian.Uint16(t.Data[2*i:])
+	}
+	return e
+}
+
+// row widens the embedding of token id to dst, which is hidden wide.
+func (e *embedding) row(dst []float32, id int) {
+	if e.half == nil {
+		copy(dst, e.floats[id*len(dst):])
+		return
+	}
+	for i, h := range e.half[id*len(dst) : (id+1)*len(dst)] {
+		dst[i] = math.Float32frombits(uint32(h) << 16)
+	}
+}
+
+// vector stacks the tensors that are there: nil if none is.
+func vector(tensors ...*model.Tensor) []float32 {
+	var v []float32
+	for _, t := range tensors {
+		if t != nil {
+			v = append(v, widen(t)...)
+		}
+	}
+	return v
 }
 
 func widen(t *model.Tensor) []float32 {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The names that transformers gives to the weights of LlamaForCausalLM, which
-// MistralForCausalLM shares.
+// The names that transformers gives to the weights outside the layers. All
+// families share them.
 const (
 	embedName = "model.embed_tokens.weight"
 	normName  = "model.norm.weight"
@@ -27,20 +27,9 @@ type slot struct {
 // and Generate writes. m.layers must be allocated.
 func (m *Model) slots() []slot {
 	c := m.config
-	q, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	out := []slot{{embedName, []int{c.Vocab, c.Hidden}, &m.embed}}
 	for i := range m.layers {
-		l, prefix := &m.layers[i], fmt.Sprintf("model.layers.%d.", i)
-		out = append(out,
-			slot{prefix + "input_layernorm.weight", []int{c.Hidden}, &l.AttnNorm},
-			slot{prefix + "self_attn.q_proj.weight", []int{q, c.Hidden}, &l.Q},
-			slot{prefix + "self_attn.k_proj.weight", []int{kvw, c.Hidden}, &l.K},
-			slot{prefix + "self_attn.v_proj.weight", []int{kvw, c.Hidden}, &l.V},
-			slot{prefix + "self_attn.o_proj.weight", []int{c.Hidden, q}, &l.O},
-			slot{prefix + "post_attention_layernorm.weight", []int{c.Hidden}, &l.FFNNorm},
-			slot{prefix + "mlp.gate_proj.weight", []int{c.FFN, c.Hidden}, &l.Gate},
-			slot{prefix + "mlp.up_proj.weight", []int{c.FFN, c.Hidden}, &l.Up},
-			slot{prefix + "mlp.down_proj.weight", []int{c.Hidden, c.FFN}, &l.Down})
+		out = m.layers[i].slots(out, c, fmt.Sprintf("model.layers.%d.", i))
 	}
 	out = append(out, slot{normName, []int{c.Hidden}, &m.norm})
 	if !c.TiedHead {
@@ -49,12 +38,41 @@ func (m *Model) slots() []slot {
 	return out
 }
 
+// slots appends the layer's weights; a bias follows its matrix.
+func (l *Layer) slots(out []slot, c *Config, prefix string) []slot {
+	add := func(there bool, name string, dst **Tensor, shape ...int) {
+		if there {
+			out = append(out, slot{prefix + name, shape, dst})
+		}
+	}
+	q, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	add(true, "input_layernorm.weight", &l.AttnNorm, c.Hidden)
+	add(true, "self_attn.q_proj.weight", &l.Q, q, c.Hidden)
+	add(c.QKVBias, "self_attn.q_proj.bias", &l.QBias, q)
+	add(true, "self_attn.k_proj.weight", &l.K, kvw, c.Hidden)
+	add(c.QKVBias, "self_attn.k_proj.bias", &l.KBias, kvw)
+	add(true, "self_attn.v_proj.weight", &l.V, kvw, c.Hidden)
+	add(c.QKVBias, "self_attn.v_proj.bias", &l.VBias, kvw)
+	add(c.QKNorm, "self_attn.q_norm.weight", &l.QNorm, c.HeadDim)
+	add(c.QKNorm, "self_attn.k_norm.weight", &l.KNorm, c.HeadDim)
+	add(true, "self_attn.o_proj.weight", &l.O, c.Hidden, q)
+	add(c.OBias, "self_attn.o_proj.bias", &l.OBias, c.Hidden)
+	add(true, "post_attention_layernorm.weight", &l.FFNNorm, c.Hidden)
+	add(true, "mlp.gate_proj.weight", &l.Gate, c.FFN, c.Hidden)
+	add(c.MLPBias, "mlp.gate_proj.bias", &l.GateBias, c.FFN)
+	add(true, "mlp.up_proj.weight", &l.Up, c.FFN, c.Hidden)
+	add(c.MLPBias, "mlp.up_proj.bias", &l.UpBias, c.FFN)
+	add(true, "mlp.down_proj.weight", &l.Down, c.Hidden, c.FFN)
+	add(c.MLPBias, "mlp.down_proj.bias", &l.DownBias, c.Hidden)
+	return out
+}
+
 // bind puts the tensors into their places. It reports all missing, misshapen
-// and unexpected ones together: an unexpected weight, say a bias, means that the
-// model computes something else than config.json admits to.
-func (m *Model) bind(tensors map[string]*Tensor) error {
+// and unexpected ones together, with the file: an unexpected weight, say a bias,
+// means that the model computes something else than config.json admits to.
+func (m *Model) bind(w *weights) error {
 	m.layers = make([]Layer, m.config.Layers)
-	rest := maps.Clone(tensors)
+	rest := maps.Clone(w.tensors)
 	var missing []string
 	var errs []error
 	for _, s := range m.slots() {
@@ -64,7 +82,8 @@ func (m *Model) bind(tensors map[string]*Tensor) error {
 		case t == nil:
 			missing = append(missing, s.name)
 		case !slices.Equal(t.Shape, s.shape):
-			errs = append(errs, damaged("tensor %q has shape %v, config.json makes it %v", s.name, t.Shape, s.shape))
+			errs = append(errs, fmt.Errorf("%s: %w", t.file,
+				damaged("tensor %q has shape %v, config.json makes it %v", s.name, t.Shape, s.shape)))
 		default:
 			*s.dst = t
 		}
@@ -76,11 +95,16 @@ func (m *Model) bind(tensors map[string]*Tensor) error {
 	maps.DeleteFunc(rest, func(name string, _ *Tensor) bool {
 		return strings.HasSuffix(name, ".rotary_emb.inv_freq") // a constant that old writers kept
 	})
+	const most = 8
+	if n := len(errs) - most; n > 0 {
+		errs = append(errs[:most], damaged("%d more tensors of another shape", n))
+	}
 	if len(missing) > 0 {
-		errs = append(errs, damaged("missing tensors: %s", some(missing)))
+		errs = append(errs, fmt.Errorf("%s: %w", w.path, damaged("missing tensors: %s", some(missing))))
 	}
 	if len(rest) > 0 {
-		errs = append(errs, unsupported("tensors that %s does not have: %s", m.config.Architecture, some(sortedKeys(rest))))
+		errs = append(errs, fmt.Errorf("%s: %w", w.path,
+			unsupported("tensors that %s does not have: %s", m.config.Architecture, some(sortedKeys(rest)))))
 	}
 	return errors.Join(errs...)
 }
@@ -88,10 +112,14 @@ func (m *Model) bind(tensors map[string]*Tensor) error {
 // some lists the first few names.
 func some(names []string) string {
 	const most = 8
-	if len(names) <= most {
-		return strings.Join(names, ", ")
+	var list []string
+	for _, name := range names[:min(len(names), most)] {
+		list = append(list, clip(name))
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	if len(names) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list, ", "), len(names)-most)
 }
 
 // sortedKeys makes messages and the order of work the same on each run.

@@ -3,7 +3,6 @@ package model
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -15,9 +14,6 @@ const maxCount = 1 << 24
 // maxLayers bounds the memory that a config alone can make Open take.
 const maxLayers = 1024
 
-// architectures are the values of config.json's "architectures" that Open reads.
-var architectures = []string{"LlamaForCausalLM", "MistralForCausalLM"}
-
 // parseConfig reads config.json and, if not nil, generation_config.json. All
 // faults are reported at once.
 func parseConfig(config, generation []byte) (*Config, error) {
@@ -27,6 +23,7 @@ func parseConfig(config, generation []byte) (*Config, error) {
 	}
 	c := &Config{Architecture: f.architecture()}
 	f.refuseFeatures()
+	f.parts(c)
 	f.shape(c)
 	f.rope(c)
 	f.window(c)
@@ -51,10 +48,10 @@ func (f *fields) architecture() string {
 	var names []string
 	switch {
 	case !f.has("architectures"):
-		f.missing("architectures", fmt.Sprintf("one of %v", architectures))
+		f.missing("architectures", fmt.Sprintf("one of %v", classes()))
 	case !f.read("architectures", &names, "a list of names"):
-	case len(names) != 1 || !slices.Contains(architectures, names[0]):
-		f.fail(unsupported("architectures is %s; supported are %v", f.text("architectures"), architectures))
+	case len(names) != 1 || archOf(names[0]) == "":
+		f.fail(unsupported("architectures is %s; supported are %v", f.text("architectures"), classes()))
 	default:
 		return names[0]
 	}
@@ -64,16 +61,19 @@ func (f *fields) architecture() string {
 // refuseFeatures names every feature in use that the arithmetic of the engines
 // lacks. Reading on regardless would give a model that talks nonsense.
 func (f *fields) refuseFeatures() {
-	for _, name := range []string{"attention_bias", "mlp_bias"} {
-		if f.flag(name) {
-			f.fail(unsupported("%s is true; only projections without bias are supported", name))
+	if act := f.string("hidden_act", "silu"); act != "silu" {
+		f.fail(unsupported("hidden_act is %q; only \"silu\" is supported", clip(act)))
+	}
+	for _, name := range []string{"quantization_config", "compression_config"} {
+		if f.has(name) {
+			f.fail(unsupported("%s is set; only plain F32, F16 and BF16 weights are supported, use the original model", name))
 		}
 	}
-	if act := f.string("hidden_act", "silu"); act != "silu" {
-		f.fail(unsupported("hidden_act is %q; only \"silu\" is supported", act))
+	if f.has("dual_chunk_attention_config") {
+		f.fail(unsupported("dual_chunk_attention_config is set; only plain attention is supported"))
 	}
-	if f.has("quantization_config") {
-		f.fail(unsupported("quantization_config is set; only plain F32, F16 and BF16 weights are supported, use the original model"))
+	if f.flag("use_mrope") {
+		f.fail(unsupported("use_mrope is true; rotary embeddings of several axes are not supported"))
 	}
 	for _, name := range []string{"num_local_experts", "num_experts", "n_routed_experts"} {
 		n := 0
@@ -90,8 +90,10 @@ func (f *fields) shape(c *Config) {
 		f.fail(unsupported("num_hidden_layers is %d, at most %d", c.Layers, maxLayers))
 	}
 	c.Heads = f.count("num_attention_heads", true, 0)
-	// Absent means one per query head in LlamaConfig, 8 in MistralConfig.
-	c.KVHeads = f.count("num_key_value_heads", c.Architecture == "MistralForCausalLM", c.Heads)
+	// Null means one per query head; absent means so in LlamaConfig alone, 8 in
+	// MistralConfig and 32 in Qwen's, which no one can have meant to leave unsaid.
+	_, there := f.raw["num_key_value_heads"]
+	c.KVHeads = f.count("num_key_value_heads", !there && archOf(c.Architecture) != Llama, c.Heads)
 	c.FFN = f.count("intermediate_size", true, 0)
 	c.Vocab = f.count("vocab_size", true, 0)
 	c.MaxPositions = f.count("max_position_embeddings", true, 0)
@@ -103,11 +105,21 @@ func (f *fields) shape(c *Config) {
 	if c.Hidden%16 != 0 {
 		f.fail(unsupported("hidden_size is %d, want a multiple of 16", c.Hidden))
 	}
-	if !f.has("head_dim") && c.Heads > 0 && c.Hidden%c.Heads != 0 {
+	f.headDim(c)
+}
+
+// headDim reads head_dim, which Qwen3Config has as 128 by default and the others
+// as Hidden/Heads.
+func (f *fields) headDim(c *Config) {
+	whole := 128
+	if archOf(c.Architecture) != Qwen3 {
+		whole = c.Hidden / max(c.Heads, 1)
+	}
+	if !f.has("head_dim") && c.Heads > 0 && c.Hidden%c.Heads != 0 && archOf(c.Architecture) != Qwen3 {
 		f.fail(damaged("head_dim is missing, and hidden_size %d is not a multiple of num_attention_heads %d", c.Hidden, c.Heads))
 		return
 	}
-	c.HeadDim = f.count("head_dim", false, c.Hidden/max(c.Heads, 1))
+	c.HeadDim = f.count("head_dim", false, whole)
 	if c.HeadDim%16 != 0 {
 		f.fail(unsupported("head_dim is %d, want a multiple of 16", c.HeadDim))
 	}
@@ -119,7 +131,7 @@ func (f *fields) shape(c *Config) {
 // rope reads the rotary embedding: transformers v5 has all of it in
 // rope_parameters, v4 has rope_theta beside rope_scaling.
 func (f *fields) rope(c *Config) {
-	const defaultTheta = 10000 // of LlamaConfig and MistralConfig
+	const defaultTheta = 10000 // of all four configs
 	if p := f.positive("partial_rotary_factor", false, 1); p != 1 {
 		f.fail(unsupported("partial_rotary_factor is %v; only 1 is supported", p))
 	}
@@ -135,6 +147,11 @@ func (f *fields) rope(c *Config) {
 	if err != nil {
 		f.fail(err)
 		return
+	}
+	for _, kind := range []string{"full_attention", "sliding_attention"} {
+		if r.has(kind) {
+			r.fail(unsupported("%s has parameters of its own; only one rotary embedding for all layers is supported", kind))
+		}
 	}
 	c.RopeTheta = r.positive("rope_theta", false, c.RopeTheta)
 	if p := r.positive("partial_rotary_factor", false, 1); p != 1 {
@@ -166,32 +183,7 @@ func (f *fields) scaling(c *Config) {
 	case "":
 		f.fail(damaged("rope_type is missing, want \"default\" or \"llama3\""))
 	default:
-		f.fail(unsupported("rope_type is %q; supported are \"default\" and \"llama3\"", kind))
-	}
-}
-
-// window refuses attention that looks back less far than the context. A window
-// of w lets a token see the w positions up to its own, so w >= MaxPositions is
-// full attention.
-func (f *fields) window(c *Config) {
-	window := 0
-	if _, there := f.raw["sliding_window"]; !there && c.Architecture == "MistralForCausalLM" {
-		window = 4096 // the default of MistralConfig; null is its "none"
-	}
-	if f.has("sliding_window") {
-		window = f.count("sliding_window", false, 0)
-	}
-	if window > 0 && window < c.MaxPositions {
-		f.fail(unsupported("sliding_window is %d, less than max_position_embeddings %d; "+
-			"set max_position_embeddings to %d to use the model within its window", window, c.MaxPositions, window))
-	}
-	var kinds []string
-	f.read("layer_types", &kinds, "a list of names")
-	for _, k := range kinds {
-		if k != "full_attention" && (k != "sliding_attention" || window == 0) {
-			f.fail(unsupported("layer_types has %q; only \"full_attention\" is supported", k))
-			return
-		}
+		f.fail(unsupported("rope_type is %q; supported are \"default\" and \"llama3\"", clip(kind)))
 	}
 }
 
@@ -213,7 +205,7 @@ func (f *fields) dtype(c *Config) {
 	case "bfloat16":
 		c.DType = kv.BF16
 	default:
-		f.fail(unsupported("%s is %q; supported are float32, float16 and bfloat16", name, s))
+		f.fail(unsupported("%s is %q; supported are float32, float16 and bfloat16", name, clip(s)))
 	}
 }
 

@@ -16,11 +16,14 @@
 //	row := make([]float32, m.Config().Hidden)
 //	m.Embed().Widen(row, 7*len(row), 8*len(row)) // the embedding of token 7
 //
-// Read are LlamaForCausalLM and MistralForCausalLM in the forms of transformers
-// 4 and 5, weights in F32, F16 and BF16, in one file or in shards. Whatever else
-// a config asks for (biases, other rotary embeddings, quantised weights,
-// experts, attention windows shorter than the context) is refused by name with
-// [ErrUnsupported], for ignoring it would give a model that talks nonsense.
+// Read are the dense families of [Archs] (LlamaForCausalLM, MistralForCausalLM,
+// Qwen2ForCausalLM, Qwen3ForCausalLM) in the forms of transformers 4 and 5,
+// weights in F32, F16 and BF16, in one file or in shards. Whatever else a config
+// asks for (other rotary embeddings, quantised weights, experts, attention windows
+// shorter than the context) is refused by name with [ErrUnsupported], for ignoring
+// it would give a model that talks nonsense. Files may be hostile: sizes, offsets,
+// depth and the length of messages are bounded, and an error names the file and
+// the tensor.
 //
 // Generated models have random weights: they exercise every part of an engine,
 // depend on every token of their prefix, and are the same bytes on every machine.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // fields reads one JSON object by name and collects everything that is wrong
@@ -25,7 +26,16 @@ func newFields(file string, data []byte) (*fields, error) {
 
 func (f *fields) fail(err error)          { f.errs = append(f.errs, fmt.Errorf("%s: %w", f.file, err)) }
 func (f *fields) err() error              { return errors.Join(f.errs...) }
-func (f *fields) text(name string) string { return string(bytes.TrimSpace(f.raw[name])) }
+func (f *fields) text(name string) string { return clip(string(bytes.TrimSpace(f.raw[name]))) }
+
+// clip bounds what a file can put into a message.
+func clip(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
+}
 
 // has tells whether a field is there and not null. Writers use null for "off".
 func (f *fields) has(name string) bool {

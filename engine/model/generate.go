@@ -2,15 +2,12 @@ package model
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // Spec says which model Generate makes. Equal specs give equal bytes on every
@@ -18,6 +15,7 @@ import (
 type Spec struct {
 	Preset Preset
 	Seed   uint64
+	Arch   Arch // Llama if empty
 }
 
 // generatorVersion stands in config.json; it changes when the weights of a Spec do.
@@ -34,10 +32,10 @@ var ErrExists = errors.New("model: the directory is in use")
 // Files are written beside their places and renamed when all are complete,
 // config.json last, so a directory with config.json is whole. A directory that
 // holds any of the files is refused with ErrExists, unless its config.json is
-// the one that would be written (it names preset and seed): then the files are
+// the one that would be written (it names arch, preset and seed): then the files are
 // made afresh. Weights are streamed; memory does not grow with the model.
 func Generate(dir string, spec Spec) error {
-	c, err := spec.Preset.config()
+	c, err := spec.config()
 	if err != nil {
 		return err
 	}
@@ -139,62 +137,4 @@ func writeAll(dir string, files []file) (err error) {
 		}
 	}
 	return nil
-}
-
-// configJSON has the form of transformers v4, which v5 reads too. The last
-// field is ours: it makes the file differ wherever the weights differ.
-func configJSON(c *Config, spec Spec) []byte {
-	type origin struct {
-		Preset    Preset `json:"preset"`
-		Seed      uint64 `json:"seed"`
-		Generator int    `json:"generator"`
-	}
-	return indented(struct {
-		Architectures []string   `json:"architectures"`
-		ModelType     string     `json:"model_type"`
-		Hidden        int        `json:"hidden_size"`
-		Layers        int        `json:"num_hidden_layers"`
-		Heads         int        `json:"num_attention_heads"`
-		KVHeads       int        `json:"num_key_value_heads"`
-		HeadDim       int        `json:"head_dim"`
-		FFN           int        `json:"intermediate_size"`
-		Vocab         int        `json:"vocab_size"`
-		MaxPositions  int        `json:"max_position_embeddings"`
-		Act           string     `json:"hidden_act"`
-		AttentionBias bool       `json:"attention_bias"`
-		MLPBias       bool       `json:"mlp_bias"`
-		NormEps       float64    `json:"rms_norm_eps"`
-		RopeTheta     float64    `json:"rope_theta"`
-		RopeScaling   *struct{}  `json:"rope_scaling"`
-		Tied          bool       `json:"tie_word_embeddings"`
-		BOS           kv.Token   `json:"bos_token_id"`
-		EOS           []kv.Token `json:"eos_token_id"`
-		DType         string     `json:"torch_dtype"`
-		Origin        origin     `json:"coppice_generated"`
-	}{
-		Architectures: []string{c.Architecture}, ModelType: "llama",
-		Hidden: c.Hidden, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
-		Vocab: c.Vocab, MaxPositions: c.MaxPositions, Act: "silu",
-		NormEps: c.NormEps, RopeTheta: c.RopeTheta, Tied: c.TiedHead,
-		BOS: c.BOS[0], EOS: c.EOS, DType: "bfloat16",
-		Origin: origin{spec.Preset, spec.Seed, generatorVersion},
-	})
-}
-
-func generationConfig(c *Config) []byte {
-	return indented(struct {
-		BOS kv.Token   `json:"bos_token_id"`
-		EOS []kv.Token `json:"eos_token_id"`
-	}{c.BOS[0], c.EOS})
-}
-
-func indented(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // token texts have angle brackets
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("model: encode %+v: %v", v, err)) // plain structs of finite numbers
-	}
-	return b.Bytes()
 }

@@ -8,12 +8,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
@@ -39,7 +41,7 @@ func TestNanoBytes(t *testing.T) {
 
 func TestGenerateMakesTheDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	if err := Generate(dir, Spec{Nano, nanoSeed + 1}); err != nil {
+	if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed + 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got, other := open(t, dir).ID(), open(t, nano(t)).ID(); got == other {
@@ -54,7 +56,7 @@ func TestGenerateTwiceIsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, []byte("mine"), dir, "notes.txt")
-	if err := Generate(dir, Spec{Nano, nanoSeed}); err != nil {
+	if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed}); err != nil {
 		t.Fatalf("again into the same directory: %v", err)
 	}
 	if !slices.Equal(before, read(t, dir, weightsFile)) {
@@ -77,7 +79,7 @@ func TestGenerateTwiceIsTheSame(t *testing.T) {
 func TestGenerateOverwritesNothing(t *testing.T) {
 	dir := nano(t)
 	before := read(t, dir, weightsFile)
-	for _, spec := range []Spec{{Nano, nanoSeed + 1}, {Demo, nanoSeed}} {
+	for _, spec := range []Spec{{Preset: Nano, Seed: nanoSeed + 1}, {Preset: Demo, Seed: nanoSeed}, {Preset: Nano, Seed: nanoSeed, Arch: Mistral}} {
 		if err := Generate(dir, spec); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%v over nano: error %v", spec, err)
 		}
@@ -87,7 +89,7 @@ func TestGenerateOverwritesNothing(t *testing.T) {
 	}
 	foreign := t.TempDir()
 	write(t, []byte("precious"), foreign, weightsFile)
-	if err := Generate(foreign, Spec{Nano, 1}); !errors.Is(err, ErrExists) || string(read(t, foreign, weightsFile)) != "precious" {
+	if err := Generate(foreign, Spec{Preset: Nano, Seed: 1}); !errors.Is(err, ErrExists) || string(read(t, foreign, weightsFile)) != "precious" {
 		t.Errorf("over foreign weights: error %v", err)
 	}
 }
@@ -107,34 +109,38 @@ func TestGenerateFailsCleanly(t *testing.T) {
 	}
 	plain := filepath.Join(dir, "plain")
 	write(t, nil, plain)
-	if err := Generate(plain, Spec{Nano, 1}); err == nil {
+	if err := Generate(plain, Spec{Preset: Nano, Seed: 1}); err == nil {
 		t.Error("a file is accepted as the directory")
 	}
 }
 
 func TestPresets(t *testing.T) {
+	// Large vocabularies take seconds and differ in made-up words alone.
+	vocabulary, err := trainTokenizer(320)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var p Preset
 	for _, known := range Presets() {
 		if err := p.UnmarshalText([]byte(known)); err != nil || p != known || p.String() != string(known) {
 			t.Errorf("%q: %v, %v", known, p, err)
 		}
-		c, err := known.config()
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Large vocabularies take seconds and differ in made-up words alone.
-		vocabulary, err := trainTokenizer(min(c.Vocab, 320))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.takeSpecials(vocabulary); err != nil {
-			t.Fatal(err)
-		}
-		back, err := parseConfig(configJSON(c, Spec{known, 0}), generationConfig(c))
-		if err != nil {
-			t.Errorf("%s: its config.json: %v", known, err)
-		} else if fmt.Sprint(back.Hidden, back.Heads, back.EOS) != fmt.Sprint(c.Hidden, c.Heads, c.EOS) {
-			t.Errorf("%s: %+v, want %+v", known, back, c)
+		for _, arch := range Archs() {
+			spec := Spec{Preset: known, Arch: arch}
+			c, err := spec.config()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.takeSpecials(vocabulary); err != nil {
+				t.Fatal(err)
+			}
+			c.DType = kv.BF16
+			back, err := parseConfig(configJSON(c, spec), generationConfig(c))
+			if err != nil {
+				t.Errorf("%+v: its config.json: %v", spec, err)
+			} else if !reflect.DeepEqual(back, c) {
+				t.Errorf("%+v: %+v, want %+v", spec, back, c)
+			}
 		}
 	}
 	for _, bad := range []string{"", "huge", "Nano"} {
@@ -144,6 +150,49 @@ func TestPresets(t *testing.T) {
 		}
 		if err := Generate(t.TempDir(), Spec{Preset: Preset(bad)}); err == nil || !strings.Contains(err.Error(), "nano, demo, tiny, small") {
 			t.Errorf("Generate %q: error %v", bad, err)
+		}
+	}
+}
+
+func TestArchs(t *testing.T) {
+	var a Arch
+	if a.String() != "llama" {
+		t.Errorf("the zero value is %q", a)
+	}
+	for _, known := range Archs() {
+		if err := a.UnmarshalText([]byte(known)); err != nil || a != known || a.String() != string(known) {
+			t.Errorf("%q: %v, %v", known, a, err)
+		}
+	}
+	for _, bad := range []string{"", "gemma", "Qwen2"} {
+		if err := a.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "llama, mistral, qwen2, qwen3") {
+			t.Errorf("%q: error %v", bad, err)
+		}
+	}
+	if err := Generate(t.TempDir(), Spec{Preset: Nano, Arch: "gemma"}); err == nil || !strings.Contains(err.Error(), `unknown arch "gemma"`) {
+		t.Errorf("Generate: error %v", err)
+	}
+}
+
+// TestArchBytes pins the weights of each family, as TestNanoBytes does those of
+// Llama: what a family shares with Llama has the same values.
+func TestArchBytes(t *testing.T) {
+	for arch, want := range map[Arch]struct{ weights, id string }{
+		Mistral: {"f9af7c9d76ed254c", "aa0a4bdb545d331b8f2d25f6a7ff4a9b"}, // as Llama's
+		Qwen2:   {"0d6cee7927b82e25", "be72e74c98b2c5d290f0947ef20a4ea6"},
+		Qwen3:   {"ba3416c2ef1a7f91", "dca9e6ab91586dc85ce723e4a258f7f4"},
+	} {
+		dir := t.TempDir()
+		if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed, Arch: arch}); err != nil {
+			t.Fatal(err)
+		}
+		m := open(t, dir)
+		if got := fmt.Sprintf("%016x", xxh3.Hash(read(t, dir, weightsFile))); got != want.weights || m.ID() != want.id {
+			t.Errorf("%s: weights %s, ID %s, want %s and %s", arch, got, m.ID(), want.weights, want.id)
+		}
+		c, l := m.Config(), m.Layers()[1]
+		if (l.QBias != nil) != c.QKVBias || (l.VBias != nil) != c.QKVBias || (l.QNorm != nil) != c.QKNorm || (l.KNorm != nil) != c.QKNorm {
+			t.Errorf("%s: %+v has layers %+v", arch, c, l)
 		}
 	}
 }
@@ -228,7 +277,7 @@ func TestHashVectors(t *testing.T) {
 }
 
 func TestWeightsHeaderIsAligned(t *testing.T) {
-	c, err := Nano.config()
+	c, err := Spec{Preset: Nano}.config()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // are multiples of 16. Field names are ours, the meaning is that of Hugging
 // Face's LlamaConfig.
 type Config struct {
-	Architecture string // "LlamaForCausalLM" or "MistralForCausalLM"; the arithmetic is the same
+	Architecture string // as config.json has it, one of Architectures
 	Hidden       int    // width of the residual stream
 	Layers       int
 	Heads        int // query heads
@@ -26,6 +26,15 @@ type Config struct {
 	RopeTheta   float64      // base of the rotary frequencies
 	RopeScaling *RopeScaling // nil: plain rotary embedding
 	TiedHead    bool         // the head is the embedding
+
+	// What the architectures differ in. A bias is added to the product, QKNorm is
+	// an RMSNorm with NormEps over each head of q and k, before the rotary
+	// embedding. ID hashes the JSON of all this: omitempty keeps the IDs of models
+	// that have none of it.
+	QKVBias bool `json:",omitempty"` // Layer.QBias, KBias and VBias are there
+	OBias   bool `json:",omitempty"` // Layer.OBias is there
+	MLPBias bool `json:",omitempty"` // Layer.GateBias, UpBias and DownBias are there
+	QKNorm  bool `json:",omitempty"` // Layer.QNorm and KNorm are there
 
 	// BOS and EOS are token ids below Vocab, from generation_config.json where
 	// that names them, else from config.json; empty if neither does.
@@ -57,6 +66,14 @@ type Layer struct {
 	FFNNorm  *Tensor // [Hidden]
 	Gate, Up *Tensor // [FFN][Hidden]
 	Down     *Tensor // [Hidden][FFN]
+
+	// Nil unless Config says that the model has them.
+	QBias            *Tensor // [Heads*HeadDim]
+	KBias, VBias     *Tensor // [KVHeads*HeadDim]
+	OBias            *Tensor // [Hidden]
+	QNorm, KNorm     *Tensor // [HeadDim], the same for all heads
+	GateBias, UpBias *Tensor // [FFN]
+	DownBias         *Tensor // [Hidden]
 }
 
 // Model is an opened model directory: configuration, weights and tokenizer. It

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,9 +36,9 @@ func Open(dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.bind(w.tensors); err != nil {
+	if err := m.bind(w); err != nil {
 		w.close()
-		return nil, fmt.Errorf("weights in %s: %w", dir, err)
+		return nil, err
 	}
 	m.files = w.files
 	if config.DType == undeclared {
@@ -53,11 +54,11 @@ func readConfig(dir string) (*Config, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("model: %s is a file; %s", dir, makeHint)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	data, err := readFile(filepath.Join(dir, "config.json"), maxConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("model: no config.json in %s; %s: %w", dir, makeHint, err)
 	}
-	generation, err := os.ReadFile(filepath.Join(dir, "generation_config.json"))
+	generation, err := readFile(filepath.Join(dir, "generation_config.json"), maxConfigBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
@@ -66,6 +67,47 @@ func readConfig(dir string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return config, nil
+}
+
+// Limits of the files that are read whole. Published configs have some kilobytes,
+// and an index has about 100 bytes for a tensor.
+const (
+	maxConfigBytes = 16 << 20
+	maxIndexBytes  = 64 << 20
+)
+
+// readFile reads a regular file of at most most bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	f, info, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes, at most %d are read", info.Size(), most))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return data, nil
+}
+
+// openRegular opens what must not be a directory, nor a pipe or a device, whose
+// reading may never end. Links are followed: Hugging Face's cache is made of them.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: %w", path, damaged("not a regular file but %v", info.Mode().Type()))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, info, nil
 }
 
 // hash is ID. The digest of lengths and names keeps two different layouts from

@@ -9,8 +9,8 @@ import (
 // Preset names a shape of generated model.
 type Preset string
 
-// The presets. All are LlamaForCausalLM in bf16 with random weights: they
-// compute what a real model of their size computes, and say nothing sensible.
+// The presets. All are in bf16 with random weights: they compute what a real
+// model of their size and family computes, and say nothing sensible.
 const (
 	Nano  Preset = "nano"  // 0.1 M parameters, for tests; its head is not tied
 	Demo  Preset = "demo"  // 0.5 M, fast enough to chat with on a small machine
@@ -42,9 +42,35 @@ func presetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// config is the shape of p; the special ids are the tokenizer's to fill in.
-func (p Preset) config() (*Config, error) {
-	c := &Config{Architecture: "LlamaForCausalLM", NormEps: 1e-5, RopeTheta: 10000}
+// config is the shape that s asks for; the special ids are the tokenizer's to
+// fill in. What sets a family apart from Llama is as in its published models:
+// Mistral 7B v0.3, Qwen2.5 and Qwen3, whose heads together are twice as wide as
+// the residual stream.
+func (s Spec) config() (*Config, error) {
+	c, err := s.Preset.shape()
+	if err != nil {
+		return nil, err
+	}
+	arch := s.Arch.withDefault()
+	if !arch.known() {
+		return nil, unknownArch(string(arch))
+	}
+	c.Architecture = arch.class()
+	switch arch {
+	case Mistral:
+		c.RopeTheta = 1e6
+	case Qwen2:
+		c.RopeTheta, c.NormEps, c.QKVBias = 1e6, 1e-6, true
+	case Qwen3:
+		c.RopeTheta, c.NormEps, c.QKNorm = 1e6, 1e-6, true
+		c.HeadDim *= 2
+	}
+	return c, nil
+}
+
+// shape is p's config but for what depends on the family, as Llama has it.
+func (p Preset) shape() (*Config, error) {
+	c := &Config{NormEps: 1e-5, RopeTheta: 10000}
 	switch p {
 	case Nano:
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 64, 2, 4, 2, 16, 192

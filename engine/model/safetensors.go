@@ -48,11 +48,24 @@ var safetensorTypes = map[string]kv.DType{"F32": kv.F32, "F16": kv.F16, "BF16": 
 
 // entry is one tensor of a header.
 type entry struct {
-	DType   string   `json:"dtype"`
-	Shape   []uint64 `json:"shape"`
-	Offsets []uint64 `json:"data_offsets"`
+	DType   string  `json:"dtype"`
+	Shape   numbers `json:"shape"`
+	Offsets numbers `json:"data_offsets"`
 
 	name string
+}
+
+// numbers is a short list of sizes. A long one is refused before it is decoded,
+// for it would take many times the memory of its text.
+type numbers []uint64
+
+// UnmarshalJSON is called by encoding/json.
+func (n *numbers) UnmarshalJSON(text []byte) error {
+	const most = 2 * maxRank
+	if c := bytes.Count(text, []byte(",")); c >= most {
+		return fmt.Errorf("a list of %d numbers, at most %d are read", c+1, most)
+	}
+	return json.Unmarshal(text, (*[]uint64)(n))
 }
 
 // parseSafetensors returns the tensors of a whole file in the order of their
@@ -91,19 +104,19 @@ func parseHeader(header []byte) ([]entry, error) {
 		}
 		name := tok.(string) // the key of an object, or Token fails
 		if seen[name] {
-			return nil, damaged("header: %q occurs twice", name)
+			return nil, damaged("header: %q occurs twice", clip(name))
 		}
 		seen[name] = true
 		if name == "__metadata__" {
 			var metadata map[string]string
 			if err := dec.Decode(&metadata); err != nil {
-				return nil, damaged("header: __metadata__: %v", err)
+				return nil, damaged("header: __metadata__: %s", clip(err.Error()))
 			}
 			continue
 		}
 		e := entry{name: name}
 		if err := dec.Decode(&e); err != nil {
-			return nil, damaged("header: %q: %v", name, err)
+			return nil, damaged("header: tensor %q: %s", clip(name), clip(err.Error()))
 		}
 		entries = append(entries, e)
 	}
@@ -121,7 +134,7 @@ func parseHeader(header []byte) ([]entry, error) {
 func place(entries []entry, data []byte) ([]*Tensor, error) {
 	for i := range entries {
 		if err := entries[i].check(uint64(len(data))); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", entries[i].name, err)
+			return nil, fmt.Errorf("tensor %q: %w", clip(entries[i].name), err)
 		}
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
@@ -134,9 +147,9 @@ func place(entries []entry, data []byte) ([]*Tensor, error) {
 		switch {
 		case e.Offsets[0] < end:
 			return nil, damaged("tensors %q and %q overlap: [%d, %d) begins before %d",
-				last, e.name, e.Offsets[0], e.Offsets[1], end)
+				clip(last), clip(e.name), e.Offsets[0], e.Offsets[1], end)
 		case e.Offsets[0] > end:
-			return nil, damaged("tensor %q begins at %d, but the one before ends at %d", e.name, e.Offsets[0], end)
+			return nil, damaged("tensor %q begins at %d, but the one before ends at %d", clip(e.name), e.Offsets[0], end)
 		}
 		end, last = e.Offsets[1], e.name
 		shape := make([]int, len(e.Shape))
@@ -159,10 +172,10 @@ func place(entries []entry, data []byte) ([]*Tensor, error) {
 func (e *entry) check(data uint64) error {
 	dtype, ok := safetensorTypes[e.DType]
 	if !ok {
-		return unsupported("dtype %q; F32, F16 and BF16 are read, convert the weights to one of them", e.DType)
+		return unsupported("dtype %q; F32, F16 and BF16 are read, convert the weights to one of them", clip(e.DType))
 	}
 	if len(e.Offsets) != 2 {
-		return damaged("data_offsets %v, want [begin, end]", e.Offsets)
+		return damaged("data_offsets %s, want [begin, end]", clip(fmt.Sprint(e.Offsets)))
 	}
 	begin, end := e.Offsets[0], e.Offsets[1]
 	if begin > end || end > data {

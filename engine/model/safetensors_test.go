@@ -111,6 +111,9 @@ func FuzzSafetensors(f *testing.F) {
 	f.Add(safetensors(goodHeader, 22))
 	f.Add(safetensors(`{}`, 0))
 	f.Add(safetensors(`{"x":{"dtype":"F32","shape":[4611686018427387905,2],"data_offsets":[0,8]}}`, 8))
+	f.Add(safetensors(`{"x":`+deep(), 8))
+	f.Add(safetensors(`{"x":{"dtype":"BF16","shape":[4],"data_offsets":[4,12]},"y":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 12))
+	f.Add(safetensors(`{"x":{"dtype":"F32","shape":[`+strings.Repeat("1,", 40)+`2],"data_offsets":[0,8]}}`, 8))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		tensors, err := parseSafetensors(file)
 		if err != nil {

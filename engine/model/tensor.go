@@ -16,6 +16,8 @@ type Tensor struct {
 	// Data is little-endian and row-major, Len()*DType.Bytes() bytes at any
 	// alignment: a view into the mapped file, valid until Model.Close.
 	Data []byte
+
+	file string // path that it was read from, for messages
 }
 
 // Len is the number of elements.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 )
@@ -20,6 +19,7 @@ const (
 type weights struct {
 	tensors map[string]*Tensor
 	files   []*mapping
+	path    string // of the file that lists them all: the single one, or the index
 }
 
 func (w *weights) close() {
@@ -49,7 +49,8 @@ func openWeights(dir string) (*weights, error) {
 }
 
 func (w *weights) single(dir string) error {
-	tensors, err := w.open(filepath.Join(dir, weightsFile))
+	w.path = filepath.Join(dir, weightsFile)
+	tensors, err := w.open(w.path)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,8 @@ func (w *weights) single(dir string) error {
 // sharded takes from each shard the tensors that the index puts there.
 func (w *weights) sharded(dir string) error {
 	path := filepath.Join(dir, indexFile)
-	data, err := os.ReadFile(path)
+	w.path = path
+	data, err := readFile(path, maxIndexBytes)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (w *weights) sharded(dir string) error {
 
 func (w *weights) shard(dir, shard string, names []string) error {
 	if !filepath.IsLocal(shard) {
-		return damaged("shard %q is outside the model's directory", shard)
+		return damaged("shard %q is outside the model's directory", clip(shard))
 	}
 	path := filepath.Join(dir, shard)
 	tensors, err := w.open(path)
@@ -107,7 +109,7 @@ func (w *weights) shard(dir, shard string, names []string) error {
 	slices.Sort(names)
 	for _, name := range names {
 		if held[name] == nil {
-			return damaged("tensor %q is not in shard %s", name, path)
+			return damaged("tensor %q is not in shard %s", clip(name), path)
 		}
 		w.tensors[name] = held[name]
 	}
@@ -116,15 +118,11 @@ func (w *weights) shard(dir, shard string, names []string) error {
 
 // open maps one safetensors file, which w closes.
 func (w *weights) open(path string) ([]*Tensor, error) {
-	f, err := os.Open(path)
+	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
 	size := int(info.Size())
 	if size < 8 || int64(size) != info.Size() {
 		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a safetensors file", info.Size()))
@@ -140,6 +138,9 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	tensors, err := parseSafetensors(m.data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, t := range tensors {
+		t.file = path
 	}
 	return tensors, nil
 }

@@ -21,7 +21,7 @@ var nanoFiles = sync.OnceValues(func() (map[string][]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := Generate(dir, Spec{Nano, nanoSeed}); err != nil {
+	if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed}); err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{}

@@ -67,11 +67,15 @@ func weightsHeader(slots []slot) []byte {
 // differ from 1, or a norm that is left out would go unnoticed. The embedding is
 // as small as a tied head must be; the first norm undoes it, and what the layers
 // add outweighs it, so that the next token does not merely repeat the last.
+// Biases are a quarter of what they are added to: enough to be missed.
 func moments(s slot) (mean, std float64) {
-	if len(s.shape) == 1 {
-		return 1, 0.1
+	switch {
+	case len(s.shape) == 2:
+		return 0, 1 / math.Sqrt(float64(s.shape[1]))
+	case strings.HasSuffix(s.name, ".bias"):
+		return 0, 0.25
 	}
-	return 0, 1 / math.Sqrt(float64(s.shape[1]))
+	return 1, 0.1
 }
 
 func product(shape []int) int {

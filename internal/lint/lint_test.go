@@ -54,6 +54,7 @@ var onlyImporter = map[string]string{
 	"github.com/alecthomas/kong":        "cmd/coppice",
 	"github.com/schollz/progressbar":    "cmd/coppice",
 	"golang.org/x/text":                 "tokenizer",
+	"golang.org/x/sys":                  "engine/cpu",
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
@@ -93,6 +94,9 @@ func sources(t *testing.T) []source {
 		}
 		if d.IsDir() && p != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 			return filepath.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(p, "go.mod")); d.IsDir() && p != root && err == nil {
+			return filepath.SkipDir // a module of its own
 		}
 		if d.IsDir() || filepath.Ext(p) != ".go" {
 			return nil

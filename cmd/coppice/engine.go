@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+type engineCmd struct {
+	Model        string       `type:"path" placeholder:"DIR" help:"Hugging Face model directory. Default: a generated model of --preset."`
+	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
+	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`
+	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
+	JSON         bool         `name:"json" help:"Print one JSON object instead of the table."`
+}
+
+// Help is printed by kong under the summary.
+func (*engineCmd) Help() string {
+	return `A prompt in one piece, then decoding at batches of 1, 4 and 16, without
+scheduler or actors; beside it, what the machine's kernels and memory reach,
+measured in the same run. COPPICE_CPU=portable, avx2 or avx512 forces a path.
+
+Examples:
+  coppice bench engine
+  coppice bench engine --preset small --threads 1
+  coppice bench engine --model ./Qwen2.5-0.5B --json`
+}
+
+// Run is called by kong.
+func (c *engineCmd) Run(ctx context.Context) error {
+	for _, f := range []struct {
+		flag        string
+		value, want int
+	}{{"--prompt-tokens", c.PromptTokens, 1}, {"--output-tokens", c.OutputTokens, 1}, {"--threads", c.Threads, 0}} {
+		if f.value < f.want {
+			return fmt.Errorf("%s is %d, want at least %d", f.flag, f.value, f.want)
+		}
+	}
+	dir := c.Model
+	if dir == "" {
+		tmp, err := os.MkdirTemp("", "coppice-")
+		if err != nil {
+			return fmt.Errorf("a place for the generated model: %w", err)
+		}
+		defer os.RemoveAll(tmp)
+		dir = tmp
+		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
+			return err
+		}
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	threads := c.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	backend, err := cpu.Open(m, cpu.Config{
+		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads,
+	})
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	ceilings := cpu.MeasureCeilings(threads)
+	work := backend.Work()
+	cfg := bench.EngineConfig{
+		PromptTokens: c.PromptTokens, OutputTokens: c.OutputTokens,
+		LinearParams: work.LayerParams, HeadParams: work.HeadParams, WeightBytes: work.WeightBytes,
+		CeilingGFlops: ceilings.GFlops, CeilingGBs: ceilings.GBs, ISA: ceilings.ISA, Threads: threads,
+	}
+	progress, finish := progressBar(cfg.Steps(), "runs")
+	s, err := bench.PlayEngine(ctx, backend, cfg, progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return s.WriteJSON(os.Stdout)
+	}
+	return s.WriteTable(os.Stdout)
+}

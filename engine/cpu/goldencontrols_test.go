@@ -1,0 +1,72 @@
+package cpu
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+)
+
+// TestGoldenControls shows that TestGolden can fail: each change of a model's
+// config.json, small as it is, must be seen in the logits.
+func TestGoldenControls(t *testing.T) {
+	g := readGolden(t)
+	for _, c := range []struct{ model, from, to string }{
+		{"llama3-tied-f32", `"rope_type": "llama3"`, `"rope_type": "default"`},
+		{"llama3-tied-f32", `"high_freq_factor": 4.0`, `"high_freq_factor": 4.01`},
+		{"llama3-tied-f32", `"original_max_position_embeddings": 128`, `"original_max_position_embeddings": 129`},
+		{"mistral-bf16", `"rope_theta": 10000.0`, `"rope_theta": 10010.0`},
+		{"mistral-bf16", `"tie_word_embeddings": false`, `"tie_word_embeddings": true`},
+		{"llama-tied-f16", `"rms_norm_eps": 1e-05`, `"rms_norm_eps": 2e-05`},
+		{"llama3-d64-bf16", `"low_freq_factor": 1.0`, `"low_freq_factor": 1.01`},
+		{"qwen2-d16-bf16", `"rope_theta": 1000000.0`, `"rope_theta": 1010000.0`},
+		{"qwen3-d64-f16", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 1e-05`},
+	} {
+		t.Run(c.model+"/"+c.to, func(t *testing.T) {
+			gm := g.model(t, c.model)
+			dir, p := gm.dir(t), &gm.Prompts[2]
+			path := filepath.Join(dir, "config.json")
+			before := readFile(t, path)
+			after := bytes.Replace(before, []byte(c.from), []byte(c.to), 1)
+			if bytes.Equal(before, after) {
+				t.Fatalf("config.json has no %s", c.from)
+			}
+			writeFile(t, path, after)
+			if p.check(p.run(t, dir, nil)) == nil {
+				t.Error("the logits are within the bounds all the same")
+			}
+		})
+	}
+}
+
+// TestGoldenParts leaves out one part of one layer: each must be missed.
+func TestGoldenParts(t *testing.T) {
+	g := readGolden(t)
+	for _, c := range []struct {
+		model, part string
+		of          func(*layer) *[]float32
+	}{
+		{"llama-bias-f16", "qkv bias", func(l *layer) *[]float32 { return &l.qkvBias }},
+		{"llama-bias-f16", "o bias", func(l *layer) *[]float32 { return &l.oBias }},
+		{"llama-bias-f16", "gate and up bias", func(l *layer) *[]float32 { return &l.gateUpBias }},
+		{"llama-bias-f16", "down bias", func(l *layer) *[]float32 { return &l.downBias }},
+		{"qwen2-d16-bf16", "qkv bias", func(l *layer) *[]float32 { return &l.qkvBias }},
+		{"qwen2-d64-f16", "qkv bias", func(l *layer) *[]float32 { return &l.qkvBias }},
+		{"qwen3-d16-bf16", "q norm", func(l *layer) *[]float32 { return &l.qNorm }},
+		{"qwen3-d16-bf16", "k norm", func(l *layer) *[]float32 { return &l.kNorm }},
+		{"qwen3-d64-f16", "q norm", func(l *layer) *[]float32 { return &l.qNorm }},
+		{"qwen3-d64-f16", "k norm", func(l *layer) *[]float32 { return &l.kNorm }},
+		{"qwen3-d64-f16", "o bias", func(l *layer) *[]float32 { return &l.oBias }},
+	} {
+		gm := g.model(t, c.model)
+		p := &gm.Prompts[1]
+		if p.check(p.run(t, gm.dir(t), func(s *step) {
+			part := c.of(&s.w.layers[1])
+			if *part == nil {
+				t.Fatalf("%s has no %s", c.model, c.part)
+			}
+			*part = nil
+		})) == nil {
+			t.Errorf("%s without the %s of its last layer is within the bounds", c.model, c.part)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	machine "golang.org/x/sys/cpu"
+)
+
+// ISA names an instruction set that the kernels are written for. All give the
+// same bits; they differ in speed and in how weights are packed.
+type ISA string
+
+// The paths, slowest first.
+const (
+	Portable ISA = "portable" // plain Go, on every target
+	AVX2     ISA = "avx2"     // with FMA
+	AVX512   ISA = "avx512"   // F, BW, DQ and VL
+)
+
+// ISAVariable is the environment variable that forces a path where Config.ISA is
+// empty, so that tests can run on each path of one machine.
+const ISAVariable = "COPPICE_CPU"
+
+func (i ISA) String() string { return string(i) }
+
+// UnmarshalText accepts the name of a path, and lists them otherwise.
+func (i *ISA) UnmarshalText(text []byte) error {
+	known := []ISA{Portable, AVX2, AVX512}
+	if !slices.Contains(known, ISA(text)) {
+		return fmt.Errorf("cpu: unknown instruction set %q, want one of %s", text, isaNames(known))
+	}
+	*i = ISA(text)
+	return nil
+}
+
+// ISAs are the paths that this machine can run, slowest first.
+func ISAs() []ISA {
+	isas := []ISA{Portable}
+	x := &machine.X86 // all false on other targets
+	if kernelsOf(AVX2) != nil && x.HasAVX2 && x.HasFMA {
+		isas = append(isas, AVX2)
+		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
+			isas = append(isas, AVX512)
+		}
+	}
+	return isas
+}
+
+// chooseISA is want, else what the environment says, else the fastest path. It
+// fails where the machine lacks what was asked for.
+func chooseISA(want ISA) (ISA, error) {
+	from := "Config.ISA"
+	if want == "" {
+		want, from = ISA(os.Getenv(ISAVariable)), ISAVariable
+	}
+	isas := ISAs()
+	switch {
+	case want == "":
+		return isas[len(isas)-1], nil
+	case !slices.Contains(isas, want):
+		return "", fmt.Errorf("cpu: %s is %q, this machine can run %s", from, string(want), isaNames(isas))
+	}
+	return want, nil
+}
+
+func isaNames(isas []ISA) string {
+	names := make([]string, len(isas))
+	for i, isa := range isas {
+		names[i] = string(isa)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,65 @@
+package cpu
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// TestISAIsChosen: the config comes before the environment, that before the best.
+func TestISAIsChosen(t *testing.T) {
+	m := testModel(t, model.Nano)
+	isas := ISAs()
+	best := isas[len(isas)-1]
+	for _, c := range []struct {
+		env          string
+		config, want ISA
+	}{{"", "", best}, {"portable", "", Portable}, {"portable", best, best}, {string(best), Portable, Portable}} {
+		t.Setenv(ISAVariable, c.env)
+		b := openTest(t, m, Config{KVTokens: 16, ISA: c.config})
+		if b.ISA() != c.want {
+			t.Errorf("%s=%q and Config.ISA %q: path %s, want %s", ISAVariable, c.env, c.config, b.ISA(), c.want)
+		}
+		if b.Info().NumericsID != NumericsID {
+			t.Errorf("path %s changes the numerics id to %s", b.ISA(), b.Info().NumericsID)
+		}
+	}
+}
+
+func TestUnknownISAIsRefused(t *testing.T) {
+	m := testModel(t, model.Nano)
+	refused := func(cfg Config, wants ...string) {
+		t.Helper()
+		b, err := Open(m, cfg)
+		if err == nil {
+			b.Close()
+			t.Fatalf("Open made a backend on %s", b.ISA())
+		}
+		for _, w := range wants {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("error %q does not name %q", err, w)
+			}
+		}
+	}
+	refused(Config{KVTokens: 16, ISA: "sse9"}, "sse9", "portable")
+	t.Setenv(ISAVariable, "sse9")
+	refused(Config{KVTokens: 16}, ISAVariable, "sse9", "portable", string(ISAs()[len(ISAs())-1]))
+	var isa ISA
+	if err := isa.UnmarshalText([]byte("AVX2")); err == nil {
+		t.Error("a name in capitals was accepted")
+	}
+}
+
+// TestConformanceOnEachPath runs the suite on the paths that TestConformance does
+// not take by itself.
+func TestConformanceOnEachPath(t *testing.T) {
+	isas := ISAs()
+	for _, isa := range isas[:len(isas)-1] {
+		t.Run(isa.String(), func(t *testing.T) {
+			t.Setenv(ISAVariable, isa.String())
+			enginetest.Run(t, conform(2))
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/hostmem"
+)
+
+// vectorCols is the number of columns of a panel for the vector kernels: four
+// AVX-512 accumulators. A panel is [k][64]: f32 in order, or bf16 in 32 words of
+// which word 16g+i holds column 32g+i in its lower half and 32g+16+i in its upper,
+// so that a shift and a mask widen a whole vector.
+const (
+	vectorCols = 64
+	wordCols   = vectorCols / 2
+)
+
+// blockK is how many k a tile does before the next rows take their turn: the
+// panel's part, 32 KiB in bf16, stays in the first-level cache meanwhile. A chain
+// goes on where it stopped, through memory that holds an f32 exactly.
+const blockK = 256
+
+// packVector packs for the vector kernels: bf16 if all tensors are, else f32.
+func packVector(m *matrix, tensors []*model.Tensor) error {
+	m.cols = vectorCols
+	half := true
+	for _, t := range tensors {
+		half = half && t.DType == kv.BF16
+	}
+	size := m.panelCount() * vectorCols * m.k
+	if half {
+		size /= 2
+	}
+	store, err := reserve(size)
+	if err != nil {
+		return err
+	}
+	m.store = store
+	if half {
+		m.words = unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(store.F32()))), size)
+	} else {
+		m.panels = store.F32()
+	}
+	rows, c := make([]float32, vectorCols*rowPlaces(m.k)), 0
+	for _, t := range tensors {
+		for r := range t.Shape[0] {
+			t.Widen(rows[c%vectorCols*rowPlaces(m.k):], r*m.k, (r+1)*m.k)
+			if c++; c%vectorCols == 0 {
+				m.fill(c/vectorCols-1, rows)
+			}
+		}
+	}
+	if c%vectorCols > 0 {
+		clear(rows[c%vectorCols*rowPlaces(m.k):]) // columns past n are zero
+		m.fill(c/vectorCols, rows)
+	}
+	return nil
+}
+
+// reserve maps n words outside the Go heap, in large pages where there are some.
+func reserve(n int) (*hostmem.Store, error) {
+	store, err := hostmem.New(4*n, 1)
+	if err == nil {
+		adviseHuge(store.Page(0))
+	}
+	return store, err
+}
+
+// rowPlaces is k and a cache line, so that 64 rows of a power of two do not all
+// fall into one set of the cache.
+func rowPlaces(k int) int { return k + 16 }
+
+// fill writes one panel from its columns, [64][rowPlaces(k)].
+func (m *matrix) fill(panel int, rows []float32) {
+	k, row := m.k, rowPlaces(m.k)
+	if m.words == nil {
+		dst := m.panels[panel*vectorCols*k:]
+		for i := range k {
+			for c := range vectorCols {
+				dst[i*vectorCols+c] = rows[c*row+i]
+			}
+		}
+		return
+	}
+	bits := unsafe.Slice((*uint32)(unsafe.Pointer(&rows[0])), len(rows))
+	dst := m.words[panel*wordCols*k:]
+	for i := range k {
+		for j := range wordCols {
+			c := j/16*32 + j%16
+			dst[i*wordCols+j] = bits[c*row+i]>>16 | bits[(c+16)*row+i]&^0xffff
+		}
+	}
+}
+
+// spanRows is how many activation rows a product's unit covers: short enough to
+// share the work and to keep their inputs in the second-level cache, long enough
+// to reuse a panel. It is a multiple of the tiles' 6 and of blockRows.
+const spanRows = 96
+
+// productUnit does unit u of a product: a panel by a span of rows. All panels pass
+// by one span before the next, for the activations of a span are what is reused.
+func (s *step) productUnit(u int) {
+	panels := s.mat.panelCount()
+	panel, lo := u%panels, u/panels*spanRows
+	s.ops.productPanel(s.out, s.acts, s.mat, panel, lo, min(lo+spanRows, s.rows))
+}
+
+// productPanel writes the columns of one panel for the rows [lo, hi) of a, lo being
+// a multiple of blockRows; out is [row][m.stride()].
+func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi int) {
+	if k.vector() {
+		k.product(out, a.rows, m, panel, lo, hi)
+		return
+	}
+	gemmTile(out, a, m, panel, lo, hi)
+}
+
+// aloneWork bounds the multiply-adds that one goroutine does without the others:
+// about as long as it takes to share them.
+func (k *kernels) aloneWork() int {
+	if k.vector() {
+		return 100000 // 30 a nanosecond
+	}
+	return 20000 // 1 a nanosecond
+}
+
+// product is productPanel by the vector kernels; x is [row][k].
+func (k *kernels) product(out, x []float32, m *matrix, panel, lo, hi int) {
+	stride, block := m.stride(), blockK
+	if hi-lo <= 1 {
+		block = 16 * blockK // nothing to come back to; some 30 µs that nothing can interrupt
+	}
+	for at := 0; at < m.k; at += block {
+		n := min(block, m.k-at)
+		t := 0
+		for r := lo; r < hi; {
+			for k.tiles[t].rows > hi-r {
+				t++
+			}
+			k.tiles[t].run(out[r*stride+panel*vectorCols:], stride, x[r*m.k+at:], m, panel, at, n)
+			r += k.tiles[t].rows
+		}
+	}
+}
+
+// run does the tile's rows by all columns of a panel over the k [at, at+n).
+func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n int) {
+	first := 0
+	if at == 0 {
+		first = 1
+	}
+	if m.words == nil {
+		w := m.panels[(panel*m.k+at)*vectorCols : (panel*m.k+at+n)*vectorCols]
+		for _, c := range t.columns {
+			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &w[c], n, first)
+		}
+		return
+	}
+	w := m.words[(panel*m.k+at)*wordCols : (panel*m.k+at+n)*wordCols]
+	for _, c := range t.columns {
+		t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &w[c/32*16+c%32], n, first)
+	}
+}

@@ -1,0 +1,166 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Arch is a family of models, by Hugging Face's model_type. The zero value
+// stands for Llama.
+type Arch string
+
+// The families that are read and generated. They share the layer (RMSNorm,
+// rotary embedding, grouped-query attention, SwiGLU) and differ in little:
+const (
+	Llama   Arch = "llama"   // biases where attention_bias and mlp_bias ask for them
+	Mistral Arch = "mistral" // as Llama, without biases
+	Qwen2   Arch = "qwen2"   // biases on q, k and v, none on o; Qwen2.5 is the same
+	Qwen3   Arch = "qwen3"   // a norm on each head of q and k, head_dim of its own
+)
+
+var archs = []Arch{Llama, Mistral, Qwen2, Qwen3}
+
+// Archs lists the known families.
+func Archs() []Arch { return slices.Clone(archs) }
+
+// String is the model_type, "llama" for the zero value.
+func (a Arch) String() string { return string(a.withDefault()) }
+
+// UnmarshalText accepts the name of a known family, and lists them otherwise.
+func (a *Arch) UnmarshalText(text []byte) error {
+	if b := Arch(text); b.known() {
+		*a = b
+		return nil
+	}
+	return unknownArch(string(text))
+}
+
+func (a Arch) known() bool { return slices.Contains(archs, a) }
+
+func (a Arch) withDefault() Arch {
+	if a == "" {
+		return Llama
+	}
+	return a
+}
+
+func unknownArch(name string) error {
+	names := make([]string, len(archs))
+	for i, a := range archs {
+		names[i] = string(a)
+	}
+	return fmt.Errorf("model: unknown arch %q, want one of %s", name, strings.Join(names, ", "))
+}
+
+// class is the family's value in config.json's "architectures".
+func (a Arch) class() string {
+	switch a {
+	case Llama:
+		return "LlamaForCausalLM"
+	case Mistral:
+		return "MistralForCausalLM"
+	case Qwen2:
+		return "Qwen2ForCausalLM"
+	case Qwen3:
+		return "Qwen3ForCausalLM"
+	}
+	panic(fmt.Sprintf("model: arch %q", string(a)))
+}
+
+// archOf is the family of a class, "" if there is none.
+func archOf(class string) Arch {
+	for _, a := range archs {
+		if a.class() == class {
+			return a
+		}
+	}
+	return ""
+}
+
+func classes() []string {
+	names := make([]string, len(archs))
+	for i, a := range archs {
+		names[i] = a.class()
+	}
+	return names
+}
+
+// parts sets what the family adds to the common layer, as the modelling code of
+// transformers does (models/{llama,mistral,qwen2,qwen3}/modeling_*.py, the
+// constructors of Attention and MLP).
+func (f *fields) parts(c *Config) {
+	attention, mlp := f.flag("attention_bias"), f.flag("mlp_bias")
+	switch arch := archOf(c.Architecture); arch {
+	case Llama:
+		c.QKVBias, c.OBias, c.MLPBias = attention, attention, mlp
+		return
+	case Qwen2:
+		// attention_bias is not a field of Qwen2Config: q, k and v always have one,
+		// o never has.
+		c.QKVBias = true
+	case Qwen3:
+		c.QKVBias, c.OBias, c.QKNorm = attention, attention, true
+	case Mistral:
+		if attention {
+			f.fail(unsupported("attention_bias is true; %s has no biases", c.Architecture))
+		}
+	}
+	if mlp {
+		f.fail(unsupported("mlp_bias is true; only %s may have biases there", Llama.class()))
+	}
+}
+
+// window refuses attention that looks back less far than the context, where a
+// layer uses it. A window of w lets a token see the w positions up to its own, so
+// w >= MaxPositions is full attention.
+func (f *fields) window(c *Config) {
+	window, from := f.slidingWindow(c), 0
+	if qwen := archOf(c.Architecture); qwen == Qwen2 || qwen == Qwen3 {
+		from = 28 // the first layer with the window, by the default of Qwen2Config
+		f.read("max_window_layers", &from, "a whole number")
+	}
+	slides := from < c.Layers
+	if f.has("layer_types") {
+		slides = f.slidingLayers(window) || archOf(c.Architecture) == Mistral // which has the window in all
+	}
+	if slides && window > 0 && window < c.MaxPositions {
+		f.fail(unsupported("sliding_window is %d, less than max_position_embeddings %d; "+
+			"set max_position_embeddings to %d to use the model within its window", window, c.MaxPositions, window))
+	}
+}
+
+// slidingWindow is the window that some layers may have, 0 for none.
+func (f *fields) slidingWindow(c *Config) int {
+	arch := archOf(c.Architecture)
+	qwen := arch == Qwen2 || arch == Qwen3
+	if qwen && !f.flag("use_sliding_window") {
+		return 0
+	}
+	if _, there := f.raw["sliding_window"]; !there && (qwen || arch == Mistral) {
+		return 4096 // the default of their configs; null is "none"
+	}
+	if !f.has("sliding_window") {
+		return 0
+	}
+	return f.count("sliding_window", false, 0)
+}
+
+// slidingLayers tells whether layer_types gives a layer the window, and refuses
+// other kinds of attention.
+func (f *fields) slidingLayers(window int) bool {
+	var kinds []string
+	f.read("layer_types", &kinds, "a list of names")
+	slides := false
+	for _, k := range kinds {
+		switch {
+		case k == "full_attention":
+		case k == "sliding_attention" && window > 0:
+			slides = true
+		default:
+			f.fail(unsupported("layer_types has %q; only \"full_attention\" is supported", clip(k)))
+			return slides
+		}
+	}
+	return slides
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// A weight panel is [k][64]. In f32 a row is 64 columns in order. In bf16 it is 32
+// words of 32 bits, word 16g+i with column 32g+i in its lower half and column
+// 32g+16+i in its upper half: a shift and a mask widen a vector of words to two
+// vectors of f32.
+const (
+	floatRow = 64 * 4
+	halfRow  = 64 * 2
+)
+
+type tile struct{ rows, vectors int }
+
+// tiles fill the registers: 6x4 accumulators of 32, or 6x2 of 16, beside the
+// weights and one broadcast activation. The smaller ones do the rows that are
+// left; one row is what a decode step has.
+func (t *target) tiles() []tile {
+	if t.wide() {
+		return []tile{{6, 4}, {4, 4}, {2, 4}, {1, 4}}
+	}
+	return []tile{{6, 2}, {4, 2}, {2, 4}, {1, 8}}
+}
+
+// pair gives, for vectors 2q and 2q+1 of a tile, the columns that they start at.
+func (t *target) pair(q int) (lower, upper int) {
+	lower = 32 * q
+	if !t.wide() {
+		lower = q/2*32 + q%2*8
+	}
+	return lower, lower + 16
+}
+
+// gemm adds rows x k times k x columns to the tile at out: each element is one
+// chain of fused multiply-adds over ascending k that starts at zero if first is
+// set, else with what is there.
+func (t *target) gemm(rows, vectors int, half bool) {
+	kind, pointer, step := "f32", "*float32", floatRow
+	if half {
+		kind, pointer, step = "bf16", "*uint32", halfRow
+	}
+	t.text(fmt.Sprintf("gemm%dx%d%s", rows, vectors*t.lanes, kind),
+		"(out *float32, outStride int, a *float32, aStride int, w "+pointer+", k, first int)",
+		fmt.Sprintf("adds %d rows of a by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes.", rows, vectors*t.lanes))
+	a, w, k := Load(Param("a"), GP64()), Load(Param("w"), GP64()), Load(Param("k"), GP64())
+	out := Load(Param("out"), GP64())
+	aStride, a3 := t.thirdRow(rows, a, "aStride")
+	outStride, out3 := t.thirdRow(rows, out, "outStride")
+
+	acc := t.vectors(rows * vectors)
+	each := func(do func(v reg.VecVirtual, at Mem)) {
+		for r := range rows {
+			for v := range vectors {
+				col, upper := t.pair(v / 2)
+				if v%2 == 1 {
+					col = upper
+				}
+				do(acc[r*vectors+v], row(out, out3, outStride, r, 4*col))
+			}
+		}
+	}
+	first := Load(Param("first"), GP64())
+	TESTQ(first, first)
+	JZ(LabelRef("goOn"))
+	for _, v := range acc {
+		t.zero(v)
+	}
+	JMP(LabelRef("step"))
+	Label("goOn")
+	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) })
+	weights := t.vectors(vectors)
+	Label("step")
+	t.weights(weights, w, half)
+	for line := 0; line < step; line += 64 {
+		if rows == 1 {
+			PREFETCHT0(Mem{Base: w, Disp: ahead*step + line})
+		} else {
+			PREFETCHT1(Mem{Base: w, Disp: blockK*step + line})
+		}
+	}
+	ADDQ(I32(step), w)
+	for r := range rows {
+		x := t.vector()
+		VBROADCASTSS(row(a, a3, aStride, r, 0), x)
+		for v := range vectors {
+			VFMADD231PS(weights[v], x, acc[r*vectors+v])
+		}
+	}
+	ADDQ(I32(4), a)
+	if rows > 3 {
+		ADDQ(I32(4), a3)
+	}
+	DECQ(k)
+	JNZ(LabelRef("step"))
+	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(v, at) })
+	VZEROUPPER()
+	RET()
+}
+
+// ahead is how many steps of k a single row fetches before it needs them: the
+// processor's own prefetcher stops at each page of 4 KiB. Several rows fetch what
+// the next block of blockK steps needs (engine/cpu has the same constant), so that
+// memory is read while they multiply.
+const (
+	ahead  = 16
+	blockK = 256
+)
+
+// thirdRow loads a stride and, if rows ask for it, points three rows below base.
+func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, third reg.Register) {
+	if rows == 1 {
+		return nil, nil
+	}
+	stride = Load(Param(param), GP64())
+	if rows <= 3 {
+		return stride, nil
+	}
+	at := GP64()
+	LEAQ(Mem{Base: base, Index: stride, Scale: 2}, at)
+	ADDQ(stride, at)
+	return stride, at
+}
+
+// weights loads the columns of one k.
+func (t *target) weights(dst []reg.VecVirtual, w reg.Register, half bool) {
+	for q := range len(dst) / 2 {
+		lower, upper := t.pair(q)
+		if !half {
+			VMOVUPS(Mem{Base: w, Disp: 4 * lower}, dst[2*q])
+			VMOVUPS(Mem{Base: w, Disp: 4 * upper}, dst[2*q+1])
+			continue
+		}
+		words := dst[2*q+1]
+		if t.wide() {
+			VMOVDQU32(Mem{Base: w, Disp: q * t.bytes()}, words)
+		} else {
+			VMOVDQU(Mem{Base: w, Disp: q * t.bytes()}, words)
+		}
+		VPSLLD(U8(16), words, dst[2*q])
+		t.and(t.constant("upper"), words, words)
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	name := flag.String("isa", "avx512", "avx2 or avx512")
+	flag.Parse()
+	var t *target
+	switch *name {
+	case "avx2":
+		t = &target{name: "AVX2", lanes: 8}
+	case "avx512":
+		t = &target{name: "AVX512", lanes: 16}
+	default:
+		fmt.Fprintf(os.Stderr, "avo: isa is %q, want avx2 or avx512\n", *name)
+		os.Exit(2)
+	}
+	for _, half := range []bool{false, true} {
+		for _, shape := range t.tiles() {
+			t.gemm(shape.rows, shape.vectors, half)
+		}
+	}
+	t.scores()
+	t.softmax()
+	t.values()
+	t.squares()
+	t.scale()
+	t.silu()
+	t.stream()
+	build.Generate()
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Predicates of VCMPPS: ordered, quiet.
+const (
+	lessThan    = U8(0x11)
+	greaterThan = U8(0x1e)
+)
+
+// exp replaces x by Exp32(x), step by step as internal/f32 defines it.
+func (t *target) exp(x reg.VecVirtual) {
+	n, f, y, i := t.vector(), t.vector(), t.vector(), t.vector()
+	VMULPS(t.constant("log2e"), x, n)
+	VADDPS(t.constant("round"), n, n)
+	VSUBPS(t.constant("round"), n, n)
+	VMOVAPS(x, f)
+	VFMADD231PS(t.constant("-ln2Hi"), n, f)
+	VFMADD231PS(t.constant("-ln2Lo"), n, f)
+	VMOVUPS(t.constant("1/720"), y)
+	for _, c := range []string{"1/120", "1/24", "1/6", "1/2", "1", "1"} {
+		VFMADD213PS(t.constant(c), f, y)
+	}
+	// Times 2^(n-1), then times 2; for n = -126 times 2^-126 alone.
+	scale := t.vector()
+	VCVTPS2DQ(n, i)
+	VPADDD(t.constant("int 126"), i, i)
+	VPMAXSD(t.constant("int 1"), i, scale)
+	VPSLLD(U8(23), scale, scale)
+	VMULPS(scale, y, y)
+	if t.wide() {
+		again, low, high := K(), K(), K()
+		VPTESTMD(i, i, again)
+		VADDPS(y, y, again, y)
+		VCMPPS(lessThan, t.constant("lowest"), x, low)
+		VCMPPS(greaterThan, t.constant("highest"), x, high)
+		t.zero(n)
+		VMOVAPS(n, low, y)
+		VMOVUPS(t.constant("inf"), high, y)
+		VMOVAPS(y, x)
+		return
+	}
+	mask := t.vector()
+	t.zero(mask)
+	VPCMPEQD(mask, i, mask)
+	VANDNPS(y, mask, mask)
+	VADDPS(mask, y, y)
+	VCMPPS(lessThan, t.constant("lowest"), x, mask)
+	VANDNPS(y, mask, y)
+	VCMPPS(greaterThan, t.constant("highest"), x, mask)
+	VBLENDVPS(mask, t.constant("inf"), y, x)
+}
+
+// softmax turns scores into weights: the largest is taken off before Exp32.
+func (t *target) softmax() {
+	t.text("softmax", "(s *float32, n int, sum *float32)",
+		"replaces s by e^(s-max) and writes the 16 lanes of their sum; n is a positive multiple of 16, unused places are -Inf.")
+	s, n := Load(Param("s"), GP64()), Load(Param("n"), GP64())
+	parts := 16 / t.lanes
+	top, cur, left := t.vector(), GP64(), GP64()
+	VMOVUPS(t.constant("-inf"), top)
+	MOVQ(s, cur)
+	MOVQ(n, left)
+	Label("largest")
+	for i := range parts {
+		x := t.vector()
+		VMOVUPS(Mem{Base: cur, Disp: i * t.bytes()}, x)
+		VMAXPS(top, x, top) // top where x is NaN
+	}
+	ADDQ(I32(64), cur)
+	SUBQ(I32(16), left)
+	JNZ(LabelRef("largest"))
+	t.broadcastMax(top)
+	sums := t.vectors(parts)
+	for _, v := range sums {
+		t.zero(v)
+	}
+	Label("weights")
+	for i := range parts {
+		x := t.vector()
+		VMOVUPS(Mem{Base: s, Disp: i * t.bytes()}, x)
+		VSUBPS(top, x, x)
+		t.exp(x)
+		VMOVUPS(x, Mem{Base: s, Disp: i * t.bytes()})
+		VADDPS(x, sums[i], sums[i])
+	}
+	ADDQ(I32(64), s)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("weights"))
+	sum := Load(Param("sum"), GP64())
+	for i, v := range sums {
+		VMOVUPS(v, Mem{Base: sum, Disp: i * t.bytes()})
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// broadcastMax puts the largest lane, none of which is NaN, into all lanes.
+func (t *target) broadcastMax(v reg.VecVirtual) {
+	if t.wide() {
+		upper := YMM()
+		VEXTRACTF64X4(U8(1), v, upper)
+		VMAXPS(upper, v.AsY(), v.AsY())
+	}
+	four, other := v.AsX(), XMM()
+	VEXTRACTF128(U8(1), v.AsY(), other)
+	VMAXPS(other, four, four)
+	VUNPCKHPD(four, four, other)
+	VMAXPS(other, four, four)
+	VMOVSHDUP(four, other)
+	VMAXSS(other, four, four)
+	VBROADCASTSS(four, v)
+}
+
+// squares is the first half of an RMSNorm.
+func (t *target) squares() {
+	t.text("squares", "(x *float32, n int, sum *float32)",
+		"writes the 16 lanes of Σx²; n is a positive multiple of 16.")
+	x, n, sum := Load(Param("x"), GP64()), Load(Param("n"), GP64()), Load(Param("sum"), GP64())
+	acc := t.vectors(16 / t.lanes)
+	for _, v := range acc {
+		t.zero(v)
+	}
+	Label("step")
+	for i, v := range acc {
+		c := t.vector()
+		VMOVUPS(Mem{Base: x, Disp: i * t.bytes()}, c)
+		VFMADD231PS(c, c, v)
+	}
+	ADDQ(I32(64), x)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	for i, v := range acc {
+		VMOVUPS(v, Mem{Base: sum, Disp: i * t.bytes()})
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// scale is the second half of an RMSNorm.
+func (t *target) scale() {
+	t.text("scale", "(dst, x, w *float32, r float32, n int)",
+		"writes (x·r)·w; n is a positive multiple of 16.")
+	dst, x, w := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("w"), GP64())
+	n, r := Load(Param("n"), GP64()), t.vector()
+	VBROADCASTSS(t.param("r"), r)
+	Label("step")
+	for i := range 16 / t.lanes {
+		v := t.vector()
+		VMULPS(Mem{Base: x, Disp: i * t.bytes()}, r, v)
+		VMULPS(Mem{Base: w, Disp: i * t.bytes()}, v, v)
+		VMOVUPS(v, Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	for _, p := range []reg.Register{dst, x, w} {
+		ADDQ(I32(64), p)
+	}
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
+// silu is SiLUMul of internal/f32.
+func (t *target) silu() {
+	t.text("silu", "(dst, gate, up *float32, n int)",
+		"writes (gate/(1+e^-gate))·up; n is a positive multiple of 16.")
+	dst, g, u := Load(Param("dst"), GP64()), Load(Param("gate"), GP64()), Load(Param("up"), GP64())
+	n := Load(Param("n"), GP64())
+	Label("step")
+	for i := range 16 / t.lanes {
+		x, e := t.vector(), t.vector()
+		VMOVUPS(Mem{Base: g, Disp: i * t.bytes()}, x)
+		t.xor(t.constant("sign"), x, e)
+		t.exp(e)
+		VADDPS(t.constant("1"), e, e)
+		VDIVPS(e, x, x)
+		VMULPS(Mem{Base: u, Disp: i * t.bytes()}, x, x)
+		VMOVUPS(x, Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	for _, p := range []reg.Register{dst, g, u} {
+		ADDQ(I32(64), p)
+	}
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
+// stream reads memory and does next to nothing with it.
+func (t *target) stream() {
+	t.text("stream", "(p *uint32, n int) (sum uint32)",
+		"adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.")
+	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+	acc := t.vectors(4)
+	for _, v := range acc {
+		t.zero(v)
+	}
+	Label("step")
+	for i := range 256 / t.lanes {
+		VPADDD(Mem{Base: p, Disp: i * t.bytes()}, acc[i%4], acc[i%4])
+	}
+	for line := 0; line < 1024; line += 64 {
+		PREFETCHT0(Mem{Base: p, Disp: ahead*halfRow + line})
+	}
+	ADDQ(I32(1024), p)
+	SUBQ(I32(256), n)
+	JNZ(LabelRef("step"))
+	for _, v := range acc[1:] {
+		VPADDD(v, acc[0], acc[0])
+	}
+	sum := GP32()
+	VMOVD(acc[0].AsX(), sum)
+	Store(sum, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// target is an instruction set: vectors of lanes f32.
+type target struct {
+	name   string
+	lanes  int
+	consts Mem // table of constants, each as wide as the widest vector
+	known  map[string]int
+}
+
+func (t *target) wide() bool { return t.lanes == 16 }
+
+// bytes of a vector.
+func (t *target) bytes() int { return 4 * t.lanes }
+
+func (t *target) vector() reg.VecVirtual {
+	if t.wide() {
+		return ZMM()
+	}
+	return YMM()
+}
+
+func (t *target) vectors(n int) []reg.VecVirtual {
+	v := make([]reg.VecVirtual, n)
+	for i := range v {
+		v[i] = t.vector()
+	}
+	return v
+}
+
+func (t *target) zero(v reg.VecVirtual) {
+	if t.wide() {
+		VPXORD(v, v, v)
+	} else {
+		VPXOR(v, v, v)
+	}
+}
+
+func (t *target) and(mask Op, src, dst reg.VecVirtual) {
+	if t.wide() {
+		VPANDD(mask, src, dst)
+	} else {
+		VPAND(mask, src, dst)
+	}
+}
+
+func (t *target) xor(mask Op, src, dst reg.VecVirtual) {
+	if t.wide() {
+		VPXORD(mask, src, dst)
+	} else {
+		VPXOR(mask, src, dst)
+	}
+}
+
+// text opens a function, which calls nothing and so needs no stack to be split;
+// signature is without the leading func and name.
+func (t *target) text(name, signature, doc string) {
+	TEXT(name+t.name, attr.NOSPLIT, "func"+signature)
+	Pragma("noescape")
+	Doc(name + t.name + " " + doc)
+}
+
+// row is the address of row r of a matrix whose rows are stride bytes apart,
+// where third is three rows below base.
+func row(base, third, stride reg.Register, r, disp int) Mem {
+	if r >= 3 {
+		base, r = third, r-3
+	}
+	m := Mem{Base: base, Disp: disp}
+	if r > 0 {
+		m.Index, m.Scale = stride, uint8(r)
+	}
+	return m
+}
+
+// constant is the address of a whole vector of x. The table is laid out at the
+// first use; every constant must be in it.
+func (t *target) constant(name string) Mem {
+	if t.known == nil {
+		t.table()
+	}
+	i, ok := t.known[name]
+	if !ok {
+		panic(fmt.Sprintf("avo: no constant %q", name))
+	}
+	return t.consts.Offset(i * t.bytes())
+}
+
+// table holds what Exp32 of internal/f32 is made of, under the same names, and
+// the masks.
+func (t *target) table() {
+	float := func(x float64) uint32 { return math.Float32bits(float32(x)) }
+	entries := []struct {
+		name string
+		bits uint32
+	}{
+		{"log2e", float(1.44269504)}, {"round", float(12582912)},
+		{"-ln2Hi", float(-0.693359375)}, {"-ln2Lo", float(2.12194440e-4)},
+		{"1/720", float(1.0 / 720)}, {"1/120", float(1.0 / 120)}, {"1/24", float(1.0 / 24)},
+		{"1/6", float(1.0 / 6)}, {"1/2", float(0.5)}, {"1", float(1)},
+		{"lowest", float(-87)}, {"highest", float(88.72283)},
+		{"inf", float(math.Inf(1))}, {"-inf", float(math.Inf(-1))},
+		{"int 126", 126}, {"int 1", 1}, {"sign", 1 << 31}, {"upper", 0xffff0000},
+	}
+	t.known = map[string]int{}
+	t.consts = GLOBL("constants"+t.name, attr.RODATA|attr.NOPTR)
+	for i, e := range entries {
+		t.known[e.name] = i
+		for lane := range t.lanes {
+			DATA(i*t.bytes()+4*lane, U32(e.bits))
+		}
+	}
+}
