@@ -81,7 +81,7 @@ func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
 	}
 	if s.cfg.Tokenizer != nil {
 		for i := range stream.samples {
-			stream.samples[i].detok = s.cfg.Tokenizer.NewDetokenizer()
+			stream.samples[i].detok = s.cfg.Tokenizer.NewContinuation()
 		}
 	}
 	return stream

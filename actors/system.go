@@ -139,7 +139,7 @@ func Start(cfg Config) (*System, error) {
 	s.engine = s.spawn("engine", stopOnPanic, func() receiver { return newEngineActor(s, cfg.Backend) })
 	s.scheduler = s.spawn("scheduler", stopOnPanic, func() receiver { return newSchedulerActor(s, core) })
 	for range cfg.Tokenizers {
-		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{s, cfg.Tokenizer} }))
+		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s, tok: cfg.Tokenizer} }))
 	}
 	go s.keep()
 	return s, nil

@@ -6,11 +6,13 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// tokenizerActor turns prompts into tokens. It has no state: a panic costs the
-// request that it was at, and it goes on with the next.
+// tokenizerActor turns prompts into tokens. It has no state but a cache of pieces,
+// which begins anew with it: a panic costs the request that it was at, and the next
+// worker goes on with the next.
 type tokenizerActor struct {
-	sys *System
-	tok *tokenizer.Tokenizer
+	sys     *System
+	tok     *tokenizer.Tokenizer
+	encoder *tokenizer.Encoder // made for the first text
 }
 
 func (a *tokenizerActor) receive(self *process, message any) {
@@ -25,13 +27,16 @@ func (a *tokenizerActor) receive(self *process, message any) {
 }
 
 func (a *tokenizerActor) encode(m *encode) {
+	if a.encoder == nil {
+		a.encoder = a.tok.NewEncoder()
+	}
 	if len(m.req.Tokens) == 0 {
-		a.sys.submit(m.stream, m.req, a.tok.EncodePrompt(nil, m.req.Prompt))
+		a.sys.submit(m.stream, m.req, a.encoder.EncodePrompt(nil, m.req.Prompt))
 		return
 	}
 	// The tokens before are the caller's; they are not to be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
-	a.sys.submit(m.stream, m.req, a.tok.Encode(tokens, m.req.Prompt))
+	a.sys.submit(m.stream, m.req, a.encoder.Encode(tokens, m.req.Prompt))
 }
 
 // drop ends the request at which the worker panicked.

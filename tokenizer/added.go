@@ -52,14 +52,6 @@ func (m *matcher) add(a added) {
 	m.tokens = append(m.tokens, a)
 }
 
-// find gives the token with exactly that content.
-func (m *matcher) find(content string) (kv.Token, bool) {
-	if a := m.longest(content); a != nil && a.content == content {
-		return a.id, true
-	}
-	return 0, false
-}
-
 // longest is the longest token that text begins with, nil if there is none.
 func (m *matcher) longest(text string) *added {
 	at, token := 0, -1

@@ -12,15 +12,44 @@ import (
 //
 // The content of an added token is given as it is. Hugging Face's library runs
 // it through the byte alphabet, which makes a difference only for added tokens
-// that are not ASCII.
+// that are not ASCII. Byte tokens (<0xE4>) that are no UTF-8 together give their
+// bytes, of which a Detokenizer makes one U+FFFD for each maximal subpart; that
+// library gives one for every byte of the run, valid ones included.
 func (t *Tokenizer) Decode(dst []byte, tokens []kv.Token, skipSpecial bool) []byte {
+	l := leading{strip: t.strip}
 	for _, token := range tokens {
 		if int64(token) >= int64(len(t.text)) || skipSpecial && t.special[token] {
 			continue
 		}
-		dst = append(dst, t.text[token]...)
+		dst = append(dst, t.spoken(token, &l)...)
 	}
 	return dst
+}
+
+// leading is what is still to be dropped where a text begins.
+type leading struct {
+	begun bool
+	strip int
+}
+
+// spoken is what token stands for where l says. The token must be known.
+func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
+	s := t.text[token]
+	if !l.begun {
+		l.begun = true
+		if t.first != nil {
+			s = t.first[token]
+		}
+	}
+	for l.strip > 0 && s != "" {
+		if s[0] != t.stripByte {
+			l.strip = 0
+			break
+		}
+		l.strip--
+		s = s[1:]
+	}
+	return s
 }
 
 // Detokenizer decodes a stream token by token, so that whatever it hands out is
@@ -34,10 +63,23 @@ type Detokenizer struct {
 	t    *Tokenizer
 	tail [utf8.UTFMax]byte // tail[:n] begins a rune and does not complete it
 	n    int
+
+	begin leading // what a stream begins with
+	lead  leading
 }
 
-// NewDetokenizer starts a stream.
-func (t *Tokenizer) NewDetokenizer() *Detokenizer { return &Detokenizer{t: t} }
+// NewDetokenizer starts a stream that gives what Decode gives for all its tokens.
+func (t *Tokenizer) NewDetokenizer() *Detokenizer { return t.detokenizer(leading{strip: t.strip}) }
+
+// NewContinuation starts a stream whose text goes on after other text, as what
+// is generated after a prompt: the space that files in SentencePiece's way have
+// before the first word of a text is kept. With byte-level files it is the same
+// as NewDetokenizer.
+func (t *Tokenizer) NewContinuation() *Detokenizer { return t.detokenizer(leading{begun: true}) }
+
+func (t *Tokenizer) detokenizer(begin leading) *Detokenizer {
+	return &Detokenizer{t: t, begin: begin, lead: begin}
+}
 
 const replacement = "\uFFFD"
 
@@ -48,7 +90,7 @@ func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	if int64(token) >= int64(len(d.t.text)) || d.t.special[token] {
 		return dst
 	}
-	s := d.t.text[token]
+	s := d.t.spoken(token, &d.lead)
 	for d.n > 0 && s != "" {
 		d.tail[d.n] = s[0]
 		switch grown := d.tail[:d.n+1]; {
@@ -104,5 +146,6 @@ func (d *Detokenizer) Flush(dst []byte) []byte {
 		dst = append(dst, replacement...)
 		d.n = 0
 	}
+	d.lead = d.begin
 	return dst
 }

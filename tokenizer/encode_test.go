@@ -14,10 +14,7 @@ import (
 // mergeNaive is merging as it is defined: find the lowest rank, merge its
 // leftmost occurrence, begin again.
 func (t *Tokenizer) mergeNaive(piece string) []kv.Token {
-	var ids []kv.Token
-	for i := range len(piece) {
-		ids = append(ids, t.bytes[piece[i]])
-	}
+	ids := t.spell(nil, piece)
 	for {
 		best := merge{rank: noMerge}
 		at := 0
@@ -65,7 +62,7 @@ func TestMergeIsTheNaiveOne(t *testing.T) {
 			piece = strings.Repeat("in"[:1+rng.IntN(2)], n)
 		}
 		want := tok.mergeNaive(piece)
-		if got := tok.mergeLong(nil, piece); !slices.Equal(got, want) {
+		if got := tok.mergeLong(nil, piece, &scratch{}); !slices.Equal(got, want) {
 			t.Fatalf("mergeLong(%q) = %v, want %v", piece, got, want)
 		}
 		piece = piece[:min(len(piece), maxShortPiece)]
@@ -146,7 +143,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if got := string(tok.Decode(nil, ids, false)); got != text {
 			t.Errorf("%q comes back as %q", text, got)
 		}
-		for _, s := range []splitter{splitLlama3, splitQwen2, splitGPT2} {
+		for _, s := range []splitter{splitLlama3, splitQwen2, splitGPT2, splitTekken, splitO200k} {
 			sum := 0
 			for _, n := range pieceLengths(s, text) {
 				if n <= 0 {
@@ -217,18 +214,21 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	g, base := readGolden(b)
-	for _, v := range g.Variants[:2] {
-		tok := v.open(b, base)
-		b.Run("file="+strings.ReplaceAll(v.Name, " ", "-"), func(b *testing.B) {
-			text := opticks.Text()
-			b.SetBytes(int64(len(text)))
-			b.ReportAllocs()
-			var dst []kv.Token
-			for b.Loop() {
-				dst = tok.Encode(dst[:0], text)
-			}
-		})
+	f := readFamilies(b)
+	text := opticks.Text()
+	for _, name := range []string{"llama3", "qwen2", "gpt2", "tekken", "mistral"} {
+		tok := f.open(b, f.find(b, name))
+		encoder := tok.NewEncoder()
+		for by, encode := range map[string]func([]kv.Token, string) []kv.Token{"Tokenizer": tok.Encode, "Encoder": encoder.Encode} {
+			b.Run("family="+name+"/by="+by, func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				b.ReportAllocs()
+				var dst []kv.Token
+				for b.Loop() {
+					dst = encode(dst[:0], text)
+				}
+			})
+		}
 	}
 }
 

@@ -51,6 +51,8 @@ type modelJSON struct {
 	Dropout      *float64   `json:"dropout"`
 	Prefix       string     `json:"continuing_subword_prefix"`
 	Suffix       string     `json:"end_of_word_suffix"`
+	Unk          *string    `json:"unk_token"`
+	FuseUnk      bool       `json:"fuse_unk"`
 	ByteFallback bool       `json:"byte_fallback"`
 	IgnoreMerges bool       `json:"ignore_merges"`
 	Vocab        vocabJSON  `json:"vocab"`
@@ -68,12 +70,35 @@ type partJSON struct {
 
 	AddPrefixSpace *bool       `json:"add_prefix_space"` // ByteLevel
 	UseRegex       *bool       `json:"use_regex"`        // ByteLevel
-	Pattern        patternJSON `json:"pattern"`          // Split
+	Pattern        patternJSON `json:"pattern"`          // Split, Replace
 	Behavior       string      `json:"behavior"`         // Split
 	Invert         bool        `json:"invert"`           // Split
 
+	Prepend     string    `json:"prepend"`     // Prepend
+	Content     string    `json:"content"`     // Replace, Strip (decoder)
+	StripLeft   *bool     `json:"strip_left"`  // Strip (normalizer)
+	StripRight  *bool     `json:"strip_right"` // Strip (normalizer)
+	Start, Stop countJSON // Strip (decoder)
+
+	Replacement   string  `json:"replacement"`       // Metaspace
+	PrependScheme *string `json:"prepend_scheme"`    // Metaspace
+	SplitAll      *bool   `json:"split"`             // Metaspace
+	Individual    bool    `json:"individual_digits"` // Digits
+
 	Single        []templateJSON            `json:"single"`         // TemplateProcessing
 	SpecialTokens map[string]templateIDJSON `json:"special_tokens"` // TemplateProcessing
+}
+
+// countJSON is a number where the step has one: other steps give the same names
+// to other things, and they are refused by their type.
+type countJSON int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *countJSON) UnmarshalJSON(data []byte) error {
+	if len(data) == 0 || data[0] < '0' || data[0] > '9' {
+		return nil
+	}
+	return json.Unmarshal(data, (*int)(c))
 }
 
 type patternJSON struct {

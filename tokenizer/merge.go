@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math"
+	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -20,34 +21,31 @@ type merge struct {
 // noMerge is the rank of a pair that does not merge.
 const noMerge = math.MaxUint32
 
-func (t *Tokenizer) lookup(left, right kv.Token) merge {
-	if m, ok := t.merges[pairOf(left, right)]; ok {
-		return m
-	}
-	return merge{rank: noMerge}
-}
-
 // maxShortPiece is the most bytes that mergeShort takes. It is quadratic, but
 // for words its arrays fit the stack and beat a heap.
 const maxShortPiece = 64
 
-// merge appends the tokens of one piece: beginning with its bytes, the pair of
-// lowest rank is merged, the leftmost of equals, until none is left.
-func (t *Tokenizer) merge(dst []kv.Token, piece string) []kv.Token {
+// merge appends the tokens of one piece: beginning with its symbols, the pair of
+// lowest rank is merged, the leftmost of equals, until none is left. s may be nil.
+func (t *Tokenizer) merge(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	if len(piece) <= maxShortPiece {
 		return t.mergeShort(dst, piece)
 	}
-	return t.mergeLong(dst, piece)
+	if s == nil {
+		s = &scratch{ids: make([]kv.Token, 0, len(piece))}
+	}
+	return t.mergeLong(dst, piece, s)
 }
 
 func (t *Tokenizer) mergeShort(dst []kv.Token, piece string) []kv.Token {
 	var idArray [maxShortPiece]kv.Token
 	var mergeArray [maxShortPiece]merge // [i]: what ids[i] and ids[i+1] become
-	n := len(piece)
-	ids, merges := idArray[:n], mergeArray[:n]
-	for i := range n {
-		ids[i] = t.bytes[piece[i]]
+	ids := t.spell(idArray[:0], piece)
+	n := len(ids)
+	if n == 0 {
+		return dst
 	}
+	merges := mergeArray[:n]
 	for i := range n - 1 {
 		merges[i] = t.lookup(ids[i], ids[i+1])
 	}
@@ -80,50 +78,65 @@ func (t *Tokenizer) mergeShort(dst []kv.Token, piece string) []kv.Token {
 type node struct {
 	id         kv.Token
 	merge      merge // with the node after it; rank noMerge also if merged away
-	prev, next int   // -1 at the ends
+	prev, next int32 // -1 at the ends
+}
+
+// scratch is what long pieces are merged in, kept from one to the next. Its
+// size is that of the longest piece since it was made.
+type scratch struct {
+	ids   []kv.Token
+	nodes []node
+	queue mergeQueue
+	cache pieceCache
 }
 
 // mergeLong does what mergeShort does in O(n log n) time.
-func (t *Tokenizer) mergeLong(dst []kv.Token, piece string) []kv.Token {
-	nodes := make([]node, len(piece))
-	var queue mergeQueue
-	for i := range nodes {
-		nodes[i] = node{id: t.bytes[piece[i]], prev: i - 1, next: i + 1}
+func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Token {
+	s.ids = t.spell(s.ids[:0], piece)
+	if len(s.ids) == 0 {
+		return dst
 	}
-	nodes[len(nodes)-1].next = -1
-	update := func(i int) {
-		n := &nodes[i]
-		n.merge.rank = noMerge
-		if n.next >= 0 {
-			n.merge = t.lookup(n.id, nodes[n.next].id)
-		}
-		if n.merge.rank != noMerge {
-			queue.push(queued{n.merge.rank, i})
-		}
+	s.nodes = slices.Grow(s.nodes[:0], len(s.ids))
+	s.queue = slices.Grow(s.queue[:0], len(s.ids))
+	for i, id := range s.ids {
+		s.nodes = append(s.nodes, node{id: id, prev: int32(i) - 1, next: int32(i) + 1})
 	}
-	for i := range nodes {
-		update(i)
+	s.nodes[len(s.nodes)-1].next = -1
+	for i := range s.nodes {
+		t.enqueue(s, int32(i))
 	}
-	for len(queue) > 0 {
-		q := queue.pop()
-		n := &nodes[q.at]
+	for len(s.queue) > 0 {
+		q := s.queue.pop()
+		n := &s.nodes[q.at]
 		if n.merge.rank != q.rank {
 			continue // one of the two has merged otherwise since
 		}
 		n.id = n.merge.id
-		gone := &nodes[n.next]
+		gone := &s.nodes[n.next]
 		gone.merge.rank = noMerge
 		n.next = gone.next
 		if n.next >= 0 {
-			nodes[n.next].prev = q.at
+			s.nodes[n.next].prev = q.at
 		}
-		update(q.at)
+		t.enqueue(s, q.at)
 		if n.prev >= 0 {
-			update(n.prev)
+			t.enqueue(s, n.prev)
 		}
 	}
-	for i := 0; i >= 0; i = nodes[i].next {
-		dst = append(dst, nodes[i].id)
+	for i := int32(0); i >= 0; i = s.nodes[i].next {
+		dst = append(dst, s.nodes[i].id)
 	}
 	return dst
+}
+
+// enqueue finds what node i and the next one become and queues that.
+func (t *Tokenizer) enqueue(s *scratch, i int32) {
+	n := &s.nodes[i]
+	n.merge.rank = noMerge
+	if n.next >= 0 {
+		n.merge = t.lookup(n.id, s.nodes[n.next].id)
+	}
+	if n.merge.rank != noMerge {
+		s.queue.push(queued{n.merge.rank, i})
+	}
 }

@@ -1,37 +1,164 @@
 package tokenizer
 
-import "golang.org/x/text/unicode/norm"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
-// normalizerOf tells whether text is brought to normalization form C.
-func normalizerOf(p *partJSON) (nfc bool, err error) {
-	switch {
-	case p == nil, p.Type == "Sequence" && len(p.Normalizers) == 0:
-		return false, nil
-	case p.Type == "Sequence" && len(p.Normalizers) == 1:
-		return normalizerOf(&p.Normalizers[0])
-	case p.Type == "NFC":
-		return true, nil
-	}
-	return false, unsupported("normalizer %q; supported are none and NFC", p.Type)
+	"golang.org/x/text/unicode/norm"
+)
+
+// normalizer is one step of what happens to text before it is cut into pieces
+// (huggingface/tokenizers, normalizers/).
+type normalizer struct {
+	kind        normalizerKind
+	form        norm.Form // normalForm
+	content     string    // normalPrepend, normalReplace: what is put there
+	old         string    // normalReplace: what is replaced
+	pattern     *pattern  // normalReplace: or what matches
+	left, right bool      // normalStrip
 }
 
-// normalizeNFC brings text to normalization form C (Unicode Standard Annex 15).
-// Bytes that are no UTF-8 stay as they are. Text of runes below U+0300 only is in
-// the form already; it costs one walk and no allocation.
-func normalizeNFC(text string) string {
-	if belowCombining(text) || norm.NFC.IsNormalString(text) {
+type normalizerKind uint8
+
+const (
+	normalForm      normalizerKind = iota // NFC, NFD, NFKC, NFKD
+	normalLowercase                       // rune by rune
+	normalPrepend                         // to text that is not empty
+	normalReplace
+	normalStrip // of white space
+)
+
+var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}
+
+// maxNesting is how deep Sequences may stand in each other.
+const maxNesting = 16
+
+// normalizersOf appends the steps of p, Sequences flattened.
+func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, error) {
+	if p == nil {
+		return steps, nil
+	}
+	if form, ok := normalForms[p.Type]; ok {
+		return append(steps, normalizer{kind: normalForm, form: form}), nil
+	}
+	switch p.Type {
+	case "Sequence":
+		if depth == maxNesting {
+			return nil, unsupported("normalizer Sequences nested over %d deep; supported are fewer", maxNesting)
+		}
+		for i := range p.Normalizers {
+			var err error
+			if steps, err = normalizersOf(steps, &p.Normalizers[i], depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return steps, nil
+	case "Lowercase":
+		return append(steps, normalizer{kind: normalLowercase}), nil
+	case "Prepend":
+		return append(steps, normalizer{kind: normalPrepend, content: p.Prepend}), nil
+	case "Strip":
+		left, right := p.StripLeft == nil || *p.StripLeft, p.StripRight == nil || *p.StripRight
+		return append(steps, normalizer{kind: normalStrip, left: left, right: right}), nil
+	case "Replace":
+		n := normalizer{kind: normalReplace, content: p.Content, old: p.Pattern.String}
+		if p.Pattern.Regex != "" {
+			var err error
+			if n.pattern, err = newPattern(p.Pattern.Regex); err != nil {
+				return nil, err
+			}
+		}
+		return append(steps, n), nil
+	}
+	return nil, unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
+}
+
+// normalize takes text through all steps. Text that they leave as it is costs no
+// allocation.
+func (t *Tokenizer) normalize(text string) string {
+	for i := range t.normalizers {
+		text = t.normalizers[i].apply(text)
+	}
+	return text
+}
+
+func (n *normalizer) apply(text string) string {
+	switch n.kind {
+	case normalForm:
+		return normalizeForm(n.form, text)
+	case normalLowercase:
+		return lowercase(text)
+	case normalPrepend:
+		if text == "" {
+			return text
+		}
+		return n.content + text
+	case normalStrip:
+		if n.left {
+			text = strings.TrimLeftFunc(text, unicode.IsSpace)
+		}
+		if n.right {
+			text = strings.TrimRightFunc(text, unicode.IsSpace)
+		}
 		return text
 	}
-	return norm.NFC.String(text)
+	if n.pattern != nil {
+		return n.pattern.replace(text, n.content)
+	}
+	if n.old == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, n.old, n.content)
 }
 
-// belowCombining tells whether text has no rune from U+0300 on, where combining
-// marks begin: UTF-8 leads those with 0xCC or more.
-func belowCombining(text string) bool {
+// normalizeForm brings text to a normalization form (Unicode Standard Annex 15).
+// Bytes that are no UTF-8 stay as they are. ASCII is in all forms already, and
+// runes below U+0300 are in form C.
+func normalizeForm(form norm.Form, text string) string {
+	limit := byte(utf8.RuneSelf)
+	if form == norm.NFC {
+		limit = 0xCC // where the UTF-8 of U+0300 begins, the first combining mark
+	}
+	if below(text, limit) || form.IsNormalString(text) {
+		return text
+	}
+	return form.String(text)
+}
+
+// below tells whether all bytes of text are less than limit.
+func below(text string, limit byte) bool {
 	for i := range len(text) {
-		if text[i] >= 0xCC {
+		if text[i] >= limit {
 			return false
 		}
 	}
 	return true
+}
+
+// lowercase maps each rune by itself, so that a final sigma is an ordinary one.
+// The only rune whose lower case is two of them is U+0130 (Unicode,
+// SpecialCasing.txt). Bytes that are no UTF-8 stay as they are.
+func lowercase(text string) string {
+	var out strings.Builder
+	kept := 0 // text[:kept] is written
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		lower := unicode.ToLower(r)
+		if lower != r || r == 'İ' {
+			out.WriteString(text[kept:i])
+			if r == 'İ' {
+				out.WriteString("i\u0307")
+			} else {
+				out.WriteRune(lower)
+			}
+			kept = i + n
+		}
+		i += n
+	}
+	if kept == 0 {
+		return text
+	}
+	out.WriteString(text[kept:])
+	return out.String()
 }

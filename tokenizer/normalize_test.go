@@ -7,9 +7,6 @@ import (
 	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
-// nfcSupported tells the golden tests not to leave out files that ask for NFC.
-const nfcSupported = true
-
 func TestNFC(t *testing.T) {
 	plain := trained(t)
 	for _, normalizer := range []string{`{"type":"NFC"}`, `{"type":"Sequence","normalizers":[{"type":"NFC"}]}`} {

@@ -24,11 +24,18 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	if err := t.readVocab(f.Model.Vocab, f.AddedTokens); err != nil {
 		return nil, err
 	}
+	if err := t.readSymbols(f.Model); err != nil {
+		return nil, err
+	}
 	if err := t.readMerges(f.Model); err != nil {
 		return nil, err
 	}
 	t.findWhole(f.Model.Vocab, f.Model.IgnoreMerges)
+	t.words = t.safeWords(f.Model)
 	t.readAdded(f.AddedTokens)
+	if err := t.readDecoder(f.Decoder); err != nil {
+		return nil, err
+	}
 	if err := t.readTemplate(f.PostProcessor); err != nil {
 		return nil, err
 	}
@@ -76,12 +83,14 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 	}
 	t.text = names[:size:size]
 	t.special = make([]bool, size)
-	for id, name := range t.text {
-		if s, ok := toBytes(name); ok {
-			t.text[id] = s
+	if t.byteLevel {
+		for id, name := range t.text {
+			if s, ok := toBytes(name); ok {
+				t.text[id] = s
+			}
 		}
 	}
-	return t.readBytes(vocab)
+	return nil
 }
 
 // sortedNames makes which of several faults is reported independent of the map.
@@ -94,20 +103,8 @@ func sortedNames(vocab vocabJSON) []string {
 	return names
 }
 
-// readBytes finds the tokens of the 256 bytes, from which merging starts.
-func (t *Tokenizer) readBytes(vocab vocabJSON) error {
-	for b, r := range alphabet {
-		id, ok := vocab[string(r)]
-		if !ok {
-			return unsupported("the vocabulary has no token %q for byte 0x%02x; supported is byte-level BPE, which has all 256", r, b)
-		}
-		t.bytes[b] = id
-	}
-	return nil
-}
-
 func (t *Tokenizer) readMerges(m *modelJSON) error {
-	t.merges = make(map[pair]merge, len(m.Merges))
+	t.merges = newMergeTable(len(m.Merges))
 	for rank, names := range m.Merges {
 		if len(names) != 2 {
 			return invalid("merge %d has %d parts, want 2: %q", rank, len(names), names)
@@ -120,7 +117,7 @@ func (t *Tokenizer) readMerges(m *modelJSON) error {
 			}
 			ids[i] = id
 		}
-		t.merges[pairOf(ids[0], ids[1])] = merge{rank: uint32(rank), id: ids[2]}
+		t.merges.put(pairOf(ids[0], ids[1]), merge{rank: uint32(rank), id: ids[2]})
 	}
 	return nil
 }
@@ -131,34 +128,43 @@ func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 	t.whole = make(map[string]kv.Token, len(vocab))
 	var buf []kv.Token
 	for name, id := range vocab {
-		s, ok := toBytes(name)
-		if !ok || s == "" {
+		piece := name
+		if t.byteLevel {
+			var ok bool
+			if piece, ok = toBytes(name); !ok {
+				continue
+			}
+		}
+		if piece == "" {
 			continue
 		}
 		if !ignoreMerges {
-			buf = t.merge(buf[:0], s)
+			buf = t.merge(buf[:0], piece, nil)
 			if len(buf) != 1 || buf[0] != id {
 				continue
 			}
 		}
-		t.whole[t.text[id]] = id
+		t.whole[piece] = id
 	}
 }
 
 // readAdded makes the added tokens known to the matchers. Their text is their
-// content, for they never went through the byte alphabet.
+// content, for they never went through the byte alphabet; those that are looked
+// for in normalized text stand for what they are there, as in the library.
 func (t *Tokenizer) readAdded(tokens []addedJSON) {
+	t.added = make(map[string]kv.Token, len(tokens))
 	for _, j := range tokens {
 		a := added{j.Content, j.ID, j.LStrip, j.RStrip, j.SingleWord}
+		t.added[j.Content] = j.ID
+		t.special[j.ID] = j.Special
+		t.text[j.ID] = j.Content
 		if !j.Normalized {
 			t.raw.add(a)
-		} else {
-			if t.nfc {
-				a.content = normalizeNFC(a.content)
-			}
-			t.normalized.add(a)
+			continue
 		}
-		t.text[j.ID] = j.Content
-		t.special[j.ID] = j.Special
+		if a.content = t.normalize(a.content); a.content != "" {
+			t.normalized.add(a)
+			t.text[j.ID] = a.content
+		}
 	}
 }

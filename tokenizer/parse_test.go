@@ -58,7 +58,7 @@ func splitJSON(pattern, rest, byteLevel string) string {
 
 const (
 	plainByteLevel = `{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}`
-	isolated       = `"behavior":"Isolated","invert":false`
+	isolatedSplit  = `"behavior":"Isolated","invert":false`
 )
 
 func quoted(s string) string {
@@ -75,32 +75,33 @@ func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 		{"model.dropout", `0.1`, "dropout 0.1"},
 		{"model.continuing_subword_prefix", `"##"`, `continuing_subword_prefix "##"`},
 		{"model.end_of_word_suffix", `"</w>"`, `end_of_word_suffix "</w>"`},
-		{"model.byte_fallback", `true`, "byte_fallback"},
-		{"normalizer", `{"type":"Lowercase"}`, `normalizer "Lowercase"`},
-		{"normalizer", `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`, `normalizer "Replace"`},
-		{"normalizer", `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"NFC"}]}`, `normalizer "Sequence"`},
-		{"pre_tokenizer", `null`, "pre_tokenizer null"},
-		{"pre_tokenizer", `{"type":"Metaspace","replacement":"▁","prepend_scheme":"always"}`, `pre_tokenizer "Metaspace"`},
+		{"normalizer", `{"type":"BertNormalizer"}`, `normalizer "BertNormalizer"`},
+		{"normalizer", `{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Precompiled","precompiled_charsmap":"AA=="}]}`, `normalizer "Precompiled"`},
+		{"normalizer", `{"type":"Replace","pattern":{"Regex":"\\bx"},"content":""}`, `the escape \b`},
+		{"pre_tokenizer", `null`, `decoder "ByteLevel"`},
 		{"pre_tokenizer", `{"type":"Whitespace"}`, `pre_tokenizer "Whitespace"`},
-		{"pre_tokenizer", `{"type":"ByteLevel","add_prefix_space":true}`, "add_prefix_space"},
-		{"pre_tokenizer", plainByteLevel, "use_regex false"},
-		{"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + plainByteLevel + `]}`, `pre_tokenizer "Digits"`},
-		{"pre_tokenizer", `{"type":"Sequence","pretokenizers":[` + plainByteLevel + `,` + plainByteLevel + `]}`, "other steps"},
-		{"pre_tokenizer", splitJSON(`{"Regex":"\\w+"}`, isolated, plainByteLevel), `regular expression "\\w+"`},
-		{"pre_tokenizer", splitJSON(`{"String":" "}`, isolated, plainByteLevel), `pattern string " "`},
-		{"pre_tokenizer", splitJSON(`{"Regex":`+quoted(patternQwen2)+`}`, `"behavior":"MergedWithNext","invert":false`, plainByteLevel), `behavior "MergedWithNext"`},
-		{"pre_tokenizer", splitJSON(`{"Regex":`+quoted(patternQwen2)+`}`, `"behavior":"Removed","invert":false`, plainByteLevel), `behavior "Removed"`},
-		{"pre_tokenizer", splitJSON(`{"Regex":`+quoted(patternQwen2)+`}`, isolated, `{"type":"ByteLevel","add_prefix_space":false}`), "use_regex true"},
-		{"pre_tokenizer", splitJSON(`{"Regex":`+quoted(patternQwen2)+`}`, isolated, `{"type":"ByteLevel","add_prefix_space":true,"use_regex":false}`), "add_prefix_space"},
+		{"pre_tokenizer", `{"type":"Sequence","pretokenizers":[` + plainByteLevel + `,{"type":"Digits"}]}`, `pre_tokenizer "Digits" after ByteLevel`},
+		{"pre_tokenizer", `{"type":"Sequence","pretokenizers":[` + plainByteLevel + `,` + plainByteLevel + `]}`, `pre_tokenizer "ByteLevel" after ByteLevel`},
+		{"pre_tokenizer", `{"type":"Metaspace","prepend_scheme":"sometimes"}`, `prepend_scheme "sometimes"`},
+		{"pre_tokenizer", splitJSON(`{"Regex":"(a+)+b"}`, isolatedSplit, plainByteLevel), "a repetition of a group"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"a++"}`, isolatedSplit, plainByteLevel), "possessive"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"[a[b]]"}`, isolatedSplit, plainByteLevel), "a set in a set"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"[a-z&&[^b]]"}`, isolatedSplit, plainByteLevel), "an intersection"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"(?<n>a)"}`, isolatedSplit, plainByteLevel), "the group (?<n"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"a|(b"}`, isolatedSplit, plainByteLevel), "missing closing"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"\\w+"}`, isolatedSplit, plainByteLevel), `the escape \w`},
+		{"pre_tokenizer", splitJSON(`{"Regex":"x"}`, `"behavior":"Sideways","invert":false`, plainByteLevel), `behavior "Sideways"`},
+
 		{"post_processor", `{"type":"BertProcessing","sep":["[SEP]",1],"cls":["[CLS]",0]}`, `post_processor "BertProcessing"`},
 		{"decoder", `null`, "decoder null"},
 		{"decoder", `{"type":"Metaspace"}`, `decoder "Metaspace"`},
 		{"decoder", `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]}`, `decoder "Sequence"`},
+		{"decoder", `{"type":"WordPiece"}`, `decoder "WordPiece"`},
 		{"model.vocab", `{"a":0,"b":1,"ab":2}`, "0x00"},
 	} {
 		data := edit(t, map[string]string{tc.path: tc.value})
 		if tc.path == "model.vocab" {
-			data = edit(t, map[string]string{tc.path: tc.value, "model.merges": `["a b"]`, "added_tokens": `[]`})
+			data = edit(t, map[string]string{tc.path: tc.value, "model.merges": `["a b"]`, "added_tokens": `[]`, "post_processor": `null`})
 		}
 		_, err := Parse(data, nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), tc.want) {

@@ -1,23 +1,48 @@
 package tokenizer
 
 // readPipeline checks that the file asks for nothing but what Encode and Decode
-// do, and learns which splitter and whether to normalize.
+// do, and learns the steps that text takes before merging.
 func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if err := checkModel(f.Model); err != nil {
 		return err
 	}
 	var err error
-	if t.nfc, err = normalizerOf(f.Normalizer); err != nil {
+	if t.normalizers, err = normalizersOf(nil, f.Normalizer, 0); err != nil {
 		return err
 	}
-	if t.split, err = splitterOf(f.PreTokenizer); err != nil {
+	if err := t.readPreTokenizer(f.PreTokenizer, 0); err != nil {
 		return err
 	}
-	return checkDecoder(f.Decoder)
+	if len(t.normalizers) > maxSteps || len(t.cutters) > maxSteps {
+		return unsupported("%d normalizers and %d pre_tokenizers; supported are %d of each", len(t.normalizers), len(t.cutters), maxSteps)
+	}
+	for _, c := range t.cutters {
+		if c.kind == cutMetaspace && c.prepend == prependFirst && t.dropsBeginning() {
+			return unsupported("Metaspace with prepend_scheme \"first\" after a normalizer that takes away a text's beginning; supported are other schemes there")
+		}
+	}
+	t.only = len(t.cutters) == 1 && t.cutters[0].kind == cutKnown && t.byteLevel
+	if t.only {
+		t.split = t.cutters[0].known
+	}
+	return nil
 }
 
-// checkModel accepts byte-level BPE. An unk_token does not matter, for every
-// byte has a token; nor do fuse_unk and the like.
+// maxSteps is the most normalizers, and the most pre-tokenizers, of a file.
+const maxSteps = 32
+
+// dropsBeginning tells whether the first piece may begin after the text does, as
+// far as the normalizers go.
+func (t *Tokenizer) dropsBeginning() bool {
+	for _, n := range t.normalizers {
+		if n.kind == normalStrip && n.left || n.kind == normalReplace && n.content == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// checkModel accepts BPE over bytes or runes.
 func checkModel(m *modelJSON) error {
 	switch {
 	case m == nil:
@@ -30,8 +55,6 @@ func checkModel(m *modelJSON) error {
 		return unsupported("continuing_subword_prefix %q; supported is none", m.Prefix)
 	case m.Suffix != "":
 		return unsupported("end_of_word_suffix %q; supported is none", m.Suffix)
-	case m.ByteFallback:
-		return unsupported("byte_fallback, the way of SentencePiece; supported is byte-level BPE")
 	case m.Vocab == nil || m.Merges == nil:
 		return invalid("the model has no vocab or no merges")
 	}
@@ -39,76 +62,95 @@ func checkModel(m *modelJSON) error {
 }
 
 // wantPreTokenizer ends the errors about pre-tokenizers.
-const wantPreTokenizer = "supported are ByteLevel and a Sequence of Split and ByteLevel, as in Llama 3, Qwen 2 to 3 and GPT-2"
+const wantPreTokenizer = "supported are none, Split, Digits, Metaspace, ByteLevel as the last step, and Sequences of these"
 
-func splitterOf(p *partJSON) (splitter, error) {
-	switch {
-	case p == nil:
-		return 0, unsupported("pre_tokenizer null; %s", wantPreTokenizer)
-	case p.Type == "ByteLevel":
-		if p.UseRegex != nil && !*p.UseRegex {
-			return 0, unsupported("pre_tokenizer ByteLevel with use_regex false and no Split before it; %s", wantPreTokenizer)
-		}
-		return splitGPT2, checkByteLevel(p)
-	case p.Type != "Sequence":
-		return 0, unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
-	case len(p.Pretokenizers) == 1:
-		return splitterOf(&p.Pretokenizers[0])
-	}
-	for _, step := range p.Pretokenizers {
-		if step.Type != "Split" && step.Type != "ByteLevel" {
-			return 0, unsupported("pre_tokenizer %q in a Sequence; %s", step.Type, wantPreTokenizer)
-		}
-	}
-	if len(p.Pretokenizers) != 2 || p.Pretokenizers[0].Type != "Split" || p.Pretokenizers[1].Type != "ByteLevel" {
-		return 0, unsupported("pre_tokenizer Sequence of other steps than one Split and one ByteLevel; %s", wantPreTokenizer)
-	}
-	last := &p.Pretokenizers[1]
-	if last.UseRegex == nil || *last.UseRegex {
-		return 0, unsupported("use_regex true of ByteLevel after a Split; supported is false")
-	}
-	if err := checkByteLevel(last); err != nil {
-		return 0, err
-	}
-	return splitOf(&p.Pretokenizers[0])
-}
-
-func checkByteLevel(p *partJSON) error {
-	if p.AddPrefixSpace == nil || *p.AddPrefixSpace {
-		return unsupported("add_prefix_space true of the ByteLevel pre_tokenizer; supported is false")
-	}
-	return nil
-}
-
-// splitOf recognises the pattern. The patterns match everything, so that to
-// isolate the matches is the same as to remove what is not matched.
-func splitOf(p *partJSON) (splitter, error) {
-	if p.Behavior != "Isolated" && (p.Behavior != "Removed" || !p.Invert) {
-		return 0, unsupported("behavior %q (invert %v) of pre_tokenizer Split; supported are Isolated, and Removed with invert",
-			p.Behavior, p.Invert)
-	}
-	switch p.Pattern.Regex {
-	case patternLlama3:
-		return splitLlama3, nil
-	case patternQwen2:
-		return splitQwen2, nil
-	case patternGPT2:
-		return splitGPT2, nil
-	case "":
-		return 0, unsupported("pattern string %q of pre_tokenizer Split; supported are regular expressions", p.Pattern.String)
-	}
-	return 0, unsupported("regular expression %q of pre_tokenizer Split; supported are those of Llama 3 (%s), Qwen 2 (%s) and GPT-2 (%s)",
-		p.Pattern.Regex, patternLlama3, patternQwen2, patternGPT2)
-}
-
-func checkDecoder(p *partJSON) error {
-	switch {
-	case p == nil:
-		return unsupported("decoder null; supported is ByteLevel")
-	case p.Type == "ByteLevel":
+// readPreTokenizer appends the steps of p to the cutters.
+func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
+	if p == nil {
 		return nil
-	case p.Type == "Sequence" && len(p.Decoders) == 1:
-		return checkDecoder(&p.Decoders[0])
 	}
-	return unsupported("decoder %q; supported is ByteLevel", p.Type)
+	if t.byteLevel && p.Type != "Sequence" {
+		return unsupported("pre_tokenizer %q after ByteLevel; %s", p.Type, wantPreTokenizer)
+	}
+	switch p.Type {
+	case "Sequence":
+		if depth == maxNesting {
+			return unsupported("pre_tokenizer Sequences nested over %d deep; supported are fewer", maxNesting)
+		}
+		for i := range p.Pretokenizers {
+			if err := t.readPreTokenizer(&p.Pretokenizers[i], depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "Split":
+		c, err := splitOf(p)
+		t.cutters = append(t.cutters, c)
+		return err
+	case "Digits":
+		t.cutters = append(t.cutters, cutter{kind: cutDigits, single: p.Individual})
+		return nil
+	case "ByteLevel":
+		t.byteLevel = true
+		if p.AddPrefixSpace == nil || *p.AddPrefixSpace {
+			t.cutters = append(t.cutters, cutter{kind: cutPrefix})
+		}
+		if p.UseRegex == nil || *p.UseRegex {
+			t.cutters = append(t.cutters, cutter{kind: cutKnown, known: splitGPT2})
+		}
+		return nil
+	case "Metaspace":
+		scheme, err := prependOf(p)
+		if err != nil {
+			return err
+		}
+		c := cutter{kind: cutMetaspace, literal: p.Replacement, prepend: scheme, split: p.SplitAll == nil || *p.SplitAll}
+		if c.literal == "" {
+			c.literal = metaspace
+		}
+		t.cutters = append(t.cutters, c)
+		return nil
+	}
+	return unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
+}
+
+// prependOf reads a Metaspace's scheme, in older files a flag.
+func prependOf(p *partJSON) (prepend, error) {
+	if p.PrependScheme == nil {
+		if p.AddPrefixSpace != nil && !*p.AddPrefixSpace {
+			return prependNever, nil
+		}
+		return prependAlways, nil
+	}
+	schemes := map[string]prepend{"always": prependAlways, "first": prependFirst, "never": prependNever}
+	scheme, ok := schemes[*p.PrependScheme]
+	if !ok {
+		return 0, unsupported("prepend_scheme %q of Metaspace; supported are always, first and never", *p.PrependScheme)
+	}
+	return scheme, nil
+}
+
+// behaviors by their names in the file.
+var behaviors = map[string]behavior{
+	"Isolated": isolated, "Removed": removed, "Contiguous": contiguous,
+	"MergedWithPrevious": mergedWithPrevious, "MergedWithNext": mergedWithNext,
+}
+
+// splitOf recognises the known patterns. They match everything, so that to
+// isolate the matches is the same as to remove what is not matched.
+func splitOf(p *partJSON) (cutter, error) {
+	b, ok := behaviors[p.Behavior]
+	if !ok {
+		return cutter{}, unsupported("behavior %q of pre_tokenizer Split; supported are Isolated, Removed, Contiguous, MergedWithPrevious and MergedWithNext", p.Behavior)
+	}
+	if known, ok := knownPatterns[p.Pattern.Regex]; ok && (b == isolated || b == removed && p.Invert) {
+		return cutter{kind: cutKnown, known: known}, nil
+	}
+	c := cutter{kind: cutPattern, literal: p.Pattern.String, behavior: b, invert: p.Invert}
+	if p.Pattern.Regex == "" {
+		return c, nil
+	}
+	var err error
+	c.pattern, err = newPattern(p.Pattern.Regex)
+	return c, err
 }

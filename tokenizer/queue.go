@@ -6,7 +6,7 @@ package tokenizer
 // queued is a possible merge of the node at index at with the next one.
 type queued struct {
 	rank uint32
-	at   int
+	at   int32
 }
 
 // before: the lowest rank first, then the leftmost.

@@ -17,6 +17,8 @@ const (
 	splitLlama3 splitter = iota // also cl100k: digits in threes
 	splitQwen2                  // as Llama 3, but digits one by one
 	splitGPT2
+	splitTekken // Mistral NeMo: words by case
+	splitO200k  // GPT-4o, gpt-oss, Llama 4: the same with contractions, digits in threes
 )
 
 // The expressions as they stand in tokenizer.json. GPT-2's is the one that a
@@ -25,8 +27,16 @@ const (
 const (
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternO200k  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 )
+
+// knownPatterns finds the splitter that does what an expression says.
+var knownPatterns = map[string]splitter{
+	patternLlama3: splitLlama3, patternQwen2: splitQwen2, patternGPT2: splitGPT2,
+	patternTekken: splitTekken, patternO200k: splitO200k,
+}
 
 // class is the role of a rune in the expressions.
 type class uint8
@@ -93,6 +103,10 @@ func (s splitter) next(text string) int {
 		return nextCl100k(text, 3)
 	case splitQwen2:
 		return nextCl100k(text, 1)
+	case splitTekken:
+		return nextCased(text, 1, false)
+	case splitO200k:
+		return nextCased(text, 3, true)
 	}
 	return nextGPT2(text)
 }

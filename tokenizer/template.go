@@ -23,7 +23,14 @@ func (t *Tokenizer) readTemplate(p *partJSON) error {
 	case p.Type != "TemplateProcessing":
 		return unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
 	}
+	return t.readSingle(p)
+}
+
+// readSingle reads the template for one text. It stands around what the
+// processors before it made.
+func (t *Tokenizer) readSingle(p *partJSON) error {
 	seen := false
+	var before, after []kv.Token
 	for _, item := range p.Single {
 		switch {
 		case item.Sequence != nil && !seen:
@@ -39,9 +46,9 @@ func (t *Tokenizer) readTemplate(p *partJSON) error {
 				}
 			}
 			if seen {
-				t.suffix = append(t.suffix, special.IDs...)
+				after = append(after, special.IDs...)
 			} else {
-				t.prefix = append(t.prefix, special.IDs...)
+				before = append(before, special.IDs...)
 			}
 		default:
 			return invalid("the post_processor's template is not special tokens and one sequence")
@@ -50,6 +57,7 @@ func (t *Tokenizer) readTemplate(p *partJSON) error {
 	if !seen {
 		return invalid("the post_processor's template has no sequence")
 	}
+	t.prefix, t.suffix = append(before, t.prefix...), append(t.suffix, after...)
 	return nil
 }
 
@@ -75,8 +83,8 @@ func (n *nameJSON) UnmarshalJSON(data []byte) error {
 }
 
 // endNames are the special tokens that end a turn or a text in the supported
-// families (Llama 3; Qwen; GPT-2 and Qwen), for files without a config.
-var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"}
+// families (Llama 3; Qwen; GPT-2 and Qwen; Mistral), for files without a config.
+var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "</s>"}
 
 // readConfig settles BOS and EOS. data may be nil.
 func (t *Tokenizer) readConfig(data []byte) error {

@@ -15,15 +15,25 @@ type Tokenizer struct {
 	// whole holds the pieces that encode to one token. It is less than the
 	// vocabulary: without ignore_merges a token that merging does not reach is
 	// never used for a piece that equals it.
-	whole  map[string]kv.Token
-	bytes  [256]kv.Token
-	merges map[pair]merge
-	split  splitter
-	nfc    bool
+	whole map[string]kv.Token
+	symbols
+	merges mergeTable
+
+	normalizers []normalizer
+	cutters     []cutter
+	only        bool     // there is one cutter, and it is
+	split       splitter // a splitter written by hand
+	words       string   // unless "", pieces are cut before each run of this: see safeWords
 
 	// Added tokens are looked for in two passes, as the format demands: first
 	// in the text as it came, then in what normalization made of the rest.
 	raw, normalized *matcher
+	added           map[string]kv.Token // by their content in the file
+
+	// What Decode does at the beginning of a text; see readDecoder.
+	first     []string // by id, nil if the same as text: what the token stands for there
+	strip     int      // how many stripByte are dropped there at most
+	stripByte byte
 
 	prefix, suffix []kv.Token // what EncodePrompt puts around the text
 	bos            kv.Token
@@ -34,18 +44,14 @@ type Tokenizer struct {
 // Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") that
 // occur in text become that token, special or not; who encodes untrusted text
 // must take them out before. Nothing is put around the text. It takes
-// O(n log n) time at worst, O(n) on natural text, and allocates only for dst
-// and for pieces over 64 bytes.
+// O(n log n) time at worst, O(n) on natural text. It allocates only for dst, for
+// pieces over 64 bytes (an [Encoder] does not), and where the file asks for it,
+// for text that normalization changes.
+//
+// A file with a regular expression that has no splitter of its own may need
+// n² time for n bytes of text made for that.
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
-	for from := 0; ; {
-		a, lo, hi := t.raw.next(text, from)
-		dst = t.encodeSegment(dst, text[from:lo])
-		if a == nil {
-			return dst
-		}
-		dst = append(dst, a.id)
-		from = hi
-	}
+	return t.encode(dst, text, nil)
 }
 
 // EncodePrompt is Encode with what the model expects around a prompt: the
@@ -54,9 +60,7 @@ func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
 // stands in text already is not taken into account, as in Hugging Face's
 // library: use Encode for the output of a chat template.
 func (t *Tokenizer) EncodePrompt(dst []kv.Token, text string) []kv.Token {
-	dst = append(dst, t.prefix...)
-	dst = t.Encode(dst, text)
-	return append(dst, t.suffix...)
+	return t.encodePrompt(dst, text, nil)
 }
 
 // VocabSize is the highest id plus one, added tokens included. A model's
@@ -82,40 +86,6 @@ func (t *Tokenizer) Special(token kv.Token) bool {
 
 // AddedToken finds the added token (special or not) with that content.
 func (t *Tokenizer) AddedToken(content string) (kv.Token, bool) {
-	if id, ok := t.raw.find(content); ok {
-		return id, true
-	}
-	return t.normalized.find(content)
-}
-
-// encodeSegment encodes text between added tokens that are looked for before
-// normalization.
-func (t *Tokenizer) encodeSegment(dst []kv.Token, text string) []kv.Token {
-	if t.nfc {
-		text = normalizeNFC(text)
-	}
-	for from := 0; ; {
-		a, lo, hi := t.normalized.next(text, from)
-		dst = t.encodePlain(dst, text[from:lo])
-		if a == nil {
-			return dst
-		}
-		dst = append(dst, a.id)
-		from = hi
-	}
-}
-
-// encodePlain encodes text that holds no added tokens.
-func (t *Tokenizer) encodePlain(dst []kv.Token, text string) []kv.Token {
-	for text != "" {
-		n := t.split.next(text)
-		piece := text[:n]
-		text = text[n:]
-		if id, ok := t.whole[piece]; ok {
-			dst = append(dst, id)
-		} else {
-			dst = t.merge(dst, piece)
-		}
-	}
-	return dst
+	id, ok := t.added[content]
+	return id, ok
 }

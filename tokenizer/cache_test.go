@@ -1,0 +1,137 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/opticks"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestEncoderIsTheTokenizer(t *testing.T) {
+	f := readFamilies(t)
+	rng := rand.New(rand.NewPCG(5, 1730))
+	for _, name := range []string{"llama3", "tekken", "mistral", "mistral unknown"} {
+		tok := f.open(t, f.find(t, name))
+		e := tok.NewEncoder()
+		for range 1500 {
+			text := randomText(rng, 1+rng.IntN(60), true)
+			if got, want := e.EncodePrompt(nil, text), tok.EncodePrompt(nil, text); !slices.Equal(got, want) {
+				t.Fatalf("%s: %q: %v, want %v", name, text, got, want)
+			}
+		}
+	}
+}
+
+// A piece and its tokens at, below and above what a slot holds, each twice.
+func TestCacheAtItsLimits(t *testing.T) {
+	tok := trained(t)
+	e := tok.NewEncoder()
+	for n := cachedBytes - 2; n <= cachedBytes+2; n++ {
+		for _, piece := range []string{strings.Repeat("thing", n)[:n], strings.Repeat("xq", n)[:n]} {
+			want := tok.mergeNaive(piece)
+			for range 2 {
+				if got := e.Encode(nil, piece); !slices.Equal(got, want) {
+					t.Errorf("%q: %v, want %v", piece, got, want)
+				}
+			}
+		}
+	}
+	for n := cachedIDs - 1; n <= cachedIDs+1; n++ {
+		piece := strings.Repeat("!", n)[:n-1] + "\xff"
+		for range 2 {
+			if got, want := e.s.encode(nil, tok, piece), tok.mergeNaive(piece); !slices.Equal(got, want) {
+				t.Errorf("%q: %v, want %v", piece, got, want)
+			}
+		}
+	}
+}
+
+// Pieces whose bytes are zeros, or end in them, must not be taken for shorter ones.
+func TestCacheTellsZerosApart(t *testing.T) {
+	tok := trained(t)
+	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
+	for n := 1; n <= 9; n++ {
+		for _, piece := range []string{strings.Repeat("\x00", n), "q" + strings.Repeat("\x00", n)} {
+			if got, want := s.encode(nil, tok, piece), tok.mergeNaive(piece); !slices.Equal(got, want) {
+				t.Errorf("%q: %v, want %v", piece, got, want)
+			}
+		}
+	}
+}
+
+// Two pieces in one slot take turns, and each stays right.
+func TestCacheSlotsAreShared(t *testing.T) {
+	tok := trained(t)
+	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
+	slots := map[*cacheSlot]string{}
+	for i := range 20 * cacheSlots {
+		piece := "k" + string(rune('a'+i%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i/676%26)) + string(rune('a'+i/17576))
+		slot := s.cache.slot(keyOf(piece))
+		other, taken := slots[slot]
+		slots[slot] = piece
+		if !taken {
+			continue
+		}
+		for _, p := range []string{piece, other, piece} {
+			if got, want := s.encode(nil, tok, p), tok.mergeNaive(p); !slices.Equal(got, want) {
+				t.Fatalf("%q beside %q: %v, want %v", piece, other, got, want)
+			}
+		}
+		if i > 3*cacheSlots {
+			return
+		}
+	}
+	t.Fatal("no two pieces share a slot")
+}
+
+func TestEncodersAllocateNothing(t *testing.T) {
+	f := readFamilies(t)
+	text := opticks.Text()[:4000] + strings.Repeat("Light", 100) + "<|eot_id|> isn't 中文"
+	for _, tc := range []struct {
+		family string
+		want   float64 // what normalization of the whole text takes, however many pieces it has
+	}{{"llama3", 0}, {"gpt2", 0}, {"tekken", 0}, {"o200k", 0}, {"mistral", 2}} {
+		tok := f.open(t, f.find(t, tc.family))
+		e := tok.NewEncoder()
+		dst := e.Encode(nil, text)
+		if n := testing.AllocsPerRun(20, func() { dst = e.Encode(dst[:0], text) }); n > tc.want {
+			t.Errorf("%s: %v allocations by the Encoder, want %v", tc.family, n, tc.want)
+		}
+		short := opticks.Text()[:4000]
+		if n := testing.AllocsPerRun(20, func() { dst = tok.Encode(dst[:0], short) }); n > tc.want {
+			t.Errorf("%s: %v allocations, want %v", tc.family, n, tc.want)
+		}
+	}
+}
+
+func TestMergeTableIsAMap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 1730))
+	for _, n := range []int{0, 1, 7, 8, 9, 1000} {
+		table := newMergeTable(n)
+		twin := map[pair]merge{}
+		for range n {
+			p := pairOf(kv.Token(rng.IntN(40)), kv.Token(rng.IntN(40)))
+			m := merge{rng.Uint32N(1000), kv.Token(rng.IntN(1000))}
+			table.put(p, m)
+			twin[p] = m
+		}
+		if table.n != len(twin) {
+			t.Errorf("%d pairs, want %d", table.n, len(twin))
+		}
+		tok := Tokenizer{merges: table}
+		for l := range kv.Token(41) {
+			for r := range kv.Token(41) {
+				want, ok := twin[pairOf(l, r)]
+				if !ok {
+					want = merge{rank: noMerge}
+				}
+				if got := tok.lookup(l, r); got.rank != want.rank || ok && got != want {
+					t.Fatalf("%d, %d: %v, want %v", l, r, got, want)
+				}
+			}
+		}
+	}
+}

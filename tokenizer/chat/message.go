@@ -1,0 +1,195 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Message is one turn. Templates see it as a dictionary that has the keys role
+// and content, and the others where they are set.
+type Message struct {
+	Role    string
+	Content string
+	// Parts, unless nil, are the content in Content's place: a list, which some
+	// templates take for text and images.
+	Parts []Part
+	// NoContent makes the content None, as in a turn that only calls tools.
+	NoContent bool
+	// Reasoning is what the model thought before: reasoning_content.
+	Reasoning  string
+	ToolCalls  []ToolCall
+	ToolCallID string // of the call that a tool's turn answers: tool_call_id
+	Name       string // of a tool, or of who speaks: name
+	// Extra are other keys with JSON values; they replace those above.
+	Extra map[string]json.RawMessage
+}
+
+// Part is a piece of content: {"type": Type, "text": Text}, without text where it
+// is "".
+type Part struct {
+	Type, Text string
+	Extra      map[string]json.RawMessage // other keys, as in Message
+}
+
+// ToolCall is a call that the model made: {"id": ID, "type": "function",
+// "function": {"name": Name, "arguments": Arguments}}.
+type ToolCall struct {
+	ID, Name string
+	// Arguments is JSON: an object, or a string that holds an object's text as
+	// OpenAI's interface has it, which templates then see as the object.
+	Arguments json.RawMessage
+}
+
+// Options are what a template sees beside the messages.
+type Options struct {
+	// AddGenerationPrompt asks for the beginning of the model's turn.
+	AddGenerationPrompt bool
+	// Tools are JSON objects, mostly {"type": "function", "function": {...}};
+	// nil is None, which is not the same as none to many templates. Documents
+	// likewise.
+	Tools, Documents []json.RawMessage
+	// Template names one of several; "" is "tool_use" with tools, if there is
+	// one, else "default".
+	Template string
+	// Now is the time for strftime_now. With the zero time that function is
+	// undefined, and templates that ask for it take their own date or fail.
+	Now time.Time
+	// Variables are what else the template may look at, as JSON:
+	// enable_thinking, date_string.
+	Variables map[string]json.RawMessage
+}
+
+// variables sets what a template can see.
+func (o *Options) variables(globals map[string]any, messages []Message) error {
+	list := &list{}
+	for i := range messages {
+		m, err := messages[i].value()
+		if err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+		list.items = append(list.items, m)
+	}
+	globals["messages"] = list
+	globals["add_generation_prompt"] = o.AddGenerationPrompt
+	var err error
+	if globals["tools"], err = decodeAll("tool", o.Tools); err != nil {
+		return err
+	}
+	if globals["documents"], err = decodeAll("document", o.Documents); err != nil {
+		return err
+	}
+	if !o.Now.IsZero() {
+		globals["strftime_now"] = strftimeAt(o.Now)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
+		if globals[name], err = decode("variable "+name, o.Variables[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeAll(what string, all []json.RawMessage) (any, error) {
+	if all == nil {
+		return nil, nil
+	}
+	out := &list{}
+	for i, data := range all {
+		v, err := decode(fmt.Sprintf("%s %d", what, i), data)
+		if err != nil {
+			return nil, err
+		}
+		out.items = append(out.items, v)
+	}
+	return out, nil
+}
+
+func (m *Message) value() (any, error) {
+	d := newDict()
+	d.set("role", m.Role)
+	switch {
+	case m.Parts != nil:
+		parts := &list{}
+		for i := range m.Parts {
+			p, err := m.Parts[i].value()
+			if err != nil {
+				return nil, fmt.Errorf("part %d: %w", i, err)
+			}
+			parts.items = append(parts.items, p)
+		}
+		d.set("content", parts)
+	case m.NoContent:
+		d.set("content", nil)
+	default:
+		d.set("content", m.Content)
+	}
+	for _, f := range []struct{ key, value string }{
+		{"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID}, {"name", m.Name},
+	} {
+		if f.value != "" {
+			d.set(f.key, f.value)
+		}
+	}
+	if m.ToolCalls != nil {
+		calls := &list{}
+		for i := range m.ToolCalls {
+			c, err := m.ToolCalls[i].value()
+			if err != nil {
+				return nil, fmt.Errorf("tool call %d: %w", i, err)
+			}
+			calls.items = append(calls.items, c)
+		}
+		d.set("tool_calls", calls)
+	}
+	return d, d.addAll(m.Extra)
+}
+
+func (p *Part) value() (any, error) {
+	d := newDict()
+	d.set("type", p.Type)
+	if p.Text != "" || p.Type == "text" {
+		d.set("text", p.Text)
+	}
+	return d, d.addAll(p.Extra)
+}
+
+func (c *ToolCall) value() (any, error) {
+	d, f := newDict(), newDict()
+	if c.ID != "" {
+		d.set("id", c.ID)
+	}
+	d.set("type", "function")
+	f.set("name", c.Name)
+	d.set("function", f)
+	arguments := any(newDict())
+	if c.Arguments != nil {
+		var err error
+		if arguments, err = decode("arguments", c.Arguments); err != nil {
+			return nil, err
+		}
+	}
+	if text, ok := arguments.(string); ok {
+		if inner, err := decodeJSON([]byte(text)); err == nil {
+			if object, ok := inner.(*dict); ok {
+				arguments = object
+			}
+		}
+	}
+	f.set("arguments", arguments)
+	return d, nil
+}
+
+// addAll sets the keys of extra in ascending order.
+func (d *dict) addAll(extra map[string]json.RawMessage) error {
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		v, err := decode("key "+key, extra[key])
+		if err != nil {
+			return err
+		}
+		d.set(key, v)
+	}
+	return nil
+}

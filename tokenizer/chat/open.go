@@ -1,0 +1,132 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Open reads the chat template of the model directory dir, by these rules of
+// Hugging Face's library: chat_template.jinja is the default, and the files of
+// additional_chat_templates go by their names; what they lack is chat_template
+// of tokenizer_config.json, a string or a list of names and templates. The
+// special tokens are those of tokenizer_config.json. Errors are those of
+// reading the files and those of [New]; without any template [ErrInvalid].
+func Open(dir string) (*Template, error) {
+	config, err := readOptional(filepath.Join(dir, "tokenizer_config.json"))
+	if err != nil {
+		return nil, err
+	}
+	templates, special, err := parseConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "tokenizer_config.json"), err)
+	}
+	if err := readTemplates(dir, templates); err != nil {
+		return nil, err
+	}
+	if len(templates) == 0 {
+		return nil, fmt.Errorf("%w: %s has no chat_template.jinja, and its tokenizer_config.json no chat_template; it may be no chat model", ErrInvalid, dir)
+	}
+	t, err := NewNamed(templates, special, Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return t, nil
+}
+
+// readTemplates adds the templates that are files of their own.
+func readTemplates(dir string, templates map[string]string) error {
+	one, err := readOptional(filepath.Join(dir, "chat_template.jinja"))
+	if err != nil {
+		return err
+	}
+	if one != nil {
+		templates[defaultName] = string(one)
+	}
+	more, err := filepath.Glob(filepath.Join(dir, "additional_chat_templates", "*.jinja"))
+	if err != nil {
+		return fmt.Errorf("chat: open: %w", err)
+	}
+	for _, path := range more {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("chat: open: %w", err)
+		}
+		templates[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(data)
+	}
+	return nil
+}
+
+// readOptional is the contents of a file, nil if there is none.
+func readOptional(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chat: open: %w", err)
+	}
+	return data, nil
+}
+
+// specialNames are the special tokens that templates see as variables.
+var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// parseConfig takes the templates and the special tokens out of
+// tokenizer_config.json, which may be nil.
+func parseConfig(data []byte) (templates, special map[string]string, err error) {
+	templates, special = map[string]string{}, map[string]string{}
+	if data == nil {
+		return templates, special, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, nil, fmt.Errorf("%w: no JSON object: %w", ErrInvalid, err)
+	}
+	for _, name := range specialNames {
+		token, err := tokenContent(fields[name])
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+		}
+		if token != "" {
+			special[name] = token
+		}
+	}
+	switch raw := fields["chat_template"]; {
+	case raw == nil || string(raw) == "null":
+	case raw[0] == '"':
+		var one string
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return nil, nil, fmt.Errorf("%w: chat_template: %w", ErrInvalid, err)
+		}
+		templates[defaultName] = one
+	default:
+		var named []struct{ Name, Template string }
+		if err := json.Unmarshal(raw, &named); err != nil {
+			return nil, nil, fmt.Errorf("%w: chat_template is neither a string nor a list of names and templates: %w", ErrInvalid, err)
+		}
+		for _, n := range named {
+			templates[n.Name] = n.Template
+		}
+	}
+	return templates, special, nil
+}
+
+// tokenContent is a special token, given alone or in an object; "" for null.
+func tokenContent(raw json.RawMessage) (string, error) {
+	if raw == nil || string(raw) == "null" {
+		return "", nil
+	}
+	if raw[0] == '{' {
+		var object struct{ Content string }
+		err := json.Unmarshal(raw, &object)
+		return object.Content, err
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err
+}

@@ -1,0 +1,118 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+)
+
+// run is one rendering: what it may still do, and what it has written.
+type run struct {
+	*library
+	limits Limits
+	steps  int // left
+	out    *strings.Builder
+	calls  int // macros that call each other
+}
+
+// maxCalls is how deep macros may call each other.
+const maxCalls = 64
+
+// scope holds the names of a block; what it lacks is looked for outside.
+type scope struct {
+	names  map[string]any
+	parent *scope
+}
+
+func (s *scope) set(name string, v any) {
+	if s.names == nil {
+		s.names = map[string]any{}
+	}
+	s.names[name] = v
+}
+
+func (s *scope) get(name string) (any, bool) {
+	for ; s != nil; s = s.parent {
+		if v, ok := s.names[name]; ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// fail ends the rendering with ErrRender.
+func fail(format string, args ...any) {
+	panic(failure{fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...))})
+}
+
+// render runs the program. variables fills in what it can see.
+func (p *program) render(limits Limits, variables func(globals map[string]any) error) (text string, err error) {
+	defer recovered(&err)
+	r := &run{library: p.library, limits: limits, steps: limits.Steps, out: &strings.Builder{}}
+	outer := &scope{names: map[string]any{}}
+	for name, f := range p.library.functions {
+		outer.names[name] = f
+	}
+	if err := variables(outer.names); err != nil {
+		return "", err
+	}
+	r.exec(p.body, &scope{parent: outer})
+	return r.out.String(), nil
+}
+
+// spend pays for n steps.
+func (r *run) spend(n int) {
+	if n < 0 || n > r.steps {
+		panic(failure{fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps)})
+	}
+	r.steps -= n
+}
+
+// spendText pays for n bytes of text that are made or walked. It is called
+// before they are made.
+func (r *run) spendText(n int) {
+	if n < 0 {
+		n = r.steps * 16
+	}
+	r.spend(n/16 + 1)
+}
+
+// spendKey pays for looking key up.
+func (r *run) spendKey(key any) {
+	if s, ok := key.(string); ok {
+		r.spendText(len(s))
+	}
+}
+
+// write adds to the output.
+func (r *run) write(s string) {
+	r.spendText(len(s))
+	if r.out.Len()+len(s) > r.limits.OutputBytes {
+		panic(failure{fmt.Errorf("%w: the template writes over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes)})
+	}
+	r.out.WriteString(s)
+}
+
+// capture gives what body writes.
+func (r *run) capture(body []stmt, s *scope) string {
+	out := r.out
+	r.out = &strings.Builder{}
+	r.exec(body, s)
+	text := r.out.String()
+	r.out = out
+	return text
+}
+
+func (r *run) exec(body []stmt, s *scope) signal {
+	for _, x := range body {
+		r.spend(1)
+		if how := x.exec(r, s); how != normally {
+			return how
+		}
+	}
+	return normally
+}
+
+func (r *run) eval(e expr, s *scope) any {
+	r.spend(1)
+	return e.eval(r, s)
+}

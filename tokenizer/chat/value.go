@@ -1,0 +1,281 @@
+package chat
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A value of a template is one of: nil (None), bool, int64, float64, string,
+// wide, *list, *dict, *namespace, undefined, *loop, function, method, *macro.
+
+// wide is a whole number of JSON that does not fit 64 bits. It prints as it
+// stood there; nothing can be computed with it.
+type wide string
+
+// list is a list or, with tuple, a tuple. Templates can't change either: the
+// environment of Hugging Face is a sandbox of immutable values.
+type list struct {
+	items []any
+	tuple bool
+}
+
+// dict is a dictionary in the order of insertion.
+type dict struct {
+	keys   []any
+	values []any
+	at     map[any]int // index of a key as hashed gives it
+}
+
+func newDict() *dict { return &dict{at: map[any]int{}} }
+
+// hashed makes keys that are equal to Python the same: 1, 1.0 and True.
+func hashed(key any) any {
+	switch k := key.(type) {
+	case bool:
+		if k {
+			return int64(1)
+		}
+		return int64(0)
+	case float64:
+		if n := int64(k); math.Abs(k) < 1<<53 && float64(n) == k {
+			return n
+		}
+	}
+	return key
+}
+
+// hashable tells whether key can be one.
+func hashable(key any) bool {
+	switch key.(type) {
+	case nil, bool, int64, float64, string, wide:
+		return true
+	}
+	return false
+}
+
+// set puts value under key, which must be hashable.
+func (d *dict) set(key, value any) {
+	h := hashed(key)
+	if i, ok := d.at[h]; ok {
+		d.values[i] = value
+		return
+	}
+	d.at[h] = len(d.keys)
+	d.keys = append(d.keys, key)
+	d.values = append(d.values, value)
+}
+
+func (d *dict) get(key any) (any, bool) {
+	if !hashable(key) {
+		return nil, false
+	}
+	i, ok := d.at[hashed(key)]
+	if !ok {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
+// namespace is what {% set ns.x = ... %} can change.
+type namespace struct{ fields *dict }
+
+// undefined is a name or an attribute that is not there. It is empty, and
+// whatever is asked of it beyond that is an error that says why.
+type undefined struct{ why string }
+
+// function is a global function; method is one of a value, not yet called.
+type (
+	function func(r *run, a *arguments) any
+	method   struct {
+		of   any
+		name string
+	}
+)
+
+// truth is Python's bool(v).
+func truth(v any) bool {
+	switch v := v.(type) {
+	case nil, undefined:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	case string:
+		return v != ""
+	case *list:
+		return len(v.items) > 0
+	case *dict:
+		return len(v.keys) > 0
+	}
+	return true
+}
+
+// typeName is what Python calls the type of v.
+func typeName(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return "bool"
+	case int64, wide:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case *list:
+		if v.tuple {
+			return "tuple"
+		}
+		return "list"
+	case *dict:
+		return "dict"
+	case *namespace:
+		return "namespace"
+	case undefined:
+		return "Undefined"
+	}
+	return "function"
+}
+
+// text is Python's str(v).
+func (r *run) text(v any) string {
+	switch v := v.(type) {
+	case undefined:
+		return ""
+	case string:
+		return v
+	}
+	var b strings.Builder
+	r.repr(&b, v, 0)
+	return b.String()
+}
+
+// maxDepth is how deep values, and the expressions of a template, may be nested.
+const maxDepth = 200
+
+// repr writes Python's repr(v).
+func (r *run) repr(b *strings.Builder, v any, depth int) {
+	r.spend(1)
+	if depth > maxDepth {
+		panic(failure{fmt.Errorf("%w: values nested over %d deep", ErrLimit, maxDepth)})
+	}
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("None")
+	case bool:
+		if v {
+			b.WriteString("True")
+		} else {
+			b.WriteString("False")
+		}
+	case int64:
+		b.WriteString(strconv.FormatInt(v, 10))
+	case wide:
+		b.WriteString(string(v))
+	case float64:
+		b.WriteString(floatText(v))
+	case string:
+		r.spendText(len(v))
+		quote(b, v)
+	case undefined:
+		b.WriteString("Undefined")
+	case *list:
+		r.reprList(b, v, depth)
+	case *dict:
+		b.WriteByte('{')
+		for i, key := range v.keys {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			r.repr(b, key, depth+1)
+			b.WriteString(": ")
+			r.repr(b, v.values[i], depth+1)
+		}
+		b.WriteByte('}')
+	default:
+		fail("a %s can't be written as text", typeName(v))
+	}
+}
+
+func (r *run) reprList(b *strings.Builder, l *list, depth int) {
+	open, end := "[", "]"
+	if l.tuple {
+		open, end = "(", ")"
+		if len(l.items) == 1 {
+			end = ",)"
+		}
+	}
+	b.WriteString(open)
+	for i, item := range l.items {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		r.repr(b, item, depth+1)
+	}
+	b.WriteString(end)
+}
+
+// floatText is Python's repr of a float: the shortest digits that give it back,
+// with an exponent below 1e-4 and from 1e16 on.
+func floatText(f float64) string {
+	switch {
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	case math.IsNaN(f):
+		return "nan"
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.ContainsRune(s, '.') {
+		s += ".0"
+	}
+	return s
+}
+
+// quote writes Python's repr of a string.
+func quote(b *strings.Builder, s string) {
+	mark := byte('\'')
+	if strings.ContainsRune(s, '\'') && !strings.ContainsRune(s, '"') {
+		mark = '"'
+	}
+	b.WriteByte(mark)
+	for i := 0; i < len(s); {
+		c, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case c == rune(mark) || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c == utf8.RuneError && n == 1, unicode.IsPrint(c):
+			b.WriteString(s[i : i+n])
+		case c <= 0xFF:
+			fmt.Fprintf(b, `\x%02x`, c)
+		case c <= 0xFFFF:
+			fmt.Fprintf(b, `\u%04x`, c)
+		default:
+			fmt.Fprintf(b, `\U%08x`, c)
+		}
+		i += n
+	}
+	b.WriteByte(mark)
+}
+
+// isSpace is Python's str.isspace of one character.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1C <= r && r <= 0x1F }

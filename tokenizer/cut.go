@@ -1,0 +1,212 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// cutter is one step of the pre-tokenizer: it cuts text into smaller pieces, or
+// changes it at its beginning (huggingface/tokenizers, pre_tokenizers/).
+type cutter struct {
+	kind     cutKind
+	known    splitter // cutKnown
+	pattern  *pattern // cutPattern
+	literal  string   // cutPattern without a pattern; cutMetaspace: what a space becomes
+	behavior behavior // cutPattern
+	invert   bool     // cutPattern
+	prepend  prepend  // cutMetaspace
+	split    bool     // cutMetaspace: a piece begins at each replacement
+	single   bool     // cutDigits: each digit alone
+}
+
+type cutKind uint8
+
+const (
+	cutKnown     cutKind = iota // a splitter written by hand
+	cutPattern                  // Split by an expression or a literal
+	cutPrefix                   // a space before each piece: ByteLevel's add_prefix_space
+	cutMetaspace                // spaces become visible
+	cutDigits
+)
+
+// behavior is what becomes of the matches of a Split.
+type behavior uint8
+
+const (
+	isolated behavior = iota
+	removed
+	mergedWithPrevious
+	mergedWithNext
+	contiguous
+)
+
+// prepend is when Metaspace puts its replacement before a piece.
+type prepend uint8
+
+const (
+	prependAlways prepend = iota
+	prependFirst          // only where the whole text begins
+	prependNever
+)
+
+// cut takes text through the steps from step on and appends the tokens of the
+// pieces that come out. first tells whether text begins where the caller's does.
+func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
+	if text == "" {
+		return dst
+	}
+	if step == len(t.cutters) {
+		return t.encodePiece(dst, text, s)
+	}
+	c := &t.cutters[step]
+	switch c.kind {
+	case cutPrefix:
+		if text[0] != ' ' {
+			text = " " + text
+		}
+		return t.cut(dst, step+1, text, first, s)
+	case cutPattern:
+		for _, at := range c.spans(text) {
+			dst = t.cut(dst, step+1, text[at.lo:at.hi], first && at.lo == 0, s)
+		}
+		return dst
+	case cutMetaspace:
+		text = c.metaspace(text, first)
+	}
+	for text != "" {
+		n := c.next(text)
+		dst = t.cut(dst, step+1, text[:n], first, s)
+		text, first = text[n:], false
+	}
+	return dst
+}
+
+// next is the length of the first piece of text, for the kinds that need not
+// look further.
+func (c *cutter) next(text string) int {
+	switch c.kind {
+	case cutKnown:
+		return c.known.next(text)
+	case cutDigits:
+		return nextDigits(text, c.single)
+	}
+	if !c.split {
+		return len(text)
+	}
+	start := 0
+	if strings.HasPrefix(text, c.literal) {
+		start = len(c.literal)
+	}
+	if n := strings.Index(text[start:], c.literal); n >= 0 {
+		return start + n
+	}
+	return len(text)
+}
+
+// metaspace writes spaces as the replacement and puts one before text.
+func (c *cutter) metaspace(text string, first bool) string {
+	text = strings.ReplaceAll(text, " ", c.literal)
+	if c.prepend == prependAlways || c.prepend == prependFirst && first {
+		if !strings.HasPrefix(text, c.literal) {
+			text = c.literal + text
+		}
+	}
+	return text
+}
+
+// nextDigits cuts numbers off: each digit alone, or a run of them. Digits are
+// what Unicode calls numbers, letters and fractions included.
+func nextDigits(text string, single bool) int {
+	r, n := utf8.DecodeRuneInString(text)
+	number := unicode.IsNumber(r)
+	if number && single {
+		return n
+	}
+	for n < len(text) {
+		r, size := utf8.DecodeRuneInString(text[n:])
+		if unicode.IsNumber(r) != number {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// spans gives the pieces that a Split makes of text.
+func (c *cutter) spans(text string) []span {
+	var all []span
+	if c.pattern != nil {
+		all = c.pattern.spans(nil, text)
+	} else {
+		all = literalSpans(text, c.literal)
+	}
+	for i := range all {
+		all[i].match = all[i].match != c.invert
+	}
+	return c.behavior.join(all)
+}
+
+func literalSpans(text, literal string) []span {
+	var out []span
+	for from := 0; from < len(text); {
+		n := -1
+		if literal != "" {
+			n = strings.Index(text[from:], literal)
+		}
+		if n < 0 {
+			return append(out, span{from, len(text), false})
+		}
+		if n > 0 {
+			out = append(out, span{from, from + n, false})
+		}
+		from += n + len(literal)
+		out = append(out, span{from - len(literal), from, true})
+	}
+	return out
+}
+
+// join removes matches or joins them with their neighbours. Of several matches in
+// a row only the one beside the other text is joined with it.
+func (b behavior) join(all []span) []span {
+	out := all[:0]
+	switch b {
+	case isolated:
+		return all
+	case removed:
+		for _, s := range all {
+			if !s.match {
+				out = append(out, s)
+			}
+		}
+	case contiguous:
+		for i, s := range all {
+			if i > 0 && s.match == out[len(out)-1].match {
+				out[len(out)-1].hi = s.hi
+			} else {
+				out = append(out, s)
+			}
+		}
+	case mergedWithPrevious:
+		after := false // a match
+		for i, s := range all {
+			if s.match && !after && i > 0 {
+				out[len(out)-1].hi = s.hi
+			} else {
+				out = append(out, s)
+			}
+			after = s.match
+		}
+	case mergedWithNext:
+		for i, s := range all {
+			if i > 0 && !s.match && all[i-1].match {
+				out[len(out)-1].hi = s.hi // of the run of matches its last one
+			} else {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}

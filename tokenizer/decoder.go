@@ -1,0 +1,123 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// wantDecoder ends the errors about decoders.
+const wantDecoder = "supported are ByteLevel, Metaspace, and a Sequence of Replace, ByteFallback, Fuse and Strip in this order"
+
+// readDecoder turns the decoder into what each token stands for by itself and
+// into what is different at the beginning of a text, so that a stream needs no
+// look back. Steps in an order that does not allow this are refused.
+func (t *Tokenizer) readDecoder(p *partJSON) error {
+	steps, err := flatDecoder(nil, p, 0)
+	if err != nil {
+		return err
+	}
+	if len(steps) == 1 && (steps[0].Type == "ByteLevel" || steps[0].Type == "Metaspace") {
+		if t.byteLevel != (steps[0].Type == "ByteLevel") {
+			return unsupported("decoder %q with a pre_tokenizer that is not its counterpart; %s", steps[0].Type, wantDecoder)
+		}
+		if !t.byteLevel {
+			return t.decodeMetaspace(steps[0])
+		}
+		return nil
+	}
+	if t.byteLevel {
+		return unsupported("decoder %q with the pre_tokenizer ByteLevel; supported is ByteLevel", decoderName(p))
+	}
+	return t.decodeChain(steps)
+}
+
+func decoderName(p *partJSON) string {
+	if p == nil {
+		return "null"
+	}
+	return p.Type
+}
+
+func flatDecoder(steps []*partJSON, p *partJSON, depth int) ([]*partJSON, error) {
+	switch {
+	case p == nil:
+		return nil, unsupported("decoder null; %s", wantDecoder)
+	case p.Type != "Sequence":
+		return append(steps, p), nil
+	case depth == maxNesting:
+		return nil, unsupported("decoder Sequences nested over %d deep; supported are fewer", maxNesting)
+	}
+	for i := range p.Decoders {
+		var err error
+		if steps, err = flatDecoder(steps, &p.Decoders[i], depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+// decodeMetaspace: spaces come back, but for those of a text's first token if
+// they were put there (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
+func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
+	scheme, err := prependOf(p)
+	if err != nil {
+		return err
+	}
+	replacement := metaspace
+	if p.Replacement != "" {
+		replacement = p.Replacement
+	}
+	if scheme != prependNever {
+		t.first = make([]string, len(t.text))
+		for id, s := range t.text {
+			t.first[id] = strings.ReplaceAll(s, replacement, "")
+		}
+	}
+	for id, s := range t.text {
+		t.text[id] = strings.ReplaceAll(s, replacement, " ")
+	}
+	return nil
+}
+
+// decodeChain is the decoder of files made from SentencePiece's.
+func (t *Tokenizer) decodeChain(steps []*partJSON) error {
+	order := map[string]int{"Replace": 1, "ByteFallback": 2, "Fuse": 3, "Strip": 4}
+	stage := 0
+	for _, p := range steps {
+		at, ok := order[p.Type]
+		switch {
+		case !ok:
+			return unsupported("decoder %q; %s", p.Type, wantDecoder)
+		case at < stage || at == stage && at > 1 || at == 4 && stage != 3:
+			return unsupported("decoder %q at its place in the Sequence; %s", p.Type, wantDecoder)
+		}
+		stage = at
+		switch p.Type {
+		case "Replace":
+			if p.Pattern.Regex != "" {
+				return unsupported("decoder Replace with a regular expression; supported are strings")
+			}
+			if p.Pattern.String == "" {
+				continue
+			}
+			for id, s := range t.text {
+				t.text[id] = strings.ReplaceAll(s, p.Pattern.String, p.Content)
+			}
+		case "ByteFallback":
+			for id, s := range t.text {
+				if b, ok := byteNamed(s); ok {
+					t.text[id] = string([]byte{b})
+				}
+			}
+		case "Strip":
+			if len(p.Content) != 1 || p.Content[0] >= utf8.RuneSelf || p.Stop != 0 {
+				return unsupported("decoder Strip of %q, %d at the end; supported is one ASCII character at the beginning", p.Content, p.Stop)
+			}
+			t.strip, t.stripByte = int(p.Start), p.Content[0]
+		}
+	}
+	if stage == 0 {
+		return unsupported("decoder Sequence without steps; %s", wantDecoder)
+	}
+	return nil
+}

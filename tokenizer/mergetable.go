@@ -1,0 +1,60 @@
+package tokenizer
+
+import (
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// mergeTable finds what a pair becomes: open addressing with linear probing, at
+// most half full. Merging spends most of its time here, and Go's map, which
+// must serve every kind of key, takes twice as long.
+type mergeTable struct {
+	slots []mergeSlot // a power of two; rank noMerge where empty
+	shift int
+	n     int
+}
+
+type mergeSlot struct {
+	pair  pair
+	merge merge
+}
+
+// newMergeTable makes room for n pairs.
+func newMergeTable(n int) mergeTable {
+	log := max(bits.Len(uint(2*n)), 4)
+	m := mergeTable{slots: make([]mergeSlot, 1<<log), shift: 64 - log}
+	for i := range m.slots {
+		m.slots[i].merge.rank = noMerge
+	}
+	return m
+}
+
+// at is the slot of p, or the empty one where it belongs.
+func (m *mergeTable) at(p pair) *mergeSlot {
+	mask := len(m.slots) - 1
+	// Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4).
+	for i := int(uint64(p) * 0x9E3779B97F4A7C15 >> m.shift); ; i++ {
+		slot := &m.slots[i&mask]
+		if slot.pair == p || slot.merge.rank == noMerge {
+			return slot
+		}
+	}
+}
+
+// put says what p becomes; the last one counts. There must be room.
+func (m *mergeTable) put(p pair, what merge) {
+	slot := m.at(p)
+	if slot.merge.rank == noMerge {
+		m.n++
+	}
+	*slot = mergeSlot{p, what}
+}
+
+func (t *Tokenizer) lookup(left, right kv.Token) merge {
+	p := pairOf(left, right)
+	if slot := t.merges.at(p); slot.pair == p {
+		return slot.merge
+	}
+	return merge{rank: noMerge}
+}

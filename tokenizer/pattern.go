@@ -1,0 +1,240 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+)
+
+// pattern is a regular expression of a file that has no splitter written by
+// hand. Such expressions need look-ahead, which Go's own package lacks.
+type pattern struct{ re *regexp2.Regexp }
+
+// span is text[lo:hi]; match tells whether the expression matched it or it is
+// what lies between two matches.
+type span struct {
+	lo, hi int
+	match  bool
+}
+
+// newPattern compiles expr. Hugging Face's library uses Oniguruma with Ruby's
+// syntax; what means another thing there than in regexp2's .NET syntax is
+// refused, and so is what may take exponential time.
+func newPattern(expr string) (*pattern, error) {
+	if err := checkPattern(expr); err != nil {
+		return nil, err
+	}
+	re, err := regexp2.Compile(expr, regexp2.Multiline) // Ruby's ^ and $ are those of lines
+	if err != nil {
+		return nil, unsupported("regular expression %q: %w; supported is what Oniguruma and .NET both know", expr, err)
+	}
+	return &pattern{re}, nil
+}
+
+// spans appends what the matches and the text between them are, in order. Empty
+// stretches are left out.
+func (p *pattern) spans(dst []span, text string) []span {
+	m, err := p.re.FindStringMatch(text)
+	at, runes := 0, 0 // the byte, and the rune, up to which text is walked
+	prev := 0
+	for err == nil && m != nil {
+		lo := at + skipRunes(text[at:], m.Index-runes)
+		hi := lo + skipRunes(text[lo:], m.Length)
+		at, runes = hi, m.Index+m.Length
+		if prev < lo {
+			dst = append(dst, span{prev, lo, false})
+		}
+		if lo < hi {
+			dst = append(dst, span{lo, hi, true})
+		}
+		prev = hi
+		m, err = p.re.FindNextMatch(m)
+	}
+	if prev < len(text) {
+		dst = append(dst, span{prev, len(text), false})
+	}
+	return dst
+}
+
+// skipRunes is the number of bytes that the first n runes of text take. A byte
+// that is no part of a rune counts as one, as in a conversion to runes.
+func skipRunes(text string, n int) int {
+	i := 0
+	for ; n > 0 && i < len(text); n-- {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		i += size
+	}
+	return i
+}
+
+// replace puts content in place of every match.
+func (p *pattern) replace(text, content string) string {
+	var out strings.Builder
+	for _, s := range p.spans(nil, text) {
+		if s.match {
+			out.WriteString(content)
+		} else {
+			out.WriteString(text[s.lo:s.hi])
+		}
+	}
+	return out.String()
+}
+
+// maxPattern is the most bytes that an expression may have; the longest in use
+// have about 500.
+const maxPattern = 8192
+
+// patternScan walks an expression once.
+type patternScan struct {
+	expr string
+	at   int
+	open []bool // of each open group: whether it may match one text in several ways
+}
+
+// checkPattern refuses what the two engines understand differently, by name, and
+// repetitions of groups that hold repetitions or alternatives, which may take
+// exponential time on some text.
+func checkPattern(expr string) error {
+	if len(expr) > maxPattern {
+		return unsupported("a regular expression of %d bytes; supported are up to %d", len(expr), maxPattern)
+	}
+	s := patternScan{expr: expr, open: []bool{false}}
+	for s.at < len(expr) {
+		if what := s.step(); what != "" {
+			return unsupported("regular expression %q: %s; supported are the splitting patterns of Llama 3, Qwen, GPT-2, Mistral and GPT-4o, and expressions without it", expr, what)
+		}
+	}
+	return nil
+}
+
+// step walks one element and what repeats it. It names what is refused.
+func (s *patternScan) step() string {
+	inner := false // whether the element holds repetitions or alternatives
+	switch c := s.expr[s.at]; c {
+	case '\\':
+		if what := s.escape(); what != "" {
+			return what
+		}
+	case '[':
+		if what := s.set(); what != "" {
+			return what
+		}
+	case '(':
+		return s.group()
+	case ')':
+		if len(s.open) == 1 {
+			return "a parenthesis that nothing opens"
+		}
+		inner = s.open[len(s.open)-1]
+		s.open = s.open[:len(s.open)-1]
+		s.at++
+	case '|':
+		s.at++
+		s.open[len(s.open)-1] = true
+		return ""
+	default:
+		s.at++
+	}
+	return s.repetition(inner)
+}
+
+func (s *patternScan) escape() string {
+	s.at++
+	if s.at == len(s.expr) {
+		return "a backslash at its end"
+	}
+	c := s.expr[s.at]
+	s.at++
+	if ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') && !strings.ContainsRune("dDsSnrtfvpPux", rune(c)) {
+		return `the escape \` + string(c)
+	}
+	if (c == 'p' || c == 'P') && strings.HasPrefix(s.expr[s.at:], "{") {
+		if end := strings.IndexByte(s.expr[s.at:], '}'); end > 0 {
+			s.at += end + 1
+		}
+	}
+	return ""
+}
+
+// set walks [...]. Oniguruma has sets in sets, && and [:names:].
+func (s *patternScan) set() string {
+	s.at++
+	if strings.HasPrefix(s.expr[s.at:], "^") {
+		s.at++
+	}
+	for first := true; s.at < len(s.expr); first = false {
+		switch c := s.expr[s.at]; {
+		case c == ']' && !first:
+			s.at++
+			return ""
+		case c == '[':
+			return "a set in a set"
+		case c == '&' && strings.HasPrefix(s.expr[s.at:], "&&"):
+			return "an intersection of sets"
+		case c == '\\':
+			if what := s.escape(); what != "" {
+				return what
+			}
+		default:
+			s.at++
+		}
+	}
+	return "a set without an end"
+}
+
+var groupKinds = []string{"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"}
+
+// maxGroups is how deep groups may stand in each other.
+const maxGroups = 32
+
+func (s *patternScan) group() string {
+	rest := s.expr[s.at:]
+	if len(s.open) > maxGroups {
+		return "groups nested too deep"
+	}
+	if !strings.HasPrefix(rest, "(?") {
+		s.at++
+		s.open = append(s.open, false)
+		return ""
+	}
+	for _, kind := range groupKinds {
+		if strings.HasPrefix(rest, kind) {
+			s.at += len(kind)
+			if kind != "(?i)" {
+				s.open = append(s.open, false)
+			}
+			return ""
+		}
+	}
+	return "the group " + rest[:min(len(rest), 4)]
+}
+
+// repetition walks what repeats an element.
+func (s *patternScan) repetition(inner bool) string {
+	n := 0
+	for ; s.at < len(s.expr) && strings.IndexByte("?*+{", s.expr[s.at]) >= 0; n++ {
+		c, end := s.expr[s.at], s.at+1
+		if c == '{' {
+			size := strings.IndexByte(s.expr[s.at:], '}')
+			if size < 0 {
+				return "a brace without an end"
+			}
+			end = s.at + size + 1
+			if body := s.expr[s.at+1 : end-1]; strings.Trim(body, "0123456789,") != "" || body == "" || len(body) > 5 {
+				return "the repetition {" + body + "}"
+			}
+		}
+		if n > 0 && c != '?' || n > 1 {
+			return "a repetition of a repetition or a possessive one"
+		}
+		if inner && c != '?' {
+			return "a repetition of a group that holds repetitions or alternatives"
+		}
+		s.at = end
+	}
+	if inner || n > 0 {
+		s.open[len(s.open)-1] = true
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every splitter written by hand cuts as its expression does.
+func TestSplittersAreTheirExpressions(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 1730))
+	parts := []string{
+		"a", "B", "ab", "XY", "Zz", "'s", "'LL", "'rE", "'", "ſ", " ", "  ", "\n", "\r\n", "\t", "7", "1234", ".", "/", "//", "-", "é", "É", "e\u0301",
+		"\u0301", "\u0301\u0301", "中", "ʰ", "ǅ", "ª", "한", "ع", "क", "्", "🙂", "\u200d", "\u00a0", "\u3000", "Ⅷ", "½", "\x00", "\ufeff", "\u0903", "\u20dd",
+	}
+	for expr, known := range knownPatterns {
+		p, err := newPattern(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 6000 {
+			var b strings.Builder
+			for range 1 + rng.IntN(9) {
+				b.WriteString(parts[rng.IntN(len(parts))])
+			}
+			text := b.String()
+			if strings.Contains(text, "'ſ") || strings.Contains(text, "'\u017f") {
+				continue // regexp2 does not fold the long s; Oniguruma does, and the goldens have it
+			}
+			var want []int
+			for _, s := range p.spans(nil, text) {
+				want = append(want, s.hi-s.lo)
+			}
+			if got := pieceLengths(known, text); !slices.Equal(got, want) {
+				t.Fatalf("%s\n%q: pieces %v, want %v", expr, text, got, want)
+			}
+		}
+	}
+}
+
+func TestPatternOnBytesThatAreNoUTF8(t *testing.T) {
+	p, err := newPattern(`[a-z]+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	const text = "\xffab\xe2\x82é\x80cd\xf0"
+	for _, s := range p.spans(nil, text) {
+		got = append(got, text[s.lo:s.hi])
+	}
+	if want := []string{"\xff", "ab", "\xe2\x82é\x80", "cd", "\xf0"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestPatternsAtTheLimits(t *testing.T) {
+	for _, tc := range []struct {
+		expr string
+		want string // "" if it is supported
+	}{
+		{strings.Repeat("a", maxPattern), ""},
+		{strings.Repeat("a", maxPattern+1), "8193 bytes"},
+		{strings.Repeat("(", maxGroups) + "a" + strings.Repeat(")", maxGroups), ""},
+		{strings.Repeat("(", maxGroups+1) + "a" + strings.Repeat(")", maxGroups+1), "nested too deep"},
+		{`(?:a*b)?`, ""}, {`(?:a*b)*`, "a repetition of a group"}, {`(?:a*b){2}`, "a repetition of a group"},
+		{`((a+))+`, "a repetition of a group"}, {`(?:a{2,})*`, "a repetition of a group"}, {`(?:ab)*`, ""}, {`(?:a|a)*`, "a repetition of a group"}, {`(?:a?b)+`, "a repetition of a group"}, {`(?:a|b){1,9}`, "a repetition of a group"}, {`(?i:'s|'t)?`, ""},
+		{`a*?`, ""}, {`a+?b`, ""}, {`a*+`, "possessive"}, {`a**`, "possessive"}, {`a{x}`, "the repetition {x}"}, {`a{`, "a brace"},
+		{`[]a]`, ""}, {`[^]a]+`, ""}, {`[a`, "a set without"}, {`a)`, "nothing opens"}, {`\`, "a backslash"}, {`(?m)a`, "the group (?m)"},
+		{`\p{Greek}\P{L}\pL[\p{N}\d]`, ""}, {`\w`, `the escape \w`}, {`\1`, `the escape \1`}, {`\p{Nonsense}`, "Nonsense"},
+	} {
+		_, err := newPattern(tc.expr)
+		switch {
+		case tc.want == "" && err != nil:
+			t.Errorf("%.40q: %v", tc.expr, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%.40q: error %v, want one with %q", tc.expr, err, tc.want)
+		}
+	}
+}
+
+// What may take exponential time must be refused: were this not, the test would
+// not end.
+func TestNoPatternTakesExponentialTime(t *testing.T) {
+	for _, expr := range []string{`(a+)+b`, `(?:a|a)*b`, `(a*)*b`, `(?:a+|x)*b`, `a*a*b`} {
+		if p, err := newPattern(expr); err == nil {
+			p.spans(nil, strings.Repeat("a", 24)+"c")
+		}
+	}
+}
+
+func FuzzPattern(f *testing.F) {
+	f.Add(`\p{L}+|[^\s]`, "ab \xff")
+	f.Add(patternTekken, "aB c")
+	f.Fuzz(func(t *testing.T, expr, text string) {
+		if len(text) > 20 {
+			return
+		}
+		p, err := newPattern(expr)
+		if err != nil {
+			return
+		}
+		at := 0
+		for _, s := range p.spans(nil, text) {
+			if s.lo != at || s.hi <= s.lo {
+				t.Fatalf("%q on %q: [%d, %d) after %d", expr, text, s.lo, s.hi, at)
+			}
+			at = s.hi
+		}
+		if at != len(text) {
+			t.Fatalf("%q on %q: ends at %d", expr, text, at)
+		}
+	})
+}

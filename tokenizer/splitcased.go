@@ -1,0 +1,201 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// The splitters of Mistral's tekken and OpenAI's o200k tell upper from lower
+// case, so that a piece is a word of camelCase and not all of it.
+
+// caseClass is the role of a rune in their expressions.
+type caseClass uint8
+
+const (
+	casedSymbol  caseClass = iota // neither letter nor mark nor number nor space, and bytes that are no UTF-8
+	casedMark                     // \p{M}: upper and lower at once, but no letter
+	casedAny                      // [\p{Lm}\p{Lo}]: upper and lower at once
+	casedUpper                    // [\p{Lu}\p{Lt}]
+	casedLower                    // \p{Ll}
+	casedNumber                   // \p{N}
+	casedSpace                    // \s but newline
+	casedNewline                  // [\r\n]
+)
+
+// inUpper and inLower are [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and
+// [\p{Ll}\p{Lm}\p{Lo}\p{M}].
+func (c caseClass) inUpper() bool { return casedMark <= c && c <= casedUpper }
+func (c caseClass) inLower() bool { return c == casedMark || c == casedAny || c == casedLower }
+
+// symbol is what the other alternatives call one: [^\s\p{L}\p{N}] has marks.
+func (c caseClass) symbol() bool { return c <= casedMark }
+
+var asciiCase = makeASCIICase()
+
+func makeASCIICase() (table [utf8.RuneSelf]caseClass) {
+	for b := range table {
+		table[b] = caseOf(rune(b))
+	}
+	return table
+}
+
+func caseOf(r rune) caseClass {
+	switch classOf(r) {
+	case newline:
+		return casedNewline
+	case number:
+		return casedNumber
+	case space:
+		return casedSpace
+	case symbol:
+		if unicode.Is(unicode.M, r) {
+			return casedMark
+		}
+		return casedSymbol
+	}
+	switch {
+	case unicode.Is(unicode.Ll, r):
+		return casedLower
+	case unicode.In(r, unicode.Lu, unicode.Lt):
+		return casedUpper
+	}
+	return casedAny
+}
+
+// caseAt is the class of the rune at text[i], and its length; the length is 0 at
+// the end of text.
+func caseAt(text string, i int) (caseClass, int) {
+	if i >= len(text) {
+		return casedSymbol, 0
+	}
+	if b := text[i]; b < utf8.RuneSelf {
+		return asciiCase[b], 1
+	}
+	r, n := utf8.DecodeRuneInString(text[i:])
+	return caseOf(r), n
+}
+
+// nextCased tries the alternatives of patternTekken in their order, or those of
+// patternO200k, where contractions belong to the word and digits come in threes.
+func nextCased(text string, digits int, contractions bool) int {
+	c, n := caseAt(text, 0)
+	if c == casedNumber {
+		return runNumber(text, n, digits)
+	}
+	if end := casedWord(text, c, n); end > 0 {
+		if contractions {
+			end += contractionFold(text[end:])
+		}
+		return end
+	}
+	if text[0] == ' ' {
+		if next, m := caseAt(text, n); m > 0 && next.symbol() {
+			return symbolRun(text, n+m)
+		}
+	}
+	if c.symbol() {
+		return symbolRun(text, n)
+	}
+	end, afterNewline, last := spaces(text)
+	if afterNewline > 0 {
+		return afterNewline
+	}
+	return leaveOne(text, end, last)
+}
+
+// runNumber is the end of a number that goes on at text[i] and has one rune
+// already, of most at most.
+func runNumber(text string, i, most int) int {
+	for range most - 1 {
+		c, n := caseAt(text, i)
+		if n == 0 || c != casedNumber {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// casedWord is the two alternatives for words, 0 if neither matches: each may
+// begin with one rune of any kind but newline, letter and number, whose class is
+// c and whose length is n.
+func casedWord(text string, c caseClass, n int) int {
+	prefix := c == casedSymbol || c == casedMark || c == casedSpace
+	if prefix {
+		if end := lowerWord(text, n); end > 0 {
+			return end
+		}
+	}
+	if end := lowerWord(text, 0); end > 0 {
+		return end
+	}
+	if prefix {
+		if end := upperWord(text, n); end > 0 {
+			return end
+		}
+	}
+	return upperWord(text, 0)
+}
+
+// lowerWord is where U*L+ from text[i] on ends, U and L being inUpper and
+// inLower; 0 if it does not match. U* takes all it can; if no L follows it gives
+// back up to its last rune that is in L too.
+func lowerWord(text string, i int) int {
+	both := 0 // the end of the last rune so far that is in both
+	for {
+		c, n := caseAt(text, i)
+		if n == 0 || !c.inUpper() {
+			break
+		}
+		i += n
+		if c.inLower() {
+			both = i
+		}
+	}
+	end := lowerRun(text, i)
+	if end > i {
+		return end
+	}
+	return both
+}
+
+// upperWord is where U+L* from text[i] on ends, 0 if it does not match.
+func upperWord(text string, i int) int {
+	end := i
+	for {
+		c, n := caseAt(text, end)
+		if n == 0 || !c.inUpper() {
+			break
+		}
+		end += n
+	}
+	if end == i {
+		return 0
+	}
+	return lowerRun(text, end)
+}
+
+func lowerRun(text string, i int) int {
+	for {
+		c, n := caseAt(text, i)
+		if n == 0 || !c.inLower() {
+			return i
+		}
+		i += n
+	}
+}
+
+// symbolRun is the rest of [^\s\p{L}\p{N}]+[\r\n/]* from text[i] on.
+func symbolRun(text string, i int) int {
+	for {
+		c, n := caseAt(text, i)
+		if n == 0 || !c.symbol() {
+			break
+		}
+		i += n
+	}
+	for i < len(text) && (text[i] == '\r' || text[i] == '\n' || text[i] == '/') {
+		i++
+	}
+	return i
+}

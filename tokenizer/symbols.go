@@ -1,0 +1,159 @@
+package tokenizer
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// symbols are the tokens that merging begins with: one for each byte
+// (byteLevel), or one for each rune, with the tokens of its bytes or the unknown
+// token for runes that have none (huggingface/tokenizers, models/bpe/model.rs,
+// merge_word).
+type symbols struct {
+	byteLevel bool
+	bytes     [256]kv.Token // of the byte, if hasByte
+	hasByte   [256]bool
+	ascii     [utf8.RuneSelf]kv.Token // noToken if it has none
+	runes     map[rune]kv.Token
+	unk       kv.Token // noToken without one
+	fuseUnk   bool     // runes without a token that follow on each other are one unknown token
+}
+
+// noToken stands where no token is: no vocabulary is that large.
+const noToken = ^kv.Token(0)
+
+// readSymbols finds the symbols in the vocabulary.
+func (t *Tokenizer) readSymbols(m *modelJSON) error {
+	t.unk = noToken
+	if t.byteLevel {
+		for b, r := range alphabet {
+			id, ok := m.Vocab[string(r)]
+			if !ok {
+				return unsupported("the vocabulary has no token %q for byte 0x%02x; supported is byte-level BPE that has all 256", r, b)
+			}
+			t.bytes[b], t.hasByte[b] = id, true
+		}
+		return nil
+	}
+	t.fuseUnk = m.FuseUnk
+	if m.Unk != nil {
+		id, ok := m.Vocab[*m.Unk]
+		if !ok {
+			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
+		}
+		t.unk = id
+	}
+	if m.ByteFallback {
+		for b := range t.bytes {
+			t.bytes[b], t.hasByte[b] = m.Vocab[byteName(byte(b))], hasKey(m.Vocab, byteName(byte(b)))
+		}
+	}
+	t.runes = map[rune]kv.Token{}
+	for i := range t.ascii {
+		t.ascii[i] = noToken
+	}
+	for name, id := range m.Vocab {
+		if r, n := utf8.DecodeRuneInString(name); n > 0 && n == len(name) {
+			t.runes[r] = id
+			if r < utf8.RuneSelf {
+				t.ascii[r] = id
+			}
+		}
+	}
+	return nil
+}
+
+func hasKey(vocab vocabJSON, name string) bool {
+	_, ok := vocab[name]
+	return ok
+}
+
+// byteName is how vocabularies of SentencePiece's making call a byte.
+func byteName(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
+
+// byteNamed is byteName's inverse.
+func byteNamed(name string) (byte, bool) {
+	if len(name) != 6 || name[:3] != "<0x" || name[5] != '>' {
+		return 0, false
+	}
+	b := 0
+	for _, c := range []byte(name[3:5]) {
+		switch {
+		case '0' <= c && c <= '9':
+			b = b<<4 | int(c-'0')
+		case 'A' <= c && c <= 'F':
+			b = b<<4 | int(c-'A'+10)
+		case 'a' <= c && c <= 'f':
+			b = b<<4 | int(c-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return byte(b), true
+}
+
+// complete tells whether every byte has a token, so that no text is unknown.
+func (y *symbols) complete() bool {
+	for _, has := range y.hasByte {
+		if !has {
+			return false
+		}
+	}
+	return true
+}
+
+// spell appends the tokens that merging piece begins with, len(piece) at most.
+func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
+	if y.byteLevel {
+		for i := range len(piece) {
+			dst = append(dst, y.bytes[piece[i]])
+		}
+		return dst
+	}
+	unknown := false // an unknown token is due
+	for i := 0; i < len(piece); {
+		if b := piece[i]; b < utf8.RuneSelf && y.ascii[b] != noToken && !unknown {
+			dst = append(dst, y.ascii[b])
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(piece[i:])
+		id, ok := y.runes[r]
+		whole := piece[i : i+n]
+		i += n
+		if ok && (r != utf8.RuneError || n > 1) {
+			if unknown {
+				dst, unknown = append(dst, y.unk), false
+			}
+			dst = append(dst, id)
+			continue
+		}
+		var spelled bool
+		if dst, spelled = y.spellBytes(dst, whole); spelled || y.unk == noToken {
+			continue
+		}
+		if unknown && !y.fuseUnk {
+			dst = append(dst, y.unk)
+		}
+		unknown = true
+	}
+	if unknown {
+		dst = append(dst, y.unk)
+	}
+	return dst
+}
+
+// spellBytes appends the tokens of the bytes of one rune if all have one.
+func (y *symbols) spellBytes(dst []kv.Token, whole string) ([]kv.Token, bool) {
+	for i := range len(whole) {
+		if !y.hasByte[whole[i]] {
+			return dst, false
+		}
+	}
+	for i := range len(whole) {
+		dst = append(dst, y.bytes[whole[i]])
+	}
+	return dst, true
+}
