@@ -25,6 +25,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan, budget int) {
 	if budget == 0 || s.queue.size == 0 || len(s.slots) == 0 {
 		return
 	}
+	s.expected = -1
 	if b := s.blocked; b != nil && b.lane != nil && !s.queue.shut(b.lane) && !s.try(now, p, b) {
 		return // a blocked one that waits for others than room stops nobody
 	}
@@ -123,6 +124,9 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 		return false
 	}
 	s.start(now, p, q)
+	if s.expected >= 0 {
+		s.expected += s.growth(q)
+	}
 	s.queue.noLong = s.longPrompts() >= maxLong
 	return true
 }

@@ -101,9 +101,18 @@ func (s *Scheduler) growth(q *sequence) int {
 // alone, or it or another one would soon be preempted. Under the policy Priority
 // those below the newcomer do not count: they would give way.
 func (s *Scheduler) reserve(newcomer *sequence) int {
+	if s.cfg.Policy != Priority {
+		if s.expected < 0 {
+			s.expected = 0
+			for _, q := range s.running {
+				s.expected += s.growth(q)
+			}
+		}
+		return s.expected
+	}
 	n := 0
 	for _, q := range s.running {
-		if s.cfg.Policy != Priority || q.req.Priority >= newcomer.req.Priority {
+		if q.req.Priority >= newcomer.req.Priority {
 			n += s.growth(q)
 		}
 	}

@@ -25,6 +25,7 @@ type Scheduler struct {
 	running  []*sequence // by admission, oldest first
 	filling  []*sequence // of these, whose prompt is not computed yet
 	limbo    []*sequence // preempted while a row of theirs runs
+	expected int         // pages that reserve has summed up for this pass; -1: not yet
 	turn     int         // of decode rows, when the budget is too small for all
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache

@@ -114,6 +114,7 @@ func (s *Scheduler) why(q *sequence) Wait {
 		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
 		return w
 	}
+	s.expected = -1 // that of the latest pass is old
 	w.NeedPages, w.ExpectPages = s.pagesFor(q), s.reserve(q)
 	w.FreePages = s.pages.lease.IdlePages()
 	if s.cache != nil {
