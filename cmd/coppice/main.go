@@ -26,7 +26,8 @@ type cli struct {
 		Sched    schedCmd    `cmd:"" help:"Time the scheduler's planning alone."`
 		Serving  servingCmd  `cmd:"" help:"Simulate a server under load, by policy."`
 	} `cmd:"" help:"Measure."`
-	Sim simCmd `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`
+	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
+	Sim       simCmd       `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`
 }
 
 const description = `An LLM inference scheduler with a token-level radix KV cache.
@@ -35,6 +36,7 @@ Examples:
   coppice bench chat
   coppice bench radix --kind tree
   coppice bench serving --loads chat
+  coppice calibrate --preset small --out profile.json
   coppice sim --seeds 1000 --faults
   coppice generate --max-tokens 40 "What is light?"
   coppice make-model ./demo --preset demo

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,7 +20,7 @@ type servingCmd struct {
 	Levels     []string            `placeholder:"NAME" help:"low, saturating, overload, or percent of the capacity. Default: the three."`
 	Requests   int                 `default:"3000" help:"Requests of each run."`
 	Seed       uint64              `default:"7" help:"Of the loads: the same seed gives the same table on every machine."`
-	Profile    string              `default:"h200" help:"Device to simulate: h200, h100, a100 or cpu2."`
+	Profile    string              `default:"h200" placeholder:"NAME" help:"Device to simulate: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
 	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" help:"KV pool, in tokens. Default: 200000, and 600000 under mixed."`
 	PageTokens int                 `name:"page-tokens" default:"16" help:"Tokens per page, a power of two."`
 	StepTokens int                 `name:"step-tokens" default:"2048" help:"Tokens per step."`
@@ -37,6 +40,7 @@ Examples:
   coppice bench serving
   coppice bench serving --loads chat --levels saturating --policies fcfs,lpm,hrrn
   coppice bench serving --loads chat --levels 80,95 --policies lpm:aging=8,lpm:aging=1024:oldest-every=64
+  coppice bench serving --profile ./profile.json --loads chat --kv-tokens 20000
   coppice bench serving --loads mixed --policies fcfs:step-tokens=512,fcfs --json`
 }
 
@@ -56,7 +60,7 @@ func (c *servingCmd) Run(ctx context.Context) error {
 			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
 		}
 	}
-	profile, err := sim.ProfileByName(c.Profile)
+	profile, err := openProfile(c.Profile)
 	if err != nil {
 		return err
 	}
@@ -85,6 +89,30 @@ func (c *servingCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return printTable(table, c.JSON, c.Markdown)
+}
+
+// openProfile reads a shipped profile by name, or a file: all that has a separator
+// or ends in .json.
+func openProfile(name string) (sim.Profile, error) {
+	if filepath.Ext(name) != ".json" && filepath.Base(name) == name {
+		p, err := sim.ProfileByName(name)
+		if err != nil {
+			return p, fmt.Errorf("--profile: %w, or a file as ./profile.json", err)
+		}
+		return p, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return sim.Profile{}, fmt.Errorf("--profile: %w", err)
+	}
+	p, err := sim.ParseProfile(text)
+	if err == nil && p == (sim.Profile{}) {
+		err = errors.New("it is empty, want all fields")
+	}
+	if err != nil {
+		return p, fmt.Errorf("--profile %s: %w", name, err)
+	}
+	return p, nil
 }
 
 // variant reads a policy with settings, "lpm:aging=64".

@@ -36,6 +36,11 @@ func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	if p.free() {
 		return freeStep
 	}
+	return nanoseconds(p.seconds(b, pageBytes))
+}
+
+// seconds is Step before it is rounded.
+func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	m, d, e := &p.Model, &p.Device, &p.Eff
 	kvBytes := float64(p.kvTokenBytes())
 	pairFlops := float64(4 * m.Heads * m.HeadDim * m.Layers)
@@ -59,8 +64,7 @@ func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	seconds += float64(kvBytes*float64(decodeKV)) / float64(e.KVRow*d.BW)
 	seconds += float64(e.Row * float64(len(b.Rows)))
 	seconds += float64(4*m.Vocab*samples) / float64(e.Sample*d.BW)
-	seconds += float64(2*len(b.Copies)*pageBytes) / d.BW
-	return nanoseconds(seconds)
+	return seconds + float64(2*len(b.Copies)*pageBytes)/d.BW
 }
 
 // linear is the time of the products with weights, in seconds.

@@ -1,0 +1,266 @@
+package bench
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// CalibrateConfig says which steps [MeasureSteps] measures. 0 means the default,
+// and what the backend's pool, batches or positions do not hold is left out.
+type CalibrateConfig struct {
+	NewTokens     int // of the longest prompt in one step; default 512
+	ContextTokens int // of the longest context; default 2048
+	Rows          int // that decode in a step; default 16
+	Rounds        int // of each step; the median counts. Default 5
+}
+
+func (c CalibrateConfig) withDefaults() CalibrateConfig {
+	for _, f := range []struct {
+		field *int
+		value int
+	}{{&c.NewTokens, 512}, {&c.ContextTokens, 2048}, {&c.Rows, 16}, {&c.Rounds, 5}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	return c
+}
+
+func (c CalibrateConfig) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field string
+		value int
+	}{{"NewTokens", c.NewTokens}, {"ContextTokens", c.ContextTokens}, {"Rows", c.Rows}, {"Rounds", c.Rounds}} {
+		if f.value < 1 {
+			errs = append(errs, fmt.Errorf("bench: %s is %d, want at least 1", f.field, f.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// KVTokens is the pool that the whole grid needs, in tokens: a context for each
+// row, one of them with room for the longest prompt behind it.
+func (c CalibrateConfig) KVTokens() int {
+	c = c.withDefaults()
+	const page = 256 // the largest: contexts begin at a page
+	return c.Rows*(c.ContextTokens+page) + c.NewTokens
+}
+
+// MeasureSteps measures steps of many shapes on a backend alone, as the caller
+// waits for them: prompts of 1, 2, 4 … tokens behind several contexts, decodes of
+// 1, 2, 4 … rows, and both together, with samples and without. It returns them in
+// a shuffled order that is always the same, for [sim.Fit], which keeps every third
+// back. The backend must be idle; what is in its pool is lost. progress is called
+// after each step, with how many have run of how many.
+func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, progress func(done, of int)) ([]sim.Sample, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	c, err := newCalibration(b, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.fill(ctx); err != nil {
+		return nil, err
+	}
+	samples := c.grid()
+	c.play.rng.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+	// Round by round, so that what disturbs the machine for a while spoils one
+	// round of many steps, which the median drops, and not all of one step.
+	took := make([][]int64, len(samples))
+	for round := range cfg.Rounds {
+		for i, s := range samples {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			t, err := c.play.run(c.batch(s.Shapes))
+			if err != nil {
+				return nil, fmt.Errorf("bench: step %+v: %w", s.Shapes, err)
+			}
+			took[i] = append(took[i], max(1, t.Nanoseconds()))
+			progress(round*len(samples)+i+1, cfg.Rounds*len(samples))
+		}
+	}
+	for i := range samples {
+		slices.Sort(took[i])
+		samples[i].Nanos = took[i][len(took[i])/2]
+	}
+	return samples, nil
+}
+
+// calibration drives one backend. All rows run pieces of one text, each on pages
+// of its own that hold all of it, so that any piece may run again at any time and
+// writes what is there already, and rows share no cache line.
+type calibration struct {
+	play  *enginePlay
+	cfg   CalibrateConfig
+	text  []kv.Token
+	first int // pages of row 0, for the longest context and prompt
+	each  int // of every other row, for a context and a token
+}
+
+func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error) {
+	info := b.Info()
+	page := info.PageTokens
+	cfg.Rows = min(cfg.Rows, info.MaxRows, info.MaxSlots)
+	most := min(info.MaxPositions, info.NumPages*page)
+	cfg.NewTokens = min(cfg.NewTokens, info.MaxTokens, max(1, most/2))
+	cfg.ContextTokens = kv.FloorPages(min(cfg.ContextTokens, most-cfg.NewTokens), page) * page
+	c := &calibration{
+		play: &enginePlay{b: b, info: info, rng: rand.New(rand.NewPCG(7, 7))}, cfg: cfg,
+		first: kv.CeilPages(cfg.ContextTokens+cfg.NewTokens, page),
+	}
+	if cfg.Rows > 1 {
+		c.each = min((info.NumPages-c.first)/(cfg.Rows-1), cfg.ContextTokens/page+1)
+	}
+	for range cfg.ContextTokens + cfg.NewTokens {
+		c.text = append(c.text, kv.Token(c.play.rng.IntN(info.Vocab)))
+	}
+	if n := len(c.grid()); n < sim.MinFitSamples {
+		return nil, fmt.Errorf("bench: the backend's %d pages of %d tokens, %d rows and %d tokens a batch and %d positions leave %d steps to measure, want %d at least",
+			info.NumPages, page, info.MaxRows, info.MaxTokens, info.MaxPositions, n, sim.MinFitSamples)
+	}
+	return c, nil
+}
+
+// row is n tokens behind c cached ones on the pages of row i.
+func (c *calibration) row(i, n, cached int, sample bool) engine.Row {
+	r := engine.Row{Slot: engine.Slot(i), Start: int32(cached), Tokens: c.text[cached : cached+n], Sample: sample}
+	from := 0
+	if i > 0 {
+		from = c.first + (i-1)*c.each
+	}
+	for p := range kv.CeilPages(cached+n, c.play.info.PageTokens) {
+		r.Pages = append(r.Pages, kv.PageID(from+p))
+	}
+	return r
+}
+
+// fill computes the text on the pages of row 0 and copies it to the others'.
+func (c *calibration) fill(ctx context.Context) error {
+	batch := &engine.Batch{}
+	for i := range c.cfg.Rows {
+		batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(i)})
+	}
+	for at := 0; at < len(c.text); at += c.cfg.NewTokens {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		batch.Rows = []engine.Row{c.row(0, min(c.cfg.NewTokens, len(c.text)-at), at, false)}
+		if _, err := c.play.run(batch); err != nil {
+			return fmt.Errorf("bench: filling the pool: %w", err)
+		}
+		batch.Binds = nil
+	}
+	page := c.play.info.PageTokens
+	batch.Rows = []engine.Row{c.row(0, 1, 0, false)}
+	for i := range max(0, c.cfg.Rows-1) {
+		for p := range min(c.each, len(c.text)/page) {
+			batch.Copies = append(batch.Copies, engine.PageCopy{Src: kv.PageID(p), Dst: kv.PageID(c.first + i*c.each + p), Tokens: int32(page)})
+		}
+	}
+	_, err := c.play.run(batch)
+	return err
+}
+
+// grid is the shapes to measure.
+func (c *calibration) grid() []sim.Sample {
+	var samples []sim.Sample
+	add := func(shapes ...sim.RowShape) {
+		for _, s := range shapes {
+			decodes := s.New == 1 && s.Rows > 0
+			if !decodes && s.Rows > 1 || s.Rows > 1 && s.Cached+1 > min(c.each, len(c.text)/c.play.info.PageTokens)*c.play.info.PageTokens {
+				return
+			}
+		}
+		samples = append(samples, sim.Sample{Shapes: shapes})
+	}
+	contexts := c.contexts()
+	for n := 1; n <= c.cfg.NewTokens; n *= 2 {
+		for i, cached := range contexts {
+			add(sim.RowShape{Rows: 1, New: n, Cached: cached, Sample: true})
+			if i == 0 {
+				add(sim.RowShape{Rows: 1, New: n, Cached: cached})
+			}
+		}
+	}
+	for rows := 2; rows <= c.cfg.Rows; rows *= 2 {
+		for i, cached := range contexts {
+			add(sim.RowShape{Rows: rows, New: 1, Cached: cached, Sample: true})
+			if i == 1 {
+				add(sim.RowShape{Rows: rows, New: 1, Cached: cached})
+			}
+		}
+	}
+	// The prompt of a mix lies on the pages of row 0, the decodes on those behind.
+	for rows := 3; rows < c.cfg.Rows; rows *= 3 {
+		for n := 32; n <= min(c.cfg.NewTokens, c.play.info.MaxTokens-rows); n *= 3 {
+			for _, cached := range contexts {
+				add(sim.RowShape{Rows: 1, New: n, Cached: cached}, sim.RowShape{Rows: rows, New: 1, Cached: cached, Sample: true})
+			}
+		}
+	}
+	return samples
+}
+
+// contexts are 0 and an eighth, a half and all of the longest, at pages.
+func (c *calibration) contexts() []int {
+	page := c.play.info.PageTokens
+	var all []int
+	for _, n := range []int{0, c.cfg.ContextTokens / 8, c.cfg.ContextTokens / 2, c.cfg.ContextTokens} {
+		all = append(all, kv.FloorPages(n, page)*page)
+	}
+	return slices.Compact(all)
+}
+
+// batch is a step of these shapes; rows take pages in their order.
+func (c *calibration) batch(shapes []sim.RowShape) *engine.Batch {
+	batch := &engine.Batch{}
+	for _, s := range shapes {
+		for range s.Rows {
+			batch.Rows = append(batch.Rows, c.row(len(batch.Rows), s.New, s.Cached, s.Sample))
+		}
+	}
+	return batch
+}
+
+// WriteStepsCSV writes a line per sample under a header: the prompts (rows of more
+// than a token) and the decodes of the step, its measured time, what p says of it,
+// and whether [sim.Fit] kept it back.
+func WriteStepsCSV(w io.Writer, samples []sim.Sample, p *sim.Profile) error {
+	out := csv.NewWriter(w)
+	out.Write([]string{"prefill_rows", "new_tokens", "ctx_prefill", "decode_rows", "ctx_decode", "samples", "nanos", "predicted_nanos", "held_out"})
+	for i, s := range samples {
+		var prefill, tokens, behind, decode, context, sampled int
+		for _, r := range s.Shapes {
+			tokens += r.Rows * r.New
+			if r.Sample {
+				sampled += r.Rows
+			}
+			if r.New == 1 {
+				decode, context = decode+r.Rows, context+r.Rows*r.Cached
+			} else {
+				prefill, behind = prefill+r.Rows, behind+r.Rows*r.Cached
+			}
+		}
+		var line []string
+		for _, v := range []int{prefill, tokens, behind, decode, context, sampled, int(s.Nanos), int(s.Predict(p))} {
+			line = append(line, strconv.Itoa(v))
+		}
+		out.Write(append(line, strconv.FormatBool(sim.HeldOutSample(i))))
+	}
+	out.Flush() // keeps the first error of Write
+	return out.Error()
+}

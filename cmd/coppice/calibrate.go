@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sim"
+)
+
+type calibrateCmd struct {
+	Model         string       `type:"path" placeholder:"DIR" help:"Hugging Face model directory. Default: a generated model of --preset."`
+	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	Threads       int          `default:"0" help:"Threads that compute. Default: all processors."`
+	NewTokens     int          `name:"new-tokens" default:"512" help:"Tokens of the longest prompt in a step."`
+	ContextTokens int          `name:"context-tokens" default:"2048" help:"Tokens of the longest context."`
+	Rounds        int          `default:"5" help:"How often each step runs; the median counts."`
+	Out           string       `type:"path" placeholder:"FILE" help:"Write the profile there, as JSON."`
+	CSV           string       `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps there, measured and predicted."`
+	JSON          bool         `name:"json" help:"Print one JSON object, profile and errors, instead of text."`
+}
+
+// Help is printed by kong under the summary.
+func (*calibrateCmd) Help() string {
+	return `Steps of about 90 shapes (prompts behind contexts, decodes of 1 to 16 rows, mixes)
+run on the CPU engine alone. Two thirds of them fit the efficiencies of a simulated
+device, whose memory bandwidth and arithmetic are measured in the same run; the
+other third says how far off its predictions are. Half a minute for tiny on two
+cores, minutes for small. bench serving takes the profile.
+
+Examples:
+  coppice calibrate
+  coppice calibrate --preset small --threads 1 --out profile.json --csv steps.csv
+  coppice calibrate --model ./Qwen2.5-0.5B --new-tokens 128 --context-tokens 1024 --rounds 3
+  coppice bench serving --profile ./profile.json --loads chat --kv-tokens 20000`
+}
+
+// Run is called by kong.
+func (c *calibrateCmd) Run(ctx context.Context) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	m, done, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer done()
+	threads := c.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	cfg := bench.CalibrateConfig{NewTokens: c.NewTokens, ContextTokens: c.ContextTokens, Rounds: c.Rounds}
+	backend, err := cpu.Open(m, cpu.Config{KVTokens: cfg.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	base, err := calibrationBase(m, backend, threads)
+	if err != nil {
+		return err
+	}
+	samples, err := bench.MeasureSteps(ctx, backend, cfg, stepProgress())
+	if err != nil {
+		return err
+	}
+	profile, report, err := fitCached(base, samples)
+	if err != nil {
+		return err
+	}
+	profile.Source = fmt.Sprintf("coppice calibrate: %d steps fitted, error %.1f %%; %d held out, error %.1f %%. Bandwidth and arithmetic measured, on %s; mem is what this model and its longest sequence need, PCIe and host terms are those of cpu2.",
+		report.Train, 100*report.TrainMAPE, report.HeldOut, 100*report.HeldOutMAPE, profile.Device.Name)
+	return c.write(samples, &profile, &report)
+}
+
+func (c *calibrateCmd) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		flag        string
+		value, want int
+	}{{"--threads", c.Threads, 0}, {"--new-tokens", c.NewTokens, 1}, {"--context-tokens", c.ContextTokens, 1}, {"--rounds", c.Rounds, 1}} {
+		if f.value < f.want {
+			errs = append(errs, fmt.Errorf("%s is %d, want at least %d", f.flag, f.value, f.want))
+		}
+	}
+	for _, f := range []struct{ flag, path string }{{"--out", c.Out}, {"--csv", c.CSV}} {
+		if _, err := os.Stat(filepath.Dir(f.path)); f.path != "" && err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.flag, err)) // now, not after all is measured
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// open gives the model, generated if need be, and what closes it.
+func (c *calibrateCmd) open() (*model.Model, func(), error) {
+	dir, clean := c.Model, func() {}
+	if dir == "" {
+		tmp, err := os.MkdirTemp("", "coppice-")
+		if err != nil {
+			return nil, nil, fmt.Errorf("a place for the generated model: %w", err)
+		}
+		dir, clean = tmp, func() { os.RemoveAll(tmp) }
+		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
+			clean()
+			return nil, nil, err
+		}
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		clean()
+		return nil, nil, err
+	}
+	return m, func() { m.Close(); clean() }, nil
+}
+
+// calibrationBase is cpu2 with the model's dimensions and what this machine reaches.
+func calibrationBase(m *model.Model, backend *cpu.Backend, threads int) (sim.Profile, error) {
+	p, err := sim.ProfileByName("cpu2")
+	if err != nil {
+		return p, err
+	}
+	ceilings := cpu.MeasureCeilings(threads)
+	if ceilings.GBs <= 0 || ceilings.GFlops <= 0 {
+		return p, fmt.Errorf("the machine's bandwidth measures %.3g GB/s and its arithmetic %.3g GFLOP/s: both are needed, and 256 MB of free memory to measure them", ceilings.GBs, ceilings.GFlops)
+	}
+	cfg, work := m.Config(), backend.Work()
+	params := int64(work.LayerParams + work.HeadParams)
+	p.Model = sim.Model{
+		Name: "model " + m.ID(), Params: params, LinearParams: int64(work.LayerParams), Layers: cfg.Layers, Hidden: cfg.Hidden,
+		Heads: cfg.Heads, KVHeads: cfg.KVHeads, HeadDim: cfg.HeadDim, Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
+		WeightBytes: float64(work.WeightBytes) / float64(params), KVBytes: 4,
+	}
+	p.Name = "calibrated"
+	p.Device.Name = fmt.Sprintf("%d threads, %s", threads, ceilings.ISA)
+	p.Device.BW, p.Device.Flops = ceilings.GBs*1e9, ceilings.GFlops*1e9
+	info := backend.Info()
+	kvBytes := int64(info.PageBytes / info.PageTokens * max(info.MaxPositions, info.NumPages*info.PageTokens))
+	p.Device.Mem = max(p.Device.Mem, 2*(int64(work.WeightBytes)+kvBytes))
+	return p, nil
+}
+
+// fitCached is sim.Fit on a bandwidth that may be more than memory's: a model or KV
+// that lies in a cache is read faster, and no share is above 1. More bandwidth must
+// make the error of the steps fitted to a tenth less, or memory's is the truth.
+func fitCached(base sim.Profile, samples []sim.Sample) (sim.Profile, sim.FitReport, error) {
+	const most = 64 // first-level caches of all cores, over memory
+	name, memory := base.Device.Name, base.Device.BW
+	best, report, err := sim.Fit(base, samples)
+	for err == nil && base.Device.BW < most*memory && slices.ContainsFunc(report.AtBound, readsMemory) {
+		base.Device.BW *= 4
+		base.Device.Name = fmt.Sprintf("%s, caches of %.0f times the memory's bandwidth", name, base.Device.BW/memory)
+		p, r, faster := sim.Fit(base, samples)
+		if faster != nil || r.TrainMAPE > 0.9*report.TrainMAPE {
+			break
+		}
+		best, report = p, r
+	}
+	return best, report, err
+}
+
+// readsMemory tells whether a fitted figure is a share of the bandwidth that much
+// of a step depends on.
+func readsMemory(figure string) bool { return figure == "e_w" || figure == "e_k" || figure == "e_d" }
+
+// stepProgress draws a bar whose length MeasureSteps knows.
+func stepProgress() func(done, of int) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return func(int, int) {}
+	}
+	var advance, finish func()
+	return func(done, of int) {
+		if advance == nil {
+			advance, finish = progressBar(of, "steps")
+		}
+		if advance(); done == of {
+			finish()
+		}
+	}
+}
+
+// write prints what came of it and writes the files that are asked for.
+func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitReport) error {
+	if c.CSV != "" {
+		var text bytes.Buffer
+		if err := bench.WriteStepsCSV(&text, samples, p); err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.CSV, text.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("--csv: %w", err)
+		}
+	}
+	if c.Out != "" {
+		text, err := json.MarshalIndent(p, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.Out, append(text, '\n'), 0o644); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	if c.JSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"profile": p, "fit": r})
+	}
+	e := &p.Eff
+	fmt.Printf("%s: %.1f GB/s, %.1f GFLOP/s\n", p.Device.Name, p.Device.BW/1e9, p.Device.Flops/1e9)
+	fmt.Printf("weights %.3g and decode KV %.3g of the bandwidth, products %.3g (half of it at %.3g tokens) and attention %.3g of the arithmetic,\n", e.Weights, e.KVRow, e.Flops, e.NHalf, e.Attend)
+	fmt.Printf("KV of prompts %.3g and logits %.3g of the bandwidth, %.3g µs a row, %.3g µs a step\n", e.KVTile, e.Sample, 1e6*e.Row, 1e6*e.Step)
+	fmt.Printf("mean error: %.1f %% of the %d steps fitted to, %.1f %% of the %d held out\n", 100*r.TrainMAPE, r.Train, 100*r.HeldOutMAPE, r.HeldOut)
+	fmt.Printf("worst: %.0f %%, %.3g ms measured, %.3g ms predicted:", 100*r.WorstError, float64(r.Worst.Nanos)/1e6, float64(r.WorstNanos)/1e6)
+	for _, s := range r.Worst.Shapes {
+		fmt.Printf(" %d rows of %d tokens behind %d", s.Rows, s.New, s.Cached)
+	}
+	fmt.Println()
+	if len(r.AtBound) > 0 {
+		fmt.Printf("at the bound of what a profile can say: %s\n", strings.Join(r.AtBound, ", "))
+	}
+	if len(r.Undetermined) > 0 {
+		fmt.Printf("no step determines: %s\n", strings.Join(r.Undetermined, ", "))
+	}
+	return nil
+}
