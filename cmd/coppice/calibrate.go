@@ -79,7 +79,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	profile.Source = fmt.Sprintf("coppice calibrate: %d steps fitted, error %.1f %%; %d held out, error %.1f %%. Bandwidth and arithmetic measured, on %s; mem is what this model and its longest sequence need, PCIe and host terms are those of cpu2.",
+	profile.Source = fmt.Sprintf("coppice calibrate: %d steps fitted, error %.1f %%; %d held out, error %.1f %%. Bandwidth and arithmetic measured, on %s; mem is that of cpu2 or twice what the model and its longest sequence need, PCIe and host terms are those of cpu2.",
 		report.Train, 100*report.TrainMAPE, report.HeldOut, 100*report.HeldOutMAPE, profile.Device.Name)
 	return c.write(samples, &profile, &report)
 }
