@@ -152,12 +152,23 @@ func TestDeviceLost(t *testing.T) {
 				Backend:   &failing{backend(t, cpu.Config{KVTokens: 16384}), 30, how},
 				Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 32, MaxInflight: inflight},
 			}, cpu.Config{})
-			for i, stream := range load(t, s) {
-				if _, _, e := drain(t, stream); e.Err == nil || !strings.Contains(e.Err.Error(), want) {
+			lost := func(err error) bool { return err != nil && strings.Contains(err.Error(), want) }
+			var streams []*Stream
+			for i := range 12 {
+				stream, err := s.Open(Request{Prompt: fmt.Sprint(i) + prompt, MaxTokens: 2000, IgnoreEOS: true})
+				switch {
+				case err == nil:
+					streams = append(streams, stream)
+				case !lost(err): // else the device was lost before this one was let in
+					t.Fatal(err)
+				}
+			}
+			for i, stream := range streams {
+				if _, _, e := drain(t, stream); !lost(e.Err) {
 					t.Errorf("%s, %d in flight: stream %d ended with %v", how, inflight, i, e.Err)
 				}
 			}
-			if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
+			if err := s.Close(); !lost(err) {
 				t.Errorf("%s, %d in flight: Close says %v", how, inflight, err)
 			}
 			// All but the device came to an orderly end.
