@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"go.uber.org/zap"
@@ -31,6 +32,11 @@ type Config struct {
 	MaxRequests int
 	// Tokenizers is the number of tokenizer workers. Default 1 to 4.
 	Tokenizers int
+	// FormatTimeout bounds how long the compiling of one Request.Format may take.
+	// Default 5 s.
+	FormatTimeout time.Duration
+	// Formats is how many compiled ones are kept. Default 64.
+	Formats int
 	// EventRing is how many cache events are kept for late readers. Default 65536.
 	EventRing int
 	// Log takes failures and, at debug level, steps. Default none.
@@ -45,6 +51,9 @@ type Request struct {
 	// Prompt is text; special tokens in it count as such. If Tokens is empty, the
 	// tokenizer's beginning-of-text token goes before it.
 	Prompt string
+	// Rendered says that Prompt is a chat template's output: no beginning-of-text token
+	// goes before it.
+	Rendered bool
 	// Namespace separates requests that must not share cache.
 	Namespace kv.Namespace
 	// MaxTokens bounds the output; 0 takes Scheduler.DefaultMaxTokens, or what
@@ -58,6 +67,24 @@ type Request struct {
 	Sampling engine.SamplingParams
 	// Digest asks for Ending.LogitDigest, to compare runs bit for bit.
 	Digest bool
+
+	// StopStrings end the output before the first of them in its text. With KeepStop
+	// that string is the end of the text.
+	StopStrings []string
+	KeepStop    bool
+	// Format is what the text has to match: JSON, a JSON schema or a regular
+	// expression. It is compiled once, beside the steps, and kept for the next ones.
+	// The output ends where nothing can follow; where it may end, the model says.
+	Format Format
+	// MinTokens: the output is not ended by a stop within its first so many tokens.
+	// A complete Format ends it even so.
+	MinTokens int
+	// AllowedTokens, if any, are the only ones that are sampled; name those that
+	// stop too.
+	AllowedTokens []kv.Token
+	// PromptLogprobs asks for Piece.PromptLogprobs. The whole prompt is computed then,
+	// cached or not.
+	PromptLogprobs bool
 
 	// Samples is how many outputs to draw, 1 if 0, at most Scheduler.MaxSamples.
 	// They share the prompt, which is computed once. Sample 0 is what the request
@@ -87,6 +114,10 @@ type Request struct {
 // Final marks the last piece of the request.
 type Piece = actors.Piece
 
+// Format is what the text of an output has to match: JSON, JSONSchema or Regexp. The
+// zero value lets everything pass.
+type Format = actors.Format
+
 // Ending is how a sample ended, all its Tokens for a next turn to go on from,
 // and its bill: PromptTokens, CachedTokens, OutputTokens, Preemptions and times.
 type Ending = actors.Ending
@@ -94,6 +125,17 @@ type Ending = actors.Ending
 // Stats are a Node's figures: the scheduler's, its tenants', the backend's own
 // counts, and leaked pages.
 type Stats = actors.Stats
+
+// TreeQuery bounds what Node.Tree shows; Tree is what the cache holds, TreeNode a run
+// of tokens in it.
+type (
+	TreeQuery = actors.TreeQuery
+	Tree      = actors.Tree
+	TreeNode  = actors.TreeNode
+)
+
+// Run is a sample that has a slot.
+type Run = scheduler.Run
 
 // Wait says of one sample why it waits; its String is a sentence.
 type Wait = scheduler.Wait
@@ -103,13 +145,13 @@ type Reason = scheduler.Reason
 
 // The reasons of an Ending.
 const (
-	Stop   = scheduler.Stop   // a stop or end-of-text token
+	Stop   = scheduler.Stop   // a stop or end-of-text token, a stop string, a complete Format
 	Length = scheduler.Length // MaxTokens
 	Abort  = scheduler.Abort  // the caller left, or its time was up
 	Failed = scheduler.Failed // see Ending.Err
 )
 
-// Errors that Generate yields, wrapped with the figures.
+// Errors that Generate and the methods around the cache give, wrapped with the figures.
 var (
 	ErrQueueFull     = scheduler.ErrQueueFull
 	ErrTenantFull    = scheduler.ErrTenantFull
@@ -120,8 +162,12 @@ var (
 	ErrAborted       = scheduler.ErrAborted
 	ErrDeadline      = scheduler.ErrDeadline
 	ErrQueueTimeout  = scheduler.ErrQueueTimeout
+	ErrFormatTimeout = actors.ErrFormatTimeout
 	ErrClosed        = actors.ErrClosed
 	ErrLagged        = actors.ErrLagged
+	ErrNoCache       = scheduler.ErrNoCache
+	ErrNotCached     = radixcache.ErrNotCached
+	ErrPinBudget     = radixcache.ErrPinBudget
 )
 
 // Node is a running scheduler around one backend.
@@ -179,6 +225,9 @@ func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, erro
 	}
 }
 
+// Tokenizer is that of the Config, nil if it has none.
+func (n *Node) Tokenizer() *tokenizer.Tokenizer { return n.sys.Tokenizer() }
+
 // Info describes the backend: model, pool and limits.
 func (n *Node) Info() engine.Info { return n.sys.Info() }
 
@@ -188,6 +237,33 @@ func (n *Node) Stats(ctx context.Context) (Stats, error) { return n.sys.Stats(ct
 // Waiting says of each sample that waits why. Requests are numbered from 1 in the
 // order in which they came.
 func (n *Node) Waiting(ctx context.Context) ([]Wait, error) { return n.sys.Waiting(ctx) }
+
+// Running is who has a slot, by admission, oldest first.
+func (n *Node) Running(ctx context.Context) ([]Run, error) { return n.sys.Running(ctx) }
+
+// Tree lists what the cache holds, as of now. The steps wait for it: some 0.2 µs a node.
+func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) { return n.sys.Tree(ctx, q) }
+
+// FlushCache forgets all prefixes; running requests keep what they have.
+func (n *Node) FlushCache(ctx context.Context) error { return n.sys.FlushCache(ctx) }
+
+// PinPrefix keeps the whole pages of a cached prefix for d, or with 0 until
+// UnpinPrefix. It fails with ErrNotCached if they are not held, with ErrPinBudget
+// beyond Scheduler.PinnedTokens, with ErrNoCache if the cache is off.
+func (n *Node) PinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
+	return n.sys.PinPrefix(ctx, ns, tokens, d)
+}
+
+// UnpinPrefix lets a pinned prefix go; ErrNotCached if it is not pinned.
+func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token) error {
+	return n.sys.UnpinPrefix(ctx, ns, tokens)
+}
+
+// HitRates is, for each capacity in tokens, the share of prompt tokens that a cache
+// of that size would have found so far; nothing unless Scheduler.CurveSamples is set.
+func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
+	return n.sys.HitRates(ctx, capacityTokens)
+}
 
 // Close ends open requests with ErrClosed and closes the backend. It returns
 // when nothing runs any more: nil, or why the Node had failed before.

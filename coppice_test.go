@@ -77,16 +77,26 @@ func Example() {
 
 func open(t *testing.T, cfg coppice.Config) *coppice.Node {
 	t.Helper()
+	node, h := openHeld(t, cfg)
+	h.outputs(noLimit)
+	return node
+}
+
+// openHeld opens a node whose device gives no output before it is told so.
+func openHeld(t *testing.T, cfg coppice.Config) (*coppice.Node, *held) {
+	t.Helper()
 	m, err := model.Open(nano)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if cfg.Backend, err = cpu.Open(m, cpu.Config{KVTokens: 4096}); err != nil {
+	ignore := goleak.IgnoreCurrent()
+	backend, err := cpu.Open(m, cpu.Config{KVTokens: 4096})
+	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Tokenizer = m.Tokenizer()
-	ignore := goleak.IgnoreCurrent()
+	h := &held{Backend: backend, closed: make(chan struct{})}
+	cfg.Backend, cfg.Tokenizer = h, m.Tokenizer()
 	node, err := coppice.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +111,7 @@ func open(t *testing.T, cfg coppice.Config) *coppice.Node {
 		}
 		goleak.VerifyNone(t, ignore)
 	})
-	return node
+	return node, h
 }
 
 // idle waits, by asking, until no request is open.
@@ -121,19 +131,24 @@ func idle(t *testing.T, node *coppice.Node) {
 }
 
 func TestLeavingTheLoopAborts(t *testing.T) {
-	node := open(t, coppice.Config{})
+	node, h := openHeld(t, coppice.Config{})
+	h.outputs(1000)
 	for _, err := range node.Generate(context.Background(), coppice.Request{Prompt: "Light", MaxTokens: 3000, IgnoreEOS: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		break
 	}
+	h.outputs(noLimit) // it is given up, and ends with the step that runs
+	idle(t, node)
+	h.outputs(1000)
 	func() {
 		defer func() { recover() }()
 		for range node.Generate(context.Background(), coppice.Request{Prompt: "Light", MaxTokens: 3000, IgnoreEOS: true}) {
 			panic("the caller's own")
 		}
 	}()
+	h.outputs(noLimit)
 	idle(t, node)
 	if st, _ := node.Stats(context.Background()); st.Scheduler.Endings[coppice.Abort] != 2 {
 		t.Errorf("endings:\n%v", st.Scheduler)
@@ -141,7 +156,7 @@ func TestLeavingTheLoopAborts(t *testing.T) {
 }
 
 func TestErrorsEndTheLoop(t *testing.T) {
-	node := open(t, coppice.Config{})
+	node, h := openHeld(t, coppice.Config{})
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, tc := range []struct {
@@ -170,6 +185,7 @@ func TestErrorsEndTheLoop(t *testing.T) {
 			t.Errorf("%s: the loop ended without an error", tc.name)
 		}
 	}
+	h.outputs(noLimit)
 	idle(t, node)
 }
 

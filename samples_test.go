@@ -95,7 +95,8 @@ func TestSamplesEndOneByOne(t *testing.T) {
 
 // A loop that is left at one sample's ending aborts the others.
 func TestLeavingAtAnEndingAborts(t *testing.T) {
-	node := open(t, coppice.Config{})
+	node, h := openHeld(t, coppice.Config{})
+	h.outputs(500)
 	first := make([]kv.Token, 0, 9)
 	req := coppice.Request{Prompt: "Light", MaxTokens: 800, IgnoreEOS: true, Samples: 3, Sampling: engine.SamplingParams{Temperature: 1, Seed: 2}}
 	for piece, err := range node.Generate(context.Background(), req) {
@@ -109,6 +110,7 @@ func TestLeavingAtAnEndingAborts(t *testing.T) {
 			break
 		}
 	}
+	h.outputs(noLimit) // they are given up, and end with the step that runs
 	idle(t, node)
 	if st, _ := node.Stats(context.Background()); st.Scheduler.Endings[coppice.Abort] != 3 || len(st.Tenants) != 0 {
 		t.Errorf("tenants %v, endings:\n%v", st.Tenants, st.Scheduler)
@@ -117,7 +119,8 @@ func TestLeavingAtAnEndingAborts(t *testing.T) {
 
 // What waits can be asked for, and Stats says for whom.
 func TestWaiting(t *testing.T) {
-	node := open(t, coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}})
+	node, h := openHeld(t, coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}})
+	h.outputs(1000)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, err := range node.Generate(ctx, coppice.Request{Prompt: "Light", MaxTokens: 3000, IgnoreEOS: true, Tenant: "a"}) {
@@ -156,5 +159,6 @@ func TestWaiting(t *testing.T) {
 		<-second
 		break
 	}
+	h.outputs(noLimit)
 	idle(t, node)
 }

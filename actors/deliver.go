@@ -23,7 +23,7 @@ func (a *delivererActor) receive(self *process, message any) {
 func (a *delivererActor) deliver(s *System, d *delivery) {
 	ending := d.out.Ending
 	if d.out.Sampled {
-		d.stream.push(&d.out, ending.Reason == scheduler.Stop)
+		d.stream.push(&d.out)
 	}
 	if ending.Reason != scheduler.NotEnded {
 		d.stream.finish(d.out.Sample, ending)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -16,12 +17,24 @@ import (
 type Request struct {
 	Tokens     []kv.Token
 	Prompt     string
+	Rendered   bool // Prompt goes in as it is: no BOS before it
 	Namespace  kv.Namespace
 	MaxTokens  int
 	StopTokens []kv.Token
 	IgnoreEOS  bool
 	Sampling   engine.SamplingParams
 	Digest     bool
+
+	// StopStrings end the output before the first of them in its text; with KeepStop
+	// behind it.
+	StopStrings []string
+	KeepStop    bool
+	// Format is what the text has to match.
+	Format Format
+	// As in scheduler.Request.
+	MinTokens      int
+	AllowedTokens  []kv.Token
+	PromptLogprobs bool
 
 	// As in scheduler.Request. Each of the Samples takes a credit of the door.
 	Samples  int
@@ -49,10 +62,12 @@ func (s *System) check(req *Request) error {
 		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
 	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
 		return fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
+	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != Format{}):
+		return fmt.Errorf("%w: StopStrings and Format need a tokenizer", scheduler.ErrInvalid)
 	case req.Timeout < 0 || req.QueueTimeout < 0:
 		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
 	}
-	return nil
+	return req.Format.check()
 }
 
 // door lets requests in, as many as there are credits, and knows every open one:
@@ -86,12 +101,21 @@ func (s *System) Open(req Request) (*Stream, error) {
 	}
 	// What follows happens on other goroutines; the caller's slices stay the caller's.
 	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
+	req.AllowedTokens = slices.Clone(req.AllowedTokens)
 	req.Sampling.Bias = slices.Clone(req.Sampling.Bias)
+	var stops *grammar.Stops
+	if len(req.StopStrings) > 0 {
+		var err error
+		if stops, err = grammar.NewStops(req.StopStrings); err != nil {
+			return nil, fmt.Errorf("%w: StopStrings: %w", scheduler.ErrInvalid, err)
+		}
+	}
 	stream, err := s.door.enter(req.Samples)
 	if err != nil {
 		return nil, err
 	}
-	stream.deadline = deadline
+	stream.deadline, stream.stops, stream.keepStop = deadline, stops, req.KeepStop
+	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
 	if req.Prompt != "" {
 		s.workers[int(stream.id)%len(s.workers)].tell(&encode{stream, req})
 	} else {
@@ -100,19 +124,27 @@ func (s *System) Open(req Request) (*Stream, error) {
 	return stream, nil
 }
 
-// submit passes a request whose tokens are known on to the scheduler.
+// submit passes a request whose tokens are known on to the scheduler, by way of the
+// formats actor if it has a Format.
 func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
 		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...) // the cap: the caller's array is not ours
 	}
 	stream.setPrompt(tokens)
-	s.scheduler.tell(&submit{stream, scheduler.Request{
+	m := &submit{stream, scheduler.Request{
 		ID: stream.id, Namespace: req.Namespace, Prompt: tokens, MaxTokens: req.MaxTokens,
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
 		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
-	}})
+		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs,
+	}}
+	if req.Format == (Format{}) {
+		s.scheduler.tell(m)
+		return
+	}
+	stream.formatted.Store(true)
+	s.formats.tell(&needFormat{m, req.Format})
 }
 
 // enter takes a credit for each sample and registers the stream.

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -66,7 +67,9 @@ func TestSubscribeGivenUp(t *testing.T) {
 
 // The bill of a request that Close ended counts the output that was delivered.
 func TestBillAfterClose(t *testing.T) {
-	s := start(t, Config{}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h}, cpu.Config{})
+	h.let(short(1000))
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true})
 	piece, err := stream.Next(patience(t))
 	if err != nil {
@@ -74,8 +77,8 @@ func TestBillAfterClose(t *testing.T) {
 	}
 	s.Close()
 	rest, _, e := drain(t, stream)
-	if n := len(piece.Tokens) + len(rest); e.OutputTokens != n {
-		t.Errorf("%d tokens were delivered, the bill says %d", n, e.OutputTokens)
+	if n := len(piece.Tokens) + len(rest); e.OutputTokens != n || !errors.Is(e.Err, ErrClosed) {
+		t.Errorf("%d tokens were delivered, the bill says %d: %v", n, e.OutputTokens, e.Err)
 	}
 }
 

@@ -14,20 +14,41 @@ import (
 // poison is a message that no actor knows: it panics.
 type poison struct{}
 
-// load opens requests in every phase: at the tokenizer, queued, prefilling and
-// decoding.
-func load(t *testing.T, s *System) []*Stream {
+// loadConfig makes steps shorter than a prompt, and the first grant of pages enough
+// for who is admitted until load is done: a later one would come at any step.
+var loadConfig = scheduler.Config{MaxRunning: 4, StepTokens: 16, LeaseBulkPages: 256, Events: true}
+
+// loaded is request i of a load.
+func loaded(i int) Request {
+	return Request{Prompt: fmt.Sprint(i) + prompt, MaxTokens: 2000, IgnoreEOS: true}
+}
+
+// load opens requests and brings them into every phase, where they stay: two of
+// them decode, one is in the midst of its prompt, eight are queued, and the last
+// one is on its way to the tokenizer. s is as loadConfig says.
+func load(t *testing.T, s *System, h *held) []*Stream {
 	t.Helper()
-	var streams []*Stream
-	for i := range 12 {
-		streams = append(streams, open(t, s, Request{Prompt: fmt.Sprint(i) + prompt, MaxTokens: 2000, IgnoreEOS: true}))
-	}
-	for _, stream := range streams[:2] {
+	streams := []*Stream{open(t, s, loaded(0))}
+	gauges(t, s, 1, 0)
+	streams = append(streams, open(t, s, loaded(1)))
+	gauges(t, s, 1, 1)
+	h.let(first(2))
+	for _, stream := range streams {
 		if _, err := stream.Next(patience(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return streams
+	for i := 2; i < 11; i++ {
+		streams = append(streams, open(t, s, loaded(i)))
+	}
+	gauges(t, s, 2, 9)
+	h.let(steps(1)) // the next one begins a prompt
+	gauges(t, s, 3, 8)
+	last, err := s.door.enter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(streams, last)
 }
 
 // TestKillEachActor kills every kind of state actor under load, by a panic and by
@@ -44,17 +65,23 @@ func TestKillEachActor(t *testing.T) {
 	for name, pick := range kinds {
 		for _, how := range []string{"panicked", "stopped"} {
 			for inflight := 1; inflight <= 2; inflight++ {
-				t.Run(fmt.Sprintf("%s %s, %d in flight", name, how, inflight), func(t *testing.T) {
-					killed(t, name, how, pick, inflight)
-				})
+				for device, pass := range map[string]rule{"stands": none, "runs": short(1000)} {
+					t.Run(fmt.Sprintf("%s %s, %d in flight, the device %s", name, how, inflight, device), func(t *testing.T) {
+						killed(t, name, how, pick, inflight, pass)
+					})
+				}
 			}
 		}
 	}
 }
 
-func killed(t *testing.T, name, how string, pick func(s *System) *process, inflight int) {
-	s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 4, StepTokens: 16, Events: true, MaxInflight: inflight}}, cpu.Config{KVTokens: 16384})
-	streams := load(t, s)
+func killed(t *testing.T, name, how string, pick func(s *System) *process, inflight int, pass rule) {
+	h := hold(t, cpu.Config{KVTokens: 16384})
+	cfg := loadConfig
+	cfg.MaxInflight = inflight
+	s := start(t, Config{Backend: h, Scheduler: cfg}, cpu.Config{})
+	streams := load(t, s, h)
+	h.let(pass)
 	if how == "panicked" {
 		pick(s).tell(&poison{})
 	} else {
@@ -77,8 +104,9 @@ func killed(t *testing.T, name, how string, pick func(s *System) *process, infli
 // TestKillTokenizer: a worker has no state, so its panic costs the request that
 // it was at and no other, and it goes on.
 func TestKillTokenizer(t *testing.T) {
-	s := start(t, Config{Tokenizers: 1, Scheduler: scheduler.Config{MaxRunning: 4}}, cpu.Config{KVTokens: 16384})
-	streams := load(t, s)
+	h := hold(t, cpu.Config{KVTokens: 16384})
+	s := start(t, Config{Backend: h, Tokenizers: 1, Scheduler: loadConfig}, cpu.Config{})
+	streams := load(t, s, h)
 	s.workers[0].tell(&poison{})
 	// Without a tokenizer, this one panics at each request.
 	broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
@@ -95,6 +123,10 @@ func TestKillTokenizer(t *testing.T) {
 	}
 	for _, stream := range streams {
 		stream.Abort(nil)
+	}
+	s.workers[0].tell(&encode{streams[11], loaded(11)})
+	h.let(all)
+	for _, stream := range streams {
 		if _, _, e := drain(t, stream); !errors.Is(e.Err, scheduler.ErrAborted) {
 			t.Errorf("a request that was not at the tokenizer ended with %v", e.Err)
 		}

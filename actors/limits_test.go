@@ -124,7 +124,9 @@ func TestAlarmEndsWithItsActor(t *testing.T) {
 
 // A request with time left ends with the system, not later.
 func TestCloseWithTheAlarmSet(t *testing.T) {
-	s := start(t, Config{}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h}, cpu.Config{})
+	h.let(short(1000))
 	stream := open(t, s, Request{Tokens: light, MaxTokens: 3000, IgnoreEOS: true, Timeout: time.Hour})
 	if _, err := stream.Next(patience(t)); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/goleak"
 )
 
@@ -44,9 +46,6 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
-	if cpuCfg.KVTokens == 0 {
-		cpuCfg.KVTokens = 4096
-	}
 	if cfg.Backend == nil {
 		cfg.Backend = backend(t, cpuCfg)
 	}
@@ -64,6 +63,9 @@ func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 
 func backend(t *testing.T, cfg cpu.Config) engine.Backend {
 	t.Helper()
+	if cfg.KVTokens == 0 {
+		cfg.KVTokens = 4096
+	}
 	b, err := cpu.Open(nano, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +115,38 @@ func drain(t *testing.T, stream *Stream) (tokens []kv.Token, text string, e *End
 		t.Fatal("a stream without an ending")
 	}
 	return tokens, text, e
+}
+
+// gauges waits until so many samples run and so many wait.
+func gauges(t *testing.T, s *System, running, waiting int) {
+	t.Helper()
+	var last scheduler.Metrics
+	for ctx := patience(t); last.Running != running || last.Waiting != waiting; {
+		st, err := s.Stats(ctx)
+		if err != nil {
+			t.Fatalf("%v, want %d running and %d waiting:\n%v", err, running, waiting, last)
+		}
+		last = st.Scheduler
+		runtime.Gosched() // on one processor the two of us would keep it from the others
+	}
+}
+
+// credits waits until all credits of the door are back, which is right behind the
+// last ending.
+func credits(t *testing.T, s *System) {
+	t.Helper()
+	for ctx := patience(t); ; {
+		s.door.mu.Lock()
+		taken := s.door.taken
+		s.door.mu.Unlock()
+		if taken == 0 {
+			return
+		}
+		if _, err := s.Stats(ctx); err != nil { // a round trip, instead of a sleep
+			t.Fatalf("%v with %d credits taken", err, taken)
+		}
+		runtime.Gosched()
+	}
 }
 
 // conserve checks that an idle system has lost nothing.

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -12,6 +13,25 @@ import (
 type encode struct {
 	stream *Stream
 	req    Request
+}
+
+// To the formats actor: a request whose format is to be compiled.
+type needFormat struct {
+	submit *submit
+	format Format
+}
+
+// To a compiler: make this.
+type compile struct {
+	worker int
+	format Format
+}
+
+// To the formats actor: what a compiler made, or why it could not.
+type compiled struct {
+	compile *compile
+	grammar *grammar.Grammar
+	err     error
 }
 
 // To the scheduler: a request with its tokens.
@@ -79,11 +99,8 @@ type unsubscribeReply struct{ reply <-chan *Subscription }
 // To the scheduler, from its own alarm: a time limit may have passed.
 type tick struct{}
 
-// To the scheduler: figures, please. The channel has room for the answer.
-type askStats struct{ reply chan<- Stats }
-
-// To the scheduler: who waits, and why? The channel has room for the answer.
-type askWaiting struct{ reply chan<- []scheduler.Wait }
+// To the scheduler: have a look, and answer without waiting.
+type look struct{ at func(*schedulerActor) }
 
 // To any actor, after all that it has to do: put things away and stop.
 type shutdown struct{}
@@ -91,6 +108,9 @@ type shutdown struct{}
 // What is sent to an actor that has stopped is lost on purpose; without these
 // methods protoactor would start a goroutine to log it.
 func (*encode) IgnoreDeadLetterLogging()           {}
+func (*needFormat) IgnoreDeadLetterLogging()       {}
+func (*compile) IgnoreDeadLetterLogging()          {}
+func (*compiled) IgnoreDeadLetterLogging()         {}
 func (*submit) IgnoreDeadLetterLogging()           {}
 func (*abort) IgnoreDeadLetterLogging()            {}
 func (*step) IgnoreDeadLetterLogging()             {}
@@ -104,6 +124,5 @@ func (*subscribe) IgnoreDeadLetterLogging()        {}
 func (*unsubscribe) IgnoreDeadLetterLogging()      {}
 func (*unsubscribeReply) IgnoreDeadLetterLogging() {}
 func (*tick) IgnoreDeadLetterLogging()             {}
-func (*askStats) IgnoreDeadLetterLogging()         {}
-func (*askWaiting) IgnoreDeadLetterLogging()       {}
+func (*look) IgnoreDeadLetterLogging()             {}
 func (*shutdown) IgnoreDeadLetterLogging()         {}

@@ -85,7 +85,11 @@ func TestSlowReaderGetsAPieceOfEachSample(t *testing.T) {
 
 // No sample's pieces hold up another's: Next takes them in turns.
 func TestSamplesComeInTurns(t *testing.T) {
-	s := start(t, Config{}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	// All pages come with the first grant, so that the third sample does not wait for
+	// another while the first gets its tokens.
+	s := start(t, Config{Backend: h, Scheduler: scheduler.Config{LeaseBulkPages: 256, LeaseHighPages: 256}}, cpu.Config{})
+	h.let(first(3))
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 1000, IgnoreEOS: true, Samples: 3})
 	for seen := map[int]bool{}; len(seen) < 3; {
 		piece, err := stream.Next(patience(t))
@@ -96,6 +100,7 @@ func TestSamplesComeInTurns(t *testing.T) {
 	}
 	// Abort ends all three, each once.
 	stream.Abort(nil)
+	h.let(all)
 	for i, o := range drainAll(t, stream, 3) {
 		if e := o.ending; e.Reason != scheduler.Abort || !errors.Is(e.Err, scheduler.ErrAborted) || e.OutputTokens == 0 {
 			t.Errorf("sample %d: ending %+v", i, e)
@@ -106,7 +111,8 @@ func TestSamplesComeInTurns(t *testing.T) {
 
 // What refuses or ends a request ends each of its samples.
 func TestSamplesEndTogether(t *testing.T) {
-	s := start(t, Config{}, cpu.Config{KVTokens: 256})
+	h := hold(t, cpu.Config{KVTokens: 256})
+	s := start(t, Config{Backend: h}, cpu.Config{})
 	for name, tc := range map[string]struct {
 		stream *Stream
 		want   error
@@ -116,6 +122,7 @@ func TestSamplesEndTogether(t *testing.T) {
 	} {
 		if tc.want == scheduler.ErrAborted {
 			tc.stream.Abort(nil)
+			h.let(all)
 		}
 		for i, o := range drainAll(t, tc.stream, 3) {
 			if !errors.Is(o.ending.Err, tc.want) {
@@ -123,6 +130,7 @@ func TestSamplesEndTogether(t *testing.T) {
 			}
 		}
 	}
+	h.let(short(100))
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 150, IgnoreEOS: true, Samples: 3})
 	s.Close()
 	for i, o := range drainAll(t, stream, 3) {
@@ -156,31 +164,24 @@ func TestSamplesStopEachByItself(t *testing.T) {
 
 // Each sample takes a credit of the door, and gives it back with the last ending.
 func TestSamplesTakeCredits(t *testing.T) {
-	s := start(t, Config{MaxRequests: 4}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h, MaxRequests: 4}, cpu.Config{})
 	for _, n := range []int{-1, 5} {
 		if _, err := s.Open(Request{Prompt: prompt, Samples: n}); !errors.Is(err, scheduler.ErrInvalid) {
 			t.Errorf("%d samples: %v", n, err)
 		}
 	}
 	for range 3 {
+		h.let(none)
 		stream := open(t, s, Request{Prompt: prompt, MaxTokens: 1000, IgnoreEOS: true, Samples: 3})
 		if _, err := s.Open(Request{Prompt: prompt, Samples: 2}); !errors.Is(err, scheduler.ErrQueueFull) {
 			t.Errorf("five of four credits: %v", err)
 		}
 		one := open(t, s, Request{Prompt: prompt, MaxTokens: 1})
 		stream.Abort(nil)
+		h.let(all)
 		drainAll(t, stream, 3)
 		drain(t, one)
-		// The credits come back right behind the endings.
-		for ctx := patience(t); ; {
-			if s.door.mu.Lock(); s.door.taken == 0 {
-				s.door.mu.Unlock()
-				break
-			}
-			s.door.mu.Unlock()
-			if _, err := s.Stats(ctx); err != nil {
-				t.Fatal(err)
-			}
-		}
+		credits(t, s)
 	}
 }

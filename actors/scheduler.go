@@ -1,9 +1,6 @@
 package actors
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/zap"
@@ -42,10 +39,8 @@ func (a *schedulerActor) receive(self *process, message any) {
 		a.core.Grant(m.pages, m.poolFree)
 	case *tick:
 		a.alarm.rang()
-	case *askStats:
-		m.reply <- a.stats()
-	case *askWaiting:
-		m.reply <- a.waiting()
+	case *look:
+		m.at(a)
 	case *shutdown:
 		a.shutdown(self)
 		return
@@ -143,24 +138,6 @@ func (a *schedulerActor) pump() {
 	if events := a.core.TakeEvents(nil); len(events) > 0 {
 		a.sys.events.tell(&publish{events})
 	}
-}
-
-func (a *schedulerActor) stats() Stats {
-	m := a.core.Metrics()
-	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, LeakedPages: m.LeakedPages}
-}
-
-// waiting asks the core about each open request, in order of their IDs.
-func (a *schedulerActor) waiting() []scheduler.Wait {
-	var waits []scheduler.Wait
-	for _, id := range slices.Sorted(maps.Keys(a.streams)) {
-		for _, w := range a.core.Why(id) {
-			if w.Cause != scheduler.Runs {
-				waits = append(waits, w)
-			}
-		}
-	}
-	return waits
 }
 
 // shutdown ends what is open, gives every page back and leaves the last figures.

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -18,9 +21,16 @@ import (
 type Piece struct {
 	Sample int        // which one, from 0
 	Text   string     // complete UTF-8; empty while a character is incomplete
-	Tokens []kv.Token // as sampled, stop token included; not to be written to
-	Ending *Ending    // in the last piece of the sample
-	Final  bool       // the last piece of the request
+	Tokens []kv.Token // as sampled, those of a stop included; not to be written to
+	// Logprobs is the log-probability of each of Tokens, if asked for, Top the most
+	// probable tokens in its place, best first.
+	Logprobs []float32
+	Top      [][]engine.TokenLogprob
+	// PromptLogprobs, if asked for, comes with the first piece of sample 0: that of
+	// each token of the prompt, NaN for the first.
+	PromptLogprobs []float32
+	Ending         *Ending // in the last piece of the sample
+	Final          bool    // the last piece of the request
 }
 
 // Ending is how a request, or one of its samples, ended, and its bill.
@@ -31,6 +41,7 @@ type Ending struct {
 	PromptTokens int
 	CachedTokens int
 	OutputTokens int
+	StopString   string // that ended it, if one did
 	Preemptions  int
 	LogitDigest  uint64        // over the logit bits of all output tokens, if asked for
 	Queued       time.Duration // since the scheduler got it, as FirstToken and Total
@@ -46,8 +57,13 @@ type Stream struct {
 	id       scheduler.RequestID
 	sys      *System
 	deadline time.Duration         // on the system's clock, 0 for none; set by Open
+	stops    *grammar.Stops        // nil: none
+	keepStop bool                  // the text has the stop string that ends it
+	logprobs bool                  // of the output are asked for
 	buf      []byte                // the deliverer's
 	gone     atomic.Pointer[error] // the caller gave up, and why
+	// formatted: it is, or was, at the formats actor.
+	formatted atomic.Bool
 
 	mu      sync.Mutex
 	samples []sample  // the list is never changed
@@ -63,9 +79,16 @@ type Stream struct {
 // its caller has not taken merges, so it takes no more than its output limit.
 type sample struct {
 	detok  *tokenizer.Detokenizer // the deliverer's
+	heard  grammar.StopState      // the deliverer's
+	held   []byte                 // the deliverer's: text that may be the beginning of a stop string
 	tokens []kv.Token             // prompt and output, only ever appended to
 	taken  int                    // tokens that Next has given, the prompt counted in
 	text   []byte                 // not taken yet
+
+	logprobs []float32 // of the output, if asked for
+	top      [][]engine.TokenLogprob
+	prompt   []float32 // of the prompt, not taken yet
+
 	digest uint64
 	ending *Ending // not taken yet
 	over   bool    // has its ending, taken or not
@@ -137,8 +160,12 @@ func (o *sample) take() (_ Piece, some bool) {
 	if o.taken == n && o.ending == nil {
 		return Piece{}, false
 	}
-	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], Ending: o.ending}
-	o.text, o.taken, o.ending = o.text[:0], n, nil
+	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], PromptLogprobs: o.prompt, Ending: o.ending}
+	if m := len(o.logprobs); m > 0 {
+		at := m - (n - o.taken)
+		piece.Logprobs, piece.Top = o.logprobs[at:m:m], o.top[at:m:m]
+	}
+	o.text, o.prompt, o.taken, o.ending = o.text[:0], nil, n, nil
 	return piece, true
 }
 
@@ -158,15 +185,21 @@ func (s *Stream) Abort(err error) {
 		// It may overtake the request on its way through the tokenizer: the
 		// scheduler actor looks at gone as well.
 		s.sys.scheduler.tell(&abort{s.id, err})
+		if s.formatted.Load() {
+			s.sys.formats.tell(&abort{s.id, err})
+		}
 	}
 }
 
 // push adds a token, on the deliverer's goroutine.
-func (s *Stream) push(out *scheduler.Output, isStop bool) {
+func (s *Stream) push(out *scheduler.Output) {
 	o := &s.samples[out.Sample]
 	s.buf = s.buf[:0]
-	if o.detok != nil && !isStop {
+	if o.detok != nil && !out.Ending.StopToken {
 		s.buf = o.detok.Next(s.buf, out.Token)
+	}
+	if s.stops != nil {
+		s.hold(o, out.Ending.StopString)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +209,42 @@ func (s *Stream) push(out *scheduler.Output, isStop bool) {
 	o.digest = (o.digest ^ out.Digest) * fnvPrime
 	o.text = append(o.text, s.buf...)
 	o.tokens = append(o.tokens, out.Token)
+	if s.logprobs {
+		o.logprobs, o.top = append(o.logprobs, out.Logprob), append(o.top, out.Top)
+	}
+	if out.Prompt != nil {
+		o.prompt = out.Prompt
+	}
 	s.signal()
+}
+
+// hold keeps the end of the text back while it may begin a stop string, and cuts it
+// where stop, if that is what ended the output, begins.
+func (s *Stream) hold(o *sample, stop string) {
+	before := len(o.held)
+	o.held = append(o.held, s.buf...)
+	n := len(o.held)
+	if stop != "" {
+		// What was held back before does not hold all of it.
+		from := max(before-len(stop)+1, 0)
+		if at := bytes.Index(o.held[from:], []byte(stop)); at >= 0 {
+			if n = from + at; s.keepStop {
+				n += len(stop)
+			}
+		}
+		s.buf, o.held = append(s.buf[:0], o.held[:n]...), o.held[:0]
+		return
+	}
+	for text := s.buf; ; { // MinTokens may have let one pass
+		var which, end int
+		if o.heard, which, end = s.stops.Next(o.heard, text); which < 0 {
+			break
+		}
+		text = text[end:]
+	}
+	n -= s.stops.Held(o.heard)
+	s.buf = append(s.buf[:0], o.held[:n]...)
+	o.held = o.held[:copy(o.held, o.held[n:])]
 }
 
 // setPrompt notes what the prompt became, before the scheduler gets it.
@@ -195,7 +263,8 @@ func (s *Stream) setPrompt(tokens []kv.Token) {
 func (s *Stream) finish(i int, e scheduler.Ending) {
 	o := &s.samples[i]
 	s.buf = s.buf[:0]
-	if o.detok != nil {
+	s.buf = append(s.buf, o.held...)
+	if o.detok != nil && e.StopString == "" {
 		s.buf = o.detok.Flush(s.buf)
 	}
 	s.mu.Lock()
@@ -223,7 +292,7 @@ func (s *Stream) close(o *sample, e scheduler.Ending) {
 	s.open--
 	o.ending = &Ending{
 		Reason: e.Reason, Err: e.Err, Tokens: o.tokens,
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(o.tokens) - s.prompt,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
 		Preemptions: e.Preemptions, LogitDigest: o.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,
 	}

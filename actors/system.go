@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -38,6 +38,11 @@ type Config struct {
 	// Tokenizers is the number of tokenizer workers. Default: half the
 	// processors, 1 to 4.
 	Tokenizers int
+	// FormatTimeout bounds how long the compiling of one Request.Format may take.
+	// Default 5 s.
+	FormatTimeout time.Duration
+	// Formats is how many compiled ones are kept. Default 64.
+	Formats int
 	// EventRing is how many events a late subscriber can still get. Default 65536.
 	EventRing int
 	// Log takes failures and, at debug, steps. Default none.
@@ -50,6 +55,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Tokenizers == 0 {
 		c.Tokenizers = min(max(runtime.GOMAXPROCS(0)/2, 1), 4)
+	}
+	if c.FormatTimeout == 0 {
+		c.FormatTimeout = 5 * time.Second
+	}
+	if c.Formats == 0 {
+		c.Formats = 64
 	}
 	if c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
@@ -79,6 +90,10 @@ func (c Config) validate() error {
 	positive("MaxRequests", c.MaxRequests)
 	positive("Tokenizers", c.Tokenizers)
 	positive("EventRing", c.EventRing)
+	positive("Formats", c.Formats)
+	if c.FormatTimeout < 0 {
+		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
+	}
 	if c.Backend != nil && c.Tokenizer != nil && c.Tokenizer.VocabSize() > c.Backend.Info().Vocab {
 		errs = append(errs, fmt.Errorf("actors: the tokenizer has %d tokens, the model %d: they do not belong together",
 			c.Tokenizer.VocabSize(), c.Backend.Info().Vocab))
@@ -94,6 +109,8 @@ type System struct {
 	door *door
 
 	workers   []*process // tokenizers
+	formats   *process
+	compilers []*process
 	scheduler *process
 	engine    *process
 	pool      *process
@@ -118,6 +135,9 @@ func Start(cfg Config) (*System, error) {
 		return nil, err
 	}
 	info := cfg.Backend.Info()
+	if cfg.Tokenizer != nil && cfg.Scheduler.Vocabulary == nil {
+		cfg.Scheduler.Vocabulary = grammar.NewVocabulary(info.Vocab, func(t kv.Token) []byte { return []byte(cfg.Tokenizer.Text(t)) })
+	}
 	core, err := scheduler.New(cfg.Scheduler, info)
 	if err != nil {
 		return nil, err
@@ -138,6 +158,10 @@ func Start(cfg Config) (*System, error) {
 	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: ledger} })
 	s.engine = s.spawn("engine", stopOnPanic, func() receiver { return newEngineActor(s, cfg.Backend) })
 	s.scheduler = s.spawn("scheduler", stopOnPanic, func() receiver { return newSchedulerActor(s, core) })
+	s.formats = s.spawn("formats", stopOnPanic, func() receiver { return newFormatsActor(s) })
+	for range compilers {
+		s.compilers = append(s.compilers, s.spawn("compiler", restartOnPanic, func() receiver { return &compilerActor{s} }))
+	}
 	for range cfg.Tokenizers {
 		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s, tok: cfg.Tokenizer} }))
 	}
@@ -188,6 +212,10 @@ func (s *System) keep() {
 	for _, w := range s.workers {
 		s.end(w)
 	}
+	s.end(s.formats)
+	for _, c := range s.compilers {
+		s.end(c)
+	}
 	for _, p := range s.processes {
 		p.loop.end()
 	}
@@ -199,49 +227,8 @@ func (s *System) end(p *process) {
 	<-p.done
 }
 
+// Tokenizer is that of the Config.
+func (s *System) Tokenizer() *tokenizer.Tokenizer { return s.cfg.Tokenizer }
+
 // Info describes the backend.
 func (s *System) Info() engine.Info { return s.cfg.Backend.Info() }
-
-// Stats are the figures of now, or of the end once the system has ended.
-func (s *System) Stats(ctx context.Context) (Stats, error) {
-	reply := make(chan Stats, 1)
-	s.scheduler.tell(&askStats{reply})
-	select {
-	case st := <-reply:
-		return st, nil
-	case <-ctx.Done():
-		return Stats{}, ctx.Err()
-	case <-s.ended:
-	}
-	if st := s.final.Load(); st != nil {
-		return *st, nil
-	}
-	return Stats{}, s.cause
-}
-
-// Waiting says of each sample that waits why, in the order in which the requests
-// were opened; they are numbered from 1. Those whose text is still being tokenized
-// are not among them. It costs the scheduler a look at each. Nobody waits once the system has ended: the error is why it did.
-func (s *System) Waiting(ctx context.Context) ([]scheduler.Wait, error) {
-	reply := make(chan []scheduler.Wait, 1)
-	s.scheduler.tell(&askWaiting{reply})
-	select {
-	case waits := <-reply:
-		return waits, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.ended:
-		return nil, s.cause
-	}
-}
-
-// Stats are a system's figures.
-type Stats struct {
-	Scheduler scheduler.Metrics
-	// Tenants are those with requests open, by name.
-	Tenants []scheduler.TenantUsage
-	Engine  engine.StepStats // summed over all steps, as the backend counted them
-	// LeakedPages have no owner: granted to the scheduler but nobody's there, or,
-	// after the end, not returned to the pool. Always 0.
-	LeakedPages int
-}

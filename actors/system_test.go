@@ -85,7 +85,8 @@ func TestSlowReaderGetsMergedPieces(t *testing.T) {
 }
 
 func TestDoorRefusesBeyondItsLimit(t *testing.T) {
-	s := start(t, Config{MaxRequests: 2}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h, MaxRequests: 2}, cpu.Config{})
 	a := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true})
 	b := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true})
 	if _, err := s.Open(Request{Prompt: prompt}); !errors.Is(err, scheduler.ErrQueueFull) {
@@ -93,11 +94,13 @@ func TestDoorRefusesBeyondItsLimit(t *testing.T) {
 	}
 	a.Abort(nil)
 	b.Abort(nil)
+	h.let(all)
 	if _, _, e := drain(t, a); e.Reason != scheduler.Abort || !errors.Is(e.Err, scheduler.ErrAborted) {
 		t.Errorf("ending %+v", e)
 	}
 	drain(t, b)
 	conserve(t, s)
+	credits(t, s)
 	_, _, e := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 1}))
 	if e.Err != nil {
 		t.Errorf("after credits came back: %v", e.Err)
@@ -149,38 +152,27 @@ func TestCancelInEveryPhase(t *testing.T) {
 }
 
 func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
-	s := start(t, Config{Scheduler: cfg}, cpu.Config{PageTokens: 4})
+	h := hold(t, cpu.Config{PageTokens: 4})
+	s := start(t, Config{Backend: h, Scheduler: cfg}, cpu.Config{})
+	h.let(all)
 	want, _, _ := drain(t, open(t, s, Request{Prompt: "Light", MaxTokens: 5, IgnoreEOS: true}))
-	running := func(n int) {
-		t.Helper()
-		for ctx := patience(t); ; {
-			st, err := s.Stats(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if st.Scheduler.Running == n {
-				return
-			}
-		}
-	}
 	for _, phase := range []string{"tokenizing", "queued", "prefill", "decode"} {
 		t.Run(phase, func(t *testing.T) {
+			h.let(none)
 			blocker := open(t, s, Request{Prompt: strings.Repeat(phase+prompt, 3), MaxTokens: 500, IgnoreEOS: true})
 			victim := blocker
+			gauges(t, s, 1, 0) // the first token of its prompt is out
 			switch phase {
 			case "tokenizing":
-				victim = open(t, s, Request{Prompt: prompt})
-			case "queued":
-				running(1)
-				victim = open(t, s, Request{Prompt: prompt})
-				for ctx := patience(t); ; {
-					if st, err := s.Stats(ctx); err != nil || st.Scheduler.Waiting == 1 {
-						break
-					}
+				var err error
+				if victim, err = s.door.enter(1); err != nil {
+					t.Fatal(err)
 				}
-			case "prefill":
-				running(1)
+			case "queued":
+				victim = open(t, s, Request{Prompt: prompt})
+				gauges(t, s, 1, 1)
 			case "decode":
+				h.let(first(1))
 				if _, err := blocker.Next(patience(t)); err != nil {
 					t.Fatal(err)
 				}
@@ -195,10 +187,17 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 					break
 				}
 			}
+			switch phase {
+			case "tokenizing":
+				s.workers[0].tell(&encode{victim, Request{Prompt: prompt}})
+			case "prefill", "decode":
+				h.let(all) // it ends with the step that runs
+			}
 			if _, _, e := drain(t, victim); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) {
 				t.Errorf("ending %+v", e)
 			}
 			blocker.Abort(nil)
+			h.let(all)
 			drain(t, open(t, s, Request{Prompt: "wait for the end of it", MaxTokens: 1}))
 			conserve(t, s)
 			got, _, _ := drain(t, open(t, s, Request{Prompt: "Light", MaxTokens: 5, IgnoreEOS: true}))
@@ -210,13 +209,18 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 }
 
 func TestCloseWithRequestsOpen(t *testing.T) {
-	s := start(t, Config{Scheduler: scheduler.Config{MaxRunning: 2}}, cpu.Config{})
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h, Scheduler: scheduler.Config{MaxRunning: 2}}, cpu.Config{})
+	h.let(short(1000))
 	var streams []*Stream
-	for range 8 {
+	for i := range 8 {
 		streams = append(streams, open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true}))
-	}
-	if _, err := streams[0].Next(patience(t)); err != nil {
-		t.Fatal(err)
+		if i > 0 {
+			continue
+		}
+		if _, err := streams[0].Next(patience(t)); err != nil { // it is the first to run
+			t.Fatal(err)
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	if a.encoder == nil {
 		a.encoder = a.tok.NewEncoder()
 	}
-	if len(m.req.Tokens) == 0 {
+	if len(m.req.Tokens) == 0 && !m.req.Rendered {
 		a.sys.submit(m.stream, m.req, a.encoder.EncodePrompt(nil, m.req.Prompt))
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
@@ -38,17 +39,52 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// late is a device that gives no result before all clients have asked: they do run
+// beside each other.
+type late struct {
+	engine.Backend
+	begun chan struct{}
+}
+
+func (l late) Submit(b *engine.Batch) (engine.Ticket, error) {
+	ticket, err := l.Backend.Submit(b)
+	return lateTicket{ticket, l.begun}, err
+}
+
+type lateTicket struct {
+	engine.Ticket
+	begun <-chan struct{}
+}
+
+func (l lateTicket) Result() (*engine.Result, error) {
+	<-l.begun
+	return l.Ticket.Result()
+}
+
 func play(t *testing.T, load *Chat, cpuCfg cpu.Config, cfg scheduler.Config) (*Run, Summary, coppice.Stats) {
 	t.Helper()
 	backend, err := cpu.Open(nano, cpuCfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: nano.Tokenizer(), Scheduler: cfg})
+	d := late{backend, make(chan struct{})}
+	node, err := coppice.Open(coppice.Config{Backend: d, Tokenizer: nano.Tokenizer(), Scheduler: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := load.Play(context.Background(), node, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		defer close(d.begun)
+		for open := 0; open < min(load.cfg.Clients, len(load.conversations)); {
+			st, err := node.Stats(ctx)
+			if err != nil {
+				return
+			}
+			open = st.Scheduler.Running + st.Scheduler.Waiting
+		}
+	}()
+	run, err := load.Play(ctx, node, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +168,8 @@ func TestSameAnswersHoweverScheduled(t *testing.T) {
 }
 
 // TestSameAnswersUnderPreemption runs on a pool for about one and a half
-// requests, whose long answers outgrow it.
+// requests, whose long answers outgrow it. All pages come with the first grant:
+// others would let requests in one after another, as the pool's answers come.
 func TestSameAnswersUnderPreemption(t *testing.T) {
 	cfg, poolTokens := ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7}, 700
 	if underRace {
@@ -144,7 +181,8 @@ func TestSameAnswersUnderPreemption(t *testing.T) {
 	}
 	want, _, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
 	for _, disable := range []bool{false, true} {
-		got, s, st := play(t, load, cpu.Config{KVTokens: poolTokens, PageTokens: 4}, scheduler.Config{DisableCache: disable})
+		got, s, st := play(t, load, cpu.Config{KVTokens: poolTokens, PageTokens: 4},
+			scheduler.Config{DisableCache: disable, LeaseBulkPages: poolTokens / 4, LeaseHighPages: poolTokens / 4})
 		if same, why := Identical(want, got); !same {
 			t.Error(why)
 		}

@@ -153,7 +153,7 @@ func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace
 func (g *servingGen) ask(prompt []kv.Token, median int) *ask {
 	a := &ask{prompt: prompt, limit: median << (1 + g.rng.IntN(3))}
 	n := min(g.near(median), a.limit)
-	a.answer = g.model.Expect(prompt, engine.SamplingParams{}, n)
+	a.answer = g.model.Expect(prompt, engine.SamplingParams{}, n, nil)
 	// Its last token stops it, where it comes first.
 	a.answer = a.answer[:slices.Index(a.answer, a.answer[n-1])+1]
 	return a

@@ -54,6 +54,9 @@ func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, o
 			s.publishChunk(q)
 		}
 	}
+	if row != nil && here && q.wantsPrompt() {
+		q.hearPrompt(int(r.start), row.Prompt)
+	}
 	if r.sample {
 		if row == nil {
 			panic(fmt.Sprintf("scheduler: backend %s gave no token for a sampled row", s.info.Name))
@@ -98,10 +101,17 @@ func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, 
 		q.seenToken, q.firstToken = true, now-q.arrived
 		q.mark(now, FirstToken, 1)
 	}
-	o := Output{Request: q.req.ID, Sample: q.sample, Sampled: true, Token: row.Token, Logprob: row.Logprob, Digest: row.Digest}
+	o := Output{
+		Request: q.req.ID, Sample: q.sample, Sampled: true,
+		Token: row.Token, Logprob: row.Logprob, Top: row.Top, Digest: row.Digest,
+	}
+	if q.promptLogprobs != nil && q.outputTokens() == 1 {
+		o.Prompt = q.promptLogprobs
+	}
 	switch {
 	case len(q.req.StopTokens) > 0 && slices.Contains(q.req.StopTokens, row.Token):
-		o.Ending.Reason = Stop
+		o.Ending.Reason, o.Ending.StopToken = Stop, true
+	case q.shaped && s.completes(q, row.Token, &o.Ending):
 	case q.outputTokens() >= q.limit:
 		o.Ending.Reason = Length
 	default:

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -72,8 +73,17 @@ type Config struct {
 	// Tenants are the exceptions, by Request.Tenant.
 	Tenants map[string]TenantConfig
 
+	// Vocabulary says which bytes each token stands for. Requests with Stops need it.
+	Vocabulary *grammar.Vocabulary
+
 	// DisableCache computes every prompt whole and stores nothing.
 	DisableCache bool
+	// PinnedTokens is how many tokens PinPrefix may keep in the cache at a time. A
+	// request must fit the pool beside them. Default 0: none.
+	PinnedTokens int
+	// CurveSamples turns the curve of HitRates on: how many blocks it tracks, in some
+	// 130 bytes each; radixcache.DefaultCurveSamples serves most. Default 0: off.
+	CurveSamples int
 	// BlockTokens is the block size of cache events. Default 16, or a page if
 	// that is larger.
 	BlockTokens int
@@ -146,10 +156,14 @@ func (c Config) Validate(info engine.Info) error {
 	within("OldestEvery", c.OldestEvery, 1, many)
 	within("Aging", c.Aging, 1, many)
 	within("Quantum", c.Quantum, 1, many)
+	if c.Vocabulary != nil && c.Vocabulary.Size() != info.Vocab {
+		errs = append(errs, fmt.Errorf("scheduler: Vocabulary has %d tokens, the backend %d", c.Vocabulary.Size(), info.Vocab))
+	}
 	errs = append(errs, c.Tenant.validate("Tenant"))
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		errs = append(errs, c.Tenants[name].validate(fmt.Sprintf("Tenants[%q]", name)))
 	}
+	within("PinnedTokens", c.PinnedTokens, 0, info.NumPages*info.PageTokens-1)
 	within("LeaseLowPages", c.LeaseLowPages, 1, info.NumPages)
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)
@@ -160,5 +174,5 @@ func (c Config) Validate(info engine.Info) error {
 }
 
 func (c Config) cache(info engine.Info) radixcache.Config {
-	return radixcache.Config{PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events}
+	return radixcache.Config{PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples}
 }

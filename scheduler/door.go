@@ -34,7 +34,8 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 	}
 	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
-	g := &group{req: req}
+	req.AllowedTokens = slices.Clone(req.AllowedTokens)
+	g := &group{req: req, allowed: s.allowedOf(&req)}
 	s.open[req.ID] = g
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)
@@ -53,6 +54,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
 	}
 	q.arrived = now
+	q.shapeAs(&g.req)
 	q.tenant.open++
 	s.arrived++
 	g.samples = append(g.samples, q)

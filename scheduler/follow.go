@@ -20,7 +20,7 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 	if s.cache == nil {
 		return nil, 0
 	}
-	most := q.tokens[:len(q.tokens)-1]
+	most := q.tokens[:q.matchable()]
 	for _, r := range s.filling {
 		share := s.cfg.ShareTokens
 		if r.group == q.group {
@@ -83,7 +83,7 @@ func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, toke
 	if s.cache == nil {
 		return nil, 0
 	}
-	at, most := m.Tokens, len(q.tokens)-1
+	at, most := m.Tokens, q.matchable()
 	tokens = m.Partial.Tokens
 	for _, o := range s.running {
 		if o.pin != m.Node || o.done <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q {

@@ -59,6 +59,9 @@ func (p *Plan) decode(q *sequence, pageTokens int) {
 		SampleIndex: int32(q.outputTokens() + int(q.ahead)),
 		Digest:      q.digest,
 	})
+	if q.shaped {
+		q.maskRow(&p.Batch.Rows[len(p.Batch.Rows)-1])
+	}
 	p.add(q, 1, true)
 }
 
@@ -75,7 +78,12 @@ func (p *Plan) prefill(q *sequence, n, pageTokens int) {
 		Sample:      sample,
 		SampleIndex: int32(q.outputTokens()),
 		Digest:      sample && q.digest, // elsewhere it would cost the head for nothing
+
+		PromptLogprobs: q.wantsPrompt(),
 	})
+	if q.shaped && sample {
+		q.maskRow(&p.Batch.Rows[len(p.Batch.Rows)-1])
+	}
 	p.add(q, n, sample)
 }
 

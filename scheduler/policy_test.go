@@ -30,7 +30,7 @@ func TestBindsCarrySampling(t *testing.T) {
 				continue
 			}
 			binds++
-			want := b.sim.Expect(seq(50, 10), sampling, got)
+			want := b.sim.Expect(seq(50, 10), sampling, got, nil)
 			if bind.Sampling.Temperature != 0.5 || !slices.Equal(bind.Prompt, seq(50, 10)) || !slices.Equal(bind.Output, want) {
 				t.Errorf("bind %+v after output %v", bind, want)
 			}

@@ -62,7 +62,7 @@ func (w *queue) needsOldest() bool { return w.cfg.Policy != FCFS && w.cfg.Policy
 // interested tells whether what is cached of q matters before its turn: to its rank,
 // or to whether it is long.
 func (w *queue) interested(q *sequence) bool {
-	return w.cache != nil && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
+	return w.cache != nil && !q.wantsPrompt() && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
 }
 
 // add links q in by age: at the young end, but a preempted one among the old.
@@ -107,14 +107,13 @@ func (w *queue) drop(q *sequence) {
 	w.index.drop(q)
 }
 
-// lookup matches all but the last token of q: one must be computed to get
-// logits. It goes on where the last lookup of q ended, so that a queue is not
+// lookup matches what of q may come from the cache. It goes on where the last lookup of q ended, so that a queue is not
 // matched from the root at each pass.
 func (w *queue) lookup(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
 	}
-	q.match = w.cache.Resume(q.key(len(q.tokens)-1), q.match)
+	q.match = w.cache.Resume(q.key(q.matchable()), q.match)
 	q.cached = q.match.Tokens + q.match.Partial.Tokens
 	w.file(q)
 	return q.match

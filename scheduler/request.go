@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -35,7 +36,22 @@ type Request struct {
 	Samples int
 	// StopTokens end an output; the one sampled is its last token.
 	StopTokens []kv.Token
-	Sampling   engine.SamplingParams
+	// Stops end an output with the first of these strings in its text; needs
+	// Config.Vocabulary.
+	Stops *grammar.Stops
+	// MinTokens: no StopToken is sampled, nor a string of Stops heard, within the
+	// first so many tokens. A complete Format ends the output even so.
+	MinTokens int
+	// AllowedTokens, if any, are the only ones to be sampled, stop tokens included.
+	AllowedTokens []kv.Token
+	// Format, compiled for the model's vocabulary, is what the text of an output
+	// has to match: stop tokens are sampled only where it may end, and where it must,
+	// it ends. It is the scheduler's from now on; requests may share it.
+	Format   *grammar.Grammar
+	Sampling engine.SamplingParams
+	// PromptLogprobs asks for Output.Prompt. The whole prompt is computed for that,
+	// cached or not.
+	PromptLogprobs bool
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
 
@@ -75,7 +91,7 @@ type Reason uint8
 // The reasons. The zero value means that the request goes on.
 const (
 	NotEnded Reason = iota
-	Stop            // a stop token
+	Stop            // a stop token or string, or a complete format
 	Length          // MaxTokens
 	Abort           // the caller's wish
 	Failed          // an error, in Ending.Err
@@ -93,7 +109,9 @@ func (r Reason) String() string {
 // Ending is the one ending of a request, or of one of its samples, with its bill.
 type Ending struct {
 	Reason       Reason
-	Err          error // Abort: ErrAborted, ErrDeadline, ErrQueueTimeout or what the caller gave; Failed: the cause
+	Err          error  // Abort: ErrAborted, ErrDeadline, ErrQueueTimeout or what the caller gave; Failed: the cause
+	StopToken    bool   // Stop: the last token is a stop token, and no part of the text
+	StopString   string // Stop: the one of Request.Stops that was the end
 	PromptTokens int
 	CachedTokens int // of the prompt, taken from the cache at first admission
 	OutputTokens int
@@ -112,9 +130,13 @@ type Output struct {
 	Final   bool // nothing more comes of the request: set with the Ending of its last sample
 	Sampled bool // Token, Logprob and Digest are set
 	Token   kv.Token
-	Logprob float32
+	Logprob float32               // if Sampling asks for it
+	Top     []engine.TokenLogprob // as Sampling.TopLogprobs asks, best first
 	Digest  uint64
-	Ending  Ending // Reason NotEnded: more is to come
+	// Prompt, with the first token of sample 0, is the log-probability of each token
+	// of the prompt, if asked for; NaN for the first, which follows on nothing.
+	Prompt []float32
+	Ending Ending // Reason NotEnded: more is to come
 }
 
 // validate checks everything about a request that does not change with time,
@@ -127,7 +149,8 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	if n > s.info.MaxPositions {
 		return 0, fmt.Errorf("%w: %d tokens, the model has %d positions", ErrPromptTooLong, n, s.info.MaxPositions)
 	}
-	poolTokens := s.info.NumPages * s.info.PageTokens
+	// What is pinned never makes room.
+	poolTokens := s.info.NumPages*s.info.PageTokens - s.cfg.PinnedTokens
 	if n > poolTokens {
 		return 0, fmt.Errorf("%w: %d prompt tokens, the pool holds %d", ErrTooLarge, n, poolTokens)
 	}
@@ -138,6 +161,9 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	}
 	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := s.validateShape(req); err != nil {
+		return 0, err
 	}
 	switch {
 	case len(req.StopTokens) > maxStopTokens:
@@ -158,8 +184,13 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	case req.MaxTokens > poolRoom:
 		return 0, fmt.Errorf("%w: %d prompt and %d output tokens, the pool holds %d",
 			ErrTooLarge, n, req.MaxTokens, poolTokens)
-	case req.MaxTokens == 0:
-		return min(s.cfg.DefaultMaxTokens, modelRoom, poolRoom), nil
 	}
-	return req.MaxTokens, nil
+	maxTokens = req.MaxTokens
+	if maxTokens == 0 {
+		maxTokens = min(s.cfg.DefaultMaxTokens, modelRoom, poolRoom)
+	}
+	if req.MinTokens < 0 || req.MinTokens > maxTokens {
+		return 0, fmt.Errorf("%w: MinTokens is %d, want 0 to the output limit, %d", ErrInvalid, req.MinTokens, maxTokens)
+	}
+	return maxTokens, nil
 }

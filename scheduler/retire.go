@@ -27,6 +27,9 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	s.unexpect(q)
 	if e.Reason == Stop || e.Reason == Length {
 		q.class.learn(q.outputTokens())
+		if s.cfg.CurveSamples > 0 && s.cache != nil {
+			s.cache.Observe(q.key(len(q.tokens)))
+		}
 	}
 	q.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.cachedTokens, q.outputTokens()

@@ -32,6 +32,7 @@ type sequence struct {
 	slot     engine.Slot
 	place    place
 	digest   bool // Request.Digest
+	shaped   bool // there is a shape to look at
 	pending  int8 // rows in flight
 	ahead    int8 // of these, how many sample
 	life     uint32
@@ -61,6 +62,7 @@ type sequence struct {
 
 	queueing
 	limits
+	shape
 	bill
 }
 
@@ -68,6 +70,7 @@ type sequence struct {
 type group struct {
 	req     Request
 	samples []*sequence // open ones
+	allowed             // of all samples
 }
 
 // bill is what an Ending says, and what it takes to say it.
@@ -81,6 +84,15 @@ type bill struct {
 	seenToken    bool
 	seenSlot     bool // has been admitted before
 	timeline     []Mark
+}
+
+// matchable is how many tokens of q may come from the cache: one must be computed to
+// get logits, and all of them to get those of the prompt.
+func (q *sequence) matchable() int {
+	if q.wantsPrompt() {
+		return 0
+	}
+	return len(q.tokens) - 1
 }
 
 // key names the first n tokens in the cache.

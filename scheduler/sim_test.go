@@ -39,7 +39,7 @@ func newSim(tb testing.TB, pageTokens, pages, slots, positions int) *sim {
 
 // expect is what a greedy request must get.
 func (s *sim) expect(prompt []kv.Token, n int) []kv.Token {
-	return s.Expect(prompt, engine.SamplingParams{}, n)
+	return s.Expect(prompt, engine.SamplingParams{}, n, nil)
 }
 
 func (s *sim) run(b *engine.Batch) (*engine.Result, error) {

@@ -23,6 +23,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.classes.decay()
+	s.forgetPins(now)
 	s.queue.hear()
 	s.queue.noLong = s.longPrompts() >= maxLong
 	s.growAll(now)
@@ -61,7 +62,7 @@ func (s *Scheduler) newPlan() *Plan {
 // decodes tells whether q can have a decode row now: its prompt is computed or
 // will be, a page is there, and what plans in flight sample does not end it.
 func (s *Scheduler) decodes(q *sequence) bool {
-	return q.computed >= q.target && q.abort == nil &&
+	return q.computed >= q.target && q.abort == nil && !q.awaitsToken() &&
 		q.outputTokens()+int(q.ahead) < q.limit &&
 		q.computed < len(q.pages)*s.info.PageTokens
 }

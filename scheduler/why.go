@@ -136,7 +136,7 @@ func (s *Scheduler) matchOf(q *sequence) int {
 	if s.cache == nil {
 		return 0
 	}
-	return s.cache.Resume(q.key(len(q.tokens)-1), q.match).Tokens
+	return s.cache.Resume(q.key(q.matchable()), q.match).Tokens
 }
 
 // pagesFor is how many pages of its own q needs to start.

@@ -48,8 +48,9 @@ func FuzzFamilies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for i, tok := range toks {
 			name := all.Families[i].Name
-			ids := tok.NewEncoder().Encode(nil, text)
-			if !slices.Equal(ids, tok.Encode(nil, text)) {
+			ids := tok.Encode(nil, text)
+			// A new Encoder takes longer than all the rest: one family's at a time.
+			if len(text)%len(toks) == i && !slices.Equal(tok.NewEncoder().Encode(nil, text), ids) {
 				t.Fatalf("%s: %q: the Encoder differs", name, text)
 			}
 			if slices.Contains(lossless, name) {

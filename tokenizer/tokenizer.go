@@ -84,6 +84,15 @@ func (t *Tokenizer) Special(token kv.Token) bool {
 	return int(token) < len(t.special) && t.special[token]
 }
 
+// Text is what token adds to a text that has begun: bytes that may begin or end
+// inside a rune. It is empty for special and unknown tokens.
+func (t *Tokenizer) Text(token kv.Token) string {
+	if int64(token) >= int64(len(t.text)) || t.special[token] {
+		return ""
+	}
+	return t.text[token]
+}
+
 // AddedToken finds the added token (special or not) with that content.
 func (t *Tokenizer) AddedToken(content string) (kv.Token, bool) {
 	id, ok := t.added[content]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 type generateCmd struct {
@@ -22,6 +23,15 @@ type generateCmd struct {
 	Samples     int           `default:"1" help:"Texts to draw, each printed under a heading once it and those before it are complete. They share the prompt's KV; with --temperature 0 all are the same."`
 	Timeout     time.Duration `default:"0s" help:"Stop after so long: 500ms, 10s, 2m. 0 for never."`
 	Stats       bool          `help:"Print the scheduler's figures at the end."`
+
+	Chat   bool   `help:"Ask as a user of a chat: the prompt goes through the model's chat template."`
+	System string `help:"What the chat's system message says; implies --chat."`
+
+	Stop      []string `sep:"none" placeholder:"TEXT" help:"End before this text; may be given several times."`
+	MinTokens int      `name:"min-tokens" default:"0" help:"Generate at least so many tokens before a stop counts."`
+	JSON      bool     `help:"Generate a JSON object."`
+	Schema    string   `name:"json-schema" type:"existingfile" placeholder:"FILE" help:"Generate JSON that the JSON schema in this file describes."`
+	Regexp    string   `placeholder:"EXPR" help:"Generate text that this expression (RE2) matches from beginning to end."`
 }
 
 // Help is printed by kong under the summary.
@@ -29,7 +39,10 @@ func (*generateCmd) Help() string {
 	return `Examples:
   coppice generate "What is light?"
   coppice generate --model ./llama --temperature 0.7 --seed 7 "What is light?"
-  coppice generate --samples 3 --temperature 1 "What is light?"`
+  coppice generate --samples 3 --temperature 1 "What is light?"
+  coppice generate --model ./llama --chat --system "Be brief." "What is light?"
+  coppice generate --regexp '(red|green|blue)( [0-9]{1,3}){3}' "A colour: "
+  coppice generate --json-schema person.json "Someone you know: "`
 }
 
 // Run is called by kong.
@@ -47,7 +60,11 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	if err := c.print(ctx, node); err != nil {
+	req, err := c.request(dir)
+	if err != nil {
+		return err
+	}
+	if err := c.print(ctx, node, req); err != nil {
 		return err
 	}
 	if c.Stats {
@@ -60,15 +77,42 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	return nil
 }
 
+// request is what the flags ask for, with the chat template of the model in dir.
+func (c *generateCmd) request(dir string) (coppice.Request, error) {
+	req := coppice.Request{
+		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
+		Sampling:    engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
+		StopStrings: c.Stop, MinTokens: c.MinTokens, Format: coppice.Format{JSON: c.JSON, Regexp: c.Regexp},
+	}
+	if c.Schema != "" {
+		schema, err := os.ReadFile(c.Schema)
+		if err != nil {
+			return req, fmt.Errorf("--json-schema: %w", err)
+		}
+		req.Format.JSONSchema = string(schema)
+	}
+	if !c.Chat && c.System == "" {
+		return req, nil
+	}
+	template, err := chat.Open(dir)
+	if err != nil {
+		return req, err
+	}
+	messages := []chat.Message{{Role: "user", Content: c.Prompt}}
+	if c.System != "" {
+		messages = append([]chat.Message{{Role: "system", Content: c.System}}, messages...)
+	}
+	req.Prompt, err = template.Render(messages, chat.Options{AddGenerationPrompt: true})
+	req.Rendered = true
+	return req, err
+}
+
 // print generates: one text as it comes, several of them in order. What a time
 // limit cuts off is printed too.
-func (c *generateCmd) print(ctx context.Context, node *coppice.Node) error {
+func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice.Request) error {
 	texts, ended, printed := make(map[int]string), make(map[int]bool), 0
 	outputTokens, late := 0, error(nil)
-	for piece, err := range node.Generate(ctx, coppice.Request{
-		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
-		Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
-	}) {
+	for piece, err := range node.Generate(ctx, req) {
 		e := piece.Ending
 		if err != nil && (e == nil || !errors.Is(err, coppice.ErrDeadline)) {
 			return err
@@ -103,8 +147,11 @@ func (c *generateCmd) bill(sample int, e *coppice.Ending) {
 	if c.Samples > 1 {
 		which = fmt.Sprintf("sample %d: ", sample+1)
 	}
-	if errors.Is(e.Err, coppice.ErrDeadline) {
+	switch {
+	case errors.Is(e.Err, coppice.ErrDeadline):
 		reason = "its time limit"
+	case e.StopString != "":
+		reason = fmt.Sprintf("the stop string %q", e.StopString)
 	}
 	fmt.Fprintf(os.Stderr, "coppice: %s%d prompt and %d output tokens, ended by %s, first token after %v\n",
 		which, e.PromptTokens, e.OutputTokens, reason, e.FirstToken.Round(1e5))

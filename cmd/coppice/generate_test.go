@@ -1,6 +1,10 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -26,6 +30,44 @@ func TestGenerateSamples(t *testing.T) {
 	if again, _, _ := command(t, args("--samples", "3", "--inflight", "2")...); again != first {
 		t.Errorf("with overlap %q, without %q", again, first)
 	}
+}
+
+// What the text has to be it is, with random weights too.
+func TestGenerateShapes(t *testing.T) {
+	dir := nano(t)
+	schema := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(schema, []byte(`{"type":"object","properties":{"n":{"type":"integer","minimum":3,"maximum":9}},"required":["n"],"additionalProperties":false}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	generate := func(more ...string) (stdout, stderr string) {
+		t.Helper()
+		stdout, stderr, ok := command(t, append([]string{"generate", "--model", dir, "--max-tokens", "60", "--temperature", "1", "--seed", "4", "What is light?"}, more...)...)
+		if !ok {
+			t.Fatal(stderr)
+		}
+		return stdout, stderr
+	}
+	if text, _ := generate("--regexp", "(red|green|blue)( [0-9]{1,3}){3}"); !regexp.MustCompile(`^(red|green|blue)( [0-9]{1,3}){3}\n$`).MatchString(text) {
+		t.Errorf("--regexp: %q", text)
+	}
+	var answer struct{ N int }
+	if text, stderr := generate("--json-schema", schema); json.Unmarshal([]byte(text), &answer) != nil || answer.N < 3 || answer.N > 9 || !strings.Contains(stderr, "ended by stop") {
+		t.Errorf("--json-schema: %q, %s", text, stderr)
+	}
+	free, _ := generate("--regexp", "[a-z ]{40}")
+	if text, stderr := generate("--regexp", "[a-z ]{40}", "--stop", free[20:23]); text != free[:strings.Index(free, free[20:23])]+"\n" || !strings.Contains(stderr, "the stop string") {
+		t.Errorf("--stop: %q, %s", text, stderr)
+	}
+	if text, _ := generate("--json"); !strings.HasPrefix(text, "{") {
+		t.Errorf("--json: %q", text)
+	}
+	plain, _ := generate("--min-tokens", "60")
+	if chat, stderr := generate("--min-tokens", "60", "--system", "Be brief."); chat == plain || !strings.Contains(stderr, "60 output tokens") {
+		t.Errorf("--system: %q, %s", chat, stderr)
+	}
+	refused(t, []string{"--json-schema", "/not"}, "generate", "--model", dir, "--json-schema", "/not/there", "x")
+	refused(t, []string{"Format", "missing"}, "generate", "--model", dir, "--regexp", "(", "x")
+	refused(t, []string{"Format has 2"}, "generate", "--model", dir, "--regexp", "a", "--json", "x")
 }
 
 // A time that is up before anything came is an error, and names what it is.

@@ -49,7 +49,7 @@ func TestRowFaultInFlight(t *testing.T) {
 					t.Errorf("row %d behind the fault: %v", row, res.Out[row].Err)
 				}
 			}
-			want := d.b.Expect(tokens(50, 10), engine.SamplingParams{}, 2)
+			want := d.b.Expect(tokens(50, 10), engine.SamplingParams{}, 2, nil)
 			if res.Out[1].Token != want[1] {
 				t.Errorf("the neighbour got %d, want %d", res.Out[1].Token, want[1])
 			}
@@ -72,7 +72,7 @@ func TestFailedSampleIsHarmless(t *testing.T) {
 	}
 	b := rows(prefill(0, tokens(1, 10), 0, 1, 2))
 	b.Binds = []engine.SlotBind{{Slot: 0}}
-	if got, want := d.run(b).Out[0].Token, d.b.Expect(tokens(1, 10), engine.SamplingParams{}, 1)[0]; got != want {
+	if got, want := d.run(b).Out[0].Token, d.b.Expect(tokens(1, 10), engine.SamplingParams{}, 1, nil)[0]; got != want {
 		t.Errorf("after a bind: token %d, want %d", got, want)
 	}
 }
@@ -232,7 +232,7 @@ func TestOpenRefusesConfigs(t *testing.T) {
 // TestSeedsAreModels: another seed is another model, the same one the same.
 func TestSeedsAreModels(t *testing.T) {
 	expect := func(seed uint64, logits bool) []kv.Token {
-		return newBed(t, Config{Seed: seed, Logits: logits}).b.Expect(tokens(1, 5), engine.SamplingParams{Temperature: 1, Seed: 4}, 20)
+		return newBed(t, Config{Seed: seed, Logits: logits}).b.Expect(tokens(1, 5), engine.SamplingParams{Temperature: 1, Seed: 4}, 20, nil)
 	}
 	for _, logits := range []bool{false, true} {
 		a := expect(1, logits)

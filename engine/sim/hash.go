@@ -92,9 +92,10 @@ func forbidden(p *engine.SamplingParams, t kv.Token) bool {
 }
 
 // Expect is the output that a request for n tokens must get, whatever else runs:
-// computed from the tokens alone, without pages, slots or batches. It is shorter
-// where the parameters allow no token. Any goroutine may call it.
-func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int) []kv.Token {
+// computed from the tokens alone, without pages, slots or batches. mask, if not nil,
+// is asked for the mask of each row, with the output before it; where none is
+// allowed the output ends. Any goroutine may call it.
+func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask func(output []kv.Token) []uint64) []kv.Token {
 	hash := b.pool.root
 	for _, t := range prompt {
 		hash = extend(hash, t)
@@ -103,8 +104,11 @@ func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int) []kv
 	s.bind(&engine.SlotBind{Sampling: p, Prompt: prompt})
 	out := make([]kv.Token, 0, n)
 	for i := range n {
-		row := engine.RowOut{}
-		if s.sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, hash, &row); row.Err != nil {
+		row, in := engine.RowOut{}, engine.Row{Sample: true, SampleIndex: int32(i)}
+		if mask != nil {
+			in.Mask = mask(out)
+		}
+		if s.sample(&in, 0, hash, &row); row.Err != nil {
 			break
 		}
 		out = append(out, row.Token)

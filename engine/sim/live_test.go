@@ -67,7 +67,7 @@ func TestLiveConcurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := b.Expect(tokens(1, 10), engine.SamplingParams{}, 1)[0]
+	want := b.Expect(tokens(1, 10), engine.SamplingParams{}, 1, nil)[0]
 	var waiters sync.WaitGroup
 	for seq := uint64(1); seq <= 300; {
 		batch := rows(prefill(0, tokens(1, 10), 0, 1, 2))

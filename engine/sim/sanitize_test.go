@@ -160,7 +160,7 @@ func TestSanitizerCatches(t *testing.T) {
 func TestOutputsTell(t *testing.T) {
 	d := newBed(t, Config{Sanitize: Off, Vocab: 1 << 20})
 	prompt := tokens(1, 10)
-	want := d.b.Expect(prompt, engine.SamplingParams{}, 3)
+	want := d.b.Expect(prompt, engine.SamplingParams{}, 3, nil)
 	first := d.run(rows(prefill(0, prompt, 0, 1, 2), prefill(1, tokens(50, 10), 4, 5, 6)))
 	second := d.run(rows(deferred(0, 10, 0, 1, 2)))
 	if got := []kv.Token{first.Out[0].Token, second.Out[0].Token}; !slices.Equal(got, want[:2]) {

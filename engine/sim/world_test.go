@@ -296,7 +296,7 @@ func (w *world) collect() error {
 			}
 		default:
 			j.out = append(j.out, o.Token)
-			if want := w.b.Expect(j.prompt, j.params, len(j.out)); !slices.Equal(j.out, want) {
+			if want := w.b.Expect(j.prompt, j.params, len(j.out), nil); !slices.Equal(j.out, want) {
 				return fmt.Errorf("batch %d: prompt %v got %v, want %v", res.Seq, j.prompt, j.out, want)
 			}
 			if len(j.out) == j.n {

@@ -32,7 +32,9 @@ var mayImport = map[string][]string{
 	"radixcache":           {"kv", "internal/invariants", "internal/wide", "radixcache/missratio"},
 	"radixcache/missratio": {"kv", "internal/wide"},
 	"mempool":              {"kv", "internal/invariants"},
-	"scheduler":            {"kv", "radixcache", "mempool", "engine", "internal/invariants", "internal/wide"},
+	"grammar":              {"kv"},
+	"grammar/jsonschema":   {"grammar"},
+	"scheduler":            {"kv", "radixcache", "mempool", "engine", "grammar", "internal/invariants", "internal/wide"},
 
 	"mempool/hostmem":   {"kv", "mempool"},
 	"engine/sampling":   {"kv", "engine", "internal/f32"},
@@ -41,12 +43,12 @@ var mayImport = map[string][]string{
 	"engine/model":      {"kv", "tokenizer", "internal/opticks"},
 	"engine/cpu":        {"kv", "engine", "engine/model", "engine/sampling", "mempool", "mempool/hostmem", "internal/f32"},
 
-	"scheduler/schedtest": {"kv", "engine", "engine/sim", "mempool", "radixcache", "scheduler", "internal/invariants"},
+	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "radixcache", "scheduler", "internal/invariants"},
 
-	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer"},
-	".":           {"actors", "kv", "engine", "scheduler", "tokenizer"},
+	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
+	".":           {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench":       {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer"},
+	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporter names the one package that may use a third party.
@@ -60,7 +62,7 @@ var onlyImporter = map[string]string{
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
-var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "scheduler"}
+var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler"}
 
 // coreNever are packages of the standard library and zap that core does not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}

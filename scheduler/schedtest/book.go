@@ -41,7 +41,7 @@ type sample struct {
 	index  int
 	seed   uint64
 	want   []kv.Token       // the whole output if nothing stops it
-	reason scheduler.Reason // by which want ends
+	reason scheduler.Ending // by which want ends
 	got    []kv.Token
 	ended  bool
 

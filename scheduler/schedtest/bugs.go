@@ -94,6 +94,13 @@ func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		b.swapPages(c.Rows)
 	case EarlyReuse:
 		b.reuseEarly(c.Rows)
+	case LoseMask:
+		for i := range c.Rows {
+			if c.Rows[i].Mask != nil && b.rig.planting.due(LoseMask, b.rig.plans) {
+				c.Rows[i].Mask = nil
+				break
+			}
+		}
 	case StaleDeferred:
 		b.feedStale(c.Rows)
 	}

@@ -86,7 +86,7 @@ func (c *contents) judge(leaves []leaf, res *engine.Result) error {
 			continue // a fault that was put there
 		}
 		l := leaves[i]
-		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1)[0]; out.Token != want {
+		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1, nil)[0]; out.Token != want {
 			return fmt.Errorf("the tree says that pages %s hold tokens %s, they hold others", formatPages(l.pages), formatTokens(l.tokens))
 		}
 	}

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -51,6 +52,8 @@ func (c *door) reasons(o *order, accepted bool) []error {
 	add(n > 0 && n+req.MaxTokens-1 > pool, scheduler.ErrTooLarge)
 	add(req.Samples < 0 || req.Samples > c.r.cfg.MaxSamples || req.Deadline < 0 || req.QueueTimeout < 0, scheduler.ErrInvalid)
 	add(req.MaxTokens < 0 || foreignToken(req.Prompt, info.Vocab) || req.Sampling.Validate(info.Vocab) != nil, scheduler.ErrInvalid)
+	limit := outputLimit(req, &c.r.cfg, info)
+	add(req.MinTokens < 0 || req.MinTokens > limit || unreachable(req), scheduler.ErrInvalid)
 	add(c.r.book.byID[req.ID] != nil, scheduler.ErrInvalid)
 	all = append(all, c.crowd(o, accepted)...)
 	return all
@@ -86,4 +89,10 @@ func foreignToken(tokens []kv.Token, vocab int) bool {
 		}
 	}
 	return false
+}
+
+// unreachable: MinTokens can't be had of AllowedTokens, which are all stops.
+func unreachable(req *scheduler.Request) bool {
+	return req.MinTokens > 0 && len(req.AllowedTokens) > 0 &&
+		!slices.ContainsFunc(req.AllowedTokens, func(t kv.Token) bool { return !slices.Contains(req.StopTokens, t) })
 }

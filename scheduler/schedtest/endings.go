@@ -218,8 +218,10 @@ func (c *outputs) told(s *sample, o *scheduler.Output) error {
 	}
 	switch reason := o.Ending.Reason; {
 	case reason == scheduler.Stop || reason == scheduler.Length:
-		if got != len(s.want) || reason != s.reason {
-			return fmt.Errorf("request %d ends by %v after %d tokens, want %v after %d", o.Request, reason, got, s.reason, len(s.want))
+		e, want := &o.Ending, &s.reason
+		if got != len(s.want) || reason != want.Reason || e.StopToken != want.StopToken || e.StopString != want.StopString {
+			return fmt.Errorf("request %d ends by %v %q after %d tokens, want %v %q after %d",
+				o.Request, reason, e.StopString, got, want.Reason, want.StopString, len(s.want))
 		}
 	case reason == scheduler.NotEnded && got == len(s.want):
 		return fmt.Errorf("request %d goes on after its %d tokens", o.Request, got)

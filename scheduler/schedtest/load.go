@@ -27,6 +27,7 @@ type load struct {
 	tenants  []string
 	many     bool                 // some draw several samples
 	patience time.Duration        // mean of deadlines and timeouts; 0: there are none
+	shapes   *shapes              // nil: outputs are of any shape
 	now      func() time.Duration // for deadlines
 }
 
@@ -47,6 +48,9 @@ func newLoad(o Options, w *setup) *load {
 		l.tenants = l.tenants[:1]
 	}
 	l.many = rng.one(3) && o.Plant != Starve
+	if o.Seed%3 == 0 && (o.Plant == NoPlant || o.Plant == LoseMask) {
+		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
+	}
 	if rng.one(3) {
 		l.patience = w.beat * time.Duration(rng.between(5, 60))
 	}
@@ -103,6 +107,9 @@ func (l *load) next() scheduler.Request {
 		req.Sampling.PresencePenalty = 0.5
 	}
 	l.dress(&req)
+	if l.shapes != nil {
+		l.shapes.dress(&req, output)
+	}
 	if rng.one(25) {
 		l.distort(&req)
 	}

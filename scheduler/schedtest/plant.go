@@ -23,6 +23,7 @@ const (
 	StaleDeferred // the backend feeds an older sample back than the last one
 	DoubleToken   // the shell tells a token twice
 	WrongToken    // the shell tells another token
+	LoseMask      // the backend draws from all tokens, whatever the mask
 
 	// endings
 	LoseEnding   // the shell loses an ending
@@ -70,7 +71,8 @@ const (
 )
 
 // A row that reads wrong KV trips the sanitizer, unless what it reads is a whole
-// prefix of another request: then only its output is wrong.
+// prefix of another request: then only its output is wrong. The scheduler fails a
+// request whose token is none of its format.
 var plants = [plantCount]struct{ name, checker, or string }{
 	NoPlant:       {"none", "", ""},
 	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
@@ -79,6 +81,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	StaleDeferred: {"stale-deferred", "outputs", ""},
 	DoubleToken:   {"double-token", "outputs", ""},
 	WrongToken:    {"wrong-token", "outputs", ""},
+	LoseMask:      {"lose-mask", "outputs", "endings"},
 	LoseEnding:    {"lose-ending", "endings", ""},
 	DoubleEnding:  {"double-ending", "endings", ""},
 	ForgedBill:    {"forged-bill", "endings", ""},

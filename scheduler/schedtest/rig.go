@@ -62,6 +62,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	if o.Plant != NoPlant {
 		r.device = &buggy{Backend: r.oracle, rig: r}
 	}
+	cfg.Vocabulary = newVocabulary(r.info.Vocab)
 	cfg = cfg.WithDefaults(r.info)
 	if r.sched, err = scheduler.New(spoil(cfg, o.Plant, r.info), r.info); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
@@ -116,7 +117,7 @@ func (r *rig) newOrder(req scheduler.Request) *order {
 	o := &order{req: req, limit: outputLimit(&req, &r.cfg, &r.info), added: r.clock.Now()}
 	o.req.Prompt = slices.Clone(req.Prompt)
 	for i := range max(req.Samples, 1) {
-		s := &sample{of: o, index: i, seed: engine.BranchSeed(req.Sampling.Seed, i), reason: scheduler.Length, cached: -1}
+		s := &sample{of: o, index: i, seed: engine.BranchSeed(req.Sampling.Seed, i), cached: -1}
 		o.samples = append(o.samples, s)
 	}
 	return o
@@ -127,9 +128,14 @@ func (r *rig) foretell(o *order) {
 	for _, s := range o.samples {
 		params := o.req.Sampling
 		params.Seed = s.seed
-		s.want = r.oracle.Expect(o.req.Prompt, params, o.limit)
-		if at := slices.IndexFunc(s.want, func(t kv.Token) bool { return slices.Contains(o.req.StopTokens, t) }); at >= 0 {
-			s.want, s.reason = s.want[:at+1], scheduler.Stop
+		s.want = r.oracle.Expect(o.req.Prompt, params, o.limit, newOutline(&o.req, r.cfg.Vocabulary).mask)
+		s.reason = scheduler.Ending{Reason: scheduler.Length}
+		shape := newOutline(&o.req, r.cfg.Vocabulary)
+		for n := range len(s.want) {
+			if ended, e := shape.hear(s.want[:n+1]); ended {
+				s.want, s.reason = s.want[:n+1], e
+				break
+			}
 		}
 	}
 }

@@ -1,0 +1,74 @@
+package actors
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// compilers is the number of compilers: one may be held up by a hard format.
+const compilers = 2
+
+// compileWork is what a compiler does before it looks at the clock: about a
+// millisecond.
+const compileWork = 4096
+
+// compilerActor compiles formats. It has no state: a panic costs those who wait
+// for that format.
+type compilerActor struct{ sys *System }
+
+func (a *compilerActor) receive(self *process, message any) {
+	switch m := message.(type) {
+	case *compile:
+		g, err := a.compile(m.format)
+		a.sys.formats.tell(&compiled{m, g, err})
+	case *shutdown:
+		self.quit()
+	default:
+		unknown(m)
+	}
+}
+
+// compile gives up after FormatTimeout, and at the system's end.
+func (a *compilerActor) compile(f Format) (*grammar.Grammar, error) {
+	began := a.sys.now()
+	rules, err := f.rules()
+	if err != nil {
+		return nil, fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)
+	}
+	c, err := grammar.NewCompiler(a.sys.cfg.Scheduler.Vocabulary, rules, grammar.Limits{})
+	for done := false; err == nil && !done; {
+		select {
+		case <-a.sys.ending:
+			return nil, a.sys.cause
+		default:
+		}
+		if took := a.sys.now() - began; took > a.sys.cfg.FormatTimeout {
+			return nil, fmt.Errorf("%w: %v were not enough, take a simpler one", ErrFormatTimeout, a.sys.cfg.FormatTimeout)
+		}
+		done, err = c.Run(compileWork)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)
+	}
+	return c.Grammar(), nil
+}
+
+func (f Format) rules() (grammar.Rules, error) {
+	switch {
+	case f.JSONSchema != "":
+		return jsonschema.Rules([]byte(f.JSONSchema), jsonschema.Config{})
+	case f.Regexp != "":
+		return grammar.ParseRegexp(f.Regexp)
+	}
+	return jsonschema.Object(), nil
+}
+
+// drop answers for the format at which the compiler panicked.
+func (a *compilerActor) drop(message any, err error) {
+	if m, ok := message.(*compile); ok {
+		a.sys.formats.tell(&compiled{compile: m, err: err})
+	}
+}

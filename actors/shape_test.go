@@ -1,0 +1,293 @@
+package actors
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// printable are the tokens of nano that are ASCII that can be seen, or a space: with
+// these alone the text is the tokens' bytes.
+func printable() (tokens []kv.Token) {
+	for t := range kv.Token(nano.Tokenizer().VocabSize()) {
+		text := nano.Tokenizer().Text(t)
+		if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+			tokens = append(tokens, t)
+		}
+	}
+	return tokens
+}
+
+// A stop string ends the output before it, whatever tokens it is made of, and
+// nothing of it is ever handed out.
+func TestStopStrings(t *testing.T) {
+	for inflight := 1; inflight <= 2; inflight++ {
+		s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: inflight}}, cpu.Config{})
+		req := Request{Prompt: prompt, MaxTokens: 120, IgnoreEOS: true, AllowedTokens: printable(), Sampling: engine.SamplingParams{Temperature: 1.2, Seed: 3}}
+		_, whole, _ := drain(t, open(t, s, req))
+		if len(whole) < 100 {
+			t.Fatalf("%q is too short, take another seed", whole)
+		}
+		for at := 20; at < 90; at += 7 {
+			for _, n := range []int{1, 3, 9} {
+				stop := whole[at : at+n]
+				first := strings.Index(whole, stop)
+				for _, keep := range []bool{false, true} {
+					req := req
+					req.StopStrings, req.KeepStop = []string{"never said", stop, stop + "x"}, keep
+					want := whole[:first]
+					if keep {
+						want += stop
+					}
+					_, text, e := drain(t, open(t, s, req))
+					if text != want || e.Reason != scheduler.Stop || e.StopString != stop {
+						t.Errorf("stopped at %q: %q, want %q; ending %v at %q", stop, text, want, e.Reason, e.StopString)
+					}
+				}
+			}
+		}
+		// Not within MinTokens, and then at the next one.
+		req.StopStrings = []string{"a", "e", "o"}
+		for _, least := range []int{1, 10, 60} {
+			req.MinTokens = least
+			tokens, text, e := drain(t, open(t, s, req))
+			if !strings.HasPrefix(whole, text) || len(tokens) <= least && e.Reason == scheduler.Stop {
+				t.Errorf("MinTokens %d: %d tokens, %q", least, len(tokens), text)
+			}
+		}
+		conserve(t, s)
+	}
+}
+
+// A stop string across pieces is held back until it is known not to be one.
+func TestStopStringsAreHeldBack(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	req := Request{Prompt: prompt, MaxTokens: 60, IgnoreEOS: true, AllowedTokens: printable(), Sampling: engine.SamplingParams{Temperature: 1, Seed: 5}}
+	_, whole, _ := drain(t, open(t, s, req))
+	// Each beginning of this is there, the whole is not: it ends with what is not said.
+	req.StopStrings = []string{whole[8:30] + "\x00"}
+	_, text, e := drain(t, open(t, s, req))
+	if text != whole || e.Reason != scheduler.Length {
+		t.Errorf("%q ended by %v, want %q", text, e.Reason, whole)
+	}
+}
+
+func TestFormats(t *testing.T) {
+	const person = `{"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":150},
+		"tags":{"type":"array","items":{"enum":["a","b"]},"maxItems":3}},"required":["name","age"],"additionalProperties":false}`
+	for inflight := 1; inflight <= 2; inflight++ {
+		s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: inflight, MaxRunning: 3, StepTokens: 48}}, cpu.Config{})
+		phone := `[0-9]{3}-[0-9]{4}( ext [0-9]{1,3})?`
+		var streams []*Stream
+		var checks []func(text string) bool
+		for i := range 24 {
+			req := Request{Prompt: prompt, MaxTokens: 200, Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(i)}}
+			switch i % 4 {
+			case 0:
+				req.Format.Regexp = phone
+				checks = append(checks, regexp.MustCompile("^(?:"+phone+")$").MatchString)
+			case 1:
+				req.Format.JSONSchema = person
+				checks = append(checks, func(text string) bool {
+					var p struct {
+						Name *string
+						Age  *int
+						Tags []string
+					}
+					d := json.NewDecoder(strings.NewReader(text))
+					d.DisallowUnknownFields()
+					return d.Decode(&p) == nil && p.Name != nil && len([]rune(*p.Name)) <= 12 && p.Age != nil && *p.Age <= 150 && len(p.Tags) <= 3
+				})
+			case 2:
+				req.Format.JSON = true
+				checks = append(checks, func(text string) bool { return strings.HasPrefix(text, "{") })
+			case 3:
+				req.IgnoreEOS, req.MaxTokens = true, 20
+				checks = append(checks, func(text string) bool { return text != "" })
+			}
+			streams = append(streams, open(t, s, req))
+		}
+		for i, stream := range streams {
+			_, text, e := drain(t, stream)
+			if e.Err != nil || !checks[i](text) || i%4 < 2 && e.Reason != scheduler.Stop {
+				t.Errorf("request %d: %q, ended by %v, %v", i, text, e.Reason, e.Err)
+			}
+			if i%4 == 2 && e.Reason == scheduler.Stop && !json.Valid([]byte(text)) {
+				t.Errorf("request %d: %q is no JSON", i, text)
+			}
+		}
+		conserve(t, s)
+	}
+}
+
+// What can't be compiled ends the request, each time; a hard one for lack of time.
+func TestFormatsRefused(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	for _, f := range []Format{
+		{Regexp: "("}, {Regexp: `a\bc`}, {JSONSchema: "{"}, {JSONSchema: `{"not":{}}`}, {JSON: true, Regexp: "a"},
+	} {
+		for range 2 { // the second time it is known
+			stream, err := s.Open(Request{Prompt: prompt, Format: f, Samples: 2})
+			if err == nil {
+				for range 2 {
+					_, err = stream.Next(patience(t))
+				}
+			}
+			if !errors.Is(err, scheduler.ErrInvalid) {
+				t.Errorf("%+v: %v", f, err)
+			}
+		}
+	}
+	conserve(t, s)
+	hurried := start(t, Config{FormatTimeout: 1}, cpu.Config{})
+	_, err := open(t, hurried, Request{Prompt: prompt, Format: Format{Regexp: "a+"}}).Next(patience(t))
+	if !errors.Is(err, ErrFormatTimeout) {
+		t.Errorf("within a nanosecond: %v", err)
+	}
+	// Who needs no format does not wait for it.
+	drain(t, open(t, hurried, Request{Prompt: prompt, MaxTokens: 3}))
+}
+
+// Formats are compiled once, as many kept as may be; those who wait for one and
+// give up are gone at once.
+func TestFormatsAreKept(t *testing.T) {
+	s := start(t, Config{Formats: 2}, cpu.Config{})
+	actor := newFormatsActor(s)
+	done := func(f Format) { actor.compiled(&compiled{compile: &compile{format: f}, err: errDevice}) }
+	ask := func(f Format) *Stream {
+		stream, err := s.door.enter(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		actor.need(&needFormat{&submit{stream: stream}, f})
+		return stream
+	}
+	formats := []Format{{Regexp: "a"}, {Regexp: "b"}, {Regexp: "c"}, {Regexp: "d"}}
+	actor.idle = nil // compilers are busy
+	first, second := ask(formats[0]), ask(formats[0])
+	third := ask(formats[1])
+	if len(actor.queue) != 2 || len(actor.waiting[formats[0]]) != 2 {
+		t.Fatalf("%d formats are to be compiled, %d wait for the first", len(actor.queue), len(actor.waiting[formats[0]]))
+	}
+	actor.abort(&abort{second.id, context.Canceled})
+	if _, err := second.Next(patience(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	for _, f := range formats {
+		actor.queue = nil
+		done(f)
+	}
+	for _, stream := range []*Stream{first, third} {
+		if _, err := stream.Next(patience(t)); !errors.Is(err, errDevice) {
+			t.Errorf("compiled: %v", err)
+		}
+	}
+	if len(actor.kept) != 2 || actor.byUse.Len() != 2 || actor.kept[formats[3]] == nil || actor.kept[formats[2]] == nil {
+		t.Errorf("%d formats are kept", len(actor.kept))
+	}
+	gone := ask(formats[3]) // known: answered at once
+	if _, err := gone.Next(patience(t)); !errors.Is(err, errDevice) {
+		t.Errorf("kept: %v", err)
+	}
+	if s.door.taken != 0 {
+		t.Errorf("%d credits are missing", s.door.taken)
+	}
+}
+
+// MinTokens and AllowedTokens, with and without overlap.
+func TestAllowedTokens(t *testing.T) {
+	for inflight := 1; inflight <= 2; inflight++ {
+		s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: inflight}}, cpu.Config{})
+		allowed := []kv.Token{40, 41, 42, 100}
+		req := Request{Prompt: prompt, MaxTokens: 50, AllowedTokens: allowed, IgnoreEOS: true, StopTokens: []kv.Token{41, 42}, Sampling: engine.SamplingParams{Temperature: 2, Seed: 9}}
+		for _, least := range []int{0, 1, 17, 50} {
+			req.MinTokens = least
+			tokens, _, e := drain(t, open(t, s, req))
+			for i, token := range tokens {
+				if !slices.Contains(allowed, token) || i < least && slices.Contains(req.StopTokens, token) {
+					t.Errorf("MinTokens %d: token %d is %d", least, i, token)
+				}
+			}
+			if least == 50 && e.Reason != scheduler.Length || least < 50 && e.Reason != scheduler.Stop {
+				t.Errorf("MinTokens %d: ended by %v after %d", least, e.Reason, len(tokens))
+			}
+		}
+		conserve(t, s)
+	}
+}
+
+// Log-probabilities of a prompt are those that its tokens had as outputs, bit by
+// bit, whatever is cached and in which chunks it is computed.
+func TestLogprobs(t *testing.T) {
+	s := start(t, Config{Scheduler: scheduler.Config{StepTokens: 24, ChunkTokens: 7}}, cpu.Config{})
+	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 40, IgnoreEOS: true, Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 3}})
+	var logprobs []float32
+	var e *Ending
+	for e == nil {
+		piece, err := stream.Next(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(piece.Logprobs) != len(piece.Tokens) || len(piece.Top) != len(piece.Tokens) {
+			t.Fatalf("%d tokens, %d log-probabilities, %d tops", len(piece.Tokens), len(piece.Logprobs), len(piece.Top))
+		}
+		for i, token := range piece.Tokens {
+			if top := piece.Top[i]; len(top) != 3 || top[0].Token != token || top[0].Logprob != piece.Logprobs[i] || top[1].Logprob > top[0].Logprob {
+				t.Errorf("token %d with %v: top %v", token, piece.Logprobs[i], top)
+			}
+		}
+		logprobs = append(logprobs, piece.Logprobs...)
+		e = piece.Ending
+	}
+	beside := open(t, s, Request{Prompt: "Something else " + prompt, MaxTokens: 100, IgnoreEOS: true})
+	for range 2 {
+		stream := open(t, s, Request{Tokens: e.Tokens, MaxTokens: 2, IgnoreEOS: true, PromptLogprobs: true, Samples: 2})
+		var prompted []float32
+		for {
+			piece, err := stream.Next(patience(t))
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			prompted = append(prompted, piece.PromptLogprobs...)
+			if piece.Ending != nil && piece.Sample == 0 && piece.Ending.CachedTokens != 0 {
+				t.Errorf("%d tokens came from the cache", piece.Ending.CachedTokens)
+			}
+		}
+		if len(prompted) != len(e.Tokens) || !math.IsNaN(float64(prompted[0])) {
+			t.Fatalf("%d log-probabilities of %d tokens, the first is %v", len(prompted), len(e.Tokens), prompted[0])
+		}
+		if got := prompted[e.PromptTokens:]; !slices.Equal(got, logprobs) {
+			t.Errorf("as prompt %v\nas output %v", got, logprobs)
+		}
+	}
+	drain(t, beside)
+	conserve(t, s)
+}
+
+// The caller of a format that is waited for may leave.
+func TestAbortWhileFormatWaits(t *testing.T) {
+	s := start(t, Config{FormatTimeout: time.Minute}, cpu.Config{})
+	for i := range 20 {
+		stream := open(t, s, Request{Prompt: prompt, MaxTokens: 50, Format: Format{Regexp: strings.Repeat("[a-z]{1,9} ", i+1)}})
+		stream.Abort(nil)
+		if _, _, e := drain(t, stream); e.Reason != scheduler.Abort && e.Reason != scheduler.Length && e.Reason != scheduler.Stop {
+			t.Errorf("ended by %v, %v", e.Reason, e.Err)
+		}
+	}
+	conserve(t, s)
+}

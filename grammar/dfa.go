@@ -1,0 +1,248 @@
+package grammar
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// automaton is a unit's nodes before they join the machine; node 0 is the start.
+type automaton struct {
+	final []bool
+	edges [][]edge // apart and ascending, unless nondeterministic
+	calls [][]call
+}
+
+// subset makes an nfa deterministic, a node at a time. If that takes far more nodes
+// than the nfa has, it gives up and only takes the empty arcs out: the machine
+// follows several nodes at once then.
+type subset struct {
+	nfa   *nfa
+	known map[string]int32
+	sets  [][]int32 // of each node: the nfa's states, those that matter, ascending
+	out   automaton
+	done  int // nodes whose edges are there
+	limit int // of nodes
+	most  int // nodes at which it gives up
+
+	stamp   []int32
+	now     int32
+	stack   []int32
+	targets []int32
+	key     []byte
+}
+
+func newSubset(n *nfa, limits Limits) *subset {
+	s := &subset{nfa: n, known: map[string]int32{}, limit: limits.Nodes, most: 4*len(n.head) + limits.slack, stamp: make([]int32, len(n.head))}
+	s.node(s.closure(0))
+	return s
+}
+
+// run does about *work nodes' worth of work.
+func (s *subset) run(work *int) (done bool, err error) {
+	for s.done < len(s.sets) && *work > 0 {
+		if len(s.sets) > s.most {
+			s.out = automaton{}
+			err := s.withoutSkips(work)
+			return true, err
+		}
+		if len(s.sets) > s.limit {
+			return false, errNodes(s.limit)
+		}
+		*work -= s.expand(s.done)
+		s.done++
+	}
+	return s.done == len(s.sets), nil
+}
+
+func errNodes(limit int) error {
+	return fmt.Errorf("%w: automata of over %d nodes, or 16 edges for each (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, limit)
+}
+
+// closure is the states that matter among those that nothing leads to from states.
+// It is valid until the next call.
+func (s *subset) closure(states ...int32) []int32 {
+	s.now++
+	s.stack = s.stack[:0]
+	for _, n := range states {
+		if s.stamp[n] != s.now {
+			s.stamp[n] = s.now
+			s.stack = append(s.stack, n)
+		}
+	}
+	set := s.targets[:0]
+	for len(s.stack) > 0 {
+		n := s.stack[len(s.stack)-1]
+		s.stack = s.stack[:len(s.stack)-1]
+		matters := n == 1
+		for a := s.nfa.head[n]; a >= 0; a = s.nfa.arcs[a].next {
+			arc := &s.nfa.arcs[a]
+			if arc.target != byNothing {
+				matters = true
+			} else if s.stamp[arc.to] != s.now {
+				s.stamp[arc.to] = s.now
+				s.stack = append(s.stack, arc.to)
+			}
+		}
+		if matters {
+			set = append(set, n)
+		}
+	}
+	slices.Sort(set)
+	s.targets = set
+	return set
+}
+
+// node is the node of a closure.
+func (s *subset) node(set []int32) int32 {
+	s.key = s.key[:0]
+	for _, n := range set {
+		s.key = binary.LittleEndian.AppendUint32(s.key, uint32(n))
+	}
+	if i, known := s.known[string(s.key)]; known {
+		return i
+	}
+	i := int32(len(s.sets))
+	s.known[string(s.key)] = i
+	s.sets = append(s.sets, slices.Clone(set))
+	return i
+}
+
+// expand finds the edges of node i and says what work that was.
+func (s *subset) expand(i int) int {
+	var arcs []arc
+	byTarget := map[int32][]int32{}
+	var order []int32
+	isFinal := false
+	for _, n := range s.sets[i] {
+		isFinal = isFinal || n == 1
+		for a := s.nfa.head[n]; a >= 0; a = s.nfa.arcs[a].next {
+			switch arc := s.nfa.arcs[a]; {
+			case arc.target == byBytes:
+				arcs = append(arcs, arc)
+			case arc.target >= 0:
+				if byTarget[arc.target] == nil {
+					order = append(order, arc.target)
+				}
+				byTarget[arc.target] = append(byTarget[arc.target], arc.to)
+			}
+		}
+	}
+	var calls []call
+	slices.Sort(order)
+	for _, t := range order {
+		calls = append(calls, call{t, s.node(s.closure(byTarget[t]...))})
+	}
+	edges, work := s.byteEdges(arcs)
+	s.out.final = append(s.out.final, isFinal)
+	s.out.edges = append(s.out.edges, edges)
+	s.out.calls = append(s.out.calls, calls)
+	return 1 + work/16
+}
+
+// byteEdges are the edges that arcs make together, ascending and apart.
+func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
+	var cut [257]bool
+	for _, a := range arcs {
+		cut[a.lo], cut[int(a.hi)+1] = true, true
+	}
+	var to []int32
+	for lo := 0; lo < 256; {
+		hi := lo
+		for hi < 255 && !cut[hi+1] {
+			hi++
+		}
+		to = to[:0]
+		for _, a := range arcs {
+			if int(a.lo) <= lo && hi <= int(a.hi) {
+				to = append(to, a.to)
+			}
+		}
+		work += len(arcs)
+		if len(to) > 0 {
+			next := s.node(s.closure(to...))
+			if n := len(edges); n > 0 && edges[n-1].to == next && int(edges[n-1].hi) == lo-1 {
+				edges[n-1].hi = byte(hi)
+			} else {
+				edges = append(edges, edge{byte(lo), byte(hi), next})
+			}
+		}
+		lo = hi + 1
+	}
+	return edges, work
+}
+
+// withoutSkips makes a node of each of the nfa's states, with the arcs of all that
+// nothing leads to from it.
+func (s *subset) withoutSkips(work *int) error {
+	n := len(s.nfa.head)
+	count := 0
+	for i := range n {
+		var edges []edge
+		var calls []call
+		isFinal := false
+		for _, state := range s.closure(int32(i)) {
+			isFinal = isFinal || state == 1
+			for a := s.nfa.head[state]; a >= 0; a = s.nfa.arcs[a].next {
+				switch arc := s.nfa.arcs[a]; {
+				case arc.target == byBytes:
+					edges = append(edges, edge{arc.lo, arc.hi, arc.to})
+				case arc.target >= 0:
+					calls = append(calls, call{arc.target, arc.to})
+				}
+			}
+		}
+		if count += 1 + (len(edges)+len(calls))/16; count > s.limit {
+			return errNodes(s.limit)
+		}
+		*work -= 1 + len(edges)/16
+		s.out.final = append(s.out.final, isFinal)
+		s.out.edges = append(s.out.edges, edges)
+		s.out.calls = append(s.out.calls, calls)
+	}
+	return nil
+}
+
+// trim leaves out what does not lead to a final node.
+func (a *automaton) trim() {
+	n := len(a.final)
+	from := make([][]int32, n)
+	var stack []int32
+	alive := make([]bool, n)
+	for i := range n {
+		for _, e := range a.edges[i] {
+			from[e.to] = append(from[e.to], int32(i))
+		}
+		for _, c := range a.calls[i] {
+			from[c.ret] = append(from[c.ret], int32(i))
+		}
+		if a.final[i] {
+			alive[i] = true
+			stack = append(stack, int32(i))
+		}
+	}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, f := range from[i] {
+			if !alive[f] {
+				alive[f] = true
+				stack = append(stack, f)
+			}
+		}
+	}
+	for i := range n {
+		a.edges[i] = slices.DeleteFunc(a.edges[i], func(e edge) bool { return !alive[e.to] })
+		a.calls[i] = slices.DeleteFunc(a.calls[i], func(c call) bool { return !alive[c.ret] })
+	}
+}
+
+// prefixFree says that no text of the unit is the beginning of another.
+func (a *automaton) prefixFree() bool {
+	for i, f := range a.final {
+		if f && (len(a.edges[i]) > 0 || len(a.calls[i]) > 0) {
+			return false
+		}
+	}
+	return true
+}

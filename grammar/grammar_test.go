@@ -1,0 +1,175 @@
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func vocabularyOf(tokens []string) *Vocabulary {
+	return NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })
+}
+
+// randomTokens has each byte of the pieces, some pieces together, parts of runes
+// with what is beside them, doubles and tokens without bytes.
+func randomTokens(r *rand.Rand) []string {
+	tokens := []string{"", ""}
+	for b := range 256 {
+		for _, p := range pieces {
+			if r.IntN(12) != 0 && len(p) > 0 && p[r.IntN(len(p))] == byte(b) {
+				tokens = append(tokens, string([]byte{byte(b)}))
+				break
+			}
+		}
+	}
+	for range 60 {
+		text := ""
+		for range 1 + r.IntN(4) {
+			text += pieces[r.IntN(len(pieces))]
+		}
+		from := r.IntN(len(text))
+		tokens = append(tokens, text[from:from+1+r.IntN(len(text)-from)])
+	}
+	tokens = append(tokens, "aaaaaaaaaaaaaaaaaaaa", "aaaaaaaab", "aabaab", "bb", "aaaaaaaa", "abababab", "aaaa", "", tokens[len(tokens)/2])
+	r.Shuffle(len(tokens), func(i, j int) { tokens[i], tokens[j] = tokens[j], tokens[i] })
+	return tokens
+}
+
+// compile runs the compiler in pieces of work.
+func compile(v *Vocabulary, rules Rules, limits Limits, work int) (*Grammar, error) {
+	c, err := NewCompiler(v, rules, limits)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		done, err := c.Run(work)
+		if err != nil {
+			return nil, err
+		}
+		if done {
+			return c.Grammar(), nil
+		}
+	}
+}
+
+func has(mask []uint64, t int) bool { return mask[t/64]>>(t%64)&1 != 0 }
+
+// compare plays one output and asks the oracle about every token at every place.
+// It is false if the rules are refused.
+func compare(t testing.TB, seed uint64) bool {
+	r := rand.New(rand.NewPCG(seed, 1))
+	rules := randomRules(r)
+	if seed%2 == 1 {
+		rules = countedRules(r)
+	}
+	tokens := randomTokens(r)
+	v := vocabularyOf(tokens)
+	limits := Limits{Memo: 1 << (8 + r.IntN(16)), unroll: []int{1, 8, 64}[r.IntN(3)], slack: []int{-1 << 20, 256, 256}[r.IntN(3)]}
+	g, err := compile(v, rules, limits, 1+r.IntN(1000))
+	if err != nil {
+		if !errors.Is(err, ErrNothing) && !errors.Is(err, ErrInvalid) {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		return false
+	}
+	o := newOracle(rules)
+	for range 3 {
+		m := g.NewMatcher()
+		text := ""
+		for step := 0; ; step++ {
+			where := fmt.Sprintf("seed %d after %q", seed, text)
+			compareHere(t, where, o, m, tokens, text)
+			var allowed []int
+			mask := make([]uint64, v.words())
+			m.Mask(mask)
+			for i := range tokens {
+				if has(mask, i) {
+					allowed = append(allowed, i)
+				}
+			}
+			if len(allowed) == 0 || step == 8 || len(text) > 40 {
+				break
+			}
+			next := allowed[r.IntN(len(allowed))]
+			twin := m.Clone()
+			if !m.Accept(kv.Token(next)) {
+				t.Fatalf("%s: token %q is in the mask and not accepted", where, tokens[next])
+			}
+			compareHere(t, where+" (clone)", o, twin, tokens, text)
+			text += tokens[next]
+		}
+	}
+	return true
+}
+
+func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []string, text string) {
+	t.Helper()
+	word, _ := o.ask(text)
+	if m.CanEnd() != word {
+		t.Fatalf("%s: CanEnd %v", where, m.CanEnd())
+	}
+	mask := make([]uint64, m.g.v.words())
+	for i := range mask {
+		mask[i] = 0x5555 // to be overwritten
+	}
+	m.Mask(mask)
+	for i, token := range tokens {
+		want := false
+		if token != "" {
+			_, want = o.ask(text + token)
+		}
+		if has(mask, i) != want {
+			t.Fatalf("%s: mask has %q: %v", where, token, !want)
+		}
+		twin := m.Clone()
+		if twin.Accept(kv.Token(i)) != want {
+			t.Fatalf("%s: accepted %q: %v", where, token, !want)
+		}
+		if want {
+			continue
+		}
+		if twin.CanEnd() != word || twin.MustEnd() != m.MustEnd() {
+			t.Fatalf("%s: a refused token left a trace", where)
+		}
+	}
+	for i := len(tokens); i < 64*len(mask); i++ {
+		if has(mask, i) {
+			t.Fatalf("%s: mask has token %d of %d", where, i, len(tokens))
+		}
+	}
+	if m.MustEnd() {
+		for b := range 256 {
+			if _, prefix := o.ask(text + string([]byte{byte(b)})); prefix {
+				t.Fatalf("%s: MustEnd, and %#x may follow", where, b)
+			}
+		}
+	}
+}
+
+func TestMasksAreWhatTheRulesAllow(t *testing.T) {
+	tried, compiled := 0, 0
+	seeds := uint64(600)
+	if testing.Short() {
+		seeds = 200
+	}
+	for seed := range seeds {
+		tried++
+		if compare(t, seed) {
+			compiled++
+		}
+	}
+	t.Logf("%d of %d grammars compiled", compiled, tried)
+	if compiled < tried/2 {
+		t.Fatalf("only %d of %d random grammars compile", compiled, tried)
+	}
+}
+
+func FuzzGrammar(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { compare(t, seed) })
+}

@@ -1,0 +1,97 @@
+package grammar
+
+// The rules of hostile grammars nest deeply, so nothing here calls itself.
+
+// postorder is the nodes of a graph that can be reached from roots, each after
+// those that its edges lead to; on a cycle, in some order, and at is a node of one
+// (-1 if there is none).
+func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, at int32) {
+	const open, done = 1, 2
+	state := make([]uint8, n)
+	type frame struct{ node, next int32 }
+	var path []frame
+	at = -1
+	for _, root := range roots {
+		if state[root] != 0 {
+			continue
+		}
+		state[root] = open
+		path = append(path, frame{root, 0})
+		for len(path) > 0 {
+			f := &path[len(path)-1]
+			to := edges(f.node)
+			if int(f.next) == len(to) {
+				state[f.node] = done
+				order = append(order, f.node)
+				path = path[:len(path)-1]
+				continue
+			}
+			next := to[f.next]
+			f.next++
+			switch state[next] {
+			case 0:
+				state[next] = open
+				path = append(path, frame{next, 0})
+			case open:
+				at = next
+			}
+		}
+	}
+	return order, at
+}
+
+// onCycle says of each node whether it can reach itself, by Tarjan's algorithm.
+func onCycle(n int, edges func(int32) []int32) []bool {
+	index, low := make([]int32, n), make([]int32, n) // index 0: not seen
+	stacked, cyclic := make([]bool, n), make([]bool, n)
+	type frame struct{ node, next int32 }
+	var path []frame
+	var stack []int32
+	seen := int32(0)
+	enter := func(v int32) {
+		seen++
+		index[v], low[v], stacked[v] = seen, seen, true
+		stack = append(stack, v)
+		path = append(path, frame{v, 0})
+	}
+	for root := range int32(n) {
+		if index[root] == 0 {
+			enter(root)
+		}
+		for len(path) > 0 {
+			f := &path[len(path)-1]
+			v := f.node
+			if to := edges(v); int(f.next) < len(to) {
+				w := to[f.next]
+				f.next++
+				if w == v {
+					cyclic[v] = true
+				}
+				if index[w] == 0 {
+					enter(w)
+				} else if stacked[w] {
+					low[v] = min(low[v], index[w])
+				}
+				continue
+			}
+			path = path[:len(path)-1]
+			if len(path) > 0 {
+				up := path[len(path)-1].node
+				low[up] = min(low[up], low[v])
+			}
+			if low[v] != index[v] {
+				continue
+			}
+			for alone := stack[len(stack)-1] == v; ; {
+				w := stack[len(stack)-1]
+				stack = stack[:len(stack)-1]
+				stacked[w] = false
+				cyclic[w] = cyclic[w] || !alone
+				if w == v {
+					break
+				}
+			}
+		}
+	}
+	return cyclic
+}

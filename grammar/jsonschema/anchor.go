@@ -1,0 +1,137 @@
+package jsonschema
+
+import (
+	"errors"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// piece is one way in which a pattern matches: body, at the beginning of the
+// string, at its end, both or anywhere.
+type piece struct {
+	begins, ends bool
+	body         *grammar.Expr
+}
+
+const maxPieces = 64
+
+// anchored takes begin and end out of e.
+func anchored(e *grammar.Expr) ([]piece, error) {
+	switch {
+	case e == begin:
+		return []piece{{begins: true, body: empty}}, nil
+	case e == end:
+		return []piece{{ends: true, body: empty}}, nil
+	case !hasAnchor(e):
+		return []piece{{body: joined(e)}}, nil
+	}
+	switch e.Op {
+	case grammar.Either:
+		var all []piece
+		for _, s := range e.Sub {
+			pieces, err := anchored(s)
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, pieces...); len(all) > maxPieces {
+				return nil, errors.New("^ and $ in so many alternatives")
+			}
+		}
+		return all, nil
+	case grammar.Seq:
+		return anchoredSeq(e.Sub)
+	}
+	if e.Max == 1 { // Min is 0
+		pieces, err := anchored(e.Sub[0])
+		return append([]piece{{body: empty}}, pieces...), err
+	}
+	return nil, errors.New("^ and $ in what is repeated")
+}
+
+func anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
+	all := []piece{{body: empty}}
+	for i := 0; i < len(parts); {
+		j := i // parts without anchors go together, so that they multiply nothing
+		for j < len(parts) && !hasAnchor(parts[j]) {
+			j++
+		}
+		next := []piece{{body: empty}}
+		if j > i {
+			next[0].body = joined(&grammar.Expr{Op: grammar.Seq, Sub: parts[i:j]})
+			i = j
+		} else {
+			var err error
+			if next, err = anchored(parts[i]); err != nil {
+				return nil, err
+			}
+			i++
+		}
+		var product []piece
+		for _, a := range all {
+			for _, b := range next {
+				if p, ok := after(a, b); ok {
+					product = append(product, p)
+				}
+			}
+		}
+		if all = product; len(all) > maxPieces {
+			return nil, errors.New("^ and $ in so many alternatives")
+		}
+	}
+	return all, nil
+}
+
+// after is a and then b: what stands before ^ and behind $ is empty, or there is
+// no such string.
+func after(a, b piece) (piece, bool) {
+	p := piece{a.begins || b.begins, a.ends || b.ends, seq(a.body, b.body)}
+	if b.begins {
+		if lo, _ := lengths(a.body); lo > 0 {
+			return piece{}, false
+		}
+		p.body = b.body
+	}
+	if a.ends {
+		if lo, _ := lengths(b.body); lo > 0 {
+			return piece{}, false
+		}
+		if p.body = a.body; b.begins {
+			p.body = empty
+		}
+	}
+	return p, p.body != nothing
+}
+
+func hasAnchor(e *grammar.Expr) bool {
+	if e == begin || e == end {
+		return true
+	}
+	for _, s := range e.Sub {
+		if hasAnchor(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// joined makes plain expressions of those of sequence.
+func joined(e *grammar.Expr) *grammar.Expr {
+	switch e.Op {
+	case grammar.Runes:
+		if len(e.Runes) == 0 {
+			return nothing
+		}
+	case grammar.Repeat:
+		return repeat(joined(e.Sub[0]), e.Min, e.Max)
+	case grammar.Seq, grammar.Either:
+		sub := make([]*grammar.Expr, len(e.Sub))
+		for i, s := range e.Sub {
+			sub[i] = joined(s)
+		}
+		if e.Op == grammar.Seq {
+			return seq(sub...)
+		}
+		return either(sub...)
+	}
+	return e
+}

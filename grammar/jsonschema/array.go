@@ -1,0 +1,117 @@
+package jsonschema
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// array returns the expression of f's arrays.
+func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
+	if len(f.arrays) == 0 && f.minItems == 0 && f.maxItems == grammar.Unlimited {
+		return b.anyArray(), nil
+	}
+	places := 0
+	open := true // an element behind all places may be there
+	for _, l := range f.arrays {
+		places = max(places, len(l.first))
+		open = open && (l.rest != nil || len(l.first) == 0 || b.cfg.AllowExtra)
+	}
+	if places > b.cfg.MaxMembers {
+		return nil, tooMuch(at, "prefixItems", "%d, over MaxMembers, %d", places, b.cfg.MaxMembers)
+	}
+	if err := b.spend((1+places)*len(f.arrays), at); err != nil {
+		return nil, err
+	}
+	first := make([]*grammar.Expr, places)
+	for i := range first {
+		var err error
+		if first[i], err = b.inside(f.schemasAt(i)); err != nil {
+			return nil, err
+		}
+	}
+	rest := nothing
+	if open {
+		var err error
+		if rest, err = b.inside(f.schemasAt(places)); err != nil {
+			return nil, err
+		}
+	}
+	return b.elements(first, rest, f.minItems, f.maxItems), nil
+}
+
+// schemasAt returns what f says of the i-th element.
+func (f *flat) schemasAt(i int) []*value {
+	var schemas []*value
+	for _, l := range f.arrays {
+		s := l.rest
+		if i < len(l.first) {
+			s = l.first[i]
+		}
+		if s != nil && !slices.Contains(schemas, s) {
+			schemas = append(schemas, s)
+		}
+	}
+	return schemas
+}
+
+// elements is an array from least to most long: first, in their places, then any
+// number of rest.
+func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, most int) *grammar.Expr {
+	if most != grammar.Unlimited && most < least {
+		return nothing
+	}
+	n := len(first)
+	if most != grammar.Unlimited && most < n {
+		n, rest = most, nothing
+	}
+	tail := empty // what may follow the first n
+	if more := most - n; rest != nothing && more != 0 {
+		if most == grammar.Unlimited {
+			more = grammar.Unlimited
+		}
+		rest = b.rule(rest)
+		tail = b.tail(rest, n, max(0, least-n), more)
+	} else if least > n {
+		return nothing
+	}
+	for i := n - 1; i >= 0; i-- {
+		e := seq(first[i], tail)
+		if i > 0 {
+			e = seq(b.comma(), e)
+		}
+		if i >= least {
+			e = optional(e)
+		}
+		tail = e
+	}
+	return seq(lit("["), b.gap(), b.closing(tail))
+}
+
+// tail is from least to most elements behind n others.
+func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
+	next := seq(b.comma(), rest)
+	if n > 0 {
+		return repeat(next, least, most)
+	}
+	if most != grammar.Unlimited {
+		most--
+	}
+	list := seq(rest, repeat(next, max(0, least-1), most))
+	if least == 0 {
+		return optional(list)
+	}
+	return list
+}
+
+// closing is list, the gap if there is any element, and the bracket. Two gaps on
+// end would let two spaces pass where there is none.
+func (b *builder) closing(list *grammar.Expr) *grammar.Expr {
+	if list.Op == grammar.Repeat && list.Min == 0 && list.Max == 1 {
+		return seq(optional(seq(list.Sub[0], b.gap())), lit("]"))
+	}
+	if list == empty {
+		return lit("]")
+	}
+	return seq(list, b.gap(), lit("]"))
+}

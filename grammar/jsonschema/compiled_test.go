@@ -1,0 +1,117 @@
+package jsonschema
+
+import (
+	"bytes"
+	"math/rand"
+	"testing"
+
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// tokens are all bytes, and pieces as tokenizers of JSON have them.
+func tokens() *grammar.Vocabulary {
+	var list [][]byte
+	for i := range 256 {
+		list = append(list, []byte{byte(i)})
+	}
+	for _, s := range []string{`{"`, `":`, `": `, `",`, `", "`, `"}`, `"}]`, `}}`, `[]`, `{}`, `\"`, `\u`, "\n  ", "\n    ", ", ", "true",
+		"false", "null", "ab", "abc", "12", "202", "00", "-0", ".5", "e+", "é", "\xc3", "😀", `"a": `, `"b"`, `a":1,"b`, "kind"} {
+		list = append(list, []byte(s))
+	}
+	return grammar.NewVocabulary(len(list), func(t kv.Token) []byte { return list[t] })
+}
+
+// TestCompiled: what a model writes that follows the masks of the compiled rules
+// is valid.
+func TestCompiled(t *testing.T) {
+	v := tokens()
+	r := rand.New(rand.NewSource(14))
+	schemas := append(append([]string(nil), emitted...), exact...)
+	for _, c := range readGolden(t).Cases {
+		schemas = append(schemas, c.Schema)
+	}
+	written, ended := 0, 0
+	for _, source := range schemas {
+		m := compiled(t, v, source)
+		schema, err := parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			written++
+			if text, ok := write(t, source, m, v, r); ok {
+				ended++
+				checkEmitted(t, source, schema, text)
+			}
+		}
+	}
+	if ended < written*97/100 { // at random, some patterns are not met in 2000 tokens
+		t.Errorf("of %d texts %d came to an end", written, ended)
+	}
+	for _, c := range readGolden(t).Cases {
+		m := compiled(t, v, c.Schema)
+		for _, text := range c.Texts {
+			m.Reset()
+			if match := m.AcceptBytes([]byte(text.Text)) && m.CanEnd(); match != text.Match {
+				t.Errorf("%s: compiled, match of %s is %v", c.Schema, text.Text, match)
+			}
+		}
+	}
+}
+
+func compiled(t *testing.T, v *grammar.Vocabulary, source string) *grammar.Matcher {
+	t.Helper()
+	rules, err := Rules([]byte(source), Config{})
+	if err != nil {
+		t.Fatalf("%s: %v", source, err)
+	}
+	c, err := grammar.NewCompiler(v, rules, grammar.Limits{})
+	for done := false; err == nil && !done; {
+		done, err = c.Run(1 << 20)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", source, err)
+	}
+	return c.Grammar().NewMatcher()
+}
+
+// write follows m with random tokens that it allows, and after some rather those
+// that close what is open; false if that did not come to an end.
+func write(t *testing.T, source string, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand) (string, bool) {
+	t.Helper()
+	m.Reset()
+	var out []byte
+	mask := make([]uint64, (v.Size()+63)/64)
+	some := r.Intn(60)
+	for n := 0; ; n++ {
+		if m.MustEnd() || m.CanEnd() && (n > some || r.Intn(4) == 0) {
+			return string(out), true
+		}
+		m.Mask(mask)
+		var allowed []kv.Token
+		for i := range v.Size() {
+			if mask[i/64]>>(i%64)&1 == 1 {
+				allowed = append(allowed, kv.Token(i))
+			}
+		}
+		if len(allowed) == 0 {
+			t.Fatalf("%s: stuck after %q", source, out)
+		}
+		if n > 2000 {
+			return "", false
+		}
+		pick := allowed[r.Intn(len(allowed))]
+		if n > some && r.Intn(4) > 0 {
+			closers := `}]"n0 `
+			i := r.Intn(len(closers))
+			if c := kv.Token(closers[i]); mask[c/64]>>(c%64)&1 == 1 {
+				pick = c
+			}
+		}
+		if !m.Accept(pick) {
+			t.Fatalf("%s: the mask allows %q after %q, Accept does not", source, v.Bytes(pick), out)
+		}
+		out = append(out, bytes.Clone(v.Bytes(pick))...)
+	}
+}

@@ -1,0 +1,224 @@
+package jsonschema
+
+import (
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// space is what may stand after a colon.
+func (b *builder) space() *grammar.Expr {
+	if b.cfg.Compact {
+		return nil
+	}
+	return optional(lit(" "))
+}
+
+// gap is what may stand after a comma or an opening bracket and before a closing
+// one.
+func (b *builder) gap() *grammar.Expr {
+	if b.cfg.Compact {
+		return nil
+	}
+	return b.sharedRule("gap", func() *grammar.Expr {
+		indent := runes(grammar.Range{Lo: '\t', Hi: '\t'}, grammar.Range{Lo: ' ', Hi: ' '})
+		return optional(either(lit(" "), seq(lit("\n"), repeat(indent, 0, 32))))
+	})
+}
+
+func (b *builder) comma() *grammar.Expr { return seq(lit(","), b.gap()) }
+
+// any is any JSON value.
+func (b *builder) any() *grammar.Expr {
+	return b.sharedRule("any", func() *grammar.Expr {
+		return either(lit("null"), lit("true"), lit("false"), b.number(newFlat(), false),
+			b.anyString(), b.anyArray(), b.anyObject())
+	})
+}
+
+func (b *builder) anyArray() *grammar.Expr {
+	return b.sharedRule("any array", func() *grammar.Expr {
+		return b.elements(nil, b.any(), 0, grammar.Unlimited)
+	})
+}
+
+func (b *builder) anyObject() *grammar.Expr {
+	return b.sharedRule("any object", func() *grammar.Expr {
+		pair := b.pair(b.anyString(), b.any())
+		return b.braces(seq(pair, repeat(seq(b.comma(), pair), 0, grammar.Unlimited)), true)
+	})
+}
+
+// emit returns the expression of what meets f. at is where a schema that f came
+// from is.
+func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
+	if f.fixed {
+		return b.fixed(f, at)
+	}
+	allowed := f.allowed()
+	if err := f.refusal(allowed); err != nil {
+		return nil, err
+	}
+	if f.about == 0 && allowed == allTypes {
+		return b.any(), nil
+	}
+	var parts []*grammar.Expr
+	if allowed&nulls != 0 {
+		parts = append(parts, lit("null"))
+	}
+	if allowed&booleans != 0 {
+		parts = append(parts, lit("true"), lit("false"))
+	}
+	if allowed&integers != 0 {
+		parts = append(parts, b.number(f, allowed&fractions == 0))
+	}
+	for _, t := range []struct {
+		types types
+		emit  func(*flat, *value) (*grammar.Expr, error)
+	}{
+		{texts, func(f *flat, _ *value) (*grammar.Expr, error) { return b.string(f) }},
+		{arrays, b.array},
+		{objects, b.object},
+	} {
+		if allowed&t.types == 0 {
+			continue
+		}
+		e, err := t.emit(f, at)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, e)
+	}
+	return either(parts...), nil
+}
+
+// fixed returns the expression of those of f's values that meet what else it says.
+func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
+	var parts []*grammar.Expr
+	for _, v := range f.values {
+		if err := b.spend(1, v); err != nil {
+			return nil, err
+		}
+		ok, err := f.admits(v, at)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			parts = append(parts, b.literal(v))
+		}
+	}
+	return either(parts...), nil
+}
+
+// admits says if v, one of f's values, meets the rest of f.
+func (f *flat) admits(v, at *value) (bool, error) {
+	is := map[kind]types{null: nulls, boolean: booleans, text: texts, array: arrays, object: objects}[v.kind]
+	if v.kind == number {
+		r, ok := rational(v.text)
+		if !ok {
+			return false, tooMuch(v, "", "a number of over %d digits", maxDigits)
+		}
+		is = fractions
+		if r.IsInt() {
+			is = integers
+		}
+		if f.types&is == 0 || !f.least.within(r, 1) || !f.most.within(r, -1) ||
+			f.places >= 0 && len(digitsBehind(r)) > f.places {
+			return false, nil
+		}
+	}
+	if f.types&is == 0 {
+		return false, nil
+	}
+	if err := f.refusal(is); err != nil {
+		return false, err
+	}
+	for _, c := range []struct {
+		types   types
+		keyword string
+		has     bool
+	}{
+		{texts, "pattern", len(f.patterns) > 0},
+		{texts, "format", len(f.formats) > 0},
+		{arrays, "items", len(f.arrays) > 0},
+		{objects, "properties", len(f.objects) > 0},
+	} {
+		if c.types == is && c.has {
+			return false, unsupported(at, c.keyword, "beside enum or const, for the value %.50s", literalText(v))
+		}
+	}
+	switch v.kind {
+	case text:
+		return inRange(utf8.RuneCountInString(v.text), f.minLength, f.maxLength), nil
+	case array:
+		return inRange(len(v.members), f.minItems, f.maxItems), nil
+	case object:
+		for _, name := range f.required {
+			if v.get(name) == nil {
+				return false, nil
+			}
+		}
+		return inRange(len(v.members), f.minProperties, f.maxProperties), nil
+	}
+	return true, nil
+}
+
+func inRange(n, least, most int) bool {
+	return n >= least && (most == grammar.Unlimited || n <= most)
+}
+
+// literal returns the expression of v, with white space where it may be. It is
+// made once, for alternatives may share it.
+func (b *builder) literal(v *value) *grammar.Expr {
+	e := b.literals[v]
+	if e == nil {
+		e = b.newLiteral(v)
+		b.literals[v] = e
+	}
+	return e
+}
+
+func (b *builder) newLiteral(v *value) *grammar.Expr {
+	switch {
+	case v.kind == array && len(v.members) > 0:
+		parts := []*grammar.Expr{lit("["), b.gap()}
+		for i, m := range v.members {
+			if i > 0 {
+				parts = append(parts, b.comma())
+			}
+			parts = append(parts, b.literal(m))
+		}
+		return seq(append(parts, b.gap(), lit("]"))...)
+	case v.kind == object && len(v.members) > 0:
+		parts := []*grammar.Expr{lit("{"), b.gap()}
+		for i, m := range v.members {
+			if i > 0 {
+				parts = append(parts, b.comma())
+			}
+			parts = append(parts, b.pair(lit(quote(v.names[i])), b.literal(m)))
+		}
+		return seq(append(parts, b.gap(), lit("}"))...)
+	}
+	return lit(literalText(v))
+}
+
+// literalText is v in JSON if it has no members, and its kind if it has.
+func literalText(v *value) string {
+	switch {
+	case v.kind == boolean && v.yes:
+		return "true"
+	case v.kind == boolean:
+		return "false"
+	case v.kind == number:
+		return v.text
+	case v.kind == text:
+		return quote(v.text)
+	case v.kind == null:
+		return "null"
+	case len(v.members) > 0:
+		return v.kind.String()
+	case v.kind == array:
+		return "[]"
+	}
+	return "{}"
+}

@@ -1,0 +1,123 @@
+package jsonschema
+
+import (
+	"errors"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// The classes \d, \w and \s of ECMA-262.
+var (
+	digits = []grammar.Range{{Lo: '0', Hi: '9'}}
+	words  = []grammar.Range{{Lo: '0', Hi: '9'}, {Lo: 'A', Hi: 'Z'}, {Lo: '_', Hi: '_'}, {Lo: 'a', Hi: 'z'}}
+	spaces = []grammar.Range{{Lo: '\t', Hi: '\r'}, {Lo: ' ', Hi: ' '}, {Lo: 0xA0, Hi: 0xA0}, {Lo: 0x1680, Hi: 0x1680},
+		{Lo: 0x2000, Hi: 0x200A}, {Lo: 0x2028, Hi: 0x2029}, {Lo: 0x202F, Hi: 0x202F}, {Lo: 0x205F, Hi: 0x205F},
+		{Lo: 0x3000, Hi: 0x3000}, {Lo: 0xFEFF, Hi: 0xFEFF}}
+)
+
+// escape is what follows a backslash, in brackets or outside of them.
+func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
+	if p.rest == "" {
+		return nil, p.fault(`a \ at the end`)
+	}
+	c := p.rest[0]
+	switch {
+	case c == 'b' && inClass:
+		c = '\b'
+	case c == 'b' || c == 'B':
+		return nil, errors.New("word boundaries")
+	case c >= '1' && c <= '9' || c == 'k':
+		return nil, errors.New("references to groups")
+	}
+	switch c {
+	case 'd', 'w', 's', 'D', 'W', 'S':
+		p.rest = p.rest[1:]
+		return named(c), nil
+	case 'p', 'P':
+		p.rest = p.rest[1:]
+		return p.property(c == 'P')
+	case 'u', 'x':
+		p.rest = p.rest[1:]
+		return p.hex(c)
+	case 'c':
+		if len(p.rest) < 2 || !isLetter(p.rest[1]) {
+			return nil, p.fault(`\c without a letter`)
+		}
+		r := rune(p.rest[1] % 32)
+		p.rest = p.rest[2:]
+		return []grammar.Range{{Lo: r, Hi: r}}, nil
+	}
+	r, n := utf8.DecodeRuneInString(p.rest)
+	p.rest = p.rest[n:]
+	switch {
+	case c == '\b':
+		r = '\b'
+	case controls[c] != 0:
+		r = controls[c] - 1
+	case isLetter(c):
+		return nil, syntaxError{`no escape \` + string(r)}
+	}
+	return []grammar.Range{{Lo: r, Hi: r}}, nil
+}
+
+// controls has escapes of one control character each, plus 1.
+var controls = [256]rune{'t': '\t' + 1, 'n': '\n' + 1, 'v': '\v' + 1, 'f': '\f' + 1, 'r': '\r' + 1, '0': 1}
+
+func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
+
+func named(c byte) []grammar.Range {
+	set := map[byte][]grammar.Range{'d': digits, 'w': words, 's': spaces}[c|' ']
+	if c&' ' == 0 {
+		return complement(set)
+	}
+	return set
+}
+
+// hex is the rune of \xhh, \uhhhh, \u{h…}, or of a pair of \u with surrogates.
+func (p *patternParser) hex(c byte) ([]grammar.Range, error) {
+	if c == 'u' && p.cut("{") {
+		n := 0
+		for n < len(p.rest) && p.rest[n] != '}' {
+			n++
+		}
+		if n == len(p.rest) {
+			return nil, p.fault(`\u{ without }`)
+		}
+		v, err := strconv.ParseUint(p.rest[:n], 16, 32)
+		if err != nil || v > utf8.MaxRune {
+			return nil, p.fault(`\u{…} is no code point`)
+		}
+		p.rest = p.rest[n+1:]
+		return []grammar.Range{{Lo: rune(v), Hi: rune(v)}}, nil
+	}
+	r, ok := p.hexDigits(map[byte]int{'x': 2, 'u': 4}[c])
+	if !ok {
+		return nil, p.fault("hexadecimal digits are missing")
+	}
+	if utf16.IsSurrogate(r) {
+		rest := p.rest
+		if p.cut(`\u`) {
+			if low, ok := p.hexDigits(4); ok && utf16.DecodeRune(r, low) != utf8.RuneError {
+				r = utf16.DecodeRune(r, low)
+				return []grammar.Range{{Lo: r, Hi: r}}, nil
+			}
+		}
+		p.rest = rest
+	}
+	return []grammar.Range{{Lo: r, Hi: r}}, nil
+}
+
+func (p *patternParser) hexDigits(n int) (rune, bool) {
+	if len(p.rest) < n {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(p.rest[:n], 16, 32)
+	if err != nil {
+		return 0, false
+	}
+	p.rest = p.rest[n:]
+	return rune(v), true
+}

@@ -1,0 +1,113 @@
+package jsonschema
+
+import "github.com/coppice-llm/coppice/grammar"
+
+// What follows makes expressions. nothing matches no text, empty the empty one;
+// nil in a seq is left out.
+var (
+	nothing = &grammar.Expr{Op: grammar.Either}
+	empty   = &grammar.Expr{Op: grammar.Text}
+	digit   = runes(grammar.Range{Lo: '0', Hi: '9'})
+	oneNine = runes(grammar.Range{Lo: '1', Hi: '9'})
+)
+
+func lit(s string) *grammar.Expr { return &grammar.Expr{Op: grammar.Text, Text: s} }
+
+func runes(ranges ...grammar.Range) *grammar.Expr {
+	return &grammar.Expr{Op: grammar.Runes, Runes: ranges}
+}
+
+// seq joins texts that meet, and makes nothing of what holds nothing.
+func seq(parts ...*grammar.Expr) *grammar.Expr {
+	var sub []*grammar.Expr
+	var run []byte // of texts at the end of sub
+	for _, p := range parts {
+		switch {
+		case p == nil || p.Op == grammar.Text && p.Text == "":
+			continue
+		case p == nothing:
+			return nothing
+		case p.Op == grammar.Text:
+			if len(run) > 0 {
+				run = append(run, p.Text...)
+				continue
+			}
+			run = append(run, p.Text...)
+			sub = append(sub, p)
+			continue
+		}
+		sub, run = append(closeRun(sub, run), p), nil
+	}
+	sub = closeRun(sub, run)
+	switch len(sub) {
+	case 0:
+		return empty
+	case 1:
+		return sub[0]
+	}
+	return &grammar.Expr{Op: grammar.Seq, Sub: sub}
+}
+
+func closeRun(sub []*grammar.Expr, run []byte) []*grammar.Expr {
+	if n := len(sub); len(run) > 0 && len(run) > len(sub[n-1].Text) {
+		sub[n-1] = lit(string(run))
+	}
+	return sub
+}
+
+func either(parts ...*grammar.Expr) *grammar.Expr {
+	var sub []*grammar.Expr
+	for _, p := range parts {
+		if p != nil && p != nothing {
+			sub = append(sub, p)
+		}
+	}
+	switch len(sub) {
+	case 0:
+		return nothing
+	case 1:
+		return sub[0]
+	}
+	return &grammar.Expr{Op: grammar.Either, Sub: sub}
+}
+
+func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
+	switch {
+	case most != grammar.Unlimited && most < least:
+		return nothing
+	case most == 0 || e == empty || e == nothing && least == 0:
+		return empty
+	case e == nothing || least == 1 && most == 1:
+		return e
+	}
+	return &grammar.Expr{Op: grammar.Repeat, Sub: []*grammar.Expr{e}, Min: least, Max: most}
+}
+
+func optional(e *grammar.Expr) *grammar.Expr { return repeat(e, 0, 1) }
+
+// small says if e is made of fewer than n expressions.
+func small(e *grammar.Expr, n int) bool { return left(e, n) > 0 }
+
+func left(e *grammar.Expr, n int) int {
+	n--
+	for _, s := range e.Sub {
+		if n <= 0 {
+			break
+		}
+		n = left(s, n)
+	}
+	return n
+}
+
+// cost is the number of expressions in e, those of rules that it calls left out;
+// over limit it may be any number above it.
+func cost(e *grammar.Expr, limit int) int {
+	n := 1
+	for _, s := range e.Sub {
+		if n > limit {
+			return n
+		}
+		n += cost(s, limit-n)
+	}
+	return n
+}

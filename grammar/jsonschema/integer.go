@@ -1,0 +1,81 @@
+package jsonschema
+
+import (
+	"math/big"
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// digitsOf returns the digits of x, which is 0 at least, before and behind the
+// point, without zeros at their ends.
+func digitsOf(x *big.Rat) (before, behind string) {
+	n, _ := x.FloatPrec() // exact, since x was a decimal
+	before, behind, _ = strings.Cut(x.FloatString(n), ".")
+	return before, strings.TrimRight(behind, "0")
+}
+
+func digitsBehind(x *big.Rat) string {
+	_, behind := digitsOf(new(big.Rat).Abs(x))
+	return behind
+}
+
+// compare is of integers' digits.
+func compare(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+func successor(digits string) string {
+	n, _ := new(big.Int).SetString(digits, 10)
+	return n.Add(n, big.NewInt(1)).String()
+}
+
+// predecessor of 0 is -1, which compare takes for longer than any one digit: it
+// is asked only of a top above another number.
+func predecessor(digits string) string {
+	n, _ := new(big.Int).SetString(digits, 10)
+	return n.Sub(n, big.NewInt(1)).String()
+}
+
+// integersBetween returns those from a to b, both from 0 on and within it.
+func integersBetween(a, b string) *grammar.Expr {
+	if len(a) == len(b) {
+		return sameLength(a, b)
+	}
+	parts := []*grammar.Expr{sameLength(a, strings.Repeat("9", len(a)))}
+	if len(b)-len(a) > 1 {
+		parts = append(parts, seq(oneNine, repeat(digit, len(a), len(b)-2)))
+	}
+	return either(append(parts, sameLength("1"+strings.Repeat("0", len(b)-1), b))...)
+}
+
+// sameLength returns the digits from a to b.
+func sameLength(a, b string) *grammar.Expr {
+	n := len(a)
+	switch {
+	case n == 0:
+		return empty
+	case strings.Trim(a, "0") == "" && strings.Trim(b, "9") == "":
+		return repeat(digit, n, n)
+	case a[0] == b[0]:
+		return seq(lit(a[:1]), sameLength(a[1:], b[1:]))
+	case strings.Trim(a[1:], "0") == "" && strings.Trim(b[1:], "9") == "":
+		return seq(digitsFrom(a[0], b[0]), repeat(digit, n-1, n-1))
+	}
+	middle := nothing
+	if a[0]+1 < b[0] {
+		middle = seq(digitsFrom(a[0]+1, b[0]-1), repeat(digit, n-1, n-1))
+	}
+	return either(
+		seq(lit(a[:1]), sameLength(a[1:], strings.Repeat("9", n-1))),
+		middle,
+		seq(lit(b[:1]), sameLength(strings.Repeat("0", n-1), b[1:])),
+	)
+}
+
+func digitsFrom(lo, hi byte) *grammar.Expr {
+	return runes(grammar.Range{Lo: rune(lo), Hi: rune(hi)})
+}

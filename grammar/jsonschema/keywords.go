@@ -1,0 +1,237 @@
+package jsonschema
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// keyword is one that says something about what is valid. All others are
+// annotations.
+type keyword struct {
+	about types // types of which it says something; 0 if of any
+	meet  func(f *flat, s, arg *value, name string) error
+}
+
+// keywords are those that are known. Without meet they are taken by apply or by a
+// layer.
+var keywords = map[string]keyword{
+	"$ref": {}, "allOf": {}, "anyOf": {}, "oneOf": {},
+
+	"type":  {0, meetType},
+	"enum":  {0, meetEnum},
+	"const": {0, meetConst},
+
+	"minimum":          {numbers, meetMinimum},
+	"maximum":          {numbers, meetMaximum},
+	"exclusiveMinimum": {numbers, meetExclusiveMinimum},
+	"exclusiveMaximum": {numbers, meetExclusiveMaximum},
+	"multipleOf":       {numbers, meetMultipleOf},
+
+	"minLength": {texts, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minLength, s, arg, name) }},
+	"maxLength": {texts, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxLength, s, arg, name) }},
+	"pattern":   {texts, meetPattern},
+	"format":    {texts, meetFormat},
+
+	"properties":           {objects, nil},
+	"additionalProperties": {objects, nil},
+	"patternProperties":    {objects, nil},
+	"required":             {objects, meetRequired},
+	"minProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minProperties, s, arg, name) }},
+	"maxProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxProperties, s, arg, name) }},
+
+	"items":           {arrays, nil},
+	"prefixItems":     {arrays, nil},
+	"additionalItems": {0, nil},
+	"minItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minItems, s, arg, name) }},
+	"maxItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxItems, s, arg, name) }},
+
+	"uniqueItems":           {arrays, refuseIfTrue(arrays)},
+	"contains":              {arrays, refuse(arrays)},
+	"unevaluatedItems":      {arrays, refuseUnlessTrue(arrays)},
+	"unevaluatedProperties": {objects, refuseUnlessTrue(objects)},
+	"propertyNames":         {objects, refuseUnlessTrue(objects)},
+	"dependentRequired":     {objects, refuseUnlessEmpty(objects)},
+	"dependentSchemas":      {objects, refuseUnlessEmpty(objects)},
+	"dependencies":          {objects, refuseUnlessEmpty(objects)},
+	"not":                   {0, refuse(allTypes)},
+	"if":                    {0, meetIf},
+	"$dynamicRef":           {0, refuse(allTypes)},
+	"$recursiveRef":         {0, refuse(allTypes)},
+}
+
+func refuse(about types) func(*flat, *value, *value, string) error {
+	return func(f *flat, s, _ *value, name string) error {
+		f.refuse(about, unsupported(s, name, "no grammar is made of it"))
+		return nil
+	}
+}
+
+func refuseIfTrue(about types) func(*flat, *value, *value, string) error {
+	return func(f *flat, s, arg *value, name string) error {
+		if arg.kind != boolean {
+			return wrong(s, name, "must be a boolean")
+		}
+		if arg.yes {
+			return refuse(about)(f, s, arg, name)
+		}
+		return nil
+	}
+}
+
+// refuseUnlessTrue lets schemas pass that anything is valid against.
+func refuseUnlessTrue(about types) func(*flat, *value, *value, string) error {
+	return func(f *flat, s, arg *value, name string) error {
+		if arg.kind == boolean && arg.yes || arg.kind == object && len(arg.members) == 0 {
+			return nil
+		}
+		return refuse(about)(f, s, arg, name)
+	}
+}
+
+func refuseUnlessEmpty(about types) func(*flat, *value, *value, string) error {
+	return func(f *flat, s, arg *value, name string) error {
+		if arg.kind == object && len(arg.members) == 0 {
+			return nil
+		}
+		return refuse(about)(f, s, arg, name)
+	}
+}
+
+func meetIf(f *flat, s, arg *value, name string) error {
+	if s.get("then") == nil && s.get("else") == nil {
+		return nil
+	}
+	return refuse(allTypes)(f, s, arg, name)
+}
+
+func meetType(f *flat, s, arg *value, name string) error {
+	names := []*value{arg}
+	if arg.kind == array && len(arg.members) > 0 {
+		names = arg.members
+	}
+	var set types
+	for _, n := range names {
+		t, ok := typeNames[n.text]
+		if n.kind != text || !ok {
+			return wrong(s, name, "must be null, boolean, integer, number, string, array or object, or an array of these")
+		}
+		set |= t
+	}
+	f.types &= set
+	f.typed = true
+	return nil
+}
+
+func meetEnum(f *flat, s, arg *value, name string) error {
+	if arg.kind != array {
+		return wrong(s, name, "must be an array")
+	}
+	return f.meetValues(s, arg.members, name)
+}
+
+func meetConst(f *flat, s, arg *value, name string) error {
+	return f.meetValues(s, []*value{arg}, name)
+}
+
+func (f *flat) meetValues(s *value, values []*value, name string) error {
+	if !f.fixed {
+		f.values, f.fixed = values, true
+		return nil
+	}
+	if len(f.values) > 1000 && len(values) > 1000 {
+		return tooMuch(s, name, "meets another of over 1000 values")
+	}
+	var both []*value
+	for _, v := range f.values {
+		if slices.ContainsFunc(values, func(w *value) bool { return equal(v, w) }) {
+			both = append(both, v)
+		}
+	}
+	f.values = both
+	return nil
+}
+
+// count is the argument of minLength and its like. From 2^24 on it is
+// grammar.Unlimited, so that a maximum of that size is none: no model writes as
+// much.
+func count(s, arg *value, name string) (int, error) {
+	if arg.kind == number {
+		if r, ok := rational(arg.text); ok && r.IsInt() && r.Sign() >= 0 {
+			if r.Cmp(big.NewRat(1<<24, 1)) >= 0 {
+				return grammar.Unlimited, nil
+			}
+			return int(r.Num().Int64()), nil
+		}
+	}
+	return 0, wrong(s, name, "must be an integer from 0")
+}
+
+func atLeast(at *int, s, arg *value, name string) error {
+	n, err := count(s, arg, name)
+	if err != nil {
+		return err
+	}
+	if n == grammar.Unlimited {
+		return tooMuch(s, name, "2^24 or more")
+	}
+	*at = max(*at, n)
+	return nil
+}
+
+func atMost(at *int, s, arg *value, name string) error {
+	n, err := count(s, arg, name)
+	if err != nil || n == grammar.Unlimited {
+		return err
+	}
+	if *at == grammar.Unlimited || n < *at {
+		*at = n
+	}
+	return nil
+}
+
+func meetPattern(f *flat, s, arg *value, name string) error {
+	if arg.kind != text {
+		return wrong(s, name, "must be a string")
+	}
+	for _, p := range f.patterns {
+		if p.text == arg.text {
+			return nil
+		}
+	}
+	f.patterns = append(f.patterns, arg)
+	return nil
+}
+
+func meetFormat(f *flat, s, arg *value, name string) error {
+	if arg.kind != text {
+		return wrong(s, name, "must be a string")
+	}
+	if _, ok := formats[arg.text]; !ok {
+		return nil
+	}
+	for _, p := range f.formats {
+		if p.text == arg.text {
+			return nil
+		}
+	}
+	f.formats = append(f.formats, arg)
+	return nil
+}
+
+func meetRequired(f *flat, s, arg *value, name string) error {
+	if arg.kind == boolean { // draft-03 and -04 on a property; says nothing since
+		return nil
+	}
+	if arg.kind != array {
+		return wrong(s, name, "must be an array of strings")
+	}
+	for _, n := range arg.members {
+		if n.kind != text {
+			return wrong(s, name, "must be an array of strings")
+		}
+		f.required = append(f.required, n.text)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package jsonschema
+
+import (
+	"math/big"
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// bound is one end of a range of numbers; none if value is nil.
+type bound struct {
+	value  *big.Rat
+	strict bool // it is not within the range
+}
+
+// within says if x lies on the side of b that sign names: 1 above, -1 below.
+func (b bound) within(x *big.Rat, sign int) bool {
+	if b.value == nil {
+		return true
+	}
+	c := x.Cmp(b.value) * sign
+	return c > 0 || c == 0 && !b.strict
+}
+
+// narrow makes b the tighter of itself and other, a bound on the same side.
+func (b *bound) narrow(other bound, sign int) {
+	if b.value == nil || b.within(other.value, sign) {
+		*b = other
+	}
+	if b.value.Cmp(other.value) == 0 && other.strict {
+		b.strict = true
+	}
+}
+
+func rationalOf(s, arg *value, name string) (*big.Rat, error) {
+	if arg.kind != number {
+		return nil, wrong(s, name, "must be a number")
+	}
+	r, ok := rational(arg.text)
+	if !ok {
+		return nil, tooMuch(s, name, "has over %d digits", maxDigits)
+	}
+	return r, nil
+}
+
+func meetMinimum(f *flat, s, arg *value, name string) error {
+	r, err := rationalOf(s, arg, name)
+	if err == nil {
+		f.least.narrow(bound{r, strictly(s, "exclusiveMinimum")}, 1)
+	}
+	return err
+}
+
+func meetMaximum(f *flat, s, arg *value, name string) error {
+	r, err := rationalOf(s, arg, name)
+	if err == nil {
+		f.most.narrow(bound{r, strictly(s, "exclusiveMaximum")}, -1)
+	}
+	return err
+}
+
+// strictly is draft-04's form, which OpenAPI 3.0 kept: a boolean beside the bound.
+func strictly(s *value, name string) bool {
+	v := s.get(name)
+	return v != nil && v.kind == boolean && v.yes
+}
+
+func meetExclusiveMinimum(f *flat, s, arg *value, name string) error {
+	if arg.kind == boolean {
+		return nil
+	}
+	r, err := rationalOf(s, arg, name)
+	if err == nil {
+		f.least.narrow(bound{r, true}, 1)
+	}
+	return err
+}
+
+func meetExclusiveMaximum(f *flat, s, arg *value, name string) error {
+	if arg.kind == boolean {
+		return nil
+	}
+	r, err := rationalOf(s, arg, name)
+	if err == nil {
+		f.most.narrow(bound{r, true}, -1)
+	}
+	return err
+}
+
+// meetMultipleOf takes 1, 0.1, 0.01 and so on, which only limit the digits behind
+// the point.
+func meetMultipleOf(f *flat, s, arg *value, name string) error {
+	r, err := rationalOf(s, arg, name)
+	if err != nil {
+		return err
+	}
+	if r.Sign() <= 0 {
+		return wrong(s, name, "must be above 0")
+	}
+	places := len(r.Denom().String()) - 1
+	if !r.IsInt() && strings.TrimRight(r.Denom().String(), "0") != "1" || r.Num().Cmp(big.NewInt(1)) != 0 {
+		f.refuse(numbers, unsupported(s, name, "%s is none of 1, 0.1, 0.01, …", arg.text))
+		return nil
+	}
+	if f.places < 0 || places < f.places {
+		f.places = places
+	}
+	return nil
+}
+
+// number returns the expression of f's numbers, or only of its integers.
+func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
+	places := b.cfg.FractionDigits
+	if f.places >= 0 {
+		places = min(places, f.places)
+	}
+	if integersOnly {
+		places = 0
+	}
+	d := decimals{integer: b.cfg.IntegerDigits, fraction: places}
+	if f.least.value == nil && f.most.value == nil {
+		if places == 0 {
+			return either(lit("0"), seq(optional(lit("-")), oneNine, repeat(digit, 0, d.integer-1)))
+		}
+		e := seq(optional(lit("-")), either(lit("0"), seq(oneNine, repeat(digit, 0, d.integer-1))), d.anyFraction())
+		if f.places < 0 {
+			sign := optional(runes(grammar.Range{Lo: '+', Hi: '+'}, grammar.Range{Lo: '-', Hi: '-'}))
+			letter := runes(grammar.Range{Lo: 'E', Hi: 'E'}, grammar.Range{Lo: 'e', Hi: 'e'})
+			e = seq(e, optional(seq(letter, sign, repeat(digit, 1, b.cfg.ExponentDigits))))
+		}
+		return e
+	}
+	zero := new(big.Rat)
+	below := bound{zero, true} // what is below 0 is written with its sign
+	low, high := f.least, f.most
+	low.narrow(bound{zero, false}, 1)
+	if high.value != nil && (high.value.Sign() < 0 || high.value.Sign() == 0 && high.strict) {
+		low = bound{big.NewRat(1, 1), false}
+		high = below // none
+	}
+	positive := d.between(low, high)
+	high = f.most
+	high.narrow(below, -1)
+	low = f.least
+	if low.value != nil && low.value.Sign() >= 0 {
+		return positive
+	}
+	if low.value != nil {
+		low.value = new(big.Rat).Neg(low.value)
+	}
+	high.value = new(big.Rat).Neg(high.value)
+	return either(positive, seq(lit("-"), d.between(high, low)))
+}
+
+// decimals are numbers from 0 with at most so many digits before and behind the
+// point.
+type decimals struct{ integer, fraction int }
+
+// between returns those from low, which is 0 at least, to high.
+func (d decimals) between(low, high bound) *grammar.Expr {
+	lowInt, lowRest := digitsOf(low.value)
+	top := strings.Repeat("9", d.integer)
+	rest := upper{none: true}
+	if high.value != nil {
+		highInt, highRest := digitsOf(high.value)
+		if len(highInt) <= d.integer {
+			top, rest = highInt, upper{digits: highRest, strict: high.strict}
+		}
+	}
+	first := lower{digits: lowRest, strict: low.strict}
+	switch {
+	case compare(lowInt, top) > 0:
+		return nothing
+	case lowInt == top:
+		return seq(lit(lowInt), d.withPoint(first, rest))
+	}
+	middle := nothing
+	if from, to := successor(lowInt), predecessor(top); compare(from, to) <= 0 {
+		middle = seq(integersBetween(from, to), d.anyFraction())
+	}
+	return either(
+		seq(lit(lowInt), d.withPoint(first, upper{none: true})),
+		middle,
+		seq(lit(top), d.withPoint(lower{none: true}, rest)),
+	)
+}
+
+func (d decimals) anyFraction() *grammar.Expr {
+	if d.fraction == 0 {
+		return empty
+	}
+	return optional(seq(lit("."), repeat(digit, 1, d.fraction)))
+}
+
+// lower and upper bound the digits behind a point; missing ones are zeros. With
+// none they bound nothing.
+type (
+	lower struct {
+		digits       string
+		strict, none bool
+	}
+	upper struct {
+		digits       string
+		strict, none bool
+	}
+)
+
+func (l lower) allowsEnd() bool { return l.none || l.digits == "" && !l.strict }
+func (u upper) allowsEnd() bool { return u.none || u.digits != "" || !u.strict }
+
+// withPoint is the point and digits from l to u, or nothing at all if they allow 0.
+func (d decimals) withPoint(l lower, u upper) *grammar.Expr {
+	behind := nothing
+	if d.fraction > 0 {
+		behind = seq(lit("."), d.step(l, u, d.fraction))
+	}
+	if l.allowsEnd() && u.allowsEnd() {
+		return either(empty, behind)
+	}
+	return behind
+}
+
+// step is from 1 to n digits from l to u.
+func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
+	if n == 0 {
+		return nothing
+	}
+	if l.allowsEnd() && u.none {
+		return repeat(digit, 1, n)
+	}
+	from, to := byte('0'), byte('9')
+	if !l.none && l.digits != "" {
+		from = l.digits[0]
+	}
+	if !u.none {
+		to = '0'
+		if u.digits != "" {
+			to = u.digits[0]
+		}
+		if u.digits == "" && u.strict {
+			return nothing
+		}
+	}
+	var parts []*grammar.Expr
+	for c := from; c <= to; {
+		nextL, nextU := lower{none: true}, upper{none: true}
+		last := c
+		if !l.none && c == from {
+			nextL = lower{digits: tail(l.digits), strict: l.strict}
+		}
+		if !u.none && c == to {
+			nextU = upper{digits: tail(u.digits), strict: u.strict}
+		}
+		if nextL.none && nextU.none { // all up to the bound alike
+			if last = to; !u.none {
+				last--
+			}
+		}
+		e := d.step(nextL, nextU, n-1)
+		if nextL.allowsEnd() && nextU.allowsEnd() {
+			e = either(empty, e)
+		}
+		parts = append(parts, seq(runes(grammar.Range{Lo: rune(c), Hi: rune(last)}), e))
+		c = last + 1
+	}
+	return either(parts...)
+}
+
+func tail(s string) string {
+	if s == "" {
+		return ""
+	}
+	return s[1:]
+}

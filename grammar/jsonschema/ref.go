@@ -1,0 +1,69 @@
+package jsonschema
+
+import (
+	"strconv"
+	"strings"
+)
+
+var pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
+
+// target returns what s's $ref leads to: # or # and a JSON pointer.
+func (b *builder) target(s *value) (*value, error) {
+	ref := s.get("$ref")
+	if ref.kind != text {
+		return nil, wrong(s, "$ref", "must be a string")
+	}
+	fragment, ok := strings.CutPrefix(ref.text, "#")
+	if !ok {
+		return nil, unsupported(s, "$ref", "%q is in another document; put it under $defs here", ref.text)
+	}
+	if fragment != "" && fragment[0] != '/' {
+		return nil, unsupported(s, "$ref", "%q is an anchor; write it as a JSON pointer", ref.text)
+	}
+	for p := s; p.parent != nil; p = p.parent {
+		if id := p.get("$id"); id != nil && id.kind == text && !strings.HasPrefix(id.text, "#") {
+			return nil, unsupported(s, "$ref", "beneath a schema with an $id of its own, to which it would be relative")
+		}
+	}
+	path, ok := percentDecoded(fragment)
+	if !ok {
+		return nil, wrong(s, "$ref", "%q has a %% without two hexadecimal digits", ref.text)
+	}
+	v := b.root
+	for _, part := range strings.Split(path, "/")[1:] {
+		name := pointerUnescapes.Replace(part)
+		var next *value
+		switch v.kind {
+		case object:
+			next = v.get(name)
+		case array:
+			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(v.members) {
+				next = v.members[i]
+			}
+		}
+		if next == nil {
+			return nil, wrong(s, "$ref", "%q leads nowhere: #%s has no %q", ref.text, v.pointer(), name)
+		}
+		v = next
+	}
+	return v, nil
+}
+
+// percentDecoded undoes the escapes of a URI's fragment, RFC 3986, section 2.1.
+func percentDecoded(s string) (string, bool) {
+	first, rest, escaped := strings.Cut(s, "%")
+	out := []byte(first)
+	for escaped {
+		if len(rest) < 2 {
+			return "", false
+		}
+		c, err := strconv.ParseUint(rest[:2], 16, 8)
+		if err != nil {
+			return "", false
+		}
+		out = append(out, byte(c))
+		first, rest, escaped = strings.Cut(rest[2:], "%")
+		out = append(out, first...)
+	}
+	return string(out), true
+}

@@ -1,0 +1,290 @@
+package jsonschema
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// Rules returns the grammar of JSON texts that are valid against schema, in the
+// forms that the package's comment names. Errors are *Error, or that of
+// cfg.Validate. The cost is about that of the rules, which MaxSize bounds.
+func Rules(schema []byte, cfg Config) (grammar.Rules, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	root, err := decode(schema, cfg)
+	if err != nil {
+		return nil, err
+	}
+	b := newBuilder(root, cfg)
+	e, err := b.compile([]*value{root})
+	if err != nil {
+		return nil, err
+	}
+	return b.finish(e)
+}
+
+// Any returns the grammar of any JSON text, Rules of the schema true.
+func Any() grammar.Rules { return must(Rules([]byte(`true`), Config{})) }
+
+// Object returns the grammar of any JSON object, as the response format
+// json_object has it: Rules of the schema {"type": "object"}.
+func Object() grammar.Rules { return must(Rules([]byte(`{"type": "object"}`), Config{})) }
+
+func must(rules grammar.Rules, err error) grammar.Rules {
+	if err != nil {
+		panic(fmt.Sprintf("jsonschema: a schema of our own: %v", err))
+	}
+	return rules
+}
+
+// builder makes rules of a schema. Schemas are compiled by conjunction: a set of
+// schemas, all of which hold at one place, since what allOf and $ref bring
+// together holds at the same properties. One that comes again is a rule.
+type builder struct {
+	cfg      Config
+	root     *value
+	rules    grammar.Rules // [0] is filled by finish
+	shared   map[string]*grammar.Expr
+	literals map[*value]*grammar.Expr
+	done     map[string]*conjunction
+	active   map[*value]bool // schemas being applied at this place, to find $refs that go round
+	level    int             // arrays and objects that the schema being compiled is in
+	spent    int             // work so far
+}
+
+type conjunction struct {
+	expr  *grammar.Expr // nil while it is being compiled
+	rule  int           // 0 if it has none
+	level int
+}
+
+func newBuilder(root *value, cfg Config) *builder {
+	return &builder{
+		cfg:      cfg,
+		root:     root,
+		rules:    make(grammar.Rules, 1),
+		shared:   make(map[string]*grammar.Expr),
+		literals: make(map[*value]*grammar.Expr),
+		done:     make(map[string]*conjunction),
+		active:   make(map[*value]bool),
+	}
+}
+
+func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
+	b.rules[0] = e
+	rules := trim(b.rules)
+	if rules[0] == nothing {
+		return nil, wrong(b.root, "", "no value that this package can write is valid against it")
+	}
+	size := 0
+	for _, r := range rules {
+		if size += cost(r, b.cfg.MaxSize); size > b.cfg.MaxSize {
+			return nil, tooMuch(b.root, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+		}
+	}
+	return rules, nil
+}
+
+// spend counts work, so that no schema takes more than MaxSize has it.
+func (b *builder) spend(n int, at *value) error {
+	if b.spent += n; b.spent > b.cfg.MaxSize {
+		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+	}
+	return nil
+}
+
+// rule makes a rule of e and returns a call of it; small ones stay as they are.
+func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
+	if small(e, 12) {
+		return e
+	}
+	b.rules = append(b.rules, e)
+	return &grammar.Expr{Op: grammar.Call, Rule: len(b.rules) - 1}
+}
+
+// compile returns the expression of what is valid against all of schemas.
+func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
+	schemas, reached, err := b.resolve(schemas)
+	if err != nil {
+		return nil, err
+	}
+	if len(schemas) == 0 {
+		return b.any(), nil
+	}
+	if err := b.spend(len(schemas), schemas[0]); err != nil {
+		return nil, err
+	}
+	key := keyOf(schemas)
+	c := b.done[key]
+	switch {
+	case c == nil:
+		c = &conjunction{level: b.level}
+		b.done[key] = c
+	case c.expr != nil:
+		c.expr = b.rule(c.expr)
+		return c.expr, nil
+	case c.level == b.level:
+		return nil, wrong(schemas[0], "$ref", "leads back to the same place, so that it says nothing")
+	default:
+		if c.rule == 0 {
+			b.rules = append(b.rules, nil)
+			c.rule = len(b.rules) - 1
+		}
+		return &grammar.Expr{Op: grammar.Call, Rule: c.rule}, nil
+	}
+	e, err := b.build(schemas)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.rule != 0:
+		b.rules[c.rule] = e
+		e = &grammar.Expr{Op: grammar.Call, Rule: c.rule}
+	case reached:
+		e = b.rule(e)
+	}
+	c.expr = e
+	return e, nil
+}
+
+// keyOf names a set of schemas, in whatever order they come.
+func keyOf(schemas []*value) string {
+	ids := make([]int, len(schemas))
+	for i, s := range schemas {
+		ids[i] = s.id
+	}
+	slices.Sort(ids)
+	var key strings.Builder
+	for _, id := range ids {
+		key.WriteString(strconv.Itoa(id))
+		key.WriteByte(' ')
+	}
+	return key.String()
+}
+
+// resolve goes where schemas that are nothing but a $ref lead, and leaves out
+// those that say nothing or are there already. reached is true if it went.
+func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err error) {
+	seen := make(map[*value]bool)
+	for _, s := range schemas {
+		from := s
+		var passed map[*value]bool
+		for s.kind == object {
+			if name, only := onlyKeyword(s); !only || name != "$ref" {
+				break
+			}
+			if passed[s] {
+				return nil, false, wrong(from, "$ref", "leads round in a circle")
+			}
+			if passed == nil {
+				passed = make(map[*value]bool)
+			}
+			passed[s] = true
+			if err = b.spend(1, s); err != nil {
+				return nil, false, err
+			}
+			if s, err = b.target(s); err != nil {
+				return nil, false, err
+			}
+			reached = true
+		}
+		name, only := onlyKeyword(s)
+		says := s.kind != object || name != "" || !only
+		if says && !seen[s] && !(s.kind == boolean && s.yes) {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out, reached, nil
+}
+
+// onlyKeyword returns the one keyword of s that says anything about what is
+// valid, "" if there is none; false if there are more.
+func onlyKeyword(s *value) (string, bool) {
+	found := ""
+	for _, name := range s.names {
+		if _, ok := keywords[name]; ok {
+			if found != "" {
+				return "", false
+			}
+			found = name
+		}
+	}
+	return found, true
+}
+
+// build does what compile says, once for each set of schemas.
+func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
+	if s := schemas[0]; len(schemas) == 1 && s.kind == object {
+		switch name, _ := onlyKeyword(s); name {
+		case "anyOf", "oneOf":
+			branches, err := list(s, name)
+			if err != nil {
+				return nil, err
+			}
+			return b.anyOf(branches)
+		case "allOf":
+			parts, err := list(s, name)
+			if err != nil {
+				return nil, err
+			}
+			return b.compile(parts)
+		}
+	}
+	alternatives := []*flat{newFlat()}
+	var err error
+	for _, s := range schemas {
+		if alternatives, err = b.apply(alternatives, s); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*grammar.Expr, len(alternatives))
+	for i, f := range alternatives {
+		if out[i], err = b.emit(f, schemas[0]); err != nil {
+			return nil, err
+		}
+	}
+	return either(out...), nil
+}
+
+func (b *builder) anyOf(branches []*value) (*grammar.Expr, error) {
+	out := make([]*grammar.Expr, len(branches))
+	for i, s := range branches {
+		var err error
+		if out[i], err = b.compile([]*value{s}); err != nil {
+			return nil, err
+		}
+	}
+	return either(out...), nil
+}
+
+// maxLevel bounds the depth of compile's own calls.
+const maxLevel = 10_000
+
+// inside compiles schemas of elements or members of what is being compiled.
+func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
+	if b.level++; b.level > maxLevel {
+		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without coming again to the same", maxLevel)
+	}
+	active := b.active
+	b.active = make(map[*value]bool)
+	e, err := b.compile(schemas)
+	b.active = active
+	b.level--
+	return e, err
+}
+
+// list returns the schemas of s's keyword allOf, anyOf or oneOf.
+func list(s *value, keyword string) ([]*value, error) {
+	v := s.get(keyword)
+	if v.kind != array || len(v.members) == 0 {
+		return nil, wrong(s, keyword, "must be an array of schemas that has one at least")
+	}
+	return v.members, nil
+}

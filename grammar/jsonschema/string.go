@@ -1,0 +1,168 @@
+package jsonschema
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// sharedRule returns a call of the rule called name, which make makes when it is
+// first called for.
+func (b *builder) sharedRule(name string, make func() *grammar.Expr) *grammar.Expr {
+	if call := b.shared[name]; call != nil {
+		return call
+	}
+	b.rules = append(b.rules, nil)
+	rule := len(b.rules) - 1
+	call := &grammar.Expr{Op: grammar.Call, Rule: rule}
+	b.shared[name] = call
+	b.rules[rule] = make()
+	return call
+}
+
+// char is a code point of a string, in any way that JSON may have it, RFC 8259
+// section 7; surrogates come in pairs only, and a pair is one.
+func (b *builder) char() *grammar.Expr {
+	return either(runes(raw...), b.sharedRule("escape", func() *grammar.Expr {
+		set := func(s string) *grammar.Expr {
+			var ranges []grammar.Range
+			for i := 0; i < len(s); i += 2 {
+				ranges = append(ranges, grammar.Range{Lo: rune(s[i]), Hi: rune(s[i+1])})
+			}
+			return runes(ranges...)
+		}
+		hex := set("09AFaf")
+		return seq(lit(`\`), either(
+			set(`""//\\bbffnnrrtt`),
+			seq(lit("u"), either(
+				seq(set("09ACEFacef"), repeat(hex, 3, 3)),
+				seq(set("DDdd"), either(
+					seq(set("07"), repeat(hex, 2, 2)),
+					seq(set("89ABab"), repeat(hex, 2, 2), lit(`\u`), set("DDdd"), set("CFcf"), repeat(hex, 2, 2)),
+				)),
+			)),
+		))
+	}))
+}
+
+// restOfString is what may follow the first characters of a string, to its quote.
+func (b *builder) restOfString() *grammar.Expr {
+	return b.sharedRule("rest of a string", func() *grammar.Expr {
+		return seq(repeat(b.char(), 0, grammar.Unlimited), lit(`"`))
+	})
+}
+
+func (b *builder) anyString() *grammar.Expr { return seq(lit(`"`), b.restOfString()) }
+
+// string returns the expression of f's strings.
+func (b *builder) string(f *flat) (*grammar.Expr, error) {
+	constraint, keyword := f.patterns, "pattern"
+	if len(constraint) == 0 {
+		constraint, keyword = f.formats, "format"
+	}
+	switch {
+	case len(constraint) > 1:
+		return nil, unsupported(constraint[1].parent, keyword, "a second one for the same string")
+	case len(constraint) == 1:
+		return b.patterned(f, constraint[0], keyword)
+	case f.minLength == 0 && f.maxLength == grammar.Unlimited:
+		return b.anyString(), nil
+	}
+	return seq(lit(`"`), repeat(b.char(), f.minLength, f.maxLength), lit(`"`)), nil
+}
+
+// patterned returns the expression of f's strings that match a pattern or format.
+// It is made once.
+func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr, error) {
+	source := arg.text
+	if keyword == "format" {
+		source = formats[source]
+	}
+	name := fmt.Sprintf("%d %d %s", f.minLength, f.maxLength, source)
+	if e := b.shared[name]; e != nil {
+		return e, nil
+	}
+	properties := strings.Count(source, `\p`) + strings.Count(source, `\P`) // hundreds of ranges each
+	if err := b.spend(len(source)+500*properties, arg.parent); err != nil {
+		return nil, err
+	}
+	e, err := pattern(source)
+	if fault := (syntaxError{}); errors.As(err, &fault) {
+		return nil, wrong(arg.parent, keyword, "%.50q: %v", source, err)
+	} else if err != nil {
+		return nil, unsupported(arg.parent, keyword, "%.50q has %v", source, err)
+	}
+	e, ok := bounded(e, f.minLength, f.maxLength)
+	if !ok {
+		return nil, unsupported(arg.parent, keyword,
+			"minLength or maxLength beside it, and more than one part of it has no fixed length; bound its parts instead, as in {1,20}")
+	}
+	e = b.rule(seq(lit(`"`), written(e), lit(`"`)))
+	b.shared[name] = e
+	return e, nil
+}
+
+// notNamed is the text, from the quote on, of any name that is none of names: a
+// trie of them, left where a character differs. Up to there names are written in
+// the one way that escape has, so that \u0061 does not pass for another a.
+func (b *builder) notNamed(names []string) *grammar.Expr {
+	root := &trie{}
+	for _, name := range names {
+		root.add(name)
+	}
+	return seq(lit(`"`), b.leave(root))
+}
+
+type trie struct {
+	ends  bool // a name does
+	runes []rune
+	next  []*trie
+}
+
+func (t *trie) add(name string) {
+	for _, r := range name {
+		at := -1
+		for i, known := range t.runes {
+			if known == r {
+				at = i
+			}
+		}
+		if at < 0 {
+			at = len(t.runes)
+			t.runes = append(t.runes, r)
+			t.next = append(t.next, &trie{})
+		}
+		t = t.next[at]
+	}
+	t.ends = true
+}
+
+func (b *builder) leave(t *trie) *grammar.Expr {
+	if len(t.runes) == 0 && !t.ends {
+		return b.restOfString()
+	}
+	var on []grammar.Range
+	parts := make([]*grammar.Expr, 0, len(t.runes)+2)
+	for i, r := range t.runes {
+		on = append(on, grammar.Range{Lo: r, Hi: r})
+		parts = append(parts, seq(lit(escape(string(r))), b.leave(t.next[i])))
+	}
+	others := complement(normal(on))
+	parts = append(parts, seq(written(runes(others...)), b.restOfString()))
+	if !t.ends {
+		parts = append(parts, lit(`"`))
+	}
+	return either(parts...)
+}
+
+// longest is the depth to which leave nests.
+func longest(names []string) int {
+	n := 0
+	for _, name := range names {
+		n = max(n, utf8.RuneCountInString(name))
+	}
+	return n
+}

@@ -1,0 +1,269 @@
+package jsonschema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// Expressions in this package are of two kinds: of what a string's value is, and
+// of what it looks like in JSON. written goes from the one to the other.
+
+// written returns e, of values, as JSON has it between the quotes, in one way for
+// each value: raw, by a short escape, or as \u00xx with small letters.
+func written(e *grammar.Expr) *grammar.Expr {
+	switch e.Op {
+	case grammar.Runes:
+		return writtenRunes(e)
+	case grammar.Repeat:
+		return repeat(written(e.Sub[0]), e.Min, e.Max)
+	case grammar.Text:
+		return lit(escape(e.Text))
+	}
+	sub := make([]*grammar.Expr, len(e.Sub))
+	for i, s := range e.Sub {
+		sub[i] = written(s)
+	}
+	if e.Op == grammar.Seq {
+		return seq(sub...)
+	}
+	return either(sub...)
+}
+
+// raw is the runes that a JSON string may have as they are.
+var raw = []grammar.Range{{Lo: ' ', Hi: '!'}, {Lo: '#', Hi: '['}, {Lo: ']', Hi: utf8.MaxRune}}
+
+const shorts = "\"\\\b\f\n\r\t" // have a short escape, of the letters
+const shortLetters = `"\bfnrt`
+
+func writtenRunes(e *grammar.Expr) *grammar.Expr {
+	set := e.Runes
+	if len(set) == 1 && set[0].Lo == set[0].Hi {
+		return lit(escape(string(set[0].Lo)))
+	}
+	asIs := meetRunes(set, raw)
+	if slices.Equal(asIs, set) {
+		return e
+	}
+	var letters []grammar.Range
+	var long [2][]grammar.Range // by the third digit
+	for i, r := range shorts {
+		if contains(set, r) {
+			c := rune(shortLetters[i])
+			letters = append(letters, grammar.Range{Lo: c, Hi: c})
+		}
+	}
+	for r := rune(0); r < ' '; r++ {
+		if contains(set, r) && !strings.ContainsRune(shorts, r) {
+			c := rune("0123456789abcdef"[r%16])
+			long[r/16] = append(long[r/16], grammar.Range{Lo: c, Hi: c})
+		}
+	}
+	var parts []*grammar.Expr
+	if len(asIs) > 0 {
+		parts = append(parts, runes(asIs...))
+	}
+	if len(letters) > 0 {
+		parts = append(parts, seq(lit(`\`), runes(normal(letters)...)))
+	}
+	for i, digits := range long {
+		if len(digits) > 0 {
+			parts = append(parts, seq(lit(`\u00`+string(rune('0'+i))), runes(normal(digits)...)))
+		}
+	}
+	return either(parts...)
+}
+
+// escape writes s as JSON has it between the quotes, in the way that written says.
+func escape(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		switch i := strings.IndexRune(shorts, r); {
+		case i >= 0:
+			out.WriteByte('\\')
+			out.WriteByte(shortLetters[i])
+		case r < ' ':
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+func quote(s string) string { return `"` + escape(s) + `"` }
+
+// normal returns set in ascending order, without overlaps or neighbours.
+func normal(set []grammar.Range) []grammar.Range {
+	set = slices.Clone(set)
+	slices.SortFunc(set, func(a, b grammar.Range) int { return int(a.Lo) - int(b.Lo) })
+	var out []grammar.Range
+	for _, r := range set {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// complement returns the runes that are not in set, which is normal.
+func complement(set []grammar.Range) []grammar.Range {
+	var out []grammar.Range
+	next := rune(0)
+	for _, r := range set {
+		if r.Lo > next {
+			out = append(out, grammar.Range{Lo: next, Hi: r.Lo - 1})
+		}
+		next = r.Hi + 1
+	}
+	if next <= utf8.MaxRune {
+		out = append(out, grammar.Range{Lo: next, Hi: utf8.MaxRune})
+	}
+	return out
+}
+
+// meetRunes returns what is in both sets, which are normal.
+func meetRunes(a, b []grammar.Range) []grammar.Range {
+	var out []grammar.Range
+	for len(a) > 0 && len(b) > 0 {
+		if lo, hi := max(a[0].Lo, b[0].Lo), min(a[0].Hi, b[0].Hi); lo <= hi {
+			out = append(out, grammar.Range{Lo: lo, Hi: hi})
+		}
+		if a[0].Hi < b[0].Hi {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return out
+}
+
+func contains(set []grammar.Range, r rune) bool {
+	return slices.ContainsFunc(set, func(s grammar.Range) bool { return s.Lo <= r && r <= s.Hi })
+}
+
+// bounded returns what e, of values, has of from least to most runes; false if no
+// expression of e's size says so.
+func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
+	lo, hi := lengths(e)
+	switch {
+	case most != grammar.Unlimited && lo > most || hi != grammar.Unlimited && hi < least:
+		return nothing, true
+	case lo >= least && (most == grammar.Unlimited || hi != grammar.Unlimited && hi <= most):
+		return e, true
+	}
+	switch e.Op {
+	case grammar.Either:
+		parts := make([]*grammar.Expr, len(e.Sub))
+		for i, s := range e.Sub {
+			var ok bool
+			if parts[i], ok = bounded(s, least, most); !ok {
+				return nil, false
+			}
+		}
+		return either(parts...), true
+	case grammar.Repeat:
+		return boundedRepeat(e, least, most)
+	case grammar.Seq:
+		at, fixed := -1, 0
+		for i, s := range e.Sub {
+			lo, hi := lengths(s)
+			if lo == hi {
+				fixed += lo
+			} else if at >= 0 {
+				return nil, false
+			} else {
+				at = i
+			}
+		}
+		parts := slices.Clone(e.Sub)
+		if most != grammar.Unlimited {
+			most -= fixed
+		}
+		var ok bool
+		if parts[at], ok = bounded(parts[at], max(0, least-fixed), most); !ok {
+			return nil, false
+		}
+		return seq(parts...), true
+	}
+	return nil, false
+}
+
+func boundedRepeat(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
+	sub := e.Sub[0]
+	if e.Min == 0 && e.Max == 1 {
+		some, ok := bounded(sub, least, most)
+		if ok && least == 0 {
+			some = optional(some)
+		}
+		return some, ok
+	}
+	width, widest := lengths(sub)
+	if width != widest || width == 0 {
+		return nil, false
+	}
+	from, to := max(e.Min, (least+width-1)/width), e.Max
+	if most != grammar.Unlimited && (to == grammar.Unlimited || to > most/width) {
+		to = most / width
+	}
+	return repeat(sub, from, to), true
+}
+
+// lengths returns how many runes e, of values, matches at least and at most.
+func lengths(e *grammar.Expr) (lo, hi int) {
+	switch e.Op {
+	case grammar.Text:
+		n := utf8.RuneCountInString(e.Text)
+		return n, n
+	case grammar.Runes:
+		return 1, 1
+	case grammar.Repeat:
+		lo, hi = lengths(e.Sub[0])
+		return times(lo, e.Min), times(hi, e.Max)
+	case grammar.Seq:
+		for _, s := range e.Sub {
+			l, h := lengths(s)
+			lo, hi = plus(lo, l), plus(hi, h)
+		}
+		return lo, hi
+	}
+	for i, s := range e.Sub {
+		l, h := lengths(s)
+		if i == 0 {
+			lo, hi = l, h
+			continue
+		}
+		lo = min(lo, l)
+		if hi != grammar.Unlimited && (h == grammar.Unlimited || h > hi) {
+			hi = h
+		}
+	}
+	return lo, hi
+}
+
+// enough is more runes than any text has; lengths stay at or below it.
+const enough = 1 << 30
+
+func times(a, b int) int {
+	switch {
+	case a == 0 || b == 0:
+		return 0
+	case a == grammar.Unlimited || b == grammar.Unlimited:
+		return grammar.Unlimited
+	case a > enough/b:
+		return enough
+	}
+	return a * b
+}
+
+func plus(a, b int) int {
+	if a == grammar.Unlimited || b == grammar.Unlimited {
+		return grammar.Unlimited
+	}
+	return min(a+b, enough)
+}

@@ -1,0 +1,25 @@
+package jsonschema
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// TestWritten: each rune is written in one way, that JSON reads back.
+func TestWritten(t *testing.T) {
+	all := grammar.Rules{written(runes(grammar.Range{Lo: 0, Hi: 0x10FFFF}))}
+	for r := rune(0); r < 0x300; r++ {
+		text := escape(string(r))
+		var back string
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &back); err != nil || back != string(r) {
+			t.Errorf("%q is read back as %q: %v", r, back, err)
+		}
+		one := grammar.Rules{written(runes(grammar.Range{Lo: r, Hi: r}))}
+		others := grammar.Rules{written(runes(complement([]grammar.Range{{Lo: r, Hi: r}})...))}
+		if !matches(all, text) || !matches(one, text) || matches(others, text) {
+			t.Errorf("%q as %s: %v, %v, %v", r, text, matches(all, text), matches(one, text), matches(others, text))
+		}
+	}
+}

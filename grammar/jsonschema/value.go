@@ -1,0 +1,233 @@
+package jsonschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+type kind uint8
+
+const (
+	null kind = iota
+	boolean
+	number
+	text
+	array
+	object
+)
+
+func (k kind) String() string {
+	return [...]string{"null", "boolean", "number", "string", "array", "object"}[k]
+}
+
+// value is a JSON value of the schema's text, with its place in it. Members of an
+// object stand in the order of the text.
+type value struct {
+	kind    kind
+	yes     bool   // of a boolean
+	text    string // of a string; a number's literal
+	names   []string
+	members []*value // of an object, beside names; elements of an array
+
+	parent *value
+	index  int            // in parent's members
+	byName map[string]int // of an object of more than a few members
+	id     int            // in the order of the text
+}
+
+// get returns the member called name, nil if there is none.
+func (v *value) get(name string) *value {
+	if v.byName != nil {
+		if i, ok := v.byName[name]; ok {
+			return v.members[i]
+		}
+		return nil
+	}
+	if i := slices.Index(v.names, name); i >= 0 {
+		return v.members[i]
+	}
+	return nil
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer is v's JSON pointer, RFC 6901.
+func (v *value) pointer() string {
+	var parts []string
+	for ; v.parent != nil; v = v.parent {
+		part := strconv.Itoa(v.index)
+		if v.parent.kind == object {
+			part = pointerEscapes.Replace(v.parent.names[v.index])
+		}
+		parts = append(parts, "/"+part)
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, "")
+}
+
+// decoder reads a schema's text into values.
+type decoder struct {
+	json  *json.Decoder
+	cfg   Config
+	count int
+}
+
+func decode(schema []byte, cfg Config) (*value, error) {
+	root := &value{}
+	if len(schema) > cfg.MaxBytes {
+		return nil, tooMuch(root, "", "%d bytes, MaxBytes is %d", len(schema), cfg.MaxBytes)
+	}
+	if !utf8.Valid(schema) {
+		return nil, wrong(root, "", "not UTF-8")
+	}
+	if d := depth(schema); d > cfg.MaxDepth {
+		return nil, tooMuch(root, "", "arrays and objects %d deep, MaxDepth is %d", d, cfg.MaxDepth)
+	}
+	if !json.Valid(schema) { // tokens alone would let some faults pass
+		var any any
+		return nil, wrong(root, "", "not JSON: %v", json.Unmarshal(schema, &any))
+	}
+	d := &decoder{json: json.NewDecoder(bytes.NewReader(schema)), cfg: cfg}
+	d.json.UseNumber()
+	if err := d.into(root); err != nil {
+		return nil, err
+	}
+	return root, nil
+}
+
+// depth is how deep brackets nest in a text that may not be JSON.
+func depth(text []byte) int {
+	deepest, now, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			now++
+			deepest = max(deepest, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return deepest
+}
+
+func (d *decoder) into(v *value) error {
+	v.id = d.count
+	if d.count++; d.count > d.cfg.MaxValues {
+		return tooMuch(v, "", "over MaxValues, %d", d.cfg.MaxValues)
+	}
+	token, err := d.json.Token()
+	if err != nil {
+		return wrong(v, "", "%v", err)
+	}
+	switch t := token.(type) {
+	case nil:
+		v.kind = null
+	case bool:
+		v.kind, v.yes = boolean, t
+	case json.Number:
+		v.kind, v.text = number, t.String()
+	case string:
+		v.kind, v.text = text, t
+	case json.Delim:
+		if t == '[' {
+			return d.array(v)
+		}
+		return d.object(v)
+	}
+	return nil
+}
+
+func (d *decoder) array(v *value) error {
+	v.kind = array
+	for d.json.More() {
+		if err := d.member(v); err != nil {
+			return err
+		}
+	}
+	_, err := d.json.Token()
+	return err
+}
+
+func (d *decoder) object(v *value) error {
+	v.kind = object
+	v.byName = make(map[string]int)
+	for d.json.More() {
+		name, err := d.json.Token()
+		if err != nil {
+			return wrong(v, "", "%v", err)
+		}
+		if _, ok := v.byName[name.(string)]; ok {
+			return wrong(v, "", "has %q twice", name)
+		}
+		v.byName[name.(string)] = len(v.names)
+		v.names = append(v.names, name.(string))
+		if err := d.member(v); err != nil {
+			return err
+		}
+	}
+	if len(v.names) <= 8 {
+		v.byName = nil
+	}
+	_, err := d.json.Token()
+	return err
+}
+
+func (d *decoder) member(v *value) error {
+	m := &value{parent: v, index: len(v.members)}
+	v.members = append(v.members, m)
+	return d.into(m)
+}
+
+// equal is the standard's: numbers by value, objects whatever their order.
+func equal(a, b *value) bool {
+	if a.kind != b.kind || len(a.members) != len(b.members) {
+		return false
+	}
+	switch a.kind {
+	case boolean:
+		return a.yes == b.yes
+	case text:
+		return a.text == b.text
+	case number:
+		x, xOK := rational(a.text)
+		y, yOK := rational(b.text)
+		return a.text == b.text || xOK && yOK && x.Cmp(y) == 0
+	case object:
+		for i, name := range a.names {
+			if other := b.get(name); other == nil || !equal(a.members[i], other) {
+				return false
+			}
+		}
+	case array:
+		for i := range a.members {
+			if !equal(a.members[i], b.members[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// rational is the value of a number's literal; not of one with more digits or a
+// larger exponent than maxDigits, which would take much memory.
+func rational(literal string) (*big.Rat, bool) {
+	if _, exponent, ok := strings.Cut(strings.ToLower(literal), "e"); ok {
+		if e, err := strconv.Atoi(exponent); err != nil || e < -maxDigits || e > maxDigits {
+			return nil, false
+		}
+	}
+	if len(literal) > 2*maxDigits {
+		return nil, false
+	}
+	return new(big.Rat).SetString(literal)
+}

@@ -1,0 +1,164 @@
+package grammar
+
+import "math"
+
+// machine is a compiled grammar but for its masks: automata over bytes, one for
+// each unit, that call each other.
+//
+// What has been matched so far is a set of stacks of frames; a frame is a node and,
+// in a unit that counts, how often its body must and may still come. No unit is
+// entered without matching a byte: callers go round a unit that matches "".
+type machine struct {
+	nodes   []node
+	edges   []edge
+	calls   []call
+	targets []target
+	units   []unit
+	root    int32 // node where all begins
+}
+
+type node struct {
+	edge, edgeEnd int32
+	call, callEnd int32
+	unit          int32
+	flags         flags
+}
+
+type flags uint8
+
+const (
+	final    flags = 1 << iota // the unit may end here
+	tick                       // the body of a counting unit may end here
+	boundary                   // between two bodies of a counting unit: its start
+	rest                       // a token may end here
+)
+
+type edge struct {
+	lo, hi byte // both within
+	to     int32
+}
+
+// call is the edge of a node by whatever a unit matches.
+type call struct{ target, ret int32 }
+
+// target is a unit and, if it counts, the counts to enter it with.
+type target struct{ unit, least, most int32 }
+
+// forever is the most that a counting unit's body may come if there is no bound.
+const forever = math.MaxInt32
+
+type unit struct {
+	start int32
+	rank  int32 // units that it may call first have a higher one
+	first byteSet
+}
+
+type byteSet [4]uint64
+
+func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
+
+func (s *byteSet) add(lo, hi byte) {
+	for b := int(lo); b <= int(hi); b++ {
+		s[b>>6] |= 1 << (b & 63)
+	}
+}
+
+func (s *byteSet) union(o *byteSet) {
+	for i := range s {
+		s[i] |= o[i]
+	}
+}
+
+func (m *machine) nodeEdges(n *node) []edge { return m.edges[n.edge:n.edgeEnd] }
+func (m *machine) nodeCalls(n *node) []call { return m.calls[n.call:n.callEnd] }
+
+// leaf says that nothing follows a node but the end of its unit.
+func (n *node) leaf() bool {
+	return n.edge == n.edgeEnd && n.call == n.callEnd && n.flags&(tick|boundary) == 0
+}
+
+// link completes a machine whose units are all there.
+func (m *machine) link() {
+	order, _ := postorder(len(m.units), m.allUnits(), func(u int32) []int32 {
+		var to []int32
+		for _, c := range m.nodeCalls(&m.nodes[m.units[u].start]) {
+			to = append(to, m.targets[c.target].unit)
+		}
+		return to
+	})
+	for i, u := range order {
+		at := &m.units[u]
+		at.rank = int32(len(order) - i)
+		start := &m.nodes[at.start]
+		at.first = m.firstOf(start)
+	}
+	m.markRest()
+}
+
+// markRest marks the nodes that can be reached and have something to follow.
+func (m *machine) markRest() {
+	seen := make([]bool, len(m.nodes))
+	var stack []int32
+	visit := func(n int32) {
+		if !seen[n] {
+			seen[n] = true
+			stack = append(stack, n)
+		}
+	}
+	mark := func(n int32) {
+		visit(n)
+		if at := &m.nodes[n]; at.edge < at.edgeEnd || at.call < at.callEnd {
+			at.flags |= rest
+		}
+	}
+	mark(m.root)
+	for len(stack) > 0 {
+		n := &m.nodes[stack[len(stack)-1]]
+		stack = stack[:len(stack)-1]
+		for _, e := range m.nodeEdges(n) {
+			mark(e.to)
+		}
+		for _, c := range m.nodeCalls(n) {
+			mark(c.ret)
+			start := m.units[m.targets[c.target].unit].start
+			visit(start)
+			if m.nodes[start].flags&boundary != 0 {
+				mark(start)
+			}
+		}
+	}
+}
+
+func (m *machine) allUnits() []int32 {
+	all := make([]int32, len(m.units))
+	for i := range all {
+		all[i] = int32(i)
+	}
+	return all
+}
+
+// firstOf is the bytes that may follow at n within its unit and what it calls.
+func (m *machine) firstOf(n *node) (first byteSet) {
+	for _, e := range m.nodeEdges(n) {
+		first.add(e.lo, e.hi)
+	}
+	for _, c := range m.nodeCalls(n) {
+		first.union(&m.units[m.targets[c.target].unit].first)
+	}
+	return first
+}
+
+// classes numbers bytes such that those of one number are alike to every edge.
+func (m *machine) classes() (class [256]uint8, n int) {
+	var cut [257]bool
+	for _, e := range m.edges {
+		cut[e.lo], cut[int(e.hi)+1] = true, true
+	}
+	for b := range 256 {
+		if b > 0 && cut[b] {
+			n++
+		}
+		class[b] = uint8(n)
+	}
+	return class, n + 1
+}

@@ -1,0 +1,223 @@
+package grammar
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Grammar is a compiled grammar with the masks and stacks that it remembers. It and
+// its matchers belong to one goroutine at a time.
+type Grammar struct {
+	stepper
+	v      *Vocabulary
+	limits Limits
+	locals []local
+	bottom *cell
+	memo   memo
+
+	bufs   [2][]stack
+	below  []stack // sets on the way into the trie
+	levels []int32
+	bits   []uint64
+}
+
+func newGrammar(w *walker) *Grammar {
+	g := &Grammar{
+		stepper: stepper{machine: w.machine, pool: newPool(w.v.longest)},
+		v:       w.v, limits: w.limits, locals: w.locals, bottom: newBottom(1),
+	}
+	g.memo.init(w.limits.Memo/2, w.v.words())
+	g.levels = make([]int32, w.v.longest+2)
+	g.bits = make([]uint64, w.v.words())
+	return g
+}
+
+// Vocabulary is what the grammar was compiled for.
+func (g *Grammar) Vocabulary() *Vocabulary { return g.v }
+
+// Matcher follows one output, token by token.
+type Matcher struct {
+	g     *Grammar
+	set   []stack
+	ended bool
+}
+
+// NewMatcher is a matcher at the beginning of an output.
+func (g *Grammar) NewMatcher() *Matcher {
+	m := &Matcher{g: g}
+	m.Reset()
+	return m
+}
+
+// Reset puts m back to the beginning.
+func (m *Matcher) Reset() {
+	g := m.g
+	m.set = g.start(m.set[:0], stack{frame{node: g.root}, g.bottom})
+	m.ended = g.ended
+}
+
+// Clone is a matcher at the same place.
+func (m *Matcher) Clone() *Matcher {
+	return &Matcher{g: m.g, set: append([]stack(nil), m.set...), ended: m.ended}
+}
+
+// CanEnd says that what came so far is complete.
+func (m *Matcher) CanEnd() bool { return m.ended }
+
+// MustEnd says that what came so far is complete and no byte can follow.
+func (m *Matcher) MustEnd() bool { return m.ended && len(m.set) == 0 }
+
+// Accept adds token t to what came so far. False means that t is not allowed (it
+// never is if it has no bytes), and m is as before.
+func (m *Matcher) Accept(t kv.Token) bool { return m.AcceptBytes(m.g.v.Bytes(t)) }
+
+// AcceptBytes is Accept of bytes that need not be a token. None are not allowed.
+func (m *Matcher) AcceptBytes(b []byte) bool {
+	g := m.g
+	if len(b) == 0 || len(b) > maxTokenBytes {
+		return false
+	}
+	if g.pool.bytes > g.limits.Memo/2 {
+		g.pool.forget()
+	}
+	set := m.set
+	for i := range b {
+		next := g.step(g.bufs[i&1][:0], set, b[i])
+		g.bufs[i&1] = next
+		if set = next; len(set) == 0 && (!g.ended || i < len(b)-1) {
+			return false
+		}
+	}
+	m.set = append(m.set[:0], set...)
+	m.ended = g.ended
+	return true
+}
+
+// Mask overwrites dst, (Size+63)/64 words, with the tokens that Accept would take:
+// token t is bit t%64 of word t/64.
+func (m *Matcher) Mask(dst []uint64) {
+	g := m.g
+	dst = dst[:g.v.words()]
+	if len(m.set) == 1 && len(g.locals[m.set[0].node].exits) == 0 {
+		clear(dst)
+		g.allow(dst, &m.set[0])
+		return
+	}
+	if g.memo.find(dst, g.pool, m.set) {
+		return
+	}
+	clear(dst)
+	for i := range m.set {
+		g.allow(dst, &m.set[i])
+	}
+	for i := range m.set {
+		g.allowBeyond(dst, &m.set[i])
+	}
+	g.memo.keep(dst)
+}
+
+// allow adds the tokens that end with f's unit or within it.
+func (g *Grammar) allow(dst []uint64, f *stack) {
+	l := &g.locals[f.node]
+	if l.bits == nil {
+		skip := 0 // both lists are short
+		for skip < len(l.late) && l.late[skip].need > f.most {
+			skip++
+		}
+		for _, t := range l.tokens {
+			if !slices.ContainsFunc(l.late[:skip], func(x late) bool { return x.token == t }) {
+				dst[t>>6] |= 1 << (t & 63)
+			}
+		}
+		return
+	}
+	if f.most >= l.need {
+		or(dst, l.bits)
+		return
+	}
+	if l.upTo != nil && f.most <= fewBodies {
+		or(dst, l.upTo[f.most-1])
+		return
+	}
+	copy(g.bits, l.bits)
+	for i := 0; i < len(l.late) && l.late[i].need > f.most; i++ {
+		g.bits[l.late[i].token>>6] &^= 1 << (l.late[i].token & 63)
+	}
+	or(dst, g.bits)
+}
+
+// allowBeyond adds the tokens that end after f's unit.
+func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
+	exits := g.locals[f.node].exits
+	if len(exits) == 0 || f.up.bottom {
+		return
+	}
+	g.below = g.returned(g.below[:0], f.up)
+	var first byteSet
+	for i := range g.below {
+		of := g.firstOf(&g.nodes[g.below[i].node])
+		first.union(&of)
+	}
+	n := int32(len(g.below))
+	for i := 0; i < len(exits); {
+		b := exits[i].b
+		j := i
+		for j < len(exits) && exits[j].b == b {
+			j++
+		}
+		if first.has(b) {
+			g.below = g.step(g.below[:n], g.below[:n], b)
+			if ended := g.ended; ended || len(g.below) > int(n) {
+				for _, e := range exits[i:j] {
+					if f.least <= e.bodies && e.bodies <= f.most {
+						g.descend(dst, e.at, n)
+					}
+				}
+			}
+		}
+		i = j
+	}
+}
+
+// descend adds the tokens at trie node c and below: where c is reached by the set
+// g.below[from:].
+func (g *Grammar) descend(dst []uint64, c, from int32) {
+	v := g.v
+	for _, t := range v.order[v.ends[c]:v.ends[c+1]] {
+		dst[t>>6] |= 1 << (t & 63)
+	}
+	top := v.label[c] >> 8
+	end := int32(len(g.below))
+	g.levels[top], g.levels[top+1] = from, end
+	for i := c + 1; i < v.skip[c]; {
+		depth := v.label[i] >> 8
+		set := g.below[g.levels[depth-1]:g.levels[depth]]
+		g.below = g.step(g.below[:g.levels[depth]], set, byte(v.label[i]))
+		if len(g.below) == int(g.levels[depth]) && !g.ended {
+			i = v.skip[i]
+			continue
+		}
+		g.levels[depth+1] = int32(len(g.below))
+		for _, t := range v.order[v.ends[i]:v.ends[i+1]] {
+			dst[t>>6] |= 1 << (t & 63)
+		}
+		i++
+	}
+	g.below = g.below[:end]
+}
+
+func or(dst, src []uint64) {
+	src = src[:len(dst)]
+	for i, w := range src {
+		dst[i] |= w
+	}
+}
+
+func appendBits(dst []kv.Token, word int, w uint64) []kv.Token {
+	for ; w != 0; w &= w - 1 {
+		dst = append(dst, kv.Token(word*64+bits.TrailingZeros64(w)))
+	}
+	return dst
+}

@@ -1,0 +1,188 @@
+package grammar
+
+import "fmt"
+
+// nfa is a unit as Thompson builds it; state 0 is the start, 1 the end.
+type nfa struct {
+	head []int32 // the first arc of each state, -1 for none
+	arcs []arc
+}
+
+type arc struct {
+	next, to int32
+	target   int32 // of a call; byBytes, byNothing otherwise
+	lo, hi   byte
+}
+
+const (
+	byBytes   = -1
+	byNothing = -2
+)
+
+func newNFA() *nfa { return &nfa{head: []int32{-1, -1}} }
+
+func (n *nfa) state() int32 {
+	n.head = append(n.head, -1)
+	return int32(len(n.head) - 1)
+}
+
+func (n *nfa) arc(from int32, a arc) {
+	a.next = n.head[from]
+	n.head[from] = int32(len(n.arcs))
+	n.arcs = append(n.arcs, a)
+}
+
+func (n *nfa) skip(from, to int32) { n.arc(from, arc{to: to, target: byNothing}) }
+func (n *nfa) bytes(from, to int32, s span) {
+	n.arc(from, arc{to: to, target: byBytes, lo: s.lo, hi: s.hi})
+}
+func (n *nfa) call(from, to int32, id int32) { n.arc(from, arc{to: to, target: id}) }
+
+// thompson builds one unit's nfa from terms. It calls itself as deep as a unit's
+// terms nest, which planning bounds (maxHeight).
+type thompson struct {
+	*nfa
+	*plan
+}
+
+// put adds a way from state from to state to by what term i matches. No arc is
+// added that leads into from.
+func (b *thompson) put(i, from, to int32) error {
+	if unit := b.unitOf[i]; unit >= 0 {
+		b.enter(i, b.target(target{unit: unit}), from, to)
+		return nil
+	}
+	return b.putOpen(i, from, to)
+}
+
+// enter adds a call, and a way round it if term i matches "".
+func (b *thompson) enter(i, target, from, to int32) {
+	if b.terms.nonEmpty[i] {
+		b.call(from, to, target)
+	}
+	if b.terms.nullable[i] {
+		b.skip(from, to)
+	}
+}
+
+// putOpen is put of the term itself, though it may be a unit.
+func (b *thompson) putOpen(i, from, to int32) error {
+	if len(b.head)+len(b.arcs)/16 > b.limits.Nodes {
+		return fmt.Errorf("%w: an automaton of over %d states (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, b.limits.Nodes)
+	}
+	x := &b.terms.all[i]
+	switch x.op {
+	case Text:
+		if x.text == "" {
+			b.skip(from, to)
+			return nil
+		}
+		for j := range len(x.text) {
+			next := to
+			if j < len(x.text)-1 {
+				next = b.state()
+			}
+			b.bytes(from, next, span{x.text[j], x.text[j]})
+			from = next
+		}
+	case Runes:
+		b.putRunes(x.runes, from, to)
+	case Seq:
+		for j, s := range x.sub {
+			next := to
+			if j < len(x.sub)-1 {
+				next = b.state()
+			}
+			if err := b.put(s, from, next); err != nil {
+				return err
+			}
+			from = next
+		}
+	case Either:
+		for _, s := range x.sub {
+			if err := b.put(s, from, to); err != nil {
+				return err
+			}
+		}
+	case Repeat:
+		return b.putRepeat(i, from, to)
+	case Call:
+		b.enter(i, b.target(target{unit: b.ruleUnit[x.rule]}), from, to)
+	}
+	return nil
+}
+
+func (b *thompson) putRepeat(i, from, to int32) error {
+	x := &b.terms.all[i]
+	sub := x.sub[0]
+	if !b.terms.nonEmpty[sub] {
+		if b.terms.nullable[i] {
+			b.skip(from, to)
+		}
+		return nil
+	}
+	if counter, counts := b.counters[i]; counts {
+		b.enter(i, b.target(counter), from, to)
+		return nil
+	}
+	least := x.min
+	if b.terms.nullable[sub] {
+		least = 0
+	}
+	for range least {
+		next := b.state()
+		if err := b.put(sub, from, next); err != nil {
+			return err
+		}
+		from = next
+	}
+	if x.max == Unlimited {
+		loop := b.state()
+		b.skip(from, loop)
+		b.skip(loop, to)
+		return b.put(sub, loop, loop)
+	}
+	for range x.max - least {
+		next := b.state()
+		b.skip(from, to)
+		if err := b.put(sub, from, next); err != nil {
+			return err
+		}
+		from = next
+	}
+	b.skip(from, to)
+	return nil
+}
+
+// putRunes shares the states of what their last bytes have in common.
+func (b *thompson) putRunes(runes []Range, from, to int32) {
+	type tail struct {
+		n     int
+		spans [3]span
+	}
+	tails := map[tail]int32{}
+	var seqs [][]span
+	for _, r := range runes {
+		seqs = appendUTF8(seqs[:0], r)
+		for _, seq := range seqs {
+			at := from
+			for j, s := range seq {
+				next := to
+				if j < len(seq)-1 {
+					key := tail{n: len(seq) - 1 - j}
+					copy(key.spans[:], seq[j+1:])
+					known := false
+					if next, known = tails[key]; !known {
+						next = b.state()
+						tails[key] = next
+					} else {
+						b.bytes(at, next, s)
+						break // the rest is there
+					}
+				}
+				b.bytes(at, next, s)
+				at = next
+			}
+		}
+	}
+}

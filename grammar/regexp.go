@@ -1,0 +1,123 @@
+package grammar
+
+import (
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ParseRegexp is the grammar of the texts that pattern, in the syntax of package
+// regexp, matches as a whole: as if it stood in ^(?:…)$. What is greedy makes no
+// difference. ^ and $ may stand where the text begins and ends anyway; \b, \B and
+// the lines of (?m) are refused with [ErrUnsupported], for what a word or a line
+// is depends on text on both sides of a place.
+func ParseRegexp(pattern string) (Rules, error) {
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %w", err)
+	}
+	e, err := regexpExpr(re, true, true)
+	if err != nil {
+		return nil, fmt.Errorf("grammar: regular expression %.100q: %w", pattern, err)
+	}
+	return Rules{e}, nil
+}
+
+// regexpExpr is re as an Expr. first and last: nothing stands before, after it.
+func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
+	switch re.Op {
+	case syntax.OpNoMatch:
+		return &Expr{Op: Either}, nil
+	case syntax.OpEmptyMatch:
+		return &Expr{Op: Text}, nil
+	case syntax.OpLiteral:
+		return literalExpr(re), nil
+	case syntax.OpCharClass:
+		e := &Expr{Op: Runes}
+		for i := 0; i+1 < len(re.Rune); i += 2 {
+			e.Runes = append(e.Runes, Range{re.Rune[i], re.Rune[i+1]})
+		}
+		return e, nil
+	case syntax.OpAnyChar:
+		return &Expr{Op: Runes, Runes: []Range{{0, unicode.MaxRune}}}, nil
+	case syntax.OpAnyCharNotNL:
+		return &Expr{Op: Runes, Runes: []Range{{0, '\n' - 1}, {'\n' + 1, unicode.MaxRune}}}, nil
+	case syntax.OpBeginText, syntax.OpEndText:
+		if re.Op == syntax.OpBeginText && !first || re.Op == syntax.OpEndText && !last {
+			return nil, fmt.Errorf("%w: %s in the middle: leave it out, the whole text is matched", ErrUnsupported, re)
+		}
+		return &Expr{Op: Text}, nil
+	case syntax.OpCapture:
+		return regexpExpr(re.Sub[0], first, last)
+	case syntax.OpStar:
+		return repeatExpr(re, 0, Unlimited, false, false)
+	case syntax.OpPlus:
+		return repeatExpr(re, 1, Unlimited, false, false)
+	case syntax.OpQuest:
+		return repeatExpr(re, 0, 1, first, last)
+	case syntax.OpRepeat:
+		return repeatExpr(re, re.Min, re.Max, false, false)
+	case syntax.OpConcat:
+		e := &Expr{Op: Seq}
+		for i, sub := range re.Sub {
+			s, err := regexpExpr(sub, first && onlyAnchors(re.Sub[:i]), last && onlyAnchors(re.Sub[i+1:]))
+			if err != nil {
+				return nil, err
+			}
+			e.Sub = append(e.Sub, s)
+		}
+		return e, nil
+	case syntax.OpAlternate:
+		e := &Expr{Op: Either}
+		for _, sub := range re.Sub {
+			s, err := regexpExpr(sub, first, last)
+			if err != nil {
+				return nil, err
+			}
+			e.Sub = append(e.Sub, s)
+		}
+		return e, nil
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnsupported, re)
+}
+
+func repeatExpr(re *syntax.Regexp, least, most int, first, last bool) (*Expr, error) {
+	sub, err := regexpExpr(re.Sub[0], first, last)
+	if err != nil {
+		return nil, err
+	}
+	return &Expr{Op: Repeat, Sub: []*Expr{sub}, Min: least, Max: most}, nil
+}
+
+func onlyAnchors(subs []*syntax.Regexp) bool {
+	for _, sub := range subs {
+		switch sub.Op {
+		case syntax.OpBeginText, syntax.OpEndText, syntax.OpEmptyMatch:
+		case syntax.OpCapture:
+			if !onlyAnchors(sub.Sub) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func literalExpr(re *syntax.Regexp) *Expr {
+	valid := !slices.ContainsFunc(re.Rune, func(r rune) bool { return !utf8.ValidRune(r) })
+	if valid && re.Flags&syntax.FoldCase == 0 {
+		return &Expr{Op: Text, Text: string(re.Rune)}
+	}
+	e := &Expr{Op: Seq}
+	for _, r := range re.Rune {
+		either := []Range{{r, r}} // none, if r is a surrogate
+		for f := unicode.SimpleFold(r); f != r && re.Flags&syntax.FoldCase != 0; f = unicode.SimpleFold(f) {
+			either = append(either, Range{f, f})
+		}
+		e.Sub = append(e.Sub, &Expr{Op: Runes, Runes: either})
+	}
+	return e
+}

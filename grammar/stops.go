@@ -1,0 +1,126 @@
+package grammar
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+const (
+	maxStops      = 64
+	maxStopsBytes = 1 << 14
+)
+
+// Stops finds the first of some strings in a text that comes in pieces: the
+// automaton of Aho and Corasick (1975), with all its transitions. It is immutable:
+// any number of goroutines may share one.
+type Stops struct {
+	strings []string
+	class   [256]uint8 // 0: in no string
+	classes int
+	next    []uint16 // [state*classes+class]
+	found   []int16  // of each state: the longest string that ends there, -1
+	depth   []uint16 // bytes of the longest beginning of a string that ends there
+}
+
+// StopState is how far a text has come. The zero value is its beginning.
+type StopState uint16
+
+// NewStops takes 1 to 64 strings of valid UTF-8, of 1 to 16,384 bytes together;
+// [ErrInvalid] otherwise. The automaton takes at most 512 bytes for each byte.
+func NewStops(strings []string) (*Stops, error) {
+	if len(strings) == 0 || len(strings) > maxStops {
+		return nil, fmt.Errorf("%w: %d stop strings: want 1 to %d", ErrInvalid, len(strings), maxStops)
+	}
+	s := &Stops{strings: append([]string(nil), strings...)}
+	total := 0
+	for i, text := range strings {
+		if text == "" || !utf8.ValidString(text) {
+			return nil, fmt.Errorf("%w: stop string %d is %.100q: want UTF-8 that is not empty", ErrInvalid, i, text)
+		}
+		total += len(text)
+		for j := range len(text) {
+			if c := &s.class[text[j]]; *c == 0 {
+				s.classes++
+				*c = uint8(s.classes)
+			}
+		}
+	}
+	if total > maxStopsBytes {
+		return nil, fmt.Errorf("%w: stop strings of %d bytes together: at most %d", ErrInvalid, total, maxStopsBytes)
+	}
+	s.classes++
+	s.build()
+	return s, nil
+}
+
+func (s *Stops) build() {
+	state := func(depth int) uint16 {
+		s.next = append(s.next, make([]uint16, s.classes)...)
+		s.found = append(s.found, -1)
+		s.depth = append(s.depth, uint16(depth))
+		return uint16(len(s.found) - 1)
+	}
+	state(0)
+	for i, text := range s.strings {
+		at := uint16(0)
+		for j := range len(text) {
+			slot := int(at)*s.classes + int(s.class[text[j]])
+			if s.next[slot] == 0 {
+				to := state(j + 1)
+				s.next[slot] = to
+			}
+			at = s.next[slot]
+		}
+		if s.found[at] < 0 { // of equal strings the first
+			s.found[at] = int16(i)
+		}
+	}
+	// By depth: what a state lacks, the longest suffix that is a state too has.
+	suffix := make([]uint16, len(s.found))
+	queue := []uint16{0}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		if s.found[at] < 0 {
+			s.found[at] = s.found[suffix[at]]
+		}
+		for c := range s.classes {
+			slot := int(at)*s.classes + c
+			beyond := uint16(0)
+			if at != 0 {
+				beyond = s.next[int(suffix[at])*s.classes+c]
+			}
+			if to := s.next[slot]; to != 0 {
+				suffix[to] = beyond
+				queue = append(queue, to)
+			} else {
+				s.next[slot] = beyond
+			}
+		}
+	}
+}
+
+// Next goes on by the bytes b. If one of the strings is complete within b, which is
+// its index and end how many bytes of b it took: the one that ends first, of those
+// that end together the longest. Otherwise which is -1 and end len(b). The state
+// after a string was found is of no use.
+func (s *Stops) Next(state StopState, b []byte) (_ StopState, which, end int) {
+	at := int(state)
+	for i, c := range b {
+		at = int(s.next[at*s.classes+int(s.class[c])])
+		if s.found[at] >= 0 {
+			return StopState(at), int(s.found[at]), i + 1
+		}
+	}
+	return StopState(at), -1, len(b)
+}
+
+// Held is how many of the bytes last seen may be the beginning of one of the
+// strings: who streams the text holds them back.
+func (s *Stops) Held(state StopState) int { return int(s.depth[state]) }
+
+// Len is how many strings there are.
+func (s *Stops) Len() int { return len(s.strings) }
+
+// String is the string of index which.
+func (s *Stops) String(which int) string { return s.strings[which] }

@@ -1,0 +1,83 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// ErrNoCache answers what needs the cache where Config.DisableCache is set.
+var ErrNoCache = errors.New("scheduler: the cache is off")
+
+// FlushCache forgets all prefixes, as after new weights: nothing that is cached now is
+// found any more. Running requests keep what they have.
+func (s *Scheduler) FlushCache() {
+	if s.cache != nil {
+		s.cache.Flush()
+		s.verify()
+	}
+}
+
+// PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
+// UnpinPrefix; again, it gives a new time. It fails with ErrNoCache,
+// radixcache.ErrNotCached, or radixcache.ErrPinBudget beyond Config.PinnedTokens.
+func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
+	key, err := s.prefix(ns, tokens)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%w: a prefix can't be pinned for %v, want 0 (for good) or more", ErrInvalid, d)
+	}
+	until := time.Duration(0)
+	if d > 0 {
+		until = now + d
+	}
+	s.forgetPins(now)
+	err = s.cache.PinPrefix(key, until)
+	s.verify()
+	return err
+}
+
+// UnpinPrefix lets a prefix go that is pinned; it fails with radixcache.ErrNotCached
+// if it is not.
+func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
+	key, err := s.prefix(ns, tokens)
+	if err != nil {
+		return err
+	}
+	err = s.cache.UnpinPrefix(key)
+	s.verify()
+	return err
+}
+
+func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, error) {
+	if s.cache == nil {
+		return radixcache.Key{}, ErrNoCache
+	}
+	for i, t := range tokens {
+		if uint64(t) >= uint64(s.info.Vocab) {
+			return radixcache.Key{}, fmt.Errorf("%w: token %d is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
+		}
+	}
+	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
+}
+
+// forgetPins lets prefixes go whose time is over.
+func (s *Scheduler) forgetPins(now time.Duration) {
+	if s.cfg.PinnedTokens > 0 && s.cache != nil {
+		s.pages.settle(s.cache.Expire(now, s.pages.freed[:0]))
+	}
+}
+
+// HitRates appends the share of prompt tokens that caches of other sizes, in tokens,
+// would have found so far; nothing without Config.CurveSamples.
+func (s *Scheduler) HitRates(capacityTokens []int, dst []float64) []float64 {
+	if s.cache == nil {
+		return dst
+	}
+	return s.cache.HitRates(capacityTokens, dst)
+}

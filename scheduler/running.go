@@ -1,0 +1,28 @@
+package scheduler
+
+import "time"
+
+// Run is a sample that has a slot, to look at.
+type Run struct {
+	Request        RequestID
+	Sample         int
+	Tenant         string
+	PromptTokens   int
+	CachedTokens   int // of the prompt, at first admission
+	ComputedTokens int // with KV, of prompt and output
+	OutputTokens   int
+	Preemptions    int
+	Age            time.Duration // since Add
+}
+
+// Running appends the samples that have a slot, by admission, oldest first.
+func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
+	for _, q := range s.running {
+		dst = append(dst, Run{
+			Request: q.req.ID, Sample: q.sample, Tenant: q.req.Tenant,
+			PromptTokens: q.prompt, CachedTokens: q.cachedTokens, ComputedTokens: q.done,
+			OutputTokens: q.outputTokens(), Preemptions: q.preemptions, Age: now - q.arrived,
+		})
+	}
+	return dst
+}

@@ -1,0 +1,183 @@
+package scheduler
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// allowed are the tokens that the samples of a request may draw, as masks of
+// engine.Row; nil allows all.
+type allowed struct {
+	always []uint64
+	early  []uint64 // within MinTokens: those but the stop tokens
+}
+
+// shape is what a sample's text has to be like, and where it stands in that.
+type shape struct {
+	matcher *grammar.Matcher  // of Format, or nil
+	mask    []uint64          // of the row on its way, where the matcher has a say
+	heard   grammar.StopState // of Stops
+
+	promptLogprobs []float32 // of the prompt's tokens so far, if asked for
+}
+
+// validateShape checks what a request wants of the text of its outputs.
+func (s *Scheduler) validateShape(req *Request) error {
+	switch {
+	case req.Stops != nil && s.cfg.Vocabulary == nil:
+		return fmt.Errorf("%w: Stops need Config.Vocabulary", ErrInvalid)
+	case req.Format != nil && req.Format.Vocabulary().Size() != s.info.Vocab:
+		return fmt.Errorf("%w: Format is compiled for %d tokens, the vocabulary has %d", ErrInvalid, req.Format.Vocabulary().Size(), s.info.Vocab)
+	}
+	if len(req.AllowedTokens) == 0 {
+		return nil
+	}
+	stops := 0
+	for i, t := range req.AllowedTokens {
+		if uint64(t) >= uint64(s.info.Vocab) {
+			return fmt.Errorf("%w: AllowedTokens[%d] is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
+		}
+		if req.stopsAt(t) {
+			stops++
+		}
+	}
+	if req.MinTokens > 0 && stops == len(req.AllowedTokens) {
+		return fmt.Errorf("%w: AllowedTokens are StopTokens all of them, so MinTokens can't be reached", ErrInvalid)
+	}
+	return nil
+}
+
+func (r *Request) stopsAt(t kv.Token) bool {
+	for _, stop := range r.StopTokens {
+		if stop == t {
+			return true
+		}
+	}
+	return false
+}
+
+// allowedOf makes the masks of a request.
+func (s *Scheduler) allowedOf(req *Request) (a allowed) {
+	words := (s.info.Vocab + 63) / 64
+	if len(req.AllowedTokens) > 0 {
+		a.always = make([]uint64, words)
+		for _, t := range req.AllowedTokens {
+			a.always[t/64] |= 1 << (t % 64)
+		}
+	}
+	a.early = a.always
+	if req.MinTokens == 0 || len(req.StopTokens) == 0 {
+		return a
+	}
+	a.early = make([]uint64, words)
+	for i := range a.early {
+		if a.early[i] = math.MaxUint64; a.always != nil {
+			a.early[i] = a.always[i]
+		}
+	}
+	for _, t := range req.StopTokens {
+		if uint64(t) < uint64(s.info.Vocab) {
+			a.early[t/64] &^= 1 << (t % 64)
+		}
+	}
+	return a
+}
+
+// shapeAs gives a new sample what it needs to keep to what req asks for.
+func (q *sequence) shapeAs(req *Request) {
+	if req.Format != nil {
+		q.matcher = req.Format.NewMatcher()
+		q.mask = make([]uint64, (req.Format.Vocabulary().Size()+63)/64)
+	}
+	q.shaped = q.matcher != nil || req.Stops != nil || q.group.early != nil
+}
+
+// awaitsToken: what q may sample next depends on a token that is not known yet.
+func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.ahead > 0 }
+
+// maskRow says which tokens the row may sample. The mask is valid until the row comes
+// back: with a matcher there is one row at a time that samples.
+func (q *sequence) maskRow(r *engine.Row) {
+	base := q.group.always
+	late := int(r.SampleIndex) >= q.req.MinTokens
+	if !late {
+		base = q.group.early
+	}
+	if q.matcher == nil {
+		r.Mask = base
+		return
+	}
+	q.matcher.Mask(q.mask)
+	ends := late && q.matcher.CanEnd()
+	for _, t := range q.req.StopTokens { // one with text is no text of the format
+		switch {
+		case int(t/64) >= len(q.mask):
+		case ends:
+			q.mask[t/64] |= 1 << (t % 64)
+		default:
+			q.mask[t/64] &^= 1 << (t % 64)
+		}
+	}
+	for i, w := range base {
+		q.mask[i] &= w
+	}
+	r.Mask = q.mask
+}
+
+// completes feeds a token that is no stop token to what listens to the text of q,
+// and tells whether the output ends with it, and how.
+func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
+	if q.matcher != nil {
+		if !q.matcher.Accept(t) {
+			e.Reason = Failed
+			e.Err = fmt.Errorf("scheduler: backend %s sampled token %d, which the row's mask forbids", s.info.Name, t)
+			return true
+		}
+		if q.matcher.MustEnd() {
+			e.Reason = Stop
+			return true
+		}
+	}
+	if q.req.Stops == nil {
+		return false
+	}
+	for text := s.cfg.Vocabulary.Bytes(t); len(text) > 0; {
+		var which, end int
+		q.heard, which, end = q.req.Stops.Next(q.heard, text)
+		if which < 0 {
+			break
+		}
+		if q.outputTokens() > q.req.MinTokens {
+			e.Reason, e.StopString = Stop, q.req.Stops.String(which)
+			return true
+		}
+		text = text[end:]
+	}
+	return false
+}
+
+// wantsPrompt: log-probabilities of the prompt are asked for and not complete.
+func (q *sequence) wantsPrompt() bool {
+	return q.req.PromptLogprobs && q.sample == 0 && len(q.promptLogprobs) < q.prompt
+}
+
+// hearPrompt takes log-probabilities of tokens from position start on, or from 1.
+func (q *sequence) hearPrompt(start int, logprobs []float32) {
+	if q.promptLogprobs == nil {
+		q.promptLogprobs = append(make([]float32, 0, q.prompt), float32(math.NaN()))
+	}
+	// After a preemption the prompt is computed again from its beginning.
+	known := len(q.promptLogprobs) - max(start, 1)
+	if known < 0 {
+		panic(fmt.Sprintf("scheduler: log-probabilities from position %d, known are %d", start, len(q.promptLogprobs)))
+	}
+	for _, l := range logprobs[min(known, len(logprobs)):] {
+		if len(q.promptLogprobs) < q.prompt {
+			q.promptLogprobs = append(q.promptLogprobs, l)
+		}
+	}
+}
