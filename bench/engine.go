@@ -73,6 +73,9 @@ type EngineSummary struct {
 	DecodeTokS1   float64 `json:"decode_tok_s_b1"`
 	DecodeTokS4   float64 `json:"decode_tok_s_b4"`
 	DecodeTokS16  float64 `json:"decode_tok_s_b16"`
+	BoundTokS1    float64 `json:"-"` // decoding if the products were all there is, see bound
+	BoundTokS4    float64 `json:"-"`
+	BoundTokS16   float64 `json:"-"`
 	GemmGFlops    float64 `json:"gemm_gflops"`    // of the prefill: products with weights alone, over all its time
 	CeilingGFlops float64 `json:"ceiling_gflops"` // of the same kernel on data in the cache
 	StreamGBs     float64 `json:"stream_gbs"`     // of decoding at batch 1: weights alone, over all its time
@@ -121,7 +124,20 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 	flops := 2 * (float64(cfg.LinearParams) + float64(cfg.HeadParams)/float64(cfg.PromptTokens))
 	s.GemmGFlops = s.PrefillTokS * flops / 1e9
 	s.StreamGBs = s.DecodeTokS1 * float64(cfg.WeightBytes) / 1e9
+	s.BoundTokS1, s.BoundTokS4, s.BoundTokS16 = cfg.bound(1), cfg.bound(4), cfg.bound(16)
 	return s, nil
+}
+
+// bound is in tokens per second: a step of so many rows reads all weights once and
+// multiplies each row with them, whichever takes longer at the machine's ceilings; 0
+// if one of these is unknown.
+func (c EngineConfig) bound(rows int) float64 {
+	if c.CeilingGBs == 0 || c.CeilingGFlops == 0 {
+		return 0
+	}
+	read := float64(c.WeightBytes) / c.CeilingGBs
+	multiply := 2 * float64(rows*(c.LinearParams+c.HeadParams)) / c.CeilingGFlops
+	return float64(rows) / max(read, multiply) * 1e9
 }
 
 // Steps is how often a [PlayEngine] of this configuration calls progress.
@@ -225,8 +241,8 @@ func (s *EngineSummary) WriteTable(w io.Writer) error {
 		{"", "tokens/s", "", "of the machine's"},
 		{"prefill", fmt.Sprintf("%.0f", s.PrefillTokS), fmt.Sprintf("%.1f GFLOP/s", s.GemmGFlops), fmt.Sprintf("%.1f: %s", s.CeilingGFlops, share(s.GemmGFlops, s.CeilingGFlops))},
 		{"decode, batch 1", fmt.Sprintf("%.1f", s.DecodeTokS1), fmt.Sprintf("%.1f GB/s", s.StreamGBs), fmt.Sprintf("%.1f: %s", s.CeilingGBs, share(s.StreamGBs, s.CeilingGBs))},
-		{"batch 4", fmt.Sprintf("%.1f", s.DecodeTokS4), "", ""},
-		{"batch 16", fmt.Sprintf("%.1f", s.DecodeTokS16), "", ""},
+		{"batch 4", fmt.Sprintf("%.1f", s.DecodeTokS4), "", fmt.Sprintf("bound %.0f: %s", s.BoundTokS4, share(s.DecodeTokS4, s.BoundTokS4))},
+		{"batch 16", fmt.Sprintf("%.1f", s.DecodeTokS16), "", fmt.Sprintf("bound %.0f: %s", s.BoundTokS16, share(s.DecodeTokS16, s.BoundTokS16))},
 	}
-	return writeRows(w, rows, fmt.Sprintf("%d threads, %s. The machine's: the same kernel on data in the cache, and reading memory, measured in this run.", s.Threads, s.ISA))
+	return writeRows(w, rows, fmt.Sprintf("%d threads, %s. The machine's: the same kernel on data in the cache, and reading memory, measured in this run; a bound has the products with weights alone.", s.Threads, s.ISA))
 }

@@ -46,6 +46,20 @@ func TestPlayEngine(t *testing.T) {
 	}
 }
 
+// A small batch waits for memory, a large one for the products.
+func TestEngineBound(t *testing.T) {
+	c := EngineConfig{LinearParams: 3e6, HeadParams: 1e6, WeightBytes: 8e6, CeilingGFlops: 16, CeilingGBs: 8}
+	for rows, want := range map[int]float64{1: 1000, 2: 2000, 4: 2000, 16: 2000} {
+		if got := c.bound(rows); got != want {
+			t.Errorf("%d rows: %v tokens a second, want %v", rows, got, want)
+		}
+	}
+	c.CeilingGBs = 0
+	if got := c.bound(1); got != 0 {
+		t.Errorf("%v without a ceiling", got)
+	}
+}
+
 func TestPlayEngineRefuses(t *testing.T) {
 	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: 20, MaxSlots: 16, MaxRows: 8, MaxPositions: 64})
 	if err != nil {

@@ -37,15 +37,25 @@ func conform(threads int) enginetest.Factory {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		b, err := Open(m, Config{
-			PageTokens: o.PageTokens, Pages: o.Pages, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
-			MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: threads,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		return openSuite(t, m, suiteConfig(o, threads))
 	}
+}
+
+func suiteConfig(o enginetest.Options, threads int) Config {
+	return Config{
+		PageTokens: o.PageTokens, Pages: o.Pages, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
+		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: threads,
+	}
+}
+
+// openSuite opens a backend that the suite closes.
+func openSuite(t testing.TB, m *model.Model, cfg Config) *Backend {
+	t.Helper()
+	b, err := Open(m, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func TestConformance(t *testing.T) { enginetest.Run(t, conform(2)) }

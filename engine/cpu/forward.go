@@ -3,8 +3,6 @@ package cpu
 import (
 	"fmt"
 	"sync/atomic"
-
-	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // aloneTokens bounds the rows of light work that one goroutine does without the
@@ -99,7 +97,7 @@ func (s *step) tokenUnit(w *scratch, t int) {
 		}
 		s.normTo(w, t, t, s.w.layers[0].attnNorm)
 	case phaseWrite:
-		s.writeKV(t)
+		s.writeKV(w, t)
 	case phaseAttnActs:
 		n := s.acts.k
 		s.acts.set(t, s.attn[t*n:(t+1)*n])
@@ -153,7 +151,7 @@ func addBias(y, bias []float32) {
 
 // writeKV finishes q, k and v of token t (bias, norm, rotation) and puts k and v
 // into the sequence's page.
-func (s *step) writeKV(t int) {
+func (s *step) writeKV(w *scratch, t int) {
 	c, p, l := s.config, int(s.pos[t]), &s.w.layers[s.layer]
 	row := s.qkv[t*l.qkv.stride():]
 	dim := c.HeadDim
@@ -161,7 +159,7 @@ func (s *step) writeKV(t int) {
 	for h := range c.Heads + c.KVHeads {
 		head := row[h*dim : (h+1)*dim]
 		if norm := l.headNorm(h, c.Heads); norm != nil {
-			f32.RMSNorm(head, head, norm, s.eps)
+			s.ops.norm(head, head, norm, s.eps, &w.sums)
 		}
 		s.rope.rotate(head, p)
 	}

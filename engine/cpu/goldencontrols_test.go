@@ -2,9 +2,59 @@ package cpu
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/engine/model"
 )
+
+// TestGoldenCovers: a model for each architecture with each size of head that
+// published models have, both kinds of head weights, and each type of weights.
+func TestGoldenCovers(t *testing.T) {
+	var want []string
+	for _, arch := range model.Archs() {
+		for _, dim := range []int{16, 32, 64, 128} {
+			want = append(want, fmt.Sprintf("%s with heads of %d", arch, dim))
+		}
+		want = append(want, fmt.Sprintf("%s with weights in bf16", arch), fmt.Sprintf("%s with weights in f16", arch))
+	}
+	want = append(want, "tied", "untied", "weights in f32", "llama3 scaling", "a vocabulary that leaves part of a panel",
+		"a prompt of 1", "a prompt of 17", "a prompt of 70", "a prompt of 500")
+	have := map[string]bool{}
+	g := readGolden(t)
+	for i := range g.Models {
+		gm := &g.Models[i]
+		m, err := model.Open(gm.dir(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := m.Config()
+		var arch model.Arch
+		for _, a := range model.Archs() {
+			if strings.HasPrefix(strings.ToLower(c.Architecture), string(a)+"for") {
+				arch = a
+			}
+		}
+		have[fmt.Sprintf("%s with heads of %d", arch, c.HeadDim)] = true
+		have[fmt.Sprintf("%s with weights in %s", arch, m.Embed().DType)] = true
+		have[fmt.Sprintf("weights in %s", m.Embed().DType)] = true
+		have["tied"] = have["tied"] || c.TiedHead
+		have["untied"] = have["untied"] || !c.TiedHead
+		have["llama3 scaling"] = have["llama3 scaling"] || c.RopeScaling != nil
+		have["a vocabulary that leaves part of a panel"] = have["a vocabulary that leaves part of a panel"] || c.Vocab%vectorCols != 0
+		for j := range gm.Prompts {
+			have[fmt.Sprintf("a prompt of %d", len(gm.Prompts[j].Tokens))] = true
+		}
+		m.Close()
+	}
+	for _, w := range want {
+		if !have[w] {
+			t.Errorf("no golden model has %s", w)
+		}
+	}
+}
 
 // TestGoldenControls shows that TestGolden can fail: each change of a model's
 // config.json, small as it is, must be seen in the logits.
@@ -20,6 +70,7 @@ func TestGoldenControls(t *testing.T) {
 		{"llama3-d64-bf16", `"low_freq_factor": 1.0`, `"low_freq_factor": 1.01`},
 		{"qwen2-d16-bf16", `"rope_theta": 1000000.0`, `"rope_theta": 1010000.0`},
 		{"qwen3-d64-f16", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 1e-05`},
+		{"llama3-d128-bf16", `"factor": 8.0`, `"factor": 8.01`},
 	} {
 		t.Run(c.model+"/"+c.to, func(t *testing.T) {
 			gm := g.model(t, c.model)
@@ -56,6 +107,9 @@ func TestGoldenParts(t *testing.T) {
 		{"qwen3-d64-f16", "q norm", func(l *layer) *[]float32 { return &l.qNorm }},
 		{"qwen3-d64-f16", "k norm", func(l *layer) *[]float32 { return &l.kNorm }},
 		{"qwen3-d64-f16", "o bias", func(l *layer) *[]float32 { return &l.oBias }},
+		{"qwen2-d128-f16", "qkv bias", func(l *layer) *[]float32 { return &l.qkvBias }},
+		{"qwen3-d128-bf16", "q norm", func(l *layer) *[]float32 { return &l.qNorm }},
+		{"qwen3-d128-bf16", "k norm", func(l *layer) *[]float32 { return &l.kNorm }},
 	} {
 		gm := g.model(t, c.model)
 		p := &gm.Prompts[1]

@@ -33,8 +33,8 @@ type kernels struct {
 type tile struct {
 	rows    int
 	columns []int
-	f32     func(out *float32, outStride int, a *float32, aStride int, w *float32, k, first int)
-	bf16    func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first int)
+	f32     func(out *float32, outStride int, a *float32, aStride int, w *float32, k, first, fetch, fetchStep int)
+	bf16    func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, fetchStep int)
 }
 
 // vector tells whether the path has kernels of its own.

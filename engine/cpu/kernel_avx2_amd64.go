@@ -2,45 +2,45 @@
 
 package cpu
 
-// gemm6x16f32AVX2 adds 6 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm6x16f32AVX2 adds 6 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm6x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm6x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm4x16f32AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm4x16f32AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm4x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm4x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm2x32f32AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm2x32f32AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm2x32f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm2x32f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm1x64f32AVX2 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm1x64f32AVX2 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm1x64f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm1x64f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm6x16bf16AVX2 adds 6 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm6x16bf16AVX2 adds 6 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm6x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm6x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm4x16bf16AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm4x16bf16AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm2x32bf16AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm2x32bf16AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm1x64bf16AVX2 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm1x64bf16AVX2 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // scoresAVX2 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //

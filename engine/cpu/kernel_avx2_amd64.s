@@ -2,21 +2,24 @@
 
 #include "textflag.h"
 
-// func gemm6x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+// func gemm6x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm6x16f32AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm6x16f32AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	LEAQ  (AX)(SI*2), DI
-	ADDQ  SI, DI
-	MOVQ  outStride+8(FP), R8
-	LEAQ  (BX)(R8*2), R9
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
 	ADDQ  R8, R9
-	MOVQ  first+48(FP), R10
-	TESTQ R10, R10
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -35,75 +38,156 @@ TEXT ·gemm6x16f32AVX2(SB), NOSPLIT, $0-56
 goOn:
 	VMOVUPS (BX), Y0
 	VMOVUPS 64(BX), Y1
-	VMOVUPS (BX)(R8*1), Y2
-	VMOVUPS 64(BX)(R8*1), Y3
-	VMOVUPS (BX)(R8*2), Y4
-	VMOVUPS 64(BX)(R8*2), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 64(R9), Y7
-	VMOVUPS (R9)(R8*1), Y8
-	VMOVUPS 64(R9)(R8*1), Y9
-	VMOVUPS (R9)(R8*2), Y10
-	VMOVUPS 64(R9)(R8*2), Y11
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+	VMOVUPS (R11)(R10*1), Y8
+	VMOVUPS 64(R11)(R10*1), Y9
+	VMOVUPS (R11)(R10*2), Y10
+	VMOVUPS 64(R11)(R10*2), Y11
 
 step:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      64(CX), Y13
-	PREFETCHT1   65536(CX)
-	PREFETCHT1   65600(CX)
-	PREFETCHT1   65664(CX)
-	PREFETCHT1   65728(CX)
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+256, CX
 	VBROADCASTSS (AX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (AX)(SI*1), Y14
+	VBROADCASTSS (AX)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (AX)(SI*2), Y14
+	VBROADCASTSS (AX)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (DI)(SI*1), Y14
+	VBROADCASTSS (R9)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (DI)(SI*2), Y14
+	VBROADCASTSS (R9)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         $+4, AX
-	ADDQ         $+4, DI
+	ADDQ         $+4, R9
 	DECQ         DX
 	JNZ          step
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 64(BX)
-	VMOVUPS      Y2, (BX)(R8*1)
-	VMOVUPS      Y3, 64(BX)(R8*1)
-	VMOVUPS      Y4, (BX)(R8*2)
-	VMOVUPS      Y5, 64(BX)(R8*2)
-	VMOVUPS      Y6, (R9)
-	VMOVUPS      Y7, 64(R9)
-	VMOVUPS      Y8, (R9)(R8*1)
-	VMOVUPS      Y9, 64(R9)(R8*1)
-	VMOVUPS      Y10, (R9)(R8*2)
-	VMOVUPS      Y11, 64(R9)(R8*2)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VMOVUPS      Y8, (R11)(R10*1)
+	VMOVUPS      Y9, 64(R11)(R10*1)
+	VMOVUPS      Y10, (R11)(R10*2)
+	VMOVUPS      Y11, 64(R11)(R10*2)
 	VZEROUPPER
 	RET
 
-// func gemm4x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+// func gemm4x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm4x16f32AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm4x16f32AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	LEAQ  (AX)(SI*2), DI
-	ADDQ  SI, DI
-	MOVQ  outStride+8(FP), R8
-	LEAQ  (BX)(R8*2), R9
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
 	ADDQ  R8, R9
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+
+step:
+	VMOVUPS      (CX), Y8
+	VMOVUPS      64(CX), Y9
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+256, CX
+	VBROADCASTSS (AX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (AX)(R8*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (AX)(R8*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (R9), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, AX
+	ADDQ         $+4, R9
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VZEROUPPER
+	RET
+
+// func gemm2x32f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·gemm2x32f32AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	MOVQ  outStride+8(FP), R9
 	MOVQ  first+48(FP), R10
 	TESTQ R10, R10
 	JZ    goOn
@@ -120,96 +204,33 @@ TEXT ·gemm4x16f32AVX2(SB), NOSPLIT, $0-56
 goOn:
 	VMOVUPS (BX), Y0
 	VMOVUPS 64(BX), Y1
-	VMOVUPS (BX)(R8*1), Y2
-	VMOVUPS 64(BX)(R8*1), Y3
-	VMOVUPS (BX)(R8*2), Y4
-	VMOVUPS 64(BX)(R8*2), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 64(R9), Y7
-
-step:
-	VMOVUPS      (CX), Y8
-	VMOVUPS      64(CX), Y9
-	PREFETCHT1   65536(CX)
-	PREFETCHT1   65600(CX)
-	PREFETCHT1   65664(CX)
-	PREFETCHT1   65728(CX)
-	ADDQ         $+256, CX
-	VBROADCASTSS (AX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS (AX)(SI*1), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS (AX)(SI*2), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (DI), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, AX
-	ADDQ         $+4, DI
-	DECQ         DX
-	JNZ          step
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 64(BX)
-	VMOVUPS      Y2, (BX)(R8*1)
-	VMOVUPS      Y3, 64(BX)(R8*1)
-	VMOVUPS      Y4, (BX)(R8*2)
-	VMOVUPS      Y5, 64(BX)(R8*2)
-	VMOVUPS      Y6, (R9)
-	VMOVUPS      Y7, 64(R9)
-	VZEROUPPER
-	RET
-
-// func gemm2x32f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm2x32f32AVX2(SB), NOSPLIT, $0-56
-	MOVQ  a+16(FP), AX
-	MOVQ  w+32(FP), CX
-	MOVQ  k+40(FP), DX
-	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	MOVQ  outStride+8(FP), DI
-	MOVQ  first+48(FP), R8
-	TESTQ R8, R8
-	JZ    goOn
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	JMP   step
-
-goOn:
-	VMOVUPS (BX), Y0
-	VMOVUPS 64(BX), Y1
 	VMOVUPS 32(BX), Y2
 	VMOVUPS 96(BX), Y3
-	VMOVUPS (BX)(DI*1), Y4
-	VMOVUPS 64(BX)(DI*1), Y5
-	VMOVUPS 32(BX)(DI*1), Y6
-	VMOVUPS 96(BX)(DI*1), Y7
+	VMOVUPS (BX)(R9*1), Y4
+	VMOVUPS 64(BX)(R9*1), Y5
+	VMOVUPS 32(BX)(R9*1), Y6
+	VMOVUPS 96(BX)(R9*1), Y7
 
 step:
 	VMOVUPS      (CX), Y8
 	VMOVUPS      64(CX), Y9
 	VMOVUPS      32(CX), Y10
 	VMOVUPS      96(CX), Y11
-	PREFETCHT1   65536(CX)
-	PREFETCHT1   65600(CX)
-	PREFETCHT1   65664(CX)
-	PREFETCHT1   65728(CX)
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+256, CX
 	VBROADCASTSS (AX), Y12
 	VFMADD231PS  Y8, Y12, Y0
 	VFMADD231PS  Y9, Y12, Y1
 	VFMADD231PS  Y10, Y12, Y2
 	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (AX)(SI*1), Y12
+	VBROADCASTSS (AX)(R8*1), Y12
 	VFMADD231PS  Y8, Y12, Y4
 	VFMADD231PS  Y9, Y12, Y5
 	VFMADD231PS  Y10, Y12, Y6
@@ -221,22 +242,25 @@ step:
 	VMOVUPS      Y1, 64(BX)
 	VMOVUPS      Y2, 32(BX)
 	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (BX)(DI*1)
-	VMOVUPS      Y5, 64(BX)(DI*1)
-	VMOVUPS      Y6, 32(BX)(DI*1)
-	VMOVUPS      Y7, 96(BX)(DI*1)
+	VMOVUPS      Y4, (BX)(R9*1)
+	VMOVUPS      Y5, 64(BX)(R9*1)
+	VMOVUPS      Y6, 32(BX)(R9*1)
+	VMOVUPS      Y7, 96(BX)(R9*1)
 	VZEROUPPER
 	RET
 
-// func gemm1x64f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+// func gemm1x64f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm1x64f32AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm1x64f32AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  first+48(FP), SI
-	TESTQ SI, SI
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  first+48(FP), R8
+	TESTQ R8, R8
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -267,10 +291,14 @@ step:
 	VMOVUPS      192(CX), Y13
 	VMOVUPS      160(CX), Y14
 	VMOVUPS      224(CX), Y15
-	PREFETCHT0   4096(CX)
-	PREFETCHT0   4160(CX)
-	PREFETCHT0   4224(CX)
-	PREFETCHT0   4288(CX)
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+256, CX
 	VBROADCASTSS (AX), Y16
 	VFMADD231PS  Y8, Y16, Y0
@@ -295,21 +323,24 @@ step:
 	VZEROUPPER
 	RET
 
-// func gemm6x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+// func gemm6x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm6x16bf16AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm6x16bf16AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	LEAQ  (AX)(SI*2), DI
-	ADDQ  SI, DI
-	MOVQ  outStride+8(FP), R8
-	LEAQ  (BX)(R8*2), R9
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
 	ADDQ  R8, R9
-	MOVQ  first+48(FP), R10
-	TESTQ R10, R10
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -328,58 +359,60 @@ TEXT ·gemm6x16bf16AVX2(SB), NOSPLIT, $0-56
 goOn:
 	VMOVUPS (BX), Y0
 	VMOVUPS 64(BX), Y1
-	VMOVUPS (BX)(R8*1), Y2
-	VMOVUPS 64(BX)(R8*1), Y3
-	VMOVUPS (BX)(R8*2), Y4
-	VMOVUPS 64(BX)(R8*2), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 64(R9), Y7
-	VMOVUPS (R9)(R8*1), Y8
-	VMOVUPS 64(R9)(R8*1), Y9
-	VMOVUPS (R9)(R8*2), Y10
-	VMOVUPS 64(R9)(R8*2), Y11
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+	VMOVUPS (R11)(R10*1), Y8
+	VMOVUPS 64(R11)(R10*1), Y9
+	VMOVUPS (R11)(R10*2), Y10
+	VMOVUPS 64(R11)(R10*2), Y11
 
 step:
 	VMOVDQU      (CX), Y13
 	VPSLLD       $0x10, Y13, Y12
 	VPAND        constantsAVX2<>+544(SB), Y13, Y13
-	PREFETCHT1   32768(CX)
-	PREFETCHT1   32832(CX)
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+128, CX
 	VBROADCASTSS (AX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (AX)(SI*1), Y14
+	VBROADCASTSS (AX)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (AX)(SI*2), Y14
+	VBROADCASTSS (AX)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (DI), Y14
+	VBROADCASTSS (R9), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (DI)(SI*1), Y14
+	VBROADCASTSS (R9)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (DI)(SI*2), Y14
+	VBROADCASTSS (R9)(R8*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         $+4, AX
-	ADDQ         $+4, DI
+	ADDQ         $+4, R9
 	DECQ         DX
 	JNZ          step
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 64(BX)
-	VMOVUPS      Y2, (BX)(R8*1)
-	VMOVUPS      Y3, 64(BX)(R8*1)
-	VMOVUPS      Y4, (BX)(R8*2)
-	VMOVUPS      Y5, 64(BX)(R8*2)
-	VMOVUPS      Y6, (R9)
-	VMOVUPS      Y7, 64(R9)
-	VMOVUPS      Y8, (R9)(R8*1)
-	VMOVUPS      Y9, 64(R9)(R8*1)
-	VMOVUPS      Y10, (R9)(R8*2)
-	VMOVUPS      Y11, 64(R9)(R8*2)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VMOVUPS      Y8, (R11)(R10*1)
+	VMOVUPS      Y9, 64(R11)(R10*1)
+	VMOVUPS      Y10, (R11)(R10*2)
+	VMOVUPS      Y11, 64(R11)(R10*2)
 	VZEROUPPER
 	RET
 
@@ -529,19 +562,93 @@ DATA constantsAVX2<>+568(SB)/4, $0xffff0000
 DATA constantsAVX2<>+572(SB)/4, $0xffff0000
 GLOBL constantsAVX2<>(SB), RODATA|NOPTR, $576
 
-// func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+// func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm4x16bf16AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm4x16bf16AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	LEAQ  (AX)(SI*2), DI
-	ADDQ  SI, DI
-	MOVQ  outStride+8(FP), R8
-	LEAQ  (BX)(R8*2), R9
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
 	ADDQ  R8, R9
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+
+step:
+	VMOVDQU      (CX), Y9
+	VPSLLD       $0x10, Y9, Y8
+	VPAND        constantsAVX2<>+544(SB), Y9, Y9
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+128, CX
+	VBROADCASTSS (AX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (AX)(R8*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (AX)(R8*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (R9), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, AX
+	ADDQ         $+4, R9
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VZEROUPPER
+	RET
+
+// func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·gemm2x32bf16AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	MOVQ  outStride+8(FP), R9
 	MOVQ  first+48(FP), R10
 	TESTQ R10, R10
 	JZ    goOn
@@ -558,78 +665,12 @@ TEXT ·gemm4x16bf16AVX2(SB), NOSPLIT, $0-56
 goOn:
 	VMOVUPS (BX), Y0
 	VMOVUPS 64(BX), Y1
-	VMOVUPS (BX)(R8*1), Y2
-	VMOVUPS 64(BX)(R8*1), Y3
-	VMOVUPS (BX)(R8*2), Y4
-	VMOVUPS 64(BX)(R8*2), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 64(R9), Y7
-
-step:
-	VMOVDQU      (CX), Y9
-	VPSLLD       $0x10, Y9, Y8
-	VPAND        constantsAVX2<>+544(SB), Y9, Y9
-	PREFETCHT1   32768(CX)
-	PREFETCHT1   32832(CX)
-	ADDQ         $+128, CX
-	VBROADCASTSS (AX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS (AX)(SI*1), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS (AX)(SI*2), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (DI), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, AX
-	ADDQ         $+4, DI
-	DECQ         DX
-	JNZ          step
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 64(BX)
-	VMOVUPS      Y2, (BX)(R8*1)
-	VMOVUPS      Y3, 64(BX)(R8*1)
-	VMOVUPS      Y4, (BX)(R8*2)
-	VMOVUPS      Y5, 64(BX)(R8*2)
-	VMOVUPS      Y6, (R9)
-	VMOVUPS      Y7, 64(R9)
-	VZEROUPPER
-	RET
-
-// func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm2x32bf16AVX2(SB), NOSPLIT, $0-56
-	MOVQ  a+16(FP), AX
-	MOVQ  w+32(FP), CX
-	MOVQ  k+40(FP), DX
-	MOVQ  out+0(FP), BX
-	MOVQ  aStride+24(FP), SI
-	MOVQ  outStride+8(FP), DI
-	MOVQ  first+48(FP), R8
-	TESTQ R8, R8
-	JZ    goOn
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	JMP   step
-
-goOn:
-	VMOVUPS (BX), Y0
-	VMOVUPS 64(BX), Y1
 	VMOVUPS 32(BX), Y2
 	VMOVUPS 96(BX), Y3
-	VMOVUPS (BX)(DI*1), Y4
-	VMOVUPS 64(BX)(DI*1), Y5
-	VMOVUPS 32(BX)(DI*1), Y6
-	VMOVUPS 96(BX)(DI*1), Y7
+	VMOVUPS (BX)(R9*1), Y4
+	VMOVUPS 64(BX)(R9*1), Y5
+	VMOVUPS 32(BX)(R9*1), Y6
+	VMOVUPS 96(BX)(R9*1), Y7
 
 step:
 	VMOVDQU      (CX), Y9
@@ -638,15 +679,17 @@ step:
 	VMOVDQU      32(CX), Y11
 	VPSLLD       $0x10, Y11, Y10
 	VPAND        constantsAVX2<>+544(SB), Y11, Y11
-	PREFETCHT1   32768(CX)
-	PREFETCHT1   32832(CX)
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+128, CX
 	VBROADCASTSS (AX), Y12
 	VFMADD231PS  Y8, Y12, Y0
 	VFMADD231PS  Y9, Y12, Y1
 	VFMADD231PS  Y10, Y12, Y2
 	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (AX)(SI*1), Y12
+	VBROADCASTSS (AX)(R8*1), Y12
 	VFMADD231PS  Y8, Y12, Y4
 	VFMADD231PS  Y9, Y12, Y5
 	VFMADD231PS  Y10, Y12, Y6
@@ -658,22 +701,25 @@ step:
 	VMOVUPS      Y1, 64(BX)
 	VMOVUPS      Y2, 32(BX)
 	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (BX)(DI*1)
-	VMOVUPS      Y5, 64(BX)(DI*1)
-	VMOVUPS      Y6, 32(BX)(DI*1)
-	VMOVUPS      Y7, 96(BX)(DI*1)
+	VMOVUPS      Y4, (BX)(R9*1)
+	VMOVUPS      Y5, 64(BX)(R9*1)
+	VMOVUPS      Y6, 32(BX)(R9*1)
+	VMOVUPS      Y7, 96(BX)(R9*1)
 	VZEROUPPER
 	RET
 
-// func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+// func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·gemm1x64bf16AVX2(SB), NOSPLIT, $0-56
+TEXT ·gemm1x64bf16AVX2(SB), NOSPLIT, $0-72
 	MOVQ  a+16(FP), AX
 	MOVQ  w+32(FP), CX
 	MOVQ  k+40(FP), DX
 	MOVQ  out+0(FP), BX
-	MOVQ  first+48(FP), SI
-	TESTQ SI, SI
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  first+48(FP), R8
+	TESTQ R8, R8
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -708,8 +754,10 @@ step:
 	VMOVDQU      96(CX), Y15
 	VPSLLD       $0x10, Y15, Y14
 	VPAND        constantsAVX2<>+544(SB), Y15, Y15
-	PREFETCHT0   2048(CX)
-	PREFETCHT0   2112(CX)
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
 	ADDQ         $+128, CX
 	VBROADCASTSS (AX), Y16
 	VFMADD231PS  Y8, Y16, Y0

@@ -2,45 +2,45 @@
 
 package cpu
 
-// gemm6x64f32AVX512 adds 6 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm6x64f32AVX512 adds 6 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm6x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm6x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm4x64f32AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm4x64f32AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm4x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm4x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm2x64f32AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm2x64f32AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm2x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm2x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm1x64f32AVX512 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm1x64f32AVX512 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm1x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int)
+func gemm1x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
-// gemm6x64bf16AVX512 adds 6 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm6x64bf16AVX512 adds 6 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm6x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm6x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm4x64bf16AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm4x64bf16AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm4x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm4x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm2x64bf16AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm2x64bf16AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm2x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm2x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// gemm1x64bf16AVX512 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes.
+// gemm1x64bf16AVX512 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
-func gemm1x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int)
+func gemm1x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // scoresAVX512 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //

@@ -22,6 +22,9 @@ const (
 // goes on where it stopped, through memory that holds an f32 exactly.
 const blockK = 256
 
+// aheadK is how many k a single row fetches weights before it needs them.
+const aheadK = 16
+
 // packVector packs for the vector kernels: bf16 if all tensors are, else f32.
 func packVector(m *matrix, tensors []*model.Tensor) error {
 	m.cols = vectorCols
@@ -139,27 +142,37 @@ func (k *kernels) product(out, x []float32, m *matrix, panel, lo, hi int) {
 			for k.tiles[t].rows > hi-r {
 				t++
 			}
-			k.tiles[t].run(out[r*stride+panel*vectorCols:], stride, x[r*m.k+at:], m, panel, at, n)
+			k.tiles[t].run(out[r*stride+panel*vectorCols:], stride, x[r*m.k+at:], m, panel, at, n, r-lo, hi-lo)
 			r += k.tiles[t].rows
 		}
 	}
 }
 
-// run does the tile's rows by all columns of a panel over the k [at, at+n).
-func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n int) {
+// run does the tile's rows by all columns of a panel over the k [at, at+n). They
+// are the rows [done, done+t.rows) of so many that take their turn with the block,
+// and fetch that part of the next one; a row that is alone fetches its own.
+func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n, done, rows int) {
 	first := 0
 	if at == 0 {
 		first = 1
 	}
-	if m.words == nil {
-		w := m.panels[(panel*m.k+at)*vectorCols : (panel*m.k+at+n)*vectorCols]
-		for _, c := range t.columns {
-			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &w[c], n, first)
-		}
-		return
+	turn, turns, rowBytes := done*len(t.columns), rows*len(t.columns), 4*vectorCols
+	if m.words != nil {
+		rowBytes = 4 * wordCols
 	}
-	w := m.words[(panel*m.k+at)*wordCols : (panel*m.k+at+n)*wordCols]
+	share := (64*t.rows + turns - 1) / turns // of each 64 bytes
 	for _, c := range t.columns {
-		t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &w[c/32*16+c%32], n, first)
+		fetch := rowBytes*n + rowBytes*n*turn/turns
+		if rows == 1 {
+			fetch = rowBytes * aheadK
+		}
+		if m.words == nil {
+			w := m.panels[(panel*m.k+at)*vectorCols+c : (panel*m.k+at+n)*vectorCols]
+			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+		} else {
+			w := m.words[(panel*m.k+at)*wordCols+c/32*16+c%32 : (panel*m.k+at+n)*wordCols]
+			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+		}
+		turn += t.rows
 	}
 }

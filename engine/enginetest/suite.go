@@ -96,6 +96,17 @@ func RunControls(t *testing.T, f Factory, except ...string) {
 	}
 }
 
+// Try runs the check of that name and gives what it finds, for controls that only a
+// backend's own tests can make, such as a kernel with another order of sums.
+func Try(t testing.TB, f Factory, check string) error {
+	t.Helper()
+	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
+	if i < 0 {
+		t.Fatalf("enginetest: there is no check %q", check)
+	}
+	return run(t, f, Checks()[i], nil)
+}
+
 func known(t *testing.T, names []string) {
 	t.Helper()
 	for _, n := range names {

@@ -47,10 +47,11 @@ func (t *target) gemm(rows, vectors int, half bool) {
 		kind, pointer, step = "bf16", "*uint32", halfRow
 	}
 	t.text(fmt.Sprintf("gemm%dx%d%s", rows, vectors*t.lanes, kind),
-		"(out *float32, outStride int, a *float32, aStride int, w "+pointer+", k, first int)",
-		fmt.Sprintf("adds %d rows of a by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes.", rows, vectors*t.lanes))
+		"(out *float32, outStride int, a *float32, aStride int, w "+pointer+", k, first, fetch, fetchStep int)",
+		fmt.Sprintf("adds %d rows of a by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.", rows, vectors*t.lanes))
 	a, w, k := Load(Param("a"), GP64()), Load(Param("w"), GP64()), Load(Param("k"), GP64())
 	out := Load(Param("out"), GP64())
+	fetch := t.fetches(rows, w)
 	aStride, a3 := t.thirdRow(rows, a, "aStride")
 	outStride, out3 := t.thirdRow(rows, out, "outStride")
 
@@ -78,13 +79,7 @@ func (t *target) gemm(rows, vectors int, half bool) {
 	weights := t.vectors(vectors)
 	Label("step")
 	t.weights(weights, w, half)
-	for line := 0; line < step; line += 64 {
-		if rows == 1 {
-			PREFETCHT0(Mem{Base: w, Disp: ahead*step + line})
-		} else {
-			PREFETCHT1(Mem{Base: w, Disp: blockK*step + line})
-		}
-	}
+	fetch(step)
 	ADDQ(I32(step), w)
 	for r := range rows {
 		x := t.vector()
@@ -104,14 +99,24 @@ func (t *target) gemm(rows, vectors int, half bool) {
 	RET()
 }
 
-// ahead is how many steps of k a single row fetches before it needs them: the
-// processor's own prefetcher stops at each page of 4 KiB. Several rows fetch what
-// the next block of blockK steps needs (engine/cpu has the same constant), so that
-// memory is read while they multiply.
-const (
-	ahead  = 16
-	blockK = 256
-)
+// fetches gives what each step of k reads ahead of the weights: the processor's own
+// prefetcher stops at each page of 4 KiB. The caller shares out what comes next
+// among the tiles that take their turn with a block: at once it would be more than
+// memory gives in that time, and they would wait for it.
+func (t *target) fetches(rows int, w reg.Register) func(step int) {
+	from, by := Load(Param("fetch"), GP64()), Load(Param("fetchStep"), GP64())
+	ADDQ(w, from)
+	return func(step int) {
+		for range step / 64 {
+			if rows == 1 { // it needs them soon
+				PREFETCHT0(Mem{Base: from})
+			} else {
+				PREFETCHT1(Mem{Base: from})
+			}
+			ADDQ(by, from)
+		}
+	}
+}
 
 // thirdRow loads a stride and, if rows ask for it, points three rows below base.
 func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, third reg.Register) {

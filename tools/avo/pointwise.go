@@ -190,6 +190,9 @@ func (t *target) silu() {
 	RET()
 }
 
+// ahead is how many bytes a stream fetches before it needs them.
+const ahead = 2048
+
 // stream reads memory and does next to nothing with it.
 func (t *target) stream() {
 	t.text("stream", "(p *uint32, n int) (sum uint32)",
@@ -204,7 +207,7 @@ func (t *target) stream() {
 		VPADDD(Mem{Base: p, Disp: i * t.bytes()}, acc[i%4], acc[i%4])
 	}
 	for line := 0; line < 1024; line += 64 {
-		PREFETCHT0(Mem{Base: p, Disp: ahead*halfRow + line})
+		PREFETCHT0(Mem{Base: p, Disp: ahead + line})
 	}
 	ADDQ(I32(1024), p)
 	SUBQ(I32(256), n)

@@ -29,7 +29,11 @@ SHAPE = dict(vocab_size=320, hidden_size=32, num_hidden_layers=2, max_position_e
 QWEN = dict(SHAPE, rms_norm_eps=1e-6, rope_parameters=dict(rope_theta=1e6, rope_type="default"))
 # Shapes of attention by the size of a head; FFN of 44 leaves half a panel.
 D16 = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=44)
+D32 = dict(D16, head_dim=32)
 D64 = dict(num_attention_heads=2, num_key_value_heads=1, head_dim=64, intermediate_size=44)
+D128 = dict(D64, head_dim=128)  # what most published models have
+# A vocabulary that leaves part of a panel, three heads to one, sizes between.
+ODD = dict(vocab_size=323, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40)
 # Wavelengths on both sides of 128/4 and 128/1, and between.
 LLAMA3 = dict(rope_theta=500000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=128)
@@ -50,6 +54,15 @@ MODELS = {
     "qwen2-d64-f16": (Qwen2Config(**QWEN, **D64, tie_word_embeddings=True), torch.float16, "40KB", None),
     "qwen3-d16-bf16": (Qwen3Config(**QWEN, **D16), torch.bfloat16, None, {}),
     "qwen3-d64-f16": (Qwen3Config(**QWEN, **D64, tie_word_embeddings=True, attention_bias=True), torch.float16, None, None),
+    "mistral-d32-f16": (MistralConfig(**SHAPE, **D32, sliding_window=None), torch.float16, None, {}),
+    "qwen2-d32-f32": (Qwen2Config(**QWEN, **D32), torch.float32, None, None),
+    "qwen3-d32-bf16": (Qwen3Config(**QWEN, **D32, tie_word_embeddings=True), torch.bfloat16, None, None),
+    "llama3-d128-bf16": (LlamaConfig(**SHAPE, **D128, rope_parameters=LLAMA3), torch.bfloat16, None, {}),
+    "mistral-d128-bf16": (MistralConfig(**SHAPE, **D128, sliding_window=None), torch.bfloat16, None, None),
+    "qwen2-d128-f16": (Qwen2Config(**QWEN, **D128, tie_word_embeddings=True), torch.float16, None, None),
+    "qwen3-d128-bf16": (Qwen3Config(**QWEN, **D128), torch.bfloat16, None, {}),
+    "llama-d80-f16": (LlamaConfig(**{**SHAPE, **ODD}, head_dim=80, tie_word_embeddings=True), torch.float16, None, None),
+    "qwen3-d96-bf16": (Qwen3Config(**{**QWEN, **ODD}, head_dim=96), torch.bfloat16, None, None),
 }
 
 

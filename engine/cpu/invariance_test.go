@@ -1,0 +1,87 @@
+package cpu
+
+import (
+	"os"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// TestConformanceOfModels runs the suite over each architecture, biases, tied heads,
+// all types of weights and odd shapes. The backends that a check compares take turns
+// with the number of threads and, unless COPPICE_CPU forces one, with the path.
+func TestConformanceOfModels(t *testing.T) {
+	g := readGolden(t)
+	for _, name := range []string{
+		"llama-bias-f16", "llama-d80-f16", "llama3-tied-f32", "mistral-d128-bf16",
+		"qwen2-d32-f32", "qwen2-d128-f16", "qwen3-d96-bf16", "qwen3-d128-bf16",
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := openModel(t, g.model(t, name).dir(t))
+			// What follows looks at sampling and the contract alone, which no model
+			// changes; TestConformance has it.
+			enginetest.Run(t, varied(m), "seed", "penalties", "mask", "bias", "logprobs", "validation", "busy", "close", "stats")
+		})
+	}
+}
+
+// openModel opens the model in dir for the test.
+func openModel(t testing.TB, dir string) *model.Model {
+	t.Helper()
+	m, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// varied makes each backend with other threads than the one before, on another path
+// if the environment leaves it open.
+func varied(m *model.Model) enginetest.Factory {
+	n, isas := 0, ISAs()
+	if underRace && len(isas) > 1 {
+		isas = isas[1:]
+	}
+	return func(t testing.TB, o enginetest.Options) engine.Backend {
+		n++
+		cfg := suiteConfig(o, 1+n%2)
+		if os.Getenv(ISAVariable) == "" {
+			cfg.ISA = isas[n%len(isas)]
+		}
+		return openSuite(t, m, cfg)
+	}
+}
+
+// TestPlantedOrdersAreCaught runs the suite over kernels that are right but for
+// their order of sums, which depends on what the suite varies.
+func TestPlantedOrdersAreCaught(t *testing.T) {
+	for _, weights := range []string{"mistral-d128-bf16", "qwen2-d32-f32"} {
+		m := openModel(t, readGolden(t).model(t, weights).dir(t))
+		eachVector(t, func(t *testing.T, ops *kernels) {
+			for _, c := range []struct {
+				what   string
+				ops    *kernels
+				checks []string
+			}{
+				{"sums otherwise with one row", lastFirst(ops, 1), []string{"batch-mix", "chunking"}},
+				{"sums otherwise by pages", valuesLastFirst(ops), []string{"page-size"}},
+			} {
+				planted := func(t testing.TB, o enginetest.Options) engine.Backend {
+					cfg := suiteConfig(o, 2)
+					cfg.ISA = ops.isa
+					b := openSuite(t, m, cfg)
+					b.step.ops = c.ops
+					return b
+				}
+				for _, check := range c.checks {
+					if enginetest.Try(t, planted, check) == nil {
+						t.Errorf("%s: check %q passes a backend that %s", weights, check, c.what)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// small is a whole tokenizer.json of some hundred tokens, without white space.
+func small(t testing.TB) []byte {
+	t.Helper()
+	data, err := Train(TrainConfig{VocabSize: 270, Special: []string{"<s>", "</s>"}}, strings.Repeat("the light in the glass ", 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, data); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// kinded checks that err, if there is one, says whose fault it is.
+func kinded(t *testing.T, what string, at int, err error) {
+	t.Helper()
+	if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
+		t.Fatalf("%s %d: an error without a kind: %v", what, at, err)
+	}
+}
+
+func TestCutFilesAreRefused(t *testing.T) {
+	file := small(t)
+	for n := range file {
+		_, err := Parse(file[:n:n], nil)
+		if err == nil {
+			t.Fatalf("cut to %d of %d bytes, it is accepted", n, len(file))
+		}
+		kinded(t, "cut to", n, err)
+	}
+}
+
+// TestBitFlips: a file with a wrong bit is refused, or is a tokenizer that works
+// with other tokens.
+func TestBitFlips(t *testing.T) {
+	file := small(t)
+	refusals, flips := 0, 0
+	for bit := 0; bit < 8*len(file); bit += 7 { // every place in a byte comes up
+		file[bit/8] ^= 1 << (bit % 8)
+		tok, err := Parse(file, nil)
+		kinded(t, "bit", bit, err)
+		if flips++; err != nil {
+			refusals++
+		} else {
+			all := tok.EncodePrompt(nil, "the light <s>é\xff")
+			for id := range tok.VocabSize() + 2 {
+				all = append(all, kv.Token(id))
+			}
+			tok.Decode(nil, all, true)
+			stream(tok, all)
+		}
+		file[bit/8] ^= 1 << (bit % 8)
+	}
+	if refusals < flips/2 {
+		t.Errorf("%d of %d flips are refused, want most", refusals, flips)
+	}
+}
+
+// TestDeepFilesAreRefused: a reader that recursed as deep as the file would
+// overflow its stack.
+func TestDeepFilesAreRefused(t *testing.T) {
+	deep := strings.Repeat(`{"a":[`, 500_000)
+	for _, file := range []string{deep, `{"model":` + deep, `{"normalizer":` + deep, `{"added_tokens":[` + deep, `{"other":` + deep} {
+		_, err := Parse([]byte(file), nil)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "depth") {
+			t.Errorf("%.30s: error %.200v", file, err)
+		}
+	}
+	if _, err := Parse(small(t), []byte(deep)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "tokenizer_config.json") {
+		t.Errorf("tokenizer_config.json: error %.200v", err)
+	}
+}
+
+// TestEveryRuneRoundTrips: all of Unicode, each family a share of it in turn.
+func TestEveryRuneRoundTrips(t *testing.T) {
+	f := readFamilies(t)
+	var encoders []*Encoder
+	for _, name := range lossless {
+		encoders = append(encoders, f.open(t, f.find(t, name)).NewEncoder())
+	}
+	const share = 61 // small, so that neighbours fall to different families
+	var text []byte
+	var ids []kv.Token
+	for lo := rune(0); lo <= utf8.MaxRune; lo += share {
+		text = text[:0]
+		for r := lo; r < lo+share; r++ {
+			if utf8.ValidRune(r) {
+				text = utf8.AppendRune(text, r)
+			}
+		}
+		i := int(lo/share) % len(encoders)
+		ids = encoders[i].Encode(ids[:0], string(text))
+		if got := encoders[i].t.Decode(nil, ids, false); !bytes.Equal(got, text) {
+			t.Fatalf("%s: U+%04X to U+%04X: %q comes back as %q", lossless[i], lo, lo+share-1, text, got)
+		}
+	}
+}
+
+// FuzzDecode: whatever the tokens, known or not, decoding and every way to stream
+// them return, and agree.
+func FuzzDecode(f *testing.F) {
+	all := readFamilies(f)
+	var toks []*Tokenizer
+	for i := range all.Families {
+		toks = append(toks, all.open(f, &all.Families[i]))
+	}
+	f.Add([]byte{0, 1, 2, 3, 255, 255, 0, 100, 1, 100})
+	f.Add([]byte{0, 195, 0, 169, 0, 226})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var ids []kv.Token
+		for i := 0; i+1 < len(data); i += 2 {
+			ids = append(ids, kv.Token(data[i])<<8|kv.Token(data[i+1]))
+		}
+		for i, tok := range toks {
+			if got, want := stream(tok, ids), toValid(tok.Decode(nil, ids, true)); got != want {
+				t.Fatalf("%s: %v streams as %q, decodes as %q", all.Families[i].Name, ids, got, want)
+			}
+		}
+	})
+}
