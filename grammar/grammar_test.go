@@ -151,9 +151,9 @@ func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []str
 
 func TestMasksAreWhatTheRulesAllow(t *testing.T) {
 	tried, compiled := 0, 0
-	seeds := uint64(600)
+	seeds := uint64(240)
 	if testing.Short() {
-		seeds = 200
+		seeds = 60
 	}
 	for seed := range seeds {
 		tried++

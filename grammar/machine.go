@@ -162,3 +162,36 @@ func (m *machine) classes() (class [256]uint8, n int) {
 	}
 	return class, n + 1
 }
+
+// follows is which bytes may come after each unit.
+func (m *machine) follows() []byteSet {
+	follow := make([]byteSet, len(m.units))
+	heirs := make([][]int32, len(m.units)) // units after which may come what comes after a unit
+	for i := range m.nodes {
+		for _, c := range m.nodeCalls(&m.nodes[i]) {
+			ret, unit := &m.nodes[c.ret], m.targets[c.target].unit
+			first := m.firstOf(ret)
+			follow[unit].union(&first)
+			if ret.flags&tick != 0 {
+				first = m.firstOf(&m.nodes[m.units[ret.unit].start])
+				follow[unit].union(&first)
+			}
+			if ret.flags&(final|tick) != 0 {
+				heirs[ret.unit] = append(heirs[ret.unit], unit)
+			}
+		}
+	}
+	work := m.allUnits()
+	for len(work) > 0 {
+		u := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, heir := range heirs[u] {
+			set := follow[heir]
+			if set.union(&follow[u]); set != follow[heir] {
+				follow[heir] = set
+				work = append(work, heir)
+			}
+		}
+	}
+	return follow
+}

@@ -87,34 +87,6 @@ func newWalker(m *machine, v *Vocabulary, limits Limits) *walker {
 	return w
 }
 
-// follows is which bytes may come after each unit.
-func (m *machine) follows() []byteSet {
-	follow := make([]byteSet, len(m.units))
-	for changed := true; changed; {
-		changed = false
-		for i := range m.nodes {
-			for _, c := range m.nodeCalls(&m.nodes[i]) {
-				ret := &m.nodes[c.ret]
-				set := follow[m.targets[c.target].unit]
-				first := m.firstOf(ret)
-				set.union(&first)
-				if ret.flags&tick != 0 {
-					first = m.firstOf(&m.nodes[m.units[ret.unit].start])
-					set.union(&first)
-				}
-				if ret.flags&(final|tick) != 0 {
-					set.union(&follow[ret.unit])
-				}
-				if to := &follow[m.targets[c.target].unit]; *to != set {
-					*to = set
-					changed = true
-				}
-			}
-		}
-	}
-	return follow
-}
-
 // forget drops the numbered sets.
 func (w *walker) forget() {
 	w.pool.forget()

@@ -88,7 +88,9 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 	if r.Digest {
 		out.Digest = s.digest(logits)
 	}
-	if at := notFinite(logits); at >= 0 {
+	best, finite := scan(logits)
+	if !finite {
+		at := notFinite(logits)
 		sl.sampled = false
 		out.Err = fmt.Errorf("%w: row %d, token %d has %v", engine.ErrLogits, index, at, logits[at])
 		return
@@ -96,7 +98,7 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 	if !r.Sample {
 		return
 	}
-	token, ok := s.draw(sl, r, logits)
+	token, ok := s.draw(sl, r, logits, best)
 	if !ok {
 		sl.sampled = false
 		out.Err = fmt.Errorf("%w: row %d", ErrNoToken, index)
@@ -116,11 +118,12 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 	}
 }
 
-// draw applies the slot's parameters in the order of engine.SamplingParams.
-func (s *Sampler) draw(sl *slot, r *engine.Row, logits []float32) (kv.Token, bool) {
+// draw applies the slot's parameters in the order of engine.SamplingParams. best is
+// the index of the largest logit.
+func (s *Sampler) draw(sl *slot, r *engine.Row, logits []float32, best int) (kv.Token, bool) {
 	p := &sl.params
 	if len(p.Bias) == 0 && !p.Penalised() && r.Mask == nil && p.Temperature == 0 {
-		return kv.Token(argmax(logits)), true
+		return kv.Token(best), true
 	}
 	copy(s.work, logits)
 	for _, b := range p.Bias {
@@ -143,6 +146,19 @@ func (s *Sampler) digest(logits []float32) uint64 {
 		binary.LittleEndian.PutUint32(s.bytes[4*i:], math.Float32bits(l))
 	}
 	return xxh3.Hash(s.bytes)
+}
+
+// scan is argmax, and whether all are finite, in one pass: x-x is 0 for those that
+// are and NaN for the others, which a sum keeps.
+func scan(v []float32) (best int, finite bool) {
+	top, sum := float32(math.Inf(-1)), float32(0)
+	for i, x := range v {
+		sum += x - x
+		if x > top {
+			best, top = i, x
+		}
+	}
+	return best, sum == 0
 }
 
 // notFinite is the first token whose logit is NaN or infinite, or -1.
