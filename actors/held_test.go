@@ -10,8 +10,8 @@ import (
 
 // held is a device that stands still where the test says: a batch that is not let
 // pass does not complete until it is, or ends with engine.ErrClosed when the device
-// is closed. So requests are open, and in the phase that they were brought to, for as long as
-// what the test does meanwhile takes.
+// is closed. So requests stay open, and in the phase that they were brought to,
+// however long what the test does meanwhile takes.
 type held struct {
 	engine.Backend
 	closed  chan struct{}
