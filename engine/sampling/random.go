@@ -15,6 +15,9 @@ const golden = 0x9e3779b97f4a7c15
 // on their order, and 2^24 tokens of weight 1 still fit 64 bits.
 const weightOne = 1 << 40
 
+// weightless: e to this power, and below, is less than half of 1/weightOne.
+const weightless = -28.5
+
 // random draws from s.work by p: divide by the temperature, cut by min-p, top-k
 // and top-p, then take the best of z - ln(-ln u) (Gumbel-max: distributed as the
 // softmax over the candidates). ok is false if no token is allowed.
@@ -48,7 +51,11 @@ func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token,
 	}
 	if p.TopP > 0 && p.TopP < 1 {
 		s.weigh(func(t int32) uint64 {
-			return uint64(math.RoundToEven(float64(f32.Exp32(z[t]-best)) * weightOne))
+			d := z[t] - best
+			if d < weightless {
+				return 0
+			}
+			return uint64(math.RoundToEven(float64(f32.Exp32(d)) * weightOne))
 		})
 		total := uint64(0)
 		for _, w := range s.wgt {
@@ -70,23 +77,31 @@ func (s *Sampler) weigh(of func(t int32) uint64) {
 // cut keeps the best candidates until their weights reach target: the shortest
 // prefix of the order (score descending, id ascending) that sums to target or
 // more. A radix search over the scores' bits finds the last kept score in four
-// passes, without sorting.
+// passes, without sorting, each over those alone that share the bits found before.
 func (s *Sampler) cut(target uint64) {
-	var prefix, mask uint32 // of the last kept score's key
-	above := uint64(0)      // weight of all scores above it
+	var prefix uint32  // of the last kept score's key
+	above := uint64(0) // weight of all scores above it
+	s.near = s.near[:0]
+	for i, t := range s.ids {
+		s.near = append(s.near, scored{key(s.work[t]), s.wgt[i]})
+	}
 	for shift := 24; shift >= 0; shift -= 8 {
 		var sum [256]uint64
-		for i, t := range s.ids {
-			if k := key(s.work[t]); k&mask == prefix {
-				sum[k>>shift&255] += s.wgt[i]
-			}
+		for _, c := range s.near {
+			sum[c.key>>shift&255] += c.weight
 		}
-		digit := 255
+		digit := uint32(255)
 		for ; digit > 0 && above+sum[digit] < target; digit-- {
 			above += sum[digit]
 		}
-		prefix |= uint32(digit) << shift
-		mask |= 255 << shift
+		prefix |= digit << shift
+		kept := s.near[:0]
+		for _, c := range s.near {
+			if c.key>>shift&255 == digit {
+				kept = append(kept, c)
+			}
+		}
+		s.near = kept
 	}
 	kept, n := s.ids[:0], 0
 	for i, t := range s.ids {
@@ -103,6 +118,12 @@ func (s *Sampler) cut(target uint64) {
 	s.ids = kept[:n]
 }
 
+// scored is a candidate of a cut.
+type scored struct {
+	key    uint32
+	weight uint64
+}
+
 // key orders finite f32 values as unsigned integers; -0 and +0 are one score.
 func key(x float32) uint32 {
 	u := math.Float32bits(x + 0)
@@ -112,18 +133,44 @@ func key(x float32) uint32 {
 	return u | 1<<31
 }
 
-// gumbel is the candidate with the best perturbed score, the lowest on ties.
+// gumbel is the candidate with the best perturbed score, the lowest on ties. The
+// two logarithms of a score are only taken where it may be the best: no score is
+// more than maxGumbel above its candidate's, and none with a u of enough or less
+// reaches the best so far, from whichever candidate.
 func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
 	base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
-	best, score := s.ids[0], float32(math.Inf(-1))
+	top := s.work[s.ids[0]]
 	for _, t := range s.ids {
+		top = max(top, s.work[t])
+	}
+	best, score := s.ids[0], float32(math.Inf(-1))
+	enough := float32(0)
+	for _, t := range s.ids {
+		z := s.work[t]
+		if z+maxGumbel < score {
+			continue
+		}
 		u := uniform(mix(base ^ uint64(t+1)*golden))
-		if v := s.work[t] - f32.Log32(-f32.Log32(u)); v > score {
+		if u < enough {
+			continue
+		}
+		if v := z - f32.Log32(-f32.Log32(u)); v > score {
 			best, score = t, v
+			if max(top, -top, v, -v) < coarse {
+				enough = float32(math.Exp(-math.Exp(float64(top)-float64(v)+slack))) - 0x1p-20
+			}
 		}
 	}
 	return kv.Token(best)
 }
+
+const (
+	// maxGumbel is over -ln(-ln u) of the largest u, 1 - 2^-24: 16.636.
+	maxGumbel = 16.7
+	// slack is more than what rounding adds to a score, of those below coarse.
+	slack  = 1e-2
+	coarse = 1 << 14
+)
 
 // uniform maps the upper 23 bits of h to the middle of one of 2^23 cells of (0, 1).
 func uniform(h uint64) float32 {

@@ -23,6 +23,7 @@ type Sampler struct {
 	work  []float32 // logits as changed by biases, penalties, mask and temperature; -Inf is forbidden
 	ids   []int32   // candidates, ascending
 	wgt   []uint64  // their weights in 2^-40, as ids
+	near  []scored  // scratch of cut
 	bytes []byte    // one row of logits as little-endian f32
 }
 
@@ -37,7 +38,7 @@ type slot struct {
 }
 
 // New makes a sampler for slots [0, slots) and tokens [0, vocab). Memory:
-// 17 bytes per token of the vocabulary, and 4 for each slot that ever had a
+// 33 bytes per token of the vocabulary, and 4 for each slot that ever had a
 // penalty on.
 func New(slots, vocab int) *Sampler {
 	return &Sampler{
@@ -46,6 +47,7 @@ func New(slots, vocab int) *Sampler {
 		work:  make([]float32, vocab),
 		ids:   make([]int32, 0, vocab),
 		wgt:   make([]uint64, 0, vocab),
+		near:  make([]scored, 0, vocab),
 		bytes: make([]byte, 4*vocab),
 	}
 }

@@ -302,3 +302,35 @@ func BenchmarkSample(b *testing.B) {
 		})
 	}
 }
+
+// What gumbel passes over is never the best: it gives what the scores of all
+// candidates give, flat or steep, tiny or huge.
+func TestGumbelMissesNobody(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	s := New(1, 4096)
+	for trial := range 3000 {
+		scale := math.Pow(10, -3+float64(trial%14)*0.7) // to 1e6
+		s.ids = s.ids[:0]
+		for i := range int32(1 + rng.IntN(600)) {
+			s.work[i] = float32(rng.NormFloat64() * scale)
+			if rng.IntN(4) > 0 {
+				s.ids = append(s.ids, i)
+			}
+		}
+		if len(s.ids) == 0 {
+			continue
+		}
+		seed, index := rng.Uint64(), int32(rng.IntN(50))
+		base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
+		want, score := s.ids[0], float32(math.Inf(-1))
+		for _, id := range s.ids {
+			u := uniform(mix(base ^ uint64(id+1)*golden))
+			if v := s.work[id] - f32.Log32(-f32.Log32(u)); v > score {
+				want, score = id, v
+			}
+		}
+		if got := s.gumbel(seed, index); got != kv.Token(want) {
+			t.Fatalf("trial %d, scale %g: token %d, want %d", trial, scale, got, want)
+		}
+	}
+}
