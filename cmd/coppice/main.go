@@ -15,17 +15,20 @@ import (
 )
 
 type cli struct {
+	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
 	Bench     struct {
-		Chat     chatCmd     `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
-		Radix    radixCmd    `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
-		Policies policiesCmd `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
-		Curve    curveCmd    `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
-		Engine   engineCmd   `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`
-		Sched    schedCmd    `cmd:"" help:"Time the scheduler's planning alone."`
-		Serving  servingCmd  `cmd:"" help:"Simulate a server under load, by policy."`
+		Chat     chatCmd       `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
+		Policies policiesCmd   `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
+		Curve    curveCmd      `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
+		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`
+		Sched    schedCmd      `cmd:"" help:"Time the scheduler's planning alone."`
+		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
+		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
 	} `cmd:"" help:"Measure."`
+	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
 	Sim       simCmd       `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`
 }
@@ -33,6 +36,7 @@ type cli struct {
 const description = `An LLM inference scheduler with a token-level radix KV cache.
 
 Examples:
+  coppice serve
   coppice bench chat
   coppice bench radix --kind tree
   coppice bench serving --loads chat

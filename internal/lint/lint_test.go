@@ -45,20 +45,28 @@ var mayImport = map[string][]string{
 
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "radixcache", "scheduler", "internal/invariants"},
 
-	"actors":      {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
-	".":           {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
-	"bench":       {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice": {".", "bench", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"actors":        {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
+	".":             {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
+	"bench/load":    {"kv"},
+	"server":        {".", "engine", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/chat"},
+	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
+	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
+	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "scheduler", "internal/opticks", "internal/wide"},
+	"cmd/coppice":   {".", "bench", "bench/load", "server", "server/view", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporter names the one package that may use a third party.
 var onlyImporter = map[string]string{
-	"github.com/asynkron/protoactor-go": "actors",
-	"github.com/alecthomas/kong":        "cmd/coppice",
-	"github.com/schollz/progressbar":    "cmd/coppice",
-	"golang.org/x/text":                 "tokenizer",
-	"github.com/dlclark/regexp2":        "tokenizer",
-	"golang.org/x/sys":                  "engine/cpu",
+	"github.com/asynkron/protoactor-go":       "actors",
+	"github.com/alecthomas/kong":              "cmd/coppice",
+	"github.com/schollz/progressbar":          "cmd/coppice",
+	"golang.org/x/text":                       "tokenizer",
+	"github.com/dlclark/regexp2":              "tokenizer",
+	"golang.org/x/sys":                        "engine/cpu",
+	"github.com/HdrHistogram/hdrhistogram-go": "bench/load",
+	"github.com/prometheus/client_golang":     "server",
+	"charm.land/bubbletea":                    "cmd/coppice",
+	"charm.land/lipgloss":                     "cmd/coppice",
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.

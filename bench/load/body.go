@@ -1,0 +1,183 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Endpoint is what of the OpenAI API is asked.
+type Endpoint uint8
+
+const (
+	Completions Endpoint = iota // /v1/completions; prompts as token ids or text
+	Chat                        // /v1/chat/completions; prompts as messages
+)
+
+// String is a name in lower case.
+func (e Endpoint) String() string {
+	if e == Chat {
+		return "chat"
+	}
+	return "completions"
+}
+
+// UnmarshalText reads what String writes.
+func (e *Endpoint) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "completions":
+		*e = Completions
+	case "chat":
+		*e = Chat
+	default:
+		return fmt.Errorf("load: no endpoint %q, want completions or chat", text)
+	}
+	return nil
+}
+
+func (e Endpoint) path() string {
+	if e == Chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// Segment is a piece of a prompt, as token ids or as text.
+type Segment struct {
+	Tokens []kv.Token // text is used if it is empty
+	Text   string
+	Words  int // of made-up text; 0 if it is not known
+}
+
+// Len is what is known of the length: token ids, or words, or 0.
+func (s *Segment) Len() int { return len(s.Tokens) + s.Words }
+
+// dialogue is what a session has said so far: what the next prompt is.
+type dialogue struct {
+	tokens   []kv.Token
+	text     strings.Builder
+	messages []message
+	length   int // sum of the lengths of what was sent
+}
+
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// add puts a segment at the end. Completions know no roles: segments of tokens are
+// put together as they are, texts by a line feed.
+func (d *dialogue) add(role string, s *Segment) {
+	if len(s.Tokens) == 0 && s.Text == "" {
+		return
+	}
+	d.length += s.Len()
+	d.tokens = append(d.tokens, s.Tokens...)
+	d.messages = append(d.messages, message{role, s.Text})
+	if s.Text != "" {
+		if d.text.Len() > 0 {
+			d.text.WriteByte('\n')
+		}
+		d.text.WriteString(s.Text)
+	}
+}
+
+// Options are what all requests of a run have in common.
+type Options struct {
+	Temperature *float64 // nil leaves it to the server
+	IgnoreEOS   bool     // ask for output of exact length; vLLM, SGLang and ours know it
+	// NoUsage leaves stream_options out, for servers that refuse it. Tokens are then
+	// counted by chunks.
+	NoUsage bool
+	// Extra are further fields of the body. One that the body has anyway is replaced.
+	Extra map[string]json.RawMessage
+
+	tokenIDs bool // ask for the token ids of the output
+}
+
+// body appends the JSON of a request for most output tokens, which has to be more
+// than none.
+func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most int) []byte {
+	b := fields{dst: append(dst, '{'), extra: o.Extra}
+	if b.field("model") {
+		b.text(model)
+	}
+	switch {
+	case e == Chat:
+		if b.field("messages") {
+			b.value(d.messages)
+		}
+	case b.field("prompt"):
+		if len(d.tokens) == 0 {
+			b.text(d.text.String())
+			break
+		}
+		for i, t := range d.tokens {
+			b.dst = strconv.AppendInt(append(b.dst, "[,"[min(i, 1)]), int64(t), 10)
+		}
+		b.dst = append(b.dst, ']')
+	}
+	if b.field("max_tokens") {
+		b.dst = strconv.AppendInt(b.dst, int64(most), 10)
+	}
+	if o.Temperature != nil && b.field("temperature") {
+		b.dst = strconv.AppendFloat(b.dst, *o.Temperature, 'f', -1, 64)
+	}
+	if b.field("stream") {
+		b.dst = append(b.dst, "true"...)
+	}
+	if !o.NoUsage && b.field("stream_options") {
+		b.dst = append(b.dst, `{"include_usage":true}`...)
+	}
+	if o.IgnoreEOS && b.field("ignore_eos") {
+		b.dst = append(b.dst, "true"...)
+	}
+	if o.tokenIDs && b.field("return_token_ids") {
+		b.dst = append(b.dst, "true"...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Extra)) {
+		b.begin(name)
+		b.dst = append(b.dst, o.Extra[name]...)
+	}
+	return append(b.dst, '}')
+}
+
+// fields writes the fields of an object.
+type fields struct {
+	dst   []byte
+	extra map[string]json.RawMessage
+	any   bool
+}
+
+// field begins one, unless an extra one takes its place.
+func (f *fields) field(name string) bool {
+	if _, replaced := f.extra[name]; replaced {
+		return false
+	}
+	f.begin(name)
+	return true
+}
+
+func (f *fields) begin(name string) {
+	if f.any {
+		f.dst = append(f.dst, ',')
+	}
+	f.any = true
+	f.text(name)
+	f.dst = append(f.dst, ':')
+}
+
+func (f *fields) text(s string) { f.value(s) }
+
+func (f *fields) value(v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("load: strings that have no JSON: %v", err))
+	}
+	f.dst = append(f.dst, text...)
+}

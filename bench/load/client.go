@@ -1,0 +1,147 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrUnreachable is wrapped by the error of [Dial] where no server answers.
+var ErrUnreachable = errors.New("load: no server answers")
+
+// ClientConfig says which server, and how it is asked.
+type ClientConfig struct {
+	URL      string // as http://127.0.0.1:8080; /v1 behind it may be there or not
+	Endpoint Endpoint
+	Model    string // default: the first of /v1/models
+	APIKey   string // sent as a bearer token
+	Options
+	// Transport carries the requests. Default: one of the client's own, with as many
+	// connections as there are requests at a time.
+	Transport http.RoundTripper
+}
+
+// Client sends requests to one server and measures their answers. It is safe for
+// concurrent use.
+type Client struct {
+	cfg     ClientConfig
+	base    string
+	http    http.Client
+	own     *http.Transport // nil if Transport was given
+	scratch sync.Pool       // *scratch
+}
+
+// dialTimeout is how long Dial waits for /v1/models.
+const dialTimeout = 30 * time.Second
+
+// mostBody is how much of an answer that is no stream is read.
+const mostBody = 1 << 20
+
+// Dial asks the server for its models. If none answers, the error wraps
+// [ErrUnreachable] and says how one is started. With cfg.Model, any answer will do.
+func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
+	u, err := url.Parse(cfg.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("load: URL is %q, want one as http://127.0.0.1:8080", cfg.URL)
+	}
+	for name, value := range cfg.Extra {
+		if !json.Valid(value) {
+			return nil, fmt.Errorf("load: extra field %q is not JSON: %s", name, clip(value))
+		}
+	}
+	c := &Client{cfg: cfg, base: strings.TrimSuffix(strings.TrimSuffix(cfg.URL, "/"), "/v1")}
+	c.scratch.New = func() any { return newScratch() }
+	c.http.Transport = cfg.Transport
+	if cfg.Transport == nil {
+		c.own = http.DefaultTransport.(*http.Transport).Clone()
+		c.own.MaxIdleConns, c.own.MaxIdleConnsPerHost, c.own.DisableCompression = 0, 1<<16, true
+		c.http.Transport = c.own
+	}
+	if err := c.models(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Model is the name that requests have.
+func (c *Client) Model() string { return c.cfg.Model }
+
+// Close closes the connections that are idle.
+func (c *Client) Close() {
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
+}
+
+// models asks for the models and takes the first one, if none was named.
+func (c *Client) models(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("no answer in %v", dialTimeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/models", nil)
+	if err != nil {
+		return fmt.Errorf("load: URL is %q: %w", c.cfg.URL, err)
+	}
+	c.authorise(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = syscall.ECONNREFUSED
+		}
+		return fmt.Errorf("%w at %s: %w: start one, as with coppice serve --model DIR, or give its address with --url", ErrUnreachable, c.base, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
+	switch {
+	case c.cfg.Model != "" && resp.StatusCode != http.StatusUnauthorized:
+		return nil
+	case err != nil:
+		return fmt.Errorf("load: reading %s/v1/models: %w", c.base, err)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.base, resp.Status, hint(resp.StatusCode), clip(body))
+	}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.base, err, clip(body))
+	}
+	if len(list.Data) == 0 || list.Data[0].ID == "" {
+		return fmt.Errorf("load: the server at %s lists no model: load one there, or name one with --model", c.base)
+	}
+	c.cfg.Model = list.Data[0].ID
+	return nil
+}
+
+func (c *Client) authorise(req *http.Request) {
+	if c.cfg.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.APIKey)
+	}
+}
+
+// hint is what to do about a status.
+func hint(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return " (give a key with --api-key)"
+	case http.StatusNotFound:
+		return " (is the address right, and the model's name?)"
+	}
+	return ""
+}

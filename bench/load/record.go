@@ -1,0 +1,177 @@
+package load
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Distribution is what one figure was over all requests, or over all gaps. Without
+// any, all is 0.
+type Distribution struct {
+	Count        int
+	Mean, StdDev time.Duration   // exact
+	Min, Max     time.Duration   // exact
+	Median       time.Duration   // up to 0.1 % too high
+	Percentiles  []time.Duration // the same; in the order of Config.Percentiles
+}
+
+// Histograms reach from 1 µs to a day; what is beyond is taken for the nearest.
+const (
+	shortest = time.Microsecond
+	longest  = 24 * time.Hour
+	digits   = 3
+)
+
+// meter collects a Distribution.
+type meter struct {
+	histogram    *hdrhistogram.Histogram
+	sum, squares float64 // ns
+	low, high    time.Duration
+}
+
+func newMeter() meter {
+	return meter{histogram: hdrhistogram.New(int64(shortest), int64(longest), digits), low: math.MaxInt64}
+}
+
+func (m *meter) add(d time.Duration) {
+	m.histogram.RecordValue(int64(min(max(d, 0), longest))) // it can't fail in this range
+	m.sum += float64(d)
+	m.squares += float64(d) * float64(d)
+	m.low, m.high = min(m.low, d), max(m.high, d)
+}
+
+func (m *meter) merge(from *meter) {
+	m.histogram.Merge(from.histogram)
+	m.sum += from.sum
+	m.squares += from.squares
+	m.low, m.high = min(m.low, from.low), max(m.high, from.high)
+}
+
+func (m *meter) distribution(percentiles []float64) Distribution {
+	d := Distribution{Count: int(m.histogram.TotalCount()), Percentiles: make([]time.Duration, len(percentiles))}
+	if d.Count == 0 {
+		return d
+	}
+	n := float64(d.Count)
+	mean := m.sum / n
+	d.Mean, d.StdDev = time.Duration(mean), time.Duration(math.Sqrt(max(0, m.squares/n-mean*mean)))
+	d.Min, d.Max = m.low, m.high
+	d.Median = m.percentile(50)
+	for i, p := range percentiles {
+		d.Percentiles[i] = m.percentile(p)
+	}
+	return d
+}
+
+func (m *meter) percentile(p float64) time.Duration {
+	// The histogram's value is the upper end of a bucket, which may be above all.
+	return min(time.Duration(m.histogram.ValueAtPercentile(p)), m.high)
+}
+
+// record is what a worker, or a part of a run, has seen. It belongs to one
+// goroutine at a time.
+type record struct {
+	ttft, tpot, itl, e2el, lag meter
+
+	completed, silent, good int
+	failed                  [failures]int
+	first                   [failures]error
+	input, output           int // tokens
+	cached, cacheable       int // prompt tokens that were cached, and those of requests that say
+	counted                 [byChunks + 1]int
+	guessed                 int       // requests whose prompt tokens the server did not count
+	seconds                 []float64 // output tokens that arrived in each second of the run
+}
+
+func newRecord() *record {
+	return &record{ttft: newMeter(), tpot: newMeter(), itl: newMeter(), e2el: newMeter(), lag: newMeter()}
+}
+
+// add takes a request that has ended, of a run that began at begin.
+func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
+	if s.failure != None {
+		r.failed[s.failure]++
+		if r.first[s.failure] == nil {
+			r.first[s.failure] = s.err
+		}
+		return
+	}
+	r.completed++
+	r.counted[s.counted]++
+	r.input += s.prompt
+	r.output += s.output
+	if !s.promptKnown {
+		r.guessed++
+	}
+	if s.cached >= 0 {
+		r.cached += s.cached
+		r.cacheable += s.prompt
+	}
+	if slo != nil && slo.kept(s) {
+		r.good++
+	}
+	r.e2el.add(s.e2el)
+	if s.lag >= 0 {
+		r.lag.add(s.lag)
+	}
+	if s.ttft == 0 {
+		r.silent++
+		return
+	}
+	r.ttft.add(s.ttft)
+	if tpot, ok := s.tpot(); ok {
+		r.tpot.add(tpot)
+	}
+	at := s.sent.Sub(begin) + s.ttft
+	share := float64(s.output) / float64(s.chunks())
+	r.arrived(at, share)
+	for _, gap := range s.gaps {
+		r.itl.add(gap)
+		at += gap
+		r.arrived(at, share)
+	}
+}
+
+// mostSeconds bounds what is kept for the peak: a day.
+const mostSeconds = 24 * 60 * 60
+
+func (r *record) arrived(at time.Duration, tokens float64) {
+	second := min(int(max(at, 0)/time.Second), mostSeconds)
+	if second >= len(r.seconds) {
+		r.seconds = append(slices.Grow(r.seconds, second+1-len(r.seconds)), make([]float64, second+1-len(r.seconds))...)
+	}
+	r.seconds[second] += tokens
+}
+
+func (r *record) merge(from *record) {
+	r.ttft.merge(&from.ttft)
+	r.tpot.merge(&from.tpot)
+	r.itl.merge(&from.itl)
+	r.e2el.merge(&from.e2el)
+	r.lag.merge(&from.lag)
+	r.completed += from.completed
+	r.silent += from.silent
+	r.good += from.good
+	r.input += from.input
+	r.output += from.output
+	r.cached += from.cached
+	r.cacheable += from.cacheable
+	r.guessed += from.guessed
+	for i := range r.failed {
+		r.failed[i] += from.failed[i]
+		if r.first[i] == nil {
+			r.first[i] = from.first[i]
+		}
+	}
+	for i := range r.counted {
+		r.counted[i] += from.counted[i]
+	}
+	for second, tokens := range from.seconds {
+		if tokens > 0 {
+			r.arrived(time.Duration(second)*time.Second, tokens)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package load
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Result is what came of a run.
+type Result struct {
+	URL, Model, Dataset string
+	Endpoint            Endpoint
+	Config              Config // with its defaults
+	Begin               time.Time
+	Duration            time.Duration // until the last request ended
+
+	Completed   int // requests
+	Failed      int // requests; by kind in Failures
+	Unfinished  int // requests that were called off with the run
+	Skipped     int // turns that were not played, because one before them failed
+	Failures    []FailureCount
+	Good        int // completed requests that kept Config.Objectives
+	InputTokens int // of completed requests, as all that follows
+	// OutputTokens are what the requests themselves have got, prompts not counted.
+	OutputTokens int
+	// CachedTokens are prompt tokens that the server had cached, of CacheableTokens:
+	// the prompt tokens of requests where it says. Both 0 if it never does.
+	CachedTokens, CacheableTokens int
+
+	PeakConcurrency int     // requests that were out at a time
+	PeakOutput      float64 // output tokens of the best second of the run
+
+	TTFT, TPOT, ITL, E2EL Distribution
+	// Lag is how late requests of an open loop were sent, which includes waiting under
+	// MaxConcurrency. It is no figure of the server.
+	Lag   Distribution
+	Notes []string // what one must know to read the figures
+}
+
+// FailureCount is how often requests failed for one reason.
+type FailureCount struct {
+	Kind    Failure `json:"kind"`
+	Count   int     `json:"count"`
+	Example string  `json:"example"` // one of the errors
+}
+
+// result puts together what the records have, when nobody writes to them any more.
+func (r *runner) result(took time.Duration) *Result {
+	all := <-r.records
+	for range cap(r.records) - 1 {
+		all.merge(<-r.records)
+	}
+	p := r.cfg.Percentiles
+	out := &Result{
+		URL: r.client.base, Model: r.client.cfg.Model, Dataset: r.dataset.String(), Endpoint: r.client.cfg.Endpoint,
+		Config: r.cfg, Begin: r.begin, Duration: took,
+		Completed: all.completed, Unfinished: all.failed[Unfinished], Skipped: int(r.skipped.Load()), Good: all.good,
+		InputTokens: all.input, OutputTokens: all.output, CachedTokens: all.cached, CacheableTokens: all.cacheable,
+		PeakConcurrency: r.peak,
+		TTFT:            all.ttft.distribution(p), TPOT: all.tpot.distribution(p), ITL: all.itl.distribution(p), E2EL: all.e2el.distribution(p), Lag: all.lag.distribution(p),
+	}
+	for _, tokens := range all.seconds {
+		out.PeakOutput = max(out.PeakOutput, tokens)
+	}
+	for kind := Connection; kind < Unfinished; kind++ {
+		if n := all.failed[kind]; n > 0 {
+			out.Failed += n
+			out.Failures = append(out.Failures, FailureCount{kind, n, all.first[kind].Error()})
+		}
+	}
+	out.note(all.counted[byTokenIDs], "requests without usage: their output is counted by token ids in the chunks")
+	out.note(all.counted[byChunks], "requests without usage: their output is counted by chunks, which may hold several tokens")
+	out.note(all.guessed, "requests without usage: their input is counted by what was sent, words for tokens")
+	out.note(all.silent, "requests got no output: they are in no TTFT")
+	if n := r.dataset.Sessions(); n > 0 && !r.cfg.Timed {
+		began := out.Completed + out.Failed + out.Unfinished
+		if began > n*r.dataset.Turns() {
+			out.Notes = append(out.Notes, fmt.Sprintf("the data set has %d sessions: they came again, and may have been cached", n))
+		}
+	}
+	return out
+}
+
+func (r *Result) note(n int, what string) {
+	if n > 0 {
+		r.Notes = append(r.Notes, strconv.Itoa(n)+" "+what)
+	}
+}
+
+// perSecond is n over the duration of the run.
+func (r *Result) perSecond(n int) float64 { return float64(n) / max(r.Duration.Seconds(), 1e-9) }
+
+// RequestThroughput is in completed requests per second.
+func (r *Result) RequestThroughput() float64 { return r.perSecond(r.Completed) }
+
+// OutputThroughput is in tokens per second.
+func (r *Result) OutputThroughput() float64 { return r.perSecond(r.OutputTokens) }
+
+// TotalTokenThroughput is in tokens per second, of input and output.
+func (r *Result) TotalTokenThroughput() float64 { return r.perSecond(r.InputTokens + r.OutputTokens) }
+
+// Goodput is in requests per second that kept the objectives.
+func (r *Result) Goodput() float64 { return r.perSecond(r.Good) }
+
+// figure is a distribution under its short name.
+type figure struct {
+	name string
+	d    *Distribution
+}
+
+func (r *Result) figures() []figure {
+	return []figure{{"ttft", &r.TTFT}, {"tpot", &r.TPOT}, {"itl", &r.ITL}, {"e2el", &r.E2EL}}
+}
+
+// MarshalJSON writes one object, whose keys are those of vllm bench serve
+// --save-result where it has the figure: date, endpoint_type, model_id, num_prompts,
+// request_rate ("inf" if it is), burstiness, max_concurrency, duration (s), completed,
+// failed, total_input_tokens, total_output_tokens, request_throughput,
+// request_goodput, output_throughput, total_token_throughput,
+// max_output_tokens_per_s, max_concurrent_requests, and of ttft, tpot, itl and e2el
+// mean_ttft_ms, median_ttft_ms, std_ttft_ms, p99_ttft_ms and so on. Its own are
+// url, dataset, concurrency, unfinished, skipped, failures, cached_tokens,
+// cached_share, goodput, min_ttft_ms, max_ttft_ms and so on, send_delay for
+// ttft in the same keys, and notes. What was not asked for, or is not known, is
+// null.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	var rate, burstiness, concurrency, most, cached, share, slo, goodput any
+	if a := r.Config.Arrivals; a != nil {
+		rate, burstiness = number(a.Rate), number(a.Burstiness)
+	}
+	if n := r.Config.Concurrency; n > 0 {
+		concurrency, most = n, n
+	}
+	if n := r.Config.MaxConcurrency; n > 0 {
+		most = n
+	}
+	if r.CacheableTokens > 0 {
+		cached, share = r.CachedTokens, float64(r.CachedTokens)/float64(r.CacheableTokens)
+	}
+	if o := r.Config.Objectives; o != nil {
+		slo, goodput = o.String(), r.Goodput()
+	}
+	o := object{b: []byte{'{'}}
+	o.add("date", r.Begin.UTC().Format(time.RFC3339))
+	o.add("url", r.URL)
+	o.add("endpoint_type", r.Endpoint.String())
+	o.add("model_id", r.Model)
+	o.add("dataset", r.Dataset)
+	o.add("num_prompts", r.Completed+r.Failed+r.Unfinished)
+	o.add("request_rate", rate)
+	o.add("burstiness", burstiness)
+	o.add("concurrency", concurrency)
+	o.add("max_concurrency", most)
+	o.add("duration", r.Duration.Seconds())
+	o.add("completed", r.Completed)
+	o.add("failed", r.Failed)
+	o.add("unfinished", r.Unfinished)
+	o.add("skipped", r.Skipped)
+	o.add("failures", append([]FailureCount{}, r.Failures...))
+	o.add("total_input_tokens", r.InputTokens)
+	o.add("total_output_tokens", r.OutputTokens)
+	o.add("cached_tokens", cached)
+	o.add("cached_share", share)
+	o.add("request_throughput", r.RequestThroughput())
+	o.add("goodput", slo)
+	o.add("request_goodput", goodput)
+	o.add("output_throughput", r.OutputThroughput())
+	o.add("total_token_throughput", r.TotalTokenThroughput())
+	o.add("max_output_tokens_per_s", r.PeakOutput)
+	o.add("max_concurrent_requests", r.PeakConcurrency)
+	for _, f := range append(r.figures(), figure{"send_delay", &r.Lag}) {
+		for _, v := range f.d.values(r.Config.Percentiles) {
+			o.add(v.name+"_"+f.name+"_ms", v.value)
+		}
+	}
+	o.add("notes", append([]string{}, r.Notes...))
+	return append(o.b, '}'), o.err
+}
+
+type value struct {
+	name  string
+	value any // ms, nil if there is none
+}
+
+func (d *Distribution) values(percentiles []float64) []value {
+	ms := func(v time.Duration) any {
+		if d.Count == 0 {
+			return nil
+		}
+		return milliseconds(v)
+	}
+	all := []value{{"mean", ms(d.Mean)}, {"median", ms(d.Median)}, {"std", ms(d.StdDev)}, {"min", ms(d.Min)}, {"max", ms(d.Max)}}
+	for i, p := range percentiles {
+		all = append(all, value{percentileName(p), ms(d.Percentiles[i])})
+	}
+	return all
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func percentileName(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }
+
+// number is for JSON, which has no infinity.
+func number(v float64) any {
+	if math.IsInf(v, 1) {
+		return "inf"
+	}
+	return v
+}
+
+// object writes keys in order.
+type object struct {
+	b   []byte
+	err error
+}
+
+func (o *object) add(key string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("load: %s: %w", key, err)
+	}
+	if len(o.b) > 1 {
+		o.b = append(o.b, ',')
+	}
+	o.b = append(strconv.AppendQuote(o.b, key), ':')
+	o.b = append(o.b, text...)
+}
+
+// WriteJSON writes MarshalJSON's object, one key a line.
+func (r *Result) WriteJSON(w io.Writer) error {
+	text, err := r.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return fmt.Errorf("load: writing JSON: %w", err)
+	}
+	b.WriteByte('\n')
+	_, err = w.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,250 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Run plays the data set on the server and waits for all requests. progress, if not
+// nil, is called after each, by several goroutines. If ctx ends, what is out is called
+// off, and Run returns the figures of what there is beside the cause. Another error
+// has no result: a bad configuration, or a warm-up request that failed. Requests
+// that fail in the run are no error; Result counts them.
+func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func()) (*Result, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(d); err != nil {
+		return nil, err
+	}
+	r := &runner{client: c, dataset: d, cfg: cfg, progress: progress, options: c.cfg.Options, records: make(chan *record, runtime.GOMAXPROCS(0))}
+	r.options.tokenIDs = d.Turns() > 1 && c.cfg.Endpoint == Completions
+	for range cap(r.records) {
+		r.records <- newRecord()
+	}
+	if cfg.MaxConcurrency > 0 {
+		r.slots = make(chan struct{}, cfg.MaxConcurrency)
+	}
+	if err := r.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	r.left.Store(math.MaxInt64)
+	if cfg.Requests > 0 {
+		r.left.Store(int64(cfg.Requests))
+	}
+	r.begin = time.Now()
+	if cfg.Concurrency > 0 {
+		r.closedLoop(ctx)
+	} else {
+		r.openLoop(ctx)
+	}
+	result := r.result(time.Since(r.begin))
+	return result, context.Cause(ctx)
+}
+
+// runner is a run.
+type runner struct {
+	client   *Client
+	dataset  Dataset
+	cfg      Config
+	options  Options
+	progress func()
+
+	begin   time.Time
+	records chan *record  // those that nobody is writing to
+	slots   chan struct{} // one for each request that is out; nil for no bound
+	left    atomic.Int64  // requests that may still begin
+	next    atomic.Int64  // session of a closed loop
+	skipped atomic.Int64  // turns after one that failed
+
+	mu        sync.Mutex
+	out, peak int // requests
+}
+
+func (r *runner) warmUp(ctx context.Context) error {
+	sc := r.client.scratch.Get().(*scratch)
+	defer r.client.scratch.Put(sc)
+	for i := range r.cfg.Warmup {
+		n := r.cfg.WarmupSet.Sessions()
+		if n > 0 {
+			i %= n
+		}
+		s := r.cfg.WarmupSet.Session(i)
+		d := &dialogue{}
+		d.add("system", &s.System)
+		d.add("user", &s.Turns[0].User)
+		r.exchange(ctx, sc, d, s.Turns[0].OutputTokens, false)
+		if got := &sc.sample; got.failure != None {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("load: a warm-up request, %v: %w", got.failure, got.err)
+		}
+	}
+	return nil
+}
+
+// closedLoop has one goroutine for each session at a time.
+func (r *runner) closedLoop(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range r.cfg.Concurrency {
+		workers.Go(func() {
+			for r.open(ctx) {
+				i := int(r.next.Add(1) - 1)
+				if n := r.dataset.Sessions(); n > 0 {
+					if r.cfg.Requests == 0 && r.cfg.Duration == 0 && i >= n {
+						return
+					}
+					i %= n
+				}
+				s := r.dataset.Session(i)
+				r.play(ctx, &s, -1)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// openLoop has one goroutine for each session that has arrived.
+func (r *runner) openLoop(ctx context.Context) {
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	var schedule []time.Duration
+	count := r.dataset.Sessions()
+	if r.cfg.Timed {
+		if n := r.cfg.sessions(r.dataset); n > 0 {
+			count = min(count, n)
+		}
+	} else {
+		schedule = r.cfg.Arrivals.Schedule(r.cfg.sessions(r.dataset), r.cfg.Duration)
+		count = len(schedule)
+	}
+	for i := range count {
+		n := i
+		if all := r.dataset.Sessions(); all > 0 {
+			n %= all
+		}
+		s := r.dataset.Session(n) // before it is due: making it takes time
+		due := s.At
+		if !r.cfg.Timed {
+			due = schedule[i]
+		}
+		if r.cfg.Duration > 0 && due >= r.cfg.Duration || !sleep(ctx, due-time.Since(r.begin)) || !r.open(ctx) {
+			return
+		}
+		sessions.Go(func() { r.play(ctx, &s, due) })
+	}
+}
+
+// open says whether another request may begin.
+func (r *runner) open(ctx context.Context) bool {
+	return ctx.Err() == nil && r.left.Load() > 0 && (r.cfg.Duration == 0 || time.Since(r.begin) < r.cfg.Duration)
+}
+
+// play plays a session to its end. due is when it should begin, -1 for at once.
+func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
+	sc := r.client.scratch.Get().(*scratch)
+	defer r.client.scratch.Put(sc)
+	d := &dialogue{}
+	d.add("system", &s.System)
+	for n := range s.Turns {
+		t := &s.Turns[n]
+		if n > 0 && !sleep(ctx, t.Think) || !r.enter(ctx) {
+			return
+		}
+		d.add("user", &t.User)
+		more := n+1 < len(s.Turns)
+		r.exchange(ctx, sc, d, t.OutputTokens, more)
+		r.leave()
+		got := &sc.sample
+		if due >= 0 && n == 0 {
+			got.lag = max(0, got.sent.Sub(r.begin)-due)
+		}
+		if !got.promptKnown {
+			got.prompt = d.length
+		}
+		r.record(got)
+		if got.failure != None {
+			r.skipped.Add(int64(len(s.Turns) - n - 1))
+			return
+		}
+		if more {
+			d.add("assistant", answer(d, got))
+		}
+	}
+}
+
+// answer is what the server said, in the form of the dialogue.
+func answer(d *dialogue, got *sample) *Segment {
+	if len(d.tokens) > 0 {
+		return &Segment{Tokens: append([]kv.Token(nil), got.tokens...)}
+	}
+	return &Segment{Text: string(got.text), Words: got.output}
+}
+
+// enter waits until another request may be out; !ok if none may begin any more.
+func (r *runner) enter(ctx context.Context) (ok bool) {
+	if r.slots != nil {
+		select {
+		case r.slots <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if !r.open(ctx) || r.left.Add(-1) < 0 {
+		if r.slots != nil {
+			<-r.slots
+		}
+		return false
+	}
+	r.mu.Lock()
+	r.out++
+	r.peak = max(r.peak, r.out)
+	r.mu.Unlock()
+	return true
+}
+
+func (r *runner) leave() {
+	r.mu.Lock()
+	r.out--
+	r.mu.Unlock()
+	if r.slots != nil {
+		<-r.slots
+	}
+}
+
+func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
+	defer cancel()
+	sc.body = r.options.body(sc.body[:0], r.client.cfg.Endpoint, r.client.cfg.Model, d, most)
+	r.client.exchange(ctx, sc, keep)
+}
+
+func (r *runner) record(s *sample) {
+	into := <-r.records
+	into.add(s, r.begin, r.cfg.Objectives)
+	r.records <- into
+	if r.progress != nil {
+		r.progress()
+	}
+}
+
+// sleep waits; !ok if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) (ok bool) {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

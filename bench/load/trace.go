@@ -1,0 +1,165 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TraceBlock is how many tokens a hash id of a trace stands for.
+const TraceBlock = 512
+
+// Limits of a trace or a file of prompts.
+const (
+	MaxTraceSpan = 10 * 365 * 24 * time.Hour
+	maxLine      = 16 << 20
+)
+
+// TraceConfig says how a recorded trace is played.
+type TraceConfig struct {
+	Vocabulary
+	Speedup float64 // times are divided by it. Default 1
+	// Scale divides all lengths, for small models: a block is TraceBlock/Scale tokens.
+	// A power of two, at most TraceBlock. Default 1.
+	Scale int
+	Seed  uint64
+}
+
+// Trace plays a recorded trace of the Mooncake project (JSON lines of timestamp in
+// ms, input_length, output_length, hash_ids; its paper is arXiv 2407.00079). Which
+// tokens were served is not in it, so each hash id is made into a block of tokens of
+// its own: requests that shared a prefix then share one now. Tokens are made
+// when a session is; memory holds the ids only.
+type Trace struct {
+	cfg     TraceConfig
+	entries []traceEntry
+}
+
+type traceEntry struct {
+	Timestamp    *float64 `json:"timestamp"` // ms
+	InputLength  *int     `json:"input_length"`
+	OutputLength *int     `json:"output_length"`
+	HashIDs      []uint32 `json:"hash_ids"`
+}
+
+// OpenTrace reads a trace from a file.
+func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("load: opening a trace: %w", err)
+	}
+	defer f.Close()
+	t, err := ReadTrace(f, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("load: %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// ReadTrace reads a trace. An error says which line is at fault, and what it wants.
+// An output of no tokens is asked for as one.
+func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
+	if cfg.Speedup == 0 {
+		cfg.Speedup = 1
+	}
+	if cfg.Scale == 0 {
+		cfg.Scale = 1
+	}
+	if !(cfg.Speedup > 0) {
+		return nil, fmt.Errorf("Speedup is %v, want more than 0", cfg.Speedup)
+	}
+	if cfg.Scale < 1 || cfg.Scale > TraceBlock || cfg.Scale&(cfg.Scale-1) != 0 {
+		return nil, fmt.Errorf("Scale is %d, want a power of two up to %d", cfg.Scale, TraceBlock)
+	}
+	t := &Trace{cfg: cfg}
+	last := 0.0
+	err := eachLine(r, func(line []byte) error {
+		var e traceEntry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("want a JSON object with timestamp, input_length, output_length and hash_ids: %w", err)
+		}
+		if err := e.validate(); err != nil {
+			return err
+		}
+		if *e.Timestamp < last {
+			return fmt.Errorf("timestamp %v comes after %v: sort the lines by time", *e.Timestamp, last)
+		}
+		last = *e.Timestamp
+		t.entries = append(t.entries, e)
+		return nil
+	})
+	return t, err
+}
+
+func (e *traceEntry) validate() error {
+	switch {
+	case e.Timestamp == nil || e.InputLength == nil || e.OutputLength == nil:
+		return errors.New("want timestamp, input_length and output_length, one is missing")
+	case !(*e.Timestamp >= 0 && *e.Timestamp <= float64(MaxTraceSpan/time.Millisecond)):
+		return fmt.Errorf("timestamp is %v, want 0 to %d ms", *e.Timestamp, MaxTraceSpan/time.Millisecond)
+	case *e.InputLength < 1 || *e.InputLength > MaxLength:
+		return fmt.Errorf("input_length is %d, want 1 to %d", *e.InputLength, MaxLength)
+	case *e.OutputLength < 0 || *e.OutputLength > MaxLength:
+		return fmt.Errorf("output_length is %d, want 0 to %d", *e.OutputLength, MaxLength)
+	case len(e.HashIDs) != kv.CeilPages(*e.InputLength, TraceBlock):
+		return fmt.Errorf("%d hash_ids for input_length %d, want %d, one for each %d tokens", len(e.HashIDs), *e.InputLength, kv.CeilPages(*e.InputLength, TraceBlock), TraceBlock)
+	}
+	return nil
+}
+
+func (t *Trace) Sessions() int { return len(t.entries) }
+func (t *Trace) Turns() int    { return 1 }
+
+func (t *Trace) String() string {
+	return fmt.Sprintf("trace: %d requests, speedup %g, scale 1/%d, of %v", len(t.entries), t.cfg.Speedup, t.cfg.Scale, t.cfg.Vocabulary)
+}
+
+func (t *Trace) Session(i int) Session {
+	e := &t.entries[i]
+	block, left := TraceBlock/t.cfg.Scale, kv.CeilPages(*e.InputLength, t.cfg.Scale)
+	var s Segment
+	for _, id := range e.HashIDs {
+		n := min(block, left)
+		t.cfg.extend(&s, rand.New(rand.NewPCG(t.cfg.Seed, blockStream+uint64(id))), n)
+		left -= n
+	}
+	return Session{
+		At:    time.Duration(*e.Timestamp / t.cfg.Speedup * 1e6),
+		Turns: []Turn{{User: s, OutputTokens: max(1, kv.CeilPages(*e.OutputLength, t.cfg.Scale))}},
+	}
+}
+
+// eachLine calls f with each line that is not blank, and says in which it failed.
+func eachLine(r io.Reader, f func([]byte) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	n, filled := 0, false
+	for lines.Scan() {
+		n++
+		line := lines.Bytes()
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		filled = true
+		if err := f(line); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("line %d is longer than %d bytes", n+1, maxLine)
+	case err != nil:
+		return fmt.Errorf("after line %d: %w", n, err)
+	case !filled:
+		return errors.New("the file is empty, want one request a line")
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
+
+	"github.com/coppice-llm/coppice/server"
+)
+
+type serveCmd struct {
+	nodeFlags
+	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
+	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
+
+	Addr      string `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
+	ModelName string `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: its directory's name."`
+	Backend   string `enum:"cpu,sim" default:"cpu" help:"cpu, or sim: a simulated device in real time, whose text means nothing, to test load."`
+	Profile   string `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
+
+	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
+	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
+	MaxRequests  int      `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
+	MaxRunning   int      `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on sim."`
+	Curve        bool     `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
+
+	APIKey       string        `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
+	APIKeyFile   string        `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
+	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
+	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
+	Drain        time.Duration `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	MaxBody      byteSize      `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time."`
+	MaxTimeout   time.Duration `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
+	WriteTimeout time.Duration `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	Page         bool          `default:"true" negatable:"" help:"Serve the live page at /."`
+	Pprof        bool          `help:"Serve /debug/pprof/, to admins."`
+	OTLPEndpoint string        `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
+	OTLPSample   float64       `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	LogLevel     zapcore.Level `name:"log-level" default:"info" help:"debug, info, warn or error."`
+	LogFormat    string        `name:"log-format" enum:"auto,console,json" default:"auto" help:"console, json, or auto: console on a terminal."`
+
+	settings serveSettings `kong:"-"`
+}
+
+// Help is printed by kong under the summary.
+func (*serveCmd) Help() string {
+	return `An OpenAI-compatible server: /v1/completions, /v1/chat/completions, /v1/models,
+/tokenize, /metrics and more; /openapi.json describes them. The live page is at /.
+
+Each flag may also be set by the environment, --kv-tokens as COPPICE_KV_TOKENS, or in
+--config; flags go before the environment, and that before the file. The file may
+also have "tenant" and "tenants", limits of each tenant and of those by name:
+
+  {"addr": ":8080", "api-key-file": "keys.txt", "policy": "dlpm",
+   "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100}}}
+
+Examples:
+  coppice serve
+  coppice serve --model ./llama --kv-memory 4GiB --policy lpm
+  coppice serve --backend sim --profile h200 --max-running 1024
+  COPPICE_API_KEY=... coppice serve --addr :8080 --print-config`
+}
+
+// Run is called by kong.
+func (c *serveCmd) Run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.PrintConfig {
+		return c.settings.print(os.Stdout)
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return err
+	}
+	certificates, err := c.tls()
+	if err != nil {
+		return err
+	}
+	log, err := c.log()
+	if err != nil {
+		return err
+	}
+	defer log.Sync()
+	for _, name := range c.settings.strangers {
+		log.Warn("environment variable is no setting", zap.String("name", name))
+	}
+	l, err := net.Listen("tcp", c.Addr) // first: the rest takes its time
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	defer l.Close()
+
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	served, err := c.open(log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, served.node.Close()) }()
+	tracer, stopTracing, err := c.tracing(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg := server.Config{
+		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates,
+		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		Page: c.Page, Version: version(), Pprof: c.Pprof, Registry: registry, Log: log,
+	}
+	if tracer != nil {
+		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
+	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	select {
+	case err := <-ended:
+		return errors.Join(err, srv.Close())
+	case s := <-signals:
+		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
+	}
+	return errors.Join(c.drain(srv, signals, log), <-ended)
+}
+
+// drain lets requests end, until the limit or a second signal.
+func (c *serveCmd) drain(srv *server.Server, signals <-chan os.Signal, log *zap.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.Drain)
+	defer cancel()
+	down := make(chan error, 1)
+	go func() { down <- srv.Shutdown(ctx) }()
+	var err error
+	select {
+	case err = <-down:
+	case s := <-signals:
+		log.Warn("ending at once", zap.Stringer("signal", s))
+		cancel()
+		err = errors.Join(srv.Close(), <-down)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		log.Warn("requests had to be ended", zap.Duration("limit", c.Drain))
+		return nil
+	}
+	return err
+}
+
+// check reports what no single flag is to blame for, and what kong does not look at.
+func (c *serveCmd) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
+		bad("--kv-memory and --kv-tokens both say how large the pool is: leave one out")
+	}
+	if c.KVMemory < 0 {
+		bad("--kv-memory is %v, want more than 0", c.KVMemory)
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("--tls-cert and --tls-key belong together: give both")
+	}
+	if c.APIKey != "" && c.APIKeyFile != "" {
+		bad("--api-key and --api-key-file: give one of them")
+	}
+	if c.settings.given("profile") && c.Backend != "sim" {
+		bad("--profile is for --backend sim")
+	}
+	if c.Drain < 0 {
+		bad("--drain is %v, want 0 or more", c.Drain)
+	}
+	if !(c.OTLPSample >= 0 && c.OTLPSample <= 1) {
+		bad("--otlp-sample is %v, want 0 to 1", c.OTLPSample)
+	}
+	for _, f := range []struct {
+		name string
+		v    int
+		lo   int
+	}{
+		{"kv-tokens", c.KVTokens, 1}, {"max-requests", c.MaxRequests, 1}, {"max-conns", c.MaxConns, 1}, {"step-tokens", c.StepTokens, 1},
+		{"max-running", c.MaxRunning, 0}, {"pinned-tokens", c.PinnedTokens, 0}, {"max-body", int(c.MaxBody), 1},
+		{"max-timeout", int(c.MaxTimeout), 1}, {"write-timeout", int(c.WriteTimeout), 1},
+	} {
+		if f.v < f.lo {
+			bad("--%s is %d, want at least %d", f.name, f.v, f.lo)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *serveCmd) tls() (*tls.Config, error) {
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// log goes to standard error.
+func (c *serveCmd) log() (*zap.Logger, error) {
+	cfg := zap.NewProductionConfig()
+	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
+	cfg.Sampling = nil // a line for each request means each
+	cfg.DisableCaller = true
+	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
+	if c.LogFormat == "console" || c.LogFormat == "auto" && term.IsTerminal(int(os.Stderr.Fd())) {
+		cfg.Encoding = "console"
+		cfg.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+	}
+	return cfg.Build()
+}
+
+// tracing is nil without an endpoint.
+func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), error) {
+	if c.OTLPEndpoint == "" {
+		return nil, func() {}, nil
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
+	if err != nil {
+		return nil, nil, fmt.Errorf("--otlp-endpoint %s: %w", c.OTLPEndpoint, err)
+	}
+	p := trace.NewTracerProvider(trace.WithBatcher(exporter),
+		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(c.OTLPSample))),
+		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", "coppice"), attribute.String("service.version", version()))))
+	return p, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		p.Shutdown(ctx) // what could not be sent is lost
+	}, nil
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+// greet says what is served, and how to try it.
+func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	url := scheme + "://" + reachable(at.String())
+	info := s.node.Info()
+	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", s.name, info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
+	switch {
+	case c.Backend == "sim":
+		fmt.Fprintf(w, "coppice: the device is simulated (%s), the text means nothing\n", s.device)
+	case c.Model == "":
+		fmt.Fprintln(w, "coppice: no --model given: the weights are generated at random, the text means nothing")
+	}
+	auth := ""
+	if keys {
+		auth = " -H 'Authorization: Bearer KEY'"
+	}
+	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
+	if c.Page {
+		fmt.Fprintf(w, "coppice: look at %s/\n", url)
+	}
+	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
+		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
+	}
+}
+
+// reachable is an address that a program on this machine can use.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}
+
+// modelName is what a directory's model is called.
+func modelName(dir string) string { return strings.TrimSpace(filepath.Base(filepath.Clean(dir))) }

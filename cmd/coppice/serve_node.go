@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// served is a model that was opened.
+type served struct {
+	node     *coppice.Node
+	name     string
+	device   string // simulated
+	template *chat.Template
+	created  time.Time
+}
+
+// open reads the model and starts a node.
+func (c *serveCmd) open(log *zap.Logger) (*served, error) {
+	dir, remove, err := c.modelDir()
+	if err != nil {
+		return nil, err
+	}
+	defer remove() // all of it is in memory then
+	s := &served{name: c.ModelName}
+	if s.name == "" {
+		s.name = modelName(dir)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+		s.created = st.ModTime()
+	}
+	if s.template, err = chat.Open(dir); err != nil {
+		if !errors.Is(err, chat.ErrInvalid) {
+			return nil, err
+		}
+		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	backend, err := c.backend(m, s)
+	// The weights are packed now, or never will be.
+	if err := errors.Join(err, m.Close()); err != nil {
+		return nil, err
+	}
+	info := backend.Info()
+	sched := scheduler.Config{
+		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
+		Tenant: c.settings.tenant, Tenants: c.settings.tenants,
+	}
+	if !c.settings.given("pinned-tokens") {
+		sched.PinnedTokens = info.NumPages * info.PageTokens / 8
+	}
+	if c.Backend == "sim" && !c.settings.given("step-tokens") {
+		sched.StepTokens = 0 // what a small processor bears is too little for a large device
+		sched.StepTokens = min(2048, info.MaxTokens)
+	}
+	if c.Curve {
+		sched.CurveSamples = radixcache.DefaultCurveSamples
+	}
+	s.node, err = coppice.Open(coppice.Config{
+		Backend: backend, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Log: log.Named("node"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
+	return s, nil
+}
+
+// backend opens the device that the flags name.
+func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
+	if c.Backend == "cpu" {
+		tokens := c.KVTokens
+		if c.KVMemory > 0 {
+			a := m.Config()
+			perToken := byteSize(2 * 4 * a.Layers * a.KVHeads * a.HeadDim) // keys and values, f32
+			if tokens = int(c.KVMemory / perToken); tokens < c.PageTokens {
+				return nil, fmt.Errorf("--kv-memory is %v, less than a page of %d tokens takes: %v", c.KVMemory, c.PageTokens, perToken*byteSize(c.PageTokens))
+			}
+		}
+		return cpu.Open(m, cpu.Config{PageTokens: c.PageTokens, KVTokens: tokens, Threads: c.Threads, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
+			MaxTokens: max(512, c.StepTokens)})
+	}
+	profile, err := openProfile(c.Profile)
+	if err != nil {
+		return nil, err
+	}
+	s.device = profile.Device.Name + " with " + profile.Model.Name
+	cfg := sim.Config{
+		Profile: profile, PageTokens: c.PageTokens, Vocab: m.Config().Vocab, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
+		Sanitize: sim.Boundary, MaxTokens: max(8192, c.StepTokens),
+	}
+	switch {
+	case c.KVMemory > 0:
+		perToken := byteSize(2 * profile.Model.KVBytes * profile.Model.Layers * profile.Model.KVHeads * profile.Model.HeadDim)
+		cfg.Pages = kv.FloorPages(int(c.KVMemory/max(perToken, 1)), c.PageTokens)
+		if cfg.Pages == 0 {
+			return nil, fmt.Errorf("--kv-memory is %v, less than a page of %d tokens takes: %v", c.KVMemory, c.PageTokens, perToken*byteSize(c.PageTokens))
+		}
+	case c.settings.given("kv-tokens"):
+		cfg.Pages = kv.CeilPages(c.KVTokens, max(c.PageTokens, 1))
+	}
+	return sim.Open(cfg)
+}

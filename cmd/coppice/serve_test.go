@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestServe: without a model and at any port it greets, answers, and ends by a signal.
+func TestServe(t *testing.T) {
+	for _, args := range [][]string{{}, {"--backend", "sim", "--profile", "cpu2", "--api-key", "very-secret"}} {
+		cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
+		cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Process.Kill()
+		lines := bufio.NewReader(out)
+		greeting, url := "", ""
+		for url == "" {
+			line, err := lines.ReadString('\n')
+			if greeting += line; err != nil {
+				t.Fatalf("%v behind %s", err, greeting)
+			}
+			if m := regexp.MustCompile(`look at (http://\S+/)`).FindStringSubmatch(line); m != nil {
+				url = m[1]
+			}
+		}
+		for _, want := range []string{"the text means nothing", "curl http://127.0.0.1:", "serving demo on"} {
+			if !strings.Contains(greeting, want) {
+				t.Errorf("the greeting lacks %q: %s", want, greeting)
+			}
+		}
+		for path, want := range map[string]string{"": "<html", "v1/models": `"demo"`, "ready": "ok"} {
+			req, err := http.NewRequest("GET", url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer very-secret")
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode != 200 || !strings.Contains(string(body), want) {
+				t.Errorf("/%s: %s %.200s", path, res.Status, body)
+			}
+		}
+		http.DefaultClient.CloseIdleConnections()
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(lines)
+		if err := cmd.Wait(); err != nil || strings.Contains(string(rest), "very-secret") {
+			t.Errorf("%v: %s", err, rest)
+		}
+	}
+}
+
+// TestServeSecondSignal: the first lets a request run on, the second ends it.
+func TestServeSecondSignal(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--drain", "1h", "--no-page")
+	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	lines := bufio.NewReader(out)
+	until := func(expr string) []string {
+		t.Helper()
+		for seen := ""; ; {
+			line, err := lines.ReadString('\n')
+			if seen += line; err != nil {
+				t.Fatalf("%v behind %s", err, seen)
+			}
+			if m := regexp.MustCompile(expr).FindStringSubmatch(line); m != nil {
+				return m
+			}
+		}
+	}
+	url := until(`try  curl (\S+)`)[1]
+	res, err := http.Post(url, "application/json", strings.NewReader(`{"prompt":"x","max_tokens":100000,"ignore_eos":true,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	stream := bufio.NewReader(res.Body)
+	signal := func() {
+		t.Helper()
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal()
+	until("draining")
+	for range 20 { // it runs on
+		if _, err := stream.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal()
+	until("ending at once")
+	io.Copy(io.Discard, stream)
+	io.Copy(io.Discard, lines)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServeConfig: flags before the environment before the file, each named as the source.
+func TestServeConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "coppice.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"addr": ":1", "kv_tokens": 1000000, "policy": "lpm", "pprof": true, "drain": "5s", "max-body": "1MiB", "tenant": {"max-running": 2}, "tenants": {"acme": {"weight": 3}}}`)
+	t.Setenv("COPPICE_ADDR", ":2")
+	t.Setenv("COPPICE_POLICY", "dlpm")
+	t.Setenv("COPPICE_API_KEY", "very-secret")
+	stdout, stderr, ok := command(t, "serve", "--config", file, "--policy", "hrrn", "--print-config")
+	if !ok {
+		t.Fatal(stderr)
+	}
+	for _, want := range []string{
+		`addr +:2 +COPPICE_ADDR`, `kv-tokens +1000000 +` + regexp.QuoteMeta(file), `policy +hrrn +flag`, `pprof +true +/`, `drain +5s +/`, `max-body +1MiB +/`,
+		`api-key +\(secret\) +COPPICE_API_KEY`, `max-conns +8192 +default`, `tenant +max-queued 0, max-running 2, weight 1`, `tenants.acme +.*weight 3`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want).MatchString(stdout) {
+			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "very-secret") {
+		t.Error("the key is printed")
+	}
+	for _, tc := range []struct {
+		text string
+		args []string
+		want []string
+	}{
+		{`{"adr": ":1", "polizei": 1}`, nil, []string{`"adr"`, `"polizei"`, "no such setting"}},
+		{`{"addr": [1]}`, nil, []string{`"addr"`, "want a string"}},
+		{`{"tenants": {"acme": {"wait": 1}}}`, nil, []string{`"acme"`, "wait"}},
+		{`{"addr": ":1"`, nil, []string{file}},
+		{`{"kv-tokens": "many"}`, nil, []string{"kv-tokens", "many"}},
+		{`{}`, []string{"--kv-tokens", "0"}, []string{"--kv-tokens is 0"}},
+		{`{}`, []string{"--kv-tokens", "10", "--kv-memory", "1GiB"}, []string{"--kv-memory and --kv-tokens"}},
+		{`{}`, []string{"--kv-memory", "much"}, []string{"much", "4GiB"}},
+		{`{}`, []string{"--kv-memory", "1KB", "--addr", "127.0.0.1:0"}, []string{"--kv-memory is 1000B", "page"}},
+		{`{}`, []string{"--tls-cert", file}, []string{"--tls-key"}},
+		{`{}`, []string{"--api-key-file", file}, []string{"api-key-file"}},
+		{`{}`, []string{"--profile", "h100"}, []string{"--backend sim"}},
+		{`{}`, []string{"--addr", "nowhere:at:all"}, []string{"--addr"}},
+	} {
+		write(tc.text)
+		_, stderr, ok := command(t, append([]string{"serve", "--config", file}, tc.args...)...)
+		for _, want := range tc.want {
+			if ok || !strings.Contains(stderr, want) || strings.Contains(stderr, "goroutine") {
+				t.Errorf("%s %q: ok %v, printed %s, want %q", tc.text, tc.args, ok, stderr, want)
+			}
+		}
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	keys, err := parseKeys("# keys\nacme: secret-one\n\n acme :secret-two\nroot: secret:three admin\r\n")
+	if err != nil || len(keys) != 3 || keys[1].Tenant != "acme" || keys[1].Secret != "secret-two" || !keys[2].Admin || keys[2].Secret != "secret:three" || keys[0].Admin {
+		t.Errorf("%v %v", keys, err)
+	}
+	for _, bad := range []string{"", "# none", "secret-one", ": secret-one", "acme:", "acme: secret-one boss", "acme: secret one admin"} {
+		if _, err := parseKeys(bad); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestByteSize(t *testing.T) {
+	for text, want := range map[string]byteSize{"4GiB": 4 << 30, "500MB": 500e6, "1.5KiB": 1536, "12": 12, "12 B": 12, "0": 0} {
+		var b byteSize
+		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
+			t.Errorf("%q is %d, %v, want %d", text, b, err, want)
+		}
+		var again byteSize
+		if err := again.UnmarshalText([]byte(b.String())); err != nil || again != b {
+			t.Errorf("%d is printed as %s, which is %d: %v", b, b, again, err)
+		}
+	}
+	for _, bad := range []string{"", "GiB", "-1", "4 GiBs", "NaN", "1e30TiB", "4gib"} {
+		var b byteSize
+		if err := b.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q is %d", bad, b)
+		}
+	}
+}

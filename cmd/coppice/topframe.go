@@ -1,0 +1,318 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+
+	"charm.land/lipgloss/v2"
+
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// Below these there are no lines for lists.
+const (
+	topMinWidth  = 40
+	topMinHeight = 12
+)
+
+// What is drawn in colors has the same shapes without.
+var (
+	topBold   = lipgloss.NewStyle().Bold(true)
+	topFaint  = lipgloss.NewStyle().Faint(true)
+	topGreen  = lipgloss.NewStyle().Foreground(lipgloss.Green)
+	topYellow = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	topRed    = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	topChosen = lipgloss.NewStyle().Reverse(true)
+)
+
+func (m topModel) paint(s lipgloss.Style, text string) string {
+	if !m.colored || text == "" {
+		return text
+	}
+	return s.Render(text)
+}
+
+// frame is height lines, none wider than width.
+func (m topModel) frame() string {
+	if m.width < topMinWidth || m.height < topMinHeight {
+		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
+	}
+	var lines []string
+	add := func(line string) { lines = append(lines, topCut(line, m.width)) }
+	if m.snap == nil {
+		add(m.paint(topBold, "coppice top"))
+		text := "asking …"
+		if m.err != nil {
+			text = m.paint(topRed, topClean(m.err.Error()))
+		}
+		for _, line := range strings.Split(lipgloss.NewStyle().Width(m.width).Render(text), "\n") {
+			add(strings.TrimRight(line, " "))
+		}
+	} else {
+		add(m.head())
+		if e := m.trouble(); e != "" {
+			add(m.paint(topRed, e))
+		}
+		for _, line := range m.figures() {
+			add(line)
+		}
+		add("")
+		room := m.height - len(lines) - 1
+		second := m.list
+		if room >= 20 { // room for two
+			second = (m.list + 1) % topLists
+			room -= room / 2
+		}
+		from := len(lines)
+		for _, line := range m.table(m.list, room) {
+			add(line)
+		}
+		if second != m.list {
+			for len(lines) < from+room {
+				add("")
+			}
+			add("")
+			for _, line := range m.table(second, m.height-1-len(lines)) {
+				add(line)
+			}
+		}
+	}
+	lines = lines[:min(len(lines), m.height-1)]
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	return strings.Join(append(lines, topCut(m.paint(topFaint, "tab list · s order · p pause · q quit"), m.width)), "\n")
+}
+
+func (m topModel) trouble() string {
+	if m.err != nil {
+		return topClean(m.err.Error())
+	}
+	return topClean(m.snap.Server.Error)
+}
+
+func (m topModel) head() string {
+	s := m.snap.Server
+	state := m.paint(topGreen, "live")
+	switch {
+	case m.paused:
+		state = m.paint(topYellow, "paused")
+	case m.err != nil:
+		state = m.paint(topRed, "lost")
+	}
+	left := m.paint(topBold, "coppice top") + "  " + topClean(s.Model) + m.paint(topFaint, fmt.Sprintf("  %s, up %s", topClean(s.Backend), topAge(s.UptimeSeconds)))
+	return topSpread(left, state, m.width)
+}
+
+// figures are the lines of rates and of the pool.
+func (m topModel) figures() []string {
+	s, n, t := m.snap, m.snap.Now, m.snap.Totals
+	half := (m.width - 2) / 2
+	graph := max(half-36, 6)
+	cell := func(name, value, more string, column []view.Figure, top float64) string {
+		text := fmt.Sprintf("%-5s%8s ", name, value)
+		line := m.paint(topFaint, text[:5]) + m.paint(topBold, text[5:]) + m.paint(topGreen, topSparks(column, graph, top)) + " " + m.paint(topFaint, more)
+		return topPad(topCut(line, half), half)
+	}
+	loads := make([]view.Figure, len(s.History.Running))
+	for i, r := range s.History.Running {
+		loads[i] = view.Figure(r)
+	}
+	hit := n.HitRate
+	if !hit.Known() && t.PromptTokens > 0 {
+		hit = view.Figure(t.HitRate)
+	}
+	lines := []string{
+		cell("hit", topShare(hit), fmt.Sprintf("of %s prompt", topCount(float64(t.PromptTokens))), s.History.HitRate, 1) + "  " +
+			cell("out", topCount(float64(n.OutputRate))+"/s", fmt.Sprintf("prompt %s/s", topCount(float64(n.PromptRate))), s.History.OutputRate, 0),
+		cell("ttft", topMillis(n.TTFTp50Millis), "p99 "+topMillis(n.TTFTp99Millis), s.History.TTFTp50Millis, 0) + "  " +
+			cell("run", fmt.Sprint(t.Running), fmt.Sprintf("waiting %d of %s", t.Waiting, topCount(float64(t.Requests))), loads, 0),
+		cell("itl", topMillis(n.ITLp50Millis), "p99 "+topMillis(n.ITLp99Millis), s.History.ITLp50Millis, 0) + "  " +
+			fmt.Sprintf("%d preempted, %s pages evicted", t.Preemptions, topCount(float64(t.EvictedPages))),
+	}
+	p := s.Pool
+	all := float64(max(p.Pages, 1))
+	parts := []struct {
+		pages int
+		mark  string
+		name  string
+		style lipgloss.Style
+	}{
+		{p.HeldPages, "█", "held", topYellow}, {p.ProtectedPages, "▓", "cached, in use", topGreen},
+		{p.EvictablePages, "▒", "evictable", topGreen}, {p.IdlePages, "░", "idle", topFaint},
+	}
+	var bar, legend strings.Builder
+	used, drawn := 0, 0
+	for _, part := range parts {
+		used += part.pages
+		to := int(math.Round(float64(used) / all * float64(m.width-5)))
+		bar.WriteString(m.paint(part.style, strings.Repeat(part.mark, max(to-drawn, 0))))
+		drawn = max(drawn, to)
+		fmt.Fprintf(&legend, "%s %s %.1f %%   ", m.paint(part.style, part.mark), part.name, 100*float64(part.pages)/all)
+	}
+	return append(lines, m.paint(topFaint, "pool ")+bar.String(), "     "+strings.TrimRight(legend.String(), " "))
+}
+
+// table is a list with its title, in so many lines at most.
+func (m topModel) table(list topList, room int) []string {
+	var title strings.Builder
+	for l := range topLists {
+		name := fmt.Sprintf(" %s %s ", topNames[l], topCount(float64([]int{m.snap.Totals.Running, m.snap.Totals.Waiting, m.snap.Tree.Nodes, len(m.snap.Finished)}[l])))
+		switch {
+		case l != list:
+			name = m.paint(topFaint, name)
+		case m.colored:
+			name = topChosen.Render(name)
+		default:
+			name = "[" + name[1:len(name)-1] + "]"
+		}
+		title.WriteString(name)
+	}
+	lines := []string{topSpread(title.String(), m.paint(topFaint, "by "+topOrders[list][m.order[list]]), m.width)}
+	var head string
+	var rows []string
+	switch list {
+	case topRunning:
+		head = fmt.Sprintf("%8s  %-14s%9s%9s%9s%9s%8s", "request", "tenant", "prompt", "cached", "done", "output", "age")
+		for _, r := range m.running() {
+			rows = append(rows, fmt.Sprintf("%8s  %s%9d%9d%9d%9d%8s", topRequest(r.Request, r.Sample), topField(r.Tenant, 14), r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, topAge(r.AgeSeconds)))
+		}
+	case topWaiting:
+		head = fmt.Sprintf("%8s%9s  %s", "request", "cached", "why")
+		for _, w := range m.waiting() {
+			_, why, _ := strings.Cut(w.Why, w.Cause)
+			rows = append(rows, fmt.Sprintf("%8s%9d  %s", topRequest(w.Request, w.Sample), w.CachedTokens, topClean(w.Cause+why)))
+		}
+	case topPrefixes:
+		head = fmt.Sprintf("%8s%9s%8s%5s  %s", "reuses", "tokens", "start", "pins", "text")
+		for _, n := range m.prefixes() {
+			rows = append(rows, fmt.Sprintf("%8s%9d%8d%5d  %s", topCount(float64(n.Reuses)), n.Tokens, n.Start, n.Pins, topClean(n.Text)))
+		}
+	case topFinished:
+		head = fmt.Sprintf("%-10s%-14s%9s%9s%9s%10s%10s", "ending", "tenant", "prompt", "cached", "output", "ttft", "total")
+		for _, f := range m.finished() {
+			rows = append(rows, fmt.Sprintf("%s%s%9d%9d%9d%10s%10s", topField(f.Reason, 10), topField(f.Tenant, 14), f.PromptTokens, f.CachedTokens, f.OutputTokens, topMillis(view.Figure(f.TTFTMillis)), topMillis(view.Figure(f.TotalMillis))))
+		}
+	}
+	if len(rows) == 0 {
+		return append(lines, m.paint(topFaint, "  none"))
+	}
+	lines = append(lines, m.paint(topFaint, head))
+	if over := len(rows) - (room - 2); over > 0 {
+		keep := max(room-3, 0)
+		rows = append(rows[:keep:keep], m.paint(topFaint, fmt.Sprintf("  … and %d more", len(rows)-keep)))
+	}
+	return append(lines, rows...)
+}
+
+// sparks draws the last n of a column, up to top or, if 0, the largest of them.
+func topSparks(column []view.Figure, n int, top float64) string {
+	column = column[max(0, len(column)-n):]
+	if top == 0 {
+		for _, v := range column {
+			if v.Known() {
+				top = max(top, float64(v))
+			}
+		}
+	}
+	marks := []rune("▁▂▃▄▅▆▇█")
+	out := []rune(strings.Repeat(" ", n-len(column)))
+	for _, v := range column {
+		switch {
+		case !v.Known():
+			out = append(out, ' ')
+		case top <= 0:
+			out = append(out, marks[0])
+		default:
+			out = append(out, marks[min(max(int(float64(v)/top*float64(len(marks))), 0), len(marks)-1)])
+		}
+	}
+	return string(out)
+}
+
+// clean is text that can't move the cursor: prompts may hold anything.
+func topClean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n':
+			return '↵'
+		case r == '\t':
+			return ' '
+		case !unicode.IsGraphic(r):
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+func topCut(line string, width int) string {
+	if lipgloss.Width(line) <= width {
+		return line
+	}
+	return lipgloss.NewStyle().MaxWidth(width).Render(line)
+}
+
+func topPad(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-lipgloss.Width(s), 0))
+}
+
+func topField(s string, width int) string { return topPad(topCut(topClean(s), width-1), width) }
+
+// spread puts left and right at the ends of a line.
+func topSpread(left, right string, width int) string {
+	left = topCut(left, max(width-lipgloss.Width(right)-1, 0))
+	return topPad(left, width-lipgloss.Width(right)) + right
+}
+
+func topRequest(request uint64, sample int) string {
+	if sample > 0 {
+		return fmt.Sprintf("%d.%d", request, sample)
+	}
+	return fmt.Sprint(request)
+}
+
+func topShare(f view.Figure) string {
+	if !f.Known() {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(f))
+}
+
+func topMillis(f view.Figure) string {
+	switch {
+	case !f.Known():
+		return "–"
+	case f < 10:
+		return fmt.Sprintf("%.2f ms", float64(f))
+	case f < 1000:
+		return fmt.Sprintf("%.0f ms", float64(f))
+	}
+	return fmt.Sprintf("%.2f s", float64(f)/1000)
+}
+
+func topCount(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case v < 10_000:
+		return fmt.Sprintf("%.0f", v)
+	case v < 1e6:
+		return fmt.Sprintf("%.1fk", v/1e3)
+	case v < 1e9:
+		return fmt.Sprintf("%.1fM", v/1e6)
+	}
+	return fmt.Sprintf("%.1fG", v/1e9)
+}
+
+func topAge(seconds float64) string {
+	if seconds < 100 {
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	return time.Duration(seconds * float64(time.Second)).Truncate(time.Second).String()
+}

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+var errNotJSON = &openai.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "unsupported_media_type",
+	Message: "send JSON, with the header Content-Type: application/json"}
+
+// body reads the request's body, within its limits. It is valid until release.
+func (c *call) body() (body []byte, release func(), err error) {
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, nil, errNotJSON
+	}
+	most := c.s.cfg.MaxBodyBytes
+	if c.r.ContentLength > int64(most) {
+		return nil, nil, c.tooLong()
+	}
+	in := http.MaxBytesReader(c.w, c.r.Body, int64(most))
+	buf := c.s.buffer()
+	release = func() { c.s.release(buf) }
+	b := (*buf)[:0]
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := in.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		*buf = b
+		c.held += n
+		if held := c.s.bodies.Add(int64(n)); held > int64(c.s.cfg.MaxBodiesBytes) {
+			err = errBodies
+		}
+		switch long := (*http.MaxBytesError)(nil); {
+		case err == nil:
+			continue
+		case errors.As(err, &long):
+			err = c.tooLong()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = c.tooSlow()
+		case errors.Is(err, io.EOF):
+			c.out.SetReadDeadline(time.Time{}) // from here on reading only finds out who leaves
+			return b, release, nil
+		case errors.Is(err, errBodies):
+		default:
+			err = errBroken
+		}
+		release()
+		return nil, nil, err
+	}
+}
+
+var (
+	errBodies = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "server_busy", Message: "the server holds as many bodies of requests as it may; ask again later"}
+	errBroken = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+)
+
+func (c *call) tooLong() error {
+	c.w.Header().Set("Connection", "close") // what is left of it is not waited for
+	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "body_too_large",
+		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that this server takes", c.s.cfg.MaxBodyBytes)}
+}
+
+func (c *call) tooSlow() error {
+	c.w.Header().Set("Connection", "close")
+	return &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout",
+		Message: fmt.Sprintf("the body was not complete within %v", c.s.cfg.ReadTimeout)}
+}
+
+// mostKept is the largest buffer that is kept for the next request.
+const mostKept = 64 << 10
+
+func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
+
+func (s *Server) release(b *[]byte) {
+	if cap(*b) <= mostKept {
+		*b = (*b)[:0]
+		s.buffers.Put(b)
+	}
+}

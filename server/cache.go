@@ -1,0 +1,237 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+// cacheFigures is the answer of /v1/cache/stats. Tokens and pages; what counts does so
+// since the node opened.
+type cacheFigures struct {
+	Requests     uint64  `json:"requests"`
+	Running      int     `json:"running"`
+	Waiting      int     `json:"waiting"`
+	PromptTokens uint64  `json:"prompt_tokens"` // of admitted requests
+	CachedTokens uint64  `json:"cached_tokens"` // of them, found
+	HitRate      float64 `json:"hit_rate"`
+	OutputTokens uint64  `json:"output_tokens"`
+	Preemptions  uint64  `json:"preemptions"`
+
+	PageTokens     int `json:"page_tokens"`
+	PoolPages      int `json:"pool_pages"`
+	IdlePages      int `json:"idle_pages"`
+	HeldPages      int `json:"held_pages"`
+	EvictablePages int `json:"evictable_pages"`
+	ProtectedPages int `json:"protected_pages"`
+	LeakedPages    int `json:"leaked_pages"`
+
+	Nodes           int               `json:"nodes"`
+	Leaves          int               `json:"leaves"`
+	Namespaces      int               `json:"namespaces"`
+	TreeTokens      int               `json:"tree_tokens"`
+	EvictableTokens int               `json:"evictable_tokens"`
+	ProtectedTokens int               `json:"protected_tokens"`
+	EvictedTokens   map[string]uint64 `json:"evicted_tokens"` // by why
+	EvictedPages    map[string]uint64 `json:"evicted_pages"`
+
+	Tenants []tenantFigures `json:"tenants,omitempty"` // with requests open; for admins
+}
+
+type tenantFigures struct {
+	Tenant       string `json:"tenant"`
+	Running      int    `json:"running"`
+	Waiting      int    `json:"waiting"`
+	ServedTokens uint64 `json:"served_tokens"`
+}
+
+func (c *call) cacheStats() error {
+	st, err := c.s.cfg.Node.Stats(c.r.Context())
+	if err != nil {
+		return err
+	}
+	m := &st.Scheduler
+	f := cacheFigures{
+		Requests: m.Requests, Running: m.Running, Waiting: m.Waiting,
+		PromptTokens: m.PromptTokens, CachedTokens: m.CachedTokens, HitRate: m.HitRate(), OutputTokens: m.OutputTokens, Preemptions: m.Preemptions,
+		PageTokens: c.s.cfg.Node.Info().PageTokens, PoolPages: m.PoolPages, IdlePages: m.IdlePages, HeldPages: m.HeldPages,
+		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.Cache.ProtectedPages, LeakedPages: st.LeakedPages,
+		Nodes: m.Cache.Nodes, Leaves: m.Cache.Leaves, Namespaces: m.Cache.Namespaces, TreeTokens: m.Cache.Tokens,
+		EvictableTokens: m.Cache.EvictableTokens, ProtectedTokens: m.Cache.ProtectedTokens,
+		EvictedTokens: map[string]uint64{}, EvictedPages: map[string]uint64{},
+	}
+	for why, n := range m.Cache.EvictedTokens {
+		f.EvictedTokens[radixcache.Reason(why).String()] = n
+		f.EvictedPages[radixcache.Reason(why).String()] = m.Cache.EvictedPages[why]
+	}
+	if c.who.admin {
+		for _, t := range st.Tenants {
+			f.Tenants = append(f.Tenants, tenantFigures{t.Tenant, t.Running, t.Waiting, t.ServedTokens})
+		}
+	}
+	return c.marshal(f)
+}
+
+func (c *call) marshal(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("server: encode an answer: %w", err)
+	}
+	return c.json(http.StatusOK, b)
+}
+
+type treeFigures struct {
+	Nodes     []nodeFigures `json:"nodes"`
+	Truncated int           `json:"truncated"`
+}
+
+type nodeFigures struct {
+	ID     radixcache.NodeID `json:"id"`
+	Parent radixcache.NodeID `json:"parent"` // 0 at the beginning of a namespace
+	Model  string            `json:"model,omitempty"`
+	LoRA   string            `json:"lora,omitempty"`
+	Salted bool              `json:"salted"` // some tenant's, or under a salt
+	Start  int               `json:"start"`
+	Tokens int               `json:"tokens"`
+	First  []kv.Token        `json:"first,omitempty"`
+	Text   string            `json:"text,omitempty"`
+	Pages  int               `json:"pages"`
+	Leaf   bool              `json:"leaf"`
+	Tail   bool              `json:"tail"`
+	Pins   int               `json:"pins"`
+	Hits   uint64            `json:"hits"`
+	Stamp  uint64            `json:"stamp"`
+}
+
+// Most tokens that are shown of a node, and what admins see of each unless they ask.
+const mostFirst, usualFirst = 4096, 16
+
+// cacheTree lists the tree. What its tokens are is for admins: they are other tenants'
+// prompts.
+func (c *call) cacheTree() error {
+	q := coppice.TreeQuery{MaxNodes: c.s.cfg.TreeNodes}
+	if c.who.admin {
+		q.TokensPerNode = usualFirst
+	}
+	nodes := 0
+	for _, p := range []struct {
+		name  string
+		value *int
+		most  int
+	}{{"depth", &q.MaxDepth, 1 << 30}, {"nodes", &nodes, 1 << 30}, {"tokens", &q.TokensPerNode, mostFirst}} {
+		text := c.r.URL.Query().Get(p.name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > p.most {
+			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: p.name, Code: "invalid_value",
+				Message: fmt.Sprintf("%s is %.20q, want 0 to %d", p.name, text, p.most)}
+		}
+		*p.value = n
+	}
+	if nodes > 0 {
+		q.MaxNodes = min(nodes, q.MaxNodes)
+	}
+	if q.TokensPerNode > 0 && !c.who.admin {
+		return errNoAdmin
+	}
+	tree, err := c.s.cfg.Node.Tree(c.r.Context(), q)
+	if err != nil {
+		return err
+	}
+	tok := c.s.cfg.Node.Tokenizer()
+	f := treeFigures{Nodes: make([]nodeFigures, 0, len(tree.Nodes)), Truncated: tree.Hidden}
+	for i := range tree.Nodes {
+		n := &tree.Nodes[i]
+		v := nodeFigures{
+			ID: n.ID, Parent: n.Parent, Model: n.Namespace.Model, LoRA: n.Namespace.LoRA, Salted: n.Namespace.Salt != "",
+			Start: n.Start, Tokens: n.Tokens, First: n.First, Pages: n.Pages, Leaf: n.Leaf, Tail: n.Tail, Pins: n.Pins, Hits: n.Hits, Stamp: n.Stamp,
+		}
+		if tok != nil && len(n.First) > 0 {
+			v.Text = string(tok.Decode(nil, n.First, false))
+		}
+		f.Nodes = append(f.Nodes, v)
+	}
+	return c.marshal(f)
+}
+
+func (c *call) cacheFlush() error {
+	if err := c.s.cfg.Node.FlushCache(c.r.Context()); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, bodyOK)
+}
+
+func (c *call) cachePin() error {
+	ask, tokens, ns, err := c.pin(openai.DecodePin)
+	if err != nil {
+		return err
+	}
+	if err := c.s.cfg.Node.PinPrefix(c.r.Context(), ns, tokens, ask.Duration); err != nil {
+		return pinError(err)
+	}
+	return c.pinned(tokens)
+}
+
+// cacheUnpin takes the body that pinned; its seconds, if any, are of no account.
+func (c *call) cacheUnpin() error {
+	_, tokens, ns, err := c.pin(openai.DecodeUnpin)
+	if err != nil {
+		return err
+	}
+	if err := c.s.cfg.Node.UnpinPrefix(c.r.Context(), ns, tokens); err != nil {
+		return pinError(err)
+	}
+	return c.pinned(tokens)
+}
+
+// pinned answers with how much is, or was, kept: whole pages.
+func (c *call) pinned(tokens []kv.Token) error {
+	page := c.s.cfg.Node.Info().PageTokens
+	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(tokens), page) * page})
+}
+
+// pin reads which prefix is meant: one of the caller's own tenant.
+func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, tokens []kv.Token, ns kv.Namespace, err error) {
+	body, release, err := c.body()
+	if err != nil {
+		return nil, nil, ns, err
+	}
+	ask, err = decode(body)
+	release()
+	if err != nil {
+		return nil, nil, ns, err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return nil, nil, ns, err
+	}
+	req := []coppice.Request{{Tokens: ask.Prompt.Tokens, Rendered: !ask.AddSpecialTokens}}
+	if ask.Prompt.Tokens == nil {
+		req[0].Prompt = ask.Prompt.Text
+	}
+	if err := c.s.encode(req); err != nil {
+		return nil, nil, ns, err
+	}
+	return ask, req[0].Tokens, Namespace(c.who.tenant, ask.CacheSalt), nil
+}
+
+// pinError says what a pin lacks.
+func pinError(err error) error {
+	for _, e := range []struct {
+		is   error
+		code string
+	}{{coppice.ErrNotCached, "not_cached"}, {coppice.ErrPinBudget, "pin_budget"}, {coppice.ErrNoCache, "unsupported"}} {
+		if errors.Is(err, e.is) {
+			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: e.code, Message: err.Error()}
+		}
+	}
+	return err
+}

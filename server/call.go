@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+// statusGone is what logs and metrics say of a request whose client left before its
+// answer, as nginx does. Nobody is sent it.
+const statusGone = 499
+
+// call is a request that is being answered, on one goroutine.
+type call struct {
+	s     *Server
+	at    *endpoint
+	w     http.ResponseWriter
+	out   *http.ResponseController
+	r     *http.Request
+	id    string // X-Request-Id
+	who   *holder
+	start time.Time
+
+	status int       // 0: no answer yet
+	until  time.Time // what the connection may be written to
+	held   int       // bytes of the body, against MaxBodiesBytes
+	gone   error     // why writing failed
+	fault  error     // that was answered
+	span   trace.Span
+
+	generates bool // it asks the node for tokens
+	bill      bill
+}
+
+// bill is what a request for tokens took, all its choices together.
+type bill struct {
+	reason                                   scheduler.Reason // of the last
+	promptTokens, cachedTokens, outputTokens int
+	firstToken                               time.Duration // since the request came
+}
+
+// serve answers one request.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
+	c := &call{s: s, at: at, w: w, out: http.NewResponseController(w), r: r, start: time.Now()}
+	c.id = requestID(r)
+	w.Header().Set("X-Request-Id", c.id)
+	if s.Draining() {
+		w.Header().Set("Connection", "close")
+	}
+	if !at.quiet {
+		c.startSpan()
+	}
+	c.extend(c.start)
+	if r.Body != http.NoBody {
+		c.out.SetReadDeadline(c.start.Add(s.cfg.ReadTimeout))
+	}
+	defer c.end()
+	if err := c.admit(); err != nil {
+		c.fail(err)
+		return
+	}
+	if !at.drained {
+		if !s.enter() {
+			c.fail(errDraining)
+			return
+		}
+		defer s.leave()
+	}
+	defer c.recover()
+	if err := at.serve(c); err != nil {
+		c.fail(err)
+	}
+}
+
+var errOrigin = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "cross_origin",
+	Message: "a page of another site sent this; only programs and this server's own page may"}
+
+// admit says whether the caller may ask for this at all.
+func (c *call) admit() error {
+	if c.s.origins.Check(c.r) != nil {
+		return errOrigin
+	}
+	if c.at.access == everybody {
+		return nil
+	}
+	var err error
+	if c.who, err = c.s.keys.find(c.r); err != nil {
+		c.w.Header().Set("WWW-Authenticate", "Bearer")
+		return err
+	}
+	if c.at.access == admins && !c.who.admin {
+		return errNoAdmin
+	}
+	return nil
+}
+
+// context is the request's, and ends too when the server has no more time for it.
+func (c *call) context() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(c.r.Context())
+	stop := context.AfterFunc(c.s.over, func() { cancel(context.Cause(c.s.over)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// requestID is the caller's, if it is fit for a line of a log, or a new one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	ok := id != "" && len(id) <= 128
+	for i := 0; i < len(id) && ok; i++ {
+		ok = id[i] > ' ' && id[i] < 0x7f
+	}
+	if ok {
+		return id
+	}
+	var b [8]byte
+	n := rand.Uint64()
+	for i := range b {
+		b[i] = byte(n >> (8 * i))
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// extend gives the client time to take what is written next. The deadline moves when
+// half of it has passed, not with each token.
+func (c *call) extend(now time.Time) {
+	limit := c.s.cfg.WriteTimeout
+	if c.until.Sub(now) > limit/2 {
+		return
+	}
+	c.until = now.Add(limit)
+	c.out.SetWriteDeadline(c.until) // a writer that can't is not a connection
+}
+
+// rest takes the deadline off while there is nothing to write: over HTTP/2 it would end
+// the stream by itself.
+func (c *call) rest() {
+	if c.r.ProtoMajor >= 2 {
+		c.until = time.Time{}
+		c.out.SetWriteDeadline(time.Time{})
+	}
+}
+
+// begin writes the header.
+func (c *call) begin(status int, contentType string) {
+	h := c.w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	c.status = status
+	c.w.WriteHeader(status)
+}
+
+// json answers with a whole body.
+func (c *call) json(status int, body []byte) error {
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.extend(time.Now())
+	c.begin(status, "application/json")
+	c.write(body)
+	return nil
+}
+
+// write writes, and notes why it could not. Then the request has no client any more.
+func (c *call) write(b []byte) bool {
+	if c.gone == nil && c.r.Method != http.MethodHead {
+		_, c.gone = c.w.Write(b)
+	}
+	return c.gone == nil
+}
+
+// fail answers with an error, if no answer has begun.
+func (c *call) fail(err error) {
+	c.fault = err
+	e := c.translate(err)
+	if c.status != 0 || e == nil {
+		return
+	}
+	switch e.Status {
+	case http.StatusTooManyRequests:
+		c.w.Header().Set("Retry-After", strconv.Itoa(c.s.pace.retryAfter(time.Now())))
+	case http.StatusServiceUnavailable:
+		c.w.Header().Set("Retry-After", "5")
+	}
+	if len(c.w.Header().Values("Content-Length")) > 0 {
+		c.w.Header().Del("Content-Length")
+	}
+	buf := c.s.buffer()
+	defer c.s.release(buf)
+	*buf = e.Append((*buf)[:0])
+	c.json(e.Status, *buf)
+}
+
+// translate says what the caller is told of err: nil if nobody is there to be told.
+func (c *call) translate(err error) *openai.Error {
+	if c.gone != nil {
+		return nil
+	}
+	if cause := context.Cause(c.s.over); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	if c.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		c.gone = context.Cause(c.r.Context())
+		return nil
+	}
+	if lost := c.s.lost(err); lost != nil {
+		return lost
+	}
+	return openai.ErrorOf(err)
+}
+
+// foreign serves with a handler that is not of this package.
+func (c *call) foreign(h http.Handler) {
+	ctx, cancel := c.context()
+	defer cancel()
+	w := &recorder{ResponseWriter: c.w, status: http.StatusOK}
+	h.ServeHTTP(w, c.r.WithContext(ctx))
+	c.status = w.status
+}
+
+// recorder notes the status that a foreign handler gives.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// recover keeps a panic from ending more than its request.
+func (c *call) recover() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v != http.ErrAbortHandler {
+		c.s.log.Error("panic", zap.String("request", c.id), zap.String("path", c.at.path), zap.Any("value", v), zap.Stack("stack"))
+	}
+	if c.status != 0 { // the client must not take what it has for all
+		panic(http.ErrAbortHandler)
+	}
+	c.fail(fmt.Errorf("server: panic: %v", v))
+}
+
+// end counts the request, and logs it.
+func (c *call) end() {
+	c.s.bodies.Add(-int64(c.held))
+	total := time.Since(c.start)
+	status := c.status
+	if c.gone != nil {
+		status = statusGone
+	}
+	slow := c.gone != nil && errors.Is(c.gone, os.ErrDeadlineExceeded)
+	c.s.metrics.answered(c, status, slow, total)
+	c.endSpan(status)
+	if c.generates {
+		c.finished(total)
+	}
+	level := zap.InfoLevel
+	if c.at.quiet && status < 400 {
+		level = zap.DebugLevel
+	}
+	line := c.s.log.Check(level, "request")
+	if line == nil {
+		return
+	}
+	fields := append(make([]zap.Field, 0, 16), zap.String("request", c.id), zap.String("method", c.r.Method), zap.String("path", c.at.path),
+		zap.Int("status", status), zap.Duration("total", total))
+	if c.who != nil && c.who.tenant != "" {
+		fields = append(fields, zap.String("tenant", c.who.tenant))
+	}
+	if c.generates {
+		fields = append(fields, zap.Int("prompt_tokens", c.bill.promptTokens), zap.Int("cached_tokens", c.bill.cachedTokens),
+			zap.Int("output_tokens", c.bill.outputTokens), zap.Duration("ttft", c.bill.firstToken), zap.Stringer("reason", c.bill.reason))
+	}
+	switch {
+	case slow:
+		fields = append(fields, zap.Bool("slow_client", true))
+	case c.fault != nil && c.gone == nil:
+		fields = append(fields, zap.String("error", code(c.fault))) // its text may quote what the caller sent
+		if status == http.StatusInternalServerError {
+			fields = append(fields, zap.NamedError("cause", c.fault)) // nobody else is told
+		}
+	}
+	line.Write(fields...)
+}
+
+// code is what an error is called in logs and metrics.
+func code(err error) string {
+	if e := openai.ErrorOf(err); e.Code != "" {
+		return e.Code
+	}
+	return "error"
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// Config says what is served, to whom and within which limits. Node and Model are
+// required.
+type Config struct {
+	// Node answers. It stays the caller's, to be closed after Shutdown.
+	Node *coppice.Node
+	// Model is the name under which it is asked for; requests may leave it out.
+	Model string
+	// Owner is owned_by of /v1/models. Default "coppice".
+	Owner string
+	// Created is when the model came to be, for /v1/models. Default the time of New.
+	Created time.Time
+	// Fingerprint is system_fingerprint of all answers. Default a hash of
+	// the backend's ModelID and NumericsID, which decide what a seed gives.
+	Fingerprint string
+	// Template turns conversations into prompts. Without one they are refused.
+	Template *chat.Template
+
+	// Keys are who may ask. None: anybody, all as one tenant without a name, who may
+	// do everything.
+	Keys []Key
+	// TLS, if any, is what Serve speaks. HTTP/2 is offered if its NextProtos has "h2".
+	TLS *tls.Config
+
+	// MaxBodyBytes bounds one request's body. Default 8 MiB.
+	MaxBodyBytes int
+	// MaxBodiesBytes bounds the bodies of all open requests together; more are told to
+	// come later. Default 256 MiB.
+	MaxBodiesBytes int
+	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
+	MaxHeaderBytes int
+	// MaxConns bounds the connections; more wait to be accepted. Default 8192.
+	MaxConns int
+	// MaxChoices bounds the outputs of one request: prompts times n. Default 128.
+	MaxChoices int
+	// MaxTimeout ends every request that sets no shorter limit. Default 10 minutes.
+	MaxTimeout time.Duration
+	// ReadHeaderTimeout is how long a request's header may take, ReadTimeout its body.
+	// Defaults 10 s and 30 s.
+	ReadHeaderTimeout, ReadTimeout time.Duration
+	// WriteTimeout is how long a client may take nothing of what there is for it,
+	// half as long at least; its request is aborted then. Default 30 s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection may wait for its next request. Default 2 min.
+	IdleTimeout time.Duration
+	// TreeNodes bounds what one answer of /v1/cache/tree lists. Default 10000.
+	TreeNodes int
+
+	// Page serves the live page at / and what feeds it, at /v1/view: to admins all of it,
+	// to others neither text of prompts nor names of tenants.
+	Page bool
+	// Version of the server, for the page.
+	Version string
+	// Pprof serves /debug/pprof/, to admins.
+	Pprof bool
+	// Registry takes the metrics. Default one of its own.
+	Registry *prometheus.Registry
+	// TenantLabels bounds the tenants that metrics tell apart, in the order of Keys; the
+	// rest are "other". Default 50.
+	TenantLabels int
+	// Tracer makes a span of each request. Default: none, at no cost.
+	Tracer trace.Tracer
+	// Log takes a line for each request, and failures. No text of a prompt or an
+	// output is in it. Default: none.
+	Log *zap.Logger
+}
+
+// WithDefaults is c with every zero field filled in.
+func (c Config) WithDefaults() Config {
+	count := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	span := func(field *time.Duration, v time.Duration) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	count(&c.MaxBodyBytes, 8<<20)
+	count(&c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
+	count(&c.MaxHeaderBytes, 64<<10)
+	count(&c.MaxConns, 8192)
+	count(&c.MaxChoices, 128)
+	count(&c.TreeNodes, 10_000)
+	count(&c.TenantLabels, 50)
+	span(&c.MaxTimeout, 10*time.Minute)
+	span(&c.ReadHeaderTimeout, 10*time.Second)
+	span(&c.ReadTimeout, 30*time.Second)
+	span(&c.WriteTimeout, 30*time.Second)
+	span(&c.IdleTimeout, 2*time.Minute)
+	if c.Owner == "" {
+		c.Owner = "coppice"
+	}
+	if c.Fingerprint == "" && c.Node != nil {
+		info := c.Node.Info()
+		sum := sha256.Sum256([]byte(info.ModelID + "\x00" + info.NumericsID))
+		c.Fingerprint = "fp_" + hex.EncodeToString(sum[:5])
+	}
+	if c.Created.IsZero() {
+		c.Created = time.Now()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+// Validate reports all faults at once, by field and value. It expects defaults to be
+// filled in.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Node == nil {
+		errs = append(errs, errors.New("server: Node is nil, give an open one"))
+	}
+	if c.Model == "" {
+		errs = append(errs, errors.New("server: Model is empty, give the name that requests ask for"))
+	}
+	count := func(field string, v, lo int) {
+		if v < lo || v > 1<<40 {
+			errs = append(errs, fmt.Errorf("server: %s is %d, want %d to %d", field, v, lo, 1<<40))
+		}
+	}
+	count("MaxBodyBytes", c.MaxBodyBytes, 1)
+	count("MaxBodiesBytes", c.MaxBodiesBytes, c.MaxBodyBytes)
+	count("MaxHeaderBytes", c.MaxHeaderBytes, 1024)
+	count("MaxConns", c.MaxConns, 1)
+	count("MaxChoices", c.MaxChoices, 1)
+	count("TreeNodes", c.TreeNodes, 1)
+	count("TenantLabels", c.TenantLabels, 1)
+	span := func(field string, v time.Duration) {
+		if v <= 0 {
+			errs = append(errs, fmt.Errorf("server: %s is %v, want more than 0", field, v))
+		}
+	}
+	span("MaxTimeout", c.MaxTimeout)
+	span("ReadHeaderTimeout", c.ReadHeaderTimeout)
+	span("ReadTimeout", c.ReadTimeout)
+	span("WriteTimeout", c.WriteTimeout)
+	span("IdleTimeout", c.IdleTimeout)
+	return errors.Join(append(errs, validateKeys(c.Keys))...)
+}

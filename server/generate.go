@@ -1,0 +1,179 @@
+package server
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+// completions answers POST /v1/completions.
+func (c *call) completions() error {
+	body, release, err := c.body()
+	if err != nil {
+		return err
+	}
+	ask, err := openai.DecodeCompletion(body)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	if err := c.s.choices(len(ask.Prompts) * ask.N); err != nil {
+		return err
+	}
+	reqs := make([]coppice.Request, len(ask.Prompts))
+	for i := range reqs {
+		reqs[i] = ask.Request(i)
+		c.prepare(&reqs[i], &ask.Params)
+	}
+	show := ask.Echo || ask.WantsPromptTokens()
+	texts := func(i int) string { return ask.Prompts[i].Text }
+	if ask.WantsPromptTokens() {
+		if err := c.s.encode(reqs); err != nil {
+			return err
+		}
+	}
+	head := c.s.head(openai.CompletionID(rand.Uint64()))
+	if ask.Stream {
+		out := ask.NewStream(head, c.s.cfg.Node.Tokenizer())
+		if show {
+			c.show(out, reqs, texts)
+		}
+		return c.stream(reqs, out, ask.N)
+	}
+	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
+	if show {
+		c.show(out, reqs, texts)
+	}
+	return c.respond(reqs, out, ask.N)
+}
+
+// chatCompletions answers POST /v1/chat/completions.
+func (c *call) chatCompletions() error {
+	body, release, err := c.body()
+	if err != nil {
+		return err
+	}
+	ask, err := openai.DecodeChat(body)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	if err := c.s.choices(ask.N); err != nil {
+		return err
+	}
+	if c.s.cfg.Template == nil {
+		return errNoTemplate
+	}
+	ask.Options.Now = c.start
+	text, err := c.s.cfg.Template.Render(ask.Messages, ask.Options)
+	if err != nil {
+		return err
+	}
+	if text, err = ask.CutFinal(text); err != nil {
+		return err
+	}
+	reqs := []coppice.Request{ask.Request(text)}
+	c.prepare(&reqs[0], &ask.Params)
+	show := ask.WantsPromptTokens()
+	if show {
+		if err := c.s.encode(reqs); err != nil {
+			return err
+		}
+	}
+	texts := func(int) string { return text }
+	head := c.s.head(openai.ChatID(rand.Uint64()))
+	if ask.Stream {
+		out := ask.NewStream(head, c.s.cfg.Node.Tokenizer())
+		if show {
+			c.show(out, reqs, texts)
+		}
+		return c.stream(reqs, out, ask.N)
+	}
+	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
+	if show {
+		c.show(out, reqs, texts)
+	}
+	return c.respond(reqs, out, ask.N)
+}
+
+var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "messages", Code: "no_chat_template",
+	Message: "the model has no chat template, so it may be no chat model: send text to /v1/completions"}
+
+// knows tells whether a request asks for the model that is served.
+func (s *Server) knows(model string) error {
+	if model != "" && model != s.cfg.Model {
+		return openai.ModelNotFound(model)
+	}
+	return nil
+}
+
+func (s *Server) choices(n int) error {
+	if n <= s.cfg.MaxChoices {
+		return nil
+	}
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "n", Code: "too_many_choices",
+		Message: fmt.Sprintf("prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices)}
+}
+
+func (s *Server) head(id string) openai.Head {
+	return openai.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
+}
+
+// prepare adds to a request what is not its sender's to say.
+func (c *call) prepare(req *coppice.Request, p *openai.Params) {
+	req.Namespace = Namespace(c.who.tenant, p.CacheSalt)
+	req.Tenant = c.who.tenant
+	if req.Class != "" {
+		req.Class = c.who.tenant + "\x00" + req.Class // what it learns is the tenant's own
+	}
+	if !p.Seeded {
+		req.Sampling.Seed = rand.Uint64()
+	}
+	if most := c.s.cfg.MaxTimeout; req.Timeout == 0 || req.Timeout > most {
+		req.Timeout = most
+	}
+	req.Timeline = c.span != nil
+}
+
+// encode turns the prompts of requests into tokens, for answers that show them.
+func (s *Server) encode(reqs []coppice.Request) error {
+	tok := s.cfg.Node.Tokenizer()
+	for i := range reqs {
+		req := &reqs[i]
+		switch {
+		case req.Prompt == "":
+		case tok == nil:
+			return errNoTokenizer
+		case req.Rendered:
+			req.Tokens, req.Prompt = tok.Encode(nil, req.Prompt), ""
+		default:
+			req.Tokens, req.Prompt = tok.EncodePrompt(nil, req.Prompt), ""
+		}
+	}
+	return nil
+}
+
+// show gives prompts to an answer that repeats them. Without a text, its tokens have one.
+func (c *call) show(out interface {
+	SetPrompt(i int, text string, tokens []kv.Token)
+}, reqs []coppice.Request, texts func(int) string) {
+	tok := c.s.cfg.Node.Tokenizer()
+	for i := range reqs {
+		text := texts(i)
+		if text == "" && tok != nil && len(reqs[i].Tokens) > 0 {
+			text = string(tok.Decode(nil, reqs[i].Tokens, true))
+		}
+		out.SetPrompt(i, text, reqs[i].Tokens)
+	}
+}

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/sim"
+)
+
+// raw sends bytes and reads what comes back until the server closes.
+func (b *bed) raw(text string) string {
+	b.Helper()
+	conn, err := net.Dial("tcp", b.address)
+	b.ok(err)
+	defer conn.Close()
+	io.WriteString(conn, text) // the server may have enough before the end
+	got, _ := io.ReadAll(conn)
+	return string(got)
+}
+
+func post(length int, body string) string {
+	return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body)
+}
+
+// TestHostile: bytes that no honest client sends end with a status or the connection.
+func TestHostile(t *testing.T) {
+	b := start(t, setup{Server: Config{
+		ReadHeaderTimeout: 50 * time.Millisecond, ReadTimeout: 50 * time.Millisecond, IdleTimeout: 50 * time.Millisecond,
+		MaxBodyBytes: 1 << 16, MaxHeaderBytes: 4096,
+	}})
+	ok := `{"prompt":"x","max_tokens":1}`
+	for _, tc := range []struct{ name, send, want string }{
+		{"a header that never ends", "GET / HTTP/1.1\r\nHost: x\r\nX: ", ""},
+		{"nothing", "", ""},
+		{"no HTTP", "\x16\x03\x01\x00\xa5\x01\x00\x00", "400"},
+		{"a long header", "GET /health HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 1<<16) + "\r\n\r\n", "431"},
+		{"a body that never comes", post(100, "{"), "408"},
+		{"a body longer than it may be", post(1<<40, "{"), "413"},
+		{"chunks longer than they may be", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			"20000\r\n" + strings.Repeat(" ", 1<<17) + "\r\n0\r\n\r\n", "413"},
+		{"broken chunks", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
+		{"two lengths", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "400"},
+		{"a length and chunks", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		{"garbage behind a request", post(len(ok), ok) + "\x00\x01garbage\r\n\r\n", "HTTP/1.1 200"},
+		{"deep JSON", post(40000, strings.Repeat(`{"a":`, 8000)), "400"},
+		{"a method that is none", "BREW /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
+		{"a path out of the tree", "GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", "307"},
+		{"an id that would break a log", "GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: a b\"\x80\r\n\r\n", "200"},
+	} {
+		got := b.raw(tc.send)
+		line, _, _ := strings.Cut(got, "\r\n")
+		if tc.want == "" && got != "" && !strings.Contains(line, "408") || !strings.Contains(line, tc.want) {
+			t.Errorf("%s: %.300q, want %s", tc.name, got, tc.want)
+		}
+		if strings.Contains(got, "root:") || strings.Contains(got, "a b\"") {
+			t.Errorf("%s: %.300q", tc.name, got)
+		}
+	}
+	b.quiet()
+	b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 })
+	if n := b.srv.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes of bodies are held", n)
+	}
+}
+
+// TestNeverReading: a client that takes nothing is let go, and costs little until then.
+func TestNeverReading(t *testing.T) {
+	b := start(t, setup{
+		Sim:    &sim.Config{Pages: 1 << 16, MaxSlots: 8, MaxRows: 8, MaxPositions: 1 << 20},
+		Server: Config{WriteTimeout: 50 * time.Millisecond},
+	})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	body := `{"prompt":"x","max_tokens":400000,"ignore_eos":true,"stream":true}`
+	var conns []net.Conn
+	for range 4 {
+		conn, err := net.Dial("tcp", b.address)
+		b.ok(err)
+		defer conn.Close()
+		b.ok(conn.(*net.TCPConn).SetReadBuffer(4096))
+		io.WriteString(conn, post(len(body), body))
+		conns = append(conns, conn)
+	}
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Endings[coppice.Abort] == uint64(len(conns)) })
+	b.quiet()
+	b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 })
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > 64<<20 {
+		t.Errorf("%d bytes of heap more", grown)
+	}
+	if a := b.do("GET", "/metrics", ""); !strings.Contains(string(a.body), `coppice_slow_clients_total{model_name="nano"} 4`) {
+		t.Errorf("no slow clients in %s", a.body)
+	}
+}
+
+// TestBodiesTogether: all bodies together are bounded, and the bound comes free again.
+func TestBodiesTogether(t *testing.T) {
+	b := start(t, setup{Server: Config{MaxBodyBytes: 1000, MaxBodiesBytes: 1500}})
+	half := post(900, strings.Repeat(" ", 800))
+	first, err := net.Dial("tcp", b.address)
+	b.ok(err)
+	defer first.Close()
+	io.WriteString(first, half)
+	b.until(func(*coppice.Stats) bool { return b.srv.bodies.Load() == 800 })
+	body := `{"prompt":"` + strings.Repeat("a", 800) + `","max_tokens":1}`
+	a := b.refused("POST", "/v1/completions", body, 503, "server_busy")
+	if a.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	first.Close()
+	b.until(func(*coppice.Stats) bool { return b.srv.bodies.Load() == 0 })
+	b.ask("/v1/completions", body)
+}
+
+// TestMaxConns: more connections than there may be wait, and have their turn.
+func TestMaxConns(t *testing.T) {
+	b := start(t, setup{Server: Config{MaxConns: 2}})
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			got := b.raw("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			if !strings.HasPrefix(got, "HTTP/1.1 200") {
+				t.Errorf("%.100q", got)
+			}
+			if n := b.srv.metrics.conns.Load(); n > 2 {
+				t.Errorf("%d connections", n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestPipelined requests are answered in their order.
+func TestPipelined(t *testing.T) {
+	b := start(t, setup{})
+	conn, err := net.Dial("tcp", b.address)
+	b.ok(err)
+	defer conn.Close()
+	ok := `{"prompt":"x","max_tokens":3,"ignore_eos":true}`
+	io.WriteString(conn, post(len(ok), ok)+"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"+post(3, "{x}"))
+	r := bufio.NewReader(conn)
+	for i, want := range []int{200, 200, 400} {
+		res, err := http.ReadResponse(r, nil)
+		b.ok(err)
+		io.Copy(io.Discard, res.Body)
+		if res.StatusCode != want {
+			t.Errorf("answer %d: %s, want %d", i, res.Status, want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+// Key lets its holder in. Several may name one tenant.
+type Key struct {
+	Secret string // what follows "Bearer "; it is not kept
+	Tenant string
+	// Admin may flush and pin, see the text of what is cached, and profile.
+	Admin bool
+}
+
+// String leaves the secret out, for logs.
+func (k Key) String() string { return fmt.Sprintf("key of tenant %q, admin %v", k.Tenant, k.Admin) }
+
+// GoString is String.
+func (k Key) GoString() string { return k.String() }
+
+// leastSecret is as many characters as a secret has at least.
+const leastSecret = 8
+
+func validateKeys(keys []Key) error {
+	var errs []error
+	seen := make(map[string]int, len(keys))
+	for i, k := range keys {
+		switch {
+		case k.Tenant == "":
+			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is empty, give it a name", i))
+		case len(k.Secret) < leastSecret:
+			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has %d characters, want at least %d", i, k.Tenant, len(k.Secret), leastSecret))
+		case strings.ContainsFunc(k.Secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has characters that a header can't carry", i, k.Tenant))
+		}
+		if j, ok := seen[k.Secret]; ok && k.Secret != "" {
+			errs = append(errs, fmt.Errorf("server: Keys[%d] and Keys[%d], of %q and %q, have the same Secret", j, i, keys[j].Tenant, k.Tenant))
+		}
+		seen[k.Secret] = i
+	}
+	return errors.Join(errs...)
+}
+
+// Namespace is where a tenant's requests with a cache salt look for prefixes. No two
+// pairs of tenant and salt have the same one, but that a salt which begins with
+// "shared:" has one for all tenants. Without both it is the public one.
+func Namespace(tenant, salt string) kv.Namespace {
+	switch {
+	case strings.HasPrefix(salt, "shared:"):
+		return kv.Namespace{Salt: salt} // the others begin with "t"
+	case tenant == "" && salt == "":
+		return kv.Namespace{}
+	}
+	b := append(make([]byte, 0, 12+len(tenant)+len(salt)), 't')
+	b = binary.AppendUvarint(b, uint64(len(tenant))) // else "ab", "c" were "a", "bc"
+	b = append(append(b, tenant...), salt...)
+	return kv.Namespace{Salt: string(b)}
+}
+
+// holder is who asks.
+type holder struct {
+	tenant string
+	admin  bool
+	meter  *tenantMeter
+}
+
+// keyring finds the holder of a secret. It is constant.
+type keyring struct {
+	sums    [][sha256.Size]byte
+	holders []*holder // of each sum
+	anybody *holder   // without keys
+}
+
+func newKeyring(keys []Key, m *metrics) *keyring {
+	if len(keys) == 0 {
+		return &keyring{anybody: &holder{admin: true, meter: m.tenant("")}}
+	}
+	r := &keyring{}
+	for _, k := range keys {
+		r.sums = append(r.sums, sha256.Sum256([]byte(k.Secret)))
+		r.holders = append(r.holders, &holder{tenant: k.Tenant, admin: k.Admin, meter: m.tenant(k.Tenant)})
+	}
+	return r
+}
+
+var (
+	errNoKey = &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "missing_api_key",
+		Message: "this server wants an API key: send the header Authorization: Bearer <key>"}
+	errWrongKey = &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",
+		Message: "the API key is not known here"}
+	errNoAdmin = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only",
+		Message: "this is for keys of admins"}
+)
+
+// find says who asks. How long it takes tells nothing of the keys: all of them are
+// compared, by their hashes.
+func (k *keyring) find(r *http.Request) (*holder, error) {
+	if k.anybody != nil {
+		return k.anybody, nil
+	}
+	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") || secret == "" {
+		return nil, errNoKey
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(secret)))
+	found := -1
+	for i := range k.sums {
+		same := subtle.ConstantTimeCompare(sum[:], k.sums[i][:])
+		found = subtle.ConstantTimeSelect(same, i, found)
+	}
+	if found < 0 {
+		return nil, errWrongKey
+	}
+	return k.holders[found], nil
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"net"
+	"sync"
+)
+
+// limitListener accepts so many connections at a time; the next ones wait in the
+// kernel's queue.
+type limitListener struct {
+	net.Listener
+	places chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newLimitListener(l net.Listener, conns int) *limitListener {
+	return &limitListener{Listener: l, places: make(chan struct{}, conns), closed: make(chan struct{})}
+}
+
+// writeBuffer is what the kernel may hold of what a client does not read, in bytes. Left
+// to itself it takes megabytes, and it takes as long to find out that nobody reads.
+const writeBuffer = 128 << 10
+
+// Accept waits for a place, then for a connection.
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(writeBuffer) // if it can't be set, the default serves
+	}
+	return &limitConn{Conn: conn, from: l}, nil
+}
+
+// Close wakes who waits in Accept.
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// limitConn gives its place back when it is closed.
+type limitConn struct {
+	net.Conn
+	from *limitListener
+	once sync.Once
+}
+
+func (c *limitConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { <-c.from.places })
+	return err
+}

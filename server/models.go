@@ -1,0 +1,96 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+func (s *Server) model() openai.Model {
+	return openai.Model{ID: s.cfg.Model, Created: s.cfg.Created.Unix(), OwnedBy: s.cfg.Owner, MaxModelLen: s.cfg.Node.Info().MaxPositions}
+}
+
+func (c *call) models() error {
+	return c.json(http.StatusOK, openai.AppendModels(nil, []openai.Model{c.s.model()}))
+}
+
+func (c *call) model() error {
+	id := c.r.PathValue("id")
+	if id == "" {
+		return c.notFound()
+	}
+	if err := c.s.knows(id); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model()))
+}
+
+var (
+	errNoEmbeddings = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "unsupported",
+		Message: "embeddings are not supported: the models here generate text"}
+	errNoTokenizer = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "unsupported",
+		Message: "this server has no tokenizer: send prompts as token ids"}
+)
+
+func (c *call) embeddings() error { return errNoEmbeddings }
+
+func (c *call) tokenize() error {
+	tok := c.s.cfg.Node.Tokenizer()
+	if tok == nil {
+		return errNoTokenizer
+	}
+	body, release, err := c.body()
+	if err != nil {
+		return err
+	}
+	ask, err := openai.DecodeTokenize(body)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	text := ask.Prompt
+	if ask.Messages != nil {
+		if c.s.cfg.Template == nil {
+			return errNoTemplate
+		}
+		ask.Options.Now = c.start
+		if text, err = c.s.cfg.Template.Render(ask.Messages, ask.Options); err != nil {
+			return err
+		}
+	}
+	var tokens []kv.Token
+	if ask.AddSpecialTokens {
+		tokens = tok.EncodePrompt(nil, text)
+	} else {
+		tokens = tok.Encode(nil, text)
+	}
+	names := tok
+	if !ask.ReturnTokenStrings {
+		names = nil
+	}
+	return c.json(http.StatusOK, openai.AppendTokens(nil, tokens, c.s.cfg.Node.Info().MaxPositions, names))
+}
+
+func (c *call) detokenize() error {
+	tok := c.s.cfg.Node.Tokenizer()
+	if tok == nil {
+		return errNoTokenizer
+	}
+	body, release, err := c.body()
+	if err != nil {
+		return err
+	}
+	ask, err := openai.DecodeDetokenize(body)
+	release()
+	if err != nil {
+		return err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, openai.AppendText(nil, string(tok.Decode(nil, ask.Tokens, false))))
+}

@@ -1,0 +1,134 @@
+package openai
+
+import (
+	"slices"
+	"strconv"
+
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// Head is what an answer, and each chunk of a stream, begins with.
+type Head struct {
+	ID          string // CompletionID, ChatID
+	Created     int64  // Unix seconds
+	Model       string
+	Fingerprint string // of the model and how it runs; "" is null
+}
+
+// CompletionID is the id of an answer of /v1/completions, made of a random number.
+func CompletionID(random uint64) string { return "cmpl-" + sixteen(random) }
+
+// ChatID is the id of an answer of /v1/chat/completions.
+func ChatID(random uint64) string { return "chatcmpl-" + sixteen(random) }
+
+func sixteen(n uint64) string {
+	var b [16]byte
+	for i := range b {
+		b[i] = hex[n>>(60-4*i)&0xf]
+	}
+	return string(b[:])
+}
+
+// answer is what a stream and a whole response have in common.
+type answer struct {
+	params  *Params
+	head    Head
+	chat    bool
+	echo    bool
+	names   naming
+	prompts []asked
+	usage   Usage
+}
+
+// asked is a prompt, as SetPrompt gave it.
+type asked struct {
+	text   string
+	tokens []kv.Token
+}
+
+func (c *Completion) answer(h Head, tok *tokenizer.Tokenizer) answer {
+	return answer{params: &c.Params, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]asked, len(c.Prompts))}
+}
+
+func (c *Chat) answer(h Head, tok *tokenizer.Tokenizer) answer {
+	return answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]asked, 1)}
+}
+
+// SetPrompt says what prompt i is, before its first Piece: its text if the answer
+// repeats it (Completion.Echo), its tokens if it shows them (WantsPromptTokens). The
+// tokens are not changed any more.
+func (a *answer) SetPrompt(i int, text string, tokens []kv.Token) {
+	a.prompts[i] = asked{text, tokens}
+}
+
+// Usage is the bill of what has ended so far.
+func (a *answer) Usage() Usage { return a.usage }
+
+// Usage counts tokens. A prompt that is continued several times counts once.
+type Usage struct {
+	PromptTokens     int
+	CachedTokens     int // of them, taken from the cache
+	CompletionTokens int
+}
+
+func (u *Usage) add(sample int, e *coppice.Ending) {
+	u.CompletionTokens += e.OutputTokens
+	if sample == 0 { // the others find all of the prompt cached by this one
+		u.PromptTokens += e.PromptTokens
+		u.CachedTokens += e.CachedTokens
+	}
+}
+
+func (u Usage) append(dst []byte) []byte {
+	dst = append(dst, `{"prompt_tokens":`...)
+	dst = appendInt(dst, u.PromptTokens)
+	dst = append(dst, `,"completion_tokens":`...)
+	dst = appendInt(dst, u.CompletionTokens)
+	dst = append(dst, `,"total_tokens":`...)
+	dst = appendInt(dst, u.PromptTokens+u.CompletionTokens)
+	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
+	dst = appendInt(dst, u.CachedTokens)
+	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+}
+
+// appendHead writes what comes before the choices, the object left open.
+func (a *answer) appendHead(dst []byte, object string) []byte {
+	dst = append(dst, `{"id":`...)
+	dst = appendString(dst, a.head.ID)
+	dst = append(dst, `,"object":"`...)
+	dst = append(dst, object...)
+	dst = append(dst, `","created":`...)
+	dst = strconv.AppendInt(dst, a.head.Created, 10)
+	dst = append(dst, `,"model":`...)
+	dst = appendString(dst, a.head.Model)
+	dst = append(dst, `,"system_fingerprint":`...)
+	return appendOptional(dst, a.head.Fingerprint)
+}
+
+// appendFinish writes finish_reason and vLLM's stop_reason: the stop string or the id
+// of the stop token of the request that ended the output, null for the model's own.
+func (a *answer) appendFinish(dst []byte, e *coppice.Ending) []byte {
+	dst = append(dst, `"finish_reason":`...)
+	switch {
+	case e == nil:
+		return append(dst, "null"...)
+	case e.Reason == coppice.Stop:
+		dst = append(dst, `"stop"`...)
+	case e.Reason == coppice.Length:
+		dst = append(dst, `"length"`...)
+	default: // the server answers with the error instead
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"stop_reason":`...)
+	if e.Reason == coppice.Stop {
+		if e.StopString != "" {
+			return appendString(dst, e.StopString)
+		}
+		if n := len(e.Tokens); n > 0 && e.OutputTokens > 0 && slices.Contains(a.params.request.StopTokens, e.Tokens[n-1]) {
+			return strconv.AppendUint(dst, uint64(e.Tokens[n-1]), 10)
+		}
+	}
+	return append(dst, "null"...)
+}

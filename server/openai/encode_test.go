@@ -1,0 +1,370 @@
+package openai
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+var head = Head{ID: "x-1", Created: 1700000000, Model: "m", Fingerprint: "fp"}
+
+func openTokenizer(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	data, err := os.ReadFile("../../tokenizer/testdata/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Parse(data, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// play gives the pieces of an output: "text" makes a piece of each of its tokens, whose
+// log-probabilities are -0.5, -1, … , with the next ids as the others in their places.
+func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, tops int, how coppice.Ending) []coppice.Piece {
+	var all []coppice.Piece
+	tokens := tok.Encode(nil, text)
+	detok := tok.NewContinuation()
+	for i, token := range tokens {
+		p := coppice.Piece{Sample: sample, Text: string(detok.Next(nil, token)), Tokens: []kv.Token{token}}
+		p.Logprobs = []float32{-0.5 * float32(i+1)}
+		var top []engine.TokenLogprob
+		for j := range tops {
+			top = append(top, engine.TokenLogprob{Token: token + kv.Token(j), Logprob: -0.5*float32(i+1) - float32(j)})
+		}
+		p.Top = [][]engine.TokenLogprob{top}
+		if i == 0 && sample == 0 {
+			for j := range prompt {
+				p.PromptLogprobs = append(p.PromptLogprobs, -float32(j))
+			}
+			if len(prompt) > 0 {
+				p.PromptLogprobs[0] = nan
+			}
+		}
+		all = append(all, p)
+	}
+	last := &all[len(all)-1]
+	last.Text += string(detok.Flush(nil))
+	how.Tokens = append(append([]kv.Token{}, prompt...), tokens...)
+	how.PromptTokens, how.OutputTokens, how.CachedTokens = len(prompt), len(tokens), max(len(prompt)-1, 0)
+	last.Ending = &how
+	return all
+}
+
+// TestAnswers writes the answer to the request in the first line, whole or as a
+// stream. Each further line is an output: "prompt sample how text", how being length,
+// stop, stop=STRING or error.
+func TestAnswers(t *testing.T) {
+	tok := openTokenizer(t)
+	doc := readDocument(t)
+	datadriven.RunTest(t, "testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
+		lines := strings.Split(d.Input, "\n")
+		var p *Params
+		var asked func(i int) ([]kv.Token, string)
+		var stream *Stream
+		var whole *Response
+		names := tok
+		if d.HasArg("no-tokenizer") {
+			names = nil
+		}
+		schema := "Completion"
+		if d.Cmd == "chat" {
+			schema = "ChatCompletion"
+			c, err := DecodeChat([]byte(lines[0]))
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			p, stream, whole = &c.Params, c.NewStream(head, names), c.NewResponse(head, names)
+			asked = func(int) ([]kv.Token, string) { return tok.EncodePrompt(nil, c.Messages[0].Content), "" }
+		} else {
+			c, err := DecodeCompletion([]byte(lines[0]))
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			p, stream, whole = &c.Params, c.NewStream(head, names), c.NewResponse(head, names)
+			asked = func(i int) ([]kv.Token, string) {
+				if c.Prompts[i].Tokens != nil {
+					return c.Prompts[i].Tokens, string(tok.Decode(nil, c.Prompts[i].Tokens, true))
+				}
+				return tok.EncodePrompt(nil, c.Prompts[i].Text), c.Prompts[i].Text
+			}
+		}
+		var out []byte
+		for _, line := range lines[1:] {
+			var i, sample int
+			var how, text string
+			fields := strings.SplitN(line, " ", 4)
+			if _, err := fmt.Sscan(fields[0]+" "+fields[1], &i, &sample); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			how, text = fields[2], fields[3]
+			ending := coppice.Ending{Reason: coppice.Length}
+			switch how, s, _ := strings.Cut(how, "="); how {
+			case "stop":
+				ending = coppice.Ending{Reason: coppice.Stop, StopString: s}
+			case "error":
+				ending = coppice.Ending{Reason: coppice.Abort, Err: coppice.ErrDeadline}
+			}
+			prompt, promptText := asked(i)
+			stream.SetPrompt(i, promptText, prompt)
+			whole.SetPrompt(i, promptText, prompt)
+			for _, piece := range play(tok, sample, prompt, text, p.TopLogprobs, ending) {
+				if piece.Ending != nil && ending.Err != nil {
+					out = stream.Error(out, ending.Err)
+					continue
+				}
+				whole.Piece(i, &piece)
+				out = stream.Piece(out, i, &piece)
+			}
+		}
+		if !p.Stream {
+			body := string(whole.Append(nil))
+			if err := doc.checkJSON(schema, body); err != nil {
+				t.Errorf("%s: %v", d.Pos, err)
+			}
+			return body
+		}
+		if !strings.Contains(string(out), `{"error":`) {
+			out = stream.Done(out)
+		}
+		if stream.Usage() != whole.Usage() && !strings.Contains(string(out), `{"error":`) {
+			t.Errorf("%s: usage is %+v and %+v", d.Pos, stream.Usage(), whole.Usage())
+		}
+		for _, event := range strings.Split(strings.TrimSuffix(string(out), "\n\n"), "\n\n") {
+			data, ok := strings.CutPrefix(event, "data: ")
+			if !ok {
+				t.Errorf("%s: no event: %s", d.Pos, event)
+			}
+			kind := schema + "Chunk"
+			if strings.HasPrefix(data, `{"error":`) {
+				kind = "Error"
+			}
+			if data == "[DONE]" {
+				continue
+			}
+			if err := doc.checkJSON(kind, data); err != nil {
+				t.Errorf("%s: %v: %s", d.Pos, err, data)
+			}
+		}
+		return strings.ReplaceAll(string(out), "\n\n", "\n")
+	})
+}
+
+func TestModelsAndTokens(t *testing.T) {
+	tok := openTokenizer(t)
+	doc := readDocument(t)
+	m := Model{ID: "a \"b\"", Created: 5, OwnedBy: "me", MaxModelLen: 4096}
+	const model = `{"id":"a \"b\"","object":"model","created":5,"owned_by":"me","max_model_len":4096}`
+	for _, tc := range []struct{ schema, got, want string }{
+		{"Model", string(AppendModel(nil, m)), model},
+		{"Models", string(AppendModels(nil, []Model{m, m})), `{"object":"list","data":[` + model + "," + model + "]}"},
+		{"Models", string(AppendModels(nil, nil)), `{"object":"list","data":[]}`},
+		{"Tokens", string(AppendTokens(nil, []kv.Token{1496, 5}, 9, tok)), `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`},
+		{"Tokens", string(AppendTokens(nil, nil, 9, nil)), `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`},
+		{"Text", string(AppendText(nil, "a\n")), `{"prompt":"a\n"}`},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s, want %s", tc.got, tc.want)
+		}
+		if err := doc.checkJSON(tc.schema, tc.got); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := CompletionID(0xfedcba9876543210) + ChatID(1); got != "cmpl-fedcba9876543210chatcmpl-0000000000000001" {
+		t.Error(got)
+	}
+}
+
+// What a node says comes as the status and the code that clients act on.
+func TestErrorOf(t *testing.T) {
+	doc := readDocument(t)
+	own := &Error{401, "who are you?", "invalid_request_error", "", "invalid_api_key"}
+	for _, tc := range []struct {
+		err    error
+		status int
+		kind   string
+		code   string
+	}{
+		{coppice.ErrQueueFull, 429, "rate_limit_error", "server_busy"},
+		{coppice.ErrTenantFull, 429, "rate_limit_error", "rate_limit_exceeded"},
+		{coppice.ErrPromptTooLong, 400, "invalid_request_error", "context_length_exceeded"},
+		{coppice.ErrTooLarge, 400, "invalid_request_error", "request_too_large"},
+		{coppice.ErrEmptyPrompt, 400, "invalid_request_error", "empty_prompt"},
+		{coppice.ErrInvalid, 400, "invalid_request_error", "invalid_value"},
+		{coppice.ErrFormatTimeout, 400, "invalid_request_error", "format_timeout"},
+		{coppice.ErrDeadline, 408, "timeout_error", "deadline_exceeded"},
+		{coppice.ErrQueueTimeout, 408, "timeout_error", "queue_timeout"},
+		{coppice.ErrClosed, 503, "server_error", "shutting_down"},
+		{chat.ErrRefused, 400, "invalid_request_error", "template_refused"},
+		{chat.ErrRender, 400, "invalid_request_error", "template_failed"},
+		{chat.ErrLimit, 400, "invalid_request_error", "template_limit"},
+		{ModelNotFound("x"), 404, "invalid_request_error", "model_not_found"},
+		{own, 401, "invalid_request_error", "invalid_api_key"},
+	} {
+		e := ErrorOf(fmt.Errorf("%w: with figures", tc.err))
+		if e.Status != tc.status || e.Type != tc.kind || e.Code != tc.code || !strings.Contains(e.Message, tc.err.Error()) {
+			t.Errorf("%v becomes %+v, want %+v", tc.err, e, tc)
+		}
+		body := string(e.Append(nil))
+		if err := doc.checkJSON("Error", body); err != nil {
+			t.Error(err)
+		}
+		var back struct {
+			Error struct{ Message, Type, Param, Code string }
+		}
+		if err := json.Unmarshal([]byte(body), &back); err != nil || back.Error.Message != e.Message || back.Error.Param != e.Param || back.Error.Code != e.Code {
+			t.Errorf("%s gives back %+v, %v", body, back, err)
+		}
+	}
+	secret := errors.New("device 3 at 10.0.0.1 is lost")
+	if e := ErrorOf(secret); e.Status != 500 || e.Code != "internal_error" || strings.Contains(e.Message, "10.0.0.1") {
+		t.Errorf("%v becomes %+v", secret, e)
+	}
+	if got := string(own.Append(nil)); got != `{"error":{"message":"who are you?","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}` {
+		t.Error(got)
+	}
+}
+
+// chunk is what a stream's events are to be, for encoding/json.
+type chunk struct {
+	ID          string        `json:"id"`
+	Object      string        `json:"object"`
+	Created     int64         `json:"created"`
+	Model       string        `json:"model"`
+	Fingerprint *string       `json:"system_fingerprint"`
+	Choices     []chunkChoice `json:"choices"`
+}
+
+type chunkChoice struct {
+	Index    int          `json:"index"`
+	Delta    *chunkDelta  `json:"delta"`
+	Logprobs *chunkScores `json:"logprobs"`
+	Finish   *string      `json:"finish_reason"`
+	Tokens   *[]kv.Token  `json:"token_ids,omitempty"`
+}
+
+type chunkDelta struct {
+	Content string `json:"content"`
+}
+
+type chunkScores struct {
+	Content []chunkToken `json:"content"`
+	Refusal *string      `json:"refusal"`
+}
+
+type chunkToken struct {
+	Token   string        `json:"token"`
+	Logprob float32       `json:"logprob"`
+	Bytes   []int         `json:"bytes"`
+	Top     *[]chunkToken `json:"top_logprobs,omitempty"`
+}
+
+// A chunk has the very bytes that encoding/json gives for the same values.
+func FuzzChunk(f *testing.F) {
+	tok := openTokenizer(f)
+	f.Add("light", "model", uint32(5), float32(-0.25), uint8(3), true)
+	f.Add("\xff\u2028", "\"", uint32(1497), float32(-20.5), uint8(0), true)
+	f.Add("", "", uint32(200), float32(0), uint8(20), false)
+	f.Fuzz(func(t *testing.T, text, model string, token uint32, logprob float32, tops uint8, shown bool) {
+		if math.IsNaN(float64(logprob)) || math.IsInf(float64(logprob), 0) || text == "" && !shown {
+			return
+		}
+		token %= uint32(tok.VocabSize())
+		tops %= 21
+		c := &Chat{Params: Params{N: 3, Logprobs: shown, TopLogprobs: int(tops), ReturnTokenIDs: shown}}
+		h := Head{ID: "chatcmpl-1", Created: 1700000000, Model: model}
+		s := c.NewStream(h, tok)
+		entry := func(t kv.Token, f float32) chunkToken {
+			text := tok.Text(t)
+			if tok.Special(t) {
+				text = string(tok.Decode(nil, []kv.Token{t}, false))
+			}
+			e := chunkToken{Token: text, Logprob: f, Bytes: []int{}}
+			for _, b := range []byte(text) {
+				e.Bytes = append(e.Bytes, int(b))
+			}
+			return e
+		}
+		p := coppice.Piece{Sample: 2, Text: text, Tokens: []kv.Token{kv.Token(token)}, Logprobs: []float32{logprob}}
+		want := chunk{ID: h.ID, Object: "chat.completion.chunk", Created: h.Created, Model: model, Choices: []chunkChoice{{Index: 2, Delta: &chunkDelta{text}}}}
+		if shown {
+			e, top := entry(kv.Token(token), logprob), []chunkToken{}
+			list := []engine.TokenLogprob{}
+			for i := range uint32(tops) {
+				l := engine.TokenLogprob{Token: kv.Token((token + i) % uint32(tok.VocabSize())), Logprob: logprob - float32(i)}
+				list, top = append(list, l), append(top, entry(l.Token, l.Logprob))
+			}
+			p.Top, e.Top = [][]engine.TokenLogprob{list}, &top
+			want.Choices[0].Logprobs = &chunkScores{Content: []chunkToken{e}}
+			want.Choices[0].Tokens = &p.Tokens
+		}
+		s.Piece(nil, 0, &p) // with the role
+		got := string(s.Piece(nil, 0, &p))
+		if want := "data: " + jsonOf(t, want) + "\n\n"; got != want {
+			t.Errorf("the chunk is\n%s, want\n%s", got, want)
+		}
+	})
+}
+
+// A token costs no allocation, whatever of it is shown.
+func TestStreamAllocatesNothing(t *testing.T) {
+	tok := openTokenizer(t)
+	for name, s := range streams(tok) {
+		piece := steady()
+		buf := s.Piece(nil, 0, &piece)
+		buf = s.Piece(buf, 0, &piece)
+		if n := testing.AllocsPerRun(100, func() { buf = s.Piece(buf[:0], 0, &piece) }); n != 0 || len(buf) == 0 {
+			t.Errorf("%s: %v allocations for %d bytes", name, n, len(buf))
+		}
+	}
+}
+
+func steady() coppice.Piece {
+	p := coppice.Piece{Text: " light\n", Tokens: []kv.Token{300}, Logprobs: []float32{-0.123456}}
+	var top []engine.TokenLogprob
+	for i := range 20 {
+		top = append(top, engine.TokenLogprob{Token: kv.Token(1480 + i), Logprob: -float32(i) - 0.123456}) // special ones among them
+	}
+	p.Top = [][]engine.TokenLogprob{top}
+	return p
+}
+
+func streams(tok *tokenizer.Tokenizer) map[string]*Stream {
+	plain, all := Params{N: 1}, Params{N: 1, Logprobs: true, TopLogprobs: 20, ReturnTokenIDs: true}
+	one := []Prompt{{Text: "x"}}
+	return map[string]*Stream{
+		"completion":           (&Completion{Params: plain, Prompts: one}).NewStream(head, tok),
+		"completion, logprobs": (&Completion{Params: all, Prompts: one}).NewStream(head, tok),
+		"chat":                 (&Chat{Params: plain}).NewStream(head, tok),
+		"chat, logprobs":       (&Chat{Params: all}).NewStream(head, tok),
+		"without tokenizer":    (&Completion{Params: all, Prompts: one}).NewStream(head, nil),
+	}
+}
+
+func BenchmarkChunk(b *testing.B) {
+	tok := openTokenizer(b)
+	all := streams(tok)
+	for _, name := range []string{"completion", "chat", "completion, logprobs", "chat, logprobs"} {
+		s, piece := all[name], steady()
+		buf := s.Piece(nil, 0, &piece)
+		b.Run("of="+strings.ReplaceAll(name, ", ", "+"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				buf = s.Piece(buf[:0], 0, &piece)
+			}
+		})
+	}
+}

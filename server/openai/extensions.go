@@ -1,0 +1,76 @@
+package openai
+
+import (
+	"math"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// extensions are fields that OpenAI's interface does not have, under the names of
+// vLLM (and SGLang: regex), at the top or in the object "coppice".
+var extensions = map[string]setter{
+	"top_k": func(r *reading, v value) { // -1 is off as well
+		r.request.Sampling.TopK = int32(max(r.integer(v, -1, math.MaxInt32), 0))
+	},
+	"min_p":              func(r *reading, v value) { r.request.Sampling.MinP = r.number(v, 0, 1) },
+	"repetition_penalty": func(r *reading, v value) { r.request.Sampling.RepetitionPenalty = r.above(v, 10) },
+	"min_tokens":         func(r *reading, v value) { r.request.MinTokens = int(r.integer(v, 0, maxOutput)) },
+	"ignore_eos":         func(r *reading, v value) { r.request.IgnoreEOS = r.flag(v) },
+	"stop_token_ids":     func(r *reading, v value) { r.request.StopTokens = r.tokens(v, MaxStopTokens) },
+	"allowed_token_ids": func(r *reading, v value) {
+		if r.request.AllowedTokens = r.tokens(v, MaxAllowed); r.fault == nil && len(r.request.AllowedTokens) == 0 {
+			r.fail(v.path, "invalid_value", "%s is empty: no token could be drawn", v.path)
+		}
+	},
+	"include_stop_str_in_output": func(r *reading, v value) { r.request.KeepStop = r.flag(v) },
+	"prompt_logprobs":            (*reading).promptLogprobs,
+	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.flag(v) },
+	"cache_salt":                 func(r *reading, v value) { r.CacheSalt = r.text(v) },
+	"priority": func(r *reading, v value) {
+		r.request.Priority = int32(r.integer(v, math.MinInt32, math.MaxInt32))
+	},
+	"regex":              (*reading).regex,
+	"guided_regex":       (*reading).regex,
+	"guided_json":        (*reading).guidedJSON,
+	"guided_choice":      (*reading).choice,
+	"structured_outputs": (*reading).structured,
+
+	"metadata":                      passed,
+	"service_tier":                  passed,
+	"safety_identifier":             passed,
+	"prompt_cache_key":              passed,
+	"prompt_cache_retention":        passed,
+	"spaces_between_special_tokens": passed,
+}
+
+// own are fields of the object "coppice" alone.
+var own = map[string]setter{
+	"timeout":       func(r *reading, v value) { r.request.Timeout = r.seconds(v) },
+	"queue_timeout": func(r *reading, v value) { r.request.QueueTimeout = r.seconds(v) },
+	"class":         func(r *reading, v value) { r.request.Class = r.text(v) },
+}
+
+// top is the table of the one extension that holds others. It refers to them, so it
+// is none of them.
+var top = map[string]setter{
+	"coppice": func(r *reading, v value) { r.fields(v, "an object", own, extensions) },
+}
+
+// seconds is at least a nanosecond: 0 would be no limit.
+func (d *decoder) seconds(v value) time.Duration {
+	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
+}
+
+// promptLogprobs is how many others to show beside each token of the prompt. A node
+// computes none of them.
+func (r *reading) promptLogprobs(v value) {
+	if v.raw[0] == 't' || v.raw[0] == 'f' {
+		r.PromptLogprobs = r.flag(v)
+		return
+	}
+	if n := r.integer(v, 0, engine.MaxTopLogprobs); n > 0 {
+		r.fail(v.path, "unsupported_value", "%s is %d: only the prompt's own tokens have theirs computed, give 0", v.path, n)
+	}
+	r.PromptLogprobs = true
+}

@@ -1,0 +1,162 @@
+package openai
+
+import (
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// Response collects an answer that is sent whole.
+type Response struct {
+	answer
+	choices []choice
+	scores  [][]float32 // PromptLogprobs of each prompt
+}
+
+type choice struct {
+	text     []byte
+	tokens   []kv.Token
+	logprobs []float32
+	top      [][]engine.TokenLogprob
+	ending   *coppice.Ending
+}
+
+// NewResponse begins the answer to c. tok names tokens; nil calls them "token_id:5".
+func (c *Completion) NewResponse(h Head, tok *tokenizer.Tokenizer) *Response {
+	return newResponse(c.answer(h, tok))
+}
+
+// NewResponse begins the answer to c. tok names tokens; nil calls them "token_id:5".
+func (c *Chat) NewResponse(h Head, tok *tokenizer.Tokenizer) *Response {
+	return newResponse(c.answer(h, tok))
+}
+
+func newResponse(a answer) *Response {
+	return &Response{answer: a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([][]float32, len(a.prompts))}
+}
+
+// Piece takes a piece of prompt i. Those of one sample come in their order.
+func (r *Response) Piece(i int, p *coppice.Piece) {
+	c := &r.choices[i*r.params.N+p.Sample]
+	c.text = append(c.text, p.Text...)
+	c.tokens = append(c.tokens, p.Tokens...)
+	c.logprobs = append(c.logprobs, p.Logprobs...)
+	c.top = append(c.top, p.Top...)
+	if p.PromptLogprobs != nil {
+		r.scores[i] = p.PromptLogprobs
+	}
+	if p.Ending != nil {
+		c.ending = p.Ending
+		r.usage.add(p.Sample, p.Ending)
+	}
+}
+
+// Append writes the answer, once all samples of all prompts have ended.
+func (r *Response) Append(dst []byte) []byte {
+	object := "text_completion"
+	if r.chat {
+		object = "chat.completion"
+	}
+	dst = r.appendHead(dst, object)
+	dst = append(dst, `,"choices":[`...)
+	for i := range r.choices {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if r.chat {
+			dst = r.chatChoice(dst, i)
+		} else {
+			dst = r.completionChoice(dst, i)
+		}
+	}
+	dst = append(dst, `],"usage":`...)
+	dst = r.usage.append(dst)
+	if r.chat {
+		dst = r.ofPrompt(dst, 0)
+	}
+	return append(dst, '}')
+}
+
+func (r *Response) completionChoice(dst []byte, index int) []byte {
+	c, prompt, echo := &r.choices[index], index/r.params.N, ""
+	if r.echo {
+		echo = r.prompts[prompt].text
+	}
+	dst = append(dst, `{"text":`...)
+	dst = appendTwo(dst, echo, string(c.text))
+	dst = append(dst, `,"index":`...)
+	dst = appendInt(dst, index)
+	dst = append(dst, `,"logprobs":`...)
+	if r.params.Logprobs {
+		s := c.scored()
+		if r.echo {
+			s = r.after(prompt, s)
+		}
+		dst, _ = r.completionLogprobs(dst, s, 0)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = r.appendFinish(append(dst, ','), c.ending)
+	dst = r.ofPrompt(dst, prompt)
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
+	}
+	return append(dst, '}')
+}
+
+func (r *Response) chatChoice(dst []byte, index int) []byte {
+	c := &r.choices[index]
+	dst = append(dst, `{"index":`...)
+	dst = appendInt(dst, index)
+	dst = append(dst, `,"message":{"role":"assistant","content":`...)
+	dst = appendString(dst, string(c.text))
+	dst = append(dst, `,"refusal":null},"logprobs":`...)
+	if r.params.Logprobs {
+		dst = r.chatLogprobs(dst, c.scored())
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = r.appendFinish(append(dst, ','), c.ending)
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
+	}
+	return append(dst, '}')
+}
+
+func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
+
+// after puts the prompt's tokens before those of a choice. Of a prompt only its own
+// tokens have log-probabilities.
+func (r *Response) after(prompt int, s *scored) *scored {
+	p := r.prompts[prompt].tokens
+	n := len(p)
+	all := &scored{
+		tokens:   append(append(make([]kv.Token, 0, n+len(s.tokens)), p...), s.tokens...),
+		logprobs: make([]float32, n, n+len(s.logprobs)),
+		top:      append(make([][]engine.TokenLogprob, n, n+len(s.top)), s.top...),
+	}
+	own := scored{logprobs: r.scores[prompt]}
+	for i := range n {
+		all.logprobs[i] = nan
+		if f, ok := own.known(i); ok {
+			all.logprobs[i] = f
+		}
+	}
+	all.logprobs = append(all.logprobs, s.logprobs...)
+	return all
+}
+
+// ofPrompt writes what vLLM's fields say of a prompt: in a completion's choice, or at
+// the end of a chat.
+func (r *Response) ofPrompt(dst []byte, i int) []byte {
+	p := r.prompts[i].tokens
+	if r.params.PromptLogprobs {
+		dst = append(dst, `,"prompt_logprobs":`...)
+		dst = r.promptLogprobs(dst, &scored{tokens: p, logprobs: r.scores[i]})
+	}
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), p)
+	}
+	return dst
+}

@@ -1,0 +1,160 @@
+package openai
+
+import (
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// Stream writes an answer as server-sent events, each with its "data: " and the empty
+// line behind it. In a steady state it allocates nothing but for dst. It belongs to
+// one goroutine.
+type Stream struct {
+	answer
+	open    []byte // of an event, up to its choice
+	close   []byte
+	choices []streamed
+}
+
+// streamed is how far a choice has come.
+type streamed struct {
+	begun  bool
+	offset int // code points of the tokens so far
+}
+
+// NewStream begins the answer to c. tok names tokens; nil calls them "token_id:5".
+func (c *Completion) NewStream(h Head, tok *tokenizer.Tokenizer) *Stream {
+	return newStream(c.answer(h, tok), "text_completion")
+}
+
+// NewStream begins the answer to c. tok names tokens; nil calls them "token_id:5".
+func (c *Chat) NewStream(h Head, tok *tokenizer.Tokenizer) *Stream {
+	return newStream(c.answer(h, tok), "chat.completion.chunk")
+}
+
+func newStream(a answer, object string) *Stream {
+	s := &Stream{answer: a, choices: make([]streamed, len(a.prompts)*a.params.N)}
+	s.open = append(a.appendHead([]byte("data: "), object), `,"choices":[`...)
+	s.close = []byte("}]")
+	if a.params.IncludeUsage {
+		s.close = append(s.close, `,"usage":null`...)
+	}
+	s.close = append(s.close, "}\n\n"...)
+	return s
+}
+
+// Piece appends what p, of prompt i, gives: no event while a character is incomplete,
+// several where a choice of a chat begins or ends. A piece that ended with an error is
+// for Error.
+func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
+	index := i*s.params.N + p.Sample
+	c := &s.choices[index]
+	if p.Ending != nil {
+		s.usage.add(p.Sample, p.Ending)
+	}
+	if s.chat {
+		return s.chatPiece(dst, index, c, p)
+	}
+	first := !c.begun
+	c.begun = true
+	echo := ""
+	if first && s.echo {
+		echo = s.prompts[i].text
+	}
+	ids := s.params.ReturnTokenIDs
+	if p.Text == "" && echo == "" && p.Ending == nil && !(s.params.Logprobs || ids) {
+		return dst
+	}
+	dst = append(dst, s.open...)
+	dst = append(dst, `{"text":`...)
+	dst = appendTwo(dst, echo, p.Text)
+	dst = append(dst, `,"index":`...)
+	dst = appendInt(dst, index)
+	dst = append(dst, `,"logprobs":`...)
+	if s.params.Logprobs && len(p.Tokens) > 0 {
+		dst, c.offset = s.completionLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top}, c.offset)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = s.appendFinish(append(dst, ','), p.Ending)
+	if ids {
+		if first {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[i].tokens)
+		}
+		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
+	}
+	return append(dst, s.close...)
+}
+
+// chatPiece writes the role first, then what p has, then how it ended.
+func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
+	ids := s.params.ReturnTokenIDs
+	if !c.begun {
+		c.begun = true
+		dst = s.begin(dst, index)
+		dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
+		if ids {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[0].tokens)
+		}
+		dst = append(dst, s.close...)
+	}
+	if p.Text != "" || len(p.Tokens) > 0 && (s.params.Logprobs || ids) {
+		dst = s.begin(dst, index)
+		dst = append(dst, `,"delta":{"content":`...)
+		dst = appendString(dst, p.Text)
+		dst = append(dst, `},"logprobs":`...)
+		if s.params.Logprobs && len(p.Tokens) > 0 {
+			dst = s.chatLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top})
+		} else {
+			dst = append(dst, "null"...)
+		}
+		dst = append(dst, `,"finish_reason":null`...)
+		if ids {
+			dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
+		}
+		dst = append(dst, s.close...)
+	}
+	if p.Ending != nil {
+		dst = s.begin(dst, index)
+		dst = append(dst, `,"delta":{},"logprobs":null,`...)
+		dst = s.appendFinish(dst, p.Ending)
+		dst = append(dst, s.close...)
+	}
+	return dst
+}
+
+// begin opens an event of a chat, up to the choice's index.
+func (s *Stream) begin(dst []byte, index int) []byte {
+	dst = append(dst, s.open...)
+	dst = append(dst, `{"index":`...)
+	return appendInt(dst, index)
+}
+
+// appendTwo writes two texts as one string.
+func appendTwo(dst []byte, a, b string) []byte {
+	if a == "" {
+		return appendString(dst, b)
+	}
+	dst = appendString(dst, a)
+	n := len(dst) - 1 // the quote between them
+	dst = appendString(dst[:n], b)
+	copy(dst[n:], dst[n+1:])
+	return dst[:len(dst)-1]
+}
+
+// Error appends an event with the error. The stream ends with it, without Done.
+func (s *Stream) Error(dst []byte, err error) []byte {
+	dst = ErrorOf(err).Append(append(dst, "data: "...))
+	return append(dst, "\n\n"...)
+}
+
+// Done appends the end: the usage, if asked for, as a chunk without choices, and
+// "[DONE]".
+func (s *Stream) Done(dst []byte) []byte {
+	if s.params.IncludeUsage {
+		dst = append(dst, s.open...)
+		dst = append(dst, `],"usage":`...)
+		dst = s.usage.append(dst)
+		dst = append(dst, "}\n\n"...)
+	}
+	return append(dst, "data: [DONE]\n\n"...)
+}

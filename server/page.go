@@ -1,0 +1,46 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// newFeed is what the live page shows of s.
+func newFeed(s *Server) (*view.Feed, error) {
+	return view.NewFeed(view.Config{
+		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Text: view.Texts(s.cfg.Node.Tokenizer()),
+		Access: func(r *http.Request) view.Access {
+			who, err := s.keys.find(r)
+			switch {
+			case err != nil:
+				return view.Denied
+			case who.admin:
+				return view.Full
+			default:
+				return view.Redacted
+			}
+		},
+	})
+}
+
+func (s *Server) closeFeed() {
+	if s.feed != nil {
+		s.feed.Close()
+	}
+}
+
+// finished tells the page of a request for tokens.
+func (c *call) finished(total time.Duration) {
+	if c.s.feed == nil {
+		return
+	}
+	c.s.feed.Finish(view.Finished{
+		Tenant: c.who.tenant, Reason: c.bill.reason.String(),
+		PromptTokens: c.bill.promptTokens, CachedTokens: c.bill.cachedTokens, OutputTokens: c.bill.outputTokens,
+		TTFTMillis: millis(c.bill.firstToken), TotalMillis: millis(total),
+	})
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// Route is a path and the methods that it takes.
+type Route struct {
+	Path    string // as in the OpenAPI document: "/v1/models/{id}"
+	Methods []string
+}
+
+// Routes are all of the API, by path.
+func (s *Server) Routes() []Route { return slices.Clone(s.paths) }
+
+// access says who may call.
+type access uint8
+
+const (
+	everybody access = iota
+	holders          // of a key, if there are any
+	admins
+)
+
+// endpoint is what a method of a path does.
+type endpoint struct {
+	path   string // for logs and metrics
+	access access
+	// drained: it answers while the server drains.
+	drained bool
+	// quiet: a line of log at debug level only, for what is asked all the time.
+	quiet bool
+	serve func(*call) error
+}
+
+// mount sets the routes up.
+func (s *Server) mount() {
+	s.routes = http.NewServeMux()
+	// on adds a path, with an endpoint for each method.
+	on := func(path string, methods map[string]endpoint) {
+		names := slices.Sorted(maps.Keys(methods))
+		s.paths = append(s.paths, Route{path, names})
+		byMethod := make(map[string]*endpoint, len(methods)+1)
+		for name, e := range methods {
+			e.path = path
+			byMethod[name] = &e
+		}
+		if e := byMethod[http.MethodGet]; e != nil {
+			byMethod[http.MethodHead] = e
+		}
+		allow := strings.Join(names, ", ")
+		pattern := strings.Replace(path, "{id}", "{id...}", 1) // names of models have slashes in them
+		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			e := byMethod[r.Method]
+			if e == nil {
+				w.Header().Set("Allow", allow)
+				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
+					return &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
+						Message: fmt.Sprintf("%s does not take %.20s, but %s", path, r.Method, allow)}
+				}}
+			}
+			s.serve(w, r, e)
+		})
+	}
+	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
+	post := func(serve func(*call) error) map[string]endpoint {
+		return map[string]endpoint{http.MethodPost: {access: holders, serve: serve}}
+	}
+	on("/v1/completions", post((*call).completions))
+	on("/v1/chat/completions", post((*call).chatCompletions))
+	on("/v1/embeddings", post((*call).embeddings))
+	on("/v1/models", get(endpoint{access: holders, serve: (*call).models}))
+	on("/v1/models/{id}", get(endpoint{access: holders, serve: (*call).model}))
+	on("/tokenize", post((*call).tokenize))
+	on("/detokenize", post((*call).detokenize))
+	on("/health", get(endpoint{drained: true, quiet: true, serve: (*call).health}))
+	on("/ready", get(endpoint{drained: true, quiet: true, serve: (*call).ready}))
+	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
+	on("/openapi.json", get(endpoint{drained: true, serve: (*call).document}))
+	on("/v1/cache/stats", get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).cacheStats}))
+	on("/v1/cache/tree", get(endpoint{access: holders, drained: true, serve: (*call).cacheTree}))
+	on("/v1/cache/flush", map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+	on("/v1/cache/pin", map[string]endpoint{
+		http.MethodPost:   {access: admins, serve: (*call).cachePin},
+		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
+	})
+	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
+	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
+
+	api := s.paths
+	if s.feed != nil {
+		page := view.Handler(s.feed)
+		for _, path := range []string{"/{$}", "/page/{file}", "/v1/view", "/v1/view/stream"} {
+			on(path, get(endpoint{quiet: true, drained: true, serve: func(c *call) error { c.foreign(page); return nil }}))
+		}
+	}
+	s.paths = api // the page's are its own affair
+	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
+	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
+
+func (c *call) notFound() error {
+	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+		Message: fmt.Sprintf("there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)}
+}
+
+func (c *call) document() error { return c.json(http.StatusOK, openai.Document) }
+
+var errNoPprof = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+	Message: "profiles are off; coppice serve --pprof turns them on"}
+
+func (c *call) pprof() error {
+	if !c.s.cfg.Pprof {
+		return errNoPprof
+	}
+	h := http.HandlerFunc(pprof.Index)
+	switch strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		h = pprof.Cmdline
+	case "profile":
+		h = pprof.Profile
+	case "symbol":
+		h = pprof.Symbol
+	case "trace":
+		h = pprof.Trace
+	}
+	c.foreign(h)
+	return nil
+}

@@ -1,0 +1,183 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// Server is an OpenAI-compatible server around one node. It is an http.Handler, and
+// serves listeners itself. Its methods may be called from all goroutines.
+type Server struct {
+	cfg     Config
+	log     *zap.Logger
+	keys    *keyring
+	metrics *metrics
+	routes  *http.ServeMux
+	paths   []Route
+	feed    *view.Feed // nil without a page
+	http    http.Server
+	origins *http.CrossOriginProtection
+	pace    pace
+	bodies  atomic.Int64 // bytes of bodies that are held
+	buffers sync.Pool    // of *[]byte
+
+	failed atomic.Pointer[error]   // the node has, and why
+	over   context.Context         // ends with what Shutdown has no more time for
+	finish context.CancelCauseFunc // of over
+
+	mu       sync.Mutex
+	open     int           // requests that are being answered
+	draining bool          // no more are let in
+	idle     chan struct{} // closed when it drains and none is open
+}
+
+// Why requests end that Shutdown or Close found running.
+var (
+	errDrained  = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down", Message: "the server is shutting down and had no more time for this request; ask again"}
+	errDraining = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down", Message: "the server is shutting down and takes no more requests"}
+)
+
+// New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in
+// cfg.Registry already.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, origins: http.NewCrossOriginProtection(), idle: make(chan struct{})}
+	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
+	s.over, s.finish = context.WithCancelCause(context.Background())
+	var err error
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, err
+	}
+	s.keys = newKeyring(cfg.Keys, s.metrics)
+	s.cfg.Keys = nil // the secrets
+	if cfg.Page {
+		if s.feed, err = newFeed(s); err != nil {
+			return nil, err
+		}
+	}
+	s.mount()
+	s.http = http.Server{
+		Handler: s, TLSConfig: cfg.TLS,
+		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		ErrorLog:  stdLog(s.log),
+		ConnState: s.metrics.connState,
+	}
+	return s, nil
+}
+
+// Serve answers on l until Shutdown or Close, then returns nil. It closes l.
+func (s *Server) Serve(l net.Listener) error {
+	l = newLimitListener(l, s.cfg.MaxConns)
+	var err error
+	if s.cfg.TLS != nil {
+		err = s.http.ServeTLS(l, "", "")
+	} else {
+		err = s.http.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// lastWords is how long requests that were ended may take to say so, and lastBytes how
+// long connections may take that have something on its way.
+const lastWords, lastBytes = 5 * time.Second, time.Second
+
+// Shutdown takes no more requests, which get status 503 while others still run, and
+// waits for those; when ctx ends before them, they end with an error that says why. Then it
+// closes the listeners and connections. It returns nil, or ctx's error if requests had
+// to be ended. The node runs on.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.drain()
+	var err error
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		s.finish(errDrained)
+		words := time.NewTimer(lastWords)
+		defer words.Stop()
+		select {
+		case <-s.idle:
+		case <-words.C: // their clients do not even read
+		}
+	}
+	s.finish(errDrained)
+	s.closeFeed() // or those who watch would keep the server
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastBytes)
+	defer cancel()
+	s.http.Shutdown(last) // what it complains of is closed next
+	return errors.Join(err, s.http.Close())
+}
+
+// Close ends all requests and closes all connections at once.
+func (s *Server) Close() error {
+	s.drain()
+	s.finish(errDrained)
+	s.closeFeed()
+	return s.http.Close()
+}
+
+// drain lets no more requests in.
+func (s *Server) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return
+	}
+	s.draining = true
+	if s.open == 0 {
+		close(s.idle)
+	}
+}
+
+// enter lets a request in, unless the server drains.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.open++
+	return true
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open--; s.open == 0 && s.draining {
+		close(s.idle)
+	}
+}
+
+// Draining tells that Shutdown or Close has been called.
+func (s *Server) Draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// stdLog takes net/http's complaints: a line for each client that breaks a handshake or
+// a header off, which is of interest only to who looks for it.
+func stdLog(l *zap.Logger) *log.Logger {
+	std, err := zap.NewStdLogAt(l.Named("http"), zap.DebugLevel)
+	if err != nil {
+		panic(err) // there is such a level
+	}
+	return std
+}

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+var twoTenants = []Key{{Secret: "secret-of-a", Tenant: "a"}, {Secret: "secret-of-b", Tenant: "b"}, {Secret: "second-of-a", Tenant: "a"}, {Secret: "secret-of-root", Tenant: "root", Admin: true}}
+
+// TestTenantsShareNothing: equal prompts of two tenants are computed twice, unless both
+// give one salt that says so.
+func TestTenantsShareNothing(t *testing.T) {
+	b := start(t, setup{Server: Config{Keys: twoTenants}})
+	prompt := strings.Repeat("What is light? ", 8)
+	cached := func(key, salt string) int {
+		t.Helper()
+		b.key = key
+		u := b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":1,"cache_salt":%q}`, prompt, salt)).Usage
+		if u.Details.Cached != 0 && u.Details.Cached != u.Prompt-1 && u.Details.Cached < u.Prompt-16 {
+			t.Errorf("%d of %d tokens cached", u.Details.Cached, u.Prompt)
+		}
+		return u.Details.Cached
+	}
+	for _, tc := range []struct {
+		key, salt string
+		hit       bool
+	}{
+		{"secret-of-a", "", false}, {"secret-of-a", "", true}, {"second-of-a", "", true},
+		{"secret-of-b", "", false}, {"secret-of-b", "", true}, {"secret-of-root", "", false},
+		{"secret-of-a", "x", false}, {"secret-of-b", "x", false}, {"secret-of-a", "x", true}, {"secret-of-a", "y", false},
+		{"secret-of-a", "shared:x", false}, {"secret-of-b", "shared:x", true}, {"secret-of-b", "shared:y", false},
+	} {
+		if n := cached(tc.key, tc.salt); n > 0 != tc.hit {
+			t.Errorf("tenant of %q with salt %q: %d tokens cached, want some: %v", tc.key, tc.salt, n, tc.hit)
+		}
+	}
+}
+
+// TestNamespacesAreApart: no two pairs of tenant and salt meet.
+func TestNamespacesAreApart(t *testing.T) {
+	seen := map[kv.Namespace][2]string{}
+	names := []string{"", "a", "b", "ab", "s", "t", "\x00", "a\x00", "\x01a", "\x01", "ta", "shared", strings.Repeat("a", 200), "\xc8\x01"}
+	for _, tenant := range names {
+		for _, salt := range names {
+			ns := Namespace(tenant, salt)
+			if other, ok := seen[ns]; ok {
+				t.Errorf("%q and %q have one namespace", other, [2]string{tenant, salt})
+			}
+			seen[ns] = [2]string{tenant, salt}
+		}
+		if shared := Namespace(tenant, "shared:x"); shared != Namespace("", "shared:x") || seen[shared] != [2]string{} {
+			t.Errorf("tenant %q: shared salt gives %q", tenant, shared)
+		}
+	}
+}
+
+// TestKeys: who has none, or no admin's, is told so.
+func TestKeys(t *testing.T) {
+	b := start(t, setup{Server: Config{Keys: twoTenants, Pprof: true, Page: true}})
+	for _, tc := range []struct {
+		key, method, path string
+		status            int
+	}{
+		{"", "GET", "/v1/models", 401}, {"wrong", "GET", "/v1/models", 401}, {"secret-of-a ", "GET", "/v1/models", 200}, {"secret-of-", "GET", "/v1/models", 401},
+		{"", "GET", "/health", 200}, {"", "GET", "/ready", 200}, {"", "GET", "/metrics", 200}, {"", "GET", "/", 200},
+		{"", "GET", "/v1/view", 401}, {"", "GET", "/v1/cache/stats", 401},
+		{"secret-of-a", "GET", "/v1/cache/stats", 200}, {"secret-of-a", "GET", "/v1/cache/tree", 200}, {"secret-of-a", "GET", "/v1/cache/tree?tokens=4", 403},
+		{"secret-of-a", "POST", "/v1/cache/flush", 403}, {"secret-of-a", "POST", "/v1/cache/pin", 403}, {"secret-of-a", "DELETE", "/v1/cache/pin", 403}, {"secret-of-a", "GET", "/debug/pprof/", 403},
+		{"secret-of-root", "POST", "/v1/cache/flush", 200}, {"secret-of-root", "GET", "/v1/cache/tree?tokens=4", 200}, {"secret-of-root", "GET", "/debug/pprof/cmdline", 200},
+	} {
+		b.key = tc.key
+		if a := b.do(tc.method, tc.path, ""); a.StatusCode != tc.status {
+			t.Errorf("%q %s %s: %s %s, want %d", tc.key, tc.method, tc.path, a.Status, a.body, tc.status)
+		} else if (a.StatusCode == 401) != (a.Header.Get("WWW-Authenticate") != "") {
+			t.Errorf("%s: WWW-Authenticate %q", tc.path, a.Header.Get("WWW-Authenticate"))
+		}
+	}
+	b.key = "secret-of-a"
+	b.ask("/v1/completions", `{"prompt":"a secret text of a tenant","max_tokens":1}`)
+	if a := b.do("GET", "/v1/cache/tree", ""); strings.Contains(string(a.body), `"first"`) || strings.Contains(string(a.body), `"text"`) {
+		t.Errorf("a tenant sees %s", a.body)
+	}
+}
+
+// TestBadKeys are faults of the configuration, and their secrets stay secret.
+func TestBadKeys(t *testing.T) {
+	err := validateKeys([]Key{{Secret: "hush-hush", Tenant: ""}, {Secret: "tiny", Tenant: "x"}, {Secret: "white space", Tenant: "y"}, {Secret: "hush-hush", Tenant: "z"}})
+	if err == nil || strings.Count(err.Error(), "\n") != 3 || strings.Contains(err.Error(), "hush") {
+		t.Errorf("%v", err)
+	}
+	if s := fmt.Sprintf("%v %+v %#v", twoTenants[0], twoTenants[0], twoTenants[0]); strings.Contains(s, "secret-of") {
+		t.Errorf("printed %s", s)
+	}
+}
+
+// slow is a device on which a step takes a fifth of a second, in real time: what runs on it runs
+// for as long as a test wants it to.
+func slow() *sim.Config {
+	p, err := sim.ProfileByName("cpu2")
+	if err != nil {
+		panic(err)
+	}
+	p.Eff.Step = 0.2
+	return &sim.Config{Profile: p, Pages: 256, MaxSlots: 4, MaxRows: 4}
+}
+
+// TestTooMany: who finds the door full is told when to come again.
+func TestTooMany(t *testing.T) {
+	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants}, Node: coppice.Config{MaxRequests: 3, Scheduler: scheduler.Config{
+		MaxRunning: 1, Tenants: map[string]scheduler.TenantConfig{"b": {MaxQueued: 1}}}}})
+	b.key = "secret-of-a"
+	hold := b.hold(1)
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 1 })
+	b.key = "secret-of-b"
+	second := b.hold(1)
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 1 && s.Scheduler.Waiting == 1 })
+	// b has one waiting, and may have no more.
+	body := `{"prompt":"x","max_tokens":4,"ignore_eos":true}`
+	b.refused("POST", "/v1/completions", body, 429, "rate_limit_exceeded")
+	b.key = "secret-of-a"
+	third := b.hold(1)
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 2 })
+	last := 0
+	for range 3 {
+		a := b.refused("POST", "/v1/completions", body, 429, "server_busy")
+		after, err := strconv.Atoi(a.Header.Get("Retry-After"))
+		if err != nil || after < 1 || after < last {
+			t.Errorf("Retry-After %q behind %d", a.Header.Get("Retry-After"), last)
+		}
+		last = after
+	}
+	// Of several prompts none is answered if one is refused.
+	b.refused("POST", "/v1/completions", `{"prompt":["x","y"],"max_tokens":4}`, 429, "server_busy")
+	hold()
+	second()
+	third()
+	b.quiet()
+}
+
+// TestPace: each who is refused gets an end of its own.
+func TestPace(t *testing.T) {
+	var p pace
+	now := time.Unix(1000, 0)
+	if got := p.retryAfter(now); got != 1 {
+		t.Errorf("without a request that ended: %d s, want 1", got)
+	}
+	p = pace{}
+	for range 50 {
+		now = now.Add(4 * time.Second)
+		p.ended(now)
+	}
+	for i, want := range []int{4, 8, 12} {
+		if got := p.retryAfter(now); got != want {
+			t.Errorf("refused %d: %d s, want %d", i, got, want)
+		}
+	}
+	if got := p.retryAfter(now.Add(time.Minute)); got != 4 {
+		t.Errorf("a minute later: %d s, want 4", got)
+	}
+	for range 100 {
+		p.retryAfter(now)
+	}
+	if got := p.retryAfter(now); got != mostRetry {
+		t.Errorf("behind a hundred: %d s, want %d", got, mostRetry)
+	}
+}
+
+// hold opens so many streams that go on until the returned function breaks them off.
+func (b *bed) hold(streams int) (release func()) {
+	b.Helper()
+	var stop []func()
+	for range streams {
+		req, err := http.NewRequest("POST", b.url+"/v1/completions", strings.NewReader(`{"prompt":"hold","max_tokens":1000,"ignore_eos":true,"stream":true}`))
+		b.ok(err)
+		req.Header.Set("Content-Type", "application/json")
+		if b.key != "" {
+			req.Header.Set("Authorization", "Bearer "+b.key)
+		}
+		ctx, cancel := contextOf(b)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if res, err := b.client.Do(req.WithContext(ctx)); err == nil {
+				drainBody(res)
+			}
+		}()
+		stop = append(stop, func() { cancel(); <-done })
+	}
+	return func() {
+		for _, f := range stop {
+			f()
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func sampled(t testing.TB, nodes int) *Snapshot {
+	t.Helper()
+	src := &fake{tree: grown(nodes, 3)}
+	src.stats.Scheduler.Waiting, src.stats.Scheduler.PoolPages = 2, 100
+	src.stats.Scheduler.PromptTokens, src.stats.Scheduler.CachedTokens = 3, 1
+	f, err := NewFeed(Config{Source: src, Model: "m\"<&>\u2028", Version: "1", Text: func(tokens []kv.Token) string {
+		return strings.Repeat("a\n\t\"\\<é\u2029\x01\x7f日", len(tokens)/8)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	f.Observe(Observation{TTFT: 123456789, ITL: 1234567})
+	f.Finish(Finished{Tenant: "acme", Reason: "stop", PromptTokens: 1, TTFTMillis: 1.5})
+	s := newSampler(f)
+	s.sample(t.Context())
+	snap := *s.sample(t.Context())
+	snap.Tenants = append(snap.Tenants, TenantLoad{Tenant: "acme", Running: 1})
+	return &snap
+}
+
+// The hand-written encoding is that of encoding/json, byte by byte.
+func TestAppendJSONIsEncodingJSON(t *testing.T) {
+	snap := sampled(t, 300)
+	if len(snap.Running) != 1 || len(snap.Waiting) != 2 || len(snap.Tree.Shown) != 300 || snap.Curve == nil || len(snap.History.AtMillis) != 2 {
+		t.Fatalf("%+v", snap)
+	}
+	got, err := snap.appendJSON(nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		t.Fatalf("at byte %d:\n%.80s\nwant\n%.80s", at, got[max(at-20, 0):], want[max(at-20, 0):])
+	}
+	var back Snapshot
+	if err := json.Unmarshal(got, &back); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := json.Marshal(&back); !bytes.Equal(again, want) {
+		t.Error("read and written again it is another")
+	}
+}
+
+func TestRedactedTellsNothingOfOthers(t *testing.T) {
+	snap := sampled(t, 300)
+	text, err := snap.appendJSON(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte("acme")) || bytes.Contains(text, []byte(`"text`)) || bytes.Contains(text, []byte("日")) {
+		t.Errorf("%s", text)
+	}
+	var back Snapshot
+	if err := json.Unmarshal(text, &back); err != nil || !back.Server.Redacted || len(back.Tree.Shown) != 300 || len(back.Running) != 1 || len(back.Finished) != 1 {
+		t.Errorf("%v, %+v", err, back)
+	}
+	if snap.Running[0].Tenant != "acme" || snap.Finished[0].Tenant != "acme" || snap.Server.Redacted {
+		t.Error("the snapshot was written to")
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for f, want := range map[Figure]string{0: "0", 0.25: "0.25", 1e6: "1000000", Figure(math.Inf(1)): "null"} {
+		if got, err := json.Marshal(f); err != nil || string(got) != want {
+			t.Errorf("%v is %s, %v, want %s", float64(f), got, err, want)
+		}
+	}
+	var f Figure
+	if err := json.Unmarshal([]byte("null"), &f); err != nil || f.Known() {
+		t.Errorf("null is %v, %v", f, err)
+	}
+	if err := json.Unmarshal([]byte(`"x"`), &f); err == nil {
+		t.Error(`"x" is a number`)
+	}
+}
+
+func FuzzAppendString(f *testing.F) {
+	for _, s := range []string{"", "plain", "\"\\\n\r\t\b\f\x00\x1f\x7f", "<&>", "é日\u2028\u2029\U0001F600", "\xff\xc3", "\uFFFD"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := json.Marshal(s)
+		if err != nil {
+			t.Skip()
+		}
+		if got := appendString([]byte("x"), s); string(got[1:]) != string(want) {
+			t.Errorf("%q is %s, want %s", s, got[1:], want)
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// linger is how long a Feed samples on after its last watcher, so that somebody who
+// polls sees a history without gaps.
+const linger = 5 * time.Second
+
+// Feed samples a Source while somebody watches.
+type Feed struct {
+	cfg     Config
+	started time.Time
+	stop    context.CancelFunc
+	done    chan struct{}
+	wake    chan struct{} // room for one
+
+	mu       sync.Mutex
+	closed   bool
+	watchers map[*Watch]struct{}
+	left     time.Time        // when the last one went
+	frames   [Full + 1][]byte // the latest, if it is fresh
+	framed   [Full + 1]time.Time
+
+	observed sync.Mutex
+	ttft     latency
+	itl      latency
+	finished []Finished // oldest first
+}
+
+// NewFeed starts a Feed. It reports all faults of cfg at once.
+func NewFeed(cfg Config) (*Feed, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &Feed{
+		cfg: cfg, started: time.Now(), stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		watchers: map[*Watch]struct{}{},
+	}
+	f.ttft.slot = cfg.Window / windowSlots
+	f.itl.slot = f.ttft.slot
+	go f.run(ctx)
+	return f, nil
+}
+
+// Observation is what the server saw of a request. What is 0 was not measured.
+type Observation struct {
+	TTFT time.Duration // from its arrival to its first token
+	ITL  time.Duration // between two tokens
+	Gaps int           // that ITL is the mean of; 0 means 1
+}
+
+// Observe counts o. It costs some 0.1 µs and allocates nothing: call it for each token,
+// or, at high rates, for some of them.
+func (f *Feed) Observe(o Observation) {
+	now := time.Now()
+	f.observed.Lock()
+	defer f.observed.Unlock()
+	if o.TTFT > 0 {
+		f.ttft.add(now, o.TTFT, 1)
+	}
+	if o.ITL > 0 {
+		f.itl.add(now, o.ITL, uint32(max(o.Gaps, 1)))
+	}
+}
+
+// Finish takes down a request that has ended, for the list of the latest.
+func (f *Feed) Finish(r Finished) {
+	f.observed.Lock()
+	defer f.observed.Unlock()
+	push(&f.finished, r, f.cfg.Listed)
+}
+
+// Watch is somebody who watches.
+type Watch struct {
+	feed    *Feed
+	access  Access
+	frames  chan []byte
+	skipped uint64 // under feed.mu
+}
+
+// Frames gives Snapshots in JSON, the latest first; they are not to be written to. Who
+// is slow skips some. It is closed by Feed.Close.
+func (w *Watch) Frames() <-chan []byte { return w.frames }
+
+// Skipped is how many frames came before the last one was taken.
+func (w *Watch) Skipped() uint64 {
+	w.feed.mu.Lock()
+	defer w.feed.mu.Unlock()
+	return w.skipped
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	f := w.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.watchers, w)
+	f.left = time.Now()
+}
+
+// Watch begins to watch, with Redacted or Full access. Close has to be called. The first
+// frame comes at once, or after one Period at most. It fails with ErrTooMany or ErrClosed.
+func (f *Feed) Watch(access Access) (*Watch, error) {
+	if access != Redacted && access != Full {
+		return nil, fmt.Errorf("view: access %d, want Redacted or Full", access)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed:
+		return nil, ErrClosed
+	case len(f.watchers) >= f.cfg.MaxWatchers:
+		return nil, fmt.Errorf("%w: %d", ErrTooMany, len(f.watchers))
+	}
+	w := &Watch{feed: f, access: access, frames: make(chan []byte, 1)}
+	f.watchers[w] = struct{}{}
+	if time.Since(f.framed[access]) < 2*f.cfg.Period {
+		w.frames <- f.frames[access]
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	return w, nil
+}
+
+// Close ends all watches and waits for the goroutine. It may be called twice.
+func (f *Feed) Close() error {
+	f.stop()
+	<-f.done
+	return nil
+}
+
+// run samples each Period while somebody watches, and a little on.
+func (f *Feed) run(ctx context.Context) {
+	defer close(f.done)
+	defer f.end()
+	s := newSampler(f)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if !f.watched() {
+			select {
+			case <-f.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		begun := time.Now()
+		f.publish(s.sample(ctx))
+		timer.Reset(max(f.cfg.Period-time.Since(begun), f.cfg.Period/10)) // never without a pause
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Feed) watched() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watchers) > 0 || time.Since(f.left) < linger
+}
+
+// publish encodes what is asked for, and gives it to those who have room.
+func (f *Feed) publish(s *Snapshot) {
+	f.mu.Lock()
+	var asked [Full + 1]bool
+	for w := range f.watchers {
+		asked[w.access] = true
+	}
+	f.mu.Unlock()
+	var frames [Full + 1][]byte
+	for _, access := range []Access{Redacted, Full} {
+		if !asked[access] {
+			continue
+		}
+		frame, err := s.appendJSON(make([]byte, 0, 64<<10+160*len(s.Tree.Shown)), access == Redacted)
+		if err != nil { // a value that JSON lacks: ours, not the caller's
+			panic(fmt.Sprintf("view: a snapshot can't be written: %v", err))
+		}
+		frames[access] = frame
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for access, frame := range frames {
+		f.frames[access] = frame
+		f.framed[access] = time.Time{}
+		if frame != nil {
+			f.framed[access] = time.Now()
+		}
+	}
+	for w := range f.watchers {
+		if frame := frames[w.access]; frame != nil {
+			w.offer(frame)
+		}
+	}
+}
+
+// offer puts frame in the place of one that was not taken.
+func (w *Watch) offer(frame []byte) {
+	for {
+		select {
+		case w.frames <- frame:
+			return
+		default:
+		}
+		select {
+		case <-w.frames:
+			w.skipped++
+		default: // taken meanwhile
+		}
+	}
+}
+
+func (f *Feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for w := range f.watchers {
+		close(w.frames)
+	}
+	clear(f.watchers)
+}

@@ -1,0 +1,184 @@
+package view
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func open(t *testing.T, cfg Config) *Feed {
+	t.Helper()
+	f, err := NewFeed(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func decode(t *testing.T, frame []byte) *Snapshot {
+	t.Helper()
+	s := &Snapshot{}
+	if err := json.Unmarshal(frame, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNobodyWatchesNothingIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &fake{tree: grown(10, 1)}
+		f := open(t, Config{Source: src})
+		defer f.Close()
+		time.Sleep(time.Hour)
+		if asked, _ := src.count(); asked != 0 {
+			t.Fatalf("asked %d times before anybody watched", asked)
+		}
+		w, err := f.Watch(Full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			<-w.Frames()
+		}
+		w.Close()
+		time.Sleep(linger + time.Second)
+		asked, walks := src.count()
+		if want := 10 + int(linger/(500*time.Millisecond)) - 1; asked != want || walks != asked {
+			t.Errorf("asked %d times, %d walks, want %d", asked, walks, want)
+		}
+		time.Sleep(time.Hour)
+		if later, _ := src.count(); later != asked {
+			t.Errorf("asked %d times more when nobody watched", later-asked)
+		}
+	})
+}
+
+func TestSlowWatchersSkip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, Config{Source: &fake{}})
+		defer f.Close()
+		slow, err := f.Watch(Full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quick, err := f.Watch(Redacted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if !decode(t, <-quick.Frames()).Server.Redacted {
+				t.Fatal("a frame for others")
+			}
+		}
+		synctest.Wait()
+		s := decode(t, <-slow.Frames())
+		if s.Server.Redacted || len(s.History.AtMillis) != 20 || slow.Skipped() != 19 || quick.Skipped() != 0 {
+			t.Errorf("frame %d, redacted %v; skipped %d and %d, want 19 and 0", len(s.History.AtMillis), s.Server.Redacted, slow.Skipped(), quick.Skipped())
+		}
+		slow.Close()
+		quick.Close()
+	})
+}
+
+func TestLateWatchersHaveAFrameAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, Config{Source: &fake{}})
+		defer f.Close()
+		first, _ := f.Watch(Full)
+		<-first.Frames()
+		time.Sleep(50 * time.Millisecond)
+		begun := time.Now()
+		second, err := f.Watch(Full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if <-second.Frames(); time.Since(begun) != 0 {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+		other, _ := f.Watch(Redacted) // nobody asked for those so far
+		if <-other.Frames(); time.Since(begun) > 500*time.Millisecond {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+	})
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	f := open(t, Config{Source: &fake{}, MaxWatchers: 2})
+	one, err := f.Watch(Full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Watch(Full); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Watch(Full); !errors.Is(err, ErrTooMany) {
+		t.Errorf("the third: %v", err)
+	}
+	one.Close()
+	one.Close()
+	last, err := f.Watch(Redacted)
+	if err != nil {
+		t.Errorf("after one has gone: %v", err)
+	}
+	if _, err := f.Watch(Denied); err == nil {
+		t.Error("who may see nothing watches")
+	}
+	f.Close()
+	f.Close()
+	for range last.Frames() { // until it is closed
+	}
+	if _, err := f.Watch(Full); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A node that is gone is shown as such, with what was seen last.
+func TestFailuresAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &fake{tree: grown(10, 1)}
+		src.stats.Scheduler.Requests = 5
+		f := open(t, Config{Source: src})
+		defer f.Close()
+		w, _ := f.Watch(Full)
+		if s := decode(t, <-w.Frames()); s.Server.Error != "" || len(s.Tree.Shown) != 10 {
+			t.Fatalf("%+v", s)
+		}
+		src.set(func(f *fake) { f.err = errors.New("the node is closed") })
+		if s := decode(t, <-w.Frames()); s.Server.Error != "the node is closed" || s.Totals.Requests != 5 || len(s.Tree.Shown) != 10 {
+			t.Errorf("%+v", s)
+		}
+		src.set(func(f *fake) { f.err = nil })
+		if s := decode(t, <-w.Frames()); s.Server.Error != "" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestFinishedAreNewestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, Config{Source: &fake{}, Listed: 3})
+		defer f.Close()
+		for n := range 5 {
+			f.Finish(Finished{Reason: "stop", PromptTokens: n})
+		}
+		w, _ := f.Watch(Full)
+		if s := decode(t, <-w.Frames()); len(s.Finished) != 3 || s.Finished[0].PromptTokens != 4 || s.Finished[2].PromptTokens != 2 {
+			t.Errorf("%+v", s.Finished)
+		}
+	})
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	_, err := NewFeed(Config{Period: time.Millisecond, Window: time.Microsecond, TreeNodes: 1, Listed: -1, MaxWatchers: -4, History: 1, TreeWalk: -1, TreeDepth: -1})
+	if err == nil {
+		t.Fatal("taken")
+	}
+	for _, field := range []string{"Source", "Period", "Window", "TreeNodes", "Listed", "MaxWatchers", "History", "TreeWalk", "TreeDepth"} {
+		if !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not named in: %v", field, err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package view
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// spread counts durations in buckets of an eighth of an octave, so that a quantile is
+// off by a sixteenth or by a microsecond at most. It goes up to 1,073 s; what is longer counts as that.
+type spread [spreadBuckets]uint32
+
+const spreadBuckets = 27*8 + 8
+
+func spreadBucket(d time.Duration) int {
+	us := min(uint64(max(d, 0)/time.Microsecond), 1<<30-1)
+	if us < 8 {
+		return int(us)
+	}
+	octave := bits.Len64(us) - 4
+	return octave*8 + int(us>>octave)
+}
+
+// spreadMiddle is the middle of a bucket.
+func spreadMiddle(bucket int) time.Duration {
+	if bucket < 8 {
+		return time.Duration(bucket) * time.Microsecond
+	}
+	octave := bucket/8 - 1
+	low := uint64(bucket-octave*8) << octave
+	return time.Duration(low)*time.Microsecond + time.Duration(uint64(1)<<octave)*time.Microsecond/2
+}
+
+// quantile is in milliseconds, NaN if nothing was counted.
+func (s *spread) quantile(q float64) Figure {
+	total := uint64(0)
+	for _, n := range s {
+		total += uint64(n)
+	}
+	if total == 0 {
+		return Figure(math.NaN())
+	}
+	left := int64(math.Ceil(q * float64(total)))
+	for b, n := range s {
+		if left -= int64(n); left <= 0 {
+			return rounded(float64(spreadMiddle(b)) / float64(time.Millisecond))
+		}
+	}
+	return Figure(math.NaN())
+}
+
+// latency is the spread of the last windowSlots slots of time.
+type latency struct {
+	slot  time.Duration // how long one is
+	at    int64         // the slot of the latest observation
+	slots [windowSlots]spread
+	sum   spread
+}
+
+const windowSlots = 20
+
+// turn empties what is older than the window.
+func (l *latency) turn(now time.Time) {
+	at := now.UnixNano() / int64(l.slot)
+	if at <= l.at {
+		return // a clock that goes back counts to the latest slot
+	}
+	for range min(at-l.at, windowSlots) {
+		l.at++
+		old := &l.slots[l.at%windowSlots]
+		for b, n := range old {
+			l.sum[b] -= n
+		}
+		*old = spread{}
+	}
+	if l.at != at { // the window is empty, and its ring may be entered anywhere
+		l.at = at
+	}
+}
+
+func (l *latency) add(now time.Time, d time.Duration, n uint32) {
+	l.turn(now)
+	b := spreadBucket(d)
+	l.slots[l.at%windowSlots][b] += n
+	l.sum[b] += n
+}
+
+// rounded keeps four digits before or behind the point: no eye sees more, and the
+// frames are smaller.
+func rounded(v float64) Figure {
+	switch a := math.Abs(v); {
+	case a >= 1000:
+		return Figure(math.Round(v))
+	case a >= 10:
+		return Figure(math.Round(v*100) / 100)
+	default:
+		return Figure(math.Round(v*10000) / 10000)
+	}
+}

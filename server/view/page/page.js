@@ -1,0 +1,146 @@
+// The page: snapshots in, figures, tree and lists out.
+import { watch, useKey } from "./api.js";
+import { line, curve } from "./charts.js";
+import { count, duration, el, millis, percent, seconds, visible, $ } from "./format.js";
+import { promptBox } from "./prompt.js";
+import { TreeView } from "./tree.js";
+
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+let chosen = localStorage.getItem("coppice-theme") || "";
+let snapshot = null;
+const tree = new TreeView($("tree"));
+
+function theme() {
+  document.documentElement.dataset.theme = chosen || (prefersDark.matches ? "dark" : "light");
+  tree.theme();
+}
+prefersDark.addEventListener("change", theme);
+$("theme").addEventListener("click", () => {
+  chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("coppice-theme", chosen);
+  theme();
+});
+theme();
+
+for (const button of document.querySelectorAll(".modes button")) {
+  button.addEventListener("click", () => {
+    tree.mode = button.dataset.mode;
+    for (const b of document.querySelectorAll(".modes button")) b.setAttribute("aria-pressed", String(b === button));
+    $("ramp").parentElement.hidden = tree.mode === "space";
+    $("ramp-text").textContent = tree.mode === "age" ? "longest unused … just now" : "never reused … most";
+    tree.draw();
+  });
+}
+
+const needKey = (message) => { $("keyform").hidden = false; $("keyform").querySelector("label").textContent = message || "This server asks for an API key."; };
+$("keyform").addEventListener("submit", (e) => {
+  e.preventDefault();
+  $("keyform").hidden = true;
+  useKey($("key").value.trim());
+  $("key").value = "";
+});
+promptBox(() => snapshot?.server.model, needKey);
+
+watch((s) => {
+  snapshot = s;
+  show(s);
+}, (state, message) => {
+  $("dot").className = "dot " + (state === "live" ? "live" : "lost");
+  $("state").textContent = state === "live" ? message || "live" : state === "key" ? "API key needed" : "no connection, trying again";
+  if (state === "key") needKey();
+  if (state === "lost") trouble(message);
+});
+addEventListener("resize", () => { if (snapshot) show(snapshot); });
+
+function trouble(message) { $("trouble").hidden = !message; $("trouble").textContent = message || ""; }
+
+function show(s) {
+  const v = s.server;
+  $("model").textContent = v.model;
+  $("facts").textContent = `${v.version ? "coppice " + v.version + " · " : ""}${v.backend} · up ${seconds(v.uptime_s)}${v.redacted ? " · text hidden" : ""}`;
+  trouble(v.error);
+  tiles(s);
+  pool(s.pool);
+  tree.update(s.tree);
+  $("empty").hidden = s.tree.shown.length > 0;
+  $("tree-sub").textContent = s.tree.nodes ? `${count(s.tree.tokens)} tokens in ${count(s.tree.nodes)} nodes, ${count(s.tree.leaves)} leaves` +
+    (s.tree.namespaces > 1 ? `, ${count(s.tree.namespaces)} namespaces` : "") : "";
+  lists(s);
+  const curved = s.curve && s.totals.prompt_tokens > 0;
+  $("curve-card").hidden = !curved;
+  if (curved) {
+    curve(s.curve, $("curve"));
+    $("curve-sub").textContent = "by what was asked so far, tokens of KV";
+  }
+}
+
+function big(id, value, unit) { $(id).replaceChildren(value, unit ? el("small", "", unit) : ""); }
+
+function tiles(s) {
+  const h = s.history, n = s.now, t = s.totals, period = h.period_ms;
+  const strong = "var(--line1)", faint = "var(--line2)";
+  big("hit", percent(n.hit_rate ?? (t.prompt_tokens ? t.hit_rate : null)));
+  $("hit-sub").textContent = t.prompt_tokens ? `${percent(t.hit_rate)} of all ${count(t.prompt_tokens)} tokens` : "no prompt yet";
+  line(h.at_ms, [{ values: h.hit_rate, color: strong, area: true }], $("hit-line"), { top: 1, period, label: "Hit rate over the last minutes" });
+  big("ttft", ...millis(n.ttft_p50_ms));
+  $("ttft-sub").textContent = n.ttft_p99_ms == null ? "median" : `median; 99 %: ${duration(n.ttft_p99_ms)}`;
+  line(h.at_ms, [{ values: h.ttft_p99_ms, color: faint }, { values: h.ttft_p50_ms, color: strong, area: true }], $("ttft-line"), { period, label: "Time to first token, median and 99th percentile" });
+  big("itl", ...millis(n.itl_p50_ms));
+  $("itl-sub").textContent = n.itl_p99_ms == null ? "median" : `median; 99 %: ${duration(n.itl_p99_ms)}`;
+  line(h.at_ms, [{ values: h.itl_p99_ms, color: faint }, { values: h.itl_p50_ms, color: strong, area: true }], $("itl-line"), { period, label: "Time between tokens, median and 99th percentile" });
+  big("rate", count(n.output_tokens_s), "tokens/s");
+  $("rate-sub").textContent = `prompts: ${count(n.prompt_tokens_s)}/s, cached: ${count(n.cached_tokens_s)}/s`;
+  line(h.at_ms, [{ values: h.output_tokens_s, color: strong, area: true }], $("rate-line"), { period, label: "Output tokens per second" });
+  big("load", count(t.running), "running");
+  $("load-sub").textContent = `${count(t.waiting)} waiting, ${count(t.requests)} in all`;
+  line(h.at_ms, [{ values: h.waiting, color: faint }, { values: h.running, color: strong, area: true }], $("load-line"), { period, label: "Running and waiting requests" });
+}
+
+const parts = [["held_pages", "--held", "held by running requests"], ["protected_pages", "--protected", "cached, in use"], ["evictable_pages", "--evictable", "cached, evictable"], ["idle_pages", "--idle", "idle"]];
+
+function pool(p) {
+  const bar = $("pool");
+  if (!bar.children.length) {
+    bar.append(...parts.map(([, color]) => { const i = el("i"); i.style.background = `var(${color})`; return i; }));
+    $("pool-legend").append(...parts.map(([, color, text]) => { const k = el("span", "key"); k.style.background = `var(${color})`; return el("li", "", k, el("span", "", text)); }));
+  }
+  parts.forEach(([field, , text], i) => {
+    const share = p.pages ? p[field] / p.pages : 0;
+    bar.children[i].style.width = 100 * share + "%";
+    $("pool-legend").children[i].lastChild.textContent = `${text} ${percent(share)}`;
+  });
+  bar.setAttribute("aria-label", `${count(p.pages)} pages of ${p.page_tokens} tokens: ` + parts.map(([f, , t]) => `${count(p[f])} ${t}`).join(", "));
+  bar.title = `${count(p.pages)} pages of ${p.page_tokens} tokens`;
+}
+
+function fill(id, items, none) { $(id).replaceChildren(...(items.length ? items : [el("li", "none", none)])); }
+const name = (r) => `#${r.request}${r.sample ? "." + r.sample : ""}`;
+function share(width, cls) { const i = el("i", cls); i.style.width = 100 * Math.max(0, Math.min(1, width)) + "%"; return i; }
+
+function lists(s) {
+  $("running-sub").textContent = s.totals.running ? count(s.totals.running) : "";
+  fill("running", s.running.map((r) => {
+    const all = Math.max(r.prompt_tokens + r.output_tokens, 1), prefill = r.computed_tokens < r.prompt_tokens;
+    const bar = el("div", "mini", share(r.cached_tokens / all, "a"), share((Math.min(r.computed_tokens, r.prompt_tokens) - r.cached_tokens) / all, "b"), share(r.output_tokens / all, "c"));
+    bar.title = `${r.cached_tokens} cached, ${r.prompt_tokens - r.cached_tokens} to compute, ${r.output_tokens} output`;
+    return el("li", "", el("div", "line", el("b", "", name(r)), el("span", "", r.tenant || ""),
+      el("span", "", prefill ? `prompt ${count(r.computed_tokens)}/${count(r.prompt_tokens)}` : `${count(r.prompt_tokens)} + ${count(r.output_tokens)} tokens · ${seconds(r.age_s)}`)), bar);
+  }), "Nothing runs.");
+  $("waiting-sub").textContent = s.totals.waiting ? count(s.totals.waiting) : "";
+  fill("waiting", s.waiting.map((w) => el("li", "", el("div", "line", el("b", "", name(w)), el("span", "", w.cause)),
+    el("div", "why", w.why.replace(/^request \d+( \(sample \d+\))? /, "").replace(w.cause, "").replace(/^: /, "") || `${count(w.cached_tokens)} tokens cached`))), "Nobody waits.");
+  fill("finished", s.finished.slice(0, 20).map((r) => {
+    const bar = el("div", "mini", share(r.cached_tokens / (r.prompt_tokens || 1), "a"), share(1 - r.cached_tokens / (r.prompt_tokens || 1), "b"));
+    bar.title = `${r.cached_tokens} of ${r.prompt_tokens} prompt tokens came from the cache; ended by ${r.reason}`;
+    return el("li", "", el("div", "line", el("b", "", `${percent(r.cached_tokens / (r.prompt_tokens || 1))} of ${count(r.prompt_tokens)}`), el("span", "", r.tenant || ""),
+      el("span", "", `+ ${count(r.output_tokens)} · first ${duration(r.ttft_ms)}`)), bar);
+  }), "Nothing yet.");
+  const best = s.tree.shown.filter((n) => !n.more && n.reuses > 0).sort((a, b) => b.reuses - a.reuses || a.start - b.start).slice(0, 12);
+  const most = best.length ? best[0].reuses : 1;
+  fill("best", best.map((n) => {
+    const item = el("li", "", el("div", "line", el("span", "text", n.text ? visible(n.text) : `tokens ${n.start} to ${n.start + n.tokens}`), el("span", "", `${count(n.reuses)} × ${count(n.tokens)}`)),
+      el("div", "mini", share(n.reuses / most, "a")));
+    item.title = `${n.reuses} reuses of ${n.tokens} tokens, from token ${n.start} on`;
+    return item;
+  }), "No prefix was reused yet.");
+}

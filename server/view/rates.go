@@ -1,0 +1,90 @@
+package view
+
+import (
+	"math"
+	"time"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// rateWindow is what tokens per second are averaged over: short enough to see a load
+// begin, long enough that single prompts are no spikes.
+const rateWindow = 2 * time.Second
+
+// rates makes points of running totals.
+type rates struct {
+	window time.Duration
+	period time.Duration
+	past   []counted // within the window, oldest first
+}
+
+type counted struct {
+	at                     time.Time
+	prompt, cached, output uint64
+}
+
+// next is the point at now. What lies behind a gap of some periods is forgotten: nobody
+// watched meanwhile, and an average over it would be of no moment.
+func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
+	nan := Figure(math.NaN())
+	p := Point{
+		AtMillis: now.UnixMilli(), HitRate: nan, PromptRate: nan, CachedRate: nan, OutputRate: nan,
+		TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan,
+		Running: m.Running, Waiting: m.Waiting, UsedPages: m.HeldPages + m.CachedPages,
+	}
+	if n := len(r.past); n > 0 && now.Sub(r.past[n-1].at) > 4*r.period {
+		r.past = r.past[:0]
+	}
+	c := counted{now, m.PromptTokens, m.CachedTokens, m.OutputTokens}
+	for len(r.past) > 0 && now.Sub(r.past[0].at) > r.window {
+		r.past = append(r.past[:0], r.past[1:]...)
+	}
+	if len(r.past) > 0 {
+		if old := r.past[0]; c.prompt > old.prompt {
+			p.HitRate = rounded(float64(c.cached-old.cached) / float64(c.prompt-old.prompt))
+		}
+		from := len(r.past) - 1
+		for from > 0 && now.Sub(r.past[from-1].at) <= rateWindow {
+			from--
+		}
+		if old := r.past[from]; now.After(old.at) {
+			s := now.Sub(old.at).Seconds()
+			p.PromptRate = rounded(float64(c.prompt-old.prompt) / s)
+			p.CachedRate = rounded(float64(c.cached-old.cached) / s)
+			p.OutputRate = rounded(float64(c.output-old.output) / s)
+		}
+	}
+	r.past = append(r.past, c)
+	return p
+}
+
+// history keeps the last points, in columns as they are sent.
+type history struct {
+	limit int
+	h     History
+}
+
+func (h *history) add(p Point) {
+	c := &h.h
+	push(&c.AtMillis, p.AtMillis, h.limit)
+	push(&c.HitRate, p.HitRate, h.limit)
+	push(&c.TTFTp50Millis, p.TTFTp50Millis, h.limit)
+	push(&c.TTFTp99Millis, p.TTFTp99Millis, h.limit)
+	push(&c.ITLp50Millis, p.ITLp50Millis, h.limit)
+	push(&c.ITLp99Millis, p.ITLp99Millis, h.limit)
+	push(&c.PromptRate, p.PromptRate, h.limit)
+	push(&c.CachedRate, p.CachedRate, h.limit)
+	push(&c.OutputRate, p.OutputRate, h.limit)
+	push(&c.Running, p.Running, h.limit)
+	push(&c.Waiting, p.Waiting, h.limit)
+	push(&c.UsedPages, p.UsedPages, h.limit)
+}
+
+// push appends v, and lets the first one go if there are more than limit.
+func push[T any](list *[]T, v T, limit int) {
+	if len(*list) >= limit {
+		copy(*list, (*list)[1:])
+		*list = (*list)[:limit-1]
+	}
+	*list = append(*list, v)
+}

@@ -1,0 +1,202 @@
+package view
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Sizes of what is asked of a source.
+const (
+	askTimeout  = 5 * time.Second // a node that does not answer so long is shown as such
+	previewLen  = 32              // tokens of a node that are made text of
+	curvePeriod = 5 * time.Second
+	walkShare   = 200 // a walk of the tree is taken this many times its length apart
+)
+
+// sampler makes snapshots. It belongs to the goroutine of a Feed; so do its snapshots,
+// until the next one.
+type sampler struct {
+	feed    *Feed
+	rates   rates
+	history history
+	pruner  pruner
+	snap    Snapshot
+	walkAt  time.Time // not before
+	curveAt time.Time
+}
+
+func newSampler(f *Feed) *sampler {
+	c := &f.cfg
+	s := &sampler{
+		feed:    f,
+		rates:   rates{window: c.Window, period: c.Period},
+		history: history{limit: c.History},
+		pruner:  pruner{limit: c.TreeNodes, depth: c.TreeDepth, text: c.Text},
+	}
+	s.history.h.PeriodMillis = c.Period.Milliseconds()
+	s.snap.Tree.Shown = []Node{}
+	return s
+}
+
+// sample asks the source. What fails is said in Server.Error; the rest stays as it was.
+func (s *sampler) sample(ctx context.Context) *Snapshot {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c := &s.feed.cfg
+	now := time.Now()
+	info := c.Source.Info()
+	snap := &s.snap
+	snap.Schema, snap.AtMillis = Schema, now.UnixMilli()
+	snap.Server = Server{
+		Model: c.Model, Version: c.Version, Backend: info.Name, MaxPositions: info.MaxPositions,
+		UptimeSeconds: math.Round(now.Sub(s.feed.started).Seconds()*10) / 10,
+	}
+	stats, err := c.Source.Stats(ctx)
+	if err == nil {
+		s.figures(now, &stats)
+		err = s.lists(ctx)
+	}
+	if err == nil {
+		err = s.tree(ctx, now, &stats.Scheduler)
+	}
+	if err == nil {
+		err = s.curve(ctx, now)
+	}
+	if err != nil {
+		snap.Server.Error = err.Error()
+	}
+	s.finished()
+	return snap
+}
+
+// figures fills in what comes of the node's counts.
+func (s *sampler) figures(now time.Time, stats *coppice.Stats) {
+	m, info, snap := &stats.Scheduler, s.feed.cfg.Source.Info(), &s.snap
+	snap.Pool = Pool{
+		PageTokens: info.PageTokens, PageBytes: info.PageBytes, Pages: m.PoolPages,
+		IdlePages: m.PoolPages - m.HeldPages - m.CachedPages, HeldPages: m.HeldPages,
+		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.CachedPages - m.Cache.EvictablePages,
+		Tiers: []Tier{{kv.TierDevice.String(), m.PoolPages, m.HeldPages + m.CachedPages}},
+	}
+	_, evicted := m.Cache.Evicted()
+	snap.Totals = Totals{
+		Requests: m.Requests, Running: m.Running, Waiting: m.Waiting, Steps: m.Steps,
+		PromptTokens: m.PromptTokens, CachedTokens: m.CachedTokens, OutputTokens: m.OutputTokens,
+		HitRate: float64(rounded(m.HitRate())), Preemptions: m.Preemptions, EvictedPages: evicted,
+		Stops: m.Endings[scheduler.Stop], Lengths: m.Endings[scheduler.Length],
+		Aborts: m.Endings[scheduler.Abort], Errors: m.Endings[scheduler.Failed],
+	}
+	snap.Tenants = make([]TenantLoad, 0, len(stats.Tenants))
+	for _, t := range stats.Tenants[:min(len(stats.Tenants), s.feed.cfg.Listed)] {
+		snap.Tenants = append(snap.Tenants, TenantLoad{t.Tenant, t.Running, t.Waiting, t.ServedTokens})
+	}
+	p := s.rates.next(now, m)
+	f := s.feed
+	f.observed.Lock()
+	f.ttft.turn(now)
+	f.itl.turn(now)
+	ttft, itl := f.ttft.sum, f.itl.sum
+	f.observed.Unlock()
+	p.TTFTp50Millis, p.TTFTp99Millis = ttft.quantile(0.5), ttft.quantile(0.99)
+	p.ITLp50Millis, p.ITLp99Millis = itl.quantile(0.5), itl.quantile(0.99)
+	s.history.add(p)
+	snap.Now, snap.History = p, s.history.h
+}
+
+// lists fills in who runs and who waits.
+func (s *sampler) lists(ctx context.Context) error {
+	c, snap := &s.feed.cfg, &s.snap
+	running, err := c.Source.Running(ctx)
+	if err != nil {
+		return err
+	}
+	snap.Running = make([]Running, 0, min(len(running), c.Listed))
+	for _, r := range running[:min(len(running), c.Listed)] {
+		snap.Running = append(snap.Running, Running{
+			Request: uint64(r.Request), Sample: r.Sample, Tenant: r.Tenant, PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens,
+			ComputedTokens: r.ComputedTokens, OutputTokens: r.OutputTokens, Preemptions: r.Preemptions,
+			AgeSeconds: math.Round(r.Age.Seconds()*100) / 100,
+		})
+	}
+	snap.Waiting = make([]Waiting, 0)
+	if snap.Totals.Waiting == 0 {
+		return nil
+	}
+	waiting, err := c.Source.Waiting(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range waiting {
+		if w.Cause == scheduler.Runs {
+			continue
+		}
+		if len(snap.Waiting) == c.Listed {
+			break
+		}
+		snap.Waiting = append(snap.Waiting, Waiting{uint64(w.Request), w.Sample, w.Cause.String(), w.String(), w.CachedTokens})
+	}
+	return nil
+}
+
+// tree fills in the tree, unless it was walked so lately that steps would feel it.
+func (s *sampler) tree(ctx context.Context, now time.Time, m *scheduler.Metrics) error {
+	c, t := &s.feed.cfg, &s.snap.Tree
+	t.Nodes, t.Leaves, t.Tokens, t.Pages, t.Namespaces = m.Cache.Nodes, m.Cache.Leaves, m.Cache.Tokens, m.Cache.Pages, m.Cache.Namespaces
+	if now.Before(s.walkAt) {
+		return nil
+	}
+	q := coppice.TreeQuery{MaxNodes: c.TreeWalk}
+	if c.Text != nil {
+		q.TokensPerNode = previewLen
+	}
+	tree, err := c.Source.Tree(ctx, q)
+	if err != nil {
+		return err
+	}
+	s.walkAt = now.Add(walkShare * time.Since(now))
+	t.Hidden, t.Shown = tree.Hidden, s.pruner.prune(&tree)
+	return nil
+}
+
+// curve fills in the hit rates of other sizes: powers of two from 1/16 to 16 times the
+// pool, and halves between them.
+func (s *sampler) curve(ctx context.Context, now time.Time) error {
+	if now.Before(s.curveAt) {
+		return nil
+	}
+	s.curveAt = now.Add(curvePeriod)
+	pool := s.snap.Pool.Pages * s.snap.Pool.PageTokens
+	var sizes []int
+	for step := -8; step <= 8; step++ {
+		size := int(math.Round(float64(pool) * math.Exp2(float64(step)/2)))
+		if size > 0 && (len(sizes) == 0 || size > sizes[len(sizes)-1]) {
+			sizes = append(sizes, size)
+		}
+	}
+	rates, err := s.feed.cfg.Source.HitRates(ctx, sizes)
+	s.snap.Curve = nil
+	if err != nil || len(rates) != len(sizes) {
+		return err
+	}
+	for i := range rates {
+		rates[i] = float64(rounded(rates[i]))
+	}
+	s.snap.Curve = &Curve{CapacityTokens: sizes, HitRate: rates, PoolTokens: pool}
+	return nil
+}
+
+// finished copies the latest endings, newest first.
+func (s *sampler) finished() {
+	f := s.feed
+	f.observed.Lock()
+	defer f.observed.Unlock()
+	s.snap.Finished = make([]Finished, 0, len(f.finished))
+	for i := range f.finished {
+		s.snap.Finished = append(s.snap.Finished, f.finished[len(f.finished)-1-i])
+	}
+}

@@ -1,0 +1,228 @@
+package view
+
+import (
+	"math"
+	"slices"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// pruner cuts a tree down to what can be shown. Its scratch is kept from tree to tree.
+type pruner struct {
+	limit, depth int // Config.TreeNodes, Config.TreeDepth
+	text         func([]kv.Token) string
+	previews     map[uint32]preview
+
+	at     []int32   // by id: 1 + index, 0 for none; ids are dense, the cache gives them again
+	sums   []subtree // by index
+	keys   []uint64
+	more   []int32 // by index + 1, 0 for the roots: 1 + where in the output what is cut below a node is summed up
+	spaces map[kv.Namespace]int
+	shown  []Node
+}
+
+// subtree is a node with all below it.
+type subtree struct {
+	parent int32 // index, -1 at the beginning of a namespace
+	depth  int32 // 1 for the first ones
+	nodes  int
+	tokens int
+	pages  int
+	reuses uint64
+	stamp  uint64 // the latest
+	pinned bool
+	kept   bool
+}
+
+// preview is the text of a node, as long as its tokens are these.
+type preview struct {
+	tokens int
+	first  []kv.Token
+	text   string
+}
+
+// maxTextBytes bounds Node.Text.
+const maxTextBytes = 120
+
+// prune gives at most p.limit nodes, valid until the next call. Cost: O(n log n) in the
+// nodes of t.
+func (p *pruner) prune(t *coppice.Tree) []Node {
+	oldest := p.sum(t.Nodes)
+	newest := uint64(0)
+	for i := range p.sums {
+		newest = max(newest, p.sums[i].stamp)
+	}
+	p.choose()
+	p.shown = p.shown[:0]
+	p.spaces = map[kv.Namespace]int{}
+	p.more = resized(p.more, len(t.Nodes)+1)
+	last, space := kv.Namespace{}, -1
+	for i := range t.Nodes {
+		n, s := &t.Nodes[i], &p.sums[i]
+		if space < 0 || n.Namespace != last {
+			last, space = n.Namespace, p.space(n.Namespace)
+		}
+		heat := 1.0
+		if newest > oldest {
+			heat = math.Round(1000*float64(s.stamp-oldest)/float64(newest-oldest)) / 1000
+		}
+		switch {
+		case s.kept:
+			out := Node{ID: uint32(n.ID), Parent: uint32(n.Parent), Space: space, Start: n.Start, Tokens: n.Tokens,
+				Pages: n.Pages, Hits: n.Hits, Reuses: s.reuses, Heat: heat, Pins: n.Pins, Tail: n.Tail}
+			if p.text != nil {
+				out.Text, out.TextTotal = p.preview(n)
+			}
+			p.shown = append(p.shown, out)
+		case s.parent < 0 || p.sums[s.parent].kept: // the highest that is cut
+			if p.more[s.parent+1] == 0 {
+				p.shown = append(p.shown, Node{Parent: uint32(n.Parent), Space: space, Start: n.Start})
+				p.more[s.parent+1] = int32(len(p.shown))
+			}
+			sum := &p.shown[p.more[s.parent+1]-1]
+			sum.More += s.nodes
+			sum.Tokens += s.tokens
+			sum.Pages += s.pages
+			sum.Reuses += s.reuses
+			sum.Heat = max(sum.Heat, heat)
+			if s.pinned {
+				sum.Pins = 1
+			}
+		}
+	}
+	p.forget()
+	return p.shown
+}
+
+// sum makes p.sums and returns the stamp of the node that is longest unused.
+func (p *pruner) sum(nodes []coppice.TreeNode) (oldest uint64) {
+	top := 0
+	for i := range nodes {
+		top = max(top, int(nodes[i].ID))
+	}
+	p.at = resized(p.at, top+1)
+	p.sums = slices.Grow(p.sums[:0], len(nodes))
+	oldest = math.MaxUint64
+	for i := range nodes {
+		n := &nodes[i]
+		s := subtree{parent: -1, depth: 1, nodes: 1, tokens: n.Tokens, pages: n.Pages, reuses: n.Hits, stamp: n.Stamp, pinned: n.Pins > 0}
+		if up := p.at[n.Parent]; n.Parent != 0 && up > 0 {
+			s.parent, s.depth = up-1, p.sums[up-1].depth+1
+		}
+		p.at[n.ID] = int32(i) + 1
+		p.sums = append(p.sums, s)
+		oldest = min(oldest, n.Stamp)
+	}
+	for i := len(p.sums) - 1; i >= 0; i-- { // children before parents
+		s := &p.sums[i]
+		if s.parent < 0 {
+			continue
+		}
+		up := &p.sums[s.parent]
+		up.nodes += s.nodes
+		up.tokens += s.tokens
+		up.pages += s.pages
+		up.reuses += s.reuses
+		up.stamp = max(up.stamp, s.stamp)
+		up.pinned = up.pinned || s.pinned
+	}
+	return oldest
+}
+
+// choose keeps the nodes of the greatest worth, so many that with those that stand for
+// the rest they are no more than the limit. No node is worth more than its parent, and of
+// equals the first counts more, so that a node is kept only with its parent.
+func (p *pruner) choose() {
+	p.keys = p.keys[:0]
+	for i := range p.sums {
+		s := &p.sums[i]
+		s.kept = true
+		if int(s.depth) > p.depth {
+			s.kept = false
+			continue
+		}
+		worth := min(s.reuses*64+uint64(s.tokens), 1<<38-1)
+		if s.pinned {
+			worth |= 1 << 38
+		}
+		p.keys = append(p.keys, worth<<24|uint64(1<<24-1-i))
+	}
+	if p.spares() <= p.limit {
+		return
+	}
+	slices.Sort(p.keys)
+	cut := 0 // of the least worth
+	for keep := min(p.limit, len(p.keys)); ; {
+		for ; cut < len(p.keys)-keep; cut++ {
+			p.sums[1<<24-1-int(p.keys[cut]&(1<<24-1))].kept = false
+		}
+		over := p.spares() - p.limit
+		if over <= 0 || keep == 0 {
+			return
+		}
+		keep = max(keep-over, min(keep-1, p.limit/2)) // half of them have one at most each
+	}
+}
+
+// spares is how many nodes the output has now.
+func (p *pruner) spares() (n int) {
+	p.more = resized(p.more, len(p.sums)+1)
+	for i := range p.sums {
+		s := &p.sums[i]
+		switch {
+		case s.kept:
+			n++
+		case s.parent < 0 || p.sums[s.parent].kept:
+			if p.more[s.parent+1] == 0 {
+				p.more[s.parent+1] = 1
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// resized is n zeros, in the same memory if it serves.
+func resized(s []int32, n int) []int32 {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+func (p *pruner) space(ns kv.Namespace) int {
+	n, ok := p.spaces[ns]
+	if !ok {
+		n = len(p.spaces)
+		p.spaces[ns] = n
+	}
+	return n
+}
+
+// preview is the text of a node: made once, as long as the node stays what it is.
+func (p *pruner) preview(n *coppice.TreeNode) (text string, total bool) {
+	id := uint32(n.ID)
+	old, ok := p.previews[id]
+	if !ok || old.tokens != n.Tokens || !slices.Equal(old.first, n.First) {
+		text := p.text(n.First)
+		for at := range text { // at most so long, and no half of a rune
+			if at > maxTextBytes {
+				text = text[:at]
+				break
+			}
+		}
+		old = preview{n.Tokens, n.First, text}
+		if p.previews == nil {
+			p.previews = map[uint32]preview{}
+		}
+		p.previews[id] = old
+	}
+	return old.text, len(n.First) == n.Tokens && len(old.text) <= maxTextBytes
+}
+
+// forget bounds the previews: nodes that are gone leave theirs behind.
+func (p *pruner) forget() {
+	if len(p.previews) > 4*p.limit {
+		clear(p.previews)
+	}
+}
