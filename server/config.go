@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
@@ -70,7 +71,8 @@ type Config struct {
 	Version string
 	// Pprof serves /debug/pprof/, to admins.
 	Pprof bool
-	// Registry takes the metrics. Default one of its own.
+	// Registry takes the metrics. Default one of its own, with those of Go and of the
+	// process.
 	Registry *prometheus.Registry
 	// TenantLabels bounds the tenants that metrics tell apart, in the order of Keys; the
 	// rest are "other". Default 50.
@@ -119,6 +121,7 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
+		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()

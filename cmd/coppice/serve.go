@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -125,12 +123,10 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer stopTracing()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := server.Config{
 		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates,
 		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Page: c.Page, Version: version(), Pprof: c.Pprof, Registry: registry, Log: log,
+		Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
