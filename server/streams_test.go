@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +33,7 @@ func drainBody(res *http.Response) {
 func TestAborted(t *testing.T) {
 	b := start(t, setup{Sim: &sim.Config{Pages: 4096, MaxSlots: 64, MaxRows: 64}, Node: coppice.Config{MaxRequests: 4096}})
 	body := `{"prompt":"What is light?","max_tokens":2000,"ignore_eos":true,"stream":true}`
+	before := sockets(t)
 	var clients sync.WaitGroup
 	for c := range 16 {
 		clients.Go(func() {
@@ -73,6 +77,9 @@ func TestAborted(t *testing.T) {
 	if n := b.srv.bodies.Load(); n != 0 {
 		t.Errorf("%d bytes of bodies are held", n)
 	}
+	// Both ends of every connection are closed: net/http closes a descriptor behind
+	// the state that it tells of.
+	b.until(func(*coppice.Stats) bool { return sockets(t) <= before })
 	if st := b.stats(); st.Scheduler.Endings[coppice.Abort] == 0 {
 		t.Error("no request was aborted: nothing was tested")
 	}
@@ -104,4 +111,21 @@ func TestDisconnect(t *testing.T) {
 		!strings.Contains(string(a.body), `coppice_client_disconnects_total{model_name="nano"} 2`) {
 		t.Errorf("metrics say %s", a.body)
 	}
+}
+
+// sockets is how many this process has open, where the system tells.
+func sockets(t *testing.T) (n int) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
 }
