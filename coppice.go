@@ -170,6 +170,9 @@ var (
 	ErrPinBudget     = radixcache.ErrPinBudget
 )
 
+// FieldError is a refusal that one field of a Request is the reason of.
+type FieldError = scheduler.FieldError
+
 // Node is a running scheduler around one backend.
 type Node struct{ sys *actors.System }
 

@@ -36,7 +36,7 @@ func (a *compilerActor) compile(f Format) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	rules, err := f.rules()
 	if err != nil {
-		return nil, fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)
+		return nil, badFormat(err)
 	}
 	c, err := grammar.NewCompiler(a.sys.cfg.Scheduler.Vocabulary, rules, grammar.Limits{})
 	for done := false; err == nil && !done; {
@@ -51,9 +51,13 @@ func (a *compilerActor) compile(f Format) (*grammar.Grammar, error) {
 		done, err = c.Run(compileWork)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)
+		return nil, badFormat(err)
 	}
 	return c.Grammar(), nil
+}
+
+func badFormat(err error) error {
+	return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)}
 }
 
 func (f Format) rules() (grammar.Rules, error) {

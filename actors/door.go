@@ -61,7 +61,8 @@ func (s *System) check(req *Request) error {
 	case req.Prompt == "" && len(req.Tokens) == 0:
 		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
 	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
-		return fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
+		err := fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
+		return &scheduler.FieldError{Field: "Samples", Err: err}
 	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != Format{}):
 		return fmt.Errorf("%w: StopStrings and Format need a tokenizer", scheduler.ErrInvalid)
 	case req.Timeout < 0 || req.QueueTimeout < 0:

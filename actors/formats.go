@@ -32,7 +32,7 @@ func (f Format) check() error {
 		}
 	}
 	if given > 1 {
-		return fmt.Errorf("%w: Format has %d of JSON, JSONSchema and Regexp, want one", scheduler.ErrInvalid, given)
+		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema and Regexp, want one", scheduler.ErrInvalid, given)}
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ var ErrNoCache = errors.New("scheduler: the cache is off")
 func (s *Scheduler) FlushCache() {
 	if s.cache != nil {
 		s.cache.Flush()
+		// Or it would go bit by bit, as others need room.
+		s.pages.settle(s.cache.Evict(s.cache.EvictablePages(), s.pages.freed[:0]))
 		s.verify()
 	}
 }

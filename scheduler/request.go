@@ -77,6 +77,23 @@ var (
 	ErrInvalid       = errors.New("scheduler: invalid request")
 )
 
+// FieldError is a refusal that one field of a Request is the reason of. Its text is
+// that of Err.
+type FieldError struct {
+	Field string // "MaxTokens"
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// refuse blames a field.
+func refuse(field string, kind error, format string, args ...any) error {
+	return &FieldError{field, fmt.Errorf("%w: %s", kind, fmt.Sprintf(format, args...))}
+}
+
 // Errors of requests that end with Reason Abort: the caller gave it up, or it ran
 // out of time.
 var (
@@ -144,32 +161,32 @@ type Output struct {
 func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	n := len(req.Prompt)
 	if n == 0 {
-		return 0, fmt.Errorf("%w: give at least one token", ErrEmptyPrompt)
+		return 0, refuse("Prompt", ErrEmptyPrompt, "give at least one token")
 	}
 	if n > s.info.MaxPositions {
-		return 0, fmt.Errorf("%w: %d tokens, the model has %d positions", ErrPromptTooLong, n, s.info.MaxPositions)
+		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, s.info.MaxPositions)
 	}
 	// What is pinned never makes room.
 	poolTokens := s.info.NumPages*s.info.PageTokens - s.cfg.PinnedTokens
 	if n > poolTokens {
-		return 0, fmt.Errorf("%w: %d prompt tokens, the pool holds %d", ErrTooLarge, n, poolTokens)
+		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
 	}
 	for i, t := range req.Prompt {
 		if uint64(t) >= uint64(s.info.Vocab) { // int would be negative on 32 bits
-			return 0, fmt.Errorf("%w: prompt token %d is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
+			return 0, refuse("Prompt", ErrInvalid, "prompt token %d is %d, the vocabulary has %d", i, t, s.info.Vocab)
 		}
 	}
 	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return 0, &FieldError{"Sampling", fmt.Errorf("%w: %w", ErrInvalid, err)}
 	}
 	if err := s.validateShape(req); err != nil {
 		return 0, err
 	}
 	switch {
 	case len(req.StopTokens) > maxStopTokens:
-		return 0, fmt.Errorf("%w: %d StopTokens, at most %d are looked for", ErrInvalid, len(req.StopTokens), maxStopTokens)
+		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
-		return 0, fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", ErrInvalid, req.Samples, s.cfg.MaxSamples)
+		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, s.cfg.MaxSamples)
 	case req.Deadline < 0 || req.QueueTimeout < 0:
 		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
 	}
@@ -177,20 +194,20 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	modelRoom, poolRoom := s.info.MaxPositions-n+1, poolTokens-n+1
 	switch {
 	case req.MaxTokens < 0:
-		return 0, fmt.Errorf("%w: MaxTokens is %d, want 0 (default) or more", ErrInvalid, req.MaxTokens)
+		return 0, refuse("MaxTokens", ErrInvalid, "MaxTokens is %d, want 0 (default) or more", req.MaxTokens)
 	case req.MaxTokens > modelRoom:
-		return 0, fmt.Errorf("%w: %d prompt and %d output tokens, the model has %d positions",
-			ErrPromptTooLong, n, req.MaxTokens, s.info.MaxPositions)
+		return 0, refuse("MaxTokens", ErrPromptTooLong, "%d prompt and %d output tokens, the model has %d positions",
+			n, req.MaxTokens, s.info.MaxPositions)
 	case req.MaxTokens > poolRoom:
-		return 0, fmt.Errorf("%w: %d prompt and %d output tokens, the pool holds %d",
-			ErrTooLarge, n, req.MaxTokens, poolTokens)
+		return 0, refuse("MaxTokens", ErrTooLarge, "%d prompt and %d output tokens, the pool holds %d",
+			n, req.MaxTokens, poolTokens)
 	}
 	maxTokens = req.MaxTokens
 	if maxTokens == 0 {
 		maxTokens = min(s.cfg.DefaultMaxTokens, modelRoom, poolRoom)
 	}
 	if req.MinTokens < 0 || req.MinTokens > maxTokens {
-		return 0, fmt.Errorf("%w: MinTokens is %d, want 0 to the output limit, %d", ErrInvalid, req.MinTokens, maxTokens)
+		return 0, refuse("MinTokens", ErrInvalid, "MinTokens is %d, want 0 to the output limit, %d", req.MinTokens, maxTokens)
 	}
 	return maxTokens, nil
 }

@@ -29,9 +29,9 @@ type shape struct {
 func (s *Scheduler) validateShape(req *Request) error {
 	switch {
 	case req.Stops != nil && s.cfg.Vocabulary == nil:
-		return fmt.Errorf("%w: Stops need Config.Vocabulary", ErrInvalid)
+		return refuse("Stops", ErrInvalid, "Stops need Config.Vocabulary")
 	case req.Format != nil && req.Format.Vocabulary().Size() != s.info.Vocab:
-		return fmt.Errorf("%w: Format is compiled for %d tokens, the vocabulary has %d", ErrInvalid, req.Format.Vocabulary().Size(), s.info.Vocab)
+		return refuse("Format", ErrInvalid, "Format is compiled for %d tokens, the vocabulary has %d", req.Format.Vocabulary().Size(), s.info.Vocab)
 	}
 	if len(req.AllowedTokens) == 0 {
 		return nil
@@ -39,14 +39,14 @@ func (s *Scheduler) validateShape(req *Request) error {
 	stops := 0
 	for i, t := range req.AllowedTokens {
 		if uint64(t) >= uint64(s.info.Vocab) {
-			return fmt.Errorf("%w: AllowedTokens[%d] is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
+			return refuse("AllowedTokens", ErrInvalid, "AllowedTokens[%d] is %d, the vocabulary has %d", i, t, s.info.Vocab)
 		}
 		if req.stopsAt(t) {
 			stops++
 		}
 	}
 	if req.MinTokens > 0 && stops == len(req.AllowedTokens) {
-		return fmt.Errorf("%w: AllowedTokens are StopTokens all of them, so MinTokens can't be reached", ErrInvalid)
+		return refuse("AllowedTokens", ErrInvalid, "AllowedTokens are StopTokens all of them, so MinTokens can't be reached")
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (c *call) cacheStats() error {
 	f := cacheFigures{
 		Requests: m.Requests, Running: m.Running, Waiting: m.Waiting,
 		PromptTokens: m.PromptTokens, CachedTokens: m.CachedTokens, HitRate: m.HitRate(), OutputTokens: m.OutputTokens, Preemptions: m.Preemptions,
-		PageTokens: c.s.cfg.Node.Info().PageTokens, PoolPages: m.PoolPages, IdlePages: m.IdlePages, HeldPages: m.HeldPages,
+		PageTokens: c.s.cfg.Node.Info().PageTokens, PoolPages: m.PoolPages, IdlePages: m.PoolPages - m.HeldPages - m.CachedPages, HeldPages: m.HeldPages,
 		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.Cache.ProtectedPages, LeakedPages: st.LeakedPages,
 		Nodes: m.Cache.Nodes, Leaves: m.Cache.Leaves, Namespaces: m.Cache.Namespaces, TreeTokens: m.Cache.Tokens,
 		EvictableTokens: m.Cache.EvictableTokens, ProtectedTokens: m.Cache.ProtectedTokens,

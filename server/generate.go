@@ -25,6 +25,9 @@ func (c *call) completions() error {
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
+	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
+		return err
+	}
 	if err := c.s.choices(len(ask.Prompts) * ask.N); err != nil {
 		return err
 	}
@@ -46,13 +49,13 @@ func (c *call) completions() error {
 		if show {
 			c.show(out, reqs, texts)
 		}
-		return c.stream(reqs, out, ask.N)
+		return ask.Blame(c.stream(reqs, out, ask.N))
 	}
 	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
 	if show {
 		c.show(out, reqs, texts)
 	}
-	return c.respond(reqs, out, ask.N)
+	return ask.Blame(c.respond(reqs, out, ask.N))
 }
 
 // chatCompletions answers POST /v1/chat/completions.
@@ -67,6 +70,9 @@ func (c *call) chatCompletions() error {
 		return err
 	}
 	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
 		return err
 	}
 	if err := c.s.choices(ask.N); err != nil {
@@ -98,13 +104,13 @@ func (c *call) chatCompletions() error {
 		if show {
 			c.show(out, reqs, texts)
 		}
-		return c.stream(reqs, out, ask.N)
+		return ask.Blame(c.stream(reqs, out, ask.N))
 	}
 	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
 	if show {
 		c.show(out, reqs, texts)
 	}
-	return c.respond(reqs, out, ask.N)
+	return ask.Blame(c.respond(reqs, out, ask.N))
 }
 
 var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "messages", Code: "no_chat_template",

@@ -92,5 +92,8 @@ func (c *call) detokenize() error {
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
+	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
+		return err
+	}
 	return c.json(http.StatusOK, openai.AppendText(nil, string(tok.Decode(nil, ask.Tokens, false))))
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/server/view"
@@ -135,6 +136,7 @@ func (c *call) pprof() error {
 	case "trace":
 		h = pprof.Trace
 	}
+	c.out.SetWriteDeadline(time.Time{}) // a profile is silent for as long as it is taken
 	c.foreign(h)
 	return nil
 }

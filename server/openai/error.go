@@ -1,11 +1,13 @@
 package openai
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -73,6 +75,55 @@ var causes = []struct {
 	{chat.ErrRefused, http.StatusBadRequest, invalidRequest, "messages", "template_refused"},
 	{chat.ErrRender, http.StatusBadRequest, invalidRequest, "messages", "template_failed"},
 	{chat.ErrLimit, http.StatusBadRequest, invalidRequest, "messages", "template_limit"},
+}
+
+// Blame is ErrorOf for a request with these parameters: what the node refuses because
+// of one field names the parameter that it came from.
+func (p *Params) Blame(err error) error {
+	var field *coppice.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	e := *ErrorOf(err)
+	switch field.Field {
+	case "Format":
+		e.Param = p.format
+	case "Samples":
+		e.Param = "n"
+	case "MaxTokens":
+		e.Param = p.limit
+	case "MinTokens":
+		e.Param = "min_tokens"
+	case "Prompt":
+		e.Param = p.prompt
+	case "StopTokens":
+		e.Param = "stop_token_ids"
+	case "AllowedTokens":
+		e.Param = "allowed_token_ids"
+	}
+	return &e
+}
+
+// Fits tells whether all tokens that the parameters name are of a vocabulary of so many
+// tokens. The error is an *Error.
+func (p *Params) Fits(vocab int) error {
+	biased := make([]kv.Token, len(p.request.Sampling.Bias))
+	for i, b := range p.request.Sampling.Bias {
+		biased[i] = b.Token
+	}
+	return cmp.Or(fit("stop_token_ids", p.request.StopTokens, vocab), fit("allowed_token_ids", p.request.AllowedTokens, vocab), fit("logit_bias", biased, vocab))
+}
+
+// Fits tells whether the tokens are of a vocabulary of so many. The error is an *Error.
+func (d *Detokenize) Fits(vocab int) error { return fit("tokens", d.Tokens, vocab) }
+
+func fit(param string, tokens []kv.Token, vocab int) error {
+	for _, t := range tokens {
+		if uint64(t) >= uint64(vocab) {
+			return invalid(param, "invalid_value", "%s has token %d, the vocabulary has %d", param, t, vocab)
+		}
+	}
+	return nil
 }
 
 // ErrorOf is what a caller is told of err: an Error in it as it is, the errors of

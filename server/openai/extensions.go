@@ -41,6 +41,7 @@ var extensions = map[string]setter{
 	"safety_identifier":             passed,
 	"prompt_cache_key":              passed,
 	"prompt_cache_retention":        passed,
+	"prompt_cache_options":          passed,
 	"spaces_between_special_tokens": passed,
 }
 

@@ -43,6 +43,9 @@ type Params struct {
 	PromptLogprobs bool // vLLM's prompt_logprobs are shown
 
 	request coppice.Request // all but the prompt
+
+	// The fields that Format, MaxTokens and Prompt are from; see Blame.
+	format, limit, prompt string
 }
 
 // reading is a request that is being read.
@@ -55,7 +58,6 @@ type reading struct {
 	bestOf        int
 	newer         int // max_completion_tokens, which goes before max_tokens
 	streamOptions bool
-	format        string // the field that set one
 	noTools       bool
 	top           string // the path of top_logprobs, if given
 }
@@ -64,7 +66,7 @@ type reading struct {
 type setter func(r *reading, v value)
 
 func newReading(p *Params) *reading {
-	*p = Params{N: 1}
+	*p = Params{N: 1, limit: "max_tokens", prompt: "prompt"}
 	p.request.Sampling.Temperature = 1
 	return &reading{Params: p}
 }
@@ -217,6 +219,12 @@ func (r *reading) finish() error {
 	}
 	if r.fault != nil {
 		return r.fault
+	}
+	if r.newer > 0 {
+		r.limit = "max_completion_tokens"
+	}
+	if r.chat != nil {
+		r.prompt = "messages"
 	}
 	q.Samples = r.N
 	q.Sampling.Logprobs, q.Sampling.TopLogprobs = r.Logprobs, int32(r.TopLogprobs)

@@ -70,7 +70,7 @@ function show(s) {
   $("curve-card").hidden = !curved;
   if (curved) {
     curve(s.curve, $("curve"));
-    $("curve-sub").textContent = "by what was asked so far, tokens of KV";
+    $("curve-sub").textContent = "by what was asked since the last flush, in whole pages; tokens of KV";
   }
 }
 

@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+var (
+	binaryFlag     = flag.String("coppice", "", "program to test; default: the parent module's, built now")
+	screenshotFlag = flag.String("screenshot", "", "where to write a picture of the page, PNG")
+)
+
+// What all tests share: the program, a generated model that it serves as "nano", and
+// the model's tokenizer, as a program that embeds Coppice has it.
+var (
+	binary string
+	nano   string
+	tok    *tokenizer.Tokenizer
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := testAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func testAll(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "coppice-e2e-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if binary = *binaryFlag; binary == "" {
+		binary = filepath.Join(dir, "coppice")
+		build := exec.Command("go", "build", "-o", binary, "./cmd/coppice")
+		build.Dir = filepath.Join("..", "..") // with the go.mod that users have
+		if out, err := build.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("e2e: build coppice: %w\n%s", err, out)
+		}
+	} else if binary, err = filepath.Abs(binary); err != nil {
+		return 0, err
+	}
+	nano = filepath.Join(dir, "nano")
+	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		return 0, err
+	}
+	opened, err := model.Open(nano)
+	if err != nil {
+		return 0, err
+	}
+	tok = opened.Tokenizer()
+	if err := opened.Close(); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}

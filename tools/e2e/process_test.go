@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+)
+
+// patience bounds what a test waits for: it is met far sooner, or never.
+const patience = 30 * time.Second
+
+// process is a running `coppice serve`.
+type process struct {
+	t      *testing.T
+	url    string // http://127.0.0.1:port
+	http   *http.Client
+	client openai.Client // of url/v1, without retries
+	root   openai.Client // of url, for paths that are not OpenAI's
+
+	cmd   *exec.Cmd
+	log   *output
+	ended chan struct{} // closed when it has
+	err   error         // then: of Wait
+}
+
+// output is what a process has written, for several goroutines.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{} // has an element when there is more
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.more <- struct{}{}:
+	default:
+	}
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// greeting is where the program says what to try.
+var greeting = regexp.MustCompile(`coppice: try  curl (https?://\S+)/v1/`)
+
+// serve starts the program on a free port of this machine, with arguments in the form
+// of flags or of environment variables, COPPICE_…=…, and waits until it is ready. When
+// the test ends, nothing must be left running in it, and it must end well.
+func serve(t *testing.T, args ...string) *process {
+	t.Helper()
+	return serveTLS(t, http.DefaultClient, args...)
+}
+
+// serveTLS is serve for clients that trust it.
+func serveTLS(t *testing.T, client *http.Client, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, http: client, log: &output{more: make(chan struct{}, 1)}, ended: make(chan struct{})}
+	flags := []string{"serve", "--addr", "127.0.0.1:0", "--model", nano, "--log-format", "json"}
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "COPPICE_") {
+			env = append(env, v)
+		}
+	}
+	for _, a := range args {
+		if strings.HasPrefix(a, "COPPICE_") {
+			env = append(env, a)
+		} else {
+			flags = append(flags, a)
+		}
+	}
+	p.cmd = exec.Command(binary, flags...)
+	p.cmd.Env, p.cmd.Stderr = env, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(p.cleanup)
+	limit := time.After(patience)
+	for p.url == "" {
+		if m := greeting.FindStringSubmatch(p.log.String()); m != nil {
+			p.url = m[1]
+			break
+		}
+		select {
+		case <-p.log.more:
+		case <-p.ended:
+			t.Fatalf("coppice %v ended: %v\n%s", flags, p.err, p.log)
+		case <-limit:
+			t.Fatalf("coppice %v says no address:\n%s", flags, p.log)
+		}
+	}
+	p.client, p.root = p.as("none")
+	p.until("it is ready", func() bool { return p.status("/ready") == http.StatusOK })
+	return p
+}
+
+// as makes clients with an API key: of url/v1 and of url. They do not try again.
+func (p *process) as(key string) (client, root openai.Client) {
+	options := func(base string) openai.Client {
+		return openai.NewClient(option.WithBaseURL(base), option.WithHTTPClient(p.http), option.WithAPIKey(key), option.WithMaxRetries(0))
+	}
+	return options(p.url + "/v1/"), options(p.url + "/")
+}
+
+// until polls, not longer than patience.
+func (p *process) until(what string, ok func() bool) {
+	p.t.Helper()
+	limit := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-p.ended:
+			p.t.Fatalf("the server ended before %s: %v\n%s", what, p.err, p.log)
+		case <-limit:
+			p.t.Fatalf("never seen: %s\n%s", what, p.log)
+		}
+	}
+}
+
+// status asks without any client's help: 0 if nobody answers.
+func (p *process) status(path string) int {
+	resp, err := p.http.Get(p.url + path)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// signal sends a signal to the process itself.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait waits for the process's end, which must be a good one.
+func (p *process) wait() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("the server does not end:\n%s", p.log)
+	}
+	if p.err != nil {
+		p.t.Errorf("the server ended with %v:\n%s", p.err, p.log)
+	}
+}
+
+// cleanup ends the process, if the test has not, and reads its log.
+func (p *process) cleanup() {
+	select {
+	case <-p.ended:
+	default:
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(patience):
+			p.cmd.Process.Kill()
+			<-p.ended
+			p.t.Errorf("SIGTERM did not end the server:\n%s", p.log)
+			return
+		}
+		if p.err != nil {
+			p.t.Errorf("the server ended with %v:\n%s", p.err, p.log)
+		}
+	}
+	for line := range strings.Lines(p.log.String()) {
+		var entry struct{ Level, Msg string }
+		bad := strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:")
+		if json.Unmarshal([]byte(line), &entry) == nil {
+			bad = entry.Level != "debug" && entry.Level != "info" && !(entry.Level == "warn" && expected[entry.Msg])
+		}
+		if bad {
+			p.t.Errorf("in the log: %s", line)
+		}
+	}
+	if p.t.Failed() {
+		all := p.log.String()
+		p.t.Logf("the end of the server's log:\n%s", all[max(0, len(all)-4000):])
+	}
+}
+
+// expected are warnings that tests bring about.
+var expected = map[string]bool{"requests had to be ended": true, "ending at once": true}
+
+// within is a context for what must not take for ever.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// words are many, for prompts of some length.
+func words(what string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%s %d. ", what, i)
+	}
+	return b.String()
+}
