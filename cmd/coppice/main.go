@@ -28,6 +28,7 @@ type cli struct {
 		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
 		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
 	} `cmd:"" help:"Measure."`
+	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
 	Sim       simCmd       `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`

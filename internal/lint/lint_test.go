@@ -43,6 +43,10 @@ var mayImport = map[string][]string{
 	"engine/model":      {"kv", "tokenizer", "internal/opticks"},
 	"engine/cpu":        {"kv", "engine", "engine/model", "engine/sampling", "mempool", "mempool/hostmem", "internal/f32"},
 
+	"router":         {"kv", "internal/invariants"},
+	"router/global":  {},
+	"router/kvindex": {"kv", "internal/invariants", "internal/wide"},
+
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "radixcache", "scheduler", "internal/invariants"},
 
 	"actors":        {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
@@ -51,8 +55,8 @@ var mayImport = map[string][]string{
 	"server":        {".", "engine", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/chat"},
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
-	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "bench", "bench/load", "server", "server/view", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
+	"cmd/coppice":   {".", "bench", "bench/load", "server", "server/view", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporter names the one package that may use a third party.
@@ -70,7 +74,7 @@ var onlyImporter = map[string]string{
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
-var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler"}
+var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler", "router", "router/global"}
 
 // coreNever are packages of the standard library and zap that core does not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}

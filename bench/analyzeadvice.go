@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Advice is what follows from an analysis, and why. The weights are those of
+// package router, and of Dynamo's router by the same names.
+type Advice struct {
+	Score   float64 `json:"score_weight"`   // of the overlap in the policy 2025; 2 by default
+	Usage   float64 `json:"usage_weight"`   // 1 by default
+	Waiting float64 `json:"waiting_weight"` // 1 by default
+	Prefill float64 `json:"prefill_weight"` // of the policy 2026; 1 by default
+	Device  float64 `json:"device_credit"`  // of the policy credits; 1 by default
+
+	BlockTokens    int `json:"block_tokens"`
+	Routers        int `json:"routers"`
+	ExpectedOutput int `json:"expected_output_tokens,omitempty"`
+
+	Reasons []string `json:"reasons"`
+}
+
+// The thresholds of the advice. Below worthShare of hits, or of core depth over
+// prompt, the overlap counts in proportion: at half the prompt cached, a cached
+// prefix saves as much as it costs to queue behind as many prompts.
+const (
+	worthShare   = 0.5
+	leastFactor  = 0.1
+	diverse      = 1000 // contexts that come again, from which on the overlap counts more
+	diverseBonus = 1.25
+	// sameHits is by how much of all prompt tokens a larger block may have fewer hits.
+	sameHits = 0.01
+)
+
+// advise derives the advice; all else of the analysis is there.
+func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
+	d := Advice{Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Device: 1, Routers: 1}
+	say := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
+
+	factor := min(1, min(a.Tree.HitRate, a.Tree.CoreShare)/worthShare)
+	factor = max(leastFactor, math.Round(factor*20)/20)
+	switch {
+	case factor < 1 && a.Tree.HitRate <= a.Tree.CoreShare:
+		say("overlap weights ×%.4g: at best %.1f %% of the prompt tokens are cached, so following them gains little over balance", factor, 100*a.Tree.HitRate)
+	case factor < 1:
+		say("overlap weights ×%.4g: what comes again is %.0f tokens deep, %.1f %% of the mean prompt", factor, a.Tree.CoreDepth, 100*a.Tree.CoreShare)
+	case a.Tree.CoreLeaves >= diverse:
+		factor = diverseBonus
+		say("score weight ×%.4g: %d contexts come again, too many for every worker to hold, so it matters where each is", factor, a.Tree.CoreLeaves)
+	default:
+		say("overlap weights as they are: %.1f %% of the prompt tokens can be cached, and what comes again is %.1f %% of the mean prompt", 100*a.Tree.HitRate, 100*a.Tree.CoreShare)
+	}
+	d.Score, d.Prefill, d.Device = 2*factor, min(1, factor), min(1, factor)
+	d.Usage = a.usage(cfg, say)
+	d.BlockTokens = a.blockSize(say)
+	if a.Buckets.StandOut {
+		d.Routers = len(a.Buckets.Largest)
+		say("%d routers, one for each kind of prompt: below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
+			d.Routers, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
+	} else {
+		say("one router: no few branches of like size hold %.0f %% of the requests", 100*bucketShare)
+	}
+	if cfg.Workers > 0 && d.Routers > cfg.Workers {
+		d.Routers = cfg.Workers
+		say("no more routers than the %d workers", cfg.Workers)
+	}
+	if a.OSL != nil {
+		d.ExpectedOutput = a.OSL.P50
+		say("expect %d output tokens, the median, of a request that does not say", d.ExpectedOutput)
+	}
+	return d
+}
+
+// usage is the weight of the share of blocks in use: where all that is ever asked
+// for fits, a full pool is full of what nobody will miss.
+func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
+	set := a.Tree.Nodes * a.Tree.BlockTokens
+	switch {
+	case cfg.PoolTokens == 0:
+		say("usage weight as it is: tell the pool of a worker to judge it; the working set is %d tokens", set)
+		return 1
+	case cfg.PoolTokens >= set:
+		say("usage weight 0.25: blocks abound, each worker's %d tokens hold the whole working set of %d", cfg.PoolTokens, set)
+		return 0.25
+	case 2*cfg.PoolTokens >= set:
+		say("usage weight 0.5: each worker's %d tokens hold half of the working set of %d or more", cfg.PoolTokens, set)
+		return 0.5
+	}
+	say("usage weight as it is: each worker's %d tokens hold %.1f %% of the working set of %d", cfg.PoolTokens, 100*float64(cfg.PoolTokens)/float64(set), set)
+	return 1
+}
+
+// blockSize is the largest that costs few hits: fewer hashes, events and steps for
+// the same prompts.
+func (a *Analysis) blockSize(say func(string, ...any)) int {
+	best := a.Sizes[0]
+	for _, p := range a.Sizes {
+		if p.HitRate > best.HitRate {
+			best = p
+		}
+	}
+	chosen := a.Sizes[0]
+	for _, p := range a.Sizes {
+		if best.HitRate-p.HitRate <= sameHits {
+			chosen = p
+		}
+	}
+	say("blocks of %d tokens: %.2f %% hits beside %.2f %% with blocks of %d, with %d blocks to hash and index instead of %d",
+		chosen.BlockTokens, 100*chosen.HitRate, 100*best.HitRate, best.BlockTokens, chosen.Blocks, best.Blocks)
+	if a.GrainTokens > 1 {
+		say("the trace tells of blocks of %d tokens only: smaller ones are not judged", a.GrainTokens)
+	}
+	return chosen.BlockTokens
+}
+
+// WriteJSON writes the analysis as one object.
+func (a *Analysis) WriteJSON(w io.Writer) error { return writeJSON(w, a) }
+
+// WriteTable writes the analysis for people.
+func (a *Analysis) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %d requests, %d prompt tokens\n\n", a.Form, a.Requests, a.PromptTokens)
+	writeLengths(&b, "prompts (ISL)", &a.ISL)
+	if a.OSL != nil {
+		writeLengths(&b, "outputs (OSL)", a.OSL)
+	}
+	rows := [][]string{{"block", "blocks", "distinct", "hit rate", "core nodes", "core depth", "of ISL", "deepest", "contexts", "width"}}
+	for _, p := range a.Sizes {
+		mark := ""
+		if p.BlockTokens == a.Tree.BlockTokens {
+			mark = "*"
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(mark, p.BlockTokens), fmt.Sprint(p.Blocks), fmt.Sprint(p.Nodes), fmt.Sprintf("%.2f %%", 100*p.HitRate), fmt.Sprint(p.CoreNodes),
+			fmt.Sprintf("%.0f", p.CoreDepth), fmt.Sprintf("%.1f %%", 100*p.CoreShare), fmt.Sprint(p.CoreDepthMax), fmt.Sprint(p.CoreLeaves), fmt.Sprint(p.CoreWidth),
+		})
+	}
+	err := writeRows(&b, rows, `hit rate: tokens that a cache of everything has, of all prompt tokens. The core are the blocks that two
+requests or more visit. core depth: how far prompts go in it, the mean in tokens, its share of the mean prompt,
+and the deepest. contexts: ends of the core. width: the most core blocks at one depth. *: analysed below.`)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\nbelow a common stem of %d tokens, %d branches; the largest:", a.Buckets.StemTokens, a.Buckets.Branches)
+	for _, share := range a.Buckets.Largest {
+		fmt.Fprintf(&b, " %.1f %%", 100*share)
+	}
+	d := &a.Advice
+	fmt.Fprintf(&b, "\n\nadvice: weights 2025: score %.3g, usage %.3g, waiting %.3g; 2026: prefill %.3g; credits: device %.3g\n        blocks of %d tokens, routers %d\n",
+		d.Score, d.Usage, d.Waiting, d.Prefill, d.Device, d.BlockTokens, d.Routers)
+	for _, reason := range d.Reasons {
+		fmt.Fprintf(&b, "- %s\n", reason)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// writeLengths writes the figures, and a line for each power of two that occurs.
+func writeLengths(b *strings.Builder, name string, l *Lengths) {
+	fmt.Fprintf(b, "%s in tokens: mean %.0f, p50 %d, p90 %d, p99 %d, max %d\n", name, l.Mean, l.P50, l.P90, l.P99, l.Max)
+	most := 1
+	for _, n := range l.Histogram {
+		most = max(most, n)
+	}
+	for i, n := range l.Histogram {
+		if n > 0 {
+			fmt.Fprintf(b, "  %8d .. %-8d %8d %s\n", 1<<i>>1, 1<<i-1, n, strings.Repeat("#", (n*50+most-1)/most))
+		}
+	}
+	b.WriteString("\n")
+}

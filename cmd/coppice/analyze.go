@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/coppice-llm/coppice/bench"
+)
+
+type analyzeCmd struct {
+	Trace analyzeTraceCmd `cmd:"" help:"Say what a recorded or generated trace of prompts asks of caches and routers."`
+}
+
+type analyzeTraceCmd struct {
+	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
+	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of what the trace tells of. Default: 16, or the trace's own."`
+	PoolTokens  int    `name:"pool-tokens" help:"Tokens of KV that each worker holds. Default: unknown."`
+	Workers     int    `help:"Workers of the fleet. Default: unknown."`
+	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`
+}
+
+// Help is printed by kong under the summary.
+func (*analyzeTraceCmd) Help() string {
+	return `Prints lengths, the theoretical hit rate, how deep and broad the prefixes that come
+again are, and the weights, block size and number of routers that follow, with the
+reasons.
+
+Examples:
+  coppice analyze trace conversation.jsonl
+  coppice analyze trace chat.pfxt --block-tokens 64 --pool-tokens 500000 --workers 8
+  coppice analyze trace chat.pfxt --json`
+}
+
+// Run is called by kong.
+func (c *analyzeTraceCmd) Run() error {
+	if c.BlockTokens < 0 {
+		return fmt.Errorf("--block-tokens is %d, want at least 1", c.BlockTokens)
+	}
+	s, err := bench.OpenSequences(c.File)
+	if err != nil {
+		return err
+	}
+	a, err := bench.Analyze(s, bench.AnalyzeConfig{BlockTokens: c.BlockTokens, PoolTokens: c.PoolTokens, Workers: c.Workers})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.WriteJSON(os.Stdout)
+	}
+	return a.WriteTable(os.Stdout)
+}

@@ -1,0 +1,118 @@
+package router
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// load is a fleet under load: prompts of 512 blocks (8k tokens) over 64 system
+// prompts of 64 blocks, each in turns that come back, with overlaps at some
+// workers, 8 active requests each.
+type loaded struct {
+	r        *Router
+	requests []Request
+	active   []Reservation
+	next     int
+	now      time.Duration
+}
+
+func newLoaded(t testing.TB, policy Policy, workers int) *loaded {
+	if invariants.Enabled {
+		t.Skip("the walks allocate, and take long")
+	}
+	l := &loaded{r: newRouter(t, Config{Policy: policy}, make([]WorkerSpec, workers)...)}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 2048 {
+		req := Request{PromptTokens: 512 * 16, ExpectedOutput: 200}
+		for b := range 512 {
+			h := mix(uint64(i%64), uint64(b))
+			if b >= 64 {
+				h = mix(uint64(i/2), uint64(1000+b)) // the system prompt, then one of two turns
+			}
+			req.Hashes = append(req.Hashes, kv.BlockHash(h))
+		}
+		for w := range workers {
+			if n := rng.IntN(128); w%4 == i%4 {
+				req.Overlaps = append(req.Overlaps, Overlap{Worker: worker1(w), Device: n, Host: n / 4})
+			}
+		}
+		l.requests = append(l.requests, req)
+	}
+	for range 8 * workers {
+		l.add(t)
+	}
+	return l
+}
+
+func (l *loaded) add(t testing.TB) {
+	l.now += time.Millisecond
+	d, err := l.r.Select(l.now, &l.requests[l.next%len(l.requests)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.next++
+	l.active = append(l.active, d.Reservation)
+}
+
+// turn is a request's life: chosen, its first token, and the end of the oldest.
+func (l *loaded) turn(t testing.TB) {
+	l.add(t)
+	n := len(l.active)
+	l.r.Progress(l.now, l.active[n/2], 0, 1)
+	if !l.r.Release(l.now, l.active[0]) {
+		t.Fatal("it has ended")
+	}
+	copy(l.active, l.active[1:])
+	l.active = l.active[:n-1]
+}
+
+func TestSelectAllocatesNothing(t *testing.T) {
+	for _, policy := range Policies() {
+		l := newLoaded(t, policy, 64)
+		for range 6000 {
+			l.turn(t)
+		}
+		if allocs := testing.AllocsPerRun(2000, func() { l.turn(t) }); allocs != 0 {
+			t.Errorf("%v: %v allocations for Select, Progress and Release", policy, allocs)
+		}
+	}
+}
+
+func TestSelectForReplicasAllocatesNothing(t *testing.T) {
+	l := newLoaded(t, CostLatency, 64)
+	l.r.cfg.Replica = 1
+	var events []Event
+	turn := func() {
+		l.turn(t)
+		events = l.r.Drain(events[:0])
+	}
+	for range 6000 {
+		turn()
+	}
+	if allocs := testing.AllocsPerRun(2000, turn); allocs != 0 {
+		t.Errorf("%v allocations with a journal", allocs)
+	}
+}
+
+func BenchmarkSelect(b *testing.B) {
+	for _, policy := range []Policy{CostLatency, Cost2025, Cost2026, CostCredits} {
+		for _, workers := range []int{8, 64, 512} {
+			b.Run(fmt.Sprintf("policy=%v/workers=%d/blocks=512", policy, workers), func(b *testing.B) {
+				l := newLoaded(b, policy, workers)
+				for b.Loop() {
+					d, err := l.r.Select(l.now, &l.requests[l.next%len(l.requests)])
+					if err != nil {
+						b.Fatal(err)
+					}
+					l.next++
+					l.r.Release(l.now, d.Reservation)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+)
+
+func TestExplainGolden(t *testing.T) {
+	r := newRouter(t, Config{Policy: CostCredits}, WorkerSpec{}, WorkerSpec{}, WorkerSpec{})
+	selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Pinned: &Worker{ID: 2}})
+	req := Request{PromptTokens: 100, Hashes: hashes(1, 2, 3, 9), Overlaps: []Overlap{
+		{Worker: worker1(1), Device: 3}, {Worker: worker1(2), Device: 1, Host: 2, Disk: 1},
+	}}
+	var e Explanation
+	req.Explain = &e
+	before, err := r.Explain(0, &req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := selected(t, r, 0, req)
+	const want = `policy credits: worker 3/0 by cost
+  worker   cost  chance  device  host  disk  active  prefill  credits  decode
+     3/0    7.5       1       1     2     1       0     6.25     2.75       4
+     1/0  10.25       0       0     0     0       0     6.25        0       4
+     2/0  12.25       0       3     0     0       3    10.25        3       5
+`
+	if got := fmt.Sprint(e); got != want {
+		t.Errorf("%s", got)
+	}
+	if before.Decided || before.Candidates[2] != e.Candidates[2] || e.Chosen != d.Worker || d.Cost != e.Candidates[2].Cost {
+		t.Errorf("before the choice: %+v", before)
+	}
+	if invariants.Enabled {
+		return // the walks allocate
+	}
+	allocs := testing.AllocsPerRun(100, func() {
+		d, err := r.Select(0, &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Release(0, d.Reservation)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for an explanation that is filled in again", allocs)
+	}
+}
+
+// TestExplainDrawsNothing: with it and without, the same choices.
+func TestExplainDrawsNothing(t *testing.T) {
+	for _, policy := range Policies() {
+		for _, temperature := range []float64{0, 0.7} {
+			play := func(explain bool) (all []Decision) {
+				w := DefaultWeights()
+				w.Temperature = temperature
+				r := newRouter(t, Config{Policy: policy, Weights: w, Seed: 3}, make([]WorkerSpec, 5)...)
+				for i := range 60 {
+					req := Request{PromptTokens: 50 + i, Hashes: hashes(1, i%4)}
+					if explain {
+						e, err := r.Explain(0, &req)
+						if err != nil {
+							t.Fatal(err)
+						}
+						sum := 0.0
+						for _, c := range e.Candidates {
+							sum += c.Probability
+						}
+						if math.Abs(sum-1) > 1e-9 {
+							t.Fatalf("%v: chances add up to %v", policy, sum)
+						}
+						req.Explain = new(Explanation)
+					}
+					d := selected(t, r, 0, req)
+					if explain {
+						if p := req.Explain.Candidates[d.Worker.ID-1].Probability; !(p > 0) {
+							t.Fatalf("%v: worker %v was chosen with probability %v", policy, d.Worker, p)
+						}
+					}
+					all = append(all, d)
+				}
+				return all
+			}
+			with, without := play(true), play(false)
+			for i := range with {
+				if with[i] != without[i] {
+					t.Fatalf("%v: choice %d is %+v with an explanation, %+v without", policy, i, with[i], without[i])
+				}
+			}
+		}
+	}
+}
+
+func TestMetricsGolden(t *testing.T) {
+	r := newRouter(t, Config{Policy: Cost2026, Replica: 1}, WorkerSpec{MaxRequests: 2})
+	o := []Overlap{{Worker: worker1(0), Device: 2}, {Worker: Worker{ID: 8}, Device: 3}}
+	a := selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Overlaps: o})
+	b := selected(t, r, 0, Request{PromptTokens: 64, Pinned: &a.Worker})
+	_, _ = r.Select(0, &Request{PromptTokens: 1})
+	_, _ = r.Wait(0, &Request{PromptTokens: 1})
+	_, _ = r.Wait(0, &Request{PromptTokens: 0})
+	r.Release(0, a.Reservation)
+	r.Rollback(0, b.Reservation)
+	const want = `workers 1, reservations 0, waiting 1
+selected by cost 1, tie 0, chance 0, session 0, pin 1; busy 1, refused 1
+queued 1, cancelled 0, overdue 0
+reservations released 1, rolled back 1, expired 0, ended 0
+prompt tokens 128, overlap 32 of 48 at best
+replicas: journal 4, lost 0; applied 0, duplicate 0, stale 0, early 0, rejected 0
+`
+	if got := r.Metrics().String(); got != want {
+		t.Errorf("%s", got)
+	}
+}

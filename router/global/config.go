@@ -1,0 +1,224 @@
+package global
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Mode says whether prefill and decode have pools of their own.
+type Mode uint8
+
+// The modes.
+const (
+	Disaggregated Mode = iota
+	Aggregated
+)
+
+var modeNames = []string{"disagg", "agg"}
+
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// UnmarshalText reads a mode's name.
+func (m *Mode) UnmarshalText(text []byte) error {
+	i := slices.Index(modeNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("global: unknown mode %q, want one of %v", text, modeNames)
+	}
+	*m = Mode(i)
+	return nil
+}
+
+// Pools are the pools of one kind. Their numbers are the indexes of Names.
+type Pools struct {
+	Count int
+	Names []string // Dynamo's namespaces
+	// Priorities say which pools are faster: a smaller number is. Empty: unknown.
+	Priorities []int
+}
+
+// PrefillStrategy is the grid of prefill pools.
+type PrefillStrategy struct {
+	TTFT      Axis    // milliseconds
+	ISL       Axis    // prompt tokens
+	Pools     [][]int // by ISL, then TTFT
+	Overrides []Override
+}
+
+// DecodeStrategy is the grid of decode pools.
+type DecodeStrategy struct {
+	ITL       Axis    // milliseconds
+	Context   Axis    // tokens
+	Pools     [][]int // by context, then ITL
+	Overrides []Override
+}
+
+// AggregatedStrategy is the grid of aggregated pools.
+type AggregatedStrategy struct {
+	TTFT, ITL Axis      // milliseconds
+	ISL       *Axis     // prompt tokens; nil: their number does not matter
+	Pools     [][][]int // by ISL, one without an axis, then TTFT, then ITL
+	Overrides []Override
+}
+
+// Config is what [Parse] reads. A Config that was made otherwise must pass Validate
+// before it chooses.
+type Config struct {
+	Mode Mode
+
+	Prefill, Decode    Pools // of Disaggregated
+	PrefillStrategy    *PrefillStrategy
+	DecodeStrategy     *DecodeStrategy
+	Aggregated         Pools // of Aggregated
+	AggregatedStrategy *AggregatedStrategy
+
+	// PriorityRetry: a request that fails before its first output goes on to faster
+	// pools, see Retry.
+	PriorityRetry bool
+	// DefaultTTFT and DefaultITL count for requests without a target, milliseconds.
+	// nil: the middle of the axis.
+	DefaultTTFT, DefaultITL *float64
+}
+
+// Validate reports all faults, the numbers of pools first, then resolutions and
+// ranges, then the grids; the wording of the stems is Dynamo's.
+func (c *Config) Validate() error {
+	var v faults
+	switch c.Mode {
+	case Disaggregated:
+		v.pools("prefill", &c.Prefill)
+		v.pools("decode", &c.Decode)
+		if c.PrefillStrategy == nil || c.DecodeStrategy == nil {
+			v.add("mode %v requires prefill_pool_selection_strategy and decode_pool_selection_strategy", c.Mode)
+			break
+		}
+		p, d := c.PrefillStrategy, c.DecodeStrategy
+		v.axes("isl", p.ISL, "ttft", p.TTFT)
+		v.axes("context_length", d.Context, "itl", d.ITL)
+		v.grid("prefill_pool_mapping", "prefill", p.Pools, "isl", p.ISL.Resolution, "ttft", p.TTFT.Resolution, c.Prefill.Count)
+		v.grid("decode_pool_mapping", "decode", d.Pools, "context_length", d.Context.Resolution, "itl", d.ITL.Resolution, c.Decode.Count)
+		v.overrides("prefill", p.Overrides, c.Prefill.Count)
+		v.overrides("decode", d.Overrides, c.Decode.Count)
+	case Aggregated:
+		v.pools("agg", &c.Aggregated)
+		a := c.AggregatedStrategy
+		if a == nil {
+			v.add("mode %v requires agg_pool_selection_strategy", c.Mode)
+			break
+		}
+		v.axes("ttft", a.TTFT, "itl", a.ITL)
+		planes := 1
+		if a.ISL != nil {
+			v.axes("isl", *a.ISL)
+			planes = a.ISL.Resolution
+		}
+		if len(a.Pools) != planes {
+			v.add("agg_pool_mapping planes (%d) does not match isl_resolution (%d)", len(a.Pools), planes)
+		}
+		for _, plane := range a.Pools {
+			v.grid("agg_pool_mapping", "agg", plane, "ttft", a.TTFT.Resolution, "itl", a.ITL.Resolution, c.Aggregated.Count)
+		}
+		v.overrides("agg", a.Overrides, c.Aggregated.Count)
+	default:
+		v.add("unknown mode %v, want one of %v", c.Mode, modeNames)
+	}
+	v.target("default TTFT", c.DefaultTTFT)
+	v.target("default ITL", c.DefaultITL)
+	return errors.Join(v...)
+}
+
+// maxResolution bounds a grid: nobody has so many pools.
+const maxResolution = 1024
+
+// faults are what is wrong, in order.
+type faults []error
+
+func (v *faults) add(format string, args ...any) {
+	*v = append(*v, fmt.Errorf("global: "+format, args...))
+}
+
+func (v *faults) pools(kind string, p *Pools) {
+	if p.Count < 1 {
+		v.add("num_%s_pools is %d, want 1 at least", kind, p.Count)
+	}
+	if len(p.Names) != p.Count {
+		v.add("num_%s_pools (%d) does not match %s_pool_dynamo_namespaces length (%d)", kind, p.Count, kind, len(p.Names))
+	}
+	if n := len(p.Priorities); n != 0 && n != p.Count {
+		v.add("%s_pool_priorities length (%d) does not match num_%s_pools (%d)", kind, n, kind, p.Count)
+	}
+}
+
+// axes takes names and axes in turns: all resolutions, then all ranges.
+func (v *faults) axes(namesAndAxes ...any) {
+	for i := 0; i < len(namesAndAxes); i += 2 {
+		if a := namesAndAxes[i+1].(Axis); a.Resolution < 1 || a.Resolution > maxResolution {
+			v.add("%s_resolution must be positive, and at most %d: it is %d", namesAndAxes[i], maxResolution, a.Resolution)
+		}
+	}
+	for i := 0; i < len(namesAndAxes); i += 2 {
+		name, a := namesAndAxes[i], namesAndAxes[i+1].(Axis)
+		step := (a.Max - a.Min) / float64(max(1, a.Resolution))
+		if !(a.Min < a.Max) || !(step > 0) || math.IsInf(step, 0) {
+			v.add("%s_min must be less than %s_max, both finite and their difference too: they are %v and %v", name, name, a.Min, a.Max)
+		}
+	}
+}
+
+func (v *faults) grid(name, kind string, pools [][]int, rows string, rowCount int, columns string, columnCount, count int) {
+	if len(pools) != rowCount {
+		v.add("%s rows (%d) does not match %s_resolution (%d)", name, len(pools), rows, rowCount)
+	}
+	for i, row := range pools {
+		if len(row) != columnCount {
+			v.add("%s row %d length (%d) does not match %s_resolution (%d)", name, i, len(row), columns, columnCount)
+		}
+		for _, pool := range row {
+			if pool < 0 || pool >= count {
+				v.add("Invalid %s pool index %d in mapping (must be 0 to %d)", kind, pool, count-1)
+			}
+		}
+	}
+}
+
+func (v *faults) overrides(kind string, all []Override, count int) {
+	for i, o := range all {
+		if o.Min > o.Max {
+			v.add("%s priority_overrides[%d]: min (%d) is more than max (%d)", kind, i, o.Min, o.Max)
+		}
+		if o.Target < 0 || o.Target >= count {
+			v.add("%s priority_overrides[%d]: target %d is out of range (must be 0 to %d)", kind, i, o.Target, count-1)
+		}
+	}
+}
+
+func (v *faults) target(name string, t *float64) {
+	if t != nil && (math.IsNaN(*t) || math.IsInf(*t, 0)) {
+		v.add("%s is %v, want a finite number", name, *t)
+	}
+}
+
+// Retry appends the pools that a request may try: the chosen one, and under
+// PriorityRetry those that are strictly faster, from slow to fast, equal ones in
+// their order. No output of it may have left by then.
+func (c *Config) Retry(p *Pools, pool int, dst []int) []int {
+	dst = append(dst, pool)
+	if !c.PriorityRetry || pool < 0 || pool >= len(p.Priorities) {
+		return dst
+	}
+	from := len(dst)
+	for i, priority := range p.Priorities {
+		if priority < p.Priorities[pool] {
+			dst = append(dst, i)
+		}
+	}
+	slices.SortStableFunc(dst[from:], func(a, b int) int { return cmp.Compare(p.Priorities[b], p.Priorities[a]) })
+	return dst
+}

@@ -1,0 +1,62 @@
+package router
+
+import "fmt"
+
+// Metrics are counts since the start, but Workers, Active and Waiting.
+type Metrics struct {
+	Workers, Active, Waiting int
+
+	Selected   [len(reasonNames)]uint64 // by Reason
+	Busy       uint64                   // Selects that found all busy
+	Queued     uint64
+	Refused    uint64 // requests that could go nowhere
+	Cancelled  uint64 // in the queue
+	Overdue    uint64 // in the queue
+	Released   uint64 // reservations, with those of replicas
+	RolledBack uint64
+	Expired    uint64
+	Ended      uint64 // with their worker or their router
+
+	PromptTokens  uint64 // of selected requests
+	OverlapTokens uint64 // of them, what the chosen worker had
+	BestTokens    uint64 // of them, what the worker with most of it had
+
+	Journal, JournalLost uint64 // events for replicas, and those that nobody fetched
+	Applied              uint64 // events of replicas
+	Duplicate            uint64 // that changed nothing
+	Stale                uint64 // of an epoch or a reservation that is past
+	Early                uint64 // about a reservation that is not known yet
+	Rejected             uint64 // malformed, beyond a limit, or of an unknown worker
+}
+
+// count counts a decision.
+func (m *Metrics) count(r *Router, req *Request, o *Overlap, reason Reason) {
+	m.Selected[reason]++
+	best := 0
+	for i := range req.Overlaps {
+		best = max(best, req.Overlaps[i].Blocks())
+	}
+	m.PromptTokens += uint64(req.PromptTokens)
+	m.OverlapTokens += uint64(min(req.PromptTokens, o.Blocks()*r.cfg.BlockTokens))
+	m.BestTokens += uint64(min(req.PromptTokens, best*r.cfg.BlockTokens))
+}
+
+// Metrics are the counts of now.
+func (r *Router) Metrics() Metrics {
+	m := r.metrics
+	m.Workers, m.Active, m.Waiting = len(r.order), r.active, len(r.queue.order)
+	return m
+}
+
+func (m Metrics) String() string {
+	s := m.Selected
+	return fmt.Sprintf(`workers %d, reservations %d, waiting %d
+selected by cost %d, tie %d, chance %d, session %d, pin %d; busy %d, refused %d
+queued %d, cancelled %d, overdue %d
+reservations released %d, rolled back %d, expired %d, ended %d
+prompt tokens %d, overlap %d of %d at best
+replicas: journal %d, lost %d; applied %d, duplicate %d, stale %d, early %d, rejected %d
+`, m.Workers, m.Active, m.Waiting, s[ByCost], s[ByTie], s[ByChance], s[BySession], s[ByPin], m.Busy, m.Refused,
+		m.Queued, m.Cancelled, m.Overdue, m.Released, m.RolledBack, m.Expired, m.Ended,
+		m.PromptTokens, m.OverlapTokens, m.BestTokens, m.Journal, m.JournalLost, m.Applied, m.Duplicate, m.Stale, m.Early, m.Rejected)
+}

@@ -1,0 +1,63 @@
+package router
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestDefaultProfileIsTheH100 takes the coefficients from differences of the
+// simulated device's steps.
+func TestDefaultProfileIsTheH100(t *testing.T) {
+	device, err := sim.ProfileByName("h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(rows ...engine.Row) float64 {
+		return device.Step(&engine.Batch{Rows: rows}, 0).Seconds()
+	}
+	prompt := func(n int) engine.Row { return engine.Row{Tokens: make([]kv.Token, n)} }
+	decodes := func(n, context int) []engine.Row {
+		rows := make([]engine.Row, n)
+		for i := range rows {
+			rows[i] = engine.Row{Tokens: make([]kv.Token, 1), Start: int32(context), Sample: true}
+		}
+		return rows
+	}
+	a, b := step(prompt(4096)), step(prompt(8192))
+	pairs := func(n float64) float64 { return n * (n + 1) / 2 }
+	// a = step + token·n + pair·n(n+1)/2, of which the step is what is left of no tokens.
+	c := step(prompt(16384))
+	pair := ((c - b) - 2*(b-a)) / ((pairs(16384) - pairs(8192)) - 2*(pairs(8192)-pairs(4096)))
+	token := (b - a - pair*(pairs(8192)-pairs(4096))) / 4096
+	got := DefaultProfile()
+	for _, f := range []struct {
+		name        string
+		got, device float64
+	}{
+		{"Token", got.Token, token},
+		{"Pair", got.Pair, pair},
+		{"KV", got.KV, (step(decodes(1, 100001)...) - step(decodes(1, 1)...)) / 100000},
+		{"Row", got.Row, (step(decodes(9, 1)...)-step(decodes(1, 1)...))/8 - 2*got.KV},
+		{"Step", got.Step, step(decodes(1, 1)...)},
+	} {
+		if math.Abs(f.got-f.device) > 0.1*f.device {
+			t.Errorf("%s is %.3g, the device has %.3g", f.name, f.got, f.device)
+		}
+	}
+}
+
+func TestProfileIsValidated(t *testing.T) {
+	for _, p := range []Profile{{Step: -1}, {Token: math.NaN()}, {Pair: math.Inf(1)}, {Row: 1001}, {KV: -1}, {HostBlock: -1}, {DiskBlock: -1}} {
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "want 0 to 1000 seconds") {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if err := (Profile{}).Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,210 @@
+package router
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// waitAll queues requests, named by their PromptTokens, and returns in which order
+// they go when the only worker is free.
+func waitAll(t *testing.T, cfg Config, arrivals []time.Duration, reqs []Request) (order []int) {
+	t.Helper()
+	r := newRouter(t, cfg, WorkerSpec{MaxRequests: 1})
+	d := selected(t, r, 0, Request{PromptTokens: 1})
+	for i := range reqs {
+		if _, err := r.Select(arrivals[i], &reqs[i]); !errors.Is(err, ErrBusy) {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if _, err := r.Wait(arrivals[i], &reqs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for r.Queued() > 0 {
+		if _, _, ok := r.Next(r.now); ok {
+			t.Fatal("one goes while the worker is busy")
+		}
+		r.Release(r.now, d.Reservation)
+		ticket, req, ok := r.Next(r.now)
+		if !ok {
+			t.Fatal("none goes")
+		}
+		order = append(order, req.PromptTokens)
+		var err error
+		if d, err = r.Take(r.now, ticket, req.Overlaps); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Take(r.now, ticket, nil); !errors.Is(err, ErrTicket) || r.Cancel(ticket) {
+			t.Errorf("a ticket is taken twice: %v", err)
+		}
+	}
+	return order
+}
+
+func TestOrders(t *testing.T) {
+	at := func(s ...int) (all []time.Duration) {
+		for _, x := range s {
+			all = append(all, time.Duration(x)*second)
+		}
+		return all
+	}
+	cached := func(blocks int) []Overlap { return []Overlap{{Worker: worker1(0), Device: blocks}} }
+	for _, tc := range []struct {
+		name     string
+		order    Order
+		arrivals []time.Duration
+		reqs     []Request
+		want     []int
+	}{
+		{"fcfs", FCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{10, 20, 30}},
+		{"fcfs, ties", FCFS, at(0, 0, 0), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{10, 20, 30}},
+		{"fcfs, a jump of 50 s beats 5 s", FCFS, at(0, 5), []Request{{PromptTokens: 10}, {PromptTokens: 20, Jump: 50 * second}}, []int{20, 10}},
+		{"lcfs", LCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30, Jump: -2 * second}}, []int{20, 10, 30}},
+		{"wspt", WSPT, at(0, 0, 0), []Request{{PromptTokens: 300}, {PromptTokens: 200}, {PromptTokens: 512, Overlaps: cached(64)}}, []int{512, 200, 300}},
+		{"priority beats all", FCFS, at(0, 0, 9), []Request{{PromptTokens: 10, Jump: 99 * second}, {PromptTokens: 20, Priority: -1}, {PromptTokens: 30, Priority: 1}}, []int{30, 10, 20}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := waitAll(t, Config{Order: tc.order}, tc.arrivals, tc.reqs); !slices.Equal(got, tc.want) {
+				t.Errorf("went %v, want %v", got, tc.want)
+			}
+		})
+	}
+	r := newRouter(t, Config{Order: WSPT}, WorkerSpec{})
+	if got := r.rank(&Request{PromptTokens: 512, Overlaps: cached(64)}); got != 1 {
+		t.Errorf("all is cached, rank %v, want 1", got)
+	}
+}
+
+func TestBusyIsAllBusy(t *testing.T) {
+	r := newRouter(t, Config{Policy: CostLeastLoaded, BusyFactor: 2}, WorkerSpec{BatchTokens: 100}, WorkerSpec{BatchTokens: 100})
+	req := Request{PromptTokens: 200}
+	a, b := selected(t, r, 0, req), selected(t, r, 0, req) // 200 is not above 2·100
+	selected(t, r, 0, Request{PromptTokens: 1, Pinned: &a.Worker})
+	selected(t, r, 0, Request{PromptTokens: 1, Pinned: &b.Worker})
+	if _, err := r.Select(0, &req); !errors.Is(err, ErrBusy) {
+		t.Fatalf("all have more than 200: %v", err)
+	}
+	if !r.Progress(0, b.Reservation, 0, 1) { // its first token
+		t.Fatal()
+	}
+	selected(t, r, 0, req) // one that is not busy is enough
+	// A worker of unknown size is never busy by its tokens.
+	r = newRouter(t, Config{BusyFactor: 1}, WorkerSpec{})
+	for range 5 {
+		selected(t, r, 0, Request{PromptTokens: 1 << 20})
+	}
+}
+
+func TestQueueLimitsAndRefusals(t *testing.T) {
+	r := newRouter(t, Config{MaxQueued: 2}, WorkerSpec{MaxRequests: 1})
+	d := selected(t, r, 0, Request{PromptTokens: 1})
+	req := Request{PromptTokens: 1}
+	var tickets []Ticket
+	for range 2 {
+		ticket, err := r.Wait(0, &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	var full *QueueFullError
+	if _, err := r.Wait(0, &req); !errors.As(err, &full) || *full != (QueueFullError{2, 2}) {
+		t.Errorf("a third of two: %v", err)
+	}
+	if !r.Cancel(tickets[0]) || r.Cancel(tickets[0]) || r.Queued() != 1 {
+		t.Error("a cancel is not true exactly once")
+	}
+	if _, err := r.Wait(0, &Request{PromptTokens: 1, Pinned: &Worker{ID: 9}}); !errors.Is(err, ErrNoWorkers) {
+		t.Errorf("pinned to nobody: %v", err)
+	}
+	if _, err := r.Wait(5*second, &Request{PromptTokens: 1, Deadline: 5 * second}); !errors.Is(err, ErrDeadline) {
+		t.Errorf("a deadline of now: %v", err)
+	}
+	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) || r.Queued() != 1 {
+		t.Errorf("taken while all are busy: %v", err)
+	}
+	// Nobody overtakes who waits.
+	r.Release(5*second, d.Reservation)
+	if _, err := r.Select(5*second, &req); !errors.Is(err, ErrBusy) {
+		t.Errorf("a newcomer: %v", err)
+	}
+	urgent := Request{PromptTokens: 1, Priority: 1}
+	d = selected(t, r, 5*second, urgent)
+	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("after a request of higher priority: %v", err)
+	}
+	r.Release(5*second, d.Reservation)
+	if _, err := r.Take(5*second, tickets[1], []Overlap{{Disk: -1}}); !errors.Is(err, ErrRequest) || r.Queued() != 0 {
+		t.Errorf("bad overlaps: %v, %d wait", err, r.Queued())
+	}
+	if _, err := r.Take(5*second, Ticket{}, nil); !errors.Is(err, ErrTicket) {
+		t.Errorf("no ticket: %v", err)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	r := newRouter(t, Config{}, WorkerSpec{MaxRequests: 1})
+	selected(t, r, 0, Request{PromptTokens: 1})
+	var tickets []Ticket
+	for _, deadline := range []time.Duration{30, 0, 10, 20, 10} {
+		ticket, err := r.Wait(0, &Request{PromptTokens: 1, Deadline: deadline * second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	for _, step := range []struct {
+		now  time.Duration
+		want []Ticket
+	}{{9, nil}, {10, []Ticket{tickets[2], tickets[4]}}, {19, nil}, {25, []Ticket{tickets[3]}}, {1000, []Ticket{tickets[0]}}, {2000, nil}} {
+		if got := r.Overdue(step.now*second, nil); !slices.Equal(got, step.want) {
+			t.Errorf("at %d s %v are overdue, want %v", step.now, got, step.want)
+		}
+	}
+	if r.Queued() != 1 || r.Metrics().Overdue != 4 {
+		t.Errorf("%d wait, %+v", r.Queued(), r.Metrics())
+	}
+}
+
+// TestPinnedHoldUpNobody: who waits for one busy worker is passed over.
+func TestPinnedHoldUpNobody(t *testing.T) {
+	r := newRouter(t, Config{Policy: CostLeastLoaded}, WorkerSpec{MaxRequests: 1}, WorkerSpec{MaxRequests: 1})
+	a, b := worker1(0), worker1(1)
+	da := selected(t, r, 0, Request{PromptTokens: 1, Pinned: &a})
+	db := selected(t, r, 0, Request{PromptTokens: 1, Pinned: &b})
+	pinned, _ := r.Wait(0, &Request{PromptTokens: 2, Pinned: &a})
+	avoiding, _ := r.Wait(0, &Request{PromptTokens: 3, Avoid: []Worker{b}})
+	free, _ := r.Wait(0, &Request{PromptTokens: 4})
+	r.Release(0, db.Reservation)
+	ticket, _, ok := r.Next(0)
+	if !ok || ticket != free {
+		t.Fatalf("%v goes, want %v", ticket, free)
+	}
+	if d, err := r.Take(0, ticket, nil); err != nil || d.Worker != b {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	r.Release(0, da.Reservation)
+	if ticket, _, ok = r.Next(0); !ok || ticket != pinned {
+		t.Fatalf("%v goes, want %v", ticket, pinned)
+	}
+	r.Cancel(ticket)
+	if ticket, _, ok = r.Next(0); !ok || ticket != avoiding {
+		t.Fatalf("%v goes, want %v", ticket, avoiding)
+	}
+	if d, err := r.Take(0, ticket, nil); err != nil || d.Worker != a {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	// Whose worker has gone ends with an error, rather than wait for ever.
+	gone, err := r.Wait(0, &Request{PromptTokens: 2, Pinned: &a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Leave(0, a, nil)
+	if ticket, _, ok = r.Next(0); !ok || ticket != gone {
+		t.Fatalf("%v goes, want %v", ticket, gone)
+	}
+	if _, err := r.Take(0, ticket, nil); !errors.Is(err, ErrNoWorkers) || r.Queued() != 0 {
+		t.Errorf("%v, %d wait", err, r.Queued())
+	}
+}

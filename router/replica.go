@@ -1,0 +1,225 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Verdict is what became of an event.
+type Verdict uint8
+
+// The verdicts. Nothing is wrong with the first four.
+const (
+	Applied   Verdict = iota
+	Duplicate         // nothing new
+	Early             // about a reservation that is not known yet; remembered for a while
+	Stale             // of an earlier epoch, or about what has ended, or one's own
+	Rejected          // malformed, beyond a limit, or about an unknown worker
+)
+
+var verdictNames = [...]string{"applied", "duplicate", "early", "stale", "rejected"}
+
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+func (m *Metrics) verdict(v Verdict) Verdict {
+	switch v {
+	case Applied:
+		m.Applied++
+	case Duplicate:
+		m.Duplicate++
+	case Early:
+		m.Early++
+	case Stale:
+		m.Stale++
+	case Rejected:
+		m.Rejected++
+	}
+	return v
+}
+
+// Apply takes an event of a replica. Events may come twice and in any order: what
+// is left in the end is the same. One of a higher epoch ends all that the replica
+// reserved before its restart.
+func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
+	r.advance(now)
+	at, v := r.peerOf(ev.Replica, ev.Epoch)
+	if v != Applied {
+		return r.metrics.verdict(v)
+	}
+	if ev.Seq == 0 || ev.ID == 0 {
+		return r.metrics.verdict(Rejected)
+	}
+	r.peers[at].see(ev.Seq)
+	return r.metrics.verdict(r.apply(at, ev))
+}
+
+func (r *Router) apply(at int32, ev *Event) Verdict {
+	if ev.ComputedTokens < 0 || ev.ComputedTokens > MaxPromptTokens || ev.OutputTokens < 0 || ev.OutputTokens > MaxPromptTokens {
+		return Rejected
+	}
+	known := r.remote.get(key{ev.ID, uint32(at)})
+	switch ev.Kind {
+	case Reserved:
+		if known == noEntry {
+			return r.applyReserved(at, ev)
+		}
+		return r.catchUp(known, ev)
+	case Progressed:
+		if known == noEntry {
+			return r.foretell(at, buried{ev.ID, false, ev.ComputedTokens, ev.OutputTokens})
+		}
+		return r.catchUp(known, ev)
+	case Released:
+		if known == noEntry {
+			return r.foretell(at, buried{id: ev.ID, released: true})
+		}
+		r.end(known, released)
+		return Applied
+	}
+	return Rejected
+}
+
+// catchUp brings a known reservation to where an event has it.
+func (r *Router) catchUp(known int32, ev *Event) Verdict {
+	e := &r.slab[known]
+	news := ev.Kind == Progressed || ev.OutputTokens > e.outputTokens || ev.ComputedTokens > e.computed
+	if !news {
+		return Duplicate
+	}
+	r.progress(known, ev.ComputedTokens, ev.OutputTokens)
+	return Applied
+}
+
+func (r *Router) applyReserved(at int32, ev *Event) Verdict {
+	whole := kv.FloorPages(ev.PromptTokens, r.cfg.BlockTokens)
+	if ev.PromptTokens < 1 || ev.PromptTokens > MaxPromptTokens || ev.UncachedTokens < 0 || ev.UncachedTokens > ev.PromptTokens ||
+		len(ev.Hashes) > whole || ev.UnsharedBlocks < 0 || ev.UnsharedBlocks > whole {
+		return Rejected
+	}
+	p := &r.peers[at]
+	grave := r.graves.get(key{ev.ID, uint32(at)})
+	var before buried
+	if grave != noEntry {
+		before = p.buried[grave]
+	}
+	if before.released || grave == noEntry && ev.ID <= p.floor {
+		return Stale
+	}
+	slot := r.slotOf(ev.Worker)
+	if slot == noEntry || r.active >= r.cfg.MaxActive {
+		return Rejected
+	}
+	if grave != noEntry {
+		r.graves.delete(key{ev.ID, uint32(at)})
+		p.buried[grave] = buried{}
+	}
+	a := asked{hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, decodeOnly: ev.DecodeOnly}
+	if !ev.DecodeOnly {
+		profile := &r.workers[slot].spec.Profile
+		a.predicted = seconds(profile.prefill(float64(ev.UncachedTokens), float64(ev.PromptTokens-ev.UncachedTokens)))
+	}
+	made := r.reserve(slot, at, ev.ID, &a)
+	r.remote.put(key{ev.ID, uint32(at)}, made)
+	r.progress(made, max(ev.ComputedTokens, before.computed), max(ev.OutputTokens, before.output))
+	return Applied
+}
+
+// foretell remembers news of a reservation that is not here.
+func (r *Router) foretell(at int32, news buried) Verdict {
+	p := &r.peers[at]
+	grave := r.graves.get(key{news.id, uint32(at)})
+	if grave == noEntry {
+		if news.id <= p.floor {
+			return Stale
+		}
+		r.dig(at, news)
+		return Early
+	}
+	b := &p.buried[grave]
+	switch {
+	case b.released && news.released:
+		return Duplicate
+	case b.released:
+		return Stale
+	}
+	b.released, b.computed, b.output = news.released, max(b.computed, news.computed), max(b.output, news.output)
+	return Early
+}
+
+// bury remembers that a reservation has ended.
+func (r *Router) bury(at int32, id uint64) { r.dig(at, buried{id: id, released: true}) }
+
+// dig puts b into the ring; what it drives out is forgotten, and with it all that
+// came before.
+func (r *Router) dig(at int32, b buried) {
+	p := &r.peers[at]
+	grave := len(p.buried)
+	if grave < r.cfg.MaxBuried {
+		p.buried = append(p.buried, b)
+	} else {
+		grave = p.oldest
+		if old := p.buried[grave]; old.id != 0 {
+			r.graves.delete(key{old.id, uint32(at)})
+			p.floor = max(p.floor, old.id)
+		}
+		p.buried[grave] = b
+		p.oldest = (p.oldest + 1) % len(p.buried)
+	}
+	r.graves.put(key{b.id, uint32(at)}, int32(grave))
+}
+
+// ApplySnapshot takes all that a replica has reserved: what it does not have ends
+// here, what is missing is made. Applied if it is of the replica's epoch, whatever
+// became of its events, which are counted each.
+func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot) Verdict {
+	r.advance(now)
+	at, v := r.peerOf(s.Replica, s.Epoch)
+	if v != Applied {
+		return r.metrics.verdict(v)
+	}
+	ids := make([]uint64, 0, len(s.Events))
+	for i := range s.Events {
+		ids = append(ids, s.Events[i].ID)
+	}
+	slices.Sort(ids)
+	for e := r.ages.head; e != none; {
+		next := r.slab[e].links[byAge].next
+		if id := r.slab[e].id; r.slab[e].peer == at && id <= s.LastID {
+			if _, has := slices.BinarySearch(ids, id); !has {
+				r.end(e, released)
+			}
+		}
+		e = next
+	}
+	floor := r.peers[at].floor
+	r.peers[at].floor = 0 // what is in the snapshot has not ended, however old it is
+	for i := range s.Events {
+		if ev := &s.Events[i]; ev.Kind == Reserved && ev.ID != 0 && ev.ID <= s.LastID {
+			r.metrics.verdict(r.apply(at, ev))
+		} else {
+			r.metrics.verdict(Rejected)
+		}
+	}
+	p := &r.peers[at]
+	p.floor = max(p.floor, floor)
+	if s.Seq+1 >= p.next {
+		p.missing = 0
+		for p.next <= s.Seq {
+			if p.window == 0 {
+				p.next = s.Seq + 1
+				break
+			}
+			p.next++
+			p.slide()
+		}
+	}
+	return Applied
+}

@@ -1,0 +1,272 @@
+package router
+
+import (
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// tree knows which prefixes the active requests of each worker hold: a radix tree
+// of chained block hashes with compressed edges. A worker's distinct blocks are
+// the lengths of the nodes that it has, so a request costs a step per node and not
+// a hash table's entry per block.
+//
+// Invariants: a worker that has a node has its parent; a node but the root either
+// is the end of a request or has two children or more, so there are at most twice
+// as many nodes as requests.
+type tree struct {
+	words int // of 64 bits, one bit per worker slot, for each node
+	nodes []node
+	bits  []uint64 // words for each node: which slots have it
+	free  []int32  // nodes
+
+	children table // (first hash, parent) -> node
+	refs     table // (slot, node) -> requests of the slot that go through it
+	runs     runs
+	path     []step // scratch of depths
+}
+
+// rootNode is there from the start and has no run.
+const rootNode = 0
+
+type node struct {
+	parent int32
+	ends   int32 // requests that end here
+	// children counts them; childXor is the exclusive or of their ids, which is the
+	// id of the child where there is one.
+	children int32
+	childXor int32
+	holders  int32          // slots that have it
+	run      []kv.BlockHash // the edge from the parent
+	store    []kv.BlockHash // where run lies
+}
+
+// step is a node on the path of a request, and the blocks up to where they part.
+type step struct{ node, depth int32 }
+
+func newTree(seed uint64, slots int) tree {
+	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64)}
+	t.node() // the root
+	return t
+}
+
+// node is a new node without anything.
+func (t *tree) node() int32 {
+	if n := len(t.free); n > 0 {
+		id := t.free[n-1]
+		t.free = t.free[:n-1]
+		return id
+	}
+	t.nodes = append(t.nodes, node{})
+	for range t.words {
+		t.bits = append(t.bits, 0)
+	}
+	return int32(len(t.nodes) - 1)
+}
+
+func (t *tree) has(id int32) []uint64 { return t.bits[int(id)*t.words : (int(id)+1)*t.words] }
+
+// depths sets, for each slot, how many of the leading hashes its active requests
+// hold; dst has an element for each slot, all 0.
+func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
+	t.path = t.path[:0]
+	for at, depth := int32(rootNode), 0; depth < len(hashes); {
+		next := t.children.get(key{uint64(hashes[depth]), uint32(at)})
+		if next == noEntry {
+			break
+		}
+		run := t.nodes[next].run
+		same := shared(run, hashes[depth:])
+		depth += same
+		t.path = append(t.path, step{next, int32(depth)})
+		if same < len(run) {
+			break
+		}
+		at = next
+	}
+	// From the end: a slot's depth is that of the first node in which it is seen.
+	for i := len(t.path) - 1; i >= 0; i-- {
+		below := -1
+		if i+1 < len(t.path) {
+			below = int(t.path[i+1].node)
+		}
+		for w, has := range t.has(t.path[i].node) {
+			if below >= 0 {
+				has &^= t.bits[below*t.words+w]
+			}
+			for ; has != 0; has &= has - 1 {
+				dst[w*64+bits.TrailingZeros64(has)] = t.path[i].depth
+			}
+		}
+	}
+}
+
+// shared is the length of the common prefix.
+func shared(a, b []kv.BlockHash) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// insert adds a request of slot and returns the node where it ends, the root for
+// one without hashes, and how many blocks the slot has more than before.
+func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) {
+	at := int32(rootNode)
+	for i := 0; i < len(hashes); {
+		next := t.children.get(key{uint64(hashes[i]), uint32(at)})
+		if next == noEntry {
+			next = t.leaf(at, hashes[i:])
+		} else if same := shared(t.nodes[next].run, hashes[i:]); same < len(t.nodes[next].run) {
+			next = t.split(next, same)
+		}
+		run := len(t.nodes[next].run)
+		if t.refs.add(key{uint64(slot), uint32(next)}, 1) == 1 {
+			t.has(next)[slot/64] |= 1 << (slot % 64)
+			t.nodes[next].holders++
+			added += run
+		}
+		at, i = next, i+run
+	}
+	if at != rootNode {
+		t.nodes[at].ends++
+	}
+	return at, added
+}
+
+// leaf adds a node below parent that nobody has yet.
+func (t *tree) leaf(parent int32, hashes []kv.BlockHash) int32 {
+	id := t.node()
+	n := &t.nodes[id]
+	n.store = t.runs.take(len(hashes))
+	n.run = n.store[:copy(n.store, hashes)]
+	t.link(id, parent)
+	return id
+}
+
+func (t *tree) link(id, parent int32) {
+	t.nodes[id].parent = parent
+	p := &t.nodes[parent]
+	p.children++
+	p.childXor ^= id
+	t.children.put(key{uint64(t.nodes[id].run[0]), uint32(parent)}, id)
+}
+
+func (t *tree) unlink(id int32) {
+	parent := t.nodes[id].parent
+	p := &t.nodes[parent]
+	p.children--
+	p.childXor ^= id
+	t.children.delete(key{uint64(t.nodes[id].run[0]), uint32(parent)})
+}
+
+// split cuts the run of id at a length within it, and returns the new node with
+// what is before. The rest keeps its id, as requests may end there.
+func (t *tree) split(id int32, at int) int32 {
+	upper := t.node()
+	n, u := &t.nodes[id], &t.nodes[upper]
+	u.store = t.runs.take(at)
+	u.run = u.store[:copy(u.store, n.run[:at])]
+	parent := n.parent
+	t.unlink(id)
+	t.link(upper, parent)
+	n.run = n.run[at:]
+	t.link(id, upper)
+	u.holders = n.holders
+	has := t.has(upper)
+	copy(has, t.has(id))
+	for slot := range slots(has) {
+		t.refs.put(key{uint64(slot), uint32(upper)}, t.refs.get(key{uint64(slot), uint32(id)}))
+	}
+	return upper
+}
+
+// remove takes back an insert of slot that ended at end, and returns how many
+// blocks the slot has less than before.
+func (t *tree) remove(slot, end int32) (removed int) {
+	if end == rootNode {
+		return 0
+	}
+	t.nodes[end].ends--
+	for at := end; at != rootNode; at = t.nodes[at].parent {
+		if t.refs.add(key{uint64(slot), uint32(at)}, -1) == 0 {
+			t.has(at)[slot/64] &^= 1 << (slot % 64)
+			t.nodes[at].holders--
+			removed += len(t.nodes[at].run)
+		}
+	}
+	at := end
+	for at != rootNode && t.nodes[at].holders == 0 {
+		parent := t.nodes[at].parent
+		t.unlink(at)
+		t.drop(at)
+		at = parent
+	}
+	if n := &t.nodes[at]; at != rootNode && n.ends == 0 && n.children == 1 {
+		t.merge(at)
+	}
+	return removed
+}
+
+// merge joins a node, in which no request ends, to its only child, which keeps its
+// id. Who goes through the one goes through the other, so nothing else changes.
+func (t *tree) merge(id int32) {
+	child := t.nodes[id].childXor
+	parent := t.nodes[id].parent
+	n, c := &t.nodes[id], &t.nodes[child]
+	t.unlink(child)
+	t.unlink(id)
+	store := t.runs.take(len(n.run) + len(c.run))
+	k := copy(store, n.run)
+	k += copy(store[k:], c.run)
+	t.runs.give(c.store)
+	c.store, c.run = store, store[:k]
+	t.link(child, parent)
+	for slot := range slots(t.has(id)) {
+		t.refs.delete(key{uint64(slot), uint32(id)})
+	}
+	t.drop(id)
+}
+
+// drop frees an unlinked node.
+func (t *tree) drop(id int32) {
+	t.runs.give(t.nodes[id].store)
+	clear(t.has(id))
+	t.nodes[id] = node{}
+	t.free = append(t.free, id)
+}
+
+// slots ranges over the set bits.
+func slots(has []uint64) func(yield func(int32) bool) {
+	return func(yield func(int32) bool) {
+		for w, word := range has {
+			for ; word != 0; word &= word - 1 {
+				if !yield(int32(w*64 + bits.TrailingZeros64(word))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// runs lends memory for the runs of nodes, in powers of two, and takes it back.
+type runs struct{ free [32][][]kv.BlockHash }
+
+func (r *runs) take(n int) []kv.BlockHash {
+	class := bits.Len(uint(n - 1))
+	if k := len(r.free[class]); k > 0 {
+		store := r.free[class][k-1]
+		r.free[class] = r.free[class][:k-1]
+		return store
+	}
+	return make([]kv.BlockHash, 1<<class)
+}
+
+func (r *runs) give(store []kv.BlockHash) {
+	class := bits.Len(uint(len(store) - 1))
+	r.free[class] = append(r.free[class], store)
+}
