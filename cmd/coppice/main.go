@@ -21,6 +21,7 @@ type cli struct {
 	Bench     struct {
 		Chat     chatCmd       `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
+		Index    indexCmd      `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
 		Policies policiesCmd   `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
 		Curve    curveCmd      `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
 		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`

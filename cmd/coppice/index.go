@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+type indexCmd struct {
+	Trace       string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
+	Kind        *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
+	Requests    *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
+	Seed        *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
+	Workers     int              `default:"8" help:"Request i goes to worker i modulo this."`
+	BlockTokens int              `name:"block-tokens" default:"16" help:"Tokens per block."`
+	Index       bench.IndexKind  `default:"radix" help:"Index: radix or sharded."`
+	By          kvindex.Sharding `default:"branch" help:"What the sharded index is cut by: branch or worker."`
+	Shards      int              `default:"8" help:"Shards of the sharded index."`
+	Threads     int              `default:"1" help:"Threads that hash, find and store; what they find is the same for any number."`
+	Passes      int              `default:"5" help:"Timed replays, whose medians are shown."`
+	JSON        bool             `name:"json" help:"Print one JSON object instead of the table."`
+}
+
+// Help is printed by kong under the summary.
+func (*indexCmd) Help() string {
+	return `Each request of a trace is hashed and looked up among the workers of a fleet; then what its worker lacks is stored.
+
+Examples:
+  coppice bench index
+  coppice bench index --json
+  coppice bench index --kind tree --block-tokens 64
+  coppice bench index --index sharded --threads 2
+  coppice bench index --trace chat.pfxt --workers 64`
+}
+
+// Run is called by kong.
+func (c *indexCmd) Run(ctx context.Context) error {
+	for _, f := range []struct {
+		flag  string
+		value int
+	}{{"--workers", c.Workers}, {"--block-tokens", c.BlockTokens}, {"--shards", c.Shards}, {"--threads", c.Threads}, {"--passes", c.Passes}} {
+		if f.value < 1 {
+			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
+		}
+	}
+	cfg := bench.IndexConfig{Kind: c.Index, By: c.By, Shards: c.Shards, Workers: c.Workers, BlockTokens: c.BlockTokens, Threads: c.Threads, Passes: c.Passes}
+	trace, source, err := (&radixCmd{Trace: c.Trace, Kind: c.Kind, Requests: c.Requests, Seed: c.Seed}).load()
+	if err != nil {
+		return err
+	}
+	progress, finish := progressBar(cfg.Steps(), "replays")
+	s, err := bench.PlayIndex(ctx, trace, cfg, progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return s.WriteJSON(os.Stdout)
+	}
+	fmt.Printf("%s, blocks of %d tokens, %d workers, %v index, threads: %d\n\n", source, c.BlockTokens, c.Workers, c.Index, c.Threads)
+	return s.WriteTable(os.Stdout)
+}

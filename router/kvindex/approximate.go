@@ -1,0 +1,215 @@
+package kvindex
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Defaults of [ApproximateConfig], those of Dynamo's router of 2026-02.
+const (
+	DefaultTTL       = 120 * time.Second
+	DefaultMaxBlocks = 1 << 20
+	DefaultKeepRatio = 0.8
+)
+
+// ApproximateConfig bounds an [Approximate]. The zero value works.
+type ApproximateConfig struct {
+	TTL       time.Duration // how long a routed prompt is taken to be cached. Default DefaultTTL
+	MaxBlocks int           // sum over holders; above it blocks are evicted. Default DefaultMaxBlocks
+	KeepRatio float64       // of MaxBlocks that eviction leaves, above 0 to 1. Default DefaultKeepRatio
+	Holders   int           // as in Config
+	Seed      uint64        // as in Config
+}
+
+// WithDefaults returns a copy with the defaults in place of zeros.
+func (c ApproximateConfig) WithDefaults() ApproximateConfig {
+	if c.TTL == 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.MaxBlocks == 0 {
+		c.MaxBlocks = DefaultMaxBlocks
+	}
+	if c.KeepRatio == 0 {
+		c.KeepRatio = DefaultKeepRatio
+	}
+	return c
+}
+
+// index is the configuration of the tree, in which a prompt fits before others go.
+func (c ApproximateConfig) index() Config {
+	return Config{Blocks: 2 * c.MaxBlocks, HolderBlocks: 2 * c.MaxBlocks, Holders: c.Holders, Seed: c.Seed}
+}
+
+// Validate reports all faults at once, each wrapping [ErrConfig].
+func (c ApproximateConfig) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	if c.TTL < 0 {
+		errs = append(errs, fmt.Errorf("%w: TTL is %v, want more than 0", ErrConfig, c.TTL))
+	}
+	if c.MaxBlocks < 1 || c.MaxBlocks > MaxBlocks/2 {
+		errs = append(errs, fmt.Errorf("%w: MaxBlocks is %d, want 1 to %d", ErrConfig, c.MaxBlocks, MaxBlocks/2))
+	} else {
+		errs = append(errs, c.index().Validate())
+	}
+	if !(c.KeepRatio > 0 && c.KeepRatio <= 1) { // so that NaN fails
+		errs = append(errs, fmt.Errorf("%w: KeepRatio is %v, want above 0 and at most 1", ErrConfig, c.KeepRatio))
+	}
+	return errors.Join(errs...)
+}
+
+// Approximate guesses what workers hold from where prompts were sent: for workers
+// without events, and with a short TTL beside an Index, whose events come only
+// when a prompt is computed, so that siblings that arrive together find each
+// other ([MaxOverlaps]). Being guesses, its overlaps may be too high.
+//
+// A timer stands at the end of each routed prompt, not at each block: a block is
+// kept as long as a prompt that went through it, which is the same.
+type Approximate struct {
+	x      *Index
+	cfg    ApproximateConfig
+	timers timers
+}
+
+// NewApproximate makes an empty one. The error wraps [ErrConfig].
+func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	x, err := New(cfg.index())
+	return &Approximate{x: x, cfg: cfg, timers: timers{at: map[mark]int{}}}, err
+}
+
+// Index is the tree, to be read: what is written past the Approximate has no timer.
+func (a *Approximate) Index() *Index { return a.x }
+
+// Find is [Index.Find].
+func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+	return a.x.Find(locals, dst)
+}
+
+// Route notes that a prompt goes to a holder, which keeps all its blocks for a TTL
+// from now on. Above MaxBlocks the blocks of the prompts that were routed longest
+// ago go, the last of a prompt first. The errors are those of [Index.Store], and
+// ErrFull for a prompt that does not fit at all. now is the time since some fixed
+// moment, and never less than in the call before.
+func (a *Approximate) Route(h Holder, run Run, now time.Duration) error {
+	if len(run.Locals) > a.cfg.MaxBlocks {
+		return a.x.refuse(ErrFull, len(run.Locals))
+	}
+	_, err := a.x.Store(h, run)
+	for i := len(run.Hashes) - 1; i >= 0 && (err == nil || err == ErrCollision); i-- {
+		if id, off, ok := a.x.place(run.Hashes[i]); ok && a.x.Holds(h, run.Hashes[i]) {
+			depth := a.x.node(id).start + uint32(off)
+			a.timers.set(timer{mark{h, run.Hashes[i]}, now + a.cfg.TTL, depth})
+			break
+		}
+	}
+	a.prune()
+	a.x.verify("Route")
+	return err
+}
+
+// Expire removes what was last routed a TTL ago, and returns how many blocks.
+func (a *Approximate) Expire(now time.Duration) (blocks int) {
+	for len(a.timers.heap) > 0 && a.timers.heap[0].expires <= now {
+		blocks += a.retire(a.timers.pop(), a.x.held)
+	}
+	a.x.verify("Expire")
+	return blocks
+}
+
+// prune evicts down to the ratio if there are too many blocks.
+func (a *Approximate) prune() {
+	if a.x.held <= a.cfg.MaxBlocks {
+		return
+	}
+	keep := int(float64(a.cfg.MaxBlocks) * a.cfg.KeepRatio)
+	for a.x.held > keep && len(a.timers.heap) > 0 {
+		a.retire(a.timers.pop(), a.x.held-keep)
+	}
+}
+
+// Clear takes all blocks of a holder.
+func (a *Approximate) Clear(h Holder) {
+	a.timers.drop(func(g Holder) bool { return g == h })
+	a.x.Clear(h)
+}
+
+// RemoveWorker forgets all ranks of a worker.
+func (a *Approximate) RemoveWorker(w WorkerID) {
+	a.timers.drop(func(g Holder) bool { return g.Worker == w })
+	a.x.RemoveWorker(w)
+}
+
+// retire removes at most so many blocks, last first, that only the prompt of this
+// timer, which is off the heap, keeps. If more are left they get the timer again.
+func (a *Approximate) retire(t timer, most int) (blocks int) {
+	x := a.x
+	slot, ok := x.holders.slot(t.holder)
+	id, off, found := x.place(t.hash)
+	if !ok || !found {
+		return 0
+	}
+	n := x.node(id)
+	if n.covered(slot) != off || x.goesOn(slot, id, off, root) {
+		return 0 // a longer prompt keeps it, or it is gone
+	}
+	cutAt, keep := id, off
+	for blocks < most {
+		blocks++
+		off--
+		cutAt, keep = id, off
+		if off == 0 {
+			if n.parent == root {
+				break
+			}
+			from := id
+			id = n.parent
+			n = x.node(id)
+			if off = len(n.locals); x.goesOn(slot, id, off, from) {
+				break
+			}
+		}
+		if _, ends := a.timers.at[mark{t.holder, n.hashes[off-1]}]; ends {
+			break
+		}
+	}
+	if blocks == 0 {
+		a.timers.set(t)
+		return 0
+	}
+	if blocks == most && off > 0 {
+		end := timer{mark{t.holder, n.hashes[off-1]}, t.expires, n.start + uint32(off)}
+		if _, ends := a.timers.at[end.mark]; !ends {
+			a.timers.set(end)
+		}
+	}
+	x.trim(slot, cutAt, keep)
+	return blocks
+}
+
+// goesOn tells whether a holder has a child of a node's end other than the one given.
+func (x *Index) goesOn(slot uint32, id nodeID, off int, but nodeID) bool {
+	n := x.node(id)
+	if off < len(n.locals) {
+		return false
+	}
+	if counts := n.below(); counts != nil {
+		others := int(slot) < len(counts) && counts[slot] > 0
+		if others && but != root && x.node(but).isHeld(slot) {
+			others = counts[slot] > 1
+		}
+		return others
+	}
+	for kid := n.child; kid != root; kid = x.node(kid).next {
+		if kid != but && x.node(kid).isHeld(slot) {
+			return true
+		}
+	}
+	return false
+}

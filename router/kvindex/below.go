@@ -1,0 +1,106 @@
+package kvindex
+
+// A node with many children counts in how many of them each holder is, so that to
+// take a holder from below it costs what is there of the holder, not all children:
+// a worker that stores and clears one block again and again shall not keep others
+// waiting. Children that somebody came into last are first in the list.
+
+// manyKids is from how many children on they are counted; below half of it they
+// are not any more.
+const manyKids = 64
+
+// below is the counts by slot, nil if the children are not counted.
+func (n *node) below() []uint32 {
+	if n.more == nil {
+		return nil
+	}
+	return n.more.below
+}
+
+func (n *node) setBelow(counts []uint32) {
+	if n.more == nil {
+		if counts == nil {
+			return
+		}
+		n.more = &moreHolders{}
+	}
+	n.more.below = counts
+}
+
+// count adds to the count of each holder of a child.
+func (n *node) count(child *node, by uint32) {
+	for i := range child.words() {
+		for word := child.word(i).held; word != 0; word &= word - 1 {
+			n.countOne(slotOf(word, i), by)
+		}
+	}
+}
+
+func (n *node) countOne(slot, by uint32) {
+	counts := n.more.below
+	for int(slot) >= len(counts) {
+		counts = append(counts, 0)
+	}
+	counts[slot] += by
+	n.more.below = counts
+}
+
+// came notes that a holder has the first block of a node now.
+func (x *Index) came(id nodeID, slot uint32) {
+	n := x.node(id)
+	p := x.node(n.parent)
+	if p.below() == nil {
+		return
+	}
+	p.countOne(slot, 1)
+	if p.child != id {
+		x.loosen(n, p)
+		x.prepend(p, id)
+	}
+}
+
+// went notes that a holder does not have it any more.
+func (x *Index) went(n *node, slot uint32) {
+	if p := x.node(n.parent); p.below() != nil {
+		p.countOne(slot, ^uint32(0))
+	}
+}
+
+// prepend puts id before the children of p.
+func (x *Index) prepend(p *node, id nodeID) {
+	n := x.node(id)
+	n.prev, n.next = root, p.child
+	if p.child != root {
+		x.node(p.child).prev = id
+	}
+	p.child = id
+}
+
+// loosen takes n from the list of p's children.
+func (x *Index) loosen(n, p *node) {
+	if n.prev != root {
+		x.node(n.prev).next = n.next
+	} else {
+		p.child = n.next
+	}
+	if n.next != root {
+		x.node(n.next).prev = n.prev
+	}
+}
+
+// appendKids appends the children of a node in which a holder is.
+func (x *Index) appendKids(n *node, slot uint32, dst []nodeID) []nodeID {
+	left := n.kids
+	if counts := n.below(); counts != nil {
+		if left = 0; int(slot) < len(counts) {
+			left = counts[slot]
+		}
+	}
+	for id := n.child; id != root && left > 0; id = x.node(id).next {
+		if x.node(id).isHeld(slot) {
+			dst = append(dst, id)
+			left--
+		}
+	}
+	return dst
+}

@@ -1,0 +1,113 @@
+package kvindex
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// fleet fills an index: prompts of some 220 blocks behind one of 64 beginnings,
+// each with several workers.
+func fleet(b *testing.B, workers, prompts int, store func(Holder, Run) (int, error)) [][]kv.LocalHash {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(1, 1))
+	fresh := func(n int) []kv.LocalHash {
+		s := make([]kv.LocalHash, n)
+		for i := range s {
+			s[i] = kv.LocalHash(rng.Uint64())
+		}
+		return s
+	}
+	var stems, all [][]kv.LocalHash
+	for range 64 {
+		stems = append(stems, fresh(30+rng.IntN(100)))
+	}
+	for range prompts {
+		p := append(append([]kv.LocalHash(nil), stems[rng.IntN(64)]...), fresh(60+rng.IntN(200))...)
+		all = append(all, p)
+		for range 3 {
+			if _, err := store(w(rng.IntN(workers)), tail(p[:len(p)-rng.IntN(60)], 0)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return all
+}
+
+// BenchmarkFind: a lookup in the plain index, and in sharded ones: what the locks
+// cost is the difference.
+func BenchmarkFind(b *testing.B) {
+	for _, workers := range []int{8, 64, 512} {
+		x, _ := New(Config{})
+		one, _ := NewSharded(ShardedConfig{Shards: 1})
+		byBranch, _ := NewSharded(ShardedConfig{})
+		byWorker, _ := NewSharded(ShardedConfig{By: ByWorker})
+		for _, v := range []struct {
+			name string
+			x    tree
+		}{{"plain", x}, {"one", one}, {"branch", byBranch}, {"worker", byWorker}} {
+			prompts := fleet(b, workers, 2000, v.x.Store)
+			dst := make([]Overlap, 0, workers)
+			b.Run(fmt.Sprintf("index=%s/workers=%d", v.name, workers), func(b *testing.B) {
+				for i := 0; b.Loop(); i++ {
+					dst = v.x.Find(prompts[i*7%len(prompts)], dst[:0])
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkFindBesideWriter: lookups by all processors while one worker stores and
+// removes without a pause.
+func BenchmarkFindBesideWriter(b *testing.B) {
+	for _, shards := range []int{1, 8} {
+		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
+			s, _ := NewSharded(ShardedConfig{Shards: shards})
+			prompts := fleet(b, 8, 2000, s.Store)
+			stop, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					p := prompts[i%len(prompts)]
+					run := tail(p, 0)
+					s.Store(w(9), run)
+					s.Remove(w(9), run.Hashes[len(p)/2:])
+				}
+			}()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				dst := make([]Overlap, 0, 16)
+				for i := 0; pb.Next(); i++ {
+					dst = s.Find(prompts[i*7%len(prompts)], dst[:0])
+				}
+			})
+			b.StopTimer()
+			close(stop)
+			<-done
+		})
+	}
+}
+
+// BenchmarkClear: one block of a worker beside many first blocks of others.
+func BenchmarkClear(b *testing.B) {
+	for _, siblings := range []int{100, 100000} {
+		x, _ := New(Config{})
+		for i := range siblings {
+			x.Store(w(i%8), tail(seq(i+1, i+1), 0))
+		}
+		run := tail(seq(1<<30, 1<<30), 0)
+		b.Run(fmt.Sprintf("siblings=%d", siblings), func(b *testing.B) {
+			for b.Loop() {
+				x.Store(w(9), run)
+				x.Clear(w(9))
+			}
+		})
+	}
+}

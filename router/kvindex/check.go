@@ -1,0 +1,134 @@
+package kvindex
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Check walks everything and reports the first broken invariant, with the values
+// in it; nil if all hold. Cost: all nodes and blocks. Under -tags invariants it
+// runs after each change.
+func (x *Index) Check() error {
+	sums := make([]int, len(x.holders.all))
+	nodes, unique := 0, 0
+	for id := x.node(root).child; id != root; id = x.following(id) {
+		if err := x.checkNode(id); err != nil {
+			return fmt.Errorf("node %d: %w", id, err)
+		}
+		n := x.node(id)
+		nodes++
+		unique += len(n.locals)
+		for slot := range sums {
+			sums[slot] += n.covered(uint32(slot))
+		}
+	}
+	if err := x.checkBelow(x.node(root)); err != nil {
+		return err
+	}
+	held := 0
+	for slot, sum := range sums {
+		hold := x.holders.all[slot]
+		if sum != hold.blocks || sum > 0 && !hold.known {
+			return fmt.Errorf("slot %d (%v, known %v) has %d blocks in the tree, %d by count", slot, hold.holder, hold.known, sum, hold.blocks)
+		}
+		held += sum
+	}
+	if held != x.held || unique != x.unique || unique != x.blocks.len() {
+		return fmt.Errorf("%d held and %d distinct blocks in the tree, %d and %d by count, %d by name", held, unique, x.held, x.unique, x.blocks.len())
+	}
+	if want := x.Stats().Nodes; nodes != want || nodes != x.edges.len() {
+		return fmt.Errorf("%d nodes in the tree, %d in use, %d edges", nodes, want, x.edges.len())
+	}
+	return nil
+}
+
+func (x *Index) checkNode(id nodeID) error {
+	n := x.node(id)
+	p := x.node(n.parent)
+	switch {
+	case len(n.locals) == 0 || len(n.locals) > x.runBlocks || len(n.hashes) != len(n.locals):
+		return fmt.Errorf("%d blocks, %d hashes", len(n.locals), len(n.hashes))
+	case n.start != p.end():
+		return fmt.Errorf("starts at %d, its parent ends at %d", n.start, p.end())
+	case !n.anyFull():
+		return fmt.Errorf("nobody has the last of %d blocks", len(n.locals))
+	}
+	kids := uint32(0)
+	for kid, prev := n.child, root; kid != root; kid, prev = x.node(kid).next, kid {
+		if k := x.node(kid); k.parent != id || k.prev != prev {
+			return fmt.Errorf("child %d has parent %d and prev %d, want %d", kid, k.parent, k.prev, prev)
+		}
+		kids++
+	}
+	if err := x.checkBelow(n); err != nil {
+		return err
+	}
+	if kids != n.kids || kids == 1 && len(n.locals)+len(x.node(n.child).locals) <= x.runBlocks {
+		return fmt.Errorf("%d children, %d by count, fits the first", kids, n.kids)
+	}
+	if e := x.edges.get(uint64(n.locals[0]), uint32(n.parent)); e == nil || e.to != id {
+		return fmt.Errorf("not found by local hash %x from %d", n.locals[0], n.parent)
+	}
+	if err := x.checkNames(id, n, p); err != nil {
+		return err
+	}
+	return x.checkSets(n, p)
+}
+
+func (x *Index) checkNames(id nodeID, n, p *node) error {
+	for i, hash := range n.hashes {
+		want := kv.BlockHash(n.locals[i])
+		if i > 0 {
+			want = kv.Chain(n.hashes[i-1], n.locals[i])
+		} else if n.parent != root {
+			want = kv.Chain(p.hashes[len(p.hashes)-1], n.locals[i])
+		}
+		e := x.blocks.get(uint64(hash), 0)
+		if hash != want || e == nil || e.to != id || e.from != n.start+uint32(i) {
+			return fmt.Errorf("block %d is %x, want %x, found as %+v", i, hash, want, e)
+		}
+	}
+	return nil
+}
+
+func (x *Index) checkSets(n, p *node) error {
+	cuts := 0
+	for i := range n.words() {
+		w := n.word(i)
+		if w.full&^w.held != 0 || n.parent != root && w.held&^p.word(i).full != 0 {
+			return fmt.Errorf("word %d: full %x, held %x, the parent's full %x", i, w.full, w.held, p.word(i).full)
+		}
+		cuts += bits.OnesCount64(w.held &^ w.full)
+	}
+	for _, c := range n.cuts {
+		if c.blocks == 0 || int(c.blocks) >= len(n.locals) || n.isFull(c.slot) || !n.isHeld(c.slot) {
+			return fmt.Errorf("cut %+v in a run of %d", c, len(n.locals))
+		}
+		cuts--
+	}
+	if cuts != 0 {
+		return fmt.Errorf("%d more holders in part than cuts", cuts)
+	}
+	return nil
+}
+
+// checkBelow counts again in how many children each holder is.
+func (x *Index) checkBelow(n *node) error {
+	counts := n.below()
+	if counts == nil && n.kids >= x.manyKids || counts != nil && n.kids < x.manyKids/2 {
+		return fmt.Errorf("%d children, counted: %v", n.kids, counts != nil)
+	}
+	for slot, count := range counts {
+		for kid := n.child; kid != root; kid = x.node(kid).next {
+			if x.node(kid).isHeld(uint32(slot)) {
+				count--
+			}
+		}
+		if count != 0 {
+			return fmt.Errorf("slot %d: %d children by count, %d more than there are", slot, counts[slot], int32(count))
+		}
+	}
+	return nil
+}

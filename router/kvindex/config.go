@@ -1,0 +1,82 @@
+package kvindex
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrConfig is wrapped by the errors of the Validate methods and of [New].
+var ErrConfig = errors.New("kvindex: invalid config")
+
+// What a store is refused with. The values are bare, as a flood of bad events
+// must cost nothing; [Stats] counts them.
+var (
+	// ErrUnknownParent: the holder is not known to hold the parent. Nothing was
+	// applied; an event was lost, so ask the holder for its state.
+	ErrUnknownParent = errors.New("kvindex: the holder does not hold the parent block: recover its state")
+	// ErrSequence: hashes and local hashes differ in number, or a block is its own parent.
+	ErrSequence = errors.New("kvindex: invalid sequence of blocks")
+	// ErrForeignHash: the hashes are not those of kv.Chain. Translate them with Names.
+	ErrForeignHash = errors.New("kvindex: block hash is not the chain of the local hashes: translate it with Names")
+	// ErrCollision: another prefix has the same hash. The blocks before it are applied.
+	ErrCollision = errors.New("kvindex: two prefixes have the same block hash")
+	// ErrFull: a limit of Config is reached. Nothing was applied.
+	ErrFull = errors.New("kvindex: limit of blocks or holders reached: raise it or forget workers")
+)
+
+// Defaults and bounds of [Config].
+const (
+	DefaultBlocks       = 1 << 25 // some 1 GB: a block takes 30 bytes with its part of the tables
+	DefaultHolderBlocks = 1 << 22 // 67 million tokens in blocks of 16, more than a node's host memory holds
+	DefaultHolders      = 4096
+	MaxBlocks           = 1 << 30
+	MaxHolders          = 1 << 16
+)
+
+// Config limits an [Index]. The zero value works.
+type Config struct {
+	Blocks       int // distinct blocks. Default DefaultBlocks
+	HolderBlocks int // blocks that one holder may have. Default DefaultHolderBlocks
+	Holders      int // holders known at a time. Default DefaultHolders
+
+	// Window is how long an access counts for [Index.Record]. Default 0: it may not be called.
+	Window time.Duration
+
+	// Seed varies the order of the hash tables, so that nobody outside can aim at
+	// one place in them. The results are the same for each.
+	Seed uint64
+}
+
+// WithDefaults returns a copy with the defaults in place of zeros.
+func (c Config) WithDefaults() Config {
+	if c.Blocks == 0 {
+		c.Blocks = DefaultBlocks
+	}
+	if c.HolderBlocks == 0 {
+		c.HolderBlocks = DefaultHolderBlocks
+	}
+	if c.Holders == 0 {
+		c.Holders = DefaultHolders
+	}
+	return c
+}
+
+// Validate reports all faults at once, each wrapping [ErrConfig] with field and
+// value. Zeros count as their defaults.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	within := func(field string, value, most int) {
+		if value < 1 || value > most {
+			errs = append(errs, fmt.Errorf("%w: %s is %d, want 1 to %d", ErrConfig, field, value, most))
+		}
+	}
+	within("Blocks", c.Blocks, MaxBlocks)
+	within("HolderBlocks", c.HolderBlocks, MaxBlocks)
+	within("Holders", c.Holders, MaxHolders)
+	if c.Window < 0 {
+		errs = append(errs, fmt.Errorf("%w: Window is %v, want at least 0, which is off", ErrConfig, c.Window))
+	}
+	return errors.Join(errs...)
+}

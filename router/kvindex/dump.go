@@ -1,0 +1,104 @@
+package kvindex
+
+import (
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// HolderRun is a run of one holder.
+type HolderRun struct {
+	Holder Holder
+	Run    Run
+}
+
+// Dump appends what rebuilds the index by Store: for each node one run for each
+// holder, parents before children. The slices of hashes belong to the index until
+// its next change. Cost: nodes and holders, not blocks.
+func (x *Index) Dump(dst []HolderRun) []HolderRun {
+	for id := x.node(root).child; id != root; id = x.following(id) {
+		n := x.node(id)
+		for i := range n.words() {
+			for word := n.word(i).full; word != 0; word &= word - 1 {
+				slot := uint32(64*i + bits.TrailingZeros64(word))
+				dst = append(dst, HolderRun{x.holders.all[slot].holder, x.runOf(n, len(n.locals))})
+			}
+		}
+		for _, c := range n.cuts {
+			dst = append(dst, HolderRun{x.holders.all[c.slot].holder, x.runOf(n, int(c.blocks))})
+		}
+	}
+	return dst
+}
+
+// DumpHolder is [Index.Dump] of one holder.
+func (x *Index) DumpHolder(h Holder, dst []HolderRun) []HolderRun {
+	slot, ok := x.holders.slot(h)
+	if !ok || x.holders.all[slot].blocks == 0 {
+		return dst
+	}
+	for id := x.node(root).child; id != root; id = x.following(id) {
+		n := x.node(id)
+		if blocks := n.covered(slot); blocks > 0 {
+			dst = append(dst, HolderRun{h, x.runOf(n, blocks)})
+		}
+	}
+	return dst
+}
+
+// following is the next node in preorder, the root after the last.
+func (x *Index) following(id nodeID) nodeID {
+	if child := x.node(id).child; child != root {
+		return child
+	}
+	for ; id != root; id = x.node(id).parent {
+		if next := x.node(id).next; next != root {
+			return next
+		}
+	}
+	return root
+}
+
+// runOf is the first blocks of a node's run.
+func (x *Index) runOf(n *node, blocks int) Run {
+	r := Run{Hashes: n.hashes[:blocks:blocks], Locals: n.locals[:blocks:blocks]}
+	if n.parent != root {
+		p := x.node(n.parent)
+		r.Parent, r.HasParent = p.hashes[len(p.hashes)-1], true
+	}
+	return r
+}
+
+// Clone copies a run's slices.
+func (r Run) Clone() Run {
+	r.Hashes = append([]kv.BlockHash(nil), r.Hashes...)
+	r.Locals = append([]kv.LocalHash(nil), r.Locals...)
+	return r
+}
+
+// Set makes a run of a Stored event, in the slices that it has.
+func (r *Run) Set(e kv.Event) {
+	r.Parent, r.HasParent = e.Parent, e.HasParent
+	r.Hashes, r.Locals = r.Hashes[:0], r.Locals[:0]
+	for i := range e.Blocks {
+		r.Hashes = append(r.Hashes, e.Blocks[i].Hash)
+		r.Locals = append(r.Locals, e.Blocks[i].Local)
+	}
+}
+
+// Apply applies a cache event of a holder. An index is of one model, tier and
+// block size: the caller chooses it. Cleared clears this holder alone, not the
+// other ranks. Removing what is not there is no error.
+func (x *Index) Apply(h Holder, e kv.Event) error {
+	switch e.Kind {
+	case kv.Stored:
+		x.run.Set(e)
+		_, err := x.Store(h, x.run)
+		return err
+	case kv.Removed:
+		x.Remove(h, e.Hashes)
+	case kv.Cleared:
+		x.Clear(h)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package kvindex
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Names maps the block hashes of one holder whose engine has its own to those of
+// [kv.Chain]: vLLM's, for one, that differ from process to process. It costs some
+// 35 bytes for each block of such a holder and nothing for others.
+type Names struct {
+	limit  int
+	names  map[kv.BlockHash]kv.BlockHash
+	sorted []kv.BlockHash // scratch
+	run    Run            // scratch
+	gone   []kv.BlockHash // scratch
+}
+
+// NewNames makes an empty one for at most limit blocks; 0 is DefaultHolderBlocks.
+func NewNames(limit int) *Names {
+	if limit <= 0 {
+		limit = DefaultHolderBlocks
+	}
+	return &Names{limit: limit, names: map[kv.BlockHash]kv.BlockHash{}}
+}
+
+// Len is the number of names.
+func (n *Names) Len() int { return len(n.names) }
+
+// Store translates a run, to be given to [Index.Store]. gone are the blocks, in
+// chained hashes, whose names now mean something else, so that the holder cannot
+// have them any more: remove them before. Both are valid until the next call.
+// Errors, which change nothing: ErrSequence if a name stands twice in the run or
+// is the parent's, ErrUnknownParent, ErrFull.
+func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) {
+	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
+		return Run{}, nil, ErrSequence
+	}
+	n.sorted = append(n.sorted[:0], run.Hashes...)
+	slices.Sort(n.sorted)
+	for i := 1; i < len(n.sorted); i++ {
+		if n.sorted[i] == n.sorted[i-1] {
+			return Run{}, nil, ErrSequence
+		}
+	}
+	n.run.HasParent = run.HasParent
+	if run.HasParent {
+		parent, ok := n.names[run.Parent]
+		if !ok {
+			return Run{}, nil, ErrUnknownParent
+		}
+		n.run.Parent = parent
+	}
+	if len(n.names)+len(run.Hashes) > n.limit {
+		return Run{}, nil, ErrFull
+	}
+	n.run.Hashes, n.run.Locals = n.run.Hashes[:0], append(n.run.Locals[:0], run.Locals...)
+	n.gone = n.gone[:0]
+	last, started := n.run.Parent, run.HasParent
+	for i, local := range run.Locals {
+		if started {
+			last = kv.Chain(last, local)
+		} else {
+			last, started = kv.BlockHash(local), true
+		}
+		if old, ok := n.names[run.Hashes[i]]; ok && old != last {
+			n.gone = append(n.gone, old)
+		}
+		n.names[run.Hashes[i]] = last
+		n.run.Hashes = append(n.run.Hashes, last)
+	}
+	return n.run, n.gone, nil
+}
+
+// Remove appends the chained hashes of names that are removed, and forgets them.
+// Unknown ones are left out.
+func (n *Names) Remove(names, dst []kv.BlockHash) []kv.BlockHash {
+	for _, name := range names {
+		if hash, ok := n.names[name]; ok {
+			dst = append(dst, hash)
+			delete(n.names, name)
+		}
+	}
+	return dst
+}
+
+// Clear forgets all.
+func (n *Names) Clear() { n.names = map[kv.BlockHash]kv.BlockHash{} }

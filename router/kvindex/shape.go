@@ -1,0 +1,165 @@
+package kvindex
+
+import "slices"
+
+// link makes id, which has its run and its holders, the first child of parent.
+func (x *Index) link(parent, id nodeID) {
+	p, n := x.node(parent), x.node(id)
+	n.parent = parent
+	x.prepend(p, id)
+	p.kids++
+	x.edges.put(uint64(n.locals[0]), uint32(parent), id)
+	switch {
+	case p.below() != nil:
+		p.count(n, 1)
+	case p.kids == x.manyKids:
+		p.setBelow([]uint32{})
+		for kid := p.child; kid != root; kid = x.node(kid).next {
+			p.count(x.node(kid), 1)
+		}
+	}
+}
+
+// unlink takes id from among its parent's children.
+func (x *Index) unlink(id nodeID) {
+	n := x.node(id)
+	p := x.node(n.parent)
+	x.edges.cut(uint64(n.locals[0]), uint32(n.parent))
+	x.loosen(n, p)
+	p.kids--
+	if p.below() != nil {
+		if p.count(n, ^uint32(0)); p.kids < x.manyKids/2 {
+			p.setBelow(nil)
+		}
+	}
+}
+
+// adopt gives all children of one node to another without any.
+func (x *Index) adopt(from, to nodeID) {
+	f, t := x.node(from), x.node(to)
+	for id := f.child; id != root; id = x.node(id).next {
+		n := x.node(id)
+		x.edges.cut(uint64(n.locals[0]), uint32(from))
+		x.edges.put(uint64(n.locals[0]), uint32(to), id)
+		n.parent = to
+	}
+	t.child, t.kids = f.child, f.kids
+	t.setBelow(f.below())
+	f.child, f.kids = root, 0
+	f.setBelow(nil)
+}
+
+// split cuts a run after k blocks, 0 < k < len, and returns the upper node. Which
+// half keeps the id is a matter of cost: the blocks of the other are renamed.
+func (x *Index) split(id nodeID, k int) nodeID {
+	other := x.nodes.add()
+	n, o := x.node(id), x.node(other)
+	upper, lower := *n, *n // with the links of n, to be mended
+	upper.locals, lower.locals = slices.Clone(n.locals[:k]), slices.Clone(n.locals[k:])
+	upper.hashes, lower.hashes = slices.Clone(n.hashes[:k]), slices.Clone(n.hashes[k:])
+	upper.heat, lower.heat = n.heat.split(k)
+	lower.start += uint32(k)
+	x.partHolders(n, &upper, &lower, uint32(k))
+
+	parent := n.parent
+	if k <= len(lower.locals)+2*int(n.kids) {
+		lower.setBelow(n.below())
+		x.unlink(id)
+		*n, *o = lower, upper
+		o.child, o.kids = root, 0
+		x.rename(other, o.hashes)
+		x.link(parent, other)
+		x.link(other, id)
+		return other
+	}
+	upper.setBelow(n.below())
+	*n, *o = upper, lower
+	o.child, o.kids = root, 0
+	x.adopt(id, other)
+	x.rename(other, o.hashes)
+	x.link(id, other)
+	return id
+}
+
+// partHolders shares out the holders of n, which is cut after k blocks.
+func (x *Index) partHolders(n, upper, lower *node, k uint32) {
+	upper.cuts, lower.cuts = nil, nil
+	upper.more, lower.more = nil, nil
+	for i := range n.words() {
+		p := n.word(i)
+		upper.setWord(i, p)
+		lower.setWord(i, pair{p.full, p.full})
+	}
+	for _, c := range n.cuts {
+		bit := uint64(1) << (c.slot % 64)
+		i := int(c.slot / 64)
+		if c.blocks < k {
+			upper.cuts = append(upper.cuts, c)
+			continue
+		}
+		p := upper.word(i)
+		p.full |= bit
+		upper.setWord(i, p)
+		if c.blocks > k {
+			lower.cuts = append(lower.cuts, cut{c.slot, c.blocks - k})
+			q := lower.word(i)
+			q.held |= bit
+			lower.setWord(i, q)
+		}
+	}
+}
+
+// join makes one run of a node and its only child if they fit, and returns the
+// node that is left. All holders of the child have all of the node, so nothing
+// about them is lost.
+func (x *Index) join(id nodeID) nodeID {
+	n := x.node(id)
+	if id == root || n.kids != 1 {
+		return id
+	}
+	child := n.child
+	c := x.node(child)
+	if len(n.locals)+len(c.locals) > x.runBlocks {
+		return id
+	}
+	whole := node{
+		locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes),
+		cuts: x.joinCuts(n, c), heat: n.heat.join(c.heat, len(n.locals)), start: n.start,
+	}
+	for i := range max(n.words(), c.words()) {
+		whole.setWord(i, pair{c.word(i).full, n.word(i).held})
+	}
+	stays, goes := child, id
+	if len(c.locals)+2*int(c.kids) < len(n.locals) {
+		stays, goes = id, child
+	}
+	x.rename(stays, x.node(goes).hashes)
+	parent := n.parent
+	x.unlink(child)
+	x.unlink(id)
+	if stays == id {
+		x.adopt(child, id)
+	}
+	s := x.node(stays)
+	whole.child, whole.kids = s.child, s.kids
+	whole.setBelow(s.below())
+	*s = whole
+	x.link(parent, stays)
+	x.nodes.drop(goes)
+	return stays
+}
+
+// joinCuts are the cuts of n and its child c as one run.
+func (x *Index) joinCuts(n, c *node) []cut {
+	cuts := slices.Clone(n.cuts)
+	k := uint32(len(n.locals))
+	for i := range n.words() {
+		for _, slot := range slotsOf(n.word(i).full&^c.word(i).held, i, x.slots[:0]) {
+			cuts = append(cuts, cut{slot, k})
+		}
+	}
+	for _, cc := range c.cuts {
+		cuts = append(cuts, cut{cc.slot, cc.blocks + k})
+	}
+	return cuts
+}

@@ -1,0 +1,328 @@
+package kvindex
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Sharding is what a [Sharded] index is cut by.
+type Sharding uint8
+
+// The ways to cut.
+const (
+	ByBranch Sharding = iota // by the first block: a lookup asks one shard
+	ByWorker                 // by holder: a writer of one worker never waits for another's; a lookup asks all
+)
+
+var shardings = [...]string{"branch", "worker"}
+
+func (s Sharding) String() string {
+	if int(s) < len(shardings) {
+		return shardings[s]
+	}
+	return fmt.Sprintf("sharding(%d)", uint8(s))
+}
+
+// UnmarshalText takes the names that String gives.
+func (s *Sharding) UnmarshalText(text []byte) error {
+	at := slices.Index(shardings[:], string(text))
+	if at < 0 {
+		return fmt.Errorf("kvindex: unknown sharding %q, want %s", text, strings.Join(shardings[:], " or "))
+	}
+	*s = Sharding(at)
+	return nil
+}
+
+// MaxShards bounds [ShardedConfig.Shards].
+const MaxShards = 256
+
+// ShardedConfig sizes a [Sharded] index. The zero value works.
+type ShardedConfig struct {
+	Config          // of each shard: its limits hold for every shard alone
+	Shards int      // 1 to MaxShards. Default 8
+	By     Sharding // default ByBranch
+}
+
+// Validate reports all faults at once, each wrapping [ErrConfig].
+func (c ShardedConfig) Validate() error {
+	errs := []error{c.Config.Validate()}
+	if c.Shards < 0 || c.Shards > MaxShards {
+		errs = append(errs, fmt.Errorf("%w: Shards is %d, want 1 to %d", ErrConfig, c.Shards, MaxShards))
+	}
+	if int(c.By) >= len(shardings) {
+		errs = append(errs, fmt.Errorf("%w: By is %v", ErrConfig, c.By))
+	}
+	return errors.Join(errs...)
+}
+
+// maxChunk is how many blocks of a run are applied under one lock, so that a
+// reader waits less than a millisecond for a huge one.
+const maxChunk = 4096
+
+// Sharded is an [Index] for many goroutines: some trees, each behind a lock that
+// readers share. What a holder does is applied in the order of the calls, so call
+// for one holder from one goroutine at a time. A prefix that all prompts share puts
+// all into one branch; then readers still run beside each other, writers do not.
+//
+// Hashes of another make than kv.Chain are noticed at a holder's first store and
+// translated by [Names] until the worker is removed.
+type Sharded struct {
+	cfg    ShardedConfig
+	shards []shard
+	ends   ends
+
+	mu      sync.RWMutex // of the fields below; never taken after a shard's
+	homes   map[WorkerID]int
+	workers []int // by shard
+	names   map[Holder]*lockedNames
+}
+
+// shard is alone on its cache lines: readers of others write their locks too.
+type shard struct {
+	sync.RWMutex
+	x      *Index
+	number int
+	_      [128]byte
+}
+
+type lockedNames struct {
+	sync.Mutex
+	names *Names
+	hash  []kv.BlockHash // scratch
+}
+
+// NewSharded makes an empty index. The error wraps [ErrConfig].
+func NewSharded(cfg ShardedConfig) (*Sharded, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Shards == 0 {
+		cfg.Shards = 8
+	}
+	cfg.Config = cfg.Config.WithDefaults()
+	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), homes: map[WorkerID]int{}, workers: make([]int, cfg.Shards), names: map[Holder]*lockedNames{}}
+	for i := range s.shards {
+		x, err := New(cfg.Config)
+		if err != nil {
+			return nil, err
+		}
+		s.shards[i].x, s.shards[i].number = x, i
+	}
+	return s, nil
+}
+
+// Shards is the number of shards.
+func (s *Sharded) Shards() int { return len(s.shards) }
+
+// Branch is the shard of the sequences that begin with a block, if cut ByBranch.
+func (s *Sharded) Branch(first kv.LocalHash) int {
+	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
+	return home(hi^lo, len(s.shards))
+}
+
+// Find is [Index.Find]. Cost, beside it: one shared lock, or one for each shard.
+func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+	if len(locals) == 0 {
+		return dst
+	}
+	if s.cfg.By == ByBranch {
+		return s.shards[s.Branch(locals[0])].find(locals, dst)
+	}
+	for i := range s.shards {
+		dst = s.shards[i].find(locals, dst)
+	}
+	return dst
+}
+
+func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+	sh.RLock()
+	dst = sh.x.Find(locals, dst)
+	sh.RUnlock()
+	return dst
+}
+
+// Record is [Index.Record]; with ByWorker each shard appends its own.
+func (s *Sharded) Record(locals []kv.LocalHash, now time.Duration, dst []uint32) []uint32 {
+	for i := range s.shards {
+		if len(locals) == 0 || s.cfg.By == ByBranch && i != s.Branch(locals[0]) {
+			continue
+		}
+		s.shards[i].Lock()
+		dst = s.shards[i].x.Record(locals, now, dst)
+		s.shards[i].Unlock()
+	}
+	return dst
+}
+
+// Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts,
+// of which an error may leave the first ones.
+func (s *Sharded) Store(h Holder, run Run) (stored int, err error) {
+	n := s.foreign(h)
+	if n == nil {
+		stored, err = s.storeParts(h, run)
+		if err != ErrForeignHash || stored > 0 || s.Held(h) > 0 {
+			return stored, err
+		}
+		if n = s.learn(h); n == nil {
+			return 0, err
+		}
+	}
+	n.Lock()
+	defer n.Unlock()
+	translated, gone, err := n.names.Store(run)
+	if err != nil {
+		sh := &s.shards[0]
+		sh.Lock()
+		defer sh.Unlock()
+		return 0, sh.x.refuse(err, len(run.Locals))
+	}
+	if len(gone) > 0 {
+		s.remove(h, gone)
+	}
+	return s.storeParts(h, translated)
+}
+
+func (s *Sharded) storeParts(h Holder, run Run) (stored int, err error) {
+	if len(run.Hashes) != len(run.Locals) {
+		return s.storeOne(h, run)
+	}
+	for {
+		part := run
+		n := min(maxChunk, len(run.Locals))
+		part.Hashes, part.Locals = run.Hashes[:n], run.Locals[:n]
+		done, err := s.storeOne(h, part)
+		stored += done
+		if err != nil || n == len(run.Locals) {
+			return stored, err
+		}
+		run = Run{run.Hashes[n-1], true, run.Hashes[n:], run.Locals[n:]}
+	}
+}
+
+func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
+	sh, fresh := s.shardFor(h, run)
+	sh.Lock()
+	stored, err := sh.x.Store(h, run)
+	sh.Unlock()
+	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
+		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
+	}
+	if fresh && err != nil {
+		s.leave(h.Worker)
+	}
+	return stored, err
+}
+
+// shardFor is where a run of a holder belongs. fresh tells that its worker got a
+// home by this call. What belongs nowhere is refused by shard 0.
+func (s *Sharded) shardFor(h Holder, run Run) (sh *shard, fresh bool) {
+	if s.cfg.By == ByWorker {
+		i, fresh := s.homeOf(h.Worker, true)
+		return &s.shards[max(i, 0)], fresh
+	}
+	if !run.HasParent {
+		i := 0
+		if len(run.Locals) > 0 {
+			i = s.Branch(run.Locals[0])
+		}
+		return &s.shards[i], false
+	}
+	holds := func(i int) bool { return s.shards[i].x.Holds(h, run.Parent) }
+	if i := s.ends.shard(run.Parent); i < len(s.shards) && s.shards[i].read(i, holds) {
+		return &s.shards[i], false
+	}
+	return &s.shards[max(s.first(holds), 0)], false
+}
+
+// read asks under the shared lock.
+func (sh *shard) read(i int, ask func(i int) bool) bool {
+	sh.RLock()
+	defer sh.RUnlock()
+	return ask(i)
+}
+
+// first is a shard for which ask is true, or -1. Shards that are being written are
+// asked last: to wait for each in turn would let writers of different shards run
+// one after the other.
+func (s *Sharded) first(ask func(i int) bool) int {
+	var busy [MaxShards / 64]uint64
+	for i := range s.shards {
+		sh := &s.shards[i]
+		if !sh.TryRLock() {
+			busy[i/64] |= 1 << (i % 64)
+			continue
+		}
+		yes := ask(i)
+		sh.RUnlock()
+		if yes {
+			return i
+		}
+	}
+	for i := range s.shards {
+		if busy[i/64]>>(i%64)&1 != 0 && s.shards[i].read(i, ask) {
+			return i
+		}
+	}
+	return -1
+}
+
+// ends remembers in which shard runs ended lately, for what follows them: a hint,
+// which is checked. An entry is the upper bits of a hash and a shard.
+type ends [1 << 12]atomic.Uint32
+
+func (e *ends) note(hash kv.BlockHash, shard int) {
+	e[hash%kv.BlockHash(len(e))].Store(uint32(hash>>40)<<8 | uint32(shard))
+}
+
+// shard is the one noted, MaxShards if none is.
+func (e *ends) shard(hash kv.BlockHash) int {
+	if v := e[hash%kv.BlockHash(len(e))].Load(); v>>8 == uint32(hash>>40) {
+		return int(v & 0xff)
+	}
+	return MaxShards
+}
+
+// homeOf is the shard of a worker; a new one gets that with the fewest. -1 if it
+// has none.
+func (s *Sharded) homeOf(w WorkerID, add bool) (i int, fresh bool) {
+	s.mu.RLock()
+	i, ok := s.homes[w]
+	s.mu.RUnlock()
+	if ok || !add {
+		if !ok {
+			i = -1
+		}
+		return i, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.homes[w]; ok {
+		return i, false
+	}
+	for j, n := range s.workers {
+		if n < s.workers[i] {
+			i = j
+		}
+	}
+	s.homes[w] = i
+	s.workers[i]++
+	return i, true
+}
+
+// leave takes a worker's home.
+func (s *Sharded) leave(w WorkerID) {
+	s.mu.Lock()
+	if i, ok := s.homes[w]; ok {
+		s.workers[i]--
+		delete(s.homes, w)
+	}
+	s.mu.Unlock()
+}

@@ -1,0 +1,255 @@
+package kvindex
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestShardedAgainstOracle plays the sharded index beside the plain one.
+func TestShardedAgainstOracle(t *testing.T) {
+	for seed := range uint64(12) {
+		s, err := NewSharded(ShardedConfig{Shards: 1 + int(seed%4), By: Sharding(seed % 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(seed, 4))
+		p := &play{t: t, rng: rng, longest: 12}
+		oracle := naive{}
+		for range 700 {
+			locals, h := p.sequence(), w(rng.IntN(5))
+			at := rng.IntN(len(locals))
+			switch rng.IntN(14) {
+			case 0:
+				s.Clear(h)
+				delete(oracle, h)
+			case 1:
+				s.RemoveWorker(h.Worker)
+				delete(oracle, h)
+			case 2: // what it has, in one step
+				var runs []Run
+				for _, r := range s.Dump(nil) {
+					if r.Holder == h {
+						runs = append(runs, r.Run)
+					}
+				}
+				if err := s.Replace(h, runs); err != nil {
+					t.Fatal(err)
+				}
+			case 3, 4, 5, 6:
+				known := 0
+				for i := at; i < len(locals); i++ {
+					if oracle.remove(h, locals[:i+1]) {
+						known++
+					}
+				}
+				if got := s.Remove(h, chain(locals)[at:]); got != known {
+					t.Fatalf("%d removed, want %d", got, known)
+				}
+			default:
+				_, err := s.Store(h, tail(locals, at))
+				if ok := oracle.store(h, locals, at); ok != (err == nil) {
+					t.Fatalf("%v, oracle %v", err, ok)
+				}
+			}
+			if err := s.Check(); err != nil {
+				t.Fatal(err)
+			}
+			probe := p.seqs[rng.IntN(len(p.seqs))]
+			if got, want := found(t, s.Find(probe, nil)), oracle.find(probe); !equal(got, want) {
+				t.Fatalf("seed %d: %v, want %v", seed, got, want)
+			}
+			if s.Held(h) != len(oracle[h]) {
+				t.Fatalf("%d held, want %d", s.Held(h), len(oracle[h]))
+			}
+		}
+	}
+}
+
+// claim is what one holder may have, kept by its writer for the readers.
+type claim struct {
+	changes atomic.Uint64
+	most    []atomic.Int64 // by sequence: blocks at most
+}
+
+// TestReadersNeverOvercount: while each holder has a writer, no reader sees more
+// of a holder than it had at any time of the lookup. In the end all is as one
+// goroutine would have left it.
+func TestReadersNeverOvercount(t *testing.T) {
+	for seed, cfg := range []ShardedConfig{{Shards: 1}, {Shards: 4}, {Shards: 3, By: ByWorker}} {
+		together(t, cfg, uint64(seed), 600)
+	}
+}
+
+func FuzzSharded(f *testing.F) {
+	f.Add(uint64(1), uint8(2), false)
+	f.Add(uint64(2), uint8(5), true)
+	f.Fuzz(func(t *testing.T, seed uint64, shards uint8, byWorker bool) {
+		cfg := ShardedConfig{Shards: 1 + int(shards%16)}
+		if byWorker {
+			cfg.By = ByWorker
+		}
+		together(t, cfg, seed, 100)
+	})
+}
+
+func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
+	s, err := NewSharded(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seqs := family()
+	const holders = 4
+	claims := make([]claim, holders)
+	var writers, readers sync.WaitGroup
+	var over atomic.Bool
+	for h := range claims {
+		claims[h].most = make([]atomic.Int64, len(seqs))
+		writers.Go(func() { (&writer{s: s, h: w(h), claim: &claims[h], seqs: seqs}).play(t, seed*holders+uint64(h), steps) })
+	}
+	var checked atomic.Int64
+	for r := range 2 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(r), 6))
+			for !over.Load() {
+				q := rng.IntN(len(seqs))
+				checked.Add(int64(look(t, s, claims, seqs[q], q)))
+			}
+		})
+	}
+	writers.Wait()
+	over.Store(true)
+	readers.Wait()
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+	if steps > 500 && checked.Load() == 0 {
+		t.Error("no lookup could be checked")
+	}
+	for q := range seqs { // quiet now: neither more nor less
+		got := found(t, s.Find(seqs[q], nil))
+		for h := range claims {
+			if want := claims[h].most[q].Load(); int64(got[w(h)]) != want {
+				t.Errorf("%+v: at the end holder %d has %d of sequence %d, want %d", cfg.By, h, got[w(h)], q, want)
+			}
+		}
+	}
+}
+
+// family are sequences that share beginnings of many lengths.
+func family() [][]kv.LocalHash {
+	var seqs [][]kv.LocalHash
+	for i := range 12 {
+		var stem []kv.LocalHash
+		if i >= 3 {
+			from := seqs[i/2-1]
+			stem = slices.Clone(from[:len(from)*(1+i%3)/4])
+		}
+		seqs = append(seqs, append(stem, seq(1000*i+1, 1000*i+60)...))
+	}
+	return seqs
+}
+
+// look asks once and checks each holder that did not change meanwhile.
+func look(t *testing.T, s *Sharded, claims []claim, locals []kv.LocalHash, q int) (checked int) {
+	before := make([]uint64, len(claims))
+	most := make([]int64, len(claims))
+	for h := range claims {
+		before[h] = claims[h].changes.Load()
+		most[h] = claims[h].most[q].Load()
+	}
+	got := found(t, s.Find(locals, nil))
+	for h := range claims {
+		if claims[h].changes.Load() != before[h] {
+			continue
+		}
+		checked++
+		if int64(got[w(h)]) > most[h] {
+			t.Errorf("holder %d has %d blocks of sequence %d, at most %d are possible", h, got[w(h)], q, most[h])
+		}
+	}
+	return checked
+}
+
+// writer changes what one holder has. A claim rises before the index does and
+// falls after it.
+type writer struct {
+	s     *Sharded
+	h     Holder
+	claim *claim
+	seqs  [][]kv.LocalHash
+}
+
+func (wr *writer) play(t *testing.T, seed uint64, steps int) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	for range steps {
+		q := rng.IntN(len(wr.seqs))
+		locals := wr.seqs[q]
+		n := 1 + rng.IntN(len(locals))
+		switch op := rng.IntN(20); {
+		case op == 0:
+			wr.s.Clear(wr.h)
+			wr.lower(locals, 0, func(int) bool { return true })
+		case op < 10:
+			wr.s.Remove(wr.h, chain(locals)[n-1:n])
+			wr.lower(locals, n-1, func(shared int) bool { return shared >= n })
+		default:
+			wr.claim.changes.Add(1)
+			for r := range wr.seqs {
+				shared := min(n, commonPrefix(wr.seqs[r], locals))
+				wr.claim.most[r].Store(max(wr.claim.most[r].Load(), int64(shared)))
+			}
+			wr.claim.changes.Add(1)
+			if _, err := wr.s.Store(wr.h, tail(locals[:n], 0)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// lower lets the claims that a removal touches fall.
+func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int) bool) {
+	wr.claim.changes.Add(1)
+	for r := range wr.seqs {
+		if touches(commonPrefix(wr.seqs[r], locals)) {
+			wr.claim.most[r].Store(min(wr.claim.most[r].Load(), int64(keep)))
+		}
+	}
+	wr.claim.changes.Add(1)
+}
+
+// TestReplaceIsOneStep: a reader sees what was before or what is after.
+func TestReplaceIsOneStep(t *testing.T) {
+	s, err := NewSharded(ShardedConfig{Shards: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locals := seq(1, 50)
+	states := [2][]Run{{tail(locals[:20], 0)}, {tail(locals[:10], 0), tail(locals, 10)}}
+	if err := s.Replace(w(1), states[0]); err != nil {
+		t.Fatal(err)
+	}
+	var over atomic.Bool
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for !over.Load() {
+			if n := found(t, s.Find(locals, nil))[w(1)]; n != 20 && n != 50 {
+				t.Errorf("a reader saw %d blocks", n)
+			}
+		}
+	})
+	for i := range 200 {
+		if err := s.Replace(w(1), states[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over.Store(true)
+	reader.Wait()
+	if err := s.Replace(w(1), []Run{tail(locals, 10)}); err != ErrUnknownParent {
+		t.Error(err)
+	}
+}

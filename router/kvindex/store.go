@@ -1,0 +1,235 @@
+package kvindex
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Store notes that a holder has the blocks of a run, and with it all before
+// them. What it is known to have already is no fault. It returns how many were
+// new to it.
+//
+// The run's slices are the caller's again after the call. Errors: ErrSequence,
+// ErrUnknownParent, ErrForeignHash and ErrFull apply nothing; ErrCollision
+// applies the blocks before the one that collides. A holder becomes known by its
+// first store that is not refused. An empty run with a known parent does nothing.
+// Cost: comparing what is there; a hash, a table entry and a copy for each block
+// that nobody had; at most one split and one growth of a run.
+func (x *Index) Store(h Holder, run Run) (stored int, err error) {
+	spot, err := x.locate(h, run)
+	if err != nil {
+		return 0, x.refuse(err, len(run.Locals))
+	}
+	slot, known := x.holders.slot(h)
+	if !known {
+		slot = x.holders.add(h)
+	}
+	had := x.holders.all[slot].blocks
+	for i, id := range x.path {
+		n := x.node(id)
+		blocks := len(n.locals)
+		if i == len(x.path)-1 {
+			blocks = spot.off
+		}
+		if old := n.covered(slot); old < blocks {
+			n.cover(slot, blocks)
+			x.give(slot, blocks-old)
+			if old == 0 {
+				x.came(id, slot)
+			}
+		}
+	}
+	if !x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:]) {
+		err = x.refuse(ErrCollision, 0)
+	}
+	stored = x.holders.all[slot].blocks - had
+	if !known && stored == 0 {
+		x.holders.forget(slot)
+	}
+	x.stats.Stores++
+	x.stats.StoredBlocks += uint64(stored)
+	if err == nil {
+		x.stats.RepeatBlocks += uint64(len(run.Locals) - stored)
+	}
+	x.verify("Store")
+	return stored, err
+}
+
+// spot is where a run leaves the tree: after off blocks of a node, used blocks
+// of the run having been found on the way there.
+type spot struct {
+	id        nodeID
+	off, used int
+}
+
+// locate checks a run without changing anything and finds where it leaves the
+// tree. x.path is then the nodes from that of the parent to that of the spot.
+func (x *Index) locate(h Holder, run Run) (spot, error) {
+	x.path = x.path[:0]
+	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
+		return spot{}, ErrSequence
+	}
+	slot, known := x.holders.slot(h)
+	var s spot
+	if run.HasParent {
+		id, off, ok := x.place(run.Parent)
+		if !ok || !known || x.node(id).covered(slot) < off {
+			return spot{}, ErrUnknownParent
+		}
+		s.id, s.off = id, off
+		x.path = append(x.path, id)
+	}
+	fresh, err := x.walk(&s, slot, known, run)
+	if err != nil {
+		return spot{}, err
+	}
+	rest := len(run.Locals) - s.used
+	switch {
+	case !known && len(x.holders.slots) == x.cfg.Holders,
+		known && x.holders.all[slot].blocks+fresh > x.cfg.HolderBlocks,
+		!known && fresh > x.cfg.HolderBlocks,
+		x.unique+rest > x.cfg.Blocks:
+		return spot{}, ErrFull
+	}
+	return s, nil
+}
+
+// walk follows the run through the tree as far as it is there, and checks all its
+// hashes. fresh is how many of its blocks the holder lacks.
+func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err error) {
+	end := 0 // blocks of the run that the holder has
+	for s.used < len(run.Locals) {
+		if s.id == root || s.off == len(x.node(s.id).locals) {
+			e := x.edges.get(uint64(run.Locals[s.used]), uint32(s.id))
+			if e == nil {
+				break
+			}
+			s.id, s.off = e.to, 0
+			x.path = append(x.path, s.id)
+		}
+		n := x.node(s.id)
+		same := commonPrefix(n.locals[s.off:], run.Locals[s.used:])
+		if !slices.Equal(n.hashes[s.off:s.off+same], run.Hashes[s.used:s.used+same]) {
+			return 0, ErrForeignHash
+		}
+		if known {
+			end += max(0, min(n.covered(slot)-s.off, same))
+		}
+		s.used += same
+		if s.off += same; s.off < len(n.locals) {
+			break
+		}
+	}
+	last, started := run.Parent, run.HasParent
+	if s.used > 0 {
+		last, started = run.Hashes[s.used-1], true
+	}
+	for i, local := range run.Locals[s.used:] {
+		want := kv.BlockHash(local)
+		if started {
+			want = kv.Chain(last, local)
+		}
+		if last, started = run.Hashes[s.used+i], true; last != want {
+			return 0, ErrForeignHash
+		}
+	}
+	return len(run.Locals) - end, nil
+}
+
+// attach gives a holder blocks that are not in the tree, behind those at the
+// spot. False if the name of one is taken by another prefix: what stands before
+// it is then attached.
+func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) bool {
+	id := s.id
+	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
+		if x.blocks.get(uint64(hashes[0]), 0) != nil {
+			return false // before the split
+		}
+		id = x.split(id, s.off)
+		x.join(x.node(id).child) // either part may fit to a run that the whole did not fit to
+		defer x.join(x.node(id).parent)
+	}
+	for len(locals) > 0 {
+		n := x.node(id)
+		take, done := min(len(locals), x.runBlocks), 0
+		if grow := x.runBlocks - len(n.locals); id != root && n.kids == 0 && grow > 0 {
+			take = min(len(locals), grow)
+			done = x.extend(id, slot, hashes[:take], locals[:take])
+		} else {
+			id, done = x.bear(id, slot, hashes[:take], locals[:take])
+		}
+		if done < take {
+			return false
+		}
+		hashes, locals = hashes[take:], locals[take:]
+	}
+	return true
+}
+
+// name enters blocks in the table, and returns how many until one is taken.
+func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
+	for i, hash := range hashes {
+		if !x.blocks.put(uint64(hash), depth+uint32(i), id) {
+			return i
+		}
+	}
+	return len(hashes)
+}
+
+// rename lets blocks that changed their node be found there.
+func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
+	for _, hash := range hashes {
+		x.blocks.get(uint64(hash), 0).to = id
+	}
+}
+
+// extend lets a leaf's run go on for a holder that has all of it; for the others
+// it is cut where it ended.
+func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) int {
+	n := x.node(id)
+	done := x.name(id, n.end(), hashes)
+	if done == 0 {
+		return 0
+	}
+	old := uint32(len(n.locals))
+	for i := range n.words() {
+		p := n.word(i)
+		for _, h := range slotsOf(p.full, i, x.slots[:0]) {
+			if h != slot {
+				n.cuts = append(n.cuts, cut{h, old})
+			}
+		}
+		p.full = 0
+		if int(slot/64) == i {
+			p.full = 1 << (slot % 64)
+		}
+		n.setWord(i, p)
+	}
+	n.locals = append(n.locals, locals[:done]...)
+	n.hashes = append(n.hashes, hashes[:done]...)
+	x.unique += done
+	x.give(slot, done)
+	return done
+}
+
+// bear adds a child for one holder. With no block in it there is none: then the
+// parent is returned.
+func (x *Index) bear(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
+	id := x.nodes.add()
+	depth := x.node(parent).end()
+	done := x.name(id, depth, hashes)
+	if done == 0 {
+		x.nodes.drop(id)
+		return parent, 0
+	}
+	n := x.node(id)
+	n.start = depth
+	n.locals = slices.Clone(locals[:done])
+	n.hashes = slices.Clone(hashes[:done])
+	n.cover(slot, done)
+	x.link(parent, id)
+	x.unique += done
+	x.give(slot, done)
+	return id, done
+}

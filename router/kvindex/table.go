@@ -1,0 +1,147 @@
+package kvindex
+
+import "math/bits"
+
+// entry is one of a [table]: 16 bytes. to is a node, never the root; 0 marks an
+// empty place.
+type entry struct {
+	key  uint64
+	from uint32
+	to   nodeID
+}
+
+// table is a hash table with open addressing. It is cut into segments that grow
+// each for itself, so that no insertion has to wait for all of a large one. There
+// are two: the blocks by their hash (from is then the depth, no part of the key),
+// and the children by local hash and parent.
+type table struct {
+	segments [64]segment
+	seed     uint64
+	keyed    uint32 // which bits of from belong to the key: all or none
+}
+
+type segment struct {
+	entries []entry
+	used    int
+}
+
+// The load is between three eighths and three quarters while a table grows; below
+// an eighth it shrinks.
+const leastEntries = 8
+
+func newTable(seed uint64, fromIsKey bool) table {
+	t := table{seed: seed ^ 0x9e3779b97f4a7c15}
+	if fromIsKey {
+		t.keyed = ^uint32(0)
+	}
+	return t
+}
+
+// mix spreads a key over 64 bits.
+func (t *table) mix(key uint64, from uint32) uint64 {
+	hi, lo := bits.Mul64(key^t.seed, 0xa0761d6478bd642f^uint64(from&t.keyed)<<1)
+	return hi ^ lo
+}
+
+// home is where an entry belongs among n.
+func home(mixed uint64, n int) int {
+	hi, _ := bits.Mul64(mixed, uint64(n))
+	return int(hi)
+}
+
+// after is the next place of n, the first after the last.
+func after(i, n int) int {
+	if i++; i < n {
+		return i
+	}
+	return 0
+}
+
+// get finds an entry, nil if there is none. It is valid until the table changes.
+func (t *table) get(key uint64, from uint32) *entry {
+	mixed := t.mix(key, from)
+	entries := t.segments[mixed%64].entries
+	if len(entries) == 0 {
+		return nil
+	}
+	for i := home(mixed, len(entries)); ; i = after(i, len(entries)) {
+		e := &entries[i]
+		if e.to == root {
+			return nil
+		}
+		if e.key == key && (e.from^from)&t.keyed == 0 {
+			return e
+		}
+	}
+}
+
+// put adds an entry; false if the key is there.
+func (t *table) put(key uint64, from uint32, to nodeID) bool {
+	mixed := t.mix(key, from)
+	s := &t.segments[mixed%64]
+	if 4*(s.used+1) > 3*len(s.entries) {
+		t.resize(s, max(leastEntries, 2*len(s.entries)))
+	}
+	for i := home(mixed, len(s.entries)); ; i = after(i, len(s.entries)) {
+		e := &s.entries[i]
+		if e.to == root {
+			*e = entry{key, from, to}
+			s.used++
+			return true
+		}
+		if e.key == key && (e.from^from)&t.keyed == 0 {
+			return false
+		}
+	}
+}
+
+// cut removes an entry that is there, and moves up those that had to go past it.
+func (t *table) cut(key uint64, from uint32) {
+	mixed := t.mix(key, from)
+	s := &t.segments[mixed%64]
+	n := len(s.entries)
+	hole := home(mixed, n)
+	for e := &s.entries[hole]; e.key != key || (e.from^from)&t.keyed != 0; e = &s.entries[hole] {
+		if e.to == root {
+			panic("kvindex: an entry to be removed is not in its table")
+		}
+		hole = after(hole, n)
+	}
+	for i := after(hole, n); s.entries[i].to != root; i = after(i, n) {
+		// An entry may move to the hole unless it belongs behind it, at or before i.
+		h := home(t.mix(s.entries[i].key, s.entries[i].from), n)
+		if h <= hole && (hole < i || h > i) || hole < i && h > i {
+			s.entries[hole] = s.entries[i]
+			hole = i
+		}
+	}
+	s.entries[hole] = entry{}
+	if s.used--; 8*s.used < n && n > leastEntries {
+		t.resize(s, max(leastEntries, n/2))
+	}
+}
+
+// resize moves a segment's entries to a new array.
+func (t *table) resize(s *segment, n int) {
+	old := s.entries
+	s.entries = make([]entry, n)
+	for _, e := range old {
+		if e.to == root {
+			continue
+		}
+		i := home(t.mix(e.key, e.from), n)
+		for s.entries[i].to != root {
+			i = after(i, n)
+		}
+		s.entries[i] = e
+	}
+}
+
+// len is the number of entries.
+func (t *table) len() int {
+	n := 0
+	for i := range t.segments {
+		n += t.segments[i].used
+	}
+	return n
+}

@@ -1,0 +1,148 @@
+package kvindex
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/zeebo/xxh3"
+)
+
+// TokensWithHashes is a prompt whose block hashes are computed when they are
+// first asked for, each once for a block size. The zero value is an empty prompt
+// of the public namespace; Reset keeps the memory.
+type TokensWithHashes struct {
+	tokens []kv.Token
+	ns     kv.Namespace
+	media  []kv.Media
+	eagle  bool
+	sizes  []hashed
+	buf    []byte
+	block  []uint64 // media of a block
+}
+
+// hashed is what is known for one block size.
+type hashed struct {
+	blockTokens int
+	locals      []kv.LocalHash
+	hashes      []kv.BlockHash // of the first blocks, at most len(locals)
+}
+
+// Reset starts another prompt without media. The tokens stay the caller's, who
+// does not change them before the next Reset.
+func (t *TokensWithHashes) Reset(tokens []kv.Token, ns kv.Namespace) {
+	t.tokens, t.ns, t.media, t.eagle = tokens, ns, nil, false
+	t.drop()
+}
+
+// SetNamespace changes whose blocks these are; no hash stays valid.
+func (t *TokensWithHashes) SetNamespace(ns kv.Namespace) {
+	t.ns = ns
+	t.drop()
+}
+
+// SetMedia says what stands behind tokens that only hold a place; no hash stays
+// valid. The slice stays the caller's.
+func (t *TokensWithHashes) SetMedia(media []kv.Media) {
+	t.media = media
+	t.drop()
+}
+
+// SetEagle lets each block have one token of the next one in its hash, as engines
+// with an EAGLE draft model do; no hash stays valid.
+func (t *TokensWithHashes) SetEagle(on bool) {
+	t.eagle = on
+	t.drop()
+}
+
+// drop forgets the hashes and keeps the memory.
+func (t *TokensWithHashes) drop() {
+	for i := range t.sizes {
+		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
+	}
+}
+
+// Tokens is the prompt.
+func (t *TokensWithHashes) Tokens() []kv.Token { return t.tokens }
+
+// Locals are the local hashes of the full blocks, valid until the next Reset or
+// Set. blockTokens below 1 panics. Cost: O(tokens), the second time O(1).
+func (t *TokensWithHashes) Locals(blockTokens int) []kv.LocalHash {
+	return t.local(blockTokens).locals
+}
+
+// Hashes are the block hashes of the same blocks.
+func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
+	h := t.local(blockTokens)
+	for i := len(h.hashes); i < len(h.locals); i++ {
+		hash := kv.BlockHash(h.locals[i])
+		if i > 0 {
+			hash = kv.Chain(h.hashes[i-1], h.locals[i])
+		}
+		h.hashes = append(h.hashes, hash)
+	}
+	return h.hashes
+}
+
+// Run is the blocks from the given one on, 0 <= from <= blocks, as [Index.Store]
+// takes them.
+func (t *TokensWithHashes) Run(blockTokens, from int) Run {
+	hashes := t.Hashes(blockTokens)
+	r := Run{Hashes: hashes[from:], Locals: t.Locals(blockTokens)[from:]}
+	if from > 0 {
+		r.Parent, r.HasParent = hashes[from-1], true
+	}
+	return r
+}
+
+// local hashes what is not hashed yet.
+func (t *TokensWithHashes) local(blockTokens int) *hashed {
+	if blockTokens < 1 {
+		panic("kvindex: blocks of no tokens")
+	}
+	at := slices.IndexFunc(t.sizes, func(h hashed) bool { return h.blockTokens == blockTokens })
+	if at < 0 {
+		at = len(t.sizes)
+		t.sizes = append(t.sizes, hashed{blockTokens: blockTokens})
+	}
+	h := &t.sizes[at]
+	window, usable := blockTokens, len(t.tokens)
+	if t.eagle {
+		window, usable = blockTokens+1, len(t.tokens)-1
+	}
+	blocks := max(0, usable) / blockTokens
+	if len(h.locals) == blocks {
+		return h
+	}
+	h.locals = slices.Grow(h.locals, blocks-len(h.locals))
+	seed := t.ns.Seed()
+	for i := len(h.locals); i < blocks; i++ {
+		lo := i * blockTokens
+		h.locals = append(h.locals, t.hash(lo, t.tokens[lo:lo+window], seed))
+	}
+	return h
+}
+
+// littleEndian: tokens in memory are the bytes that are hashed.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// hash is kv.HashLocal or kv.HashLocalMedia of the tokens from lo on, without a
+// copy where the machine's bytes lie as they are hashed.
+func (t *TokensWithHashes) hash(lo int, block []kv.Token, seed uint64) (local kv.LocalHash) {
+	t.block = t.block[:0]
+	for _, m := range t.media {
+		if m.At < lo+len(block) && lo < m.At+m.Tokens && !slices.Contains(t.block, m.Hash) {
+			t.block = append(t.block, m.Hash)
+		}
+	}
+	switch {
+	case len(t.block) > 0:
+		local, t.buf = kv.HashLocalMedia(block, t.block, seed, t.buf)
+	case littleEndian:
+		local = kv.LocalHash(xxh3.HashSeed(wide.Bytes(block), seed))
+	default:
+		local, t.buf = kv.HashLocal(block, seed, t.buf)
+	}
+	return local
+}
