@@ -57,7 +57,9 @@ func newCollector(s *Server, labels prometheus.Labels) *collector {
 		state string
 		value func(*coppice.Stats) int
 	}{
-		{"idle", func(s *coppice.Stats) int { return s.Scheduler.PoolPages - s.Scheduler.HeldPages - s.Scheduler.CachedPages }},
+		{"idle", func(s *coppice.Stats) int {
+			return s.Scheduler.PoolPages - s.Scheduler.HeldPages - s.Scheduler.CachedPages
+		}},
 		{"held", func(s *coppice.Stats) int { return s.Scheduler.HeldPages }},
 		{"evictable", func(s *coppice.Stats) int { return s.Scheduler.Cache.EvictablePages }},
 		{"protected", func(s *coppice.Stats) int { return s.Scheduler.Cache.ProtectedPages }},
