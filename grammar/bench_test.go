@@ -290,6 +290,30 @@ func BenchmarkMask(b *testing.B) {
 	}
 }
 
+// BenchmarkHardMask: rules of many readings, whose masks are made by a walk of the
+// whole vocabulary, behind some letters.
+func BenchmarkHardMask(b *testing.B) {
+	v := largeVocabulary()
+	for _, pattern := range []string{`([a-z]{0,40}[b-z]{0,40}){1,10}`, `([A-Za-z0-9 ,.]{1,80}\.? ?){1,8}`} {
+		b.Run("regexp="+pattern, func(b *testing.B) {
+			rules, err := ParseRegexp(pattern)
+			if err != nil {
+				b.Fatal(err)
+			}
+			g := mustCompile(b, v, rules)
+			m := g.NewMatcher()
+			mask := make([]uint64, v.words())
+			for i := 0; b.Loop(); i++ {
+				if i%20 == 0 {
+					m.Reset()
+				}
+				m.Mask(mask)
+				m.AcceptBytes([]byte("b"))
+			}
+		})
+	}
+}
+
 func BenchmarkAccept(b *testing.B) {
 	v := largeVocabulary()
 	g := mustCompile(b, v, toolRules(0))

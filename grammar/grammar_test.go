@@ -67,7 +67,7 @@ func compare(t testing.TB, seed uint64) bool {
 	}
 	tokens := randomTokens(r)
 	v := vocabularyOf(tokens)
-	limits := Limits{Memo: 1 << (8 + r.IntN(16)), unroll: []int{1, 8, 64}[r.IntN(3)], slack: []int{-1 << 20, 256, 256}[r.IntN(3)]}
+	limits := Limits{Memo: 1 << (8 + r.IntN(16)), unroll: []int{1, 8, 64}[r.IntN(3)], beyond: []int{1, 30, beyondWork}[r.IntN(3)], slack: []int{-1 << 20, 256, 256}[r.IntN(3)]}
 	g, err := compile(v, rules, limits, 1+r.IntN(1000))
 	if err != nil {
 		if !errors.Is(err, ErrNothing) && !errors.Is(err, ErrInvalid) {
@@ -95,7 +95,7 @@ func compare(t testing.TB, seed uint64) bool {
 			}
 			next := allowed[r.IntN(len(allowed))]
 			twin := m.Clone()
-			if !m.Accept(kv.Token(next)) {
+			if !m.Accept(kv.Token(next)) && !g.overflow {
 				t.Fatalf("%s: token %q is in the mask and not accepted", where, tokens[next])
 			}
 			compareHere(t, where+" (clone)", o, twin, tokens, text)
@@ -108,6 +108,9 @@ func compare(t testing.TB, seed uint64) bool {
 func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []string, text string) {
 	t.Helper()
 	word, _ := o.ask(text)
+	if m.g.overflow { // readings were dropped: what is allowed is less
+		return
+	}
 	if m.CanEnd() != word {
 		t.Fatalf("%s: CanEnd %v", where, m.CanEnd())
 	}
@@ -121,11 +124,14 @@ func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []str
 		if token != "" {
 			_, want = o.ask(text + token)
 		}
+		if m.g.overflow {
+			return
+		}
 		if has(mask, i) != want {
 			t.Fatalf("%s: mask has %q: %v", where, token, !want)
 		}
 		twin := m.Clone()
-		if twin.Accept(kv.Token(i)) != want {
+		if twin.Accept(kv.Token(i)) != want && !m.g.overflow {
 			t.Fatalf("%s: accepted %q: %v", where, token, !want)
 		}
 		if want {

@@ -18,6 +18,7 @@ type Limits struct {
 	Memo  int // bytes of masks and stacks remembered while it is used; default 8 MiB
 
 	unroll int // states that a repeat may have and still be written out, copy after copy; larger ones count
+	beyond int // moves below exits before a mask is made by a walk of the whole trie; see explore.go
 	slack  int // nodes that determinising may take beyond 4 for each of the nfa's states
 }
 
@@ -33,6 +34,7 @@ func (l Limits) WithDefaults() Limits {
 	set(&l.Bytes, 64<<20)
 	set(&l.Memo, 8<<20)
 	set(&l.unroll, 64)
+	set(&l.beyond, beyondWork)
 	if l.slack == 0 {
 		l.slack = 256
 	}

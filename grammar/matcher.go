@@ -21,6 +21,10 @@ type Grammar struct {
 	below  []stack // sets on the way into the trie
 	levels []int32
 	bits   []uint64
+	tables int // bytes of the locals and of the machine
+	work   int // moves that are left below the exits of the mask being made
+
+	explorer explorer
 }
 
 func newGrammar(w *walker) *Grammar {
@@ -28,10 +32,18 @@ func newGrammar(w *walker) *Grammar {
 		stepper: stepper{machine: w.machine, pool: newPool(w.v.longest)},
 		v:       w.v, limits: w.limits, locals: w.locals, bottom: newBottom(1),
 	}
+	g.explorer.init(g.machine, w.v.longest)
 	g.memo.init(w.limits.Memo/2, w.v.words())
+	g.tables = w.bytes + len(g.nodes)*24 + len(g.edges)*8 + len(g.calls)*8
 	g.levels = make([]int32, w.v.longest+2)
 	g.bits = make([]uint64, w.v.words())
 	return g
+}
+
+// Bytes is about how much memory the grammar takes.
+func (g *Grammar) Bytes() int {
+	x := &g.explorer
+	return g.tables + len(g.memo.slots)*(g.v.words()*8+128) + g.pool.bytes + len(x.next)*8 + len(x.sets)*24
 }
 
 // Vocabulary is what the grammar was compiled for.
@@ -111,8 +123,12 @@ func (m *Matcher) Mask(dst []uint64) {
 	for i := range m.set {
 		g.allow(dst, &m.set[i])
 	}
+	g.work = g.limits.beyond
 	for i := range m.set {
 		g.allowBeyond(dst, &m.set[i])
+	}
+	if g.work <= 0 {
+		g.explore(dst, m.set)
 	}
 	g.memo.keep(dst)
 }
@@ -162,6 +178,7 @@ func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 	}
 	g.below = g.returned(g.below[:0], f.up)
 	var first byteSet
+	g.work -= len(g.below)
 	for i := range g.below {
 		of := g.firstOf(&g.nodes[g.below[i].node])
 		first.union(&of)
@@ -177,7 +194,7 @@ func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 			g.below = g.step(g.below[:n], g.below[:n], b)
 			if ended := g.ended; ended || len(g.below) > int(n) {
 				for _, e := range exits[i:j] {
-					if f.least <= e.bodies && e.bodies <= f.most {
+					if g.work > 0 && f.least <= e.bodies && e.bodies <= f.most && !g.covers(dst, e.at) {
 						g.descend(dst, e.at, n)
 					}
 				}
@@ -185,6 +202,16 @@ func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 		}
 		i = j
 	}
+}
+
+// covers tells that dst has all tokens at trie node c and below.
+func (g *Grammar) covers(dst []uint64, c int32) bool {
+	for _, t := range g.v.order[g.v.ends[c]:g.v.ends[g.v.skip[c]]] {
+		if dst[t>>6]>>(t&63)&1 == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // descend adds the tokens at trie node c and below: where c is reached by the set
@@ -197,10 +224,11 @@ func (g *Grammar) descend(dst []uint64, c, from int32) {
 	top := v.label[c] >> 8
 	end := int32(len(g.below))
 	g.levels[top], g.levels[top+1] = from, end
-	for i := c + 1; i < v.skip[c]; {
+	for i := c + 1; i < v.skip[c] && g.work > 0; {
 		depth := v.label[i] >> 8
 		set := g.below[g.levels[depth-1]:g.levels[depth]]
 		g.below = g.step(g.below[:g.levels[depth]], set, byte(v.label[i]))
+		g.work -= len(set) + 1
 		if len(g.below) == int(g.levels[depth]) && !g.ended {
 			i = v.skip[i]
 			continue

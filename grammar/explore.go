@@ -1,0 +1,128 @@
+package grammar
+
+import "slices"
+
+const (
+	// beyondWork is how many moves of stacks a mask may take below the exits of its
+	// stacks, before it is made by a walk of the whole trie instead.
+	beyondWork = 1 << 13
+	// exploreWork bounds the moves of such a walk: some milliseconds. What is not
+	// reached by then is not allowed, though the rules would let it pass.
+	exploreWork = 1 << 17
+)
+
+// explorer walks the whole trie from a set of stacks. Sets are numbered, and
+// remembered with where bytes lead: rules that can be read in many ways have large
+// sets, but few of them, as most bytes lead to the same.
+type explorer struct {
+	class   [256]uint8
+	classes int
+	known   map[uint64]int32
+	states  []explored
+	next    []int32  // [state*classes+class]: 0 not known, dead, or a state
+	used    []uint32 // like next: the latest mask that went that way
+	sets    []stack
+	path    []int32
+	mask    uint32 // number of the mask being made
+}
+
+// explored is a numbered set.
+type explored struct{ from, to int32 }
+
+func (x *explorer) init(m *machine, longest int) {
+	x.class, x.classes = m.classes()
+	x.path = make([]int32, longest+1)
+	x.forget()
+}
+
+func (x *explorer) forget() {
+	x.known = map[uint64]int32{}
+	x.states = append(x.states[:0], explored{}) // 0 is none
+	x.next = append(x.next[:0], make([]int32, x.classes)...)
+	x.used = append(x.used[:0], make([]uint32, x.classes)...)
+	x.sets = x.sets[:0]
+	x.mask = 0
+}
+
+// explore overwrites dst with the tokens that set allows. The work counts the same
+// whatever is remembered, so that a mask is the same whatever was asked for before.
+func (g *Grammar) explore(dst []uint64, set []stack) {
+	x, v := &g.explorer, g.v
+	if len(x.next)*8+len(x.sets)*24 > g.limits.Memo || x.mask == 1<<32-1 {
+		x.forget()
+	}
+	clear(dst)
+	x.mask++
+	x.path[0] = x.number(set)
+	work := exploreWork
+	for i := int32(1); int(i) < len(v.label); {
+		label := v.label[i]
+		depth := label >> 8
+		from := x.path[depth-1]
+		slot := int(from)*x.classes + int(x.class[byte(label)])
+		if x.used[slot] != x.mask {
+			if work <= 0 {
+				i = v.skip[i]
+				continue
+			}
+			x.used[slot] = x.mask
+			work -= int(x.states[from].to-x.states[from].from) + 1
+			if x.next[slot] == 0 {
+				x.next[slot] = g.discover(from, byte(label))
+			}
+		}
+		to := x.next[slot]
+		if to == dead {
+			i = v.skip[i]
+			continue
+		}
+		x.path[depth] = to
+		for _, t := range v.order[v.ends[i]:v.ends[i+1]] {
+			dst[t>>6] |= 1 << (t & 63)
+		}
+		if s := &x.states[to]; s.from == s.to {
+			i = v.skip[i]
+		} else {
+			i++
+		}
+	}
+}
+
+// discover finds where a numbered set leads by b.
+func (g *Grammar) discover(from int32, b byte) int32 {
+	x := &g.explorer
+	s, n := x.states[from], len(x.sets)
+	x.sets = g.step(x.sets, x.sets[s.from:s.to], b)
+	if len(x.sets) == n && !g.ended {
+		return dead
+	}
+	set := x.sets[n:]
+	x.sets = x.sets[:n]
+	return x.number(set)
+}
+
+// number is the number of a set, which is copied; it may lie just behind x.sets.
+func (x *explorer) number(set []stack) int32 {
+	h := uint64(len(set))
+	for i := range set {
+		h = set[i].hashed(h)
+	}
+	for ; ; h++ {
+		i, known := x.known[h]
+		if !known {
+			break
+		}
+		if s := &x.states[i]; slices.Equal(x.sets[s.from:s.to], set) {
+			return i
+		}
+	}
+	id := int32(len(x.states))
+	x.known[h] = id
+	s := explored{from: int32(len(x.sets))}
+	x.sets = append(x.sets, set...)
+	s.to = int32(len(x.sets))
+	x.states = append(x.states, s)
+	x.next = append(x.next, make([]int32, x.classes)...)
+	x.used = append(x.used, make([]uint32, x.classes)...)
+	return id
+}
