@@ -35,8 +35,8 @@ type Config struct {
 	// FormatTimeout bounds how long the compiling of one Request.Format may take.
 	// Default 5 s.
 	FormatTimeout time.Duration
-	// Formats is how many compiled ones are kept. Default 64.
-	Formats int
+	// FormatBytes is how much memory compiled ones may take to be kept. Default 256 MiB.
+	FormatBytes int
 	// EventRing is how many cache events are kept for late readers. Default 65536.
 	EventRing int
 	// Log takes failures and, at debug level, steps. Default none.

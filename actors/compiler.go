@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/coppice-llm/coppice/grammar"
@@ -11,9 +12,15 @@ import (
 // compilers is the number of compilers: one may be held up by a hard format.
 const compilers = 2
 
-// compileWork is what a compiler does before it looks at the clock: about a
+// compileWork is what a compiler does before it looks at the clock: mostly about a
 // millisecond.
 const compileWork = 4096
+
+// compileBytes bounds the tables of one format.
+const compileBytes = 16 << 20
+
+// errUnwanted answers for what nobody waits for any more.
+var errUnwanted = errors.New("actors: nobody waits for this format")
 
 // compilerActor compiles formats. It has no state: a panic costs those who wait
 // for that format.
@@ -22,7 +29,7 @@ type compilerActor struct{ sys *System }
 func (a *compilerActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *compile:
-		g, err := a.compile(m.format)
+		g, err := a.compile(m)
 		a.sys.formats.tell(&compiled{m, g, err})
 	case *shutdown:
 		self.quit()
@@ -31,19 +38,22 @@ func (a *compilerActor) receive(self *process, message any) {
 	}
 }
 
-// compile gives up after FormatTimeout, and at the system's end.
-func (a *compilerActor) compile(f Format) (*grammar.Grammar, error) {
+// compile gives up after FormatTimeout, at the system's end, and when nobody waits.
+func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
-	rules, err := f.rules()
+	rules, err := m.format.rules()
 	if err != nil {
 		return nil, badFormat(err)
 	}
-	c, err := grammar.NewCompiler(a.sys.cfg.Scheduler.Vocabulary, rules, grammar.Limits{})
+	c, err := grammar.NewCompiler(a.sys.cfg.Scheduler.Vocabulary, rules, grammar.Limits{Bytes: compileBytes})
 	for done := false; err == nil && !done; {
 		select {
 		case <-a.sys.ending:
 			return nil, a.sys.cause
 		default:
+		}
+		if m.unwanted.Load() {
+			return nil, errUnwanted
 		}
 		if took := a.sys.now() - began; took > a.sys.cfg.FormatTimeout {
 			return nil, fmt.Errorf("%w: %v were not enough, take a simpler one", ErrFormatTimeout, a.sys.cfg.FormatTimeout)

@@ -1,12 +1,11 @@
 package actors
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
-	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -41,22 +40,38 @@ func (f Format) check() error {
 // last. Requests wait here, not at the scheduler, where they would hold a place.
 type formatsActor struct {
 	sys     *System
-	kept    map[Format]*list.Element // of *format
-	byUse   *list.List               // those that are kept, latest first
-	waiting map[Format][]*submit     // for those that are not compiled yet
-	queue   []Format                 // not given to a compiler yet
-	idle    []int                    // compilers
+	kept    shelf               // grammars
+	refused shelf               // what can't be compiled, which must not push grammars out
+	waiting map[Format][]waiter // for those that are not compiled yet
+	making  map[Format]*compile // at a compiler
+	turns   []*turn             // tenants with formats to compile, whose turn it is first
+	busy    map[string]bool     // tenants with one at a compiler
+	idle    []int               // compilers
+	alarm   alarm               // rings when the next of those who wait runs out of time
 }
 
-// format is a compiled one, or why it can't be.
-type format struct {
-	key     Format
-	grammar *grammar.Grammar
-	err     error
+// waiter is a request that waits for its format.
+type waiter struct {
+	*submit
+	until time.Duration // on the system's clock
+	late  error         // what it ends with then
 }
+
+// turn is a tenant's formats, in the order in which they were asked for.
+type turn struct {
+	tenant  string
+	formats []Format
+}
+
+// refusedFormats is how many formats that can't be compiled are remembered.
+const refusedFormats = 256
 
 func newFormatsActor(s *System) *formatsActor {
-	a := &formatsActor{sys: s, kept: make(map[Format]*list.Element), byUse: list.New(), waiting: make(map[Format][]*submit)}
+	a := &formatsActor{
+		sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats),
+		waiting: make(map[Format][]waiter), making: make(map[Format]*compile), busy: make(map[string]bool),
+	}
+	a.alarm.ring = func() { s.formats.tell(&tick{}) }
 	for i := range compilers {
 		a.idle = append(a.idle, i)
 	}
@@ -71,6 +86,8 @@ func (a *formatsActor) receive(self *process, message any) {
 		a.compiled(m)
 	case *abort:
 		a.abort(m)
+	case *tick:
+		a.expire()
 	case *shutdown:
 		self.quit()
 	default:
@@ -78,50 +95,142 @@ func (a *formatsActor) receive(self *process, message any) {
 	}
 }
 
+// release stops the timer, however the actor came to its end.
+func (a *formatsActor) release() { a.alarm.stop() }
+
 // need passes the request on if its format is there, or has it wait.
 func (a *formatsActor) need(m *needFormat) {
 	if gone := m.submit.stream.gone.Load(); gone != nil {
 		a.finish(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
-	if e := a.kept[m.format]; e != nil {
-		a.byUse.MoveToFront(e)
-		a.pass(m.submit, e.Value.(*format))
+	f := a.kept.take(m.format)
+	if f == nil {
+		f = a.refused.take(m.format)
+	}
+	if f != nil {
+		a.pass(m.submit, f)
 		return
 	}
 	others, begun := a.waiting[m.format]
-	a.waiting[m.format] = append(others, m.submit)
+	a.waiting[m.format] = append(others, a.waiter(m.submit))
 	if !begun {
-		a.queue = append(a.queue, m.format)
+		a.line(m.submit.req.Tenant, m.format)
 		a.start()
 	}
 }
 
-// start gives the compilers what they can take.
+// waiter sets the alarm for a request that is to wait.
+func (a *formatsActor) waiter(m *submit) waiter {
+	w := waiter{submit: m, until: lastTime, late: scheduler.ErrDeadline}
+	if m.req.Deadline > 0 {
+		w.until = m.req.Deadline
+	}
+	now := a.sys.now()
+	if q := m.req.QueueTimeout; q > 0 && now+q < w.until {
+		w.until, w.late = now+q, scheduler.ErrQueueTimeout
+	}
+	if w.until < lastTime {
+		a.alarm.wakeAt(now, w.until)
+	}
+	return w
+}
+
+// expire ends who has waited too long.
+func (a *formatsActor) expire() {
+	a.alarm.rang()
+	now, next := a.sys.now(), lastTime
+	for f, waits := range a.waiting {
+		kept := waits[:0]
+		for _, w := range waits {
+			if w.until <= now {
+				a.finish(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
+				continue
+			}
+			next = min(next, w.until)
+			kept = append(kept, w)
+		}
+		clear(waits[len(kept):])
+		a.keepWaiting(f, kept)
+	}
+	if next < lastTime {
+		a.alarm.wakeAt(now, next)
+	}
+}
+
+// keepWaiting notes who still waits for a format. If nobody does, its compiler may stop.
+func (a *formatsActor) keepWaiting(f Format, waits []waiter) {
+	a.waiting[f] = waits
+	if c := a.making[f]; c != nil && len(waits) == 0 {
+		c.unwanted.Store(true)
+	}
+}
+
+// line puts a format behind the others of its tenant.
+func (a *formatsActor) line(tenant string, f Format) {
+	i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == tenant })
+	if i < 0 {
+		i = len(a.turns)
+		a.turns = append(a.turns, &turn{tenant: tenant})
+	}
+	a.turns[i].formats = append(a.turns[i].formats, f)
+}
+
+// start gives the compilers what they can take: tenants in turns, and one at a time
+// of each, so that who has hard ones holds up nobody but himself.
 func (a *formatsActor) start() {
-	for len(a.queue) > 0 && len(a.idle) > 0 {
-		f, worker := a.queue[0], a.idle[len(a.idle)-1]
-		a.queue, a.idle = a.queue[1:], a.idle[:len(a.idle)-1]
-		if len(a.waiting[f]) == 0 { // all gave up
-			delete(a.waiting, f)
-			a.idle = append(a.idle, worker)
+	for i := 0; i < len(a.turns) && len(a.idle) > 0; {
+		t := a.turns[i]
+		if a.busy[t.tenant] {
+			i++
 			continue
 		}
-		a.sys.compilers[worker].tell(&compile{worker, f})
+		f := t.formats[0]
+		if t.formats = t.formats[1:]; len(a.waiting[f]) == 0 { // all gave up
+			delete(a.waiting, f)
+			if len(t.formats) == 0 {
+				a.turns = slices.Delete(a.turns, i, i+1)
+			}
+			continue
+		}
+		a.turns = slices.Delete(a.turns, i, i+1)
+		if len(t.formats) > 0 {
+			a.turns = append(a.turns, t)
+		}
+		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: f}
+		a.idle = a.idle[:len(a.idle)-1]
+		a.busy[t.tenant], a.making[f] = true, c
+		a.sys.compilers[c.worker].tell(c)
 	}
 }
 
 func (a *formatsActor) compiled(m *compiled) {
-	f := &format{m.compile.format, m.grammar, m.err}
-	for _, waits := range a.waiting[f.key] {
-		a.pass(waits, f)
+	c := m.compile
+	delete(a.making, c.format)
+	delete(a.busy, c.tenant)
+	if i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == c.tenant }); i >= 0 { // the others first
+		t := a.turns[i]
+		a.turns = append(slices.Delete(a.turns, i, i+1), t)
 	}
-	delete(a.waiting, f.key)
-	a.kept[f.key] = a.byUse.PushFront(f)
-	if a.byUse.Len() > a.sys.cfg.Formats {
-		delete(a.kept, a.byUse.Remove(a.byUse.Back()).(*format).key)
+	a.idle = append(a.idle, c.worker)
+	waits := a.waiting[c.format]
+	delete(a.waiting, c.format)
+	f := &format{key: c.format, grammar: m.grammar, err: m.err}
+	switch {
+	case errors.Is(m.err, errUnwanted):
+		if len(waits) > 0 { // somebody came since
+			a.waiting[c.format] = waits
+			a.line(c.tenant, c.format)
+		}
+		waits = nil
+	case m.err == nil:
+		a.kept.put(f, m.grammar.Bytes())
+	case errors.Is(m.err, scheduler.ErrInvalid): // a lack of time may pass
+		a.refused.put(f, 1)
 	}
-	a.idle = append(a.idle, m.compile.worker)
+	for _, w := range waits {
+		a.pass(w.submit, f)
+	}
 	a.start()
 }
 
@@ -137,9 +246,9 @@ func (a *formatsActor) pass(m *submit, f *format) {
 // abort ends a request that waits here.
 func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
-		if i := slices.IndexFunc(waits, func(w *submit) bool { return w.stream.id == m.id }); i >= 0 {
+		if i := slices.IndexFunc(waits, func(w waiter) bool { return w.stream.id == m.id }); i >= 0 {
 			a.finish(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
-			a.waiting[f] = slices.Delete(waits, i, i+1)
+			a.keepWaiting(f, slices.Delete(waits, i, i+1))
 			return
 		}
 	}

@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"sync/atomic"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
@@ -23,8 +25,10 @@ type needFormat struct {
 
 // To a compiler: make this.
 type compile struct {
-	worker int
-	format Format
+	worker   int
+	tenant   string
+	format   Format
+	unwanted atomic.Bool // set by the formats actor when nobody waits for it any more
 }
 
 // To the formats actor: what a compiler made, or why it could not.

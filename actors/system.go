@@ -41,8 +41,8 @@ type Config struct {
 	// FormatTimeout bounds how long the compiling of one Request.Format may take.
 	// Default 5 s.
 	FormatTimeout time.Duration
-	// Formats is how many compiled ones are kept. Default 64.
-	Formats int
+	// FormatBytes is how much memory compiled ones may take to be kept. Default 256 MiB.
+	FormatBytes int
 	// EventRing is how many events a late subscriber can still get. Default 65536.
 	EventRing int
 	// Log takes failures and, at debug, steps. Default none.
@@ -59,8 +59,8 @@ func (c Config) withDefaults() Config {
 	if c.FormatTimeout == 0 {
 		c.FormatTimeout = 5 * time.Second
 	}
-	if c.Formats == 0 {
-		c.Formats = 64
+	if c.FormatBytes == 0 {
+		c.FormatBytes = 256 << 20
 	}
 	if c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
@@ -90,7 +90,7 @@ func (c Config) validate() error {
 	positive("MaxRequests", c.MaxRequests)
 	positive("Tokenizers", c.Tokenizers)
 	positive("EventRing", c.EventRing)
-	positive("Formats", c.Formats)
+	positive("FormatBytes", c.FormatBytes)
 	if c.FormatTimeout < 0 {
 		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
 	}

@@ -145,7 +145,7 @@ type RowOut struct {
 	// the position before: NaN if the slot did not run that one itself.
 	Prompt []float32
 	Digest uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err    error  // this row only, ErrLogits for one; its pages must not be cached
+	Err    error  // this row only, ErrLogits or ErrNoToken; its pages must not be cached
 }
 
 // TokenLogprob is one entry of the top-k list, best first.
@@ -187,6 +187,9 @@ var (
 	ErrClosed  = errors.New("engine: closed")
 	ErrPending = errors.New("engine: not completed yet")
 )
+
+// ErrNoToken is wrapped by RowOut.Err when a row's mask and biases forbid every token.
+var ErrNoToken = errors.New("engine: mask and biases allow no token")
 
 // ErrLogits is wrapped by RowOut.Err when a row's logits are not finite.
 var ErrLogits = errors.New("engine: logits are not finite")

@@ -46,7 +46,7 @@ func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, o
 	here := q.life == r.life // else it was preempted meanwhile, and its KV is not its own any more
 	if row != nil && row.Err != nil {
 		// What the row wrote is not to be trusted.
-		return s.end(now, q, Ending{Reason: Failed, Err: row.Err}, out)
+		return s.end(now, q, Ending{Reason: Failed, Err: q.blame(row.Err)}, out)
 	}
 	if here {
 		q.done = int(r.end)

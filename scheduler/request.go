@@ -65,7 +65,8 @@ type Request struct {
 }
 
 // maxStopTokens bounds Request.StopTokens, which every token is compared with.
-const maxStopTokens = 256
+// Those of the caller and the model's come together.
+const maxStopTokens = 512
 
 // Refusals of Add. Each comes wrapped with the figures.
 var (
@@ -179,9 +180,6 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
 		return 0, &FieldError{"Sampling", fmt.Errorf("%w: %w", ErrInvalid, err)}
 	}
-	if err := s.validateShape(req); err != nil {
-		return 0, err
-	}
 	switch {
 	case len(req.StopTokens) > maxStopTokens:
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
@@ -189,6 +187,9 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, s.cfg.MaxSamples)
 	case req.Deadline < 0 || req.QueueTimeout < 0:
 		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
+	}
+	if err := s.validateShape(req); err != nil {
+		return 0, err
 	}
 	// The last output token is sampled and never run, so it needs no position.
 	modelRoom, poolRoom := s.info.MaxPositions-n+1, poolTokens-n+1

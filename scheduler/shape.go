@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
@@ -36,28 +38,20 @@ func (s *Scheduler) validateShape(req *Request) error {
 	if len(req.AllowedTokens) == 0 {
 		return nil
 	}
-	stops := 0
+	if n := len(req.AllowedTokens); n > s.info.Vocab {
+		return refuse("AllowedTokens", ErrInvalid, "%d AllowedTokens, the vocabulary has %d", n, s.info.Vocab)
+	}
+	goesOn := req.MinTokens == 0
 	for i, t := range req.AllowedTokens {
 		if uint64(t) >= uint64(s.info.Vocab) {
 			return refuse("AllowedTokens", ErrInvalid, "AllowedTokens[%d] is %d, the vocabulary has %d", i, t, s.info.Vocab)
 		}
-		if req.stopsAt(t) {
-			stops++
-		}
+		goesOn = goesOn || !slices.Contains(req.StopTokens, t) // mostly the first one tells
 	}
-	if req.MinTokens > 0 && stops == len(req.AllowedTokens) {
+	if !goesOn {
 		return refuse("AllowedTokens", ErrInvalid, "AllowedTokens are StopTokens all of them, so MinTokens can't be reached")
 	}
 	return nil
-}
-
-func (r *Request) stopsAt(t kv.Token) bool {
-	for _, stop := range r.StopTokens {
-		if stop == t {
-			return true
-		}
-	}
-	return false
 }
 
 // allowedOf makes the masks of a request.
@@ -158,6 +152,22 @@ func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
 		text = text[end:]
 	}
 	return false
+}
+
+// blame says whose fault it is that a row failed: what a request asks of its output
+// may leave it no way on.
+func (q *sequence) blame(err error) error {
+	if !errors.Is(err, engine.ErrNoToken) {
+		return err
+	}
+	field := "Sampling"
+	switch {
+	case q.matcher != nil:
+		field = "Format"
+	case q.group.early != nil:
+		field = "AllowedTokens"
+	}
+	return &FieldError{field, fmt.Errorf("%w: behind %d tokens of output no token is allowed: %w", ErrInvalid, q.outputTokens(), err)}
 }
 
 // wantsPrompt: log-probabilities of the prompt are asked for and not complete.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server/openai"
 
@@ -308,4 +309,28 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	if a := b.do("GET", "/", ""); a.StatusCode != 200 || !strings.Contains(a.Header.Get("Content-Type"), "text/html") {
 		t.Errorf("the page: %s %v", a.Status, a.Header)
 	}
+}
+
+// TestNoWayOn: what a request asks of its output may leave it no token; that is its own
+// fault.
+func TestNoWayOn(t *testing.T) {
+	b := start(t, setup{})
+	for _, stream := range []bool{false, true} {
+		body := fmt.Sprintf(`{"model":"nano","prompt":"q","max_tokens":4,"regex":"[0-9]{3}","allowed_token_ids":[%d],"stream":%v}`, tokenOf(t, b, "a"), stream)
+		a := b.do("POST", "/v1/completions", body)
+		if a.StatusCode != 400 || !strings.Contains(string(a.body), `"param":"regex"`) || !strings.Contains(string(a.body), "no token is allowed") {
+			t.Errorf("%s %s", a.Status, a.body)
+		}
+	}
+	b.quiet()
+}
+
+// tokenOf is the one token of a text.
+func tokenOf(t *testing.T, b *bed, text string) kv.Token {
+	t.Helper()
+	tokens := b.node.Tokenizer().Encode(nil, text)
+	if len(tokens) != 1 {
+		t.Fatalf("%q is %v", text, tokens)
+	}
+	return tokens[0]
 }

@@ -140,6 +140,9 @@ func (s *Server) head(id string) openai.Head {
 func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 	req.Namespace = Namespace(c.who.tenant, p.CacheSalt)
 	req.Tenant = c.who.tenant
+	if !c.who.admin { // a tenant may stand back, not push ahead of the others
+		req.Priority = min(req.Priority, 0)
+	}
 	if req.Class != "" {
 		req.Class = c.who.tenant + "\x00" + req.Class // what it learns is the tenant's own
 	}

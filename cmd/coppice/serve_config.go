@@ -248,7 +248,7 @@ func (c *serveCmd) keys() ([]server.Key, error) {
 // # are passed over. Errors do not quote lines: they hold secrets.
 func parseKeys(text string) ([]server.Key, error) {
 	var keys []server.Key
-	for i, line := range strings.Split(text, "\n") {
+	for i, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") { // a byte order mark is no name
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue

@@ -43,15 +43,15 @@ func (c *serveCmd) open(log *zap.Logger) (*served, error) {
 	if st, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
 		s.created = st.ModTime()
 	}
-	if s.template, err = chat.Open(dir); err != nil {
-		if !errors.Is(err, chat.ErrInvalid) {
-			return nil, err
-		}
-		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
-	}
 	m, err := model.Open(dir)
 	if err != nil {
 		return nil, err
+	}
+	if s.template, err = chat.Open(dir); err != nil {
+		if !errors.Is(err, chat.ErrInvalid) {
+			return nil, errors.Join(err, m.Close())
+		}
+		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
 	}
 	backend, err := c.backend(m, s)
 	// The weights are packed now, or never will be.

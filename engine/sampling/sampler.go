@@ -2,7 +2,6 @@ package sampling
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-// ErrNoToken is RowOut.Err of a row whose mask and biases forbid every token.
-var ErrNoToken = errors.New("sampling: mask and biases allow no token")
 
 // Sampler draws tokens for the slots of one backend.
 type Sampler struct {
@@ -103,7 +99,7 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 	token, ok := s.draw(sl, r, logits, best)
 	if !ok {
 		sl.sampled = false
-		out.Err = fmt.Errorf("%w: row %d", ErrNoToken, index)
+		out.Err = fmt.Errorf("%w: row %d", engine.ErrNoToken, index)
 		return
 	}
 	out.Token = token

@@ -237,7 +237,7 @@ func TestErrors(t *testing.T) {
 		s = bound(3, engine.SamplingParams{Temperature: temperature})
 		var o engine.RowOut
 		s.Sample(&engine.Row{Sample: true, Mask: []uint64{0}}, 0, []float32{1, 2, 3}, &o)
-		if !errors.Is(o.Err, ErrNoToken) {
+		if !errors.Is(o.Err, engine.ErrNoToken) {
 			t.Errorf("temperature %v, empty mask: %v, want ErrNoToken", temperature, o.Err)
 		}
 	}

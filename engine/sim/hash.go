@@ -6,7 +6,6 @@ import (
 	"math/bits"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -79,7 +78,7 @@ func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row) (kv.T
 			return t, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: of %d", sampling.ErrNoToken, vocab)
+	return 0, fmt.Errorf("%w: of %d", engine.ErrNoToken, vocab)
 }
 
 func forbidden(p *engine.SamplingParams, t kv.Token) bool {

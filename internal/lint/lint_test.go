@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -255,5 +256,22 @@ func TestExceptionsAreUsed(t *testing.T) {
 		if _, err := os.Stat(filepath.Join("..", "..", filepath.FromSlash(pkg))); err != nil {
 			t.Errorf("the import table lists %s, which is not there", pkg)
 		}
+	}
+}
+
+// TestNamesOfFiles: names that every system takes, and the module cache with them.
+func TestNamesOfFiles(t *testing.T) {
+	err := filepath.WalkDir("../..", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() == ".git" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		plain := strings.TrimLeft(strings.ToLower(d.Name()), "abcdefghijklmnopqrstuvwxyz0123456789_.-")
+		if plain != "" {
+			t.Errorf("%s: a name has letters, digits, _, . and - alone", file)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
