@@ -48,6 +48,13 @@ var mayImport = map[string][]string{
 	"router/global":  {},
 	"router/kvindex": {"kv", "internal/invariants", "internal/wide"},
 
+	"events":               {"kv", "events/wire"},
+	"events/wire":          {},
+	"events/zmq":           {"events"},
+	"events/nats":          {"events"},
+	"events/nats/embedded": {},
+	"events/eventstest":    {"events", "kv"},
+
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "radixcache", "scheduler", "internal/invariants"},
 
 	"actors":        {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
@@ -69,13 +76,15 @@ var onlyImporter = map[string]string{
 	"github.com/dlclark/regexp2":              "tokenizer",
 	"golang.org/x/sys":                        "engine/cpu",
 	"github.com/HdrHistogram/hdrhistogram-go": "bench/load",
+	"github.com/nats-io/nats.go":              "events/nats",
+	"github.com/nats-io/nats-server":          "events/nats/embedded",
 	"github.com/prometheus/client_golang":     "server",
 	"charm.land/bubbletea":                    "cmd/coppice",
 	"charm.land/lipgloss":                     "cmd/coppice",
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
-var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler", "router", "router/global", "router/kvindex"}
+var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler", "events/wire", "router", "router/global", "router/kvindex"}
 
 // coreNever are packages of the standard library and zap that core does not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}

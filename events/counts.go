@@ -1,0 +1,78 @@
+package events
+
+import "fmt"
+
+// PublisherMetrics counts since the start.
+type PublisherMetrics struct {
+	Events          uint64 // taken from callers
+	Batches         uint64 // sent, heartbeats included
+	Heartbeats      uint64
+	Bytes           uint64 // of payloads
+	Gaps            uint64 // times that all was cleared because events were lost
+	LostEvents      uint64 // dropped because too many were waiting
+	DuplicateBlocks uint64 // stored though held, not sent
+	UnknownRemoves  uint64 // removed though not held, not sent
+	OrphanBlocks    uint64 // stored below a parent that is not held, not sent
+	RefusedBlocks   uint64 // of another size than configured, not sent: a fault
+	SendErrors      uint64 // of transports
+	Snapshots       uint64 // made
+	HeldBlocks      uint64 // now
+	NextSeq         uint64 // of the next batch
+}
+
+func (m PublisherMetrics) String() string {
+	return fmt.Sprintf("events %d (lost %d, gaps %d), batches %d (heartbeats %d, %d bytes, send errors %d), held %d blocks (duplicate %d, unknown %d, orphan %d, refused %d), snapshots %d, next %d",
+		m.Events, m.LostEvents, m.Gaps, m.Batches, m.Heartbeats, m.Bytes, m.SendErrors, m.HeldBlocks, m.DuplicateBlocks, m.UnknownRemoves, m.OrphanBlocks, m.RefusedBlocks, m.Snapshots, m.NextSeq)
+}
+
+// Counts says what came of what a rank sent.
+type Counts struct {
+	Batches, Events             uint64 // applied
+	StoredBlocks, RemovedBlocks uint64 // applied
+	Stale                       uint64 // batches seen twice or late, dropped
+	Gaps                        uint64 // found
+	Restarts                    uint64 // of the publisher
+	Replays, Snapshots          uint64 // that mended a gap or began a rank
+	Recoveries                  uint64 // begun
+	FailedRecoveries            uint64
+	Clears                      uint64 // of a rank that could not be believed any more
+	Malformed                   uint64 // frames and payloads
+	Impossible                  uint64 // sequence numbers
+	UnknownWorker               uint64 // messages of another topic or rank
+	UnknownEvents               uint64 // of kinds not known here, passed over
+	UnknownMedium               uint64 // events passed over
+	OtherGroup                  uint64 // events of other KV cache groups, passed over
+	RefusedSalted               uint64 // events with more salted blocks than are remembered
+	OrphanBlocks                uint64 // stored below a parent that the sink does not know
+	Dropped                     uint64 // batches that came while the rank was lost or faulty
+}
+
+func (c *Counts) add(o *Counts) {
+	c.Batches += o.Batches
+	c.Events += o.Events
+	c.StoredBlocks += o.StoredBlocks
+	c.RemovedBlocks += o.RemovedBlocks
+	c.Stale += o.Stale
+	c.Gaps += o.Gaps
+	c.Restarts += o.Restarts
+	c.Replays += o.Replays
+	c.Snapshots += o.Snapshots
+	c.Recoveries += o.Recoveries
+	c.FailedRecoveries += o.FailedRecoveries
+	c.Clears += o.Clears
+	c.Malformed += o.Malformed
+	c.Impossible += o.Impossible
+	c.UnknownWorker += o.UnknownWorker
+	c.UnknownEvents += o.UnknownEvents
+	c.UnknownMedium += o.UnknownMedium
+	c.OtherGroup += o.OtherGroup
+	c.RefusedSalted += o.RefusedSalted
+	c.OrphanBlocks += o.OrphanBlocks
+	c.Dropped += o.Dropped
+}
+
+func (c Counts) String() string {
+	return fmt.Sprintf("batches %d, events %d, stored %d, removed %d, stale %d, gaps %d, restarts %d, replays %d, snapshots %d, recoveries %d (failed %d), clears %d, malformed %d, impossible %d, unknown worker %d, unknown events %d, unknown medium %d, other group %d, refused salted %d, orphans %d, dropped %d",
+		c.Batches, c.Events, c.StoredBlocks, c.RemovedBlocks, c.Stale, c.Gaps, c.Restarts, c.Replays, c.Snapshots, c.Recoveries, c.FailedRecoveries,
+		c.Clears, c.Malformed, c.Impossible, c.UnknownWorker, c.UnknownEvents, c.UnknownMedium, c.OtherGroup, c.RefusedSalted, c.OrphanBlocks, c.Dropped)
+}

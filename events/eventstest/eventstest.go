@@ -1,0 +1,131 @@
+// Package eventstest owns what the tests of transports share: a cache that makes
+// events, and a sink that can't be wrong. It is never part of a program.
+package eventstest
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// BlockTokens is the size of all blocks here.
+const BlockTokens = 16
+
+// Set is a [events.Sink] of one rank: the hashes that it holds.
+type Set struct {
+	mu      sync.Mutex
+	held    map[kv.BlockHash]bool
+	news    chan struct{} // of one place
+	changes int
+}
+
+// NewSet is empty.
+func NewSet() *Set { return &Set{held: make(map[kv.BlockHash]bool), news: make(chan struct{}, 1)} }
+
+func (s *Set) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// Store implements [events.Sink].
+func (s *Set) Store(_ events.Rank, st events.Stored) (err error) {
+	s.change(func() {
+		if st.HasParent && !s.held[st.Parent] {
+			err = events.ErrUnknownParent
+			return
+		}
+		s.changes += len(st.Blocks)
+		for _, b := range st.Blocks {
+			s.held[b.Hash] = true
+		}
+	})
+	return err
+}
+
+// Remove implements [events.Sink].
+func (s *Set) Remove(_ events.Rank, _ kv.Tier, hashes []kv.BlockHash) {
+	s.change(func() {
+		s.changes += len(hashes)
+		for _, h := range hashes {
+			delete(s.held, h)
+		}
+	})
+}
+
+// Clear implements [events.Sink].
+func (s *Set) Clear(events.Rank) { s.change(func() { clear(s.held) }) }
+
+// Replace implements [events.Sink].
+func (s *Set) Replace(_ events.Rank, dump []events.Stored) int {
+	s.change(func() {
+		clear(s.held)
+		for _, st := range dump {
+			for _, b := range st.Blocks {
+				s.held[b.Hash] = true
+			}
+		}
+	})
+	return 0
+}
+
+// Forget implements [events.Sink].
+func (s *Set) Forget(events.Rank) {}
+
+// Until waits for the set to be want. The test's timeout is the limit.
+func (s *Set) Until(want map[kv.BlockHash]bool) {
+	s.wait(func() bool { return maps.Equal(s.held, want) })
+}
+
+// UntilChanges waits for so many blocks to be stored and removed, dumps aside.
+func (s *Set) UntilChanges(n int) { s.wait(func() bool { return s.changes >= n }) }
+
+func (s *Set) wait(is func() bool) {
+	for {
+		s.mu.Lock()
+		done := is()
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		<-s.news
+	}
+}
+
+// Cache makes events.
+type Cache struct {
+	Held map[kv.BlockHash]bool // after the last Step
+	Next kv.Token              // of which the next block is made
+	last []kv.Block
+}
+
+// NewCache is empty.
+func NewCache() *Cache { return &Cache{Held: make(map[kv.BlockHash]bool)} }
+
+// Step stores a new sequence of blocks and lets the last one of the sequence
+// before go.
+func (c *Cache) Step(blocks int) []kv.Event {
+	var evs []kv.Event
+	if n := len(c.last); n > 0 {
+		evs = append(evs, kv.Event{Kind: kv.Removed, Hashes: []kv.BlockHash{c.last[n-1].Hash}})
+		delete(c.Held, c.last[n-1].Hash)
+	}
+	ev := kv.Event{Kind: kv.Stored}
+	hasher := kv.NewHasher(kv.Namespace{}, BlockTokens)
+	for range blocks {
+		c.Next++
+		tokens := slices.Repeat([]kv.Token{c.Next}, BlockTokens)
+		hash, local := hasher.Next(tokens)
+		ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens})
+		c.Held[hash] = true
+	}
+	c.last = ev.Blocks
+	return append(evs, ev)
+}

@@ -1,0 +1,252 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// world is a publisher, what it held after each batch, and a reader of it.
+type world struct {
+	t       *testing.T
+	tree    *tree
+	tap     *tap
+	pub     *Publisher
+	history []map[tierHash]kv.LocalHash // before batch i
+	pipe    *pipe
+	sink    *naive
+	sub     *Subscriber
+}
+
+// The kinds of publisher there are, by what can be asked of them.
+type kind struct {
+	name             string
+	epoch            bool // told by each message
+	replay, snapshot bool
+	ring             int // batches kept
+}
+
+var kinds = []kind{
+	{"ours over NATS", true, true, true, 1000},
+	{"ours over NATS, short ring", true, true, true, 3},
+	{"ours over ZMQ", false, true, true, 20},
+	{"snapshots alone", false, false, true, 1},
+	{"vLLM with replay", false, true, false, 1000},
+	{"vLLM with replay, short ring", false, true, false, 5},
+	{"vLLM", false, false, false, 1},
+}
+
+func newWorld(t *testing.T, k kind, seed, epoch uint64) *world {
+	w := &world{t: t, tree: newTree(seed), pipe: newPipe(), sink: newNaive()}
+	w.begin(k, epoch)
+	if k.replay {
+		w.pipe.replay = func(from uint64) (uint64, []Message, error) {
+			messages := w.pub.Replay(nil, from)
+			if !k.epoch {
+				for i := range messages {
+					messages[i].Epoch = 0
+				}
+				return 0, messages, nil
+			}
+			return w.pub.Epoch(), messages, nil
+		}
+	}
+	if k.snapshot {
+		w.pipe.snapshot = func() (Snapshot, error) { return w.pub.Snapshot(context.Background()) }
+	}
+	w.sub = mustSubscriber(t, SubscriberConfig{RetryMin: time.Microsecond, RetryMax: time.Microsecond}, w.sink, w.pipe)
+	return w
+}
+
+// begin starts a publisher over an empty cache.
+func (w *world) begin(k kind, epoch uint64) {
+	w.tap = newTap()
+	w.pub = mustPublisher(w.t, PublisherConfig{RingBatches: k.ring, Epoch: epoch}, w.tap)
+	w.history = []map[tierHash]kv.LocalHash{{}}
+}
+
+// publish makes one batch of a few changes and returns it.
+func (w *world) publish(n int) Message {
+	w.pub.Publish(w.tree.steps(n))
+	m := w.tap.wait(len(w.history)-1, 1)[0]
+	w.history = append(w.history, maps.Clone(w.tree.held))
+	return m
+}
+
+// check holds the sink to what was before the batch that is due: no more, ever;
+// no less, if exact.
+func (w *world) check(what string, exact bool) {
+	w.t.Helper()
+	w.pipe.settle()
+	st := status(w.t, w.sub)
+	got := w.sink.held(rank1)
+	if st.State != Live || st.Next == 0 {
+		if len(got) > 0 {
+			w.t.Fatalf("%s: %d blocks while %v", what, len(got), st.State)
+		}
+		return
+	}
+	want := w.history[st.Next]
+	for k, v := range got {
+		if u, ok := want[k]; !ok || u != v {
+			w.t.Fatalf("%s: before batch %d of %d: too much: %s\n%v", what, st.Next, len(w.history)-1, differ(got, want), st.Counts)
+		}
+	}
+	if exact {
+		if d := differ(got, want); d != "" || st.Next != uint64(len(w.history)-1) {
+			w.t.Fatalf("%s: before batch %d of %d: %s\n%v", what, st.Next, len(w.history)-1, d, st.Counts)
+		}
+	}
+}
+
+// Messages are lost, doubled, swapped and hurt; connections break; publishers
+// begin anew. The sink never holds what the publisher did not hold before the
+// batch that is due, and ends up with all of it where the publisher can tell.
+func TestFaults(t *testing.T) {
+	for _, k := range kinds {
+		for seed := range uint64(12) {
+			t.Run(fmt.Sprintf("%s/seed=%d", k.name, seed), func(t *testing.T) {
+				w := newWorld(t, k, seed, 100)
+				defer func() { w.pub.Close() }()
+				rng := rand.New(rand.NewPCG(seed, 2))
+				w.pipe.frames <- Frame{Kind: FrameConnected}
+				epoch := uint64(100)
+				var late *Message
+				for i := range 150 {
+					m := w.publish(1 + rng.IntN(4))
+					if !k.epoch {
+						m.Epoch = 0
+					}
+					switch fault := rng.IntN(16); {
+					case fault == 0: // lost
+						continue
+					case fault == 1: // doubled
+						w.pipe.send(m)
+						w.pipe.send(m)
+					case fault == 2 && late == nil: // late
+						late = &m
+						continue
+					case fault == 3 && len(m.Payload) > 20: // hurt
+						hurt := m
+						hurt.Payload = append([]byte(nil), m.Payload[:len(m.Payload)-1-rng.IntN(10)]...)
+						w.pipe.send(hurt)
+					case fault == 4: // the connection broke, and is there again
+						w.pipe.frames <- Frame{Kind: FrameDisconnected}
+						w.pipe.frames <- Frame{Kind: FrameConnected}
+						w.pipe.send(m)
+					case fault == 5 && i%3 == 0: // killed and restarted
+						w.pub.Close()
+						epoch++
+						w.tree = newTree(seed + epoch)
+						w.begin(k, epoch)
+						late = nil
+						w.pipe.frames <- Frame{Kind: FrameDisconnected}
+						w.pipe.frames <- Frame{Kind: FrameConnected}
+					case fault == 6: // nonsense
+						if k.replay || k.snapshot { // else nobody could tell
+							w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq + 1000, Payload: m.Payload})
+						}
+						w.pipe.send(Message{Epoch: m.Epoch, Seq: EndSeq, Payload: m.Payload})
+						w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq, Payload: []byte("hostile")})
+						continue
+					default:
+						w.pipe.send(m)
+					}
+					w.check(fmt.Sprintf("step %d", i), false)
+					if late != nil && rng.IntN(3) == 0 {
+						w.pipe.send(*late)
+						late = nil
+					}
+				}
+				// A quiet end: the next batches show what is missing. A recovery that was
+				// put off is due after a microsecond, and any frame finds it so.
+				for range 5 {
+					m := w.publish(2)
+					if !k.epoch {
+						m.Epoch = 0
+					}
+					w.pipe.send(m)
+					w.check("at the end", false)
+				}
+				w.check("at the end", k.snapshot)
+				c := w.sub.Counts()
+				if c.Gaps == 0 || c.Stale == 0 || c.Impossible == 0 || c.Malformed == 0 {
+					t.Errorf("faults did not happen: %v", c)
+				}
+				if !k.snapshot && c.Snapshots > 0 || k.snapshot && c.Snapshots == 0 || k.name == "vLLM" && c.Clears == 0 {
+					t.Errorf("%v", c)
+				}
+			})
+		}
+	}
+}
+
+// A vLLM that keeps all its batches is as good as one with snapshots, so long as
+// nothing that it sends is hurt.
+func TestReplayAlone(t *testing.T) {
+	k := kind{"vLLM with replay", false, true, false, 1000}
+	w := newWorld(t, k, 3, 5)
+	defer w.pub.Close()
+	for range 10 {
+		w.publish(3)
+	}
+	w.pipe.frames <- Frame{Kind: FrameConnected} // late: what was before is replayed
+	w.check("joined late", true)
+	for i := range 30 {
+		if m := w.publish(3); i%4 > 0 {
+			m.Epoch = 0
+			w.pipe.send(m)
+		}
+		if i%4 > 0 {
+			w.check("after a gap", true)
+		}
+	}
+	if c := w.sub.Counts(); c.Gaps != 8 || c.Replays != 9 || c.Clears != 1 || c.OrphanBlocks > 0 {
+		t.Errorf("%v", c)
+	}
+}
+
+// What is unknown of the past is not made up: blocks below unknown ones are not
+// stored.
+func TestNoHistory(t *testing.T) {
+	w := newWorld(t, kind{ring: 1}, 4, 5)
+	defer w.pub.Close()
+	for range 10 {
+		w.publish(3)
+	}
+	w.pipe.frames <- Frame{Kind: FrameConnected}
+	for range 40 {
+		m := w.publish(3)
+		w.pipe.send(Message{Seq: m.Seq, Payload: m.Payload})
+		w.check("without history", false)
+	}
+	if c := w.sub.Counts(); c.OrphanBlocks == 0 || c.StoredBlocks == 0 || c.Batches != 40 {
+		t.Errorf("%v", c)
+	}
+}
+
+// More is missing than the publisher kept: what is left is not put on top of what
+// is outdated.
+func TestRingTooShort(t *testing.T) {
+	for _, k := range kinds {
+		w := newWorld(t, k, 6, 5)
+		w.pipe.frames <- Frame{Kind: FrameConnected}
+		for round := range 8 {
+			for range 5 * round {
+				w.publish(6) // withheld
+			}
+			m := w.publish(2)
+			if !k.epoch {
+				m.Epoch = 0
+			}
+			w.pipe.send(m)
+			w.check(fmt.Sprintf("%s: %d missing", k.name, 5*round), k.snapshot)
+		}
+		w.pub.Close()
+	}
+}

@@ -1,0 +1,320 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tier and hash are what a residency is a set of.
+type tierHash struct {
+	tier kv.Tier
+	hash kv.BlockHash
+}
+
+// naive is a Sink that can't be wrong: a set.
+type naive struct {
+	mu     sync.Mutex
+	ranks  map[Rank]map[tierHash]kv.LocalHash
+	notify chan struct{} // of one place
+}
+
+func newNaive() *naive {
+	return &naive{ranks: make(map[Rank]map[tierHash]kv.LocalHash), notify: make(chan struct{}, 1)}
+}
+
+func (n *naive) change(r Rank, f func(held map[tierHash]kv.LocalHash)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ranks[r] == nil {
+		n.ranks[r] = make(map[tierHash]kv.LocalHash)
+	}
+	f(n.ranks[r])
+	select {
+	case n.notify <- struct{}{}:
+	default:
+	}
+}
+
+func store(held map[tierHash]kv.LocalHash, s Stored) error {
+	known := !s.HasParent
+	for tier := range kv.Tier(len(media)) {
+		_, here := held[tierHash{tier, s.Parent}]
+		known = known || here
+	}
+	if !known {
+		return ErrUnknownParent
+	}
+	for _, b := range s.Blocks {
+		held[tierHash{s.Tier, b.Hash}] = b.Local
+	}
+	return nil
+}
+
+func (n *naive) Store(r Rank, s Stored) (err error) {
+	n.change(r, func(held map[tierHash]kv.LocalHash) { err = store(held, s) })
+	return err
+}
+
+func (n *naive) Remove(r Rank, tier kv.Tier, hashes []kv.BlockHash) {
+	n.change(r, func(held map[tierHash]kv.LocalHash) {
+		for _, h := range hashes {
+			delete(held, tierHash{tier, h})
+		}
+	})
+}
+
+func (n *naive) Clear(r Rank) { n.change(r, func(held map[tierHash]kv.LocalHash) { clear(held) }) }
+
+func (n *naive) Replace(r Rank, dump []Stored) (refused int) {
+	n.change(r, func(held map[tierHash]kv.LocalHash) {
+		clear(held)
+		for _, s := range dump {
+			if store(held, s) != nil {
+				refused += len(s.Blocks)
+			}
+		}
+	})
+	return refused
+}
+
+func (n *naive) Forget(r Rank) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.ranks, r)
+}
+
+func (n *naive) held(r Rank) map[tierHash]kv.LocalHash {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.ranks[r])
+}
+
+const testBlock = 4
+
+// tree makes events as a cache does: parents first, leaves go first.
+type tree struct {
+	rng   *rand.Rand
+	nodes []treeNode // index 0 is no node
+	held  map[tierHash]kv.LocalHash
+	ns    []kv.Namespace
+}
+
+type treeNode struct {
+	block    kv.Block
+	ns       kv.Namespace
+	parent   int
+	children int
+	tiers    uint8
+}
+
+func newTree(seed uint64) *tree {
+	return &tree{rng: rand.New(rand.NewPCG(seed, 1)), nodes: make([]treeNode, 1), held: make(map[tierHash]kv.LocalHash),
+		ns: []kv.Namespace{{}, {}, {}, {LoRA: "sql"}, {Salt: "tenant"}, {LoRA: "sql", Salt: "b"}}}
+}
+
+func (t *tree) live(i int) bool { return i == 0 || t.nodes[i].tiers != 0 }
+
+// grow stores a run of new blocks below a random one.
+func (t *tree) grow() kv.Event {
+	at := t.rng.IntN(len(t.nodes))
+	for !t.live(at) {
+		at = t.nodes[at].parent
+	}
+	if t.rng.IntN(6) == 0 {
+		at = 0
+	}
+	ns := t.ns[t.rng.IntN(len(t.ns))]
+	ev := kv.Event{Kind: kv.Stored}
+	if at > 0 {
+		ns = t.nodes[at].ns
+		ev.Parent, ev.HasParent = t.nodes[at].block.Hash, true
+	}
+	ev.Namespace = ns
+	hasher := kv.NewHasher(ns, testBlock)
+	if ev.HasParent {
+		hasher.Resume(ev.Parent)
+	}
+	for range 1 + t.rng.IntN(5) {
+		tokens := make([]kv.Token, testBlock)
+		for i := range tokens {
+			tokens[i] = kv.Token(t.rng.IntN(200_000))
+		}
+		var media []uint64
+		if t.rng.IntN(10) == 0 {
+			media = []uint64{t.rng.Uint64()}
+		}
+		hash, local := hasher.NextMedia(tokens, media)
+		b := kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: media}
+		ev.Blocks = append(ev.Blocks, b)
+		t.nodes[at].children++
+		t.nodes = append(t.nodes, treeNode{block: b, ns: ns, parent: at, tiers: 1})
+		at = len(t.nodes) - 1
+		t.held[tierHash{kv.TierDevice, hash}] = local
+	}
+	return ev
+}
+
+// step is one random change that leaves the tree below size; false if there was none.
+func (t *tree) step() (kv.Event, bool) {
+	if len(t.nodes) < 20 || t.rng.IntN(3) > 0 && len(t.held) < 300 {
+		return t.grow(), true
+	}
+	i := 1 + t.rng.IntN(len(t.nodes)-1)
+	n := &t.nodes[i]
+	switch k := t.rng.IntN(200); {
+	case k == 0:
+		for i := range t.nodes {
+			t.nodes[i].tiers, t.nodes[i].children = 0, 0
+		}
+		clear(t.held)
+		return kv.Event{Kind: kv.Cleared}, true
+	case n.tiers == 0:
+		return kv.Event{}, false
+	case k < 60 && n.tiers&(1<<kv.TierHost) == 0: // offload a copy
+		n.tiers |= 1 << kv.TierHost
+		t.held[tierHash{kv.TierHost, n.block.Hash}] = n.block.Local
+		p := t.nodes[n.parent]
+		return kv.Event{Kind: kv.Stored, Tier: kv.TierHost, Namespace: n.ns, Parent: p.block.Hash, HasParent: n.parent > 0, Blocks: []kv.Block{n.block}}, true
+	case n.children > 0:
+		return kv.Event{}, false
+	}
+	tier := kv.TierDevice
+	if n.tiers&1 == 0 {
+		tier = kv.TierHost
+	}
+	if n.tiers &^= 1 << tier; n.tiers == 0 {
+		t.nodes[n.parent].children--
+	}
+	delete(t.held, tierHash{tier, n.block.Hash})
+	return kv.Event{Kind: kv.Removed, Tier: tier, Hashes: []kv.BlockHash{n.block.Hash}}, true
+}
+
+func (t *tree) steps(n int) (evs []kv.Event) {
+	for len(evs) < n {
+		if ev, ok := t.step(); ok {
+			evs = append(evs, ev)
+		}
+	}
+	return evs
+}
+
+// tap is a Transport that keeps what is sent.
+type tap struct {
+	mu     sync.Mutex
+	sent   []Message
+	got    chan struct{} // of one place
+	closed bool
+}
+
+func newTap() *tap { return &tap{got: make(chan struct{}, 1)} }
+
+func (t *tap) Start(History) error { return nil }
+
+func (t *tap) Send(m Message) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent = append(t.sent, m)
+	select {
+	case t.got <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (t *tap) Close() error {
+	t.closed = true
+	return nil
+}
+
+// wait returns the messages from the from'th on, at least n of them.
+func (t *tap) wait(from, n int) []Message {
+	for {
+		t.mu.Lock()
+		sent := t.sent[min(from, len(t.sent)):]
+		t.mu.Unlock()
+		if len(sent) >= n {
+			return sent
+		}
+		<-t.got
+	}
+}
+
+// residency is what a reader that knows nothing of recovery makes of payloads.
+func residency(t *testing.T, held map[tierHash]kv.LocalHash, payloads ...[]byte) {
+	t.Helper()
+	var d wire.Decoder
+	tr := newTranslator(testBlock, 1<<20)
+	for _, p := range payloads {
+		b, err := d.Decode(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Events {
+			switch e := &b.Events[i]; e.Kind {
+			case wire.BlockStored:
+				s, _, err := tr.stored(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := store(held, s); err != nil {
+					t.Fatal(err)
+				}
+			case wire.BlockRemoved:
+				tier, hashes, _ := tr.removed(e)
+				for _, h := range hashes {
+					delete(held, tierHash{tier, h})
+				}
+			default:
+				clear(held)
+			}
+		}
+	}
+}
+
+func differ(a, b map[tierHash]kv.LocalHash) string {
+	extra, wrong := 0, 0
+	for k, v := range a {
+		if w, ok := b[k]; !ok {
+			extra++
+		} else if v != w {
+			wrong++
+		}
+	}
+	if missing := len(b) - (len(a) - extra); extra+missing+wrong > 0 {
+		return fmt.Sprintf("%d too many, %d missing, %d of other content", extra, missing, wrong)
+	}
+	return ""
+}
+
+func mustPublisher(t *testing.T, cfg PublisherConfig, transports ...Transport) *Publisher {
+	t.Helper()
+	cfg.BlockTokens = testBlock
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = -1
+	}
+	p, err := NewPublisher(cfg, transports...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustSnapshot(t *testing.T, h History) Snapshot {
+	t.Helper()
+	s, err := h.Snapshot(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,108 @@
+package nats
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/coppice-llm/coppice/events"
+)
+
+// Config says where a rank's events are. All parties of a fleet use the same
+// servers, prefix and stream. The zero value works, but for Worker.
+type Config struct {
+	URL    string // nats://127.0.0.1:4222; several are separated by commas
+	Worker string // one token of a subject: no dots, blanks or wildcards
+	DP     uint32 // data-parallel rank
+
+	Prefix string // coppice-kv
+	Stream string // COPPICE_KV
+
+	// What the stream keeps, for readers that are cut off: 1000 batches per rank,
+	// 1 GiB in all, in memory unless File.
+	KeepBatches int64
+	KeepBytes   int64
+	File        bool
+
+	SnapshotBytes int           // 1 GiB, of one snapshot
+	Frames        int           // 16 that wait for the subscriber
+	Retry         time.Duration // 100 ms; first wait after trouble, doubled up to 5 s
+
+	// Options are added to the connection's, for credentials or a server in process.
+	Options []nats.Option
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.URL, nats.DefaultURL)
+	setDefault(&c.Prefix, "coppice-kv")
+	setDefault(&c.Stream, "COPPICE_KV")
+	setDefault(&c.KeepBatches, 1000)
+	setDefault(&c.KeepBytes, 1<<30)
+	setDefault(&c.SnapshotBytes, 1<<30)
+	setDefault(&c.Frames, 16)
+	setDefault(&c.Retry, 100*time.Millisecond)
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (c Config) validate() error {
+	for name, token := range map[string]string{"Worker": c.Worker, "Prefix": c.Prefix, "Stream": c.Stream} {
+		if token == "" || strings.ContainsAny(token, ".*> \t\r\n/\\") {
+			return fmt.Errorf("nats: %s %q must be one token: no dots, blanks, slashes or wildcards", name, token)
+		}
+	}
+	return nil
+}
+
+func (c Config) subject() string { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
+func (c Config) askAt() string   { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
+
+func (c Config) stream() jetstream.StreamConfig {
+	storage := jetstream.MemoryStorage
+	if c.File {
+		storage = jetstream.FileStorage
+	}
+	return jetstream.StreamConfig{Name: c.Stream, Subjects: []string{c.Prefix + ".*.*"}, Storage: storage,
+		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
+}
+
+// connect never gives up: servers come and go.
+func (c Config) connect(name string, more ...nats.Option) (*nats.Conn, error) {
+	options := append([]nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(c.Retry), nats.ReconnectJitter(c.Retry/2, c.Retry/2),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, c.Options...) // the call that it concerns tells of it
+	nc, err := nats.Connect(c.URL, append(options, more...)...)
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	return nc, nil
+}
+
+// The header of a message: numbers in decimal.
+const (
+	headEpoch = "Coppice-Epoch"
+	headSeq   = "Coppice-Seq"
+	headEnd   = "Coppice-End" // of an answer: how many messages came before
+	headErr   = "Coppice-Error"
+)
+
+func header(epoch, seq uint64) nats.Header {
+	return nats.Header{headEpoch: {strconv.FormatUint(epoch, 10)}, headSeq: {strconv.FormatUint(seq, 10)}}
+}
+
+// message reads what header and payload say; false if it is none of ours.
+func message(h nats.Header, payload []byte) (events.Message, bool) {
+	epoch, err := strconv.ParseUint(h.Get(headEpoch), 10, 64)
+	seq, err2 := strconv.ParseUint(h.Get(headSeq), 10, 64)
+	return events.Message{Epoch: epoch, Seq: seq, Payload: payload}, err == nil && err2 == nil && epoch != 0
+}

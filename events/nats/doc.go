@@ -1,0 +1,16 @@
+// Package nats owns the event plane over NATS, for fleets: workers and routers
+// know the servers and not each other. It never looks into a payload and keeps no
+// history.
+//
+// Batches go to <prefix>.<worker>.<dp>, with epoch and sequence number in the
+// header and vLLM's payload, into a JetStream stream, so that a reader that was
+// cut off for a while goes on where it was. The past beyond that comes from the
+// publisher itself, asked at <prefix>-ask.<worker>.<dp>: what a reader has seen,
+// the publisher can replay, whatever became of the stream. The stream is created
+// by whoever comes first, and again after a server has lost it.
+//
+// NATS does not tell that a worker has died: set SubscriberConfig.Silence above
+// the publisher's Heartbeat.
+//
+// Sender and Source wait in Close for every goroutine of theirs.
+package nats

@@ -1,0 +1,267 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
+	"github.com/coppice-llm/coppice/events/nats/embedded"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var rank1 = events.Rank{Worker: 1}
+
+func server(t testing.TB, addr string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func config(s *embedded.Server) Config {
+	return Config{URL: s.URL(), Worker: "w1", Retry: time.Millisecond}
+}
+
+func publisher(t testing.TB, cfg Config, pc events.PublisherConfig) *events.Publisher {
+	t.Helper()
+	pc.BlockTokens = eventstest.BlockTokens
+	if pc.Heartbeat == 0 {
+		pc.Heartbeat = time.Millisecond
+	}
+	p, err := events.NewPublisher(pc, NewSender(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func follow(t testing.TB, sink events.Sink, cfg Config, sc events.SubscriberConfig) *events.Subscriber {
+	t.Helper()
+	sc.BlockTokens = eventstest.BlockTokens
+	sc.RetryMax = 10 * time.Millisecond
+	sub, err := events.NewSubscriber(sc, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	src, err := NewSource(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.Add(rank1, src, events.Follow{}); err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+func TestLoopback(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	p := publisher(t, config(s), events.PublisherConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	for range 20 {
+		p.Publish(c.Step(4))
+	}
+	sub := follow(t, sink, config(s), events.SubscriberConfig{})
+	sink.Until(c.Held)
+	for range 200 {
+		p.Publish(c.Step(4))
+	}
+	sink.Until(c.Held)
+	st, _ := sub.Status(rank1)
+	if st.State != events.Live || st.Epoch != p.Epoch() || st.Counts.Malformed+st.Counts.OrphanBlocks+st.Counts.UnknownWorker > 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// The server is killed and comes back with nothing, while the cache goes on.
+func TestServerRestart(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	p := publisher(t, cfg, events.PublisherConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	sub := follow(t, sink, cfg, events.SubscriberConfig{Grace: time.Minute})
+	for range 3 {
+		p.Publish(c.Step(4))
+		sink.Until(c.Held)
+		at, err := url.Parse(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		for range 20 {
+			p.Publish(c.Step(4))
+		}
+		s = server(t, at.Host)
+		p.Publish(c.Step(4))
+		sink.Until(c.Held)
+	}
+	if n := sub.Counts(); n.Replays == 0 || n.OrphanBlocks > 0 {
+		t.Errorf("%v", n)
+	}
+}
+
+// The publisher is killed: its silence clears it. Another one at its place is
+// believed by its own word.
+func TestPublisherRestart(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	p := publisher(t, config(s), events.PublisherConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(t, sink, config(s), events.SubscriberConfig{Silence: 50 * time.Millisecond})
+	for range 3 {
+		p.Publish(c.Step(4))
+		sink.Until(c.Held)
+		_ = p.Close()
+		sink.Until(map[kv.BlockHash]bool{})
+		next := c.Next
+		c = eventstest.NewCache()
+		c.Next = next
+		p = publisher(t, config(s), events.PublisherConfig{})
+	}
+	p.Publish(c.Step(4))
+	sink.Until(c.Held)
+}
+
+// A reader that was not fast enough for the stream's memory asks the publisher.
+func TestGapIsReplayed(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	p.Publish(c.Step(4))
+	sub := follow(t, sink, cfg, events.SubscriberConfig{})
+	sink.Until(c.Held)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	// What is no message of ours, and a number from the future.
+	_ = nc.Publish("coppice-kv.w1.0", []byte("hostile"))
+	_ = nc.PublishMsg(&nats.Msg{Subject: "coppice-kv.w1.0", Header: header(p.Epoch(), 1000), Data: []byte("hostile")})
+	_ = nc.Flush()
+	p.Publish(c.Step(4))
+	sink.Until(c.Held)
+	for sub.Counts().Impossible == 0 || sub.Counts().Malformed == 0 {
+		p.Publish(c.Step(1))
+		sink.Until(c.Held)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	src, err := NewSource(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for range src.Start() {
+		}
+	}()
+	defer src.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed); { // until it has connected
+		_, err = src.Snapshot(ctx)
+	}
+	if !errors.Is(err, ErrNoPublisher) {
+		t.Errorf("%v", err)
+	}
+	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
+	c := eventstest.NewCache()
+	for range 5 {
+		p.Publish(c.Step(4))
+		_, _ = p.Snapshot(ctx) // it is sent
+	}
+	var snap events.Snapshot
+	for err = ErrNoPublisher; errors.Is(err, ErrNoPublisher); {
+		snap, err = src.Snapshot(ctx)
+	}
+	if err != nil || snap.Next != 5 || snap.Epoch != p.Epoch() || len(snap.Batches) != 1 {
+		t.Errorf("%+v, %v", snap, err)
+	}
+	var got []uint64
+	epoch, err := src.Replay(ctx, 3, func(m events.Message) error {
+		got = append(got, m.Seq)
+		return nil
+	})
+	if err != nil || epoch != p.Epoch() || fmt.Sprint(got) != "[3 4]" {
+		t.Errorf("%v, %d, %v", got, epoch, err)
+	}
+	if epoch, err := src.Replay(ctx, 5, nil); err != nil || epoch != p.Epoch() {
+		t.Errorf("nothing: %d, %v", epoch, err)
+	}
+	if _, err := src.ask(ctx, "nonsense", nil); err == nil {
+		t.Error("nonsense was answered")
+	}
+	full := errors.New("full")
+	if _, err := src.Replay(ctx, 0, func(events.Message) error { return full }); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+	small := cfg
+	small.SnapshotBytes = 10
+	src2, err := NewSource(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src2.nc = src.nc
+	if _, err := src2.Snapshot(ctx); err == nil {
+		t.Error("a snapshot beyond the limit was taken")
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, worker := range []string{"", "a.b", "a b", "*", ">", "a\n"} {
+		if _, err := NewSource(Config{Worker: worker}); err == nil {
+			t.Errorf("source of %q", worker)
+		}
+		if _, err := events.NewPublisher(events.PublisherConfig{BlockTokens: 1}, NewSender(Config{Worker: worker})); err == nil {
+			t.Errorf("sender of %q", worker)
+		}
+	}
+	for _, cfg := range []embedded.Config{{}, {Addr: "127.0.0.1:0"}, {Addr: "127.0.0.1:x", Dir: t.TempDir()}} {
+		if s, err := embedded.Start(cfg); err == nil {
+			s.Close()
+			t.Errorf("%+v", cfg)
+		}
+	}
+}
+
+func BenchmarkThroughput(b *testing.B) {
+	const blocks, steps = 64, 100
+	s := server(b, "127.0.0.1:0")
+	p := publisher(b, config(s), events.PublisherConfig{Heartbeat: time.Second})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(b, sink, config(s), events.SubscriberConfig{})
+	p.Publish(c.Step(blocks))
+	sink.Until(c.Held)
+	n := 0
+	for b.Loop() {
+		b.StopTimer()
+		var all [][]kv.Event
+		for range steps {
+			all = append(all, c.Step(blocks))
+		}
+		n += steps
+		b.StartTimer()
+		for _, evs := range all {
+			p.Publish(evs)
+		}
+		sink.UntilChanges(n * (blocks + 1))
+	}
+	b.ReportMetric(float64(n*(blocks+1))/b.Elapsed().Seconds(), "blocks/s")
+}

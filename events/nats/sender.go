@@ -1,0 +1,151 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/coppice-llm/coppice/events"
+)
+
+// Sender publishes a rank's batches: an [events.Transport].
+type Sender struct {
+	cfg     Config
+	history events.History
+	nc      *nats.Conn
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup
+	up      chan struct{} // of one place: there is a connection, maybe a new one
+	asked   chan *nats.Msg
+}
+
+// NewSender does nothing yet: Start connects.
+func NewSender(cfg Config) *Sender {
+	s := &Sender{cfg: cfg.withDefaults(), up: make(chan struct{}, 1), asked: make(chan *nats.Msg, 256)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Start implements [events.Transport]. It does not wait for a server: batches that
+// none takes can be replayed later.
+func (s *Sender) Start(h events.History) error {
+	if err := s.cfg.validate(); err != nil {
+		return err
+	}
+	s.history = h
+	signal := func(*nats.Conn) {
+		select {
+		case s.up <- struct{}{}:
+		default:
+		}
+	}
+	var err error
+	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, nats.ConnectHandler(signal), nats.ReconnectHandler(signal)); err != nil {
+		return err
+	}
+	// A channel that is full drops requests, which are asked again.
+	if _, err := s.nc.ChanSubscribe(s.cfg.askAt(), s.asked); err != nil {
+		return fmt.Errorf("nats: %w", err)
+	}
+	s.wait.Go(s.keepStream)
+	s.wait.Go(s.answerAll)
+	return nil
+}
+
+// keepStream sees to it that there is a stream after every connection.
+func (s *Sender) keepStream() {
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		return // a nil connection alone
+	}
+	for {
+		select {
+		case <-s.up:
+			retry(s.ctx, s.cfg, func() error {
+				_, err := js.CreateOrUpdateStream(s.ctx, s.cfg.stream())
+				return err
+			})
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// Send implements [events.Transport]. While there is no server the client keeps
+// 8 MiB; what is beyond is an error here, and a gap to readers.
+func (s *Sender) Send(m events.Message) error {
+	return s.nc.PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
+}
+
+func (s *Sender) answerAll() {
+	for {
+		select {
+		case m := <-s.asked:
+			// What can't be said is said to be an error; if not even that, the asker
+			// will give up and ask again.
+			if n, err := s.answer(m); err != nil {
+				_ = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{headErr: {err.Error()}, headEnd: {strconv.Itoa(n)}}})
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// snapshotRequest asks for all that is held; otherwise it is the first number of
+// a replay, in decimal.
+const snapshotRequest = "snapshot"
+
+func (s *Sender) answer(m *nats.Msg) (said int, err error) {
+	if m.Reply == "" {
+		return 0, nil
+	}
+	say := func(epoch, seq uint64, payload []byte) error {
+		said++
+		return s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(epoch, seq), Data: payload})
+	}
+	end := header(s.history.Epoch(), 0)
+	if string(m.Data) == snapshotRequest {
+		snap, err := s.history.Snapshot(s.ctx)
+		if err != nil {
+			return said, err
+		}
+		for _, payload := range snap.Batches {
+			if err := say(snap.Epoch, snap.Next, payload); err != nil {
+				return said, err
+			}
+		}
+		end = header(snap.Epoch, snap.Next)
+	} else {
+		from, err := strconv.ParseUint(string(m.Data), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("nats: a request of %d bytes that is neither a number nor %q", len(m.Data), snapshotRequest)
+		}
+		for _, m := range s.history.Replay(nil, from) {
+			if err := say(m.Epoch, m.Seq, m.Payload); err != nil {
+				return said, err
+			}
+		}
+	}
+	end[headEnd] = []string{strconv.Itoa(said)}
+	return said, s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: end})
+}
+
+// Close implements [events.Transport]. It gives what was sent a second to leave.
+func (s *Sender) Close() error {
+	s.cancel()
+	s.wait.Wait()
+	if s.nc == nil {
+		return nil
+	}
+	if s.nc.IsConnected() {
+		_ = s.nc.FlushTimeout(flushTimeout) // readers will see a gap, no more
+	}
+	s.nc.Close()
+	return nil
+}

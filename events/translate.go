@@ -1,0 +1,211 @@
+package events
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// translator makes what an index understands of one rank's wire events: content
+// hashes of our own instead of tokens, tiers instead of media.
+type translator struct {
+	size   int // tokens per block
+	limit  int // of salts
+	salts  map[kv.BlockHash]saltOf
+	group  int32 // the KV cache group that counts, -1 = none was seen yet
+	blocks []Block
+	tokens []kv.Token
+	media  []uint64
+	hashes []kv.BlockHash
+	buf    []byte
+}
+
+// saltOf is the salt of a block of a salted sequence. Only the first block's
+// event names it, and all others are hashed under it too.
+type saltOf struct {
+	salt  string
+	tiers uint8
+}
+
+func newTranslator(size, limit int) *translator {
+	return &translator{size: size, limit: limit, salts: make(map[kv.BlockHash]saltOf), group: -1}
+}
+
+func (t *translator) reset() {
+	clear(t.salts)
+	t.group = -1
+}
+
+// passed is why an event was passed over: it is well formed, but not for an
+// index of prefixes.
+type passed uint8
+
+const (
+	taken passed = iota
+	unknownMedium
+	otherGroup  // of a hybrid model: not the one with full attention
+	tooManySalt // more salted blocks than are remembered
+)
+
+// errBlockSize is a worker that can't be indexed as it is configured.
+type errBlockSize struct{ worker, index int }
+
+func (e errBlockSize) Error() string {
+	return fmt.Sprintf("events: the worker's blocks are of %d tokens, the index's of %d: give both the same block size", e.worker, e.index)
+}
+
+// stored translates a BlockStored. Its Blocks are good until the next call.
+func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
+	if len(e.Hashes) == 0 {
+		return Stored{}, taken, nil
+	}
+	if e.BlockTokens != t.size {
+		return Stored{}, taken, errBlockSize{e.BlockTokens, t.size}
+	}
+	tier, known := tierOf(e.Medium)
+	if !known {
+		return Stored{}, unknownMedium, nil
+	}
+	if !t.counts(e) {
+		return Stored{}, otherGroup, nil
+	}
+	s := Stored{Tier: tier, Parent: kv.BlockHash(e.Parent), HasParent: e.HasParent}
+	ns := kv.Namespace{LoRA: string(e.LoRA)}
+	if e.LoRA == nil && e.HasLoRAID {
+		ns.LoRA = fmt.Sprintf("#%d", e.LoRAID) // of old: no name to be found by
+	}
+	if s.HasParent {
+		ns.Salt = t.salts[s.Parent].salt
+	} else {
+		ns.Salt = saltIn(e)
+	}
+	if ns.Salt != "" && len(t.salts)+len(e.Hashes) > t.limit {
+		return Stored{}, tooManySalt, nil
+	}
+	seed := ns.Seed()
+	keys := e.ExtraKeys()
+	key, more := keys.Next()
+	t.blocks = t.blocks[:0]
+	for i, hash := range e.Hashes {
+		t.tokens = t.tokens[:0]
+		for _, token := range e.Tokens[i*t.size : (i+1)*t.size] {
+			t.tokens = append(t.tokens, kv.Token(token))
+		}
+		t.media = t.media[:0]
+		for ; more && key.Block == i; key, more = keys.Next() {
+			isName := !key.Nested && key.Text != nil && string(key.Text) == ns.LoRA
+			isSalt := !key.Nested && i == 0 && !s.HasParent && ns.Salt != "" && string(key.Text) == ns.Salt
+			if !isName && !isSalt {
+				t.media = append(t.media, mediumOf(&key))
+			}
+		}
+		b := Block{Hash: kv.BlockHash(hash)}
+		if len(t.media) == 0 {
+			b.Local, t.buf = kv.HashLocal(t.tokens, seed, t.buf)
+		} else {
+			slices.Sort(t.media)
+			b.Local, t.buf = kv.HashLocalMedia(t.tokens, slices.Compact(t.media), seed, t.buf)
+		}
+		t.blocks = append(t.blocks, b)
+		if ns.Salt != "" {
+			was := t.salts[b.Hash]
+			t.salts[b.Hash] = saltOf{ns.Salt, was.tiers | 1<<tier}
+		}
+	}
+	s.Blocks = t.blocks
+	return s, taken, nil
+}
+
+// counts tells whether an event is of the group that prefixes are matched by: the
+// first one with full attention that was seen.
+func (t *translator) counts(e *wire.Event) bool {
+	if !e.HasGroup {
+		return true
+	}
+	if t.group < 0 {
+		switch string(e.SpecKind) {
+		case "", "full_attention", "mla_attention", "sink_full_attention":
+			t.group = e.Group
+		}
+	}
+	return t.group == e.Group
+}
+
+// removed translates a BlockRemoved; the hashes are good until the next call.
+func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
+	tier, known := tierOf(e.Medium)
+	if !known {
+		return 0, nil, unknownMedium
+	}
+	if e.HasGroup && t.group >= 0 && e.Group != t.group {
+		return 0, nil, otherGroup
+	}
+	t.hashes = t.hashes[:0]
+	for _, h := range e.Hashes {
+		hash := kv.BlockHash(h)
+		t.hashes = append(t.hashes, hash)
+		if s, salted := t.salts[hash]; salted {
+			if s.tiers &^= 1 << tier; s.tiers == 0 {
+				delete(t.salts, hash)
+			} else {
+				t.salts[hash] = s
+			}
+		}
+	}
+	return tier, t.hashes, taken
+}
+
+// mediaDigits is the length of a medium's identifier: SHA-256 or BLAKE3 in
+// hexadecimal.
+const mediaDigits = 64
+
+// saltIn finds the salt of the first block of a sequence: the last of its keys,
+// if that is a bare string that is neither the adapter's name nor a medium.
+func saltIn(e *wire.Event) (salt string) {
+	for keys := e.ExtraKeys(); ; {
+		key, ok := keys.Next()
+		if !ok || key.Block > 0 {
+			return salt
+		}
+		salt = ""
+		if key.Text != nil && !key.Nested && !bytes.Equal(key.Text, e.LoRA) {
+			if _, medium := mediumHash(key.Text); !medium {
+				salt = string(key.Text)
+			}
+		}
+	}
+}
+
+// mediumHash reads the first 16 of 64 hexadecimal digits, as Dynamo does.
+func mediumHash(text []byte) (uint64, bool) {
+	var b [mediaDigits / 2]byte
+	if len(text) != mediaDigits {
+		return 0, false
+	}
+	if _, err := hex.Decode(b[:], text); err != nil {
+		return 0, false
+	}
+	h := uint64(0)
+	for _, v := range b[:8] {
+		h = h<<8 | uint64(v)
+	}
+	return h, true
+}
+
+// mediumOf is the hash of whatever else makes a block what it is. What can't be
+// read is hashed as it stands: no plain look-up will take the block for its own.
+func mediumOf(key *wire.ExtraKey) uint64 {
+	if key.Text != nil {
+		if h, ok := mediumHash(key.Text); ok {
+			return h
+		}
+	}
+	return xxh3.Hash(key.Raw) ^ math.MaxUint32
+}

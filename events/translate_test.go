@@ -1,0 +1,230 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// via sends events through the publisher's words and back.
+func via(t *testing.T, evs ...kv.Event) *naive {
+	t.Helper()
+	tap, sink := newTap(), newNaive()
+	p := mustPublisher(t, PublisherConfig{}, tap)
+	p.Publish(evs)
+	p.Close()
+	held := make(map[tierHash]kv.LocalHash)
+	residency(t, held, payloads(tap.sent)...)
+	sink.ranks[rank1] = held
+	return sink
+}
+
+// What makes blocks with equal tokens different gets across: adapter, salt on all
+// blocks of the sequence, media in theirs.
+func TestNamespacesGetAcross(t *testing.T) {
+	for _, ns := range []kv.Namespace{{}, {LoRA: "sql"}, {Salt: "tenant"}, {LoRA: "sql", Salt: "tenant"}, {Salt: "sql", LoRA: "sqlite"}} {
+		for _, media := range [][]uint64{nil, {5}, {0, 1 << 63}} {
+			ev := kv.Event{Kind: kv.Stored, Namespace: ns}
+			hasher := kv.NewHasher(ns, testBlock)
+			for i := range 6 {
+				b := kv.Block{Tokens: []kv.Token{kv.Token(i), 1, 2, 3}}
+				if i%4 == 0 {
+					b.Media = media
+				}
+				b.Hash, b.Local = hasher.NextMedia(b.Tokens, b.Media)
+				ev.Blocks = append(ev.Blocks, b)
+			}
+			// The rest of the sequence comes in an event of its own, as after a split.
+			rest := ev
+			rest.Blocks, rest.Parent, rest.HasParent = ev.Blocks[3:], ev.Blocks[2].Hash, true
+			first := ev
+			first.Blocks = ev.Blocks[:3]
+			held := via(t, first, rest).held(rank1)
+			for i, b := range ev.Blocks {
+				if held[tierHash{hash: b.Hash}] != b.Local {
+					t.Errorf("%+v, media %v: block %d has another content", ns, media, i)
+				}
+			}
+		}
+	}
+}
+
+func extra(t *testing.T, v ...any) []byte {
+	b, err := msgpack.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Of vLLM's extra keys, what is known is used, and what is not keeps its block
+// from being taken for a plain one.
+func TestForeignExtraKeys(t *testing.T) {
+	hex64 := fmt.Sprintf("%016x%048x", uint64(7), 1)
+	plain, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{}.Seed(), nil)
+	salted, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{Salt: "tenant"}.Seed(), nil)
+	lora, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{LoRA: "sql"}.Seed(), nil)
+	image, _ := kv.HashLocalMedia([]kv.Token{1, 2, 3, 4}, []uint64{7}, kv.Namespace{}.Seed(), nil)
+	for name, c := range map[string]struct {
+		lora  string
+		extra []byte
+		want  kv.LocalHash // 0: neither of the known ones
+	}{
+		"none":                  {"", nil, plain},
+		"nil for the block":     {"", extra(t, nil), plain},
+		"salt":                  {"", extra(t, []any{"tenant"}), salted},
+		"adapter":               {"sql", nil, lora},
+		"adapter told twice":    {"sql", extra(t, []any{"sql"}), lora},
+		"image":                 {"", extra(t, []any{hex64}), image},
+		"image and its offset":  {"", extra(t, []any{[]any{hex64, 3}}), image},
+		"image twice":           {"", extra(t, []any{hex64, hex64}), image},
+		"image of another sort": {"", extra(t, []any{[]any{"uuid", 3}}), 0},
+		"embeddings":            {"", extra(t, []any{[]byte{1, 2}}), 0},
+		"number":                {"", extra(t, []any{3}), 0},
+		"salt and embeddings":   {"", extra(t, []any{"tenant", []byte{1}}), 0},
+	} {
+		e := wire.Event{Kind: wire.BlockStored, BlockTokens: testBlock, Hashes: []uint64{1}, Tokens: []uint32{1, 2, 3, 4}, Extra: c.extra}
+		if c.lora != "" {
+			e.LoRA = []byte(c.lora)
+		}
+		s, why, err := newTranslator(testBlock, 10).stored(&e)
+		if err != nil || why != taken || len(s.Blocks) != 1 {
+			t.Fatalf("%s: %v, %v", name, why, err)
+		}
+		got := s.Blocks[0].Local
+		known := got == plain || got == salted || got == lora || got == image
+		if c.want != 0 && got != c.want || c.want == 0 && known {
+			t.Errorf("%s: %x", name, got)
+		}
+	}
+}
+
+func TestGroupsAndMedia(t *testing.T) {
+	tr := newTranslator(testBlock, 10)
+	event := func(group int32, kind string, medium string) wire.Event {
+		e := root(9)
+		e.Group, e.HasGroup = group, group >= 0
+		if kind != "" {
+			e.SpecKind = []byte(kind)
+		}
+		if medium != "" {
+			e.Medium = []byte(medium)
+		}
+		return e
+	}
+	for i, c := range []struct {
+		e    wire.Event
+		want passed
+		tier kv.Tier
+	}{
+		{event(-1, "", ""), taken, kv.TierDevice},
+		{event(-1, "", "gpu"), taken, kv.TierDevice},
+		{event(-1, "", "CPU"), taken, kv.TierHost},
+		{event(-1, "", "disk"), taken, kv.TierDisk},
+		{event(-1, "", "moon"), unknownMedium, 0},
+		{event(1, "sliding_window", ""), otherGroup, 0},
+		{event(2, "full_attention", ""), taken, kv.TierDevice},
+		{event(0, "full_attention", ""), otherGroup, 0},
+		{event(2, "", "CPU"), taken, kv.TierHost},
+	} {
+		s, why, err := tr.stored(&c.e)
+		if err != nil || why != c.want || s.Tier != c.tier {
+			t.Errorf("%d: %v, %v, %v", i, s.Tier, why, err)
+		}
+		c.e.Kind = wire.BlockRemoved
+		if tier, hashes, why := tr.removed(&c.e); c.want == taken && (why != taken || tier != c.tier || len(hashes) != 1) {
+			t.Errorf("%d, removed: %v, %v", i, tier, why)
+		}
+	}
+}
+
+// Salts are remembered as long as their blocks are there, and no more of them than
+// are allowed.
+func TestSaltsAreBounded(t *testing.T) {
+	tr := newTranslator(testBlock, 3)
+	salted := func(hashes ...uint64) wire.Event {
+		e := root(hashes...)
+		keys := make([]any, len(hashes))
+		keys[0] = []any{"tenant"}
+		e.Extra = extra(t, keys...)
+		return e
+	}
+	e := salted(1, 2, 3)
+	if _, why, _ := tr.stored(&e); why != taken || len(tr.salts) != 3 {
+		t.Fatalf("%v, %d salts", why, len(tr.salts))
+	}
+	more := salted(4)
+	if _, why, _ := tr.stored(&more); why != tooManySalt {
+		t.Errorf("%v beyond the limit", why)
+	}
+	gone := wire.Event{Kind: wire.BlockRemoved, Hashes: []uint64{3}}
+	tr.removed(&gone)
+	if _, why, _ := tr.stored(&more); why != taken || len(tr.salts) != 3 {
+		t.Errorf("%v, %d salts", why, len(tr.salts))
+	}
+}
+
+func TestTranslateDoesNotAllocate(t *testing.T) {
+	tr := newTranslator(testBlock, 10)
+	e := root(1, 2, 3, 4, 5, 6, 7, 8)
+	if n := testing.AllocsPerRun(10, func() { _, _, _ = tr.stored(&e) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestStrings(t *testing.T) {
+	if s := (PublisherMetrics{Events: 3}).String(); !strings.HasPrefix(s, "events 3 ") {
+		t.Error(s)
+	}
+	if s := (Counts{Gaps: 3}).String(); !strings.Contains(s, "gaps 3,") {
+		t.Error(s)
+	}
+	if s := (Rank{3, 4}).String(); s != "3/4" {
+		t.Error(s)
+	}
+	for _, s := range []State{Waiting, Live, Lost, Faulty} {
+		if s.String() == "" {
+			t.Error("a state without a name")
+		}
+	}
+}
+
+// Whatever comes, nothing breaks, and what is taken is whole.
+func FuzzTranslate(f *testing.F) {
+	f.Add(payload(root(1, 2, 3)))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		var d wire.Decoder
+		b, err := d.Decode(p)
+		if err != nil {
+			return
+		}
+		tr := newTranslator(testBlock, 8)
+		for i := range b.Events {
+			switch e := &b.Events[i]; e.Kind {
+			case wire.BlockStored:
+				s, why, err := tr.stored(e)
+				if err == nil && why == taken && len(s.Blocks) != len(e.Hashes) || len(tr.salts) > 8 {
+					t.Fatalf("%d blocks of %d, %d salts", len(s.Blocks), len(e.Hashes), len(tr.salts))
+				}
+			case wire.BlockRemoved:
+				tr.removed(e)
+			}
+		}
+	})
+}
+
+func BenchmarkTranslate(b *testing.B) {
+	tr := newTranslator(16, 10)
+	e := wire.Event{Kind: wire.BlockStored, BlockTokens: 16, Hashes: make([]uint64, 64), Tokens: make([]uint32, 64*16)}
+	for b.Loop() {
+		if _, _, err := tr.stored(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/block")
+}

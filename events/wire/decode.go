@@ -1,0 +1,346 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Limits bound what one batch may hold; the zero value takes the defaults.
+type Limits struct {
+	PayloadBytes int // 16 MiB: 1M tokens of 5 bytes, three times over
+	Events       int // 16384: an Event is over 200 bytes, but may arrive in 2
+	Blocks       int // 262144, over all events
+	TextBytes    int // 1024, of each name
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(v *int, n int) {
+		if *v <= 0 {
+			*v = n
+		}
+	}
+	set(&l.PayloadBytes, 16<<20)
+	set(&l.Events, 16<<10)
+	set(&l.Blocks, 256<<10)
+	set(&l.TextBytes, 1<<10)
+	return l
+}
+
+// maxSlab is the most tokens that a decoder keeps room for.
+const maxSlab = 1 << 20
+
+// maxHashBytes is the longest hash taken: SHA-512.
+const maxHashBytes = 64
+
+// Decoder reads batches, one after the other. The zero value is ready.
+type Decoder struct {
+	Limits Limits
+
+	batch  Batch
+	limits Limits
+	r      reader
+	hashes []uint64 // slabs of all events of the batch
+	tokens []uint32
+	raw    []byte
+}
+
+// Decode reads one payload. The batch and all that it holds are valid until the
+// next Decode and as long as payload is not changed. It fails with ErrMalformed
+// on anything that is not wholly a batch. Events of an unknown kind are counted
+// and skipped, unknown fields are skipped: newer publishers may send them.
+//
+// Bytes hashes stand for their last 8 bytes, big-endian, as vLLM shortens them.
+func (d *Decoder) Decode(payload []byte) (*Batch, error) {
+	d.limits = d.Limits.withDefaults()
+	if len(payload) > d.limits.PayloadBytes {
+		return nil, malformed("%d bytes, at most %d", len(payload), d.limits.PayloadBytes)
+	}
+	if cap(d.tokens) > maxSlab { // one huge batch is not paid for for good
+		d.hashes, d.tokens, d.raw, d.batch.Events = nil, nil, nil, nil
+	}
+	d.hashes, d.tokens, d.raw = d.hashes[:0], d.tokens[:0], d.raw[:0]
+	d.batch = Batch{Events: d.batch.Events[:0]}
+	d.r = reader{buf: payload}
+	d.readBatch()
+	if d.r.err == nil && len(d.r.buf) > 0 {
+		d.r.fail("%d bytes follow the batch", len(d.r.buf))
+	}
+	if d.r.err != nil {
+		return nil, d.r.err
+	}
+	return &d.batch, nil
+}
+
+func (d *Decoder) readBatch() {
+	r, b := &d.r, &d.batch
+	if len(r.buf) > 0 && isMap(r.buf[0]) {
+		b.AsMap = true
+		seen := 0
+		for n := r.mapping(); n > 0 && r.err == nil; n-- {
+			switch string(r.text("key", 64)) {
+			case "ts":
+				b.Time = r.float()
+				seen |= 1
+			case "events":
+				if seen&2 != 0 {
+					r.fail("events twice")
+					return
+				}
+				d.readEvents()
+				seen |= 2
+			case "data_parallel_rank":
+				d.readRank()
+			default:
+				r.skip()
+			}
+		}
+		if seen != 3 {
+			r.fail("ts or events missing")
+		}
+		return
+	}
+	n := r.array("batch")
+	if n < 2 {
+		r.fail("batch of %d elements, at least 2", n)
+		return
+	}
+	b.Time = r.float()
+	d.readEvents()
+	if n > 2 {
+		d.readRank()
+	}
+	for ; n > 3 && r.err == nil; n-- {
+		r.skip()
+	}
+}
+
+func (d *Decoder) readRank() {
+	if d.r.nil() {
+		d.batch.NilRank = true
+	} else {
+		d.batch.Rank, d.batch.HasRank = uint32(d.r.number("rank", math.MaxUint32)), true
+	}
+}
+
+func (d *Decoder) readEvents() {
+	n := d.r.array("events")
+	if n > d.limits.Events {
+		d.r.fail("%d events, at most %d", n, d.limits.Events)
+	}
+	for ; n > 0 && d.r.err == nil; n-- {
+		d.batch.Events = append(d.batch.Events, Event{})
+		e := &d.batch.Events[len(d.batch.Events)-1]
+		known := false
+		if len(d.r.buf) > 0 && isMap(d.r.buf[0]) {
+			known = d.readMap(e)
+		} else {
+			known = d.readArray(e)
+		}
+		if !known {
+			d.batch.Events = d.batch.Events[:len(d.batch.Events)-1]
+			d.batch.Unknown++
+			continue
+		}
+		d.check(e)
+	}
+}
+
+// check holds an event to what its fields say of each other.
+func (d *Decoder) check(e *Event) {
+	if e.Kind == BlockStored && d.r.err == nil {
+		if e.BlockTokens == 0 {
+			d.r.fail("BlockStored without a block size")
+		} else if len(e.Tokens) != len(e.Hashes)*e.BlockTokens {
+			d.r.fail("%d tokens for %d blocks of %d", len(e.Tokens), len(e.Hashes), e.BlockTokens)
+		}
+	}
+}
+
+func (d *Decoder) readArray(e *Event) bool {
+	r := &d.r
+	n := r.array("event")
+	if n < 1 {
+		r.fail("an event without a tag")
+		return true
+	}
+	kind, known := kindOf(r.text("tag", uint64(d.limits.TextBytes)))
+	if !known {
+		for ; n > 1 && r.err == nil; n-- {
+			r.skip()
+		}
+		return false
+	}
+	e.Kind, e.Fields = kind, n-1
+	least := [...]int{BlockStored: 4, BlockRemoved: 1, AllBlocksCleared: 0}
+	if e.Fields < least[kind] {
+		r.fail("%v of %d fields, at least %d", kind, e.Fields, least[kind])
+		return true
+	}
+	for at := 1; at < n && r.err == nil; at++ {
+		d.readField(e, at)
+	}
+	return true
+}
+
+func (d *Decoder) readMap(e *Event) bool {
+	r := &d.r
+	n := r.mapping()
+	// The tag is the first key in all that was seen, and has to be: only it says
+	// what the other keys mean.
+	if n < 1 || string(r.text("key", 64)) != "type" {
+		r.fail("an event whose first key is not its type")
+		return true
+	}
+	kind, known := kindOf(r.text("tag", uint64(d.limits.TextBytes)))
+	e.Kind = kind
+	seen := 0
+	for ; n > 1 && r.err == nil; n-- {
+		key := r.text("key", 64)
+		at := 0
+		if known {
+			at = fieldOf(kind, key)
+		}
+		if at == 0 {
+			r.skip()
+			continue
+		}
+		if seen&(1<<at) != 0 {
+			r.fail("%s twice", key)
+			return true
+		}
+		seen |= 1 << at
+		d.readField(e, at)
+	}
+	if known && kind != AllBlocksCleared && seen&(1<<storedHashes) == 0 {
+		r.fail("%v without block_hashes", kind)
+	}
+	return known
+}
+
+func (d *Decoder) readField(e *Event, at int) {
+	r := &d.r
+	switch {
+	case e.Kind == AllBlocksCleared:
+		r.skip()
+		return
+	case at == storedHashes: // and removedHashes
+		d.readHashes(e)
+		return
+	case at == storedTokens && e.Kind == BlockStored:
+		d.readTokens(e)
+		return
+	case r.nil():
+		return
+	}
+	text := uint64(d.limits.TextBytes)
+	if e.Kind == BlockRemoved {
+		switch at {
+		case removedMedium:
+			e.Medium = r.text("medium", text)
+		case removedGroup:
+			e.Group, e.HasGroup = int32(r.number("group", math.MaxInt32)), true
+		default:
+			r.skip()
+		}
+		return
+	}
+	switch at {
+	case storedParent:
+		e.HasParent = true
+		var negative bool
+		e.Parent, e.RawParent, negative = r.hash()
+		e.Signed = e.Signed || negative
+	case storedBlockSize:
+		e.BlockTokens = int(r.number("block size", 1<<20))
+	case storedLoRAID:
+		e.LoRAID, e.HasLoRAID = r.signed("LoRA id"), true
+	case storedMedium:
+		e.Medium = r.text("medium", text)
+	case storedLoRA:
+		e.LoRA = r.text("LoRA name", text)
+	case storedExtra:
+		e.Extra = r.extra(len(e.Hashes))
+	case storedGroup:
+		e.Group, e.HasGroup = int32(r.number("group", math.MaxInt32)), true
+	case storedKind:
+		e.SpecKind = r.text("kind of cache", text)
+	case storedWindow:
+		e.Window, e.HasWindow = r.signed("window"), true
+	default:
+		r.skip()
+	}
+}
+
+// hash reads an integer, or bytes, of which the last 8 count.
+func (r *reader) hash() (v uint64, raw []byte, negative bool) {
+	if len(r.buf) == 0 || !isBin(r.buf[0]) {
+		v, negative = r.integer()
+		return v, nil, negative
+	}
+	raw = r.bin("hash", maxHashBytes)
+	if len(raw) == 0 {
+		r.fail("an empty hash")
+		return 0, nil, false
+	}
+	var low [8]byte
+	copy(low[max(0, 8-len(raw)):], raw[max(0, len(raw)-8):])
+	return binary.BigEndian.Uint64(low[:]), raw, false
+}
+
+func (d *Decoder) readHashes(e *Event) {
+	r := &d.r
+	n := r.array("block_hashes")
+	if n > d.limits.Blocks-len(d.hashes) || n > len(r.buf) {
+		r.fail("%d blocks more, at most %d in a batch", n, d.limits.Blocks)
+		return
+	}
+	from, fromRaw := len(d.hashes), len(d.raw)
+	for i := range n {
+		v, raw, negative := r.hash()
+		if r.err != nil {
+			return
+		}
+		if i == 0 {
+			e.HashBytes = len(raw)
+		} else if len(raw) != e.HashBytes {
+			r.fail("hashes of %d and %d bytes", e.HashBytes, len(raw))
+			return
+		}
+		d.hashes = append(d.hashes, v)
+		d.raw = append(d.raw, raw...)
+		e.Signed = e.Signed || negative
+	}
+	e.Hashes = d.hashes[from:len(d.hashes):len(d.hashes)]
+	e.Raw = d.raw[fromRaw:len(d.raw):len(d.raw)]
+}
+
+func (d *Decoder) readTokens(e *Event) {
+	r := &d.r
+	n := r.array("token_ids")
+	if n > len(r.buf) { // each takes a byte at least
+		r.fail("%d tokens announced, %d bytes left", n, len(r.buf))
+		return
+	}
+	from := len(d.tokens)
+	for ; n > 0 && r.err == nil; n-- {
+		// The common forms by hand: this loop is most of the time of a batch.
+		if b := r.buf; len(b) >= 5 {
+			switch c := b[0]; {
+			case c < 0x80:
+				d.tokens = append(d.tokens, uint32(c))
+				r.buf = b[1:]
+				continue
+			case c == 0xcd:
+				d.tokens = append(d.tokens, uint32(b[1])<<8|uint32(b[2]))
+				r.buf = b[3:]
+				continue
+			case c == 0xce:
+				d.tokens = append(d.tokens, binary.BigEndian.Uint32(b[1:]))
+				r.buf = b[5:]
+				continue
+			}
+		}
+		d.tokens = append(d.tokens, uint32(r.number("token", math.MaxUint32)))
+	}
+	e.Tokens = d.tokens[from:len(d.tokens):len(d.tokens)]
+}

@@ -1,0 +1,99 @@
+package wire
+
+// extra reads extra_keys: one entry per block. As nothing but their shape is
+// known, the bytes are kept.
+func (r *reader) extra(blocks int) []byte {
+	inner := *r
+	n := inner.array("extra_keys")
+	raw := r.skip()
+	if r.err == nil && (inner.err != nil || n != blocks) {
+		r.fail("extra_keys: %d entries for %d blocks", n, blocks)
+	}
+	return raw
+}
+
+// ExtraKey is one thing beside its tokens that makes a block what it is: an
+// adapter's name, a medium's identifier, a cache salt, a hash of embeddings.
+type ExtraKey struct {
+	Block  int    // index into Event.Hashes
+	Text   []byte // of a string; nil for anything else
+	Nested bool   // it stands in a tuple, as media's identifiers do beside their offsets
+	Raw    []byte // its msgpack, of the tuple if it stands in one
+}
+
+// ExtraReader walks over the extra keys of an event in order, without allocating.
+type ExtraReader struct {
+	r            reader
+	blocks, left int // entries still to come, keys left in this one
+	at           int
+}
+
+// ExtraKeys starts at the first key of e.
+func (e *Event) ExtraKeys() ExtraReader {
+	x := ExtraReader{r: reader{buf: e.Extra}, at: -1}
+	if e.Extra != nil && !x.r.nil() {
+		x.blocks = x.r.array("extra_keys")
+	}
+	return x
+}
+
+// Next returns the next key; false at the end. Entries that are no tuple count
+// as one key. The first string of a nested tuple is its text.
+func (x *ExtraReader) Next() (ExtraKey, bool) {
+	for x.left == 0 {
+		if x.blocks == 0 || x.r.err != nil {
+			return ExtraKey{}, false
+		}
+		x.blocks--
+		x.at++
+		if x.r.nil() {
+			continue
+		}
+		if isArray(x.r.buf) {
+			x.left = x.r.array("extra_keys")
+		} else {
+			x.left = 1
+		}
+	}
+	x.left--
+	key := ExtraKey{Block: x.at}
+	head := x.r
+	key.Raw = x.r.skip()
+	if x.r.err != nil {
+		return ExtraKey{}, false
+	}
+	if isArray(key.Raw) {
+		key.Nested = true
+		if head.array("tuple") == 0 {
+			return key, true
+		}
+	}
+	if isText(head.buf) {
+		key.Text = head.text("key", uint64(len(head.buf)))
+	}
+	return key, true
+}
+
+func isArray(b []byte) bool {
+	return len(b) > 0 && (b[0] >= 0x90 && b[0] <= 0x9f || b[0] == 0xdc || b[0] == 0xdd)
+}
+
+func isText(b []byte) bool {
+	return len(b) > 0 && (b[0] >= 0xa0 && b[0] <= 0xbf || b[0] >= 0xd9 && b[0] <= 0xdb)
+}
+
+// AppendExtra appends extra_keys of strings: keys[i] are those of block i.
+func AppendExtra(dst []byte, keys [][]string) []byte {
+	dst = appendArray(dst, len(keys))
+	for _, of := range keys {
+		if len(of) == 0 {
+			dst = append(dst, 0xc0)
+			continue
+		}
+		dst = appendArray(dst, len(of))
+		for _, key := range of {
+			dst = appendText(dst, key)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,312 @@
+package zmq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coppice-llm/coppice/events"
+)
+
+// SenderConfig says where a publisher is to be heard. The zero value works, but
+// for Endpoint.
+type SenderConfig struct {
+	// Endpoint of the PUB socket, such as tcp://*:5557. As with vLLM, it binds where
+	// the host is * or an IPv6 wildcard and for ipc://; else it connects, to a
+	// subscriber that binds. Bind has it bind whatever the endpoint.
+	Endpoint string
+	Bind     bool
+	// ReplayEndpoint of the ROUTER socket, always bound. "" = no replay, and none of
+	// what makes our own subscribers exact.
+	ReplayEndpoint string
+	// Topic of all messages: by convention kv@<address of the worker>@<model>.
+	Topic string
+	// BareReplay leaves the topic out of replays, as vLLM did up to v0.25 and
+	// SGLang does.
+	BareReplay bool
+
+	QueueMessages  int           // 10000 per subscriber; what comes then it misses, and sees by the number
+	QueueBytes     int           // 64 MiB per subscriber
+	MaxSubscribers int           // 256 connections; further ones are closed
+	MaxReplays     int           // 64 connections to the ROUTER; further ones wait, idle ones are closed after a minute
+	WriteTimeout   time.Duration // 10 s; a connection that takes nothing for so long is closed
+}
+
+func (c SenderConfig) withDefaults() SenderConfig {
+	setDefault(&c.QueueMessages, 10_000)
+	setDefault(&c.QueueBytes, 64<<20)
+	setDefault(&c.MaxSubscribers, 256)
+	setDefault(&c.MaxReplays, 64)
+	setDefault(&c.WriteTimeout, 10*time.Second)
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+const handshakeTimeout = 5 * time.Second
+
+// Sender is the sockets of a publisher: an [events.Transport].
+type Sender struct {
+	cfg     SenderConfig
+	history events.History
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup // all goroutines
+
+	pub, router net.Listener
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // all that are open, so that Close can close them
+	subs  map[*subscription]bool
+
+	dropped, refused, answered atomic.Uint64
+}
+
+// SenderMetrics counts since the start.
+type SenderMetrics struct {
+	Subscribers int    // now, that want something
+	Dropped     uint64 // messages that a subscriber was too slow for
+	Refused     uint64 // connections that were too many, or spoke no ZMTP, or asked nonsense
+	Answered    uint64 // replays and snapshots
+}
+
+func (m SenderMetrics) String() string {
+	return fmt.Sprintf("subscribers %d, dropped %d, refused %d, answered %d", m.Subscribers, m.Dropped, m.Refused, m.Answered)
+}
+
+// NewSender does nothing yet: Start opens the sockets.
+func NewSender(cfg SenderConfig) *Sender {
+	s := &Sender{cfg: cfg.withDefaults(), conns: make(map[net.Conn]bool), subs: make(map[*subscription]bool)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Start implements [events.Transport].
+func (s *Sender) Start(h events.History) error {
+	s.history = h
+	network, address, err := parse(s.cfg.Endpoint)
+	if err != nil {
+		return err
+	}
+	if s.cfg.Bind || binds(s.cfg.Endpoint) {
+		if s.pub, err = net.Listen(network, address); err != nil {
+			return fmt.Errorf("zmq: PUB: %w", err)
+		}
+		s.wait.Go(func() { s.accept(s.pub, make(chan struct{}, s.cfg.MaxSubscribers), s.serveSubscriber) })
+	} else {
+		s.wait.Go(func() { s.connect(network, address) })
+	}
+	if s.cfg.ReplayEndpoint == "" {
+		return nil
+	}
+	if network, address, err = parse(s.cfg.ReplayEndpoint); err != nil {
+		return err
+	}
+	if s.router, err = net.Listen(network, address); err != nil {
+		return fmt.Errorf("zmq: ROUTER: %w", err)
+	}
+	s.wait.Go(func() { s.accept(s.router, make(chan struct{}, s.cfg.MaxReplays), s.serveReplay) })
+	return nil
+}
+
+// Addr is where the PUB socket is bound, nil if it is not: for port 0.
+func (s *Sender) Addr() net.Addr { return addr(s.pub) }
+
+// ReplayAddr is where the ROUTER socket is bound, nil if there is none.
+func (s *Sender) ReplayAddr() net.Addr { return addr(s.router) }
+
+func addr(l net.Listener) net.Addr {
+	if l == nil {
+		return nil
+	}
+	return l.Addr()
+}
+
+// Send implements [events.Transport]: it queues m for each subscriber, and waits
+// for none.
+func (s *Sender) Send(m events.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subs {
+		if !sub.offer(m) {
+			s.dropped.Add(1)
+		}
+	}
+	return nil
+}
+
+// Close implements [events.Transport]. What subscribers have not read yet is lost
+// to them.
+func (s *Sender) Close() error {
+	s.cancel()
+	var err error
+	for _, l := range []net.Listener{s.pub, s.router} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.wait.Wait()
+	return err
+}
+
+// Metrics may be read at any time.
+func (s *Sender) Metrics() SenderMetrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanting := 0
+	for sub := range s.subs {
+		if sub.wants() {
+			wanting++
+		}
+	}
+	return SenderMetrics{wanting, s.dropped.Load(), s.refused.Load(), s.answered.Load()}
+}
+
+// accept serves as many connections at a time as places has room for. The
+// operating system has more of them wait, and in the end turns them away.
+func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Conn)) {
+	for {
+		select {
+		case places <- struct{}{}:
+		case <-s.ctx.Done():
+			return
+		}
+		nc, err := l.Accept()
+		if err != nil {
+			<-places
+			if s.ctx.Err() != nil || !s.pause(10*time.Millisecond) {
+				return
+			}
+			continue // out of descriptors, perhaps
+		}
+		s.wait.Go(func() {
+			defer func() { <-places }()
+			s.with(nc, serve)
+		})
+	}
+}
+
+// connect keeps one connection to a subscriber that binds.
+func (s *Sender) connect(network, address string) {
+	dialer := net.Dialer{Timeout: handshakeTimeout}
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		if nc, err := dialer.DialContext(s.ctx, network, address); err == nil {
+			s.with(nc, s.serveSubscriber)
+		}
+		if !s.pause(wait) {
+			return
+		}
+	}
+}
+
+// pause waits; false if the sender is closing.
+func (s *Sender) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// with has a connection served, known to Close as long as it is open.
+func (s *Sender) with(nc net.Conn, serve func(net.Conn)) {
+	s.mu.Lock()
+	s.conns[nc] = true
+	s.mu.Unlock()
+	defer func() {
+		_ = nc.Close()
+		s.mu.Lock()
+		delete(s.conns, nc)
+		s.mu.Unlock()
+	}()
+	if s.ctx.Err() == nil { // else Close may have passed it by
+		serve(nc)
+	}
+}
+
+// serveReplay answers one peer's questions until it goes.
+func (s *Sender) serveReplay(nc net.Conn) {
+	c, err := handshake(nc, "ROUTER", maxCommand, handshakeTimeout, "REQ", "DEALER", "ROUTER")
+	if err != nil {
+		s.refused.Add(1)
+		return
+	}
+	for {
+		if c.SetReadDeadline(time.Now().Add(time.Minute)) != nil {
+			return
+		}
+		frames, command, err := c.read()
+		if err != nil {
+			return
+		}
+		if command != "" {
+			continue
+		}
+		if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
+			s.refused.Add(1) // as vLLM, which ignores it
+			continue
+		}
+		if err := s.answer(c, frames[1]); err != nil {
+			return
+		}
+		s.answered.Add(1)
+	}
+}
+
+// snapshotRequest asks for all that is held instead of a replay.
+const snapshotRequest = "snapshot"
+
+func (s *Sender) answer(c *conn, request []byte) error {
+	say := func(topic string, seq uint64, payload []byte) error {
+		if err := c.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)); err != nil {
+			return err
+		}
+		number := binary.BigEndian.AppendUint64(nil, seq)
+		if s.cfg.BareReplay {
+			return c.write(nil, number, payload)
+		}
+		return c.write(nil, []byte(topic), number, payload)
+	}
+	if string(request) == snapshotRequest {
+		snap, err := s.history.Snapshot(s.ctx)
+		if err != nil {
+			return err
+		}
+		head := binary.BigEndian.AppendUint64([]byte(snapshotRequest), snap.Epoch)
+		head = binary.BigEndian.AppendUint64(head, uint64(len(snap.Batches)))
+		if err := say(s.cfg.Topic, snap.Next, head); err != nil {
+			return err
+		}
+		for _, payload := range snap.Batches {
+			if err := say(s.cfg.Topic, snap.Next, payload); err != nil {
+				return err
+			}
+		}
+	} else {
+		for _, m := range s.history.Replay(nil, binary.BigEndian.Uint64(request)) {
+			if err := say(s.cfg.Topic, m.Seq, m.Payload); err != nil {
+				return err
+			}
+		}
+	}
+	if err := say("", events.EndSeq, nil); err != nil {
+		return err
+	}
+	return c.w.Flush()
+}

@@ -1,0 +1,224 @@
+package zmq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice/events"
+)
+
+// SourceConfig says where a publisher is heard. The zero value works, but for
+// Endpoint.
+type SourceConfig struct {
+	Endpoint       string // of its PUB socket, which must be bound: tcp://worker:5557
+	ReplayEndpoint string // of its ROUTER socket; "" = it has none
+	Topic          string // prefix of the topics wanted; "" = all
+
+	MessageBytes  int           // 16 MiB; a longer message ends the connection
+	SnapshotBytes int           // 1 GiB, of one snapshot
+	Frames        int           // 16 that wait for the subscriber
+	Redial        time.Duration // 100 ms; first wait after a broken connection, doubled up to 5 s
+}
+
+func (c SourceConfig) withDefaults() SourceConfig {
+	setDefault(&c.MessageBytes, 16<<20)
+	setDefault(&c.SnapshotBytes, 1<<30)
+	setDefault(&c.Frames, 16)
+	setDefault(&c.Redial, 100*time.Millisecond)
+	return c
+}
+
+// Source is one publisher seen over its sockets: an [events.Source]. A connection
+// is to one incarnation of the publisher, so that its epoch need not be told.
+type Source struct {
+	cfg    SourceConfig
+	frames chan events.Frame
+	ctx    context.Context
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+}
+
+// NewSource does nothing yet: Start connects.
+func NewSource(cfg SourceConfig) *Source {
+	s := &Source{cfg: cfg.withDefaults()}
+	s.frames = make(chan events.Frame, s.cfg.Frames)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Start implements [events.Source].
+func (s *Source) Start() <-chan events.Frame {
+	s.wait.Go(func() {
+		defer close(s.frames)
+		wait := s.cfg.Redial
+		for s.ctx.Err() == nil {
+			if connected := s.listen(); connected {
+				wait = s.cfg.Redial
+				s.put(events.Frame{Kind: events.FrameDisconnected})
+			}
+			select {
+			case <-time.After(wait):
+			case <-s.ctx.Done():
+			}
+			wait = min(2*wait, 5*time.Second)
+		}
+	})
+	return s.frames
+}
+
+func (s *Source) put(f events.Frame) bool {
+	select {
+	case s.frames <- f:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// dial opens a connection that ends with ctx. The end is to be called.
+func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, end func(), err error) {
+	network, address, err := parse(endpoint)
+	if err != nil {
+		return nil, nil, err
+	}
+	dialer := net.Dialer{Timeout: handshakeTimeout}
+	nc, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("zmq: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	if c, err = handshake(nc, own, limit, handshakeTimeout, peer, "X"+peer); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return c, func() { stop(); _ = nc.Close() }, nil
+}
+
+// listen reads one connection to its end; false if there was none.
+func (s *Source) listen() (connected bool) {
+	c, end, err := dial(s.ctx, s.cfg.Endpoint, "SUB", "PUB", s.cfg.MessageBytes)
+	if err != nil {
+		return false
+	}
+	defer end()
+	if c.write(append([]byte{1}, s.cfg.Topic...)) != nil || c.w.Flush() != nil {
+		return false
+	}
+	if !s.put(events.Frame{Kind: events.FrameConnected}) {
+		return false
+	}
+	for {
+		frames, command, err := c.read()
+		if err != nil {
+			if errors.Is(err, errProtocol) {
+				s.put(events.Frame{Kind: events.FrameMalformed})
+			}
+			return true
+		}
+		if command != "" {
+			continue
+		}
+		f := events.Frame{Kind: events.FrameMalformed}
+		if len(frames) == 3 && len(frames[1]) == 8 {
+			f = events.Frame{Topic: string(frames[0]), Message: events.Message{Seq: binary.BigEndian.Uint64(frames[1]), Payload: frames[2]}}
+		}
+		if !s.put(f) {
+			return true
+		}
+	}
+}
+
+// Close implements [events.Source].
+func (s *Source) Close() error {
+	s.cancel()
+	s.wait.Wait()
+	return nil
+}
+
+// Replay implements [events.Source]. The epoch is not told.
+func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Message) error) (uint64, error) {
+	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
+}
+
+// Snapshot implements [events.Source].
+func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
+	var snap events.Snapshot
+	var batches uint64
+	begun, size := false, 0
+	err := s.ask(ctx, []byte(snapshotRequest), func(m events.Message) error {
+		if !begun {
+			const length = len(snapshotRequest)
+			if len(m.Payload) != length+16 || string(m.Payload[:length]) != snapshotRequest {
+				return events.ErrUnsupported
+			}
+			begun = true
+			snap.Next, snap.Epoch = m.Seq, binary.BigEndian.Uint64(m.Payload[length:])
+			batches = binary.BigEndian.Uint64(m.Payload[length+8:])
+			return nil
+		}
+		if size += len(m.Payload); m.Seq != snap.Next || size > s.cfg.SnapshotBytes {
+			return fmt.Errorf("zmq: a snapshot of %d bytes before batch %d, and %d", size, snap.Next, m.Seq)
+		}
+		snap.Batches = append(snap.Batches, m.Payload)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return events.Snapshot{}, err
+	case !begun: // the request was taken for a number
+		return events.Snapshot{}, events.ErrUnsupported
+	case batches != uint64(len(snap.Batches)):
+		return events.Snapshot{}, fmt.Errorf("zmq: a snapshot of %d batches, announced were %d", len(snap.Batches), batches)
+	}
+	return snap, nil
+}
+
+// ask sends one request to the ROUTER and yields the answers up to the end.
+func (s *Source) ask(ctx context.Context, request []byte, each func(events.Message) error) error {
+	if s.cfg.ReplayEndpoint == "" {
+		return events.ErrUnsupported
+	}
+	c, end, err := dial(ctx, s.cfg.ReplayEndpoint, "DEALER", "ROUTER", s.cfg.MessageBytes)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer end()
+	if err := errors.Join(c.write(nil, request), c.w.Flush()); err != nil {
+		return cause(ctx, err)
+	}
+	for {
+		frames, command, err := c.read()
+		if err != nil {
+			return cause(ctx, err)
+		}
+		if command != "" {
+			continue
+		}
+		if len(frames) == 4 { // the topic, which older publishers leave out
+			frames = append(frames[:1], frames[2:]...)
+		}
+		if len(frames) != 3 || len(frames[0]) != 0 || len(frames[1]) != 8 {
+			return fmt.Errorf("%w: an answer of %d frames", errProtocol, len(frames))
+		}
+		m := events.Message{Seq: binary.BigEndian.Uint64(frames[1]), Payload: frames[2]}
+		if m.Seq == events.EndSeq {
+			return nil
+		}
+		if err := each(m); err != nil {
+			return err
+		}
+	}
+}
+
+// cause is why a connection broke: ctx's error, if that is why.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}

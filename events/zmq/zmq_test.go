@@ -1,0 +1,366 @@
+package zmq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// zmq4's PUB has a goroutine that outlives it.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"))
+}
+
+const (
+	topic = "kv@10.0.0.1:8000@model"
+	size  = eventstest.BlockTokens
+)
+
+func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*events.Publisher, *Sender) {
+	t.Helper()
+	if sc.Endpoint == "" {
+		sc.Endpoint, sc.ReplayEndpoint = "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
+	}
+	sc.Bind, sc.Topic = true, topic
+	cfg.BlockTokens = size
+	s := NewSender(sc)
+	p, err := events.NewPublisher(cfg, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p, s
+}
+
+func endpoint(a net.Addr) string { return "tcp://" + a.String() }
+
+func follow(t testing.TB, sink events.Sink, cfg SourceConfig, sub events.SubscriberConfig) *events.Subscriber {
+	t.Helper()
+	cfg.Redial = time.Millisecond
+	sub.BlockTokens = size
+	s, err := events.NewSubscriber(sub, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := s.Add(events.Rank{Worker: 1}, NewSource(cfg), events.Follow{Topic: topic}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestLoopback(t *testing.T) {
+	for _, bare := range []bool{false, true} {
+		p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{BareReplay: bare})
+		c, sink := eventstest.NewCache(), eventstest.NewSet()
+		for range 20 {
+			p.Publish(c.Step(4))
+		}
+		sub := follow(t, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: "kv@"}, events.SubscriberConfig{})
+		sink.Until(c.Held)
+		for range 200 {
+			p.Publish(c.Step(4))
+		}
+		sink.Until(c.Held)
+		st, _ := sub.Status(events.Rank{Worker: 1})
+		if st.State != events.Live || st.Epoch != p.Epoch() || st.Counts.Malformed+st.Counts.OrphanBlocks+st.Counts.UnknownWorker > 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// A publisher killed and begun anew at the same port: what it held vanishes, and
+// what it holds now is there.
+func TestRestart(t *testing.T) {
+	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
+	pub, replay := endpoint(s.Addr()), endpoint(s.ReplayAddr())
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(t, sink, SourceConfig{Endpoint: pub, ReplayEndpoint: replay}, events.SubscriberConfig{Grace: -1, RetryMax: 10 * time.Millisecond})
+	for range 3 {
+		p.Publish(c.Step(4))
+		sink.Until(c.Held)
+		_ = p.Close()
+		sink.Until(map[kv.BlockHash]bool{})
+		c = eventstest.NewCache()
+		c.Next = 1000
+		p, _ = publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{Endpoint: pub, ReplayEndpoint: replay})
+		p.Publish(c.Step(4))
+		sink.Until(c.Held)
+	}
+}
+
+func socket(t *testing.T, make func(context.Context, ...zmq4.Option) zmq4.Socket) zmq4.Socket {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := make(ctx, zmq4.WithDialerRetry(time.Millisecond))
+	t.Cleanup(func() { cancel(); _ = s.Close() })
+	return s
+}
+
+// Another implementation of the sockets reads ours: the stream, and replays by
+// REQ and by DEALER.
+func TestOthersReadUs(t *testing.T) {
+	for _, arrays := range []bool{false, true} {
+		p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond, Form: wire.Form{Arrays: arrays}}, SenderConfig{})
+		sub := socket(t, zmq4.NewSub)
+		if err := errors.Join(sub.Dial(endpoint(s.Addr())), sub.SetOption(zmq4.OptionSubscribe, "kv@")); err != nil {
+			t.Fatal(err)
+		}
+		first, err := sub.Recv() // a heartbeat: it listens
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := eventstest.NewCache()
+		p.Publish(c.Step(4))
+		next := binary.BigEndian.Uint64(first.Frames[1])
+		for {
+			next++
+			m, err := sub.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Frames) != 3 || string(m.Frames[0]) != topic || binary.BigEndian.Uint64(m.Frames[1]) != next {
+				t.Fatalf("%q, want number %d", m.Frames[:2], next)
+			}
+			var batch struct {
+				_      struct{} `msgpack:",as_array"`
+				Time   float64
+				Events []any
+				Rank   *int
+			}
+			if err := msgpack.Unmarshal(m.Frames[2], &batch); err != nil {
+				t.Fatal(err)
+			}
+			if len(batch.Events) == 0 {
+				continue
+			}
+			var hashes []any
+			if arrays {
+				e := batch.Events[0].([]any)
+				hashes = e[1].([]any)
+			} else {
+				e := batch.Events[0].(map[string]any)
+				hashes = e["block_hashes"].([]any)
+			}
+			for _, h := range hashes {
+				if !c.Held[kv.BlockHash(h.(uint64))] {
+					t.Errorf("hash %v was not published", h)
+				}
+			}
+			if len(hashes) != 4 || *batch.Rank != 0 {
+				t.Errorf("%d hashes", len(hashes))
+			}
+			break
+		}
+		for _, kind := range []func(context.Context, ...zmq4.Option) zmq4.Socket{zmq4.NewReq, zmq4.NewDealer} {
+			ask := socket(t, kind)
+			if err := ask.Dial(endpoint(s.ReplayAddr())); err != nil {
+				t.Fatal(err)
+			}
+			request := [][]byte{binary.BigEndian.AppendUint64(nil, 0)}
+			if ask.Type() == zmq4.Dealer {
+				request = append([][]byte{nil}, request...)
+			}
+			if err := ask.SendMulti(zmq4.NewMsgFrom(request...)); err != nil {
+				t.Fatal(err)
+			}
+			for seq := uint64(0); ; seq++ {
+				m, err := ask.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				frames := m.Frames[len(m.Frames)-3:] // REQ takes the delimiter off
+				got := binary.BigEndian.Uint64(frames[1])
+				if got == events.EndSeq {
+					if len(frames[0])+len(frames[2]) > 0 || seq <= next {
+						t.Errorf("end %q after %d", frames, seq)
+					}
+					break
+				}
+				if got != seq || string(frames[0]) != topic {
+					t.Fatalf("%q, want number %d", frames[:2], seq)
+				}
+				if ask.Type() == zmq4.Req {
+					break // it takes one answer to a question
+				}
+			}
+		}
+	}
+}
+
+// batchOf is the payload of one block without parent.
+func batchOf(n uint64) []byte {
+	return wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{{Kind: wire.BlockStored, Hashes: []uint64{n},
+		Tokens: make([]uint32, size), BlockTokens: size}}}, wire.Form{Compact: true})
+}
+
+// We read other implementations' sockets: a publisher as vLLM is, with replays in
+// both forms, which knows no snapshots.
+func TestWeReadOthers(t *testing.T) {
+	for _, withTopic := range []bool{false, true} {
+		pub, router := socket(t, zmq4.NewPub), socket(t, zmq4.NewRouter)
+		if err := errors.Join(pub.Listen("tcp://127.0.0.1:0"), router.Listen("tcp://127.0.0.1:0")); err != nil {
+			t.Fatal(err)
+		}
+		var served sync.WaitGroup
+		var sent atomic.Uint64
+		sent.Store(10)
+		served.Go(func() {
+			for {
+				m, err := router.Recv()
+				if err != nil {
+					return
+				}
+				id, from := m.Frames[0], binary.BigEndian.Uint64(m.Frames[2])
+				say := func(topic string, seq uint64, payload []byte) {
+					frames := [][]byte{id, nil, []byte(topic), binary.BigEndian.AppendUint64(nil, seq), payload}
+					if !withTopic {
+						frames = slices.Delete(frames, 2, 3)
+					}
+					_ = router.SendMulti(zmq4.NewMsgFrom(frames...))
+				}
+				for seq := range sent.Load() {
+					if seq >= from {
+						say(topic, seq, batchOf(seq))
+					}
+				}
+				say("", events.EndSeq, nil)
+			}
+		})
+		sink := eventstest.NewSet()
+		sub := follow(t, sink, SourceConfig{Endpoint: endpoint(pub.Addr()), ReplayEndpoint: endpoint(router.Addr())}, events.SubscriberConfig{})
+		want := make(map[kv.BlockHash]bool)
+		for n := range kv.BlockHash(10) {
+			want[n] = true
+		}
+		sink.Until(want) // by replay alone
+		// What zmq4 sends before it has read the subscription is lost: the next
+		// message shows it.
+		for sub.Counts().Batches < 13 {
+			seq := sent.Add(1) - 1
+			_ = pub.SendMulti(zmq4.NewMsgFrom([]byte(topic), binary.BigEndian.AppendUint64(nil, seq), batchOf(seq)))
+			want[kv.BlockHash(seq)] = true
+			if sub.Counts().Batches > 10 {
+				sink.Until(want)
+			} else {
+				runtime.Gosched()
+			}
+		}
+		if c := sub.Counts(); c.Snapshots > 0 || c.Replays == 0 || c.Malformed > 0 {
+			t.Errorf("%v", c)
+		}
+		sub.Close()
+		_ = router.Close()
+		served.Wait()
+	}
+}
+
+func TestAnswersEnd(t *testing.T) {
+	p, s := publisher(t, events.PublisherConfig{Heartbeat: -1}, SenderConfig{})
+	src := NewSource(SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr())})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := src.Snapshot(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	full := errors.New("full")
+	c := eventstest.NewCache()
+	p.Publish(c.Step(4))
+	if snap, err := src.Snapshot(context.Background()); err != nil || snap.Next != 1 || len(snap.Batches) != 1 || snap.Epoch != p.Epoch() {
+		t.Errorf("%+v, %v", snap, err)
+	}
+	if _, err := src.Replay(context.Background(), 0, func(events.Message) error { return full }); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+	small := NewSource(SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), SnapshotBytes: 10})
+	if _, err := small.Snapshot(context.Background()); err == nil {
+		t.Error("a snapshot beyond the limit was taken")
+	}
+	none := NewSource(SourceConfig{Endpoint: endpoint(s.Addr())})
+	if _, err := none.Snapshot(context.Background()); !errors.Is(err, events.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	for _, c := range []struct {
+		endpoint string
+		dp       uint32
+		want     string
+	}{
+		{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://*:5557", 3, "tcp://*:5560"}, {"tcp://[::]:5557", 1, "tcp://[::]:5558"},
+		{"tcp://*:65535", 1, ""}, {"tcp://*", 1, ""}, {"ipc:///tmp/a", 0, "ipc:///tmp/a"}, {"ipc:///tmp/a", 1, ""},
+	} {
+		if got, err := RankEndpoint(c.endpoint, c.dp); got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s, rank %d: %q, %v", c.endpoint, c.dp, got, err)
+		}
+	}
+	for endpoint, want := range map[string]bool{"tcp://*:1": true, "tcp://[::]:1": true, "ipc://a": true, "tcp://router:1": false} {
+		if binds(endpoint) != want {
+			t.Errorf("%s: %v", endpoint, !want)
+		}
+	}
+	for _, endpoint := range []string{"", "udp://a:1", "tcp://a", "ipc://"} {
+		if _, err := events.NewPublisher(events.PublisherConfig{BlockTokens: 1}, NewSender(SenderConfig{Endpoint: endpoint})); err == nil {
+			t.Errorf("%q was taken", endpoint)
+		}
+	}
+}
+
+// A publisher connects to a subscriber that binds, as vLLM does where the endpoint
+// names one host.
+func TestSenderConnects(t *testing.T) {
+	sub := socket(t, zmq4.NewSub)
+	if err := errors.Join(sub.Listen("tcp://127.0.0.1:0"), sub.SetOption(zmq4.OptionSubscribe, "")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := events.NewPublisher(events.PublisherConfig{BlockTokens: size, Heartbeat: time.Millisecond},
+		NewSender(SenderConfig{Endpoint: endpoint(sub.Addr()), Topic: topic}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if m, err := sub.Recv(); err != nil || string(m.Frames[0]) != topic {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+func BenchmarkThroughput(b *testing.B) {
+	const blocks = 64
+	p, s := publisher(b, events.PublisherConfig{QueueEvents: 1 << 20}, SenderConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(b, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr())}, events.SubscriberConfig{})
+	p.Publish(c.Step(blocks))
+	sink.Until(c.Held)
+	const steps = 100
+	n := 0
+	for b.Loop() {
+		b.StopTimer()
+		var all [][]kv.Event
+		for range steps {
+			all = append(all, c.Step(blocks))
+		}
+		n += steps
+		b.StartTimer()
+		for _, evs := range all {
+			p.Publish(evs)
+		}
+		sink.UntilChanges(n * (blocks + 1))
+	}
+	b.ReportMetric(float64(n*(blocks+1))/b.Elapsed().Seconds(), "blocks/s")
+}

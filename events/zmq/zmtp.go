@@ -1,0 +1,193 @@
+package zmq
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What peers may send before they are shown the door.
+const (
+	maxCommand = 4 << 10 // bytes of a command, handshake included
+	maxFrames  = 16      // per message
+)
+
+// The flags of a frame.
+const (
+	flagMore    = 1
+	flagLong    = 2
+	flagCommand = 4
+)
+
+var errProtocol = errors.New("zmq: the peer does not speak ZMTP 3 as expected")
+
+// conn is one ZMTP connection after the handshake. One goroutine may read while
+// another one writes.
+type conn struct {
+	net.Conn
+	r     *bufio.Reader
+	w     *bufio.Writer
+	limit int // bytes of a message
+}
+
+func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
+
+// handshake makes a connection out of nc, or closes it. peers: the socket types
+// that the other end may have.
+func handshake(nc net.Conn, own string, limit int, timeout time.Duration, peers ...string) (*conn, error) {
+	c := &conn{Conn: nc, r: newReader(nc), w: bufio.NewWriterSize(nc, 64<<10), limit: limit}
+	if err := c.greet(own, timeout, peers); err != nil {
+		_ = nc.Close()
+		return nil, fmt.Errorf("zmq: handshake with %v: %w", nc.RemoteAddr(), err)
+	}
+	return c, nil
+}
+
+func (c *conn) greet(own string, timeout time.Duration, peers []string) error {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	var greeting [64]byte
+	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
+	copy(greeting[12:], "NULL")
+	ready := []byte("\x05READY\x0bSocket-Type")
+	ready = binary.BigEndian.AppendUint32(ready, uint32(len(own)))
+	ready = append(ready, own...)
+	// Peers check the identity only of those who have one, so it stays out.
+	if _, err := c.w.Write(greeting[:]); err != nil {
+		return err
+	}
+	if err := c.frame(flagCommand, ready); err != nil {
+		return err
+	}
+	if err := c.w.Flush(); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c.r, greeting[:]); err != nil {
+		return err
+	}
+	mechanism, _, _ := strings.Cut(string(greeting[12:32]), "\x00")
+	if greeting[0] != 0xff || greeting[9] != 0x7f || greeting[10] < 3 || mechanism != "NULL" {
+		return fmt.Errorf("%w: version %d, mechanism %q", errProtocol, greeting[10], mechanism)
+	}
+	flags, body, err := c.readFrame(maxCommand)
+	if err != nil {
+		return err
+	}
+	rest, isReady := strings.CutPrefix(string(body), "\x05READY")
+	if flags&flagCommand == 0 || !isReady {
+		return fmt.Errorf("%w: no READY", errProtocol)
+	}
+	kind, err := socketType(rest)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(peers, kind) {
+		return fmt.Errorf("%w: a %s socket, want %s", errProtocol, kind, strings.Join(peers, " or "))
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// socketType finds the type among a READY's properties: name and value, each
+// after its length, of one byte and of four.
+func socketType(props string) (string, error) {
+	for props != "" {
+		n := int(props[0])
+		if len(props) < 1+n+4 {
+			break
+		}
+		name := props[1 : 1+n]
+		size := uint64(binary.BigEndian.Uint32([]byte(props[1+n : 1+n+4])))
+		props = props[1+n+4:]
+		if uint64(len(props)) < size {
+			break
+		}
+		if strings.EqualFold(name, "Socket-Type") {
+			return props[:size], nil
+		}
+		props = props[size:]
+	}
+	return "", fmt.Errorf("%w: no socket type", errProtocol)
+}
+
+func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
+	if flags, err = c.r.ReadByte(); err != nil {
+		return 0, nil, err
+	}
+	var length [8]byte
+	head := length[7:]
+	if flags&flagLong != 0 {
+		head = length[:]
+	}
+	if _, err := io.ReadFull(c.r, head); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint64(length[:])
+	if flags > 7 || n > uint64(most) {
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, at most %d, flags %#x", errProtocol, n, most, flags)
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(c.r, body)
+	return flags, body, err
+}
+
+// read returns the next message, or the next command that is none of ZMTP's own:
+// its name and its data. It fails on whatever is too large.
+func (c *conn) read() (frames [][]byte, command string, err error) {
+	left := c.limit
+	for {
+		flags, body, err := c.readFrame(left)
+		if err != nil {
+			return nil, "", err
+		}
+		if flags&flagCommand != 0 {
+			if len(frames) > 0 || len(body) == 0 || len(body) < 1+int(body[0]) {
+				return nil, "", fmt.Errorf("%w: a broken command", errProtocol)
+			}
+			name, data := string(body[1:1+body[0]]), body[1+body[0]:]
+			return [][]byte{data}, name, nil
+		}
+		left -= len(body)
+		frames = append(frames, body)
+		if flags&flagMore == 0 {
+			return frames, "", nil
+		}
+		if len(frames) == maxFrames {
+			return nil, "", fmt.Errorf("%w: over %d frames in a message", errProtocol, maxFrames)
+		}
+	}
+}
+
+func (c *conn) frame(flags byte, body []byte) error {
+	head := make([]byte, 0, 9)
+	if len(body) > 255 {
+		head = binary.BigEndian.AppendUint64(append(head, flags|flagLong), uint64(len(body)))
+	} else {
+		head = append(head, flags, byte(len(body)))
+	}
+	if _, err := c.w.Write(head); err != nil {
+		return err
+	}
+	_, err := c.w.Write(body)
+	return err
+}
+
+// write puts a message into the buffer; flush sends it.
+func (c *conn) write(frames ...[]byte) error {
+	for i, body := range frames {
+		flags := byte(flagMore)
+		if i == len(frames)-1 {
+			flags = 0
+		}
+		if err := c.frame(flags, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
