@@ -86,3 +86,13 @@ func (s *Server) release(b *[]byte) {
 		s.buffers.Put(b)
 	}
 }
+
+// read decodes the body, of which decode keeps nothing.
+func read[T any](c *call, decode func([]byte) (T, error)) (ask T, err error) {
+	body, release, err := c.body()
+	if err != nil {
+		return ask, err
+	}
+	defer release()
+	return decode(body)
+}

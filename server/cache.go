@@ -201,12 +201,7 @@ func (c *call) pinned(tokens []kv.Token) error {
 
 // pin reads which prefix is meant: one of the caller's own tenant.
 func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, tokens []kv.Token, ns kv.Namespace, err error) {
-	body, release, err := c.body()
-	if err != nil {
-		return nil, nil, ns, err
-	}
-	ask, err = decode(body)
-	release()
+	ask, err = read(c, decode)
 	if err != nil {
 		return nil, nil, ns, err
 	}

@@ -13,12 +13,7 @@ import (
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
-	body, release, err := c.body()
-	if err != nil {
-		return err
-	}
-	ask, err := openai.DecodeCompletion(body)
-	release()
+	ask, err := read(c, openai.DecodeCompletion)
 	if err != nil {
 		return err
 	}
@@ -60,12 +55,7 @@ func (c *call) completions() error {
 
 // chatCompletions answers POST /v1/chat/completions.
 func (c *call) chatCompletions() error {
-	body, release, err := c.body()
-	if err != nil {
-		return err
-	}
-	ask, err := openai.DecodeChat(body)
-	release()
+	ask, err := read(c, openai.DecodeChat)
 	if err != nil {
 		return err
 	}

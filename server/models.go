@@ -40,12 +40,7 @@ func (c *call) tokenize() error {
 	if tok == nil {
 		return errNoTokenizer
 	}
-	body, release, err := c.body()
-	if err != nil {
-		return err
-	}
-	ask, err := openai.DecodeTokenize(body)
-	release()
+	ask, err := read(c, openai.DecodeTokenize)
 	if err != nil {
 		return err
 	}
@@ -80,12 +75,7 @@ func (c *call) detokenize() error {
 	if tok == nil {
 		return errNoTokenizer
 	}
-	body, release, err := c.body()
-	if err != nil {
-		return err
-	}
-	ask, err := openai.DecodeDetokenize(body)
-	release()
+	ask, err := read(c, openai.DecodeDetokenize)
 	if err != nil {
 		return err
 	}
