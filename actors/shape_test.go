@@ -233,10 +233,7 @@ func TestFormatsAreKept(t *testing.T) {
 // nobody waits for any more is given up.
 func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
-	compilers := a.sys.compilers
-	deaf := &process{pid: a.sys.spawn("deaf", restartOnPanic, func() receiver { return deafActor{} }).pid}
-	a.sys.compilers = []*process{deaf, deaf}
-	defer func() { a.sys.compilers = compilers }()
+	defer deafen(a.sys)()
 	making := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -277,6 +274,14 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	}
 }
 
+// deafen has formats compiled by nobody, until it is undone.
+func deafen(s *System) (undo func()) {
+	compilers := s.compilers
+	deaf := &process{pid: s.spawn("deaf", restartOnPanic, func() receiver { return deafActor{} }).pid}
+	s.compilers = []*process{deaf, deaf}
+	return func() { s.compilers = compilers }
+}
+
 type deafActor struct{}
 
 func (deafActor) receive(self *process, message any) {
@@ -298,10 +303,10 @@ func TestFormatsDoNotStopTheClock(t *testing.T) {
 	}
 	a.abort(&abort{patient.id, scheduler.ErrAborted})
 	ended(t, patient, scheduler.ErrAborted)
-	// And in a whole system, by the alarm.
-	s := start(t, Config{FormatTimeout: time.Hour}, cpu.Config{})
-	stream := open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "((a|b|c|d){0,60}(b|c|d|e){0,60}){1,30}"}})
-	ended(t, stream, scheduler.ErrDeadline)
+	// And in a whole system whose compilers are busy for ever, by the alarm.
+	s := start(t, Config{}, cpu.Config{})
+	defer deafen(s)()
+	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
 }
 
 // A shelf keeps what was used last, within its room.
