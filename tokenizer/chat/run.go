@@ -44,10 +44,12 @@ func fail(format string, args ...any) {
 	panic(failure{fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...))})
 }
 
-// render runs the program. variables fills in what it can see.
-func (p *program) render(limits Limits, variables func(globals map[string]any) error) (text string, err error) {
+// render runs the program. variables fills in what it can see. expect is about how many
+// bytes it will write.
+func (p *program) render(limits Limits, expect int, variables func(globals map[string]any) error) (text string, err error) {
 	defer recovered(&err)
 	r := &run{library: p.library, limits: limits, steps: limits.Steps, out: &strings.Builder{}}
+	r.out.Grow(min(expect, limits.OutputBytes))
 	outer := &scope{names: map[string]any{}}
 	for name, f := range p.library.functions {
 		outer.names[name] = f

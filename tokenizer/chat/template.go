@@ -139,7 +139,11 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.render(t.limits, func(globals map[string]any) error {
+	expect := 256
+	for i := range messages {
+		expect += len(messages[i].Content) + 64
+	}
+	return p.render(t.limits, expect, func(globals map[string]any) error {
 		for name, token := range t.special {
 			globals[name] = token
 		}

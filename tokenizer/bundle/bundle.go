@@ -1,0 +1,147 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+)
+
+// MaxBytes bounds a bundle; the largest tokenizers in use have some 35 MB.
+const MaxBytes = 256 << 20
+
+// maxFiles bounds the files of one.
+const maxFiles = 64
+
+// files are those of a directory that decide on tokens. Templates of their own are added.
+var files = []string{"chat_template.jinja", "tokenizer.json", "tokenizer_config.json"}
+
+// templates is the folder of templates that go by names.
+const templates = "additional_chat_templates"
+
+// ErrInvalid is wrapped by the errors about a bundle's bytes.
+var ErrInvalid = errors.New("bundle: invalid")
+
+// Bundle is those files, as a tar archive without times and owners.
+type Bundle struct {
+	Data   []byte // not to be changed
+	Digest string // of Data: 32 hexadecimal digits, the same for the same files
+}
+
+// Read makes the bundle of a model directory. It fails if there is no tokenizer.json.
+func Read(dir string) (*Bundle, error) {
+	names := slices.Clone(files)
+	more, err := filepath.Glob(filepath.Join(dir, templates, "*.jinja"))
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	for _, p := range more {
+		names = append(names, path.Join(templates, filepath.Base(p)))
+	}
+	slices.Sort(names)
+	var b bytes.Buffer
+	t := tar.NewWriter(&b)
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) && name != "tokenizer.json" {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bundle: %w", err)
+		}
+		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Format: tar.FormatPAX}); err != nil {
+			return nil, fmt.Errorf("bundle: %s: %w", name, err)
+		}
+		if _, err := t.Write(data); err != nil {
+			return nil, fmt.Errorf("bundle: %s: %w", name, err)
+		}
+	}
+	if err := t.Close(); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return Of(b.Bytes())
+}
+
+// Of is the bundle of bytes that another process sent. They are its own from then on.
+func Of(data []byte) (*Bundle, error) {
+	b := &Bundle{Data: data}
+	found := false
+	err := b.each(func(name string, _ io.Reader) error {
+		found = found || name == "tokenizer.json"
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: there is no tokenizer.json in it", ErrInvalid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sum := xxh3.Hash128(data).Bytes()
+	b.Digest = fmt.Sprintf("%x", sum[:])
+	return b, nil
+}
+
+// Unpack writes the files into dir, which exists.
+func (b *Bundle) Unpack(dir string) error {
+	return b.each(func(name string, from io.Reader) error {
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		data, err := io.ReadAll(from)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+		}
+		if err := os.WriteFile(to, data, 0o644); err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		return nil
+	})
+}
+
+// each visits the files. Names are of those that a bundle may have: nothing that comes
+// from afar is written elsewhere.
+func (b *Bundle) each(visit func(name string, from io.Reader) error) error {
+	if len(b.Data) > MaxBytes {
+		return fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(b.Data), MaxBytes)
+	}
+	t := tar.NewReader(bytes.NewReader(b.Data))
+	seen := map[string]bool{}
+	for n := 0; ; n++ {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		case n == maxFiles:
+			return fmt.Errorf("%w: more than %d files", ErrInvalid, maxFiles)
+		case h.Typeflag != tar.TypeReg || !allowed(h.Name) || seen[h.Name]:
+			return fmt.Errorf("%w: %.80q has no place in it", ErrInvalid, h.Name)
+		case h.Size > int64(len(b.Data)): // with holes, it would be larger than what was sent
+			return fmt.Errorf("%w: %s is larger than the whole", ErrInvalid, h.Name)
+		}
+		seen[h.Name] = true
+		if err := visit(h.Name, t); err != nil {
+			return err
+		}
+	}
+}
+
+func allowed(name string) bool {
+	if slices.Contains(files, name) {
+		return true
+	}
+	folder, file := path.Split(name)
+	return folder == templates+"/" && strings.HasSuffix(file, ".jinja") && !strings.ContainsAny(file, "\\:\x00") && filepath.IsLocal(file)
+}
