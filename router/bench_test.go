@@ -116,3 +116,78 @@ func BenchmarkSelect(b *testing.B) {
 		}
 	}
 }
+
+// besideQueue is a fleet of two models, half of the workers for each: those of the first
+// are busy and have waiting requests, those of the second are idle.
+func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
+	if invariants.Enabled {
+		t.Skip("the walks allocate, and take long")
+	}
+	r = newRouter(t, Config{MaxQueued: max(1, waiting)})
+	for i := range workers {
+		spec := WorkerSpec{BlockTokens: 16, Models: []ModelID{ModelID(1 + i%2)}}
+		if i%2 == 0 {
+			spec.MaxRequests = 1
+		}
+		if err := r.Join(0, worker1(i), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range workers / 2 {
+		selected(t, r, 0, Request{PromptTokens: 64, Model: 1})
+	}
+	for i := range waiting {
+		req := Request{PromptTokens: 64, Model: 1, Priority: i % 3}
+		if i%100 == 0 {
+			req.Avoid = []Worker{worker1(2 * i % workers)}
+		}
+		if _, err := r.Wait(time.Duration(i), &req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r, Request{PromptTokens: 64, Model: 2}
+}
+
+// turnBesideQueue is a request's life for the idle model, with a look at who is next
+// after it, as a caller has to take.
+func turnBesideQueue(t testing.TB, r *Router, idle *Request) {
+	d, err := r.Select(r.now, idle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release(r.now, d.Reservation)
+	if _, _, ok := r.Next(r.now); ok {
+		t.Fatal("one goes while its workers are busy")
+	}
+}
+
+func TestSelectBesideQueueAllocatesNothing(t *testing.T) {
+	r, idle := besideQueue(t, 64, 300)
+	if allocs := testing.AllocsPerRun(1000, func() { turnBesideQueue(t, r, &idle) }); allocs != 0 {
+		t.Errorf("%v allocations beside a queue", allocs)
+	}
+	// Nor does a place in the queue that is given again.
+	req := Request{PromptTokens: 64, Model: 1}
+	r.cfg.MaxQueued++
+	turn := func() {
+		ticket, err := r.Wait(r.now, &req)
+		if err != nil || !r.Cancel(ticket) {
+			t.Fatal(err)
+		}
+	}
+	turn()
+	if allocs := testing.AllocsPerRun(1000, turn); allocs != 0 {
+		t.Errorf("%v allocations for Wait and Cancel", allocs)
+	}
+}
+
+func BenchmarkSelectBesideQueue(b *testing.B) {
+	for _, waiting := range []int{0, 1000, 100_000} {
+		b.Run(fmt.Sprintf("workers=512/models=2/waiting=%d", waiting), func(b *testing.B) {
+			r, idle := besideQueue(b, 512, waiting)
+			for b.Loop() {
+				turnBesideQueue(b, r, &idle)
+			}
+		})
+	}
+}

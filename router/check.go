@@ -50,7 +50,14 @@ func (r *Router) Check() error {
 	if err != nil {
 		return err
 	}
-	for _, slot := range r.order {
+	if err := r.checkModels(); err != nil {
+		return err
+	}
+	if err := r.queue.check(); err != nil {
+		return err
+	}
+	order := r.models[anyModel].order
+	for _, slot := range order {
 		w, sum := &r.workers[slot], &sums[slot]
 		if w.requests != sum.requests || w.private != sum.private || w.contextTokens != sum.contextTokens || w.prefilling != sum.prefilling ||
 			w.prefillTokens != sum.prefillTokens || w.predicted != sum.predicted || w.hashed != hashed[slot] {
@@ -59,8 +66,8 @@ func (r *Router) Check() error {
 				sum.requests, sum.prefilling, sum.prefillTokens, sum.predicted, hashed[slot], sum.private, sum.contextTokens)
 		}
 	}
-	if !slices.IsSortedFunc(r.order, func(a, b int32) int { return r.workers[a].id.Compare(r.workers[b].id) }) {
-		return fmt.Errorf("router: workers are not in order: %v", r.order)
+	if !slices.IsSortedFunc(order, func(a, b int32) int { return r.workers[a].id.Compare(r.workers[b].id) }) {
+		return fmt.Errorf("router: workers are not in order: %v", order)
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type Config struct {
 
 	// MaxWorkers bounds the workers. Default 512, at most 65536.
 	MaxWorkers int
+	// MaxModels bounds the models that workers serve, all together. Default 4096, at most
+	// 1 << 20; each takes 4 bytes for every worker that serves it.
+	MaxModels int
 	// MaxActive bounds the reservations, with those of replicas. Default 65536.
 	MaxActive int
 	// Expiry is after how long without progress a reservation ends by Expire: a
@@ -86,6 +89,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.ExpectedOutput, 256)
 	set(&c.PrefixBlocks, 4)
 	set(&c.MaxWorkers, 512)
+	set(&c.MaxModels, 4096)
 	set(&c.MaxActive, 65536)
 	set(&c.MaxQueued, 1024)
 	set(&c.MaxSessions, 65536)
@@ -115,7 +119,8 @@ func (c *Config) Validate() error {
 		value, most int
 	}{
 		{"BlockTokens", c.BlockTokens, 1 << 16}, {"ExpectedOutput", c.ExpectedOutput, MaxPromptTokens},
-		{"PrefixBlocks", c.PrefixBlocks, 1 << 20}, {"MaxWorkers", c.MaxWorkers, 1 << 16}, {"MaxActive", c.MaxActive, 1 << 26},
+		{"PrefixBlocks", c.PrefixBlocks, 1 << 20}, {"MaxWorkers", c.MaxWorkers, 1 << 16}, {"MaxModels", c.MaxModels, 1 << 20},
+		{"MaxActive", c.MaxActive, 1 << 26},
 		{"MaxQueued", c.MaxQueued, 1 << 20}, {"MaxSessions", c.MaxSessions, 1 << 26}, {"MaxJournal", c.MaxJournal, 1 << 26},
 		{"MaxBuried", c.MaxBuried, 1 << 26}, {"MaxPeers", c.MaxPeers, 1 << 16},
 	} {

@@ -44,7 +44,7 @@ func (m *Metrics) count(r *Router, req *Request, o *Overlap, reason Reason) {
 // Metrics are the counts of now.
 func (r *Router) Metrics() Metrics {
 	m := r.metrics
-	m.Workers, m.Active, m.Waiting = len(r.order), r.active, len(r.queue.order)
+	m.Workers, m.Active, m.Waiting = len(r.models[anyModel].order), r.active, r.queue.n
 	return m
 }
 

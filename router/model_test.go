@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -56,12 +57,65 @@ type world struct {
 	r       *Router
 	now     time.Duration
 	workers map[Worker]Health
+	specs   map[Worker]WorkerSpec
 	active  map[Reservation]*naiveRequest
 	made    []Reservation // all that ever were
 	tickets []Ticket
-	pending map[Ticket]*Request
+	pending map[Ticket]*queued
 	script  []byte
 }
+
+// queued is a request that waits, and when it came.
+type queued struct {
+	Request
+	since time.Duration
+}
+
+// may tells by the naive model's loads whether there is a worker for req, and whether one
+// is free.
+func (w *world) may(req *Request) (any, free bool) {
+	loads := naiveLoads(w.workers, w.active, 4)
+	for at, health := range w.workers {
+		spec, l := w.specs[at], loads[at]
+		if health != Healthy || slices.Contains(req.Avoid, at) || req.Pinned != nil && *req.Pinned != at ||
+			req.Model != 0 && !slices.Contains(spec.Models, req.Model) {
+			continue
+		}
+		any = true
+		if l.Requests < spec.MaxRequests && l.PrefillTokens <= 2*spec.BatchTokens {
+			free = true
+		}
+	}
+	return any, free
+}
+
+// next is who goes next: all who wait in order, and the first of them whose workers are
+// not all busy.
+func (w *world) next() (Ticket, bool) {
+	order := slices.SortedFunc(maps.Keys(w.pending), func(a, b Ticket) int {
+		p, q := w.pending[a], w.pending[b]
+		return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.since-p.Jump, q.since-q.Jump), cmp.Compare(a.id, b.id))
+	})
+	for _, ticket := range order {
+		if any, free := w.may(&w.pending[ticket].Request); (free || !any) && len(w.active) < worldActive {
+			return ticket, true
+		}
+	}
+	return Ticket{}, false
+}
+
+// refused tells whether a newcomer must wait.
+func (w *world) refused(req *Request) bool {
+	if ticket, ok := w.next(); ok {
+		if q := w.pending[ticket]; q.Priority > req.Priority || q.Priority == req.Priority && q.since-q.Jump <= w.now-req.Jump {
+			return true
+		}
+	}
+	any, free := w.may(req)
+	return any && !free
+}
+
+const worldActive = 40
 
 const worldExpiry = 40 * second
 
@@ -86,7 +140,9 @@ func (w *world) request() Request {
 		pin := w.worker()
 		req.Pinned = &pin
 	case 1:
-		req.Avoid = []Worker{w.worker(), w.worker()}
+		for range 1 + w.take(5) {
+			req.Avoid = append(req.Avoid, w.worker())
+		}
 	case 2:
 		req.Unshared = true
 	case 3:
@@ -94,6 +150,8 @@ func (w *world) request() Request {
 	case 4:
 		req.Deadline = w.now + time.Duration(1+w.take(30))*second
 	}
+	req.Model = ModelID(max(0, w.take(8)-4))
+	req.Jump = time.Duration(max(0, w.take(20)-10)) * second
 	for range w.take(4) {
 		req.Overlaps = append(req.Overlaps, Overlap{Worker: w.worker(), Device: w.take(12), Host: w.take(3), Disk: w.take(2)})
 	}
@@ -101,7 +159,8 @@ func (w *world) request() Request {
 }
 
 func (w *world) chosen(d Decision, req *Request) {
-	if health, ok := w.workers[d.Worker]; !ok || health != Healthy || slices.Contains(req.Avoid, d.Worker) || req.Pinned != nil && *req.Pinned != d.Worker {
+	if health, ok := w.workers[d.Worker]; !ok || health != Healthy || slices.Contains(req.Avoid, d.Worker) ||
+		req.Model != 0 && !slices.Contains(w.specs[d.Worker].Models, req.Model) || req.Pinned != nil && *req.Pinned != d.Worker {
 		w.t.Fatalf("%v was chosen for %+v", d.Worker, req)
 	}
 	if _, ok := w.active[d.Reservation]; ok {
@@ -148,12 +207,16 @@ func (w *world) step() {
 	switch op := w.take(16); op {
 	case 0, 1, 2, 3, 4:
 		req := w.request()
+		must := w.refused(&req)
 		d, err := r.Select(w.now, &req)
+		if must != (err == ErrBusy) {
+			w.t.Fatalf("%+v: %v, must wait: %v", req, err, must)
+		}
 		if err == nil {
 			w.chosen(d, &req)
 		} else if err == ErrBusy {
 			if ticket, err := r.Wait(w.now, &req); err == nil {
-				w.pending[ticket] = &req
+				w.pending[ticket] = &queued{req, w.now}
 				w.tickets = append(w.tickets, ticket)
 			}
 		}
@@ -196,8 +259,14 @@ func (w *world) step() {
 		}
 	case 11:
 		worker := w.worker()
-		if r.Join(w.now, worker, WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100)}) == nil {
-			w.workers[worker] = Healthy
+		spec := WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100)}
+		for range w.take(4) {
+			spec.Models = append(spec.Models, ModelID(1+w.take(4)))
+		}
+		if err := r.Join(w.now, worker, spec); err == nil {
+			w.workers[worker], w.specs[worker] = Healthy, spec
+		} else if _, ok := w.workers[worker]; ok {
+			w.t.Fatal(err)
 		}
 	case 12:
 		worker := w.worker()
@@ -218,7 +287,7 @@ func (w *world) step() {
 			if !ok {
 				break
 			}
-			req := *w.pending[ticket]
+			req := w.pending[ticket].Request
 			req.Overlaps = nil
 			if d, err := r.Take(w.now, ticket, nil); err == nil {
 				w.chosen(d, &req)
@@ -250,6 +319,10 @@ func (w *world) compare() {
 	if err := w.r.Check(); err != nil {
 		w.t.Fatal(err)
 	}
+	ticket, _, ok := w.r.Next(w.now)
+	if want, some := w.next(); ticket != want || ok != some {
+		w.t.Fatalf("%v goes next, want %v", ticket, want)
+	}
 	want := naiveLoads(w.workers, w.active, 4)
 	got := w.r.Loads(w.now, nil)
 	if len(got) != len(want) || w.r.Queued() != len(w.pending) || w.r.Metrics().Active != len(w.active) {
@@ -269,9 +342,10 @@ func playWorld(t *testing.T, policy Policy, script []byte) *world {
 	weights := DefaultWeights()
 	weights.Temperature = float64(len(script)%2) * 0.5
 	w := &world{
-		t: t, workers: map[Worker]Health{}, active: map[Reservation]*naiveRequest{}, pending: map[Ticket]*Request{}, script: script,
+		t: t, workers: map[Worker]Health{}, active: map[Reservation]*naiveRequest{}, pending: map[Ticket]*queued{}, script: script,
+		specs: map[Worker]WorkerSpec{},
 		r: newRouter(t, Config{
-			BlockTokens: 4, Policy: policy, Weights: weights, MaxWorkers: 6, MaxActive: 40, MaxQueued: 5, Expiry: worldExpiry, BusyFactor: 2,
+			BlockTokens: 4, Policy: policy, Weights: weights, MaxWorkers: 6, MaxActive: worldActive, MaxModels: 4, MaxQueued: 12, Expiry: worldExpiry, BusyFactor: 2,
 			SessionTTL: 30 * second, MaxSessions: 2, Replica: 1, MaxJournal: 20,
 		}),
 	}

@@ -62,11 +62,23 @@ func (p *Profile) decode(rows, contextTokens float64) float64 {
 
 // steps is how many steps it takes to compute n tokens.
 func (s *WorkerSpec) steps(n float64) float64 {
-	batch := float64(s.BatchTokens)
-	if batch == 0 {
-		batch = usualBatchTokens
+	return max(1, math.Ceil(n/s.batch()))
+}
+
+// batch is the budget of a step, in tokens.
+func (s *WorkerSpec) batch() float64 {
+	if s.BatchTokens == 0 {
+		return usualBatchTokens
 	}
-	return max(1, math.Ceil(n/batch))
+	return float64(s.BatchTokens)
+}
+
+// chunk is what one prompt takes of it beside decoding rows.
+func (s *WorkerSpec) chunk() float64 {
+	if s.ChunkTokens == 0 {
+		return s.batch()
+	}
+	return float64(s.ChunkTokens)
 }
 
 // usualBatchTokens is the budget of a step where a worker did not say: vLLM's

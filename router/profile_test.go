@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -60,4 +61,31 @@ func TestProfileIsValidated(t *testing.T) {
 	if err := (Profile{}).Validate(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTheStepUnderWay: who comes waits for the rest of the step that a worker is in,
+// for half of one where nothing was heard for longer than it takes, and for none where
+// nobody is.
+func TestTheStepUnderWay(t *testing.T) {
+	weights := Weights{TTFT: 1}
+	r := newRouter(t, Config{Policy: CostLatency, Profile: Profile{Step: 0.01}, Weights: weights}, WorkerSpec{})
+	ttft := func(now time.Duration, want float64) {
+		t.Helper()
+		e, err := r.Explain(now, &Request{PromptTokens: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Candidates[0].Cost; math.Abs(got-want) > 1e-9 {
+			t.Errorf("at %v the first token takes %v s, want %v", now, got, want)
+		}
+	}
+	ttft(0, 0.01)
+	const milli = time.Millisecond
+	d := selected(t, r, 5*milli, Request{PromptTokens: 50})
+	ttft(7*milli, 0.008+2*0.01) // the step that began with the request, that of its prompt, and its own
+	r.Progress(100*milli, d.Reservation, 0, 1)
+	ttft(103*milli, 0.007+0.01)
+	ttft(200*milli, 0.005+0.01)
+	r.Release(300*milli, d.Reservation)
+	ttft(301*milli, 0.01)
 }

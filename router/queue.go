@@ -3,7 +3,6 @@ package router
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -61,15 +60,18 @@ type Ticket struct {
 type queue struct {
 	slab     []waiting
 	free     []int32
-	order    []int32 // who goes first is first
+	lanes    []lane
+	n        int // who waits
 	lastID   uint64
 	earliest time.Duration // no deadline is before it
 }
 
 type waiting struct {
-	id   uint64 // 0 where the entry is free
-	req  Request
-	rank float64
+	id     uint64 // 0 where the entry is free
+	req    Request
+	rank   float64
+	lane   int32 // of queue.lanes
+	heapAt int32 // where it is in the lane's heap
 }
 
 // rank of a request that arrives now; the highest goes first.
@@ -97,37 +99,11 @@ func (w *waiting) ahead(priority int, rank float64) bool {
 	return w.rank >= rank
 }
 
-// before tells whether somebody waits who could go now and goes before req.
-func (q *queue) before(now time.Duration, req *Request, r *Router) bool {
-	if len(q.order) == 0 {
-		return false
-	}
-	rank := r.rank(req)
-	return q.first(r, func(w *waiting) bool { return w.ahead(req.Priority, rank) }) != none
-}
-
-// first is who goes next of the leading ones for whom while holds: those whose
-// workers are all busy are passed over, so that who is pinned holds up nobody.
-func (q *queue) first(r *Router, while func(*waiting) bool) int32 {
-	if r.active >= r.cfg.MaxActive {
-		return none
-	}
-	anyone := Request{}
-	allBusy := r.allBusy(&anyone)
-	for _, at := range q.order {
-		w := &q.slab[at]
-		if !while(w) {
-			return none
-		}
-		if w.req.Pinned == nil && len(w.req.Avoid) == 0 {
-			if !allBusy {
-				return at
-			}
-		} else if !r.allBusy(&w.req) {
-			return at
-		}
-	}
-	return none
+// before tells whether somebody waits who could go now and goes before req. It costs a
+// step for each lane, and for each who waits that avoids workers.
+func (q *queue) before(req *Request, r *Router) bool {
+	at := q.first(r)
+	return at != none && q.slab[at].ahead(req.Priority, r.rank(req))
 }
 
 // Wait queues a request for which Select answered ErrBusy. Its slices belong to
@@ -146,11 +122,11 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	if req.Deadline != 0 && req.Deadline <= r.now {
 		return refuse(ErrDeadline)
 	}
-	if !r.anyWorker(req) {
+	if any, _ := r.prospects(req); !any {
 		return refuse(ErrNoWorkers)
 	}
-	if len(q.order) >= r.cfg.MaxQueued {
-		return refuse(&QueueFullError{len(q.order), r.cfg.MaxQueued})
+	if q.n >= r.cfg.MaxQueued {
+		return refuse(&QueueFullError{q.n, r.cfg.MaxQueued})
 	}
 	at := int32(len(q.slab))
 	if n := len(q.free); n > 0 {
@@ -160,16 +136,8 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 		q.slab = append(q.slab, waiting{})
 	}
 	q.lastID++
-	rank := r.rank(req)
-	q.slab[at] = waiting{q.lastID, *req, rank}
-	// Behind all that are ahead: the order is by priority and rank.
-	to, _ := slices.BinarySearchFunc(q.order, at, func(other, _ int32) int {
-		if q.slab[other].ahead(req.Priority, rank) {
-			return -1
-		}
-		return 1
-	})
-	q.order = slices.Insert(q.order, to, at)
+	q.slab[at] = waiting{id: q.lastID, req: *req, rank: r.rank(req)}
+	q.enqueue(at)
 	if req.Deadline != 0 && (q.earliest == 0 || req.Deadline < q.earliest) {
 		q.earliest = req.Deadline
 	}
@@ -177,22 +145,12 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	return Ticket{at, q.lastID}, nil
 }
 
-// anyWorker tells whether there is a worker that req may go to, busy or not.
-func (r *Router) anyWorker(req *Request) bool {
-	for _, slot := range r.order {
-		if w := &r.workers[slot]; w.health == Healthy && !avoids(req, w.id) && (req.Pinned == nil || *req.Pinned == w.id) {
-			return true
-		}
-	}
-	return false
-}
-
 // Next is who goes next, if anybody who waits can go now: to be called after each
 // Progress, Release, Report and Join, and Take for each, until it is false. What
 // the request overlaps with has likely changed since.
 func (r *Router) Next(now time.Duration) (Ticket, *Request, bool) {
 	r.advance(now)
-	at := r.queue.first(r, func(*waiting) bool { return true })
+	at := r.queue.first(r)
 	if at == none {
 		return Ticket{}, nil, false
 	}
@@ -216,7 +174,7 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	}
 	req := w.req
 	req.Overlaps = overlaps
-	r.queue.remove(t.at)
+	r.queue.dequeue(t.at)
 	if err := r.check(&req); err != nil {
 		r.metrics.Refused++
 		return Decision{}, err
@@ -229,7 +187,7 @@ func (r *Router) Cancel(t Ticket) bool {
 	if r.queue.waits(t) == nil {
 		return false
 	}
-	r.queue.remove(t.at)
+	r.queue.dequeue(t.at)
 	r.metrics.Cancelled++
 	return true
 }
@@ -242,45 +200,37 @@ func (r *Router) Overdue(now time.Duration, dst []Ticket) []Ticket {
 	if q.earliest == 0 || r.now < q.earliest {
 		return dst
 	}
-	earliest := time.Duration(math.MaxInt64)
-	kept := q.order[:0]
-	for _, at := range q.order {
+	from := len(dst)
+	q.earliest = 0
+	for at := range q.slab {
 		w := &q.slab[at]
-		if w.req.Deadline != 0 && w.req.Deadline <= r.now {
-			dst = append(dst, Ticket{at, w.id})
-			q.drop(at)
-			r.metrics.Overdue++
-			continue
+		switch {
+		case w.id == 0 || w.req.Deadline == 0:
+		case w.req.Deadline <= r.now:
+			dst = append(dst, Ticket{int32(at), w.id})
+		case q.earliest == 0 || w.req.Deadline < q.earliest:
+			q.earliest = w.req.Deadline
 		}
-		if w.req.Deadline != 0 {
-			earliest = min(earliest, w.req.Deadline)
-		}
-		kept = append(kept, at)
 	}
-	q.order = kept
-	if q.earliest = earliest; earliest == math.MaxInt64 {
-		q.earliest = 0
+	slices.SortFunc(dst[from:], func(a, b Ticket) int {
+		if q.less(a.at, b.at) {
+			return -1
+		}
+		return 1
+	})
+	for _, t := range dst[from:] {
+		q.dequeue(t.at)
+		r.metrics.Overdue++
 	}
 	return dst
 }
 
 // Queued is how many requests wait.
-func (r *Router) Queued() int { return len(r.queue.order) }
+func (r *Router) Queued() int { return r.queue.n }
 
 func (q *queue) waits(t Ticket) *waiting {
 	if t.id == 0 || t.at < 0 || int(t.at) >= len(q.slab) || q.slab[t.at].id != t.id {
 		return nil
 	}
 	return &q.slab[t.at]
-}
-
-func (q *queue) remove(at int32) {
-	i := slices.Index(q.order, at)
-	q.order = slices.Delete(q.order, i, i+1)
-	q.drop(at)
-}
-
-func (q *queue) drop(at int32) {
-	q.slab[at] = waiting{}
-	q.free = append(q.free, at)
 }

@@ -74,6 +74,9 @@ func (r *Router) reserve(slot, peer int32, id uint64, a *asked) int32 {
 	e.end, added = r.tree.insert(slot, a.hashes)
 	w.hashed += added
 	w.private += e.private
+	if w.requests == 0 {
+		w.heard = r.now
+	}
 	w.requests++
 	w.reservedSince++
 	w.contextTokens += e.promptTokens
@@ -90,6 +93,7 @@ func (r *Router) reserve(slot, peer int32, id uint64, a *asked) int32 {
 		w.predicted += e.predicted
 		w.prefillingQueue.push(r.slab, at)
 	}
+	r.recount(slot)
 	r.verify()
 	return at
 }
@@ -110,6 +114,7 @@ func (r *Router) progress(at int32, computed, output int) {
 	}
 	if e.prefilling {
 		r.compute(at, computed)
+		r.recount(e.slot)
 	}
 	r.verify()
 }
@@ -172,6 +177,7 @@ func (r *Router) end(at int32, how ending) {
 	r.active--
 	r.ages.remove(r.slab, at)
 	w.active.remove(r.slab, at)
+	r.recount(e.slot)
 	switch how {
 	case released:
 		r.metrics.Released++
@@ -208,7 +214,8 @@ func (r *Router) own(res Reservation) *reservation {
 // Progress says what a request has come to: how many tokens of its prompt were
 // computed beyond the cached ones, and how many it has output, both since it
 // began. The first output token ends its prefill whatever was computed. It renews
-// the reservation, even by numbers that are no news. False: it has ended.
+// the reservation, even by numbers that are no news; those that are tell that a step
+// of the worker has ended now. False: it has ended.
 func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, outputTokens int) bool {
 	r.advance(now)
 	e := r.own(res)
@@ -216,6 +223,9 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 		return false
 	}
 	prefilling := e.prefilling
+	if outputTokens > e.outputTokens || e.prefilling && min(computedTokens, e.uncached) > e.computed {
+		r.workers[e.slot].heard = r.now
+	}
 	r.progress(res.at, computedTokens, min(outputTokens, MaxPromptTokens))
 	if prefilling != e.prefilling || r.now-e.synced >= r.cfg.Expiry/4 {
 		e.synced = r.now
@@ -227,9 +237,11 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 // Release ends a reservation with its request. It is true exactly once.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
 	r.advance(now)
-	if r.own(res) == nil {
+	e := r.own(res)
+	if e == nil {
 		return false
 	}
+	r.workers[e.slot].heard = r.now
 	r.end(res.at, released)
 	return true
 }

@@ -13,8 +13,11 @@ type Router struct {
 
 	workers      []worker // by slot
 	freeSlots    []int32
-	order        []int32 // slots by Worker
 	slotOfWorker table
+	models       []model // from fixedModels on by name
+	freeModels   []int32
+	indexOfModel table
+	marks        uint64 // the last of worker.mark
 
 	slab        []reservation
 	freeEntries []int32
@@ -45,7 +48,7 @@ func New(cfg Config) (*Router, error) {
 	seed := mix(cfg.Seed, 1)
 	return &Router{
 		cfg: cfg, chance: draw{mix(cfg.Seed, 2)}, ages: emptyList(byAge), tree: newTree(seed, cfg.MaxWorkers),
-		slotOfWorker: newTable(seed, 16), indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), graves: newTable(seed, 16),
+		slotOfWorker: newTable(seed, 16), models: make([]model, fixedModels), indexOfModel: newTable(seed, 16), indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), graves: newTable(seed, 16),
 		sessions: newSessions(seed, cfg.MaxSessions, cfg.SessionTTL),
 	}, nil
 }

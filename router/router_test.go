@@ -138,7 +138,7 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	p := Profile{Step: 0.01, Token: 1e-4, Pair: 1e-7, Row: 1e-3, KV: 1e-6, HostBlock: 0.002, DiskBlock: 0.02}
 	weights := DefaultWeights()
 	weights.TTFT, weights.ITL = 2, 0.5
-	r := newRouter(t, Config{Policy: CostLatency, Profile: p, Weights: weights}, WorkerSpec{BatchTokens: 512, TotalBlocks: 120})
+	r := newRouter(t, Config{Policy: CostLatency, Profile: p, Weights: weights}, WorkerSpec{BatchTokens: 512, TotalBlocks: 120, ChunkTokens: 8})
 	// One request decodes (1000 tokens of context), one is being prefilled (600 tokens).
 	d := selected(t, r, 0, Request{PromptTokens: 900, ExpectedOutput: 100, Unshared: true})
 	r.Progress(second, d.Reservation, 0, 100)
@@ -154,11 +154,14 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	prompt := 1e-4*uncached + 1e-7*(uncached*272+uncached*(uncached+1)/2) + 5*0.002 + 2*0.02
 	context, own := 1000.0+600, 1000.0+100
 	all := 0.01 + 3e-3 + 1e-6*(context+own)
-	steps := math.Ceil((600 + uncached) / 512)
-	ttft := first - 0.02 + prompt + steps*(0.01+1e-3+1e-6*context/2)
+	step := 0.01 + 1e-3 + 1e-6*context/2
+	steps := math.Ceil(600.0/512) + math.Ceil(uncached/512)
+	// The last that was heard of the worker is 20 ms ago, longer than a step takes.
+	ttft := first - 0.02 + prompt + step/2 + steps*step
 	// Blocks: 56 + 6 of the first, 37 of the second, 62 of this one: 41 too many.
 	ttft += min(1, 41*16/context) * 200 * all
-	want := [3]float64{ttft, 200 * all, prompt + 2*100*(1e-3+1e-6*own)}
+	delay := 100 * 8 * 1e-4 // in each of 100 steps a chunk of 8 tokens, which is less than the prompt
+	want := [3]float64{ttft, 200 * all, delay + 2*100*(1e-3+1e-6*own)}
 	got := e.Candidates[0]
 	for i := range want {
 		if math.Abs(got.Terms[i]-want[i]) > 1e-6 {

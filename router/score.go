@@ -65,7 +65,7 @@ func (r *Router) gather(req *Request, s *scorer) {
 		r.tree.depths(req.Hashes, x.depths)
 	}
 	s.leastPrefill = math.MaxInt
-	for _, slot := range r.order {
+	for _, slot := range r.serving(req.Model).order {
 		if !r.eligible(slot, req) {
 			continue
 		}
@@ -148,12 +148,14 @@ func (s *scorer) prefill(w *worker, o *Overlap) float64 {
 // latency is CostLatency, in seconds: what all requests together will wait for if
 // the worker is chosen.
 //
-//	ttft    what pends before it + its own prompt + one decode step for each of the steps that these take
+//	ttft    what pends before it + its own prompt + the rest of the step under way + one decode step for each
+//	        of the steps that pending prompts take, and of its own
 //	own     its output tokens, each a decode step of all that are active with it
 //	others  its prompt for each that decodes, and its row and KV for each of their steps beside it
 //
-// Blocks beyond the pool wait for others to end: their share of all context, of
-// the time that a request lives.
+// A row is delayed by no more of the prompt than has room in the steps that it has
+// yet to be in. Blocks beyond the pool wait for others to end: their share of all
+// context, of the time that a request lives.
 func (r *Router) latency(s *scorer, w *worker, o *Overlap, blocks int, terms *[maxTerms]float64) float64 {
 	p := &w.spec.Profile
 	prompt, own := 0.0, float64(s.prompt)+s.output/2
@@ -165,9 +167,12 @@ func (r *Router) latency(s *scorer, w *worker, o *Overlap, blocks int, terms *[m
 	all := p.decode(rows+1, context+own)
 	terms[0] = w.pending(r.now, r).Seconds() + prompt
 	if !s.decodeOnly {
-		// Decoding rows have a share in each step that the prompts take.
-		steps := w.spec.steps(float64(w.prefillTokens + s.uncached(o)))
-		terms[0] += steps * p.decode(running, context*running/max(rows, 1))
+		step := p.decode(running, context*running/max(rows, 1))
+		steps := w.spec.steps(float64(s.uncached(o)))
+		if w.prefilling > 0 {
+			steps += w.spec.steps(float64(w.prefillTokens))
+		}
+		terms[0] += w.underWay(r.now, step) + steps*step
 	}
 	if over := blocks - w.spec.TotalBlocks; w.spec.TotalBlocks > 0 && over > 0 {
 		share := min(1, float64(over)*float64(s.blockTokens)/max(1, context))
@@ -175,8 +180,22 @@ func (r *Router) latency(s *scorer, w *worker, o *Overlap, blocks int, terms *[m
 	}
 	terms[1] = s.output * all
 	beside := s.output / 2 // what a request in its midst has yet to output, and so do most
-	terms[2] = running*prompt + rows*beside*(p.Row+p.KV*own)
+	delay := min(prompt, beside*w.spec.chunk()*p.Token)
+	terms[2] = running*delay + rows*beside*(p.Row+p.KV*own)
 	return s.weights.TTFT*terms[0] + s.weights.ITL*(terms[1]+terms[2])
+}
+
+// underWay is how much longer the step takes that a worker is in, which takes step
+// seconds: it began when the worker was heard of last, if that is not longer ago, and
+// is in its midst otherwise.
+func (w *worker) underWay(now time.Duration, step float64) float64 {
+	if w.requests == 0 {
+		return 0
+	}
+	if since := (now - w.heard).Seconds(); since < step {
+		return step - since
+	}
+	return step / 2
 }
 
 // seconds is a duration, at most a century.

@@ -11,7 +11,7 @@ import (
 // The refusals of Select and Take.
 var (
 	ErrRequest   = errors.New("router: bad request")
-	ErrNoWorkers = errors.New("router: no worker that may be chosen: all left, are draining, lost or to be avoided")
+	ErrNoWorkers = errors.New("router: no worker that may be chosen: all left, are draining, lost or to be avoided, or serve other models")
 	ErrBusy      = errors.New("router: all workers are busy, or others wait: use Wait")
 	ErrFull      = errors.New("router: as many reservations as MaxActive")
 )
@@ -35,6 +35,9 @@ const (
 	DecodeOnly              // its KV comes from elsewhere: no prefill is predicted
 )
 
+// MaxAvoid bounds Request.Avoid.
+const MaxAvoid = 64
+
 // Request is what is known of a request. Its slices are read during the call only,
 // but by Wait, which keeps them until the ticket has ended.
 type Request struct {
@@ -53,9 +56,13 @@ type Request struct {
 	// Session is a hash of whom it belongs to; 0 is nobody. Under SessionTTL it goes
 	// where the session's last request went, if it can.
 	Session uint64
+	// Model is what it asks for: it goes only to workers that serve that. 0 is any.
+	Model ModelID
 	// Pinned is the only worker that it may go to.
 	Pinned *Worker
-	// Avoid are workers that it must not go to: where it failed before.
+	// Avoid are workers that it must not go to, at most MaxAvoid: where it failed before.
+	// Those who wait with some are looked at one by one, so it is not the way to say who
+	// serves what.
 	Avoid []Worker
 	// Weights for this request alone.
 	Weights *Weights
@@ -137,7 +144,7 @@ func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 		r.metrics.Refused++
 		return Decision{}, err
 	}
-	if r.queue.before(r.now, req, r) || r.allBusy(req) {
+	if r.queue.before(req, r) || r.allBusy(req) {
 		r.metrics.Busy++
 		return Decision{}, ErrBusy
 	}
@@ -156,6 +163,9 @@ func (r *Router) check(req *Request) error {
 	if req.ExpectedOutput < 0 || req.ExpectedOutput > MaxPromptTokens {
 		return fmt.Errorf("%w: ExpectedOutput is %d, want 0 (unknown) to %d", ErrRequest, req.ExpectedOutput, MaxPromptTokens)
 	}
+	if len(req.Avoid) > MaxAvoid {
+		return fmt.Errorf("%w: it avoids %d workers, want at most %d: say by Model who serves it", ErrRequest, len(req.Avoid), MaxAvoid)
+	}
 	if req.Phase > DecodeOnly {
 		return fmt.Errorf("%w: Phase is %d, want 0 or 1", ErrRequest, req.Phase)
 	}
@@ -173,29 +183,8 @@ func (r *Router) check(req *Request) error {
 // allBusy tells whether every worker that req may go to is busy. If there is none,
 // it is not for being busy.
 func (r *Router) allBusy(req *Request) bool {
-	if req.Pinned != nil {
-		slot := r.slotOf(*req.Pinned)
-		return slot != noEntry && r.workers[slot].health == Healthy && r.workers[slot].busy(r.cfg.BusyFactor)
-	}
-	any := false
-	for _, slot := range r.order {
-		if w := &r.workers[slot]; w.health == Healthy && !avoids(req, w.id) {
-			if !w.busy(r.cfg.BusyFactor) {
-				return false
-			}
-			any = true
-		}
-	}
-	return any
-}
-
-func avoids(req *Request, w Worker) bool {
-	for _, a := range req.Avoid {
-		if a == w {
-			return true
-		}
-	}
-	return false
+	any, free := r.prospects(req)
+	return any && !free
 }
 
 // choose scores, picks and reserves.
@@ -245,7 +234,7 @@ func (r *Router) sessionSlot(req *Request) int32 {
 		return noEntry
 	}
 	slot := r.slotOf(w)
-	if slot == noEntry || !r.eligible(slot, req) || r.workers[slot].busy(r.cfg.BusyFactor) {
+	if slot == noEntry || !r.eligible(slot, req) || r.workers[slot].standing != ready {
 		return noEntry
 	}
 	return slot
@@ -254,7 +243,7 @@ func (r *Router) sessionSlot(req *Request) int32 {
 // eligible tells whether a worker may be chosen for req; scratch.avoid is set.
 func (r *Router) eligible(slot int32, req *Request) bool {
 	w := &r.workers[slot]
-	return w.health == Healthy && !r.scratch.avoid[slot] && (req.Pinned == nil || *req.Pinned == w.id)
+	return w.health == Healthy && !r.scratch.avoid[slot] && (req.Pinned == nil || *req.Pinned == w.id) && w.serves(req.Model)
 }
 
 // book reserves on the chosen worker.

@@ -125,6 +125,9 @@ func (s Spread) String() string {
 	return fmt.Sprintf("spread(%d)", uint8(s))
 }
 
+// MarshalText is String.
+func (s Spread) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // UnmarshalText reads a spread's name.
 func (s *Spread) UnmarshalText(text []byte) error {
 	i := slices.Index(spreadNames, string(text))
@@ -136,14 +139,14 @@ func (s *Spread) UnmarshalText(text []byte) error {
 }
 
 // DefaultWeights are Dynamo's for its policies. For CostLatency a second to the
-// first token counts as 20 of waiting for others: with 0 all go where the cache is
+// first token counts as 33 of waiting for others: with 0 all go where the cache is
 // until the queue there is longer than what it saves, and decoding rows pile up;
-// with 1 the first token waits for the balance of rows. In simulation 0.05 has the
-// lowest p99 of both or is near it, between 0.02 and 0.1, over shared prefixes of
-// all kinds and none (fleet_test.go).
+// with 1 the first token waits for the balance of rows. In simulation 0.03 is within
+// 1 % of the lowest p99 of TTFT over shared prefixes of all kinds and none, and has the
+// lowest of ITL; 0.02 and 0.05 are within 4 % of both (bench/results/fleet.md).
 func DefaultWeights() Weights {
 	return Weights{
-		Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Scale: 1, Device: 1, Host: 0.75, Disk: 0.25, TTFT: 1, ITL: 0.05,
+		Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Scale: 1, Device: 1, Host: 0.75, Disk: 0.25, TTFT: 1, ITL: 0.03,
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -34,6 +33,12 @@ type WorkerSpec struct {
 	TotalBlocks int // of its KV pool
 	BatchTokens int // prompt tokens that a step of its takes at most
 	MaxRequests int // requests that it runs at a time
+	// ChunkTokens are those of a step that one long prompt takes at most while others
+	// decode. Unknown counts as BatchTokens.
+	ChunkTokens int
+	// Models are what it serves, at most MaxWorkerModels, in any order. A worker of none
+	// gets only requests of any model.
+	Models []ModelID
 	// Profile is how long its steps take. The zero Profile is the router's.
 	Profile Profile
 }
@@ -87,6 +92,10 @@ type worker struct {
 	spec   WorkerSpec
 	health Health
 
+	models   []int32 // of Router.models: all, then those of spec.Models
+	standing standing
+	mark     uint64 // by Router.prospects
+
 	hashed        int           // distinct blocks of active prompts
 	private       int           // blocks that one request alone has: outputs, prompts that must not be shared
 	prefillTokens int           // of active requests, to be computed before their first token
@@ -95,6 +104,7 @@ type worker struct {
 	contextTokens int           // prompts and outputs of active requests, each by itself
 	predicted     time.Duration // sum of what prefilling will take, by profile
 	anchor        time.Duration // since when the first of prefilling is being computed
+	heard         time.Duration // when a step of its ended, or the first one began, as far as is known
 
 	reported        bool
 	usage           Usage
@@ -165,7 +175,7 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}} {
+	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}, {"ChunkTokens", spec.ChunkTokens}} {
 		if f.value < 0 || f.value > maxCount {
 			return fmt.Errorf("%w %v: %s is %d, want 0 (unknown) to %d", ErrWorkerSpec, w, f.name, f.value, maxCount)
 		}
@@ -176,19 +186,29 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 	if spec.Profile == (Profile{}) {
 		spec.Profile = r.cfg.Profile
 	}
+	models, err := r.readModels(w, spec.Models)
+	if err != nil {
+		return err
+	}
+	spec.Models = models
 	if slot := r.slotOf(w); slot != noEntry {
+		r.delist(slot)
 		r.workers[slot].spec = spec
 		r.workers[slot].health = Healthy
+		r.enlist(slot)
+		r.recount(slot)
+		r.verify()
 		return nil
 	}
-	if len(r.order) == r.cfg.MaxWorkers {
+	if len(r.models[anyModel].order) == r.cfg.MaxWorkers {
 		return fmt.Errorf("%w (%d): worker %v", ErrWorkersFull, r.cfg.MaxWorkers, w)
 	}
 	slot := r.takeSlot()
 	r.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill)}
 	r.slotOfWorker.put(w.key(), slot)
-	at, _ := slices.BinarySearchFunc(r.order, w, func(s int32, w Worker) int { return r.workers[s].id.Compare(w) })
-	r.order = slices.Insert(r.order, at, slot)
+	r.enlist(slot)
+	r.recount(slot)
+	r.verify()
 	return nil
 }
 
@@ -224,7 +244,7 @@ func (r *Router) Leave(now time.Duration, w Worker, dst []Reservation) []Reserva
 		r.end(at, ended)
 	}
 	r.slotOfWorker.delete(w.key())
-	r.order = slices.DeleteFunc(r.order, func(s int32) bool { return s == slot })
+	r.delist(slot)
 	r.workers[slot] = worker{}
 	r.freeSlots = append(r.freeSlots, slot)
 	return dst
@@ -242,6 +262,7 @@ func (r *Router) SetHealth(now time.Duration, w Worker, health Health) error {
 		return fmt.Errorf("%w %v: health is %d, want 0 to %d", ErrWorkerSpec, w, health, len(healthNames)-1)
 	}
 	r.workers[slot].health = health
+	r.recount(slot)
 	return nil
 }
 
@@ -293,7 +314,7 @@ func (r *Router) Load(now time.Duration, w Worker) (Load, bool) {
 
 // Loads appends the loads of all workers to dst, in their order.
 func (r *Router) Loads(now time.Duration, dst []Load) []Load {
-	for _, slot := range r.order {
+	for _, slot := range r.models[anyModel].order {
 		dst = append(dst, r.load(max(now, r.now), slot))
 	}
 	return dst

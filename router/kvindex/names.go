@@ -85,5 +85,11 @@ func (n *Names) Remove(names, dst []kv.BlockHash) []kv.BlockHash {
 	return dst
 }
 
+// Hash is the chained hash of a name.
+func (n *Names) Hash(name kv.BlockHash) (kv.BlockHash, bool) {
+	hash, ok := n.names[name]
+	return hash, ok
+}
+
 // Clear forgets all.
 func (n *Names) Clear() { n.names = map[kv.BlockHash]kv.BlockHash{} }

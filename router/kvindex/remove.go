@@ -47,6 +47,30 @@ func (x *Index) clear(slot uint32) {
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
+// heads are the runs of a holder by their first blocks, parents before children.
+type heads struct {
+	hashes []kv.BlockHash
+	blocks []int32 // that it has of each
+}
+
+// heads finds them. It changes nothing. Cost: that of Clear, without the blocks.
+func (x *Index) heads(h Holder) (all heads) {
+	slot, ok := x.holders.slot(h)
+	if !ok {
+		return all
+	}
+	ids := []nodeID{root}
+	for i := 0; i < len(ids); i++ {
+		n := x.node(ids[i])
+		if i > 0 {
+			all.hashes = append(all.hashes, n.hashes[0])
+			all.blocks = append(all.blocks, int32(n.covered(slot)))
+		}
+		ids = x.appendKids(n, slot, ids)
+	}
+	return all
+}
+
 // Forget clears a holder and does not know it any more.
 func (x *Index) Forget(h Holder) {
 	if slot, ok := x.holders.slot(h); ok {
@@ -65,6 +89,16 @@ func (x *Index) RemoveWorker(w WorkerID) {
 		}
 	}
 	x.verify("RemoveWorker")
+}
+
+// knows tells whether any rank of a worker is known.
+func (x *Index) knows(w WorkerID) bool {
+	for i := range x.holders.all {
+		if hold := &x.holders.all[i]; hold.known && hold.holder.Worker == w {
+			return true
+		}
+	}
+	return false
 }
 
 // trim is shorten for a holder's own sake: it counts what goes.

@@ -46,9 +46,10 @@ const MaxShards = 256
 
 // ShardedConfig sizes a [Sharded] index. The zero value works.
 type ShardedConfig struct {
-	Config          // of each shard: its limits hold for every shard alone
-	Shards int      // 1 to MaxShards. Default 8
-	By     Sharding // default ByBranch
+	Config           // of each shard: its limits hold for every shard alone
+	Shards  int      // 1 to MaxShards. Default 8
+	By      Sharding // default ByBranch
+	Chained bool     // hashes of another make than kv.Chain are refused with ErrForeignHash, not translated
 }
 
 // Validate reports all faults at once, each wrapping [ErrConfig].
@@ -83,6 +84,7 @@ type Sharded struct {
 	homes   map[WorkerID]int
 	workers []int // by shard
 	names   map[Holder]*lockedNames
+	held    map[Holder]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
 }
 
 // shard is alone on its cache lines: readers of others write their locks too.
@@ -108,7 +110,7 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 		cfg.Shards = 8
 	}
 	cfg.Config = cfg.Config.WithDefaults()
-	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), homes: map[WorkerID]int{}, workers: make([]int, cfg.Shards), names: map[Holder]*lockedNames{}}
+	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), homes: map[WorkerID]int{}, workers: make([]int, cfg.Shards), names: map[Holder]*lockedNames{}, held: map[Holder]*atomic.Int64{}}
 	for i := range s.shards {
 		x, err := New(cfg.Config)
 		if err != nil {
@@ -168,7 +170,7 @@ func (s *Sharded) Store(h Holder, run Run) (stored int, err error) {
 	n := s.foreign(h)
 	if n == nil {
 		stored, err = s.storeParts(h, run)
-		if err != ErrForeignHash || stored > 0 || s.Held(h) > 0 {
+		if err != ErrForeignHash || stored > 0 || s.cfg.Chained || s.Held(h) > 0 {
 			return stored, err
 		}
 		if n = s.learn(h); n == nil {
@@ -210,8 +212,11 @@ func (s *Sharded) storeParts(h Holder, run Run) (stored int, err error) {
 func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
 	sh, fresh := s.shardFor(h, run)
 	sh.Lock()
+	before := sh.x.held
 	stored, err := sh.x.Store(h, run)
+	more := sh.x.held - before
 	sh.Unlock()
+	s.count(h, more)
 	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
 		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
 	}
@@ -219,6 +224,25 @@ func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
 		s.leave(h.Worker)
 	}
 	return stored, err
+}
+
+// count notes that a holder has so many blocks more. No shard's lock is held.
+func (s *Sharded) count(h Holder, more int) {
+	if more == 0 {
+		return
+	}
+	s.mu.RLock()
+	n := s.held[h]
+	s.mu.RUnlock()
+	if n == nil {
+		s.mu.Lock()
+		if n = s.held[h]; n == nil {
+			n = new(atomic.Int64)
+			s.held[h] = n
+		}
+		s.mu.Unlock()
+	}
+	n.Add(int64(more))
 }
 
 // shardFor is where a run of a holder belongs. fresh tells that its worker got a

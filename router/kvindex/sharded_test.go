@@ -253,3 +253,100 @@ func TestReplaceIsOneStep(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestManyGoInParts: what goes in parts is gone in the end, for its holder alone; until
+// then a reader sees less and less of it, never a hole.
+func TestManyGoInParts(t *testing.T) {
+	const blocks = 3*maxChunk + 100
+	for _, forget := range []bool{false, true} {
+		for _, by := range []Sharding{ByBranch, ByWorker} {
+			s, err := NewSharded(ShardedConfig{Shards: 2, By: by})
+			if err != nil {
+				t.Fatal(err)
+			}
+			locals := seq(1, blocks)
+			branch := append(slices.Clone(locals[:blocks/2]), seq(1_000_000, 1_000_000+maxChunk)...)
+			for _, h := range []Holder{w(1), w(2)} {
+				for _, q := range [][]kv.LocalHash{locals, branch} {
+					if _, err := s.Store(h, tail(q, 0)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			all := s.Held(w(2))
+			var over atomic.Bool
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				last := uint32(len(locals))
+				for !over.Load() {
+					n := found(t, s.Find(locals, nil))
+					if n[w(1)] > last || n[w(2)] != uint32(len(locals)) {
+						t.Errorf("%d blocks after %d, the other has %d", n[w(1)], last, n[w(2)])
+						return
+					}
+					last = n[w(1)]
+				}
+			})
+			if forget {
+				s.Forget(w(1))
+			} else {
+				s.Clear(w(1))
+			}
+			over.Store(true)
+			reader.Wait()
+			if err := s.Check(); err != nil {
+				t.Error(err)
+			}
+			if n := found(t, s.Find(locals, nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders(nil)) != map[bool]int{false: 2, true: 1}[forget] {
+				t.Errorf("%v: %v, %d and %d held, holders %v", by, n, s.Held(w(1)), s.Held(w(2)), s.Holders(nil))
+			}
+		}
+	}
+}
+
+// TestHeldWaitsForNoShard: it answers while all are being written; and it is what the
+// shards have, whatever changed it.
+func TestHeldWaitsForNoShard(t *testing.T) {
+	s, err := NewSharded(ShardedConfig{Shards: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, h Holder, want int) {
+		t.Helper()
+		sum := 0
+		for i := range s.shards {
+			s.shards[i].Lock()
+			sum += s.shards[i].x.Held(h)
+			defer s.shards[i].Unlock()
+		}
+		if got := s.Held(h); got != sum || got != want {
+			t.Errorf("%s: %v has %d blocks, in the shards %d, want %d", what, h, got, sum, want)
+		}
+	}
+	a, b := Holder{Worker: 1}, Holder{Worker: 1, Rank: 1}
+	check := func(what string, wantA, wantB int) {
+		t.Helper()
+		func() { same(what, a, wantA) }()
+		func() { same(what, b, wantB) }()
+	}
+	for i := range 6 {
+		if _, err := s.Store(a, tail(seq(100*i+1, 100*i+10), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("Store", 60, 0)
+	s.Remove(a, chain(seq(1, 10))[4:5])
+	check("Remove", 54, 0)
+	s.Swap(a, b)
+	check("Swap", 0, 54)
+	if err := s.Replace(b, []Run{tail(seq(1, 10), 0), tail(seq(201, 207), 0)}); err != nil {
+		t.Fatal(err)
+	}
+	check("Replace", 0, 17)
+	s.Swap(a, b)
+	s.RemoveWorker(1)
+	check("RemoveWorker", 0, 0)
+	if len(s.held) != 0 {
+		t.Errorf("%d holders are counted, of none", len(s.held))
+	}
+}

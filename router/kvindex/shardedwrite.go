@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -44,9 +45,14 @@ func (s *Sharded) remove(h Holder, hashes []kv.BlockHash) (known int) {
 		i, _ := s.homeOf(h.Worker, false)
 		sh := &s.shards[max(i, 0)]
 		sh.Lock()
-		defer sh.Unlock()
-		return sh.x.Remove(h, hashes)
+		before := sh.x.held
+		known = sh.x.Remove(h, hashes)
+		gone := before - sh.x.held
+		sh.Unlock()
+		s.count(h, -gone)
+		return known
 	}
+	gone := 0
 	var asked [MaxShards]bool
 	for known < len(hashes) {
 		i := s.first(func(i int) bool {
@@ -58,12 +64,14 @@ func (s *Sharded) remove(h Holder, hashes []kv.BlockHash) (known int) {
 		}
 		sh := &s.shards[i]
 		sh.Lock()
-		before := sh.x.stats.UnknownBlocks
+		unknown, before := sh.x.stats.UnknownBlocks, sh.x.held
 		known += sh.x.Remove(h, hashes)
-		sh.x.stats.UnknownBlocks = before // of this shard alone
+		gone += before - sh.x.held
+		sh.x.stats.UnknownBlocks = unknown // of this shard alone
 		sh.Unlock()
 		asked[i] = true
 	}
+	s.count(h, -gone)
 	if known < len(hashes) {
 		s.shards[0].Lock()
 		s.shards[0].x.stats.UnknownBlocks += uint64(len(hashes) - known)
@@ -97,8 +105,34 @@ func (s *Sharded) each(do func(x *Index)) {
 	}
 }
 
-// Clear is [Index.Clear].
+// drop takes all blocks of a holder, in parts if they are many, as readers wait for
+// each: the last runs first, so that what is left is whole.
+func (s *Sharded) drop(h Holder) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.RLock()
+		var all heads
+		if sh.x.Held(h) > maxChunk {
+			all = sh.x.heads(h)
+		}
+		sh.RUnlock()
+		for last := len(all.hashes) - 1; last >= 0; {
+			sh.Lock()
+			for part := 0; last >= 0 && part < maxChunk; last-- {
+				sh.x.Remove(h, all.hashes[last:last+1])
+				part += int(all.blocks[last])
+			}
+			sh.Unlock()
+		}
+	}
+	s.mu.Lock()
+	delete(s.held, h)
+	s.mu.Unlock()
+}
+
+// Clear is [Index.Clear]. Of many blocks some go after others.
 func (s *Sharded) Clear(h Holder) {
+	s.drop(h)
 	s.each(func(x *Index) { x.Clear(h) })
 	if n := s.foreign(h); n != nil {
 		n.Lock()
@@ -116,19 +150,74 @@ func (s *Sharded) RemoveWorker(w WorkerID) {
 			delete(s.names, h)
 		}
 	}
+	for h := range s.held {
+		if h.Worker == w {
+			delete(s.held, h)
+		}
+	}
 	s.mu.Unlock()
 	s.leave(w)
 }
 
+// Forget is [Index.Forget]. Of many blocks some go after others.
+func (s *Sharded) Forget(h Holder) {
+	s.drop(h)
+	s.each(func(x *Index) { x.Forget(h) })
+	s.mu.Lock()
+	delete(s.names, h)
+	s.mu.Unlock()
+	if s.cfg.By != ByWorker {
+		return
+	}
+	knows := func(i int) bool { return s.shards[i].x.knows(h.Worker) }
+	if i, _ := s.homeOf(h.Worker, false); i >= 0 && !s.shards[i].read(i, knows) {
+		s.leave(h.Worker)
+	}
+}
+
+// Swap is [Index.Swap] of two ranks of one worker, in one step for readers. It is how
+// what took long to store comes in at once: under another rank first, then swapped.
+func (s *Sharded) Swap(a, b Holder) {
+	if a.Worker != b.Worker {
+		panic(fmt.Sprintf("kvindex: Swap of %v and %v: two workers may be in different shards", a, b))
+	}
+	if a == b {
+		return
+	}
+	s.mu.Lock()
+	exchange(s.names, a, b)
+	exchange(s.held, a, b)
+	s.mu.Unlock()
+	for i := range s.shards {
+		s.shards[i].Lock()
+		defer s.shards[i].Unlock()
+		s.shards[i].x.Swap(a, b)
+	}
+}
+
+// exchange lets what is at two keys change places.
+func exchange[V any](m map[Holder]*V, a, b Holder) {
+	atA, atB := m[a], m[b]
+	delete(m, a)
+	delete(m, b)
+	if atA != nil {
+		m[b] = atA
+	}
+	if atB != nil {
+		m[a] = atB
+	}
+}
+
 // Replace takes all that a holder had and stores runs instead, parents first, in
 // one step: no reader sees it between. It is how a dump of the holder is applied.
-// With an error the runs before it are stored.
-func (s *Sharded) Replace(h Holder, runs []Run) error {
+// A run that is refused is left out, as one bad run does not cost the others; the
+// first refusal is returned, but an ErrCollision before all others.
+func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
 	if s.cfg.By == ByWorker {
 		s.homeOf(h.Worker, true)
 	}
 	n := s.foreign(h)
-	if n == nil && len(runs) > 0 && ofAnotherMake(runs[0]) {
+	if n == nil && !s.cfg.Chained && len(runs) > 0 && ofAnotherMake(runs[0]) {
 		n = s.learn(h)
 	}
 	if n != nil {
@@ -137,23 +226,44 @@ func (s *Sharded) Replace(h Holder, runs []Run) error {
 		n.names.Clear()
 	}
 	home, _ := s.homeOf(h.Worker, false)
+	more := 0
+	defer func() { s.count(h, more) }() // after the shards' locks
 	for i := range s.shards {
 		s.shards[i].Lock()
 		defer s.shards[i].Unlock()
+		more -= s.shards[i].x.Held(h)
 		s.shards[i].x.Clear(h)
 	}
-	for _, r := range runs {
-		if n != nil {
-			var err error
-			if r, _, err = n.names.Store(r); err != nil {
-				return s.shards[0].x.refuse(err, len(r.Locals))
-			}
+	defer func() {
+		for i := range s.shards {
+			more += s.shards[i].x.Held(h)
 		}
-		if _, err := s.lockedFor(h, r, home).Store(h, r); err != nil {
-			return err
+	}()
+	for _, r := range runs {
+		if err := s.replaceOne(h, r, n, home); first == nil || err == ErrCollision {
+			first = err
 		}
 	}
-	return nil
+	return first
+}
+
+// replaceOne stores a run while all locks are held. A name that stands in two runs
+// means the second one's block, as in Store.
+func (s *Sharded) replaceOne(h Holder, r Run, n *lockedNames, home int) error {
+	if n != nil {
+		translated, gone, err := n.names.Store(r)
+		if err != nil {
+			return s.shards[0].x.refuse(err, len(r.Locals))
+		}
+		if len(gone) > 0 {
+			for i := range s.shards {
+				s.shards[i].x.Remove(h, gone)
+			}
+		}
+		r = translated
+	}
+	_, err := s.lockedFor(h, r, home).Store(h, r)
+	return err
 }
 
 // ofAnotherMake tells whether a first run has other hashes than those of kv.Chain.
@@ -177,15 +287,19 @@ func (s *Sharded) lockedFor(h Holder, r Run, home int) *Index {
 	return s.shards[0].x
 }
 
-// Held is [Index.Held].
+// Holds is [Index.Holds].
+func (s *Sharded) Holds(h Holder, hash kv.BlockHash) bool {
+	return s.first(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
+}
+
+// Held is [Index.Held], as of the last change that has ended. It waits for none.
 func (s *Sharded) Held(h Holder) int {
-	blocks := 0
-	for i := range s.shards {
-		s.shards[i].RLock()
-		blocks += s.shards[i].x.Held(h)
-		s.shards[i].RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if n := s.held[h]; n != nil {
+		return int(n.Load())
 	}
-	return blocks
+	return 0
 }
 
 // Holders is [Index.Holders].
@@ -218,6 +332,20 @@ func (s *Sharded) Dump(dst []HolderRun) []HolderRun {
 		s.shards[i].RLock()
 		at := len(dst)
 		dst = s.shards[i].x.Dump(dst)
+		for j := range dst[at:] {
+			dst[at+j].Run = dst[at+j].Run.Clone()
+		}
+		s.shards[i].RUnlock()
+	}
+	return dst
+}
+
+// DumpHolder is [Index.DumpHolder] in copies, shard by shard.
+func (s *Sharded) DumpHolder(h Holder, dst []HolderRun) []HolderRun {
+	for i := range s.shards {
+		s.shards[i].RLock()
+		at := len(dst)
+		dst = s.shards[i].x.DumpHolder(h, dst)
 		for j := range dst[at:] {
 			dst[at+j].Run = dst[at+j].Run.Clone()
 		}

@@ -1,0 +1,34 @@
+package router
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestWeightsByName: each float of Weights has its name, and no other.
+func TestWeightsByName(t *testing.T) {
+	fields := reflect.TypeFor[Weights]()
+	n := 0
+	for i := range fields.NumField() {
+		f := fields.Field(i)
+		if f.Type.Kind() != reflect.Float64 {
+			continue
+		}
+		n++
+		var w, want Weights
+		if err := w.Set(strings.ToUpper(f.Name), 0.5); err != nil {
+			t.Error(err)
+		}
+		reflect.ValueOf(&want).Elem().Field(i).SetFloat(0.5)
+		if w != want {
+			t.Errorf("%s sets %+v", f.Name, w)
+		}
+	}
+	if n != len(WeightNames()) {
+		t.Errorf("%d names for %d weights", len(WeightNames()), n)
+	}
+	if err := new(Weights).Set("speed", 1); err == nil || !strings.Contains(err.Error(), "ttft") {
+		t.Error(err)
+	}
+}
