@@ -28,6 +28,7 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	ranks  map[Rank]*follower
+	past   Counts // of ranks that are not followed any more
 	closed bool
 }
 
@@ -84,6 +85,7 @@ func (s *Subscriber) Remove(r Rank) {
 	s.mu.Lock()
 	if s.ranks[r] == f {
 		delete(s.ranks, r)
+		s.past.add(&f.status.Counts) // its goroutine has ended
 	}
 	s.mu.Unlock()
 }
@@ -125,11 +127,11 @@ func (s *Subscriber) Status(r Rank) (Status, bool) {
 	return f.status, true
 }
 
-// Counts is the sum over all ranks that are followed now.
+// Counts is the sum over all ranks that are or were followed.
 func (s *Subscriber) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var sum Counts
+	sum := s.past
 	for _, f := range s.ranks {
 		f.mu.Lock()
 		sum.add(&f.status.Counts)

@@ -12,5 +12,14 @@
 // NATS does not tell that a worker has died: set SubscriberConfig.Silence above
 // the publisher's Heartbeat.
 //
-// Sender and Source wait in Close for every goroutine of theirs.
+// Workers register there too: an Announcer says every second at <prefix>-here.<worker>
+// what a worker says of itself, and at once when a Watcher asks at <prefix>-who. That is core
+// NATS; nothing of it is stored.
+//
+//	a, err := nats.NewAnnouncer(nats.AnnouncerConfig{Config: nats.Config{URL: url, Worker: "w1"}, Payload: card})
+//	...
+//	w, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: url}})
+//	for change := range w.Changes() {
+//
+// Sender, Source, Announcer and Watcher wait in Close for every goroutine of theirs.
 package nats

@@ -1,0 +1,188 @@
+package card
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Path is where a server answers with its card.
+const Path = "/v1/worker"
+
+// TokenizerPath is where it hands out what makes its tokens, a bundle of package
+// tokenizer/bundle.
+const TokenizerPath = Path + "/tokenizer"
+
+// MaxBytes bounds a card's text.
+const MaxBytes = 64 << 10
+
+// MaxModels bounds the models of one card.
+const MaxModels = 256
+
+// MaxName is the longest name.
+const MaxName = 128
+
+// Card is what a worker says of itself. Zeros are unknown but for BlockTokens, which a
+// worker with events must have.
+type Card struct {
+	// Name is the worker's, unique in the fleet and the same after a restart: one token of
+	// a NATS subject, so without dots, blanks, "*", ">" and "/".
+	Name string `json:"name"`
+	// URL is where its HTTP interface is reached, http://host:port. A reader that has the
+	// card from that very URL may know better.
+	URL    string   `json:"url,omitempty"`
+	Models []string `json:"models"`
+	// Keyed: it asks for API keys, each of which is a tenant with prefixes of its own.
+	Keyed bool `json:"keyed,omitempty"`
+
+	BlockTokens    int `json:"block_tokens,omitempty"`     // of its cache events
+	PoolTokens     int `json:"pool_tokens,omitempty"`      // of its KV pool
+	StepTokens     int `json:"step_tokens,omitempty"`      // prompt tokens that a step takes at most
+	ChunkTokens    int `json:"chunk_tokens,omitempty"`     // of these, for one long prompt while others decode
+	MaxRunning     int `json:"max_running,omitempty"`      // requests that run at a time
+	MaxModelTokens int `json:"max_model_tokens,omitempty"` // prompt and output of one request
+
+	// Tokenizer is the digest of the bundle that it hands out at TokenizerPath; "" if it
+	// does not.
+	Tokenizer string `json:"tokenizer,omitempty"`
+
+	// Epoch tells this process from its predecessors of the same name: higher is later.
+	Epoch uint64 `json:"epoch,omitempty"`
+
+	ZMQ  *ZMQ  `json:"zmq,omitempty"`
+	NATS *NATS `json:"nats,omitempty"`
+	// Profile is how long its steps take, if it knows.
+	Profile *Profile `json:"profile,omitempty"`
+}
+
+// ZMQ says where a worker's sockets are, at the host of its URL.
+type ZMQ struct {
+	Port       int    `json:"port"`
+	ReplayPort int    `json:"replay_port,omitempty"` // 0: there is none
+	Topic      string `json:"topic,omitempty"`
+}
+
+// NATS says how its events are found there: under its name as worker.
+type NATS struct {
+	Prefix string `json:"prefix,omitempty"`
+	Stream string `json:"stream,omitempty"`
+}
+
+// Profile are seconds, as router.Profile has them.
+type Profile struct {
+	Step  float64 `json:"step"`
+	Token float64 `json:"token"`
+	Pair  float64 `json:"pair"`
+	Row   float64 `json:"row"`
+	KV    float64 `json:"kv"`
+}
+
+// ErrInvalid is wrapped by all errors of this package.
+var ErrInvalid = errors.New("card: invalid")
+
+// ID is the worker's number in indexes and routers: XXH3-64 of its name, never 0.
+func (c *Card) ID() uint64 { return IDOf(c.Name) }
+
+// IDOf is the number of a worker with a name.
+func IDOf(name string) uint64 {
+	if id := xxh3.HashString(name); id != 0 {
+		return id
+	}
+	return 1
+}
+
+// Validate reports all faults at once, by field and value. They wrap ErrInvalid.
+func (c *Card) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...))
+	}
+	if err := CheckName(c.Name); err != nil {
+		errs = append(errs, err)
+	}
+	if c.URL != "" {
+		u, err := url.Parse(c.URL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			bad("url is %.80q, want http://host:port", c.URL)
+		}
+	}
+	if len(c.Models) > MaxModels {
+		bad("models has %d names, want at most %d", len(c.Models), MaxModels)
+	}
+	if len(c.Tokenizer) > MaxName {
+		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), MaxName)
+	}
+	for _, f := range []struct {
+		name string
+		v    int
+	}{
+		{"block_tokens", c.BlockTokens}, {"pool_tokens", c.PoolTokens}, {"step_tokens", c.StepTokens}, {"chunk_tokens", c.ChunkTokens},
+		{"max_running", c.MaxRunning}, {"max_model_tokens", c.MaxModelTokens},
+	} {
+		if f.v < 0 || f.v > 1<<40 {
+			bad("%s is %d, want 0 (unknown) to %d", f.name, f.v, 1<<40)
+		}
+	}
+	if (c.ZMQ != nil || c.NATS != nil) && c.BlockTokens == 0 {
+		bad("block_tokens is 0, but there are events: say how long their blocks are")
+	}
+	if z := c.ZMQ; z != nil && (z.Port < 1 || z.Port > 65535 || z.ReplayPort < 0 || z.ReplayPort > 65535) {
+		bad("zmq has ports %d and %d, want 1 to 65535, and 0 for no replay", z.Port, z.ReplayPort)
+	}
+	if p := c.Profile; p != nil {
+		for _, v := range []float64{p.Step, p.Token, p.Pair, p.Row, p.KV} {
+			if !(v >= 0 && v <= 1000) {
+				bad("profile has %v, want 0 to 1000 seconds", v)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckName tells what is wrong with a worker's name.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: name is empty, give the worker one that no other has", ErrInvalid)
+	case len(name) > MaxName:
+		return fmt.Errorf("%w: name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(".*>/\\", r) }):
+		return fmt.Errorf("%w: name is %q, want no blanks, dots, slashes, backslashes, * or >, in ASCII", ErrInvalid, name)
+	}
+	return nil
+}
+
+// Append appends the card as JSON.
+func (c *Card) Append(dst []byte) []byte {
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // a float that is no number: Validate refuses it
+	}
+	return append(dst, text...)
+}
+
+// Parse reads a card and validates it. Unknown keys are passed over: they may be of a
+// later version.
+func Parse(text []byte) (*Card, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(text), MaxBytes)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	c := &Card{}
+	if err := d.Decode(c); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%w: more follows after the object", ErrInvalid)
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}

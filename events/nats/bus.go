@@ -1,0 +1,209 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ErrNoServer tells that a message was not sent, as there is no server. It is not kept
+// for later: then it would be old.
+var ErrNoServer = errors.New("nats: no server")
+
+// BusConfig says where equals talk to each other. The zero value works, but for Topic.
+type BusConfig struct {
+	Config        // URL, Prefix, Retry and Options count
+	Topic  string // one token of a subject; all talk at <prefix>-<topic>
+
+	MaxMessage int // 1 MiB; longer ones are neither sent nor taken
+	// What may wait to be read: as many messages, and bytes of them.
+	QueueMessages int // 8192
+	QueueBytes    int // 64 MiB
+}
+
+func (c BusConfig) withDefaults() BusConfig {
+	c.Worker = "bus" // it has no name, and needs none
+	c.Config = c.Config.withDefaults()
+	setDefault(&c.MaxMessage, 1<<20)
+	setDefault(&c.QueueMessages, 8192)
+	setDefault(&c.QueueBytes, 64<<20)
+	return c
+}
+
+func (c BusConfig) validate() error {
+	errs := []error{c.Config.validate()}
+	if !validName(c.Topic) || strings.Contains(c.Topic, "\\") {
+		errs = append(errs, fmt.Errorf("nats: Topic %.100q must be one token: no dots, blanks, slashes or wildcards", c.Topic))
+	}
+	for _, f := range []struct {
+		name string
+		v    int
+	}{{"MaxMessage", c.MaxMessage}, {"QueueMessages", c.QueueMessages}, {"QueueBytes", c.QueueBytes}} {
+		if f.v < 1 {
+			errs = append(errs, fmt.Errorf("nats: %s is %d, want at least 1", f.name, f.v))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c BusConfig) subject() string { return c.Prefix + "-" + c.Topic }
+
+// BusMetrics counts since the start.
+type BusMetrics struct {
+	Connected bool   // now
+	Connects  uint64 // with the first one
+	Sent      uint64
+	Unsent    uint64 // as there was no server, or for their length
+	Received  uint64
+	TooLong   uint64 // received beyond MaxMessage, passed over
+	Dropped   uint64 // that came faster than they could be read
+}
+
+func (m BusMetrics) String() string {
+	return fmt.Sprintf("connected %v, %d times; sent %d, unsent %d; received %d, too long %d, dropped %d",
+		m.Connected, m.Connects, m.Sent, m.Unsent, m.Received, m.TooLong, m.Dropped)
+}
+
+// Bus is small messages among equals: what one sends all others hear, and it itself does
+// not. It is core NATS: messages may be lost, those of one sender come in order, and
+// nothing is stored. Its methods may be called from all goroutines.
+type Bus struct {
+	cfg      BusConfig
+	nc       *nats.Conn
+	sub      *nats.Subscription
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+	up       chan struct{} // of one place
+	messages chan []byte
+	once     sync.Once
+
+	connects, sent, unsent, received, tooLong atomic.Uint64
+}
+
+// NewBus begins. It does not wait for a server.
+func NewBus(cfg BusConfig) (*Bus, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	b := &Bus{cfg: cfg, up: make(chan struct{}, 1), messages: make(chan []byte)}
+	up := func(*nats.Conn) {
+		b.connects.Add(1)
+		signal(b.up)
+	}
+	var err error
+	b.nc, err = cfg.connect("coppice bus "+cfg.Topic, nats.NoEcho(), nats.ReconnectBufSize(-1), nats.ConnectHandler(up), nats.ReconnectHandler(up))
+	if err != nil {
+		return nil, err
+	}
+	if b.sub, err = b.nc.SubscribeSync(cfg.subject()); err == nil {
+		err = b.sub.SetPendingLimits(cfg.QueueMessages, cfg.QueueBytes)
+	}
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.wait.Go(b.listen)
+	return b, nil
+}
+
+// listen hands over what comes.
+func (b *Bus) listen() {
+	defer close(b.messages)
+	for {
+		m, err := b.sub.NextMsgWithContext(b.ctx)
+		switch {
+		case errors.Is(err, nats.ErrSlowConsumer): // told once for all that were dropped
+			continue
+		case err != nil:
+			return // closed
+		case len(m.Data) > b.cfg.MaxMessage:
+			b.tooLong.Add(1)
+			continue
+		}
+		b.received.Add(1)
+		select {
+		case b.messages <- m.Data:
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// Messages yields what the others send; each belongs to who reads it. It is closed by
+// Close.
+func (b *Bus) Messages() <-chan []byte { return b.messages }
+
+// Up yields something for a connection, the first one or another: what was sent before may
+// be lost, and what others sent too. Several that nobody read are one.
+func (b *Bus) Up() <-chan struct{} { return b.up }
+
+// Connected tells whether there is a server.
+func (b *Bus) Connected() bool { return b.nc.IsConnected() }
+
+// MaxMessage is the longest message that Send takes: the least of the config's and, once
+// there is one, the server's.
+func (b *Bus) MaxMessage() int {
+	if n := b.nc.MaxPayload(); n > 0 {
+		return int(min(n, int64(b.cfg.MaxMessage)))
+	}
+	return b.cfg.MaxMessage
+}
+
+// Send has all others hear a message, if all goes well: nil means that it is on its way to
+// the server. The bytes are copied. [ErrNoServer] tells that there is none now.
+func (b *Bus) Send(message []byte) error {
+	err := b.send(message)
+	if err != nil {
+		b.unsent.Add(1)
+		return err
+	}
+	b.sent.Add(1)
+	return nil
+}
+
+func (b *Bus) send(message []byte) error {
+	if most := b.MaxMessage(); len(message) > most {
+		return fmt.Errorf("nats: a message of %d bytes, at most %d may be", len(message), most)
+	}
+	if !b.nc.IsConnected() {
+		return ErrNoServer
+	}
+	switch err := b.nc.Publish(b.cfg.subject(), message); {
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
+		return ErrNoServer // it went at this moment
+	case err != nil:
+		return fmt.Errorf("nats: %w", err)
+	}
+	return nil
+}
+
+// Metrics may be read at any time.
+func (b *Bus) Metrics() BusMetrics {
+	m := BusMetrics{Connected: b.Connected(), Connects: b.connects.Load(), Sent: b.sent.Load(), Unsent: b.unsent.Load(),
+		Received: b.received.Load(), TooLong: b.tooLong.Load()}
+	if n, err := b.sub.Dropped(); err == nil {
+		m.Dropped = uint64(n)
+	}
+	return m
+}
+
+// Close gives what was sent a second to leave, and ends. It may be called again.
+func (b *Bus) Close() error {
+	b.once.Do(func() {
+		b.cancel()
+		b.wait.Wait()
+		if b.nc.IsConnected() {
+			_ = b.nc.FlushTimeout(flushTimeout) // what is lost is lost
+		}
+		b.nc.Close()
+	})
+	return nil
+}

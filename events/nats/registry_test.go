@@ -1,0 +1,168 @@
+package nats
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// book is a registry and all that its reader was told.
+type book struct {
+	registry
+	at time.Time
+}
+
+func newBook(cfg WatcherConfig) *book {
+	return &book{registry{cfg: cfg.withDefaults(), names: make(map[string]*entry)}, time.Unix(1000, 0)}
+}
+
+func (b *book) say(name string, epoch uint64, payload string) {
+	b.hear(b.at, name, epoch, []byte(payload))
+}
+
+// news is what the reader did not know.
+func (b *book) news() string {
+	var all []string
+	for c, ok := b.next(); ok; c, ok = b.next() {
+		if c.Gone() {
+			all = append(all, c.Name+" gone")
+		} else {
+			all = append(all, c.Name+"="+string(c.Payload))
+		}
+		b.told(c)
+	}
+	return strings.Join(all, ", ")
+}
+
+func (b *book) want(t *testing.T, want string) {
+	t.Helper()
+	if got := b.news(); got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// wait lets time pass and judges as the watcher does, if they are asked or not.
+func (b *book) wait(d time.Duration, answering ...string) {
+	b.at = b.at.Add(d)
+	if _, ask := b.judge(b.at); ask {
+		b.doubt(b.at)
+		for _, name := range answering {
+			b.say(name, 0, "x")
+		}
+	}
+}
+
+func TestRegistryTellsTheLatest(t *testing.T) {
+	b := newBook(WatcherConfig{})
+	b.want(t, "")
+	b.say("a", 1, "x")
+	b.say("b", 1, "x")
+	b.say("a", 1, "x")
+	b.want(t, "a=x, b=x")
+	b.say("a", 1, "y")
+	b.say("b", 1, "")
+	b.say("a", 1, "z")
+	b.want(t, "a=z, b gone")
+	b.say("a", 1, "x")
+	b.say("a", 1, "z")
+	b.say("c", 1, "x")
+	b.say("c", 1, "")
+	b.say("a", 1, "")
+	b.say("a", 1, "z")
+	b.want(t, "") // nothing that the reader does not know
+	if len(b.names) != 1 {
+		t.Errorf("%d names are kept", len(b.names))
+	}
+	b.say("b", 1, "x")
+	b.want(t, "b=x")
+}
+
+// A process that ended late does not end its successor.
+func TestRegistryEpochs(t *testing.T) {
+	b := newBook(WatcherConfig{})
+	b.say("a", 5, "old")
+	b.say("a", 6, "new")
+	b.say("a", 5, "old")
+	b.say("a", 5, "")
+	b.want(t, "a=new")
+	b.say("a", 0, "untold") // of one who tells no epoch
+	b.say("a", 5, "")
+	b.want(t, "a=untold")
+	b.say("a", 6, "")
+	b.want(t, "a gone")
+	b.say("a", 2, "anew") // nobody remembers
+	b.want(t, "a=anew")
+	if m := b.metrics; m.Stale != 3 || m.Goodbyes != 1 || m.Heard != 5 {
+		t.Errorf("%v", m)
+	}
+}
+
+func TestRegistrySilence(t *testing.T) {
+	const grace = 8 * time.Second
+	b := newBook(WatcherConfig{Grace: grace})
+	b.say("a", 0, "x")
+	b.at = b.at.Add(grace / 2)
+	b.say("b", 0, "x")
+	b.want(t, "a=x, b=x")
+	if due, ask := b.judge(b.at); ask || due != b.at.Add(grace/2) {
+		t.Errorf("judged again in %v, ask %v", due.Sub(b.at), ask)
+	}
+	b.wait(grace / 2) // a is asked
+	b.wait(grace/4 - 1)
+	b.want(t, "")
+	b.wait(1)
+	b.want(t, "a gone")
+	b.wait(grace/4, "b") // b is asked, and answers
+	b.wait(grace / 2)
+	b.want(t, "")
+	// An outage: what was in doubt is not any more.
+	b.wait(grace)
+	b.pardon(b.at)
+	b.wait(grace - 1)
+	b.want(t, "")
+	b.wait(1)
+	b.wait(grace / 4)
+	b.want(t, "b gone")
+	b.wait(100 * grace)
+	if m := b.metrics; m.Lost != 2 || m.Outages != 1 || len(b.names) != 0 {
+		t.Errorf("%v", m)
+	}
+	// Silent before anybody was told: as if it had never been.
+	b.say("c", 9, "x")
+	b.wait(grace)
+	b.wait(grace)
+	b.want(t, "")
+	if len(b.names) != 0 {
+		t.Errorf("%d names are kept", len(b.names))
+	}
+}
+
+func TestRegistryLimits(t *testing.T) {
+	b := newBook(WatcherConfig{MaxNames: 2, MaxPayload: 4})
+	for i := range 4 {
+		b.say(fmt.Sprint("w", i), 1, "1234")
+	}
+	b.say("w0", 1, "12345")
+	b.say("w1", 1, "")
+	b.say("w3", 1, "4") // until the reader knows that w1 is gone, it has its place
+	b.want(t, "w0=1234")
+	b.say("w3", 1, "4")
+	b.want(t, "w3=4")
+	for _, name := range []string{"", "a.b", "a b", "a*", "ä", "a\x00", "a/b", strings.Repeat("x", MaxName+1)} {
+		b.say(name, 1, "1")
+	}
+	b.want(t, "")
+	if m := b.metrics; m.TooMany != 3 || m.Malformed != 9 {
+		t.Errorf("%v", m)
+	}
+	b.say("w0", 1, "")
+	b.say(strings.Repeat("x", MaxName), 1, "1")
+	if got := b.news(); got != "w0 gone" {
+		t.Errorf("told %q", got)
+	}
+	b.say(strings.Repeat("x", MaxName), 1, "1")
+	if got := b.news(); len(got) != MaxName+2 {
+		t.Errorf("told %q", got)
+	}
+}

@@ -1,0 +1,249 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+func watcher(t *testing.T, cfg WatcherConfig) *Watcher {
+	t.Helper()
+	cfg.Retry = time.Millisecond
+	w, err := NewWatcher(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+func announcer(t *testing.T, url, name, payload string, every time.Duration) *Announcer {
+	t.Helper()
+	a, err := NewAnnouncer(AnnouncerConfig{Config: Config{URL: url, Worker: name, Retry: time.Millisecond}, Payload: []byte(payload), Interval: every})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+// next wants these changes next, in any order.
+func (w *Watcher) next(t *testing.T, want ...string) {
+	t.Helper()
+	left := map[string]bool{}
+	for _, c := range want {
+		left[c] = true
+	}
+	for len(left) > 0 {
+		select {
+		case c := <-w.Changes():
+			got := c.Name + "=" + string(c.Payload)
+			if c.Gone() {
+				got = c.Name + " gone"
+			}
+			if !left[got] {
+				t.Fatalf("told %q, want %v", got, left)
+			}
+			delete(left, got)
+		case <-t.Context().Done():
+			t.Fatal("the test is over")
+		}
+	}
+}
+
+// settled waits for figures: a change is told before they have it.
+func settled(t *testing.T, read func() WatcherMetrics, ok func(WatcherMetrics) bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		m := read()
+		if ok(m) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v", m)
+		}
+	}
+}
+
+// Who is asked answers at once: the interval is an hour.
+func TestRegistration(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	a := announcer(t, s.URL(), "a", "card of a", time.Hour)
+	b := announcer(t, s.URL(), "b", "card of b", time.Hour)
+	// The watcher's question must not come before the workers can hear it.
+	for _, nc := range []*nats.Conn{a.nc, b.nc} {
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}})
+	w.next(t, "a=card of a", "b=card of b")
+	second := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}})
+	second.next(t, "a=card of a", "b=card of b")
+	if err := errors.Join(a.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	w.next(t, "a gone")
+	second.next(t, "a gone")
+	announcer(t, s.URL(), "a", "another card", time.Hour)
+	w.next(t, "a=another card")
+	settled(t, w.Metrics, func(m WatcherMetrics) bool {
+		return !(m.Names != 2 || m.Lost+m.Malformed+m.Stale+m.TooMany+m.Dropped > 0)
+	})
+	if err := errors.Join(w.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := <-w.Changes(); ok {
+		t.Error("told something behind Close")
+	}
+}
+
+// A worker that dies says nothing; one that lives is asked if it was not heard.
+func TestSilence(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: 800 * time.Millisecond})
+	announcer(t, s.URL(), "alive", "x", time.Hour)
+	w.next(t, "alive=x")
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for range 2 {
+		if err := nc.Publish("coppice-kv-here.dead", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		w.next(t, "dead=x")
+		w.next(t, "dead gone")
+	}
+	settled(t, w.Metrics, func(m WatcherMetrics) bool { return m.Lost == 2 && m.Names == 1 })
+}
+
+// The server is killed and is away for longer than Grace: nobody is gone for that. Who
+// died in the meantime is, after it.
+func TestRegistrationServerRestart(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const grace = time.Second
+	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: grace})
+	announcer(t, s.URL(), "a", "x", time.Hour) // heard only when it is asked, or connects
+	dead := announcer(t, s.URL(), "dead", "x", time.Hour)
+	w.next(t, "a=x", "dead=x")
+	before := w.Metrics().Outages
+	s.Close()
+	for w.Metrics().Outages < before+2 { // a Grace apart from each other
+		select {
+		case c := <-w.Changes():
+			t.Fatalf("%q was told without a server", c)
+		case <-time.After(grace / 10):
+		}
+	}
+	_ = dead.Close() // with nobody to say goodbye to
+	s = server(t, at.Host)
+	announcer(t, s.URL(), "b", "x", time.Hour)
+	w.next(t, "b=x", "dead gone")
+	settled(t, w.Metrics, func(m WatcherMetrics) bool { return !(m.Names != 2 || m.Lost != 1) })
+}
+
+// There need be no server at first.
+func TestRegistrationBeforeServer(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	w := watcher(t, WatcherConfig{Config: Config{URL: at.String()}})
+	announcer(t, at.String(), "a", "x", time.Hour)
+	server(t, at.Host)
+	w.next(t, "a=x")
+}
+
+// Hostile peers are counted, and cost as much as limits say.
+func TestHostileAnnouncements(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, MaxNames: 8, MaxPayload: 100})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	say := func(name string, h nats.Header, payload string) {
+		t.Helper()
+		if err := nc.PublishMsg(&nats.Msg{Subject: "coppice-kv-here." + name, Header: h, Data: []byte(payload)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := announcer(t, s.URL(), "a", "x", time.Hour)
+	w.next(t, "a=x")
+	say("ä", nil, "x")
+	say("long", nil, strings.Repeat("x", 101))
+	say("epoch", nats.Header{headEpoch: {"-1"}}, "x")
+	say("a", nats.Header{headEpoch: {"1"}}, "an impostor of the past")
+	say("a", nats.Header{headEpoch: {"1"}}, "")
+	for i := range 100 {
+		say(fmt.Sprint("crowd", i), nil, "x")
+	}
+	var m WatcherMetrics
+	for m = w.Metrics(); m.TooMany < 93; m = w.Metrics() {
+		if t.Context().Err() != nil {
+			t.Fatal(m)
+		}
+		runtime.Gosched()
+	}
+	if m.Names != 8 || m.Malformed != 3 || m.Stale != 2 || m.Lost > 0 {
+		t.Errorf("%v", m)
+	}
+	// Whoever asks all the time is answered, but not each time.
+	for range 10_000 {
+		if err := nc.Publish("coppice-kv-who", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.Close()
+	for c := range w.Changes() {
+		if c.Name == "a" {
+			if !c.Gone() {
+				t.Errorf("%q", c)
+			}
+			break
+		}
+	}
+	if m := w.Metrics(); m.Heard > 5000 {
+		t.Errorf("%d announcements were heard: one for each question", m.Heard)
+	}
+}
+
+func TestRegistrationConfig(t *testing.T) {
+	for want, cfg := range map[string]AnnouncerConfig{
+		"Worker":       {Payload: []byte("x")},
+		"one token":    {Config: Config{Worker: "a.b"}, Payload: []byte("x")},
+		"Payload has ": {Config: Config{Worker: "a"}},
+		"65537 bytes":  {Config: Config{Worker: "a"}, Payload: make([]byte, MaxPayload+1)},
+		"Interval is ": {Config: Config{Worker: "a"}, Payload: []byte("x"), Interval: time.Microsecond},
+	} {
+		if a, err := NewAnnouncer(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v, want %q", a, err, want)
+		}
+	}
+	for want, cfg := range map[string]WatcherConfig{
+		"Prefix": {Config: Config{Prefix: "a b"}}, "Grace": {Grace: -1}, "MaxNames": {MaxNames: -1}, "MaxPayload": {MaxPayload: -1},
+		"QueueMessages": {QueueMessages: -1}, "QueueBytes": {QueueBytes: -1},
+	} {
+		if w, err := NewWatcher(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v, want %q", w, err, want)
+		}
+	}
+}
