@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
 
 	"github.com/coppice-llm/coppice"
 )
@@ -277,7 +279,7 @@ func TestNoTemplate(t *testing.T) {
 
 // TestDocumentHasTheRoutes: the document lists exactly what is mounted.
 func TestDocumentHasTheRoutes(t *testing.T) {
-	b := start(t, setup{Server: Config{Page: true}})
+	b := start(t, setup{Server: Config{Page: true, Card: &card.Card{Name: "worker-1"}, Bundle: &bundle.Bundle{Digest: "d", Data: []byte("tar")}}})
 	var doc struct {
 		Paths map[string]map[string]json.RawMessage
 	}

@@ -14,6 +14,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -63,6 +66,16 @@ type Config struct {
 	IdleTimeout time.Duration
 	// TreeNodes bounds what one answer of /v1/cache/tree lists. Default 10000.
 	TreeNodes int
+
+	// Card is what this server is to a fleet, the answer of /v1/worker; read by New alone.
+	// Without one that is a 404.
+	Card *card.Card
+	// Bundle is the model's tokenizer and chat template for routers, at the path that the
+	// card's Tokenizer speaks of; nil: they are not handed out.
+	Bundle *bundle.Bundle
+	// Events reads the figures of who publishes the node's cache events, for the metrics;
+	// it may be called by any goroutine. Default: there are none.
+	Events func() events.PublisherMetrics
 
 	// Page serves the live page at / and what feeds it, at /v1/view: to admins all of it,
 	// to others neither text of prompts nor names of tenants.
@@ -138,6 +151,11 @@ func (c Config) Validate() error {
 	}
 	if c.Model == "" {
 		errs = append(errs, errors.New("server: Model is empty, give the name that requests ask for"))
+	}
+	if c.Card != nil {
+		if err := c.Card.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("server: Card: %w", err))
+		}
 	}
 	count := func(field string, v, lo int) {
 		if v < lo || v > 1<<40 {

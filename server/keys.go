@@ -80,14 +80,15 @@ type keyring struct {
 	anybody *holder   // without keys
 }
 
-func newKeyring(keys []Key, m *metrics) *keyring {
+// newKeyring has each tenant measured by what meter gives.
+func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 	if len(keys) == 0 {
-		return &keyring{anybody: &holder{admin: true, meter: m.tenant("")}}
+		return &keyring{anybody: &holder{admin: true, meter: meter("")}}
 	}
 	r := &keyring{}
 	for _, k := range keys {
 		r.sums = append(r.sums, sha256.Sum256([]byte(k.Secret)))
-		r.holders = append(r.holders, &holder{tenant: k.Tenant, admin: k.Admin, meter: m.tenant(k.Tenant)})
+		r.holders = append(r.holders, &holder{tenant: k.Tenant, admin: k.Admin, meter: meter(k.Tenant)})
 	}
 	return r
 }
@@ -121,4 +122,24 @@ func (k *keyring) find(r *http.Request) (*holder, error) {
 		return nil, errWrongKey
 	}
 	return k.holders[found], nil
+}
+
+// Keyring finds out whose key a request has, for another server in front of this one.
+type Keyring struct{ ring *keyring }
+
+// NewKeyring reports all faults of keys at once. Without keys anybody may do everything.
+func NewKeyring(keys []Key) (*Keyring, error) {
+	if err := validateKeys(keys); err != nil {
+		return nil, err
+	}
+	return &Keyring{newKeyring(keys, func(string) *tenantMeter { return nil })}, nil
+}
+
+// Find is on whose account a request comes. The error is an *openai.Error.
+func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
+	h, err := k.ring.find(r)
+	if err != nil {
+		return "", false, err
+	}
+	return h.tenant, h.admin, nil
 }

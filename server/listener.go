@@ -5,17 +5,19 @@ import (
 	"sync"
 )
 
-// limitListener accepts so many connections at a time; the next ones wait in the
-// kernel's queue.
+// LimitListener accepts connections of l, at most conns at a time; the next ones wait in the
+// kernel's queue. Less than 1 is 1. It bounds what the kernel keeps of answers that are not
+// read, too. Serve does this itself; it is for another server in front of this one.
+func LimitListener(l net.Listener, conns int) net.Listener {
+	return &limitListener{Listener: l, places: make(chan struct{}, max(conns, 1)), closed: make(chan struct{})}
+}
+
+// limitListener is LimitListener's. A connection holds a place until it is closed.
 type limitListener struct {
 	net.Listener
 	places chan struct{}
 	once   sync.Once
 	closed chan struct{}
-}
-
-func newLimitListener(l net.Listener, conns int) *limitListener {
-	return &limitListener{Listener: l, places: make(chan struct{}, conns), closed: make(chan struct{})}
 }
 
 // writeBuffer is what the kernel may hold of what a client does not read, in bytes. Left

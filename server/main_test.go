@@ -236,8 +236,8 @@ func (b *bed) refused(method, path, body string, status int, code string) answer
 	return a
 }
 
-// events reads a stream to its end: its chunks, and whether [DONE] was the last.
-func events(data []byte) (chunks []*reply, done bool, err error) {
+// chunksOf reads a stream to its end: its chunks, and whether [DONE] was the last.
+func chunksOf(data []byte) (chunks []*reply, done bool, err error) {
 	for event := range bytes.SplitSeq(data, []byte("\n\n")) {
 		if len(event) == 0 {
 			continue
@@ -266,7 +266,7 @@ func (b *bed) streamed(path, body string) []*reply {
 	if a.StatusCode != 200 || a.Header.Get("Content-Type") != "text/event-stream" {
 		b.Fatalf("%s %s: %s %s", path, body, a.Status, a.body)
 	}
-	chunks, done, err := events(a.body)
+	chunks, done, err := chunksOf(a.body)
 	b.ok(err)
 	if !done {
 		b.Fatalf("no [DONE] in %s", a.body)

@@ -86,12 +86,16 @@ func newMetrics(s *Server) (*metrics, error) {
 		func() float64 { return float64(m.conns.Load()) })
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_http_body_bytes", Help: "Bodies of open requests.", ConstLabels: labels},
 		func() float64 { return float64(s.bodies.Load()) })
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		m.firstToken, m.nextToken, m.perToken, m.whole, m.queued, m.prompts, m.outputs,
 		m.requests, m.refused, m.gone, m.slow, conns, bodies,
 		m.byTenant.requests, m.byTenant.prompt, m.byTenant.cached, m.byTenant.output,
 		newCollector(s, labels),
-	} {
+	}
+	if s.cfg.Events != nil {
+		all = append(all, newEventsCollector(s.cfg.Events, labels))
+	}
+	for _, c := range all {
 		if err := m.registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/server/view"
 )
@@ -86,6 +87,8 @@ func (s *Server) mount() {
 	on("/ready", get(endpoint{drained: true, quiet: true, serve: (*call).ready}))
 	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
 	on("/openapi.json", get(endpoint{drained: true, serve: (*call).document}))
+	on(card.Path, get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).worker}))
+	on(card.TokenizerPath, get(endpoint{access: holders, serve: (*call).tokenizer}))
 	on("/v1/cache/stats", get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).cacheStats}))
 	on("/v1/cache/tree", get(endpoint{access: holders, drained: true, serve: (*call).cacheTree}))
 	on("/v1/cache/flush", map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})

@@ -25,6 +25,7 @@ type Server struct {
 	metrics *metrics
 	routes  *http.ServeMux
 	paths   []Route
+	card    []byte     // as JSON; nil without one
 	feed    *view.Feed // nil without a page
 	http    http.Server
 	origins *http.CrossOriginProtection
@@ -56,13 +57,20 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, origins: http.NewCrossOriginProtection(), idle: make(chan struct{})}
+	if cfg.Card != nil {
+		says := *cfg.Card
+		if cfg.Bundle != nil {
+			says.Tokenizer = cfg.Bundle.Digest
+		}
+		s.card = says.Append(nil)
+	}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.over, s.finish = context.WithCancelCause(context.Background())
 	var err error
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, err
 	}
-	s.keys = newKeyring(cfg.Keys, s.metrics)
+	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
 	s.cfg.Keys = nil // the secrets
 	if cfg.Page {
 		if s.feed, err = newFeed(s); err != nil {
@@ -81,7 +89,7 @@ func New(cfg Config) (*Server, error) {
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = newLimitListener(l, s.cfg.MaxConns)
+	l = LimitListener(l, s.cfg.MaxConns)
 	var err error
 	if s.cfg.TLS != nil {
 		err = s.http.ServeTLS(l, "", "")

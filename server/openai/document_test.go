@@ -239,7 +239,7 @@ func TestDocumentIsWhole(t *testing.T) {
 		t.Errorf("version %s", all.OpenAPI)
 	}
 	routes := []string{"/debug/pprof/", "/detokenize", "/health", "/metrics", "/openapi.json", "/ready", "/tokenize", "/v1/cache/flush", "/v1/cache/pin",
-		"/v1/cache/stats", "/v1/cache/tree", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{id}"}
+		"/v1/cache/stats", "/v1/cache/tree", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{id}", "/v1/worker", "/v1/worker/tokenizer"}
 	if got := slices.Sorted(maps.Keys(all.Paths)); !slices.Equal(got, routes) {
 		t.Errorf("routes are %q, want %q", got, routes)
 	}

@@ -1,0 +1,151 @@
+package openai
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ids appends the token ids of the array that was entered to dst, at most as many as
+// make it most long; truncated if there are more. It ends behind the array. odd is
+// what is no token id, at which it stops adding.
+func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
+	b, i := s.b, s.at
+	if s.next() == ']' {
+		s.at++
+		return dst, false, nil
+	}
+	for len(dst) < most {
+		var c byte
+		dst, i, c = shortIDs(dst, b, i, most)
+		if len(dst) == most && c != ']' {
+			break
+		}
+		s.at = i
+		if c == 0 { // at s.at stands one that is written otherwise
+			if s.next() == 0 {
+				s.broken = true
+				return dst, false, nil
+			}
+			raw, _ := s.skip()
+			id, ok := whole(raw)
+			if !ok || id < 0 || id > math.MaxUint32 {
+				s.at = i
+				s.leave(1)
+				return dst, false, raw
+			}
+			dst, c = append(dst, kv.Token(id)), s.next()
+			s.at++
+		}
+		i = s.at
+		switch c {
+		case ']':
+			return dst, false, nil
+		case ',':
+		default:
+			s.broken = true
+			return dst, false, nil
+		}
+	}
+	s.at = i
+	s.leave(1)
+	return dst, true, nil
+}
+
+// shortIDs appends ids of one to seven digits, the first of which begins at i, with a
+// comma and perhaps a space between them, until dst is most long. It gives where the
+// next id begins, and a comma; where the array ended, and a bracket; or where something
+// begins that it can't read, and 0.
+func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, behind byte) {
+	for len(dst) < most {
+		dst = slices.Grow(dst, 1)
+		n, next, ok := readIDs(dst[len(dst):min(cap(dst), most)], b, i)
+		if dst, i = dst[:len(dst)+n], next; !ok {
+			return lastID(dst, b, i)
+		}
+	}
+	return dst, i, ','
+}
+
+// readIDs fills dst with ids that have a comma behind them: how many, and where the
+// next one begins. It is not ok to go on if that may be the last one or an odd one.
+//
+// Where an id begins would depend on how long the one before it is, a chain that takes
+// longer than all the rest. So commas are found 64 bytes at a time, by the two bits that
+// tell them from digits and spaces; that they are none is found out later.
+func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
+	for base := i; base+72 <= len(b); base += 64 {
+		var commas uint64 // a bit for each byte
+		block := b[base : base+64]
+		for k := 0; k < 64; k += 8 {
+			w := binary.LittleEndian.Uint64(block[k:])
+			commas |= (^w & (w << 1) & (0x10 * ones)) >> 4 * gather >> 56 << k
+		}
+		for ; commas != 0; commas &= commas - 1 {
+			end := base + bits.TrailingZeros64(commas)
+			if n == len(dst) {
+				return n, i, true
+			}
+			if b[i] == ' ' {
+				i++
+			}
+			id, ok := shortID(binary.LittleEndian.Uint64(b[i:]), uint(end-i))
+			if !ok || b[end] != ',' {
+				return n, i, false
+			}
+			dst[n] = id
+			n, i = n+1, end+1
+		}
+	}
+	for n < len(dst) && i+9 <= len(b) {
+		if b[i] == ' ' {
+			i++
+		}
+		w := binary.LittleEndian.Uint64(b[i:])
+		size := uint(bits.TrailingZeros64(^w&(0x10*ones))) >> 3
+		id, ok := shortID(w, size)
+		if !ok || b[i+int(size)] != ',' {
+			return n, i, false
+		}
+		dst[n] = id
+		n, i = n+1, i+int(size)+1
+	}
+	return n, i, n == len(dst)
+}
+
+// gather moves the lowest bits of eight bytes to the uppermost byte, by a
+// multiplication.
+const gather = 0x0102040810204080
+
+// shortID is the id of size digits that w begins with; false unless there are one to
+// seven of them and nothing else. They are moved to the upper end of the word, zeros
+// before them, and added up in pairs.
+//
+// Source of the arithmetic: Lemire, "Quickly parsing eight digits" (2018).
+func shortID(w uint64, size uint) (kv.Token, bool) {
+	const zeros, sevens, tens = '0' * ones, 0x7f * ones, 0x76 * ones
+	d := (w ^ zeros) << ((64 - 8*size) & 63) // digits become 0 to 9
+	other := ((d&sevens + tens) | d) & highs // 10 and more
+	d = d*10 + d>>8
+	d = (d&0x000000FF000000FF*0x000F424000000064 + d>>16&0x000000FF000000FF*0x0000271000000001) >> 32
+	return kv.Token(d), size-1 < 7 && other == 0
+}
+
+// lastID is shortIDs for the id before the bracket.
+func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, behind byte) {
+	id := kv.Token(0)
+	for n := 0; n < 8 && i+n < len(b); n++ {
+		c := b[i+n]
+		if c == ']' && n > 0 {
+			return append(dst, id), i + n + 1, c
+		}
+		if c < '0' || c > '9' {
+			break
+		}
+		id = id*10 + kv.Token(c-'0')
+	}
+	return dst, i, 0
+}
