@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// answer is a worker's answer as it passes. It tells the router how far the request has
+// come, and ends its reservation when the last byte has come or it is closed: before the
+// client has all of it, so that its next request finds the worker free.
+type answer struct {
+	j      *journey
+	try    *attempt
+	from   io.ReadCloser // nil: there is none
+	ctx    context.Context
+	buffer *[]byte
+	first  []byte // what was read ahead, in buffer
+	last   []byte // what is said behind the worker's own
+	left   int64  // bytes that come yet, below 0 if nobody said how many
+	stream bool   // server-sent events
+	whole  bool   // what has passed ends with an event
+	ended  error  // what is to be read has ended with
+
+	tokens   int // events so far: about one a token
+	told     int // of them, that the router knows of
+	toldAt   time.Time
+	released bool
+}
+
+// begin reads the first bytes. An error means that nothing of the answer was seen.
+func (a *answer) begin(j *journey, res *http.Response, try *attempt) error {
+	*a = answer{
+		j: j, try: try, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
+		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"),
+	}
+	if res.ContentLength == 0 {
+		a.release()
+		return nil
+	}
+	a.buffer = j.g.buffers.Get().(*[]byte)
+	n, err := a.from.Read(*a.buffer)
+	for n == 0 && err == nil {
+		n, err = a.from.Read(*a.buffer)
+	}
+	if n == 0 && err != io.EOF {
+		j.g.buffers.Put(a.buffer)
+		*a = answer{}
+		return err
+	}
+	a.first = (*a.buffer)[:n]
+	a.pass(a.first, err)
+	return nil
+}
+
+// Read gives what the worker sent, and what there is to say behind it.
+func (a *answer) Read(p []byte) (n int, err error) {
+	for {
+		switch {
+		case len(a.first) > 0:
+			n = copy(p, a.first)
+			a.first = a.first[n:]
+			a.j.extend(time.Now())
+			return n, nil
+		case a.ended != nil && len(a.last) > 0:
+			a.first, a.last = a.last, nil
+			continue
+		case a.ended != nil:
+			return 0, a.ended
+		}
+		a.j.rest()
+		n, err = a.from.Read(p)
+		a.pass(p[:n], err)
+		if n > 0 {
+			a.j.extend(time.Now())
+			return n, nil
+		}
+	}
+}
+
+// pass counts what goes by, and sees whether it was the last.
+func (a *answer) pass(b []byte, err error) {
+	now := time.Now()
+	a.try.heard.Store(now.UnixNano())
+	if a.left >= 0 {
+		a.left -= int64(len(b))
+	}
+	if a.stream && len(b) > 0 {
+		a.count(b, now)
+	}
+	if err != nil {
+		a.end(err)
+	}
+	if err != nil || a.left == 0 {
+		a.release()
+	}
+}
+
+// tellEvery is how many tokens, or how much time, there is between two words to the router.
+const (
+	tellTokens = 8
+	tellEvery  = time.Second
+)
+
+var eventMark, eventEnd = []byte("data: "), []byte("\n\n")
+
+// count tells the router of tokens.
+func (a *answer) count(b []byte, now time.Time) {
+	a.tokens += bytes.Count(b, eventMark)
+	a.whole = bytes.HasSuffix(b, eventEnd)
+	if a.toldAt.IsZero() {
+		a.j.g.metrics.firstToken.Observe(now.Sub(a.j.start).Seconds())
+	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
+		return
+	}
+	a.told, a.toldAt = a.tokens, now
+	a.j.g.chooser.progress(a.j.decision.Reservation, a.j.promptTokens, a.tokens)
+}
+
+// end turns what ended the worker's answer into how it ends here: a stream that breaks
+// ends with an event that says so.
+func (a *answer) end(err error) {
+	a.ended = err
+	if err == io.EOF {
+		return
+	}
+	drained := context.Cause(a.j.g.over)
+	if drained == nil {
+		a.broken(err)
+	}
+	if !a.stream {
+		return
+	}
+	e := broken(a.j.member.name())
+	errors.As(drained, &e)
+	if !a.whole {
+		a.last = append(a.last, eventEnd...) // what it stopped in is no event
+	}
+	a.last = append(a.last, eventMark...)
+	a.last = append(e.Append(a.last), eventEnd...)
+	a.ended = io.EOF
+}
+
+// broken notes that a worker broke its answer off, if it did and not the client.
+func (a *answer) broken(err error) {
+	if a.ctx.Err() != nil && !errors.Is(context.Cause(a.ctx), errSilent) {
+		return
+	}
+	a.j.fault, a.j.status = err, http.StatusBadGateway
+	a.j.g.metrics.broken.Inc()
+	a.j.member.nudge()
+}
+
+// release ends the reservation, once.
+func (a *answer) release() {
+	if !a.released {
+		a.released = true
+		a.j.g.chooser.release(a.j.decision.Reservation)
+	}
+}
+
+// Close ends it all.
+func (a *answer) Close() error {
+	if a.from == nil {
+		return nil
+	}
+	err := a.from.Close()
+	a.from = nil
+	a.release()
+	a.j.member.tried(a.try)
+	if a.buffer != nil {
+		a.j.g.buffers.Put(a.buffer)
+		a.buffer, a.first = nil, nil
+	}
+	if a.ended == nil {
+		a.ended = http.ErrBodyReadAfterClose
+	}
+	return err
+}
+
+// extend gives the client time to take what comes next. The deadline moves when half of
+// it has passed, not with each token.
+func (j *journey) extend(now time.Time) {
+	limit := j.g.cfg.WriteTimeout
+	if j.until.Sub(now) > limit/2 {
+		return
+	}
+	j.until = now.Add(limit)
+	j.out.SetWriteDeadline(j.until) // a writer that can't is a test's
+}
+
+// rest takes the deadline off while there is nothing to write: over HTTP/2 it would end
+// the stream by itself.
+func (j *journey) rest() {
+	if j.http2 {
+		j.until = time.Time{}
+		j.out.SetWriteDeadline(time.Time{})
+	}
+}
+
+// pool lends the proxy its buffers.
+type pool Gateway
+
+// Get is a buffer of 32 KiB.
+func (p *pool) Get() []byte { return *p.buffers.Get().(*[]byte) }
+
+// Put takes it back.
+func (p *pool) Put(b []byte) { p.buffers.Put(&b) }

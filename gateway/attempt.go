@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/router"
+)
+
+// attempt is a request at one worker. When the worker is lost and nothing was heard of the
+// answer for a while, its keeper ends the attempt.
+type attempt struct {
+	cancel context.CancelCauseFunc
+	heard  atomic.Int64 // Unix nanoseconds: when anything came, or the attempt began
+}
+
+// errSilent ends an attempt at a worker that is lost.
+var errSilent = errors.New("gateway: the worker is lost, and nothing comes from it")
+
+// lostPatience is how long an answer of a lost worker may be silent: one that is merely
+// too busy for the gateway's questions goes on.
+const lostPatience = 5 * time.Second
+
+// try notes an attempt, which ends with ctx.
+func (m *member) try(ctx context.Context) (context.Context, *attempt) {
+	a := &attempt{}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	a.heard.Store(time.Now().UnixNano())
+	m.mu.Lock()
+	m.tries[a] = struct{}{}
+	m.mu.Unlock()
+	return ctx, a
+}
+
+// tried says that it is over.
+func (m *member) tried(a *attempt) {
+	m.mu.Lock()
+	delete(m.tries, a)
+	m.mu.Unlock()
+	a.cancel(nil)
+}
+
+// cut ends the attempts of which nothing was heard for too long.
+func (m *member) cut(now time.Time) {
+	before := now.Add(-lostPatience).UnixNano()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for a := range m.tries {
+		if a.heard.Load() < before {
+			a.cancel(errSilent)
+		}
+	}
+}
+
+// send asks the chosen worker. On an error nothing of an answer has been seen, and the
+// reservation is gone; again: the same worker may be asked once more.
+func (j *journey) send(r *http.Request) (res *http.Response, again bool, err error) {
+	g, m, d := j.g, j.member, j.decision
+	j.attempts++
+	ctx, try := m.try(r.Context())
+	out := j.request(r.WithContext(ctx), m, d)
+	if res, err = g.transport.RoundTrip(out); err == nil {
+		if err = j.receive(res, try); err == nil {
+			return res, false, nil
+		}
+		res.Body.Close()
+	}
+	m.tried(try)
+	gone := r.Context().Err() != nil
+	switch {
+	case exhausted(err):
+		g.chooser.rollback(d.Reservation)
+		g.log.Error("out of file descriptors: raise the limit, or lower --max-conns", zap.Error(err))
+		return nil, false, errInternal
+	case refused(err):
+		g.chooser.rollback(d.Reservation)
+		if !gone {
+			m.suspect(d.Worker, err)
+		}
+	default:
+		g.chooser.release(d.Reservation)
+		if again = !errors.As(err, new(*busyError)); again && !gone {
+			m.nudge()
+		}
+	}
+	if j.fault = unavailable(m.name(), err); !gone {
+		g.log.Warn("worker did not answer", m.field(), zap.Int("attempt", j.attempts), zap.Error(err))
+	}
+	return nil, again, j.fault
+}
+
+// request is what goes to the worker.
+func (j *journey) request(out *http.Request, m *member, d router.Decision) *http.Request {
+	at := *out.URL
+	at.Scheme, at.Host, at.Path, at.RawPath = m.url.Scheme, m.url.Host, m.url.Path+out.URL.Path, ""
+	out.URL, out.Host = &at, ""
+	out.Body, out.ContentLength = http.NoBody, int64(len(j.load.body))
+	if len(j.load.body) > 0 {
+		l := j.load
+		out.Body = l.reader()
+		out.GetBody = func() (io.ReadCloser, error) { return l.reader(), nil } // for a connection that had just been closed
+	}
+	if m.given.Ranks > 1 {
+		out.Header = out.Header.Clone()
+		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.Rank)))
+	}
+	return out
+}
+
+// refused tells that no connection came about.
+func refused(err error) bool {
+	dialled := (*net.OpError)(nil)
+	return errors.As(err, &dialled) && dialled.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// exhausted tells that it is this process that has no more descriptors, and no worker's
+// fault.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// busy are the answers with which a worker says that it has not begun.
+func busy(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// receive waits for the first bytes of the answer, for until then another worker may
+// answer as well.
+func (j *journey) receive(res *http.Response, try *attempt) error {
+	j.status = res.StatusCode
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return errors.New("it switches protocols, which nobody asked for")
+	}
+	if busy(res.StatusCode) && j.attempts <= j.g.cfg.Retries && j.others() {
+		return &busyError{res.StatusCode}
+	}
+	if err := j.answer.begin(j, res, try); err != nil {
+		return err
+	}
+	h := res.Header
+	h.Set(headerWorker, j.member.name())
+	h.Set(headerOverlap, strconv.Itoa(j.decision.Overlap.Blocks()))
+	h.Set(headerBlocks, strconv.Itoa(j.blocks))
+	h.Set(headerAttempts, strconv.Itoa(j.attempts))
+	res.Body = &j.answer
+	return nil
+}
+
+type busyError struct{ status int }
+
+func (e *busyError) Error() string { return "it answers with status " + strconv.Itoa(e.status) }

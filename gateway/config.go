@@ -1,0 +1,233 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/gateway/residency"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+// Worker is where a worker is, and what it does not say itself. Those that answer at
+// /v1/worker, as coppice serve does, need a URL alone.
+type Worker struct {
+	URL string // http://host:port, of its OpenAI interface
+	// Name is by default the one that it gives itself, or else host-port.
+	Name string
+	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for
+	// workers that do not say. "none": it is routed to by guesses.
+	Events, Replay string
+	Topic          string // of its events; "" is any
+	// Ranks are its data-parallel ranks, each with a cache of its own and events one port
+	// further; a request names its one in X-Data-Parallel-Rank, as vLLM reads it. Default 1.
+	Ranks int
+	// PoolTokens and MaxRunning are of its KV pool and of the requests that it runs at a
+	// time, for each rank. Zeros are unknown.
+	PoolTokens, MaxRunning int
+}
+
+// Validate reports all faults at once.
+func (w *Worker) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("gateway: worker %.100q: "+format, append([]any{w.URL}, args...)...))
+	}
+	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+		bad("want a URL like http://host:port")
+	}
+	if w.Name != "" {
+		if err := card.CheckName(w.Name); err != nil {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
+		}
+	}
+	if w.Replay != "" && (w.Events == "" || w.Events == noEvents) {
+		bad("Replay is given without Events: say where its events are")
+	}
+	if w.Ranks < 0 || w.Ranks > 1024 {
+		bad("Ranks is %d, want 1 to 1024", w.Ranks)
+	}
+	if w.PoolTokens < 0 || w.MaxRunning < 0 {
+		bad("PoolTokens is %d and MaxRunning %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
+	}
+	return errors.Join(errs...)
+}
+
+// noEvents is what Worker.Events says for: it has none.
+const noEvents = "none"
+
+// Config says which workers there are and how requests are spread. The zero value
+// serves, without workers until SetWorkers or Announce.
+type Config struct {
+	Workers []Worker
+	// Router is the policy, its weights and the block size of the whole fleet.
+	Router router.Config
+	// Index bounds what is known of the workers' caches.
+	Index residency.Config
+	// Prompt reads requests. Without a tokenizer it takes that of the first worker that
+	// hands it out; until then, and without one, prompts are compared by their bytes.
+	Prompt prompt.Config
+	// Tokenizer is the digest of the bundle that Prompt's tokenizer and template are of;
+	// workers with another one are refused. "": not known.
+	Tokenizer string
+
+	// NATS is where the events are of workers whose card says so. Without it they are
+	// guessed.
+	NATS *nats.Config
+	// Replicas are the other gateways of the fleet. nil: this is the only one.
+	Replicas *Replicas
+	// Approximate routes to all workers by guesses, whatever events they have.
+	Approximate bool
+	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers
+	// without events. Default 2 minutes.
+	GuessTTL time.Duration
+	// PredictTTL is the same for workers with events, which come only when a prompt has
+	// been computed: so that those who come together with the same prefix find each other.
+	// Default 5 s; below 0 it is not done.
+	PredictTTL time.Duration
+
+	// Tenant finds out on whose account a request comes, or refuses it. Default: nobody's.
+	Tenant func(*http.Request) (tenant string, admin bool, err error)
+	// WorkerKey is an API key for the gateway's own questions to workers.
+	WorkerKey string
+
+	// Retries is how often a request that was not begun to be answered goes to another
+	// worker. Default 2; below 0 never.
+	Retries int
+	// ProbeEvery is how often a worker is asked how it is, ProbeTimeout how long it may
+	// take to say so, and FailAfter how many times in a row it must fail to be lost.
+	// Defaults 1 s, 2 s and 2.
+	ProbeEvery, ProbeTimeout time.Duration
+	FailAfter                int
+	// DialTimeout bounds how long connecting to a worker may take. Default 2 s.
+	DialTimeout time.Duration
+	// QueueTimeout is how long a request may wait while all workers are busy. Default 30 s.
+	QueueTimeout time.Duration
+
+	// MaxBodyBytes bounds one request's body, MaxBodiesBytes those of all open ones.
+	// Defaults 8 MiB and 256 MiB.
+	MaxBodyBytes, MaxBodiesBytes int
+	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
+	MaxHeaderBytes int
+	// MaxOpen bounds the requests that are open. Default 16384.
+	MaxOpen int
+	// ReadHeaderTimeout is how long a header may take, ReadTimeout a body, WriteTimeout how
+	// long a client may take nothing of its answer, IdleTimeout how long a connection may
+	// rest. Defaults 10 s, 30 s, 30 s and 2 min.
+	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
+
+	TLS      *tls.Config // what Serve speaks, if any
+	Registry *prometheus.Registry
+	Log      *zap.Logger
+}
+
+// WithDefaults is c with every zero field filled in.
+func (c Config) WithDefaults() Config {
+	count := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	span := func(field *time.Duration, v time.Duration) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	c.Router = c.Router.WithDefaults()
+	if c.Index.Index.Holders == 0 { // ranks, of which a worker may have some
+		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders)
+	}
+	if c.Replicas != nil {
+		r := c.Replicas.withDefaults()
+		c.Replicas = &r
+	}
+	span(&c.GuessTTL, 2*time.Minute)
+	span(&c.PredictTTL, 5*time.Second)
+	count(&c.Retries, 2)
+	span(&c.ProbeEvery, time.Second)
+	span(&c.ProbeTimeout, 2*time.Second)
+	count(&c.FailAfter, 2)
+	span(&c.DialTimeout, 2*time.Second)
+	span(&c.QueueTimeout, 30*time.Second)
+	count(&c.MaxBodyBytes, 8<<20)
+	count(&c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
+	count(&c.MaxHeaderBytes, 64<<10)
+	count(&c.MaxOpen, 16384)
+	span(&c.ReadHeaderTimeout, 10*time.Second)
+	span(&c.ReadTimeout, 30*time.Second)
+	span(&c.WriteTimeout, 30*time.Second)
+	span(&c.IdleTimeout, 2*time.Minute)
+	if c.Tenant == nil {
+		c.Tenant = func(*http.Request) (string, bool, error) { return "", true, nil }
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+// Validate reports all faults at once, by field and value. It expects defaults to be
+// filled in.
+func (c *Config) Validate() error {
+	errs := []error{c.Router.Validate(), validateWorkers(c.Workers)}
+	if c.Replicas != nil {
+		errs = append(errs, c.Replicas.validate())
+	}
+	count := func(field string, v, lo int) {
+		if v < lo || v > 1<<40 {
+			errs = append(errs, fmt.Errorf("gateway: %s is %d, want %d to %d", field, v, lo, 1<<40))
+		}
+	}
+	if c.Retries > router.MaxAvoid {
+		errs = append(errs, fmt.Errorf("gateway: Retries is %d, want at most %d", c.Retries, router.MaxAvoid))
+	}
+	count("FailAfter", c.FailAfter, 1)
+	count("MaxBodyBytes", c.MaxBodyBytes, 1)
+	count("MaxBodiesBytes", c.MaxBodiesBytes, c.MaxBodyBytes)
+	count("MaxHeaderBytes", c.MaxHeaderBytes, 1024)
+	count("MaxOpen", c.MaxOpen, 1)
+	span := func(field string, v time.Duration) {
+		if v <= 0 || v > 24*time.Hour {
+			errs = append(errs, fmt.Errorf("gateway: %s is %v, want more than 0, up to a day", field, v))
+		}
+	}
+	span("GuessTTL", c.GuessTTL)
+	span("ProbeEvery", c.ProbeEvery)
+	span("ProbeTimeout", c.ProbeTimeout)
+	span("DialTimeout", c.DialTimeout)
+	span("QueueTimeout", c.QueueTimeout)
+	span("ReadHeaderTimeout", c.ReadHeaderTimeout)
+	span("ReadTimeout", c.ReadTimeout)
+	span("WriteTimeout", c.WriteTimeout)
+	span("IdleTimeout", c.IdleTimeout)
+	return errors.Join(errs...)
+}
+
+// validateWorkers reports the faults of each, and those with one URL.
+func validateWorkers(all []Worker) error {
+	var errs []error
+	seen := map[string]bool{}
+	for i := range all {
+		errs = append(errs, all[i].Validate())
+		if seen[all[i].URL] {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q is given twice", all[i].URL))
+		}
+		seen[all[i].URL] = true
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"net/http"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+func unwilling(status int, code, message string) *openai.Error {
+	return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message}
+}
+
+// What clients are told when it is the gateway's affair.
+var (
+	errDrained  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
+	errDraining = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
+	errNobody   = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errBusy     = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
+	errBodies   = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
+	errInternal = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
+	errTooMany  = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
+	errLoop     = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
+	errSlow     = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not come in time"}
+	errBroken   = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+	errNoAdmin  = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
+)
+
+// unavailable is told of a worker that did not begin to answer.
+func unavailable(worker string, err error) *openai.Error {
+	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
+		return errTooMany
+	}
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and there was no other one left to ask; ask again", worker))
+}
+
+// broken is told at the end of a stream that the worker broke off.
+func broken(worker string) *openai.Error {
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke its answer off; ask again", worker))
+}
+
+// badBody refuses what can't be read at all.
+func badBody(err error) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_json", Message: err.Error()}
+}
+
+// badHeader refuses a header of the gateway's own.
+func badHeader(name string, err error) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Code: "invalid_value", Message: name + ": " + err.Error()}
+}
+
+// noModel refuses a model that no worker has.
+func noModel(name string, models []string) error {
+	const most = 20
+	more := ""
+	if len(models) > most {
+		models, more = models[:most], " and others"
+	}
+	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found",
+		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
+}
+
+// stdLog takes net/http's complaints, which are of interest only to who looks for them,
+// but for those of connections that can't be accepted.
+func stdLog(l *zap.Logger) *log.Logger { return log.New(complaints{l.Named("http")}, "", 0) }
+
+type complaints struct{ log *zap.Logger }
+
+// Write takes a line.
+func (c complaints) Write(line []byte) (int, error) {
+	level := zap.DebugLevel
+	if bytes.Contains(line, []byte("Accept error")) {
+		level = zap.WarnLevel
+	}
+	c.log.Log(level, "net/http", zap.ByteString("says", bytes.TrimSpace(line)))
+	return len(line), nil
+}

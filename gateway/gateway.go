@@ -1,0 +1,352 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/gateway/residency"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Gateway routes requests to the workers of a fleet. It is an http.Handler, and serves
+// listeners itself. Its methods may be called from all goroutines.
+type Gateway struct {
+	cfg        Config
+	log        *zap.Logger
+	anybody    bool // no keys are asked for
+	index      *residency.Residency
+	subscriber *events.Subscriber
+	watcher    *nats.Watcher // nil: nobody registers
+	replicas   *replicas     // nil: it is the only gateway
+	chooser    *chooser
+	words      atomic.Pointer[words]
+	bytes      *words     // what it begins with: by bytes, unless a tokenizer was given
+	learning   sync.Mutex // who fetches a tokenizer holds it
+	transport  *http.Transport
+	proxy      *httputil.ReverseProxy
+	routes     *http.ServeMux
+	http       http.Server
+	metrics    *metrics
+	luggage    sync.Pool    // of *luggage
+	buffers    sync.Pool    // of *[]byte
+	via        string       // what it calls itself in the header Via
+	bodies     atomic.Int64 // bytes that open requests hold
+
+	roll atomic.Pointer[roll]
+
+	// Under mu: who is of the fleet. Members are told to go under it and waited for without.
+	mu      sync.Mutex
+	members map[string]*member // by URL
+	claims  map[uint64]*member // by number
+	closed  bool
+
+	ctx    context.Context // of the keepers and the clock
+	stop   context.CancelFunc
+	clock  sync.WaitGroup
+	over   context.Context // ends with what Shutdown has no more time for
+	finish context.CancelCauseFunc
+
+	entry    sync.Mutex
+	open     int
+	draining bool
+	idle     chan struct{}
+}
+
+// roll is who is there, for requests to read without a lock.
+type roll struct {
+	byID   map[router.WorkerID]*member
+	served map[string]int // by model: healthy workers that serve it
+	loras  map[string]bool
+	models []string // ascending
+	ready  int      // healthy workers
+	total  int
+}
+
+// New makes a gateway and begins to ask its workers. It reports all faults of cfg at
+// once.
+func New(cfg Config) (*Gateway, error) {
+	anybody := cfg.Tenant == nil
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Replicas != nil {
+		cfg.Replicas.name(&cfg.Router)
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Log, anybody: anybody, members: map[string]*member{}, claims: map[uint64]*member{}, idle: make(chan struct{})}
+	g.roll.Store(&roll{})
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	g.over, g.finish = context.WithCancelCause(context.Background())
+	g.luggage.New = func() any { return &luggage{} }
+	g.via = fmt.Sprintf("1.1 coppice-%016x", rand.Uint64())
+	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
+	var err error
+	if g.index, err = residency.New(cfg.Index); err != nil {
+		return nil, err
+	}
+	if g.chooser, err = newChooser(&cfg, g.index); err != nil {
+		return nil, err
+	}
+	if cfg.Replicas != nil {
+		g.chooser.replicate()
+	}
+	reader, err := prompt.New(cfg.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	g.bytes = &words{reader: reader, digest: cfg.Tokenizer, exact: cfg.Prompt.Tokenizer != nil}
+	g.words.Store(g.bytes)
+	if g.metrics, err = newMetrics(g); err != nil {
+		return nil, err
+	}
+	g.mount()
+	// What can fail and must be closed comes last.
+	if g.subscriber, err = events.NewSubscriber(events.SubscriberConfig{BlockTokens: g.chooser.blockTokens, OnChange: g.changed}, g.index); err != nil {
+		return nil, err
+	}
+	if err := g.SetWorkers(cfg.Workers); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	if cfg.NATS != nil {
+		if g.watcher, err = nats.NewWatcher(nats.WatcherConfig{Config: *cfg.NATS}); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+		g.clock.Go(func() { g.watch(g.watcher) })
+	}
+	if cfg.Replicas != nil {
+		if g.replicas, err = newReplicas(g, *cfg.Replicas); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+	}
+	g.clock.Go(g.tick)
+	return g, nil
+}
+
+// tick is the gateway's clock.
+func (g *Gateway) tick() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-t.C:
+			g.chooser.tick()
+		}
+	}
+}
+
+// maxMembers bounds the workers, as the router does.
+func (g *Gateway) maxMembers() int { return g.cfg.Router.MaxWorkers }
+
+// SetWorkers makes all the given workers that there are; those that were given before and
+// are not among them leave. Announced ones stay. A list that can't be changes nothing.
+func (g *Gateway) SetWorkers(all []Worker) error {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].URL = strings.TrimRight(all[i].URL, "/")
+	}
+	if err := validateWorkers(all); err != nil {
+		return err
+	}
+	if len(all) > g.maxMembers() {
+		return fmt.Errorf("gateway: %d workers, at most %d may be: raise Router.MaxWorkers", len(all), g.maxMembers())
+	}
+	var gone []*member
+	g.mu.Lock()
+	for url, m := range g.members {
+		i := slices.IndexFunc(all, func(w Worker) bool { return w.URL == url })
+		same := i >= 0 && sameWorker(all[i], m.given)
+		if !m.announced && !same || m.announced && i >= 0 {
+			delete(g.members, url)
+			gone = append(gone, m)
+		}
+	}
+	g.mu.Unlock()
+	g.dismiss(gone)
+	var errs []error
+	for _, w := range all {
+		errs = append(errs, g.admit(w, ""))
+	}
+	g.enroll()
+	return errors.Join(errs...)
+}
+
+func sameWorker(a, b Worker) bool {
+	a.Ranks, b.Ranks = max(a.Ranks, 1), max(b.Ranks, 1)
+	return a == b
+}
+
+// Announce takes a worker's card as that of a worker that is there. One that was given,
+// or has announced itself already, is only asked again.
+func (g *Gateway) Announce(c *card.Card) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.URL == "" {
+		return fmt.Errorf("gateway: worker %s does not say at which URL it is: start it with --advertise", c.Name)
+	}
+	at := strings.TrimRight(c.URL, "/")
+	g.mu.Lock()
+	m := g.members[at]
+	if m != nil && m.announced {
+		m.called = c.Name
+	}
+	g.mu.Unlock()
+	if m != nil {
+		m.mu.Lock()
+		known := m.card != nil && m.card.Epoch == c.Epoch
+		m.mu.Unlock()
+		if !known {
+			m.nudge()
+		}
+		return nil
+	}
+	defer g.enroll()
+	return g.admit(Worker{URL: at}, c.Name)
+}
+
+// Gone takes back what Announce said, by the worker's name.
+func (g *Gateway) Gone(name string) {
+	g.mu.Lock()
+	var gone []*member
+	for url, m := range g.members {
+		if m.announced && m.called == name {
+			delete(g.members, url)
+			gone = append(gone, m)
+		}
+	}
+	g.mu.Unlock()
+	g.dismiss(gone)
+	g.enroll()
+}
+
+// admit begins to ask a worker, unless it is known. called is the name by which it has
+// announced itself; "": it was given.
+func (g *Gateway) admit(w Worker, called string) error {
+	m, err := newMember(g, w, called)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return errClosed
+	case g.members[w.URL] != nil:
+		return nil
+	case len(g.members) >= g.maxMembers():
+		return fmt.Errorf("gateway: %d workers already, %s is one too many: raise Router.MaxWorkers", len(g.members), w.URL)
+	}
+	ctx, cancel := context.WithCancel(g.ctx)
+	m.cancel = cancel
+	g.members[w.URL] = m
+	go m.keep(ctx)
+	return nil
+}
+
+var errClosed = errors.New("gateway: closed")
+
+// dismiss has members leave, and waits until they have.
+func (g *Gateway) dismiss(gone []*member) {
+	for _, m := range gone {
+		m.cancel()
+	}
+	for _, m := range gone {
+		<-m.done
+		g.log.Info("worker left", m.field())
+		g.metrics.forget(m.name())
+	}
+}
+
+// claim gives the number of a card to a member, if no other has it. One that announced
+// itself, is lost, and began before the card's worker did, has moved: it leaves.
+func (g *Gateway) claim(c *card.Card, m *member) bool {
+	g.mu.Lock()
+	other := g.claims[c.ID()]
+	if other == nil || other == m {
+		g.claims[c.ID()] = m
+		g.mu.Unlock()
+		return true
+	}
+	moved := other.announced && other.lostBefore(c.Epoch)
+	if moved && g.members[other.given.URL] == other {
+		delete(g.members, other.given.URL)
+	}
+	g.mu.Unlock()
+	if !moved {
+		return false
+	}
+	g.dismiss([]*member{other})
+	return g.claim(c, m)
+}
+
+func (g *Gateway) unclaim(m *member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, other := range g.claims {
+		if other == m {
+			delete(g.claims, id)
+		}
+	}
+}
+
+// enroll writes the roll anew.
+func (g *Gateway) enroll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := &roll{byID: map[router.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, total: len(g.members)}
+	for id, m := range g.claims {
+		r.byID[router.WorkerID(id)] = m
+		m.mu.Lock()
+		healthy := 0
+		if m.state == Healthy {
+			healthy = 1
+		}
+		r.ready += healthy
+		for _, name := range m.models {
+			r.served[name] += healthy
+		}
+		for name := range m.loras {
+			r.loras[name] = r.loras[name] || m.loras[name]
+		}
+		m.mu.Unlock()
+	}
+	for name := range r.served {
+		r.models = append(r.models, name)
+	}
+	slices.Sort(r.models)
+	g.roll.Store(r)
+}
+
+// all are the members, by URL.
+func (g *Gateway) all() []*member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]*member, 0, len(g.members))
+	for _, m := range g.members {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b *member) int {
+		if a.given.URL < b.given.URL {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

@@ -1,0 +1,410 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// TestByEvents: a prompt goes to the worker whose events said that it has it.
+func TestByEvents(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{PredictTTL: -1}, a, b)
+	s.ready(2)
+	inA, inB := run(0, 400), run(5000, 400)
+	a.holds(inA)
+	b.holds(inB)
+	s.until("the events", func() bool {
+		return len(s.worker("a").Ranks) == 1 && s.worker("a").Ranks[0].HeldBlocks == 100 && s.worker("b").Ranks[0].HeldBlocks == 100
+	})
+	for i := range 20 {
+		tokens, want := inA, "a"
+		if i%2 == 1 {
+			tokens, want = inB, "b"
+		}
+		r := s.ask(t.Context(), tokens, `,"max_tokens":3,"model":"m"`)
+		if r.StatusCode != 200 || r.worker() != want || r.text != fmt.Sprintf(`{"worker":%q,"tokens":3}`, want) {
+			t.Fatalf("%s from %q: %s, want from %s", r.Status, r.worker(), r.text, want)
+		}
+		if h := r.Header; h.Get(headerOverlap) != "100" || h.Get(headerBlocks) != "100" || h.Get(headerAttempts) != "1" {
+			t.Errorf("headers are %v", h)
+		}
+	}
+	s.idle()
+	if f := s.Fleet(); f.Workers[0].Mode != "events" || f.Workers[1].Mode != "events" || f.BlockTokens != blockTokens {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestByGuess: workers without events are taken to hold what was sent to them.
+func TestByGuess(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	at := map[int]string{}
+	for i := range 30 {
+		kind := i % 3
+		r := s.ask(t.Context(), append(run(kind*10000, 800), run(i, 8)...), `,"max_tokens":1`)
+		if r.StatusCode != 200 {
+			t.Fatal(r.Status, r.text)
+		}
+		if i >= 3 && r.worker() != at[kind] {
+			t.Errorf("request %d of kind %d went to %s, the others to %s", i, kind, r.worker(), at[kind])
+		}
+		at[kind] = r.worker()
+	}
+	if m := s.worker("a").Mode; m != "approximate" {
+		t.Errorf("mode is %s", m)
+	}
+	s.idle()
+}
+
+// TestSiblings: who comes together with the same new prefix finds each other, though no
+// event has told of it.
+func TestSiblings(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	first := ""
+	for i := range 6 {
+		r := s.ask(t.Context(), append(run(0, 4000), run(90000+8*i, 8)...), `,"max_tokens":1`)
+		if first == "" {
+			first = r.worker()
+		}
+		if r.worker() != first {
+			t.Errorf("sibling %d went to %s, the first to %s", i, r.worker(), first)
+		}
+	}
+}
+
+// TestRetry: what no worker has begun to answer goes to the next one.
+func TestRetry(t *testing.T) {
+	cases := map[string]func(w *worker){
+		"gone":       func(w *worker) { w.http.Listener.Close(); w.http.CloseClientConnections() },
+		"breaks off": func(w *worker) { w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }) },
+		"header alone": func(w *worker) {
+			w.does(func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("Content-Type", "text/event-stream")
+				rw.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			})
+		},
+		"draining": func(w *worker) { w.does(func(rw http.ResponseWriter, r *http.Request) { rw.WriteHeader(503) }) },
+		"full":     func(w *worker) { w.does(func(rw http.ResponseWriter, r *http.Request) { rw.WriteHeader(429) }) },
+	}
+	for name, fails := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+			s := newStand(t, Config{ProbeEvery: time.Hour}, a, b) // the request itself finds out
+			s.ready(2)
+			a.holds(run(0, 4000))
+			s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+			fails(a)
+			r := s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`)
+			if r.StatusCode != 200 || r.worker() != "b" || r.Header.Get(headerAttempts) != "2" || !strings.HasSuffix(r.text, "[DONE]\n\n") {
+				t.Errorf("%s from %q in %s attempts: %s", r.Status, r.worker(), r.Header.Get(headerAttempts), r.text)
+			}
+			s.idle()
+		})
+	}
+}
+
+// TestAllFail: each is asked once, and the client hears why.
+func TestAllFail(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{Retries: 5}, a, b)
+	s.ready(2)
+	for _, w := range []*worker{a, b} {
+		w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	}
+	r := s.ask(t.Context(), run(0, 8), `,"max_tokens":2`)
+	if r.StatusCode != 502 || !strings.Contains(r.text, "worker_failed") || a.requests() != 1 || b.requests() != 1 {
+		t.Errorf("%s %s after %d and %d", r.Status, r.text, a.requests(), b.requests())
+	}
+	for _, w := range []*worker{a, b} {
+		w.does(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(429) })
+	}
+	if r := s.ask(t.Context(), run(0, 8), `,"max_tokens":2`); r.StatusCode != 429 {
+		t.Errorf("all are full: %s %s", r.Status, r.text)
+	}
+	s.idle()
+}
+
+// TestBrokenStream: what has begun is not begun again; the client is told.
+func TestBrokenStream(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	b := newWorker(t, "b", false, nil)
+	breaks := func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(rw, "data: {\"token\":0}\n\n")
+		rw.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	a.does(breaks)
+	b.does(breaks)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	r := s.ask(t.Context(), run(0, 8), `,"max_tokens":9,"stream":true`)
+	if r.err != nil || !strings.HasPrefix(r.text, "data: {\"token\":0}\n\ndata: {\"error\":{") || strings.Contains(r.text, "DONE") || a.requests()+b.requests() != 1 {
+		t.Errorf("%v, %d requests: %s", r.err, a.requests()+b.requests(), r.text)
+	}
+	for _, w := range []*worker{a, b} {
+		w.does(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Length", "100")
+			io.WriteString(rw, "half")
+			rw.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+	}
+	if r := s.ask(t.Context(), run(0, 8), `,"max_tokens":9`); r.err == nil {
+		t.Errorf("half of an answer was given for a whole one: %q", r.text)
+	}
+	s.idle()
+}
+
+// TestErrorsPass: what a worker answers is its own affair.
+func TestErrorsPass(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	for _, status := range []int{400, 404, 422, 500} {
+		for _, w := range []*worker{a, b} {
+			w.does(func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("X-Its-Own", "yes")
+				rw.WriteHeader(status)
+				io.WriteString(rw, "its own words")
+			})
+		}
+		r := s.ask(t.Context(), run(0, 8), ``)
+		if r.StatusCode != status || r.text != "its own words" || r.Header.Get("X-Its-Own") != "yes" || r.Header.Get(headerAttempts) != "1" {
+			t.Errorf("%d became %s: %s", status, r.Status, r.text)
+		}
+	}
+}
+
+// TestClientLeaves: the worker is told, and nothing stays reserved.
+func TestClientLeaves(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	left := make(chan struct{}, 1)
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		rw.Header().Set("Content-Type", "text/event-stream")
+		for i := 0; r.Context().Err() == nil; i++ {
+			fmt.Fprintf(rw, "data: {\"token\":%d}\n\n", i)
+			rw.(http.Flusher).Flush()
+			time.Sleep(time.Millisecond)
+		}
+		left <- struct{}{}
+	})
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.ReadFull(res.Body, make([]byte, 100))
+	if l := s.chooser.loads(); l[0].Requests != 1 || l[0].PrefillTokens != 0 {
+		t.Errorf("loads are %+v, want one request that decodes", l)
+	}
+	cancel()
+	res.Body.Close()
+	<-left
+	s.idle()
+}
+
+// TestBlockSize: a worker whose blocks have another size gets nothing, loudly.
+func TestBlockSize(t *testing.T) {
+	a := newWorker(t, "a", false, func(c *card.Card) { c.BlockTokens = 64 })
+	s := newStand(t, Config{}, a)
+	s.until("refusal", func() bool { return s.at(a).State == "refused" })
+	if e := s.at(a).Error; !strings.Contains(e, "64") || !strings.Contains(e, "--block-tokens") {
+		t.Errorf("the reason is %q", e)
+	}
+	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") || r.Header.Get("Retry-After") == "" {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	if s.logs.FilterMessage("worker refused").Len() != 1 {
+		t.Errorf("the log has %v", s.logs.All())
+	}
+	// It is started anew with the right one.
+	a.mu.Lock()
+	a.card.BlockTokens, a.card.Epoch = blockTokens, 2
+	a.mu.Unlock()
+	s.ready(1)
+	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+}
+
+// TestBlockSizeInEvents: the same where only the events tell.
+func TestBlockSizeInEvents(t *testing.T) {
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.republish(8)
+	s.until("refusal", func() bool { return s.worker("a").State == "refused" })
+}
+
+// TestHealth: a worker that drains or is sick gets nothing new until it is well.
+func TestHealth(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	for state, set := range map[string]func(bool){"draining": a.draining.Store, "lost": a.sick.Store} {
+		set(true)
+		s.until(state, func() bool { return s.worker("a").State == state })
+		for range 5 {
+			if r := s.ask(t.Context(), run(0, 8), ``); r.worker() != "b" {
+				t.Errorf("a is %s and was asked", state)
+			}
+		}
+		set(false)
+		s.ready(2)
+	}
+}
+
+// TestModels: a request goes to who serves its model.
+func TestModels(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, func(c *card.Card) { c.Models = []string{"other"} })
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	for range 5 {
+		if r := s.ask(t.Context(), run(0, 8), `,"model":"m"`); r.worker() != "a" {
+			t.Errorf("m is answered by %s", r.worker())
+		}
+		if r := s.ask(t.Context(), run(0, 8), `,"model":"other"`); r.worker() != "b" {
+			t.Errorf("other is answered by %s", r.worker())
+		}
+	}
+	if r := s.ask(t.Context(), run(0, 8), `,"model":"none"`); r.StatusCode != 404 || !strings.Contains(r.text, "m, other") {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	res, err := http.Get(s.url + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body)
+	res.Body.Close()
+	if !strings.Contains(string(text), `"m"`) || !strings.Contains(string(text), `"other"`) {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestBusy: while all workers have as much as they run, requests wait for their turn.
+func TestBusy(t *testing.T) {
+	a := newWorker(t, "a", false, func(c *card.Card) { c.MaxRunning = 1 })
+	gate := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		<-gate
+		a.complete(rw, r)
+	})
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	done := make(chan reply)
+	for range 3 {
+		go func() { done <- s.ask(t.Context(), run(0, 8), `,"max_tokens":1`) }()
+	}
+	s.until("one runs, two wait", func() bool {
+		m, _, _ := s.chooser.metrics()
+		return m.Active == 1 && m.Waiting == 2 && a.requests() == 1
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan reply)
+	go func() { gone <- s.ask(ctx, run(0, 8), `,"max_tokens":1`) }()
+	s.until("one more", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 3 })
+	cancel()
+	if r := <-gone; r.err == nil {
+		t.Error("an answer to who has left")
+	}
+	s.until("it is out of the queue", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 2 })
+	close(gate)
+	for range 3 {
+		if r := <-done; r.StatusCode != 200 {
+			t.Errorf("%s %s", r.Status, r.text)
+		}
+	}
+	s.idle()
+}
+
+// TestPatience: nobody waits for ever, and not at all when nobody is left to wait for.
+func TestPatience(t *testing.T) {
+	a := newWorker(t, "a", false, func(c *card.Card) { c.MaxRunning = 1 })
+	gate := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) { <-gate; a.complete(rw, r) })
+	s := newStand(t, Config{QueueTimeout: 20 * time.Millisecond}, a)
+	s.ready(1)
+	done := make(chan reply)
+	go func() { done <- s.ask(t.Context(), run(0, 8), ``) }()
+	s.until("it runs", func() bool { return a.requests() == 1 })
+	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, "workers_busy") {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	s.cfg.QueueTimeout = time.Hour
+	waits := make(chan reply)
+	go func() { waits <- s.ask(t.Context(), run(0, 8), ``) }()
+	s.until("it waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
+	a.sick.Store(true)
+	if r := <-waits; r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	close(gate)
+	if r := <-done; r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+}
+
+// TestDrain: Shutdown lets open requests end, or ends them, and says so.
+func TestDrain(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	gate := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(rw, "data: 1\n\n")
+		rw.(http.Flusher).Flush()
+		select {
+		case <-gate:
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(rw, "data: [DONE]\n\n")
+	})
+	for _, patient := range []bool{true, false} {
+		s := newStand(t, Config{}, a)
+		s.ready(1)
+		before := a.requests()
+		done := make(chan reply)
+		go func() { done <- s.ask(t.Context(), run(0, 8), `,"stream":true`) }()
+		s.until("it runs", func() bool { return a.requests() == before+1 })
+		ctx, cancel := context.WithCancel(t.Context())
+		if !patient {
+			cancel()
+		}
+		down := make(chan error)
+		go func() { down <- s.Shutdown(ctx) }()
+		s.until("draining", s.Draining)
+		if patient {
+			if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, "shutting_down") {
+				t.Errorf("%s %s", r.Status, r.text)
+			}
+			gate <- struct{}{}
+		}
+		r := <-done
+		if patient != strings.HasSuffix(r.text, "[DONE]\n\n") || patient == strings.Contains(r.text, "shutting_down") {
+			t.Errorf("patient %v: %v %s", patient, r.err, r.text)
+		}
+		if err := <-down; (err == nil) != patient {
+			t.Errorf("patient %v: %v", patient, err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,294 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// State is what the gateway thinks of a worker.
+type State uint8
+
+// The states.
+const (
+	Joining  State = iota // it has not answered yet
+	Healthy               // it gets requests
+	Draining              // it ends what it has
+	Lost                  // it does not answer, or breaks connections
+	Refused               // it can't be of this fleet: see the error
+)
+
+var stateNames = [...]string{"joining", "healthy", "draining", "lost", "refused"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// member is a worker of the fleet. Its keeper is the one goroutine that changes it but
+// for suspect.
+type member struct {
+	g         *Gateway
+	given     Worker
+	announced bool   // by itself, and not given
+	called    string // by which name, as of the last time; under the gateway's mu
+	url       *url.URL
+	cancel    context.CancelFunc
+	kick      chan struct{} // holds one: ask it now
+	done      chan struct{}
+
+	mu        sync.Mutex
+	state     State
+	err       error      // why it is Lost or Refused
+	card      *card.Card // nil until it has answered; of a stranger, what is known
+	foreign   bool       // it has no card
+	published string     // the name that its events have
+	models    []string
+	loras     map[string]bool
+	fails     int // in a row
+	tries     map[*attempt]struct{}
+
+	fetching sync.WaitGroup // of its tokenizer
+
+	// The keeper's own.
+	ranks  []router.Worker // that have joined
+	follow bool            // their events are followed
+	probes int
+	warned string // what was last warned of, as not to repeat it
+	fault  error  // of its events, believed until then
+	until  time.Time
+	since  time.Time // when its events were first waited for
+	fetch  retry
+}
+
+func newMember(g *Gateway, given Worker, called string) (*member, error) {
+	if err := given.Validate(); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(given.URL)
+	if err != nil {
+		return nil, err
+	}
+	if given.Ranks == 0 {
+		given.Ranks = 1
+	}
+	return &member{g: g, given: given, announced: called != "", called: called, url: u, kick: make(chan struct{}, 1), done: make(chan struct{}), tries: map[*attempt]struct{}{}}, nil
+}
+
+// keep asks the worker how it is, again and again, until ctx ends. Then it leaves.
+func (m *member) keep(ctx context.Context) {
+	defer close(m.done)
+	defer m.fetching.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			m.part()
+			return
+		case <-timer.C:
+		case <-m.kick:
+			// Soon, but not as often as requests fail there.
+			if wait := m.g.cfg.ProbeEvery/leastProbe - time.Since(last); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
+		}
+		last = time.Now()
+		m.probe(ctx)
+		timer.Reset(m.g.cfg.ProbeEvery)
+	}
+}
+
+// leastProbe is what part of ProbeEvery two probes are apart at least.
+const leastProbe = 4
+
+// refreshEvery is how many probes there are for each that reads the card again.
+const refreshEvery = 10
+
+// probe asks once.
+func (m *member) probe(whole context.Context) {
+	ctx, cancel := context.WithTimeout(whole, m.g.cfg.ProbeTimeout)
+	defer cancel()
+	m.mu.Lock()
+	state, known := m.state, m.card
+	m.mu.Unlock()
+	m.probes++
+	if known == nil || state == Lost || state == Refused || m.probes%refreshEvery == 0 {
+		found, err := m.learn(ctx)
+		if err == nil {
+			err = m.settle(found)
+		}
+		if err != nil {
+			m.failed(ctx, err)
+			return
+		}
+	}
+	ready, err := m.ready(ctx)
+	if err == nil {
+		err = m.faulty(time.Now())
+	}
+	if err == nil && known != nil {
+		err = m.g.speaks(m, known) // as to a tokenizer that was fetched since
+	}
+	if err != nil {
+		m.failed(ctx, err)
+		return
+	}
+	m.answered(whole, ready)
+}
+
+// answered: it lives.
+func (m *member) answered(ctx context.Context, ready bool) {
+	to, health := Healthy, router.Healthy
+	if !ready {
+		to, health = Draining, router.Draining
+	}
+	m.mu.Lock()
+	was := m.state
+	m.state, m.err, m.fails = to, nil, 0
+	m.mu.Unlock()
+	if err := m.attend(); err != nil {
+		m.warn("events can't be followed", err)
+	}
+	m.learnWords(ctx)
+	if was != to {
+		m.g.log.Info("worker "+to.String(), m.field())
+		m.g.enroll() // first, or nobody would know where it is
+	}
+	for _, w := range m.ranks { // each time, for a request may have thought otherwise
+		m.g.chooser.health(w, health)
+	}
+	m.watch(time.Now())
+}
+
+// failed: it does not answer, or not as a worker of this fleet would.
+func (m *member) failed(ctx context.Context, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) || exhausted(err) {
+		return // the gateway ends or is at its limits, not the worker
+	}
+	to := Lost
+	if errors.As(err, new(*refusal)) {
+		to = Refused
+	}
+	m.mu.Lock()
+	m.err = err
+	if m.fails++; to == Lost && m.fails < m.g.cfg.FailAfter {
+		m.mu.Unlock()
+		return
+	}
+	was := m.state
+	m.state = to
+	m.mu.Unlock()
+	for _, w := range m.ranks {
+		m.g.chooser.health(w, router.Lost)
+	}
+	m.ignore()
+	m.cut(time.Now())
+	if was != to {
+		m.g.log.Error("worker "+to.String(), m.field(), zap.Error(err))
+		m.g.enroll()
+	} else {
+		m.warn("worker "+to.String(), err)
+	}
+}
+
+// suspect is told by a request that could not connect: nothing goes there until it has
+// answered a probe.
+func (m *member) suspect(rank router.Worker, err error) {
+	if m.g.roll.Load().byID[rank.ID] != m {
+		return // another one is there by now
+	}
+	m.mu.Lock()
+	m.fails = max(m.fails, m.g.cfg.FailAfter-1) // the next failure is the last
+	m.mu.Unlock()
+	m.g.chooser.health(rank, router.Lost)
+	m.g.log.Warn("worker does not take requests", m.field(), zap.Error(err))
+	m.nudge()
+}
+
+// lostBefore tells whether it does not answer, and is an earlier process than one of that
+// epoch.
+func (m *member) lostBefore(epoch uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state == Lost && m.card != nil && m.card.Epoch < epoch
+}
+
+// nudge has the worker asked now.
+func (m *member) nudge() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// faultLasts is how long a worker whose events are at fault is refused before they are
+// looked at again.
+const faultLasts = time.Minute
+
+// faulty is why the worker's events can't be of this fleet, if they can't.
+func (m *member) faulty(now time.Time) error {
+	if err := m.faults(); err != nil {
+		m.fault, m.until = err, now.Add(faultLasts)
+	} else if now.After(m.until) {
+		m.fault = nil
+	}
+	return m.fault
+}
+
+// warn logs what goes on for long once.
+func (m *member) warn(what string, err error) {
+	if text := what + err.Error(); m.warned != text {
+		m.warned = text
+		m.g.log.Warn(what, m.field(), zap.Error(err))
+	}
+}
+
+// name is what the worker is called in logs, metrics and headers.
+func (m *member) name() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nameLocked()
+}
+
+func (m *member) nameLocked() string {
+	switch {
+	case m.card != nil:
+		return m.card.Name
+	case m.given.Name != "":
+		return m.given.Name
+	}
+	return nameOf(m.url)
+}
+
+func (m *member) field() zap.Field { return zap.String("worker", m.name()) }
+
+// nameOf makes a name of an address.
+func nameOf(u *url.URL) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(".:*>/[]", r) {
+			return '-'
+		}
+		return r
+	}, u.Host+u.Path)
+}
+
+// refusal is why a worker can't be of the fleet however often it is asked.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }

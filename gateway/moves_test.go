@@ -1,0 +1,55 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// TestMoves: a worker that announced itself, died, and announces itself at another place
+// takes the place of what is left of it; one beside a living one of its name does not.
+func TestMoves(t *testing.T) {
+	at := func(epoch uint64) *worker {
+		w := newWorker(t, "a", true, func(c *card.Card) { c.Epoch = epoch })
+		w.card.URL = w.http.URL
+		return w
+	}
+	first, second, stale := at(2), at(3), at(1)
+	s := newStand(t, Config{})
+	announce := func(w *worker) {
+		t.Helper()
+		if err := s.Announce(&w.card); err != nil {
+			t.Fatal(err)
+		}
+	}
+	states := func() map[string]string {
+		all := map[string]string{}
+		for _, w := range s.Fleet().Workers {
+			all[w.URL] = w.State
+		}
+		return all
+	}
+	announce(first)
+	s.ready(1)
+	first.holds(run(0, 40))
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 10 })
+	announce(second)
+	s.until("the second one is refused", func() bool { is := states(); return len(is) == 2 && is[second.http.URL] == "refused" })
+	first.sick.Store(true)
+	s.until("the second one is all there is", func() bool { is := states(); return len(is) == 1 && is[second.http.URL] == "healthy" })
+	s.until("nothing of the first one is believed", func() bool { w := s.worker("a"); return w.Mode == "events" && w.Ranks[0].HeldBlocks == 0 })
+	if r := s.ask(t.Context(), run(0, 40), ``); r.worker() != "a" || r.Header.Get(headerOverlap) != "0" {
+		t.Errorf("%s has %s blocks", r.worker(), r.Header.Get(headerOverlap))
+	}
+	announce(stale)
+	s.until("an older one is refused", func() bool { return states()[stale.http.URL] == "refused" })
+	second.sick.Store(true)
+	s.until("the second one is lost", func() bool { return states()[second.http.URL] == "lost" })
+	if is := states(); is[stale.http.URL] != "refused" {
+		t.Errorf("%v", is)
+	}
+	s.Gone("a")
+	if is := states(); len(is) != 0 {
+		t.Errorf("%v are there when a is gone", is)
+	}
+}

@@ -1,0 +1,179 @@
+package prompt
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// Reader reads requests. It is safe for concurrent use.
+type Reader struct {
+	cfg      Config
+	cache    *textCache // nil if there is none
+	cuts     *cuts      // nil without a tokenizer
+	before   []kv.Token // what the tokenizer puts around a prompt
+	after    []kv.Token
+	known    bool                    // before and after are
+	encoders chan *tokenizer.Encoder // those that rest
+}
+
+// New makes a Reader. It takes some ten milliseconds, in which the tokenizer's special
+// tokens are tried out. The error is that of [Config.Validate].
+func New(cfg Config) (*Reader, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Reader{cfg: cfg, encoders: make(chan *tokenizer.Encoder, runtime.GOMAXPROCS(0))}
+	if cfg.Tokenizer != nil {
+		r.cuts = newCuts(cfg.Tokenizer)
+		r.before, r.after, r.known = around(cfg.Tokenizer)
+		if cfg.CacheBytes > 0 {
+			r.cache = newTextCache(cfg.CacheBytes)
+		}
+	}
+	return r, nil
+}
+
+// Stats are of the cache of texts.
+func (r *Reader) Stats() Stats {
+	if r.cache == nil {
+		return Stats{}
+	}
+	return r.cache.stats()
+}
+
+// Read reads the body of a request of a tenant into p, which it resets. The error is an
+// *openai.Error of status 400, for a body that is no JSON object or ends before its
+// end: no worker could read it, so it need not be sent to one. All else that is odd is
+// the worker's to judge, and leaves p inexact at most.
+//
+// It keeps nothing of body. For token ids it allocates nothing, once p has the memory.
+func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
+	p.Reset()
+	q := &p.peeked
+	q.Most = r.cfg.MaxTokens
+	peek := openai.PeekCompletion
+	if kind == Chat {
+		peek = openai.PeekChat
+	}
+	if err := peek(body, q); err != nil {
+		return err
+	}
+	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
+	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
+	if q.Doubt != nil {
+		p.guess(q.Doubt)
+	}
+	if kind == Chat {
+		p.Prompts = 1
+		r.chat(p)
+	} else {
+		p.Prompts = q.Prompts
+		r.completion(p)
+	}
+	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
+	p.Exact = p.Inexact == nil
+	if kind == Chat {
+		q.Reset() // it holds parts of the body
+	}
+	return nil
+}
+
+// choices is prompts*n, or as much as there can be of anything.
+func choices(prompts, n int) int {
+	if prompts > 0 && n > math.MaxInt32/prompts {
+		return math.MaxInt32
+	}
+	return prompts * n
+}
+
+func (r *Reader) completion(p *Prompt) {
+	q := &p.peeked
+	switch {
+	case q.Tokens != nil:
+		p.Tokens, p.Truncated = q.Tokens, q.Truncated
+	case q.Prompts > 0:
+		r.text(p, q.Text, q.SpecialTokens == nil || *q.SpecialTokens)
+		q.Text = ""
+	}
+}
+
+func (r *Reader) chat(p *Prompt) {
+	q := &p.peeked
+	if len(q.Messages) == 0 {
+		return
+	}
+	if r.cfg.Template == nil {
+		r.conversation(p, ErrNoTemplate)
+		return
+	}
+	q.Options.Now = r.cfg.Now()
+	text, err := r.cfg.Template.Render(q.Messages, q.Options)
+	if err != nil {
+		r.conversation(p, err)
+		return
+	}
+	if cut, err := q.CutFinal(text); err != nil {
+		p.guess(err)
+	} else {
+		text = cut
+	}
+	r.text(p, text, q.SpecialTokens != nil && *q.SpecialTokens)
+}
+
+// conversation makes tokens of the bytes of a conversation that could not be rendered.
+// What templates mostly write first is first here too, so that what has the same
+// beginning there has it here.
+func (r *Reader) conversation(p *Prompt, why error) {
+	p.guess(why)
+	q := &p.peeked
+	b := p.bytes[:0]
+	for _, tool := range q.Options.Tools {
+		b = append(append(b, tool...), 0)
+	}
+	for i := range q.Messages {
+		m := &q.Messages[i]
+		for _, text := range []string{m.Role, m.Name, m.Reasoning, m.Content, m.ToolCallID} {
+			b = append(append(b, text...), 0)
+		}
+		for _, call := range m.ToolCalls {
+			b = append(append(append(b, call.Name...), call.Arguments...), 0)
+		}
+	}
+	p.bytes = b
+	p.tokens = pack(p.tokens[:0], b, r.cfg.MaxTokens+1)
+	p.clip(r.cfg.MaxTokens)
+}
+
+// text makes tokens of text, with what the model expects around a prompt or without it.
+func (r *Reader) text(p *Prompt, text string, whole bool) {
+	if r.cfg.Tokenizer == nil {
+		p.guess(ErrNoTokenizer)
+		p.tokens = pack(p.tokens[:0], text, r.cfg.MaxTokens+1)
+	} else {
+		e := encoding{Reader: r}
+		p.tokens = e.encode(p.tokens[:0], text, whole)
+		e.end()
+	}
+	p.clip(r.cfg.MaxTokens)
+}
+
+// pack appends the bytes of text as tokens of four bytes, the last one filled up with
+// zeros, and at most as many as make dst most long.
+func pack[T string | []byte](dst []kv.Token, text T, most int) []kv.Token {
+	for ; len(text) >= 4 && len(dst) < most; text = text[4:] {
+		dst = append(dst, kv.Token(text[0])|kv.Token(text[1])<<8|kv.Token(text[2])<<16|kv.Token(text[3])<<24)
+	}
+	if len(text) > 0 && len(dst) < most {
+		var last kv.Token
+		for i := range len(text) {
+			last |= kv.Token(text[i]) << (8 * i)
+		}
+		dst = append(dst, last)
+	}
+	return dst
+}

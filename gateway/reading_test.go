@@ -1,0 +1,250 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// stream answers with server-sent events and lets the test say what comes next.
+func stream(rw http.ResponseWriter, texts ...string) {
+	rw.Header().Set("Content-Type", "text/event-stream")
+	for _, text := range texts {
+		io.WriteString(rw, text)
+		rw.(http.Flusher).Flush()
+	}
+}
+
+// TestPause: a worker may be silent for longer than a client may take nothing.
+func TestPause(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	const limit = 400 * time.Millisecond
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		stream(rw, "data: 1\n\n")
+		time.Sleep(2 * limit) // not to wait for something: the pause is what is tested
+		stream(rw, "data: [DONE]\n\n")
+	})
+	s := newStand(t, Config{WriteTimeout: limit}, a)
+	s.ready(1)
+	if r := s.ask(t.Context(), run(0, 8), `,"stream":true`); r.err != nil || r.text != "data: 1\n\ndata: [DONE]\n\n" {
+		t.Errorf("%v %q", r.err, r.text)
+	}
+}
+
+// TestFrozen: of a worker that is lost and silent nobody waits for an answer.
+func TestFrozen(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	a.holds(run(0, 4000))
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+	freeze := func(began bool) {
+		a.does(func(rw http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if began {
+				stream(rw, "data: 1\n\n", "data: to be conti")
+			}
+			<-r.Context().Done()
+		})
+	}
+	ask := func() <-chan reply {
+		before, done := a.requests(), make(chan reply, 1)
+		go func() { done <- s.ask(t.Context(), run(0, 4000), `,"stream":true,"max_tokens":2`) }()
+		s.until("a is asked", func() bool { return a.requests() == before+1 })
+		return done
+	}
+	freeze(false)
+	waits := ask()
+	freeze(true)
+	begun := ask()
+	s.until("the first events", func() bool {
+		for _, l := range s.chooser.loads() {
+			if l.Requests == 2 && l.Prefilling == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	a.sick.Store(true)
+	s.until("a is lost", func() bool { return s.worker("a").State == "lost" })
+	for _, m := range s.all() { // as if the patience were over
+		m.mu.Lock()
+		for try := range m.tries {
+			try.heard.Store(0)
+		}
+		m.mu.Unlock()
+		m.nudge()
+	}
+	if r := <-waits; r.StatusCode != 200 || r.worker() != "b" || !strings.HasSuffix(r.text, "[DONE]\n\n") {
+		t.Errorf("not begun: %s from %q: %s", r.Status, r.worker(), r.text)
+	}
+	if r := <-begun; r.err != nil || !strings.HasPrefix(r.text, "data: 1\n\ndata: to be conti\n\ndata: {\"error\":") {
+		t.Errorf("begun: %v %q", r.err, r.text)
+	}
+	s.idle()
+}
+
+// TestBytesAndEvents: without a tokenizer texts are found by guesses, also at workers whose
+// events tell of tokens.
+func TestBytesAndEvents(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	text := strings.Repeat("What is light, and what is it for? ", 100)
+	first := ""
+	for i := range 5 {
+		r := s.post(t.Context(), "/v1/completions", fmt.Sprintf(`{"prompt":%q}`, text))
+		if first == "" {
+			first = r.worker()
+		}
+		if r.worker() != first || i > 0 && r.Header.Get(headerOverlap) != r.Header.Get(headerBlocks) {
+			t.Errorf("%d: %s from %s, the first from %s, %s of %s blocks", i, r.Status, r.worker(), first, r.Header.Get(headerOverlap), r.Header.Get(headerBlocks))
+		}
+	}
+}
+
+// TestReadyTells: /ready says no when all workers are gone, whoever noticed first.
+func TestReadyTells(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.http.Listener.Close()
+	a.http.CloseClientConnections()
+	s.ask(t.Context(), run(0, 8), ``)
+	s.until("not ready", func() bool {
+		res, err := http.Get(s.url + "/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode == 503
+	})
+	s.idle()
+}
+
+// TestSwitching: nobody is switched to another protocol, and nothing is kept of it.
+func TestSwitching(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	for _, w := range []*worker{a, b} {
+		w.does(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "" {
+				t.Error("Upgrade is passed on")
+			}
+			conn, _, err := rw.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			conn.Close()
+		})
+	}
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	r, err := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[1]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "x")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != 502 {
+		t.Error(res.Status)
+	}
+	s.idle()
+}
+
+// TestBodies: the memory of a body is for others once its answer has begun, and no more is
+// taken than has come.
+func TestBodies(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	gate := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		stream(rw, "data: 1\n\n")
+		<-gate
+	})
+	s := newStand(t, Config{MaxBodyBytes: 50_000, MaxBodiesBytes: 60_000}, a)
+	s.ready(1)
+	done := make(chan reply)
+	for i := range 3 {
+		go func() {
+			done <- s.ask(t.Context(), run(0, 8), `,"stream":true,"user":"`+strings.Repeat("u", 40_000)+`"`)
+		}()
+		s.until("it streams", func() bool { return a.requests() == i+1 && s.bodies.Load() == 0 })
+	}
+	close(gate)
+	for range 3 {
+		if r := <-done; r.StatusCode != 200 {
+			t.Error(r.Status, r.text)
+		}
+	}
+}
+
+// TestNoStorm: requests that fail do not have a worker asked more often.
+func TestNoStorm(t *testing.T) {
+	probes := make(chan struct{}, 1<<16)
+	a := newWorker(t, "a", false, nil)
+	inner := a.http.Config.Handler
+	a.http.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ready" {
+			probes <- struct{}{}
+		}
+		inner.ServeHTTP(rw, r)
+	})
+	a.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	s := newStand(t, Config{ProbeEvery: time.Hour}, a)
+	s.ready(1)
+	for range 200 {
+		s.ask(t.Context(), run(0, 8), ``)
+	}
+	if n := len(probes); n > 2 {
+		t.Errorf("%d probes in a moment", n)
+	}
+}
+
+// TestLoop: a gateway that is its own worker says so, instead of asking itself for ever.
+func TestLoop(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.does(func(rw http.ResponseWriter, r *http.Request) { s.ServeHTTP(rw, r) })
+	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != http.StatusLoopDetected {
+		t.Error(r.Status, r.text)
+	}
+	if a.requests() != 1 {
+		t.Errorf("%d rounds", a.requests())
+	}
+	s.idle()
+}
+
+// TestModelOfAll: what is not about prompts goes to who serves the model, too.
+func TestModelOfAll(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	b := newWorker(t, "b", false, func(c *card.Card) { c.Models = []string{"other"} })
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	for range 8 {
+		for model, want := range map[string]string{"m": "a", "other": "b"} {
+			if r := s.post(t.Context(), "/v1/embeddings", fmt.Sprintf(`{"model":%q,"input":"x"}`, model)); r.worker() != want {
+				t.Errorf("%s is answered by %q: %s", model, r.worker(), r.text)
+			}
+		}
+	}
+	b.does(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Retry-After", "7")
+		rw.WriteHeader(503)
+	})
+	if r := s.ask(t.Context(), run(0, 8), `,"model":"other"`); r.StatusCode != 503 || r.Header.Get("Retry-After") != "7" {
+		t.Errorf("the only worker's own answer became %s, %v", r.Status, r.Header)
+	}
+}

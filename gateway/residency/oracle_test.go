@@ -1,0 +1,424 @@
+package residency
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+// held is the oracle of one rank, as events.Sink has it: what it calls its blocks, what
+// they are and in which tiers.
+type held struct {
+	blocks map[kv.BlockHash]block
+	exact  bool // nothing happened that may lead to an undercount
+	seed   uint64
+}
+
+type block struct {
+	content kv.BlockHash // chained
+	in      tierSet
+}
+
+func newHeld() *held { return &held{blocks: map[kv.BlockHash]block{}, exact: true} }
+
+// name is what a rank calls a block: seed 0 takes the chained hash.
+func name(hash kv.BlockHash, seed uint64) kv.BlockHash {
+	if seed == 0 {
+		return hash
+	}
+	return (hash ^ kv.BlockHash(seed)) * 0x9e3779b97f4a7c15
+}
+
+// contents are the tiers of each block by what it is.
+func (o *held) contents() map[kv.BlockHash]tierSet {
+	all := map[kv.BlockHash]tierSet{}
+	for _, b := range o.blocks {
+		all[b.content] |= b.in
+	}
+	return all
+}
+
+func overlap(all map[kv.BlockHash]tierSet, hashes []kv.BlockHash) (o Overlap) {
+	at := 0
+	while := func(in tierSet) int {
+		from := at
+		for at < len(hashes) && all[hashes[at]]&in != 0 {
+			at++
+		}
+		return at - from
+	}
+	o.Device = while(onDevice)
+	o.Host = while(onDevice | onHost)
+	o.Disk = while(anyTier)
+	return o
+}
+
+// store is true if the parent is known.
+func (o *held) store(s *events.Stored, contents []kv.BlockHash) bool {
+	if s.HasParent && o.blocks[s.Parent].in == 0 {
+		return false
+	}
+	for i, b := range s.Blocks {
+		was := o.blocks[b.Hash]
+		if was.in != 0 && was.content != contents[i] {
+			o.exact = false
+		}
+		o.blocks[b.Hash] = block{contents[i], was.in | 1<<s.Tier}
+	}
+	return true
+}
+
+func (o *held) remove(tier kv.Tier, names []kv.BlockHash) {
+	for _, n := range names {
+		if b, ok := o.blocks[n]; ok {
+			if b.in &^= 1 << tier; b.in == 0 {
+				delete(o.blocks, n)
+			} else {
+				o.blocks[n] = b
+			}
+		}
+	}
+}
+
+// sequences share beginnings of many lengths.
+func sequences() (locals [][]kv.LocalHash, hashes [][]kv.BlockHash) {
+	for i := range 10 {
+		var stem []kv.LocalHash
+		if i >= 3 {
+			from := locals[i/2-1]
+			stem = slices.Clone(from[:len(from)*(1+i%3)/4])
+		}
+		for j := range 9 {
+			stem = append(stem, kv.LocalHash(1000*i+j+1)*0x2545f4914f6cdd1d)
+		}
+		locals = append(locals, stem)
+		hashes = append(hashes, chain(stem))
+	}
+	return locals, hashes
+}
+
+func chain(locals []kv.LocalHash) []kv.BlockHash {
+	hashes := make([]kv.BlockHash, len(locals))
+	for i, local := range locals {
+		if hashes[i] = kv.BlockHash(local); i > 0 {
+			hashes[i] = kv.Chain(hashes[i-1], local)
+		}
+	}
+	return hashes
+}
+
+// play drives a Residency and its oracle by bytes.
+type play struct {
+	t      testing.TB
+	x      *Residency
+	script []byte
+	ranks  int
+	all    map[events.Rank]*held
+	locals [][]kv.LocalHash
+	hashes [][]kv.BlockHash
+
+	checks  int // of exact ranks
+	foreign int // steps after which somebody had hashes of its own
+}
+
+func newPlay(t testing.TB, cfg Config, ranks int, script []byte) *play {
+	t.Helper()
+	x, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &play{t: t, x: x, script: script, ranks: ranks, all: map[events.Rank]*held{}}
+	p.locals, p.hashes = sequences()
+	return p
+}
+
+// n is a number below a limit, of the next byte of the script.
+func (p *play) n(below int) int {
+	if len(p.script) == 0 {
+		return 0
+	}
+	b := p.script[0]
+	p.script = p.script[1:]
+	return int(b) % below
+}
+
+func (p *play) tier(lower bool) kv.Tier {
+	if !lower {
+		return kv.TierDevice
+	}
+	return [...]kv.Tier{kv.TierDevice, kv.TierDevice, kv.TierPinned, kv.TierHost, kv.TierDisk}[p.n(5)]
+}
+
+func (p *play) rank() (events.Rank, *held) {
+	i := p.n(p.ranks)
+	r := events.Rank{Worker: events.WorkerID(1 + i/2), DP: uint32(i % 2)}
+	if p.all[r] == nil {
+		p.all[r] = newHeld()
+	}
+	o := p.all[r]
+	if len(o.blocks) == 0 && p.x.Held(holderOf(r)) == 0 && p.x.rank(holderOf(r)) == nil {
+		o.seed = uint64(i % 3) // two of three have hashes of their own
+	}
+	return r, o
+}
+
+// stored is a run of a sequence as a rank would tell it.
+func (p *play) stored(q, from, to int, tier kv.Tier, seed uint64) events.Stored {
+	s := events.Stored{Tier: tier}
+	if from > 0 {
+		s.Parent, s.HasParent = name(p.hashes[q][from-1], seed), true
+	}
+	for i := from; i < to; i++ {
+		s.Blocks = append(s.Blocks, events.Block{Hash: name(p.hashes[q][i], seed), Local: p.locals[q][i]})
+	}
+	return s
+}
+
+// span is part of a sequence, not empty.
+func (p *play) span() (q, from, to int) {
+	q = p.n(len(p.locals))
+	from = p.n(len(p.locals[q])) * p.n(2)
+	return q, from, from + 1 + p.n(len(p.locals[q])-from)
+}
+
+func (p *play) step() {
+	r, o := p.rank()
+	lower := r.Worker%2 == 0 // the others never name a lower tier
+	before := p.x.Stats()
+	switch op := p.n(32); {
+	case op == 0:
+		p.x.Clear(r)
+		*o = *newHeld()
+		o.seed = uint64(p.n(3))
+	case op == 1:
+		p.x.Forget(r)
+		delete(p.all, r)
+	case op == 2:
+		p.replace(r, o, lower)
+	case op == 3:
+		p.hostile(r, o)
+	case op < 14:
+		q, from, to := p.span()
+		tier := p.tier(lower)
+		var names []kv.BlockHash
+		for _, h := range p.hashes[q][from:to] {
+			names = append(names, name(h, o.seed))
+		}
+		if p.n(2) == 0 {
+			slices.Reverse(names)
+		}
+		o.remove(tier, names)
+		p.x.Remove(r, tier, names)
+		if k := p.x.rank(holderOf(r)); k == nil || k.tiers == nil {
+			o.exact = o.exact && p.closed(o)
+		}
+	default:
+		q, from, to := p.span()
+		p.store(r, o, p.stored(q, from, to, p.tier(lower), o.seed), slices.Clone(p.hashes[q][from:to]))
+	}
+	after := p.x.Stats()
+	if p.foreign += after.ForeignHash; refusals(after) != refusals(before) {
+		o.exact = false
+	}
+}
+
+// store stores beside the oracle. What is refused gives no name another meaning.
+func (p *play) store(r events.Rank, o *held, s events.Stored, contents []kv.BlockHash) {
+	before := p.x.Stats()
+	err := p.x.Store(r, s)
+	after := p.x.Stats()
+	taken := err == nil && after.BelowRefused == before.BelowRefused &&
+		refusals(after)-after.TierFullBlocks == refusals(before)-before.TierFullBlocks
+	if s.Tier > kv.TierDisk {
+		if taken {
+			p.t.Fatalf("%v: tier %v was taken", r, s.Tier)
+		}
+		return
+	}
+	if !taken {
+		for i, b := range s.Blocks {
+			if was := o.blocks[b.Hash]; was.in != 0 && was.content != contents[i] {
+				o.exact = false
+				contents[i] = was.content
+			}
+		}
+	}
+	ok := o.store(&s, contents)
+	if err != nil && err != events.ErrUnknownParent || o.exact && ok != (err == nil) && refusals(after) == refusals(before) {
+		p.t.Fatalf("%v: store of %d blocks: %v, parent known: %v", r, len(s.Blocks), err, ok)
+	}
+}
+
+func refusals(s Stats) uint64 {
+	return s.OverfullBlocks + s.TierFullBlocks + s.ForeignBlocks + s.CollisionBlocks + s.InvalidBlocks
+}
+
+// closed tells whether each block of a rank has its parent beside it on the device.
+func (p *play) closed(o *held) bool {
+	all := o.contents()
+	for _, hashes := range p.hashes {
+		for i := 1; i < len(hashes); i++ {
+			if all[hashes[i]]&onDevice != 0 && all[hashes[i-1]]&onDevice == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (p *play) replace(r events.Rank, o *held, lower bool) {
+	*o = *newHeld()
+	o.seed = uint64(p.n(3))
+	var dump []events.Stored
+	want := 0
+	for range p.n(6) {
+		q, from, to := p.span()
+		s := p.stored(q, from, to, p.tier(lower), o.seed)
+		dump = append(dump, s)
+		if !o.store(&s, p.hashes[q][from:to]) {
+			want += len(s.Blocks)
+		}
+	}
+	before := refusals(p.x.Stats())
+	if got := p.x.Replace(r, dump); got != want && refusals(p.x.Stats()) == before {
+		p.t.Fatalf("%v: %d blocks of a dump refused, want %d", r, got, want)
+	}
+}
+
+// hostile is what no honest worker sends.
+func (p *play) hostile(r events.Rank, o *held) {
+	q, from, to := p.span()
+	s := p.stored(q, from, to, p.tier(true), o.seed)
+	at := p.n(len(s.Blocks))
+	contents := slices.Clone(p.hashes[q][from:to])
+	switch p.n(7) {
+	case 0: // another name for a block, or the first one of a rank that has none yet
+		s.Blocks[at].Hash ^= 1 << p.n(64)
+	case 1: // the name of another block
+		other := p.hashes[p.n(len(p.hashes))]
+		s.Blocks[at].Hash = name(other[p.n(len(other))], o.seed)
+	case 2:
+		s.Tier = kv.Tier(4 + p.n(250))
+	case 3: // its own parent
+		s.Parent, s.HasParent = s.Blocks[at].Hash, true
+	case 4: // another prefix, so all that follows is something else
+		s.Blocks[0].Local++
+		for i, b := range s.Blocks {
+			switch {
+			case i > 0:
+				contents[i] = kv.Chain(contents[i-1], b.Local)
+			case s.HasParent:
+				contents[i] = kv.Chain(p.hashes[q][from-1], b.Local)
+			default:
+				contents[i] = kv.BlockHash(b.Local)
+			}
+		}
+	case 5: // in a dump
+		p.x.Replace(r, []events.Stored{s, p.stored(0, 0, 3, s.Tier, o.seed+1), {Tier: 77}, s})
+		p.x.Clear(r)
+		o.blocks = map[kv.BlockHash]block{}
+		return
+	case 6: // hashes that nobody knows, of tiers that do not exist
+		p.x.Remove(r, kv.Tier(p.n(256)), []kv.BlockHash{0, 1, kv.BlockHash(p.n(256))})
+		return
+	}
+	o.exact = false
+	p.store(r, o, s, contents)
+}
+
+// check asks for all sequences.
+func (p *play) check() {
+	if err := p.x.Check(); err != nil {
+		p.t.Fatal(err)
+	}
+	for q := range p.locals {
+		got := found(p.t, p.x.Find(p.locals[q], nil))
+		for r, o := range p.all {
+			want := overlap(o.contents(), p.hashes[q])
+			g := got[holderOf(r)]
+			if g.Holder = (kvindex.Holder{}); o.exact && g != want || more(g, want) {
+				p.t.Fatalf("%v, sequence %d: %+v, want %+v, exactly: %v\n%v", r, q, g, want, o.exact, p.x.Stats())
+			}
+			delete(got, holderOf(r))
+			if o.exact && want.Blocks() > 0 {
+				p.checks++
+			}
+		}
+		if len(got) > 0 {
+			p.t.Fatalf("sequence %d: %v of ranks that are not there", q, got)
+		}
+	}
+	for r, o := range p.all {
+		n := p.x.Held(holderOf(r))
+		if want := len(o.contents()); n > want || o.exact && n != want {
+			p.t.Fatalf("%v: %d held, want %d, exactly: %v", r, n, want, o.exact)
+		}
+	}
+}
+
+// more tells whether an overlap says more than another.
+func more(a, b Overlap) bool {
+	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Blocks() > b.Blocks()
+}
+
+func found(t testing.TB, overlaps []Overlap) map[kvindex.Holder]Overlap {
+	t.Helper()
+	m := map[kvindex.Holder]Overlap{}
+	for _, o := range overlaps {
+		if _, twice := m[o.Holder]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 {
+			t.Fatalf("overlap %+v twice or empty in %v", o, overlaps)
+		}
+		m[o.Holder] = o
+	}
+	return m
+}
+
+func bytesOf(seed uint64, n int) []byte {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+var configs = []Config{
+	{Index: kvindex.ShardedConfig{Shards: 3}},
+	{Index: kvindex.ShardedConfig{Shards: 2, By: kvindex.ByWorker}},
+	{Index: kvindex.ShardedConfig{Shards: 2, Config: kvindex.Config{HolderBlocks: 25, Holders: 5}}, TierBlocks: 12},
+	{Index: kvindex.ShardedConfig{Shards: 1, Config: kvindex.Config{HolderBlocks: 40, Blocks: 50}}, TierBlocks: 5},
+}
+
+// TestAgainstOracle plays random streams, honest but for one event in 32.
+func TestAgainstOracle(t *testing.T) {
+	for seed := range uint64(16) {
+		p := newPlay(t, configs[seed%4], 6, bytesOf(seed, 6000))
+		for len(p.script) > 0 {
+			p.step()
+			p.check()
+		}
+		if s := p.x.Stats(); s.TieredRanks == 0 || p.foreign == 0 || s.OrphanBlocks == 0 || s.Replaces == 0 {
+			t.Errorf("seed %d: some of it did not happen:\n%v", seed, s)
+		}
+		if seed%4 < 2 && p.checks < 2000 {
+			t.Errorf("seed %d: only %d exact overlaps were compared", seed, p.checks)
+		}
+	}
+}
+
+func FuzzResidency(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(uint8(seed), bytesOf(seed, 300))
+	}
+	f.Fuzz(func(t *testing.T, cfg uint8, script []byte) {
+		p := newPlay(t, configs[cfg%4], 4, script[:min(len(script), 1000)])
+		for len(p.script) > 0 {
+			p.step()
+			p.check()
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package residency
+
+const raceEnabled = true

@@ -1,0 +1,204 @@
+package residency
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+// content is what a dump says, before any reader sees it.
+type content struct {
+	names   *kvindex.Names // nil: the hashes are kv.Chain's
+	tiers   *tiers
+	lower   bool          // something is in a lower tier
+	runs    []kvindex.Run // for the index of all
+	device  []kvindex.Run // for the device's
+	lossy   bool
+	refused int // blocks, as their parents are not in the dump
+
+	run kvindex.Run // scratch
+}
+
+// Replace implements [events.Sink]. Readers see all of it at once, and wait for it no
+// longer than for any store: it is put into the indexes under a shadow, which then takes
+// the rank's place. Until then a rank may have what it is allowed twice.
+func (x *Residency) Replace(r events.Rank, dump []events.Stored) (refused int) {
+	k := x.rankOrNew(holderOf(r))
+	if k == nil {
+		x.counts.overfull.Add(uint64(blocksOf(dump)))
+		return 0
+	}
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	c := &content{tiers: x.newTiers()}
+	if !x.read(c, dump) {
+		c = &content{tiers: x.newTiers(), names: x.newNames()}
+		x.read(c, dump)
+	}
+	shadow := shadowOf(k.holder)
+	err := fill(x.index, shadow, c.device)
+	tiered := c.lower || x.isTiered(k)
+	if tiered && err != kvindex.ErrCollision {
+		err = fill(x.below, shadow, c.runs)
+	}
+	if tiered && err == kvindex.ErrCollision {
+		x.collided(k, c)
+	} else {
+		x.put(k, c, tiered, err)
+	}
+	x.index.Forget(shadow) // what was
+	if tiered {
+		x.below.Forget(shadow)
+	}
+	x.counts.replaces.Add(1)
+	x.counts.orphans.Add(uint64(c.refused))
+	return c.refused
+}
+
+// fill stores runs as far as they are taken. It returns an error that was met, of
+// several a collision.
+func fill(index *kvindex.Sharded, h kvindex.Holder, runs []kvindex.Run) (met error) {
+	for i := range runs {
+		if _, err := index.Store(h, runs[i]); met == nil || err == kvindex.ErrCollision {
+			met = err
+		}
+	}
+	return met
+}
+
+func (x *Residency) isTiered(k *rank) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.tiers != nil
+}
+
+func blocksOf(dump []events.Stored) (n int) {
+	for i := range dump {
+		n += len(dump[i].Blocks)
+	}
+	return n
+}
+
+// put is the one step: the shadow takes the rank's place.
+func (x *Residency) put(k *rank, c *content, tiered bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.show()
+	x.index.Swap(k.holder, shadowOf(k.holder))
+	k.names, k.lossy = c.names, c.lossy
+	if !tiered {
+		if err != nil {
+			k.lossy = true
+			x.counts.overfull.Add(uint64(max(0, c.tiers.device-x.index.Held(k.holder))))
+		}
+		return
+	}
+	x.below.Swap(k.holder, shadowOf(k.holder))
+	if k.tiers == nil {
+		x.list(k)
+	}
+	k.tiers = c.tiers
+	k.lost = x.losses.Add(1)
+}
+
+// collided is what becomes of a dump whose table could not tell two prefixes apart, see
+// storeTier: which block it was is not known, so none is believed.
+func (x *Residency) collided(k *rank, c *content) {
+	x.counts.collisions.Add(uint64(len(c.tiers.masks)))
+	x.clear(k)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.show()
+	k.lossy = true
+	if k.tiers == nil {
+		k.tiers = x.newTiers()
+		x.list(k)
+	}
+}
+
+// read takes a dump in. False: its hashes are of another make than kv.Chain and there
+// are no names to translate them.
+func (x *Residency) read(c *content, dump []events.Stored) bool {
+	for i := range dump {
+		s := &dump[i]
+		if s.Tier > kv.TierDisk {
+			x.counts.invalid.Add(uint64(len(s.Blocks)))
+			c.lossy = true
+			continue
+		}
+		c.run = runOf(s, c.run)
+		run := c.run
+		if c.names == nil && !isChain(run) {
+			return false
+		}
+		if c.names != nil {
+			var gone []kv.BlockHash
+			var err error
+			if run, gone, err = c.names.Store(run); len(gone) > 0 || err != nil && err != kvindex.ErrUnknownParent {
+				x.spoil(c, dump, gone, err, len(s.Blocks))
+				if len(gone) > 0 {
+					return true
+				}
+				continue
+			} else if err != nil {
+				x.orphan(c, len(s.Blocks))
+				continue
+			}
+		}
+		if run.HasParent && c.tiers.masks[run.Parent] == 0 {
+			x.orphan(c, len(s.Blocks))
+			continue
+		}
+		x.keep(c, s.Tier, run)
+	}
+	return true
+}
+
+// orphan counts blocks whose parent is not there: not in the dump, or refused.
+func (x *Residency) orphan(c *content, blocks int) {
+	if c.lossy {
+		x.counts.belowRefused.Add(uint64(blocks))
+	} else {
+		c.refused += blocks
+	}
+}
+
+// spoil is what becomes of a dump with a run that can't be had. If a name stands for
+// two blocks, which no set of blocks has, nothing of it is believed.
+func (x *Residency) spoil(c *content, dump []events.Stored, gone []kv.BlockHash, err error, blocks int) {
+	switch {
+	case len(gone) > 0:
+		*c = content{tiers: x.newTiers()}
+		x.counts.invalid.Add(uint64(blocksOf(dump)))
+	case err == kvindex.ErrFull:
+		x.counts.overfull.Add(uint64(blocks))
+	default:
+		x.counts.invalid.Add(uint64(blocks))
+	}
+	c.lossy = true
+}
+
+// keep adds a run whose parent is there.
+func (x *Residency) keep(c *content, tier kv.Tier, run kvindex.Run) {
+	fit := c.tiers.add(tier, run.Hashes)
+	if over := uint64(len(run.Hashes) - fit); over > 0 {
+		c.lossy = true
+		if tier == kv.TierDevice {
+			x.counts.overfull.Add(over)
+		} else {
+			x.counts.tiersFull.Add(over)
+		}
+	}
+	if fit == 0 {
+		return
+	}
+	run.Hashes, run.Locals = slices.Clone(run.Hashes[:fit]), slices.Clone(run.Locals[:fit])
+	c.runs = append(c.runs, run)
+	if tier == kv.TierDevice {
+		c.device = append(c.device, run)
+	} else {
+		c.lower = true
+	}
+}

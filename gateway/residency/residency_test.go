@@ -1,0 +1,385 @@
+package residency
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+func mustNew(t testing.TB, cfg Config) *Residency {
+	t.Helper()
+	x, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// expect holds what a rank has of a prompt to what it should.
+func expect(t *testing.T, x *Residency, what string, r events.Rank, locals []kv.LocalHash, want Overlap) {
+	t.Helper()
+	got := found(t, x.Find(locals, nil))[holderOf(r)]
+	if got.Holder = (kvindex.Holder{}); got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+	if err := x.Check(); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// seq is a prompt of its own.
+func seq(number, blocks int) []kv.LocalHash {
+	s := make([]kv.LocalHash, blocks)
+	for i := range s {
+		s[i] = kv.LocalHash(1000*number+i+1) * 0x9fb21c651e98df25
+	}
+	return s
+}
+
+// TestTiers is the life of one prompt: offloaded, taken from the device in any order,
+// brought back.
+func TestTiers(t *testing.T) {
+	x, r, p := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 10)
+	hashes := chain(p)
+	store := func(from, to int, tier kv.Tier) {
+		t.Helper()
+		if err := x.Store(r, storedOf(p[:to], from, tier)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store(0, 8, kv.TierDevice)
+	x.Remove(r, kv.TierHost, hashes) // where it has nothing
+	expect(t, x, "on the device", r, p, Overlap{Device: 8})
+	if s := x.Stats(); s.TieredRanks != 0 {
+		t.Errorf("a table for nothing: %v", s)
+	}
+	store(0, 6, kv.TierPinned)
+	expect(t, x, "a copy in host memory", r, p, Overlap{Device: 8})
+	x.Remove(r, kv.TierDevice, hashes[3:5])
+	expect(t, x, "a hole in the device", r, p, Overlap{Device: 3, Host: 5})
+	store(5, 10, kv.TierDisk)
+	x.Remove(r, kv.TierDevice, hashes[7:])
+	expect(t, x, "the end on disk", r, p, Overlap{Device: 3, Host: 4, Disk: 3})
+	if n := x.Held(holderOf(r)); n != 10 {
+		t.Errorf("%d held", n)
+	}
+	store(3, 5, kv.TierDevice)
+	expect(t, x, "the hole filled", r, p, Overlap{Device: 7, Disk: 3})
+	x.Remove(r, kv.TierPinned, hashes)
+	x.Remove(r, kv.TierDevice, hashes[1:])
+	expect(t, x, "a hole in all tiers", r, p, Overlap{Device: 1})
+	if err := x.Store(r, storedOf(p[:5], 4, kv.TierHost)); err != events.ErrUnknownParent {
+		t.Error(err)
+	}
+	if err := x.Store(r, storedOf(p[:9], 8, kv.TierHost)); err != nil {
+		t.Errorf("below a block that is held behind the hole: %v", err)
+	}
+	store(1, 5, kv.TierHost)
+	expect(t, x, "the hole filled from below", r, p, Overlap{Device: 1, Host: 4, Disk: 5})
+	x.Clear(r)
+	expect(t, x, "cleared", r, p, Overlap{})
+	store(0, 4, kv.TierHost)
+	expect(t, x, "in host memory alone", r, p, Overlap{Host: 4})
+	x.Forget(r)
+	expect(t, x, "forgotten", r, p, Overlap{})
+	if s := x.Stats(); s.Ranks+s.TieredRanks+s.Index.Holders != 0 || len(x.tiered.Load().ranks) != 0 {
+		t.Errorf("%v", s)
+	}
+}
+
+// named is a run by the names of one process.
+func named(locals []kv.LocalHash, from int, tier kv.Tier, seed uint64) events.Stored {
+	s := storedOf(locals, from, tier)
+	s.Parent = name(s.Parent, seed)
+	for i := range s.Blocks {
+		s.Blocks[i].Hash = name(s.Blocks[i].Hash, seed)
+	}
+	return s
+}
+
+func namesOf(s events.Stored) (names []kv.BlockHash) {
+	for _, b := range s.Blocks {
+		names = append(names, b.Hash)
+	}
+	return names
+}
+
+// TestHashesOfTheirOwn: vLLM's hashes differ from process to process, so a worker that
+// was restarted, told by a dump or by a clear, has other ones than before.
+func TestHashesOfTheirOwn(t *testing.T) {
+	for _, lower := range []bool{false, true} {
+		for _, anew := range []string{"dump", "clear", "forget"} {
+			x, p := mustNew(t, Config{}), seq(1, 6)
+			a, b := events.Rank{Worker: 1}, events.Rank{Worker: 1, DP: 1}
+			store := func(r events.Rank, s events.Stored) {
+				t.Helper()
+				if err := x.Store(r, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, seed := range []uint64{11, 0, 12, 13, 0, 0, 14} {
+				switch s := named(p, 0, kv.TierDevice, seed); anew {
+				case "dump":
+					if n := x.Replace(a, []events.Stored{s}); n != 0 {
+						t.Errorf("%d refused", n)
+					}
+				case "clear":
+					x.Clear(a)
+					store(a, s)
+				case "forget":
+					x.Forget(a)
+					store(a, s)
+				}
+				if i == 0 {
+					store(b, named(p[:5], 0, kv.TierDevice, 99))
+				}
+				if lower {
+					store(a, named(p, 2, kv.TierHost, seed))
+				}
+				what := anew + " of other hashes"
+				expect(t, x, what, a, p, Overlap{Device: 6})
+				x.Remove(a, kv.TierDevice, namesOf(named(p, 0, kv.TierDevice, seed+100))) // of another process
+				expect(t, x, what+", removed by others", a, p, Overlap{Device: 6})
+				x.Remove(a, kv.TierDevice, namesOf(named(p, 3, kv.TierDevice, seed)))
+				want := Overlap{Device: 3}
+				if lower {
+					want.Host = 3
+				}
+				expect(t, x, what+", removed", a, p, want)
+				x.Remove(a, kv.TierHost, namesOf(named(p, 4, kv.TierHost, seed)))
+				want.Host = min(want.Host, 1)
+				expect(t, x, what+", removed below", a, p, want)
+				expect(t, x, "the other rank", b, p, Overlap{Device: 5})
+			}
+			if k := x.rank(holderOf(a)); k.names.Len() > 6 {
+				t.Errorf("%d names are left", k.names.Len())
+			}
+		}
+	}
+}
+
+// TestSpoiledDump: a dump in which a name stands for two blocks is no set of blocks.
+func TestSpoiledDump(t *testing.T) {
+	x, r, p, q := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 4), seq(2, 4)
+	one, other := named(p, 0, kv.TierDevice, 5), named(q, 0, kv.TierDevice, 5)
+	other.Blocks[2].Hash = one.Blocks[1].Hash
+	if n := x.Replace(r, []events.Stored{one, other}); n != 0 {
+		t.Errorf("%d orphans", n)
+	}
+	expect(t, x, "the first", r, p, Overlap{})
+	expect(t, x, "the second", r, q, Overlap{})
+	if s := x.Stats(); s.InvalidBlocks != 8 || s.LossyRanks != 1 {
+		t.Errorf("%v", s)
+	}
+}
+
+// TestLimits: at each, one below and one above.
+func TestLimits(t *testing.T) {
+	cfg := Config{Index: kvindex.ShardedConfig{Shards: 4, Config: kvindex.Config{HolderBlocks: 10, Holders: 3}}, TierBlocks: 5}
+	for _, tc := range []struct {
+		tier   kv.Tier
+		blocks int
+		held   int
+	}{{kv.TierDevice, 9, 9}, {kv.TierDevice, 10, 10}, {kv.TierDevice, 11, 0}, {kv.TierHost, 4, 4}, {kv.TierHost, 5, 5}, {kv.TierDisk, 6, 5}} {
+		x, r := mustNew(t, cfg), events.Rank{Worker: 1}
+		for _, dump := range []bool{false, true} {
+			s := storedOf(seq(1, tc.blocks), 0, tc.tier)
+			want := tc.held
+			if dump {
+				want = min(tc.blocks, max(want, 10)) // of a dump what fits is kept
+				if tc.tier != kv.TierDevice {
+					want = tc.held
+				}
+				x.Replace(r, []events.Stored{s})
+			} else if err := x.Store(r, s); err != nil {
+				t.Error(err)
+			}
+			if n := x.Held(holderOf(r)); n != want || x.Check() != nil {
+				t.Errorf("%v: %d of %d blocks held, want %d; dump: %v; %v", tc.tier, n, tc.blocks, want, dump, x.Check())
+			}
+			if lossy := x.Stats().LossyRanks == 1; lossy != (want < tc.blocks) {
+				t.Errorf("%v: %d blocks: lossy %v", tc.tier, tc.blocks, lossy)
+			}
+		}
+	}
+	// Blocks in many shards are one rank's all the same.
+	x := mustNew(t, cfg)
+	for i := range 40 {
+		if err := x.Store(events.Rank{Worker: 1}, storedOf(seq(i, 1), 0, kv.TierDevice)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := x.Held(kvindex.Holder{Worker: 1}); n != 10 || x.Stats().OverfullBlocks != 30 {
+		t.Errorf("%d held\n%v", n, x.Stats())
+	}
+	for i := range 5 {
+		for range 2 {
+			_ = x.Store(events.Rank{Worker: events.WorkerID(i)}, storedOf(seq(50+i, 2), 0, kv.TierDevice))
+		}
+	}
+	x.Replace(events.Rank{Worker: 9}, []events.Stored{storedOf(seq(9, 2), 0, kv.TierDevice)})
+	if s := x.Stats(); s.Ranks != 3 {
+		t.Errorf("%v", s)
+	}
+	// Numbers of shadows are no ranks'.
+	x, s := mustNew(t, cfg), storedOf(seq(9, 2), 0, kv.TierDevice)
+	x.Replace(events.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
+	if err := x.Store(events.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.Stats().Ranks != 0 || x.Stats().OverfullBlocks != 4 {
+		t.Errorf("%v\n%v", err, x.Stats())
+	}
+}
+
+// TestNobodyTakesAnothersRoom: with limits as they are by default, floods by all other
+// workers leave the last one its room; with Blocks below Holders*HolderBlocks they don't.
+func TestNobodyTakesAnothersRoom(t *testing.T) {
+	if c := (Config{}).WithDefaults(); c.Index.Holders*c.Index.HolderBlocks > c.Index.Blocks {
+		t.Errorf("%+v", c)
+	}
+	for _, tc := range []struct {
+		limits kvindex.Config
+		late   int // blocks of who came last
+	}{
+		{kvindex.Config{Holders: 4, HolderBlocks: 32}, 32},
+		{kvindex.Config{Holders: 4, Blocks: 32}, 8},
+		{kvindex.Config{Holders: 4, HolderBlocks: 32, Blocks: 96}, 0},
+	} {
+		x := mustNew(t, Config{Index: kvindex.ShardedConfig{Shards: 1, Config: tc.limits}})
+		for w := range 4 {
+			for i := range 100 {
+				if err := x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(seq(1000*w+i, 4), 0, kv.TierDevice)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := x.Held(kvindex.Holder{Worker: 3}); n != tc.late {
+			t.Errorf("%+v: room for %d blocks, want %d\n%v", tc.limits, n, tc.late, x.Stats())
+		}
+	}
+}
+
+// TestLongRuns: what comes in parts is as if it came at once.
+func TestLongRuns(t *testing.T) {
+	for _, seed := range []uint64{0, 3} {
+		x, r, p := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 2*maxPart+10)
+		for i, tier := range []kv.Tier{kv.TierDevice, kv.TierHost} {
+			s := named(p, 0, tier, seed)
+			if err := x.Store(r, s); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, x, "stored", r, p, Overlap{Device: len(p)})
+			x.Remove(r, kv.TierDevice, namesOf(s)[5:])
+			expect(t, x, "removed", r, p, Overlap{Device: 5, Host: i * (len(p) - 5)})
+			if err := x.Store(r, s); err != nil {
+				t.Fatal(err)
+			}
+			x.Remove(r, kv.TierDevice, nil)
+			if tier == kv.TierDevice {
+				continue
+			}
+			expect(t, x, "on the host", r, p, Overlap{Device: 5, Host: len(p) - 5})
+			x.Remove(r, kv.TierHost, namesOf(s)[maxPart+1:])
+			expect(t, x, "some of it", r, p, Overlap{Device: 5, Host: maxPart - 4})
+		}
+	}
+	if err := mustNew(t, Config{}).Store(events.Rank{}, storedOf(seq(1, 3*maxPart), 1, kv.TierHost)); err != events.ErrUnknownParent {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, cfg := range []Config{
+		{TierBlocks: -1}, {TierBlocks: MaxTierBlocks + 1},
+		{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders/2 + 1}}},
+	} {
+		if _, err := New(cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	for _, cfg := range []Config{
+		{Index: kvindex.ShardedConfig{Shards: -1}},
+		{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: -1}}},
+		{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: 1 << 62, HolderBlocks: 1 << 62}}},
+	} {
+		if _, err := New(cfg); !errors.Is(err, kvindex.ErrConfig) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	if c := (Config{Index: kvindex.ShardedConfig{Config: kvindex.Config{Blocks: 100, Holders: 7}}}).WithDefaults(); c.Index.HolderBlocks != 14 {
+		t.Errorf("%+v", c)
+	}
+	mustNew(t, Config{TierBlocks: MaxTierBlocks, Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders / 2, HolderBlocks: kvindex.MaxBlocks}}})
+}
+
+func TestStatsString(t *testing.T) {
+	got := Stats{Index: kvindex.Stats{Nodes: 3, Blocks: 40, HolderBlocks: 70}, Ranks: 5, ForeignHash: 2, TieredRanks: 1, TierBlocks: 9, LossyRanks: 4,
+		Replaces: 6, OrphanBlocks: 10, BelowRefused: 11, OverfullBlocks: 12, TierFullBlocks: 13, ForeignBlocks: 14, CollisionBlocks: 15, InvalidBlocks: 16}.String()
+	const want = `ranks    5: 1 tiered, 2 with hashes of their own, 4 lossy; 6 replaced
+device   40 blocks, 70 with all holders, in 3 runs
+below    9 blocks
+refused  10 orphan, 11 below refused, 12 overfull, 13 overfull tiers
+         14 foreign, 15 collision, 16 invalid
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestFindAllocatesNothing, with and without lower tiers.
+func TestFindAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector a sync.Pool loses what it is given")
+	}
+	for _, tier := range []kv.Tier{kv.TierDevice, kv.TierDisk} {
+		x, p := mustNew(t, Config{}), seq(1, 100)
+		for w := range 8 {
+			_ = x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(p[:50], 0, kv.TierDevice))
+			if err := x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(p, 50, tier)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dst := make([]Overlap, 0, 8)
+		if n := testing.AllocsPerRun(1000, func() { dst = x.Find(p, dst[:0]) }); n != 0 || len(dst) != 8 || dst[3].Blocks() != 100 {
+			t.Errorf("%v: %v allocations, %v", tier, n, dst)
+		}
+	}
+}
+
+// TestHeldWaitsForNoChange: Held and Stats answer while ranks are being changed.
+func TestHeldWaitsForNoChange(t *testing.T) {
+	x := mustNew(t, Config{})
+	plain, tiered := events.Rank{Worker: 1}, events.Rank{Worker: 2}
+	store := func(r events.Rank, s events.Stored) {
+		t.Helper()
+		if err := x.Store(r, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store(plain, storedOf(seq(1, 5), 0, kv.TierDevice))
+	store(tiered, storedOf(seq(1, 5), 0, kv.TierDevice))
+	store(tiered, storedOf(seq(1, 8), 3, kv.TierHost))
+	for _, k := range x.all() {
+		k.changing.Lock()
+		k.mu.Lock()
+	}
+	if a, b := x.Held(holderOf(plain)), x.Held(holderOf(tiered)); a != 5 || b != 8 {
+		t.Errorf("%d and %d blocks, want 5 and 8", a, b)
+	}
+	if s := x.Stats(); s.Ranks != 2 || s.TieredRanks != 1 || s.TierBlocks != 3 {
+		t.Errorf("%+v", s)
+	}
+	for _, k := range x.all() {
+		k.mu.Unlock()
+		k.changing.Unlock()
+	}
+	x.Clear(tiered)
+	x.Forget(plain)
+	if a, b := x.Held(holderOf(plain)), x.Held(holderOf(tiered)); a != 0 || b != 0 {
+		t.Errorf("%d and %d blocks are left", a, b)
+	}
+	if err := x.Check(); err != nil {
+		t.Error(err)
+	}
+}
