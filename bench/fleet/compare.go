@@ -1,0 +1,198 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Load is the default of CompareConfig.Load: the fleet is busy, and has some slack.
+const Load = 0.65
+
+// Source is where a trace comes from: the name of a generated one, or a recording.
+type Source struct {
+	Name      string
+	Recording *Recording
+}
+
+// CompareConfig sizes a Compare. Zeros mean the defaults.
+type CompareConfig struct {
+	Base     Config          // of all runs; its Workers, Policy, Rate and Clients are not looked at
+	Sources  []Source        // default: chat
+	Workers  []int           // default: 8
+	Policies []router.Policy // default: all
+	// Requests of a run. Default: 500 for each worker, 1500 of recorded traces, whose
+	// prompts of rare lengths decide the tail; above 12,000 as many, and above that
+	// 48 for each worker, so that a fleet of any size is warm for most of the time.
+	Requests int
+	// Load is the rate of arrivals over what the fleet can bear under round robin.
+	Load float64
+	Seed uint64
+}
+
+// Pools of the workers, in tokens. Generated prompts have 2,000 to 4,000 tokens, so a
+// pool has room for some twenty and a fleet cannot have all everywhere; recorded
+// ones have 12,000 and up to 200,000.
+const (
+	generatedKVTokens = 1 << 16
+	recordedKVTokens  = 1 << 18
+)
+
+func (c CompareConfig) withDefaults() CompareConfig {
+	if c.Sources == nil {
+		c.Sources = []Source{{Name: "chat"}}
+	}
+	if c.Workers == nil {
+		c.Workers = []int{8}
+	}
+	if c.Policies == nil {
+		c.Policies = router.Policies()
+	}
+	if c.Load == 0 {
+		c.Load = Load
+	}
+	return c
+}
+
+func (c *CompareConfig) validate() error {
+	var errs []error
+	if !(c.Load > 0 && c.Load <= 10) {
+		errs = append(errs, fmt.Errorf("fleet: Load is %v, want above 0 and at most 10 times what round robin can bear", c.Load))
+	}
+	if c.Requests < 0 || c.Requests > MaxRequests {
+		errs = append(errs, fmt.Errorf("fleet: Requests is %d, want 1 to %d, or 0 for the default", c.Requests, MaxRequests))
+	}
+	for _, w := range c.Workers {
+		if w < 1 || w > MaxWorkers {
+			errs = append(errs, fmt.Errorf("fleet: %d workers, want 1 to %d", w, MaxWorkers))
+		}
+	}
+	if len(c.Sources)*len(c.Workers)*len(c.Policies) == 0 {
+		errs = append(errs, fmt.Errorf("fleet: %d traces, %d sizes, %d policies: nothing to compare", len(c.Sources), len(c.Workers), len(c.Policies)))
+	}
+	return errors.Join(errs...)
+}
+
+// Steps is how often Compare calls progress.
+func (c CompareConfig) Steps() int {
+	c = c.withDefaults()
+	return len(c.Sources) * len(c.Workers) * (1 + len(c.Policies))
+}
+
+// requests of a run.
+func (c *CompareConfig) requests(s *Source, workers int) int {
+	if c.Requests > 0 {
+		return c.Requests
+	}
+	each := 500
+	if s.Recording != nil {
+		each = 1500
+	}
+	return min(max(min(each*workers, 12_000), 48*workers), MaxRequests)
+}
+
+// Table is policies compared.
+type Table struct {
+	Worker     string      `json:"worker"`
+	Device     string      `json:"device"`
+	StepTokens int         `json:"step_tokens"`
+	MaxRunning int         `json:"max_running"`
+	EventDelay float64     `json:"event_delay_ms"`
+	Predict    float64     `json:"predict_ms"`
+	ITL        float64     `json:"itl_weight"` // of the policy latency
+	Load       float64     `json:"load"`       // of Capacity, that comes
+	Seed       uint64      `json:"seed"`
+	Fleets     []FleetRuns `json:"fleets"`
+}
+
+// FleetRuns are the runs of one trace by one size of fleet.
+type FleetRuns struct {
+	Trace    string   `json:"trace"`
+	Workers  int      `json:"workers"`
+	Requests int      `json:"requests"`
+	KVTokens int      `json:"kv_tokens"`               // of each worker
+	Capacity float64  `json:"capacity_requests_per_s"` // see Capacity
+	Rate     float64  `json:"requests_per_s"`          // that come
+	Results  []Result `json:"policies"`
+}
+
+// Compare plays every trace to every size of fleet under every policy, each of which
+// sees the same requests at the same times. progress, if not nil, is called after
+// each run, with what ran. But for the wall time of choices, if Base.Clock measures it,
+// the table is the same in every run.
+func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Table, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = func(string) {}
+	}
+	base, err := cfg.Base.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	weights := base.Weights
+	if weights == (router.Weights{}) {
+		weights = router.DefaultWeights()
+	}
+	t := &Table{
+		Worker: base.Kind.String(), Device: base.Device.Name, StepTokens: base.StepTokens, MaxRunning: base.MaxRunning,
+		EventDelay: ms(base.EventDelay), Predict: ms(base.Predict), ITL: weights.ITL, Load: cfg.Load, Seed: cfg.Seed,
+	}
+	for _, s := range cfg.Sources {
+		for _, workers := range cfg.Workers {
+			runs, err := cfg.fleet(ctx, s, workers, progress)
+			if err != nil {
+				return nil, err
+			}
+			t.Fleets = append(t.Fleets, runs)
+		}
+	}
+	return t, nil
+}
+
+// fleet is one trace and one size.
+func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progress func(string)) (FleetRuns, error) {
+	trace, err := s.trace(c.requests(&s, workers), workers, c.Seed)
+	if err != nil {
+		return FleetRuns{}, err
+	}
+	run := c.Base
+	run.Workers, run.Seed, run.Rate, run.Clients = workers, c.Seed, 0, 0
+	if run.KVTokens == 0 {
+		run.KVTokens = generatedKVTokens
+		if s.Recording != nil {
+			run.KVTokens = recordedKVTokens
+		}
+	}
+	name := fmt.Sprintf("%s, %d workers", trace.Name, workers)
+	r := FleetRuns{Trace: trace.Name, Workers: workers, Requests: trace.Requests(), KVTokens: run.KVTokens}
+	if r.Capacity, err = Capacity(ctx, run, trace); err != nil {
+		return r, err
+	}
+	progress(name + ": capacity")
+	if r.Rate = c.Load * r.Capacity; r.Rate == 0 {
+		return r, fmt.Errorf("fleet: %s: %d requests are too few to tell the capacity, want 5 or more", name, trace.Requests())
+	}
+	run.Rate = r.Rate
+	for _, policy := range c.Policies {
+		run.Policy = policy
+		result, err := Play(ctx, run, trace)
+		if err != nil {
+			return r, err
+		}
+		r.Results = append(r.Results, result)
+		progress(name + ": " + policy.String())
+	}
+	return r, nil
+}
+
+func (s *Source) trace(requests, workers int, seed uint64) (*Trace, error) {
+	if s.Recording != nil {
+		return s.Recording.Trace(requests)
+	}
+	return Generate(s.Name, requests, workers, seed)
+}

@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench/fleet/mocker"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// MaxWorkers bounds a fleet.
+const MaxWorkers = 4096
+
+// Config is one run: a fleet, a policy and a load.
+type Config struct {
+	Workers int
+	Kind    Kind
+	// Policy and Weights are the router's; no weights are the defaults.
+	Policy  router.Policy
+	Weights router.Weights
+	Seed    uint64 // of the router's chance
+
+	// Rate is of arrivals, in requests per second of the whole fleet. 0 is a closed
+	// loop: as many requests at a time as Clients, each followed by the next one.
+	Rate    float64
+	Clients int
+
+	// Device of each worker. Default h100, with a model of 8 billion parameters.
+	Device     sim.Profile
+	KVTokens   int // KV pool of a worker. Default 65,536
+	StepTokens int // of a worker. Default 2048
+	MaxRunning int // requests that a worker runs at a time. Default 256
+
+	// EventDelay is how long after a pass the router hears of its cache events.
+	EventDelay time.Duration
+	// ReportEvery is how often workers report usage, and the router hears of the sizes
+	// of trees. Default 100 ms.
+	ReportEvery time.Duration
+	// Predict, if above 0, is for how long the router takes a prompt to be where it
+	// was sent, beside what events say.
+	Predict time.Duration
+
+	// Clock measures what a choice costs; nil measures nothing. It is wall time, the
+	// only thing in a Result that is not the same in every run.
+	Clock func() time.Time
+
+	plant *router.Worker // a policy that no router has: all go to this worker
+}
+
+// WithDefaults fills what is zero.
+func (c Config) WithDefaults() (Config, error) {
+	if c.Device == (sim.Profile{}) {
+		var err error
+		if c.Device, err = sim.ProfileByName("h100"); err != nil {
+			return c, err
+		}
+	}
+	set := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	set(&c.KVTokens, 1<<16)
+	set(&c.StepTokens, 2048)
+	set(&c.MaxRunning, 256)
+	if c.ReportEvery == 0 {
+		c.ReportEvery = 100 * time.Millisecond
+	}
+	return c, nil
+}
+
+// Validate reports all faults at once, by field and value; those of a worker's sizes
+// and of weights are the worker's and the router's to find.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field string, value, want any) {
+		errs = append(errs, fmt.Errorf("fleet: %s is %v, want %v", field, value, want))
+	}
+	if c.Workers < 1 || c.Workers > MaxWorkers {
+		bad("Workers", c.Workers, fmt.Sprintf("1 to %d", MaxWorkers))
+	}
+	if int(c.Kind) >= len(kinds) {
+		bad("Kind", c.Kind, fmt.Sprint("one of ", kinds))
+	}
+	if !(c.Rate >= 0) || math.IsInf(c.Rate, 0) {
+		bad("Rate", c.Rate, "0 or more requests per second")
+	}
+	if (c.Rate > 0) == (c.Clients > 0) || c.Clients < 0 {
+		bad("Clients", c.Clients, fmt.Sprintf("either Rate (%v) or Clients above 0", c.Rate))
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"KVTokens", c.KVTokens}, {"StepTokens", c.StepTokens}, {"MaxRunning", c.MaxRunning}} {
+		if f.value < 1 || f.value > 1<<30 {
+			bad(f.name, f.value, fmt.Sprintf("1 to %d", 1<<30))
+		}
+	}
+	if c.EventDelay < 0 || c.Predict < 0 {
+		bad("EventDelay, Predict", fmt.Sprint(c.EventDelay, c.Predict), "0 or more")
+	}
+	if c.ReportEvery <= 0 {
+		bad("ReportEvery", c.ReportEvery, "more than 0")
+	}
+	return errors.Join(errs...)
+}
+
+// believed is what the router takes a worker's steps to cost, from the profile.
+func (c *Config) believed() router.Profile {
+	if c.Kind == Mocker {
+		return mockerProfile(c.KVTokens)
+	}
+	m, d, e := &c.Device.Model, &c.Device.Device, &c.Device.Eff
+	head, linear := float64(m.Vocab*m.Hidden), float64(m.LinearParams)
+	perToken := float64(kvTokenBytes(m))
+	return router.Profile{
+		Step:      e.Step + e.Host0 + (linear+head)*m.WeightBytes/(e.Weights*d.BW),
+		Token:     2 * linear / (e.Flops * d.Flops),
+		Pair:      float64(4*m.Heads*m.HeadDim*m.Layers) / (e.Attend * d.Flops),
+		Row:       e.Row + e.Host1 + float64(4*m.Vocab)/(e.Sample*d.BW),
+		KV:        perToken / (e.KVRow * d.BW),
+		HostBlock: BlockTokens * perToken / (e.PCIe * d.PCIe),
+	}
+}
+
+// chunk is what one long prompt takes of a step while others decode: a quarter under
+// our scheduler (scheduler.Config.ChunkTokens), all under the mocker.
+func (c *Config) chunk() int {
+	if c.Kind == Mocker {
+		return 0
+	}
+	return min(c.StepTokens, max(256, c.StepTokens/4))
+}
+
+// kvTokenBytes is the KV of a token over all layers.
+func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes }
+
+// mockerProfile is what is nearest to the mocker's polynomials: a decoding pass
+// takes 5.7 ms and, as its pool fills, some 34 ms (the chord from empty to full). The
+// 16.5 ms that any prompt takes beside its tokens have no place in a profile.
+func mockerProfile(kvTokens int) router.Profile {
+	p := mocker.DefaultPolynomial()
+	const milli = 1e-3
+	return router.Profile{
+		Step: milli * p.Decode[0], Token: milli * p.Prefill[1], Pair: milli * 2 * p.Prefill[2],
+		KV: milli * (p.Decode[1] + p.Decode[2]) / float64(kvTokens),
+	}
+}

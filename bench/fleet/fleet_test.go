@@ -1,0 +1,353 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// size makes a run small where every mutation is followed by a walk.
+func size(requests int) int {
+	if invariants.Enabled {
+		return requests / 10
+	}
+	return requests
+}
+
+// notUnderInvariants skips what is about a fleet's figures and no part of its logic.
+func notUnderInvariants(t *testing.T) {
+	t.Helper()
+	if invariants.Enabled {
+		t.Skip("the walks take too long for a fleet")
+	}
+}
+
+func generated(t *testing.T, name string, requests, workers int) *Trace {
+	t.Helper()
+	trace, err := Generate(name, size(requests), workers, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
+func played(t *testing.T, cfg Config, trace *Trace) Result {
+	t.Helper()
+	r, err := Play(context.Background(), cfg, trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestEveryRequestEndsOnce: whatever policy, worker and loop, all that was asked for
+// is answered, and nothing else. That each ends once and after exactly its tokens the
+// loop checks itself, see TestBrokenWorkersAreCaught.
+func TestEveryRequestEndsOnce(t *testing.T) {
+	names, policies := Generated(), router.Policies()
+	if invariants.Enabled {
+		names, policies = names[:1], policies[:1]
+	}
+	for _, kind := range []Kind{Ours, Mocker} {
+		for _, policy := range policies {
+			for _, name := range names {
+				trace := generated(t, name, 80, 4)
+				prompt, output := 0, 0
+				for i := range trace.asks {
+					prompt, output = prompt+trace.asks[i].tokens(), output+trace.asks[i].answer.n
+				}
+				for _, cfg := range []Config{
+					{Workers: 4, Kind: kind, Policy: policy, Rate: 40},
+					{Workers: 4, Kind: kind, Policy: policy, Clients: 30, KVTokens: 1 << 15, EventDelay: 30 * time.Millisecond, Predict: time.Second},
+				} {
+					r := played(t, cfg, trace)
+					if r.PromptTokens != prompt || r.OutputTokens != output || r.CachedTokens+r.ComputedTokens < prompt || r.CachedTokens > prompt {
+						t.Errorf("%v %v %s: %d prompt tokens, %d cached, %d computed, %d output; want %d and %d", kind, policy, name,
+							r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, prompt, output)
+					}
+				}
+			}
+		}
+	}
+}
+
+// broken is a worker that does wrong in its n-th pass that has something to report.
+type broken struct {
+	Worker
+	after int
+	wrong func(*Report)
+}
+
+func (b *broken) Pass(now time.Duration, out *Report) error {
+	err := b.Worker.Pass(now, out)
+	if len(out.Ended) > 0 {
+		if b.after--; b.after == 0 {
+			b.wrong(out)
+		}
+	}
+	return err
+}
+
+// TestBrokenWorkersAreCaught: the checks of the loop can fail.
+func TestBrokenWorkersAreCaught(t *testing.T) {
+	for want, wrong := range map[string]func(*Report){
+		"requests ended":   func(r *Report) { r.Ended = r.Ended[:0] },
+		"(before: true)":   func(r *Report) { r.Ended = append(r.Ended, r.Ended[0]) },
+		"more than":        func(r *Report) { r.Tokens = append(r.Tokens, r.Ended[0]) },
+		"(before: false)":  func(r *Report) { r.Tokens = r.Tokens[:0] },
+		"of worker 1/0: k": func(r *Report) { r.Events = append(r.Events, orphan()) },
+	} {
+		cfg, err := Config{Workers: 2, Rate: 10}.WithDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := newPlay(cfg, generated(t, "chat", 200, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.workers[0].Worker = &broken{p.workers[0].Worker, 3, wrong}
+		// What never ends does not end the run either: the reports go on.
+		p.clock.At(time.Hour, func() {
+			p.fail(fmt.Errorf("%d of %d requests ended", p.ended, len(p.asked)))
+		})
+		if err := p.run(func() error { return nil }); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestSameSeedSameTable byte by byte, and another seed another one.
+func TestSameSeedSameTable(t *testing.T) {
+	notUnderInvariants(t)
+	table := func(seed uint64) string {
+		var b bytes.Buffer
+		for _, kind := range []Kind{Ours, Mocker} {
+			cfg := CompareConfig{Sources: []Source{{Name: "chat"}, {Name: "unique"}}, Workers: []int{2, 4}, Requests: size(100), Seed: seed, Base: Config{Kind: kind}}
+			steps := 0
+			table, err := Compare(context.Background(), cfg, func(string) { steps++ })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if steps != cfg.Steps() {
+				t.Errorf("%d steps, want %d", steps, cfg.Steps())
+			}
+			if err := errors.Join(table.WriteTable(&b), table.WriteMarkdown(&b), table.WriteJSON(&b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b.String()
+	}
+	one := table(1)
+	if again := table(1); again != one {
+		t.Errorf("the same seed gave\n%s\nand\n%s", one, again)
+	}
+	if other := table(2); other == one {
+		t.Error("another seed gave the same table")
+	}
+}
+
+// TestIndexNeverOvercounts: after the events of a pass the index promises no more of
+// any prompt than the worker's own tree has, and little less. What the mocker evicts
+// as it begins the next pass it tells when that ends, so much it may lack.
+func TestIndexNeverOvercounts(t *testing.T) {
+	for _, kind := range []Kind{Ours, Mocker} {
+		trace, pool := generated(t, "chat", 400, 3), 1<<14
+		if invariants.Enabled {
+			pool = 1 << 13 // that the fewer requests evict, too
+		}
+		cfg, err := Config{Workers: 3, Kind: kind, Rate: 25, KVTokens: pool, Policy: router.CostLatency}.WithDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := newPlay(cfg, trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		promised, there, looks := 0, 0, 0
+		var req Request
+		evicted := map[*station]int{}
+		p.checked = func(w *station) error {
+			looks++
+			untold := 0
+			if v, ok := w.Worker.(*mock); ok {
+				now := int(v.Stats().Evicted)
+				untold, evicted[w] = now-evicted[w], now
+			}
+			for i := range 4 {
+				trace.fill((looks*7+i*31)%max(1, p.next), p.hasher, &req)
+				has := 0
+				switch v := w.Worker.(type) {
+				case *ours:
+					has = v.s.Cache().Match(radixcache.Key{Tokens: req.Tokens}).Tokens / BlockTokens
+				case *mock:
+					has = v.Overlap(req.Hashes)
+				}
+				there += has
+				for _, o := range p.index.Find(req.Locals, nil) {
+					if o.Holder != w.holder {
+						continue
+					}
+					promised += int(o.Blocks)
+					if int(o.Blocks) > has+untold {
+						return fmt.Errorf("the index promises %d blocks of %v worker %v, which has %d", o.Blocks, kind, w.id, has)
+					}
+				}
+			}
+			return nil
+		}
+		if err := p.run(func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.index.Check(); err != nil {
+			t.Error(err)
+		}
+		if there == 0 || promised < there*9/10 || p.index.Stats().RemovedBlocks == 0 {
+			t.Errorf("%v: the index promised %d of %d blocks in %d looks, %d were removed", kind, promised, there, looks, p.index.Stats().RemovedBlocks)
+		}
+	}
+}
+
+// TestPlantedPolicyShows: one that sends all to one worker is seen in every column.
+func TestPlantedPolicyShows(t *testing.T) {
+	notUnderInvariants(t)
+	trace := generated(t, "unique", 300, 4)
+	good := played(t, Config{Workers: 4, Rate: 20, Policy: router.CostRoundRobin}, trace)
+	bad := played(t, Config{Workers: 4, Rate: 20, plant: &router.Worker{ID: 2}}, trace)
+	if bad.ComputedBalance != 4 || bad.OutputBalance != 4 || bad.IdleWorkers != 3 {
+		t.Errorf("all to one of 4: balance %v and %v, %d idle", bad.ComputedBalance, bad.OutputBalance, bad.IdleWorkers)
+	}
+	if good.ComputedBalance > 1.5 || good.IdleWorkers != 0 || bad.TTFTp99 < 3*good.TTFTp99 || bad.ITLp99 < good.ITLp99 {
+		t.Errorf("round robin: %v\nall to one: %v", good, bad)
+	}
+}
+
+// TestBusyFleetQueuesAtTheRouter: workers that take two requests each.
+func TestBusyFleetQueuesAtTheRouter(t *testing.T) {
+	r := played(t, Config{Workers: 2, Rate: 100, MaxRunning: 2}, generated(t, "chat", 200, 2))
+	if r.Queued == 0 {
+		t.Error("nobody waited")
+	}
+}
+
+// TestDefaultPolicy: it has the shortest p99 of TTFT of all, and ITL within a
+// tenth of the best, in virtual time; bench/results/fleet.md has the whole table.
+func TestDefaultPolicy(t *testing.T) {
+	notUnderInvariants(t)
+	for _, name := range []string{"chat", "unique"} {
+		table, err := Compare(context.Background(), CompareConfig{Sources: []Source{{Name: name}}, Requests: 1200, Seed: 7}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := table.Fleets[0].Results
+		ours := results[0]
+		for _, r := range results {
+			if r.TTFTp99 < ours.TTFTp99 || r.ITLp99 < 0.9*ours.ITLp99 {
+				t.Errorf("%s: %v\n%v", name, ours, r)
+			}
+		}
+	}
+}
+
+// TestLateEventsCost: what the router hears late it promises less of.
+func TestLateEventsCost(t *testing.T) {
+	notUnderInvariants(t)
+	trace := generated(t, "chat", 400, 4)
+	soon := played(t, Config{Workers: 4, Rate: 30}, trace)
+	late := played(t, Config{Workers: 4, Rate: 30, EventDelay: 10 * time.Second}, trace)
+	if late.PromisedTokens >= soon.PromisedTokens || late.HitRate >= soon.HitRate {
+		t.Errorf("events at once: %d promised, hit rate %v; 10 s later: %d, %v", soon.PromisedTokens, soon.HitRate, late.PromisedTokens, late.HitRate)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	clock := time.Unix(0, 0)
+	cfg := CompareConfig{Requests: 60, Policies: []router.Policy{router.Cost2025}, Base: Config{Clock: func() time.Time {
+		clock = clock.Add(time.Microsecond)
+		return clock
+	}}}
+	table, err := Compare(context.Background(), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, people bytes.Buffer
+	if err := errors.Join(table.WriteJSON(&text), table.WriteTable(&people)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(people.String(), "select") || !strings.Contains(people.String(), "1.0 µs") {
+		t.Errorf("choices of a microsecond each are not in\n%s", people.String())
+	}
+	var got struct {
+		Worker string
+		Fleets []struct {
+			Trace    string
+			Workers  int
+			Policies []map[string]any
+		}
+	}
+	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Worker != "ours" || len(got.Fleets) != 1 || got.Fleets[0].Trace != "chat" || got.Fleets[0].Workers != 8 || len(got.Fleets[0].Policies) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	r := got.Fleets[0].Policies[0]
+	for _, key := range []string{"policy", "hit_rate", "ttft_ms_p50", "ttft_ms_p99", "itl_ms_p99", "e2e_ms_p99", "computed_balance", "output_balance", "select_us_mean"} {
+		if r[key] == nil {
+			t.Errorf("%q is not in %v", key, r)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	notUnderInvariants(t)
+	trace := generated(t, "unique", 100, 1)
+	for want, cfg := range map[string]Config{
+		"Workers is 0, want 1 to":                     {Rate: 1},
+		"Clients is 0, want either Rate (0)":          {Workers: 1},
+		"Rate is -1":                                  {Workers: 1, Rate: -1},
+		"EventDelay":                                  {Workers: 1, Rate: 1, EventDelay: -1},
+		"ReportEvery is -1ns":                         {Workers: 1, Rate: 1, ReportEvery: -1},
+		"KVTokens is -1":                              {Workers: 1, Rate: 1, KVTokens: -1},
+		"Weights.ITL is -1":                           {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
+		"unique, 1 workers, latency: fleet: request":  {Workers: 1, Rate: 1, KVTokens: 256},
+		"unique, 1 workers, latency: mocker: request": {Workers: 1, Rate: 1, KVTokens: 1024, StepTokens: 256, Kind: Mocker},
+	} {
+		if _, err := Play(context.Background(), cfg, trace); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for want, cfg := range map[string]CompareConfig{
+		"Load is -1":        {Load: -1},
+		"Requests is -1":    {Requests: -1},
+		"4097 workers":      {Workers: []int{4097}},
+		"nothing to comp":   {Sources: []Source{}},
+		"unknown trace":     {Sources: []Source{{Name: "chatter"}}},
+		"too few to tell":   {Requests: 1},
+		"context canceled!": {},
+	} {
+		ctx := context.Background()
+		if strings.HasSuffix(want, "!") {
+			canceled, cancel := context.WithCancel(ctx)
+			cancel()
+			ctx = canceled
+		}
+		if _, err := Compare(ctx, cfg, nil); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(want, "!")) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// orphan stores a block behind one that nobody has.
+func orphan() kv.Event {
+	return kv.Event{Kind: kv.Stored, HasParent: true, Parent: 12345, Blocks: []kv.Block{{Hash: kv.Chain(12345, 1), Local: 1}}}
+}

@@ -1,0 +1,57 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench/fleet/mocker"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// mock is Dynamo's mocker as a worker of the fleet.
+type mock struct {
+	*mocker.Worker
+	report mocker.Report
+}
+
+// NewMocker makes a worker as Dynamo's mocker has it, with upstream's timing. The
+// error says what is wrong with the sizes.
+func NewMocker(cfg mocker.Config) (Worker, error) {
+	w, err := mocker.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: worker of %d blocks: %w", cfg.Blocks, err)
+	}
+	return &mock{Worker: w}, nil
+}
+
+// Submit implements Worker.
+func (w *mock) Submit(now time.Duration, r *Request) error {
+	return w.Worker.Submit(now, &mocker.Request{
+		ID: r.ID, Tokens: r.Tokens, Locals: r.Locals, Hashes: r.Hashes, OutputTokens: r.OutputTokens, Output: r.Answer,
+	})
+}
+
+// Pass implements Worker.
+func (w *mock) Pass(now time.Duration, out *Report) error {
+	r := &w.report
+	*r = mocker.Report{Tokens: out.Tokens, Ended: out.Ended, Events: out.Events, Preempted: r.Preempted[:0]}
+	err := w.Worker.Pass(now, r)
+	out.Tokens, out.Ended, out.Events = r.Tokens, r.Ended, r.Events
+	out.Computed += r.Computed + r.Recomputed
+	out.Cached += r.Cached
+	return err
+}
+
+// Usage implements Worker.
+func (w *mock) Usage() Usage { return Usage(w.Worker.Usage()) }
+
+// keep copies events whose slices their worker will use again.
+func keep(events []kv.Event) []kv.Event {
+	kept := make([]kv.Event, len(events))
+	for i, e := range events {
+		e.Blocks = append([]kv.Block(nil), e.Blocks...)
+		e.Hashes = append([]kv.BlockHash(nil), e.Hashes...)
+		kept[i] = e
+	}
+	return kept
+}

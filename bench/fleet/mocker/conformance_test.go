@@ -1,0 +1,248 @@
+package mocker
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// What the unit tests of upstream's mocker check (lib/mocker and its first home
+// lib/llm/src/mocker), by value.
+
+// full makes a block of its own with a name active, as upstream's Use of one block.
+func full(c *cache, log *log, hash kv.BlockHash) (slot, bool) {
+	if found, _ := c.match([]kv.BlockHash{hash}); found == 1 {
+		slots, ok := c.use([]kv.BlockHash{hash}, 0, nil, log)
+		if !ok {
+			return none, false
+		}
+		return slots[0], true
+	}
+	slots, ok := c.use(nil, 1, nil, log)
+	if !ok {
+		return none, false
+	}
+	s, _ := c.name(slots[0], none, hash)
+	return s, true
+}
+
+func TestUseUpToCapacity(t *testing.T) {
+	c, log := newCache(10), log{}
+	for h := range kv.BlockHash(10) {
+		if _, ok := full(&c, &log, h); !ok {
+			t.Fatalf("block %d of 10 is refused", h)
+		}
+	}
+	if _, ok := full(&c, &log, 10); ok || c.active != 10 {
+		t.Fatalf("block 10 is taken beside %d", c.active)
+	}
+}
+
+func TestLifeOfBlocks(t *testing.T) {
+	c, log := newCache(10), log{}
+	use := func(h kv.BlockHash) slot {
+		t.Helper()
+		s, ok := full(&c, &log, h)
+		if !ok {
+			t.Fatalf("block %d is refused", h)
+		}
+		return s
+	}
+	refs := func(want map[kv.BlockHash]int32, inactive ...kv.BlockHash) {
+		t.Helper()
+		n := 0
+		for h := range kv.BlockHash(20) {
+			s := c.table.find(c.blocks, h)
+			if s == none {
+				continue
+			}
+			if n++; c.blocks[s].refs != want[h] {
+				t.Fatalf("block %d has %d holders, want %d", h, c.blocks[s].refs, want[h])
+			}
+		}
+		var line []kv.BlockHash
+		for s := c.first; s != none; s = c.blocks[s].next {
+			line = append(line, c.blocks[s].hash)
+		}
+		if n != len(want)+len(inactive) || !slices.Equal(line, inactive) || c.active != len(want) {
+			t.Fatalf("%d blocks, inactive %v, %d active; want %v and %v", n, line, c.active, want, inactive)
+		}
+	}
+	var first, second []slot
+	for h := range kv.BlockHash(5) {
+		first = append(first, use(h))
+	}
+	for _, h := range []kv.BlockHash{0, 1, 5, 6} {
+		second = append(second, use(h))
+	}
+	refs(map[kv.BlockHash]int32{0: 2, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1})
+	c.drop(first)
+	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 5: 1, 6: 1}, 4, 3, 2)
+	c.drop(second)
+	refs(map[kv.BlockHash]int32{}, 4, 3, 2, 6, 5, 1, 0)
+	for _, h := range []kv.BlockHash{0, 1, 2, 7, 8, 9} {
+		use(h)
+	}
+	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 2: 1, 7: 1, 8: 1, 9: 1}, 4, 3, 6, 5)
+	if c.evicted != 0 {
+		t.Fatalf("%d evicted of a cache just full", c.evicted)
+	}
+	use(10)
+	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 2: 1, 7: 1, 8: 1, 9: 1, 10: 1}, 3, 6, 5)
+}
+
+// Upstream's evictor also puts entries first in its line, which nothing here needs.
+func TestLineIsLeastRecentlyUsed(t *testing.T) {
+	c, log := newCache(5), log{}
+	for _, h := range []kv.BlockHash{4, 3, 2, 1, 5, 1, 4, 2} {
+		s, ok := full(&c, &log, h)
+		if !ok {
+			t.Fatalf("no room for %d", h)
+		}
+		c.drop([]slot{s})
+	}
+	for range 5 {
+		c.evict(&log)
+	}
+	if want := []kv.BlockHash{3, 5, 1, 4, 2}; !slices.Equal(log.hashes, want) || c.first != none {
+		t.Fatalf("evicted %v, want %v", log.hashes, want)
+	}
+}
+
+func TestSequenceTokenByToken(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 10, BlockTokens: 16})
+	r := request(1, tokensFrom(1, 15), 60, 16)
+	r.Output = tokensFrom(2, 60)
+	hashes := request(2, append(slices.Clone(r.Tokens), r.Output...), 1, 16).Hashes
+	submit(t, w, 0, r)
+	step(t, w) // begins the first pass
+	if u := w.Usage(); u.UsedBlocks != 1 {
+		t.Fatalf("15 tokens are in %d blocks", u.UsedBlocks)
+	}
+	for tokens := 16; tokens <= 49; tokens++ {
+		rep := step(t, w)
+		if u := w.Usage(); len(rep.Tokens) != 1 || u.UsedBlocks != kv.CeilPages(tokens, 16) {
+			t.Fatalf("%d tokens: %d new, in %d blocks", tokens, len(rep.Tokens), u.UsedBlocks)
+		}
+		if tokens%16 != 1 {
+			if len(rep.Events) != 0 {
+				t.Fatalf("%d tokens: %+v", tokens, rep.Events)
+			}
+			continue
+		}
+		full := tokens / 16
+		e := rep.Events[0]
+		if len(rep.Events) != 1 || e.Kind != kv.Stored || len(e.Blocks) != 1 || e.Blocks[0].Hash != hashes[full-1] ||
+			e.HasParent != (full > 1) || full > 1 && e.Parent != hashes[full-2] {
+			t.Fatalf("%d tokens: %+v", tokens, rep.Events)
+		}
+	}
+	s := w.running[0]
+	w.preempt(w.victim())
+	if s.output() != 34 || s.tokens != 49 || w.cache.active != 0 {
+		t.Fatalf("preempted with %d tokens of output, %d in all, %d blocks active", s.output(), s.tokens, w.cache.active)
+	}
+}
+
+func TestTwoHundredRequestsOnFiveHundredBlocks(t *testing.T) {
+	preemptions := uint64(0)
+	for flags := range 32 {
+		bit := func(i int) bool { return flags>>i&1 == 1 }
+		cfg := Config{Blocks: 500, BlockTokens: 64, NoPrefixCaching: bit(1), NoChunkedPrefill: bit(2)}
+		shared := bit(0)
+		if bit(3) {
+			cfg.Admission = CountWhole
+		}
+		if bit(4) {
+			cfg.Preemption = Oldest
+		}
+		name := fmt.Sprintf("shared=%v/caching=%v/chunked=%v/admission=%v/preemption=%v", shared, !bit(1), !bit(2), cfg.Admission, cfg.Preemption)
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t, cfg)
+			for id := range 200 {
+				prompt := tokensFrom(id+1, 1000)
+				if shared {
+					copy(prompt, tokensFrom(0, 500))
+				}
+				submit(t, w, 0, request(id, prompt, 100, 64))
+			}
+			all := drain(t, w, 50_000)
+			if len(all.Tokens) != 20_000 || len(all.Ended) != 200 || w.Usage() != (Usage{}) {
+				t.Fatalf("%d tokens, %d ends, then %+v", len(all.Tokens), len(all.Ended), w.Usage())
+			}
+			// 500 shared tokens are 7 blocks. Those that were evicted between are computed again.
+			if want := 199 * 7 * 64; shared != (all.Cached > 0) && !cfg.NoPrefixCaching || all.Cached > want {
+				t.Fatalf("%d tokens cached", all.Cached)
+			}
+			if all.Cached+all.Computed != 200_000 {
+				t.Fatalf("%d tokens cached, %d computed", all.Cached, all.Computed)
+			}
+			preemptions += w.Stats().Preemptions
+		})
+	}
+	if preemptions == 0 {
+		t.Fatal("nobody was preempted")
+	}
+}
+
+func TestIdenticalPrompts(t *testing.T) {
+	for _, at := range []string{"together", "apart"} {
+		t.Run(at, func(t *testing.T) {
+			w := newWorker(t, Config{Blocks: 64, BlockTokens: 64})
+			var cached, computed int
+			for id := range 3 {
+				submit(t, w, w.now, request(id, tokensFrom(1, 1024), 10, 64))
+				if at == "apart" {
+					rep := drain(t, w, 100)
+					cached, computed = cached+rep.Cached, computed+rep.Computed
+				}
+			}
+			if at == "together" {
+				step(t, w)
+				// 16 blocks of the prompt for all.
+				if u := w.Usage(); u.UsedBlocks != 16 || u.Running != 3 {
+					t.Fatalf("%+v", u)
+				}
+				rep := drain(t, w, 100)
+				cached, computed = rep.Cached, rep.Computed
+			}
+			if cached != 2*1023 || computed != 1024+2 {
+				t.Fatalf("%d tokens cached, %d computed", cached, computed)
+			}
+		})
+	}
+}
+
+func TestAbortedReceiver(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 64, BlockTokens: 64})
+	submit(t, w, 0, request(5, tokensFrom(1, 256), 200, 64))
+	for tokens := 0; tokens < 129; {
+		tokens += len(step(t, w).Tokens)
+	}
+	if !w.Abort(5) || w.Abort(5) || w.Usage() != (Usage{}) {
+		t.Fatalf("after the abort %+v", w.Usage())
+	}
+	if rep := drain(t, w, 2); len(rep.Tokens)+len(rep.Ended) != 0 {
+		t.Fatalf("an aborted request gives %+v", rep)
+	}
+	if blocks := w.CachedBlocks(); blocks != 6 { // 256+129 tokens: 6 full blocks
+		t.Fatalf("%d blocks stay", blocks)
+	}
+}
+
+func TestReasoningTokens(t *testing.T) {
+	for _, c := range []struct {
+		output int
+		ratio  float64
+		want   int
+	}{
+		{0, 0.5, 0}, {1, 1, 0}, {2, 0, 0}, {2, 0.4, 0}, {2, 0.5, 2}, {10, 0.1, 2}, {10, 0.05, 0},
+		{10, 0.55, 5}, {10, 1, 10}, {10, 3, 10}, {3, 0.34, 2}, {10, -1, 0},
+	} {
+		if got := ReasoningTokens(c.output, c.ratio); got != c.want {
+			t.Errorf("%d tokens at %v: %d, want %d", c.output, c.ratio, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package mocker
+
+import "github.com/coppice-llm/coppice/kv"
+
+// log gathers the events of one pass, in order, in memory that it keeps.
+type log struct {
+	entries []entry
+	blocks  []kv.Block
+	hashes  []kv.BlockHash
+}
+
+// entry is an event whose blocks or hashes are [lo, hi) of the log's.
+type entry struct {
+	kind      kv.EventKind
+	namespace kv.Namespace
+	parent    kv.BlockHash
+	hasParent bool
+	lo, hi    int
+}
+
+func (l *log) reset() {
+	l.entries, l.blocks, l.hashes = l.entries[:0], l.blocks[:0], l.hashes[:0]
+}
+
+// stored notes a block. One that follows on the last one noted goes into its event.
+func (l *log) stored(ns kv.Namespace, parent kv.BlockHash, hasParent bool, hash kv.BlockHash, local kv.LocalHash) {
+	lo := len(l.blocks)
+	l.blocks = append(l.blocks, kv.Block{Hash: hash, Local: local})
+	if n := len(l.entries); n > 0 && hasParent {
+		e := &l.entries[n-1]
+		if e.kind == kv.Stored && l.blocks[lo-1].Hash == parent && e.namespace == ns {
+			e.hi++
+			return
+		}
+	}
+	l.entries = append(l.entries, entry{kv.Stored, ns, parent, hasParent, lo, lo + 1})
+}
+
+// removed notes that a block is gone.
+func (l *log) removed(hash kv.BlockHash) {
+	lo := len(l.hashes)
+	l.hashes = append(l.hashes, hash)
+	if n := len(l.entries); n > 0 && l.entries[n-1].kind == kv.Removed {
+		l.entries[n-1].hi++
+		return
+	}
+	l.entries = append(l.entries, entry{kind: kv.Removed, lo: lo, hi: lo + 1})
+}
+
+// drain appends the events, numbered from *seq on. Their slices are the log's.
+func (l *log) drain(dst []kv.Event, seq *uint64) []kv.Event {
+	for i := range l.entries {
+		e := &l.entries[i]
+		event := kv.Event{Seq: *seq, Kind: e.kind, Namespace: e.namespace, Parent: e.parent, HasParent: e.hasParent}
+		if e.kind == kv.Stored {
+			event.Blocks = l.blocks[e.lo:e.hi:e.hi]
+		} else {
+			event.Hashes = l.hashes[e.lo:e.hi:e.hi]
+		}
+		*seq++
+		dst = append(dst, event)
+	}
+	return dst
+}

@@ -1,0 +1,249 @@
+package mocker
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Pass ends the pass under way, adds what came of it to the report, and begins the
+// next one if there is something to do. now is what Wake says; anything else is an
+// error and changes nothing. Cost: the running requests, the blocks of those that
+// are admitted, and a short look at the head of the line.
+func (w *Worker) Pass(now time.Duration, out *Report) error {
+	if !w.busy || now != w.until {
+		return fmt.Errorf("mocker: Pass at %v, want the time of Wake: %v, %v", now, w.until, w.busy)
+	}
+	w.now = now
+	w.end(out)
+	w.begin()
+	if invariants.Enabled {
+		if err := w.Check(); err != nil {
+			panic(err)
+		}
+	}
+	return nil
+}
+
+// end delivers the tokens and the events of the pass under way.
+func (w *Worker) end(out *Report) {
+	before := *out
+	kept := w.running[:0]
+	for _, s := range w.running {
+		if !s.decoding {
+			from := s.computed - s.chunk
+			out.Recomputed += max(0, min(s.computed, s.reached)-from)
+			out.Computed += max(0, min(s.computed, s.prompt)-max(from, s.reached))
+		}
+		s.reached = max(s.reached, s.computed)
+		if s.chunk > 0 && s.computed == s.tokens {
+			s.decoding = true
+			s.tokens++
+			out.Tokens = append(out.Tokens, s.req.ID)
+			if s.output() == s.req.OutputTokens {
+				out.Ended = append(out.Ended, s.req.ID)
+				w.cache.drop(s.slots)
+				w.recycle(s)
+				continue
+			}
+		}
+		s.chunk = 0
+		kept = append(kept, s)
+	}
+	clear(w.running[len(kept):])
+	w.running = kept
+	out.Cached += w.cached
+	out.Preempted = append(out.Preempted, w.preempted...)
+	out.Events = w.logs[w.current].drain(out.Events, &w.seq)
+	w.current ^= 1
+	w.logs[w.current].reset()
+
+	w.stats.Tokens += uint64(len(out.Tokens) - len(before.Tokens))
+	w.stats.Computed += uint64(out.Computed - before.Computed)
+	w.stats.Recomputed += uint64(out.Recomputed - before.Recomputed)
+	w.stats.Cached += uint64(w.cached)
+	w.stats.Preemptions += uint64(len(w.preempted))
+	w.cached, w.preempted = 0, w.preempted[:0]
+}
+
+// begin makes the next pass: blocks for all that decode, then chunks of the prompts
+// that are under way, then those that fit besides.
+func (w *Worker) begin() {
+	if w.busy = len(w.running)+w.waiting.len > 0; !w.busy {
+		return
+	}
+	w.makeRoom()
+	var load Load
+	for _, s := range w.running {
+		if s.decoding {
+			load.Rows++
+			load.ContextTokens += s.tokens
+			w.compute(s, 1)
+		}
+	}
+	budget := w.cfg.MaxBatchedTokens - load.Rows
+	for _, s := range w.running {
+		if n := min(s.tokens-s.computed, budget); !s.decoding && n > 0 {
+			load.addPrompt(n, s.computed)
+			w.compute(s, n)
+			budget -= n
+		}
+	}
+	w.admit(budget, &load)
+	if load.Rows+load.Prompts == 0 {
+		panic(fmt.Sprintf("mocker: nobody goes on: %+v, %d blocks", w.Usage(), w.cfg.Blocks))
+	}
+	load.ActiveTokens = w.cache.active * w.cfg.BlockTokens
+	load.TotalTokens = w.cfg.Blocks * w.cfg.BlockTokens
+	w.until = w.now + min(max(1, w.cfg.Timing.Pass(load)), maxPass)
+	w.stats.Passes++
+	w.stats.MostUsed = max(w.stats.MostUsed, w.cache.active)
+}
+
+// makeRoom gives each decoding sequence the block that the KV of its last token
+// goes to, and preempts where there is none.
+func (w *Worker) makeRoom() {
+	log := &w.logs[w.current]
+	for _, s := range w.running {
+		if !s.decoding || s.tokens <= len(s.slots)*w.cfg.BlockTokens {
+			continue
+		}
+		for !s.gone {
+			slots, ok := w.cache.use(nil, 1, s.slots, log)
+			if s.slots = slots; ok {
+				break
+			}
+			w.preempt(w.victim())
+		}
+	}
+	if len(w.preempted) == 0 {
+		return
+	}
+	kept := w.running[:0]
+	for _, s := range w.running {
+		if s.gone {
+			s.gone = false
+			continue
+		}
+		kept = append(kept, s)
+	}
+	clear(w.running[len(kept):])
+	w.running = kept
+}
+
+// victim is who gives way next. Somebody decodes.
+func (w *Worker) victim() *sequence {
+	if w.cfg.Preemption == Oldest {
+		for _, s := range w.running {
+			if s.decoding && !s.gone {
+				return s
+			}
+		}
+	}
+	i := len(w.running) - 1
+	for w.running[i].gone {
+		i--
+	}
+	return w.running[i]
+}
+
+// preempt takes all blocks of a sequence and puts it first in the line. What it has
+// output is kept: it is computed again, as far as it is not cached then.
+func (w *Worker) preempt(s *sequence) {
+	w.cache.drop(s.slots)
+	s.slots, s.named, s.computed = s.slots[:0], 0, 0
+	s.decoding, s.resumed, s.gone = false, true, true
+	w.preempted = append(w.preempted, s.req.ID)
+	w.waiting.pushFront(s)
+}
+
+// admit lets in who waits, first come first served, until one does not fit. Who was
+// preempted last is the first, and needs all that it gave, of which a block is
+// taken: so nobody comes in by a preemption. With nothing running the watermark counts nothing, as nothing would ever change.
+func (w *Worker) admit(budget int, load *Load) {
+	for w.waiting.len > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
+		limit := w.limit
+		if len(w.running) == 0 {
+			limit = w.cfg.Blocks
+		}
+		s := w.waiting.at(0)
+		names := s.cachedNames(w.cfg.BlockTokens)
+		if w.cfg.NoPrefixCaching {
+			names = nil
+		}
+		found, active := w.cache.match(names)
+		blocks := kv.CeilPages(s.tokens, w.cfg.BlockTokens)
+		need := blocks
+		if w.cfg.Admission == CountCached {
+			need -= active
+		}
+		cached := min(found*w.cfg.BlockTokens, s.tokens-1)
+		fresh := s.tokens - cached
+		if w.cache.active+need > limit {
+			return
+		}
+		if w.cfg.NoChunkedPrefill && fresh > budget && (fresh <= w.cfg.MaxBatchedTokens || load.Prompts > 0) {
+			return
+		}
+		slots, ok := w.cache.use(names[:found], blocks-found, s.slots, &w.logs[w.current])
+		if !ok {
+			panic(fmt.Sprintf("mocker: %d blocks admitted beside %d active ones of %d", need, w.cache.active, w.cfg.Blocks))
+		}
+		w.waiting.popFront()
+		s.slots, s.named, s.computed = slots, found, cached
+		if len(s.hashes) == 0 {
+			s.hashes = append(s.hashes, names...)
+		}
+		if !s.resumed {
+			w.cached += cached
+		}
+		n := min(fresh, budget)
+		if w.cfg.NoChunkedPrefill {
+			n = fresh
+		}
+		load.addPrompt(n, cached)
+		w.compute(s, n)
+		budget -= n
+		w.running = append(w.running, s)
+	}
+}
+
+// compute schedules n more tokens of a sequence and names the blocks that they
+// fill: whoever comes later in this pass or after it finds them.
+func (w *Worker) compute(s *sequence, n int) {
+	s.chunk = n
+	s.computed += n
+	if w.cfg.NoPrefixCaching {
+		return
+	}
+	for (s.named+1)*w.cfg.BlockTokens <= s.computed {
+		w.name(s)
+	}
+}
+
+// name names a sequence's first block that has no name, and notes it if nobody had
+// it.
+func (w *Worker) name(s *sequence) {
+	k := s.named
+	parent, before := none, kv.BlockHash(0)
+	if k > 0 {
+		parent, before = s.slots[k-1], s.hashes[k-1]
+	}
+	local := w.namer.local(s, k, w.cfg.BlockTokens)
+	if k == len(s.hashes) {
+		hash := kv.BlockHash(local)
+		if k > 0 {
+			hash = kv.Chain(before, local)
+		}
+		s.hashes = append(s.hashes, hash)
+	}
+	hash := s.hashes[k]
+	at, fresh := w.cache.name(s.slots[k], parent, hash)
+	s.slots[k] = at
+	s.named++
+	if fresh {
+		w.logs[w.current].stored(s.req.Namespace, before, k > 0, hash, local)
+	}
+}

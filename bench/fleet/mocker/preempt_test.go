@@ -1,0 +1,126 @@
+package mocker
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestWhoIsPreempted(t *testing.T) {
+	for _, c := range []struct {
+		rule  Preemption
+		gone  []int
+		ended []int
+	}{{Newest, []int{2}, []int{0, 1, 2}}, {Oldest, []int{0}, []int{1, 2, 0}}} {
+		w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, Watermark: NoWatermark, Preemption: c.rule})
+		for id := range 3 { // 3 blocks each; the 13th token needs a 4th
+			submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
+		}
+		rep := drain(t, w, 30)
+		if !slices.Equal(rep.Preempted, c.gone) || !slices.Equal(rep.Ended, c.ended) || len(rep.Tokens) != 12 || rep.Computed != 36 {
+			t.Errorf("%v: %+v", c.rule, rep)
+		}
+		// It had 13 tokens, of which 12 had KV; the last block may still be there.
+		if rep.Recomputed > 12 {
+			t.Errorf("%v: %d tokens computed again", c.rule, rep.Recomputed)
+		}
+	}
+}
+
+// What is taken for one that decodes does not go to another, and who gave it is the
+// first that comes again.
+func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3, Watermark: NoWatermark})
+	for id := range 3 {
+		submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
+	}
+	submit(t, w, 0, request(3, tokensFrom(4, 3), 9, 4)) // a block, which there is after the preemption
+	step(t, w)
+	step(t, w) // the first tokens; 9 of 10 blocks are held, so the second finds none
+	if u := w.Usage(); u != (Usage{UsedBlocks: 8, Waiting: 2, Running: 2}) {
+		t.Fatalf("%+v", u)
+	}
+	if first := w.waiting.at(0).req.ID; first != 2 {
+		t.Fatalf("request %d is the next", first)
+	}
+	rep := drain(t, w, 30)
+	if !slices.Equal(rep.Preempted, []int{2}) || !slices.Equal(rep.Ended, []int{0, 1, 2, 3}) {
+		t.Fatalf("%+v", rep)
+	}
+}
+
+// A preempted request finds its own blocks again, those of output too.
+func TestResumedFindsWhatItHad(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 20, BlockTokens: 4})
+	submit(t, w, 0, request(1, tokensFrom(1, 10), 30, 4))
+	for tokens := 0; tokens < 20; {
+		tokens += len(step(t, w).Tokens)
+	}
+	// 30 tokens, of which 28 make 7 full blocks; the pass under way computes the 30th.
+	w.preempt(w.victim())
+	w.running[0].gone = false
+	w.running = w.running[:0]
+	rep := drain(t, w, 20)
+	if rep.Recomputed != 1 || rep.Computed != 0 || rep.Cached != 0 || len(rep.Tokens) != 10 {
+		t.Fatalf("%+v", rep)
+	}
+}
+
+func TestPromptsGetWhatRowsLeave(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 4, MaxBatchedTokens: 12})
+	for id := range 3 {
+		submit(t, w, 0, request(id, tokensFrom(id+1, 4), 9, 4))
+	}
+	step(t, w)
+	submit(t, w, w.now, request(3, tokensFrom(4, 20), 1, 4))
+	computed := []int{step(t, w).Computed}
+	for range 3 {
+		computed = append(computed, step(t, w).Computed)
+	}
+	if want := []int{12, 9, 9, 2}; !slices.Equal(computed, want) {
+		t.Fatalf("computed %v, want %v", computed, want)
+	}
+}
+
+// A pass hands out its events and begins the next, whose events go elsewhere.
+func TestEventsStayUntilTheNextPass(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 1})
+	first, second := request(1, tokensFrom(1, 12), 1, 4), request(2, tokensFrom(2, 16), 1, 4)
+	submit(t, w, 0, first)
+	submit(t, w, 0, second)
+	step(t, w)
+	rep := step(t, w)
+	if w.Overlap(second.Hashes) != 4 {
+		t.Fatal("the second has not begun")
+	}
+	for i, b := range rep.Events[0].Blocks {
+		if b.Hash != first.Hashes[i] || b.Local != first.Locals[i] || len(rep.Events[0].Blocks) != 3 {
+			t.Fatalf("block %d is %#x, want %#x", i, b.Hash, first.Hashes[i])
+		}
+	}
+	if rep = step(t, w); len(rep.Events) != 1 || rep.Events[0].Blocks[3].Hash != second.Hashes[3] {
+		t.Fatalf("%+v", rep.Events)
+	}
+}
+
+func TestEventsAreOfOneNamespaceAndRun(t *testing.T) {
+	var l log
+	a, b := kv.Namespace{Model: "a"}, kv.Namespace{Model: "b"}
+	l.stored(a, 0, false, 1, 1)
+	l.stored(a, 1, true, 2, 2)
+	l.stored(b, 2, true, 3, 3)
+	l.stored(b, 2, true, 4, 4)
+	l.removed(9)
+	l.removed(8)
+	l.stored(b, 4, true, 5, 5)
+	var seq uint64 = 7
+	events := l.drain(nil, &seq)
+	sizes := []int{}
+	for _, e := range events {
+		sizes = append(sizes, len(e.Blocks)+10*len(e.Hashes))
+	}
+	if !slices.Equal(sizes, []int{2, 1, 1, 20, 1}) || seq != 12 || events[1].Namespace != b || events[0].Namespace != a {
+		t.Fatalf("%v: %+v", sizes, events)
+	}
+}

@@ -1,0 +1,135 @@
+package mocker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// What a request is refused with; the errors of [Worker.Submit] wrap one of them.
+var (
+	ErrRequest   = errors.New("mocker: invalid request")
+	ErrTooLarge  = errors.New("mocker: request needs more blocks than the device has")
+	ErrQueueFull = errors.New("mocker: too many requests wait")
+)
+
+// Request is a prompt and how much follows on it.
+type Request struct {
+	ID           int            // the caller's; Abort ends the first that has it
+	Tokens       []kv.Token     // of the prompt. Optional, but see Output
+	PromptTokens int            // 0: len(Tokens)
+	Locals       []kv.LocalHash // of the prompt's full blocks; more are ignored
+	Hashes       []kv.BlockHash // the same blocks by kv.Chain. Both are not needed without prefix caching
+	OutputTokens int            // at least 1. The request ends after so many
+
+	// Output are the tokens that come out, at least OutputTokens. With them, and
+	// Tokens, blocks of output have the hashes that a later prompt has which
+	// contains the answer. Without, they have names that no prompt has.
+	Output []kv.Token
+	// Namespace salts the hashes of blocks of output, and stands in the events.
+	Namespace kv.Namespace
+}
+
+// promptTokens is the length of the prompt.
+func (r *Request) promptTokens() int {
+	if r.PromptTokens == 0 {
+		return len(r.Tokens)
+	}
+	return r.PromptTokens
+}
+
+// check refuses what cannot run. Cost: one hash for each block of the prompt.
+func (r *Request) check(cfg *Config) error {
+	prompt := r.promptTokens()
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w %d: %s", ErrRequest, r.ID, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case prompt < 1 || prompt > MaxTokens:
+		return bad("prompt of %d tokens, want 1 to %d", prompt, MaxTokens)
+	case len(r.Tokens) != 0 && len(r.Tokens) != prompt:
+		return bad("%d Tokens but PromptTokens is %d: give one of both", len(r.Tokens), r.PromptTokens)
+	case r.OutputTokens < 1 || r.OutputTokens > MaxTokens-prompt:
+		return bad("OutputTokens is %d, want 1 to %d", r.OutputTokens, MaxTokens-prompt)
+	case len(r.Output) != 0 && len(r.Output) < r.OutputTokens:
+		return bad("Output has %d tokens, want all %d or none", len(r.Output), r.OutputTokens)
+	case len(r.Output) != 0 && len(r.Tokens) == 0:
+		return bad("Output without Tokens: blocks that begin in the prompt have no hash")
+	}
+	// The last token of output needs no KV.
+	if blocks := kv.CeilPages(prompt+r.OutputTokens-1, cfg.BlockTokens); blocks > cfg.Blocks {
+		return fmt.Errorf("%w: request %d needs %d of %d", ErrTooLarge, r.ID, blocks, cfg.Blocks)
+	}
+	full := kv.FloorPages(prompt, cfg.BlockTokens)
+	switch {
+	case cfg.NoPrefixCaching:
+		return nil
+	case len(r.Hashes) < full || len(r.Locals) < full:
+		return bad("%d Hashes and %d Locals, want those of %d full blocks of %d tokens", len(r.Hashes), len(r.Locals), full, cfg.BlockTokens)
+	}
+	for i, local := range r.Locals[:full] {
+		want := kv.BlockHash(local)
+		if i > 0 {
+			want = kv.Chain(r.Hashes[i-1], local)
+		}
+		if r.Hashes[i] != want {
+			return bad("Hashes[%d] is %#x, but kv.Chain gives %#x", i, r.Hashes[i], want)
+		}
+	}
+	return nil
+}
+
+// Report is what came of passes. Numbers and entries of several add up.
+type Report struct {
+	Tokens []int      // request IDs, each one token of output, in the order of admission
+	Ended  []int      // request IDs; these are gone
+	Events []kv.Event // visible from the pass's end on; their slices are valid until the worker's next Pass
+
+	Computed   int // prompt tokens computed for the first time
+	Cached     int // prompt tokens found in the cache by those admitted for the first time
+	Recomputed int // tokens that preempted requests computed again
+
+	Preempted []int // request IDs, as the pass began
+}
+
+// Reset empties a report and keeps its memory.
+func (r *Report) Reset() {
+	*r = Report{Tokens: r.Tokens[:0], Ended: r.Ended[:0], Events: r.Events[:0], Preempted: r.Preempted[:0]}
+}
+
+// Usage is how busy a worker is.
+type Usage struct {
+	UsedBlocks int // held by running requests
+	Waiting    int
+	Running    int
+}
+
+// Stats counts what happened to a worker so far.
+type Stats struct {
+	Passes      uint64
+	Tokens      uint64 // output
+	Computed    uint64 // as in Report
+	Cached      uint64
+	Recomputed  uint64
+	Preemptions uint64
+	Evicted     uint64 // blocks
+	MostUsed    int    // blocks held at a time
+}
+
+// ReasoningTokens is how many tokens of an output are reasoning, as upstream's load
+// generator cuts them: floor(outputTokens*ratio), but none or two at least, none of
+// an output below two, and never more than the output.
+func ReasoningTokens(outputTokens int, ratio float64) int {
+	if outputTokens < 2 || !(ratio > 0) {
+		return 0
+	}
+	if ratio >= 1 {
+		return outputTokens
+	}
+	n := int(float64(outputTokens) * ratio)
+	if n == 0 {
+		return 0
+	}
+	return min(max(n, 2), outputTokens)
+}

@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// OursConfig sizes a worker of ours.
+type OursConfig struct {
+	Device     sim.Profile // how long a step takes
+	KVTokens   int         // KV pool
+	StepTokens int         // tokens of a step
+	MaxRunning int         // requests that run at a time
+	MaxQueued  int         // requests that wait
+	Policy     scheduler.Policy
+}
+
+// vocabulary of the worker: all that 31 bits can say, as tokens are made up.
+const vocabulary = 1 << 31
+
+// ours is the scheduler that production has before a device without memory: a step
+// takes as long as engine/sim says, and a request is answered what it wants to
+// hear. What sim.Backend does beyond that, a hash for each token of the pool and a
+// look at each that is read, would cost a fleet gigabytes.
+type ours struct {
+	cfg  OursConfig
+	info engine.Info
+	s    *scheduler.Scheduler
+
+	open   map[scheduler.RequestID]*Request
+	plan   *scheduler.Plan // under way
+	ends   time.Duration
+	result engine.Result
+	out    []scheduler.Output
+}
+
+// NewOurs makes a worker of ours. The error is the scheduler's, which says what is
+// wrong with the sizes.
+func NewOurs(cfg OursConfig) (Worker, error) {
+	w := &ours{cfg: cfg, open: make(map[scheduler.RequestID]*Request)}
+	w.info = engine.Info{
+		Name: "fleet", Vocab: vocabulary, MaxPositions: cfg.KVTokens, PageTokens: BlockTokens,
+		NumPages: kv.FloorPages(cfg.KVTokens, BlockTokens), PageBytes: BlockTokens * kvTokenBytes(&cfg.Device.Model), MaxSlots: cfg.MaxRunning, MaxRows: cfg.MaxRunning,
+		MaxTokens: cfg.StepTokens, MaxInflight: 2, BalanceTokens: cfg.Device.BalanceTokens(),
+	}
+	n := w.info.NumPages
+	var err error
+	w.s, err = scheduler.New(scheduler.Config{
+		Policy: cfg.Policy, StepTokens: cfg.StepTokens, MaxRunning: cfg.MaxRunning, MaxQueued: cfg.MaxQueued, MaxInflight: 1,
+		BlockTokens: BlockTokens, Events: true, LeaseLowPages: n, LeaseBulkPages: n, LeaseHighPages: n,
+	}, w.info)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: worker of %d KV tokens: %w", cfg.KVTokens, err)
+	}
+	pages := make([]kv.PageID, w.s.Want())
+	for i := range pages {
+		pages[i] = kv.PageID(i)
+	}
+	w.s.Grant(pages, 0)
+	return w, nil
+}
+
+// Submit implements Worker.
+func (w *ours) Submit(now time.Duration, r *Request) error {
+	id := scheduler.RequestID(r.ID)
+	if err := w.s.Add(now, scheduler.Request{ID: id, Prompt: r.Tokens, MaxTokens: r.OutputTokens}); err != nil {
+		return fmt.Errorf("fleet: request %d: %w", r.ID, err)
+	}
+	w.open[id] = r
+	if w.plan == nil {
+		w.begin(now)
+	}
+	return nil
+}
+
+// begin plans a step, if there is any to run.
+func (w *ours) begin(now time.Duration) {
+	if w.plan = w.s.Next(now); w.plan != nil {
+		w.ends = now + w.cfg.Device.Step(&w.plan.Batch, w.info.PageBytes) + w.cfg.Device.Host(len(w.plan.Batch.Rows))
+	}
+}
+
+// Wake implements Worker.
+func (w *ours) Wake() (time.Duration, bool) { return w.ends, w.plan != nil }
+
+// Pass implements Worker.
+func (w *ours) Pass(now time.Duration, out *Report) error {
+	p := w.plan
+	w.result.Seq, w.result.Out = p.Batch.Seq, w.result.Out[:0]
+	for i := range p.Batch.Rows {
+		row := &p.Batch.Rows[i]
+		if !row.Deferred {
+			out.Computed += len(row.Tokens)
+		}
+		if row.Sample {
+			id, _ := p.Request(i)
+			r := w.open[id]
+			w.result.Out = append(w.result.Out, engine.RowOut{Row: i, Token: r.Answer[row.SampleIndex]})
+		}
+	}
+	w.out = w.s.Complete(now, p, &w.result, w.out[:0])
+	for i := range w.out {
+		if err := w.take(&w.out[i], out); err != nil {
+			return err
+		}
+	}
+	w.begin(now)
+	out.Events = w.s.TakeEvents(out.Events)
+	return nil
+}
+
+// take is what a caller gets.
+func (w *ours) take(o *scheduler.Output, out *Report) error {
+	id := int(o.Request)
+	if o.Sampled {
+		out.Tokens = append(out.Tokens, id)
+	}
+	e := &o.Ending
+	switch e.Reason {
+	case scheduler.NotEnded:
+		return nil
+	case scheduler.Length:
+	default:
+		return fmt.Errorf("fleet: request %d ended by %v: %w", id, e.Reason, e.Err)
+	}
+	delete(w.open, o.Request)
+	out.Cached += e.CachedTokens
+	out.Ended = append(out.Ended, id)
+	return nil
+}
+
+// Usage implements Worker.
+func (w *ours) Usage() Usage {
+	m := w.s.Metrics()
+	return Usage{UsedBlocks: m.PoolPages - m.IdlePages - m.Cache.EvictablePages, Waiting: m.Waiting, Running: m.Running}
+}

@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/kvindex"
+)
+
+// overlaps is what the index says of a prompt, valid until the next call.
+func (p *play) overlaps(req *Request) []router.Overlap {
+	p.found = p.index.Find(req.Locals, p.found[:0])
+	if p.guess != nil {
+		p.guess.Expire(p.clock.Now())
+		p.guessed = p.guess.Find(req.Locals, p.guessed[:0])
+		p.found = kvindex.MaxOverlaps(p.found, p.guessed)
+	}
+	p.laps = p.laps[:0]
+	for _, o := range p.found {
+		p.laps = append(p.laps, router.Overlap{Worker: router.Worker{ID: router.WorkerID(o.Worker)}, Device: int(o.Blocks)})
+	}
+	return p.laps
+}
+
+// send gives a request to the worker that the router chose.
+func (p *play) send(i int, d *router.Decision) {
+	q, now := &p.asked[i], p.clock.Now()
+	w := &p.workers[d.Worker.ID-1]
+	q.res = d.Reservation
+	w.requests++
+	p.sums.overlap += min(d.Overlap.Blocks()*BlockTokens, len(q.req.Tokens))
+	if p.guess != nil {
+		p.fail(p.guess.Route(w.holder, kvindex.Run{Hashes: q.req.Hashes, Locals: q.req.Locals}, now))
+	}
+	p.fail(w.Submit(now, q.req))
+	p.arm(w)
+}
+
+// arm puts the end of a worker's pass on the clock.
+func (p *play) arm(w *station) {
+	if at, ok := w.Wake(); ok && !w.armed {
+		w.armed = true
+		p.clock.At(at, w.wake)
+	}
+}
+
+// pass ends a worker's pass, and tells all who want to know.
+func (p *play) pass(w *station) {
+	now := p.clock.Now()
+	p.report.reset()
+	if err := w.Pass(now, &p.report); err != nil {
+		p.fail(err)
+		return
+	}
+	w.computed += p.report.Computed
+	p.sums.cached += p.report.Cached
+	p.publish(w, p.report.Events)
+	w.output += len(p.report.Tokens)
+	for _, id := range p.report.Tokens {
+		p.token(now, id)
+	}
+	for _, id := range p.report.Ended {
+		p.end(now, id)
+	}
+	p.arm(w)
+	if len(p.queued) > 0 {
+		p.admit()
+	}
+}
+
+// publish brings events to the index, now or later.
+func (p *play) publish(w *station, events []kv.Event) {
+	if len(events) == 0 {
+		return
+	}
+	if p.cfg.EventDelay == 0 {
+		p.apply(w, events)
+		return
+	}
+	events = keep(events)
+	p.clock.At(p.clock.Now()+p.cfg.EventDelay, func() { p.apply(w, events) })
+}
+
+func (p *play) apply(w *station, events []kv.Event) {
+	for i := range events {
+		if err := p.index.Apply(w.holder, events[i]); err != nil {
+			p.fail(fmt.Errorf("fleet: event %d of worker %v: %w", i, w.id, err))
+		}
+	}
+	if p.checked != nil {
+		p.fail(p.checked(w))
+	}
+}
+
+// token takes an output token of request id.
+func (p *play) token(now time.Duration, id int) {
+	q := &p.asked[id]
+	if q.ended || q.got == p.trace.asks[id].answer.n {
+		p.fail(fmt.Errorf("fleet: request %d got more than %d tokens", id, q.got))
+		return
+	}
+	if q.got == 0 {
+		p.sums.first(p, id, now-q.arrived)
+	} else {
+		p.sums.gaps.add(now - q.last)
+	}
+	q.got++
+	q.last = now
+	if q.got == 1 || q.got%progressEvery == 0 {
+		p.r.Progress(now, q.res, 0, q.got)
+	}
+}
+
+// end takes the ending of request id: it is exactly one, after all its tokens.
+func (p *play) end(now time.Duration, id int) {
+	q := &p.asked[id]
+	if q.ended || q.got != p.trace.asks[id].answer.n {
+		p.fail(fmt.Errorf("fleet: request %d ended (before: %v) after %d of %d tokens", id, q.ended, q.got, p.trace.asks[id].answer.n))
+		return
+	}
+	if !p.r.Release(now, q.res) {
+		p.fail(fmt.Errorf("fleet: the reservation of request %d had ended before it", id))
+	}
+	q.ended = true
+	p.ended++
+	p.sums.end(p, id, now-q.arrived)
+	p.free = append(p.free, q.req)
+	q.req = nil
+	for _, i := range q.waiters {
+		p.arrive(i)
+	}
+	q.waiters = nil
+	if p.cfg.Clients > 0 {
+		p.follow()
+	}
+}
+
+// admit has those go on who wait at the router and can.
+func (p *play) admit() {
+	now := p.clock.Now()
+	for p.err == nil {
+		ticket, _, ok := p.r.Next(now)
+		if !ok {
+			return
+		}
+		i := p.queued[ticket]
+		start := p.tick()
+		d, err := p.r.Take(now, ticket, p.overlaps(p.asked[i].req))
+		p.sums.chose(p, start)
+		if err != nil {
+			p.fail(fmt.Errorf("fleet: request %d, that waited: %w", i, err))
+			return
+		}
+		delete(p.queued, ticket)
+		p.send(i, &d)
+	}
+}
+
+// reports: workers say how they are, and the router hears the sizes of trees.
+func (p *play) reports() {
+	now := p.clock.Now()
+	for i := range p.workers {
+		w := &p.workers[i]
+		u := w.Usage()
+		p.fail(p.r.Report(now, w.id, router.Usage{UsedBlocks: u.UsedBlocks, Waiting: u.Waiting}))
+		p.r.SetTree(w.id, p.index.Held(w.holder))
+	}
+	p.admit()
+	p.clock.At(now+p.cfg.ReportEvery, p.reports)
+}
+
+// tick is wall time, if it is wanted.
+func (p *play) tick() time.Time {
+	if p.cfg.Clock == nil {
+		return time.Time{}
+	}
+	return p.cfg.Clock()
+}

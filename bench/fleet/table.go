@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteJSON writes the table as one object.
+func (t *Table) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(t)
+}
+
+// WriteTable writes the table for people.
+func (t *Table) WriteTable(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range t.rows() {
+		fmt.Fprintf(tw, "%s\t\n", strings.Join(row, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", t.legend())
+	return err
+}
+
+// WriteMarkdown writes the table in Markdown, to be kept beside its command.
+func (t *Table) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	for i, row := range t.rows() {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString("|---|---:|---|" + strings.Repeat("---:|", len(row)-3) + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", t.legend())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows are the head and a row for each run. Trace and size stand in their first row.
+func (t *Table) rows() [][]string {
+	head := []string{"trace", "workers", "policy", "hit rate", "TTFT p50", "TTFT p99", "ITL p99", "E2E p99", "computed", "computed max/mean", "output max/mean"}
+	timed := t.timed()
+	if timed {
+		head = append(head, "select")
+	}
+	rows := [][]string{head}
+	for _, f := range t.Fleets {
+		trace, workers := f.Trace, fmt.Sprint(f.Workers)
+		for _, r := range f.Results {
+			row := []string{
+				trace, workers, r.Policy, fmt.Sprintf("%.1f %%", 100*r.HitRate),
+				milliseconds(r.TTFTp50), milliseconds(r.TTFTp99), milliseconds(r.ITLp99), milliseconds(r.E2Ep99),
+				fmt.Sprintf("%.1f M", float64(r.ComputedTokens)/1e6), fmt.Sprintf("%.2f", r.ComputedBalance), fmt.Sprintf("%.2f", r.OutputBalance),
+			}
+			if timed {
+				row = append(row, fmt.Sprintf("%.1f µs", r.SelectMean))
+			}
+			rows = append(rows, row)
+			trace, workers = "", ""
+		}
+	}
+	return rows
+}
+
+// timed tells whether choices were measured.
+func (t *Table) timed() bool {
+	for _, f := range t.Fleets {
+		for _, r := range f.Results {
+			if r.SelectMean > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// milliseconds in a form that is as short as it is exact.
+func milliseconds(ms float64) string {
+	if ms >= 1000 {
+		return fmt.Sprintf("%.2f s", ms/1000)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+// legend says what the columns are.
+func (t *Table) legend() string {
+	var b strings.Builder
+	device := "of device " + t.Device
+	if t.Worker == Mocker.String() {
+		device = "with upstream's timing"
+	}
+	fmt.Fprintf(&b, "Workers: %s, %s, blocks of %d tokens, steps of %d tokens, at most %d running requests. Virtual time, seed %d.\n",
+		t.Worker, device, BlockTokens, t.StepTokens, t.MaxRunning, t.Seed)
+	fmt.Fprintf(&b, "Requests come at random at %.0f %% of the rate that the fleet serves under round robin in a closed loop of %d a worker.\n", 100*t.Load, clientsPerWorker)
+	b.WriteString("hit rate: prompt tokens found in the worker's cache. TTFT, E2E: from the arrival at the router to the first and the last\n")
+	b.WriteString("token; ITL: between two tokens of an answer, within 1 %; all of requests after the first fifth. computed: prompt tokens run\n")
+	b.WriteString("on the devices. max/mean: of any worker over the mean, of prompt tokens computed and of tokens output.\n")
+	if t.timed() {
+		b.WriteString("select: wall time of a choice, with the look into the index, mean; not the same in every run.\n")
+	}
+	if t.EventDelay > 0 {
+		fmt.Fprintf(&b, "The router hears of cache events %v ms after the pass that made them.\n", t.EventDelay)
+	}
+	if t.Predict > 0 {
+		fmt.Fprintf(&b, "The router takes a prompt to be where it was sent for %v ms.\n", t.Predict)
+	}
+	for _, f := range t.Fleets {
+		fmt.Fprintf(&b, "\n%s, %d workers: %d requests at %.4g/s, pools of %d tokens.", f.Trace, f.Workers, f.Requests, f.Rate, f.KVTokens)
+	}
+	return b.String()
+}

@@ -1,0 +1,240 @@
+package fleet
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// BlockTokens is the block size of workers, events, index and router.
+const BlockTokens = 16
+
+// MaxRequests bounds a trace: more are hours of simulation.
+const MaxRequests = 1 << 20
+
+// Trace is what is asked of a fleet, in the order of arrival. Its tokens are made
+// when they are asked for, since all prompts of a large fleet do not fit the memory.
+type Trace struct {
+	Name string
+	asks []ask
+}
+
+// Requests is the number of requests.
+func (t *Trace) Requests() int { return len(t.asks) }
+
+// ask is one request.
+type ask struct {
+	at     float64 // arrival, in mean gaps between arrivals
+	after  int     // comes when this one is answered, if not before; -1: nobody
+	prompt []segment
+	answer segment
+}
+
+// segment is tokens [from, from+n) of a stream. What a stream says is a function of
+// its number, so equal segments are equal tokens.
+type segment struct {
+	stream  uint64
+	from, n int
+}
+
+// append appends the tokens.
+func (s segment) append(dst []kv.Token) []kv.Token {
+	for i := s.from; i < s.from+s.n; i++ {
+		dst = append(dst, kv.Token(mix(s.stream, uint64(i))&(vocabulary-1)))
+	}
+	return dst
+}
+
+// mix is a hash of two numbers: two rounds of SplitMix64's finaliser (Steele, Lea
+// and Flood 2014).
+func mix(a, b uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 + b
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// tokens of the prompt.
+func (a *ask) tokens() int {
+	n := 0
+	for _, s := range a.prompt {
+		n += s.n
+	}
+	return n
+}
+
+// fill makes request i, in the memory that r has.
+func (t *Trace) fill(i int, h *kv.Hasher, r *Request) {
+	a := &t.asks[i]
+	*r = Request{ID: i, Tokens: r.Tokens[:0], Locals: r.Locals[:0], Hashes: r.Hashes[:0], Answer: r.Answer[:0], OutputTokens: a.answer.n}
+	for _, s := range a.prompt {
+		r.Tokens = s.append(r.Tokens)
+	}
+	r.Answer = a.answer.append(r.Answer)
+	*h = *kv.NewHasher(kv.Namespace{}, BlockTokens)
+	for rest := r.Tokens; len(rest) >= BlockTokens; rest = rest[BlockTokens:] {
+		hash, local := h.Next(rest[:BlockTokens])
+		r.Hashes, r.Locals = append(r.Hashes, hash), append(r.Locals, local)
+	}
+}
+
+// Generated is the names of the traces that Generate makes.
+func Generated() []string { return []string{"chat", "fewshot", "tree", "unique"} }
+
+// Sizes of the generated traces, in tokens where nothing else is said: those of
+// package bench's generator, with answers.
+const (
+	chatSystems = 64
+	chatOpen    = 24   // conversations at a time, for each worker
+	chatEnds    = 0.15 // chance that a turn is the last
+	chatLongest = 16384
+	chatZipf    = 1.2
+
+	fewShotPrefixes = 8
+	treeStem        = 1024
+	treeRecent      = 64 // requests that may be continued, for each worker
+	treeLongest     = 8192
+)
+
+// Generate makes a trace of so many requests for a fleet of so many workers. All
+// chance comes from the seed.
+//
+//   - chat: conversations over 64 system prompts, a few of which most use. A turn
+//     comes at its time, or when the one before is answered, if that is later. There
+//     are 24 conversations at a time for each worker
+//   - fewshot: one of 8 long prefixes and a short tail; the prefixes are as many for
+//     any fleet
+//   - tree: each goes on where the answer to a recent one ended
+//   - unique: nothing shared
+func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
+	if requests < 1 || requests > MaxRequests || workers < 1 {
+		return nil, fmt.Errorf("fleet: a trace of %d requests for %d workers, want 1 to %d for 1 or more", requests, workers, MaxRequests)
+	}
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x666c656574)), trace: &Trace{Name: name}}
+	var next func() ask
+	switch name {
+	case "chat":
+		next = g.chat(workers)
+	case "fewshot":
+		next = g.fewShot()
+	case "tree":
+		next = g.tree(workers)
+	case "unique":
+		next = func() ask { return g.ask(nil, g.fresh(g.between(256, 4096)), 128) }
+	default:
+		return nil, fmt.Errorf("fleet: unknown trace %q, want one of %v", name, Generated())
+	}
+	at := 0.0
+	for range requests {
+		a := next()
+		a.at = at
+		at += g.rng.ExpFloat64()
+		g.trace.asks = append(g.trace.asks, a)
+	}
+	return g.trace, nil
+}
+
+// generator is the chance behind a trace.
+type generator struct {
+	rng     *rand.Rand
+	trace   *Trace
+	streams uint64
+}
+
+// between draws from [lo, hi].
+func (g *generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
+
+// fresh is a stream of its own.
+func (g *generator) fresh(n int) segment {
+	g.streams++
+	return segment{g.streams, 0, n}
+}
+
+// near draws a length about a median: two to the sum of four even chances, some
+// 0.9 octaves of standard deviation.
+func (g *generator) near(median int) int {
+	e := 0
+	for range 4 {
+		e += g.rng.IntN(385) - 192
+	}
+	n := median * (256 + ((e%256)+256)%256) / 256
+	for ; e < 0; e += 256 {
+		n /= 2
+	}
+	for ; e >= 256; e -= 256 {
+		n *= 2
+	}
+	return max(1, n)
+}
+
+// ask is a prompt of what stands before and a last part, which the answer follows in
+// the same stream.
+func (g *generator) ask(before []segment, last segment, median int) ask {
+	prompt := append(append(make([]segment, 0, len(before)+1), before...), last)
+	return ask{after: -1, prompt: prompt, answer: segment{last.stream, last.from + last.n, g.near(median)}}
+}
+
+// chat: a conversation is a system prompt and a stream, of which each turn has
+// some more as the question and some more as the answer.
+func (g *generator) chat(workers int) func() ask {
+	popular := rand.NewZipf(g.rng, chatZipf, 1, chatSystems-1)
+	systems := make([]segment, chatSystems)
+	for i := range systems {
+		systems[i] = g.fresh(g.between(256, 2048))
+	}
+	type conversation struct {
+		system, said segment
+		last         int
+	}
+	open := make([]conversation, chatOpen*workers)
+	start := func() conversation { return conversation{systems[popular.Uint64()], g.fresh(0), -1} }
+	for i := range open {
+		open[i] = start()
+	}
+	return func() ask {
+		i := g.rng.IntN(len(open))
+		c := &open[i]
+		c.said.n += g.between(32, 512)
+		a := g.ask([]segment{c.system}, c.said, 128)
+		a.after, c.last = c.last, len(g.trace.asks)
+		c.said.n += a.answer.n
+		if g.rng.Float64() < chatEnds || c.said.n > chatLongest {
+			*c = start()
+		}
+		return a
+	}
+}
+
+func (g *generator) fewShot() func() ask {
+	prefixes := make([]segment, fewShotPrefixes)
+	for i := range prefixes {
+		prefixes[i] = g.fresh(g.between(2000, 4000))
+	}
+	return func() ask {
+		return g.ask([]segment{prefixes[g.rng.IntN(fewShotPrefixes)]}, g.fresh(g.between(64, 256)), 32)
+	}
+}
+
+// tree: prompt and answer of the one that is continued, and some more.
+func (g *generator) tree(workers int) func() ask {
+	stem := g.fresh(treeStem)
+	return func() ask {
+		n := len(g.trace.asks)
+		recent := min(n, treeRecent*workers)
+		after, said := -1, []segment{stem}
+		if recent > 0 {
+			after = n - 1 - g.rng.IntN(recent)
+			from := &g.trace.asks[after]
+			last := from.prompt[len(from.prompt)-1]
+			last.n += from.answer.n
+			said = append(append([]segment(nil), from.prompt[:len(from.prompt)-1]...), last)
+		}
+		a := g.ask(said, g.fresh(g.between(1, 32)), 64)
+		a.after = after
+		if a.tokens() > treeLongest {
+			a = g.ask([]segment{stem}, g.fresh(g.between(1, 32)), 64)
+		}
+		return a
+	}
+}
