@@ -16,6 +16,7 @@ import (
 
 type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
+	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
 	Bench     struct {
@@ -32,18 +33,23 @@ type cli struct {
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
-	Sim       simCmd       `cmd:"" help:"Simulate worlds around the scheduler and check every promise."`
+	Sim       struct {
+		Worlds simCmd      `cmd:"" default:"withargs" help:"Simulate worlds around the scheduler and check every promise. What sim does without a command."`
+		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router, and compare its policies."`
+	} `cmd:"" help:"Simulate: worlds around the scheduler, or fleets."`
 }
 
 const description = `An LLM inference scheduler with a token-level radix KV cache.
 
 Examples:
   coppice serve
+  coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
   coppice bench chat
   coppice bench radix --kind tree
   coppice bench serving --loads chat
   coppice calibrate --preset small --out profile.json
   coppice sim --seeds 1000 --faults
+  coppice sim fleet
   coppice generate --max-tokens 40 "What is light?"
   coppice make-model ./demo --preset demo
   coppice generate --model ./demo --stats "What is light?"`

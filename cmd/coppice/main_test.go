@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +12,15 @@ import (
 )
 
 // TestMain lets the test binary be the command: a child process with the
-// variable set runs main.
+// variable set runs main. With natsVariable it is a NATS server.
 func TestMain(m *testing.M) {
+	if at := os.Getenv(natsVariable); at != "" {
+		if err := serveNATS(at, os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("COPPICE_TEST_MAIN") != "" {
 		main()
 		os.Exit(0)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,14 +19,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/server"
 )
 
 type serveCmd struct {
 	nodeFlags
+	fleetFlags
 	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
 	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
 
@@ -55,8 +53,7 @@ type serveCmd struct {
 	Pprof        bool          `help:"Serve /debug/pprof/, to admins."`
 	OTLPEndpoint string        `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
 	OTLPSample   float64       `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
-	LogLevel     zapcore.Level `name:"log-level" default:"info" help:"debug, info, warn or error."`
-	LogFormat    string        `name:"log-format" enum:"auto,console,json" default:"auto" help:"console, json, or auto: console on a terminal."`
+	logFlags
 
 	settings serveSettings `kong:"-"`
 }
@@ -72,12 +69,14 @@ also have "tenant" and "tenants", limits of each tenant and of those by name:
 
   {"addr": ":8080", "api-key-file": "keys.txt", "policy": "dlpm",
    "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100}}}
-
+` + fleetHelp + `
 Examples:
   coppice serve
   coppice serve --model ./llama --kv-memory 4GiB --policy lpm
   coppice serve --backend sim --profile h200 --max-running 1024
-  COPPICE_API_KEY=... coppice serve --addr :8080 --print-config`
+  COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
+  coppice serve --addr :8080 --publish "zmq://*:5557" --name worker-1
+  coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080`
 }
 
 // Run is called by kong.
@@ -86,13 +85,13 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if c.PrintConfig {
-		return c.settings.print(os.Stdout)
+		return c.settings.print(os.Stdout, c.settings.printTenants)
 	}
-	keys, err := c.keys()
+	keys, err := readKeys(c.APIKey, c.APIKeyFile)
 	if err != nil {
 		return err
 	}
-	certificates, err := c.tls()
+	certificates, err := readCertificates(c.TLSCert, c.TLSKey)
 	if err != nil {
 		return err
 	}
@@ -101,9 +100,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Sync()
-	for _, name := range c.settings.strangers {
-		log.Warn("environment variable is no setting", zap.String("name", name))
-	}
+	c.settings.warn(log)
 	l, err := net.Listen("tcp", c.Addr) // first: the rest takes its time
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
@@ -117,7 +114,16 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, served.node.Close()) }()
+	var w *worker
+	defer func() {
+		err = errors.Join(err, served.node.Close())
+		if w != nil {
+			err = errors.Join(err, w.close()) // the node's events have ended
+		}
+	}()
+	if w, err = c.startWorker(served, l.Addr(), len(keys) > 0, log.Named("worker")); err != nil {
+		return err
+	}
 	tracer, stopTracing, err := c.tracing(ctx)
 	if err != nil {
 		return err
@@ -126,7 +132,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	cfg := server.Config{
 		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates,
 		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log,
+		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
@@ -135,7 +141,16 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := w.announce(); err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	w.greet(os.Stderr)
 	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
+	return c.serve(srv, l, w, signals, log)
+}
+
+// serve answers until a signal, and then as long as the drain lets it.
+func (c *serveCmd) serve(srv *server.Server, l net.Listener, w *worker, signals <-chan os.Signal, log *zap.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	select {
@@ -144,28 +159,8 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	case s := <-signals:
 		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
 	}
-	return errors.Join(c.drain(srv, signals, log), <-ended)
-}
-
-// drain lets requests end, until the limit or a second signal.
-func (c *serveCmd) drain(srv *server.Server, signals <-chan os.Signal, log *zap.Logger) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.Drain)
-	defer cancel()
-	down := make(chan error, 1)
-	go func() { down <- srv.Shutdown(ctx) }()
-	var err error
-	select {
-	case err = <-down:
-	case s := <-signals:
-		log.Warn("ending at once", zap.Stringer("signal", s))
-		cancel()
-		err = errors.Join(srv.Close(), <-down)
-	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		log.Warn("requests had to be ended", zap.Duration("limit", c.Drain))
-		return nil
-	}
-	return err
+	w.leave() // before requests are refused
+	return errors.Join(drain(srv, c.Drain, signals, log), <-ended)
 }
 
 // check reports what no single flag is to blame for, and what kong does not look at.
@@ -178,12 +173,6 @@ func (c *serveCmd) check() error {
 	if c.KVMemory < 0 {
 		bad("--kv-memory is %v, want more than 0", c.KVMemory)
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		bad("--tls-cert and --tls-key belong together: give both")
-	}
-	if c.APIKey != "" && c.APIKeyFile != "" {
-		bad("--api-key and --api-key-file: give one of them")
-	}
 	if c.settings.given("profile") && c.Backend != "sim" {
 		bad("--profile is for --backend sim")
 	}
@@ -192,6 +181,9 @@ func (c *serveCmd) check() error {
 	}
 	if !(c.OTLPSample >= 0 && c.OTLPSample <= 1) {
 		bad("--otlp-sample is %v, want 0 to 1", c.OTLPSample)
+	}
+	if err := c.fleetFlags.check(c.PageTokens); err != nil {
+		errs = append(errs, err)
 	}
 	for _, f := range []struct {
 		name string
@@ -207,33 +199,6 @@ func (c *serveCmd) check() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (c *serveCmd) tls() (*tls.Config, error) {
-	if c.TLSCert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
-}
-
-// log goes to standard error.
-func (c *serveCmd) log() (*zap.Logger, error) {
-	cfg := zap.NewProductionConfig()
-	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
-	cfg.Sampling = nil // a line for each request means each
-	cfg.DisableCaller = true
-	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
-	if c.LogFormat == "console" || c.LogFormat == "auto" && term.IsTerminal(int(os.Stderr.Fd())) {
-		cfg.Encoding = "console"
-		cfg.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
-	}
-	return cfg.Build()
 }
 
 // tracing is nil without an endpoint.

@@ -14,19 +14,24 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // served is a model that was opened.
 type served struct {
-	node     *coppice.Node
-	name     string
-	device   string // simulated
-	template *chat.Template
-	created  time.Time
+	node      *coppice.Node
+	name      string
+	device    string        // simulated
+	profile   *card.Profile // its
+	scheduler scheduler.Config
+	template  *chat.Template
+	created   time.Time
+	bundle    *bundle.Bundle // for routers; nil: it is no worker of a fleet
 }
 
 // open reads the model and starts a node.
@@ -53,6 +58,11 @@ func (c *serveCmd) open(log *zap.Logger) (*served, error) {
 		}
 		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
 	}
+	if len(c.Publish) > 0 {
+		if s.bundle, err = bundle.Read(dir); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+	}
 	backend, err := c.backend(m, s)
 	// The weights are packed now, or never will be.
 	if err := errors.Join(err, m.Close()); err != nil {
@@ -73,8 +83,12 @@ func (c *serveCmd) open(log *zap.Logger) (*served, error) {
 	if c.Curve {
 		sched.CurveSamples = radixcache.DefaultCurveSamples
 	}
+	if len(c.Publish) > 0 {
+		sched.Events, sched.BlockTokens = true, c.BlockTokens
+	}
+	s.scheduler = sched.WithDefaults(info)
 	s.node, err = coppice.Open(coppice.Config{
-		Backend: backend, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Log: log.Named("node"),
+		Backend: backend, EventRing: eventRing, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Log: log.Named("node"),
 	})
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())
@@ -101,6 +115,7 @@ func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 		return nil, err
 	}
 	s.device = profile.Device.Name + " with " + profile.Model.Name
+	s.profile = profileOf(&profile)
 	cfg := sim.Config{
 		Profile: profile, PageTokens: c.PageTokens, Vocab: m.Config().Vocab, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
 		Sanitize: sim.Boundary, MaxTokens: max(8192, c.StepTokens),

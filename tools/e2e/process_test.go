@@ -74,8 +74,23 @@ func serve(t *testing.T, args ...string) *process {
 // serveTLS is serve for clients that trust it.
 func serveTLS(t *testing.T, client *http.Client, args ...string) *process {
 	t.Helper()
+	return launch(t, client, []string{"serve", "--model", nano}, args)
+}
+
+// route starts a router in front of such servers.
+func route(t *testing.T, workers []*process, args ...string) *process {
+	t.Helper()
+	var urls []string
+	for _, w := range workers {
+		urls = append(urls, w.url)
+	}
+	return launch(t, http.DefaultClient, []string{"route", "--worker", strings.Join(urls, ",")}, args)
+}
+
+func launch(t *testing.T, client *http.Client, flags, args []string) *process {
+	t.Helper()
 	p := &process{t: t, http: client, log: &output{more: make(chan struct{}, 1)}, ended: make(chan struct{})}
-	flags := []string{"serve", "--addr", "127.0.0.1:0", "--model", nano, "--log-format", "json"}
+	flags = append(flags, "--addr", "127.0.0.1:0", "--log-format", "json")
 	var env []string
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "COPPICE_") {

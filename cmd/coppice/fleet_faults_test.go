@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// story is a load under which caches of storyTokens evict all the time.
+var story = shape{groups: 6, each: 12, prefixTokens: 480, outputTokens: 48}
+
+const storyTokens = 6_000
+
+// follow starts workers at ports that they keep when they begin again, and a router. How to
+// start one again is begin.
+func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, begin func(i int) *process) {
+	t.Helper()
+	f = &realFleet{T: t}
+	first := freePorts(t, 3*workers)
+	begin = func(i int) *process {
+		port := first + 3*i
+		return startWorker(t, fmt.Sprint("w", i), kvTokens, fmt.Sprintf("zmq://%s?replay=%d", at(port+1), port+2), "--addr", at(port))
+	}
+	var urls []string
+	for i := range workers {
+		f.workers = append(f.workers, begin(i))
+		urls = append(urls, f.workers[i].url)
+	}
+	f.route(append([]string{"--worker", strings.Join(urls, ",")}, args...)...)
+	return f, begin
+}
+
+// TestFleetWorkerKilled: of a worker that dies the clients lose the answers that it had
+// begun, and nothing else; what it held is forgotten, and known again when it is back.
+func TestFleetWorkerKilled(t *testing.T) {
+	const victim = "w1"
+	f, begin := follow(t, 3, storyTokens)
+	c := gather(t, f.router.url, 9, 0, story)
+	c.untilMore(t, 20)
+	f.untilHeld(victim)
+	c.halt(t, 2, func(a *answer) bool { return a.worker == victim }, f.workers[1])
+	// It stands still, and requests come to it that it does not begin to answer.
+	waits := 0
+	until(t, "requests wait for "+victim, func() string {
+		w := f.status()[victim]
+		n := c.count(func(a *answer) bool { return open(a) && a.worker == victim })
+		if len(w.Ranks) != 1 || w.Ranks[0].Requests <= n {
+			waits = 0
+		} else if waits++; waits == 3 { // it is not one that has just ended
+			return ""
+		}
+		return fmt.Sprintf("%d have begun, of %+v", n, w)
+	})
+	f.workers[1].kill()
+	died := time.Now()
+	until(t, "its end shows", func() string {
+		w := f.status()[victim]
+		if w.State != "lost" || len(w.Ranks) != 1 || w.Ranks[0].HeldBlocks != 0 || w.Mode == "events" {
+			return fmt.Sprintf("%+v", w)
+		}
+		return ""
+	})
+	c.untilMore(t, 30)
+	f.workers[1] = begin(1)
+	f.untilWhole()
+	f.untilHeld(victim)
+	c.untilMore(t, 30)
+	c.disperse()
+
+	lost, retried := 0, 0
+	for _, a := range c.answers {
+		switch {
+		case a.well():
+			if a.attempts > 1 {
+				retried++
+			}
+		case a.worker == victim && a.sent.Before(died) && a.fault == "worker_failed" && a.broken == nil && !a.done:
+			lost++
+		default:
+			t.Errorf("%v, %v before the end of %s", a, died.Sub(a.sent), victim)
+		}
+	}
+	if t.Logf("%d requests: %d answers broken off, %d requests sent to another worker", len(c.answers), lost, retried); lost < 2 || retried == 0 {
+		t.Error("too few to prove anything")
+	}
+	if n := f.router.figures()["coppice_router_broken_answers_total"]; n != lost {
+		t.Errorf("the router counts %d broken answers, and clients %d", n, lost)
+	}
+	f.untilIdle()
+	f.untilAgreed()
+}
+
+// TestFleetRouterRestarted: when a router dies, workers give up what it had asked for; the
+// next one knows what they hold before the first request.
+func TestFleetRouterRestarted(t *testing.T) {
+	for _, over := range []string{"zmq", "nats"} {
+		t.Run(over, func(t *testing.T) {
+			f, args := &realFleet{T: t}, []string{"--addr", at(freePorts(t, 1))}
+			publish := func(int) string { return "zmq://127.0.0.1:0" }
+			if over == "nats" {
+				broker := startNATS(t, "127.0.0.1:0")
+				publish = func(int) string { return broker.url }
+				args = append(args, "--events", broker.url)
+			}
+			for i := range 2 {
+				f.workers = append(f.workers, startWorker(t, fmt.Sprint("w", i), storyTokens, publish(i)))
+				if over == "zmq" {
+					args = append(args, "--worker", f.workers[i].url)
+				}
+			}
+			f.route(args...)
+			long := story
+			long.outputTokens = 150
+			c := gather(t, f.router.url, 8, 0, long)
+			c.untilMore(t, 16)
+			c.halt(t, 2, func(*answer) bool { return true }, f.workers...)
+			f.router.kill()
+			for _, w := range f.workers {
+				w.signal(syscall.SIGCONT)
+			}
+			next := c.disperse()
+			broken := 0
+			for _, a := range c.answers {
+				if a.done { // perhaps not the last bytes of the connection
+					continue
+				}
+				if broken++; a.broken == nil || broken > 8 {
+					t.Error(a)
+				}
+			}
+			f.untilIdle()
+			asked, aborted := 0, 0
+			for _, w := range f.workers {
+				m := w.figures()
+				asked += m["coppice_prompt_tokens_total"]
+				aborted += m[`coppice_request_success_total{finished_reason="abort",model_name="demo"}`]
+			}
+			if broken < 2 || aborted < 2 || aborted > 8 {
+				t.Errorf("%d answers broke, workers gave %d up", broken, aborted)
+			}
+			f.route(args...)
+			f.untilAgreed()
+			for _, w := range f.workers {
+				m := w.figures()
+				if asked -= m["coppice_prompt_tokens_total"]; m["coppice_events_held_blocks"] == 0 {
+					t.Errorf("%s holds nothing", w.name)
+				}
+			}
+			if asked != 0 {
+				t.Errorf("workers were asked for %d tokens more", -asked)
+			}
+			f.checkPrefixes(long, max(0, next/long.each-2), next/long.each+long.groups)
+		})
+	}
+}
+
+// TestFleetRouterDrains: a router that is asked to end lets answers come to their end, and
+// lets no more begin. The worker stands still meanwhile, so that they can't end before.
+func TestFleetRouterDrains(t *testing.T) {
+	const clients = 4
+	f := startFleet(t, 1, 20_000)
+	one := story
+	one.once, one.outputTokens = true, 200
+	c := gather(t, f.router.url, clients, 0, one)
+	c.halt(t, 2, func(*answer) bool { return true }, f.workers[0])
+	f.router.signal(syscall.SIGTERM)
+	until(t, "the router drains", func() string {
+		res, err := asker.Get(f.router.url + "/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := codeOf(body); res.StatusCode != http.StatusServiceUnavailable || code != "shutting_down" {
+			return res.Status + code
+		}
+		return ""
+	})
+	late := gather(t, f.router.url, 1, clients, one)
+	late.disperse()
+	if a := late.answers[0]; a.status != http.StatusServiceUnavailable || a.fault != "shutting_down" || a.broken != nil {
+		t.Errorf("%v", a)
+	}
+	if n := c.count(open); n == 0 || f.router.ended() {
+		t.Errorf("%d answers are open, the router has ended: %v", n, f.router.ended())
+	}
+	f.workers[0].signal(syscall.SIGCONT)
+	c.disperse()
+	c.fine(t)
+	f.router.wait()
+	f.untilIdle()
+	if n := f.workers[0].figures()[`coppice_request_success_total{finished_reason="length",model_name="demo"}`]; n != clients {
+		t.Errorf("the worker has ended %d requests, want %d", n, clients)
+	}
+}

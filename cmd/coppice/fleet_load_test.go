@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// shape is what requests are like: a prefix that several share and a suffix of their own.
+// Which prefixes are in use moves on with time, so that there is always something to
+// compute and, later on, to evict.
+type shape struct {
+	groups       int // prefixes in use at a time
+	each         int // requests for each prefix, about
+	prefixTokens int
+	outputTokens int
+	once         bool // each client sends one request
+}
+
+const suffixTokens = 40
+
+// ids makes up token ids, decided by what they are for.
+func ids(n int, of ...uint64) []int {
+	rng := rand.New(rand.NewPCG(of[0], of[1]))
+	out := make([]int, n)
+	for i := range out {
+		out[i] = 64 + rng.IntN(192)
+	}
+	return out
+}
+
+func (s *shape) prefix(group int) []int { return ids(s.prefixTokens, 1, uint64(group)) }
+
+// group is the one of the i-th request.
+func (s *shape) group(i int) int {
+	return i/s.each + rand.New(rand.NewPCG(2, uint64(i))).IntN(s.groups)
+}
+
+func (s *shape) prompt(i int) []int {
+	return append(s.prefix(s.group(i)), ids(suffixTokens, 3, uint64(i))...)
+}
+
+// answer is what came of one request.
+type answer struct {
+	sent, ended time.Time
+	status      int
+	worker      string // who began to answer
+	attempts    int
+	tokens      int
+	done        bool   // to its end
+	fault       string // code of the error that it ended with
+	broken      error  // of the connection
+}
+
+func (a *answer) String() string {
+	return fmt.Sprintf("status %d, by %q at attempt %d, %d tokens, done %v, fault %q, broken %v, %v", a.status, a.worker, a.attempts, a.tokens, a.done, a.fault, a.broken, a.ended.Sub(a.sent))
+}
+
+// well tells whether it came whole.
+func (a *answer) well() bool {
+	return a.status == http.StatusOK && a.done && a.tokens > 0 && a.fault == "" && a.broken == nil
+}
+
+// crowd is clients of a server in a closed loop. One whose connection breaks goes away.
+type crowd struct {
+	shape
+	url  string
+	http *http.Client
+	next atomic.Int64
+	stop chan struct{}
+	wait sync.WaitGroup
+
+	mu      sync.Mutex
+	answers []*answer // their fields too are under mu
+}
+
+// gather has clients begin, with the from-th request. What is left of them at the end of
+// the test is waited for.
+func gather(t *testing.T, url string, clients, from int, s shape) *crowd {
+	c := &crowd{shape: s, url: url, stop: make(chan struct{}), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
+	c.next.Store(int64(from))
+	for range clients {
+		c.wait.Go(func() {
+			for c.goesOn() {
+				a := &answer{sent: time.Now()}
+				c.mu.Lock()
+				c.answers = append(c.answers, a)
+				c.mu.Unlock()
+				err := c.ask(a, int(c.next.Add(1)-1))
+				c.mu.Lock()
+				a.ended, a.broken = time.Now(), err
+				c.mu.Unlock()
+				if err != nil || s.once {
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { c.disperse() })
+	return c
+}
+
+func (c *crowd) goesOn() bool {
+	select {
+	case <-c.stop:
+		return false
+	default:
+		return true
+	}
+}
+
+// disperse lets no more requests begin, but for those of clients that send just one, waits
+// for those that have, and returns the number of the one that would be next.
+func (c *crowd) disperse() (next int) {
+	if c.goesOn() && !c.once {
+		close(c.stop)
+	}
+	c.wait.Wait()
+	c.http.CloseIdleConnections()
+	return int(c.next.Load())
+}
+
+// count is how many answers are so.
+func (c *crowd) count(so func(a *answer) bool) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.answers {
+		if so(a) {
+			n++
+		}
+	}
+	return n
+}
+
+func done(a *answer) bool { return a.done }
+func open(a *answer) bool { return a.ended.IsZero() }
+
+// fine checks that all requests were answered to their end.
+func (c *crowd) fine(t *testing.T) {
+	t.Helper()
+	for _, a := range c.answers {
+		if !a.well() {
+			t.Error(a)
+		}
+	}
+}
+
+// untilMore waits until n more requests have come to their end.
+func (c *crowd) untilMore(t *testing.T, n int) {
+	t.Helper()
+	before := c.count(done)
+	until(t, "requests go on", func() string {
+		if more := c.count(done) - before; more < n {
+			return fmt.Sprintf("%d of %d more", more, n)
+		}
+		return ""
+	})
+}
+
+// halt has workers stand still at a time when n answers that are so have begun and are not
+// half done. Until they are told to go on or killed they stay so, and so do the answers.
+func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*process) {
+	t.Helper()
+	all := func(s syscall.Signal) {
+		for _, w := range workers {
+			w.signal(s)
+		}
+	}
+	t.Cleanup(func() { all(syscall.SIGCONT) }) // or they could not end
+	until(t, "answers under way", func() string {
+		all(syscall.SIGSTOP)
+		got := c.count(func(a *answer) bool { return open(a) && a.tokens > 0 && a.tokens < c.outputTokens/2 && so(a) })
+		if got >= n {
+			return ""
+		}
+		all(syscall.SIGCONT)
+		return fmt.Sprintf("%d of %d", got, n)
+	})
+}
+
+func completion(prompt []int, outputTokens int, stream bool) []byte {
+	body, err := json.Marshal(map[string]any{"prompt": prompt, "max_tokens": outputTokens, "ignore_eos": true, "stream": stream})
+	if err != nil {
+		panic(err) // it is numbers
+	}
+	return body
+}
+
+// ask sends the i-th request and reads its answer. The error is of the connection.
+func (c *crowd) ask(a *answer, i int) error {
+	res, err := c.http.Post(c.url+"/v1/completions", "application/json", bytes.NewReader(completion(c.prompt(i), c.outputTokens, true)))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	attempts, _ := strconv.Atoi(res.Header.Get("X-Coppice-Attempts"))
+	c.mu.Lock()
+	a.status, a.worker, a.attempts = res.StatusCode, res.Header.Get("X-Coppice-Worker"), attempts
+	c.mu.Unlock()
+	if res.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(res.Body)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.fault = codeOf(text)
+		return err
+	}
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		c.mu.Lock()
+		switch {
+		case a.done || a.fault != "":
+			a.fault = "more behind the end: " + data
+		case data == "[DONE]":
+			a.done = true
+		case strings.HasPrefix(data, `{"error"`):
+			a.fault = codeOf([]byte(data))
+		default:
+			a.tokens++
+		}
+		c.mu.Unlock()
+	}
+	return lines.Err()
+}
+
+// codeOf is the code of an error, in words of the API.
+func codeOf(text []byte) string {
+	var e struct{ Error struct{ Code string } }
+	if json.Unmarshal(text, &e) != nil || e.Error.Code == "" {
+		return fmt.Sprintf("no error: %q", text)
+	}
+	return e.Error.Code
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/gateway"
+)
+
+var fleetRequests = flag.Int("fleet-requests", 480, "requests of TestFleetComputesOnce")
+
+// realFleet is workers and a router, each a process of its own.
+type realFleet struct {
+	*testing.T
+	workers []*process
+	router  *process
+}
+
+// startWorker starts a coppice serve on a simulated device.
+func startWorker(t *testing.T, name string, kvTokens int, publish string, args ...string) *process {
+	t.Helper()
+	return startCoppice(t, name, append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page", "--no-curve",
+		"--kv-tokens", strconv.Itoa(kvTokens), "--publish", publish, "--name", name}, args...)...)
+}
+
+// startFleet starts workers that publish over ZMQ, and a router that they are given to.
+func startFleet(t *testing.T, workers, kvTokens int, args ...string) *realFleet {
+	t.Helper()
+	f := &realFleet{T: t}
+	var urls []string
+	for i := range workers {
+		w := startWorker(t, fmt.Sprint("w", i), kvTokens, "zmq://127.0.0.1:0")
+		f.workers, urls = append(f.workers, w), append(urls, w.url)
+	}
+	f.route(append([]string{"--worker", strings.Join(urls, ",")}, args...)...)
+	return f
+}
+
+// route starts the router, or another one in its place.
+func (f *realFleet) route(args ...string) {
+	f.Helper()
+	f.router = startCoppice(f.T, "router", append([]string{"route", "--addr", "127.0.0.1:0", "--probe-every", "200ms"}, args...)...)
+	f.untilWhole()
+}
+
+// status is what the router knows of each worker, by name.
+func (f *realFleet) status() map[string]gateway.WorkerStatus {
+	f.Helper()
+	var s gateway.FleetStatus
+	f.router.document("/v1/fleet", &s)
+	all := map[string]gateway.WorkerStatus{}
+	for _, w := range s.Workers {
+		all[w.Name] = w
+	}
+	return all
+}
+
+// untilWhole waits until the router follows the events of all workers, and of no others.
+func (f *realFleet) untilWhole() {
+	f.Helper()
+	until(f.T, "a whole fleet", func() string {
+		all := f.status()
+		whole := len(all) == len(f.workers)
+		for _, w := range f.workers {
+			is := all[w.name]
+			whole = whole && is.URL == w.url && is.State == "healthy" && is.Mode == "events"
+		}
+		if !whole {
+			return fmt.Sprintf("%+v", all)
+		}
+		return ""
+	})
+}
+
+// untilIdle waits until no worker has a request, and sees that none keeps a page for one.
+func (f *realFleet) untilIdle() {
+	f.Helper()
+	for _, w := range f.workers {
+		until(f.T, w.name+" comes to rest", func() string {
+			var s struct {
+				Running, Waiting int
+				Held             int `json:"held_pages"`
+				Protected        int `json:"protected_pages"`
+				Leaked           int `json:"leaked_pages"`
+			}
+			if w.document("/v1/cache/stats", &s); s.Running+s.Waiting+s.Held+s.Protected+s.Leaked > 0 {
+				return fmt.Sprintf("%+v", s)
+			}
+			return ""
+		})
+	}
+}
+
+// untilAgreed waits until the router believes of each worker exactly what that holds, and
+// sees that it never believes more.
+func (f *realFleet) untilAgreed() {
+	f.Helper()
+	until(f.T, "router and workers agree", func() string {
+		if agreed, text := f.compare(); agreed < len(f.workers) {
+			return text
+		}
+		return ""
+	})
+}
+
+// compare looks at what the router believes and at what the workers hold, and says of how
+// many it is known to be the same. That the router is late is no fault; that it believes
+// what a worker did not have when it last heard of it is one. This order of questions finds
+// no other: the worker has sent so many batches; the router has heard them; the router
+// believes so much; the worker has not changed since.
+func (f *realFleet) compare() (agreed int, text string) {
+	f.Helper()
+	figures := func() (all []map[string]int) {
+		for _, w := range f.workers {
+			all = append(all, w.figures())
+		}
+		return all
+	}
+	before, heard, believed, after := figures(), f.status(), f.status(), figures()
+	for i, w := range f.workers {
+		const changes, batches, holds = "coppice_events_published_total", "coppice_events_batches_total", "coppice_events_held_blocks"
+		if len(heard[w.name].Ranks) == 0 || len(believed[w.name].Ranks) == 0 {
+			text += fmt.Sprintf("%s is not known; ", w.name)
+			continue
+		}
+		held, index, next := before[i][holds], believed[w.name].Ranks[0].HeldBlocks, int(heard[w.name].Ranks[0].NextSeq)
+		told := next >= before[i][batches] && before[i][changes] == after[i][changes]
+		if told && index > held {
+			f.Errorf("%s holds %d blocks, and the router believes in %d: before %v, router %+v then %+v", w.name, held, index, before[i], heard[w.name], believed[w.name])
+		}
+		if told && index == held {
+			agreed++
+			continue
+		}
+		text += fmt.Sprintf("%s holds %d blocks, the router believes in %d; it is to hear batch %d of %d; ", w.name, held, index, next, before[i][batches])
+	}
+	return agreed, text
+}
+
+// untilHeld waits until a worker is known to hold something.
+func (f *realFleet) untilHeld(name string) {
+	f.Helper()
+	until(f.T, name+" tells what it computes", func() string {
+		if s := f.status()[name]; len(s.Ranks) == 0 || s.Ranks[0].HeldBlocks == 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+}
+
+// checkPrefixes sends a request for each of the prefixes and compares what the router
+// thought of its worker with what that had. The router must be one that guesses nothing,
+// and the fleet at rest.
+func (f *realFleet) checkPrefixes(s shape, from, to int) {
+	f.Helper()
+	const blockTokens = 16
+	found := 0
+	for group := from; group < to; group++ {
+		prompt := append(s.prefix(group), ids(suffixTokens, 4, uint64(group))...)
+		res, err := asker.Post(f.router.url+"/v1/completions", "application/json", bytes.NewReader(completion(prompt, 1, false)))
+		if err != nil {
+			f.Fatal(err)
+		}
+		var a struct {
+			Usage struct {
+				Details struct {
+					Cached int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
+		}
+		err = json.NewDecoder(res.Body).Decode(&a)
+		res.Body.Close()
+		overlap, err2 := strconv.Atoi(res.Header.Get("X-Coppice-Overlap-Blocks"))
+		if cached := a.Usage.Details.Cached; err != nil || err2 != nil || res.StatusCode != http.StatusOK || overlap != cached/blockTokens {
+			f.Errorf("prefix %d: %s %v %v: %d blocks were known at %s, which had %d tokens", group, res.Status, err, err2, overlap, res.Header.Get("X-Coppice-Worker"), cached)
+		}
+		if overlap > 0 {
+			found++
+		}
+		f.untilAgreed() // what that one evicted is no fault of the next one's
+	}
+	if found == 0 {
+		f.Errorf("none of the prefixes %d to %d is held", from, to)
+	}
+}
+
+// computed is how many prompt tokens a server has computed, by its own count.
+func (p *process) computed() int {
+	p.Helper()
+	m := p.figures()
+	return m["coppice_prompt_tokens_total"] - m["coppice_cached_tokens_total"] + m["coppice_recomputed_tokens_total"]
+}
+
+// TestFleetComputesOnce: behind the router, three workers compute what one would that had
+// the cache of all three: each shared prefix once. In turn, each computes nearly all. The
+// load begins with one request for each prefix, a few at a time: when all come at once to
+// an empty fleet, the router has some computed twice rather than have them wait.
+func TestFleetComputesOnce(t *testing.T) {
+	const kvTokens, groups, prefixTokens, suffixTokens = 20_000, 24, 1500, 64
+	each := max(1, *fleetRequests/groups)
+	play := func(t *testing.T, at *process, workers ...*process) (computed int) {
+		c, err := load.Dial(t.Context(), load.ClientConfig{URL: at.url, Options: load.Options{IgnoreEOS: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		sent := 0
+		for _, wave := range []struct{ each, clients int }{{1, 3}, {each, 12}} {
+			d, err := load.NewSharedPrefix(load.SharedPrefix{Vocabulary: load.Vocabulary{Low: 64, High: 256}, Groups: groups, PromptsPerGroup: wave.each,
+				PrefixTokens: prefixTokens, SuffixTokens: suffixTokens, OutputTokens: 8, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := load.Run(t.Context(), c, d, load.Config{Concurrency: wave.clients}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sent += d.Sessions(); r.Completed != d.Sessions() || r.Failed != 0 || r.InputTokens != d.Sessions()*(prefixTokens+suffixTokens) {
+				t.Errorf("%d completed of %d, of %d tokens: %+v", r.Completed, d.Sessions(), r.InputTokens, r.Failures)
+			}
+		}
+		for _, w := range workers {
+			computed += w.computed()
+		}
+		// Suffixes may begin alike, by chance.
+		if least, most := groups*prefixTokens+sent*suffixTokens*9/10, sent*(prefixTokens+suffixTokens); computed < least || computed > most {
+			t.Errorf("%d tokens computed, and it can only be %d to %d", computed, least, most)
+		}
+		return computed
+	}
+	figures := map[string]int{}
+	for _, policy := range []string{"latency", "round-robin"} {
+		t.Run(policy, func(t *testing.T) {
+			f := startFleet(t, 3, kvTokens, "--policy", policy)
+			figures[policy] = play(t, f.router, f.workers...)
+			f.untilIdle()
+			f.untilAgreed()
+		})
+	}
+	t.Run("single", func(t *testing.T) {
+		w := startWorker(t, "single", 3*kvTokens, "zmq://127.0.0.1:0")
+		figures["single"] = play(t, w, w)
+	})
+	routed, inTurn, single := figures["latency"], figures["round-robin"], figures["single"]
+	t.Logf("computed tokens: %d by three workers routed to by latency, %d in turn; %d by one with three times the cache", routed, inTurn, single)
+	if 100*routed > 105*single || inTurn < 2*single {
+		t.Errorf("routed %.3f, in turn %.3f of what one computes, want at most 1.05 and at least 2", float64(routed)/float64(single), float64(inTurn)/float64(single))
+	}
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/events/zmq"
+)
+
+// fleetFlags make serve a worker of a fleet.
+type fleetFlags struct {
+	Publish     []string `sep:"none" placeholder:"URL" help:"Publish what the cache holds, for routers: zmq://*:5557 or nats://host:4222, see above. Several are repeated or separated by commas."`
+	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet and the same after a restart. Default: host and port."`
+	Advertise   string   `placeholder:"URL" help:"Where routers reach this server. Default: by --addr, http://host:port."`
+	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of published events: a multiple of --page-tokens, and the same in all of a fleet."`
+	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers from before vLLM 0.26."`
+}
+
+const fleetHelp = `
+With --publish the server is a worker of a fleet: routers hear what its cache holds, and
+read at /v1/worker who it is. Events are vLLM's. The URLs:
+
+  zmq://*:5557?replay=5558&topic=T   a PUB socket, and one for replays: the next port, or
+                                     none with replay=0. Default topic: kv@host:port@model
+  nats://a:4222,b:4222?prefix=P&stream=S
+                                     JetStream of one NATS, by several of its servers; tls://
+                                     likewise. There the worker registers itself, too.
+                                     Defaults: coppice-kv and COPPICE_KV
+`
+
+// target is one place to publish at.
+type target struct {
+	zmq  *zmqTarget
+	nats *natsTarget
+}
+
+type zmqTarget struct {
+	host         string // "*": all addresses
+	port, replay int    // 0: any that is free; replay below 0: none
+	topic        string
+}
+
+type natsTarget struct {
+	servers        string // nats://a:4222,nats://b:4222
+	prefix, stream string
+}
+
+// splitURLs separates URLs at commas; what has no scheme is another server of the URL
+// before it.
+func splitURLs(texts []string) []string {
+	var all []string
+	for _, text := range texts {
+		for i, part := range strings.Split(text, ",") {
+			if part = strings.TrimSpace(part); i > 0 && !strings.Contains(part, "://") {
+				all[len(all)-1] += "," + part
+			} else {
+				all = append(all, part)
+			}
+		}
+	}
+	return all
+}
+
+var secretOfURL = regexp.MustCompile(`//[^?]*@`)
+
+// redact leaves out who logs in, and how.
+func redact(url string) string { return secretOfURL.ReplaceAllString(url, "//(secret)@") }
+
+// redactURLs is how --publish is printed.
+func redactURLs(texts []string) string {
+	all := splitURLs(texts)
+	for i := range all {
+		all[i] = redact(all[i])
+	}
+	return strings.Join(all, ",")
+}
+
+// targets parses --publish.
+func (f *fleetFlags) targets() ([]target, error) {
+	var all []target
+	var errs []error
+	for _, text := range splitURLs(f.Publish) {
+		t, err := parseTarget(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--publish %s: %w", redact(text), err))
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(errs...)
+}
+
+func parseTarget(text string) (t target, err error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	authority, query, _ := strings.Cut(rest, "?")
+	if !ok {
+		return t, errors.New("want a URL like zmq://*:5557 or nats://host:4222")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return t, errors.New("what follows the ? is no query")
+	}
+	// take reads the parameters of these names, of which there may be no others.
+	take := func(names ...string) (taken []string, err error) {
+		for _, name := range names {
+			if len(values[name]) > 1 {
+				err = errors.Join(err, fmt.Errorf("%s is given twice", name))
+			}
+			taken = append(taken, values.Get(name))
+			values.Del(name)
+		}
+		for name := range values {
+			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want %s", name, strings.Join(names, " or ")))
+		}
+		return taken, err
+	}
+	switch scheme {
+	case "zmq":
+		taken, err := take("replay", "topic")
+		if err != nil {
+			return t, err
+		}
+		t.zmq, err = parseZMQ(authority, taken[0], taken[1])
+		return t, err
+	case "nats", "tls":
+		taken, err := take("prefix", "stream")
+		if err != nil {
+			return t, err
+		}
+		t.nats, err = parseNATS(scheme, authority, taken[0], taken[1])
+		return t, err
+	}
+	return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
+}
+
+func parseZMQ(authority, replay, topic string) (*zmqTarget, error) {
+	host, text, err := net.SplitHostPort(authority)
+	port, err2 := strconv.ParseUint(text, 10, 16)
+	if err != nil || err2 != nil {
+		return nil, errors.New("want a host and a port, as zmq://*:5557")
+	}
+	if host == "" {
+		host = "*"
+	}
+	z := &zmqTarget{host: host, port: int(port), replay: int(port) + 1, topic: topic}
+	switch {
+	case replay == "" && port == 0:
+		z.replay = 0
+	case replay == "" && z.replay > 65535:
+		return nil, fmt.Errorf("behind port %d there is none for replays: give one as replay=5558, or 0 for none", port)
+	case replay != "":
+		r, err := strconv.ParseUint(replay, 10, 16)
+		if err != nil || r == port && r != 0 {
+			return nil, fmt.Errorf("replay is %.20q, want another port than %d, or 0 for none", replay, port)
+		}
+		if z.replay = int(r); r == 0 {
+			z.replay = -1
+		}
+	}
+	return z, nil
+}
+
+func parseNATS(scheme, authority, prefix, stream string) (*natsTarget, error) {
+	for name, v := range map[string]string{"prefix": prefix, "stream": stream} {
+		if strings.ContainsAny(v, ".*> \t\r\n/\\") {
+			return nil, fmt.Errorf("%s is %.40q, want no dots, blanks, slashes, * or >", name, v)
+		}
+	}
+	var servers []string
+	for _, server := range strings.Split(strings.TrimSuffix(authority, "/"), ",") {
+		u, err := url.Parse(scheme + "://" + server)
+		if err != nil || u.Hostname() == "" || u.Path != "" {
+			return nil, errors.New("want servers, as nats://host:4222 or nats://a:4222,b:4222")
+		}
+		servers = append(servers, u.String())
+	}
+	return &natsTarget{servers: strings.Join(servers, ","), prefix: prefix, stream: stream}, nil
+}
+
+// check reports what is wrong with the flags together.
+func (f *fleetFlags) check(pageTokens int) error {
+	_, err := f.targets()
+	errs := []error{err}
+	if f.Name != "" {
+		if err := card.CheckName(f.Name); err != nil {
+			errs = append(errs, fmt.Errorf("--name: %w", err))
+		}
+	}
+	if f.Advertise != "" {
+		u, err := url.Parse(f.Advertise)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "" {
+			errs = append(errs, fmt.Errorf("--advertise is %.80q, want a URL like http://host:8080", f.Advertise))
+		}
+	}
+	if len(f.Publish) > 0 {
+		if b, p := f.BlockTokens, pageTokens; b < 1 || b > maxBlockTokens || p > 0 && b%p != 0 {
+			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens, which is %d, up to %d: give both the same value, or smaller pages; routers and other workers need the same blocks", b, p, maxBlockTokens))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxBlockTokens is the largest block that is published: more, and hardly a prompt has one.
+const maxBlockTokens = 4096
+
+// identity is who a server that listens there is: its name and where it is reached.
+func (f *fleetFlags) identity(at net.Addr, secure bool) (name, reached string, err error) {
+	host, port, err := net.SplitHostPort(at.String())
+	if err != nil {
+		return "", "", err
+	}
+	hostname, err := os.Hostname()
+	if err != nil && f.Name == "" {
+		return "", "", fmt.Errorf("this machine does not tell its name, give one by --name: %w", err)
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() && hostname != "" {
+		host = hostname
+	}
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	name, reached = f.Name, strings.TrimRight(f.Advertise, "/")
+	if name == "" {
+		name = nameOf(hostname + "-" + port)
+	}
+	if reached == "" {
+		reached = scheme + "://" + net.JoinHostPort(host, port)
+	}
+	return name, reached, nil
+}
+
+// nameOf makes a name of a text: of what it may not have, hyphens, and its end if it is
+// too long.
+func nameOf(text string) string {
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) {
+			return '-'
+		}
+		return r
+	}, text)
+	return name[max(0, len(name)-card.MaxName):]
+}
+
+func (z *zmqTarget) sender(topic string) *zmq.Sender {
+	if z.topic != "" {
+		topic = z.topic
+	}
+	cfg := zmq.SenderConfig{Endpoint: "tcp://" + net.JoinHostPort(z.host, strconv.Itoa(z.port)), Bind: true, Topic: topic}
+	if z.replay >= 0 {
+		cfg.ReplayEndpoint = "tcp://" + net.JoinHostPort(z.host, strconv.Itoa(z.replay))
+	}
+	return zmq.NewSender(cfg)
+}
+
+func (n *natsTarget) config(worker string) nats.Config {
+	return nats.Config{URL: n.servers, Worker: worker, Prefix: n.prefix, Stream: n.stream}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"net"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func TestPublishURLs(t *testing.T) {
+	for text, want := range map[string][]target{
+		"zmq://*:5557":                              {{zmq: &zmqTarget{"*", 5557, 5558, ""}}},
+		"zmq://:5557?replay=0":                      {{zmq: &zmqTarget{"*", 5557, -1, ""}}},
+		"zmq://127.0.0.1:0":                         {{zmq: &zmqTarget{"127.0.0.1", 0, 0, ""}}},
+		"zmq://127.0.0.1:0?replay=0&topic=kv@a@b":   {{zmq: &zmqTarget{"127.0.0.1", 0, -1, "kv@a@b"}}},
+		"zmq://[::1]:65535?replay=1":                {{zmq: &zmqTarget{"::1", 65535, 1, ""}}},
+		"nats://a:4222":                             {{nats: &natsTarget{"nats://a:4222", "", ""}}},
+		"tls://me:pass@a:4222,b/?prefix=p&stream=S": {{nats: &natsTarget{"tls://me:pass@a:4222,tls://b", "p", "S"}}},
+		"nats://a:1,b:2, zmq://*:1?topic=x,y,nats://c": {
+			{nats: &natsTarget{"nats://a:1,nats://b:2", "", ""}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{"nats://c", "", ""}},
+		},
+	} {
+		got, err := (&fleetFlags{Publish: []string{text}}).targets()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	got, err := (&fleetFlags{Publish: []string{"zmq://*:1", "nats://a,b"}}).targets() // given twice
+	if err != nil || len(got) != 2 || got[1].nats.servers != "nats://a,nats://b" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestBadPublish(t *testing.T) {
+	for _, tc := range []struct{ url, want string }{
+		{"here", "want a URL like zmq://*:5557"},
+		{"", "want a URL like"},
+		{"tcp://*:5557", `"tcp", want zmq, nats or tls`},
+		{"zmq://*", "want a host and a port"},
+		{"zmq://*:many", "want a host and a port"},
+		{"zmq://*:1/path", "want a host and a port"},
+		{"zmq://*:65536", "want a host and a port"},
+		{"zmq://*:65535", "replay=5558"},
+		{"zmq://*:5557?replay=5557", `replay is "5557", want another port`},
+		{"zmq://*:5557?replay=-1", `replay is "-1"`},
+		{"zmq://*:5557?prefix=x", `no parameter "prefix", want replay or topic`},
+		{"zmq://*:5557?replay=1&replay=2", "replay is given twice"},
+		{"zmq://*:5557?%zz", "no query"},
+		{"nats://", "want servers"},
+		{"nats://a,,b", "want servers"},
+		{"nats://me:hush@a:x", "want servers"},
+		{"nats://me:hush@a:1?topic=x", `no parameter "topic", want prefix or stream`},
+		{"nats://a?prefix=a.b", `prefix is "a.b", want no dots`},
+		{"nats://a?stream=*", `stream is "*"`},
+	} {
+		f := fleetFlags{Publish: []string{tc.url}, BlockTokens: 16}
+		if err := f.check(16); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v, want %q", tc.url, err, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		flags fleetFlags
+		page  int
+		want  string
+	}{
+		{fleetFlags{Name: "a.b"}, 16, `--name: card: invalid: name is "a.b"`},
+		{fleetFlags{Advertise: "10.0.0.1:8080"}, 16, `--advertise is "10.0.0.1:8080", want a URL like`},
+		{fleetFlags{Advertise: "http://a:1/v1"}, 16, "--advertise"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 16}, 64, "--block-tokens is 16, want a multiple of --page-tokens, which is 64"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 24}, 16, "--block-tokens is 24"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}}, 16, "--block-tokens is 0"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 4112}, 16, "up to 4096"},
+	} {
+		if err := tc.flags.check(tc.page); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want %q", tc.flags, err, tc.want)
+		}
+	}
+	for _, f := range []fleetFlags{
+		{}, {BlockTokens: 5}, {Publish: []string{"zmq://*:1"}, BlockTokens: 4096}, {Name: "w-1", Advertise: "https://[::1]:1/"},
+	} {
+		if err := f.check(16); err != nil {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
+// TestPublishIsPrinted: --print-config shows what is published, without passwords, wherever
+// it is from.
+func TestPublishIsPrinted(t *testing.T) {
+	t.Setenv("COPPICE_BLOCK_TOKENS", "32")
+	for _, args := range [][]string{
+		{"--publish", "nats://me:hush@a:1,you:hush2@b:2?prefix=p", "--publish", "zmq://*:1?topic=kv@x@y"},
+		{"--publish", "nats://me:hush@a:1,you:hush2@b:2?prefix=p,zmq://*:1?topic=kv@x@y"},
+		nil,
+	} {
+		if args == nil {
+			t.Setenv("COPPICE_PUBLISH", "nats://me:hush@a:1,you:hush2@b:2?prefix=p,zmq://*:1?topic=kv@x@y")
+		}
+		stdout, stderr, ok := command(t, append([]string{"serve", "--print-config"}, args...)...)
+		want := `(?m)^publish +` + regexp.QuoteMeta("nats://(secret)@b:2?prefix=p,zmq://*:1?topic=kv@x@y")
+		if !ok || !regexp.MustCompile(want).MatchString(stdout) || !regexp.MustCompile(`(?m)^block-tokens +32 +COPPICE_`).MatchString(stdout) {
+			t.Errorf("%s %s", stdout, stderr)
+		}
+		if strings.Contains(stdout+stderr, "hush") {
+			t.Errorf("a password is printed: %s %s", stdout, stderr)
+		}
+	}
+	refused(t, []string{"--publish", "(secret)", "want servers"}, "serve", "--publish", "nats://me:hush@a:x")
+	stdout, _, _ := command(t, "serve", "--help")
+	for _, want := range []string{"zmq://*:5557?replay=5558&topic=T", "nats://a:4222,b:4222?prefix=P&stream=S", "--block-tokens", "--advertise"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the help lacks %s", want)
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	at := func(text string) net.Addr {
+		a, err := net.ResolveTCPAddr("tcp", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	name, reached, err := (&fleetFlags{}).identity(at("127.0.0.1:80"), true)
+	if err != nil || card.CheckName(name) != nil || !strings.HasSuffix(name, "-80") || reached != "https://127.0.0.1:80" {
+		t.Errorf("%q at %q, %v", name, reached, err)
+	}
+	for _, all := range []string{"0.0.0.0:80", "[::]:80"} {
+		if _, reached, err := (&fleetFlags{}).identity(at(all), false); err != nil || reached == "http://"+all || !strings.HasSuffix(reached, ":80") {
+			t.Errorf("%q at %q, %v", all, reached, err)
+		}
+	}
+	name, reached, err = (&fleetFlags{Name: "w", Advertise: "http://host:1/"}).identity(at("[::]:80"), false)
+	if err != nil || name != "w" || reached != "http://host:1" {
+		t.Errorf("%q at %q, %v", name, reached, err)
+	}
+	for text, want := range map[string]string{"host.example.com-80": "host-example-com-80", `a b/c\d>*ä`: "a-b-c-d---", strings.Repeat("x", 200): strings.Repeat("x", card.MaxName)} {
+		if got := nameOf(text); got != want || card.CheckName(got) != nil {
+			t.Errorf("%q is called %q", text, got)
+		}
+	}
+}
+
+// TestProfileOf: the coefficients say how long the device takes for steps of other shapes.
+func TestProfileOf(t *testing.T) {
+	for _, name := range sim.Profiles() {
+		device, err := sim.ProfileByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := profileOf(&device)
+		c := card.Card{Name: "a", Profile: p}
+		if err := c.Validate(); err != nil || p.Step <= 0 || p.Token <= 0 || p.Pair <= 0 || p.KV <= 0 {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+		step := func(rows ...engine.Row) float64 { return device.Step(&engine.Batch{Rows: rows}, 0).Seconds() }
+		row := engine.Row{Tokens: make([]kv.Token, 1), Start: 50_000, Sample: true}
+		const n, cached = 6000, 10_000
+		for what, pair := range map[string][2]float64{
+			"four rows that decode":   {p.Step + 4*(p.Row+50_000*p.KV), step(row, row, row, row)},
+			"a prompt behind another": {p.Token*n + p.Pair*(n*cached+n*(n+1)/2), step(engine.Row{Tokens: make([]kv.Token, n), Start: cached})},
+		} {
+			if said, takes := pair[0], pair[1]; said < 0.9*takes || said > 1.1*takes {
+				t.Errorf("%s, %s: %.3g s, the device takes %.3g", name, what, said, takes)
+			}
+		}
+	}
+	if p := profileOf(&sim.Profile{}); p != nil {
+		t.Errorf("%+v of a device that costs nothing", p)
+	}
+}

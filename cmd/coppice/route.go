@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/server"
+)
+
+type routeCmd struct {
+	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
+	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
+
+	Addr        string   `default:"127.0.0.1:8000" help:"Address to listen at. Others than this machine need one like :8000, and then keys."`
+	Worker      []string `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
+	WorkersFile string   `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
+	Events      []string `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
+	Replicas    string   `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
+	Model       string   `type:"path" placeholder:"DIR" help:"Model directory whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
+	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
+
+	Policy       router.Policy      `default:"latency" help:"How a worker is chosen: latency (predicted times to tokens), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
+	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, as ttft=1;itl=0.05; /v1/fleet/weights shows and changes them."`
+	Temperature  float64            `default:"0" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
+	SessionTTL   time.Duration      `name:"session-ttl" default:"0" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker. 0: sessions are not looked at."`
+	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
+	PredictTTL   time.Duration      `name:"predict-ttl" default:"5s" help:"The same for workers with events, which come a little later. 0: not at all."`
+	Seed         uint64             `default:"1" help:"Of all chance."`
+	MaxWorkers   int                `name:"max-workers" default:"512" help:"Workers at most."`
+	MaxQueued    int                `name:"max-queued" default:"1024" help:"Requests that may wait while all workers are busy; more get status 429."`
+	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Who of them goes first: fcfs, lcfs, or wspt (who has least to be computed)."`
+	BusyFactor   float64            `name:"busy-factor" default:"0" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`
+	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" help:"How long they may wait. 0: not at all."`
+	Retries      int                `default:"2" help:"How often a request that was not begun to be answered goes to another worker. 0: never."`
+	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" help:"How often a worker is asked how it is."`
+
+	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin, and that the workers know too. Better in COPPICE_API_KEY: others see flags."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may see the fleet. The workers' own file serves."`
+	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own questions to workers. Default: the first of the keys that is no admin's, or else, unless workers register over NATS, an admin's."`
+	Salts      string `enum:"coppice,plain" default:"coppice" help:"How a request's cache_salt and tenant separate caches: as coppice serve does, or plain: cache_salt alone, as vLLM does."`
+
+	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
+	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
+	Drain        time.Duration `default:"30s" help:"How long open requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	MaxBody      byteSize      `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Bodies of all open requests together; one too many gets status 503."`
+	MaxOpen      int           `name:"max-open" default:"16384" help:"Requests that may be open."`
+	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time; the next ones wait."`
+	WriteTimeout time.Duration `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	logFlags
+
+	settings settings   `kong:"-"`
+	ports    *zmqTarget // of all workers' events, if given
+}
+
+// BeforeResolve is called by kong when it has read the flags.
+func (c *routeCmd) BeforeResolve(ctx *kong.Context) error {
+	return c.settings.resolve(ctx, func(string, json.RawMessage) (bool, error) { return false, nil })
+}
+
+// Help is printed by kong under the summary.
+func (*routeCmd) Help() string {
+	return `An OpenAI-compatible server in front of several: each request goes to the worker that
+will answer it soonest, by what the workers' caches hold and by what they have to do.
+/v1/fleet shows the workers, /v1/fleet/explain why a request would go where, /metrics the rest.
+
+Workers are coppice serve --publish …, vLLM or SGLang. They are given by --worker or in a file,
+
+  {"workers": [{"url": "http://a:8080"},
+   {"url": "http://b:8000", "events": "tcp://b:5557", "replay": "tcp://b:5657", "ranks": 2,
+    "name": "b", "topic": "", "pool_tokens": 500000, "max_running": 256}]}
+
+or register themselves over NATS. Of several ranks each has the next port. Where events are:
+
+  auto                          as a worker says at /v1/worker; without that, guessed
+  zmq://*:5557?replay=5558      at these ports of each given worker, as vLLM has them
+  nats://host:4222?prefix=P     over NATS, where workers register too
+  none                          guessed: a prompt is cached where it was sent; of one worker
+                                in the file: "events": "none"
+
+Each flag may also be set by the environment, --probe-every as COPPICE_PROBE_EVERY, or in
+--config.
+
+Examples:
+  coppice serve --addr 127.0.0.1:8081 --publish zmq://127.0.0.1:5557
+  coppice serve --addr 127.0.0.1:8082 --publish zmq://127.0.0.1:5559
+  coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
+  coppice route --events nats://127.0.0.1:4222 --replicas auto
+  coppice route --worker http://vllm-1:8000,http://vllm-2:8000 --events zmq://*:5557?replay=5558 --model ./llama --salts plain`
+}
+
+// Run is called by kong.
+func (c *routeCmd) Run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.PrintConfig {
+		return c.settings.print(os.Stdout, nil)
+	}
+	signals := make(chan os.Signal, 2) // first: the rest may take its time, as a model's tokenizer does
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	keys, err := readKeys(c.APIKey, c.APIKeyFile)
+	if err != nil {
+		return err
+	}
+	certificates, err := readCertificates(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return err
+	}
+	log, err := c.log()
+	if err != nil {
+		return err
+	}
+	defer log.Sync()
+	c.settings.warn(log)
+	file, err := readWorkersFile(c.WorkersFile)
+	if err != nil {
+		return err
+	}
+	cfg, err := c.gateway(keys, file, log)
+	if err != nil {
+		return err
+	}
+	cfg.TLS = certificates
+	l, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	l = server.LimitListener(l, c.MaxConns)
+	defer l.Close()
+	g, err := gateway.New(cfg)
+	if err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchFile(watching, file, g, log)
+	}()
+	defer func() { stop(); <-watched }()
+	c.greet(os.Stderr, l.Addr(), len(cfg.Workers), len(keys) > 0)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(l) }()
+	select {
+	case err := <-ended:
+		return errors.Join(err, g.Close())
+	case s := <-signals:
+		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
+	}
+	return errors.Join(drain(g, c.Drain, signals, log), <-ended)
+}
+
+// greet says where, and how to look.
+func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	url := scheme + "://" + reachable(at.String())
+	auth := ""
+	if keys {
+		auth = " -H 'Authorization: Bearer KEY'"
+	}
+	fmt.Fprintf(w, "coppice: routing to %d workers given, by %v\n", workers, c.Policy)
+	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
+	fmt.Fprintf(w, "coppice: look at %s/v1/fleet\n", url)
+	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
+		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/server"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// check reports what kong does not look at. A zero would be the gateway's default, unasked.
+func (c *routeCmd) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	const most, bytes, day = 1 << 24, 1 << 40, 24 * time.Hour
+	for _, f := range []struct {
+		name      string
+		v, lo, hi int
+	}{
+		{"block-tokens", c.BlockTokens, 1, maxBlockTokens}, {"max-workers", c.MaxWorkers, 1, 1 << 16}, {"max-queued", c.MaxQueued, 1, 1 << 20},
+		{"max-open", c.MaxOpen, 1, most}, {"max-conns", c.MaxConns, 1, most},
+	} {
+		if f.v < f.lo || f.v > f.hi {
+			bad("--%s is %d, want %d to %d", f.name, f.v, f.lo, f.hi)
+		}
+	}
+	for _, f := range []struct {
+		name      string
+		v, lo, hi time.Duration
+	}{
+		{"guess-ttl", c.GuessTTL, time.Millisecond, day}, {"predict-ttl", max(c.PredictTTL, 0), 0, day}, {"queue-timeout", c.QueueTimeout, 0, day},
+		{"probe-every", c.ProbeEvery, time.Millisecond, day}, {"write-timeout", c.WriteTimeout, time.Millisecond, day},
+		{"session-ttl", c.SessionTTL, 0, 365 * day}, {"drain", c.Drain, 0, 365 * day},
+	} {
+		if f.v < f.lo || f.v > f.hi {
+			bad("--%s is %v, want %v to %v", f.name, f.v, f.lo, f.hi)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{{"temperature", c.Temperature}, {"busy-factor", c.BusyFactor}} {
+		if !(f.v >= 0 && f.v <= math.MaxFloat64) { // so that NaN is one
+			bad("--%s is %v, want 0 or a positive number", f.name, f.v)
+		}
+	}
+	if c.MaxBody < 1 || c.MaxBody > bytes {
+		bad("--max-body is %v, want %v to %v", c.MaxBody, byteSize(1), byteSize(bytes))
+	} else if c.MaxBodies < c.MaxBody || c.MaxBodies > bytes {
+		bad("--max-bodies is %v, want --max-body, which is %v, to %v", c.MaxBodies, c.MaxBody, byteSize(bytes))
+	}
+	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		bad("--worker-key has characters that a header can't carry")
+	}
+	return errors.Join(errs...)
+}
+
+// gateway is what the flags say, and the file of workers.
+func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg gateway.Config, err error) {
+	cfg = gateway.Config{
+		Router: router.Config{
+			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
+			SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
+		},
+		GuessTTL: c.GuessTTL, PredictTTL: c.PredictTTL, Retries: c.Retries, ProbeEvery: c.ProbeEvery, QueueTimeout: c.QueueTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, Log: log,
+	}
+	// Zeros would be the defaults.
+	if c.Retries == 0 {
+		cfg.Retries = -1
+	}
+	if cfg.PredictTTL == 0 {
+		cfg.PredictTTL = -1
+	}
+	if cfg.QueueTimeout == 0 {
+		cfg.QueueTimeout = 1 // a nanosecond, which is over before anybody ends
+	}
+	if cfg.Router.Weights, err = c.weights(); err != nil {
+		return cfg, err
+	}
+	if err := c.events(&cfg); err != nil {
+		return cfg, err
+	}
+	if cfg.Replicas, err = c.replicas(cfg.NATS); err != nil {
+		return cfg, err
+	}
+	if len(keys) > 0 {
+		ring, err := server.NewKeyring(keys)
+		if err != nil {
+			return cfg, fmt.Errorf("--api-key or --api-key-file: %w", err)
+		}
+		cfg.Tenant = ring.Find
+	}
+	if cfg.WorkerKey, err = c.workerKey(keys, cfg.NATS != nil); err != nil {
+		return cfg, err
+	}
+	if cfg.Workers, err = c.workers(file); err != nil {
+		return cfg, err
+	}
+	if len(cfg.Workers) == 0 && c.WorkersFile == "" && cfg.NATS == nil {
+		return cfg, errors.New("there are no workers: give --worker, --workers-file, or --events nats://… for those that register")
+	}
+	cfg.Prompt, cfg.Tokenizer, err = c.prompts() // last: it takes its time
+	return cfg, err
+}
+
+// workerKey is what the router asks workers with. An admin's key goes to workers that were
+// given alone: register may whoever reaches NATS.
+func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
+	if c.WorkerKey != "" || len(keys) == 0 {
+		return c.WorkerKey, nil
+	}
+	for _, k := range keys {
+		if !k.Admin {
+			return k.Secret, nil
+		}
+	}
+	if register {
+		return "", errors.New("--worker-key is not given, and all keys are admins': whoever registers over NATS would be sent one; " +
+			"give a --worker-key, or a key of a tenant that is no admin")
+	}
+	return keys[0].Secret, nil
+}
+
+// prompts is how requests are read: by a model's tokenizer, if one is given.
+func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
+	cfg.Namespace = server.Namespace
+	if c.Salts == "plain" {
+		cfg.Namespace = plainNamespace
+	}
+	if c.Model == "" {
+		return cfg, "", nil
+	}
+	if cfg.Tokenizer, err = tokenizer.Open(filepath.Join(c.Model, "tokenizer.json")); err != nil {
+		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
+	}
+	if cfg.Template, err = chat.Open(c.Model); err != nil && !errors.Is(err, chat.ErrInvalid) {
+		return cfg, "", fmt.Errorf("--model: %w", err)
+	}
+	b, err := bundle.Read(c.Model)
+	if err != nil {
+		return cfg, "", fmt.Errorf("--model: %w", err)
+	}
+	return cfg, b.Digest, nil
+}
+
+// plainNamespace separates caches by salt alone.
+func plainNamespace(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }
+
+// weights are the defaults with those given.
+func (c *routeCmd) weights() (router.Weights, error) {
+	w := router.DefaultWeights()
+	w.Temperature = c.Temperature
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.Weight)) {
+		errs = append(errs, w.Set(name, c.Weight[name]))
+	}
+	if err := errors.Join(append(errs, w.Validate())...); err != nil {
+		return w, fmt.Errorf("--weight: %w", err)
+	}
+	return w, nil
+}
+
+// events sets where the events of workers are, in cfg and in ports.
+func (c *routeCmd) events(cfg *gateway.Config) error {
+	all := splitURLs(c.Events)
+	for _, text := range all {
+		switch {
+		case text == "auto":
+			continue
+		case text == "none" && len(all) > 1:
+			return errors.New("--events: none says to guess, and another one where to listen: give one of them")
+		case text == "none":
+			cfg.Approximate = true
+			continue
+		}
+		t, err := parseTarget(text)
+		switch {
+		case err != nil:
+			return fmt.Errorf("--events %s: %w; or auto, or none", redact(text), err)
+		case t.nats != nil && cfg.NATS != nil || t.zmq != nil && c.ports != nil:
+			return fmt.Errorf("--events %s: there is another one of its kind: give one, or several servers as nats://a:4222,b:4222", redact(text))
+		case t.nats != nil:
+			cfg.NATS = &nats.Config{URL: t.nats.servers, Prefix: t.nats.prefix, Stream: t.nats.stream}
+		case t.zmq.host != "*":
+			return fmt.Errorf("--events %s: want zmq://*:PORT, a port of each worker; where one worker's events are stands in --workers-file", text)
+		case t.zmq.port == 0:
+			return fmt.Errorf("--events %s: want the port at which the workers publish", text)
+		default:
+			c.ports = t.zmq
+		}
+	}
+	return nil
+}
+
+// replicas is where other routers of the same workers are; nil without --replicas.
+func (c *routeCmd) replicas(events *nats.Config) (*gateway.Replicas, error) {
+	switch {
+	case c.Replicas == "":
+		return nil, nil
+	case c.Replicas == "auto" && events == nil:
+		return nil, errors.New("--replicas auto: there is no NATS in --events; give its URL")
+	case c.Replicas == "auto":
+		return &gateway.Replicas{NATS: *events}, nil
+	}
+	t, err := parseTarget(c.Replicas)
+	switch {
+	case !strings.Contains(c.Replicas, "://") || err == nil && t.nats == nil:
+		err = errors.New("want auto, or a URL like nats://host:4222?prefix=P")
+	case err == nil && t.nats.stream != "":
+		err = errors.New("routers tell each other without a stream: leave it out")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--replicas %s: %w", redact(c.Replicas), err)
+	}
+	return &gateway.Replicas{NATS: nats.Config{URL: t.nats.servers, Prefix: t.nats.prefix}}, nil
+}

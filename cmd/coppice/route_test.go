@@ -1,0 +1,255 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/server"
+)
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRoutePrintConfig: what is printed is what was given, by whom, without secrets.
+func TestRoutePrintConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "route.json")
+	writeFile(t, file, "\ufeff"+`{"addr": ":1", "max_queued": 7, "retries": 0, "max-bodies": "1GiB", "replicas": "nats://me:hidden@a:4222", "drain": "5s"}`)
+	t.Setenv("COPPICE_ADDR", ":2")
+	t.Setenv("COPPICE_QUEUE_TIMEOUT", "0")
+	t.Setenv("COPPICE_MAX_QUEUED", "8")
+	t.Setenv("COPPICE_WORKER_KEY", "hidden")
+	t.Setenv("COPPICE_EVENTS", "nats://me:hidden@b:4222")
+	stdout, stderr, ok := command(t, "route", "--config", file, "--max-queued", "9", "--weight", "ttft=2;itl=0.5", "--worker", "http://me:hidden@w:1,http://v:1", "--print-config")
+	if !ok {
+		t.Fatal(stderr)
+	}
+	from := regexp.QuoteMeta(file)
+	for _, want := range []string{
+		`addr +:2 +COPPICE_ADDR`, `max-queued +9 +flag`, `queue-timeout +0s +COPPICE_QUEUE_TIMEOUT`, `retries +0 +` + from, `max-bodies +1GiB +` + from,
+		`drain +5s +` + from, `max-conns +8192 +default`, `worker-key +\(secret\) +COPPICE_WORKER_KEY`, `replicas +nats://\(secret\)@a:4222 +` + from,
+		`events +nats://\(secret\)@b:4222 +COPPICE_EVENTS`, `worker +http://\(secret\)@w:1,http://v:1 +flag`, `weight +itl=0.5;ttft=2 +flag`,
+		`queue-order +fcfs +default`, `busy-factor +0 +default`, `api-key +- +default`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want).MatchString(stdout) {
+			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "hidden") {
+		t.Errorf("secrets are printed: %s", stdout)
+	}
+}
+
+// TestRouteRefuses: every message names the flag, or the file, and what it wants.
+func TestRouteRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, text)
+		return path
+	}
+	empty, admins, short := file("empty", ""), file("admins", "root: very-secret admin"), file("short", "root: hush")
+	one := file("one", `{"workers": [{"url": "http://a:1"}]}`)
+	for _, tc := range []struct {
+		args string
+		want []string
+	}{
+		{"--block-tokens 0", []string{"--block-tokens is 0, want 1 to 4096"}},
+		{"--block-tokens 4097", []string{"--block-tokens is 4097"}},
+		{"--max-workers 0", []string{"--max-workers is 0, want 1 to 65536"}},
+		{"--max-queued 0 --max-open 0 --max-conns=-1", []string{"--max-queued is 0", "--max-open is 0", "--max-conns is -1, want 1 to"}},
+		{"--guess-ttl 0 --probe-every 0 --write-timeout 0", []string{"--guess-ttl is 0s, want 1ms to 24h", "--probe-every is 0s", "--write-timeout is 0s"}},
+		{"--queue-timeout=-1ms", []string{"--queue-timeout is -1ms, want 0s"}},
+		{"--queue-timeout 25h --predict-ttl 25h", []string{"--queue-timeout is 25h", "--predict-ttl is 25h"}},
+		{"--drain=-1s --session-ttl=-1s", []string{"--drain is -1s", "--session-ttl is -1s"}},
+		{"--busy-factor=-1 --temperature NaN", []string{"--busy-factor is -1, want 0 or", "--temperature is NaN"}},
+		{"--busy-factor +Inf", []string{"--busy-factor is +Inf"}},
+		{"--queue-order lifo", []string{"--queue-order", "lifo", "lcfs"}},
+		{"--policy best", []string{"--policy", "best", "least-loaded"}},
+		{"--max-body 0", []string{"--max-body is 0B, want 1B"}},
+		{"--max-body 2GiB", []string{"--max-bodies is 256MiB, want --max-body, which is 2GiB"}},
+		{"--worker-key héé", []string{"--worker-key has characters"}},
+		{"--weight light=1", []string{"--weight", `"light"`, "ttft"}},
+		{"--weight ttft=-1", []string{"--weight", "TTFT is -1"}},
+		{"--events none --events zmq://*:1", []string{"--events: none"}},
+		{"--events nats://a:1,zmq://*:5,nats://b:1", []string{"--events nats://b:1", "another one"}},
+		{"--events zmq://a:5557", []string{"--events zmq://a:5557", "--workers-file"}},
+		{"--events zmq://*:0", []string{"--events zmq://*:0", "port"}},
+		{"--events sometimes", []string{"--events sometimes", "auto, or none"}},
+		{"--replicas auto", []string{"--replicas auto", "--events"}},
+		{"--replicas others", []string{"--replicas others", "auto, or", "nats://host:4222"}},
+		{"--replicas zmq://*:1", []string{"--replicas zmq://*:1", "nats://host:4222"}},
+		{"--replicas nats://a:1?stream=S", []string{"--replicas", "stream"}},
+		{"--replicas nats://", []string{"--replicas", "want servers"}},
+		{"--api-key 1234567", []string{"--api-key", "7 characters"}},
+		{"--api-key-file " + short, []string{"--api-key-file", "4 characters"}},
+		{"--events nats://127.0.0.1:1 --api-key-file " + admins, []string{"--worker-key", "no admin"}},
+		{"--tls-cert " + one, []string{"--tls-key"}},
+		{"--model " + dir, []string{"--model", "tokenizer.json"}},
+		{"--worker w", []string{`--worker "w"`, "http://host:8080"}},
+		{"--workers-file " + dir + "/missing", []string{"--workers-file", "missing"}},
+		{"--workers-file " + empty, []string{"--workers-file " + empty, "is empty", `{"workers": [`}},
+		{"--worker http://a:1/ --workers-file " + one, []string{one, "worker 1", "given twice", `--worker "http://a:1"`}},
+	} {
+		// Of those that are accepted the address is not.
+		args := append([]string{"route", "--addr", "nowhere:at:all"}, strings.Fields(tc.args)...)
+		if !strings.Contains(tc.args, "--worker") {
+			args = append(args, "--worker", "http://127.0.0.1:1")
+		}
+		_, stderr, ok := command(t, args...)
+		for _, want := range tc.want {
+			if ok || !strings.Contains(stderr, want) {
+				t.Errorf("%s: ok %v, printed %s, want %q", tc.args, ok, stderr[max(0, len(stderr)-300):], want)
+			}
+		}
+		if strings.Contains(stderr, "goroutine ") || strings.Contains(stderr, "very-secret") {
+			t.Errorf("%s: %s", tc.args, stderr)
+		}
+	}
+	refused(t, []string{"no workers", "--workers-file"}, "route", "--addr", "nowhere:at:all")
+	refused(t, []string{"--addr"}, "route", "--addr", "nowhere:at:all", "--worker", "http://127.0.0.1:1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	refused(t, []string{"--addr", l.Addr().String(), "in use"}, "route", "--addr", l.Addr().String(), "--worker", "http://127.0.0.1:1")
+}
+
+// TestRouteWorkers: the workers of flag, file and --events together.
+func TestRouteWorkers(t *testing.T) {
+	ports := &zmqTarget{host: "*", port: 5557, replay: 6557, topic: "T"}
+	for _, tc := range []struct {
+		flags []string
+		file  string // between the brackets
+		ports *zmqTarget
+		want  []gateway.Worker
+	}{
+		{[]string{" http://a:1/", "https://b"}, ``, nil, []gateway.Worker{{URL: "http://a:1"}, {URL: "https://b"}}},
+		{nil, `{"url": "http://a:1//", "name": "a", "events": "tcp://b:5557", "replay": "tcp://b:5559", "topic": "t", "ranks": 2, "pool_tokens": 5, "max_running": 6}`, ports,
+			[]gateway.Worker{{URL: "http://a:1", Name: "a", Events: "tcp://b:5557", Replay: "tcp://b:5559", Topic: "t", Ranks: 2, PoolTokens: 5, MaxRunning: 6}}},
+		{[]string{"http://[::1]:1"}, `{"url": "http://a:1", "events": "none"}, {"url": "http://b", "topic": "t", "replay": "tcp://c:1"}`, ports, []gateway.Worker{
+			{URL: "http://[::1]:1", Events: "tcp://[::1]:5557", Replay: "tcp://[::1]:6557", Topic: "T"},
+			{URL: "http://a:1", Events: "none"},
+			{URL: "http://b", Events: "tcp://b:5557", Replay: "tcp://c:1", Topic: "t"}}},
+		{[]string{"http://a"}, ``, &zmqTarget{port: 5557, replay: -1}, []gateway.Worker{{URL: "http://a", Events: "tcp://a:5557"}}},
+		{nil, `{"url": "http://a", "events": "tcp://a:65534", "ranks": 2}`, nil, []gateway.Worker{{URL: "http://a", Events: "tcp://a:65534", Ranks: 2}}},
+		{nil, `{"url": "http://a", "events": "tcp://a:5557", "replay": "tcp://b:5557", "ranks": 2}`, nil,
+			[]gateway.Worker{{URL: "http://a", Events: "tcp://a:5557", Replay: "tcp://b:5557", Ranks: 2}}},
+	} {
+		c := &routeCmd{Worker: tc.flags, WorkersFile: "w.json", ports: tc.ports}
+		got, err := c.workers([]byte(`{"workers": [` + tc.file + `]}`))
+		if err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("%q and %s: %+v, %v, want %+v", tc.flags, tc.file, got, err, tc.want)
+		}
+		cfg := gateway.Config{Workers: got}.WithDefaults()
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%s: the gateway does not take it: %v", tc.file, err)
+		}
+	}
+}
+
+// TestRouteWorkersFaults: the message names the file, the worker and the key.
+func TestRouteWorkersFaults(t *testing.T) {
+	in := func(workers string) string { return `{"workers": [` + workers + `]}` }
+	for _, tc := range []struct {
+		file string
+		want []string
+	}{
+		{"", []string{"it is empty", `want {"workers": [`}},
+		{" \n", []string{"it is empty"}},
+		{`{"workers": [`, []string{"it ends amid"}},
+		{`{}`, []string{`no "workers"`, `want {"workers": [`}},
+		{`null`, []string{`no "workers"`}},
+		{`{"workers": null}`, []string{`no "workers"`}},
+		{in("") + "{}", []string{"more follows"}},
+		{in(`{"url": "http://a", "color": 1}`), []string{`"color"`}},
+		{in(`{"url": 1}`), []string{"url"}},
+		{in(`{"url": "http://a"}, {}`), []string{`worker 2, ""`, "http://host:8080"}},
+		{in(`{"url": "ftp://a"}`), []string{`worker 1, "ftp://a"`, "http://host:8080"}},
+		{in(`{"url": "http://:80"}`), []string{"http://host:8080"}},
+		{in(`{"url": "http://a#b"}`), []string{"http://host:8080"}},
+		{in(`{"url": "http://a#"}`), []string{"http://host:8080"}},
+		{in(`{"url": "http://a?b"}`), []string{"http://host:8080"}},
+		{in(`{"url": "http://me:hidden@a:1"}`), []string{"(secret)", "without a user", "--worker-key"}},
+		{in(`{"url": "http://a:65536"}`), []string{"port is 65536"}},
+		{in(`{"url": "http://a:0"}`), []string{"port is 0"}},
+		{in(`{"url": "http://a/v1"}`), []string{"without /v1"}},
+		{in(`{"url": "http://a", "name": "a b"}`), []string{"name", `"a b"`}},
+		{in(`{"url": "http://a", "events": "nonsense"}`), []string{`"events" is "nonsense"`, "tcp://host:5557", "or none"}},
+		{in(`{"url": "http://a", "events": "tcp://a"}`), []string{`"events" is "tcp://a"`}},
+		{in(`{"url": "http://a", "events": "tcp://*:5557"}`), []string{`"events" is "tcp://*:5557"`}},
+		{in(`{"url": "http://a", "events": "tcp://a:0"}`), []string{`"events" is "tcp://a:0"`}},
+		{in(`{"url": "http://a", "events": "tcp://a:65535", "ranks": 2}`), []string{"no port 65536", "2 ranks"}},
+		{in(`{"url": "http://a", "events": "tcp://a:1", "replay": "a:1"}`), []string{`"replay" is "a:1"`}},
+		{in(`{"url": "http://a", "events": "tcp://a:1", "replay": "tcp://a:1"}`), []string{"1 to 1 for events", "meet"}},
+		{in(`{"url": "http://a", "events": "tcp://a:5557", "replay": "tcp://a:5558", "ranks": 2}`), []string{"5557 to 5558 for events and 5558 to 5559 for replays"}},
+		{in(`{"url": "http://a", "replay": "tcp://a:1"}`), []string{`"replay" is given without`}},
+		{in(`{"url": "http://a", "events": "none", "replay": "tcp://a:1"}`), []string{`"replay" is given without`}},
+		{in(`{"url": "http://a", "ranks": -1}, {"url": "http://b", "ranks": 1025}`), []string{`worker 1, "http://a": "ranks" is -1`, `worker 2, "http://b": "ranks" is 1025`}},
+		{in(`{"url": "http://a", "pool_tokens": -1}`), []string{`"pool_tokens" is -1`}},
+		{in(`{"url": "http://a"}, {"url": "http://a/"}`), []string{"worker 2", "given twice", "worker 1"}},
+		{in(`{"url": "http://a", "name": "x"}, {"url": "http://b", "name": "x"}`), []string{"worker 2", `"name"`, "worker 1"}},
+	} {
+		c := &routeCmd{WorkersFile: "w.json"}
+		all, err := c.workers([]byte(tc.file))
+		if err == nil {
+			t.Errorf("%s: %+v", tc.file, all)
+			continue
+		}
+		for _, want := range append(tc.want, "--workers-file w.json: ") {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", tc.file, err, want)
+			}
+		}
+		if strings.Contains(err.Error(), "hidden") {
+			t.Errorf("a secret: %v", err)
+		}
+	}
+}
+
+// TestRouteZeros: a zero that is accepted means none, and not the gateway's default.
+func TestRouteZeros(t *testing.T) {
+	c := &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, APIKey: "very-secret"}
+	cfg, err := c.gateway([]server.Key{{Secret: c.APIKey, Tenant: "t", Admin: true}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.PredictTTL >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+// TestRouteWorkerKey: an admin's key goes to nobody who is not known.
+func TestRouteWorkerKey(t *testing.T) {
+	admin, tenant := server.Key{Secret: "admin's", Tenant: "root", Admin: true}, server.Key{Secret: "tenant's", Tenant: "acme"}
+	for _, tc := range []struct {
+		flag     string
+		keys     []server.Key
+		register bool
+		want     string // "": an error, or none
+		bad      bool
+	}{
+		{"", nil, true, "", false},
+		{"given", nil, true, "given", false},
+		{"given", []server.Key{admin}, true, "given", false},
+		{"", []server.Key{admin, tenant}, false, "tenant's", false},
+		{"", []server.Key{admin, tenant}, true, "tenant's", false},
+		{"", []server.Key{admin}, false, "admin's", false},
+		{"", []server.Key{admin}, true, "", true},
+	} {
+		c := &routeCmd{WorkerKey: tc.flag}
+		if got, err := c.workerKey(tc.keys, tc.register); got != tc.want || (err != nil) != tc.bad {
+			t.Errorf("--worker-key %q, %v, register %v: %q, %v", tc.flag, tc.keys, tc.register, got, err)
+		}
+	}
+}

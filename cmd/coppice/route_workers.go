@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway"
+)
+
+// givenWorker is a worker, and where that stands.
+type givenWorker struct {
+	gateway.Worker
+	by string // the flag, or the file and the worker's place in it
+}
+
+// workers are those given by flag and in the file, whose content this is. It reports all
+// faults at once.
+func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
+	var given []givenWorker
+	for _, text := range c.Worker {
+		at := strings.TrimRight(strings.TrimSpace(text), "/")
+		given = append(given, givenWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", redact(at))})
+	}
+	if c.WorkersFile != "" {
+		more, err := parseWorkers(file)
+		if err != nil {
+			return nil, fmt.Errorf("--workers-file %s: %w", c.WorkersFile, err)
+		}
+		for i, w := range more {
+			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, redact(w.URL))})
+		}
+	}
+	var all []gateway.Worker
+	var errs []error
+	urls, names := map[string]string{}, map[string]string{}
+	for i := range given {
+		w := &given[i]
+		if err := w.check(c.ports); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", w.by, err))
+		}
+		if other := urls[w.URL]; other != "" {
+			errs = append(errs, fmt.Errorf("%s: it is given twice, first by %s", w.by, other))
+		} else if other := names[w.Name]; other != "" && w.Name != "" {
+			errs = append(errs, fmt.Errorf("%s: its \"name\" is that of %s, want one of its own", w.by, other))
+		}
+		urls[w.URL], names[w.Name] = w.by, w.by
+		all = append(all, w.Worker)
+	}
+	return all, errors.Join(errs...)
+}
+
+// check sets where the worker's events are, if all publish at the same ports, and reports
+// all faults.
+func (w *givenWorker) check(ports *zmqTarget) error {
+	u, err := parseURL(w.URL)
+	errs := []error{err}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err == nil && ports != nil && w.Events == "" {
+		w.publishesAt(u.Hostname(), ports)
+	}
+	if w.Name != "" {
+		errs = append(errs, card.CheckName(w.Name))
+	}
+	if w.PoolTokens < 0 || w.MaxRunning < 0 {
+		bad("\"pool_tokens\" is %d and \"max_running\" %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
+	}
+	if w.Ranks < 0 || w.Ranks > 1024 {
+		bad("\"ranks\" is %d, want 1 to 1024", w.Ranks)
+		return errors.Join(errs...)
+	}
+	if w.Replay != "" && (w.Events == "" || w.Events == "none") {
+		bad("\"replay\" is given without \"events\": say where its events are")
+	}
+	host, first := "", 0
+	if w.Events != "" && w.Events != "none" {
+		if host, first, err = socketPorts(w.Events, w.Ranks); err != nil {
+			bad("\"events\" %w, or none", err)
+		}
+	}
+	if w.Replay != "" {
+		other, replay, err := socketPorts(w.Replay, w.Ranks)
+		if err != nil {
+			bad("\"replay\" %w", err)
+		} else if ranks := max(w.Ranks, 1); other == host && max(first, replay)-min(first, replay) < ranks {
+			bad("its ranks need a port each, %d to %d for events and %d to %d for replays, which meet: have them publish further apart",
+				first, first+ranks-1, replay, replay+ranks-1)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// publishesAt has its events at these ports of its host, but for what is said of it.
+func (w *givenWorker) publishesAt(host string, ports *zmqTarget) {
+	w.Events = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.port))
+	if w.Replay == "" && ports.replay > 0 {
+		w.Replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.replay))
+	}
+	if w.Topic == "" {
+		w.Topic = ports.topic
+	}
+}
+
+// parseURL reads where a worker is.
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(text, "?#"):
+		return nil, errors.New("want a URL like http://host:8080")
+	case u.User != nil:
+		return nil, errors.New("want a URL without a user, like http://host:8080; the key for workers is --worker-key")
+	case strings.HasSuffix(u.Path, "/v1"):
+		return nil, errors.New("want a URL without /v1, which requests have themselves")
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
+		return nil, fmt.Errorf("its port is %.20s, want 1 to 65535", u.Port())
+	}
+	return u, nil
+}
+
+// socketPorts is the host and the first port of a socket that has one for each rank.
+func socketPorts(endpoint string, ranks int) (host string, first int, err error) {
+	address, ok := strings.CutPrefix(endpoint, "tcp://")
+	host, text, err := net.SplitHostPort(address)
+	port, err2 := strconv.ParseUint(text, 10, 16)
+	if !ok || err != nil || err2 != nil || host == "" || host == "*" || port == 0 {
+		return "", 0, fmt.Errorf("is %.80q, want tcp://host:5557", endpoint)
+	}
+	if last := int(port) + ranks - 1; last > 65535 {
+		return "", 0, fmt.Errorf("is %.80q, and of its %d ranks each has the next port: there is no port %d; want one like tcp://host:5557", endpoint, ranks, last)
+	}
+	return host, int(port), nil
+}
+
+// maxWorkersFile bounds a file of workers, in bytes: 65536 of them in as many words as there are.
+const maxWorkersFile = 32 << 20
+
+// readWorkersFile is the content of a file of workers, nil without one.
+func readWorkersFile(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--workers-file: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxWorkersFile+1))
+	if err == nil && len(data) > maxWorkersFile {
+		err = fmt.Errorf("it has more than %d bytes", maxWorkersFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--workers-file %s: %w", path, err)
+	}
+	return data, nil
+}
+
+// workersForm is what a file of workers is like, for messages.
+const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
+
+// parseWorkers reads a file of workers. What is said of one of them it does not judge.
+func parseWorkers(data []byte) ([]gateway.Worker, error) {
+	var file struct {
+		Workers *[]struct {
+			URL        string `json:"url"`
+			Name       string `json:"name"`
+			Events     string `json:"events"`
+			Replay     string `json:"replay"`
+			Topic      string `json:"topic"`
+			Ranks      int    `json:"ranks"`
+			PoolTokens int    `json:"pool_tokens"`
+			MaxRunning int    `json:"max_running"`
+		} `json:"workers"`
+	}
+	if err := strict(data, &file); err != nil {
+		return nil, fmt.Errorf("%w; %s", err, workersForm)
+	}
+	if file.Workers == nil { // it may be another file
+		return nil, errors.New("it has no \"workers\"; " + workersForm)
+	}
+	var all []gateway.Worker
+	for _, w := range *file.Workers {
+		all = append(all, gateway.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
+			Ranks: w.Ranks, PoolTokens: w.PoolTokens, MaxRunning: w.MaxRunning})
+	}
+	return all, nil
+}
+
+// watchFile has the gateway take the workers' file when it is another than the one that it
+// has. A file that can't be read changes nothing.
+func (c *routeCmd) watchFile(ctx context.Context, has []byte, g *gateway.Gateway, log *zap.Logger) {
+	if c.WorkersFile == "" {
+		return
+	}
+	failed := "" // what was said of a file that can't be read
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		data, err := readWorkersFile(c.WorkersFile)
+		if err == nil && has != nil && bytes.Equal(data, has) {
+			failed = ""
+			continue
+		}
+		var all []gateway.Worker
+		if err == nil {
+			all, err = c.workers(data)
+		}
+		if err == nil {
+			if err = g.SetWorkers(all); err != nil {
+				has = nil // it may have taken some of them
+			}
+		}
+		if err != nil {
+			if failed != err.Error() {
+				failed = err.Error()
+				log.Error("workers' file not taken", zap.String("file", c.WorkersFile), zap.Error(err))
+			}
+			continue
+		}
+		has, failed = data, ""
+		log.Info("workers' file taken", zap.String("file", c.WorkersFile), zap.Int("workers", len(all)))
+	}
+}

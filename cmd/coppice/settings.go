@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
+)
+
+// settings are where the flags of a server have their values from: flags before the
+// environment before a file of JSON.
+type settings struct {
+	flags     []*kong.Flag
+	sources   map[string]string // of flags; those not in it have their defaults
+	strangers []string          // variables that look like settings and are none
+}
+
+const envPrefix = "COPPICE_"
+
+// foreignEnv are variables of other parts of the program.
+var foreignEnv = []string{"COPPICE_CPU", "COPPICE_TEST_MAIN"}
+
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// given tells whether a flag has its value from somewhere.
+func (s *settings) given(flag string) bool { return s.sources[flag] != "" }
+
+// section reads a part of the file that is no flag. It is false for a key that it does
+// not know.
+type section func(key string, raw json.RawMessage) (bool, error)
+
+// resolve has what kong did not find among the flags looked for in the environment and
+// then in the file.
+func (s *settings) resolve(ctx *kong.Context, more section) error {
+	s.sources = map[string]string{}
+	path := ""
+	for _, p := range ctx.Path {
+		if p.Flag != nil && !p.Resolved {
+			s.sources[p.Flag.Name] = "flag"
+			if p.Flag.Name == "config" {
+				path, _ = ctx.FlagValue(p.Flag).(string)
+			}
+		}
+	}
+	node := ctx.Selected()
+	if node == nil {
+		return nil
+	}
+	s.flags = node.Flags
+	names := make([]string, 0, len(node.Flags))
+	for _, f := range node.Flags {
+		names = append(names, f.Name)
+	}
+	s.findStrangers(names, os.Environ())
+	if path == "" {
+		path = os.Getenv(envName("config"))
+	}
+	file, err := readSettings(path, node.Name, names, more)
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", path, err)
+	}
+	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+		if !slices.Contains(node.Flags, f) {
+			return nil, nil
+		}
+		if v, ok := os.LookupEnv(envName(f.Name)); ok {
+			s.sources[f.Name] = envName(f.Name)
+			return v, nil
+		}
+		if v, ok := file[f.Name]; ok {
+			s.sources[f.Name] = path
+			return v, nil
+		}
+		return nil, nil
+	}))
+	return nil
+}
+
+// findStrangers notes variables that may be mistyped settings. They are no errors, for
+// some platforms set variables by the names of services.
+func (s *settings) findStrangers(flags, environ []string) {
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(foreignEnv, name) &&
+			!slices.ContainsFunc(flags, func(f string) bool { return envName(f) == name }) {
+			s.strangers = append(s.strangers, name)
+		}
+	}
+	slices.Sort(s.strangers)
+}
+
+// warn logs them.
+func (s *settings) warn(log *zap.Logger) {
+	for _, name := range s.strangers {
+		log.Warn("environment variable is no setting", zap.String("name", name))
+	}
+}
+
+// readSettings reads a file of settings, as texts. A key that is no flag is an error.
+func readSettings(path, command string, flags []string, more section) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	if err := strict(data, &all); err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		raw, name := all[key], strings.ReplaceAll(key, "_", "-")
+		taken, err := more(name, raw)
+		switch {
+		case taken:
+		case name == "config" || name == "print-config" || !slices.Contains(flags, name):
+			err = fmt.Errorf("there is no such setting; coppice %s --help lists them", command)
+		case values[name] != "":
+			err = fmt.Errorf("given twice")
+		default:
+			values[name], err = plainText(raw)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%q: %w", key, err))
+		}
+	}
+	return values, errors.Join(errs...)
+}
+
+// plainText is a JSON string, number or boolean as a flag would have it.
+func plainText(raw json.RawMessage) (string, error) {
+	if raw[0] == '"' {
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	}
+	if raw[0] == '{' || raw[0] == '[' || raw[0] == 'n' {
+		return "", fmt.Errorf("is %.40s, want a string, a number, true or false", raw)
+	}
+	return string(raw), nil
+}
+
+// strict decodes one JSON value whose keys are all known.
+func strict(data []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // a byte order mark is no value
+	d.DisallowUnknownFields()
+	switch err := d.Decode(to); {
+	case err == io.EOF:
+		return errors.New("it is empty, want a JSON object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it ends amid the JSON object")
+	case err != nil:
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("more follows after the object, want one object")
+	}
+	return nil
+}
+
+// print lists each setting, its value and where that is from, and then what more says.
+func (s *settings) print(w io.Writer, more func(io.Writer)) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, f := range s.flags {
+		if f.Name == "help" || f.Name == "print-config" {
+			continue
+		}
+		source := s.sources[f.Name]
+		if source == "" {
+			source = "default"
+		}
+		value := fmt.Sprint(f.Target.Interface())
+		switch v := f.Target.Interface().(type) {
+		case []string:
+			value = redactURLs(v)
+		case string:
+			value = redact(v)
+		case map[string]float64:
+			value = pairs(v)
+		}
+		switch {
+		case strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" && value != "":
+			value = "(secret)"
+		case value == "":
+			value = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, value, source)
+	}
+	if more != nil {
+		more(t)
+	}
+	return t.Flush()
+}
+
+// pairs is a map as a flag would have it.
+func pairs(all map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", name, all[name]))
+	}
+	return strings.Join(parts, ";")
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
+)
+
+// logFlags say what is logged, and how.
+type logFlags struct {
+	LogLevel  zapcore.Level `name:"log-level" default:"info" help:"debug, info, warn or error."`
+	LogFormat string        `name:"log-format" enum:"auto,console,json" default:"auto" help:"console, json, or auto: console on a terminal."`
+}
+
+// log goes to standard error.
+func (c *logFlags) log() (*zap.Logger, error) {
+	cfg := zap.NewProductionConfig()
+	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
+	cfg.Sampling = nil                                    // a line for each request means each
+	cfg.DisableCaller, cfg.DisableStacktrace = true, true // an error is of the fleet or a client, not of a line of ours
+	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
+	if c.LogFormat == "console" || c.LogFormat == "auto" && term.IsTerminal(int(os.Stderr.Fd())) {
+		cfg.Encoding = "console"
+		cfg.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+	}
+	return cfg.Build()
+}
+
+// readCertificates is nil without any.
+func readCertificates(cert, key string) (*tls.Config, error) {
+	if (cert == "") != (key == "") {
+		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
+	}
+	if cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", cert, key, err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// drainer is a server that can end in two ways.
+type drainer interface {
+	Shutdown(context.Context) error
+	Close() error
+}
+
+// drain lets requests end, until the limit or a second signal.
+func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	down := make(chan error, 1)
+	go func() { down <- srv.Shutdown(ctx) }()
+	var err error
+	select {
+	case err = <-down:
+	case s := <-signals:
+		log.Warn("ending at once", zap.Stringer("signal", s))
+		cancel()
+		err = errors.Join(srv.Close(), <-down)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		log.Warn("requests had to be ended", zap.Duration("limit", limit))
+		return nil
+	}
+	return err
+}

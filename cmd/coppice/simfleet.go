@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench/fleet"
+	"github.com/coppice-llm/coppice/router"
+)
+
+type simFleetCmd struct {
+	Workers    []int           `default:"8" placeholder:"N" help:"Sizes of the fleet."`
+	Traces     []string        `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
+	Policies   []router.Policy `placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all."`
+	Worker     fleet.Kind      `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
+	Requests   *int            `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
+	Load       float64         `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
+	Seed       uint64          `default:"7" help:"Of traces and choices: the same seed gives the same table."`
+	Profile    string          `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
+	KVTokens   *int            `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
+	StepTokens int             `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
+	EventDelay time.Duration   `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
+	Predict    time.Duration   `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
+	ITLWeight  *float64        `name:"itl-weight" placeholder:"WEIGHT" help:"Of policy latency: what a second of waiting for later tokens counts, beside one for the first. Default: the router's."`
+	Time       bool            `help:"Time the choices too: a column that is not the same in every run."`
+	JSON       bool            `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool            `xor:"format" help:"Print the table in Markdown."`
+}
+
+// Help is printed by kong under the summary.
+func (*simFleetCmd) Help() string {
+	return `A router before a fleet of workers, all on one virtual clock: every policy of
+routing sees the same requests at the same times. The workers run the scheduler
+that production has, or Dynamo's mocker, and tell the router's index what their
+caches store and drop. The same flags give the same table.
+
+Examples:
+  coppice sim fleet
+  coppice sim fleet --workers 8,64,512 --traces chat,fewshot,unique
+  coppice sim fleet --traces ./conversation.jsonl --policies latency,2025,2026
+  coppice sim fleet --load 90 --event-delay 50ms --time
+  coppice sim fleet --worker mocker --json`
+}
+
+// Run is called by kong.
+func (c *simFleetCmd) Run(ctx context.Context) error {
+	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Seed: c.Seed, Base: fleet.Config{
+		Kind: c.Worker, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict,
+	}}
+	for _, f := range []struct {
+		flag  string
+		value *int
+		to    *int
+	}{{"--requests", c.Requests, &cfg.Requests}, {"--kv-tokens", c.KVTokens, &cfg.Base.KVTokens}, {"--step-tokens", &c.StepTokens, &cfg.Base.StepTokens}} {
+		if f.value == nil {
+			continue
+		}
+		if *f.value < 1 {
+			return fmt.Errorf("%s is %d, want at least 1", f.flag, *f.value) // 0 would be the default, unasked
+		}
+		*f.to = *f.value
+	}
+	if !(c.Load > 0) {
+		return fmt.Errorf("--load is %v %%, want above 0", c.Load)
+	}
+	if c.ITLWeight != nil {
+		cfg.Base.Weights = router.DefaultWeights()
+		cfg.Base.Weights.ITL = *c.ITLWeight
+	}
+	if c.Time {
+		cfg.Base.Clock = time.Now
+	}
+	var err error
+	if cfg.Base.Device, err = openProfile(c.Profile); err != nil {
+		return err
+	}
+	if cfg.Sources, err = fleetSources(c.Traces); err != nil {
+		return err
+	}
+	progress, finish := progressBar(cfg.Steps(), "runs")
+	table, err := fleet.Compare(ctx, cfg, func(string) { progress() })
+	finish()
+	if err != nil {
+		return err
+	}
+	return printTable(table, c.JSON, c.Markdown)
+}
+
+// fleetSources are traces by name; what has a separator or ends in .jsonl is a file.
+func fleetSources(names []string) ([]fleet.Source, error) {
+	sources := []fleet.Source{} // not nil: none is none, not the default
+	for _, name := range names {
+		s := fleet.Source{Name: name}
+		if filepath.Ext(name) == ".jsonl" || filepath.Base(name) != name {
+			var err error
+			if s.Recording, err = fleet.OpenMooncake(name); err != nil {
+				return nil, fmt.Errorf("--traces: %w", err)
+			}
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}

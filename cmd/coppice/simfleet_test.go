@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSimFleet(t *testing.T) {
+	args := []string{"sim", "fleet", "--requests", "40", "--workers", "2,3", "--policies", "latency,round-robin"}
+	one, stderr, ok := command(t, args...)
+	if !ok || stderr != "" || strings.Count(one, "round-robin") != 2 || !strings.Contains(one, "TTFT p99") || !strings.Contains(one, "chat, 3 workers: 40 requests at") {
+		t.Fatalf("ok %v: %s%s", ok, stderr, one)
+	}
+	if again, _, _ := command(t, args...); again != one {
+		t.Errorf("the same flags gave %s and %s", one, again)
+	}
+	if timed, _, ok := command(t, append(args, "--time", "--markdown")...); !ok || !strings.Contains(timed, "| select |") {
+		t.Errorf("ok %v: %s", ok, timed)
+	}
+	text, _, ok := command(t, "sim", "fleet", "--requests", "20", "--worker", "mocker", "--event-delay", "5ms", "--json", "--itl-weight", "0.5",
+		"--traces", "unique,"+filepath.Join("..", "..", "bench", "testdata", "mooncake", "conversation-300.jsonl"))
+	var table struct {
+		Worker string
+		ITL    float64 `json:"itl_weight"`
+		Fleets []struct {
+			Trace    string
+			Policies []struct{ Policy string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &table); err != nil || !ok {
+		t.Fatal(err, text)
+	}
+	if table.Worker != "mocker" || table.ITL != 0.5 || len(table.Fleets) != 2 || table.Fleets[1].Trace != "conversation-300" || len(table.Fleets[0].Policies) != 8 {
+		t.Errorf("%+v", table)
+	}
+}
+
+func TestSimFleetRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--requests is 0":    {"--requests", "0"},
+		"--kv-tokens is 0":   {"--kv-tokens", "0"},
+		"--step-tokens is 0": {"--step-tokens", "0"},
+		"--load is 0":        {"--load", "0"},
+		"unknown trace":      {"--traces", "chatter"},
+		"--traces: fleet":    {"--traces", "none.jsonl"},
+		"unknown policy":     {"--policies", "best"},
+		"unknown worker":     {"--worker", "best"},
+		"Weights.ITL is -1":  {"--itl-weight=-1", "--requests", "20"},
+		"0 workers, want 1":  {"--workers", "0"},
+	} {
+		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
+	}
+}
