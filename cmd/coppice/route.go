@@ -110,7 +110,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if c.PrintConfig {
 		return c.settings.print(os.Stdout, nil)
 	}
-	signals := make(chan os.Signal, 2) // first: the rest may take its time, as a model's tokenizer does
+	signals := make(chan os.Signal, 3) // first: the rest may take its time, as a model's tokenizer does
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	keys, err := readKeys(c.APIKey, c.APIKeyFile)

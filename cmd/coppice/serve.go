@@ -107,10 +107,15 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer l.Close()
 
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	served, err := c.open(log)
+	dir, remove, err := c.modelDir()
+	if err != nil {
+		return err
+	}
+	served, err := unlessEnded(ctx, "the model was read", func() (*served, error) { return c.open(dir, log) })
+	remove() // all of it is in memory
 	if err != nil {
 		return err
 	}

@@ -35,12 +35,7 @@ type served struct {
 }
 
 // open reads the model and starts a node.
-func (c *serveCmd) open(log *zap.Logger) (*served, error) {
-	dir, remove, err := c.modelDir()
-	if err != nil {
-		return nil, err
-	}
-	defer remove() // all of it is in memory then
+func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	s := &served{name: c.ModelName}
 	if s.name == "" {
 		s.name = modelName(dir)

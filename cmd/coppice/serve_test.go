@@ -69,7 +69,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeSecondSignal: the first lets a request run on, the second ends it.
+// TestServeSecondSignal: the first lets a request run on, the second ends it, which it is told.
 func TestServeSecondSignal(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--drain", "1h", "--no-page")
 	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
@@ -116,7 +116,9 @@ func TestServeSecondSignal(t *testing.T) {
 	}
 	signal()
 	until("ending at once")
-	io.Copy(io.Discard, stream)
+	if rest, err := io.ReadAll(stream); err != nil || !strings.Contains(string(rest), "shutting_down") {
+		t.Errorf("the stream ended with %q, %v", rest[max(0, len(rest)-200):], err)
+	}
 	io.Copy(io.Discard, lines)
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

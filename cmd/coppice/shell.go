@@ -50,13 +50,35 @@ func readCertificates(cert, key string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
+// unlessEnded does what takes long, or gives up when ctx ends, by a signal: the process then
+// ends, and with it what f has begun.
+func unlessEnded[T any](ctx context.Context, until string, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("ended by a signal before %s", until)
+	}
+}
+
 // drainer is a server that can end in two ways.
 type drainer interface {
 	Shutdown(context.Context) error
 	Close() error
 }
 
-// drain lets requests end, until the limit or a second signal.
+// drain lets requests end, until the limit or a second signal. They are told then; a third
+// signal spares that.
 func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -68,7 +90,11 @@ func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.
 	case s := <-signals:
 		log.Warn("ending at once", zap.Stringer("signal", s))
 		cancel()
-		err = errors.Join(srv.Close(), <-down)
+		select {
+		case err = <-down:
+		case <-signals:
+			err = errors.Join(srv.Close(), <-down)
+		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		log.Warn("requests had to be ended", zap.Duration("limit", limit))
