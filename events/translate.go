@@ -108,7 +108,7 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 		}
 		b := Block{Hash: kv.BlockHash(hash)}
 		if len(t.media) == 0 {
-			b.Local, t.buf = kv.HashLocal(t.tokens, seed, t.buf)
+			b.Local = kv.HashLocal(t.tokens, seed)
 		} else {
 			slices.Sort(t.media)
 			b.Local, t.buf = kv.HashLocalMedia(t.tokens, slices.Compact(t.media), seed, t.buf)

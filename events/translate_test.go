@@ -66,9 +66,9 @@ func extra(t *testing.T, v ...any) []byte {
 // from being taken for a plain one.
 func TestForeignExtraKeys(t *testing.T) {
 	hex64 := fmt.Sprintf("%016x%048x", uint64(7), 1)
-	plain, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{}.Seed(), nil)
-	salted, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{Salt: "tenant"}.Seed(), nil)
-	lora, _ := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{LoRA: "sql"}.Seed(), nil)
+	plain := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{}.Seed())
+	salted := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{Salt: "tenant"}.Seed())
+	lora := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{LoRA: "sql"}.Seed())
 	image, _ := kv.HashLocalMedia([]kv.Token{1, 2, 3, 4}, []uint64{7}, kv.Namespace{}.Seed(), nil)
 	for name, c := range map[string]struct {
 		lora  string

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/internal/wide"
 )
 
 // LocalHash identifies the tokens of one block, wherever it stands.
@@ -33,19 +35,28 @@ func (n Namespace) Seed() uint64 {
 }
 
 // HashLocal hashes one block's tokens as little-endian u32 under seed.
-// buf is scratch; it is returned, maybe grown, for the next call.
-func HashLocal(tokens []Token, seed uint64, buf []byte) (LocalHash, []byte) {
-	buf = buf[:0]
-	for _, t := range tokens {
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(t))
+func HashLocal(tokens []Token, seed uint64) LocalHash {
+	if littleEndian {
+		return LocalHash(xxh3.HashSeed(wide.Bytes(tokens), seed))
 	}
-	return LocalHash(xxh3.HashSeed(buf, seed)), buf
+	return LocalHash(xxh3.HashSeed(appendTokens(nil, tokens), seed))
+}
+
+// littleEndian: tokens in memory are the bytes that are hashed.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+func appendTokens(dst []byte, tokens []Token) []byte {
+	for _, t := range tokens {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(t))
+	}
+	return dst
 }
 
 // HashLocalMedia is HashLocal for a block in which media stand: their hashes,
 // each once, are sorted in place and follow the tokens as u64 little-endian.
+// buf is scratch; it is returned, maybe grown, for the next call.
 func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (LocalHash, []byte) {
-	_, buf = HashLocal(tokens, seed, buf)
+	buf = appendTokens(buf[:0], tokens)
 	slices.Sort(media)
 	for _, m := range media {
 		buf = binary.LittleEndian.AppendUint64(buf, m)
@@ -91,7 +102,7 @@ func (h *Hasher) NextMedia(block []Token, media []uint64) (BlockHash, LocalHash)
 	}
 	var local LocalHash
 	if len(media) == 0 {
-		local, h.buf = HashLocal(block, h.seed, h.buf)
+		local = HashLocal(block, h.seed)
 	} else {
 		local, h.buf = HashLocalMedia(block, media, h.seed, h.buf)
 	}

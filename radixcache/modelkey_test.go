@@ -152,7 +152,7 @@ func (m *model) hash(k mkey) kv.BlockHash {
 
 func localHash(tokens []kv.Token, media []uint64, ns kv.Namespace) kv.LocalHash {
 	if len(media) == 0 {
-		local, _ := kv.HashLocal(tokens, ns.Seed(), nil)
+		local := kv.HashLocal(tokens, ns.Seed())
 		return local
 	}
 	local, _ := kv.HashLocalMedia(tokens, slices.Clone(media), ns.Seed(), nil)

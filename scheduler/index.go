@@ -16,7 +16,6 @@ const (
 type index struct {
 	blockTokens int // 0: there is no cache
 	missing     map[kv.BlockHash]*sequence
-	hashed      []byte // scratch of hash
 	news        []news // published, and not told yet
 }
 
@@ -56,8 +55,7 @@ func (x *index) hash(q *sequence) {
 	}
 	seed := q.req.Namespace.Seed()
 	for lo := len(q.chain) * x.blockTokens; lo+x.blockTokens <= len(q.tokens); lo += x.blockTokens {
-		var local kv.LocalHash
-		local, x.hashed = kv.HashLocal(q.tokens[lo:lo+x.blockTokens], seed, x.hashed)
+		local := kv.HashLocal(q.tokens[lo:lo+x.blockTokens], seed)
 		h := kv.BlockHash(local)
 		if n := len(q.chain); n > 0 {
 			h = kv.Chain(q.chain[n-1], local)

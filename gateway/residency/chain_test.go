@@ -88,15 +88,12 @@ func prompt(seed, blocks int) []uint32 {
 }
 
 func hashesOf(tokens []uint32) (locals []kv.LocalHash, hashes []kv.BlockHash) {
-	var buf []byte
 	block := make([]kv.Token, blockTokens)
 	for i := 0; i < len(tokens); i += blockTokens {
 		for j := range block {
 			block[j] = kv.Token(tokens[i+j])
 		}
-		var local kv.LocalHash
-		local, buf = kv.HashLocal(block, kv.Namespace{}.Seed(), buf)
-		locals = append(locals, local)
+		locals = append(locals, kv.HashLocal(block, kv.Namespace{}.Seed()))
 	}
 	return locals, chain(locals)
 }

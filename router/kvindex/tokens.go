@@ -1,12 +1,9 @@
 package kvindex
 
 import (
-	"encoding/binary"
 	"slices"
 
-	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/zeebo/xxh3"
 )
 
 // TokensWithHashes is a prompt whose block hashes are computed when they are
@@ -124,11 +121,7 @@ func (t *TokensWithHashes) local(blockTokens int) *hashed {
 	return h
 }
 
-// littleEndian: tokens in memory are the bytes that are hashed.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-// hash is kv.HashLocal or kv.HashLocalMedia of the tokens from lo on, without a
-// copy where the machine's bytes lie as they are hashed.
+// hash is kv.HashLocal or kv.HashLocalMedia of the tokens from lo on.
 func (t *TokensWithHashes) hash(lo int, block []kv.Token, seed uint64) (local kv.LocalHash) {
 	t.block = t.block[:0]
 	for _, m := range t.media {
@@ -136,13 +129,9 @@ func (t *TokensWithHashes) hash(lo int, block []kv.Token, seed uint64) (local kv
 			t.block = append(t.block, m.Hash)
 		}
 	}
-	switch {
-	case len(t.block) > 0:
-		local, t.buf = kv.HashLocalMedia(block, t.block, seed, t.buf)
-	case littleEndian:
-		local = kv.LocalHash(xxh3.HashSeed(wide.Bytes(block), seed))
-	default:
-		local, t.buf = kv.HashLocal(block, seed, t.buf)
+	if len(t.block) == 0 {
+		return kv.HashLocal(block, seed)
 	}
+	local, t.buf = kv.HashLocalMedia(block, t.block, seed, t.buf)
 	return local
 }

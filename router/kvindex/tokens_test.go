@@ -40,8 +40,8 @@ func TestTokensWithHashes(t *testing.T) {
 	}
 	p.Reset(upTo(6), kv.Namespace{})
 	p.SetEagle(true)
-	first, _ := kv.HashLocal([]kv.Token{0, 1, 2}, 1337, nil)
-	second, _ := kv.HashLocal([]kv.Token{2, 3, 4}, 1337, nil)
+	first := kv.HashLocal([]kv.Token{0, 1, 2}, 1337)
+	second := kv.HashLocal([]kv.Token{2, 3, 4}, 1337)
 	if got := p.Locals(2); !slices.Equal(got, []kv.LocalHash{first, second}) {
 		t.Errorf("eagle %d, want %d %d", got, first, second)
 	}

@@ -20,7 +20,6 @@ type mirror struct {
 	// Scratch of compare.
 	path   []kv.Token
 	hashes []kv.BlockHash
-	buf    []byte
 	seen   map[kv.BlockHash]int
 }
 
@@ -72,8 +71,7 @@ func (m *mirror) stored(ev *kv.Event) error {
 	seed := ev.Namespace.Seed()
 	for i := range ev.Blocks {
 		b := &ev.Blocks[i]
-		local, buf := kv.HashLocal(b.Tokens, seed, m.buf)
-		m.buf = buf
+		local := kv.HashLocal(b.Tokens, seed)
 		want := kv.BlockHash(local)
 		if has {
 			want = kv.Chain(parent, local)
@@ -142,8 +140,7 @@ func (m *mirror) hash(v *radixcache.NodeView) int {
 	m.hashes = m.hashes[:first]
 	seed := v.Namespace.Seed()
 	for i := first; i < last; i++ {
-		local, buf := kv.HashLocal(m.path[i*size:(i+1)*size], seed, m.buf)
-		m.buf = buf
+		local := kv.HashLocal(m.path[i*size:(i+1)*size], seed)
 		h := kv.BlockHash(local)
 		if i > 0 {
 			h = kv.Chain(m.hashes[i-1], local)

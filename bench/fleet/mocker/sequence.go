@@ -32,7 +32,6 @@ func (s *sequence) cachedNames(blockTokens int) []kv.BlockHash {
 type namer struct {
 	seed   uint64
 	tokens []kv.Token // scratch, one block
-	buf    []byte
 }
 
 // local is the local hash of a sequence's block.
@@ -50,9 +49,7 @@ func (n *namer) local(s *sequence, index, blockTokens int) kv.LocalHash {
 		n.tokens = append(n.tokens, r.Tokens[from:]...)
 	}
 	n.tokens = append(n.tokens, r.Output[max(0, from-s.prompt):to-s.prompt]...)
-	local, buf := kv.HashLocal(n.tokens, r.Namespace.Seed(), n.buf)
-	n.buf = buf
-	return local
+	return kv.HashLocal(n.tokens, r.Namespace.Seed())
 }
 
 // mix hashes two numbers into one, by the output function of SplitMix64 (Steele,
