@@ -37,7 +37,7 @@ func (m *member) sources(c *card.Card) (open func(rank uint32) (events.Source, e
 	case c.NATS != nil && m.g.cfg.NATS != nil:
 		return func(rank uint32) (events.Source, error) {
 			at := *m.g.cfg.NATS
-			at.Worker, at.DP = m.published, rank
+			at.Worker, at.DP, at.Notify = m.published, rank, nil // the watcher tells once for all
 			if c.NATS.Prefix != "" {
 				at.Prefix = c.NATS.Prefix
 			}

@@ -123,7 +123,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	if cfg.NATS != nil {
-		if g.watcher, err = nats.NewWatcher(nats.WatcherConfig{Config: *cfg.NATS}); err != nil {
+		if g.watcher, err = nats.NewWatcher(nats.WatcherConfig{Config: g.toldOf(*cfg.NATS, "events and registration")}); err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
 		g.clock.Go(func() { g.watch(g.watcher) })

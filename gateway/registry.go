@@ -28,3 +28,18 @@ func (g *Gateway) watch(w *nats.Watcher) {
 		}
 	}
 }
+
+// toldOf has the log told what is in the way of a connection to NATS.
+func (g *Gateway) toldOf(at nats.Config, what string) nats.Config {
+	if at.Notify != nil {
+		return at
+	}
+	at.Notify = func(err error) {
+		if err == nil {
+			g.log.Info("NATS answers again", zap.String("for", what))
+			return
+		}
+		g.log.Warn("NATS does not answer as it should; trying on", zap.String("for", what), zap.Error(err))
+	}
+	return at
+}

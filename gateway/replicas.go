@@ -20,7 +20,7 @@ import (
 // they have reserved, so that those who come at the same time do not find the same worker
 // idle. All have the same servers, prefix, topic and block size. The zero value works.
 type Replicas struct {
-	NATS  nats.Config // URL, Prefix, Retry and Options count
+	NATS  nats.Config // URL, Prefix, Retry, Credentials, CA and Options count
 	Topic string      // routers; one for each fleet of those that share servers and prefix
 
 	// Interval is between two messages of events, which are told at once where the last
@@ -103,7 +103,7 @@ func newReplicas(g *Gateway, cfg Replicas) (*replicas, error) {
 	r.own.open = map[uint64]*router.Event{}
 	r.peers = peers{silence: cfg.Silence, most: g.cfg.Router.MaxPeers, all: map[router.ReplicaID]*peer{}}
 	var err error
-	if r.bus, err = nats.NewBus(nats.BusConfig{Config: cfg.NATS, Topic: cfg.Topic}); err != nil {
+	if r.bus, err = nats.NewBus(nats.BusConfig{Config: g.toldOf(cfg.NATS, "replicas"), Topic: cfg.Topic}); err != nil {
 		return nil, err
 	}
 	if err := g.cfg.Registry.Register(&replicaCollector{r}); err != nil {

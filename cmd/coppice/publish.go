@@ -32,7 +32,8 @@ read at /v1/worker who it is. Events are vLLM's. The URLs:
                                      none with replay=0. Default topic: kv@host:port@model
   nats://a:4222,b:4222?prefix=P&stream=S
                                      JetStream of one NATS, by several of its servers; tls://
-                                     likewise. There the worker registers itself, too.
+                                     likewise, with ca=FILE. nats://user:password@…, or
+                                     creds=FILE. There the worker registers itself, too.
                                      Defaults: coppice-kv and COPPICE_KV
 `
 
@@ -51,6 +52,7 @@ type zmqTarget struct {
 type natsTarget struct {
 	servers        string // nats://a:4222,nats://b:4222
 	prefix, stream string
+	creds, ca      string // files; "": none
 }
 
 // splitURLs separates URLs at commas; what has no scheme is another server of the URL
@@ -117,7 +119,7 @@ func parseTarget(text string) (t target, err error) {
 			values.Del(name)
 		}
 		for name := range values {
-			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want %s", name, strings.Join(names, " or ")))
+			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want one of %s", name, strings.Join(names, ", ")))
 		}
 		return taken, err
 	}
@@ -130,11 +132,11 @@ func parseTarget(text string) (t target, err error) {
 		t.zmq, err = parseZMQ(authority, taken[0], taken[1])
 		return t, err
 	case "nats", "tls":
-		taken, err := take("prefix", "stream")
+		taken, err := take("prefix", "stream", "creds", "ca")
 		if err != nil {
 			return t, err
 		}
-		t.nats, err = parseNATS(scheme, authority, taken[0], taken[1])
+		t.nats, err = parseNATS(scheme, authority, natsTarget{prefix: taken[0], stream: taken[1], creds: taken[2], ca: taken[3]})
 		return t, err
 	}
 	return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
@@ -167,8 +169,8 @@ func parseZMQ(authority, replay, topic string) (*zmqTarget, error) {
 	return z, nil
 }
 
-func parseNATS(scheme, authority, prefix, stream string) (*natsTarget, error) {
-	for name, v := range map[string]string{"prefix": prefix, "stream": stream} {
+func parseNATS(scheme, authority string, t natsTarget) (*natsTarget, error) {
+	for name, v := range map[string]string{"prefix": t.prefix, "stream": t.stream} {
 		if strings.ContainsAny(v, ".*> \t\r\n/\\") {
 			return nil, fmt.Errorf("%s is %.40q, want no dots, blanks, slashes, * or >", name, v)
 		}
@@ -181,7 +183,18 @@ func parseNATS(scheme, authority, prefix, stream string) (*natsTarget, error) {
 		}
 		servers = append(servers, u.String())
 	}
-	return &natsTarget{servers: strings.Join(servers, ","), prefix: prefix, stream: stream}, nil
+	t.servers = strings.Join(servers, ",")
+	for name, file := range map[string]string{"creds": t.creds, "ca": t.ca} {
+		if file == "" {
+			continue
+		}
+		if f, err := os.Open(file); err != nil {
+			return nil, fmt.Errorf("%s=FILE: %w", name, err)
+		} else {
+			f.Close()
+		}
+	}
+	return &t, nil
 }
 
 // check reports what is wrong with the flags together.
@@ -261,5 +274,5 @@ func (z *zmqTarget) sender(topic string) *zmq.Sender {
 }
 
 func (n *natsTarget) config(worker string) nats.Config {
-	return nats.Config{URL: n.servers, Worker: worker, Prefix: n.prefix, Stream: n.stream}
+	return nats.Config{URL: n.servers, Worker: worker, Prefix: n.prefix, Stream: n.stream, Credentials: n.creds, CA: n.ca}
 }

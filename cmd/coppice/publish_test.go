@@ -20,10 +20,10 @@ func TestPublishURLs(t *testing.T) {
 		"zmq://127.0.0.1:0":                         {{zmq: &zmqTarget{"127.0.0.1", 0, 0, ""}}},
 		"zmq://127.0.0.1:0?replay=0&topic=kv@a@b":   {{zmq: &zmqTarget{"127.0.0.1", 0, -1, "kv@a@b"}}},
 		"zmq://[::1]:65535?replay=1":                {{zmq: &zmqTarget{"::1", 65535, 1, ""}}},
-		"nats://a:4222":                             {{nats: &natsTarget{"nats://a:4222", "", ""}}},
-		"tls://me:pass@a:4222,b/?prefix=p&stream=S": {{nats: &natsTarget{"tls://me:pass@a:4222,tls://b", "p", "S"}}},
+		"nats://a:4222":                             {{nats: &natsTarget{servers: "nats://a:4222", prefix: "", stream: ""}}},
+		"tls://me:pass@a:4222,b/?prefix=p&stream=S": {{nats: &natsTarget{servers: "tls://me:pass@a:4222,tls://b", prefix: "p", stream: "S"}}},
 		"nats://a:1,b:2, zmq://*:1?topic=x,y,nats://c": {
-			{nats: &natsTarget{"nats://a:1,nats://b:2", "", ""}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{"nats://c", "", ""}},
+			{nats: &natsTarget{servers: "nats://a:1,nats://b:2", prefix: "", stream: ""}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{servers: "nats://c", prefix: "", stream: ""}},
 		},
 	} {
 		got, err := (&fleetFlags{Publish: []string{text}}).targets()
@@ -49,13 +49,13 @@ func TestBadPublish(t *testing.T) {
 		{"zmq://*:65535", "replay=5558"},
 		{"zmq://*:5557?replay=5557", `replay is "5557", want another port`},
 		{"zmq://*:5557?replay=-1", `replay is "-1"`},
-		{"zmq://*:5557?prefix=x", `no parameter "prefix", want replay or topic`},
+		{"zmq://*:5557?prefix=x", `no parameter "prefix", want one of replay, topic`},
 		{"zmq://*:5557?replay=1&replay=2", "replay is given twice"},
 		{"zmq://*:5557?%zz", "no query"},
 		{"nats://", "want servers"},
 		{"nats://a,,b", "want servers"},
 		{"nats://me:hush@a:x", "want servers"},
-		{"nats://me:hush@a:1?topic=x", `no parameter "topic", want prefix or stream`},
+		{"nats://me:hush@a:1?topic=x", `no parameter "topic", want one of prefix, stream, creds, ca`},
 		{"nats://a?prefix=a.b", `prefix is "a.b", want no dots`},
 		{"nats://a?stream=*", `stream is "*"`},
 	} {

@@ -196,7 +196,8 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 		case t.nats != nil && cfg.NATS != nil || t.zmq != nil && c.ports != nil:
 			return fmt.Errorf("--events %s: there is another one of its kind: give one, or several servers as nats://a:4222,b:4222", redact(text))
 		case t.nats != nil:
-			cfg.NATS = &nats.Config{URL: t.nats.servers, Prefix: t.nats.prefix, Stream: t.nats.stream}
+			at := t.nats.config("")
+			cfg.NATS = &at
 		case t.zmq.host != "*":
 			return fmt.Errorf("--events %s: want zmq://*:PORT, a port of each worker; where one worker's events are stands in --workers-file", text)
 		case t.zmq.port == 0:
@@ -228,5 +229,5 @@ func (c *routeCmd) replicas(events *nats.Config) (*gateway.Replicas, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--replicas %s: %w", redact(c.Replicas), err)
 	}
-	return &gateway.Replicas{NATS: nats.Config{URL: t.nats.servers, Prefix: t.nats.prefix}}, nil
+	return &gateway.Replicas{NATS: t.nats.config("")}, nil
 }

@@ -94,7 +94,15 @@ func (w *worker) publish(f *fleetFlags) error {
 			continue
 		}
 		cfg := t.nats.config(w.card.Name)
-		transports, w.nats = append(transports, nats.NewSender(cfg)), append(w.nats, cfg)
+		w.nats = append(w.nats, cfg)
+		cfg.Notify = func(err error) { // not the registration's, too: it is the same server
+			if err == nil {
+				w.log.Info("NATS answers again")
+				return
+			}
+			w.log.Warn("cache events can't go to NATS, and maybe the registration; trying on", zap.Error(err))
+		}
+		transports = append(transports, nats.NewSender(cfg))
 		if w.card.NATS == nil {
 			w.card.NATS = &card.NATS{Prefix: cfg.Prefix, Stream: cfg.Stream}
 		}

@@ -69,9 +69,12 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 		return nil, err
 	}
 	var err error
-	up := nats.ConnectHandler(func(*nats.Conn) { signal(a.up) })
-	again := nats.ReconnectHandler(func(*nats.Conn) { signal(a.up) })
-	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", up, again); err != nil {
+	t := &trouble{notify: a.cfg.Notify}
+	up := func(*nats.Conn) {
+		t.is(nil)
+		signal(a.up)
+	}
+	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", t, nats.ConnectHandler(up), nats.ReconnectHandler(up)); err != nil {
 		return nil, err
 	}
 	// A channel that is full drops questions: one answer serves all who ask.

@@ -93,12 +93,14 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{cfg: cfg, up: make(chan struct{}, 1), messages: make(chan []byte)}
+	t := &trouble{notify: cfg.Notify}
 	up := func(*nats.Conn) {
+		t.is(nil)
 		b.connects.Add(1)
 		signal(b.up)
 	}
 	var err error
-	b.nc, err = cfg.connect("coppice bus "+cfg.Topic, nats.NoEcho(), nats.ReconnectBufSize(-1), nats.ConnectHandler(up), nats.ReconnectHandler(up))
+	b.nc, err = cfg.connect("coppice bus "+cfg.Topic, t, nats.NoEcho(), nats.ReconnectBufSize(-1), nats.ConnectHandler(up), nats.ReconnectHandler(up))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +33,16 @@ type Config struct {
 	Frames        int           // 16 that wait for the subscriber
 	Retry         time.Duration // 100 ms; first wait after trouble, doubled up to 5 s
 
-	// Options are added to the connection's, for credentials or a server in process.
+	// Credentials is a file with a user's JWT and seed, CA one with the certificates of who
+	// signed the servers', PEM. "": none; a user and a password may stand in URL.
+	Credentials, CA string
+	// Options are added to the connection's.
 	Options []nats.Option
+
+	// Notify is told what is in the way, as servers that can't be reached or refuse the
+	// credentials, each thing once; and nil when all is well after that. It must not block.
+	// What is tried is tried again in any case.
+	Notify func(error)
 }
 
 func (c Config) withDefaults() Config {
@@ -76,12 +85,17 @@ func (c Config) stream() jetstream.StreamConfig {
 		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
 }
 
-// connect never gives up: servers come and go.
-func (c Config) connect(name string, more ...nats.Option) (*nats.Conn, error) {
-	options := append([]nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
-		nats.ReconnectWait(c.Retry), nats.ReconnectJitter(c.Retry/2, c.Retry/2),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}, c.Options...) // the call that it concerns tells of it
-	nc, err := nats.Connect(c.URL, append(options, more...)...)
+// connect never gives up: servers come and go, and credentials are mended.
+func (c Config) connect(name string, t *trouble, more ...nats.Option) (*nats.Conn, error) {
+	options := append([]nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectWait(c.Retry), nats.ReconnectJitter(c.Retry/2, c.Retry/2)}, t.options()...)
+	if c.Credentials != "" {
+		options = append(options, nats.UserCredentials(c.Credentials))
+	}
+	if c.CA != "" {
+		options = append(options, nats.RootCAs(c.CA))
+	}
+	nc, err := nats.Connect(c.URL, slices.Concat(options, c.Options, more)...)
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
 	}

@@ -20,6 +20,7 @@ type Sender struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
+	trouble trouble
 	up      chan struct{} // of one place: there is a connection, maybe a new one
 	asked   chan *nats.Msg
 }
@@ -45,7 +46,8 @@ func (s *Sender) Start(h events.History) error {
 		}
 	}
 	var err error
-	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, nats.ConnectHandler(signal), nats.ReconnectHandler(signal)); err != nil {
+	s.trouble.notify = s.cfg.Notify
+	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, &s.trouble, nats.ConnectHandler(signal), nats.ReconnectHandler(signal)); err != nil {
 		return err
 	}
 	// A channel that is full drops requests, which are asked again.
@@ -68,6 +70,12 @@ func (s *Sender) keepStream() {
 		case <-s.up:
 			retry(s.ctx, s.cfg, func() error {
 				_, err := js.CreateOrUpdateStream(s.ctx, s.cfg.stream())
+				switch {
+				case err == nil:
+					s.trouble.is(nil)
+				case s.nc.IsConnected() && s.ctx.Err() == nil: // otherwise the connection tells
+					s.trouble.is(fmt.Errorf("stream %s: %w", s.cfg.Stream, err))
+				}
 				return err
 			})
 		case <-s.ctx.Done():

@@ -75,8 +75,18 @@ func (s *Source) connect() error {
 		default:
 		}
 	}
-	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, nats.ReconnectHandler(turn),
-		nats.DisconnectErrHandler(func(nc *nats.Conn, _ error) { turn(nc) }))
+	t := &trouble{notify: s.cfg.Notify}
+	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, t, nats.ConnectHandler(func(*nats.Conn) { t.is(nil) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			t.is(nil)
+			turn(nc)
+		}),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if err != nil {
+				t.is(err)
+			}
+			turn(nc)
+		}))
 	if err != nil {
 		return err
 	}

@@ -103,9 +103,13 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	}
 	w := &Watcher{cfg: cfg, turned: make(chan struct{}, 1), heard: make(chan *nats.Msg), changes: make(chan Change),
 		names: registry{cfg: cfg, names: make(map[string]*entry)}}
-	turn := func(*nats.Conn) { signal(w.turned) }
+	t := &trouble{notify: cfg.Notify}
+	turn := func(*nats.Conn) {
+		t.is(nil)
+		signal(w.turned)
+	}
 	var err error
-	if w.nc, err = cfg.connect("coppice router, registration", nats.ConnectHandler(turn), nats.ReconnectHandler(turn)); err != nil {
+	if w.nc, err = cfg.connect("coppice router, registration", t, nats.ConnectHandler(turn), nats.ReconnectHandler(turn)); err != nil {
 		return nil, err
 	}
 	if w.sub, err = w.nc.SubscribeSync(cfg.hereAt("*")); err == nil {

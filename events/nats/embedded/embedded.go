@@ -23,6 +23,9 @@ type Config struct {
 	Dir       string // of JetStream's files; required, also for streams in memory
 	MaxMemory int64  // of JetStream: 1 GiB
 	MaxStore  int64  // of JetStream: 4 GiB
+
+	User, Password string // that clients must give; "": they need none
+	Core           bool   // without JetStream: registration and replicas work, events don't
 }
 
 // Server is a running server.
@@ -41,8 +44,9 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("embedded: Dir is empty, JetStream needs one")
 	}
-	options := &server.Options{Host: host, Port: int(port), JetStream: true, StoreDir: cfg.Dir, NoSigs: true, NoLog: true,
-		JetStreamMaxMemory: cfg.MaxMemory, JetStreamMaxStore: cfg.MaxStore}
+	options := &server.Options{Host: host, Port: int(port), JetStream: !cfg.Core, StoreDir: cfg.Dir, NoSigs: true, NoLog: true,
+		JetStreamMaxMemory: cfg.MaxMemory, JetStreamMaxStore: cfg.MaxStore,
+		Username: cfg.User, Password: cfg.Password}
 	if port == 0 {
 		options.Port = server.RANDOM_PORT
 	}

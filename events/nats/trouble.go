@@ -1,0 +1,62 @@
+package nats
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// trouble tells Config.Notify what is wrong with a connection, each thing once however
+// often it is tried again, and when nothing is any more.
+type trouble struct {
+	notify func(error)
+
+	mu   sync.Mutex
+	told map[string]struct{} // since all was well
+}
+
+// maxTroubles bounds what is told before all is well again: errors name ports.
+const maxTroubles = 16
+
+// is tells of trouble, nil of its end.
+func (t *trouble) is(err error) {
+	if t.notify == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock() // also while it is told: in this order
+	if err == nil {
+		if len(t.told) > 0 {
+			t.told = nil
+			t.notify(nil)
+		}
+		return
+	}
+	if _, known := t.told[err.Error()]; known || len(t.told) == maxTroubles {
+		return
+	}
+	if t.told == nil {
+		t.told = make(map[string]struct{})
+	}
+	t.told[err.Error()] = struct{}{}
+	t.notify(err)
+}
+
+// options have the connection's troubles told.
+func (t *trouble) options() []nats.Option {
+	failed := func(_ *nats.Conn, err error) {
+		if err != nil { // it is when the connection is closed by us
+			t.is(err)
+		}
+	}
+	return []nats.Option{
+		nats.DisconnectErrHandler(failed), nats.ReconnectErrHandler(failed),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			// Other errors are told by the call that they concern.
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				t.is(err)
+			}
+		}),
+	}
+}
