@@ -87,7 +87,8 @@ or register themselves over NATS. Of several ranks each has the next port. Where
 
   auto                          as a worker says at /v1/worker; without that, guessed
   zmq://*:5557?replay=5558      at these ports of each given worker, as vLLM has them
-  nats://host:4222?prefix=P     over NATS, where workers register too
+  nats://host:4222?prefix=P     over NATS, where workers register too; with a password as
+                                nats://user:password@host, or creds=FILE; tls://, ca=FILE
   none                          guessed: a prompt is cached where it was sent; of one worker
                                 in the file: "events": "none"
 
