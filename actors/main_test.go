@@ -131,14 +131,11 @@ func gauges(t *testing.T, s *System, running, waiting int) {
 	}
 }
 
-// credits waits until all credits of the door are back, which is right behind the
-// last ending.
+// credits waits until all credits of the door are back.
 func credits(t *testing.T, s *System) {
 	t.Helper()
 	for ctx := patience(t); ; {
-		s.door.mu.Lock()
-		taken := s.door.taken
-		s.door.mu.Unlock()
+		taken := s.door.credits()
 		if taken == 0 {
 			return
 		}
@@ -147,6 +144,13 @@ func credits(t *testing.T, s *System) {
 		}
 		runtime.Gosched()
 	}
+}
+
+// credits is how many are taken.
+func (d *door) credits() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken
 }
 
 // conserve checks that an idle system has lost nothing.
