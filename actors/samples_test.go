@@ -210,10 +210,12 @@ func TestCreditsComeBeforeTheEnding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream.mu.Lock() // so nobody can end it
-		end(stream)
-		credits(t, s)
-		stream.mu.Unlock()
+		func() {
+			stream.mu.Lock() // so nobody can end it
+			defer stream.mu.Unlock()
+			end(stream)
+			credits(t, s)
+		}()
 		if _, _, e := drain(t, stream); e.Err == nil {
 			t.Errorf("%s: ending %+v", name, e)
 		}
