@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -32,7 +33,18 @@ func (l *fakeListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// dial makes a connection without a network, for a test on a clock of its own.
+func (l *fakeListener) dial(context.Context, string, string) (net.Conn, error) {
+	a, b := net.Pipe()
+	select {
+	case l.conns <- a:
+		return b, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
 
 func (l *fakeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })

@@ -81,6 +81,8 @@ type setup struct {
 	CPU    cpu.Config
 	Sim    *sim.Config // instead of the CPU
 	Fails  bool        // the node does
+
+	Listener net.Listener // instead of one on a port
 }
 
 func start(t *testing.T, with setup) *bed {
@@ -123,8 +125,11 @@ func start(t *testing.T, with setup) *bed {
 	}
 	b.srv, err = New(with.Server)
 	b.ok(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	b.ok(err)
+	l := with.Listener
+	if l == nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		b.ok(err)
+	}
 	b.address = l.Addr().String()
 	b.url = "http://" + b.address
 	go func() { b.served <- b.srv.Serve(l) }()
