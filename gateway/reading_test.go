@@ -180,6 +180,25 @@ func TestBytesAndEvents(t *testing.T) {
 	}
 }
 
+// TestSight: whether events are heard is asked where it is noted, or old news could come
+// behind new ones.
+func TestSight(t *testing.T) {
+	s := newStand(t, Config{})
+	w := router.Worker{ID: 1}
+	for _, live := range []bool{false, true, false} {
+		s.chooser.sight(w, func() bool {
+			if s.chooser.mu.TryLock() {
+				s.chooser.mu.Unlock()
+				t.Error("asked without the mutex")
+			}
+			return live
+		})
+		if s.chooser.blind[w] == live {
+			t.Errorf("heard %v, blind %v", live, s.chooser.blind[w])
+		}
+	}
+}
+
 // TestReadyTells: /ready says no when all workers are gone, whoever noticed first.
 func TestReadyTells(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
