@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/goleak"
@@ -56,7 +57,7 @@ func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 	}
 	t.Cleanup(func() {
 		s.Close()
-		goleak.VerifyNone(t, ignore)
+		leaks.Check(t, ignore)
 	})
 	return s
 }
