@@ -99,7 +99,7 @@ func (s *blockSet) until(t *testing.T, n int) {
 		}
 		select {
 		case <-s.news:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("readers have %d blocks, want %d", got, n)
 		}
 	}
@@ -254,7 +254,7 @@ func TestServePublish(t *testing.T) {
 			}
 			w.load(10)
 			sink := newBlockSet()
-			sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond, Silence: 3 * time.Second}, sink)
+			sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond}, sink)
 			if err != nil {
 				t.Fatal(err)
 			}
