@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,13 +44,18 @@ func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*even
 	}
 	sc.Bind, sc.Topic = true, topic
 	cfg.BlockTokens = size
-	s := NewSender(sc)
-	p, err := events.NewPublisher(cfg, s)
-	if err != nil {
-		t.Fatal(err)
+	// A port that another one had may for a moment be that of somebody who connects.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s := NewSender(sc)
+		p, err := events.NewPublisher(cfg, s)
+		if err == nil {
+			t.Cleanup(func() { _ = p.Close() })
+			return p, s
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { _ = p.Close() })
-	return p, s
 }
 
 func endpoint(a net.Addr) string { return "tcp://" + a.String() }
