@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/goleak"
@@ -109,7 +110,7 @@ func openHeld(t *testing.T, cfg coppice.Config) (*coppice.Node, *held) {
 		if err != nil || st.LeakedPages != 0 {
 			t.Errorf("%d pages leaked, %v", st.LeakedPages, err)
 		}
-		goleak.VerifyNone(t, ignore)
+		leaks.Check(t, ignore)
 	})
 	return node, h
 }

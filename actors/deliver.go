@@ -11,7 +11,7 @@ func (a *delivererActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *deliver:
 		for i := range m.items {
-			a.deliver(self.sys, &m.items[i])
+			a.deliver(&m.items[i])
 		}
 	case *shutdown:
 		self.quit()
@@ -20,15 +20,11 @@ func (a *delivererActor) receive(self *process, message any) {
 	}
 }
 
-func (a *delivererActor) deliver(s *System, d *delivery) {
-	ending := d.out.Ending
+func (a *delivererActor) deliver(d *delivery) {
 	if d.out.Sampled {
 		d.stream.push(&d.out)
 	}
-	if ending.Reason != scheduler.NotEnded {
-		d.stream.finish(d.out.Sample, ending)
-	}
-	if d.out.Final {
-		s.door.leave(d.stream)
+	if d.out.Ending.Reason != scheduler.NotEnded {
+		d.stream.finish(&d.out)
 	}
 }

@@ -27,7 +27,7 @@ func TestBackendPanicsInClose(t *testing.T) {
 	select {
 	case err := <-done:
 		t.Log(err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Close hangs")
 	}
 }

@@ -256,6 +256,6 @@ func (a *formatsActor) abort(m *abort) {
 
 // finish ends a request that the scheduler has not heard of.
 func (a *formatsActor) finish(stream *Stream, e scheduler.Ending) {
+	a.sys.door.leave(stream) // before its caller hears of the end
 	stream.end(e)
-	a.sys.door.leave(stream)
 }

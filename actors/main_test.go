@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/goleak"
@@ -56,7 +57,7 @@ func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 	}
 	t.Cleanup(func() {
 		s.Close()
-		goleak.VerifyNone(t, ignore)
+		leaks.Check(t, ignore)
 	})
 	return s
 }
@@ -131,14 +132,11 @@ func gauges(t *testing.T, s *System, running, waiting int) {
 	}
 }
 
-// credits waits until all credits of the door are back, which is right behind the
-// last ending.
+// credits waits until all credits of the door are back.
 func credits(t *testing.T, s *System) {
 	t.Helper()
 	for ctx := patience(t); ; {
-		s.door.mu.Lock()
-		taken := s.door.taken
-		s.door.mu.Unlock()
+		taken := s.door.credits()
 		if taken == 0 {
 			return
 		}
@@ -147,6 +145,13 @@ func credits(t *testing.T, s *System) {
 		}
 		runtime.Gosched()
 	}
+}
+
+// credits is how many are taken.
+func (d *door) credits() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken
 }
 
 // conserve checks that an idle system has lost nothing.

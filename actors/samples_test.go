@@ -182,6 +182,42 @@ func TestSamplesTakeCredits(t *testing.T) {
 		h.let(all)
 		drainAll(t, stream, 3)
 		drain(t, one)
-		credits(t, s)
+		if n := s.door.credits(); n != 0 {
+			t.Errorf("all have ended, and %d credits are taken", n)
+		}
+	}
+}
+
+// Whoever ends a request, its credits are back before the caller hears of the end: at the
+// door's limit it may ask for the next one at once.
+func TestCreditsComeBeforeTheEnding(t *testing.T) {
+	s := start(t, Config{Tokenizers: 1}, cpu.Config{})
+	e := scheduler.Ending{Reason: scheduler.Abort, Err: scheduler.ErrAborted}
+	for name, end := range map[string]func(stream *Stream){
+		"deliverer": func(stream *Stream) {
+			s.deliverer.tell(&deliver{[]delivery{{stream, scheduler.Output{Request: stream.id, Ending: e, Final: true}}}})
+		},
+		"formats": func(stream *Stream) {
+			stream.gone.Store(&e.Err)
+			s.formats.tell(&needFormat{&submit{stream: stream}, Format{Regexp: "a"}})
+		},
+		"tokenizer": func(stream *Stream) {
+			broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
+			broken.tell(&encode{stream, Request{Prompt: prompt}})
+		},
+	} {
+		stream, err := s.door.enter(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			stream.mu.Lock() // so nobody can end it
+			defer stream.mu.Unlock()
+			end(stream)
+			credits(t, s)
+		}()
+		if _, _, e := drain(t, stream); e.Err == nil {
+			t.Errorf("%s: ending %+v", name, e)
+		}
 	}
 }

@@ -259,13 +259,17 @@ func (s *Stream) setPrompt(tokens []kv.Token) {
 	}
 }
 
-// finish ends sample i with the scheduler's ending, on the deliverer's goroutine.
-func (s *Stream) finish(i int, e scheduler.Ending) {
-	o := &s.samples[i]
+// finish ends a sample with the scheduler's ending, on the deliverer's goroutine. The
+// credits go back before the caller hears of the end: its next request finds them.
+func (s *Stream) finish(out *scheduler.Output) {
+	o, e := &s.samples[out.Sample], out.Ending
 	s.buf = s.buf[:0]
 	s.buf = append(s.buf, o.held...)
 	if o.detok != nil && e.StopString == "" {
 		s.buf = o.detok.Flush(s.buf)
+	}
+	if out.Final {
+		s.sys.door.leave(s)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

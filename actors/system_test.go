@@ -100,7 +100,6 @@ func TestDoorRefusesBeyondItsLimit(t *testing.T) {
 	}
 	drain(t, b)
 	conserve(t, s)
-	credits(t, s)
 	_, _, e := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 1}))
 	if e.Err != nil {
 		t.Errorf("after credits came back: %v", e.Err)

@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 // tier and hash are what a residency is a set of.
 type tierHash struct {

@@ -270,16 +270,18 @@ func (p *Publisher) send() {
 	p.snapshot = Snapshot{}
 	m := Message{Epoch: p.cfg.Epoch, Seq: p.next, Payload: p.encode()}
 	p.next++
-	// First the ring, then the world: who sees a message can have it replayed.
+	// First the ring and the figures, then the world: who sees a message can have it
+	// replayed, and finds it counted.
 	p.ring.push(m)
-	for _, t := range p.transports {
-		if t.Send(m) != nil {
-			p.counts.SendErrors++
-		}
-	}
 	p.counts.Batches++
 	p.counts.Bytes += uint64(len(m.Payload))
 	p.share()
+	for _, t := range p.transports {
+		if t.Send(m) != nil {
+			p.counts.SendErrors++
+			p.share()
+		}
+	}
 }
 
 // encode empties the builder into a payload of its own.

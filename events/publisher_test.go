@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,4 +341,31 @@ func BenchmarkPublish(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(2*blocks), "ns/block")
 	p.Close()
+}
+
+// witness looks at the publisher's figures when a message is sent.
+type witness struct {
+	*tap
+	pub atomic.Pointer[Publisher]
+	saw chan PublisherMetrics
+}
+
+func (w *witness) Send(m Message) error {
+	w.saw <- w.pub.Load().Metrics()
+	return w.tap.Send(m)
+}
+
+// Who sees a message finds it in the figures.
+func TestFiguresComeFirst(t *testing.T) {
+	w := &witness{tap: newTap(), saw: make(chan PublisherMetrics, 100)}
+	p := mustPublisher(t, PublisherConfig{}, w)
+	defer p.Close()
+	w.pub.Store(p)
+	tree := newTree(1)
+	for i := range uint64(20) {
+		p.Publish([]kv.Event{tree.grow()})
+		if m := <-w.saw; m.Batches != i+1 || m.NextSeq != i+1 || m.HeldBlocks != uint64(len(tree.held)) || m.Bytes == 0 {
+			t.Errorf("with batch %d: %v", i, m)
+		}
+	}
 }

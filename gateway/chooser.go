@@ -308,10 +308,13 @@ func (c *chooser) unguess(w router.Worker) {
 	}
 }
 
-// sight says whether a worker's events are heard. Then guesses of what it has are over.
-func (c *chooser) sight(w router.Worker, live bool) {
+// sight has it seen whether a worker's events are heard. Then guesses of what it has are
+// over. heard is asked under the mutex, so that of two who come with news the later one
+// does not bring the older.
+func (c *chooser) sight(w router.Worker, heard func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	live := heard()
 	if c.blind[w] == !live {
 		return
 	}

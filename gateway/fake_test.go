@@ -4,18 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -23,11 +25,12 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/zmq"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 const blockTokens = 4
 
@@ -42,6 +45,7 @@ type worker struct {
 
 	mu       sync.Mutex
 	asked    int
+	cards    int              // that it has shown
 	answer   http.HandlerFunc // instead of the usual one
 	draining atomic.Bool
 	sick     atomic.Bool
@@ -55,6 +59,7 @@ func newWorker(t *testing.T, name string, published bool, change func(*card.Card
 	mux.HandleFunc("GET "+card.Path, func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		w.cards++
 		rw.Write(w.card.Append(nil))
 	})
 	mux.HandleFunc("GET /ready", func(rw http.ResponseWriter, r *http.Request) {
@@ -91,13 +96,33 @@ func newWorker(t *testing.T, name string, published bool, change func(*card.Card
 	return w
 }
 
+// long is how long a test waits for what comes soon or never: a machine that has much else
+// to do may stand still for seconds.
+const long = time.Minute
+
+// bind tries until a port can be had that was given up before: for a moment it may be that
+// of somebody who connects.
+func bind(t testing.TB, try func() error) {
+	t.Helper()
+	for end := time.Now().Add(long); ; time.Sleep(time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // publish opens the events' sockets.
 func (w *worker) publish(at, replay string, tokens int) {
-	sender := zmq.NewSender(zmq.SenderConfig{Endpoint: at, ReplayEndpoint: replay, Bind: true})
-	var err error
-	if w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: tokens, Heartbeat: 50 * time.Millisecond}, sender); err != nil {
-		w.t.Fatal(err)
-	}
+	var sender *zmq.Sender
+	bind(w.t, func() (err error) {
+		sender = zmq.NewSender(zmq.SenderConfig{Endpoint: at, ReplayEndpoint: replay, Bind: true})
+		w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: tokens, Heartbeat: 50 * time.Millisecond}, sender)
+		return err
+	})
 	w.card.ZMQ = &card.ZMQ{Port: sender.Addr().(*net.TCPAddr).Port, ReplayPort: sender.ReplayAddr().(*net.TCPAddr).Port}
 }
 
@@ -186,6 +211,7 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 	if cfg.ProbeEvery == 0 {
 		cfg.ProbeEvery = 10 * time.Millisecond
 	}
+	cfg.ProbeTimeout, cfg.DialTimeout = long, long // nobody is lost for being slow
 	for _, w := range workers {
 		cfg.Workers = append(cfg.Workers, Worker{URL: w.http.URL})
 	}
@@ -208,10 +234,10 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 // until waits for something that comes soon or never.
 func (s *stand) until(what string, ok func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(long); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			text, _ := json.MarshalIndent(s.Fleet(), "", " ")
-			s.t.Fatalf("%s: not within 20 s; %s", what, text)
+			s.t.Fatalf("%s: not within %v; %s", what, long, text)
 		}
 	}
 }
@@ -226,7 +252,7 @@ func (s *stand) ready(n int) {
 				got++
 			}
 		}
-		return got == n
+		return got == n && s.roll.Load().ready == n
 	})
 }
 

@@ -111,13 +111,20 @@ func (m *member) watch(now time.Time) {
 		return
 	}
 	for _, w := range m.ranks {
-		s, ok := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
-		live := ok && s.State == events.Live
-		m.g.chooser.sight(w, live)
-		if !live && now.Sub(m.since) > eventPatience {
+		m.g.sight(w)
+		s, _ := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
+		if s.State != events.Live && now.Sub(m.since) > eventPatience {
 			m.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.Rank, s.State))
 		}
 	}
+}
+
+// sight has the chooser see whether a rank's events are heard now.
+func (g *Gateway) sight(w router.Worker) {
+	g.chooser.sight(w, func() bool {
+		s, ok := g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
+		return ok && s.State == events.Live
+	})
 }
 
 // ignore ends that, and forgets what they told.
@@ -151,7 +158,7 @@ func (g *Gateway) changed(r events.Rank, to events.State, err error) {
 	if m == nil {
 		return
 	}
-	g.chooser.sight(router.Worker{ID: router.WorkerID(r.Worker), Rank: r.DP}, to == events.Live)
+	g.sight(router.Worker{ID: router.WorkerID(r.Worker), Rank: r.DP})
 	fields := []zap.Field{m.field(), zap.Uint32("rank", r.DP), zap.Stringer("state", to)}
 	switch to {
 	case events.Live:

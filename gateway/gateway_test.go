@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // TestByEvents: a prompt goes to the worker whose events said that it has it.
@@ -69,7 +73,7 @@ func TestByGuess(t *testing.T) {
 // event has told of it.
 func TestSiblings(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-	s := newStand(t, Config{}, a, b)
+	s := newStand(t, Config{PredictTTL: long}, a, b)
 	s.ready(2)
 	first := ""
 	for i := range 6 {
@@ -234,6 +238,9 @@ func TestBlockSize(t *testing.T) {
 	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") || r.Header.Get("Retry-After") == "" {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
+	cards := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.cards }
+	n := cards()
+	s.until("it is asked again", func() bool { return cards() > n+2 })
 	if s.logs.FilterMessage("worker refused").Len() != 1 {
 		t.Errorf("the log has %v", s.logs.All())
 	}
@@ -272,6 +279,42 @@ func TestHealth(t *testing.T) {
 		set(false)
 		s.ready(2)
 	}
+}
+
+// TestStatesAreTrue: a worker is called what it is once requests are spread accordingly.
+func TestStatesAreTrue(t *testing.T) {
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{})
+	said := make(chan string, 99)
+	s.log = s.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if f, l := s.Fleet(), s.chooser.loads(); strings.HasPrefix(e.Message, "worker ") && len(f.Workers) == 1 && len(l) == 1 {
+			said <- fmt.Sprint(f.Workers[0].State, " ", l[0].Health)
+		}
+		return nil
+	}))
+	if err := s.SetWorkers([]Worker{{URL: a.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	next := func(want router.Health) {
+		t.Helper()
+		select {
+		case got := <-said:
+			if got != fmt.Sprint(want, " ", want) {
+				t.Errorf("said to be, and is: %s, want %v", got, want)
+			}
+		case <-time.After(long):
+			t.Fatalf("never %v", want)
+		}
+	}
+	next(router.Healthy)
+	a.draining.Store(true)
+	next(router.Draining)
+	a.draining.Store(false)
+	next(router.Healthy)
+	a.sick.Store(true)
+	next(router.Lost)
+	a.sick.Store(false)
+	next(router.Healthy)
 }
 
 // TestModels: a request goes to who serves its model.
@@ -354,6 +397,13 @@ func TestPatience(t *testing.T) {
 	waits := make(chan reply)
 	go func() { waits <- s.ask(t.Context(), run(0, 8), ``) }()
 	s.until("it waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
+	for _, m := range s.all() { // who runs is not given up for its silence
+		m.mu.Lock()
+		for try := range m.tries {
+			try.heard.Store(time.Now().Add(time.Hour).UnixNano())
+		}
+		m.mu.Unlock()
+	}
 	a.sick.Store(true)
 	if r := <-waits; r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") {
 		t.Errorf("%s %s", r.Status, r.text)

@@ -156,20 +156,20 @@ func (m *member) answered(ctx context.Context, ready bool) {
 	if !ready {
 		to, health = Draining, router.Draining
 	}
-	m.mu.Lock()
-	was := m.state
-	m.state, m.err, m.fails = to, nil, 0
-	m.mu.Unlock()
 	if err := m.attend(); err != nil {
 		m.warn("events can't be followed", err)
 	}
 	m.learnWords(ctx)
-	if was != to {
-		m.g.log.Info("worker "+to.String(), m.field())
-		m.g.enroll() // first, or nobody would know where it is
-	}
 	for _, w := range m.ranks { // each time, for a request may have thought otherwise
 		m.g.chooser.health(w, health)
+	}
+	m.mu.Lock() // now it is true, and may be told
+	was := m.state
+	m.state, m.err, m.fails = to, nil, 0
+	m.mu.Unlock()
+	if was != to {
+		m.g.log.Info("worker "+to.String(), m.field())
+		m.g.enroll()
 	}
 	m.watch(time.Now())
 }
@@ -189,20 +189,24 @@ func (m *member) failed(ctx context.Context, err error) {
 		m.mu.Unlock()
 		return
 	}
-	was := m.state
-	m.state = to
 	m.mu.Unlock()
 	for _, w := range m.ranks {
 		m.g.chooser.health(w, router.Lost)
 	}
 	m.ignore()
 	m.cut(time.Now())
-	if was != to {
-		m.g.log.Error("worker "+to.String(), m.field(), zap.Error(err))
-		m.g.enroll()
-	} else {
-		m.warn("worker "+to.String(), err)
+	m.mu.Lock() // now it is true, and may be told
+	was := m.state
+	m.state = to
+	m.mu.Unlock()
+	what := "worker " + to.String()
+	if was == to {
+		m.warn(what, err)
+		return
 	}
+	m.warned = what + err.Error()
+	m.g.log.Error(what, m.field(), zap.Error(err))
+	m.g.enroll()
 }
 
 // suspect is told by a request that could not connect: nothing goes there until it has

@@ -156,7 +156,11 @@ func (m *member) settle(f found) error {
 	m.mu.Lock()
 	m.card, m.published, m.foreign, m.models, m.loras = f.card, f.own, f.foreign, f.models, f.loras
 	m.mu.Unlock()
-	return m.join(f.card)
+	if err := m.join(f.card); err != nil {
+		return err
+	}
+	m.g.enroll() // before it may be chosen, or nobody would know where it is
+	return nil
 }
 
 // doubt warns of what lets a worker's prefixes go unseen without being an error.

@@ -1,14 +1,19 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // stream answers with server-sent events and lets the test say what comes next.
@@ -20,20 +25,87 @@ func stream(rw http.ResponseWriter, texts ...string) {
 	}
 }
 
+// pipes is a listener without a network, for a test on a clock of its own.
+type pipes struct {
+	net.Listener
+	conns chan net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), ended: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.ended) })
+	return nil
+}
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	a, b := net.Pipe()
+	select {
+	case p.conns <- a:
+		return b, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// serve has a handler answer there until the test ends.
+func (p *pipes) serve(t *testing.T, h http.Handler) {
+	s := &http.Server{Handler: h}
+	go s.Serve(p)
+	t.Cleanup(func() { s.Close() })
+}
+
 // TestPause: a worker may be silent for longer than a client may take nothing.
 func TestPause(t *testing.T) {
-	a := newWorker(t, "a", false, nil)
-	const limit = 400 * time.Millisecond
-	a.does(func(rw http.ResponseWriter, r *http.Request) {
-		stream(rw, "data: 1\n\n")
-		time.Sleep(2 * limit) // not to wait for something: the pause is what is tested
-		stream(rw, "data: [DONE]\n\n")
+	synctest.Test(t, func(t *testing.T) { // on a clock that goes on only while all wait
+		const limit = 400 * time.Millisecond
+		worker, front := newPipes(), newPipes()
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET "+card.Path, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Write((&card.Card{Name: "a", Models: []string{"m"}, BlockTokens: blockTokens, Epoch: 1}).Append(nil))
+		})
+		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("POST /v1/completions", func(rw http.ResponseWriter, r *http.Request) {
+			stream(rw, "data: 1\n\n")
+			time.Sleep(2 * limit) // not to wait for something: the pause is what is tested
+			stream(rw, "data: [DONE]\n\n")
+		})
+		worker.serve(t, mux)
+		g, err := New(Config{WriteTimeout: limit, Router: router.Config{BlockTokens: blockTokens}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.Close() })
+		g.transport.DialContext = worker.dial
+		if err := g.SetWorkers([]Worker{{URL: "http://a:1"}}); err != nil {
+			t.Fatal(err)
+		}
+		for g.roll.Load().ready == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		front.serve(t, g)
+		transport := &http.Transport{DialContext: front.dial}
+		t.Cleanup(transport.CloseIdleConnections)
+		res, err := (&http.Client{Transport: transport}).Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err != nil || string(text) != "data: 1\n\ndata: [DONE]\n\n" {
+			t.Errorf("%v %q", err, text)
+		}
 	})
-	s := newStand(t, Config{WriteTimeout: limit}, a)
-	s.ready(1)
-	if r := s.ask(t.Context(), run(0, 8), `,"stream":true`); r.err != nil || r.text != "data: 1\n\ndata: [DONE]\n\n" {
-		t.Errorf("%v %q", r.err, r.text)
-	}
 }
 
 // TestFrozen: of a worker that is lost and silent nobody waits for an answer.
@@ -104,6 +176,25 @@ func TestBytesAndEvents(t *testing.T) {
 		}
 		if r.worker() != first || i > 0 && r.Header.Get(headerOverlap) != r.Header.Get(headerBlocks) {
 			t.Errorf("%d: %s from %s, the first from %s, %s of %s blocks", i, r.Status, r.worker(), first, r.Header.Get(headerOverlap), r.Header.Get(headerBlocks))
+		}
+	}
+}
+
+// TestSight: whether events are heard is asked where it is noted, or old news could come
+// behind new ones.
+func TestSight(t *testing.T) {
+	s := newStand(t, Config{})
+	w := router.Worker{ID: 1}
+	for _, live := range []bool{false, true, false} {
+		s.chooser.sight(w, func() bool {
+			if s.chooser.mu.TryLock() {
+				s.chooser.mu.Unlock()
+				t.Error("asked without the mutex")
+			}
+			return live
+		})
+		if s.chooser.blind[w] == live {
+			t.Errorf("heard %v, blind %v", live, s.chooser.blind[w])
 		}
 	}
 }

@@ -20,10 +20,11 @@ import (
 
 func natsServer(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var s *embedded.Server
+	bind(t, func() (err error) {
+		s, err = embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		return err
+	})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -59,7 +60,7 @@ func newTogether(t *testing.T, n, workers int, at string, change func(i int, c *
 	for i := range n {
 		cfg := Config{ProbeEvery: 300 * time.Millisecond}
 		if at != "" {
-			cfg.Replicas = &Replicas{NATS: nats.Config{URL: at, Retry: time.Millisecond}, Heartbeat: 50 * time.Millisecond, Silence: 20 * time.Second}
+			cfg.Replicas = &Replicas{NATS: nats.Config{URL: at, Retry: time.Millisecond}, Heartbeat: 50 * time.Millisecond, Silence: long}
 		}
 		if change != nil {
 			change(i, &cfg)
@@ -206,22 +207,52 @@ func (s *stand) counts() ReplicaCounts {
 	return s.replicas.peers.counts
 }
 
+// silent lets the silence of other gateways be over, at a gateway that hears them no more.
+func (s *stand) silent(others ...*stand) {
+	s.replicas.mu.Lock()
+	defer s.replicas.mu.Unlock()
+	for _, o := range others {
+		if p := s.replicas.peers.all[o.replicas.self]; p != nil {
+			p.heard = time.Time{}
+		}
+	}
+}
+
+// die has a gateway say nothing any more, and waits until the others have heard all that
+// it had said.
+func (s *stand) die(others ...*stand) {
+	s.t.Helper()
+	s.replicas.mute.Store(true)
+	s.replicas.mu.Lock() // what it was saying is said
+	err := s.replicas.bus.Send([]byte("its last words"))
+	s.replicas.mu.Unlock()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, o := range others {
+		o.until("the last words", func() bool { return o.counts().Malformed == 1 })
+	}
+}
+
 // TestReplicaEnds: a gateway that dies is forgotten after its silence, and with it what it
 // had reserved; one that closes is at once. One that comes late knows what was reserved.
 func TestReplicaEnds(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
-	g := newTogether(t, 3, 4, at, func(i int, c *Config) { c.Replicas.Silence = time.Second })
+	g := newTogether(t, 3, 4, at, nil)
 	for i := range 9 {
 		g.hold(g.stands[i%3], 1000*i)
 	}
 	g.same(9)
-	late := newStand(t, Config{Replicas: &Replicas{NATS: nats.Config{URL: at}, Heartbeat: 50 * time.Millisecond}}, g.workers...)
+	late := newStand(t, Config{Replicas: &Replicas{NATS: nats.Config{URL: at}, Heartbeat: 50 * time.Millisecond, Silence: long}}, g.workers...)
 	late.ready(4)
 	late.until("the late one knows", func() bool { _, n := late.reserved(); return n == 9 && len(late.Replicas()) == 3 })
 
 	dead := g.stands[2]
-	dead.replicas.mute.Store(true)
 	g.stands = g.stands[:2]
+	dead.die(g.stands...)
+	for _, s := range g.stands {
+		s.silent(dead)
+	}
 	g.same(6)
 	if c := g.stands[0].counts(); c.Lost != 1 || c.Goodbyes != 0 {
 		t.Errorf("%+v", c)
@@ -244,18 +275,22 @@ func TestReplicasServerRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, silence := range []time.Duration{200 * time.Millisecond, 20 * time.Second} {
-		g := newTogether(t, 2, 5, at.String(), func(i int, c *Config) { c.Replicas.Silence = silence })
+	for _, forgets := range []bool{true, false} {
+		g := newTogether(t, 2, 5, at.String(), nil)
 		var leave []context.CancelFunc
 		for i := range 10 {
 			leave = append(leave, g.hold(g.stands[i%2], 1000*i))
 		}
 		g.same(10)
 		s.Close()
-		for _, st := range g.stands {
+		for i, st := range g.stands {
 			st.until("no server", func() bool { return !st.replicas.bus.Connected() })
-			if silence < time.Second {
-				st.until("forgotten", func() bool { _, n := st.reserved(); return n == 5 })
+			if forgets {
+				st.until("forgotten", func() bool {
+					st.silent(g.stands[1-i])
+					_, n := st.reserved()
+					return n == 5
+				})
 			}
 		}
 		for i := range 6 {

@@ -3,19 +3,27 @@ package server
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // LimitListener accepts connections of l, at most conns at a time; the next ones wait in the
 // kernel's queue. Less than 1 is 1. It bounds what the kernel keeps of answers that are not
 // read, too. Serve does this itself; it is for another server in front of this one.
 func LimitListener(l net.Listener, conns int) net.Listener {
-	return &limitListener{Listener: l, places: make(chan struct{}, max(conns, 1)), closed: make(chan struct{})}
+	return countListener(l, conns, new(atomic.Int64))
+}
+
+// countListener is LimitListener that says in open how many connections there are: never
+// more than may be, for one that closes is counted off before its place is another's.
+func countListener(l net.Listener, conns int, open *atomic.Int64) net.Listener {
+	return &limitListener{Listener: l, places: make(chan struct{}, max(conns, 1)), open: open, closed: make(chan struct{})}
 }
 
 // limitListener is LimitListener's. A connection holds a place until it is closed.
 type limitListener struct {
 	net.Listener
 	places chan struct{}
+	open   *atomic.Int64
 	once   sync.Once
 	closed chan struct{}
 }
@@ -39,6 +47,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetWriteBuffer(writeBuffer) // if it can't be set, the default serves
 	}
+	l.open.Add(1)
 	return &limitConn{Conn: conn, from: l}, nil
 }
 
@@ -57,6 +66,9 @@ type limitConn struct {
 
 func (c *limitConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { <-c.from.places })
+	c.once.Do(func() {
+		c.from.open.Add(-1)
+		<-c.from.places
+	})
 	return err
 }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -31,7 +33,18 @@ func (l *fakeListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// dial makes a connection without a network, for a test on a clock of its own.
+func (l *fakeListener) dial(context.Context, string, string) (net.Conn, error) {
+	a, b := net.Pipe()
+	select {
+	case l.conns <- a:
+		return b, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
 
 func (l *fakeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
@@ -52,7 +65,8 @@ func TestLimitListener(t *testing.T) {
 	for _, tc := range []struct{ conns, most int }{{-1, 1}, {0, 1}, {1, 1}, {2, 2}, {3, 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			under := newFakeListener()
-			l := LimitListener(under, tc.conns)
+			var count atomic.Int64
+			l := countListener(under, tc.conns, &count)
 			defer l.Close()
 			var open []net.Conn // by Accept, in its goroutine until it waits
 			done := make(chan error, 1)
@@ -63,6 +77,9 @@ func TestLimitListener(t *testing.T) {
 			go func() {
 				for {
 					conn, err := l.Accept()
+					if n := count.Load(); n > int64(tc.most) {
+						t.Errorf("at most %d, and %d are counted", tc.most, n)
+					}
 					if errors.Is(err, net.ErrClosed) {
 						done <- nil
 						return
@@ -75,7 +92,10 @@ func TestLimitListener(t *testing.T) {
 			want := tc.most
 			check := func(when string) {
 				t.Helper()
-				if synctest.Wait(); len(open) != want {
+				if synctest.Wait(); count.Load() != int64(tc.most) {
+					t.Errorf("at most %d: %d are counted %s", tc.conns, count.Load(), when)
+				}
+				if len(open) != want {
 					t.Fatalf("at most %d: %d accepted %s, want %d", tc.conns, len(open), when, want)
 				}
 			}

@@ -14,13 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -49,7 +48,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(tmp)
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := leaks.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -81,6 +80,8 @@ type setup struct {
 	CPU    cpu.Config
 	Sim    *sim.Config // instead of the CPU
 	Fails  bool        // the node does
+
+	Listener net.Listener // instead of one on a port
 }
 
 func start(t *testing.T, with setup) *bed {
@@ -123,8 +124,11 @@ func start(t *testing.T, with setup) *bed {
 	}
 	b.srv, err = New(with.Server)
 	b.ok(err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	b.ok(err)
+	l := with.Listener
+	if l == nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+		b.ok(err)
+	}
 	b.address = l.Addr().String()
 	b.url = "http://" + b.address
 	go func() { b.served <- b.srv.Serve(l) }()

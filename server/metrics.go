@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -176,16 +175,6 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	m.outputs.Observe(float64(b.outputTokens))
 	if b.outputTokens > 1 {
 		m.perToken.Observe((total - b.firstToken).Seconds() / float64(b.outputTokens-1))
-	}
-}
-
-// connState counts connections.
-func (m *metrics) connState(_ net.Conn, to http.ConnState) {
-	switch to {
-	case http.StateNew:
-		m.conns.Add(1)
-	case http.StateHijacked, http.StateClosed:
-		m.conns.Add(-1)
 	}
 }
 

@@ -81,15 +81,14 @@ func New(cfg Config) (*Server, error) {
 	s.http = http.Server{
 		Handler: s, TLSConfig: cfg.TLS,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
-		ErrorLog:  stdLog(s.log),
-		ConnState: s.metrics.connState,
+		ErrorLog: stdLog(s.log),
 	}
 	return s, nil
 }
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = LimitListener(l, s.cfg.MaxConns)
+	l = countListener(l, s.cfg.MaxConns, &s.metrics.conns)
 	var err error
 	if s.cfg.TLS != nil {
 		err = s.http.ServeTLS(l, "", "")

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,8 +154,13 @@ func TestMetricNames(t *testing.T) {
 }
 
 // TestTLS speaks HTTP/2 and 1.1, and a stream may be silent for longer than a write may
-// take.
+// take: on a clock that goes on only while all wait.
 func TestTLS(t *testing.T) {
+	start(t, setup{}) // the actors' own goroutines are the process's, not the clock's
+	synctest.Test(t, overTLS)
+}
+
+func overTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -175,13 +181,14 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Eff.Step = 0.1
-	b := start(t, setup{Sim: &sim.Config{Profile: p, Pages: 256}, Server: Config{
+	l := newFakeListener()
+	b := start(t, setup{Listener: l, Sim: &sim.Config{Profile: p, Pages: 256}, Server: Config{
 		TLS:          &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"}},
 		WriteTimeout: 50 * time.Millisecond,
 	}})
 	b.url = "https://" + b.address
 	for _, proto := range []string{"HTTP/2.0", "HTTP/1.1"} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: proto == "HTTP/2.0"}
+		transport := &http.Transport{DialContext: l.dial, TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: proto == "HTTP/2.0"}
 		b.client = &http.Client{Transport: transport}
 		for _, stream := range []bool{true, false} {
 			a := b.do("POST", "/v1/completions", fmt.Sprintf(`{"prompt":"x","max_tokens":4,"ignore_eos":true,"stream":%v}`, stream))

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -362,7 +363,7 @@ func TestKeyIsSent(t *testing.T) {
 
 // A run over real sockets, called off in the middle, leaves nothing behind.
 func TestNothingIsLeftBehind(t *testing.T) {
-	leaks := goleak.IgnoreCurrent()
+	here := goleak.IgnoreCurrent()
 	begun := make(chan struct{}, 100)
 	f := &fake{model: "m", answer: func(w *writer, n int, q query) {
 		w.text("a")
@@ -387,7 +388,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	c.Close()
 	s.Close()
-	goleak.VerifyNone(t, leaks)
+	leaks.Check(t, here)
 }
 
 // Connections are used again: a request does not pay for one.

@@ -43,10 +43,11 @@ func startFleet(t *testing.T, workers, kvTokens int, args ...string) *realFleet 
 	return f
 }
 
-// route starts the router, or another one in its place.
+// route starts the router, or another one in its place. Workers that are stopped for a test
+// are not lost to it.
 func (f *realFleet) route(args ...string) {
 	f.Helper()
-	f.router = startCoppice(f.T, "router", append([]string{"route", "--addr", "127.0.0.1:0", "--probe-every", "200ms"}, args...)...)
+	f.router = startCoppice(f.T, "router", append([]string{"route", "--addr", "127.0.0.1:0", "--probe-every", "200ms", "--probe-timeout", "10m"}, args...)...)
 	f.untilWhole()
 }
 

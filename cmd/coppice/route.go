@@ -46,6 +46,7 @@ type routeCmd struct {
 	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" help:"How long they may wait. 0: not at all."`
 	Retries      int                `default:"2" help:"How often a request that was not begun to be answered goes to another worker. 0: never."`
 	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" help:"How often a worker is asked how it is."`
+	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
 
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin, and that the workers know too. Better in COPPICE_API_KEY: others see flags."`
 	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may see the fleet. The workers' own file serves."`

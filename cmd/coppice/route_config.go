@@ -44,7 +44,7 @@ func (c *routeCmd) check() error {
 		v, lo, hi time.Duration
 	}{
 		{"guess-ttl", c.GuessTTL, time.Millisecond, day}, {"predict-ttl", max(c.PredictTTL, 0), 0, day}, {"queue-timeout", c.QueueTimeout, 0, day},
-		{"probe-every", c.ProbeEvery, time.Millisecond, day}, {"write-timeout", c.WriteTimeout, time.Millisecond, day},
+		{"probe-every", c.ProbeEvery, time.Millisecond, day}, {"probe-timeout", c.ProbeTimeout, time.Millisecond, day}, {"write-timeout", c.WriteTimeout, time.Millisecond, day},
 		{"session-ttl", c.SessionTTL, 0, 365 * day}, {"drain", c.Drain, 0, 365 * day},
 	} {
 		if f.v < f.lo || f.v > f.hi {
@@ -77,7 +77,7 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
 			SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
 		},
-		GuessTTL: c.GuessTTL, PredictTTL: c.PredictTTL, Retries: c.Retries, ProbeEvery: c.ProbeEvery, QueueTimeout: c.QueueTimeout,
+		GuessTTL: c.GuessTTL, PredictTTL: c.PredictTTL, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, Log: log,
 	}
 	// Zeros would be the defaults.

@@ -29,6 +29,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 	"github.com/coppice-llm/coppice/events/zmq"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -98,7 +99,7 @@ func (s *blockSet) until(t *testing.T, n int) {
 		}
 		select {
 		case <-s.news:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("readers have %d blocks, want %d", got, n)
 		}
 	}
@@ -253,7 +254,7 @@ func TestServePublish(t *testing.T) {
 			}
 			w.load(10)
 			sink := newBlockSet()
-			sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond, Silence: 3 * time.Second}, sink)
+			sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond}, sink)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +339,7 @@ func request(t *testing.T, node *coppice.Node, seed, tokens int) {
 // what they hold is never more than the cache does, and as much when it has been flushed. All
 // ends when the node does.
 func TestWorkerLags(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaks.Check(t, goleak.IgnoreCurrent())
 	const ring = 8
 	backend, err := sim.Open(sim.Config{Pages: 4096, Vocab: 512})
 	if err != nil {
@@ -414,7 +415,7 @@ func TestWorkerLags(t *testing.T) {
 
 // TestWorkerLeaves: who left is not announced any more.
 func TestWorkerLeaves(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaks.Check(t, goleak.IgnoreCurrent())
 	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -24,10 +23,9 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	nanoDir = dir
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
-		os.Exit(code)
-	}))
+	code := leaks.Run(m)
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func conform(threads int) enginetest.Factory {

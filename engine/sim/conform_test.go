@@ -1,15 +1,15 @@
 package sim
 
 import (
+	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/internal/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 // slowProfile is a small model on a device whose steps take half a millisecond:
 // long enough that a test's next call finds them pending.

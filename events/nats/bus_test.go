@@ -34,14 +34,16 @@ func meet(t testing.TB, all ...*Bus) {
 				continue
 			}
 			word := fmt.Sprintf("hello %d %d", i, j)
-			for heard := false; !heard; {
+			// Said again ever less often, or the words of one who is only slow to hear
+			// would fill his queue.
+			for heard, wait := false, 10*time.Millisecond; !heard; wait *= 2 {
 				if err := from.Send([]byte(word)); err != nil && !errors.Is(err, ErrNoServer) {
 					t.Fatal(err)
 				}
 				select {
 				case m := <-to.Messages():
 					heard = string(m) == word
-				case <-time.After(time.Millisecond): // said before it listened
+				case <-time.After(wait): // said before it listened
 				case <-t.Context().Done():
 					t.Fatal("the test is over")
 				}

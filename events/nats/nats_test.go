@@ -5,30 +5,52 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 var rank1 = events.Rank{Worker: 1}
 
+// patience is how long a test waits for what comes soon or never.
+const patience = time.Minute
+
+// server starts one, at a port that another one had if addr says so: for a moment it may be
+// that of somebody who connects.
 func server(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		s, err := embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		if err == nil {
+			t.Cleanup(s.Close)
+			return s
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	at, err := url.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return s
+	if _, err := embedded.Start(embedded.Config{Addr: at.Host, Dir: t.TempDir()}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
 }
 
 func config(s *embedded.Server) Config {
@@ -173,7 +195,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}()
 	defer src.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed); { // until it has connected
 		_, err = src.Snapshot(ctx)

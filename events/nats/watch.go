@@ -35,6 +35,8 @@ type WatcherConfig struct {
 	// What may wait to be read: as many announcements, and bytes of them.
 	QueueMessages int // 8192
 	QueueBytes    int // 64 MiB
+
+	meanwhile chan func(*registry) // tests: what becomes of the names before they are judged
 }
 
 func (c WatcherConfig) withDefaults() WatcherConfig {
@@ -184,6 +186,9 @@ func (w *Watcher) run() {
 			w.connected()
 			w.ask()
 		case <-timer.C:
+			timer.Reset(w.judge())
+		case f := <-w.cfg.meanwhile:
+			f(&w.names)
 			timer.Reset(w.judge())
 		case <-w.ctx.Done():
 			return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,10 @@ import (
 func watcher(t *testing.T, cfg WatcherConfig) *Watcher {
 	t.Helper()
 	cfg.Retry = time.Millisecond
+	if cfg.Grace == 0 {
+		cfg.Grace = time.Hour // nobody is asked whether he is there still
+	}
+	cfg.meanwhile = make(chan func(*registry))
 	w, err := NewWatcher(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +65,7 @@ func (w *Watcher) next(t *testing.T, want ...string) {
 // settled waits for figures: a change is told before they have it.
 func settled(t *testing.T, read func() WatcherMetrics, ok func(WatcherMetrics) bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		m := read()
 		if ok(m) {
 			return
@@ -104,10 +109,51 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// meanwhile lets time pass for the watcher, who judges then.
+func (w *Watcher) meanwhile(passed time.Duration) {
+	w.cfg.meanwhile <- func(r *registry) {
+		for _, e := range r.names {
+			e.last = e.last.Add(-passed)
+			if !e.doubted.IsZero() {
+				e.doubted = e.doubted.Add(-passed)
+			}
+		}
+	}
+}
+
+// doubts tells whether all of these were asked in vain so far, and nobody else.
+func (w *Watcher) doubts(names ...string) bool {
+	same := make(chan bool, 1)
+	w.cfg.meanwhile <- func(r *registry) {
+		n := 0
+		for name, e := range r.names {
+			if !e.doubted.IsZero() {
+				n++
+				if !slices.Contains(names, name) {
+					n = len(r.names) + 1
+				}
+			}
+		}
+		same <- n == len(names)
+	}
+	return <-same
+}
+
+// until waits for something that comes soon or never.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
 // A worker that dies says nothing; one that lives is asked if it was not heard.
 func TestSilence(t *testing.T) {
+	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
-	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: 800 * time.Millisecond})
+	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: grace})
 	announcer(t, s.URL(), "alive", "x", time.Hour)
 	w.next(t, "alive=x")
 	nc, err := nats.Connect(s.URL())
@@ -120,6 +166,9 @@ func TestSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.next(t, "dead=x")
+		w.meanwhile(grace)
+		until(t, "an answer of the one alone", func() bool { return w.doubts("dead") })
+		w.meanwhile(grace / 4)
 		w.next(t, "dead gone")
 	}
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return m.Lost == 2 && m.Names == 1 })
@@ -128,29 +177,40 @@ func TestSilence(t *testing.T) {
 // The server is killed and is away for longer than Grace: nobody is gone for that. Who
 // died in the meantime is, after it.
 func TestRegistrationServerRestart(t *testing.T) {
+	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const grace = time.Second
 	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: grace})
 	announcer(t, s.URL(), "a", "x", time.Hour) // heard only when it is asked, or connects
 	dead := announcer(t, s.URL(), "dead", "x", time.Hour)
 	w.next(t, "a=x", "dead=x")
-	before := w.Metrics().Outages
 	s.Close()
-	for w.Metrics().Outages < before+2 { // a Grace apart from each other
+	until(t, "an outage", func() bool { return !w.nc.IsConnected() })
+	for range 3 {
+		before := w.Metrics().Outages
+		w.meanwhile(2 * grace)
+		until(t, "all are pardoned", func() bool { return w.Metrics().Outages > before })
 		select {
 		case c := <-w.Changes():
 			t.Fatalf("%q was told without a server", c)
-		case <-time.After(grace / 10):
+		default:
 		}
 	}
 	_ = dead.Close() // with nobody to say goodbye to
 	s = server(t, at.Host)
 	announcer(t, s.URL(), "b", "x", time.Hour)
-	w.next(t, "b=x", "dead gone")
+	w.next(t, "b=x")
+	until(t, "answers of the two", func() bool {
+		if w.doubts() { // the new connection was a new term for all
+			w.meanwhile(grace)
+		}
+		return w.doubts("dead")
+	})
+	w.meanwhile(grace / 4)
+	w.next(t, "dead gone")
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return !(m.Names != 2 || m.Lost != 1) })
 }
 

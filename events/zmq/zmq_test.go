@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +21,15 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// zmq4's PUB has a goroutine that outlives it.
+// zmq4's PUB has a goroutine that outlives it, and so have its readers where messages were
+// not taken.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"))
+	os.Exit(leaks.Run(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
+		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*qreader).listen")))
 }
 
 const (
@@ -39,13 +44,18 @@ func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*even
 	}
 	sc.Bind, sc.Topic = true, topic
 	cfg.BlockTokens = size
-	s := NewSender(sc)
-	p, err := events.NewPublisher(cfg, s)
-	if err != nil {
-		t.Fatal(err)
+	// A port that another one had may for a moment be that of somebody who connects.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		s := NewSender(sc)
+		p, err := events.NewPublisher(cfg, s)
+		if err == nil {
+			t.Cleanup(func() { _ = p.Close() })
+			return p, s
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { _ = p.Close() })
-	return p, s
 }
 
 func endpoint(a net.Addr) string { return "tcp://" + a.String() }

@@ -2,19 +2,19 @@ package residency
 
 import (
 	"context"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 const (
 	blockTokens = 4

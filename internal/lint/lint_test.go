@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"kv":                  {"internal/wide"},
 	"internal/f32":        {},
 	"internal/invariants": {},
+	"internal/leaks":      {},
 	"internal/lint":       {},
 	"internal/opticks":    {},
 	"internal/wide":       {},

@@ -15,9 +15,10 @@ import (
 // TestDrain: SIGTERM in the middle of streams and while others wait. All of them come to
 // their ends; who comes later is told.
 func TestDrain(t *testing.T) {
-	p := serve(t, append(slow, "--max-running", "2")...)
+	p := serve(t, append(slow, "--max-running", "3")...)
 	ctx := within(t)
-	const tokens = 400 // some seconds
+	held := p.long(ctx, 10_000) // so that it drains for as long as the test looks
+	const tokens = 400          // some seconds
 	one, two := p.long(ctx, tokens), p.long(ctx, tokens)
 	waited := make(chan error, 1)
 	go func() {
@@ -27,7 +28,7 @@ func TestDrain(t *testing.T) {
 		}
 		waited <- err
 	}()
-	p.until("one waits", func() bool { return p.stats(p.client).Waiting == 1 })
+	p.until("one waits, or has had its turn", func() bool { return p.stats(p.client).Waiting == 1 || len(waited) == 1 })
 	p.signal(syscall.SIGTERM)
 	p.until("it drains", func() bool { return strings.Contains(p.log.String(), `"draining"`) })
 	p.until("it is not ready", func() bool { return p.status("/ready") == http.StatusServiceUnavailable })
@@ -38,6 +39,7 @@ func TestDrain(t *testing.T) {
 	if e := refused(t, "a late one", err, http.StatusServiceUnavailable, "", "shutting_down"); e != nil && e.Response.Header.Get("Retry-After") == "" {
 		t.Error("503 without Retry-After")
 	}
+	held.Close()
 	for name, s := range map[string]*ssestream.Stream[openai.Completion]{"one": one, "two": two} {
 		finish := ""
 		for s.Next() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -67,13 +68,13 @@ func TestFull(t *testing.T) {
 		}
 		return resp, err
 	}))
-	if err != nil || got.Usage.CompletionTokens != 2 || tries != 2 {
+	if err != nil || got.Usage.CompletionTokens != 2 || tries < 2 { // the room may be there a little later
 		t.Errorf("after %d tries %v, %v", tries, got, detail(err))
 	}
 	two.Close()
 	p.quiet(p.client)
-	if n := p.metric("coppice_request_errors_total", "code=server_busy"); n != 3 {
-		t.Errorf("metrics count %v refusals, want 3", n)
+	if n := p.metric("coppice_request_errors_total", "code=server_busy"); n != float64(tries+1) {
+		t.Errorf("metrics count %v refusals, want %d", n, tries+1)
 	}
 }
 
@@ -127,7 +128,15 @@ func TestTimeouts(t *testing.T) {
 	_, err := p.client.Completions.New(ctx, text("light", 10_000), endless, option.WithJSONSet("coppice", map[string]any{"timeout": 0.05}))
 	refused(t, "a deadline", err, http.StatusRequestTimeout, "", "deadline_exceeded")
 
-	s := p.long(ctx, 10_000, option.WithJSONSet("coppice", map[string]any{"timeout": 1}))
+	var s *ssestream.Stream[openai.Completion]
+	for limit := 1; ; limit *= 2 { // until it begins in time
+		s = p.client.Completions.NewStreaming(ctx, text("light", 10_000), endless, option.WithJSONSet("coppice", map[string]any{"timeout": limit}))
+		defer s.Close()
+		if s.Next() {
+			break
+		}
+		refused(t, "a deadline", s.Err(), http.StatusRequestTimeout, "", "deadline_exceeded")
+	}
 	for s.Next() {
 	}
 	late := (*ssestream.StreamError)(nil)
@@ -145,8 +154,12 @@ func TestTimeouts(t *testing.T) {
 	p.quiet(p.client)
 
 	gone := p.metric("coppice_client_disconnects_total")
-	if _, err := p.client.Completions.New(ctx, text("light", 10_000), endless, option.WithRequestTimeout(50*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the client's own timeout: %v", err)
+	var sent atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { sent.Store(i.Err == nil) }})
+	for limit := 50 * time.Millisecond; !sent.Load(); limit *= 2 { // until it is sent in time
+		if _, err := p.client.Completions.New(traced, text("light", 10_000), endless, option.WithRequestTimeout(limit)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the client's own timeout: %v", err)
+		}
 	}
 	p.quiet(p.client)
 	p.until("the client is seen to have left", func() bool { return p.metric("coppice_client_disconnects_total") == gone+1 })

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds what a test waits for: it is met far sooner, or never.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // process is a running `coppice serve`.
 type process struct {

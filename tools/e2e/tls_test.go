@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 			transport.Protocols.SetHTTP1(proto == "HTTP/1.1")
 			transport.Protocols.SetHTTP2(proto == "HTTP/2.0")
 			defer transport.CloseIdleConnections()
-			p := serveTLS(t, &http.Client{Transport: transport}, append(slow, "--tls-cert", cert, "--tls-key", key, "--max-running", "2", "--write-timeout", "200ms")...)
+			p := serveTLS(t, &http.Client{Transport: transport}, append(slow, "--tls-cert", cert, "--tls-key", key, "--max-running", "2", "--write-timeout", "1s")...)
 			var resp *http.Response
 			whole := p.complete(text("light", 12), endless, option.WithResponseInto(&resp))
 			if resp.Proto != proto {
@@ -101,7 +101,7 @@ func (p *process) waitLonger(running *ssestream.Stream[openai.Completion]) {
 		answers <- s.Err()
 	}()
 	p.until("two wait", func() bool { return p.stats(p.client).Waiting == 2 })
-	for begun := time.Now(); time.Since(begun) < time.Second; {
+	for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; {
 		if !running.Next() || !second.Next() {
 			p.t.Fatalf("those that run end: %v, %v", running.Err(), second.Err())
 		}
@@ -110,7 +110,7 @@ func (p *process) waitLonger(running *ssestream.Stream[openai.Completion]) {
 	second.Close()
 	for range 2 {
 		if err := <-answers; err != nil {
-			p.t.Errorf("one that waited a second: %v", detail(err))
+			p.t.Errorf("one that waited longer: %v", detail(err))
 		}
 	}
 }

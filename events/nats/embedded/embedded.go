@@ -31,7 +31,7 @@ type Config struct {
 // Server is a running server.
 type Server struct{ ns *server.Server }
 
-// Start fails if the server does not listen within ten seconds.
+// Start fails if the address can't be listened on, or the server does not within a minute.
 func Start(cfg Config) (*Server, error) {
 	host, text, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
@@ -49,6 +49,12 @@ func Start(cfg Config) (*Server, error) {
 		Username: cfg.User, Password: cfg.Password}
 	if port == 0 {
 		options.Port = server.RANDOM_PORT
+	} else { // the server itself would not say what is wrong, but try for ever
+		l, err := net.Listen("tcp", cfg.Addr)
+		if err != nil {
+			return nil, fmt.Errorf("embedded: %w", err)
+		}
+		l.Close()
 	}
 	if options.JetStreamMaxMemory == 0 {
 		options.JetStreamMaxMemory = 1 << 30
@@ -61,10 +67,10 @@ func Start(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
 	ns.Start()
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(time.Minute) {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		return nil, fmt.Errorf("embedded: no server at %s within ten seconds", cfg.Addr)
+		return nil, fmt.Errorf("embedded: no server at %s within a minute", cfg.Addr)
 	}
 	return &Server{ns}, nil
 }
