@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +24,7 @@ type answer struct {
 	last   []byte // what is said behind the worker's own
 	left   int64  // bytes that come yet, below 0 if nobody said how many
 	stream bool   // server-sent events
+	open   []byte // of an event whose end has not come
 	whole  bool   // what has passed ends with an event
 	ended  error  // what is to be read has ended with
 
@@ -52,8 +54,7 @@ func (a *answer) begin(j *journey, res *http.Response, try *attempt) error {
 		*a = answer{}
 		return err
 	}
-	a.first = (*a.buffer)[:n]
-	a.pass(a.first, err)
+	a.first = a.pass((*a.buffer)[:n], err)
 	return nil
 }
 
@@ -73,17 +74,23 @@ func (a *answer) Read(p []byte) (n int, err error) {
 			return 0, a.ended
 		}
 		a.j.rest()
+		inPlace := len(a.open) == 0
 		n, err = a.from.Read(p)
-		a.pass(p[:n], err)
-		if n > 0 {
+		b := a.pass(p[:n], err)
+		if !inPlace {
+			a.first = b
+			continue
+		}
+		if len(b) > 0 {
 			a.j.extend(time.Now())
-			return n, nil
+			return len(b), nil
 		}
 	}
 }
 
-// pass counts what goes by, and sees whether it was the last.
-func (a *answer) pass(b []byte, err error) {
+// pass counts what goes by, and sees whether it was the last. It returns what is to go on
+// now: the beginning of b, or of what was held back with b behind it.
+func (a *answer) pass(b []byte, err error) []byte {
 	now := time.Now()
 	a.try.heard.Store(now.UnixNano())
 	if a.left >= 0 {
@@ -92,12 +99,55 @@ func (a *answer) pass(b []byte, err error) {
 	if a.stream && len(b) > 0 {
 		a.count(b, now)
 	}
+	if a.stream {
+		b = a.hold(b, err == io.EOF)
+	}
 	if err != nil {
 		a.end(err)
 	}
 	if err != nil || a.left == 0 {
 		a.release()
 	}
+	return b
+}
+
+// mostOpen is how much of an event is held back at most.
+const mostOpen = 256 << 10
+
+// hold keeps back the beginning of an event until its end comes: if the worker breaks off
+// there, a client that had read half an event would fail at it, and not see why it ends.
+func (a *answer) hold(b []byte, last bool) []byte {
+	held := len(a.open) > 0
+	if held {
+		a.open = append(a.open, b...)
+		b = a.open
+	}
+	end := eventsEnd(b)
+	if end > 0 {
+		a.whole = true
+	}
+	if end < len(b) && (last || len(b)-end > mostOpen) {
+		a.whole, end = false, len(b)
+	}
+	if held {
+		a.open = slices.Clone(b[end:]) // the rest of the old one goes on
+	} else {
+		a.open = append(a.open[:0], b[end:]...)
+	}
+	return b[:end]
+}
+
+// eventsEnd is where the last event in b ends, 0 if none does.
+func eventsEnd(b []byte) (end int) {
+	if bytes.HasSuffix(b, eventEnd) {
+		return len(b)
+	}
+	for _, mark := range [...][]byte{eventEnd, eventEndCR} {
+		if i := bytes.LastIndex(b, mark); i >= 0 {
+			end = max(end, i+len(mark))
+		}
+	}
+	return end
 }
 
 // tellEvery is how many tokens, or how much time, there is between two words to the router.
@@ -106,12 +156,11 @@ const (
 	tellEvery  = time.Second
 )
 
-var eventMark, eventEnd = []byte("data: "), []byte("\n\n")
+var eventMark, eventEnd, eventEndCR = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n")
 
 // count tells the router of tokens.
 func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
-	a.whole = bytes.HasSuffix(b, eventEnd)
 	if a.toldAt.IsZero() {
 		a.j.g.metrics.firstToken.Observe(now.Sub(a.j.start).Seconds())
 	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
@@ -138,7 +187,7 @@ func (a *answer) end(err error) {
 	e := broken(a.j.member.name())
 	errors.As(drained, &e)
 	if !a.whole {
-		a.last = append(a.last, eventEnd...) // what it stopped in is no event
+		a.last = append(a.last, eventEnd...) // of one that was too long to be held back
 	}
 	a.last = append(a.last, eventMark...)
 	a.last = append(e.Append(a.last), eventEnd...)

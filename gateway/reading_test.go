@@ -108,6 +108,44 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// TestHalfEvents: a client gets whole events, however they come, and all of an answer that ends.
+func TestHalfEvents(t *testing.T) {
+	long := "data: " + strings.Repeat("x", 2*mostOpen) + "\n\n"
+	for _, tc := range []struct {
+		parts []string
+		want  string // of an answer that ends
+		whole string // of one that breaks
+	}{
+		{[]string{"data: 1\n\n", "data: {\"a\":"}, "data: 1\n\ndata: {\"a\":", "data: 1\n\n"},
+		{[]string{"da", "ta: 1\n", "\ndata: 2", "\n\n"}, "data: 1\n\ndata: 2\n\n", "data: 1\n\ndata: 2\n\n"},
+		{[]string{"data: 1\r\n\r", "\ndata: 2\r\n\r\ndata: 3\r\n"}, "data: 1\r\n\r\ndata: 2\r\n\r\ndata: 3\r\n", "data: 1\r\n\r\ndata: 2\r\n\r\n"},
+		{[]string{"da", long[2 : len(long)-1], "\nda", "ta: 2\n\n"}, long + "data: 2\n\n", long + "data: 2\n\n"},
+	} {
+		a := newWorker(t, "a", false, nil)
+		s := newStand(t, Config{Retries: -1}, a)
+		s.ready(1)
+		breaks := false
+		a.does(func(rw http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body) // or what was sent may be lost with the connection
+			for _, part := range tc.parts {
+				stream(rw, part)
+				time.Sleep(time.Millisecond) // mostly in pieces of their own; the test holds for all
+			}
+			if breaks {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		if r := s.ask(t.Context(), run(0, 8), `,"stream":true`); r.err != nil || r.text != tc.want {
+			t.Errorf("%.60q ends: %v %.200q", tc.parts, r.err, r.text)
+		}
+		breaks = true
+		if r := s.ask(t.Context(), run(0, 8), `,"stream":true`); r.err != nil || !strings.HasPrefix(r.text, tc.whole+"data: {\"error\":") {
+			t.Errorf("%.60q breaks: %v %.200q", tc.parts, r.err, r.text)
+		}
+		s.idle()
+	}
+}
+
 // TestFrozen: of a worker that is lost and silent nobody waits for an answer.
 func TestFrozen(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
@@ -155,7 +193,7 @@ func TestFrozen(t *testing.T) {
 	if r := <-waits; r.StatusCode != 200 || r.worker() != "b" || !strings.HasSuffix(r.text, "[DONE]\n\n") {
 		t.Errorf("not begun: %s from %q: %s", r.Status, r.worker(), r.text)
 	}
-	if r := <-begun; r.err != nil || !strings.HasPrefix(r.text, "data: 1\n\ndata: to be conti\n\ndata: {\"error\":") {
+	if r := <-begun; r.err != nil || !strings.HasPrefix(r.text, "data: 1\n\ndata: {\"error\":") {
 		t.Errorf("begun: %v %q", r.err, r.text)
 	}
 	s.idle()
