@@ -23,7 +23,7 @@ type answer struct {
 	first  []byte // what was read ahead, in buffer
 	last   []byte // what is said behind the worker's own
 	left   int64  // bytes that come yet, below 0 if nobody said how many
-	stream bool   // server-sent events
+	stream bool   // server-sent events, that can be read
 	open   []byte // of an event whose end has not come
 	whole  bool   // what has passed ends with an event
 	ended  error  // what is to be read has ended with
@@ -38,7 +38,7 @@ type answer struct {
 func (a *answer) begin(j *journey, res *http.Response, try *attempt) error {
 	*a = answer{
 		j: j, try: try, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
-		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"),
+		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") && res.Header.Get("Content-Encoding") == "",
 	}
 	if res.ContentLength == 0 {
 		a.release()
@@ -71,6 +71,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 			a.first, a.last = a.last, nil
 			continue
 		case a.ended != nil:
+			a.j.extend(time.Now()) // for what ends the body
 			return 0, a.ended
 		}
 		a.j.rest()

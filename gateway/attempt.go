@@ -109,6 +109,7 @@ func (j *journey) request(out *http.Request, m *member, d router.Decision) *http
 		out.Body = l.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return l.reader(), nil } // for a connection that had just been closed
 	}
+	out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
 	if m.given.Ranks > 1 {
 		out.Header = out.Header.Clone()
 		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.Rank)))

@@ -80,6 +80,9 @@ func TestPause(t *testing.T) {
 			stream(rw, "data: 1\n\n")
 			time.Sleep(2 * limit) // not to wait for something: the pause is what is tested
 			stream(rw, "data: [DONE]\n\n")
+			if r.URL.RawQuery == "late" {
+				time.Sleep(2 * limit)
+			}
 		})
 		worker.serve(t, mux)
 		g, err := New(Config{WriteTimeout: limit, Router: router.Config{BlockTokens: blockTokens}})
@@ -97,15 +100,50 @@ func TestPause(t *testing.T) {
 		front.serve(t, g)
 		transport := &http.Transport{DialContext: front.dial}
 		t.Cleanup(transport.CloseIdleConnections)
-		res, err := (&http.Client{Transport: transport}).Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if text, err := io.ReadAll(res.Body); err != nil || string(text) != "data: 1\n\ndata: [DONE]\n\n" {
-			t.Errorf("%v %q", err, text)
+		for _, query := range []string{"", "?late"} { // or its end may be
+			res, err := (&http.Client{Transport: transport}).Post("http://gateway/v1/completions"+query, "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || string(text) != "data: 1\n\ndata: [DONE]\n\n" {
+				t.Errorf("%s: %v %q", query, err, text)
+			}
 		}
 	})
+}
+
+// TestCompressed: workers are not asked to compress, and what one compresses all the same
+// breaks off as it does: words of the gateway's own behind it would be read as its bytes.
+func TestCompressed(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	const first = "\x1f\x8b as if it were"
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if accept := r.Header.Get("Accept-Encoding"); accept != "" {
+			t.Errorf("the worker is asked for %s", accept)
+		}
+		rw.Header().Set("Content-Encoding", "gzip")
+		stream(rw, first)
+		panic(http.ErrAbortHandler)
+	})
+	s := newStand(t, Config{Retries: -1}, a)
+	s.ready(1)
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[1],"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept-Encoding", "gzip") // so that the client leaves it as it is
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err == nil || string(text) != first {
+		t.Errorf("%v %q", err, text)
+	}
+	s.idle()
 }
 
 // TestHalfEvents: a client gets whole events, however they come, and all of an answer that ends.
