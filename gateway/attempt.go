@@ -26,7 +26,7 @@ type attempt struct {
 // errSilent ends an attempt at a worker that is lost.
 var errSilent = errors.New("gateway: the worker is lost, and nothing comes from it")
 
-// lostPatience is how long an answer of a lost worker may be silent: one that is merely
+// lostPatience is how long a worker may be lost and its answers silent: one that is merely
 // too busy for the gateway's questions goes on.
 const lostPatience = 5 * time.Second
 
@@ -49,13 +49,17 @@ func (m *member) tried(a *attempt) {
 	a.cancel(nil)
 }
 
-// cut ends the attempts of which nothing was heard for too long.
+// cut ends the attempts of which nothing was heard for too long, once the worker is lost for
+// as long: an answer that is no stream is silent until it is whole.
 func (m *member) cut(now time.Time) {
-	before := now.Add(-lostPatience).UnixNano()
+	before := now.Add(-lostPatience)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.lost.After(before) {
+		return
+	}
 	for a := range m.tries {
-		if a.heard.Load() < before {
+		if a.heard.Load() < before.UnixNano() {
 			a.cancel(errSilent)
 		}
 	}

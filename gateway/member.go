@@ -56,7 +56,8 @@ type member struct {
 	published string     // the name that its events have
 	models    []string
 	loras     map[string]bool
-	fails     int // in a row
+	fails     int       // in a row
+	lost      time.Time // since when, if it is Lost
 	tries     map[*attempt]struct{}
 
 	fetching sync.WaitGroup // of its tokenizer
@@ -189,12 +190,17 @@ func (m *member) failed(ctx context.Context, err error) {
 		m.mu.Unlock()
 		return
 	}
+	if m.state != to {
+		m.lost = time.Now()
+	}
 	m.mu.Unlock()
 	for _, w := range m.ranks {
 		m.g.chooser.health(w, router.Lost)
 	}
 	m.ignore()
-	m.cut(time.Now())
+	if to == Lost { // who is refused does answer
+		m.cut(time.Now())
+	}
 	m.mu.Lock() // now it is true, and may be told
 	was := m.state
 	m.state = to

@@ -222,6 +222,7 @@ func TestFrozen(t *testing.T) {
 	s.until("a is lost", func() bool { return s.worker("a").State == "lost" })
 	for _, m := range s.all() { // as if the patience were over
 		m.mu.Lock()
+		m.lost = time.Time{}
 		for try := range m.tries {
 			try.heard.Store(0)
 		}
@@ -235,6 +236,55 @@ func TestFrozen(t *testing.T) {
 		t.Errorf("begun: %v %q", r.err, r.text)
 	}
 	s.idle()
+}
+
+// TestSlowAnswer: a worker that is lost for a moment, or refused, goes on with an answer of
+// which nothing has come for long, as it is no stream.
+func TestSlowAnswer(t *testing.T) {
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{Retries: -1}, a)
+	s.ready(1)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
+		select {
+		case <-goOn:
+		case <-r.Context().Done():
+		}
+		io.WriteString(rw, "{}")
+	})
+	m := s.all()[0]
+	for _, state := range []string{"lost", "refused"} { // the second for a minute
+		a.sick.Store(false)
+		s.ready(1)
+		done := make(chan reply, 1)
+		go func() { done <- s.ask(t.Context(), run(0, 40), ``) }()
+		<-asked
+		m.mu.Lock()
+		for try := range m.tries {
+			try.heard.Store(0)
+		}
+		m.mu.Unlock()
+		if a.sick.Store(state == "lost"); state == "refused" {
+			a.republish(2 * blockTokens)
+		}
+		s.until(state, func() bool { return s.worker("a").State == state })
+		m.mu.Lock()
+		m.lost = time.Now().Add(time.Hour) // the test may be slow
+		before := m.fails
+		m.mu.Unlock()
+		fails := func() int { m.mu.Lock(); defer m.mu.Unlock(); return m.fails }
+		s.until("it is asked again", func() bool { return fails() > before+1 })
+		select {
+		case goOn <- struct{}{}:
+		case r := <-done:
+			t.Fatalf("%s: cut: %s %s", state, r.Status, r.text)
+		}
+		if r := <-done; r.StatusCode != 200 || r.text != "{}" {
+			t.Errorf("%s: %s %s", state, r.Status, r.text)
+		}
+	}
 }
 
 // TestBytesAndEvents: without a tokenizer texts are found by guesses, also at workers whose
