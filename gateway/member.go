@@ -229,6 +229,16 @@ func (m *member) suspect(rank router.Worker, err error) {
 	m.nudge()
 }
 
+// gone tells whether it has left.
+func (m *member) gone() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // lostBefore tells whether it does not answer, and is an earlier process than one of that
 // epoch.
 func (m *member) lostBefore(epoch uint64) bool {

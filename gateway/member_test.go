@@ -76,6 +76,56 @@ func TestOneName(t *testing.T) {
 	})
 }
 
+// TestNothingStaysOfThoseWhoLeft: neither a name that no other worker may have then, nor
+// figures, though a request ends later.
+func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	many := newWorker(t, "many", false, func(c *card.Card) { c.Models = []string{"m", "one too many"} })
+	s := newStand(t, Config{Router: router.Config{MaxModels: 1}}, a, many)
+	s.ready(1)
+	s.until("one can't join", func() bool { return s.at(many).State == "refused" })
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-goOn
+		a.complete(rw, r)
+	})
+	done := make(chan reply, 1)
+	go func() { done <- s.ask(t.Context(), run(0, 8), `,"max_tokens":1`) }()
+	<-asked
+	if err := s.SetWorkers(nil); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if r := <-done; r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	s.until("the request is over", func() bool {
+		s.entry.Lock()
+		defer s.entry.Unlock()
+		return s.open == 0
+	})
+	s.mu.Lock()
+	claims := len(s.claims)
+	s.mu.Unlock()
+	if claims != 0 {
+		t.Errorf("%d names are taken", claims)
+	}
+	families, err := s.cfg.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "worker" {
+					t.Errorf("%s has %v", f.GetName(), m)
+				}
+			}
+		}
+	}
+}
+
 // TestRestart: what a worker that was started anew had before is not believed.
 func TestRestart(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)

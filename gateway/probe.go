@@ -214,8 +214,6 @@ func (m *member) part() {
 	for _, w := range m.ranks {
 		m.g.chooser.leave(w)
 	}
-	if m.ranks != nil {
-		m.g.unclaim(m)
-	}
+	m.g.unclaim(m) // also of one that could not join
 	m.ranks = nil
 }
