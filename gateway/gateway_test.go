@@ -172,6 +172,41 @@ func TestBrokenStream(t *testing.T) {
 	s.idle()
 }
 
+// TestSeveralPrompts: a request of several prompts is as much work as they all are.
+func TestSeveralPrompts(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	for body, want := range map[string]int{
+		`{"prompt":[1,2,3]}`:                                        3, // less than a block, of which there are guesses
+		`{"prompt":[[1,2,3],[6,7,8],[2,3,4]]}`:                      9,
+		`{"prompt":["01234567","01234567"]}`:                        4, // by bytes
+		`{"prompt":[1,2,3],"n":3}`:                                  3,
+		`{"prompt":[` + strings.Repeat("[1],", 999) + `[1]]}`:       1000,
+		`{"prompt":[[1,2,3],[4]],"n":2147483647,"max_tokens":1000}`: 6,
+	} {
+		asked, goOn := make(chan struct{}), make(chan struct{})
+		a.does(func(rw http.ResponseWriter, r *http.Request) {
+			close(asked)
+			<-goOn
+			a.complete(rw, r)
+		})
+		done := make(chan reply, 1)
+		go func() { done <- s.post(t.Context(), "/v1/completions", body) }()
+		select {
+		case <-asked:
+		case r := <-done:
+			t.Fatalf("%.60s: %s %s", body, r.Status, r.text)
+		}
+		if got := s.chooser.loads()[0].PrefillTokens; got != want {
+			t.Errorf("%.60s: %d tokens are to be computed, want %d", body, got, want)
+		}
+		close(goOn)
+		<-done
+		s.idle()
+	}
+}
+
 // TestErrorsPass: what a worker answers is its own affair.
 func TestErrorsPass(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)

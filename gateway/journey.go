@@ -89,7 +89,8 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	a.exact = p.Exact
 	a.hashes.Reset(p.Tokens, ns)
 	req := &a.req
-	req.PromptTokens = min(max(1, len(p.Tokens)), router.MaxPromptTokens)
+	// Only the first of several prompts is read: the others are taken to be as long.
+	req.PromptTokens = atMost(max(1, len(p.Tokens)), p.Prompts, router.MaxPromptTokens)
 	if p.Exact || !words.exact {
 		req.Hashes = a.hashes.Hashes(g.chooser.blockTokens)
 	} else {
@@ -98,7 +99,7 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	j.hash = time.Since(begun)
 	j.blocks, j.promptTokens, j.inexact = len(req.Hashes), req.PromptTokens, !p.Exact
 	j.model = p.Model
-	req.ExpectedOutput = min(p.OutputTokens, router.MaxPromptTokens)
+	req.ExpectedOutput = atMost(p.OutputTokens, p.Choices, router.MaxPromptTokens)
 	if known {
 		req.Model = modelOf(p.Model)
 	}
@@ -108,6 +109,14 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 		req.Session = max(1, xxh3.HashString(tenant+"\x00"+p.User))
 	}
 	return j.steer(r)
+}
+
+// atMost is n of each of times, which counts as 1 if it is not known, and no more than most.
+func atMost(n, times, most int) int {
+	if times = max(times, 1); n > most/times {
+		return most
+	}
+	return n * times
 }
 
 // steer takes what an admin's request says of where it is to go.
