@@ -34,7 +34,8 @@ read at /v1/worker who it is. Events are vLLM's. The URLs:
                                      JetStream of one NATS, by several of its servers; tls://
                                      likewise, with ca=FILE. nats://user:password@…, or
                                      creds=FILE. There the worker registers itself, too.
-                                     Defaults: coppice-kv and COPPICE_KV
+                                     Defaults: coppice-kv, and COPPICE_KV or, with
+                                     another prefix, COPPICE_KV_P
 `
 
 // target is one place to publish at.

@@ -21,7 +21,7 @@ type Config struct {
 	DP     uint32 // data-parallel rank
 
 	Prefix string // coppice-kv
-	Stream string // COPPICE_KV
+	Stream string // COPPICE_KV, and behind it _ and Prefix if that is another than its default
 
 	// What the stream keeps, for readers that are cut off: 1000 batches per rank,
 	// 1 GiB in all, in memory unless File.
@@ -47,8 +47,13 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.URL, nats.DefaultURL)
-	setDefault(&c.Prefix, "coppice-kv")
-	setDefault(&c.Stream, "COPPICE_KV")
+	const prefix = "coppice-kv"
+	setDefault(&c.Prefix, prefix)
+	if c.Stream == "" {
+		if c.Stream = "COPPICE_KV"; c.Prefix != prefix {
+			c.Stream += "_" + c.Prefix // a stream has one prefix: two fleets would take it from each other
+		}
+	}
 	setDefault(&c.KeepBatches, 1000)
 	setDefault(&c.KeepBytes, 1<<30)
 	setDefault(&c.SnapshotBytes, 1<<30)

@@ -109,6 +109,28 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// Fleets that share a server are told apart by their prefix alone.
+func TestTwoFleets(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	type fleet struct {
+		p    *events.Publisher
+		c    *eventstest.Cache
+		sink *eventstest.Set
+	}
+	var fleets []fleet
+	for _, prefix := range []string{"", "fleet-b", "fleet-c"} {
+		cfg := config(s)
+		cfg.Prefix, cfg.KeepBytes = prefix, 1<<24 // the server has room for all of them
+		f := fleet{publisher(t, cfg, events.PublisherConfig{}), eventstest.NewCache(), eventstest.NewSet()}
+		follow(t, f.sink, cfg, events.SubscriberConfig{})
+		fleets = append(fleets, f)
+		for _, f := range fleets { // those of before, too
+			f.p.Publish(f.c.Step(4))
+			f.sink.Until(f.c.Held)
+		}
+	}
+}
+
 // The server is killed and comes back with nothing, while the cache goes on.
 func TestServerRestart(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
