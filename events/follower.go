@@ -52,6 +52,9 @@ type follower struct {
 func newFollower(r Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
 	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, done: make(chan struct{}),
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
+	if how.Silence != 0 {
+		f.cfg.Silence = how.Silence
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -83,6 +86,7 @@ func (f *follower) run() {
 			f.heardAt = now
 			f.tick(now) // the timer may be late
 			f.take(&frame)
+			f.heardAt = time.Now() // a recovery may have taken longer than a silence may
 		case <-timer.C:
 			f.tick(time.Now())
 		}

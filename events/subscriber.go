@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // State is what a subscriber has of a rank.
@@ -49,6 +50,9 @@ type Follow struct {
 	// Topic is what messages must carry; others are counted as of unknown workers
 	// and dropped. "" = any.
 	Topic string
+	// Silence is the subscriber's for this rank, of a publisher with a heartbeat. 0 = the
+	// subscriber's own.
+	Silence time.Duration
 }
 
 // Add follows a rank by a source, which is the subscriber's from then on, also

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,13 +62,18 @@ var rank1 = Rank{Worker: 1}
 
 func mustSubscriber(t *testing.T, cfg SubscriberConfig, sink Sink, src Source) *Subscriber {
 	t.Helper()
+	return add(t, cfg, sink, src, Follow{})
+}
+
+func add(t *testing.T, cfg SubscriberConfig, sink Sink, src Source, how Follow) *Subscriber {
+	t.Helper()
 	cfg.BlockTokens = testBlock
 	s, err := NewSubscriber(cfg, sink)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if err := s.Add(rank1, src, Follow{}); err != nil {
+	if err := s.Add(rank1, src, how); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -218,24 +224,29 @@ func TestBlockSizeMismatch(t *testing.T) {
 
 func TestGraceAndSilence(t *testing.T) {
 	for name, cfg := range map[string]SubscriberConfig{
-		"grace": {Grace: time.Microsecond}, "no grace": {Grace: -1}, "silence": {Silence: time.Millisecond},
+		"grace": {Grace: time.Microsecond}, "no grace": {Grace: -1}, "silence": {Silence: time.Millisecond}, "silence of the rank": {Silence: time.Hour},
 	} {
 		p, sink := newPipe(), newNaive()
 		p.snapshot = func() (Snapshot, error) { return Snapshot{Next: 1, Batches: [][]byte{payload(root(1))}}, nil }
 		changes := make(chan State, 100)
 		cfg.OnChange = func(_ Rank, s State, _ error) { changes <- s }
-		mustSubscriber(t, cfg, sink, p)
+		silence := strings.HasPrefix(name, "silence")
+		if cfg.Silence == time.Hour {
+			add(t, cfg, sink, p, Follow{Silence: time.Millisecond})
+		} else {
+			mustSubscriber(t, cfg, sink, p)
+		}
 		p.frames <- Frame{Kind: FrameConnected}
 		if s := <-changes; s != Live {
 			t.Fatalf("%s: %v", name, s)
 		}
-		if name != "silence" {
+		if !silence {
 			p.frames <- Frame{Kind: FrameDisconnected}
 		}
 		if s := <-changes; s != Waiting || len(sink.held(rank1)) != 0 {
 			t.Errorf("%s: %v, %d blocks", name, s, len(sink.held(rank1)))
 		}
-		if name == "silence" {
+		if silence {
 			p.send(Message{Seq: 1, Payload: payload()}) // it lives
 		} else {
 			p.frames <- Frame{Kind: FrameConnected}

@@ -97,6 +97,11 @@ type Config struct {
 	// Default 5 s; below 0 it is not done.
 	PredictTTL time.Duration
 
+	// EventSilence is how long the events of a worker with a card, which has a heartbeat of a
+	// second, may be silent and what they told be believed: over NATS nothing else shows that
+	// they do not come any more. Default 10 s.
+	EventSilence time.Duration
+
 	// Tenant finds out on whose account a request comes, or refuses it. Default: nobody's.
 	Tenant func(*http.Request) (tenant string, admin bool, err error)
 	// WorkerKey is an API key for the gateway's own questions to workers.
@@ -154,6 +159,7 @@ func (c Config) WithDefaults() Config {
 	}
 	span(&c.GuessTTL, 2*time.Minute)
 	span(&c.PredictTTL, 5*time.Second)
+	span(&c.EventSilence, 10*time.Second)
 	count(&c.Retries, 2)
 	span(&c.ProbeEvery, time.Second)
 	span(&c.ProbeTimeout, 2*time.Second)
@@ -207,6 +213,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	span("GuessTTL", c.GuessTTL)
+	span("EventSilence", c.EventSilence)
 	span("ProbeEvery", c.ProbeEvery)
 	span("ProbeTimeout", c.ProbeTimeout)
 	span("DialTimeout", c.DialTimeout)

@@ -117,10 +117,15 @@ func bind(t testing.TB, try func() error) {
 
 // publish opens the events' sockets.
 func (w *worker) publish(at, replay string, tokens int) {
+	w.beats(at, replay, tokens, 50*time.Millisecond)
+}
+
+// beats is publish with a heartbeat, below 0 without.
+func (w *worker) beats(at, replay string, tokens int, heartbeat time.Duration) {
 	var sender *zmq.Sender
 	bind(w.t, func() (err error) {
 		sender = zmq.NewSender(zmq.SenderConfig{Endpoint: at, ReplayEndpoint: replay, Bind: true})
-		w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: tokens, Heartbeat: 50 * time.Millisecond}, sender)
+		w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: tokens, Heartbeat: heartbeat}, sender)
 		return err
 	})
 	w.card.ZMQ = &card.ZMQ{Port: sender.Addr().(*net.TCPAddr).Port, ReplayPort: sender.ReplayAddr().(*net.TCPAddr).Port}

@@ -87,10 +87,14 @@ func (m *member) attend() error {
 		m.warn("prompts are compared by their bytes, so events are of use for token ids alone", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
+	var how events.Follow
+	if c.ZMQ != nil || c.NATS != nil {
+		how.Silence = m.g.cfg.EventSilence // its publisher has a heartbeat
+	}
 	for _, w := range m.ranks {
 		src, err := open(w.Rank)
 		if err == nil {
-			err = m.g.subscriber.Add(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank}, src, events.Follow{})
+			err = m.g.subscriber.Add(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank}, src, how)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rank %d: %w", w.Rank, err))

@@ -46,6 +46,21 @@ func TestByEvents(t *testing.T) {
 	}
 }
 
+// TestSilentEvents: what a worker held is not believed when its events do not come any more,
+// though the connection stands.
+func TestSilentEvents(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	a.beats("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", blockTokens, -1)
+	a.holds(run(0, 40))
+	s := newStand(t, Config{EventSilence: 20 * time.Millisecond}, a)
+	s.until("its silence is noticed", func() bool {
+		w, counts := s.worker("a"), s.subscriber.Counts()
+		return counts.Snapshots > 0 && w.State == "healthy" && w.Mode == "waiting" && w.Ranks[0].HeldBlocks == 0
+	})
+	a.holds(run(100, 40)) // it lives
+	s.until("it is believed again", func() bool { return s.subscriber.Counts().Snapshots > 1 })
+}
+
 // TestByGuess: workers without events are taken to hold what was sent to them.
 func TestByGuess(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
