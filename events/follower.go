@@ -267,7 +267,7 @@ func (f *follower) apply(m *Message) bool {
 	f.cursor.Took(m.Epoch, m.Seq)
 	f.counts.Batches++
 	f.counts.UnknownEvents += uint64(b.Unknown)
-	if b.HasRank && b.Rank != f.rank.DP {
+	if f.stranger(b) {
 		f.counts.UnknownWorker++
 		return true
 	}
@@ -285,6 +285,11 @@ func (f *follower) apply(m *Message) bool {
 		f.amiss = true
 	}
 	return true
+}
+
+// stranger tells whether a batch is of another rank.
+func (f *follower) stranger(b *wire.Batch) bool {
+	return b.HasRank && b.Rank != f.rank.DP && !f.how.AnyRank
 }
 
 func (f *follower) event(e *wire.Event) error {

@@ -197,7 +197,7 @@ func (f *follower) install(snap *Snapshot) error {
 			f.counts.Malformed++
 			return err
 		}
-		if b.HasRank && b.Rank != f.rank.DP {
+		if f.stranger(b) {
 			f.counts.UnknownWorker++
 			continue
 		}

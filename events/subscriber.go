@@ -50,6 +50,9 @@ type Follow struct {
 	// Topic is what messages must carry; others are counted as of unknown workers
 	// and dropped. "" = any.
 	Topic string
+	// AnyRank takes batches of whatever data-parallel rank: of a source that is one
+	// engine's alone, which may call itself the n-th of others.
+	AnyRank bool
 	// Silence is the subscriber's for this rank, of a publisher with a heartbeat. 0 = the
 	// subscriber's own.
 	Silence time.Duration

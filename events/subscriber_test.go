@@ -292,6 +292,22 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// The only engine of a source may be the n-th of a fleet.
+func TestAnyRank(t *testing.T) {
+	p, sink := newPipe(), newNaive()
+	rank7 := func(e wire.Event) []byte {
+		return wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{e}, Rank: 7, HasRank: true}, wire.Form{})
+	}
+	p.snapshot = func() (Snapshot, error) { return Snapshot{Next: 1, Batches: [][]byte{rank7(root(1))}}, nil }
+	sub := add(t, SubscriberConfig{}, sink, p, Follow{AnyRank: true})
+	p.frames <- Frame{Kind: FrameConnected}
+	p.send(Message{Seq: 1, Payload: rank7(root(2))})
+	p.settle()
+	if c := sub.Counts(); c.UnknownWorker != 0 || len(sink.held(rank1)) != 2 {
+		t.Errorf("%v, %d blocks", c, len(sink.held(rank1)))
+	}
+}
+
 // Orphans that the numbers don't explain have the rank dumped, but not each time.
 func TestOrphansAreMended(t *testing.T) {
 	p, sink := newPipe(), newNaive()

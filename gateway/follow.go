@@ -87,7 +87,7 @@ func (m *member) attend() error {
 		m.warn("prompts are compared by their bytes, so events are of use for token ids alone", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
-	var how events.Follow
+	how := events.Follow{AnyRank: len(m.ranks) == 1} // vLLM's and SGLang's tell theirs, also where each is a server of its own
 	if c.ZMQ != nil || c.NATS != nil {
 		how.Silence = m.g.cfg.EventSilence // its publisher has a heartbeat
 	}
