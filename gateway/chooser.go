@@ -75,12 +75,13 @@ func newChooser(cfg *Config, index *residency.Residency) (*chooser, error) {
 		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{},
 		open: map[router.Reservation]struct{}{}, waiting: map[router.Ticket]waiter{},
 	}
-	seed := cfg.Router.Seed
-	if c.guesses, err = kvindex.NewApproximate(kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Seed: seed}); err != nil {
+	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed}
+	if c.guesses, err = kvindex.NewApproximate(guess); err != nil {
 		return nil, err
 	}
 	if cfg.PredictTTL > 0 {
-		if c.hopes, err = kvindex.NewApproximate(kvindex.ApproximateConfig{TTL: cfg.PredictTTL, Seed: seed}); err != nil {
+		guess.TTL = cfg.PredictTTL
+		if c.hopes, err = kvindex.NewApproximate(guess); err != nil {
 			return nil, err
 		}
 	}
@@ -296,11 +297,14 @@ func (c *chooser) leave(w router.Worker) {
 	delete(c.blind, w)
 	c.left = true
 	c.tell()
-	c.unguess(w)
+	c.guesses.RemoveWorker(kvindex.WorkerID(w.ID)) // its other ranks leave with it
+	if c.hopes != nil {
+		c.hopes.RemoveWorker(kvindex.WorkerID(w.ID))
+	}
 	c.pump(c.now()) // who waits for nobody any more is told
 }
 
-// unguess forgets what a worker may have.
+// unguess forgets what a worker may have. It stays known.
 func (c *chooser) unguess(w router.Worker) {
 	c.guesses.Clear(holderOf(w))
 	if c.hopes != nil {

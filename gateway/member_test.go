@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/residency"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -123,6 +126,43 @@ func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestGuessesOfManyWorkers: those who left take nobody's place in what is guessed.
+func TestGuessesOfManyWorkers(t *testing.T) {
+	cfg := Config{Index: residency.Config{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: 4}}}}.WithDefaults()
+	index, err := residency.New(cfg.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newChooser(&cfg, index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := run(0, 10*c.blockTokens)
+	for id := range router.WorkerID(20) {
+		w := router.Worker{ID: id + 1}
+		blind := id%2 == 0
+		if err := c.join(w, router.WorkerSpec{BlockTokens: c.blockTokens}, blind); err != nil {
+			t.Fatal(err)
+		}
+		c.health(w, router.Healthy)
+		for _, want := range []int{0, 10} {
+			var a ask
+			a.exact = true
+			a.hashes.Reset(tokens, kv.Namespace{})
+			a.req.PromptTokens, a.req.Hashes = len(tokens), a.hashes.Hashes(c.blockTokens)
+			d, err := c.choose(t.Context(), &a, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Overlap.Blocks(); got != want {
+				t.Errorf("worker %d is guessed to have %d blocks, want %d", w.ID, got, want)
+			}
+			c.release(d.Reservation)
+		}
+		c.leave(w)
 	}
 }
 
