@@ -286,6 +286,20 @@ func (c *chooser) join(w router.Worker, spec router.WorkerSpec, blind bool) erro
 	return c.router.SetHealth(now, w, router.Lost)
 }
 
+// respec changes what is known of a worker that has joined. Its health stays.
+func (c *chooser) respec(w router.Worker, spec router.WorkerSpec) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	was, _ := c.router.Load(now, w)
+	if err := c.router.Join(now, w, spec); err != nil {
+		return err
+	}
+	err := c.router.SetHealth(now, w, was.Health)
+	c.pump(now) // who waits for a model may be served, or told that nobody serves it
+	return err
+}
+
 // leave forgets a worker. Requests that run there end by themselves.
 func (c *chooser) leave(w router.Worker) {
 	c.mu.Lock()

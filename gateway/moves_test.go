@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/coppice-llm/coppice/events/card"
@@ -52,4 +54,38 @@ func TestMoves(t *testing.T) {
 	if is := states(); len(is) != 0 {
 		t.Errorf("%v are there when a is gone", is)
 	}
+}
+
+// TestModelsChange: a worker that loads an adapter keeps what it has and does.
+func TestModelsChange(t *testing.T) {
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.holds(run(0, 40))
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 10 })
+	asked, goOn := make(chan struct{}, 1), make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-goOn
+		a.complete(rw, r)
+	})
+	done := make(chan reply, 1)
+	go func() { done <- s.ask(t.Context(), run(0, 80), `,"model":"m"`) }()
+	<-asked
+	before := s.subscriber.Counts()
+	for _, models := range [][]string{{"m", "adapter"}, {"m", "other"}, {"m"}} {
+		a.mu.Lock()
+		a.card.Models = models
+		a.mu.Unlock()
+		s.until("its models", func() bool { return slices.Equal(slices.Sorted(slices.Values(models)), s.roll.Load().models) })
+		w, now := s.worker("a"), s.subscriber.Counts()
+		if r := w.Ranks[0]; w.State != "healthy" || r.Requests != 1 || r.HeldBlocks != 10 || now.Snapshots != before.Snapshots {
+			t.Errorf("with %v it is %s and has %d requests, %d blocks; %d snapshots, %d before", models, w.State, r.Requests, r.HeldBlocks, now.Snapshots, before.Snapshots)
+		}
+	}
+	close(goOn)
+	if r := <-done; r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.text)
+	}
+	s.idle()
 }

@@ -138,8 +138,11 @@ func (m *member) settle(f found) error {
 	m.mu.Lock()
 	known := m.card
 	m.mu.Unlock()
-	if known != nil && m.ranks != nil && known.Name == f.card.Name && known.Epoch == f.card.Epoch && slices.Equal(known.Models, f.card.Models) {
-		return nil
+	if known != nil && m.ranks != nil && known.Name == f.card.Name && known.Epoch == f.card.Epoch {
+		if slices.Equal(known.Models, f.card.Models) {
+			return nil
+		}
+		return m.remodel(f)
 	}
 	m.part()
 	if want := m.g.chooser.blockTokens; f.card.BlockTokens != 0 && f.card.BlockTokens != want {
@@ -175,8 +178,24 @@ func (m *member) doubt(f *found) {
 	}
 }
 
-// join has each rank join the router, to get nothing until it has said that it is ready.
-func (m *member) join(c *card.Card) error {
+// remodel takes another list of models, as of a worker that has loaded an adapter: what it
+// has and does stays.
+func (m *member) remodel(f found) error {
+	spec := m.spec(f.card)
+	for _, w := range m.ranks {
+		if err := m.g.chooser.respec(w, spec); err != nil {
+			return &refusal{err.Error()}
+		}
+	}
+	m.mu.Lock()
+	m.card, m.models, m.loras = f.card, f.models, f.loras
+	m.mu.Unlock()
+	m.g.enroll()
+	return nil
+}
+
+// spec is what the router is told of a worker.
+func (m *member) spec(c *card.Card) router.WorkerSpec {
 	g := m.g
 	spec := router.WorkerSpec{
 		BlockTokens: g.chooser.blockTokens, TotalBlocks: c.PoolTokens / g.chooser.blockTokens,
@@ -194,6 +213,12 @@ func (m *member) join(c *card.Card) error {
 			spec.Models = append(spec.Models, id)
 		}
 	}
+	return spec
+}
+
+// join has each rank join the router, to get nothing until it has said that it is ready.
+func (m *member) join(c *card.Card) error {
+	g, spec := m.g, m.spec(c)
 	_, blind := m.sources(c)
 	for rank := range m.given.Ranks {
 		w := router.Worker{ID: router.WorkerID(c.ID()), Rank: uint32(rank)}
