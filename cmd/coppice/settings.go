@@ -158,11 +158,16 @@ func plainText(raw json.RawMessage) (string, error) {
 func strict(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // a byte order mark is no value
 	d.DisallowUnknownFields()
+	kind := (*json.UnmarshalTypeError)(nil)
 	switch err := d.Decode(to); {
 	case err == io.EOF:
 		return errors.New("it is empty, want a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("it ends amid the JSON object")
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Errorf("it is a JSON %s, want an object", kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("%q can't be a JSON %s", kind.Field, kind.Value) // not its Go type, which says nothing
 	case err != nil:
 		return err
 	}
