@@ -251,7 +251,7 @@ func (g *Gateway) admit(w Worker, called string) error {
 	case g.members[w.URL] != nil:
 		return nil
 	case len(g.members) >= g.maxMembers():
-		return fmt.Errorf("gateway: %d workers already, %s is one too many: raise Router.MaxWorkers", len(g.members), w.URL)
+		return fmt.Errorf("%w: %d already, %s is one more: raise Router.MaxWorkers", errMany, len(g.members), w.URL)
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
 	m.cancel = cancel
@@ -260,7 +260,10 @@ func (g *Gateway) admit(w Worker, called string) error {
 	return nil
 }
 
-var errClosed = errors.New("gateway: closed")
+var (
+	errClosed = errors.New("gateway: closed")
+	errMany   = errors.New("gateway: too many workers")
+)
 
 // dismiss has members leave, and waits until they have.
 func (g *Gateway) dismiss(gone []*member) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // TestMoves: a worker that announced itself, died, and announces itself at another place
@@ -88,4 +90,26 @@ func TestModelsChange(t *testing.T) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
 	s.idle()
+}
+
+// TestNoRoom: who registers when there are as many workers as may be comes in when one goes.
+func TestNoRoom(t *testing.T) {
+	s := newStand(t, Config{Router: router.Config{MaxWorkers: 1}})
+	full := map[string]*card.Card{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w := newWorker(t, name, false, nil)
+		w.card.URL = w.http.URL
+		s.register(nats.Change{Name: name, Payload: w.card.Append(nil)}, full)
+	}
+	s.register(nats.Change{Name: "c"}, full) // it went while it waited
+	for _, name := range []string{"a", "b", "d"} {
+		s.until(name, func() bool { return s.worker(name).State == "healthy" })
+		if n := len(s.Fleet().Workers); n != 1 {
+			t.Errorf("there are %d workers", n)
+		}
+		s.register(nats.Change{Name: name}, full)
+	}
+	if n := len(s.Fleet().Workers); n != 0 || len(full) != 0 {
+		t.Errorf("%d workers are left, %d wait", n, len(full))
+	}
 }

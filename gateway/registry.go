@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -11,21 +14,36 @@ import (
 
 // watch has workers that register over NATS come and go, until the watcher is closed.
 func (g *Gateway) watch(w *nats.Watcher) {
+	full := map[string]*card.Card{}
 	for change := range w.Changes() {
-		if change.Gone() {
-			g.Gone(change.Name)
-			continue
+		g.register(change, full)
+	}
+}
+
+// register takes one change. full are those for whom there was no room, by name: they are
+// not told of again, and come in when others go.
+func (g *Gateway) register(change nats.Change, full map[string]*card.Card) {
+	delete(full, change.Name)
+	if change.Gone() {
+		g.Gone(change.Name)
+		for _, name := range slices.Sorted(maps.Keys(full)) {
+			if !errors.Is(g.Announce(full[name]), errMany) {
+				delete(full, name)
+			}
 		}
-		c, err := card.Parse(change.Payload)
-		if err == nil && c.Name != change.Name {
-			err = fmt.Errorf("the card is of %q", c.Name)
+		return
+	}
+	c, err := card.Parse(change.Payload)
+	if err == nil && c.Name != change.Name {
+		err = fmt.Errorf("the card is of %q", c.Name)
+	}
+	if err == nil {
+		if err = g.Announce(c); errors.Is(err, errMany) {
+			full[change.Name] = c
 		}
-		if err == nil {
-			err = g.Announce(c)
-		}
-		if err != nil {
-			g.log.Warn("what registers is no worker", zap.String("worker", change.Name), zap.Error(err))
-		}
+	}
+	if err != nil {
+		g.log.Warn("what registers can't be taken for a worker", zap.String("worker", change.Name), zap.Error(err))
 	}
 }
 
