@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/events/card"
@@ -90,6 +91,35 @@ func TestModelsChange(t *testing.T) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
 	s.idle()
+}
+
+// TestRenamed: what is started anew at the same place by another name leaves no figures of the
+// name before.
+func TestRenamed(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	if r := s.ask(t.Context(), run(0, 8), ``); r.worker() != "a" {
+		t.Fatalf("%s %s", r.Status, r.text)
+	}
+	s.until("it is counted", func() bool {
+		s.entry.Lock()
+		defer s.entry.Unlock()
+		return s.open == 0
+	})
+	a.mu.Lock()
+	a.card.Name, a.card.Epoch = "b", 2
+	a.mu.Unlock()
+	s.until("the other", func() bool { return s.worker("b").State == "healthy" })
+	families, err := s.cfg.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if strings.Contains(f.String(), `value:"a"`) {
+			t.Errorf("%v", f)
+		}
+	}
 }
 
 // TestNoRoom: who registers when there are as many workers as may be comes in when one goes.

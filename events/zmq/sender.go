@@ -32,7 +32,7 @@ type SenderConfig struct {
 
 	QueueMessages  int           // 10000 per subscriber; what comes then it misses, and sees by the number
 	QueueBytes     int           // 64 MiB per subscriber
-	MaxSubscribers int           // 256 connections; further ones are closed
+	MaxSubscribers int           // 256 connections; further ones wait
 	MaxReplays     int           // 64 connections to the ROUTER; further ones wait, idle ones are closed after a minute
 	WriteTimeout   time.Duration // 10 s; a connection that takes nothing for so long is closed
 }
