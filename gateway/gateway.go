@@ -72,8 +72,9 @@ type roll struct {
 	byID   map[router.WorkerID]*member
 	served map[string]int // by model: healthy workers that serve it
 	loras  map[string]bool
-	models []string // ascending
-	ready  int      // healthy workers
+	tokens map[string]int // by model: prompt and output of a request, at the worker that takes least of those who say
+	models []string       // ascending
+	ready  int            // healthy workers
 	total  int
 }
 
@@ -313,7 +314,7 @@ func (g *Gateway) unclaim(m *member) {
 func (g *Gateway) enroll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r := &roll{byID: map[router.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, total: len(g.members)}
+	r := &roll{byID: map[router.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, tokens: map[string]int{}, total: len(g.members)}
 	for id, m := range g.claims {
 		r.byID[router.WorkerID(id)] = m
 		m.mu.Lock()
@@ -324,6 +325,9 @@ func (g *Gateway) enroll() {
 		r.ready += healthy
 		for _, name := range m.models {
 			r.served[name] += healthy
+			if n := m.card.MaxModelTokens; n > 0 && (r.tokens[name] == 0 || n < r.tokens[name]) {
+				r.tokens[name] = n
+			}
 		}
 		for name := range m.loras {
 			r.loras[name] = r.loras[name] || m.loras[name]

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -56,6 +57,27 @@ func TestMoves(t *testing.T) {
 	s.Gone("a")
 	if is := states(); len(is) != 0 {
 		t.Errorf("%v are there when a is gone", is)
+	}
+}
+
+// TestModelLengths: what a model takes is what each of its workers takes, if that is known.
+func TestModelLengths(t *testing.T) {
+	var all []*worker
+	for name, length := range map[string]int{"a": 0, "b": 8192, "c": 4096} {
+		all = append(all, newWorker(t, name, false, func(c *card.Card) { c.Models, c.MaxModelTokens = []string{"m", "of-" + name}, length }))
+	}
+	s := newStand(t, Config{}, all...)
+	s.ready(3)
+	for path, want := range map[string]string{"m": `,"max_model_len":4096}`, "of-a": `"owned_by":"fleet"}`, "of-b": `,"max_model_len":8192}`} {
+		res, err := http.Get(s.url + "/v1/models/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || !strings.HasSuffix(string(text), want) {
+			t.Errorf("%s: %v %s, want %s", path, err, text, want)
+		}
 	}
 }
 

@@ -50,19 +50,25 @@ func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	var list []openai.Model
-	for _, name := range g.roll.Load().models {
-		list = append(list, openai.Model{ID: name, OwnedBy: "fleet"})
+	roll := g.roll.Load()
+	for _, name := range roll.models {
+		list = append(list, roll.model(name))
 	}
 	writeJSON(w, http.StatusOK, openai.AppendModels(nil, list))
 }
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if _, ok := g.roll.Load().served[id]; !ok {
+	roll := g.roll.Load()
+	if _, ok := roll.served[id]; !ok {
 		g.refuse(w, r, openai.ModelNotFound(id))
 		return
 	}
-	writeJSON(w, http.StatusOK, openai.AppendModel(nil, openai.Model{ID: id, OwnedBy: "fleet"}))
+	writeJSON(w, http.StatusOK, openai.AppendModel(nil, roll.model(id)))
+}
+
+func (r *roll) model(name string) openai.Model {
+	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: r.tokens[name]}
 }
 
 // WorkerStatus is what the gateway knows of one worker.

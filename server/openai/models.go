@@ -7,7 +7,7 @@ type Model struct {
 	ID          string
 	Created     int64 // Unix seconds
 	OwnedBy     string
-	MaxModelLen int // prompt and output tokens, as vLLM has it
+	MaxModelLen int // prompt and output tokens, as vLLM has it; 0: not known, nor written
 }
 
 // AppendModel writes the answer of /v1/models/{id}.
@@ -18,8 +18,10 @@ func AppendModel(dst []byte, m Model) []byte {
 	dst = strconv.AppendInt(dst, m.Created, 10)
 	dst = append(dst, `,"owned_by":`...)
 	dst = appendString(dst, m.OwnedBy)
-	dst = append(dst, `,"max_model_len":`...)
-	dst = appendInt(dst, m.MaxModelLen)
+	if m.MaxModelLen > 0 {
+		dst = append(dst, `,"max_model_len":`...)
+		dst = appendInt(dst, m.MaxModelLen)
+	}
 	return append(dst, '}')
 }
 
