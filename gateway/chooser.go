@@ -26,6 +26,7 @@ type chooser struct {
 	guesses *kvindex.Approximate // what workers without events may hold
 	hopes   *kvindex.Approximate // what the others will soon tell; nil: not asked for
 	blind   map[router.Worker]bool
+	longest map[router.Worker]int // blocks of a prompt that it takes, if that is known
 	open    map[router.Reservation]struct{}
 	waiting map[router.Ticket]waiter
 	expired []router.Expired
@@ -72,7 +73,7 @@ func newChooser(cfg *Config, index *residency.Residency) (*chooser, error) {
 		return nil, err
 	}
 	c := &chooser{
-		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{},
+		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{}, longest: map[router.Worker]int{},
 		open: map[router.Reservation]struct{}{}, waiting: map[router.Ticket]waiter{},
 	}
 	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed}
@@ -210,6 +211,9 @@ func (c *chooser) took(a *ask, d router.Decision, now time.Duration) {
 	if c.blind[d.Worker] || !a.exact {
 		to = c.guesses // no event will tell
 	}
+	if most := c.longest[d.Worker]; most > 0 && len(a.req.Hashes) > most {
+		return // it will be refused, and not be there: a few of them would push all guesses out
+	}
 	if to != nil && len(a.req.Hashes) > 0 {
 		to.Route(holderOf(d.Worker), a.hashes.Run(c.blockTokens, 0), now) // a guess that does not fit is none
 	}
@@ -300,6 +304,13 @@ func (c *chooser) respec(w router.Worker, spec router.WorkerSpec) error {
 	return err
 }
 
+// limit says how many blocks a prompt may have that a worker takes.
+func (c *chooser) limit(w router.Worker, blocks int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.longest[w] = blocks
+}
+
 // leave forgets a worker. Requests that run there end by themselves.
 func (c *chooser) leave(w router.Worker) {
 	c.mu.Lock()
@@ -309,6 +320,7 @@ func (c *chooser) leave(w router.Worker) {
 		delete(c.open, res)
 	}
 	delete(c.blind, w)
+	delete(c.longest, w)
 	c.left = true
 	c.tell()
 	c.guesses.RemoveWorker(kvindex.WorkerID(w.ID)) // its other ranks leave with it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,26 @@ func TestByGuess(t *testing.T) {
 		t.Errorf("mode is %s", m)
 	}
 	s.idle()
+}
+
+// TestTooLongPrompts: what a worker can only refuse is not guessed to be there, and takes no
+// room from what is.
+func TestTooLongPrompts(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	whole := run(0, a.card.PoolTokens)
+	for i, n := range []int{len(whole) - 2*blockTokens, len(whole), len(whole) + blockTokens} {
+		tokens := run(i*10000, n)
+		s.ask(t.Context(), tokens, ``)
+		want := strconv.Itoa(n / blockTokens)
+		if n > len(whole) {
+			want = "0"
+		}
+		if r := s.ask(t.Context(), tokens, ``); r.Header.Get(headerOverlap) != want {
+			t.Errorf("of %d tokens %s blocks are guessed, want %s", n, r.Header.Get(headerOverlap), want)
+		}
+	}
 }
 
 // TestSiblings: who comes together with the same new prefix finds each other, though no

@@ -189,12 +189,22 @@ func (m *member) remodel(f found) error {
 		if err := m.g.chooser.respec(w, spec); err != nil {
 			return &refusal{err.Error()}
 		}
+		m.g.chooser.limit(w, m.longest(f.card))
 	}
 	m.mu.Lock()
 	m.card, m.models, m.loras = f.card, f.models, f.loras
 	m.mu.Unlock()
 	m.g.enroll()
 	return nil
+}
+
+// longest is how many blocks a prompt may have at it; 0 is not known.
+func (m *member) longest(c *card.Card) int {
+	tokens := c.MaxModelTokens
+	if c.PoolTokens > 0 && (tokens == 0 || c.PoolTokens < tokens) {
+		tokens = c.PoolTokens
+	}
+	return tokens / m.g.chooser.blockTokens
 }
 
 // spec is what the router is told of a worker.
@@ -229,6 +239,7 @@ func (m *member) join(c *card.Card) error {
 			return &refusal{err.Error()}
 		}
 		m.ranks = append(m.ranks, w)
+		g.chooser.limit(w, m.longest(c))
 	}
 	m.mu.Lock()
 	m.state = Joining
