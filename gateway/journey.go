@@ -89,7 +89,7 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	a.exact = p.Exact
 	a.hashes.Reset(p.Tokens, ns)
 	req := &a.req
-	req.PromptTokens = min(max(1, len(p.Tokens)), router.MaxPromptTokens)
+	req.PromptTokens, req.Untold = min(max(1, len(p.Tokens)), router.MaxPromptTokens), !p.Exact
 	if p.Exact || !words.exact {
 		req.Hashes = a.hashes.Hashes(g.chooser.blockTokens)
 	} else {
