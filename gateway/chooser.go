@@ -21,17 +21,18 @@ type chooser struct {
 	blockTokens int
 	index       *residency.Residency
 
-	mu      sync.Mutex
-	router  *router.Router
-	guesses *kvindex.Approximate // what workers without events may hold
-	hopes   *kvindex.Approximate // what the others will soon tell; nil: not asked for
-	blind   map[router.Worker]bool
-	longest map[router.Worker]int // blocks of a prompt that it takes, if that is known
-	open    map[router.Reservation]struct{}
-	waiting map[router.Ticket]waiter
-	expired []router.Expired
-	ended   []router.Reservation
-	left    bool // a worker has left, for replicas
+	mu       sync.Mutex
+	router   *router.Router
+	guesses  *kvindex.Approximate // what workers without events may hold
+	hopes    *kvindex.Approximate // what the others will soon tell; nil: not asked for
+	blind    map[router.Worker]bool
+	longest  map[router.Worker]int // blocks of a prompt that it takes, if that is known
+	open     map[router.Reservation]struct{}
+	waiting  map[router.Ticket]waiter
+	expired  []router.Expired
+	ended    []router.Reservation
+	verdicts []router.Verdict // scratch
+	left     bool             // a worker has left, for replicas
 
 	news, joined chan struct{} // hold one: events for replicas, and a worker; nil: there are none
 }
@@ -76,7 +77,7 @@ func newChooser(cfg *Config, index *residency.Residency) (*chooser, error) {
 		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{}, longest: map[router.Worker]int{},
 		open: map[router.Reservation]struct{}{}, waiting: map[router.Ticket]waiter{},
 	}
-	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed}
+	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed, ByHash: true}
 	if c.guesses, err = kvindex.NewApproximate(guess); err != nil {
 		return nil, err
 	}
@@ -100,10 +101,9 @@ func (c *chooser) find(a *ask) {
 		o := &a.known[i]
 		a.overlaps = append(a.overlaps, router.Overlap{Worker: workerOf(o.Holder), Device: o.Device, Host: o.Host, Disk: o.Disk})
 	}
-	locals := a.hashes.Locals(c.blockTokens)
-	a.guessed = c.guesses.Find(locals, a.guessed[:0])
+	a.guessed = c.guesses.FindChain(a.req.Hashes, a.guessed[:0])
 	if c.hopes != nil {
-		a.hoped = c.hopes.Find(locals, a.hoped[:0])
+		a.hoped = c.hopes.FindChain(a.req.Hashes, a.hoped[:0])
 		a.guessed = kvindex.MaxOverlaps(a.guessed, a.hoped)
 	}
 	a.add()
@@ -207,15 +207,20 @@ func (c *chooser) wait(ctx context.Context, ticket router.Ticket, w waiter, pati
 func (c *chooser) took(a *ask, d router.Decision, now time.Duration) {
 	c.open[d.Reservation] = struct{}{}
 	c.tell()
+	c.guess(d.Worker, a.req.Hashes, a.req.Untold, now)
+}
+
+// guess notes where a prompt was sent.
+func (c *chooser) guess(w router.Worker, hashes []kv.BlockHash, untold bool, now time.Duration) {
 	to := c.hopes
-	if c.blind[d.Worker] || !a.exact {
+	if c.blind[w] || untold {
 		to = c.guesses // no event will tell
 	}
-	if most := c.longest[d.Worker]; most > 0 && len(a.req.Hashes) > most {
+	if most := c.longest[w]; most > 0 && len(hashes) > most {
 		return // it will be refused, and not be there: a few of them would push all guesses out
 	}
-	if to != nil && len(a.req.Hashes) > 0 {
-		to.Route(holderOf(d.Worker), a.hashes.Run(c.blockTokens, 0), now) // a guess that does not fit is none
+	if to != nil && len(hashes) > 0 {
+		to.RouteChain(holderOf(w), hashes, now) // a guess that does not fit is none
 	}
 }
 

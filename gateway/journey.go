@@ -90,7 +90,7 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	a.hashes.Reset(p.Tokens, ns)
 	req := &a.req
 	// Only the first of several prompts is read: the others are taken to be as long.
-	req.PromptTokens = atMost(max(1, len(p.Tokens)), p.Prompts, router.MaxPromptTokens)
+	req.PromptTokens, req.Untold = atMost(max(1, len(p.Tokens)), p.Prompts, router.MaxPromptTokens), !p.Exact
 	if p.Exact || !words.exact {
 		req.Hashes = a.hashes.Hashes(g.chooser.blockTokens)
 	} else {

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,8 @@ import (
 
 // Replicas says how several gateways in front of the same workers tell each other what
 // they have reserved, so that those who come at the same time do not find the same worker
-// idle. All have the same servers, prefix, topic and block size. The zero value works.
+// idle, and with it where sessions are and what workers will have of prompts. All have the
+// same servers, prefix, topic, block size and Router.SessionTTL. The zero value works.
 type Replicas struct {
 	NATS  nats.Config // URL, Prefix, Retry, Credentials, CA and Options count
 	Topic string      // routers; one for each fleet of those that share servers and prefix
@@ -238,27 +241,39 @@ func (r *replicas) shorten(events []router.Event) {
 // answerEvery is the least time between two snapshots, whoever asks.
 const answerEvery = 200 * time.Millisecond
 
-// answer sends all that is reserved, to all.
+// mostClaims bounds what a snapshot tells of sessions, those that were used last. 3 MiB.
+const mostClaims = 1 << 16
+
+// answer sends all that is reserved, and what there is to be told of sessions, to all.
 func (r *replicas) answer() {
 	r.tell() // what it tells is in the snapshot, and what comes later is not
 	r.mend()
 	all := r.own.snapshot(r.events[:0])
-	var parts [][]router.Event
+	claims := r.chooser.claims(nil)
+	slices.SortFunc(claims, func(a, b router.Claim) int { return cmp.Compare(b.Age, a.Age) })
+	claims = claims[max(0, len(claims)-mostClaims):]
+	var parts []message
+	most := min(pieceBytes, r.bus.MaxMessage())
 	for rest := all; len(rest) > 0; {
-		n := fitting(rest, min(pieceBytes, r.bus.MaxMessage()))
-		parts = append(parts, rest[:n])
+		n := fitting(rest, most)
+		parts = append(parts, message{events: rest[:n]})
 		rest = rest[n:]
 	}
+	for part := range slices.Chunk(claims, max(1, (most-messageHead)/claimBytes)) {
+		parts = append(parts, message{claims: part})
+	}
 	if len(parts) == 0 {
-		parts = append(parts, nil) // that nothing is reserved is news too
+		parts = append(parts, message{}) // that nothing is reserved is news too
 	}
 	if len(parts) > maxPieces {
 		r.log.Warn("too much is reserved for a snapshot", zap.Int("pieces", len(parts)))
 		return
 	}
 	sent := r.peers.counts.SentEvents
-	for i, part := range parts {
-		r.send(&message{kind: wireSnapshot, seq: r.own.seq, lastID: r.own.lastID, piece: i, pieces: len(parts), events: part})
+	for i := range parts {
+		m := &parts[i]
+		m.kind, m.seq, m.lastID, m.piece, m.pieces = wireSnapshot, r.own.seq, r.own.lastID, i, len(parts)
+		r.send(m)
 	}
 	r.peers.counts.SentEvents = sent
 	r.peers.counts.SentSnapshots++
@@ -296,7 +311,13 @@ func (r *replicas) settle(now time.Time) time.Time {
 func (r *replicas) hear(now time.Time, payload []byte) bool {
 	c := &r.peers.counts
 	var m message
-	if err := r.dec.decode(payload, &m); err != nil {
+	switch err := r.dec.decode(payload, &m); {
+	case errors.Is(err, errVersion):
+		if c.Versions++; c.Versions == 1 {
+			r.log.Error("another gateway is of another version, so neither knows what the other reserves: start both from the same release")
+		}
+		return false
+	case err != nil:
 		c.Malformed++
 		return false
 	}
@@ -337,7 +358,12 @@ func (r *replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 		r.owed = r.owed || m.whom == 0 || m.whom == r.self
 	case wireEvents:
 		r.peers.counts.ReceivedEvents += uint64(len(m.events))
-		if r.chooser.apply(m.events) > 0 && !p.refused {
+		for i := range m.events {
+			if ev := &m.events[i]; ev.Session != 0 && r.doubts(now, ev.Stamp) {
+				ev.Session, ev.Stamp = 0, 0
+			}
+		}
+		if r.chooser.apply(m.events, all) > 0 && !p.refused {
 			p.refused = true
 			p.asked = now // it would be refused again
 		}
@@ -354,6 +380,7 @@ func (r *replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 // takeSnapshot has the router take one whose pieces have all come.
 func (r *replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	var s router.Snapshot
+	var claims []router.Claim
 	for _, payload := range all {
 		var d decoder // its events must stay
 		var m message
@@ -362,9 +389,24 @@ func (r *replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 		}
 		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
 		s.Events = append(s.Events, m.events...)
+		claims = append(claims, m.claims...)
 	}
-	refused := r.chooser.applySnapshot(&s, p.anew)
+	claims = slices.DeleteFunc(claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) })
+	refused := r.chooser.applySnapshot(&s, claims, p.anew)
 	r.peers.caughtUp(now, p, s.Seq, refused > 0)
+}
+
+// clockSkew is by how much the clocks of gateways may differ at most.
+const clockSkew = time.Hour
+
+// doubts tells whether a claim is of the future, and counts it: it would outweigh all
+// others until then.
+func (r *replicas) doubts(now time.Time, stamp uint64) bool {
+	if stamp <= uint64(now.Add(clockSkew).UnixNano()) {
+		return false
+	}
+	r.peers.counts.Doubted++
+	return true
 }
 
 func (p *peer) field() zap.Field { return zap.String("replica", replicaName(p.id)) }

@@ -37,7 +37,7 @@ func benchChooser(b *testing.B, workers, blocks int, change func(*Config)) (*cho
 		tokens[i] = kv.Token(i)
 	}
 	a.hashes.Reset(tokens, kv.Namespace{})
-	a.req.PromptTokens, a.req.Hashes = len(tokens), a.hashes.Hashes(16)
+	a.req.PromptTokens, a.req.Hashes, a.req.Untold = len(tokens), a.hashes.Hashes(16), true
 	return g.chooser, a
 }
 
@@ -50,6 +50,7 @@ func BenchmarkReplicas(b *testing.B) {
 		for _, mode := range []string{"alone", "journal", "told"} {
 			b.Run(fmt.Sprintf("workers=%d/blocks=512/%s", workers, mode), func(b *testing.B) {
 				change := func(c *Config) {
+					c.Router.SessionTTL = time.Minute
 					switch mode {
 					case "journal":
 						c.Router.Replica, c.Router.Epoch = 1, 1
@@ -66,6 +67,7 @@ func BenchmarkReplicas(b *testing.B) {
 				}
 				var events []router.Event
 				for i := 0; b.Loop(); i++ {
+					a.req.Session = uint64(i%1000 + 1)
 					d, err := c.choose(b.Context(), a, time.Second)
 					if err != nil {
 						b.Fatal(err)
@@ -120,6 +122,7 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 		}
 		from, a := benchChooser(b, 16, 512, change(1))
 		to, _ := benchChooser(b, 16, 512, change(2))
+		a.req.Untold = false // of workers with events: it is no guess then
 		all := a.req.Hashes
 		for i := range n {
 			a.req.Hashes = append(all[:256:256], make([]kv.BlockHash, 256)...) // half of it is shared
@@ -151,7 +154,7 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 		b.Run(fmt.Sprintf("reservations=%d/take", n), func(b *testing.B) {
 			for b.Loop() {
 				to.forget(1)
-				if to.applySnapshot(&s, false) != 0 {
+				if to.applySnapshot(&s, nil, false) != 0 {
 					b.Fatal("refused")
 				}
 			}
@@ -159,7 +162,7 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 		b.Run(fmt.Sprintf("reservations=%d/known", n), func(b *testing.B) {
 			for b.Loop() {
 				to.mu.Lock()
-				to.router.ApplySnapshot(to.now(), &s)
+				to.verdicts, _ = to.router.ApplySnapshot(to.now(), &s, to.verdicts[:0])
 				to.mu.Unlock()
 			}
 		})
@@ -181,6 +184,61 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 				}
 			}
 			b.SetBytes(int64(bytes))
+		})
+	}
+}
+
+// BenchmarkReplicaSessions is what a snapshot tells of as many sessions as there may be:
+// fetched by groups, written and read, and taken by who knows of none and of all.
+func BenchmarkReplicaSessions(b *testing.B) {
+	change := func(id router.ReplicaID) func(c *Config) {
+		return func(c *Config) {
+			c.Router.Replica, c.Router.Epoch, c.Router.SessionTTL = id, 1, time.Hour
+		}
+	}
+	from, _ := benchChooser(b, 16, 1, change(1))
+	var made []router.Claim
+	for i := range uint64(mostClaims) {
+		made = append(made, router.Claim{Session: 1 + i*0x9e3779b97f4a7c15, Stamp: i + 1, Replica: 9, Worker: router.Worker{ID: router.WorkerID(1 + i%16)}})
+	}
+	from.router.ApplyClaims(0, made)
+	var claims []router.Claim
+	b.Run("fetch", func(b *testing.B) {
+		for b.Loop() {
+			claims = from.claims(claims[:0])
+		}
+	})
+	claims = from.claims(claims[:0])
+	if len(claims) != mostClaims {
+		b.Fatal(len(claims))
+	}
+	b.Run("wire", func(b *testing.B) {
+		var d decoder
+		var out []byte
+		bytes := 0
+		for b.Loop() {
+			bytes = 0
+			for part := range slices.Chunk(claims, (pieceBytes-messageHead)/claimBytes) {
+				out = appendMessage(out[:0], &message{kind: wireSnapshot, replica: 1, pieces: 1, claims: part})
+				var m message
+				if err := d.decode(out, &m); err != nil {
+					b.Fatal(err)
+				}
+				bytes += len(out)
+			}
+		}
+		b.SetBytes(int64(bytes))
+	})
+	for _, what := range []string{"take", "known"} {
+		b.Run(what, func(b *testing.B) {
+			for b.Loop() {
+				if what == "take" {
+					for i := range claims {
+						claims[i].Stamp += mostClaims
+					}
+				}
+				from.applySnapshot(&router.Snapshot{Replica: 9, Epoch: 1}, claims, false)
+			}
 		})
 	}
 }

@@ -57,6 +57,7 @@ func (l *ledger) put(ev *router.Event) {
 	}
 	into := e.Hashes[:0]
 	*e = *ev
+	e.Session, e.Stamp = 0, 0 // the router's claims tell it
 	if most := mostNamed - l.named; len(e.Hashes) > most {
 		l.shortened++
 		shorten(e, 0)

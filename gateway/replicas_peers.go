@@ -23,6 +23,8 @@ type peers struct {
 type ReplicaCounts struct {
 	SentEvents, ReceivedEvents                            uint64
 	Malformed                                             uint64 // messages
+	Versions                                              uint64 // messages of another version
+	Doubted                                               uint64 // claims on sessions that are of the future
 	Own                                                   uint64 // messages that came back
 	Foreign                                               uint64 // messages of gateways with another block size
 	TooMany                                               uint64 // messages of gateways beyond Router.MaxPeers

@@ -57,6 +57,7 @@ var (
 	replicasDesc  = desc("replicas", "Other gateways that tell what they reserve.")
 	busDesc       = desc("replica_connected", "1 while there is a server over which gateways talk.")
 	replicaEvents = desc("replica_events_total", "Reservations' events between gateways, by what became of them: sent and lost are this one's, the others' are received.", "what")
+	replicaClaims = desc("replica_claims_total", "What other gateways said of sessions: news that was taken, and what is of the future by this one's clock.", "what")
 	replicaWords  = desc("replica_messages_total", "Messages between gateways, by what became of them.", "what")
 	replicaGaps   = desc("replica_gaps_total", "Times that events of another gateway were missing.")
 	replicaSnaps  = desc("replica_snapshots_total", "Snapshots of what is reserved: asked for, sent, taken, or too long to be taken.", "what")
@@ -65,7 +66,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{replicasDesc, busDesc, replicaEvents, replicaWords, replicaGaps, replicaSnaps, replicaEnds} {
+	for _, d := range []*prometheus.Desc{replicasDesc, busDesc, replicaEvents, replicaClaims, replicaWords, replicaGaps, replicaSnaps, replicaEnds} {
 		ch <- d
 	}
 }
@@ -92,10 +93,10 @@ func (c *replicaCollector) Collect(ch chan<- prometheus.Metric) {
 	}{
 		{replicaEvents, "sent", counts.SentEvents}, {replicaEvents, "lost", m.JournalLost}, {replicaEvents, "shortened", counts.ShortenedEvents},
 		{replicaEvents, "received", counts.ReceivedEvents}, {replicaEvents, "applied", m.Applied}, {replicaEvents, "duplicate", m.Duplicate},
-		{replicaEvents, "early", m.Early}, {replicaEvents, "stale", m.Stale}, {replicaEvents, "rejected", m.Rejected},
+		{replicaEvents, "early", m.Early}, {replicaEvents, "stale", m.Stale}, {replicaEvents, "rejected", m.Rejected}, {replicaClaims, "taken", m.Claims}, {replicaClaims, "doubted", counts.Doubted},
 		{replicaWords, "sent", b.Sent}, {replicaWords, "unsent", b.Unsent}, {replicaWords, "received", b.Received},
 		{replicaWords, "dropped", b.Dropped}, {replicaWords, "malformed", counts.Malformed + b.TooLong}, {replicaWords, "own", counts.Own},
-		{replicaWords, "foreign", counts.Foreign}, {replicaWords, "too_many", counts.TooMany}, {replicaWords, "late", counts.Late},
+		{replicaWords, "foreign", counts.Foreign}, {replicaWords, "version", counts.Versions}, {replicaWords, "too_many", counts.TooMany}, {replicaWords, "late", counts.Late},
 		{replicaSnaps, "asked", counts.Asked}, {replicaSnaps, "sent", counts.SentSnapshots}, {replicaSnaps, "taken", counts.TakenSnapshots},
 		{replicaSnaps, "overflow", counts.Overflows}, {replicaEnds, "goodbye", counts.Goodbyes}, {replicaEnds, "silence", counts.Lost},
 	} {

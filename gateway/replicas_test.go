@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 	"github.com/coppice-llm/coppice/router"
@@ -91,12 +93,22 @@ func (g *together) free() {
 // hold has a request begun through a gateway, and open until free or the returned call.
 func (g *together) hold(s *stand, start int) (leave context.CancelFunc) {
 	g.t.Helper()
+	_, leave = g.begin(s, start, "")
+	return leave
+}
+
+// begin is the same for a session, and says which worker has it.
+func (g *together) begin(s *stand, start int, session string) (worker string, leave context.CancelFunc) {
+	g.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"prompt":%s,"stream":true}`, numbers(start, 64))))
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if session != "" {
+		r.Header.Set(headerSession, session)
+	}
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		g.t.Fatal(err)
@@ -111,7 +123,7 @@ func (g *together) hold(s *stand, start int) (leave context.CancelFunc) {
 		res.Body.Close()
 		cancel()
 	})
-	return cancel
+	return reply{Response: res}.worker(), cancel
 }
 
 func numbers(start, n int) string {
@@ -310,6 +322,7 @@ func TestReplicasHostileNetwork(t *testing.T) {
 	var calm sync.Map // gateways whose messages pass as they are
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 3, 4, at, func(i int, c *Config) {
+		c.Router.SessionTTL = time.Hour
 		rng := rand.New(rand.NewPCG(1, uint64(i)))
 		c.Replicas.between = func(in <-chan []byte) <-chan []byte {
 			out := make(chan []byte)
@@ -347,7 +360,8 @@ func TestReplicasHostileNetwork(t *testing.T) {
 			leave = slices.Delete(leave, at, at+1)
 			continue
 		}
-		leave = append(leave, g.hold(g.stands[rng.IntN(3)], 1000*i))
+		_, end := g.begin(g.stands[rng.IntN(3)], 1000*i, fmt.Sprint("session ", rng.IntN(20)))
+		leave = append(leave, end)
 	}
 	// Even so: the loss goes on, and snapshots heal it.
 	g.same(len(leave))
@@ -366,13 +380,31 @@ func TestReplicasHostileNetwork(t *testing.T) {
 	}
 	g.end()
 	g.same(0)
+	for i := range 20 {
+		g.stands[0].until("all agree where sessions are", func() bool {
+			at, ok := g.stands[0].session(fmt.Sprint("session ", i))
+			for _, s := range g.stands[1:] {
+				if other, has := s.session(fmt.Sprint("session ", i)); !ok || !has || other != at {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// session is the worker of one.
+func (s *stand) session(name string) (router.Worker, bool) {
+	s.chooser.mu.Lock()
+	defer s.chooser.mu.Unlock()
+	return s.chooser.router.Session(s.chooser.now(), max(1, xxh3.HashString("\x00"+name)))
 }
 
 // TestReplicasHostileMessages: what is no message, of another block size or of too many is
 // counted and changes nothing.
 func TestReplicasHostileMessages(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
-	g := newTogether(t, 1, 2, at, func(_ int, c *Config) { c.Router.MaxPeers = 3 })
+	g := newTogether(t, 1, 2, at, func(_ int, c *Config) { c.Router.MaxPeers, c.Router.SessionTTL = 3, time.Hour })
 	s := g.stands[0]
 	b, err := nats.NewBus(nats.BusConfig{Config: nats.Config{URL: at}, Topic: "routers"})
 	if err != nil {
@@ -400,12 +432,19 @@ func TestReplicasHostileMessages(t *testing.T) {
 	}
 	say(message{kind: wireEvents, replica: s.replicas.self, epoch: 1, blockTokens: blockTokens, seq: 1, events: []router.Event{ev}})
 	say(message{kind: wireEvents, replica: 1, epoch: 1, blockTokens: 2 * blockTokens, seq: 1, events: []router.Event{ev}})
+	former := message{kind: wireEvents, replica: 3, epoch: 1, blockTokens: blockTokens, seq: 1, events: []router.Event{ev}}
+	for range 2 {
+		if err := b.Send(append([]byte{1}, appendMessage(nil, &former)[1:]...)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	say(message{kind: wireGoodbye, replica: 2, epoch: 1, blockTokens: blockTokens})
 	say(message{kind: wireEvents, replica: 2, epoch: 1, blockTokens: blockTokens, seq: 1, events: []router.Event{ev}})
 	for id := range router.ReplicaID(10) {
 		say(message{kind: wireHere, replica: 100 + id, epoch: 5, blockTokens: blockTokens})
 	}
 	say(message{kind: wireHere, replica: 100, epoch: 4, blockTokens: blockTokens})
+	ev.Session, ev.Stamp = 5, uint64(time.Now().Add(2*clockSkew).UnixNano())
 	stranger := ev
 	stranger.Worker.ID++
 	say(message{kind: wireEvents, replica: 101, epoch: 5, blockTokens: blockTokens, seq: 1, events: []router.Event{stranger, ev}})
@@ -414,7 +453,7 @@ func TestReplicasHostileMessages(t *testing.T) {
 	}
 	s.until("all is counted", func() bool {
 		c := s.counts()
-		return c.Malformed == 2 && c.Own == base+1 && c.Foreign == 1 && c.Late == 2 && c.TooMany == 7 && c.ReceivedEvents == 2
+		return c.Malformed == 2 && c.Versions == 2 && c.Own == base+1 && c.Foreign == 1 && c.Late == 2 && c.TooMany == 7 && c.ReceivedEvents == 2
 	})
 	s.until("what was right is taken", func() bool { _, n := s.reserved(); return n == 2 || n == 1 })
 	if _, n := s.reserved(); n != 1 {
@@ -422,6 +461,12 @@ func TestReplicasHostileMessages(t *testing.T) {
 	}
 	if s.logs.FilterMessageSnippet("blocks of another size").Len() != 1 {
 		t.Error("another block size is not told loudly")
+	}
+	if c := s.counts(); c.Doubted != 2 || s.claimed() != 0 {
+		t.Errorf("a claim of the future is not doubted: %+v", c)
+	}
+	if s.logs.FilterMessageSnippet("another version").Len() != 1 {
+		t.Error("another version is not told loudly, or not once")
 	}
 	if c := s.counts(); c.SentSnapshots > 50 {
 		t.Errorf("%d snapshots sent", c.SentSnapshots)

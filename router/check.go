@@ -56,6 +56,9 @@ func (r *Router) Check() error {
 	if err := r.queue.check(); err != nil {
 		return err
 	}
+	if err := r.sessions.check(); err != nil {
+		return err
+	}
 	order := r.models[anyModel].order
 	for _, slot := range order {
 		w, sum := &r.workers[slot], &sums[slot]

@@ -59,14 +59,14 @@ type Config struct {
 	// is forgotten. Default 65536.
 	MaxSessions int
 	// SessionTTL is how long after its last request a session keeps its worker.
-	// Default 0: no affinity.
+	// Default 0: no affinity. Replicas have the same, and share sessions.
 	SessionTTL time.Duration
 
 	// Replica names this router among its replicas. 0: it has none, and no events
 	// are kept for them.
 	Replica ReplicaID
 	// Epoch tells a router from itself before a restart: higher is later, so the time
-	// of its start will do.
+	// of its start will do. In nanoseconds it is what claims on sessions go by, see Claim.
 	Epoch uint64
 	// MaxJournal bounds the events that Drain has not fetched; beyond it the oldest
 	// are lost, which replicas see by their numbers. Default 65536.

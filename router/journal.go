@@ -43,7 +43,14 @@ type Event struct {
 	UncachedTokens int
 	UnsharedBlocks int
 	DecodeOnly     bool
+	Untold         bool // as in the Request
 	Hashes         []kv.BlockHash
+
+	// Reserved, and Released of what was taken back: the claim on its session, 0 if it has
+	// none or claims nothing. Its worker is Worker, or none where Nowhere says so, which is
+	// of Released alone. See Claim.
+	Session, Stamp uint64
+	Nowhere        bool
 }
 
 // journal keeps the events until they are fetched. Hashes lie in one of two
@@ -72,6 +79,7 @@ func (r *Router) journalReserved(e *reservation, hashes []kv.BlockHash) {
 	from := len(j.arena[j.side])
 	j.arena[j.side] = append(j.arena[j.side], hashes...)
 	ev := r.eventOf(e)
+	ev.Session, ev.Stamp = e.session, e.stamp
 	ev.Hashes = j.arena[j.side][from:len(j.arena[j.side]):len(j.arena[j.side])]
 	r.append(ev)
 }
@@ -80,6 +88,7 @@ func (r *Router) eventOf(e *reservation) Event {
 	return Event{
 		Kind: Reserved, ID: e.id, ComputedTokens: e.computed, OutputTokens: e.outputTokens, Worker: r.workers[e.slot].id,
 		PromptTokens: e.promptTokens, UncachedTokens: e.uncached, UnsharedBlocks: e.privatePart, DecodeOnly: e.decodeOnly,
+		Untold: e.untold,
 	}
 }
 
@@ -90,9 +99,14 @@ func (r *Router) journalProgress(e *reservation) {
 }
 
 func (r *Router) journalReleased(e *reservation) {
-	if r.replicated() {
-		r.append(Event{Kind: Released, ID: e.id})
+	if !r.replicated() {
+		return
 	}
+	ev := Event{Kind: Released, ID: e.id}
+	if e.unclaimed {
+		ev.Session, ev.Stamp, ev.Worker, ev.Nowhere = e.session, e.stamp, e.previous, !e.had
+	}
+	r.append(ev)
 }
 
 func (r *Router) append(ev Event) {
@@ -129,13 +143,14 @@ func (r *Router) Drain(dst []Event) []Event {
 	return dst
 }
 
-// Snapshot is all that a router has reserved itself.
+// Snapshot is all that a router has reserved itself. What it knows of sessions is told
+// by Claims.
 type Snapshot struct {
 	Replica ReplicaID
 	Epoch   uint64
 	Seq     uint64  // of the last event before it
 	LastID  uint64  // of the last reservation before it
-	Events  []Event // Reserved, without Seq
+	Events  []Event // Reserved, without Seq, Session and Stamp
 }
 
 // Snapshot is for a replica that comes late or missed events. It belongs to the

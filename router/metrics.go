@@ -27,6 +27,7 @@ type Metrics struct {
 	Stale                uint64 // of an epoch or a reservation that is past
 	Early                uint64 // about a reservation that is not known yet
 	Rejected             uint64 // malformed, beyond a limit, or of an unknown worker
+	Claims               uint64 // on sessions, of replicas, that were the latest
 }
 
 // count counts a decision.
@@ -55,8 +56,8 @@ selected by cost %d, tie %d, chance %d, session %d, pin %d; busy %d, refused %d
 queued %d, cancelled %d, overdue %d
 reservations released %d, rolled back %d, expired %d, ended %d
 prompt tokens %d, overlap %d of %d at best
-replicas: journal %d, lost %d; applied %d, duplicate %d, stale %d, early %d, rejected %d
+replicas: journal %d, lost %d; applied %d, duplicate %d, stale %d, early %d, rejected %d, claims %d
 `, m.Workers, m.Active, m.Waiting, s[ByCost], s[ByTie], s[ByChance], s[BySession], s[ByPin], m.Busy, m.Refused,
 		m.Queued, m.Cancelled, m.Overdue, m.Released, m.RolledBack, m.Expired, m.Ended,
-		m.PromptTokens, m.OverlapTokens, m.BestTokens, m.Journal, m.JournalLost, m.Applied, m.Duplicate, m.Stale, m.Early, m.Rejected)
+		m.PromptTokens, m.OverlapTokens, m.BestTokens, m.Journal, m.JournalLost, m.Applied, m.Duplicate, m.Stale, m.Early, m.Rejected, m.Claims)
 }

@@ -29,6 +29,7 @@ type peer struct {
 type buried struct {
 	id               uint64
 	released         bool
+	said             bool // its Reserved was here, or has nothing to say any more of its session
 	computed, output int
 }
 

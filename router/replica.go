@@ -11,16 +11,17 @@ import (
 // Verdict is what became of an event.
 type Verdict uint8
 
-// The verdicts. Nothing is wrong with the first four.
+// The verdicts. Nothing is wrong with any but Rejected.
 const (
 	Applied   Verdict = iota
+	Made              // applied, and a reservation of it that was not known
 	Duplicate         // nothing new
 	Early             // about a reservation that is not known yet; remembered for a while
 	Stale             // of an earlier epoch, or about what has ended, or one's own
 	Rejected          // malformed, beyond a limit, or about an unknown worker
 )
 
-var verdictNames = [...]string{"applied", "duplicate", "early", "stale", "rejected"}
+var verdictNames = [...]string{"applied", "made", "duplicate", "early", "stale", "rejected"}
 
 func (v Verdict) String() string {
 	if int(v) < len(verdictNames) {
@@ -31,7 +32,7 @@ func (v Verdict) String() string {
 
 func (m *Metrics) verdict(v Verdict) Verdict {
 	switch v {
-	case Applied:
+	case Applied, Made:
 		m.Applied++
 	case Duplicate:
 		m.Duplicate++
@@ -62,7 +63,8 @@ func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 }
 
 func (r *Router) apply(at int32, ev *Event) Verdict {
-	if ev.ComputedTokens < 0 || ev.ComputedTokens > MaxPromptTokens || ev.OutputTokens < 0 || ev.OutputTokens > MaxPromptTokens {
+	if ev.ComputedTokens < 0 || ev.ComputedTokens > MaxPromptTokens || ev.OutputTokens < 0 || ev.OutputTokens > MaxPromptTokens ||
+		ev.Session != 0 && (ev.Stamp < 1 || ev.Stamp > MaxStamp) {
 		return Rejected
 	}
 	known := r.remote.get(key{ev.ID, uint32(at)})
@@ -74,15 +76,20 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 		return r.catchUp(known, ev)
 	case Progressed:
 		if known == noEntry {
-			return r.foretell(at, buried{ev.ID, false, ev.ComputedTokens, ev.OutputTokens})
+			return r.foretell(at, buried{id: ev.ID, computed: ev.ComputedTokens, output: ev.OutputTokens})
 		}
 		return r.catchUp(known, ev)
 	case Released:
+		v := Applied
 		if known == noEntry {
-			return r.foretell(at, buried{id: ev.ID, released: true})
+			v = r.foretell(at, buried{id: ev.ID, released: true, said: ev.Session != 0})
+		} else {
+			r.end(known, released)
 		}
-		r.end(known, released)
-		return Applied
+		if v == Applied || v == Early {
+			r.heedEvent(ev)
+		}
+		return v
 	}
 	return Rejected
 }
@@ -110,7 +117,14 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	if grave != noEntry {
 		before = p.buried[grave]
 	}
-	if before.released || grave == noEntry && ev.ID <= p.floor {
+	if before.released {
+		if !before.said { // it is late, and not here again
+			p.buried[grave].said = true
+			r.heedEvent(ev)
+		}
+		return Stale
+	}
+	if grave == noEntry && ev.ID <= p.floor {
 		return Stale
 	}
 	slot := r.slotOf(ev.Worker)
@@ -129,7 +143,8 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	made := r.reserve(slot, at, ev.ID, &a)
 	r.remote.put(key{ev.ID, uint32(at)}, made)
 	r.progress(made, max(ev.ComputedTokens, before.computed), max(ev.OutputTokens, before.output))
-	return Applied
+	r.heedEvent(ev)
+	return Made
 }
 
 // foretell remembers news of a reservation that is not here.
@@ -150,12 +165,12 @@ func (r *Router) foretell(at int32, news buried) Verdict {
 	case b.released:
 		return Stale
 	}
-	b.released, b.computed, b.output = news.released, max(b.computed, news.computed), max(b.output, news.output)
+	b.released, b.said, b.computed, b.output = news.released, news.said, max(b.computed, news.computed), max(b.output, news.output)
 	return Early
 }
 
 // bury remembers that a reservation has ended.
-func (r *Router) bury(at int32, id uint64) { r.dig(at, buried{id: id, released: true}) }
+func (r *Router) bury(at int32, id uint64) { r.dig(at, buried{id: id, released: true, said: true}) }
 
 // dig puts b into the ring; what it drives out is forgotten, and with it all that
 // came before.
@@ -177,13 +192,13 @@ func (r *Router) dig(at int32, b buried) {
 }
 
 // ApplySnapshot takes all that a replica has reserved: what it does not have ends
-// here, what is missing is made. Applied if it is of the replica's epoch, whatever
-// became of its events, which are counted each.
-func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot) Verdict {
+// here, what is missing is made. Applied if it is of the replica's epoch; then what
+// became of each of its events is counted and appended to dst.
+func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([]Verdict, Verdict) {
 	r.advance(now)
 	at, v := r.peerOf(s.Replica, s.Epoch)
 	if v != Applied {
-		return r.metrics.verdict(v)
+		return dst, r.metrics.verdict(v)
 	}
 	ids := make([]uint64, 0, len(s.Events))
 	for i := range s.Events {
@@ -202,11 +217,11 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot) Verdict {
 	floor := r.peers[at].floor
 	r.peers[at].floor = 0 // what is in the snapshot has not ended, however old it is
 	for i := range s.Events {
-		if ev := &s.Events[i]; ev.Kind == Reserved && ev.ID != 0 && ev.ID <= s.LastID {
-			r.metrics.verdict(r.apply(at, ev))
-		} else {
-			r.metrics.verdict(Rejected)
+		v := Rejected
+		if ev := &s.Events[i]; ev.Kind == Reserved && ev.ID != 0 && ev.ID <= s.LastID && ev.Session == 0 {
+			v = r.apply(at, ev)
 		}
+		dst = append(dst, r.metrics.verdict(v))
 	}
 	p := &r.peers[at]
 	p.floor = max(p.floor, floor)
@@ -221,5 +236,5 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot) Verdict {
 			p.slide()
 		}
 	}
-	return Applied
+	return dst, Applied
 }

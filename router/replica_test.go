@@ -126,7 +126,7 @@ func TestSnapshotHealsLoss(t *testing.T) {
 		for i := range later[:some] { // some overtake the snapshot
 			c.Apply(c.now, &later[i])
 		}
-		if v := c.ApplySnapshot(c.now, &snapshot); v != Applied || !lost {
+		if _, v := c.ApplySnapshot(c.now, &snapshot, nil); v != Applied || !lost {
 			t.Fatal(v, lost)
 		}
 		for i := range later[some:] {
@@ -134,7 +134,7 @@ func TestSnapshotHealsLoss(t *testing.T) {
 		}
 		if seed%2 == 0 { // releases that overtook it may have been forgotten, with 8 graves
 			again := a.Snapshot()
-			c.ApplySnapshot(c.now, &again)
+			c.ApplySnapshot(c.now, &again, nil)
 			sameLoads(t, c, a)
 		}
 		if p := c.Peers(nil); len(p) != 1 || p[0].Missing != 0 || p[0].Reservations > len(active)+some {
@@ -162,7 +162,7 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 	stale := before.Snapshot()
-	if v := c.ApplySnapshot(0, &stale); v != Stale {
+	if _, v := c.ApplySnapshot(0, &stale, nil); v != Stale {
 		t.Errorf("a snapshot from before the restart is %v", v)
 	}
 	sameLoads(t, c, after)
@@ -181,7 +181,7 @@ func TestVerdicts(t *testing.T) {
 		ev   *Event
 		want Verdict
 	}{
-		{"first", &made, Applied},
+		{"first", &made, Made},
 		{"again", &made, Duplicate},
 		{"own", with(func(e *Event) { e.Replica = 3 }), Stale},
 		{"nobody's", with(func(e *Event) { e.Replica = 0 }), Rejected},
@@ -196,7 +196,7 @@ func TestVerdicts(t *testing.T) {
 		{"negative blocks", with(func(e *Event) { e.ID, e.UnsharedBlocks = 2, -1 }), Rejected},
 		{"negative progress", with(func(e *Event) { e.ComputedTokens = -1 }), Rejected},
 		{"early progress", with(func(e *Event) { e.Kind, e.ID, e.OutputTokens = Progressed, 5, 9 }), Early},
-		{"what it was about", with(func(e *Event) { e.ID = 5 }), Applied},
+		{"what it was about", with(func(e *Event) { e.ID = 5 }), Made},
 		{"beyond MaxActive", with(func(e *Event) { e.ID = 6 }), Rejected},
 		{"its end", with(func(e *Event) { e.Kind, e.ID = Released, 1 }), Applied},
 		{"its end again", with(func(e *Event) { e.Kind, e.ID = Released, 1 }), Duplicate},
@@ -204,7 +204,7 @@ func TestVerdicts(t *testing.T) {
 		{"progress after its end", with(func(e *Event) { e.Kind = Progressed }), Stale},
 		{"early end", with(func(e *Event) { e.Kind, e.ID = Released, 9 }), Early},
 		{"what has ended", with(func(e *Event) { e.ID = 9 }), Stale},
-		{"a second replica", with(func(e *Event) { e.Replica = 8 }), Applied},
+		{"a second replica", with(func(e *Event) { e.Replica = 8 }), Made},
 		{"a third of two", with(func(e *Event) { e.Replica = 9 }), Rejected},
 	} {
 		if got := c.Apply(0, tc.ev); got != tc.want {
@@ -223,7 +223,7 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	ev := *with(func(e *Event) { e.ID, e.Worker = 20, worker1(1) })
-	if v := c.Apply(0, &ev); v != Applied {
+	if v := c.Apply(0, &ev); v != Made {
 		t.Fatal(v)
 	}
 	if got := c.Expire(time.Hour, nil); len(got) != 1 || got[0] != (Expired{Worker: worker1(1)}) {
@@ -287,7 +287,7 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	s := a.Snapshot()
-	c.ApplySnapshot(0, &s)
+	c.ApplySnapshot(0, &s, nil)
 	sameLoads(t, c, a)
 	if p := c.Peers(nil); p[0].Missing != 0 {
 		t.Errorf("%+v", p)
@@ -312,7 +312,10 @@ func TestJournalIsBounded(t *testing.T) {
 func FuzzApply(f *testing.F) {
 	f.Add([]byte{1, 1, 0, 1, 0, 8, 4, 2, 1, 2, 2, 1, 5, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		c := replica(t, 3, 1, func(cfg *Config) { cfg.MaxPeers, cfg.MaxActive, cfg.MaxBuried = 2, 5, 3 })
+		c := replica(t, 3, 1, func(cfg *Config) {
+			cfg.MaxPeers, cfg.MaxActive, cfg.MaxBuried = 2, 5, 3
+			cfg.SessionTTL, cfg.MaxSessions = 10, 3
+		})
 		take := func() uint64 {
 			if len(script) == 0 {
 				return 0
@@ -326,12 +329,19 @@ func FuzzApply(f *testing.F) {
 				Replica: ReplicaID(take() % 4), Epoch: take() % 3, Seq: take(), Kind: EventKind(take() % 4), ID: take() % 8, Worker: worker1(int(take() % 5)),
 				PromptTokens: int(take()%40) - 1, UncachedTokens: int(take() % 40), OutputTokens: int(take()%9) - 1, UnsharedBlocks: int(take() % 4),
 			}
+			if k := take(); k%3 == 0 {
+				ev.Session, ev.Stamp, ev.Nowhere = 1+take()%5, take()<<(k/4), k%2 == 0
+			}
 			for range take() % 4 {
 				ev.Hashes = append(ev.Hashes, kv.BlockHash(take()%3))
 			}
 			if take()%10 == 0 {
 				s := Snapshot{Replica: ev.Replica, Epoch: ev.Epoch, Seq: ev.Seq, LastID: take() % 8, Events: []Event{ev}}
-				c.ApplySnapshot(0, &s)
+				c.ApplySnapshot(0, &s, nil)
+			}
+			if take()%10 == 0 {
+				c.ApplyClaims(0, []Claim{{Session: take() % 6, Stamp: take(), Replica: ReplicaID(take() % 5), Worker: ev.Worker, Nowhere: ev.Nowhere, Age: time.Duration(take() % 12)}})
+				c.advance(time.Duration(take() % 20))
 			}
 			c.Apply(0, &ev)
 			if err := c.Check(); err != nil {

@@ -33,15 +33,17 @@ type reservation struct {
 	private      int // blocks, with the outputs'
 	decodeOnly   bool
 	prefilling   bool
+	untold       bool // of the request
 
 	predicted time.Duration // what is left of the prompt, by profile
 	touched   time.Duration // of the last progress
 	synced    time.Duration // when the replicas were last told
 
-	session  uint64 // whose worker it set, 0 none
-	previous Worker // the session's before it
-	had      bool   // there was one
-	stamp    uint64 // of the session then
+	session   uint64 // whose worker it set, 0 none
+	previous  Worker // the session's before it
+	had       bool   // there was one
+	unclaimed bool   // it was taken back, and the session with it
+	stamp     uint64 // of the last claim
 
 	links [lists]link
 }
@@ -254,7 +256,7 @@ func (r *Router) Rollback(now time.Duration, res Reservation) bool {
 	if e == nil {
 		return false
 	}
-	r.sessions.restore(e)
+	r.unclaim(e)
 	r.end(res.at, rolledBack)
 	return true
 }

@@ -47,7 +47,10 @@ type Request struct {
 	Hashes []kv.BlockHash
 	// Unshared: no other request shares its blocks, whatever their hashes.
 	Unshared bool
-	Phase    Phase
+	// Untold: no worker's event will ever name its Hashes, as they are of bytes that stand
+	// for its tokens. It is for replicas, which learn it with them.
+	Untold bool
+	Phase  Phase
 	// Overlaps are what workers have of it, from the index, each worker once, in any
 	// order. Who is not in it has nothing.
 	Overlaps []Overlap
@@ -262,12 +265,10 @@ func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decisi
 	r.choices++
 	w.lastChosen = r.choices
 	at := r.reserve(slot, ownPeer, r.lastID, &a)
-	if req.Session != 0 {
-		e := &r.slab[at]
-		e.session = req.Session
-		e.previous, e.had, e.stamp = r.sessions.set(r.now, req.Session, w.id)
-	}
-	r.journalReserved(&r.slab[at], a.hashes)
+	e := &r.slab[at]
+	e.untold = req.Untold
+	r.claim(e, req.Session)
+	r.journalReserved(e, a.hashes)
 	r.metrics.count(r, req, o, reason)
 	overlap := *o
 	overlap.Worker = w.id

@@ -28,14 +28,14 @@ type routeCmd struct {
 	Worker      []string `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
 	WorkersFile string   `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
 	Events      []string `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
-	Replicas    string   `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
+	Replicas    string   `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
 	Model       string   `type:"path" placeholder:"DIR" help:"Model directory whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
 	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
 
 	Policy       router.Policy      `default:"latency" help:"How a worker is chosen: latency (predicted times to tokens), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
 	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, as ttft=1;itl=0.05; /v1/fleet/weights shows and changes them."`
 	Temperature  float64            `default:"0" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
-	SessionTTL   time.Duration      `name:"session-ttl" default:"0" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker. 0: sessions are not looked at."`
+	SessionTTL   time.Duration      `name:"session-ttl" default:"0" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker; the same for all --replicas, whichever of them a request comes to. 0: sessions are not looked at."`
 	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
 	PredictTTL   time.Duration      `name:"predict-ttl" default:"5s" help:"The same for workers with events, which come a little later. 0: not at all."`
 	Seed         uint64             `default:"1" help:"Of all chance."`

@@ -9,3 +9,9 @@ import "unsafe"
 func Bytes[T Word](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), wordBytes*len(s))
 }
+
+// As is s under another type of the same numbers, without a copy: a view as that of
+// [Bytes].
+func As[To, From ~uint64](s []From) []To {
+	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}

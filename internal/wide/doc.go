@@ -4,7 +4,7 @@
 // It never keeps a caller's slice and never knows what the values mean.
 //
 // [Packed] is a Vec that takes no memory while its values follow on each other,
-// [Bytes] a view of the memory.
+// [Bytes] a view of the memory, [As] one of numbers under another type.
 //
 // CommonPrefix is pure and may be called from any goroutine. A Vec belongs to
 // whoever holds it and is not locked.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -22,6 +23,8 @@ type ApproximateConfig struct {
 	KeepRatio float64       // of MaxBlocks that eviction leaves, above 0 to 1. Default DefaultKeepRatio
 	Holders   int           // as in Config
 	Seed      uint64        // as in Config
+	// ByHash: prompts come as their chained hashes alone, by RouteChain and FindChain.
+	ByHash bool
 }
 
 // WithDefaults returns a copy with the defaults in place of zeros.
@@ -81,7 +84,11 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 	}
 	cfg = cfg.WithDefaults()
 	x, err := New(cfg.index())
-	return &Approximate{x: x, cfg: cfg, timers: timers{at: map[mark]int{}}}, err
+	if err != nil {
+		return nil, err
+	}
+	x.byHash = cfg.ByHash
+	return &Approximate{x: x, cfg: cfg, timers: timers{at: map[mark]int{}}}, nil
 }
 
 // Index is the tree, to be read: what is written past the Approximate has no timer.
@@ -112,6 +119,18 @@ func (a *Approximate) Route(h Holder, run Run, now time.Duration) error {
 	a.prune()
 	a.x.verify("Route")
 	return err
+}
+
+// RouteChain is Route under ByHash, for prompts of which only the chained hashes are
+// known, as replicas tell each other: they stand for the local ones too. Each says what
+// is before it, so the same is found, by [Approximate.FindChain].
+func (a *Approximate) RouteChain(h Holder, hashes []kv.BlockHash, now time.Duration) error {
+	return a.Route(h, Run{Hashes: hashes, Locals: wide.As[kv.LocalHash](hashes)}, now)
+}
+
+// FindChain is Find for what came by RouteChain.
+func (a *Approximate) FindChain(hashes []kv.BlockHash, dst []Overlap) []Overlap {
+	return a.x.Find(wide.As[kv.LocalHash](hashes), dst)
 }
 
 // Expire removes what was last routed a TTL ago, and returns how many blocks.

@@ -207,3 +207,52 @@ func TestApproximateConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestChainAlone: prompts by their chained hashes are found, kept and pruned as those
+// with local hashes are.
+func TestChainAlone(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		cfg := ApproximateConfig{TTL: 100, MaxBlocks: []int{0, 60}[seed%2]}
+		a := newApproximate(t, cfg)
+		cfg.ByHash = true
+		b := newApproximate(t, cfg)
+		p := &play{t: t, rng: rng, longest: 12}
+		for now := range 600 {
+			now := time.Duration(3 * now)
+			h, run := w(rng.IntN(3)), tail(p.sequence(), 0)
+			if errA, errB := a.Route(h, run, now), b.RouteChain(h, run.Hashes, now); errA != errB {
+				t.Fatalf("%v and %v", errA, errB)
+			}
+			if x, y := a.Expire(now), b.Expire(now); x != y {
+				t.Fatalf("%d and %d expired", x, y)
+			}
+			if rng.IntN(20) == 0 {
+				a.Clear(h)
+				b.Clear(h)
+			}
+			run = tail(p.sequence(), 0)
+			if x, y := found(t, a.Find(run.Locals, nil)), found(t, b.FindChain(run.Hashes, nil)); !equal(x, y) {
+				t.Fatalf("%v and %v", x, y)
+			}
+			if x, y := a.Index().Stats().HolderBlocks, b.Index().Stats().HolderBlocks; x != y {
+				t.Fatalf("%d and %d blocks", x, y)
+			}
+		}
+	}
+	// What no prompt has, from a hostile replica, does no harm.
+	a := newApproximate(t, ApproximateConfig{MaxBlocks: 60, ByHash: true})
+	rng := rand.New(rand.NewPCG(1, 5))
+	for now := range 5000 {
+		hashes := make([]kv.BlockHash, rng.IntN(9))
+		for i := range hashes {
+			hashes[i] = kv.BlockHash(rng.IntN(4))
+		}
+		if err := a.RouteChain(w(rng.IntN(3)), hashes, time.Duration(now)); err != nil && err != ErrCollision && err != ErrSequence {
+			t.Fatal(err)
+		}
+		if err := a.Index().Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

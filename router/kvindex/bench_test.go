@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -107,6 +108,31 @@ func BenchmarkClear(b *testing.B) {
 			for b.Loop() {
 				x.Store(w(9), run)
 				x.Clear(w(9))
+			}
+		})
+	}
+}
+
+// BenchmarkRouteChain: prompts of 512 blocks, where blocks are pruned all the time.
+func BenchmarkRouteChain(b *testing.B) {
+	for _, known := range []bool{true, false} {
+		b.Run(fmt.Sprintf("blocks=512/known=%v", known), func(b *testing.B) {
+			a, err := NewApproximate(ApproximateConfig{ByHash: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			hashes := make([]kv.BlockHash, 512)
+			next := uint64(0)
+			for b.Loop() {
+				for i := range hashes {
+					if !known || next < 512 {
+						next++
+						hashes[i] = kv.BlockHash(next * 0x9e3779b97f4a7c15)
+					}
+				}
+				if err := a.RouteChain(w(1), hashes, time.Duration(next)); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -80,9 +80,11 @@ func (x *Index) checkNode(id nodeID) error {
 func (x *Index) checkNames(id nodeID, n, p *node) error {
 	for i, hash := range n.hashes {
 		want := kv.BlockHash(n.locals[i])
-		if i > 0 {
+		switch {
+		case x.byHash:
+		case i > 0:
 			want = kv.Chain(n.hashes[i-1], n.locals[i])
-		} else if n.parent != root {
+		case n.parent != root:
 			want = kv.Chain(p.hashes[len(p.hashes)-1], n.locals[i])
 		}
 		e := x.blocks.get(uint64(hash), 0)

@@ -20,6 +20,7 @@ type Index struct {
 
 	runBlocks int    // maxRun, but in tests
 	manyKids  uint32 // the constant, but in tests
+	byHash    bool   // local hashes are the chained ones, of an Approximate
 
 	path   []nodeID // scratch of Store
 	below  []nodeID // scratch of dropBelow

@@ -127,7 +127,7 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 	}
 	for i, local := range run.Locals[s.used:] {
 		want := kv.BlockHash(local)
-		if started {
+		if started && !x.byHash {
 			want = kv.Chain(last, local)
 		}
 		if last, started = run.Hashes[s.used+i], true; last != want {
