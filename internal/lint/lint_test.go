@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 
-	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/prompt", "gateway/residency", "router", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/prompt", "gateway/residency", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
