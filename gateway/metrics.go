@@ -60,6 +60,10 @@ func newMetrics(g *Gateway) (*metrics, error) {
 	}
 	if g.pools != nil {
 		all = append(all, m.pooled, m.poolLeft)
+		for _, name := range g.pools.names {
+			m.pooled.WithLabelValues(name)
+			m.poolLeft.WithLabelValues(name)
+		}
 	}
 	for _, c := range all {
 		if err := g.cfg.Registry.Register(c); err != nil {

@@ -41,8 +41,9 @@ Dynamo has it, in nvext.router.ttft_target and itl_target, and its priority in
 nvext.agent_hints.priority, or priority. With enable_priority_retry what fails before its
 first output goes on to faster pools, those with lower numbers of priority.
 
-Where prompts are of a few kinds (coppice analyze trace says so), --buckets N --stage prefix
-gives each kind workers of its own. Buckets differ by one worker at most, and depend on
+Where prompts are of a few kinds, as many of each (coppice analyze trace says so),
+--buckets N --stage prefix gives each kind workers of its own. The policy latency mostly
+finds better ones by itself: compare them by coppice sim fleet first. Buckets differ by one worker at most, and depend on
 the workers' names alone: several routers deal alike, and one worker more or less moves one
 or two others. Who is lost keeps its place for two minutes.
 `
