@@ -121,6 +121,8 @@ func TestPeekHints(t *testing.T) {
 		{`"nvext":{"annotations":["a"],"router":{"ttft_target":120.5,"itl_target":null},"x":{"ttft_target":3}}`, Hints{TTFT: "120.5"}},
 		{`"nvext":{"router":{"itl_target":"fast","ttft_target":[1]}}`, Hints{TTFT: "[1]", ITL: `"fast"`}},
 		{`"nvext":{"r\u006futer":{"itl_\u0074arget":2}}`, Hints{ITL: "2"}},
+		{`"nvext":{"router":{"ttft_target":` + strings.Repeat("1", 64) + `,"itl_target":` + strings.Repeat("1", 65) + `}}`,
+			Hints{TTFT: strings.Repeat("1", 64), ITL: strings.Repeat("1", 64) + "..."}},
 		{`"nvext":[{"router":{"ttft_target":1}}],"coppice":7`, Hints{}},
 		{`"nvext":{"router":7,"agent_hints":{}},"nvext":{"router":{"itl_target":1e999}}`, Hints{ITL: "1e999"}},
 	} {
