@@ -306,7 +306,14 @@ func TestPoolIsWaitedFor(t *testing.T) {
 	for _, retry := range []bool{false, true} {
 		t.Run(fmt.Sprint("retry=", retry), func(t *testing.T) {
 			slow := newWorker(t, "s", false, func(c *card.Card) { c.Pool, c.MaxRunning = "slow", 1 })
-			held, free := make(chan struct{}, 1), make(chan struct{})
+			held, free := make(chan struct{}, 2), make(chan struct{})
+			t.Cleanup(func() { // whatever fails before it is closed
+				select {
+				case <-free:
+				default:
+					close(free)
+				}
+			})
 			slow.does(func(rw http.ResponseWriter, r *http.Request) {
 				held <- struct{}{}
 				<-free
@@ -321,7 +328,11 @@ func TestPoolIsWaitedFor(t *testing.T) {
 			answers := make(chan reply, 2)
 			ask := func() { answers <- s.ask(context.WithoutCancel(t.Context()), run(0, 8), `,"max_tokens":1`) }
 			go ask()
-			<-held
+			select {
+			case <-held:
+			case r := <-answers:
+				t.Fatalf("%s: %s", r.Status, r.text)
+			}
 			go ask()
 			if retry {
 				if r := <-answers; r.StatusCode != 200 || r.worker() != "l" {
@@ -331,7 +342,6 @@ func TestPoolIsWaitedFor(t *testing.T) {
 			} else {
 				s.until("one waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
 				close(free)
-				<-held
 				if r := <-answers; r.worker() != "s" {
 					t.Errorf("%s by %q", r.Status, r.worker())
 				}
