@@ -283,6 +283,16 @@ func TestPoolRetry(t *testing.T) {
 			s.idle()
 		})
 	}
+	t.Run("to a faster pool before its own", func(t *testing.T) {
+		a, b := pooledWorker(t, "s1", "slow"), pooledWorker(t, "s2", "slow")
+		s := newStand(t, Config{Pools: grid(t, true)}, a, b, pooledWorker(t, "f", "fast"))
+		s.chosen(3)
+		a.does(fail)
+		b.does(fail)
+		if r := s.wish("/v1/completions", body(8, "")); r.pool() != "fast" || r.Header.Get(headerAttempts) != "2" || a.requests()+b.requests() != 1 {
+			t.Errorf("%s in %q after %q attempts, %d of them in its own pool", r.Status, r.pool(), r.Header.Get(headerAttempts), a.requests()+b.requests())
+		}
+	})
 	t.Run("in its own pool", func(t *testing.T) {
 		a, b := pooledWorker(t, "s1", "slow"), pooledWorker(t, "s2", "slow")
 		s := newStand(t, Config{Pools: grid(t, false)}, a, b, pooledWorker(t, "f", "fast"))
