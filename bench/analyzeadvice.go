@@ -58,14 +58,14 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	d.BlockTokens = a.blockSize(say)
 	if a.Buckets.StandOut {
 		d.Routers = len(a.Buckets.Largest)
-		say("%d routers, one for each kind of prompt: below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
-			d.Routers, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
+		say("%d routers or buckets, one for each kind of prompt (coppice route --buckets %d --stage prefix --prefix-blocks %d): below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
+			d.Routers, d.Routers, 1+a.Buckets.StemTokens/a.Tree.BlockTokens, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
 	} else {
 		say("one router: no few branches of like size hold %.0f %% of the requests", 100*bucketShare)
 	}
 	if cfg.Workers > 0 && d.Routers > cfg.Workers {
 		d.Routers = cfg.Workers
-		say("no more routers than the %d workers", cfg.Workers)
+		say("no more routers or buckets than the %d workers", cfg.Workers)
 	}
 	if a.OSL != nil {
 		d.ExpectedOutput = a.OSL.P50

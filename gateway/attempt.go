@@ -157,6 +157,9 @@ func (j *journey) receive(res *http.Response, try *attempt) error {
 	}
 	h := res.Header
 	h.Set(headerWorker, j.member.name())
+	if pool := j.g.pools.name(j.pool); pool != "" {
+		h.Set(headerPool, pool)
+	}
 	h.Set(headerOverlap, strconv.Itoa(j.decision.Overlap.Blocks()))
 	h.Set(headerBlocks, strconv.Itoa(j.blocks))
 	h.Set(headerAttempts, strconv.Itoa(j.attempts))

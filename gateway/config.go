@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/residency"
 	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/global"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -26,6 +27,8 @@ type Worker struct {
 	URL string // http://host:port, of its OpenAI interface
 	// Name is by default the one that it gives itself, or else host-port.
 	Name string
+	// Pool is the one of Config.Pools that it is in. Default: as it says itself.
+	Pool string
 	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for
 	// workers that do not say. "none": it is routed to by guesses.
 	Events, Replay string
@@ -49,6 +52,11 @@ func (w *Worker) Validate() error {
 	}
 	if w.Name != "" {
 		if err := card.CheckName(w.Name); err != nil {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
+		}
+	}
+	if w.Pool != "" {
+		if err := card.CheckPool(w.Pool); err != nil {
 			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
 		}
 	}
@@ -81,6 +89,14 @@ type Config struct {
 	// Tokenizer is the digest of the bundle that Prompt's tokenizer and template are of;
 	// workers with another one are refused. "": not known.
 	Tokenizer string
+
+	// Pools choose the pool of a request, by its length and targets, and the router a worker
+	// of that. Workers that are in none of them are refused. Mode [global.Aggregated].
+	Pools *global.Config
+	// Buckets, in their place, deals all workers into so many pools, see [router.Deal], at
+	// most [router.MaxBuckets]; Stage chooses one. 0: there are none.
+	Buckets int
+	Stage   router.Staging
 
 	// NATS is where the events are of workers whose card says so. Without it they are
 	// guessed.
@@ -190,7 +206,7 @@ func (c Config) WithDefaults() Config {
 // Validate reports all faults at once, by field and value. It expects defaults to be
 // filled in.
 func (c *Config) Validate() error {
-	errs := []error{c.Router.Validate(), validateWorkers(c.Workers)}
+	errs := []error{c.Router.Validate(), validateWorkers(c.Workers), c.validatePools()}
 	if c.Replicas != nil {
 		errs = append(errs, c.Replicas.validate())
 	}

@@ -8,6 +8,8 @@
 // events told (gateway/residency) and in what was guessed from earlier choices, and a
 // worker is chosen and reserved in one step. It goes there as it came. What has not begun
 // to be answered when a worker fails goes to another one; what has, ends with an error.
+// Where workers are in pools, one of these is chosen first, by the request's length and
+// targets (router/global) or as a bucket (router.Buckets), and the worker within it.
 //
 // Every worker has one goroutine, its keeper, which asks it how it is and follows its
 // events. The router is behind one mutex, for microseconds at a time.

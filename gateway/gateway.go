@@ -34,6 +34,7 @@ type Gateway struct {
 	watcher    *nats.Watcher // nil: nobody registers
 	replicas   *replicas     // nil: it is the only gateway
 	chooser    *chooser
+	pools      *pools // nil: all workers are one
 	words      atomic.Pointer[words]
 	bytes      *words     // what it begins with: by bytes, unless a tokenizer was given
 	learning   sync.Mutex // who fetches a tokenizer holds it
@@ -76,6 +77,9 @@ type roll struct {
 	models []string       // ascending
 	ready  int            // healthy workers
 	total  int
+
+	pools  map[router.WorkerID]router.PoolID // nil without pools
+	pooled map[inPool]int                    // healthy workers
 }
 
 // New makes a gateway and begins to ask its workers. It reports all faults of cfg at
@@ -101,6 +105,9 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	if g.chooser, err = newChooser(&cfg, g.index); err != nil {
+		return nil, err
+	}
+	if g.pools, err = newPools(&g.cfg); err != nil {
 		return nil, err
 	}
 	if cfg.Replicas != nil {
@@ -148,6 +155,7 @@ func (g *Gateway) tick() {
 			return
 		case <-t.C:
 			g.chooser.tick()
+			g.regroup(time.Now())
 		}
 	}
 }
@@ -311,7 +319,9 @@ func (g *Gateway) unclaim(m *member) {
 }
 
 // enroll writes the roll anew.
-func (g *Gateway) enroll() {
+func (g *Gateway) enroll() { g.enrollAt(time.Now()) }
+
+func (g *Gateway) enrollAt(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &roll{byID: map[router.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, tokens: map[string]int{}, total: len(g.members)}
@@ -338,6 +348,7 @@ func (g *Gateway) enroll() {
 		r.models = append(r.models, name)
 	}
 	slices.Sort(r.models)
+	g.group(r, now)
 	g.roll.Store(r)
 }
 

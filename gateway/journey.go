@@ -38,6 +38,8 @@ type journey struct {
 	member   *member
 	decision router.Decision
 	attempts int
+	before   int           // of them, at pools that it has left
+	pool     router.PoolID // where it is, or was to go; 0 without pools
 	status   int
 	fault    error
 	answer   answer
@@ -107,6 +109,9 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 		req.Session = max(1, xxh3.HashString(tenant+"\x00"+s))
 	} else if p.User != "" {
 		req.Session = max(1, xxh3.HashString(tenant+"\x00"+p.User))
+	}
+	if err := j.targets(r, &p.Hints); err != nil {
+		return err
 	}
 	return j.steer(r)
 }
@@ -202,7 +207,7 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		req := &j.load.ask.req
 		req.Session = 0
-		if !again || j.attempts > 1 || j.others() {
+		if !j.ascend() && (!again || j.attempts > 1 || j.others()) {
 			req.Avoid = append(req.Avoid, j.decision.Worker)
 		}
 		g.metrics.retries.Inc()
@@ -212,16 +217,28 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 // choose reserves a worker.
 func (j *journey) choose(ctx context.Context) error {
 	begun := time.Now()
-	d, err := j.g.chooser.choose(ctx, &j.load.ask, j.g.cfg.QueueTimeout)
+	patience := j.g.cfg.QueueTimeout
+	d, err := j.g.chooser.choose(ctx, &j.load.ask, patience)
+	for err != nil && j.elsewhere(err) {
+		if err == errPatience {
+			patience = 1 // it has waited
+		}
+		d, err = j.g.chooser.choose(ctx, &j.load.ask, patience)
+	}
 	j.find = time.Since(begun)
 	if errors.Is(err, router.ErrNoWorkers) && j.fault != nil {
 		return j.fault // nobody else is left to ask: the first reason says more
+	}
+	if errors.Is(err, router.ErrNoWorkers) {
+		return j.nobody()
 	}
 	if err != nil {
 		return err
 	}
 	j.decision = d
-	if j.member = j.g.roll.Load().byID[d.Worker.ID]; j.member == nil {
+	roll := j.g.roll.Load()
+	j.landed(roll)
+	if j.member = roll.byID[d.Worker.ID]; j.member == nil {
 		j.g.chooser.rollback(d.Reservation) // it left at this moment
 		return router.ErrNoWorkers
 	}
@@ -231,6 +248,9 @@ func (j *journey) choose(ctx context.Context) error {
 // others tells whether there is another worker to ask than those that were.
 func (j *journey) others() bool {
 	roll := j.g.roll.Load()
+	if len(j.load.staged.pools) > 0 {
+		return j.othersStaged(roll)
+	}
 	if ready, ok := roll.served[j.model]; ok {
 		return ready > j.attempts
 	}

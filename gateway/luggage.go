@@ -18,6 +18,7 @@ type luggage struct {
 	prompt prompt.Prompt
 	peeked openai.Peeked
 	ask    ask
+	staged staged
 }
 
 // mostKept is the largest body, and the most tokens, whose memory is kept for the next one.
@@ -28,6 +29,7 @@ func (l *luggage) put(g *Gateway) {
 	g.bodies.Add(-int64(l.held))
 	l.held = 0
 	l.ask.Reset()
+	l.staged.reset()
 	if l.unread.Load() != 0 {
 		return
 	}

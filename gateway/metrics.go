@@ -23,6 +23,8 @@ type metrics struct {
 	prompts    prometheus.Counter
 	overlaps   prometheus.Counter
 	inexact    prometheus.Counter
+	pooled     *prometheus.CounterVec // by pool; not registered without pools
+	poolLeft   *prometheus.CounterVec // by pool
 }
 
 // stages has a bucket for each factor of two from a microsecond.
@@ -46,14 +48,24 @@ func newMetrics(g *Gateway) (*metrics, error) {
 		prompts:    counter("prompt_blocks_total", "Blocks of routed prompts."),
 		overlaps:   counter("overlap_blocks_total", "Of these, the ones that the chosen worker was known or guessed to have."),
 		inexact:    counter("inexact_prompts_total", "Prompts whose tokens could not be told, routed by load alone."),
+		pooled:     vec("pool_requests_total", "Requests by the pool of the worker that was asked last, or of which one was to be.", "pool"),
+		poolLeft:   vec("pool_moves_total", "Times that a request left a pool for the next one: nobody there could take it, or an attempt failed and it went to a faster one.", "pool"),
 		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "time_to_first_token_seconds", Help: "From a streaming request's arrival to the first event of its answer.", Buckets: latency}),
 		whole:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "request_seconds", Help: "From a request's arrival to the end of its answer.", Buckets: latency}),
 		overhead: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "overhead_seconds",
 			Help: "What the gateway itself took of a request, by stage: read (to tokens), hash, choose (find and select, with waiting while all are busy).", Buckets: stages}, []string{"stage"}),
 	}
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		m.requests, m.refused, m.retries, m.broken, m.prompts, m.overlaps, m.inexact, m.firstToken, m.whole, m.overhead, &collector{g: g},
-	} {
+	}
+	if g.pools != nil {
+		all = append(all, m.pooled, m.poolLeft)
+		for _, name := range g.pools.names {
+			m.pooled.WithLabelValues(name)
+			m.poolLeft.WithLabelValues(name)
+		}
+	}
+	for _, c := range all {
 		if err := g.cfg.Registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -75,6 +87,9 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 		m.overhead.WithLabelValues("hash").Observe(j.hash.Seconds())
 		m.overhead.WithLabelValues("choose").Observe(j.find.Seconds())
 	}
+	if pool := j.g.pools.name(j.pool); pool != "" {
+		m.pooled.WithLabelValues(pool).Inc()
+	}
 	status := j.status
 	if r.Context().Err() != nil && status < 400 {
 		status = statusGone
@@ -92,6 +107,9 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	fields := append(make([]zap.Field, 0, 12), zap.String("request", r.Header.Get("X-Request-Id")), zap.String("path", r.URL.Path), zap.Int("status", status),
 		zap.Duration("total", total), zap.String("worker", worker), zap.Int("attempts", j.attempts),
 		zap.Int("prompt_blocks", j.blocks), zap.Int("overlap_blocks", j.decision.Overlap.Blocks()), zap.Duration("choose", j.find))
+	if pool := j.g.pools.name(j.pool); pool != "" {
+		fields = append(fields, zap.String("pool", pool))
+	}
 	if j.fault != nil {
 		fields = append(fields, zap.Error(j.fault))
 	}
@@ -120,12 +138,13 @@ var (
 	guessedDesc   = desc("guessed_blocks", "Blocks that workers are guessed to hold, by why: no events, or not yet.", "why")
 	queuedDesc    = desc("queued_requests", "Requests that wait while all workers are busy.")
 	eventsDesc    = desc("events_total", "What came of the workers' events, by what it was.", "what")
+	poolDesc      = desc("pool_workers", "Healthy workers by pool.", "pool")
 	decisionsDesc = desc("decisions_total", "Choices of a worker, by why it was chosen.", "reason")
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{workersDesc, modeDesc, activeDesc, prefillDesc, blocksDesc, heldDesc, guessedDesc, queuedDesc, eventsDesc, decisionsDesc} {
+	for _, d := range []*prometheus.Desc{workersDesc, modeDesc, activeDesc, prefillDesc, blocksDesc, heldDesc, guessedDesc, queuedDesc, eventsDesc, poolDesc, decisionsDesc} {
 		ch <- d
 	}
 }
@@ -151,6 +170,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	roll := g.roll.Load()
 	for _, m := range roll.byID {
 		gauge(modeDesc, 1, m.name(), g.mode(m))
+	}
+	if g.pools != nil {
+		for i, name := range g.pools.names {
+			gauge(poolDesc, float64(roll.pooled[inPool{pool: router.PoolID(i + 1)}]), name)
+		}
 	}
 	for _, l := range g.chooser.loads() {
 		m := roll.byID[l.Worker.ID]

@@ -62,6 +62,9 @@ func (m *member) learn(ctx context.Context) (found, error) {
 		if m.given.Name != "" {
 			c.Name = m.given.Name
 		}
+		if m.given.Pool != "" {
+			c.Pool = m.given.Pool
+		}
 		return found{card: c, own: own, models: c.Models}, nil
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return found{}, refuse("worker %s wants an API key: give the gateway one of its own", m.url)
@@ -94,7 +97,7 @@ func (m *member) learnForeign(ctx context.Context) (found, error) {
 		return found{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
 	}
 	f := found{foreign: true, loras: map[string]bool{}}
-	f.card = &card.Card{Name: m.given.Name, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
+	f.card = &card.Card{Name: m.given.Name, Pool: m.given.Pool, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
 	if f.card.Name == "" {
 		f.card.Name = nameOf(m.url)
 	}
@@ -138,7 +141,7 @@ func (m *member) settle(f found) error {
 	m.mu.Lock()
 	known := m.card
 	m.mu.Unlock()
-	if known != nil && m.ranks != nil && known.Name == f.card.Name && known.Epoch == f.card.Epoch {
+	if known != nil && m.ranks != nil && known.Name == f.card.Name && known.Pool == f.card.Pool && known.Epoch == f.card.Epoch {
 		if slices.Equal(known.Models, f.card.Models) {
 			return nil
 		}
@@ -151,6 +154,9 @@ func (m *member) settle(f found) error {
 	if want := m.g.chooser.blockTokens; f.card.BlockTokens != 0 && f.card.BlockTokens != want {
 		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
 			m.url, f.card.BlockTokens, want)
+	}
+	if err := m.g.pools.admits(m, f.card); err != nil {
+		return err
 	}
 	m.doubt(&f)
 	if err := m.g.speaks(m, f.card); err != nil {
@@ -186,6 +192,7 @@ func (m *member) doubt(f *found) {
 func (m *member) remodel(f found) error {
 	spec := m.spec(f.card)
 	for _, w := range m.ranks {
+		spec.Pool = m.g.roll.Load().pools[w.ID]
 		if err := m.g.chooser.respec(w, spec); err != nil {
 			return &refusal{err.Error()}
 		}

@@ -91,7 +91,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // generate routes by the prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g.travel(w, r, func(j *journey, tenant string) error { return j.prepare(r, kind, tenant) })
+		g.travel(w, r, func(j *journey, tenant string) error {
+			if err := j.prepare(r, kind, tenant); err != nil {
+				return err
+			}
+			return j.stage(false)
+		})
 	}
 }
 

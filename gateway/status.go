@@ -78,6 +78,7 @@ type WorkerStatus struct {
 	State  string       `json:"state"`
 	Error  string       `json:"error,omitempty"`
 	Mode   string       `json:"mode"` // events, approximate or waiting
+	Pool   string       `json:"pool,omitempty"`
 	Models []string     `json:"models"`
 	Ranks  []RankStatus `json:"ranks"`
 }
@@ -97,7 +98,8 @@ type RankStatus struct {
 type FleetStatus struct {
 	Policy      string          `json:"policy"`
 	BlockTokens int             `json:"block_tokens"`
-	Prompts     string          `json:"prompts"` // compared by tokens or by bytes
+	Prompts     string          `json:"prompts"`         // compared by tokens or by bytes
+	Pools       string          `json:"pools,omitempty"` // how one is chosen
 	Workers     []WorkerStatus  `json:"workers"`
 	Replica     string          `json:"replica,omitempty"`  // this gateway's name among the others
 	Replicas    []ReplicaStatus `json:"replicas,omitempty"` // the others
@@ -105,7 +107,7 @@ type FleetStatus struct {
 
 // Fleet is what the gateway knows of its workers, by URL.
 func (g *Gateway) Fleet() FleetStatus {
-	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens"}
+	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: g.pools.String()}
 	if !g.words.Load().exact {
 		f.Prompts = "bytes"
 	}
@@ -116,6 +118,7 @@ func (g *Gateway) Fleet() FleetStatus {
 	for _, l := range g.chooser.loads() {
 		loads[l.Worker.ID] = append(loads[l.Worker.ID], l)
 	}
+	roll := g.roll.Load()
 	for _, m := range g.all() {
 		s := WorkerStatus{URL: m.given.URL, Mode: g.mode(m)}
 		m.mu.Lock()
@@ -127,7 +130,13 @@ func (g *Gateway) Fleet() FleetStatus {
 		if m.card != nil && m.state != Refused {
 			id = router.WorkerID(m.card.ID())
 		}
+		if m.card != nil {
+			s.Pool = m.card.Pool
+		}
 		m.mu.Unlock()
+		if g.pools != nil && g.pools.grid == nil {
+			s.Pool = g.pools.name(roll.pools[id])
+		}
 		for _, l := range loads[id] {
 			r := RankStatus{Rank: l.Worker.Rank, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(holderOf(l.Worker))}
 			if st, ok := g.subscriber.Status(events.Rank{Worker: events.WorkerID(l.Worker.ID), DP: l.Worker.Rank}); ok {
@@ -216,12 +225,17 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	e, err := g.chooser.explain(&j.load.ask)
+	if err = j.stage(true); err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	e, pool, err := j.explain()
 	if err != nil {
 		g.refuse(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	io.WriteString(w, pool)
 	roll := g.roll.Load()
 	for _, c := range e.Candidates {
 		if m := roll.byID[c.Worker.ID]; m != nil {

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 func TestRoundRobin(t *testing.T) {
@@ -119,68 +117,6 @@ func TestRollbackTakesTheSessionBack(t *testing.T) {
 	r.Rollback(0, away.Reservation)
 	if got := selected(t, r, 0, req); kept.Worker != away.Worker || got.Worker != kept.Worker {
 		t.Errorf("%v after %v", got.Worker, kept.Worker)
-	}
-}
-
-func TestBuckets(t *testing.T) {
-	var routers []*Router
-	for i := range 4 {
-		r := newRouter(t, Config{Policy: CostLeastLoaded})
-		for j := range 2 {
-			if err := r.Join(0, Worker{ID: WorkerID(10*i + j)}, WorkerSpec{BlockTokens: 16}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		routers = append(routers, r)
-	}
-	turn, err := NewBuckets(ByTurn, 1, routers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prefix, err := NewBuckets(ByPrefix, 2, routers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 {
-		req := Request{PromptTokens: 16 * 3, Hashes: hashes(i, 100+i, 3)}
-		at, d, err := turn.Select(0, &req)
-		if err != nil || at != i%4 || int(d.Worker.ID)/10 != at || !turn.Router(at).Release(0, d.Reservation) {
-			t.Errorf("turn %d went to %d: %+v, %v", i, at, d, err)
-		}
-	}
-	counts := make([]int, 4)
-	for i := range 400 {
-		at := prefix.Pick(hashes(i, 100+i, 3))
-		counts[at]++
-		for _, same := range [][]kv.BlockHash{hashes(i, 100+i), hashes(i, 100+i, 8, 9)} {
-			if got := prefix.Pick(same); got != at {
-				t.Fatalf("prompt %d goes to %d and %d", i, at, got)
-			}
-		}
-	}
-	if slices.Min(counts) < 70 || slices.Max(counts) > 130 {
-		t.Errorf("400 prompts are %v", counts)
-	}
-	if a, b := prefix.Pick(nil), prefix.Pick(nil); a == b {
-		t.Errorf("without hashes both go to %d", a)
-	}
-	// A bucket without workers is passed over.
-	req := Request{PromptTokens: 32, Hashes: hashes(1, 101)}
-	home := prefix.Pick(req.Hashes)
-	for j := range 2 {
-		routers[home].Leave(0, Worker{ID: WorkerID(10*home + j)}, nil)
-	}
-	if at, _, err := prefix.Select(0, &req); err != nil || at != (home+1)%4 {
-		t.Errorf("went to %d from %d: %v", at, home, err)
-	}
-	for _, bad := range []func() (*Buckets, error){
-		func() (*Buckets, error) { return NewBuckets(ByTurn, 1) },
-		func() (*Buckets, error) { return NewBuckets(9, 1, routers...) },
-		func() (*Buckets, error) { return NewBuckets(ByPrefix, 0, routers...) },
-	} {
-		if _, err := bad(); err == nil {
-			t.Error("bad buckets are made")
-		}
 	}
 }
 

@@ -37,7 +37,8 @@ type Config struct {
 	// MaxWorkers bounds the workers. Default 512, at most 65536.
 	MaxWorkers int
 	// MaxModels bounds the models that workers serve, all together. Default 4096, at most
-	// 1 << 20; each takes 4 bytes for every worker that serves it.
+	// 1 << 20; each takes 4 bytes for every worker that serves it, and as much again for
+	// those that are in a pool.
 	MaxModels int
 	// MaxActive bounds the reservations, with those of replicas. Default 65536.
 	MaxActive int

@@ -22,5 +22,6 @@
 //
 // Several routers of the same workers tell each other what they reserve: Drain,
 // Apply, and Snapshot for who comes late or missed something. Subpackage kvindex
-// is the index, and global chooses among pools of workers.
+// is the index, and global chooses among pools of workers, which a request may be
+// restricted to, as [Buckets] does by prompt.
 package router

@@ -15,6 +15,7 @@ type lane struct {
 
 type laneOf struct {
 	model  ModelID
+	pool   PoolID
 	pin    Worker
 	pinned bool
 	picky  bool // they avoid workers
@@ -24,7 +25,7 @@ func laneFor(req *Request) laneOf {
 	if len(req.Avoid) > 0 {
 		return laneOf{picky: true}
 	}
-	of := laneOf{model: req.Model}
+	of := laneOf{model: req.Model, pool: req.Pool}
 	if req.Pinned != nil {
 		of.pin, of.pinned = *req.Pinned, true
 	}

@@ -78,7 +78,7 @@ func (w *world) may(req *Request) (any, free bool) {
 	for at, health := range w.workers {
 		spec, l := w.specs[at], loads[at]
 		if health != Healthy || slices.Contains(req.Avoid, at) || req.Pinned != nil && *req.Pinned != at ||
-			req.Model != 0 && !slices.Contains(spec.Models, req.Model) {
+			req.Model != 0 && !slices.Contains(spec.Models, req.Model) || req.Pool != 0 && spec.Pool != req.Pool {
 			continue
 		}
 		any = true
@@ -150,7 +150,7 @@ func (w *world) request() Request {
 	case 4:
 		req.Deadline = w.now + time.Duration(1+w.take(30))*second
 	}
-	req.Model = ModelID(max(0, w.take(8)-4))
+	req.Model, req.Pool = ModelID(max(0, w.take(8)-4)), PoolID(max(0, w.take(6)-3))
 	req.Jump = time.Duration(max(0, w.take(20)-10)) * second
 	for range w.take(4) {
 		req.Overlaps = append(req.Overlaps, Overlap{Worker: w.worker(), Device: w.take(12), Host: w.take(3), Disk: w.take(2)})
@@ -160,7 +160,8 @@ func (w *world) request() Request {
 
 func (w *world) chosen(d Decision, req *Request) {
 	if health, ok := w.workers[d.Worker]; !ok || health != Healthy || slices.Contains(req.Avoid, d.Worker) ||
-		req.Model != 0 && !slices.Contains(w.specs[d.Worker].Models, req.Model) || req.Pinned != nil && *req.Pinned != d.Worker {
+		req.Model != 0 && !slices.Contains(w.specs[d.Worker].Models, req.Model) || req.Pinned != nil && *req.Pinned != d.Worker ||
+		req.Pool != 0 && w.specs[d.Worker].Pool != req.Pool {
 		w.t.Fatalf("%v was chosen for %+v", d.Worker, req)
 	}
 	if _, ok := w.active[d.Reservation]; ok {
@@ -259,7 +260,7 @@ func (w *world) step() {
 		}
 	case 11:
 		worker := w.worker()
-		spec := WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100)}
+		spec := WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100), Pool: PoolID(w.take(4))}
 		for range w.take(4) {
 			spec.Models = append(spec.Models, ModelID(1+w.take(4)))
 		}
@@ -270,6 +271,14 @@ func (w *world) step() {
 		}
 	case 12:
 		worker := w.worker()
+		if w.take(3) == 0 {
+			if pool := PoolID(w.take(4)); r.SetPool(w.now, worker, pool) == nil {
+				spec := w.specs[worker]
+				spec.Pool = pool
+				w.specs[worker] = spec
+			}
+			break
+		}
 		if w.take(3) > 0 {
 			health := Health(w.take(3))
 			if r.SetHealth(w.now, worker, health) == nil {

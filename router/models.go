@@ -9,14 +9,21 @@ import (
 // one. The caller chooses the numbers, a hash of the name will do. 0 is any model.
 type ModelID uint64
 
+// PoolID names a group of workers that requests may be restricted to: a worker is in one
+// at a time, whatever it serves. The caller chooses the numbers. 0 is none for a worker,
+// and any for a request.
+type PoolID uint32
+
 // MaxWorkerModels bounds the models of one worker: each costs a step when the worker
 // becomes busy, and when it is free again.
 const MaxWorkerModels = 1024
 
-// model is who serves one, and how many of them could be chosen. The counts are kept
-// as workers change, so that who waits for a model need not look at its workers.
+// model is who serves one, of all workers or of a pool, and how many of them could be
+// chosen. The counts are kept as workers change, so that who waits for a model need not
+// look at its workers.
 type model struct {
 	id      ModelID
+	pool    PoolID
 	order   []int32 // slots of its workers, by Worker
 	healthy int     // of them
 	free    int     // of the healthy, those that are not busy
@@ -38,24 +45,27 @@ const (
 	ready                   // healthy and not busy
 )
 
-// serving is a model by its name.
-func (r *Router) serving(id ModelID) *model {
-	if id == 0 {
+// serving are the workers that a request may ask for, by model and pool.
+func (r *Router) serving(req *Request) *model {
+	if req.Model == 0 && req.Pool == 0 {
 		return &r.models[anyModel]
 	}
-	at := r.indexOfModel.get(key{a: uint64(id)})
+	at := r.indexOfModel.get(key{uint64(req.Model), uint32(req.Pool)})
 	if at == noEntry {
 		at = noModel
 	}
 	return &r.models[at]
 }
 
-// serves tells whether requests of a model may go to a worker.
-func (w *worker) serves(id ModelID) bool {
-	if id == 0 {
+// serves tells whether a worker is of the request's model and pool.
+func (w *worker) serves(req *Request) bool {
+	if req.Pool != 0 && w.spec.Pool != req.Pool {
+		return false
+	}
+	if req.Model == 0 {
 		return true
 	}
-	_, ok := slices.BinarySearch(w.spec.Models, id)
+	_, ok := slices.BinarySearch(w.spec.Models, req.Model)
 	return ok
 }
 
@@ -76,18 +86,25 @@ func (r *Router) readModels(w Worker, models []ModelID) ([]ModelID, error) {
 			fresh++
 		}
 	}
-	if n := r.indexOfModel.n; n+fresh > r.cfg.MaxModels {
+	if n := r.named; n+fresh > r.cfg.MaxModels {
 		return nil, fmt.Errorf("%w %v: %d of its models are new beside %d, want at most MaxModels (%d) in all", ErrWorkerSpec, w, fresh, n, r.cfg.MaxModels)
 	}
 	return models, nil
 }
 
-// enlist puts a worker among those of each of its models. It counts as unfit.
+// enlist puts a worker among those of each of its models, and of each of them in its pool.
+// It counts as unfit.
 func (r *Router) enlist(slot int32) {
 	w := &r.workers[slot]
 	w.models = append(w.models[:0], anyModel)
 	for _, id := range w.spec.Models {
-		w.models = append(w.models, r.modelAt(id))
+		w.models = append(w.models, r.modelAt(id, 0))
+	}
+	if pool := w.spec.Pool; pool != 0 {
+		w.models = append(w.models, r.modelAt(0, pool))
+		for _, id := range w.spec.Models {
+			w.models = append(w.models, r.modelAt(id, pool))
+		}
 	}
 	for _, m := range w.models {
 		order := &r.models[m].order
@@ -96,9 +113,9 @@ func (r *Router) enlist(slot int32) {
 	}
 }
 
-// modelAt is the index of a model, made if it is new.
-func (r *Router) modelAt(id ModelID) int32 {
-	k := key{a: uint64(id)}
+// modelAt is the index of a model in a pool, or in all for 0, made if it is new.
+func (r *Router) modelAt(id ModelID, pool PoolID) int32 {
+	k := key{uint64(id), uint32(pool)}
 	at := r.indexOfModel.get(k)
 	if at != noEntry {
 		return at
@@ -110,8 +127,11 @@ func (r *Router) modelAt(id ModelID) int32 {
 		at = int32(len(r.models))
 		r.models = append(r.models, model{})
 	}
-	r.models[at].id = id
+	r.models[at].id, r.models[at].pool = id, pool
 	r.indexOfModel.put(k, at)
+	if pool == 0 {
+		r.named++
+	}
 	return at
 }
 
@@ -122,7 +142,10 @@ func (r *Router) delist(slot int32) {
 		m := &r.models[at]
 		m.order = slices.DeleteFunc(m.order, func(s int32) bool { return s == slot })
 		if len(m.order) == 0 && at >= fixedModels {
-			r.indexOfModel.delete(key{a: uint64(m.id)})
+			r.indexOfModel.delete(key{uint64(m.id), uint32(m.pool)})
+			if m.pool == 0 {
+				r.named--
+			}
 			*m = model{}
 			r.freeModels = append(r.freeModels, at)
 		}
@@ -171,19 +194,19 @@ func (r *Router) stand(slot int32, now standing) {
 func (r *Router) prospects(req *Request) (any, free bool) {
 	if req.Pinned != nil {
 		slot := r.slotOf(*req.Pinned)
-		if slot == noEntry || !r.workers[slot].serves(req.Model) || slices.Contains(req.Avoid, *req.Pinned) {
+		if slot == noEntry || !r.workers[slot].serves(req) || slices.Contains(req.Avoid, *req.Pinned) {
 			return false, false
 		}
 		s := r.workers[slot].standing
 		return s != unfit, s == ready
 	}
-	m, most := r.serving(req.Model), len(req.Avoid)
+	m, most := r.serving(req), len(req.Avoid)
 	left, idle := m.healthy, m.free
 	if most > 0 && idle <= most && (idle > 0 || left <= most) { // or the avoided are too few to change the answer
 		r.marks++
 		for _, a := range req.Avoid {
 			slot := r.slotOf(a)
-			if slot == noEntry || r.workers[slot].mark == r.marks || !r.workers[slot].serves(req.Model) {
+			if slot == noEntry || r.workers[slot].mark == r.marks || !r.workers[slot].serves(req) {
 				continue
 			}
 			w := &r.workers[slot]
@@ -209,12 +232,21 @@ func (r *Router) checkModels() error {
 		if (w.standing != unfit) != fit || (w.standing == ready) != (fit && !busy) {
 			return fmt.Errorf("router: worker %v counts as %d, healthy %v, busy %v", w.id, w.standing, fit, busy)
 		}
-		if len(w.models) != 1+len(w.spec.Models) || w.models[0] != anyModel {
-			return fmt.Errorf("router: worker %v is of models %v, it serves %v", w.id, w.models, w.spec.Models)
+		want := []model{{}}
+		for _, id := range w.spec.Models {
+			want = append(want, model{id: id})
+		}
+		if n := len(want); w.spec.Pool != 0 {
+			for _, m := range want[:n] {
+				want = append(want, model{id: m.id, pool: w.spec.Pool})
+			}
+		}
+		if len(w.models) != len(want) || w.models[0] != anyModel {
+			return fmt.Errorf("router: worker %v is of models %v, it serves %v in pool %d", w.id, w.models, w.spec.Models, w.spec.Pool)
 		}
 		for i, at := range w.models {
-			if i > 0 && r.models[at].id != w.spec.Models[i-1] {
-				return fmt.Errorf("router: worker %v is among those of model %x, it serves %x", w.id, r.models[at].id, w.spec.Models[i-1])
+			if m := &r.models[at]; m.id != want[i].id || m.pool != want[i].pool {
+				return fmt.Errorf("router: worker %v is among those of model %x in pool %d, it serves %x in %d", w.id, m.id, m.pool, want[i].id, want[i].pool)
 			}
 			orders[at] = append(orders[at], slot)
 			if fit {
@@ -225,22 +257,25 @@ func (r *Router) checkModels() error {
 			}
 		}
 	}
-	named := 0
+	listed, named := 0, 0
 	for at := range r.models {
 		m := &r.models[at]
 		if m.healthy != counts[at].healthy || m.free != counts[at].free || !slices.Equal(m.order, orders[at]) {
 			return fmt.Errorf("router: model %x has workers %v, %d healthy, %d free; there are %v, %d, %d", m.id, m.order, m.healthy, m.free, orders[at], counts[at].healthy, counts[at].free)
 		}
-		if at < fixedModels || m.id == 0 {
+		if at < fixedModels || m.id == 0 && m.pool == 0 {
 			continue
 		}
-		named++
-		if len(m.order) == 0 || int(r.indexOfModel.get(key{a: uint64(m.id)})) != at {
-			return fmt.Errorf("router: model %x at %d has %d workers and is found at %d", m.id, at, len(m.order), r.indexOfModel.get(key{a: uint64(m.id)}))
+		listed++
+		if m.pool == 0 {
+			named++
+		}
+		if found := int(r.indexOfModel.get(key{uint64(m.id), uint32(m.pool)})); len(m.order) == 0 || found != at {
+			return fmt.Errorf("router: model %x in pool %d at %d has %d workers and is found at %d", m.id, m.pool, at, len(m.order), found)
 		}
 	}
-	if named != r.indexOfModel.n || named+len(r.freeModels)+fixedModels != len(r.models) || len(r.models[noModel].order) != 0 {
-		return fmt.Errorf("router: %d models, %d free, %d by name, %d in all", named, len(r.freeModels), r.indexOfModel.n, len(r.models))
+	if named != r.named || listed != r.indexOfModel.n || listed+len(r.freeModels)+fixedModels != len(r.models) || len(r.models[noModel].order) != 0 {
+		return fmt.Errorf("router: %d models, %d counted, %d in pools and not, %d free, %d by name, %d in all", named, r.named, listed, len(r.freeModels), r.indexOfModel.n, len(r.models))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type Router struct {
 	models       []model // from fixedModels on by name
 	freeModels   []int32
 	indexOfModel table
+	named        int    // models, in however many pools
 	marks        uint64 // the last of worker.mark
 
 	slab        []reservation

@@ -65,7 +65,7 @@ func (r *Router) gather(req *Request, s *scorer) {
 		r.tree.depths(req.Hashes, x.depths)
 	}
 	s.leastPrefill = math.MaxInt
-	for _, slot := range r.serving(req.Model).order {
+	for _, slot := range r.serving(req).order {
 		if !r.eligible(slot, req) {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 // The refusals of Select and Take.
 var (
 	ErrRequest   = errors.New("router: bad request")
-	ErrNoWorkers = errors.New("router: no worker that may be chosen: all left, are draining, lost or to be avoided, or serve other models")
+	ErrNoWorkers = errors.New("router: no worker that may be chosen: all left, are draining, lost or to be avoided, or of other models or pools")
 	ErrBusy      = errors.New("router: all workers are busy, or others wait: use Wait")
 	ErrFull      = errors.New("router: as many reservations as MaxActive")
 )
@@ -61,6 +61,8 @@ type Request struct {
 	Session uint64
 	// Model is what it asks for: it goes only to workers that serve that. 0 is any.
 	Model ModelID
+	// Pool restricts it to the workers of one. 0 is any.
+	Pool PoolID
 	// Pinned is the only worker that it may go to.
 	Pinned *Worker
 	// Avoid are workers that it must not go to, at most MaxAvoid: where it failed before.
@@ -246,7 +248,7 @@ func (r *Router) sessionSlot(req *Request) int32 {
 // eligible tells whether a worker may be chosen for req; scratch.avoid is set.
 func (r *Router) eligible(slot int32, req *Request) bool {
 	w := &r.workers[slot]
-	return w.health == Healthy && !r.scratch.avoid[slot] && (req.Pinned == nil || *req.Pinned == w.id) && w.serves(req.Model)
+	return w.health == Healthy && !r.scratch.avoid[slot] && (req.Pinned == nil || *req.Pinned == w.id) && w.serves(req)
 }
 
 // book reserves on the chosen worker.

@@ -39,6 +39,8 @@ type WorkerSpec struct {
 	// Models are what it serves, at most MaxWorkerModels, in any order. A worker of none
 	// gets only requests of any model.
 	Models []ModelID
+	// Pool is the one that it is in, see SetPool. 0 is none.
+	Pool PoolID
 	// Profile is how long its steps take. The zero Profile is the router's.
 	Profile Profile
 }

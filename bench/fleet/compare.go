@@ -19,10 +19,10 @@ type Source struct {
 
 // CompareConfig sizes a Compare. Zeros mean the defaults.
 type CompareConfig struct {
-	Base     Config          // of all runs; its Workers, Policy, Rate and Clients are not looked at
-	Sources  []Source        // default: chat
-	Workers  []int           // default: 8
-	Policies []router.Policy // default: all
+	Base     Config   // of all runs; its Workers, Policy, Rate and Clients are not looked at
+	Sources  []Source // default: chat
+	Workers  []int    // default: 8
+	Policies []Policy // default: all of one stage
 	// Requests of a run. Default: 500 for each worker, 1500 of recorded traces, whose
 	// prompts of rare lengths decide the tail; above 12,000 as many, and above that
 	// 48 for each worker, so that a fleet of any size is warm for most of the time.
@@ -48,7 +48,7 @@ func (c CompareConfig) withDefaults() CompareConfig {
 		c.Workers = []int{8}
 	}
 	if c.Policies == nil {
-		c.Policies = router.Policies()
+		c.Policies = Policies()
 	}
 	if c.Load == 0 {
 		c.Load = Load
@@ -179,7 +179,7 @@ func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progre
 	}
 	run.Rate = r.Rate
 	for _, policy := range c.Policies {
-		run.Policy = policy
+		run.Policy, run.Staged = policy.Router, policy.Staged
 		result, err := Play(ctx, run, trace)
 		if err != nil {
 			return r, err

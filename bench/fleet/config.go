@@ -21,7 +21,8 @@ type Config struct {
 	// Policy and Weights are the router's; no weights are the defaults.
 	Policy  router.Policy
 	Weights router.Weights
-	Seed    uint64 // of the router's chance
+	Staged
+	Seed uint64 // of the router's chance
 
 	// Rate is of arrivals, in requests per second of the whole fleet. 0 is a closed
 	// loop: as many requests at a time as Clients, each followed by the next one.
@@ -81,6 +82,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Workers < 1 || c.Workers > MaxWorkers {
 		bad("Workers", c.Workers, fmt.Sprintf("1 to %d", MaxWorkers))
+	}
+	if c.Buckets < 0 || c.Buckets > c.Workers {
+		bad("Buckets", c.Buckets, fmt.Sprintf("1 for each of %d workers at most, or 0 for none", c.Workers))
 	}
 	if int(c.Kind) >= len(kinds) {
 		bad("Kind", c.Kind, fmt.Sprint("one of ", kinds))

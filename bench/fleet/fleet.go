@@ -26,7 +26,7 @@ func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 		return Result{}, err
 	}
 	if err := p.run(func() error { return context.Cause(ctx) }); err != nil {
-		return Result{}, fmt.Errorf("%s, %d workers, %v: %w", trace.Name, cfg.Workers, cfg.Policy, err)
+		return Result{}, fmt.Errorf("%s, %d workers, %v: %w", trace.Name, cfg.Workers, Policy{cfg.Policy, cfg.Staged}, err)
 	}
 	return p.summarise(), nil
 }
@@ -35,7 +35,7 @@ func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 // it serves in a closed loop of clientsPerWorker at a time.
 func Capacity(ctx context.Context, cfg Config, trace *Trace) (float64, error) {
 	cfg.Rate, cfg.Clients, cfg.Clock = 0, clientsPerWorker*cfg.Workers, nil
-	cfg.Policy = router.CostRoundRobin
+	cfg.Policy, cfg.Staged = router.CostRoundRobin, Staged{}
 	r, err := Play(ctx, cfg, trace)
 	return r.RequestsPerS, err
 }

@@ -271,7 +271,7 @@ func TestLateEventsCost(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	clock := time.Unix(0, 0)
-	cfg := CompareConfig{Requests: 60, Policies: []router.Policy{router.Cost2025}, Base: Config{Clock: func() time.Time {
+	cfg := CompareConfig{Requests: 60, Policies: []Policy{{Router: router.Cost2025}}, Base: Config{Clock: func() time.Time {
 		clock = clock.Add(time.Microsecond)
 		return clock
 	}}}

@@ -22,6 +22,7 @@ type play struct {
 	index   *kvindex.Index
 	guess   *kvindex.Approximate // nil without Config.Predict
 	r       *router.Router
+	buckets *router.Buckets // nil without a first stage
 	hasher  *kv.Hasher
 
 	asked          []asked
@@ -82,30 +83,34 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 	if err != nil {
 		return nil, err
 	}
+	var pools []router.PoolID
+	if p.buckets, pools, err = cfg.stages(cfg.Workers); err != nil {
+		return nil, err
+	}
 	p.workers = make([]station, cfg.Workers)
 	for i := range p.workers {
-		if err := p.open(i); err != nil {
+		if err := p.open(i, pools[i]); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// open starts worker i.
-func (p *play) open(i int) error {
+// open starts worker i, in a pool.
+func (p *play) open(i int, pool router.PoolID) error {
 	w := &p.workers[i]
 	var err error
 	if w.Worker, err = newWorker(&p.cfg, uint64(i), p.trace.Requests()); err != nil {
 		return err
 	}
-	w.id, w.holder = router.Worker{ID: router.WorkerID(i + 1)}, kvindex.Holder{Worker: kvindex.WorkerID(i + 1)}
+	w.id, w.holder = idOf(i), kvindex.Holder{Worker: kvindex.WorkerID(i + 1)}
 	w.wake = func() {
 		w.armed = false
 		p.pass(w)
 	}
 	return p.r.Join(0, w.id, router.WorkerSpec{
 		BlockTokens: BlockTokens, TotalBlocks: kv.FloorPages(p.cfg.KVTokens, BlockTokens), BatchTokens: p.cfg.StepTokens,
-		MaxRequests: p.cfg.MaxRunning, ChunkTokens: p.cfg.chunk(),
+		MaxRequests: p.cfg.MaxRunning, ChunkTokens: p.cfg.chunk(), Pool: pool,
 	})
 }
 
@@ -195,6 +200,9 @@ func (p *play) arrive(i int) {
 	p.sums.prompt += len(req.Tokens)
 	ask := router.Request{PromptTokens: len(req.Tokens), Hashes: req.Hashes, Pinned: p.cfg.plant}
 	start := p.tick()
+	if p.buckets != nil && ask.Pinned == nil {
+		ask.Pool = router.PoolID(1 + p.buckets.Pick(req.Hashes))
+	}
 	ask.Overlaps = p.overlaps(req)
 	d, err := p.r.Select(now, &ask)
 	p.sums.chose(p, start)

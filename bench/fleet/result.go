@@ -77,7 +77,7 @@ func (s *sums) chose(p *play, start time.Time) {
 func (p *play) summarise() Result {
 	s := &p.sums
 	r := Result{
-		Policy: p.cfg.Policy.String(), Requests: len(p.asked), PromptTokens: s.prompt, CachedTokens: s.cached, PromisedTokens: s.overlap,
+		Policy: Policy{p.cfg.Policy, p.cfg.Staged}.String(), Requests: len(p.asked), PromptTokens: s.prompt, CachedTokens: s.cached, PromisedTokens: s.overlap,
 		Queued: s.queued, HitRate: float64(s.cached) / float64(s.prompt), VirtualSeconds: p.clock.Now().Seconds(),
 		TTFTp50: percentile(s.ttft, 50), TTFTp99: percentile(s.ttft, 99), E2Ep50: percentile(s.e2e, 50), E2Ep99: percentile(s.e2e, 99),
 		ITLp50: s.gaps.percentile(50), ITLp99: s.gaps.percentile(99), RequestsPerS: throughput(s.ends),

@@ -19,6 +19,7 @@ import (
 type fleetFlags struct {
 	Publish     []string `sep:"none" placeholder:"URL" help:"Publish what the cache holds, for routers: zmq://*:5557 or nats://host:4222, see above. Several are repeated or separated by commas."`
 	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet and the same after a restart. Default: host and port."`
+	Pool        string   `placeholder:"NAME" help:"The pool that it is in, for routers with --pools."`
 	Advertise   string   `placeholder:"URL" help:"Where routers reach this server. Default: by --addr, http://host:port."`
 	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of published events: a multiple of --page-tokens, and the same in all of a fleet."`
 	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers from before vLLM 0.26."`
@@ -205,6 +206,11 @@ func (f *fleetFlags) check(pageTokens int) error {
 	if f.Name != "" {
 		if err := card.CheckName(f.Name); err != nil {
 			errs = append(errs, fmt.Errorf("--name: %w", err))
+		}
+	}
+	if f.Pool != "" {
+		if err := card.CheckPool(f.Pool); err != nil {
+			errs = append(errs, fmt.Errorf("--pool: %w", err))
 		}
 	}
 	if f.Advertise != "" {

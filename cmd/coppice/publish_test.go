@@ -72,6 +72,7 @@ func TestBadPublish(t *testing.T) {
 		{fleetFlags{Name: "a.b"}, 16, `--name: card: invalid: name is "a.b"`},
 		{fleetFlags{Advertise: "10.0.0.1:8080"}, 16, `--advertise is "10.0.0.1:8080", want a URL like`},
 		{fleetFlags{Advertise: "http://a:1/v1"}, 16, "--advertise"},
+		{fleetFlags{Pool: "a b"}, 16, "--pool: card: invalid: the pool's name"},
 		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 16}, 64, "--block-tokens is 16, want a multiple of --page-tokens, which is 64"},
 		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 24}, 16, "--block-tokens is 24"},
 		{fleetFlags{Publish: []string{"zmq://*:1"}}, 16, "--block-tokens is 0"},

@@ -32,6 +32,8 @@ type routeCmd struct {
 	Model       string   `type:"path" placeholder:"DIR" help:"Model directory whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
 	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
 
+	poolFlags
+
 	Policy       router.Policy      `default:"latency" help:"How a worker is chosen: latency (predicted times to tokens), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
 	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, as ttft=1;itl=0.05; /v1/fleet/weights shows and changes them."`
 	Temperature  float64            `default:"0" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
@@ -82,7 +84,7 @@ Workers are coppice serve --publish …, vLLM or SGLang. They are given by --wor
 
   {"workers": [{"url": "http://a:8080"},
    {"url": "http://b:8000", "events": "tcp://b:5557", "replay": "tcp://b:5657", "ranks": 2,
-    "name": "b", "topic": "", "pool_tokens": 500000, "max_running": 256}]}
+    "name": "b", "pool": "fast", "topic": "", "pool_tokens": 500000, "max_running": 256}]}
 
 or register themselves over NATS. Of several ranks each has the next port. Where events are:
 
@@ -92,7 +94,7 @@ or register themselves over NATS. Of several ranks each has the next port. Where
                                 nats://user:password@host, or creds=FILE; tls://, ca=FILE
   none                          guessed: a prompt is cached where it was sent; of one worker
                                 in the file: "events": "none"
-
+` + poolHelp + `
 Each flag may also be set by the environment, --probe-every as COPPICE_PROBE_EVERY, or in
 --config.
 
@@ -101,6 +103,8 @@ Examples:
   coppice serve --addr 127.0.0.1:8082 --publish zmq://127.0.0.1:5559
   coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
   coppice route --events nats://127.0.0.1:4222 --replicas auto
+  coppice route --workers-file workers.json --pools pools.json
+  coppice route --workers-file workers.json --buckets 4 --stage prefix --prefix-blocks 64
   coppice route --worker http://vllm-1:8000,http://vllm-2:8000 --events zmq://*:5557?replay=5558 --model ./llama --salts plain`
 }
 

@@ -67,7 +67,7 @@ func (c *routeCmd) check() error {
 	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		bad("--worker-key has characters that a header can't carry")
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.poolFlags.check(&c.settings))...)
 }
 
 // gateway is what the flags say, and the file of workers.
@@ -97,6 +97,9 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 		return cfg, err
 	}
 	if cfg.Replicas, err = c.replicas(cfg.NATS); err != nil {
+		return cfg, err
+	}
+	if err := c.poolFlags.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
 	if len(keys) > 0 {

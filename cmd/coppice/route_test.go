@@ -135,8 +135,8 @@ func TestRouteWorkers(t *testing.T) {
 		want  []gateway.Worker
 	}{
 		{[]string{" http://a:1/", "https://b"}, ``, nil, []gateway.Worker{{URL: "http://a:1"}, {URL: "https://b"}}},
-		{nil, `{"url": "http://a:1//", "name": "a", "events": "tcp://b:5557", "replay": "tcp://b:5559", "topic": "t", "ranks": 2, "pool_tokens": 5, "max_running": 6}`, ports,
-			[]gateway.Worker{{URL: "http://a:1", Name: "a", Events: "tcp://b:5557", Replay: "tcp://b:5559", Topic: "t", Ranks: 2, PoolTokens: 5, MaxRunning: 6}}},
+		{nil, `{"url": "http://a:1//", "name": "a", "pool": "fast", "events": "tcp://b:5557", "replay": "tcp://b:5559", "topic": "t", "ranks": 2, "pool_tokens": 5, "max_running": 6}`, ports,
+			[]gateway.Worker{{URL: "http://a:1", Name: "a", Pool: "fast", Events: "tcp://b:5557", Replay: "tcp://b:5559", Topic: "t", Ranks: 2, PoolTokens: 5, MaxRunning: 6}}},
 		{[]string{"http://[::1]:1"}, `{"url": "http://a:1", "events": "none"}, {"url": "http://b", "topic": "t", "replay": "tcp://c:1"}`, ports, []gateway.Worker{
 			{URL: "http://[::1]:1", Events: "tcp://[::1]:5557", Replay: "tcp://[::1]:6557", Topic: "T"},
 			{URL: "http://a:1", Events: "none"},
@@ -186,6 +186,7 @@ func TestRouteWorkersFaults(t *testing.T) {
 		{in(`{"url": "http://a:0"}`), []string{"port is 0"}},
 		{in(`{"url": "http://a/v1"}`), []string{"without /v1"}},
 		{in(`{"url": "http://a", "name": "a b"}`), []string{"name", `"a b"`}},
+		{in(`{"url": "http://a", "pool": "a b"}`), []string{"pool's name", `"a b"`}},
 		{in(`{"url": "http://a", "events": "nonsense"}`), []string{`"events" is "nonsense"`, "tcp://host:5557", "or none"}},
 		{in(`{"url": "http://a", "events": "tcp://a"}`), []string{`"events" is "tcp://a"`}},
 		{in(`{"url": "http://a", "events": "tcp://*:5557"}`), []string{`"events" is "tcp://*:5557"`}},

@@ -73,6 +73,9 @@ func (w *givenWorker) check(ports *zmqTarget) error {
 	if w.Name != "" {
 		errs = append(errs, card.CheckName(w.Name))
 	}
+	if w.Pool != "" {
+		errs = append(errs, card.CheckPool(w.Pool))
+	}
 	if w.PoolTokens < 0 || w.MaxRunning < 0 {
 		bad("\"pool_tokens\" is %d and \"max_running\" %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
 	}
@@ -175,6 +178,7 @@ func parseWorkers(data []byte) ([]gateway.Worker, error) {
 		Workers *[]struct {
 			URL        string `json:"url"`
 			Name       string `json:"name"`
+			Pool       string `json:"pool"`
 			Events     string `json:"events"`
 			Replay     string `json:"replay"`
 			Topic      string `json:"topic"`
@@ -191,7 +195,7 @@ func parseWorkers(data []byte) ([]gateway.Worker, error) {
 	}
 	var all []gateway.Worker
 	for _, w := range *file.Workers {
-		all = append(all, gateway.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
+		all = append(all, gateway.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Pool: w.Pool, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
 			Ranks: w.Ranks, PoolTokens: w.PoolTokens, MaxRunning: w.MaxRunning})
 	}
 	return all, nil

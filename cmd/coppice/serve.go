@@ -76,7 +76,8 @@ Examples:
   coppice serve --backend sim --profile h200 --max-running 1024
   COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
   coppice serve --addr :8080 --publish "zmq://*:5557" --name worker-1
-  coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080`
+  coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080
+  coppice serve --addr :8080 --publish nats://nats-1:4222 --pool fast`
 }
 
 // Run is called by kong.

@@ -302,9 +302,9 @@ func TestServePublish(t *testing.T) {
 
 // TestServeWithoutPublish: it has a card, and makes no events.
 func TestServeWithoutPublish(t *testing.T) {
-	w := startWorkerProcess(t, "--advertise", "http://other:99", "--kv-tokens", "4096")
+	w := startWorkerProcess(t, "--advertise", "http://other:99", "--kv-tokens", "4096", "--pool", "fast")
 	c, err := card.Parse([]byte(w.do("GET", card.Path, "")))
-	if err != nil || c.URL != "http://other:99" || c.ZMQ != nil || c.NATS != nil || c.BlockTokens != 0 || c.Epoch == 0 || c.PoolTokens != 4096 {
+	if err != nil || c.URL != "http://other:99" || c.Pool != "fast" || c.ZMQ != nil || c.NATS != nil || c.BlockTokens != 0 || c.Epoch == 0 || c.PoolTokens != 4096 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if strings.Contains(w.do("GET", "/metrics", ""), "coppice_events_") {

@@ -11,22 +11,22 @@ import (
 )
 
 type simFleetCmd struct {
-	Workers    []int           `default:"8" placeholder:"N" help:"Sizes of the fleet."`
-	Traces     []string        `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
-	Policies   []router.Policy `placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all."`
-	Worker     fleet.Kind      `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
-	Requests   *int            `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
-	Load       float64         `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
-	Seed       uint64          `default:"7" help:"Of traces and choices: the same seed gives the same table."`
-	Profile    string          `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int            `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
-	StepTokens int             `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
-	EventDelay time.Duration   `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
-	Predict    time.Duration   `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
-	ITLWeight  *float64        `name:"itl-weight" placeholder:"WEIGHT" help:"Of policy latency: what a second of waiting for later tokens counts, beside one for the first. Default: the router's."`
-	Time       bool            `help:"Time the choices too: a column that is not the same in every run."`
-	JSON       bool            `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
-	Markdown   bool            `xor:"format" help:"Print the table in Markdown."`
+	Workers    []int          `default:"8" placeholder:"N" help:"Sizes of the fleet."`
+	Traces     []string       `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
+	Policies   []fleet.Policy `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
+	Worker     fleet.Kind     `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
+	Requests   *int           `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
+	Load       float64        `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
+	Seed       uint64         `default:"7" help:"Of traces and choices: the same seed gives the same table."`
+	Profile    string         `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
+	KVTokens   *int           `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
+	StepTokens int            `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
+	EventDelay time.Duration  `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
+	Predict    time.Duration  `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
+	ITLWeight  *float64       `name:"itl-weight" placeholder:"WEIGHT" help:"Of policy latency: what a second of waiting for later tokens counts, beside one for the first. Default: the router's."`
+	Time       bool           `help:"Time the choices too: a column that is not the same in every run."`
+	JSON       bool           `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool           `xor:"format" help:"Print the table in Markdown."`
 }
 
 // Help is printed by kong under the summary.
@@ -40,6 +40,7 @@ Examples:
   coppice sim fleet
   coppice sim fleet --workers 8,64,512 --traces chat,fewshot,unique
   coppice sim fleet --traces ./conversation.jsonl --policies latency,2025,2026
+  coppice sim fleet --workers 64 --traces chat,tree --policies latency,buckets:4:turn,buckets:4:prefix:64
   coppice sim fleet --load 90 --event-delay 50ms --time
   coppice sim fleet --worker mocker --json`
 }

@@ -38,6 +38,8 @@ type Card struct {
 	// card from that very URL may know better.
 	URL    string   `json:"url,omitempty"`
 	Models []string `json:"models"`
+	// Pool is the group of workers that it is in, for routers that tell them apart; "" is none.
+	Pool string `json:"pool,omitempty"`
 	// Keyed: it asks for API keys, each of which is a tenant with prefixes of its own.
 	Keyed bool `json:"keyed,omitempty"`
 
@@ -112,6 +114,11 @@ func (c *Card) Validate() error {
 			bad("url is %.80q, want http://host:port", c.URL)
 		}
 	}
+	if c.Pool != "" {
+		if err := CheckPool(c.Pool); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if len(c.Models) > MaxModels {
 		bad("models has %d names, want at most %d", len(c.Models), MaxModels)
 	}
@@ -154,6 +161,19 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(".*>/\\", r) }):
 		return fmt.Errorf("%w: name is %q, want no blanks, dots, slashes, backslashes, * or >, in ASCII", ErrInvalid, name)
+	}
+	return nil
+}
+
+// CheckPool tells what is wrong with a pool's name. Dynamo's namespaces are such names.
+func CheckPool(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the pool's name is empty", ErrInvalid)
+	case len(name) > MaxName:
+		return fmt.Errorf("%w: the pool's name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }):
+		return fmt.Errorf("%w: the pool's name is %q, want ASCII without blanks, quotes and backslashes", ErrInvalid, name)
 	}
 	return nil
 }

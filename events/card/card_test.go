@@ -10,7 +10,7 @@ import (
 
 func TestThereAndBack(t *testing.T) {
 	c := &Card{
-		Name: "worker-1", URL: "http://10.0.0.1:8080", Models: []string{"llama"}, Keyed: true, BlockTokens: 16, PoolTokens: 1 << 20,
+		Name: "worker-1", URL: "http://10.0.0.1:8080", Models: []string{"llama"}, Pool: "fast.1", Keyed: true, BlockTokens: 16, PoolTokens: 1 << 20,
 		StepTokens: 2048, MaxRunning: 64, MaxModelTokens: 8192, Epoch: 1 << 63, ZMQ: &ZMQ{Port: 5557, ReplayPort: 5558, Topic: "kv@"},
 		NATS: &NATS{Prefix: "p"}, Profile: &Profile{Step: 0.01},
 	}
@@ -28,6 +28,9 @@ func TestRefused(t *testing.T) {
 		"name is empty":              {},
 		"name is \"a.b\"":            {Name: "a.b"},
 		"name has":                   {Name: strings.Repeat("x", MaxName+1)},
+		"pool's name has 129":        {Name: "a", Pool: strings.Repeat("p", MaxName+1)},
+		"pool's name is \"a b\"":     {Name: "a", Pool: "a b"},
+		"pool's name is \"é\"":       {Name: "a", Pool: "é"},
 		"url is":                     {Name: "a", URL: "ftp://x"},
 		"block_tokens is 0":          {Name: "a", NATS: &NATS{}},
 		"zmq has ports 0":            {Name: "a", BlockTokens: 16, ZMQ: &ZMQ{}},

@@ -39,6 +39,7 @@ var (
 type Prompt struct {
 	Model, User, CacheSalt string
 	Stream                 bool
+	Hints                  openai.Hints
 
 	// Tokens are those of the first prompt, in p's own memory, until the next Read or
 	// Reset. Where they are guessed by bytes, each has four of them, the first lowest,

@@ -64,6 +64,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
 		return err
 	}
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
+	p.Hints = q.Hints
 	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
 	if q.Doubt != nil {
 		p.guess(q.Doubt)

@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 
-	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/prompt", "gateway/residency", "router", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/prompt", "gateway/residency", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
@@ -74,7 +74,7 @@ var mayImport = map[string][]string{
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "tokenizer/bundle", "server", "server/view", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/cpu", "engine/model", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

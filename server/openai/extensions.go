@@ -52,9 +52,10 @@ var own = map[string]setter{
 	"class":         func(r *reading, v value) { r.request.Class = r.text(v) },
 }
 
-// top is the table of the one extension that holds others. It refers to them, so it
-// is none of them.
+// top is the table of what is only at the top: the one extension that holds others, which
+// refers to them, so it is none of them, and what is said to routers, see [Hints].
 var top = map[string]setter{
+	"nvext":   passed,
 	"coppice": func(r *reading, v value) { r.fields(v, "an object", own, extensions) },
 }
 

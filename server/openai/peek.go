@@ -27,6 +27,7 @@ type Peeked struct {
 	OutputTokens           int // max_tokens, or max_completion_tokens; 0 if nothing bounds the output
 	// SpecialTokens is add_special_tokens, which vLLM has; nil if not given.
 	SpecialTokens *bool
+	Hints         Hints
 
 	// Of a completion: the first of its Prompts is Text, unless Tokens is not nil.
 	Prompts   int
@@ -75,6 +76,8 @@ const (
 	fieldMaxCompletion
 	fieldSpecial
 	fieldCoppice
+	fieldPriority
+	fieldNvext
 	fieldTruncate
 	fieldEmbeds
 	fieldTemplate
@@ -106,6 +109,10 @@ func peekFieldOf(name []byte, chats bool) peekField {
 		return fieldSpecial
 	case "coppice":
 		return fieldCoppice
+	case "priority":
+		return fieldPriority
+	case "nvext":
+		return fieldNvext
 	case "truncate_prompt_tokens":
 		return fieldTruncate
 	case "best_of":
@@ -235,6 +242,7 @@ func (p *Peeked) peek(body []byte, chats bool) error {
 	p.Model = p.name(fieldModel, p.last.model)
 	p.User = p.name(fieldUser, p.last.user)
 	p.salt()
+	p.hints()
 	p.Stream = p.given[fieldStream].is('t')
 	p.N, p.BestOf = p.count(fieldN, 1), p.count(fieldBestOf, 0)
 	if g := &p.given[fieldSpecial]; g.is('t') || g.is('f') {

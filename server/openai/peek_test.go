@@ -106,6 +106,39 @@ func TestPeekAgrees(t *testing.T) {
 	}
 }
 
+// TestPeekHints: what is said to routers is found where it may stand, as it is written.
+func TestPeekHints(t *testing.T) {
+	for _, tc := range []struct {
+		fields string
+		want   Hints
+	}{
+		{`"prompt":"x"`, Hints{}},
+		{`"priority":5`, Hints{Priority: "5"}},
+		{`"coppice":{"timeout":1,"priority":6}`, Hints{Priority: "6"}},
+		{`"priority":5,"coppice":{"priority":6}`, Hints{Priority: "5"}},
+		{`"priority":null,"nvext":null`, Hints{}},
+		{`"priority":5,"nvext":{"agent_hints":{"osl":9,"priority":-7}}`, Hints{Priority: "-7"}},
+		{`"nvext":{"annotations":["a"],"router":{"ttft_target":120.5,"itl_target":null},"x":{"ttft_target":3}}`, Hints{TTFT: "120.5"}},
+		{`"nvext":{"router":{"itl_target":"fast","ttft_target":[1]}}`, Hints{TTFT: "[1]", ITL: `"fast"`}},
+		{`"nvext":{"r\u006futer":{"itl_\u0074arget":2}}`, Hints{ITL: "2"}},
+		{`"nvext":{"router":{"ttft_target":` + strings.Repeat("1", 64) + `,"itl_target":` + strings.Repeat("1", 65) + `}}`,
+			Hints{TTFT: strings.Repeat("1", 64), ITL: strings.Repeat("1", 64) + "..."}},
+		{`"nvext":[{"router":{"ttft_target":1}}],"coppice":7`, Hints{}},
+		{`"nvext":{"router":7,"agent_hints":{}},"nvext":{"router":{"itl_target":1e999}}`, Hints{ITL: "1e999"}},
+	} {
+		var p Peeked
+		if err := PeekCompletion([]byte("{"+tc.fields+"}"), &p); err != nil || p.Hints != tc.want {
+			t.Errorf("%s gives %+v, %v, want %+v", tc.fields, p.Hints, err, tc.want)
+		}
+		if err := PeekChat([]byte("{"+tc.fields+"}"), &p); err != nil || p.Hints != tc.want {
+			t.Errorf("a chat of %s gives %+v, %v, want %+v", tc.fields, p.Hints, err, tc.want)
+		}
+		if p.Reset(); p.Hints != (Hints{}) {
+			t.Errorf("%s is not forgotten", tc.fields)
+		}
+	}
+}
+
 // TestPeekIsLenient: what the strict readers refuse or don't know.
 func TestPeekIsLenient(t *testing.T) {
 	for _, tc := range []struct{ body, want string }{

@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Policy is one of the router's, alone or as the second of two stages.
+type Policy struct {
+	Router router.Policy
+	Staged
+}
+
+// Staged is a first stage: buckets of workers, of which one is chosen before the worker
+// is. The zero Staged is none.
+type Staged struct {
+	Buckets int
+	Stage   router.Staging
+	// PrefixBlocks under ByPrefix. Default: the router's, 4.
+	PrefixBlocks int
+}
+
+// Policies are those of the router, each alone.
+func Policies() []Policy {
+	var all []Policy
+	for _, p := range router.Policies() {
+		all = append(all, Policy{Router: p})
+	}
+	return all
+}
+
+// policyForm is how a policy of two stages is written.
+const policyForm = "buckets:N:turn or buckets:N:prefix:BLOCKS"
+
+// String is the router's policy or, of two stages, what [Policy.UnmarshalText] reads and
+// behind it the second one, unless that is the default.
+func (p Policy) String() string {
+	if p.Buckets == 0 {
+		return p.Router.String()
+	}
+	text := fmt.Sprintf("buckets:%d:%v", p.Buckets, p.Stage)
+	if p.PrefixBlocks != 0 {
+		text += fmt.Sprintf(":%d", p.PrefixBlocks)
+	}
+	if p.Router != router.CostLatency {
+		text += " " + p.Router.String()
+	}
+	return text
+}
+
+// UnmarshalText reads the name of a router's policy, or buckets:N:turn or
+// buckets:N:prefix, with :BLOCKS behind it if wanted, the second stage of which is the
+// default policy.
+func (p *Policy) UnmarshalText(text []byte) error {
+	*p = Policy{}
+	rest, ok := strings.CutPrefix(string(text), "buckets:")
+	if !ok {
+		return p.Router.UnmarshalText(text)
+	}
+	parts := strings.Split(rest, ":")
+	bad := func(err any) error { return fmt.Errorf("fleet: policy %q: %v; want %s", text, err, policyForm) }
+	if len(parts) < 2 || len(parts) > 3 {
+		return bad(fmt.Sprintf("%d parts", 1+len(parts)))
+	}
+	var err error
+	if p.Buckets, err = strconv.Atoi(parts[0]); err != nil || p.Buckets < 1 || p.Buckets > router.MaxBuckets {
+		return bad(fmt.Sprintf("%q buckets, of at most %d", parts[0], router.MaxBuckets))
+	}
+	if err := p.Stage.UnmarshalText([]byte(parts[1])); err != nil {
+		return bad(err)
+	}
+	if len(parts) == 3 {
+		if p.PrefixBlocks, err = strconv.Atoi(parts[2]); err != nil || p.PrefixBlocks < 1 || p.Stage != router.ByPrefix {
+			return bad(fmt.Sprintf("%q blocks of a prefix", parts[2]))
+		}
+	}
+	return nil
+}
+
+// stages makes the first stage and says which pool each worker is in; all are in none
+// where there is no first stage.
+func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, err error) {
+	pools = make([]router.PoolID, workers)
+	if s.Buckets == 0 {
+		return nil, pools, nil
+	}
+	blocks := s.PrefixBlocks
+	if blocks == 0 {
+		blocks = router.Config{}.WithDefaults().PrefixBlocks
+	}
+	if b, err = router.NewBuckets(s.Buckets, s.Stage, blocks); err != nil {
+		return nil, nil, err
+	}
+	ids := make([]router.WorkerID, workers)
+	for i := range ids {
+		ids[i] = idOf(i).ID
+	}
+	for i, bucket := range router.Deal(ids, s.Buckets, nil) {
+		pools[i] = router.PoolID(bucket + 1)
+	}
+	return b, pools, nil
+}
+
+// idOf is what the router calls worker i.
+func idOf(i int) router.Worker { return router.Worker{ID: router.WorkerID(i + 1)} }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/global"
+)
+
+// poolFlags have route choose a pool of workers first.
+type poolFlags struct {
+	Pools        string         `type:"path" placeholder:"FILE" help:"Choose the pool of workers by prompt length and targets first: JSON as NVIDIA Dynamo's global router has it, see above."`
+	Buckets      int            `placeholder:"N" help:"Deal all workers into N pools and choose one of these first, see above. Up to 64."`
+	Stage        router.Staging `default:"turn" help:"How a bucket is chosen: turn, or prefix (by the hash of a prompt's beginning, so that each has prompts of its own kinds)."`
+	PrefixBlocks int            `name:"prefix-blocks" default:"4" help:"How many blocks that beginning has: more than all prompts have in common. For --policy prefix-hash too."`
+	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"Target of requests that have none, for --pools. Default: the middle of the grid."`
+	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"The same between tokens."`
+}
+
+const poolHelp = `
+Large fleets may be in pools, of which one is chosen before its worker is. Workers say
+theirs (coppice serve --pool fast), or the file of workers does ("pool": "fast"), and
+--pools FILE which is for whom, by two targets or, with isl_min, isl_max and
+isl_resolution, by [prompt tokens][TTFT][ITL]:
+
+  {"mode": "agg", "num_agg_pools": 2, "agg_pool_dynamo_namespaces": ["cheap", "fast"],
+   "agg_pool_priorities": [1, 0], "enable_priority_retry": true,
+   "agg_pool_selection_strategy": {"ttft_min_ms": 0, "ttft_max_ms": 1000, "ttft_resolution": 2,
+    "itl_min_ms": 0, "itl_max_ms": 100, "itl_resolution": 1, "agg_pool_mapping": [[1], [0]],
+    "priority_overrides": [{"min": 10, "max": 99, "target": 1}]}}
+
+A request says its targets in the headers X-Coppice-TTFT-Ms and X-Coppice-ITL-Ms or, as
+Dynamo has it, in nvext.router.ttft_target and itl_target, and its priority in
+nvext.agent_hints.priority, or priority. With enable_priority_retry what fails before its
+first output goes on to faster pools, those with lower numbers of priority.
+
+Where prompts are of a few kinds, as many of each (coppice analyze trace says so),
+--buckets N --stage prefix gives each kind workers of its own. The policy latency mostly
+finds better ones by itself: compare them by coppice sim fleet first. Buckets differ by one worker at most, and depend on
+the workers' names alone: several routers deal alike, and one worker more or less moves one
+or two others. Who is lost keeps its place for two minutes.
+`
+
+// check reports what does not go together.
+func (f *poolFlags) check(s *settings) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.given("buckets") && (f.Buckets < 1 || f.Buckets > router.MaxBuckets) {
+		bad("--buckets is %d, want 1 to %d", f.Buckets, router.MaxBuckets)
+	}
+	if f.Pools != "" && f.Buckets != 0 {
+		bad("--pools and --buckets are both given: a worker is in one pool, want one of the two")
+	}
+	if s.given("stage") && f.Buckets == 0 {
+		bad("--stage is given without --buckets: say how many there are")
+	}
+	if f.PrefixBlocks < 1 || f.PrefixBlocks > 1<<20 {
+		bad("--prefix-blocks is %d, want 1 to %d", f.PrefixBlocks, 1<<20)
+	}
+	for _, t := range []struct {
+		flag string
+		v    *float64
+	}{{"--default-ttft-ms", f.DefaultTTFT}, {"--default-itl-ms", f.DefaultITL}} {
+		switch {
+		case t.v == nil:
+		case f.Pools == "":
+			bad("%s is given without --pools: nothing else has targets", t.flag)
+		case !(*t.v >= 0 && *t.v <= 1e12): // so that NaN is one
+			bad("%s is %v, want 0 or a positive number", t.flag, *t.v)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxPoolsFile bounds a file of pools, in bytes.
+const maxPoolsFile = 16 << 20
+
+// apply puts what the flags say into the configuration.
+func (f *poolFlags) apply(cfg *gateway.Config, log *zap.Logger) error {
+	cfg.Buckets, cfg.Stage, cfg.Router.PrefixBlocks = f.Buckets, f.Stage, f.PrefixBlocks
+	if f.Pools == "" {
+		return nil
+	}
+	p, err := readPools(f.Pools, log)
+	if err != nil {
+		return fmt.Errorf("--pools %s: %w", f.Pools, err)
+	}
+	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
+	cfg.Pools = p
+	return nil
+}
+
+// readPools reads a file of pools.
+func readPools(path string, log *zap.Logger) (*global.Config, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Unwrap(err) // the path is said before it
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxPoolsFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxPoolsFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxPoolsFile)
+	}
+	p, warnings, err := global.Parse(bytes.TrimPrefix(data, []byte("\ufeff")))
+	for _, w := range warnings {
+		log.Warn("pools' file", zap.String("file", path), zap.String("says", w))
+	}
+	if err == nil && p.Mode != global.Aggregated {
+		err = fmt.Errorf(`its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, p.Mode)
+	}
+	return p, err
+}

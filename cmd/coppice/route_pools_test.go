@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/router/global"
+)
+
+// helpPools is the file that the help text shows.
+func helpPools(t *testing.T) string {
+	t.Helper()
+	text := regexp.MustCompile(`(?s)\{"mode".*?\}\]\}\}`).FindString(poolHelp)
+	if text == "" {
+		t.Fatal("the help shows no file of pools")
+	}
+	return text
+}
+
+// TestRoutePoolsRefuses: every message names the flag, or the file, and what it wants.
+func TestRoutePoolsRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, text)
+		return path
+	}
+	good := file("good", helpPools(t))
+	disagg := file("disagg", `{"num_prefill_pools": 1, "num_decode_pools": 1, "prefill_pool_dynamo_namespaces": ["p"], "decode_pool_dynamo_namespaces": ["d"],
+		"prefill_pool_selection_strategy": {"ttft_min_ms": 0, "ttft_max_ms": 1, "ttft_resolution": 1, "isl_min": 0, "isl_max": 1, "isl_resolution": 1, "prefill_pool_mapping": [[0]]},
+		"decode_pool_selection_strategy": {"itl_min_ms": 0, "itl_max_ms": 1, "itl_resolution": 1, "context_length_min": 0, "context_length_max": 1, "context_length_resolution": 1, "decode_pool_mapping": [[0]]}}`)
+	twice := file("twice", strings.ReplaceAll(helpPools(t), "cheap", "fast"))
+	short := file("short", strings.Replace(helpPools(t), `[[1], [0]]`, `[[1]]`, 1))
+	for _, tc := range []struct {
+		args string
+		want []string
+	}{
+		{"--buckets 0", []string{"--buckets is 0, want 1 to 64"}},
+		{"--buckets 65", []string{"--buckets is 65"}},
+		{"--buckets=-2", []string{"--buckets is -2"}},
+		{"--buckets 2 --pools " + good, []string{"--pools and --buckets are both given"}},
+		{"--stage prefix", []string{"--stage is given without --buckets"}},
+		{"--buckets 2 --stage best", []string{"--stage", "best", "prefix"}},
+		{"--prefix-blocks 0", []string{"--prefix-blocks is 0, want 1 to"}},
+		{"--default-ttft-ms 5", []string{"--default-ttft-ms is given without --pools"}},
+		{"--default-itl-ms NaN --pools " + good, []string{"--default-itl-ms is NaN, want 0 or a positive number"}},
+		{"--default-itl-ms=-1 --pools " + good, []string{"--default-itl-ms is -1"}},
+		{"--pools " + dir + "/missing", []string{"--pools " + dir + "/missing: no such file"}},
+		{"--pools " + dir, []string{"--pools " + dir}},
+		{"--pools " + file("empty", ""), []string{"--pools", "empty", "EOF"}},
+		{"--pools " + disagg, []string{"--pools " + disagg, `"mode" is disagg`, "does not split", `want "mode": "agg"`}},
+		{"--pools " + short, []string{"--pools " + short, "agg_pool_mapping rows (1)"}},
+		{"--pools " + twice, []string{`called "fast" as another one is`}},
+	} {
+		args := append([]string{"route", "--addr", "127.0.0.1:0", "--worker", "http://127.0.0.1:1"}, strings.Fields(tc.args)...)
+		_, stderr, ok := command(t, args...)
+		for _, want := range tc.want {
+			if ok || !strings.Contains(stderr, want) {
+				t.Errorf("%s: ok %v, printed %s, want %q", tc.args, ok, stderr[max(0, len(stderr)-300):], want)
+			}
+		}
+	}
+	refused(t, []string{"--pool: ", "a,b c"}, "serve", "--addr", "nowhere:at:all", "--pool", "a,b c")
+}
+
+// TestRoutePools: flags and file become what the gateway takes; old names are warned of.
+func TestRoutePools(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pools.json")
+	writeFile(t, path, "\ufeff"+strings.Replace(helpPools(t), "ttft_min_ms", "ttft_min", 1))
+	core, logs := observer.New(zapcore.WarnLevel)
+	ttft := 250.0
+	c := &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 7}}
+	cfg, err := c.gateway(nil, nil, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := cfg.Pools; p == nil || p.Mode != global.Aggregated || fmt.Sprint(p.Aggregated.Names) != "[cheap fast]" || !p.PriorityRetry || *p.DefaultTTFT != 250 || p.DefaultITL != nil || cfg.Router.PrefixBlocks != 7 {
+		t.Errorf("%+v", cfg.Pools)
+	}
+	if n := logs.Len(); n != 1 || !strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "ttft_min_ms") {
+		t.Errorf("%d warnings: %v", n, logs.All())
+	}
+	c = &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, poolFlags: poolFlags{Buckets: 4, Stage: router.ByPrefix, PrefixBlocks: 64}}
+	if cfg, err = c.gateway(nil, nil, zap.NewNop()); err != nil || cfg.Buckets != 4 || cfg.Stage != router.ByPrefix || cfg.Router.PrefixBlocks != 64 || cfg.Pools != nil {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRoutePooledWorkers: the example of the help, with workers of the file and of their
+// own cards, sends by targets.
+func TestRoutePooledWorkers(t *testing.T) {
+	worker := func(name, pool string) string {
+		c := card.Card{Name: name, Models: []string{"m"}, Pool: pool}
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET "+card.Path, func(w http.ResponseWriter, r *http.Request) { w.Write(c.Append(nil)) })
+		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("{}")) })
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	path := filepath.Join(t.TempDir(), "pools.json")
+	writeFile(t, path, helpPools(t))
+	c := &routeCmd{MaxBody: 1 << 20, MaxBodies: 1 << 20, WorkersFile: "w.json", poolFlags: poolFlags{Pools: path, PrefixBlocks: 4}}
+	file := fmt.Sprintf(`{"workers": [{"url": %q, "pool": "cheap"}, {"url": %q}, {"url": %q}]}`, worker("a", "fast"), worker("b", "fast"), worker("c", ""))
+	cfg, err := c.gateway(nil, []byte(file), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	until(t, "two workers and a misfit", func() string {
+		states := map[string]int{}
+		for _, w := range g.Fleet().Workers {
+			states[w.State]++
+		}
+		if states["healthy"] != 2 || states["refused"] != 1 {
+			return fmt.Sprint(states)
+		}
+		return ""
+	})
+	for header, want := range map[string]string{"": "a", "100": "b", "900": "a"} {
+		until(t, "an answer of "+want, func() string { // healthy is known a moment before it is routed by
+			r := httptest.NewRequest("POST", "/v1/completions", strings.NewReader(`{"prompt":[1,2],"model":"m"}`))
+			if header != "" {
+				r.Header.Set("x-coppice-ttft-ms", header)
+			}
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			if w.Code == 200 && w.Header().Get("X-Coppice-Worker") != want {
+				t.Fatalf("TTFT target %q went to %s in %s, want %s", header, w.Header().Get("X-Coppice-Worker"), w.Header().Get("X-Coppice-Pool"), want)
+			}
+			if w.Code != 200 {
+				return w.Body.String()
+			}
+			return ""
+		})
+	}
+	text, err := json.Marshal(g.Fleet())
+	if err != nil || !strings.Contains(string(text), `"pool":"cheap"`) || !strings.Contains(string(text), "give it one of") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
