@@ -61,9 +61,7 @@ func (p *Profile) decode(rows, contextTokens float64) float64 {
 }
 
 // steps is how many steps it takes to compute n tokens.
-func (s *WorkerSpec) steps(n float64) float64 {
-	return max(1, math.Ceil(n/s.batch()))
-}
+func (k *kind) steps(n float64) float64 { return max(1, math.Ceil(n/k.batch)) }
 
 // batch is the budget of a step, in tokens.
 func (s *WorkerSpec) batch() float64 {

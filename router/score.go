@@ -12,13 +12,17 @@ type scorer struct {
 	policy      Policy
 	weights     *Weights
 	blockTokens int
-	prompt      int // tokens
-	blocks      int // of the prompt, as far as there are hashes
+	prompt      int            // tokens
+	blocks      int            // of the prompt, as far as there are hashes
+	hashes      []kv.BlockHash // of those that may be shared
 	output      float64
 	decodeOnly  bool
-	prefix      uint64 // hash of the first blocks
+	context     float64 // tokens of it in its midst
+	beside      float64 // tokens that a request in its midst has yet to output, and so do most
+	prefix      uint64  // hash of the first blocks
 	hashed      bool
 
+	best         int // blocks that any worker has, candidate or not
 	mostWaiting  int // of any candidate
 	leastPrefill int // tokens, of any candidate
 }
@@ -27,7 +31,7 @@ type scorer struct {
 func (r *Router) score(req *Request) scorer {
 	s := scorer{
 		policy: r.cfg.Policy, weights: &r.cfg.Weights, blockTokens: r.cfg.BlockTokens, prompt: req.PromptTokens,
-		blocks: len(req.Hashes), output: float64(r.cfg.ExpectedOutput), decodeOnly: req.Phase == DecodeOnly,
+		blocks: len(req.Hashes), hashes: req.Hashes, output: float64(r.cfg.ExpectedOutput), decodeOnly: req.Phase == DecodeOnly,
 	}
 	if req.Weights != nil {
 		s.weights = req.Weights
@@ -35,12 +39,21 @@ func (r *Router) score(req *Request) scorer {
 	if req.ExpectedOutput > 0 {
 		s.output = float64(req.ExpectedOutput)
 	}
+	s.context, s.beside = float64(s.prompt)+s.output/2, s.output/2
 	if n := min(len(req.Hashes), r.cfg.PrefixBlocks); n > 0 {
 		s.prefix, s.hashed = uint64(req.Hashes[n-1]), true
 	}
+	if req.Unshared {
+		s.blocks, s.hashes = kv.FloorPages(req.PromptTokens, r.cfg.BlockTokens), nil
+	}
 	r.gather(req, &s)
+	costs := r.scratch.costs
 	for _, slot := range r.scratch.candidates {
-		r.scratch.costs[slot], _ = r.cost(&s, slot)
+		if s.policy == CostLatency { // the same as below, without its detours
+			costs[slot] = s.latencyOf(r.latency(&s, slot))
+		} else {
+			costs[slot], _ = r.cost(&s, slot)
+		}
 	}
 	return s
 }
@@ -49,38 +62,73 @@ func (r *Router) score(req *Request) scorer {
 func (r *Router) gather(req *Request, s *scorer) {
 	x := &r.scratch
 	x.reset(len(r.workers))
+	slot := int32(-1)
 	for i := range req.Overlaps {
-		if slot := r.slotOf(req.Overlaps[i].Worker); slot != noEntry {
-			x.overlaps[slot] = req.Overlaps[i]
-		}
-	}
-	for _, w := range req.Avoid {
-		if slot := r.slotOf(w); slot != noEntry {
-			x.avoid[slot] = true
-		}
-	}
-	if req.Unshared {
-		s.blocks = kv.FloorPages(req.PromptTokens, r.cfg.BlockTokens)
-	} else {
-		r.tree.depths(req.Hashes, x.depths)
-	}
-	s.leastPrefill = math.MaxInt
-	for _, slot := range r.serving(req.Model).order {
-		if !r.eligible(slot, req) {
+		o := &req.Overlaps[i]
+		s.best = max(s.best, o.Blocks())
+		if slot = r.slotAfter(slot, o.Worker); slot == noEntry { // an index names them in the order in which they came
 			continue
 		}
-		x.candidates = append(x.candidates, slot)
-		w := &r.workers[slot]
-		s.mostWaiting = max(s.mostWaiting, w.waiting())
-		s.leastPrefill = min(s.leastPrefill, w.prefillTokens)
+		if last := &x.shares[len(x.shares)-1]; o.Device != last.Device || o.Host != last.Host || o.Disk != last.Disk {
+			x.shares = append(x.shares, share{Overlap: *o, kind: none})
+		}
+		x.shareOf[slot] = int32(len(x.shares) - 1)
 	}
+	r.gatherCandidates(req)
+	if s.policy == Cost2025 || s.policy == CostCredits {
+		s.leastPrefill = math.MaxInt
+		for _, slot := range x.candidates {
+			w := &r.workers[slot]
+			s.mostWaiting = max(s.mostWaiting, w.waiting())
+			s.leastPrefill = min(s.leastPrefill, w.prefillTokens)
+		}
+	}
+}
+
+// gatherCandidates finds those who may be chosen.
+func (r *Router) gatherCandidates(req *Request) {
+	x := &r.scratch
+	r.marks++
+	for _, w := range req.Avoid {
+		if slot := r.slotOf(w); slot != noEntry {
+			r.workers[slot].mark = r.marks
+		}
+	}
+	m := r.serving(req.Model)
+	switch {
+	case req.Pinned != nil:
+		if slot := r.slotOf(*req.Pinned); slot != noEntry && r.eligible(slot, req) {
+			x.fit = append(x.fit, slot)
+		}
+	case len(req.Avoid) == 0 && m.healthy == len(m.order):
+		x.candidates = m.order
+		return
+	default:
+		for _, slot := range m.order {
+			if r.eligible(slot, req) {
+				x.fit = append(x.fit, slot)
+			}
+		}
+	}
+	x.candidates = x.fit
+}
+
+// depth is how many blocks of the prompt a worker's active requests hold. Most choices
+// need it of nobody.
+func (r *Router) depth(s *scorer, slot int32) int {
+	x := &r.scratch
+	if !x.deep {
+		clear(x.depths)
+		r.tree.depths(s.hashes, x.depths)
+		x.deep = true
+	}
+	return int(x.depths[slot])
 }
 
 // cost is that of a candidate, the lowest being the best, and what it is made of,
 // see Policy.terms.
 func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]float64) {
-	w, o, k := &r.workers[slot], &r.scratch.overlaps[slot], s.weights
-	blocks := w.blocks() + s.blocks - int(r.scratch.depths[slot])
+	w, o, k := &r.workers[slot], r.scratch.overlap(slot), s.weights
 	switch s.policy {
 	case Cost2025:
 		terms[0] = float64(o.Blocks()*s.blockTokens) / float64(s.prompt)
@@ -95,12 +143,13 @@ func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]floa
 		if !s.decodeOnly {
 			terms[0] = float64(w.prefillTokens+s.uncached(o)) / float64(s.blockTokens)
 		}
-		terms[1], terms[2] = float64(blocks), float64(w.tree)
+		terms[1], terms[2] = float64(r.blocksWith(s, slot)), float64(w.tree)
 		cost = k.Prefill*terms[0] + terms[1]
 	case CostCredits:
-		cost = s.credits(w, o, float64(blocks), &terms)
+		cost = s.credits(w, o, float64(r.blocksWith(s, slot)), &terms)
 	case CostLatency:
-		cost = r.latency(s, w, o, blocks, &terms)
+		terms[0], terms[1], terms[2] = r.latency(s, slot)
+		cost = s.latencyOf(terms[0], terms[1], terms[2])
 	case CostRoundRobin:
 		cost = float64(w.lastChosen)
 		terms[0] = cost
@@ -138,10 +187,14 @@ func (s *scorer) credits(w *worker, o *Overlap, blocks float64, terms *[maxTerms
 // uncached are the prompt's tokens that a worker must compute.
 func (s *scorer) uncached(o *Overlap) int { return max(0, s.prompt-o.Blocks()*s.blockTokens) }
 
+// blocksWith are the distinct blocks of a worker's active requests and this one.
+func (r *Router) blocksWith(s *scorer, slot int32) int {
+	return r.workers[slot].blocks() + s.blocks - r.depth(s, slot)
+}
+
 // prefill is how long the prompt takes on a worker by itself, in seconds.
-func (s *scorer) prefill(w *worker, o *Overlap) float64 {
+func (s *scorer) prefill(p *Profile, o *Overlap) float64 {
 	n := s.uncached(o)
-	p := &w.spec.Profile
 	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk)
 }
 
@@ -156,46 +209,50 @@ func (s *scorer) prefill(w *worker, o *Overlap) float64 {
 // A row is delayed by no more of the prompt than has room in the steps that it has
 // yet to be in. Blocks beyond the pool wait for others to end: their share of all
 // context, of the time that a request lives.
-func (r *Router) latency(s *scorer, w *worker, o *Overlap, blocks int, terms *[maxTerms]float64) float64 {
-	p := &w.spec.Profile
-	prompt, own := 0.0, float64(s.prompt)+s.output/2
-	if !s.decodeOnly {
-		prompt = s.prefill(w, o)
+func (r *Router) latency(s *scorer, slot int32) (ttft, own, others float64) {
+	g := &r.gauges[slot]
+	k := &r.kinds[g.kind]
+	h := &r.scratch.shares[r.scratch.shareOf[slot]]
+	if h.kind != g.kind {
+		s.lay(h, k, g.kind)
 	}
-	rows, context := float64(w.requests), float64(w.contextTokens)
-	running := float64(w.requests - w.prefilling)
-	all := p.decode(rows+1, context+own)
-	terms[0] = w.pending(r.now, r).Seconds() + prompt
+	rows := float64(g.rows)
+	step := k.decode(rows+1, g.context+s.context) // with it
+	ttft = inSeconds(g.pending(r.now)) + h.prompt
 	if !s.decodeOnly {
-		step := p.decode(running, context*running/max(rows, 1))
-		steps := w.spec.steps(float64(s.uncached(o)))
-		if w.prefilling > 0 {
-			steps += w.spec.steps(float64(w.prefillTokens))
+		ttft += g.underWay(r.now) + (h.steps+g.pendingSteps)*g.step
+	}
+	if s.blocks > int(g.room) {
+		if over := r.blocksWith(s, slot) - r.workers[slot].spec.TotalBlocks; over > 0 {
+			share := min(1, float64(over)*float64(s.blockTokens)/max(1, g.context))
+			ttft += share * s.output * step
 		}
-		terms[0] += w.underWay(r.now, step) + steps*step
 	}
-	if over := blocks - w.spec.TotalBlocks; w.spec.TotalBlocks > 0 && over > 0 {
-		share := min(1, float64(over)*float64(s.blockTokens)/max(1, context))
-		terms[0] += share * s.output * all
-	}
-	terms[1] = s.output * all
-	beside := s.output / 2 // what a request in its midst has yet to output, and so do most
-	delay := min(prompt, beside*w.spec.chunk()*p.Token)
-	terms[2] = running*delay + rows*beside*(p.Row+p.KV*own)
-	return s.weights.TTFT*terms[0] + s.weights.ITL*(terms[1]+terms[2])
+	return ttft, s.output * step, float64(g.running)*h.delay + rows*s.beside*h.row
 }
 
-// underWay is how much longer the step takes that a worker is in, which takes step
-// seconds: it began when the worker was heard of last, if that is not longer ago, and
-// is in its midst otherwise.
-func (w *worker) underWay(now time.Duration, step float64) float64 {
-	if w.requests == 0 {
-		return 0
+// latencyOf is the cost that the terms of CostLatency come to.
+func (s *scorer) latencyOf(ttft, own, others float64) float64 {
+	return s.weights.TTFT*ttft + s.weights.ITL*(own+others)
+}
+
+// lay works out what an overlap comes to for workers of a kind.
+func (s *scorer) lay(h *share, k *kind, at int32) {
+	h.kind, h.prompt = at, 0
+	if !s.decodeOnly {
+		h.prompt = s.prefill(&k.Profile, &h.Overlap)
 	}
-	if since := (now - w.heard).Seconds(); since < step {
-		return step - since
+	h.steps = k.steps(float64(s.uncached(&h.Overlap)))
+	h.delay = min(h.prompt, s.beside*k.chunk*k.Token)
+	h.row = k.Row + k.KV*s.context
+}
+
+// inSeconds is d.Seconds(), without its divisions where there are no whole ones.
+func inSeconds(d time.Duration) float64 {
+	if d < time.Second {
+		return float64(d) / 1e9
 	}
-	return step / 2
+	return d.Seconds()
 }
 
 // seconds is a duration, at most a century.
