@@ -225,12 +225,10 @@ type seat struct {
 	taken  bool
 }
 
-// slotAfter is slotOf of one that is likely in the slot after another.
-func (r *Router) slotAfter(slot int32, w Worker) int32 {
-	if next := int(slot) + 1; next < len(r.seats) && r.seats[next] == (seat{w, true}) {
-		return int32(next)
-	}
-	return r.slotOf(w)
+// seated tells whether a worker has a slot: to be asked where it is likely, as it costs
+// less than slotOf.
+func (r *Router) seated(slot int32, w Worker) bool {
+	return int(slot) < len(r.seats) && r.seats[slot] == seat{w, true}
 }
 
 // Leave forgets a worker and ends the reservations on it. It appends those of this
