@@ -16,6 +16,7 @@ type gauge struct {
 	pendingSteps            float64       // that they take
 	heard                   time.Duration // worker.heard
 	step                    float64       // seconds of a step without prompts
+	current                 float64       // seconds of the step under way, without what grows with prompts
 	context                 float64       // tokens
 	rows, running           int32         // active requests, and those of them that decode
 	room                    int32         // free blocks of the pool, or so many that it does not matter
@@ -28,9 +29,11 @@ func (r *Router) measure(w *worker) gauge {
 	rows, running, context := float64(w.requests), float64(w.requests-w.prefilling), float64(w.contextTokens)
 	g := gauge{
 		heard: w.heard, context: context, rows: int32(w.requests), running: int32(w.requests - w.prefilling), kind: w.kind,
-		step: k.decode(running, context*running/max(rows, 1)), room: math.MaxInt32,
+		step: k.decode(running, context*running/max(rows, 1)) + k.Block*(float64(w.blocks())*running/max(rows, 1)), room: math.MaxInt32,
 	}
+	g.current = g.step
 	if w.prefilling > 0 {
+		g.current += k.Prompt
 		g.pendingEnd = w.anchor + w.predicted
 		g.pendingRest = w.predicted - r.slab[w.prefillingQueue.head].predicted
 		g.pendingSteps = k.steps(float64(w.prefillTokens))
@@ -53,10 +56,10 @@ func (g *gauge) underWay(now time.Duration) float64 {
 	if g.rows == 0 {
 		return 0
 	}
-	if since := inSeconds(now - g.heard); since < g.step {
-		return g.step - since
+	if since := inSeconds(now - g.heard); since < g.current {
+		return g.current - since
 	}
-	return g.step / 2
+	return g.current / 2
 }
 
 // kind is what workers share whose steps take equally long.

@@ -143,12 +143,17 @@ func (p *plain) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 		chunk = batch
 	}
 	uncached := float64(p.uncached(slot))
-	prompt, own := 0.0, isl+p.output/2
+	prompt, delay, own := 0.0, 0.0, isl+p.output/2
 	if !decodeOnly {
 		prompt = f.prefill(uncached, isl-uncached) + f.HostBlock*float64(o.Host) + f.DiskBlock*float64(o.Disk)
 	}
 	rows, running, context := float64(w.requests), float64(w.requests-w.prefilling), float64(w.contextTokens)
-	all := f.decode(rows+1, context+own)
+	blocks := w.blocks() + len(p.req.Hashes) - int(p.depths[slot])
+	if p.req.Unshared {
+		blocks = w.blocks() + kv.FloorPages(p.req.PromptTokens, r.cfg.BlockTokens)
+	}
+	behind := p.output / 2 / float64(r.cfg.BlockTokens)
+	all := f.decode(rows+1, context+own) + f.Block*(float64(blocks)+behind)
 	pending := time.Duration(0)
 	if w.prefilling > 0 {
 		first := r.slab[w.prefillingQueue.head].predicted
@@ -156,32 +161,31 @@ func (p *plain) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	}
 	terms[0] = pending.Seconds() + prompt
 	if !decodeOnly {
-		step := f.decode(running, context*running/max(rows, 1))
+		step := f.decode(running, context*running/max(rows, 1)) + f.Block*(float64(w.blocks())*running/max(rows, 1))
 		steps := max(1, math.Ceil(uncached/batch))
 		if w.prefilling > 0 {
 			steps += max(1, math.Ceil(float64(w.prefillTokens)/batch))
 		}
-		rest := step / 2
-		if since := (r.now - w.heard).Seconds(); since < step {
-			rest = step - since
+		now := step
+		if w.prefilling > 0 {
+			now += f.Prompt
+		}
+		rest := now / 2
+		if since := (r.now - w.heard).Seconds(); since < now {
+			rest = now - since
 		}
 		if w.requests == 0 {
 			rest = 0
 		}
-		terms[0] += rest + steps*step
-	}
-	blocks := w.blocks() + len(p.req.Hashes) - int(p.depths[slot])
-	if p.req.Unshared {
-		blocks = w.blocks() + kv.FloorPages(p.req.PromptTokens, r.cfg.BlockTokens)
+		terms[0] += rest + steps*(step+f.Prompt)
+		delay = min(prompt+f.Prompt*max(1, math.Ceil(uncached/batch)), p.output/2*chunk*f.Token+p.output/2*f.Prompt)
 	}
 	if over := blocks - w.spec.TotalBlocks; w.spec.TotalBlocks > 0 && over > 0 {
 		share := min(1, float64(over)*float64(r.cfg.BlockTokens)/max(1, context))
 		terms[0] += share * p.output * all
 	}
 	terms[1] = p.output * all
-	beside := p.output / 2
-	delay := min(prompt, beside*chunk*f.Token)
-	terms[2] = running*delay + rows*beside*(f.Row+f.KV*own)
+	terms[2] = running*delay + rows*(p.output/2)*(f.Row+f.KV*own+f.Block*(float64(blocks-w.blocks())+behind))
 	return p.weights.TTFT*terms[0] + p.weights.ITL*(terms[1]+terms[2]), terms
 }
 
@@ -322,6 +326,8 @@ func (h *herd) spec(kinds int) WorkerSpec {
 		spec.Profile = DefaultProfile()
 		spec.Profile.Step *= float64(kind)
 		spec.Profile.KV /= float64(kind)
+		spec.Profile.Block = float64(kind%2) * 1e-6
+		spec.Profile.Prompt = float64(kind/2%2) * 0.01
 	}
 	for m := range ModelID(3) {
 		if h.odd(2) {

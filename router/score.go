@@ -19,6 +19,7 @@ type scorer struct {
 	decodeOnly  bool
 	context     float64 // tokens of it in its midst
 	beside      float64 // tokens that a request in its midst has yet to output, and so do most
+	behind      float64 // blocks of those that it has output then
 	prefix      uint64  // hash of the first blocks
 	hashed      bool
 
@@ -39,7 +40,7 @@ func (r *Router) score(req *Request) scorer {
 	if req.ExpectedOutput > 0 {
 		s.output = float64(req.ExpectedOutput)
 	}
-	s.context, s.beside = float64(s.prompt)+s.output/2, s.output/2
+	s.context, s.beside, s.behind = float64(s.prompt)+s.output/2, s.output/2, s.output/2/float64(s.blockTokens)
 	if n := min(len(req.Hashes), r.cfg.PrefixBlocks); n > 0 {
 		s.prefix, s.hashed = uint64(req.Hashes[n-1]), true
 	}
@@ -206,10 +207,10 @@ func (s *scorer) prefill(p *Profile, o *Overlap) float64 {
 // latency is CostLatency, in seconds: what all requests together will wait for if
 // the worker is chosen.
 //
-//	ttft    what pends before it + its own prompt + the rest of the step under way + one decode step for each
-//	        of the steps that pending prompts take, and of its own
+//	ttft    what pends before it + its own prompt + the rest of the step under way + one decode step, and what any
+//	        prompt adds to it, for each of the steps that pending prompts take, and of its own
 //	own     its output tokens, each a decode step of all that are active with it
-//	others  its prompt for each that decodes, and its row and KV for each of their steps beside it
+//	others  its prompt for each that decodes, and its row, KV and blocks for each of their steps beside it
 //
 // A row is delayed by no more of the prompt than has room in the steps that it has
 // yet to be in. Blocks beyond the pool wait for others to end: their share of all
@@ -229,15 +230,20 @@ func (r *Router) latency(s *scorer, slots []int32, terms *[maxTerms]float64) {
 			s.lay(h, k, g.kind)
 		}
 		rows := float64(g.rows)
-		step := k.decode(rows+1, g.context+context) // with it
+		step, row := k.decode(rows+1, g.context+context), h.row // with it, and what it adds to one
+		if k.Block > 0 {
+			with := r.blocksWith(s, slot)
+			step += k.Block * (float64(with) + s.behind)
+			row += k.Block * (float64(with-r.workers[slot].blocks()) + s.behind)
+		}
 		ttft = inSeconds(g.pending(now)) + h.prompt
 		if !s.decodeOnly {
-			ttft += g.underWay(now) + (h.steps+g.pendingSteps)*g.step
+			ttft += g.underWay(now) + (h.steps+g.pendingSteps)*(g.step+k.Prompt)
 		}
 		if blocks > int(g.room) {
 			ttft += r.beyond(s, slot) * output * step
 		}
-		own, others = output*step, float64(g.running)*h.delay+rows*beside*h.row
+		own, others = output*step, float64(g.running)*h.delay+rows*beside*row
 		costs[slot] = weights.TTFT*ttft + weights.ITL*(own+others)
 	}
 	if terms != nil {
@@ -253,12 +259,12 @@ func (r *Router) beyond(s *scorer, slot int32) float64 {
 
 // lay works out what an overlap comes to for workers of a kind.
 func (s *scorer) lay(h *share, k *kind, at int32) {
-	h.kind, h.prompt = at, 0
+	h.kind, h.prompt, h.delay = at, 0, 0
+	h.steps = k.steps(float64(s.uncached(&h.Overlap)))
 	if !s.decodeOnly {
 		h.prompt = s.prefill(&k.Profile, &h.Overlap)
+		h.delay = min(h.prompt+k.Prompt*h.steps, s.beside*k.chunk*k.Token+s.beside*k.Prompt)
 	}
-	h.steps = k.steps(float64(s.uncached(&h.Overlap)))
-	h.delay = min(h.prompt, s.beside*k.chunk*k.Token)
 	h.row = k.Row + k.KV*s.context
 }
 
