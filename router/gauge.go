@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// gauge is what [CostLatency] reads of a worker, by slot: one cache line where the worker
-// itself is several, as a choice looks at all of them. It changes with its worker, by
-// Router.recount, and says nothing that the worker does not.
+// gauge is what [CostLatency] reads of a worker, by slot: 72 bytes in a row where the worker
+// is spread over several times that, as a choice looks at all of them. It changes with its
+// worker, by Router.recount, and says nothing that the worker does not.
 type gauge struct {
 	// The pending prompts take until pendingEnd, and pendingRest at least: those but the
 	// first, which may take longer than predicted. Both 0: there are none.
