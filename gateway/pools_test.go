@@ -46,7 +46,7 @@ func (s *stand) chosen(n int) {
 				healthy++
 			}
 		}
-		return healthy == n
+		return healthy == n && s.roll.Load().ready == n
 	})
 }
 

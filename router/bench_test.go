@@ -3,6 +3,7 @@ package router
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +114,96 @@ func BenchmarkSelect(b *testing.B) {
 					l.r.Release(l.now, d.Reservation)
 				}
 			})
+		}
+	}
+}
+
+// newBusy is a fleet in the midst of its work: 16 active requests a worker, of which two
+// wait for their first token, and 256 prompts that come again and again, half of each
+// being one of 8 beginnings. Some workers hold that half, one in 64 of these three
+// quarters, in the order that an index has.
+func newBusy(t testing.TB, workers, overlapping, blocks int) *loaded {
+	if invariants.Enabled {
+		t.Skip("the walks allocate, and take long")
+	}
+	l := &loaded{r: newRouter(t, Config{Policy: CostLatency}, make([]WorkerSpec, workers)...)}
+	lists := make([][]Overlap, 8)
+	for i := range lists {
+		for _, more := range []bool{false, true} {
+			for w := range overlapping {
+				if at := (w + i*workers/8) % workers; (w%64 == 63) == more {
+					o := Overlap{Worker: worker1(at), Device: blocks / 2}
+					if more {
+						o.Device = blocks * 3 / 4
+					}
+					lists[i] = append(lists[i], o)
+				}
+			}
+		}
+	}
+	for i := range 256 {
+		req := Request{PromptTokens: blocks*16 + 5, Overlaps: lists[i%len(lists)]}
+		for b := range blocks {
+			of := i
+			if b < blocks/2 {
+				of = -1 - i%8
+			}
+			req.Hashes = append(req.Hashes, kv.BlockHash(mix(uint64(of), uint64(b))))
+		}
+		l.requests = append(l.requests, req)
+	}
+	for range 16 * workers {
+		l.add(t)
+		if n := len(l.active); n > 2*workers {
+			l.r.Progress(l.now, l.active[n-2*workers], 0, 1)
+		}
+	}
+	return l
+}
+
+// life is a request's in a fleet that stays as busy as it is: chosen, its first token
+// when others have come, and the end of the oldest.
+func (l *loaded) life(t testing.TB) {
+	const apart = 20 * time.Microsecond
+	workers := len(l.r.workers)
+	at := l.next % len(l.active)
+	if !l.r.Release(l.now, l.active[at]) {
+		t.Fatal("it has ended")
+	}
+	l.now += apart
+	d, err := l.r.Select(l.now, &l.requests[l.next%len(l.requests)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.active[at] = d.Reservation
+	l.next++
+	l.r.Progress(l.now, l.active[(at+len(l.active)-2*workers)%len(l.active)], 0, 1)
+}
+
+// BenchmarkRequest is all that a request costs the router: Select, one Progress, Release.
+func BenchmarkRequest(b *testing.B) {
+	for _, workers := range []int{8, 64, 512} {
+		for _, overlapping := range slices.Compact([]int{0, 8, workers}) {
+			for _, blocks := range []int{16, 200, 2000} {
+				b.Run(fmt.Sprintf("workers=%d/overlapping=%d/blocks=%d", workers, overlapping, blocks), func(b *testing.B) {
+					l := newBusy(b, workers, overlapping, blocks)
+					for b.Loop() {
+						l.life(b)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestRequestAllocatesNothing(t *testing.T) {
+	for _, overlapping := range []int{0, 8, 64} {
+		l := newBusy(t, 64, overlapping, 200)
+		for range 3000 {
+			l.life(t)
+		}
+		if allocs := testing.AllocsPerRun(2000, func() { l.life(t) }); allocs != 0 {
+			t.Errorf("%v allocations for a request that %d workers have something of", allocs, overlapping)
 		}
 	}
 }

@@ -53,6 +53,9 @@ func (r *Router) Check() error {
 	if err := r.checkModels(); err != nil {
 		return err
 	}
+	if err := r.checkGauges(); err != nil {
+		return err
+	}
 	if err := r.queue.check(); err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (r *Router) explain(e *Explanation, s *scorer, slot int32, reason Reason) {
 		ties, _ = r.lowest(s.policy)
 	}
 	for i, at := range x.candidates {
-		c := Candidate{Worker: r.workers[at].id, Overlap: x.overlaps[at], Shared: int(x.depths[at])}
+		c := Candidate{Worker: r.workers[at].id, Overlap: *x.overlap(at), Shared: r.depth(s, at)}
 		c.Overlap.Worker = c.Worker
 		c.Cost, c.Terms = r.cost(s, at)
 		switch {

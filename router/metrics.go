@@ -31,15 +31,11 @@ type Metrics struct {
 }
 
 // count counts a decision.
-func (m *Metrics) count(r *Router, req *Request, o *Overlap, reason Reason) {
+func (m *Metrics) count(s *scorer, o *Overlap, reason Reason) {
 	m.Selected[reason]++
-	best := 0
-	for i := range req.Overlaps {
-		best = max(best, req.Overlaps[i].Blocks())
-	}
-	m.PromptTokens += uint64(req.PromptTokens)
-	m.OverlapTokens += uint64(min(req.PromptTokens, o.Blocks()*r.cfg.BlockTokens))
-	m.BestTokens += uint64(min(req.PromptTokens, best*r.cfg.BlockTokens))
+	m.PromptTokens += uint64(s.prompt)
+	m.OverlapTokens += uint64(min(s.prompt, o.Blocks()*s.blockTokens))
+	m.BestTokens += uint64(min(s.prompt, s.best*s.blockTokens))
 }
 
 // Metrics are the counts of now.

@@ -209,7 +209,7 @@ func (w *world) step() {
 	case 0, 1, 2, 3, 4:
 		req := w.request()
 		must := w.refused(&req)
-		d, err := r.Select(w.now, &req)
+		d, err := selectPlainly(w.t, r, w.now, &req)
 		if must != (err == ErrBusy) {
 			w.t.Fatalf("%+v: %v, must wait: %v", req, err, must)
 		}

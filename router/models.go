@@ -156,6 +156,7 @@ func (r *Router) delist(slot int32) {
 // spec or its load has changed.
 func (r *Router) recount(slot int32) {
 	w := &r.workers[slot]
+	r.gauges[slot] = r.measure(w)
 	switch {
 	case w.health != Healthy:
 		r.stand(slot, unfit)

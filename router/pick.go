@@ -7,14 +7,16 @@ import "math"
 func (r *Router) lowest(policy Policy) (ties []int32, tied bool) {
 	x := &r.scratch
 	best := math.Inf(1)
-	for _, slot := range x.candidates {
-		best = min(best, x.costs[slot])
-	}
 	ties = x.ties[:0]
 	for _, slot := range x.candidates {
-		if x.costs[slot] == best {
-			ties = append(ties, slot)
+		cost := x.costs[slot]
+		if cost > best {
+			continue
 		}
+		if cost < best {
+			best, ties = cost, ties[:0]
+		}
+		ties = append(ties, slot)
 	}
 	tied = len(ties) > 1
 	if policy == Cost2026 && tied {

@@ -12,8 +12,9 @@ func candidates(t testing.TB, seed uint64, costs ...float64) *Router {
 	r.scratch.reset(len(costs))
 	for i, c := range costs {
 		r.scratch.costs[i] = c
-		r.scratch.candidates = append(r.scratch.candidates, int32(i))
+		r.scratch.fit = append(r.scratch.fit, int32(i))
 	}
+	r.scratch.candidates = r.scratch.fit
 	return r
 }
 

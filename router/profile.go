@@ -18,6 +18,12 @@ type Profile struct {
 	KV        float64 // for each token of KV that a decoding row reads
 	HostBlock float64 // to bring a block in from the host
 	DiskBlock float64 // to bring a block in from disk
+
+	// Block is for each distinct block that decoding rows hold, on devices where rows that
+	// share a block read it once (cascade attention, say): in place of KV there.
+	Block float64
+	// Prompt is what a step with any tokens of prompts takes beside them.
+	Prompt float64
 }
 
 // DefaultProfile is a model of 8 billion parameters in bf16 on an H100 by data
@@ -39,7 +45,7 @@ func (p Profile) Validate() error {
 		value float64
 	}{
 		{"Step", p.Step}, {"Token", p.Token}, {"Pair", p.Pair}, {"Row", p.Row}, {"KV", p.KV},
-		{"HostBlock", p.HostBlock}, {"DiskBlock", p.DiskBlock},
+		{"HostBlock", p.HostBlock}, {"DiskBlock", p.DiskBlock}, {"Block", p.Block}, {"Prompt", p.Prompt},
 	} {
 		if !(f.value >= 0 && f.value <= 1000) {
 			errs = append(errs, fmt.Errorf("router: Profile.%s is %v, want 0 to 1000 seconds", f.name, f.value))
@@ -55,15 +61,13 @@ func (p *Profile) prefill(n, c float64) float64 {
 }
 
 // decode is how long a step takes with so many decoding rows that read so many
-// tokens of KV together, in seconds.
+// tokens of KV together, in seconds, without what it takes for distinct blocks.
 func (p *Profile) decode(rows, contextTokens float64) float64 {
 	return p.Step + p.Row*rows + p.KV*contextTokens
 }
 
 // steps is how many steps it takes to compute n tokens.
-func (s *WorkerSpec) steps(n float64) float64 {
-	return max(1, math.Ceil(n/s.batch()))
-}
+func (k *kind) steps(n float64) float64 { return max(1, math.Ceil(n/k.batch)) }
 
 // batch is the budget of a step, in tokens.
 func (s *WorkerSpec) batch() float64 {

@@ -53,7 +53,7 @@ func TestDefaultProfileIsTheH100(t *testing.T) {
 }
 
 func TestProfileIsValidated(t *testing.T) {
-	for _, p := range []Profile{{Step: -1}, {Token: math.NaN()}, {Pair: math.Inf(1)}, {Row: 1001}, {KV: -1}, {HostBlock: -1}, {DiskBlock: -1}} {
+	for _, p := range []Profile{{Step: -1}, {Token: math.NaN()}, {Pair: math.Inf(1)}, {Row: 1001}, {KV: -1}, {HostBlock: -1}, {DiskBlock: -1}, {Block: -1}, {Prompt: 1001}} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "want 0 to 1000 seconds") {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -88,4 +88,30 @@ func TestTheStepUnderWay(t *testing.T) {
 	ttft(200*milli, 0.005+0.01)
 	r.Release(300*milli, d.Reservation)
 	ttft(301*milli, 0.01)
+}
+
+// TestSharedBlocksAreReadOnce computes costs by hand of a device on which rows that share
+// blocks read them once, and any prompt adds something to a step.
+func TestSharedBlocksAreReadOnce(t *testing.T) {
+	p := Profile{Block: 1e-3, Prompt: 0.01}
+	r := newRouter(t, Config{Policy: CostLatency, Profile: p, Weights: Weights{TTFT: 1, ITL: 1}}, WorkerSpec{})
+	d := selected(t, r, 0, Request{PromptTokens: 96, Hashes: hashes(1, 2, 3, 4, 5, 6)})
+	r.Progress(0, d.Reservation, 0, 1) // 7 blocks
+	costs := func(now time.Duration, want ...float64) {
+		t.Helper()
+		e, err := r.Explain(now, &Request{PromptTokens: 160, Hashes: hashes(1, 2, 3, 4, 5, 6, 11, 12, 13, 14), ExpectedOutput: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range e.Candidates[0].Terms {
+			if math.Abs(got-want[i]) > 1e-9 {
+				t.Errorf("%s is %v, want %v", e.TermNames()[i], got, want[i])
+			}
+		}
+	}
+	// 4 blocks more and 1 of output. The step under way is in its midst.
+	costs(second, 0.007/2+0.007+0.01, 32*0.012, 0.01+16*0.005)
+	selected(t, r, second, Request{PromptTokens: 160, Hashes: hashes(1, 2, 3, 4, 5, 6, 11, 12, 13, 14)})
+	// 11 blocks, half of which count for the one row that decodes; nothing to add but output.
+	costs(2*second, (0.0055+0.01)/2+2*(0.0055+0.01), 32*0.012, 0.01+2*16*0.001)
 }

@@ -116,8 +116,8 @@ func (r *Router) progress(at int32, computed, output int) {
 	}
 	if e.prefilling {
 		r.compute(at, computed)
-		r.recount(e.slot)
 	}
+	r.recount(e.slot)
 	r.verify()
 }
 

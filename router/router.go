@@ -12,6 +12,9 @@ type Router struct {
 	choices uint64 // requests that got a worker
 
 	workers      []worker // by slot
+	gauges       []gauge  // by slot
+	seats        []seat   // by slot
+	kinds        []kind
 	freeSlots    []int32
 	slotOfWorker table
 	models       []model // from fixedModels on by name

@@ -113,13 +113,15 @@ type Decision struct {
 	Reason      Reason
 }
 
-// scratch is what one choice computes, by slot; it is reused.
+// scratch is what one choice computes; it is reused.
 type scratch struct {
-	overlaps   []Overlap
-	depths     []int32 // blocks that active requests of the worker hold
-	avoid      []bool
-	costs      []float64
-	candidates []int32 // slots, in the order of workers
+	candidates []int32   // slots, in the order of workers; not to be changed, it may be a model's
+	fit        []int32   // candidates, where some of the model's workers are not
+	costs      []float64 // by slot, of candidates
+	shareOf    []int32   // by slot: of shares
+	shares     []share   // the first is of who has nothing
+	depths     []int32   // by slot: blocks that active requests of the worker hold
+	deep       bool      // depths are there
 	ties       []int32
 	chances    []float64 // by candidate
 }
@@ -127,16 +129,29 @@ type scratch struct {
 func (s *scratch) reset(slots int) {
 	if cap(s.costs) < slots {
 		*s = scratch{
-			overlaps: make([]Overlap, slots), depths: make([]int32, slots), avoid: make([]bool, slots),
-			costs: make([]float64, slots), candidates: make([]int32, 0, slots), ties: make([]int32, 0, slots), chances: make([]float64, 0, slots),
+			fit: make([]int32, 0, slots), costs: make([]float64, slots), shareOf: make([]int32, slots), shares: make([]share, 0, slots+1),
+			depths: make([]int32, slots), ties: make([]int32, 0, slots), chances: make([]float64, 0, slots),
 		}
 	}
-	s.overlaps, s.depths, s.avoid, s.costs = s.overlaps[:slots], s.depths[:slots], s.avoid[:slots], s.costs[:slots]
-	clear(s.overlaps)
-	clear(s.depths)
-	clear(s.avoid)
-	s.candidates, s.chances = s.candidates[:0], s.chances[:0]
+	s.costs, s.shareOf, s.depths = s.costs[:slots], s.shareOf[:slots], s.depths[:slots]
+	clear(s.shareOf)
+	s.candidates, s.fit, s.chances, s.deep = nil, s.fit[:0], s.chances[:0], false
+	s.shares = append(s.shares[:0], share{kind: none})
 }
+
+// share is what workers have of the prompt: those of equal overlaps that were named
+// one after the other. What follows from it is kept for the kind that asked last.
+type share struct {
+	Overlap
+	kind   int32   // none: nobody asked
+	prompt float64 // seconds of what is left of the prompt, without steps
+	steps  float64 // that it takes
+	delay  float64 // seconds of it that a decoding row waits for
+	row    float64 // seconds by which a row beside theirs makes a step longer
+}
+
+// overlap is what a worker has of the prompt.
+func (s *scratch) overlap(slot int32) *Overlap { return &s.shares[s.shareOf[slot]].Overlap }
 
 // Select chooses a worker and reserves on it, in one step: the next request sees
 // the load of this one. The reservation is to be released when the request ends,
@@ -245,20 +260,20 @@ func (r *Router) sessionSlot(req *Request) int32 {
 	return slot
 }
 
-// eligible tells whether a worker may be chosen for req; scratch.avoid is set.
+// eligible tells whether a worker may be chosen for req; those to be avoided are marked.
 func (r *Router) eligible(slot int32, req *Request) bool {
 	w := &r.workers[slot]
-	return w.health == Healthy && !r.scratch.avoid[slot] && (req.Pinned == nil || *req.Pinned == w.id) && w.serves(req)
+	return w.health == Healthy && w.mark != r.marks && (req.Pinned == nil || *req.Pinned == w.id) && w.serves(req)
 }
 
 // book reserves on the chosen worker.
 func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decision {
 	w := &r.workers[slot]
-	o := &r.scratch.overlaps[slot]
+	o := r.scratch.overlap(slot)
 	a := asked{hashes: req.Hashes, promptTokens: req.PromptTokens, decodeOnly: s.decodeOnly}
 	if !s.decodeOnly {
 		a.uncached = s.uncached(o)
-		a.predicted = seconds(s.prefill(w, o))
+		a.predicted = seconds(s.prefill(&w.spec.Profile, o))
 	}
 	if req.Unshared {
 		a.hashes, a.privatePart = nil, s.blocks
@@ -271,7 +286,7 @@ func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decisi
 	e.untold = req.Untold
 	r.claim(e, req.Session)
 	r.journalReserved(e, a.hashes)
-	r.metrics.count(r, req, o, reason)
+	r.metrics.count(s, o, reason)
 	overlap := *o
 	overlap.Worker = w.id
 	return Decision{Reservation{at, r.lastID}, w.id, r.scratch.costs[slot], overlap, reason}

@@ -101,16 +101,21 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	}
 }
 
-// shared is the length of the common prefix.
+// shared is the length of the common prefix. Four at a time: most runs are equal to the
+// end of the shorter one.
 func shared(a, b []kv.BlockHash) int {
 	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	for i := range a {
-		if a[i] != b[i] {
-			return i
+	i := 0
+	for ; i+4 <= n; i += 4 {
+		p, q := (*[4]kv.BlockHash)(a[i:]), (*[4]kv.BlockHash)(b[i:])
+		if (p[0]^q[0])|(p[1]^q[1])|(p[2]^q[2])|(p[3]^q[3]) != 0 {
+			break
 		}
 	}
-	return n
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
 }
 
 // insert adds a request of slot and returns the node where it ends, the root for

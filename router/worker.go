@@ -96,7 +96,8 @@ type worker struct {
 
 	models   []int32 // of Router.models: all, then those of spec.Models
 	standing standing
-	mark     uint64 // by Router.prospects
+	kind     int32  // of Router.kinds
+	mark     uint64 // by Router.prospects and Router.gather
 
 	hashed        int           // distinct blocks of active prompts
 	private       int           // blocks that one request alone has: outputs, prompts that must not be shared
@@ -134,16 +135,6 @@ func (w *worker) waiting() int {
 		return w.prefilling
 	}
 	return w.usage.Waiting + w.reservedSince
-}
-
-// pending is how long the prompts before a new one will take: the predictions,
-// less what has passed of the first.
-func (w *worker) pending(now time.Duration, r *Router) time.Duration {
-	if w.prefilling == 0 {
-		return 0
-	}
-	first := r.slab[w.prefillingQueue.head].predicted
-	return w.predicted - min(max(now-w.anchor, 0), first)
 }
 
 // busy tells whether it has as much as it should.
@@ -195,8 +186,10 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 	spec.Models = models
 	if slot := r.slotOf(w); slot != noEntry {
 		r.delist(slot)
-		r.workers[slot].spec = spec
-		r.workers[slot].health = Healthy
+		w := &r.workers[slot]
+		r.leaveKind(w)
+		w.spec, w.health = spec, Healthy
+		r.joinKind(w)
 		r.enlist(slot)
 		r.recount(slot)
 		r.verify()
@@ -207,6 +200,8 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 	}
 	slot := r.takeSlot()
 	r.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill)}
+	r.seats[slot] = seat{w, true}
+	r.joinKind(&r.workers[slot])
 	r.slotOfWorker.put(w.key(), slot)
 	r.enlist(slot)
 	r.recount(slot)
@@ -220,11 +215,23 @@ func (r *Router) takeSlot() int32 {
 		r.freeSlots = r.freeSlots[:n-1]
 		return slot
 	}
-	r.workers = append(r.workers, worker{})
+	r.workers, r.gauges, r.seats = append(r.workers, worker{}), append(r.gauges, gauge{}), append(r.seats, seat{})
 	return int32(len(r.workers) - 1)
 }
 
 func (r *Router) slotOf(w Worker) int32 { return r.slotOfWorker.get(w.key()) }
+
+// seat is who has a slot: Router.slotOfWorker the other way round, close together.
+type seat struct {
+	worker Worker
+	taken  bool
+}
+
+// seated tells whether a worker has a slot: to be asked where it is likely, as it costs
+// less than slotOf.
+func (r *Router) seated(slot int32, w Worker) bool {
+	return int(slot) < len(r.seats) && r.seats[slot] == seat{w, true}
+}
 
 // Leave forgets a worker and ends the reservations on it. It appends those of this
 // router to dst, oldest first: their requests must end or go elsewhere. A worker
@@ -247,7 +254,8 @@ func (r *Router) Leave(now time.Duration, w Worker, dst []Reservation) []Reserva
 	}
 	r.slotOfWorker.delete(w.key())
 	r.delist(slot)
-	r.workers[slot] = worker{}
+	r.leaveKind(&r.workers[slot])
+	r.workers[slot], r.seats[slot] = worker{}, seat{}
 	r.freeSlots = append(r.freeSlots, slot)
 	return dst
 }
@@ -326,6 +334,6 @@ func (r *Router) load(now time.Duration, slot int32) Load {
 	w := &r.workers[slot]
 	return Load{
 		Worker: w.id, Health: w.health, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,
-		Blocks: w.blocks(), ContextTokens: w.contextTokens, Pending: w.pending(now, r),
+		Blocks: w.blocks(), ContextTokens: w.contextTokens, Pending: r.gauges[slot].pending(now),
 	}
 }

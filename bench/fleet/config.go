@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/bench/fleet/mocker"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -142,14 +143,14 @@ func (c *Config) chunk() int {
 // kvTokenBytes is the KV of a token over all layers.
 func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes }
 
-// mockerProfile is what is nearest to the mocker's polynomials: a decoding pass
-// takes 5.7 ms and, as its pool fills, some 34 ms (the chord from empty to full). The
-// 16.5 ms that any prompt takes beside its tokens have no place in a profile.
+// mockerProfile is what is nearest to the mocker's polynomials: a decoding pass takes
+// 5.7 ms and, as its pool fills with distinct blocks, some 34 ms (the chord from empty to
+// full).
 func mockerProfile(kvTokens int) router.Profile {
 	p := mocker.DefaultPolynomial()
 	const milli = 1e-3
 	return router.Profile{
-		Step: milli * p.Decode[0], Token: milli * p.Prefill[1], Pair: milli * 2 * p.Prefill[2],
-		KV: milli * (p.Decode[1] + p.Decode[2]) / float64(kvTokens),
+		Step: milli * p.Decode[0], Token: milli * p.Prefill[1], Pair: milli * 2 * p.Prefill[2], Prompt: milli * p.Prefill[0],
+		Block: milli * (p.Decode[1] + p.Decode[2]) / float64(kv.FloorPages(kvTokens, BlockTokens)),
 	}
 }
