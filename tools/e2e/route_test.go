@@ -24,6 +24,31 @@ func TestRoute(t *testing.T) {
 		workers = append(workers, serve(t, "--publish", "zmq://127.0.0.1:0", "--name", name, "--api-key-file", keys))
 	}
 	p := route(t, workers, "--api-key-file", keys)
+	_, boss := p.as("very-secret-boss")
+	type fleet struct {
+		Prompts string
+		Workers []struct {
+			Name, State, Mode string
+			Ranks             []struct {
+				Held int `json:"index_blocks"`
+			}
+		}
+	}
+	known := func() (f fleet) {
+		t.Helper()
+		if err := boss.Get(t.Context(), "v1/fleet", nil, &f); err != nil {
+			t.Fatal(detail(err))
+		}
+		return f
+	}
+	p.until("the router hears both workers and has their tokenizer", func() bool {
+		f := known()
+		whole := f.Prompts == "tokens" && len(f.Workers) == 2
+		for _, w := range f.Workers {
+			whole = whole && w.State == "healthy" && w.Mode == "events"
+		}
+		return whole
+	})
 	acme, _ := p.as("very-secret-acme")
 	zeta, _ := p.as("very-secret-zeta")
 	ask := openai.ChatCompletionNewParams{
@@ -40,6 +65,14 @@ func TestRoute(t *testing.T) {
 	if home != "one" && home != "two" || first.Usage.PromptTokensDetails.CachedTokens != 0 {
 		t.Fatalf("answered by %q: %s", home, first.RawJSON())
 	}
+	p.until("the router knows what "+home+" has", func() bool {
+		for _, w := range known().Workers {
+			if w.Name == home {
+				return len(w.Ranks) == 1 && w.Ranks[0].Held > 0
+			}
+		}
+		return false
+	})
 	again, err := acme.Chat.Completions.New(t.Context(), ask, option.WithResponseInto(&raw))
 	if err != nil {
 		t.Fatal(err)
