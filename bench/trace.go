@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -107,13 +108,21 @@ type traceReader struct {
 	buf []byte
 }
 
+// recorded is what to do with a recorded trace, of JSON lines, "" with other files.
+func recorded(begin []byte) string {
+	if !strings.HasPrefix(strings.TrimLeft(string(begin), " \t\r\n"), "{") {
+		return ""
+	}
+	return "; a recorded one, of JSON lines, is read by coppice analyze trace and coppice sim fleet --traces"
+}
+
 func (d *traceReader) header() (requests int, err error) {
 	b, err := d.take(4, "the magic")
 	if err != nil {
 		return 0, err
 	}
 	if string(b) != traceMagic {
-		return 0, fmt.Errorf("%w: byte 0: magic %q, want %q: this is no prefix trace", ErrTrace, b, traceMagic)
+		return 0, fmt.Errorf("%w: byte 0: magic %q, want %q: this is no prefix trace%s", ErrTrace, b, traceMagic, recorded(b))
 	}
 	version, err := d.count("the version", 1<<32-1)
 	if err != nil {

@@ -350,7 +350,7 @@ func (c *chooser) sight(w router.Worker, heard func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	live := heard()
-	if c.blind[w] == !live {
+	if _, joined := c.router.Load(c.now(), w); !joined || c.blind[w] == !live {
 		return
 	}
 	if live {

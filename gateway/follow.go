@@ -119,6 +119,8 @@ func (m *member) watch(now time.Time) {
 		s, _ := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
 		if s.State != events.Live && now.Sub(m.since) > eventPatience {
 			m.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.Rank, s.State))
+		} else if s.Counts.UnknownWorker > 0 && s.Counts.Batches == 0 {
+			m.warn("worker's events are all of another topic or rank: nothing is known of its cache", fmt.Errorf("%d messages of rank %d; say the topic in the workers' file", s.Counts.UnknownWorker, w.Rank))
 		}
 	}
 }

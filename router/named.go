@@ -12,6 +12,18 @@ var weightNames = []string{"score", "usage", "waiting", "prefill", "scale", "dev
 // WeightNames are the names that Set knows.
 func WeightNames() []string { return slices.Clone(weightNames) }
 
+// WeightNames are those that the policy goes by.
+func (p Policy) WeightNames() []string {
+	return slices.Clone([...][]string{
+		CostLatency: {"ttft", "itl", "temperature"},
+		Cost2025:    {"score", "usage", "waiting", "temperature"},
+		Cost2026:    {"prefill", "temperature"},
+		CostCredits: {"scale", "device", "host", "disk", "decay", "requests", "temperature"},
+
+		CostRoundRobin: {"temperature"}, CostRandom: {"temperature"}, CostLeastLoaded: {"temperature"}, CostPrefixHash: {"temperature"},
+	}[p])
+}
+
 // Set changes the weight of a name, in whatever case. Whether the value may be is
 // Validate's to say.
 func (w *Weights) Set(name string, value float64) error {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,5 +31,21 @@ func TestWeightsByName(t *testing.T) {
 	}
 	if err := new(Weights).Set("speed", 1); err == nil || !strings.Contains(err.Error(), "ttft") {
 		t.Error(err)
+	}
+}
+
+// Each policy goes by weights that there are, and each weight is gone by.
+func TestPolicyWeights(t *testing.T) {
+	used := map[string]bool{}
+	for p := range Policy(len(policyNames)) {
+		for _, name := range p.WeightNames() {
+			if !slices.Contains(weightNames, name) {
+				t.Errorf("policy %v goes by %s, which is no weight", p, name)
+			}
+			used[name] = true
+		}
+	}
+	if len(used) != len(weightNames) {
+		t.Errorf("only %v are gone by", used)
 	}
 }

@@ -104,6 +104,9 @@ func (c *Config) Validate() error {
 			bad(f.name, f.value, fmt.Sprintf("1 to %d", 1<<30))
 		}
 	}
+	if least := 2 * BlockTokens; c.KVTokens > 0 && c.KVTokens < least {
+		bad("KVTokens", c.KVTokens, fmt.Sprintf("%d or more", least))
+	}
 	if c.EventDelay < 0 || c.Predict < 0 {
 		bad("EventDelay, Predict", fmt.Sprint(c.EventDelay, c.Predict), "0 or more")
 	}

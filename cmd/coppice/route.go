@@ -41,7 +41,7 @@ type routeCmd struct {
 	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
 	PredictTTL   time.Duration      `name:"predict-ttl" default:"5s" help:"The same for workers with events, which come a little later. 0: not at all."`
 	Seed         uint64             `default:"1" help:"Of all chance."`
-	MaxWorkers   int                `name:"max-workers" default:"512" help:"Workers at most."`
+	MaxWorkers   int                `name:"max-workers" default:"512" help:"Workers at most; each data-parallel rank is one."`
 	MaxQueued    int                `name:"max-queued" default:"1024" help:"Requests that may wait while all workers are busy; more get status 429."`
 	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Who of them goes first: fcfs, lcfs, or wspt (who has least to be computed)."`
 	BusyFactor   float64            `name:"busy-factor" default:"0" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`

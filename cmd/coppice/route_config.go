@@ -171,7 +171,11 @@ func (c *routeCmd) weights() (router.Weights, error) {
 	w.Temperature = c.Temperature
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Weight)) {
-		errs = append(errs, w.Set(name, c.Weight[name]))
+		err := w.Set(name, c.Weight[name])
+		if used := c.Policy.WeightNames(); err == nil && !slices.Contains(used, strings.ToLower(name)) {
+			err = fmt.Errorf("policy %v does not go by %s, but by %s", c.Policy, name, strings.Join(used, ", "))
+		}
+		errs = append(errs, err)
 	}
 	if err := errors.Join(append(errs, w.Validate())...); err != nil {
 		return w, fmt.Errorf("--weight: %w", err)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 )
 
@@ -144,5 +146,41 @@ func TestTroubleFiles(t *testing.T) {
 		if _, err := NewAnnouncer(AnnouncerConfig{Config: cfg, Payload: []byte("x"), Epoch: 1}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", file, err)
 		}
+	}
+}
+
+// A stream that carries another prefix's events is not taken from it.
+func TestTroubleForeignStream(t *testing.T) {
+	first := config(server(t, "127.0.0.1:0"))
+	first.Prefix, first.Stream = "one", "SHARED"
+	publisher(t, first, events.PublisherConfig{})
+	nc, err := nats.Connect(first.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjects := func() []string {
+		s, err := js.Stream(t.Context(), "SHARED")
+		if err != nil {
+			return nil
+		}
+		return s.CachedInfo().Config.Subjects
+	}
+	for len(subjects()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	second := first
+	second.Prefix = "two"
+	next := heard(&second)
+	publisher(t, second, events.PublisherConfig{})
+	if err := next(t); err == nil || !strings.Contains(err.Error(), "give another stream") {
+		t.Errorf("told is %v", err)
+	}
+	if got := subjects(); len(got) != 1 || got[0] != "one.*.*" {
+		t.Errorf("the first one's stream carries %q now", got)
 	}
 }
