@@ -311,6 +311,13 @@ func TestBytesAndEvents(t *testing.T) {
 func TestSight(t *testing.T) {
 	s := newStand(t, Config{})
 	w := router.Worker{ID: 1}
+	s.chooser.sight(w, func() bool { return false })
+	if len(s.chooser.blind) != 0 {
+		t.Error("something is noted of a worker that is not there")
+	}
+	if err := s.chooser.join(w, router.WorkerSpec{BlockTokens: blockTokens}, false); err != nil {
+		t.Fatal(err)
+	}
 	for _, live := range []bool{false, true, false} {
 		s.chooser.sight(w, func() bool {
 			if s.chooser.mu.TryLock() {
