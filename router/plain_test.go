@@ -186,7 +186,8 @@ func (p *plain) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	}
 	terms[1] = p.output * all
 	terms[2] = running*delay + rows*(p.output/2)*(f.Row+f.KV*own+f.Block*(float64(blocks-w.blocks())+behind))
-	return p.weights.TTFT*terms[0] + p.weights.ITL*(terms[1]+terms[2]), terms
+	terms[3] = float64(w.prefilling) * prompt
+	return p.weights.TTFT*terms[0] + p.weights.ITL*(terms[1]+terms[2]) + p.weights.Backlog*terms[3], terms
 }
 
 // choose is what Select would do; not ok: there is nobody to choose.

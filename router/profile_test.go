@@ -110,8 +110,8 @@ func TestSharedBlocksAreReadOnce(t *testing.T) {
 		}
 	}
 	// 4 blocks more and 1 of output. The step under way is in its midst.
-	costs(second, 0.007/2+0.007+0.01, 32*0.012, 0.01+16*0.005)
+	costs(second, 0.007/2+0.007+0.01, 32*0.012, 0.01+16*0.005, 0)
 	selected(t, r, second, Request{PromptTokens: 160, Hashes: hashes(1, 2, 3, 4, 5, 6, 11, 12, 13, 14)})
 	// 11 blocks, half of which count for the one row that decodes; nothing to add but output.
-	costs(2*second, (0.0055+0.01)/2+2*(0.0055+0.01), 32*0.012, 0.01+2*16*0.001)
+	costs(2*second, (0.0055+0.01)/2+2*(0.0055+0.01), 32*0.012, 0.01+2*16*0.001, 0)
 }

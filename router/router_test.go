@@ -137,7 +137,7 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 func TestLatencyIsTheFormula(t *testing.T) {
 	p := Profile{Step: 0.01, Token: 1e-4, Pair: 1e-7, Row: 1e-3, KV: 1e-6, HostBlock: 0.002, DiskBlock: 0.02}
 	weights := DefaultWeights()
-	weights.TTFT, weights.ITL = 2, 0.5
+	weights.TTFT, weights.ITL, weights.Backlog = 2, 0.5, 0.25
 	r := newRouter(t, Config{Policy: CostLatency, Profile: p, Weights: weights}, WorkerSpec{BatchTokens: 512, TotalBlocks: 120, ChunkTokens: 8})
 	// One request decodes (1000 tokens of context), one is being prefilled (600 tokens).
 	d := selected(t, r, 0, Request{PromptTokens: 900, ExpectedOutput: 100, Unshared: true})
@@ -161,14 +161,14 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	// Blocks: 56 + 6 of the first, 37 of the second, 62 of this one: 41 too many.
 	ttft += min(1, 41*16/context) * 200 * all
 	delay := 100 * 8 * 1e-4 // in each of 100 steps a chunk of 8 tokens, which is less than the prompt
-	want := [3]float64{ttft, 200 * all, delay + 2*100*(1e-3+1e-6*own)}
+	want := [maxTerms]float64{ttft, 200 * all, delay + 2*100*(1e-3+1e-6*own), 1 * prompt}
 	got := e.Candidates[0]
 	for i := range want {
 		if math.Abs(got.Terms[i]-want[i]) > 1e-6 {
 			t.Errorf("%s is %v, want %v", e.TermNames()[i], got.Terms[i], want[i])
 		}
 	}
-	if sum := 2*want[0] + 0.5*(want[1]+want[2]); math.Abs(got.Cost-sum) > 1e-6 {
+	if sum := 2*want[0] + 0.5*(want[1]+want[2]) + 0.25*want[3]; math.Abs(got.Cost-sum) > 1e-6 {
 		t.Errorf("cost %v, want %v", got.Cost, sum)
 	}
 }

@@ -172,7 +172,7 @@ func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]floa
 }
 
 // maxTerms is the most that a cost is made of.
-const maxTerms = 3
+const maxTerms = 4
 
 // credits is CostCredits.
 func (s *scorer) credits(w *worker, o *Overlap, blocks float64, terms *[maxTerms]float64) float64 {
@@ -211,6 +211,7 @@ func (s *scorer) prefill(p *Profile, o *Overlap) float64 {
 //	        prompt adds to it, for each of the steps that pending prompts take, and of its own
 //	own     its output tokens, each a decode step of all that are active with it
 //	others  its prompt for each that decodes, and its row, KV and blocks for each of their steps beside it
+//	backlog its prompt for each that waits for its first token there: as many will come and wait behind it
 //
 // A row is delayed by no more of the prompt than has room in the steps that it has
 // yet to be in. Blocks beyond the pool wait for others to end: their share of all
@@ -222,7 +223,7 @@ func (r *Router) latency(s *scorer, slots []int32, terms *[maxTerms]float64) {
 	x, gauges, kinds := &r.scratch, r.gauges, r.kinds
 	shares, shareOf, costs := x.shares, x.shareOf, x.costs
 	now, blocks, context, output, beside, weights := r.now, s.blocks, s.context, s.output, s.beside, s.weights
-	var ttft, own, others float64
+	var ttft, own, others, backlog float64
 	for _, slot := range slots {
 		g, h := &gauges[slot], &shares[shareOf[slot]]
 		k := &kinds[g.kind]
@@ -243,11 +244,11 @@ func (r *Router) latency(s *scorer, slots []int32, terms *[maxTerms]float64) {
 		if blocks > int(g.room) {
 			ttft += r.beyond(s, slot) * output * step
 		}
-		own, others = output*step, float64(g.running)*h.delay+rows*beside*row
-		costs[slot] = weights.TTFT*ttft + weights.ITL*(own+others)
+		own, others, backlog = output*step, float64(g.running)*h.delay+rows*beside*row, float64(g.rows-g.running)*h.prompt
+		costs[slot] = weights.TTFT*ttft + weights.ITL*(own+others) + weights.Backlog*backlog
 	}
 	if terms != nil {
-		*terms = [maxTerms]float64{ttft, own, others}
+		*terms = [maxTerms]float64{ttft, own, others, backlog}
 	}
 }
 

@@ -76,7 +76,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 func (p Policy) terms() []string { return termNames[p] }
 
 var termNames = [...][]string{
-	CostLatency:     {"ttft", "own", "others"},
+	CostLatency:     {"ttft", "own", "others", "backlog"},
 	Cost2025:        {"score", "usage", "waiting"},
 	Cost2026:        {"prefill", "decode", "tree"},
 	CostCredits:     {"prefill", "credits", "decode"},
@@ -96,8 +96,9 @@ type Weights struct {
 	// Of CostCredits. Host and Disk are at most 1.
 	Scale, Device, Host, Disk, Decay, Requests float64
 	// Of CostLatency: TTFT of the time to the request's first token; ITL of the
-	// waiting for its other tokens, and of others for it.
-	TTFT, ITL float64
+	// waiting for its other tokens, and of others for it; Backlog of the time that its
+	// prompt takes, for each request that waits for its first token at the worker.
+	TTFT, ITL, Backlog float64
 	// Temperature 0 chooses the lowest cost. Above, a worker's chance is
 	// proportional to exp(−(cost − lowest)/(Temperature·range)): under
 	// SpreadRelative the range is that of the costs, so the worst worker has
@@ -143,10 +144,12 @@ func (s *Spread) UnmarshalText(text []byte) error {
 // until the queue there is longer than what it saves, and decoding rows pile up;
 // with 1 the first token waits for the balance of rows. In simulation 0.03 is within
 // 1 % of the lowest p99 of TTFT over shared prefixes of all kinds and none, and has the
-// lowest of ITL; 0.02 and 0.05 are within 4 % of both (bench/results/fleet.md).
+// lowest of ITL; 0.02 and 0.05 are within 4 % of both. Backlog keeps a fleet that is
+// behind from computing a prefix everywhere at once: what a worker computes, all wait
+// for who come while it has a queue (bench/results/fleet.md).
 func DefaultWeights() Weights {
 	return Weights{
-		Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Scale: 1, Device: 1, Host: 0.75, Disk: 0.25, TTFT: 1, ITL: 0.03,
+		Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Scale: 1, Device: 1, Host: 0.75, Disk: 0.25, TTFT: 1, ITL: 0.03, Backlog: 0.3,
 	}
 }
 
@@ -175,12 +178,12 @@ type weightField struct {
 	value, most float64
 }
 
-func (w *Weights) fields() [13]weightField {
+func (w *Weights) fields() [14]weightField {
 	return [...]weightField{
 		{"Score", w.Score, maxWeight}, {"Usage", w.Usage, maxWeight}, {"Waiting", w.Waiting, maxWeight},
 		{"Prefill", w.Prefill, maxWeight}, {"Scale", w.Scale, maxWeight}, {"Device", w.Device, maxWeight},
 		{"Host", w.Host, 1}, {"Disk", w.Disk, 1}, {"Decay", w.Decay, maxWeight}, {"Requests", w.Requests, maxWeight},
-		{"TTFT", w.TTFT, maxWeight}, {"ITL", w.ITL, maxWeight}, {"Temperature", w.Temperature, math.MaxFloat64},
+		{"TTFT", w.TTFT, maxWeight}, {"ITL", w.ITL, maxWeight}, {"Backlog", w.Backlog, maxWeight}, {"Temperature", w.Temperature, math.MaxFloat64},
 	}
 }
 

@@ -101,8 +101,9 @@ type Table struct {
 	MaxRunning int         `json:"max_running"`
 	EventDelay float64     `json:"event_delay_ms"`
 	Predict    float64     `json:"predict_ms"`
-	ITL        float64     `json:"itl_weight"` // of the policy latency
-	Load       float64     `json:"load"`       // of Capacity, that comes
+	ITL        float64     `json:"itl_weight"` // of the policy latency, as is Backlog
+	Backlog    float64     `json:"backlog_weight"`
+	Load       float64     `json:"load"` // of Capacity, that comes
 	Seed       uint64      `json:"seed"`
 	Fleets     []FleetRuns `json:"fleets"`
 }
@@ -140,7 +141,7 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	}
 	t := &Table{
 		Worker: base.Kind.String(), Device: base.Device.Name, StepTokens: base.StepTokens, MaxRunning: base.MaxRunning,
-		EventDelay: ms(base.EventDelay), Predict: ms(base.Predict), ITL: weights.ITL, Load: cfg.Load, Seed: cfg.Seed,
+		EventDelay: ms(base.EventDelay), Predict: ms(base.Predict), ITL: weights.ITL, Backlog: weights.Backlog, Load: cfg.Load, Seed: cfg.Seed,
 	}
 	for _, s := range cfg.Sources {
 		for _, workers := range cfg.Workers {

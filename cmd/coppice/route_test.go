@@ -86,7 +86,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--events zmq://*:0", []string{"--events zmq://*:0", "port"}},
 		{"--events sometimes", []string{"--events sometimes", "auto, or none"}},
 		{"--replicas auto", []string{"--replicas auto", "--events"}},
-		{"--weight score=2", []string{"--weight", "policy latency does not go by score, but by ttft, itl"}},
+		{"--weight score=2", []string{"--weight", "policy latency does not go by score, but by ttft, itl, backlog"}},
 		{"--replicas others", []string{"--replicas others", "auto, or", "nats://host:4222"}},
 		{"--replicas zmq://*:1", []string{"--replicas zmq://*:1", "nats://host:4222"}},
 		{"--replicas nats://a:1?stream=S", []string{"--replicas", "stream"}},

@@ -11,22 +11,22 @@ import (
 )
 
 type simFleetCmd struct {
-	Workers    []int          `default:"8" placeholder:"N" help:"Sizes of the fleet."`
-	Traces     []string       `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
-	Policies   []fleet.Policy `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
-	Worker     fleet.Kind     `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
-	Requests   *int           `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
-	Load       float64        `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
-	Seed       uint64         `default:"7" help:"Of traces and choices: the same seed gives the same table."`
-	Profile    string         `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int           `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
-	StepTokens int            `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
-	EventDelay time.Duration  `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
-	Predict    time.Duration  `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
-	ITLWeight  *float64       `name:"itl-weight" placeholder:"WEIGHT" help:"Of policy latency: what a second of waiting for later tokens counts, beside one for the first. Default: the router's."`
-	Time       bool           `help:"Time the choices too: a column that is not the same in every run."`
-	JSON       bool           `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
-	Markdown   bool           `xor:"format" help:"Print the table in Markdown."`
+	Workers    []int              `default:"8" placeholder:"N" help:"Sizes of the fleet."`
+	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
+	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
+	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
+	Requests   *int               `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
+	Load       float64            `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
+	Seed       uint64             `default:"7" help:"Of traces and choices: the same seed gives the same table."`
+	Profile    string             `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
+	KVTokens   *int               `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
+	StepTokens int                `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
+	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
+	Predict    time.Duration      `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
+	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, as itl=0.05;backlog=0. Default: the router's."`
+	Time       bool               `help:"Time the choices too: a column that is not the same in every run."`
+	JSON       bool               `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
+	Markdown   bool               `xor:"format" help:"Print the table in Markdown."`
 }
 
 // Help is printed by kong under the summary.
@@ -66,9 +66,13 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 	if !(c.Load > 0) {
 		return fmt.Errorf("--load is %v %%, want above 0", c.Load)
 	}
-	if c.ITLWeight != nil {
+	if len(c.Weight) > 0 {
 		cfg.Base.Weights = router.DefaultWeights()
-		cfg.Base.Weights.ITL = *c.ITLWeight
+	}
+	for name, value := range c.Weight {
+		if err := cfg.Base.Weights.Set(name, value); err != nil {
+			return fmt.Errorf("--weight: %w", err)
+		}
 	}
 	if c.Time {
 		cfg.Base.Clock = time.Now

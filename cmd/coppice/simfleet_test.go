@@ -19,12 +19,13 @@ func TestSimFleet(t *testing.T) {
 	if timed, _, ok := command(t, append(args, "--time", "--markdown")...); !ok || !strings.Contains(timed, "| select |") {
 		t.Errorf("ok %v: %s", ok, timed)
 	}
-	text, _, ok := command(t, "sim", "fleet", "--requests", "20", "--worker", "mocker", "--event-delay", "5ms", "--json", "--itl-weight", "0.5",
+	text, _, ok := command(t, "sim", "fleet", "--requests", "20", "--worker", "mocker", "--event-delay", "5ms", "--json", "--weight", "itl=0.5;backlog=0",
 		"--traces", "unique,"+filepath.Join("..", "..", "bench", "testdata", "mooncake", "conversation-300.jsonl"))
 	var table struct {
-		Worker string
-		ITL    float64 `json:"itl_weight"`
-		Fleets []struct {
+		Worker  string
+		ITL     float64  `json:"itl_weight"`
+		Backlog *float64 `json:"backlog_weight"`
+		Fleets  []struct {
 			Trace    string
 			Policies []struct{ Policy string }
 		}
@@ -32,7 +33,7 @@ func TestSimFleet(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &table); err != nil || !ok {
 		t.Fatal(err, text)
 	}
-	if table.Worker != "mocker" || table.ITL != 0.5 || len(table.Fleets) != 2 || table.Fleets[1].Trace != "conversation-300" || len(table.Fleets[0].Policies) != 8 {
+	if table.Worker != "mocker" || table.ITL != 0.5 || table.Backlog == nil || *table.Backlog != 0 || len(table.Fleets) != 2 || table.Fleets[1].Trace != "conversation-300" || len(table.Fleets[0].Policies) != 8 {
 		t.Errorf("%+v", table)
 	}
 }
@@ -48,7 +49,8 @@ func TestSimFleetRefuses(t *testing.T) {
 		"unknown policy":      {"--policies", "best"},
 		"want buckets:N:turn": {"--policies", "latency,buckets:2"},
 		"unknown worker":      {"--worker", "best"},
-		"Weights.ITL is -1":   {"--itl-weight=-1", "--requests", "20"},
+		"Weights.ITL is -1":   {"--weight=itl=-1", "--requests", "20"},
+		`no weight "speed"`: {"--weight=speed=1", "--requests", "20"},
 		"0 workers, want 1":   {"--workers", "0"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
