@@ -50,7 +50,7 @@ func TestSimFleetRefuses(t *testing.T) {
 		"want buckets:N:turn": {"--policies", "latency,buckets:2"},
 		"unknown worker":      {"--worker", "best"},
 		"Weights.ITL is -1":   {"--weight=itl=-1", "--requests", "20"},
-		`no weight "speed"`: {"--weight=speed=1", "--requests", "20"},
+		`no weight "speed"`:   {"--weight=speed=1", "--requests", "20"},
 		"0 workers, want 1":   {"--workers", "0"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
