@@ -124,15 +124,21 @@ func (c *Config) believed() router.Profile {
 	m, d, e := &c.Device.Model, &c.Device.Device, &c.Device.Eff
 	head, linear := float64(m.Vocab*m.Hidden), float64(m.LinearParams)
 	perToken := float64(kvTokenBytes(m))
+	weights, row := (linear+head)*m.WeightBytes/(e.Weights*d.BW), 2*(linear+head)/(e.Flops*d.Flops)
 	return router.Profile{
-		Step:      e.Step + e.Host0 + (linear+head)*m.WeightBytes/(e.Weights*d.BW),
+		Step:      e.Step + e.Host0 + weights,
 		Token:     2 * linear / (e.Flops * d.Flops),
 		Pair:      float64(4*m.Heads*m.HeadDim*m.Layers) / (e.Attend * d.Flops),
-		Row:       e.Row + e.Host1 + float64(4*m.Vocab)/(e.Sample*d.BW),
+		Row:       e.Row + e.Host1 + float64(4*m.Vocab)/(e.Sample*d.BW) + max(0, row-weights/usualRows),
 		KV:        perToken / (e.KVRow * d.BW),
 		HostBlock: BlockTokens * perToken / (e.PCIe * d.PCIe),
 	}
 }
+
+// usualRows is how many rows decode together in the profile of a device: with fewer of them
+// than it computes while it reads the weights, a row more takes no time, and with more it
+// takes its own.
+const usualRows = 64
 
 // chunk is what one long prompt takes of a step while others decode: a quarter under
 // our scheduler (scheduler.Config.ChunkTokens), all under the mocker.
