@@ -172,9 +172,9 @@ func parseZMQ(authority, replay, topic string) (*zmqTarget, error) {
 }
 
 func parseNATS(scheme, authority string, t natsTarget) (*natsTarget, error) {
-	for name, v := range map[string]string{"prefix": t.prefix, "stream": t.stream} {
-		if strings.ContainsAny(v, ".*> \t\r\n/\\") {
-			return nil, fmt.Errorf("%s is %.40q, want no dots, blanks, slashes, * or >", name, v)
+	for _, f := range [...]struct{ name, value string }{{"prefix", t.prefix}, {"stream", t.stream}} {
+		if strings.ContainsAny(f.value, ".*> \t\r\n/\\") {
+			return nil, fmt.Errorf("%s is %.40q, want no dots, blanks, slashes, * or >", f.name, f.value)
 		}
 	}
 	var servers []string
@@ -186,15 +186,15 @@ func parseNATS(scheme, authority string, t natsTarget) (*natsTarget, error) {
 		servers = append(servers, u.String())
 	}
 	t.servers = strings.Join(servers, ",")
-	for name, file := range map[string]string{"creds": t.creds, "ca": t.ca} {
-		if file == "" {
+	for _, f := range [...]struct{ name, file string }{{"creds", t.creds}, {"ca", t.ca}} {
+		if f.file == "" {
 			continue
 		}
-		if f, err := os.Open(file); err != nil {
-			return nil, fmt.Errorf("%s=FILE: %w", name, err)
-		} else {
-			f.Close()
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, fmt.Errorf("%s=FILE: %w", f.name, err)
 		}
+		file.Close()
 	}
 	return &t, nil
 }

@@ -70,9 +70,10 @@ func setDefault[T comparable](v *T, d T) {
 }
 
 func (c Config) validate() error {
-	for name, token := range map[string]string{"Worker": c.Worker, "Prefix": c.Prefix, "Stream": c.Stream} {
-		if token == "" || strings.ContainsAny(token, ".*> \t\r\n/\\") {
-			return fmt.Errorf("nats: %s %q must be one token: no dots, blanks, slashes or wildcards", name, token)
+	// The stream last: its default has the prefix in it.
+	for _, f := range [...]struct{ name, token string }{{"Worker", c.Worker}, {"Prefix", c.Prefix}, {"Stream", c.Stream}} {
+		if f.token == "" || strings.ContainsAny(f.token, ".*> \t\r\n/\\") {
+			return fmt.Errorf("nats: %s %q must be one token: no dots, blanks, slashes or wildcards", f.name, f.token)
 		}
 	}
 	return nil
