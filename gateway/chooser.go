@@ -26,7 +26,8 @@ type chooser struct {
 	guesses  *kvindex.Approximate // what workers without events may hold
 	hopes    *kvindex.Approximate // what the others will soon tell; nil: not asked for
 	blind    map[router.Worker]bool
-	longest  map[router.Worker]int // blocks of a prompt that it takes, if that is known
+	fresh    map[router.Worker]bool // those that have joined and not said yet how they are
+	longest  map[router.Worker]int  // blocks of a prompt that it takes, if that is known
 	open     map[router.Reservation]struct{}
 	waiting  map[router.Ticket]waiter
 	expired  []router.Expired
@@ -74,7 +75,7 @@ func newChooser(cfg *Config, index *residency.Residency) (*chooser, error) {
 		return nil, err
 	}
 	c := &chooser{
-		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{}, longest: map[router.Worker]int{},
+		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{}, fresh: map[router.Worker]bool{}, longest: map[router.Worker]int{},
 		open: map[router.Reservation]struct{}{}, waiting: map[router.Ticket]waiter{},
 	}
 	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed, ByHash: true}
@@ -291,6 +292,7 @@ func (c *chooser) join(w router.Worker, spec router.WorkerSpec, blind bool) erro
 	if blind {
 		c.blind[w] = true
 	}
+	c.fresh[w] = true
 	c.meet()
 	return c.router.SetHealth(now, w, router.Lost)
 }
@@ -325,6 +327,7 @@ func (c *chooser) leave(w router.Worker) {
 		delete(c.open, res)
 	}
 	delete(c.blind, w)
+	delete(c.fresh, w)
 	delete(c.longest, w)
 	c.left = true
 	c.tell()
@@ -366,6 +369,7 @@ func (c *chooser) sight(w router.Worker, heard func() bool) {
 func (c *chooser) health(w router.Worker, h router.Health) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.fresh, w)
 	if c.router.SetHealth(c.now(), w, h) != nil {
 		return // it has not joined
 	}

@@ -109,7 +109,8 @@ func (c *chooser) learn(v router.Verdict, ev *router.Event, now time.Duration, b
 	case v == router.Rejected:
 		return 1
 	case v == router.Made && (b == all || b == lasting && (ev.Untold || c.blind[ev.Worker])):
-		if l, ok := c.router.Load(now, ev.Worker); ok && l.Health != router.Lost {
+		// One that joined a moment ago is not lost: the replica knows it already.
+		if l, ok := c.router.Load(now, ev.Worker); ok && (l.Health != router.Lost || c.fresh[ev.Worker]) {
 			c.guess(ev.Worker, ev.Hashes, ev.Untold, now)
 		}
 	}

@@ -189,6 +189,11 @@ func TestGuessesOfReplicasEnd(t *testing.T) {
 			t.Errorf("%s: %d guesses and %d hopes, want %d and %d", what, a, b, guesses, hopes)
 		}
 	}
+	c.apply([]router.Event{made(9, blind, false)}, all)
+	want("of one that has just joined", 2, 0)
+	c.health(blind, router.Lost)
+	want("which is lost", 0, 0)
+	c.health(seen, router.Lost)
 	ofLost := made(1, seen, false)
 	if c.apply([]router.Event{ofLost}, all) != 0 {
 		t.Error("refused")
