@@ -115,7 +115,10 @@ func readPools(path string, log *zap.Logger) (*global.Config, error) {
 	for _, w := range warnings {
 		log.Warn("pools' file", zap.String("file", path), zap.String("says", w))
 	}
-	if err == nil && p.Mode != global.Aggregated {
+	if err != nil {
+		return nil, fmt.Errorf("%w; want the JSON of Dynamo's global router, an example is in coppice route --help", err)
+	}
+	if p.Mode != global.Aggregated {
 		err = fmt.Errorf(`its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, p.Mode)
 	}
 	return p, err
