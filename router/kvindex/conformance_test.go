@@ -202,9 +202,6 @@ func TestLongSequences(t *testing.T) {
 // TestWindow: an access counts those before it that are not older than the window.
 func TestWindow(t *testing.T) {
 	variants(t, Config{Window: 50 * time.Millisecond}, func(t *testing.T, x tree) {
-		if by, ok := x.(*Sharded); ok && by.cfg.By == ByWorker {
-			x.(*Sharded).homeOf(0, true)
-		}
 		d := desk{t, x}
 		d.store(w(0), seq(1, 4), 0)
 		now := time.Duration(0)

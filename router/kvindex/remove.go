@@ -91,16 +91,6 @@ func (x *Index) RemoveWorker(w WorkerID) {
 	x.verify("RemoveWorker")
 }
 
-// knows tells whether any rank of a worker is known.
-func (x *Index) knows(w WorkerID) bool {
-	for i := range x.holders.all {
-		if hold := &x.holders.all[i]; hold.known && hold.holder.Worker == w {
-			return true
-		}
-	}
-	return false
-}
-
 // trim is shorten for a holder's own sake: it counts what goes.
 func (x *Index) trim(slot uint32, id nodeID, keep int) {
 	before := x.held

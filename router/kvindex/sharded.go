@@ -19,7 +19,7 @@ type Sharding uint8
 // The ways to cut.
 const (
 	ByBranch Sharding = iota // by the first block: a lookup asks one shard
-	ByWorker                 // by holder: a writer of one worker never waits for another's; a lookup asks all
+	ByWorker                 // by worker: writers wait for those of other workers in their shard alone; a lookup asks all
 )
 
 var shardings = [...]string{"branch", "worker"}
@@ -80,11 +80,9 @@ type Sharded struct {
 	shards []shard
 	ends   ends
 
-	mu      sync.RWMutex // of the fields below; never taken after a shard's
-	homes   map[WorkerID]int
-	workers []int // by shard
-	names   map[Holder]*lockedNames
-	held    map[Holder]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
+	mu    sync.RWMutex // of the fields below; never taken after a shard's
+	names map[Holder]*lockedNames
+	held  map[Holder]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
 }
 
 // shard is alone on its cache lines: readers of others write their locks too.
@@ -110,7 +108,7 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 		cfg.Shards = 8
 	}
 	cfg.Config = cfg.Config.WithDefaults()
-	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), homes: map[WorkerID]int{}, workers: make([]int, cfg.Shards), names: map[Holder]*lockedNames{}, held: map[Holder]*atomic.Int64{}}
+	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), names: map[Holder]*lockedNames{}, held: map[Holder]*atomic.Int64{}}
 	for i := range s.shards {
 		x, err := New(cfg.Config)
 		if err != nil {
@@ -123,6 +121,14 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 
 // Shards is the number of shards.
 func (s *Sharded) Shards() int { return len(s.shards) }
+
+// homeOf is the shard of a worker, if cut ByWorker. It follows from the worker's number
+// alone: were it remembered, one rank's going could move the others' while they store,
+// and a lookup could meet a rank in two shards. The golden ratio spreads numbers one
+// after the other best.
+func (s *Sharded) homeOf(w WorkerID) int {
+	return home(uint64(w)*0x9e3779b97f4a7c15, len(s.shards))
+}
 
 // Branch is the shard of the sequences that begin with a block, if cut ByBranch.
 func (s *Sharded) Branch(first kv.LocalHash) int {
@@ -210,7 +216,7 @@ func (s *Sharded) storeParts(h Holder, run Run) (stored int, err error) {
 }
 
 func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
-	sh, fresh := s.shardFor(h, run)
+	sh := s.shardFor(h, run)
 	sh.Lock()
 	before := sh.x.held
 	stored, err := sh.x.Store(h, run)
@@ -219,9 +225,6 @@ func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
 	s.count(h, more)
 	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
 		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
-	}
-	if fresh && err != nil {
-		s.leave(h.Worker)
 	}
 	return stored, err
 }
@@ -245,25 +248,23 @@ func (s *Sharded) count(h Holder, more int) {
 	n.Add(int64(more))
 }
 
-// shardFor is where a run of a holder belongs. fresh tells that its worker got a
-// home by this call. What belongs nowhere is refused by shard 0.
-func (s *Sharded) shardFor(h Holder, run Run) (sh *shard, fresh bool) {
-	if s.cfg.By == ByWorker {
-		i, fresh := s.homeOf(h.Worker, true)
-		return &s.shards[max(i, 0)], fresh
-	}
-	if !run.HasParent {
-		i := 0
-		if len(run.Locals) > 0 {
-			i = s.Branch(run.Locals[0])
-		}
-		return &s.shards[i], false
+// shardFor is where a run of a holder belongs. What belongs nowhere is refused by
+// shard 0.
+func (s *Sharded) shardFor(h Holder, run Run) *shard {
+	switch {
+	case s.cfg.By == ByWorker:
+		return &s.shards[s.homeOf(h.Worker)]
+	case run.HasParent:
+	case len(run.Locals) > 0:
+		return &s.shards[s.Branch(run.Locals[0])]
+	default:
+		return &s.shards[0]
 	}
 	holds := func(i int) bool { return s.shards[i].x.Holds(h, run.Parent) }
 	if i := s.ends.shard(run.Parent); i < len(s.shards) && s.shards[i].read(i, holds) {
-		return &s.shards[i], false
+		return &s.shards[i]
 	}
-	return &s.shards[max(s.first(holds), 0)], false
+	return &s.shards[max(s.first(holds), 0)]
 }
 
 // read asks under the shared lock.
@@ -312,41 +313,4 @@ func (e *ends) shard(hash kv.BlockHash) int {
 		return int(v & 0xff)
 	}
 	return MaxShards
-}
-
-// homeOf is the shard of a worker; a new one gets that with the fewest. -1 if it
-// has none.
-func (s *Sharded) homeOf(w WorkerID, add bool) (i int, fresh bool) {
-	s.mu.RLock()
-	i, ok := s.homes[w]
-	s.mu.RUnlock()
-	if ok || !add {
-		if !ok {
-			i = -1
-		}
-		return i, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i, ok := s.homes[w]; ok {
-		return i, false
-	}
-	for j, n := range s.workers {
-		if n < s.workers[i] {
-			i = j
-		}
-	}
-	s.homes[w] = i
-	s.workers[i]++
-	return i, true
-}
-
-// leave takes a worker's home.
-func (s *Sharded) leave(w WorkerID) {
-	s.mu.Lock()
-	if i, ok := s.homes[w]; ok {
-		s.workers[i]--
-		delete(s.homes, w)
-	}
-	s.mu.Unlock()
 }

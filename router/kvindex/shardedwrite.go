@@ -42,8 +42,7 @@ func (s *Sharded) Remove(h Holder, hashes []kv.BlockHash) (known int) {
 
 func (s *Sharded) remove(h Holder, hashes []kv.BlockHash) (known int) {
 	if s.cfg.By == ByWorker {
-		i, _ := s.homeOf(h.Worker, false)
-		sh := &s.shards[max(i, 0)]
+		sh := &s.shards[s.homeOf(h.Worker)]
 		sh.Lock()
 		before := sh.x.held
 		known = sh.x.Remove(h, hashes)
@@ -156,7 +155,6 @@ func (s *Sharded) RemoveWorker(w WorkerID) {
 		}
 	}
 	s.mu.Unlock()
-	s.leave(w)
 }
 
 // Forget is [Index.Forget]. Of many blocks some go after others.
@@ -166,13 +164,6 @@ func (s *Sharded) Forget(h Holder) {
 	s.mu.Lock()
 	delete(s.names, h)
 	s.mu.Unlock()
-	if s.cfg.By != ByWorker {
-		return
-	}
-	knows := func(i int) bool { return s.shards[i].x.knows(h.Worker) }
-	if i, _ := s.homeOf(h.Worker, false); i >= 0 && !s.shards[i].read(i, knows) {
-		s.leave(h.Worker)
-	}
 }
 
 // Swap is [Index.Swap] of two ranks of one worker, in one step for readers. It is how
@@ -213,9 +204,6 @@ func exchange[V any](m map[Holder]*V, a, b Holder) {
 // A run that is refused is left out, as one bad run does not cost the others; the
 // first refusal is returned, but an ErrCollision before all others.
 func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
-	if s.cfg.By == ByWorker {
-		s.homeOf(h.Worker, true)
-	}
 	n := s.foreign(h)
 	if n == nil && !s.cfg.Chained && len(runs) > 0 && ofAnotherMake(runs[0]) {
 		n = s.learn(h)
@@ -225,7 +213,6 @@ func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
 		defer n.Unlock()
 		n.names.Clear()
 	}
-	home, _ := s.homeOf(h.Worker, false)
 	more := 0
 	defer func() { s.count(h, more) }() // after the shards' locks
 	for i := range s.shards {
@@ -240,7 +227,7 @@ func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
 		}
 	}()
 	for _, r := range runs {
-		if err := s.replaceOne(h, r, n, home); first == nil || err == ErrCollision {
+		if err := s.replaceOne(h, r, n); first == nil || err == ErrCollision {
 			first = err
 		}
 	}
@@ -249,7 +236,7 @@ func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
 
 // replaceOne stores a run while all locks are held. A name that stands in two runs
 // means the second one's block, as in Store.
-func (s *Sharded) replaceOne(h Holder, r Run, n *lockedNames, home int) error {
+func (s *Sharded) replaceOne(h Holder, r Run, n *lockedNames) error {
 	if n != nil {
 		translated, gone, err := n.names.Store(r)
 		if err != nil {
@@ -262,7 +249,7 @@ func (s *Sharded) replaceOne(h Holder, r Run, n *lockedNames, home int) error {
 		}
 		r = translated
 	}
-	_, err := s.lockedFor(h, r, home).Store(h, r)
+	_, err := s.lockedFor(h, r).Store(h, r)
 	return err
 }
 
@@ -272,10 +259,10 @@ func ofAnotherMake(r Run) bool {
 }
 
 // lockedFor is shardFor while all locks are held.
-func (s *Sharded) lockedFor(h Holder, r Run, home int) *Index {
+func (s *Sharded) lockedFor(h Holder, r Run) *Index {
 	switch {
 	case s.cfg.By == ByWorker:
-		return s.shards[home].x
+		return s.shards[s.homeOf(h.Worker)].x
 	case !r.HasParent && len(r.Locals) > 0:
 		return s.shards[s.Branch(r.Locals[0])].x
 	}
