@@ -108,13 +108,11 @@ func (a *Approximate) Route(h Holder, run Run, now time.Duration) error {
 	if len(run.Locals) > a.cfg.MaxBlocks {
 		return a.x.refuse(ErrFull, len(run.Locals))
 	}
-	_, err := a.x.Store(h, run)
-	for i := len(run.Hashes) - 1; i >= 0 && (err == nil || err == ErrCollision); i-- {
-		if id, off, ok := a.x.place(run.Hashes[i]); ok && a.x.Holds(h, run.Hashes[i]) {
-			depth := a.x.node(id).start + uint32(off)
-			a.timers.set(timer{mark{h, run.Hashes[i]}, now + a.cfg.TTL, depth})
-			break
-		}
+	_, has, err := a.x.store(h, run)
+	if has > 0 {
+		last := run.Hashes[has-1]
+		id, off, _ := a.x.place(last)
+		a.timers.set(timer{mark{h, last}, now + a.cfg.TTL, a.x.node(id).start + uint32(off)})
 	}
 	a.prune()
 	a.x.verify("Route")

@@ -240,19 +240,31 @@ func TestChainAlone(t *testing.T) {
 			}
 		}
 	}
-	// What no prompt has, from a hostile replica, does no harm.
-	a := newApproximate(t, ApproximateConfig{MaxBlocks: 60, ByHash: true})
-	rng := rand.New(rand.NewPCG(1, 5))
-	for now := range 5000 {
-		hashes := make([]kv.BlockHash, rng.IntN(9))
-		for i := range hashes {
-			hashes[i] = kv.BlockHash(rng.IntN(4))
+}
+
+// TestHostileChains: what no prompt has, from a hostile replica, keeps to the limit and goes
+// in time, though its hashes stand twice, and behind several others.
+func TestHostileChains(t *testing.T) {
+	for seed, names := range []int{4, 30, 1000} {
+		a := newApproximate(t, ApproximateConfig{MaxBlocks: 60, ByHash: true})
+		rng := rand.New(rand.NewPCG(uint64(seed), 5))
+		for now := range 5000 {
+			hashes := make([]kv.BlockHash, rng.IntN(9))
+			for i := range hashes {
+				hashes[i] = kv.BlockHash(rng.IntN(names))
+			}
+			if err := a.RouteChain(w(rng.IntN(3)), hashes, time.Duration(now)); err != nil && err != ErrCollision {
+				t.Fatal(err)
+			}
+			if err := a.Index().Check(); err != nil {
+				t.Fatal(err)
+			}
+			if a.x.held > 60 {
+				t.Fatalf("%d blocks after %d prompts, want 60 at most", a.x.held, now+1)
+			}
 		}
-		if err := a.RouteChain(w(rng.IntN(3)), hashes, time.Duration(now)); err != nil && err != ErrCollision && err != ErrSequence {
-			t.Fatal(err)
-		}
-		if err := a.Index().Check(); err != nil {
-			t.Fatal(err)
+		if a.Expire(5000 + DefaultTTL); a.x.held != 0 || len(a.timers.at) != 0 {
+			t.Errorf("of %d names %d blocks and %d timers are left", names, a.x.held, len(a.timers.at))
 		}
 	}
 }

@@ -17,9 +17,16 @@ import (
 // Cost: comparing what is there; a hash, a table entry and a copy for each block
 // that nobody had; at most one split and one growth of a run.
 func (x *Index) Store(h Holder, run Run) (stored int, err error) {
+	stored, _, err = x.store(h, run)
+	return stored, err
+}
+
+// store is Store, and tells how many of the run's blocks the holder has then: all of
+// them, but with an error.
+func (x *Index) store(h Holder, run Run) (stored, has int, err error) {
 	spot, err := x.locate(h, run)
 	if err != nil {
-		return 0, x.refuse(err, len(run.Locals))
+		return 0, 0, x.refuse(err, len(run.Locals))
 	}
 	slot, known := x.holders.slot(h)
 	if !known {
@@ -40,7 +47,8 @@ func (x *Index) Store(h Holder, run Run) (stored int, err error) {
 			}
 		}
 	}
-	if !x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:]) {
+	has = spot.used + x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:])
+	if has < len(run.Hashes) {
 		err = x.refuse(ErrCollision, 0)
 	}
 	stored = x.holders.all[slot].blocks - had
@@ -53,7 +61,7 @@ func (x *Index) Store(h Holder, run Run) (stored int, err error) {
 		x.stats.RepeatBlocks += uint64(len(run.Locals) - stored)
 	}
 	x.verify("Store")
-	return stored, err
+	return stored, has, err
 }
 
 // spot is where a run leaves the tree: after off blocks of a node, used blocks
@@ -138,13 +146,12 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 }
 
 // attach gives a holder blocks that are not in the tree, behind those at the
-// spot. False if the name of one is taken by another prefix: what stands before
-// it is then attached.
-func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) bool {
+// spot, and returns how many until the name of one is taken by another prefix.
+func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
 	id := s.id
 	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
 		if x.blocks.get(uint64(hashes[0]), 0) != nil {
-			return false // before the split
+			return 0 // before the split
 		}
 		id = x.split(id, s.off)
 		x.join(x.node(id).child) // either part may fit to a run that the whole did not fit to
@@ -159,12 +166,12 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 		} else {
 			id, done = x.bear(id, slot, hashes[:take], locals[:take])
 		}
-		if done < take {
-			return false
+		if attached += done; done < take {
+			break
 		}
 		hashes, locals = hashes[take:], locals[take:]
 	}
-	return true
+	return attached
 }
 
 // name enters blocks in the table, and returns how many until one is taken.
