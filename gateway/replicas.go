@@ -290,21 +290,29 @@ func (r *replicas) settle(now time.Time) time.Time {
 		r.here = now
 	}
 	next := r.here.Add(r.cfg.Heartbeat)
+	ask := func(p *peer) { r.send(&message{kind: wireAsk, whom: p.id, seq: r.own.seq}) }
+	lost := func(p *peer) {
+		r.log.Warn("another gateway has fallen silent", p.field())
+		r.bury(p)
+	}
+	if t := r.peers.settle(now, ask, lost); t.Before(next) {
+		next = t
+	}
 	if due := r.answered.Add(answerEvery); r.owed && !now.Before(due) {
 		r.answer()
 		r.owed, r.answered = false, now
 	} else if r.owed && due.Before(next) {
 		next = due
 	}
-	ask := func(p *peer) { r.send(&message{kind: wireAsk, whom: p.id, seq: r.own.seq}) }
-	lost := func(p *peer) {
-		r.log.Warn("another gateway has fallen silent", p.field())
-		r.chooser.forget(p.id)
-	}
-	if t := r.peers.settle(now, ask, lost); t.Before(next) {
-		next = t
-	}
 	return next
+}
+
+// bury forgets a gateway that is gone. What it claimed, those who know of it tell from now
+// on, and at once: others may have missed it, or have come after it fell silent, and would
+// ask nobody for it.
+func (r *replicas) bury(p *peer) {
+	r.chooser.forget(p.id)
+	r.owed = true
 }
 
 // hear takes one message; true: something may be due.
@@ -341,9 +349,9 @@ func (r *replicas) hear(now time.Time, payload []byte) bool {
 	case v == forget:
 		if p != nil {
 			r.log.Info("another gateway has left", p.field())
-			r.chooser.forget(p.id)
+			r.bury(p)
 		}
-		return false
+		return r.owed
 	case len(r.peers.all) > known:
 		r.log.Info("another gateway", p.field())
 	}
@@ -368,6 +376,8 @@ func (r *replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 			p.asked = now // it would be refused again
 		}
 	case wireSnapshot:
+		// Claims count in whatever order they come, and whoever asked for them.
+		r.chooser.applyClaims(slices.DeleteFunc(m.claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) }))
 		if !p.wants(m.seq) {
 			return
 		}
@@ -380,7 +390,6 @@ func (r *replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 // takeSnapshot has the router take one whose pieces have all come.
 func (r *replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	var s router.Snapshot
-	var claims []router.Claim
 	for _, payload := range all {
 		var d decoder // its events must stay
 		var m message
@@ -389,10 +398,8 @@ func (r *replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 		}
 		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
 		s.Events = append(s.Events, m.events...)
-		claims = append(claims, m.claims...)
 	}
-	claims = slices.DeleteFunc(claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) })
-	refused := r.chooser.applySnapshot(&s, claims, p.anew)
+	refused := r.chooser.applySnapshot(&s, p.anew)
 	r.peers.caughtUp(now, p, s.Seq, refused > 0)
 }
 

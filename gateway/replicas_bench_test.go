@@ -154,7 +154,7 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 		b.Run(fmt.Sprintf("reservations=%d/take", n), func(b *testing.B) {
 			for b.Loop() {
 				to.forget(1)
-				if to.applySnapshot(&s, nil, false) != 0 {
+				if to.applySnapshot(&s, false) != 0 {
 					b.Fatal("refused")
 				}
 			}
@@ -237,7 +237,7 @@ func BenchmarkReplicaSessions(b *testing.B) {
 						claims[i].Stamp += mostClaims
 					}
 				}
-				from.applySnapshot(&router.Snapshot{Replica: 9, Epoch: 1}, claims, false)
+				from.applyClaims(claims)
 			}
 		})
 	}

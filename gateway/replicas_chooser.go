@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/router"
@@ -117,21 +118,23 @@ func (c *chooser) learn(v router.Verdict, ev *router.Event, now time.Duration, b
 	return 0
 }
 
-// applySnapshot takes all that a replica has reserved and what it says of sessions, and
-// counts what the router refused. anew: nothing that was known of it before counts, nor is
-// it believed of workers, as it may be of before one left. What is long is applied in
-// groups first, and found to be there in the end.
-func (c *chooser) applySnapshot(s *router.Snapshot, claims []router.Claim, anew bool) (refused int) {
+// applyClaims takes what a replica says of sessions.
+func (c *chooser) applyClaims(claims []router.Claim) {
+	for part := range slices.Chunk(claims, claimsAtOnce) {
+		c.mu.Lock()
+		c.router.ApplyClaims(c.now(), part)
+		c.mu.Unlock()
+	}
+}
+
+// applySnapshot takes all that a replica has reserved, and counts what the router refused.
+// anew: nothing that was known of it before counts, nor is it believed of workers, as it
+// may be of before one left. What is long is applied in groups first, and found to be there
+// in the end.
+func (c *chooser) applySnapshot(s *router.Snapshot, anew bool) (refused int) {
 	b := lasting
 	if anew {
 		b = nothing
-	}
-	for len(claims) > 0 {
-		n := min(len(claims), claimsAtOnce)
-		c.mu.Lock()
-		c.router.ApplyClaims(c.now(), claims[:n])
-		c.mu.Unlock()
-		claims = claims[n:]
 	}
 	if group(s.Events) < len(s.Events) && s.Seq > 0 {
 		if anew {

@@ -86,6 +86,48 @@ func TestReplicasShareSessions(t *testing.T) {
 	}
 }
 
+// TestSessionsOfTheDead: where the sessions of a gateway are that died, one knows too that
+// started while it was still thought to be there.
+func TestSessionsOfTheDead(t *testing.T) {
+	const sessions = 8
+	at := natsServer(t, "127.0.0.1:0").URL()
+	keep := func(_ int, c *Config) { c.Router.SessionTTL = time.Hour }
+	g := newTogether(t, 2, sessions, at, keep)
+	for i := range sessions {
+		g.begin(g.stands[1], 1000*i, fmt.Sprint("session ", i))
+	}
+	g.same(sessions)
+	g.end()
+	alive, dead := g.stands[0], g.stands[1]
+	dead.die(alive)
+	cfg := Config{Replicas: &Replicas{NATS: nats.Config{URL: at}, Heartbeat: 50 * time.Millisecond, Silence: long}}
+	keep(0, &cfg)
+	late := newStand(t, cfg, g.workers...)
+	late.ready(sessions)
+	late.until("it has asked for all that it wants", func() bool {
+		late.replicas.mu.Lock()
+		defer late.replicas.mu.Unlock()
+		p := late.replicas.peers.all[alive.replicas.self]
+		return len(late.chooser.joined) == 0 && p != nil && !p.wanted
+	})
+	late.mark()
+	alive.until("all is answered", func() bool {
+		alive.replicas.mu.Lock()
+		defer alive.replicas.mu.Unlock()
+		return alive.replicas.peers.counts.Malformed == 2 && !alive.replicas.owed
+	})
+	alive.silent(dead)
+	late.until("it hears of all sessions", func() bool { return late.claimed() == sessions })
+	for i := range sessions {
+		name := fmt.Sprint("session ", i)
+		if got, ok := late.session(name); !ok {
+			t.Errorf("%s is nowhere", name)
+		} else if want, _ := alive.session(name); got != want {
+			t.Errorf("%s is at %v, want %v", name, got, want)
+		}
+	}
+}
+
 // TestReplicasShareGuesses: a prompt that one gateway has sent somewhere is found there by
 // another one, be it that the worker tells nothing, or that its event has not come yet.
 func TestReplicasShareGuesses(t *testing.T) {
@@ -221,12 +263,12 @@ func TestGuessesOfReplicasEnd(t *testing.T) {
 	ofSnapshot := func(events ...router.Event) *router.Snapshot {
 		return &router.Snapshot{Replica: 2, Epoch: 1, Seq: seq, LastID: 100, Events: events}
 	}
-	if c.applySnapshot(ofSnapshot(events[2], late), nil, true) != 0 {
+	if c.applySnapshot(ofSnapshot(events[2], late), true) != 0 {
 		t.Error("refused")
 	}
 	want("anew", 2, 0)
 	other, bytes, more := made(7, seen, false), made(17, seen, true), made(27, blind, false)
-	if c.applySnapshot(ofSnapshot(events[2], late, other, bytes, more), nil, false) != 0 {
+	if c.applySnapshot(ofSnapshot(events[2], late, other, bytes, more), false) != 0 {
 		t.Error("refused")
 	}
 	want("in a snapshot", 6, 0)

@@ -232,14 +232,20 @@ func (s *stand) silent(others ...*stand) {
 func (s *stand) die(others ...*stand) {
 	s.t.Helper()
 	s.replicas.mute.Store(true)
+	s.mark()
+	for _, o := range others {
+		o.until("the last words", func() bool { return o.counts().Malformed == 1 })
+	}
+}
+
+// mark has the others count a malformed message, when they have heard all before it.
+func (s *stand) mark() {
+	s.t.Helper()
 	s.replicas.mu.Lock() // what it was saying is said
 	err := s.replicas.bus.Send([]byte("its last words"))
 	s.replicas.mu.Unlock()
 	if err != nil {
 		s.t.Fatal(err)
-	}
-	for _, o := range others {
-		o.until("the last words", func() bool { return o.counts().Malformed == 1 })
 	}
 }
 
