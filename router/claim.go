@@ -63,7 +63,8 @@ func (r *Router) heedEvent(ev *Event) {
 }
 
 // Claims appends to dst the claims that are for this router to tell to one who may have
-// missed them, in no order: its own, and those of who has left. It looks at the next n
+// missed them, in no order: its own, those of who has left, and those of who has restarted
+// from before that. It looks at the next n
 // of its places from the given one on, and returns where to go on, 0 at the end. What
 // is claimed between two calls may be missing: the events of that time have it.
 func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim, next int) {
@@ -73,7 +74,7 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 	for i := from; i < to; i++ {
 		e := &s.entries[i]
 		age := r.now - e.touched
-		if e.id == 0 || age >= s.ttl || e.by != r.cfg.Replica && r.indexOfPeer.get(key{a: uint64(e.by)}) != noEntry {
+		if e.id == 0 || age >= s.ttl || e.by != r.cfg.Replica && r.tells(e.by, e.stamp) {
 			continue
 		}
 		dst = append(dst, Claim{Session: e.id, Stamp: e.stamp, Replica: e.by, Worker: e.worker, Nowhere: e.nowhere, Age: age})
@@ -82,6 +83,13 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 		to = 0
 	}
 	return dst, to
+}
+
+// tells tells whether a replica is there and knows of a claim that it made: stamps are
+// never below the epoch in which they are given.
+func (r *Router) tells(by ReplicaID, stamp uint64) bool {
+	at := r.indexOfPeer.get(key{a: uint64(by)})
+	return at != noEntry && stamp >= min(r.peers[at].epoch, MaxStamp)
 }
 
 // ApplyClaims takes claims that a replica tells, its own or of others, and returns how

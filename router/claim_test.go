@@ -276,6 +276,27 @@ func TestClaimsAreTold(t *testing.T) {
 	}
 }
 
+// TestClaimsOutliveARestart: a router that comes back under its name hears from the others
+// what it had claimed before, and nothing of what it has claimed since.
+func TestClaimsOutliveARestart(t *testing.T) {
+	before, after, b := keeping(t, 1, 1000), keeping(t, 1, 2000), keeping(t, 2, 1)
+	selected(t, before, 5, Request{PromptTokens: 4, Session: 7})
+	hear(t, b, told(before)...)
+	if got := allClaims(b, 9); len(got) != 0 {
+		t.Errorf("while it is there: %+v", got)
+	}
+	selected(t, after, 0, Request{PromptTokens: 4, Session: 8})
+	hear(t, b, told(after)...)
+	got := allClaims(b, 9)
+	if len(got) != 1 || got[0].Session != 7 {
+		t.Errorf("after its restart: %+v", got)
+	}
+	after.ApplyClaims(0, got)
+	if place(after, 7) != place(before, 7) {
+		t.Errorf("%s, it had claimed %s", place(after, 7), place(before, 7))
+	}
+}
+
 // net is routers that hear of each other what is not lost.
 type net struct {
 	t        *testing.T
