@@ -341,7 +341,7 @@ func (r *replicas) hear(now time.Time, payload []byte) bool {
 		}
 		return false
 	}
-	known := len(r.peers.all)
+	known, was := len(r.peers.all), r.peers.all[m.replica]
 	p, v := r.peers.hear(now, &m)
 	switch {
 	case v == passOver:
@@ -354,6 +354,9 @@ func (r *replicas) hear(now time.Time, payload []byte) bool {
 		return r.owed
 	case len(r.peers.all) > known:
 		r.log.Info("another gateway", p.field())
+	case p != was:
+		r.log.Info("another gateway has restarted", p.field())
+		r.bury(was) // it has nothing yet, and may say so by no event
 	}
 	r.take(now, p, &m, payload)
 	return r.owed || !p.behind.IsZero()

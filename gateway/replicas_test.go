@@ -249,6 +249,37 @@ func (s *stand) mark() {
 	}
 }
 
+// TestReplicaRestarts: what a gateway had reserved before it restarted under its name is
+// gone with the first word that it says, though it has nothing to tell.
+func TestReplicaRestarts(t *testing.T) {
+	at := natsServer(t, "127.0.0.1:0").URL()
+	s := newTogether(t, 1, 2, at, nil).stands[0]
+	b, err := nats.NewBus(nats.BusConfig{Config: nats.Config{URL: at}, Topic: "routers"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	<-b.Up()
+	say := func(m message) {
+		t.Helper()
+		m.replica, m.blockTokens = 7, blockTokens
+		if err := b.Send(appendMessage(nil, &m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ev := router.Event{Kind: router.Reserved, ID: 1, Worker: s.chooser.loads()[0].Worker, PromptTokens: 8, UncachedTokens: 8}
+	s.until("it is reserved", func() bool {
+		say(message{kind: wireEvents, epoch: 1, seq: 1, events: []router.Event{ev}})
+		_, n := s.reserved()
+		return n == 1
+	})
+	say(message{kind: wireHere, epoch: 2})
+	s.until("it is gone", func() bool { _, n := s.reserved(); return n == 0 })
+	if all := s.Replicas(); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestReplicaEnds: a gateway that dies is forgotten after its silence, and with it what it
 // had reserved; one that closes is at once. One that comes late knows what was reserved.
 func TestReplicaEnds(t *testing.T) {
