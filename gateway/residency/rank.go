@@ -168,11 +168,25 @@ func isChain(run kvindex.Run) bool {
 // storeIndex stores a run of a rank without table. The index bounds what a rank has in
 // one shard; here it is bounded in all of them.
 func (x *Residency) storeIndex(k *rank, run kvindex.Run) error {
-	if x.index.Held(k.holder)+len(run.Locals) > x.cfg.Index.HolderBlocks {
-		return kvindex.ErrFull
+	if !x.fits(k, run.Hashes) && (!run.HasParent || x.index.Holds(k.holder, run.Parent)) {
+		return kvindex.ErrFull // and an orphan is refused as one
 	}
 	_, err := x.index.Store(k.holder, run)
 	return err
+}
+
+// fits tells whether there is room in the index for those of some blocks that a rank does
+// not have there. They are only looked up where there is not room for all.
+func (x *Residency) fits(k *rank, hashes []kv.BlockHash) bool {
+	room := x.cfg.Index.HolderBlocks - x.index.Held(k.holder)
+	for i := 0; i < len(hashes) && room < len(hashes)-i; i++ {
+		if !x.index.Holds(k.holder, hashes[i]) {
+			if room--; room < 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // storeTier stores a run of a rank with a table, which decides: what the index refuses

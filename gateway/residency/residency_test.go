@@ -205,8 +205,18 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
+	// What is held takes no room, so that of who is at its limit lost events still show.
+	x, r := mustNew(t, cfg), events.Rank{Worker: 1}
+	for range 2 {
+		if err := x.Store(r, storedOf(seq(1, 10), 0, kv.TierDevice)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := x.Store(r, storedOf(seq(3, 3), 2, kv.TierDevice)); err != events.ErrUnknownParent || x.Held(holderOf(r)) != 10 {
+		t.Errorf("again at the limit, then of an unknown parent: %v\n%v", err, x.Stats())
+	}
 	// Blocks in many shards are one rank's all the same.
-	x := mustNew(t, cfg)
+	x = mustNew(t, cfg)
 	for i := range 40 {
 		if err := x.Store(events.Rank{Worker: 1}, storedOf(seq(i, 1), 0, kv.TierDevice)); err != nil {
 			t.Error(err)
@@ -225,7 +235,8 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	// Numbers of shadows are no ranks'.
-	x, s := mustNew(t, cfg), storedOf(seq(9, 2), 0, kv.TierDevice)
+	x = mustNew(t, cfg)
+	s := storedOf(seq(9, 2), 0, kv.TierDevice)
 	x.Replace(events.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
 	if err := x.Store(events.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.Stats().Ranks != 0 || x.Stats().OverfullBlocks != 4 {
 		t.Errorf("%v\n%v", err, x.Stats())

@@ -52,7 +52,7 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 		}
 		n.run.Parent = parent
 	}
-	if len(n.names)+len(run.Hashes) > n.limit {
+	if !n.fits(run.Hashes) {
 		return Run{}, nil, ErrFull
 	}
 	n.run.Hashes, n.run.Locals = n.run.Hashes[:0], append(n.run.Locals[:0], run.Locals...)
@@ -71,6 +71,19 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 		n.run.Hashes = append(n.run.Hashes, last)
 	}
 	return n.run, n.gone, nil
+}
+
+// fits tells whether there is room for those of some names, each once, that are not known.
+func (n *Names) fits(names []kv.BlockHash) bool {
+	room := n.limit - len(n.names)
+	for i := 0; i < len(names) && room < len(names)-i; i++ {
+		if _, known := n.names[names[i]]; !known {
+			if room--; room < 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Remove appends the chained hashes of names that are removed, and forgets them.

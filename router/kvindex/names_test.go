@@ -36,6 +36,10 @@ func TestNames(t *testing.T) {
 	if err != nil || !got.HasParent || got.Parent != chain(seq(1, 6))[5] || got.Hashes[1] != chain(seq(1, 8))[7] {
 		t.Fatalf("%v, %v", got, err)
 	}
+	// Known ones take no room.
+	if got, gone, err = n.Store(abroadRun(tail(seq(1, 8), 0), 1)); err != nil || len(got.Hashes) != 8 || len(gone) > 0 || n.Len() != 8 {
+		t.Errorf("again: %v, gone %v, %v; %d names", got, gone, err, n.Len())
+	}
 	// A name that now means something else: what it meant is gone.
 	other := Run{Hashes: r.Hashes[3:4], Locals: seq(70, 70)}
 	if got, gone, err = n.Store(other); err != nil || len(gone) != 1 || gone[0] != chain(seq(1, 4))[3] || got.Hashes[0] != 70 {
