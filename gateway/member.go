@@ -59,6 +59,7 @@ type member struct {
 	fails     int       // in a row
 	lost      time.Time // since when, if it is Lost
 	tries     map[*attempt]struct{}
+	left      bool // no more of them may begin
 
 	fetching sync.WaitGroup // of its tokenizer
 
@@ -98,6 +99,7 @@ func (m *member) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			m.part()
+			m.outlive()
 			return
 		case <-timer.C:
 		case <-m.kick:
