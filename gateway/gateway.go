@@ -282,7 +282,17 @@ func (g *Gateway) dismiss(gone []*member) {
 	for _, m := range gone {
 		<-m.done
 		g.log.Info("worker left", m.field())
-		g.metrics.forget(m.name())
+		g.forget(m.name())
+	}
+}
+
+// forget ends the series of a name, unless a worker has it.
+func (g *Gateway) forget(name string) {
+	g.mu.Lock()
+	taken := g.claims[card.IDOf(name)] != nil
+	g.mu.Unlock()
+	if !taken {
+		g.metrics.forget(name)
 	}
 }
 

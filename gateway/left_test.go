@@ -132,3 +132,74 @@ func TestLeavesWhenChosen(t *testing.T) {
 	j.arrive()
 	s.idle()
 }
+
+// TestFiguresOfANameStay: what ends late at a worker that left, or is asked again and again by
+// a name that it has no more, takes no figures from who has the name now.
+func TestFiguresOfANameStay(t *testing.T) {
+	a, other := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	counted := func() (n float64) {
+		families, err := s.cfg.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				if f.GetName() == "coppice_router_requests_total" && m.Label[1].GetValue() == "a" {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+		return n
+	}
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-goOn
+		a.complete(rw, r)
+	})
+	done := make(chan reply, 1)
+	go func() { done <- s.ask(t.Context(), run(0, 8), ``) }()
+	<-asked
+	a.does(nil)
+	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(1)
+	for range 3 {
+		s.ask(t.Context(), run(0, 8), ``)
+	}
+	s.until("three are counted", func() bool { return counted() == 3 })
+	close(goOn)
+	<-done
+	s.until("the late one is over", func() bool {
+		s.entry.Lock()
+		defer s.entry.Unlock()
+		return s.open == 0
+	})
+	if n := counted(); n != 4 {
+		t.Errorf("%v are counted, want all 4", n)
+	}
+	// a is started anew as b, which another one is; and a third one as a.
+	third := newWorker(t, "a", false, func(c *card.Card) { c.Epoch = 3 })
+	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(2)
+	a.mu.Lock()
+	a.card.Name, a.card.Epoch = "b", 2
+	a.mu.Unlock()
+	s.until("two b are one too many", func() bool { return s.at(a).State == "refused" })
+	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}, {URL: third.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(2)
+	s.until("the new a counts", func() bool { s.ask(t.Context(), run(0, 8), ``); return counted() > 0 })
+	cards := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.cards }
+	n := cards()
+	s.until("the second b is asked again", func() bool { return cards() > n+2 })
+	if counted() == 0 {
+		t.Error("the figures of a are gone")
+	}
+}

@@ -97,7 +97,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	total := time.Since(j.start)
 	m.requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
 	if j.member != nil && j.member.gone() {
-		m.forget(worker) // or it would be counted for ever: it was forgotten before this
+		j.g.forget(worker) // or it would be counted for ever: it was forgotten before this
 	}
 	m.whole.Observe(total.Seconds())
 	line := j.g.log.Check(zap.InfoLevel, "request")

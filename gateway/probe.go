@@ -149,7 +149,7 @@ func (m *member) settle(f found) error {
 	}
 	m.part()
 	if known != nil && known.Name != f.card.Name {
-		m.g.metrics.forget(known.Name) // no other has it, or it would not have joined
+		m.g.forget(known.Name)
 	}
 	if want := m.g.chooser.blockTokens; f.card.BlockTokens != 0 && f.card.BlockTokens != want {
 		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
