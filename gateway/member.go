@@ -41,8 +41,9 @@ func (s State) String() string {
 type member struct {
 	g         *Gateway
 	given     Worker
-	announced bool   // by itself, and not given
-	called    string // by which name, as of the last time; under the gateway's mu
+	announced bool    // by itself, and not given
+	called    string  // by which name it has announced itself, as of the last time, "" if it has not; under the gateway's mu
+	before    *member // who had its URL, and leaves
 	url       *url.URL
 	cancel    context.CancelFunc
 	kick      chan struct{} // holds one: ask it now
@@ -74,7 +75,7 @@ type member struct {
 	fetch  retry
 }
 
-func newMember(g *Gateway, given Worker, called string) (*member, error) {
+func newMember(g *Gateway, given Worker) (*member, error) {
 	if err := given.Validate(); err != nil {
 		return nil, err
 	}
@@ -85,13 +86,17 @@ func newMember(g *Gateway, given Worker, called string) (*member, error) {
 	if given.Ranks == 0 {
 		given.Ranks = 1
 	}
-	return &member{g: g, given: given, announced: called != "", called: called, url: u, kick: make(chan struct{}, 1), done: make(chan struct{}), tries: map[*attempt]struct{}{}}, nil
+	return &member{g: g, given: given, url: u, kick: make(chan struct{}, 1), done: make(chan struct{}), tries: map[*attempt]struct{}{}}, nil
 }
 
 // keep asks the worker how it is, again and again, until ctx ends. Then it leaves.
 func (m *member) keep(ctx context.Context) {
 	defer close(m.done)
 	defer m.fetching.Wait()
+	if m.before != nil {
+		<-m.before.done
+		m.before = nil
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := time.Time{}
