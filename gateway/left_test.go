@@ -203,3 +203,29 @@ func TestFiguresOfANameStay(t *testing.T) {
 		t.Error("the figures of a are gone")
 	}
 }
+
+// TestRanksWithoutRoom: a worker for whose ranks there is no room is refused until there is,
+// and gets nothing as a part of itself.
+func TestRanksWithoutRoom(t *testing.T) {
+	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+	s := newStand(t, Config{Router: router.Config{MaxWorkers: 3}}, a)
+	s.ready(1)
+	list := []Worker{{URL: a.http.URL}, {URL: b.http.URL, Ranks: 3}}
+	if err := s.SetWorkers(list); err != nil {
+		t.Fatal(err)
+	}
+	cards := func() int { b.mu.Lock(); defer b.mu.Unlock(); return b.cards }
+	s.until("it has been asked often", func() bool { return cards() > 5 || s.at(b).State == "healthy" })
+	if w := s.at(b); w.State != "refused" {
+		t.Errorf("it is %s with %d ranks", w.State, len(w.Ranks))
+	}
+	for _, l := range s.chooser.loads() {
+		if l.Worker.ID == router.WorkerID(card.IDOf("b")) && l.Health != router.Lost {
+			t.Errorf("%v is %v", l.Worker, l.Health)
+		}
+	}
+	if err := s.SetWorkers(list[1:]); err != nil {
+		t.Fatal(err)
+	}
+	s.until("all of it", func() bool { w := s.at(b); return w.State == "healthy" && len(w.Ranks) == 3 })
+}
