@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -168,7 +169,6 @@ func (j *journey) request(out *http.Request, m *member, d router.Decision) *http
 		out.Body = l.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return l.reader(), nil } // for a connection that had just been closed
 	}
-	out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
 	if m.given.Ranks > 1 {
 		out.Header = out.Header.Clone()
 		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.Rank)))
@@ -201,8 +201,8 @@ func busy(status int) bool {
 // answer as well.
 func (j *journey) receive(res *http.Response, try *attempt) error {
 	j.status = res.StatusCode
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return errors.New("it switches protocols, which nobody asked for")
+	if res.StatusCode < http.StatusOK {
+		return fmt.Errorf("it answers with status %d, as if it switched protocols, which nobody asked for", res.StatusCode)
 	}
 	if busy(res.StatusCode) && j.attempts <= j.g.cfg.Retries && j.others() {
 		return &busyError{res.StatusCode}

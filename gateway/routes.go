@@ -35,6 +35,7 @@ func (g *Gateway) mount() {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
+			r.Out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
 		},
 		Transport:     g,
 		FlushInterval: -1,

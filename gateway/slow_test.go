@@ -62,3 +62,38 @@ func TestSlowClients(t *testing.T) {
 		}
 	})
 }
+
+// TestWeightsOfTwo: of two who change different weights at a time neither is lost.
+func TestWeightsOfTwo(t *testing.T) {
+	s := newStand(t, Config{})
+	put := func(body io.Reader) error {
+		r, err := http.NewRequestWithContext(t.Context(), "PUT", s.url+"/v1/fleet/weights", body)
+		if err != nil {
+			return err
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		_, err = io.ReadAll(res.Body)
+		return err
+	}
+	first, rest := io.Pipe()
+	done := make(chan error)
+	go func() { done <- put(first) }()
+	io.WriteString(rest, `{"ttft":`) // the pipe's reader has it, so the request is under way
+	for range 2 {
+		if err := put(strings.NewReader(`{"itl": 0.75}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	io.WriteString(rest, `7.5}`)
+	rest.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if w := s.Weights(); w.TTFT != 7.5 || w.ITL != 0.75 {
+		t.Errorf("%+v", w)
+	}
+}

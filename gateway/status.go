@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -189,12 +190,13 @@ func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) { g.docume
 
 // putWeights changes the weights that are named.
 func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
-	weights := g.Weights()
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProbe))
-	d.DisallowUnknownFields()
-	err := d.Decode(&weights)
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxProbe))
 	if err == nil {
-		err = g.SetWeights(weights)
+		err = g.chooser.changeWeights(func(weights *router.Weights) error {
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.DisallowUnknownFields()
+			return d.Decode(weights)
+		})
 	}
 	if err != nil {
 		g.refuse(w, r, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value",
