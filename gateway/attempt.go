@@ -212,7 +212,7 @@ func (j *journey) receive(res *http.Response, try *attempt) error {
 	}
 	h := res.Header
 	h.Set(headerWorker, j.member.name())
-	if pool := j.g.pools.name(j.pool); pool != "" {
+	if pool := j.pools.name(j.pool); pool != "" {
 		h.Set(headerPool, pool)
 	}
 	h.Set(headerOverlap, strconv.Itoa(j.decision.Overlap.Blocks()))

@@ -34,7 +34,7 @@ type Gateway struct {
 	watcher    *nats.Watcher // nil: nobody registers
 	replicas   *replicas     // nil: it is the only gateway
 	chooser    *chooser
-	pools      *pools // nil: all workers are one
+	pools      atomic.Pointer[pools] // nil: all workers are one; written under mu
 	words      atomic.Pointer[words]
 	bytes      *words     // what it begins with: by bytes, unless a tokenizer was given
 	learning   sync.Mutex // who fetches a tokenizer holds it
@@ -107,9 +107,11 @@ func New(cfg Config) (*Gateway, error) {
 	if g.chooser, err = newChooser(&cfg, g.index); err != nil {
 		return nil, err
 	}
-	if g.pools, err = newPools(&g.cfg); err != nil {
+	p, err := newPools(&g.cfg)
+	if err != nil {
 		return nil, err
 	}
+	g.pools.Store(p)
 	if cfg.Replicas != nil {
 		g.chooser.replicate()
 	}

@@ -40,6 +40,7 @@ type journey struct {
 	try      *attempt
 	attempts int
 	before   int           // of them, at pools that it has left
+	pools    *pools        // as they were when it came; nil without
 	pool     router.PoolID // where it is, or was to go; 0 without pools
 	status   int
 	fault    error
@@ -52,7 +53,7 @@ type journey struct {
 type journeyKey struct{}
 
 func (g *Gateway) journey(w http.ResponseWriter, r *http.Request, admin bool) *journey {
-	return &journey{g: g, w: w, http2: r.ProtoMajor >= 2, out: http.NewResponseController(w), start: time.Now(), load: g.luggage.Get().(*luggage), admin: admin}
+	return &journey{g: g, w: w, http2: r.ProtoMajor >= 2, out: http.NewResponseController(w), start: time.Now(), pools: g.pools.Load(), load: g.luggage.Get().(*luggage), admin: admin}
 }
 
 // arrive ends the journey, whatever became of it.

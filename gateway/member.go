@@ -148,14 +148,26 @@ func (m *member) probe(whole context.Context) {
 	if err == nil {
 		err = m.faulty(time.Now())
 	}
-	if err == nil && known != nil {
-		err = m.g.speaks(m, known) // as to a tokenizer that was fetched since
+	if err == nil {
+		err = m.fits()
 	}
 	if err != nil {
 		m.failed(ctx, err)
 		return
 	}
 	m.answered(whole, ready)
+}
+
+// fits is why it is not of this fleet any more, if it is not: by a tokenizer that was fetched
+// since it joined, or by other pools.
+func (m *member) fits() error {
+	m.mu.Lock()
+	c := m.card
+	m.mu.Unlock()
+	if err := m.g.pools.Load().admits(m, c); err != nil {
+		return err
+	}
+	return m.g.speaks(m, c)
 }
 
 // answered: it lives.

@@ -158,7 +158,7 @@ func (m *member) settle(f found) error {
 		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
 			m.url, f.card.BlockTokens, want)
 	}
-	if err := m.g.pools.admits(m, f.card); err != nil {
+	if err := m.g.pools.Load().admits(m, f.card); err != nil {
 		return err
 	}
 	m.doubt(&f)

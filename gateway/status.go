@@ -108,7 +108,8 @@ type FleetStatus struct {
 
 // Fleet is what the gateway knows of its workers, by URL.
 func (g *Gateway) Fleet() FleetStatus {
-	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: g.pools.String()}
+	pools := g.pools.Load()
+	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: pools.String()}
 	if !g.words.Load().exact {
 		f.Prompts = "bytes"
 	}
@@ -135,8 +136,8 @@ func (g *Gateway) Fleet() FleetStatus {
 			s.Pool = m.card.Pool
 		}
 		m.mu.Unlock()
-		if g.pools != nil && g.pools.grid == nil {
-			s.Pool = g.pools.name(roll.pools[id])
+		if pools != nil && pools.grid == nil {
+			s.Pool = pools.name(roll.pools[id])
 		}
 		for _, l := range loads[id] {
 			r := RankStatus{Rank: l.Worker.Rank, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(holderOf(l.Worker))}
