@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 // attempt is a request at one worker. When the worker is lost and nothing was heard of the
 // answer for a while, its keeper ends the attempt.
 type attempt struct {
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 	heard  atomic.Int64 // Unix nanoseconds: when anything came, or the attempt began
 }
@@ -30,15 +32,18 @@ var errSilent = errors.New("gateway: the worker is lost, and nothing comes from 
 // too busy for the gateway's questions goes on.
 const lostPatience = 5 * time.Second
 
-// try notes an attempt, which ends with ctx.
-func (m *member) try(ctx context.Context) (context.Context, *attempt) {
+// try notes an attempt, which ends with ctx; nil: the worker has left.
+func (m *member) try(ctx context.Context) *attempt {
 	a := &attempt{}
-	ctx, a.cancel = context.WithCancelCause(ctx)
 	a.heard.Store(time.Now().UnixNano())
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left {
+		return nil
+	}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	m.tries[a] = struct{}{}
-	m.mu.Unlock()
-	return ctx, a
+	return a
 }
 
 // tried says that it is over.
@@ -65,13 +70,64 @@ func (m *member) cut(now time.Time) {
 	}
 }
 
+// outlive has no more attempts begin at a worker that has left the router, and those that
+// have looked after.
+func (m *member) outlive() {
+	m.mu.Lock()
+	m.left = true
+	m.mu.Unlock()
+	g := m.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed { // or all requests end
+		g.clock.Go(m.linger)
+	}
+}
+
+// linger asks a worker that has left how it is for as long as it has requests: that it went
+// may be because its machine did, and then nothing else tells them.
+func (m *member) linger() {
+	t := time.NewTicker(m.g.cfg.ProbeEvery)
+	defer t.Stop()
+	for m.trying() {
+		select {
+		case <-m.g.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(m.g.ctx, m.g.cfg.ProbeTimeout)
+		_, err := m.ready(ctx)
+		cancel()
+		m.mu.Lock()
+		switch {
+		case err == nil:
+			m.state, m.fails = Draining, 0
+		case exhausted(err):
+		default:
+			if m.fails++; m.state != Lost && m.fails >= m.g.cfg.FailAfter {
+				m.state, m.lost = Lost, time.Now()
+			}
+		}
+		lost := m.state == Lost
+		m.mu.Unlock()
+		if lost {
+			m.cut(time.Now())
+		}
+	}
+}
+
+func (m *member) trying() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.tries) > 0
+}
+
 // send asks the chosen worker. On an error nothing of an answer has been seen, and the
 // reservation is gone; again: the same worker may be asked once more.
 func (j *journey) send(r *http.Request) (res *http.Response, again bool, err error) {
-	g, m, d := j.g, j.member, j.decision
+	g, m, d, try := j.g, j.member, j.decision, j.try
 	j.attempts++
-	ctx, try := m.try(r.Context())
-	out := j.request(r.WithContext(ctx), m, d)
+	out := j.request(r.WithContext(try.ctx), m, d)
 	if res, err = g.transport.RoundTrip(out); err == nil {
 		if err = j.receive(res, try); err == nil {
 			return res, false, nil
@@ -113,7 +169,6 @@ func (j *journey) request(out *http.Request, m *member, d router.Decision) *http
 		out.Body = l.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return l.reader(), nil } // for a connection that had just been closed
 	}
-	out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
 	if m.given.Ranks > 1 {
 		out.Header = out.Header.Clone()
 		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.Rank)))
@@ -146,8 +201,8 @@ func busy(status int) bool {
 // answer as well.
 func (j *journey) receive(res *http.Response, try *attempt) error {
 	j.status = res.StatusCode
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return errors.New("it switches protocols, which nobody asked for")
+	if res.StatusCode < http.StatusOK {
+		return fmt.Errorf("it answers with status %d, as if it switched protocols, which nobody asked for", res.StatusCode)
 	}
 	if busy(res.StatusCode) && j.attempts <= j.g.cfg.Retries && j.others() {
 		return &busyError{res.StatusCode}
@@ -157,7 +212,7 @@ func (j *journey) receive(res *http.Response, try *attempt) error {
 	}
 	h := res.Header
 	h.Set(headerWorker, j.member.name())
-	if pool := j.g.pools.name(j.pool); pool != "" {
+	if pool := j.pools.name(j.pool); pool != "" {
 		h.Set(headerPool, pool)
 	}
 	h.Set(headerOverlap, strconv.Itoa(j.decision.Overlap.Blocks()))

@@ -21,6 +21,8 @@ type chooser struct {
 	blockTokens int
 	index       *residency.Residency
 
+	weighing sync.Mutex // who changes weights holds it, before mu
+
 	mu       sync.Mutex
 	router   *router.Router
 	guesses  *kvindex.Approximate // what workers without events may hold
@@ -443,7 +445,8 @@ func (c *chooser) metrics() (m router.Metrics, guessed, hoped int) {
 	return c.router.Metrics(), c.guesses.Index().Stats().HolderBlocks, hoped
 }
 
-// weights are those in force; setWeights changes them.
+// weights are those in force; setWeights replaces them, and changeWeights changes them in one
+// step, so that of two who change different ones neither is lost.
 func (c *chooser) weights() router.Weights {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -454,4 +457,14 @@ func (c *chooser) setWeights(w router.Weights) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.router.SetWeights(w)
+}
+
+func (c *chooser) changeWeights(change func(*router.Weights) error) error {
+	c.weighing.Lock()
+	defer c.weighing.Unlock()
+	w := c.weights()
+	if err := change(&w); err != nil {
+		return err
+	}
+	return c.setWeights(w)
 }

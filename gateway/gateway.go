@@ -34,7 +34,7 @@ type Gateway struct {
 	watcher    *nats.Watcher // nil: nobody registers
 	replicas   *replicas     // nil: it is the only gateway
 	chooser    *chooser
-	pools      *pools // nil: all workers are one
+	pools      atomic.Pointer[pools] // nil: all workers are one; written under mu
 	words      atomic.Pointer[words]
 	bytes      *words     // what it begins with: by bytes, unless a tokenizer was given
 	learning   sync.Mutex // who fetches a tokenizer holds it
@@ -107,9 +107,11 @@ func New(cfg Config) (*Gateway, error) {
 	if g.chooser, err = newChooser(&cfg, g.index); err != nil {
 		return nil, err
 	}
-	if g.pools, err = newPools(&g.cfg); err != nil {
+	p, err := newPools(&g.cfg)
+	if err != nil {
 		return nil, err
 	}
+	g.pools.Store(p)
 	if cfg.Replicas != nil {
 		g.chooser.replicate()
 	}
@@ -134,7 +136,7 @@ func New(cfg Config) (*Gateway, error) {
 		if g.watcher, err = nats.NewWatcher(nats.WatcherConfig{Config: g.toldOf(*cfg.NATS, "events and registration")}); err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
-		g.clock.Go(func() { g.watch(g.watcher) })
+		g.clock.Go(func() { g.watch(g.watcher.Changes()) })
 	}
 	if cfg.Replicas != nil {
 		if g.replicas, err = newReplicas(g, *cfg.Replicas); err != nil {
@@ -164,7 +166,7 @@ func (g *Gateway) tick() {
 func (g *Gateway) maxMembers() int { return g.cfg.Router.MaxWorkers }
 
 // SetWorkers makes all the given workers that there are; those that were given before and
-// are not among them leave. Announced ones stay. A list that can't be changes nothing.
+// are not among them leave. Those that announced themselves stay, given before or not. A list that can't be changes nothing.
 func (g *Gateway) SetWorkers(all []Worker) error {
 	all = slices.Clone(all)
 	for i := range all {
@@ -176,22 +178,34 @@ func (g *Gateway) SetWorkers(all []Worker) error {
 	if len(all) > g.maxMembers() {
 		return fmt.Errorf("gateway: %d workers, at most %d may be: raise Router.MaxWorkers", len(all), g.maxMembers())
 	}
+	given := make(map[string]*Worker, len(all))
+	for i := range all {
+		given[all[i].URL] = &all[i]
+	}
 	var gone []*member
+	var errs []error
 	g.mu.Lock()
 	for url, m := range g.members {
-		i := slices.IndexFunc(all, func(w Worker) bool { return w.URL == url })
-		same := i >= 0 && sameWorker(all[i], m.given)
-		if !m.announced && !same || m.announced && i >= 0 {
-			delete(g.members, url)
-			gone = append(gone, m)
+		w := given[url]
+		if m.announced && w == nil || w != nil && !m.announced && sameWorker(*w, m.given) {
+			continue
+		}
+		gone = append(gone, m)
+		delete(g.members, url)
+		switch {
+		case w != nil:
+			errs = append(errs, g.admit(*w, false, m.called, m))
+		case m.called != "": // it stays by itself
+			errs = append(errs, g.admit(Worker{URL: url}, true, m.called, m))
+		}
+	}
+	for _, w := range all {
+		if g.members[w.URL] == nil {
+			errs = append(errs, g.admit(w, false, "", nil))
 		}
 	}
 	g.mu.Unlock()
 	g.dismiss(gone)
-	var errs []error
-	for _, w := range all {
-		errs = append(errs, g.admit(w, ""))
-	}
 	g.enroll()
 	return errors.Join(errs...)
 }
@@ -213,21 +227,24 @@ func (g *Gateway) Announce(c *card.Card) error {
 	at := strings.TrimRight(c.URL, "/")
 	g.mu.Lock()
 	m := g.members[at]
-	if m != nil && m.announced {
+	var err error
+	if m != nil {
 		m.called = c.Name
+	} else {
+		err = g.admit(Worker{URL: at}, true, c.Name, nil)
 	}
 	g.mu.Unlock()
-	if m != nil {
-		m.mu.Lock()
-		known := m.card != nil && m.card.Epoch == c.Epoch
-		m.mu.Unlock()
-		if !known {
-			m.nudge()
-		}
-		return nil
+	if m == nil {
+		g.enroll()
+		return err
 	}
-	defer g.enroll()
-	return g.admit(Worker{URL: at}, c.Name)
+	m.mu.Lock()
+	known := m.card != nil && m.card.Epoch == c.Epoch
+	m.mu.Unlock()
+	if !known {
+		m.nudge()
+	}
+	return nil
 }
 
 // Gone takes back what Announce said, by the worker's name.
@@ -235,9 +252,13 @@ func (g *Gateway) Gone(name string) {
 	g.mu.Lock()
 	var gone []*member
 	for url, m := range g.members {
-		if m.announced && m.called == name {
+		switch {
+		case m.called != name:
+		case m.announced:
 			delete(g.members, url)
 			gone = append(gone, m)
+		default:
+			m.called = "" // it is given, too
 		}
 	}
 	g.mu.Unlock()
@@ -245,23 +266,18 @@ func (g *Gateway) Gone(name string) {
 	g.enroll()
 }
 
-// admit begins to ask a worker, unless it is known. called is the name by which it has
-// announced itself; "": it was given.
-func (g *Gateway) admit(w Worker, called string) error {
-	m, err := newMember(g, w, called)
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// admit begins to ask a worker. The caller holds mu.
+func (g *Gateway) admit(w Worker, announced bool, called string, before *member) error {
+	m, err := newMember(g, w)
 	switch {
+	case err != nil:
+		return err
 	case g.closed:
 		return errClosed
-	case g.members[w.URL] != nil:
-		return nil
 	case len(g.members) >= g.maxMembers():
 		return fmt.Errorf("%w: %d already, %s is one more: raise Router.MaxWorkers", errMany, len(g.members), w.URL)
 	}
+	m.announced, m.called, m.before = announced, called, before
 	ctx, cancel := context.WithCancel(g.ctx)
 	m.cancel = cancel
 	g.members[w.URL] = m
@@ -282,7 +298,17 @@ func (g *Gateway) dismiss(gone []*member) {
 	for _, m := range gone {
 		<-m.done
 		g.log.Info("worker left", m.field())
-		g.metrics.forget(m.name())
+		g.forget(m.name())
+	}
+}
+
+// forget ends the series of a name, unless a worker has it.
+func (g *Gateway) forget(name string) {
+	g.mu.Lock()
+	taken := g.claims[card.IDOf(name)] != nil
+	g.mu.Unlock()
+	if !taken {
+		g.metrics.forget(name)
 	}
 }
 

@@ -37,8 +37,10 @@ type journey struct {
 
 	member   *member
 	decision router.Decision
+	try      *attempt
 	attempts int
 	before   int           // of them, at pools that it has left
+	pools    *pools        // as they were when it came; nil without
 	pool     router.PoolID // where it is, or was to go; 0 without pools
 	status   int
 	fault    error
@@ -51,7 +53,7 @@ type journey struct {
 type journeyKey struct{}
 
 func (g *Gateway) journey(w http.ResponseWriter, r *http.Request, admin bool) *journey {
-	return &journey{g: g, w: w, http2: r.ProtoMajor >= 2, out: http.NewResponseController(w), start: time.Now(), load: g.luggage.Get().(*luggage), admin: admin}
+	return &journey{g: g, w: w, http2: r.ProtoMajor >= 2, out: http.NewResponseController(w), start: time.Now(), pools: g.pools.Load(), load: g.luggage.Get().(*luggage), admin: admin}
 }
 
 // arrive ends the journey, whatever became of it.
@@ -214,9 +216,36 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// choose reserves a worker.
+// choose reserves a worker, and begins an attempt there.
 func (j *journey) choose(ctx context.Context) error {
 	begun := time.Now()
+	for {
+		d, err := j.reserve(ctx)
+		j.find = time.Since(begun)
+		if errors.Is(err, router.ErrNoWorkers) && j.fault != nil {
+			return j.fault // nobody else is left to ask: the first reason says more
+		}
+		if errors.Is(err, router.ErrNoWorkers) {
+			return j.nobody()
+		}
+		if err != nil {
+			return err
+		}
+		j.decision = d
+		roll := j.g.roll.Load()
+		j.landed(roll)
+		if m := roll.byID[d.Worker.ID]; m != nil {
+			if j.try = m.try(ctx); j.try != nil {
+				j.member = m
+				return nil
+			}
+		}
+		j.g.chooser.rollback(d.Reservation) // it left at this moment, and will not be chosen again
+	}
+}
+
+// reserve is the router's choice, in the first of the pools that can take the request.
+func (j *journey) reserve(ctx context.Context) (router.Decision, error) {
 	patience := j.g.cfg.QueueTimeout
 	d, err := j.g.chooser.choose(ctx, &j.load.ask, patience)
 	for err != nil && j.elsewhere(err) {
@@ -225,24 +254,7 @@ func (j *journey) choose(ctx context.Context) error {
 		}
 		d, err = j.g.chooser.choose(ctx, &j.load.ask, patience)
 	}
-	j.find = time.Since(begun)
-	if errors.Is(err, router.ErrNoWorkers) && j.fault != nil {
-		return j.fault // nobody else is left to ask: the first reason says more
-	}
-	if errors.Is(err, router.ErrNoWorkers) {
-		return j.nobody()
-	}
-	if err != nil {
-		return err
-	}
-	j.decision = d
-	roll := j.g.roll.Load()
-	j.landed(roll)
-	if j.member = roll.byID[d.Worker.ID]; j.member == nil {
-		j.g.chooser.rollback(d.Reservation) // it left at this moment
-		return router.ErrNoWorkers
-	}
-	return nil
+	return d, err
 }
 
 // others tells whether there is another worker to ask than those that were.

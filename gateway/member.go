@@ -41,8 +41,9 @@ func (s State) String() string {
 type member struct {
 	g         *Gateway
 	given     Worker
-	announced bool   // by itself, and not given
-	called    string // by which name, as of the last time; under the gateway's mu
+	announced bool    // by itself, and not given
+	called    string  // by which name it has announced itself, as of the last time, "" if it has not; under the gateway's mu
+	before    *member // who had its URL, and leaves
 	url       *url.URL
 	cancel    context.CancelFunc
 	kick      chan struct{} // holds one: ask it now
@@ -59,6 +60,7 @@ type member struct {
 	fails     int       // in a row
 	lost      time.Time // since when, if it is Lost
 	tries     map[*attempt]struct{}
+	left      bool // no more of them may begin
 
 	fetching sync.WaitGroup // of its tokenizer
 
@@ -73,7 +75,7 @@ type member struct {
 	fetch  retry
 }
 
-func newMember(g *Gateway, given Worker, called string) (*member, error) {
+func newMember(g *Gateway, given Worker) (*member, error) {
 	if err := given.Validate(); err != nil {
 		return nil, err
 	}
@@ -84,13 +86,17 @@ func newMember(g *Gateway, given Worker, called string) (*member, error) {
 	if given.Ranks == 0 {
 		given.Ranks = 1
 	}
-	return &member{g: g, given: given, announced: called != "", called: called, url: u, kick: make(chan struct{}, 1), done: make(chan struct{}), tries: map[*attempt]struct{}{}}, nil
+	return &member{g: g, given: given, url: u, kick: make(chan struct{}, 1), done: make(chan struct{}), tries: map[*attempt]struct{}{}}, nil
 }
 
 // keep asks the worker how it is, again and again, until ctx ends. Then it leaves.
 func (m *member) keep(ctx context.Context) {
 	defer close(m.done)
 	defer m.fetching.Wait()
+	if m.before != nil {
+		<-m.before.done
+		m.before = nil
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := time.Time{}
@@ -98,6 +104,7 @@ func (m *member) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			m.part()
+			m.outlive()
 			return
 		case <-timer.C:
 		case <-m.kick:
@@ -141,14 +148,26 @@ func (m *member) probe(whole context.Context) {
 	if err == nil {
 		err = m.faulty(time.Now())
 	}
-	if err == nil && known != nil {
-		err = m.g.speaks(m, known) // as to a tokenizer that was fetched since
+	if err == nil {
+		err = m.fits()
 	}
 	if err != nil {
 		m.failed(ctx, err)
 		return
 	}
 	m.answered(whole, ready)
+}
+
+// fits is why it is not of this fleet any more, if it is not: by a tokenizer that was fetched
+// since it joined, or by other pools.
+func (m *member) fits() error {
+	m.mu.Lock()
+	c := m.card
+	m.mu.Unlock()
+	if err := m.g.pools.Load().admits(m, c); err != nil {
+		return err
+	}
+	return m.g.speaks(m, c)
 }
 
 // answered: it lives.

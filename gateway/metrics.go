@@ -58,12 +58,9 @@ func newMetrics(g *Gateway) (*metrics, error) {
 	all := []prometheus.Collector{
 		m.requests, m.refused, m.retries, m.broken, m.prompts, m.overlaps, m.inexact, m.firstToken, m.whole, m.overhead, &collector{g: g},
 	}
-	if g.pools != nil {
+	if p := g.pools.Load(); p != nil {
 		all = append(all, m.pooled, m.poolLeft)
-		for _, name := range g.pools.names {
-			m.pooled.WithLabelValues(name)
-			m.poolLeft.WithLabelValues(name)
-		}
+		m.knows(p)
 	}
 	for _, c := range all {
 		if err := g.cfg.Registry.Register(c); err != nil {
@@ -71,6 +68,14 @@ func newMetrics(g *Gateway) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// knows has the series of all pools begin.
+func (m *metrics) knows(p *pools) {
+	for _, name := range p.names {
+		m.pooled.WithLabelValues(name)
+		m.poolLeft.WithLabelValues(name)
+	}
 }
 
 // ended counts a request that is over.
@@ -87,7 +92,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 		m.overhead.WithLabelValues("hash").Observe(j.hash.Seconds())
 		m.overhead.WithLabelValues("choose").Observe(j.find.Seconds())
 	}
-	if pool := j.g.pools.name(j.pool); pool != "" {
+	if pool := j.pools.name(j.pool); pool != "" {
 		m.pooled.WithLabelValues(pool).Inc()
 	}
 	status := j.status
@@ -97,7 +102,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	total := time.Since(j.start)
 	m.requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
 	if j.member != nil && j.member.gone() {
-		m.forget(worker) // or it would be counted for ever: it was forgotten before this
+		j.g.forget(worker) // or it would be counted for ever: it was forgotten before this
 	}
 	m.whole.Observe(total.Seconds())
 	line := j.g.log.Check(zap.InfoLevel, "request")
@@ -107,7 +112,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	fields := append(make([]zap.Field, 0, 12), zap.String("request", r.Header.Get("X-Request-Id")), zap.String("path", r.URL.Path), zap.Int("status", status),
 		zap.Duration("total", total), zap.String("worker", worker), zap.Int("attempts", j.attempts),
 		zap.Int("prompt_blocks", j.blocks), zap.Int("overlap_blocks", j.decision.Overlap.Blocks()), zap.Duration("choose", j.find))
-	if pool := j.g.pools.name(j.pool); pool != "" {
+	if pool := j.pools.name(j.pool); pool != "" {
 		fields = append(fields, zap.String("pool", pool))
 	}
 	if j.fault != nil {
@@ -171,9 +176,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range roll.byID {
 		gauge(modeDesc, 1, m.name(), g.mode(m))
 	}
-	if g.pools != nil {
-		for i, name := range g.pools.names {
-			gauge(poolDesc, float64(roll.pooled[inPool{pool: router.PoolID(i + 1)}]), name)
+	if p := g.pools.Load(); p != nil {
+		for i, name := range p.names {
+			gauge(poolDesc, float64(roll.pooled[inPool{pool: p.ids[i]}]), name)
 		}
 	}
 	for _, l := range g.chooser.loads() {

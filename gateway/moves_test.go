@@ -79,6 +79,12 @@ func TestModelLengths(t *testing.T) {
 			t.Errorf("%s: %v %s, want %s", path, err, text, want)
 		}
 	}
+	for _, w := range all { // as vLLM, which has no epoch, started anew with another one
+		w.mu.Lock()
+		w.card.MaxModelTokens /= 2
+		w.mu.Unlock()
+	}
+	s.until("the new lengths", func() bool { r := s.roll.Load(); return r.tokens["m"] == 2048 && r.tokens["of-b"] == 4096 })
 }
 
 // TestModelsChange: a worker that loads an adapter keeps what it has and does.

@@ -15,9 +15,12 @@ import (
 )
 
 // pools are the first of two stages: the groups of workers of which one is chosen for a
-// request before its worker is. nil: there are none.
+// request before its worker is. nil: there are none. Those of a grid are replaced as a whole; a
+// pool that is named again keeps its number, and no other gets that of one that is not.
 type pools struct {
-	names  []string                 // pool i+1 is names[i]
+	names  []string
+	ids    []router.PoolID          // of names
+	last   router.PoolID            // that was given out
 	byName map[string]router.PoolID // as workers say it; nil under buckets
 	grid   *global.Config           // nil under buckets
 	stage  router.Staging           // of buckets
@@ -64,20 +67,59 @@ func (c *Config) validatePools() error {
 func newPools(cfg *Config) (*pools, error) {
 	switch {
 	case cfg.Pools != nil:
-		p := &pools{grid: cfg.Pools, names: cfg.Pools.Aggregated.Names, byName: map[string]router.PoolID{}}
-		for i, name := range p.names {
-			p.byName[name] = router.PoolID(i + 1)
-		}
-		return p, nil
+		return gridPools(cfg.Pools, &pools{}), nil
 	case cfg.Buckets > 0:
 		b, err := router.NewBuckets(cfg.Buckets, cfg.Stage, cfg.Router.PrefixBlocks)
 		p := &pools{buckets: b, stage: cfg.Stage, seen: map[router.WorkerID]time.Time{}, places: map[router.WorkerID]router.PoolID{}}
 		for i := range cfg.Buckets {
-			p.names = append(p.names, fmt.Sprintf("bucket-%d", i))
+			p.names, p.ids = append(p.names, fmt.Sprintf("bucket-%d", i)), append(p.ids, router.PoolID(i+1))
 		}
 		return p, err
 	}
 	return nil, nil
+}
+
+// gridPools are those of a configuration that is valid, after others.
+func gridPools(c *global.Config, before *pools) *pools {
+	p := &pools{grid: c, names: c.Aggregated.Names, byName: map[string]router.PoolID{}, last: before.last}
+	for _, name := range p.names {
+		id := before.byName[name]
+		if id == 0 {
+			p.last++
+			id = p.last
+		}
+		p.byName[name] = id
+		p.ids = append(p.ids, id)
+	}
+	return p
+}
+
+// SetPools replaces Config.Pools, from the next request on: those on their way go on among the
+// pools that there were. Workers of a pool that is not named any more are refused, and those of
+// a new one come in. c belongs to the gateway. An error changes nothing: c is not valid, or
+// the gateway was made without Pools.
+func (g *Gateway) SetPools(c *global.Config) error {
+	if c == nil {
+		return errors.New("gateway: Pools are nil, want at least one")
+	}
+	if err := (&Config{Pools: c}).validatePools(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	was := g.pools.Load()
+	if was == nil || was.grid == nil {
+		g.mu.Unlock()
+		return errors.New("gateway: it was made without Pools, want them in its Config")
+	}
+	p := gridPools(c, was)
+	g.metrics.knows(p)
+	g.pools.Store(p)
+	g.mu.Unlock()
+	g.enroll()
+	for _, m := range g.all() {
+		m.nudge()
+	}
+	return nil
 }
 
 // String says what chooses a pool.
@@ -96,7 +138,10 @@ func (p *pools) name(id router.PoolID) string {
 	if p == nil || id == 0 {
 		return ""
 	}
-	return p.names[id-1]
+	if i := slices.Index(p.ids, id); i >= 0 {
+		return p.names[i]
+	}
+	return "" // of others than these
 }
 
 // admits refuses a worker that is in no pool that there is.
@@ -123,7 +168,7 @@ type inPool struct {
 // group puts the workers into their pools, in the roll and in the router. The caller holds
 // the gateway's mu, and has written the rest of the roll.
 func (g *Gateway) group(r *roll, now time.Time) {
-	p := g.pools
+	p := g.pools.Load()
 	if p == nil {
 		return
 	}
@@ -156,7 +201,7 @@ func (g *Gateway) group(r *roll, now time.Time) {
 // deal deals the workers that were healthy within keepsPlace into buckets, anew if they are
 // others than before.
 func (g *Gateway) deal(now time.Time) {
-	p := g.pools
+	p := g.pools.Load()
 	if !g.sighted(now) {
 		return
 	}
@@ -179,7 +224,7 @@ func (g *Gateway) deal(now time.Time) {
 // sighted notes who is healthy and forgets who was not for too long. It tells whether
 // there are others to be dealt than were. The caller holds the gateway's mu.
 func (g *Gateway) sighted(now time.Time) bool {
-	p := g.pools
+	p := g.pools.Load()
 	for id, m := range g.claims {
 		m.mu.Lock()
 		healthy := m.state == Healthy
@@ -207,7 +252,7 @@ func (g *Gateway) sighted(now time.Time) bool {
 
 // regroup deals anew where somebody has lost its place by now.
 func (g *Gateway) regroup(now time.Time) {
-	if g.pools == nil || g.pools.grid != nil {
+	if p := g.pools.Load(); p == nil || p.grid != nil {
 		return
 	}
 	g.mu.Lock()

@@ -36,7 +36,7 @@ func (s *staged) reset() { *s = staged{pools: s.pools[:0]} }
 func (j *journey) targets(r *http.Request, hints *openai.Hints) error {
 	s := &j.load.staged
 	s.reset()
-	if j.g.pools == nil || j.g.pools.grid == nil {
+	if j.pools == nil || j.pools.grid == nil {
 		return nil
 	}
 	s.asked = global.Query{Tokens: j.promptTokens}
@@ -83,7 +83,7 @@ func milliseconds(text string) (float64, error) {
 
 // stage chooses the pool, and those to go on to. What explains it moves no turn on.
 func (j *journey) stage(explains bool) error {
-	p, s, req := j.g.pools, &j.load.staged, &j.load.ask.req
+	p, s, req := j.pools, &j.load.staged, &j.load.ask.req
 	switch {
 	case p == nil:
 		return nil
@@ -96,7 +96,7 @@ func (j *journey) stage(explains bool) error {
 			return badHeader(headerTTFT+", "+headerITL, err)
 		}
 		for _, i := range p.grid.Retry(&p.grid.Aggregated, pool, nil) {
-			s.pools = append(s.pools, router.PoolID(i+1))
+			s.pools = append(s.pools, p.ids[i])
 		}
 		if explains {
 			s.why = describe(&s.asked)
@@ -104,7 +104,7 @@ func (j *journey) stage(explains bool) error {
 	default:
 		first := j.bucket(explains)
 		for i := range p.names {
-			s.pools = append(s.pools, router.PoolID(1+(first+i)%len(p.names)))
+			s.pools = append(s.pools, p.ids[(first+i)%len(p.ids)])
 		}
 	}
 	req.Pool = s.pools[0]
@@ -114,7 +114,7 @@ func (j *journey) stage(explains bool) error {
 
 // bucket is the first one to ask: that of the session's worker, or as the staging has it.
 func (j *journey) bucket(explains bool) int {
-	p, s, req := j.g.pools, &j.load.staged, &j.load.ask.req
+	p, s, req := j.pools, &j.load.staged, &j.load.ask.req
 	if j.g.cfg.Router.SessionTTL > 0 && req.Session != 0 {
 		if pool := j.g.chooser.sessionPool(req); pool != 0 {
 			s.why = "the session's worker is there"
@@ -156,7 +156,7 @@ func (j *journey) elsewhere(err error) bool {
 		return false
 	}
 	busy := errors.Is(err, errPatience) || errors.As(err, new(*router.QueueFullError))
-	if !errors.Is(err, router.ErrNoWorkers) && !(busy && j.g.pools.grid != nil) {
+	if !errors.Is(err, router.ErrNoWorkers) && !(busy && j.pools.grid != nil) {
 		return false
 	}
 	j.turn(s.at + 1)
@@ -167,7 +167,7 @@ func (j *journey) elsewhere(err error) bool {
 // wants that.
 func (j *journey) ascend() bool {
 	s := &j.load.staged
-	if j.g.pools == nil || j.g.pools.grid == nil {
+	if j.pools == nil || j.pools.grid == nil {
 		return false
 	}
 	roll := j.g.roll.Load()
@@ -183,7 +183,7 @@ func (j *journey) ascend() bool {
 // turn leaves a pool for another one of those staged.
 func (j *journey) turn(at int) {
 	s := &j.load.staged
-	j.g.metrics.poolLeft.WithLabelValues(j.g.pools.name(s.pools[s.at])).Inc()
+	j.g.metrics.poolLeft.WithLabelValues(j.pools.name(s.pools[s.at])).Inc()
 	s.at, j.before = at, j.attempts
 	j.load.ask.req.Pool = s.pools[at]
 }
@@ -208,7 +208,7 @@ func (j *journey) served(roll *roll) string {
 
 // nobody is told of a request that no pool takes where it may go.
 func (j *journey) nobody() error {
-	p, s := j.g.pools, &j.load.staged
+	p, s := j.pools, &j.load.staged
 	if p == nil || p.grid == nil || len(s.pools) == 0 {
 		return router.ErrNoWorkers
 	}
@@ -226,7 +226,7 @@ func (j *journey) nobody() error {
 
 // landed notes the pool of the worker that was chosen.
 func (j *journey) landed(roll *roll) {
-	if j.g.pools == nil {
+	if j.pools == nil {
 		return
 	}
 	if j.pool = j.load.ask.req.Pool; j.pool == 0 {
@@ -236,7 +236,7 @@ func (j *journey) landed(roll *roll) {
 
 // explain is the router's, and in which pool it is that and why.
 func (j *journey) explain() (e router.Explanation, pool string, err error) {
-	p, s := j.g.pools, &j.load.staged
+	p, s := j.pools, &j.load.staged
 	for {
 		if e, err = j.g.chooser.explain(&j.load.ask); err == nil || !errors.Is(err, router.ErrNoWorkers) || s.at+1 >= len(s.pools) {
 			break

@@ -142,20 +142,23 @@ func (m *member) settle(f found) error {
 	known := m.card
 	m.mu.Unlock()
 	if known != nil && m.ranks != nil && known.Name == f.card.Name && known.Pool == f.card.Pool && known.Epoch == f.card.Epoch {
-		if slices.Equal(known.Models, f.card.Models) {
+		if len(m.ranks) < m.given.Ranks { // there was no room for all
+			return m.join(known)
+		}
+		if slices.Equal(known.Models, f.card.Models) && known.MaxModelTokens == f.card.MaxModelTokens {
 			return nil
 		}
 		return m.remodel(f)
 	}
 	m.part()
 	if known != nil && known.Name != f.card.Name {
-		m.g.metrics.forget(known.Name) // no other has it, or it would not have joined
+		m.g.forget(known.Name)
 	}
 	if want := m.g.chooser.blockTokens; f.card.BlockTokens != 0 && f.card.BlockTokens != want {
 		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
 			m.url, f.card.BlockTokens, want)
 	}
-	if err := m.g.pools.admits(m, f.card); err != nil {
+	if err := m.g.pools.Load().admits(m, f.card); err != nil {
 		return err
 	}
 	m.doubt(&f)
@@ -187,8 +190,8 @@ func (m *member) doubt(f *found) {
 	}
 }
 
-// remodel takes another list of models, as of a worker that has loaded an adapter: what it
-// has and does stays.
+// remodel takes another list of models, or length of theirs, as of a worker that has loaded an
+// adapter: what it has and does stays.
 func (m *member) remodel(f found) error {
 	spec := m.spec(f.card)
 	for _, w := range m.ranks {
@@ -236,11 +239,12 @@ func (m *member) spec(c *card.Card) router.WorkerSpec {
 	return spec
 }
 
-// join has each rank join the router, to get nothing until it has said that it is ready.
+// join has each rank that has not join the router, to get nothing until all have and the
+// worker has said that it is ready.
 func (m *member) join(c *card.Card) error {
 	g, spec := m.g, m.spec(c)
 	_, blind := m.sources(c)
-	for rank := range m.given.Ranks {
+	for rank := len(m.ranks); rank < m.given.Ranks; rank++ {
 		w := router.Worker{ID: router.WorkerID(c.ID()), Rank: uint32(rank)}
 		if err := g.chooser.join(w, spec, blind); err != nil {
 			return &refusal{err.Error()}

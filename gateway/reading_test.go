@@ -387,6 +387,27 @@ func TestSwitching(t *testing.T) {
 	s.idle()
 }
 
+// TestImpossibleStatus: what can't be passed on is no answer.
+func TestImpossibleStatus(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := rw.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		io.WriteString(conn, "HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}")
+		conn.Close()
+	})
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	if r := s.ask(t.Context(), run(0, 8), ``); r.err != nil || r.StatusCode != 502 {
+		t.Errorf("%v %s %s", r.err, r.Status, r.text)
+	}
+	s.idle()
+}
+
 // TestBodies: the memory of a body is for others once its answer has begun, and no more is
 // taken than has come.
 func TestBodies(t *testing.T) {
@@ -441,7 +462,10 @@ func TestLoop(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
 	s.ready(1)
-	a.does(func(rw http.ResponseWriter, r *http.Request) { s.ServeHTTP(rw, r) })
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Via", "1.1 before, "+strings.Join(r.Header.Values("Via"), ", ")) // as some proxies do
+		s.ServeHTTP(rw, r)
+	})
 	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != http.StatusLoopDetected {
 		t.Error(r.Status, r.text)
 	}

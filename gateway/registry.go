@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,11 +13,21 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// watch has workers that register over NATS come and go, until the watcher is closed.
-func (g *Gateway) watch(w *nats.Watcher) {
+// watch has workers that register over NATS come and go, until there are no more changes.
+func (g *Gateway) watch(changes <-chan nats.Change) {
 	full := map[string]*card.Card{}
-	for change := range w.Changes() {
-		g.register(change, full)
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case change, ok := <-changes:
+			if !ok {
+				return
+			}
+			g.register(change, full)
+		case <-t.C:
+			g.fill(full)
+		}
 	}
 }
 
@@ -26,11 +37,7 @@ func (g *Gateway) register(change nats.Change, full map[string]*card.Card) {
 	delete(full, change.Name)
 	if change.Gone() {
 		g.Gone(change.Name)
-		for _, name := range slices.Sorted(maps.Keys(full)) {
-			if !errors.Is(g.Announce(full[name]), errMany) {
-				delete(full, name)
-			}
-		}
+		g.fill(full)
 		return
 	}
 	c, err := card.Parse(change.Payload)
@@ -44,6 +51,16 @@ func (g *Gateway) register(change nats.Change, full map[string]*card.Card) {
 	}
 	if err != nil {
 		g.log.Warn("what registers can't be taken for a worker", zap.String("worker", change.Name), zap.Error(err))
+	}
+}
+
+// fill has those come in for whom there is room by now.
+func (g *Gateway) fill(full map[string]*card.Card) {
+	for _, name := range slices.Sorted(maps.Keys(full)) {
+		if errors.Is(g.Announce(full[name]), errMany) {
+			return
+		}
+		delete(full, name)
 	}
 }
 

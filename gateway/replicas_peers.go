@@ -13,7 +13,7 @@ type peers struct {
 	silence time.Duration
 	most    int
 	all     map[router.ReplicaID]*peer
-	left    []router.ReplicaID // who said goodbye, a ring: what comes late is not believed
+	left    []process // who said goodbye, a ring: what comes late is not believed
 	oldest  int
 	held    int // bytes of snapshots that are not complete
 	counts  ReplicaCounts
@@ -78,21 +78,24 @@ const (
 	forget // who sent it has left
 )
 
+// process is a gateway from its start to its end: under the same name a later one may begin.
+type process struct {
+	id    router.ReplicaID
+	epoch uint64
+}
+
 // hear takes note of who speaks.
 func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
-	case slices.Contains(p.left, m.replica):
+	case x != nil && m.epoch < x.epoch, slices.ContainsFunc(p.left, func(l process) bool { return l.id == m.replica && m.epoch <= l.epoch }):
 		p.counts.Late++
 		return nil, passOver
 	case m.kind == wireGoodbye:
 		p.counts.Goodbyes++
-		p.remember(m.replica)
+		p.remember(process{m.replica, m.epoch})
 		p.drop(m.replica)
 		return x, forget
-	case x != nil && m.epoch < x.epoch:
-		p.counts.Late++
-		return nil, passOver
 	case x == nil && len(p.all) >= p.most:
 		p.counts.TooMany++
 		return nil, passOver
@@ -112,12 +115,12 @@ func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 	return x, heed
 }
 
-func (p *peers) remember(id router.ReplicaID) {
+func (p *peers) remember(gone process) {
 	if len(p.left) < mostLeft {
-		p.left = append(p.left, id)
+		p.left = append(p.left, gone)
 		return
 	}
-	p.left[p.oldest] = id
+	p.left[p.oldest] = gone
 	p.oldest = (p.oldest + 1) % mostLeft
 }
 

@@ -133,6 +133,27 @@ func TestPeersSettle(t *testing.T) {
 	}
 }
 
+// TestPeerRestarts: a gateway that said goodbye and begins anew under its name is heard, and
+// what its earlier process said late, be it goodbye, does it no harm.
+func TestPeerRestarts(t *testing.T) {
+	p := newPeers(time.Minute)
+	for i, step := range []struct {
+		kind  wireKind
+		epoch uint64
+		want  verdict
+	}{
+		{wireHere, 1, heed}, {wireGoodbye, 1, forget}, {wireHere, 1, passOver}, {wireHere, 2, heed},
+		{wireHere, 1, passOver}, {wireGoodbye, 1, passOver}, {wireHere, 2, heed}, {wireHere, 3, heed}, {wireGoodbye, 2, passOver},
+	} {
+		if _, v := p.hear(time.Unix(1000, 0), &message{kind: step.kind, replica: 7, epoch: step.epoch}); v != step.want {
+			t.Errorf("step %d: %d, want %d", i, v, step.want)
+		}
+	}
+	if x := p.all[7]; x == nil || x.epoch != 3 {
+		t.Errorf("%+v", x)
+	}
+}
+
 // TestSnapshotPieces: in any order, twice, of two at a time, and within bounds.
 func TestSnapshotPieces(t *testing.T) {
 	p := newPeers(time.Minute)

@@ -35,6 +35,7 @@ func (g *Gateway) mount() {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
+			r.Out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
 		},
 		Transport:     g,
 		FlushInterval: -1,
@@ -80,8 +81,14 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	})
 }
 
-// ServeHTTP answers a request.
+// ServeHTTP answers a request. Whoever sends it, and wherever to, its body and its answer have
+// an end: net/http reads what is left of a body before it answers, however slowly that comes.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out, now := http.NewResponseController(w), time.Now() // what can't have deadlines is a test's
+	if r.Body != http.NoBody {
+		out.SetReadDeadline(now.Add(g.cfg.ReadTimeout))
+	}
+	out.SetWriteDeadline(now.Add(g.cfg.ReadTimeout + g.cfg.WriteTimeout))
 	if g.Draining() {
 		w.Header().Set("Connection", "close")
 	}
@@ -131,6 +138,7 @@ func (g *Gateway) travel(w http.ResponseWriter, r *http.Request, prepare func(*j
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), journeyKey{}, j))
 	defer cancel(nil)
 	defer context.AfterFunc(g.over, func() { cancel(context.Cause(g.over)) })()
+	j.out.SetWriteDeadline(time.Time{}) // until there is something to write
 	g.proxy.ServeHTTP(w, r.WithContext(ctx))
 }
 
@@ -140,7 +148,6 @@ func (j *journey) take(r *http.Request) error {
 	if r.ContentLength > int64(g.cfg.MaxBodyBytes) {
 		return g.tooLong(j.w)
 	}
-	j.out.SetReadDeadline(j.start.Add(g.cfg.ReadTimeout)) // a connection that can't is a test's
 	in := http.MaxBytesReader(j.w, r.Body, int64(g.cfg.MaxBodyBytes))
 	l := j.load
 	for {
@@ -184,6 +191,7 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		j.status = statusGone
 		return
 	}
+	j.extend(time.Now())
 	j.status = g.refuse(w, r, err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -101,7 +102,8 @@ func (g *Gateway) Draining() bool {
 
 // enter lets a request in, or says why not.
 func (g *Gateway) enter(r *http.Request) error {
-	if slices.Contains(r.Header.Values("Via"), g.via) {
+	// A proxy on the way may have made one line of all.
+	if slices.ContainsFunc(r.Header.Values("Via"), func(line string) bool { return strings.Contains(line, g.via) }) {
 		return errLoop
 	}
 	g.entry.Lock()

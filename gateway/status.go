@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,7 +108,8 @@ type FleetStatus struct {
 
 // Fleet is what the gateway knows of its workers, by URL.
 func (g *Gateway) Fleet() FleetStatus {
-	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: g.pools.String()}
+	pools := g.pools.Load()
+	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: pools.String()}
 	if !g.words.Load().exact {
 		f.Prompts = "bytes"
 	}
@@ -134,8 +136,8 @@ func (g *Gateway) Fleet() FleetStatus {
 			s.Pool = m.card.Pool
 		}
 		m.mu.Unlock()
-		if g.pools != nil && g.pools.grid == nil {
-			s.Pool = g.pools.name(roll.pools[id])
+		if pools != nil && pools.grid == nil {
+			s.Pool = pools.name(roll.pools[id])
 		}
 		for _, l := range loads[id] {
 			r := RankStatus{Rank: l.Worker.Rank, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(holderOf(l.Worker))}
@@ -189,12 +191,13 @@ func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) { g.docume
 
 // putWeights changes the weights that are named.
 func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
-	weights := g.Weights()
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProbe))
-	d.DisallowUnknownFields()
-	err := d.Decode(&weights)
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxProbe))
 	if err == nil {
-		err = g.SetWeights(weights)
+		err = g.chooser.changeWeights(func(weights *router.Weights) error {
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.DisallowUnknownFields()
+			return d.Decode(weights)
+		})
 	}
 	if err != nil {
 		g.refuse(w, r, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -153,12 +154,10 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	watching, stop := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		c.watchFile(watching, file, g, log)
-	}()
-	defer func() { stop(); <-watched }()
+	var files sync.WaitGroup
+	files.Go(func() { c.watchedPools(g, log).run(watching, log) })
+	files.Go(func() { c.watchedWorkers(file, g).run(watching, log) })
+	defer func() { stop(); files.Wait() }()
 	c.greet(os.Stderr, l.Addr(), len(cfg.Workers), len(keys) > 0)
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(l) }()

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"go.uber.org/zap"
 
@@ -16,12 +14,14 @@ import (
 
 // poolFlags have route choose a pool of workers first.
 type poolFlags struct {
-	Pools        string         `type:"path" placeholder:"FILE" help:"Choose the pool of workers by prompt length and targets first: JSON as NVIDIA Dynamo's global router has it, see above."`
+	Pools        string         `type:"path" placeholder:"FILE" help:"Choose the pool of workers by prompt length and targets first: JSON as NVIDIA Dynamo's global router has it, see above; read again when it changes."`
 	Buckets      int            `placeholder:"N" help:"Deal all workers into N pools and choose one of these first, see above. Up to 64."`
 	Stage        router.Staging `default:"turn" help:"How a bucket is chosen: turn, or prefix (by the hash of a prompt's beginning, so that each has prompts of its own kinds)."`
 	PrefixBlocks int            `name:"prefix-blocks" default:"4" help:"How many blocks that beginning has: more than all prompts have in common. For --policy prefix-hash too."`
 	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"Target of requests that have none, for --pools. Default: the middle of the grid."`
 	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"The same between tokens."`
+
+	poolsText []byte // what is in the file
 }
 
 const poolHelp = `
@@ -88,38 +88,47 @@ func (f *poolFlags) apply(cfg *gateway.Config, log *zap.Logger) error {
 	if f.Pools == "" {
 		return nil
 	}
-	p, err := readPools(f.Pools, log)
-	if err != nil {
-		return fmt.Errorf("--pools %s: %w", f.Pools, err)
+	var err error
+	if f.poolsText, err = readPools(f.Pools); err == nil {
+		cfg.Pools, err = f.parse(f.poolsText, log)
 	}
-	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
-	cfg.Pools = p
-	return nil
+	return err
 }
 
-// readPools reads a file of pools.
-func readPools(path string, log *zap.Logger) (*global.Config, error) {
-	file, err := os.Open(path)
+// readPools is the content of a file of pools.
+func readPools(path string) ([]byte, error) {
+	data, err := readFile(path, maxPoolsFile)
 	if err != nil {
-		return nil, errors.Unwrap(err) // the path is said before it
+		return nil, fmt.Errorf("--pools %s: %w", path, err)
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxPoolsFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxPoolsFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maxPoolsFile)
-	}
+	return data, nil
+}
+
+// parse reads what is in the file of pools.
+func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) {
 	p, warnings, err := global.Parse(bytes.TrimPrefix(data, []byte("\ufeff")))
 	for _, w := range warnings {
-		log.Warn("pools' file", zap.String("file", path), zap.String("says", w))
+		log.Warn("pools' file", zap.String("file", f.Pools), zap.String("says", w))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; want the JSON of Dynamo's global router, an example is in coppice route --help", err)
+		return nil, fmt.Errorf("--pools %s: %w; want the JSON of Dynamo's global router, an example is in coppice route --help", f.Pools, err)
 	}
 	if p.Mode != global.Aggregated {
-		err = fmt.Errorf(`its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, p.Mode)
+		return nil, fmt.Errorf(`--pools %s: its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools, p.Mode)
 	}
-	return p, err
+	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
+	return p, nil
+}
+
+// watchedPools is the file that g's pools are in, as it is watched.
+func (f *poolFlags) watchedPools(g *gateway.Gateway, log *zap.Logger) *watched {
+	return &watched{what: "pools' file", path: f.Pools, has: f.poolsText,
+		read: func() ([]byte, error) { return readPools(f.Pools) },
+		take: func(data []byte) (zap.Field, error) {
+			p, err := f.parse(data, log)
+			if err != nil {
+				return zap.Skip(), err
+			}
+			return zap.Strings("pools", p.Aggregated.Names), g.SetPools(p)
+		}}
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -159,5 +162,76 @@ func TestRoutePooledWorkers(t *testing.T) {
 	text, err := json.Marshal(g.Fleet())
 	if err != nil || !strings.Contains(string(text), `"pool":"cheap"`) || !strings.Contains(string(text), "give it one of") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestRoutePoolsFile: the file is taken again when it changes, and one that can't be, as it is
+// half written, changes nothing and is told of once.
+func TestRoutePoolsFile(t *testing.T) {
+	w := newOtherMake(t)
+	path := filepath.Join(t.TempDir(), "pools.json")
+	put := func(text string) { // in one step, or each part of it would be told of
+		t.Helper()
+		writeFile(t, path+".new", text)
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(helpPools(t))
+	core, logs := observer.New(zapcore.InfoLevel)
+	log := zap.New(core)
+	ttft := 250.0
+	c := &routeCmd{MaxBody: 2, MaxBodies: 3, WorkersFile: "w.json", ProbeEvery: 10 * time.Millisecond, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 4}}
+	cfg, err := c.gateway(nil, []byte(fmt.Sprintf(`{"workers": [{"url": %q, "pool": "quick"}]}`, w.URL)), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchedPools(g, log).run(ctx, log)
+	}()
+	defer func() { cancel(); <-watched }()
+	state := func(want string) {
+		t.Helper()
+		until(t, want, func() string {
+			if got := g.Fleet().Workers[0]; got.State != want {
+				return got.State + " " + got.Error
+			}
+			return ""
+		})
+	}
+	told := func(what string, n int) {
+		t.Helper()
+		until(t, what, func() string {
+			if got := logs.FilterMessage("pools' file " + what).Len(); got != n {
+				return fmt.Sprint(logs.All())
+			}
+			return ""
+		})
+	}
+	state("refused")
+	more := strings.ReplaceAll(helpPools(t), `"fast"`, `"quick"`)
+	put(more[:len(more)/2])
+	told("not taken", 1)
+	state("refused")
+	put(more)
+	told("taken", 1)
+	state("healthy")
+	put(strings.ReplaceAll(more, `"cheap"`, `"quick"`))
+	told("not taken", 2)
+	state("healthy")
+	put(more) // what it has
+	put(helpPools(t))
+	told("taken", 2)
+	state("refused")
+	if p, err := c.parse(c.poolsText, log); err != nil || *p.DefaultTTFT != 250 {
+		t.Errorf("%v, %v", p, err)
 	}
 }

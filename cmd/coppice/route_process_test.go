@@ -134,7 +134,7 @@ func TestRouteWatchesFromWhatItHas(t *testing.T) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		c.watchFile(ctx, []byte(`{"workers": []}`), g, zap.NewNop())
+		c.watchedWorkers([]byte(`{"workers": []}`), g).run(ctx, zap.NewNop())
 	}()
 	defer func() { cancel(); <-watched }()
 	until(t, "the worker", func() string {

@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -154,15 +149,7 @@ func readWorkersFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--workers-file: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxWorkersFile+1))
-	if err == nil && len(data) > maxWorkersFile {
-		err = fmt.Errorf("it has more than %d bytes", maxWorkersFile)
-	}
+	data, err := readFile(path, maxWorkersFile)
 	if err != nil {
 		return nil, fmt.Errorf("--workers-file %s: %w", path, err)
 	}
@@ -201,43 +188,18 @@ func parseWorkers(data []byte) ([]gateway.Worker, error) {
 	return all, nil
 }
 
-// watchFile has the gateway take the workers' file when it is another than the one that it
-// has. A file that can't be read changes nothing.
-func (c *routeCmd) watchFile(ctx context.Context, has []byte, g *gateway.Gateway, log *zap.Logger) {
-	if c.WorkersFile == "" {
-		return
-	}
-	failed := "" // what was said of a file that can't be read
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		data, err := readWorkersFile(c.WorkersFile)
-		if err == nil && has != nil && bytes.Equal(data, has) {
-			failed = ""
-			continue
-		}
-		var all []gateway.Worker
-		if err == nil {
-			all, err = c.workers(data)
-		}
+// watchedWorkers is the file of workers, as it is watched.
+func (c *routeCmd) watchedWorkers(has []byte, g *gateway.Gateway) *watched {
+	w := &watched{what: "workers' file", path: c.WorkersFile, has: has}
+	w.read = func() ([]byte, error) { return readWorkersFile(c.WorkersFile) }
+	w.take = func(data []byte) (zap.Field, error) {
+		all, err := c.workers(data)
 		if err == nil {
 			if err = g.SetWorkers(all); err != nil {
-				has = nil // it may have taken some of them
+				w.has, w.bad = nil, nil // it may have taken some of them, and take the others later
 			}
 		}
-		if err != nil {
-			if failed != err.Error() {
-				failed = err.Error()
-				log.Error("workers' file not taken", zap.String("file", c.WorkersFile), zap.Error(err))
-			}
-			continue
-		}
-		has, failed = data, ""
-		log.Info("workers' file taken", zap.String("file", c.WorkersFile), zap.Int("workers", len(all)))
+		return zap.Int("workers", len(all)), err
 	}
+	return w
 }
