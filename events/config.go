@@ -22,7 +22,8 @@ type PublisherConfig struct {
 	Epoch uint64
 
 	// A batch is sent when it has so many events or blocks, or when it is
-	// FlushEvery old; with FlushEvery 0 as soon as nothing more is waiting.
+	// FlushEvery old; with FlushEvery 0 as soon as nothing more is waiting. Nothing waits
+	// for longer than a Heartbeat.
 	BatchEvents int           // 128, Dynamo's limit
 	BatchBlocks int           // 4096 of 16 tokens: 360 KiB on the wire; fewer of larger ones
 	FlushEvery  time.Duration // at most 15 s

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
@@ -152,6 +153,32 @@ func TestPublisherHeartbeats(t *testing.T) {
 	if b := decoded(t, got[2]); len(b.Events) != 0 || b.Rank != 3 || got[2].Seq != 2 {
 		t.Errorf("%+v, number %d", b, got[2].Seq)
 	}
+}
+
+// A cache may be busy with what is nothing to readers, or a batch may wait: they hear a
+// heartbeat all the same, or something better.
+func TestPublisherIsNeverSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tap := newTap()
+		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second}, tap)
+		a := chain(nil, 1)
+		for range 21 {
+			p.Publish([]kv.Event{a}) // again and again
+			time.Sleep(time.Second / 2)
+		}
+		p.Close()
+		if m := p.Metrics(); m.Heartbeats != 10 || m.DuplicateBlocks != 20 {
+			t.Errorf("in ten seconds: %v", m)
+		}
+		slow := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, FlushEvery: 15 * time.Second}, newTap())
+		slow.Publish([]kv.Event{a})
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		if m := slow.Metrics(); m.Batches != 3 || m.Heartbeats != 2 {
+			t.Errorf("in three and a half seconds: %v", m)
+		}
+		slow.Close()
+	})
 }
 
 // holdUp is a Transport that lets go only when it is told to.
