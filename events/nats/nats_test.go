@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
@@ -155,6 +156,44 @@ func TestServerRestart(t *testing.T) {
 	}
 	if n := sub.Counts(); n.Replays == 0 || n.OrphanBlocks > 0 {
 		t.Errorf("%v", n)
+	}
+}
+
+// The stream is taken away while all are connected: it is made again, by its reader or
+// by somebody who is quicker, and begins to count anew.
+func TestStreamIsLost(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	cfg.KeepBytes = 1 << 24 // the server has room for the one that goes and the one that comes
+	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(t, sink, cfg, events.SubscriberConfig{Grace: time.Minute})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quicker := range []bool{false, true} {
+		for range 50 {
+			p.Publish(c.Step(4))
+			sink.Until(c.Held)
+		}
+		if err := js.DeleteStream(t.Context(), "COPPICE_KV"); err != nil {
+			t.Fatal(err)
+		}
+		if quicker {
+			if _, err := js.CreateOrUpdateStream(t.Context(), cfg.withDefaults().stream()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			p.Publish(c.Step(4))
+			sink.Until(c.Held)
+		}
 	}
 }
 

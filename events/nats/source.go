@@ -16,6 +16,10 @@ import (
 
 const flushTimeout = time.Second
 
+// streamHeartbeat is how often a stream says that it is there: twice that without one, and
+// it is taken to be gone.
+const streamHeartbeat = 5 * time.Second
+
 // ErrNoPublisher is the answer to a question that nobody is there to hear.
 var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
@@ -122,12 +126,16 @@ func (s *Source) listen() (connected bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err)
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.cfg.subject()}, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute})
+	// A plain consumer, not the client's ordered one: that waits for good for a stream that
+	// is gone, and in one that counts anew for the number where it was. What is missed here
+	// the numbers of the batches show.
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: s.cfg.subject(), DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
+		InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1})
 	if err != nil {
 		return false, fmt.Errorf("nats: consumer: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(s.cfg.Frames))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(s.cfg.Frames), jetstream.PullHeartbeat(streamHeartbeat))
 	if err != nil {
 		return false, fmt.Errorf("nats: consumer: %w", err)
 	}
