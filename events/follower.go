@@ -34,7 +34,7 @@ type follower struct {
 	err    error
 	counts Counts
 
-	accept     bool   // the publisher has no history: the next batch is the first
+	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
 	noSnapshot bool   // since it connected, it has answered ErrUnsupported
 	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
 	stale      int    // old numbers in a row
@@ -200,7 +200,7 @@ func (f *follower) batch(m *Message) {
 		f.rebuild()
 		f.backOff()
 	case Initial:
-		if !f.accept {
+		if !f.accept || m.Seq > 0 { // since it was asked it may have sent what was not heard
 			f.rebuild()
 		}
 	}
