@@ -93,7 +93,7 @@ type SubscriberConfig struct {
 	// Grace is how long a rank is believed after its connection broke: 2 s. Then
 	// it is cleared. Below 0 = not at all.
 	Grace time.Duration
-	// Silence is how long a rank is believed that says nothing at all, heartbeats
+	// Silence is how long a rank is believed that says nothing new at all, heartbeats
 	// included: then it is cleared, until it speaks again. 0 = for good, as vLLM
 	// has no heartbeat.
 	Silence time.Duration

@@ -39,7 +39,7 @@ type follower struct {
 	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
 	stale      int    // old numbers in a row
 	staleNext  uint64 // that would make it one more
-	orphanNext uint64 // no recovery for orphans before this sequence number
+	orphanNext uint64 // no recovery for orphans before so many batches were applied
 	orphanWait uint64
 	amiss      bool // to be rebuilt as soon as no recovery is under way
 
@@ -83,10 +83,11 @@ func (f *follower) run() {
 				return
 			}
 			now := time.Now()
-			f.heardAt = now
+			if f.speaks(&frame) {
+				f.heardAt = now
+			}
 			f.tick(now) // the timer may be late
 			f.take(&frame)
-			f.heardAt = time.Now() // a recovery may have taken longer than a silence may
 		case <-timer.C:
 			f.tick(time.Now())
 		}
@@ -118,6 +119,22 @@ func (f *follower) tick(now time.Time) {
 		}
 	}
 }
+
+// speaks tells whether a frame is a sign of life of the publisher that is believed. What
+// is old, or another's, is none: it may be what an earlier one still says.
+func (f *follower) speaks(frame *Frame) bool {
+	switch frame.Kind {
+	case FrameConnected:
+		return true
+	case FrameBatch:
+		verdict := f.cursor.Observe(frame.Epoch, frame.Seq)
+		return f.ours(frame) && verdict != Stale && verdict != Impossible
+	default:
+		return false
+	}
+}
+
+func (f *follower) ours(frame *Frame) bool { return f.how.Topic == "" || frame.Topic == f.how.Topic }
 
 func due(since time.Time, after time.Duration, now time.Time) bool {
 	return !since.IsZero() && !now.Before(since.Add(after))
@@ -154,7 +171,7 @@ func (f *follower) take(frame *Frame) {
 		}
 	case frame.Kind == FrameMalformed:
 		f.counts.Malformed++
-	case f.how.Topic != "" && frame.Topic != f.how.Topic:
+	case !f.ours(frame):
 		f.counts.UnknownWorker++
 	default:
 		f.batch(&frame.Message)
@@ -278,10 +295,10 @@ func (f *follower) apply(m *Message) bool {
 			return true
 		}
 	}
-	if f.counts.OrphanBlocks > orphans && !f.noSnapshot && m.Seq >= f.orphanNext && f.state == Live {
+	if f.counts.OrphanBlocks > orphans && !f.noSnapshot && f.counts.Batches >= f.orphanNext && f.state == Live {
 		// Blocks below nothing: something is amiss that the numbers don't show.
 		f.orphanWait = min(max(2*f.orphanWait, 64), 1<<20)
-		f.orphanNext = m.Seq + f.orphanWait
+		f.orphanNext = f.counts.Batches + f.orphanWait
 		f.amiss = true
 	}
 	return true

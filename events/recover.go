@@ -45,6 +45,7 @@ func (f *follower) backOff() {
 func (f *follower) live() {
 	f.wait = 0
 	f.missing = 0
+	f.heardAt = time.Now() // it has answered, which may have taken longer than a silence may
 	f.enter(Live, nil)
 }
 
