@@ -233,12 +233,14 @@ func (p *Publisher) take() (closed bool) {
 	return closed
 }
 
-// apply takes an event in pieces of at most a batch.
+// apply takes an event in pieces that the batch has room for. A block may be an event of
+// its own; what follows on a piece is one event with it.
 func (p *Publisher) apply(ev kv.Event) {
 	for {
 		rest := ev
-		ev.Blocks = ev.Blocks[:min(len(ev.Blocks), p.cfg.BatchBlocks)]
-		ev.Hashes = ev.Hashes[:min(len(ev.Hashes), p.cfg.BatchBlocks)]
+		room := min(p.cfg.BatchBlocks-p.out.blocks, p.cfg.BatchEvents-len(p.out.batch.Events))
+		ev.Blocks = ev.Blocks[:min(len(ev.Blocks), room)]
+		ev.Hashes = ev.Hashes[:min(len(ev.Hashes), room)]
 		rest.Blocks, rest.Hashes = rest.Blocks[len(ev.Blocks):], rest.Hashes[len(ev.Hashes):]
 		if !p.held.apply(&ev) {
 			p.restart()

@@ -135,6 +135,55 @@ func TestPublisherBatches(t *testing.T) {
 	}
 }
 
+// However much waits, no batch has more than the limits say, so that NATS takes it and our
+// own decoder does.
+func TestPublisherBatchLimits(t *testing.T) {
+	const size = 64
+	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
+	p, err := NewPublisher(PublisherConfig{BlockTokens: size, Heartbeat: -1}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, hasher := kv.Token(1<<20), kv.NewHasher(kv.Namespace{}, size)
+	run := func(blocks int, media ...uint64) kv.Event {
+		ev := kv.Event{Kind: kv.Stored}
+		for range blocks {
+			number++
+			tokens := slices.Repeat([]kv.Token{number}, size)
+			hash, local := hasher.NextMedia(tokens, media)
+			ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: media})
+		}
+		hasher = kv.NewHasher(kv.Namespace{}, size)
+		return ev
+	}
+	p.Publish([]kv.Event{run(1)})
+	<-h.entered // what comes now waits together
+	var evs []kv.Event
+	for range p.cfg.BatchEvents - 2 {
+		evs = append(evs, run(1))
+	}
+	evs = append(evs, run(p.cfg.BatchBlocks-p.cfg.BatchEvents), run(p.cfg.BatchBlocks), run(1), run(2*p.cfg.BatchEvents, 7))
+	for range p.cfg.BatchEvents - 1 {
+		evs = append(evs, removed(evs[0].Blocks...)) // becomes one
+	}
+	p.Publish(evs)
+	close(h.free)
+	p.Close()
+	blocks := 0
+	for i, m := range h.sent {
+		b, n := decoded(t, m), 0
+		for _, e := range b.Events {
+			n += len(e.Hashes)
+		}
+		if blocks += n; n > p.cfg.BatchBlocks || len(b.Events) > p.cfg.BatchEvents || len(m.Payload) > 1<<20-1<<10 {
+			t.Errorf("batch %d: %d blocks in %d events, %d bytes", i, n, len(b.Events), len(m.Payload))
+		}
+	}
+	if want := 2*p.cfg.BatchBlocks + 2*p.cfg.BatchEvents + 1; blocks != want {
+		t.Errorf("%d blocks, want %d", blocks, want)
+	}
+}
+
 func TestPublisherBatchesByTime(t *testing.T) {
 	tap := newTap()
 	p := mustPublisher(t, PublisherConfig{FlushEvery: time.Millisecond}, tap)
