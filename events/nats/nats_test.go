@@ -307,6 +307,38 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A snapshot of empty batches has no bytes, and would have no end.
+func TestEndlessSnapshot(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	cfg := config(s)
+	cfg.SnapshotBytes = 1 << 16
+	if _, err := nc.Subscribe(cfg.withDefaults().askAt(), func(m *nats.Msg) {
+		for range cfg.SnapshotBytes {
+			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(1, 7)})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	src, err := NewSource(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.nc = nc
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := src.Snapshot(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestNames(t *testing.T) {
 	for _, worker := range []string{"", "a.b", "a b", "*", ">", "a\n"} {
 		if _, err := NewSource(Config{Worker: worker}); err == nil {

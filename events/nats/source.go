@@ -20,6 +20,9 @@ const flushTimeout = time.Second
 // it is taken to be gone.
 const streamHeartbeat = 5 * time.Second
 
+// maxAnswers to one question may wait to be read.
+const maxAnswers = 1 << 20
+
 // ErrNoPublisher is the answer to a question that nobody is there to hear.
 var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
@@ -188,12 +191,15 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return end.Epoch, err
 }
 
+// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+const batchCost = 64
+
 // Snapshot implements [events.Source].
 func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	var snap events.Snapshot
 	size := 0
 	end, err := s.ask(ctx, snapshotRequest, func(m events.Message) error {
-		if size += len(m.Payload); size > s.cfg.SnapshotBytes {
+		if size += len(m.Payload) + batchCost; size > s.cfg.SnapshotBytes {
 			return fmt.Errorf("nats: a snapshot of over %d bytes", s.cfg.SnapshotBytes)
 		}
 		snap.Batches = append(snap.Batches, m.Payload)
@@ -218,7 +224,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		return end, fmt.Errorf("nats: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, s.cfg.SnapshotBytes+1<<20); err != nil {
+	if err := sub.SetPendingLimits(maxAnswers, s.cfg.SnapshotBytes+1<<20); err != nil {
 		return end, fmt.Errorf("nats: %w", err)
 	}
 	if err := nc.PublishRequest(s.cfg.askAt(), inbox, []byte(request)); err != nil {

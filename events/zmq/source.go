@@ -145,6 +145,9 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
 }
 
+// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+const batchCost = 64
+
 // Snapshot implements [events.Source].
 func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	var snap events.Snapshot
@@ -161,7 +164,7 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 			batches = binary.BigEndian.Uint64(m.Payload[length+8:])
 			return nil
 		}
-		if size += len(m.Payload); m.Seq != snap.Next || size > s.cfg.SnapshotBytes {
+		if size += len(m.Payload) + batchCost; m.Seq != snap.Next || size > s.cfg.SnapshotBytes {
 			return fmt.Errorf("zmq: a snapshot of %d bytes before batch %d, and %d", size, snap.Next, m.Seq)
 		}
 		snap.Batches = append(snap.Batches, m.Payload)
