@@ -182,6 +182,23 @@ func TestEndlessSnapshot(t *testing.T) {
 	served.Wait()
 }
 
+// Who is shown the door is counted by then.
+func TestRefusedIsCounted(t *testing.T) {
+	_, s := publisher(t, events.PublisherConfig{Heartbeat: -1}, SenderConfig{})
+	for i := range uint64(500) {
+		nc, err := net.Dial("tcp", s.ReplayAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(nc, strings.Repeat("GET / HTTP/1.1\r\n", 4)) // as long as a greeting
+		_, _ = io.Copy(io.Discard, nc)
+		_ = nc.Close()
+		if n := s.Metrics().Refused; n != i+1 {
+			t.Fatalf("%d are counted after %d", n, i+1)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x03abc"))
 	f.Add([]byte("\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"))

@@ -94,6 +94,7 @@ func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, 
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	if c, err = handshake(nc, own, limit, handshakeTimeout, peer, "X"+peer); err != nil {
 		stop()
+		_ = nc.Close()
 		return nil, nil, err
 	}
 	return c, func() { stop(); _ = nc.Close() }, nil
