@@ -3,6 +3,8 @@ package events
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -97,12 +99,11 @@ func (s *Subscriber) Remove(r Rank) {
 	s.mu.Unlock()
 }
 
-// Close ends all. The sink keeps what it has.
+// Close ends all. The sink keeps what it has, and Counts goes on to tell.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
 	s.closed = true
-	all := s.ranks
-	s.ranks = nil
+	all := slices.Collect(maps.Values(s.ranks))
 	s.mu.Unlock()
 	for _, f := range all {
 		f.cancel()
@@ -110,6 +111,12 @@ func (s *Subscriber) Close() {
 	for _, f := range all {
 		f.stop()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.ranks { // who was removed meanwhile is among the past
+		s.past.add(&f.status.Counts)
+	}
+	s.ranks = nil
 }
 
 // Status is what is known of one rank.

@@ -327,9 +327,25 @@ func TestStrangers(t *testing.T) {
 	if !p.closed.Load() || sink.held(rank1) != nil {
 		t.Error("it is not gone")
 	}
+	if err := sub.Add(rank1, newPipe(), Follow{}); err != nil {
+		t.Fatal(err)
+	}
+	sub.Close()
 	sub.Close()
 	if err := sub.Add(rank1, newPipe(), Follow{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
+	}
+	if c := sub.Counts(); c.UnknownWorker != 2 {
+		t.Errorf("of those who were removed: %v", c)
+	}
+	// Those who were followed to the end count too.
+	p, sink = newPipe(), newNaive()
+	sub = mustSubscriber(t, SubscriberConfig{}, sink, p)
+	p.send(Message{Payload: payload(root(1))})
+	p.settle()
+	sub.Close()
+	if c := sub.Counts(); c.StoredBlocks != 1 {
+		t.Errorf("behind Close: %v", c)
 	}
 }
 
