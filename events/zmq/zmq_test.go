@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -347,6 +350,38 @@ func TestSenderConnects(t *testing.T) {
 	defer p.Close()
 	if m, err := sub.Recv(); err != nil || string(m.Frames[0]) != topic {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// However often a subscriber that binds went away, it is soon found again. One that is not
+// there is asked for ever less often.
+func TestSenderConnectsAgain(t *testing.T) {
+	hello := "\xff" + strings.Repeat("\x00", 8) + "\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
+	for _, there := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewSender(SenderConfig{})
+			dials := 0
+			s.wait.Go(func() {
+				s.connect(func() (net.Conn, error) {
+					dials++
+					if !there {
+						return nil, net.ErrClosed
+					}
+					ours, theirs := net.Pipe()
+					s.wait.Go(func() { // shakes hands, and goes
+						_, _ = io.ReadFull(theirs, make([]byte, len(hello)))
+						_, _ = io.WriteString(theirs, hello)
+						_ = theirs.Close()
+					})
+					return ours, nil
+				})
+			})
+			time.Sleep(time.Minute)
+			_ = s.Close()
+			if there && dials < 1000 || !there && dials > 30 {
+				t.Errorf("there %v: asked for %d times in a minute", there, dials)
+			}
+		})
 	}
 }
 
