@@ -34,6 +34,8 @@ type follower struct {
 	err    error
 	counts Counts
 
+	elsewhere  bool   // a FrameElsewhere has come, and nothing after it
+	topic      string // that it told
 	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
 	noSnapshot bool   // since it connected, it has answered ErrUnsupported
 	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
@@ -162,6 +164,7 @@ func (f *follower) take(frame *Frame) {
 		f.counts.Dropped++
 	case frame.Kind == FrameConnected:
 		f.brokenAt, f.retryAt, f.noSnapshot = time.Time{}, time.Time{}, false
+		f.elsewhere, f.topic = false, ""
 		f.catchUp()
 	case frame.Kind == FrameDisconnected:
 		f.retryAt = time.Time{} // the next connection is the next try
@@ -171,9 +174,13 @@ func (f *follower) take(frame *Frame) {
 		}
 	case frame.Kind == FrameMalformed:
 		f.counts.Malformed++
+	case frame.Kind == FrameElsewhere:
+		f.counts.UnknownWorker++
+		f.elsewhere, f.topic = true, frame.Topic
 	case !f.ours(frame):
 		f.counts.UnknownWorker++
 	default:
+		f.elsewhere, f.topic = false, ""
 		f.batch(&frame.Message)
 	}
 }
@@ -282,12 +289,12 @@ func (f *follower) apply(m *Message) bool {
 		return false
 	}
 	f.cursor.Took(m.Epoch, m.Seq)
-	f.counts.Batches++
-	f.counts.UnknownEvents += uint64(b.Unknown)
 	if f.stranger(b) {
 		f.counts.UnknownWorker++
 		return true
 	}
+	f.counts.Batches++
+	f.counts.UnknownEvents += uint64(b.Unknown)
 	orphans := f.counts.OrphanBlocks
 	for i := range b.Events {
 		if err := f.event(&b.Events[i]); err != nil {
@@ -365,6 +372,6 @@ func (f *follower) enter(s State, err error) {
 func (f *follower) share() {
 	next, _ := f.cursor.Next()
 	f.mu.Lock()
-	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Counts: f.counts}
+	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Elsewhere: f.elsewhere, Topic: f.topic, Counts: f.counts}
 	f.mu.Unlock()
 }

@@ -121,11 +121,15 @@ func (s *Subscriber) Close() {
 
 // Status is what is known of one rank.
 type Status struct {
-	State  State
-	Err    error // why it is Lost or Faulty
-	Epoch  uint64
-	Next   uint64 // the batch that is due
-	Counts Counts
+	State State
+	Err   error // why it is Lost or Faulty
+	Epoch uint64
+	Next  uint64 // the batch that is due
+	// Elsewhere: messages come under Topic, and none under the one that was asked for, which
+	// the publisher may not have.
+	Elsewhere bool
+	Topic     string
+	Counts    Counts
 }
 
 // Status of a rank; false if it is not followed.

@@ -316,8 +316,23 @@ func TestStrangers(t *testing.T) {
 	rank7 := wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{root(3)}, Rank: 7, HasRank: true}, wire.Form{})
 	p.frames <- Frame{Topic: "kv@a@m", Message: Message{Seq: 1, Payload: rank7}}
 	p.settle()
-	if c := sub.Counts(); c.UnknownWorker != 2 || len(sink.held(rank1)) != 1 {
+	if c := sub.Counts(); c.UnknownWorker != 2 || c.Batches != 1 || len(sink.held(rank1)) != 1 {
 		t.Errorf("%v", c)
+	}
+	// Only a source knows that nothing comes of what it has asked for, and until when.
+	elsewhere := Frame{Kind: FrameElsewhere, Topic: "kv@c@m"}
+	for _, step := range []struct {
+		frame Frame
+		want  string
+	}{
+		{elsewhere, "kv@c@m"}, {Frame{Topic: "kv@b@m", Message: Message{Seq: 2, Payload: payload()}}, "kv@c@m"},
+		{Frame{Topic: "kv@a@m", Message: Message{Seq: 2, Payload: payload()}}, ""}, {elsewhere, "kv@c@m"}, {Frame{Kind: FrameConnected}, ""},
+	} {
+		p.frames <- step.frame
+		p.settle()
+		if st := status(t, sub); st.Topic != step.want || st.Elsewhere != (step.want != "") {
+			t.Errorf("after %+v: %q, want %q", step.frame, st.Topic, step.want)
+		}
 	}
 	if _, ok := sub.Status(Rank{Worker: 2}); ok {
 		t.Error("status of a stranger")
@@ -335,7 +350,7 @@ func TestStrangers(t *testing.T) {
 	if err := sub.Add(rank1, newPipe(), Follow{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
 	}
-	if c := sub.Counts(); c.UnknownWorker != 2 {
+	if c := sub.Counts(); c.UnknownWorker != 5 {
 		t.Errorf("of those who were removed: %v", c)
 	}
 	// Those who were followed to the end count too.

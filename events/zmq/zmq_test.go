@@ -125,6 +125,60 @@ func socket(t *testing.T, make func(context.Context, ...zmq4.Option) zmq4.Socket
 	return s
 }
 
+// A prefix that no topic has is told from silence, by one message, and so is one that has
+// a message again.
+func TestTopicElsewhere(t *testing.T) {
+	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	p.Publish(c.Step(4))
+	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: size}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	add := func(worker events.WorkerID, prefix string, quiet time.Duration) events.Rank {
+		r := events.Rank{Worker: worker}
+		src := NewSource(SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: prefix, Quiet: quiet})
+		if err := sub.Add(r, src, events.Follow{}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	wrong := add(1, "kv@10.0.0.2", time.Millisecond)
+	until("another topic is told", func() bool {
+		st, _ := sub.Status(wrong)
+		return st.Elsewhere && st.Topic == topic && st.Counts.UnknownWorker == 1
+	})
+	until("all is not asked for any more", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for q := range s.subs {
+			q.mu.Lock()
+			n := len(q.prefixes)
+			q.mu.Unlock()
+			if n != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	right, waits := add(2, "kv@10.0.0.1", time.Nanosecond), add(3, "kv@10.0.0.2", time.Hour)
+	until("what comes is heard", func() bool { st, _ := sub.Status(right); return st.Counts.Batches > 10 })
+	for r, want := range map[events.Rank]uint64{wrong: 1, right: 0, waits: 0} {
+		if st, _ := sub.Status(r); st.Counts.UnknownWorker != want || st.Elsewhere != (want > 0) || r != right && st.Counts.Batches > 0 {
+			t.Errorf("%v: %+v", r, st)
+		}
+	}
+}
+
 // Another implementation of the sockets reads ours: the stream, and replays by
 // REQ and by DEALER.
 func TestOthersReadUs(t *testing.T) {

@@ -177,6 +177,11 @@ func (c *conn) frame(flags byte, body []byte) error {
 	return err
 }
 
+// subscribe sends a subscription, 1, or its end, 0.
+func (c *conn) subscribe(what byte, prefix string) error {
+	return errors.Join(c.write(append([]byte{what}, prefix...)), c.w.Flush())
+}
+
 // write puts a message into the buffer; flush sends it.
 func (c *conn) write(frames ...[]byte) error {
 	for i, body := range frames {
