@@ -104,10 +104,12 @@ func (f *follower) run() {
 
 // tick does what is due.
 func (f *follower) tick(now time.Time) {
-	if due(f.brokenAt, f.cfg.Grace, now) && f.state != Faulty {
+	if due(f.brokenAt, f.cfg.Grace, now) {
 		f.brokenAt = time.Time{}
-		f.retryAt = time.Time{}
-		f.forsake(Waiting, nil)
+		if f.state != Faulty {
+			f.retryAt = time.Time{}
+			f.forsake(Waiting, nil)
+		}
 	}
 	if f.cfg.Silence > 0 && f.state == Live && due(f.heardAt, f.cfg.Silence, now) {
 		f.forsake(Waiting, nil)

@@ -298,6 +298,25 @@ func TestSilenceAmongOthers(t *testing.T) {
 	})
 }
 
+// A rank that can't be indexed has nothing to wait for, also where its connection broke
+// before that was seen: a wait that is over for good would be begun without end.
+func TestFaultyRests(t *testing.T) {
+	s, err := NewSubscriber(SubscriberConfig{BlockTokens: testBlock}, newNaive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(rank1, newPipe(), Follow{}, s.cfg, s.sink)
+	defer f.cancel()
+	now := time.Now()
+	f.brokenAt = now
+	f.forsake(Faulty, errBlockSize{})
+	now = now.Add(s.cfg.Grace)
+	f.tick(now)
+	if pause := f.pause(now); pause == 0 || f.state != Faulty {
+		t.Errorf("%v, and pauses for %v", f.state, pause)
+	}
+}
+
 func TestStrangers(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	sub, err := NewSubscriber(SubscriberConfig{BlockTokens: testBlock}, sink)
