@@ -299,6 +299,29 @@ func TestPublisherGapAndFollow(t *testing.T) {
 	}
 }
 
+// A salt that is called as the adapter is a salt all the same: without it others' look-ups
+// would find the blocks.
+func TestSaltLikeAdapter(t *testing.T) {
+	ns := kv.Namespace{LoRA: "sql", Salt: "sql"}
+	hasher := kv.NewHasher(ns, testBlock)
+	ev, want := kv.Event{Kind: kv.Stored, Namespace: ns}, make(map[tierHash]kv.LocalHash)
+	for n := range kv.Token(3) {
+		tokens := slices.Repeat([]kv.Token{n}, testBlock)
+		hash, local := hasher.NextMedia(tokens, []uint64{7})
+		ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: []uint64{7}})
+		want[tierHash{hash: hash}] = local
+	}
+	tap := newTap()
+	p := mustPublisher(t, PublisherConfig{}, tap)
+	p.Publish([]kv.Event{ev})
+	p.Close()
+	got := make(map[tierHash]kv.LocalHash)
+	residency(t, got, payloads(tap.sent)...)
+	if d := differ(got, want); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestPublisherHeldBlocks(t *testing.T) {
 	for blocks, gaps := range map[int]uint64{2: 0, 3: 0, 4: 1} {
 		tap := newTap()
