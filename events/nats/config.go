@@ -1,6 +1,8 @@
 package nats
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -89,6 +91,21 @@ func (c Config) stream() jetstream.StreamConfig {
 	}
 	return jetstream.StreamConfig{Name: c.Stream, Subjects: []string{c.Prefix + ".*.*"}, Storage: storage,
 		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
+}
+
+// ensureStream makes the stream, or has it be as configured. One that carries other
+// subjects is somebody else's: to take it would silence them.
+func (c Config) ensureStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+	want := c.stream()
+	there, err := js.Stream(ctx, c.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return nil, err
+	case !slices.Equal(there.CachedInfo().Config.Subjects, want.Subjects):
+		return nil, fmt.Errorf("it carries %q, not %q: give another stream", there.CachedInfo().Config.Subjects, want.Subjects)
+	}
+	return js.CreateOrUpdateStream(ctx, want)
 }
 
 // connect never gives up: servers come and go, and credentials are mended.

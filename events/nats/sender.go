@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -70,7 +69,7 @@ func (s *Sender) keepStream() {
 		select {
 		case <-s.up:
 			retry(s.ctx, s.cfg, func() error {
-				err := s.ensureStream(js)
+				_, err := s.cfg.ensureStream(s.ctx, js)
 				switch {
 				case err == nil:
 					s.trouble.is(nil)
@@ -83,20 +82,6 @@ func (s *Sender) keepStream() {
 			return
 		}
 	}
-}
-
-// ensureStream makes the stream, or has it be as configured. One that carries other
-// subjects is somebody else's: to take it would silence them.
-func (s *Sender) ensureStream(js jetstream.JetStream) error {
-	want := s.cfg.stream()
-	there, err := js.Stream(s.ctx, s.cfg.Stream)
-	if err == nil {
-		if has := there.CachedInfo().Config.Subjects; !slices.Equal(has, want.Subjects) {
-			return fmt.Errorf("it carries %q, not %q: give another stream to publish to", has, want.Subjects)
-		}
-	}
-	_, err = js.CreateOrUpdateStream(s.ctx, want)
-	return err
 }
 
 // Send implements [events.Transport]. While there is no server the client keeps

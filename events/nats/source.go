@@ -28,12 +28,13 @@ var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
 // Source is one rank seen over NATS: an [events.Source].
 type Source struct {
-	cfg    Config
-	frames chan events.Frame
-	ctx    context.Context
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
-	turned chan struct{} // of one place: the connection broke or is there anew
+	cfg     Config
+	frames  chan events.Frame
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup
+	turned  chan struct{} // of one place: the connection broke or is there anew
+	trouble trouble
 
 	mu sync.Mutex
 	nc *nats.Conn
@@ -43,6 +44,7 @@ type Source struct {
 // part of a subject.
 func NewSource(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg.withDefaults(), turned: make(chan struct{}, 1)}
+	s.trouble.notify = s.cfg.Notify
 	s.frames = make(chan events.Frame, s.cfg.Frames)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, s.cfg.validate()
@@ -82,7 +84,7 @@ func (s *Source) connect() error {
 		default:
 		}
 	}
-	t := &trouble{notify: s.cfg.Notify}
+	t := &s.trouble
 	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, t, nats.ConnectHandler(func(*nats.Conn) { t.is(nil) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			t.is(nil)
@@ -125,10 +127,14 @@ func (s *Source) listen() (connected bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-	stream, err := js.CreateOrUpdateStream(ctx, s.cfg.stream())
+	stream, err := s.cfg.ensureStream(ctx, js)
 	if err != nil {
-		return false, fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err)
+		if err = fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err); s.nc.IsConnected() && s.ctx.Err() == nil { // else the connection tells
+			s.trouble.is(err)
+		}
+		return false, err
 	}
+	s.trouble.is(nil)
 	// A plain consumer, not the client's ordered one: that waits for good for a stream that
 	// is gone, and in one that counts anew for the number where it was. What is missed here
 	// the numbers of the batches show.
