@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,7 +25,7 @@ type Config struct {
 	Stream string // COPPICE_KV, and behind it _ and Prefix if that is another than its default
 
 	// What the stream keeps, for readers that are cut off: 1000 batches per rank,
-	// 1 GiB in all, in memory unless File.
+	// 1 GiB in all, in memory unless File. Publishers see to that; a reader takes what is there.
 	KeepBatches int64
 	KeepBytes   int64
 	File        bool
@@ -93,19 +92,17 @@ func (c Config) stream() jetstream.StreamConfig {
 		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
 }
 
-// ensureStream makes the stream, or has it be as configured. One that carries other
-// subjects is somebody else's: to take it would silence them.
-func (c Config) ensureStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	want := c.stream()
+// find looks for the stream; [jetstream.ErrStreamNotFound] tells that there is none. One that
+// carries other subjects is somebody else's: to take it would silence them.
+func (c Config) find(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	there, err := js.Stream(ctx, c.Stream)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !slices.Equal(there.CachedInfo().Config.Subjects, want.Subjects):
-		return nil, fmt.Errorf("it carries %q, not %q: give another stream", there.CachedInfo().Config.Subjects, want.Subjects)
 	}
-	return js.CreateOrUpdateStream(ctx, want)
+	if has, want := there.CachedInfo().Config.Subjects, c.stream().Subjects; !slices.Equal(has, want) {
+		return nil, fmt.Errorf("it carries %q, not %q: give another stream", has, want)
+	}
+	return there, nil
 }
 
 // connect never gives up: servers come and go, and credentials are mended.

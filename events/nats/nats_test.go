@@ -197,6 +197,36 @@ func TestStreamIsLost(t *testing.T) {
 	}
 }
 
+// What the stream keeps, and where, is for those to say who publish.
+func TestStreamOfOthers(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	cfg.File, cfg.KeepBatches = true, 7
+	p := publisher(t, cfg, events.PublisherConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the publisher's stream", func() bool { _, err = js.Stream(t.Context(), "COPPICE_KV"); return err == nil })
+	sub := follow(t, sink, config(s), events.SubscriberConfig{})
+	until(t, "a connection", func() bool { return sub.Counts().Batches > 0 })
+	p.Publish(c.Step(4))
+	sink.Until(c.Held)
+	stream, err := js.Stream(t.Context(), "COPPICE_KV")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if has := stream.CachedInfo().Config; has.Storage != jetstream.FileStorage || has.MaxMsgsPerSubject != 7 {
+		t.Errorf("%+v", has)
+	}
+}
+
 // The publisher is killed: its silence clears it. Another one at its place is
 // believed by its own word.
 func TestPublisherRestart(t *testing.T) {

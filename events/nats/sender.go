@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -69,7 +70,7 @@ func (s *Sender) keepStream() {
 		select {
 		case <-s.up:
 			retry(s.ctx, s.cfg, func() error {
-				_, err := s.cfg.ensureStream(s.ctx, js)
+				err := s.ensureStream(js)
 				switch {
 				case err == nil:
 					s.trouble.is(nil)
@@ -82,6 +83,15 @@ func (s *Sender) keepStream() {
 			return
 		}
 	}
+}
+
+// ensureStream makes the stream, or has it be as configured.
+func (s *Sender) ensureStream(js jetstream.JetStream) error {
+	if _, err := s.cfg.find(s.ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	_, err := js.CreateOrUpdateStream(s.ctx, s.cfg.stream())
+	return err
 }
 
 // Send implements [events.Transport]. While there is no server the client keeps

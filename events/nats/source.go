@@ -127,7 +127,10 @@ func (s *Source) listen() (connected bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-	stream, err := s.cfg.ensureStream(ctx, js)
+	stream, err := s.cfg.find(ctx, js) // whatever it keeps: that is its publishers' to say
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = js.CreateStream(ctx, s.cfg.stream())
+	}
 	if err != nil {
 		if err = fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err); s.nc.IsConnected() && s.ctx.Err() == nil { // else the connection tells
 			s.trouble.is(err)
