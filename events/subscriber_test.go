@@ -432,6 +432,22 @@ func TestOrphansAreMended(t *testing.T) {
 	}
 }
 
+// A publisher that answers, and keeps nothing: what is missing is missing, and what it goes
+// on with is believed.
+func TestReplayOfNothing(t *testing.T) {
+	p, sink := newPipe(), newNaive()
+	p.replay = func(uint64) (uint64, []Message, error) { return 0, nil, nil }
+	sub := mustSubscriber(t, SubscriberConfig{}, sink, p)
+	p.frames <- Frame{Kind: FrameConnected}
+	for _, seq := range []uint64{3, 4, 8, 9} {
+		p.send(Message{Seq: seq, Payload: payload(root(seq))})
+	}
+	p.settle()
+	if st := status(t, sub); st.State != Live || st.Next != 10 || len(sink.held(rank1)) != 2 || st.Counts.Impossible > 0 {
+		t.Errorf("%d blocks, %+v", len(sink.held(rank1)), st)
+	}
+}
+
 // A batch that can't be read even when it is asked for again may have removed
 // anything: nothing before it is believed.
 func TestUnreadableForGood(t *testing.T) {
