@@ -22,7 +22,8 @@ type PublisherConfig struct {
 	Epoch uint64
 
 	// A batch is sent when it has so many events or blocks, or when it is
-	// FlushEvery old; with FlushEvery 0 as soon as nothing more is waiting.
+	// FlushEvery old; with FlushEvery 0 as soon as nothing more is waiting. Nothing waits
+	// for longer than a Heartbeat.
 	BatchEvents int           // 128, Dynamo's limit
 	BatchBlocks int           // 4096 of 16 tokens: 360 KiB on the wire; fewer of larger ones
 	FlushEvery  time.Duration // at most 15 s
@@ -92,7 +93,7 @@ type SubscriberConfig struct {
 	// Grace is how long a rank is believed after its connection broke: 2 s. Then
 	// it is cleared. Below 0 = not at all.
 	Grace time.Duration
-	// Silence is how long a rank is believed that says nothing at all, heartbeats
+	// Silence is how long a rank is believed that says nothing new at all, heartbeats
 	// included: then it is cleared, until it speaks again. 0 = for good, as vLLM
 	// has no heartbeat.
 	Silence time.Duration

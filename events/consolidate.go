@@ -26,7 +26,7 @@ type Consolidator struct {
 	size    int // tokens per block
 	limit   int
 	tiers   bool
-	names   [maxOrigins]map[kv.BlockHash]kv.BlockHash // of each origin: its hash to ours
+	names   [maxOrigins]map[kv.BlockHash]named // of each origin, by its hash
 	blocks  map[kv.BlockHash]*consolidated
 	order   uint64
 	metrics ConsolidatorMetrics
@@ -40,12 +40,18 @@ type ConsolidatorMetrics struct {
 	Blocks         uint64 // held now, each once
 }
 
+// named is a block as an origin has it.
+type named struct {
+	hash  kv.BlockHash // ours
+	tiers uint8        // bit per kv.Tier, never 0
+}
+
 type consolidated struct {
-	holders [kv.TierDisk + 1]uint64 // per tier, the origins that have it
+	holders [kv.TierDisk + 1]int // per tier, the names of all origins that it is there by
 	order   uint64
 }
 
-func (c *consolidated) free() bool { return c.holders == [len(c.holders)]uint64{} }
+func (c *consolidated) free() bool { return c.holders == [len(c.holders)]int{} }
 
 // NewConsolidator is empty. Blocks beyond limit are refused. With tiers, each tier
 // is a residency of its own; else all are one, told as the device's.
@@ -68,7 +74,7 @@ func (c *Consolidator) Apply(dst []kv.Event, from Origin, ev *kv.Event) []kv.Eve
 		return dst
 	}
 	if c.names[from] == nil {
-		c.names[from] = make(map[kv.BlockHash]kv.BlockHash)
+		c.names[from] = make(map[kv.BlockHash]named)
 	}
 	switch ev.Kind {
 	case kv.Stored:
@@ -84,15 +90,16 @@ func (c *Consolidator) store(dst []kv.Event, from Origin, ev *kv.Event) []kv.Eve
 	hasher := kv.NewHasher(ev.Namespace, c.size)
 	var parent kv.BlockHash
 	if ev.HasParent {
-		known := false
-		if parent, known = c.names[from][ev.Parent]; !known {
+		name, known := c.names[from][ev.Parent]
+		if !known {
 			c.metrics.OrphanBlocks += uint64(len(ev.Blocks))
 			return dst
 		}
+		parent = name.hash
 		hasher.Resume(parent)
 	}
-	tier := c.tier(ev.Tier)
-	out := kv.Event{Kind: kv.Stored, Tier: tier, Namespace: ev.Namespace, Parent: parent, HasParent: ev.HasParent}
+	hasParent, bit := ev.HasParent, uint8(1)<<ev.Tier
+	out := kv.Event{Kind: kv.Stored, Tier: c.tier(ev.Tier), Namespace: ev.Namespace}
 	flush := func() {
 		if len(out.Blocks) > 0 {
 			dst = append(dst, out)
@@ -105,6 +112,12 @@ func (c *Consolidator) store(dst []kv.Event, from Origin, ev *kv.Event) []kv.Eve
 			break
 		}
 		hash, local := hasher.NextMedia(b.Tokens, slices.Clone(b.Media))
+		name, again := c.names[from][b.Hash]
+		if again && name.hash != hash { // of another block, which nobody can let go any more
+			flush()
+			dst = c.drop(dst, from, b.Hash)
+			name = named{}
+		}
 		block := c.blocks[hash]
 		if block == nil {
 			if len(c.blocks) >= c.limit {
@@ -115,17 +128,34 @@ func (c *Consolidator) store(dst []kv.Event, from Origin, ev *kv.Event) []kv.Eve
 			block = &consolidated{order: c.order}
 			c.blocks[hash] = block
 		}
-		c.names[from][b.Hash] = hash
-		had := c.holds(block, tier)
-		block.holders[ev.Tier] |= 1 << from
+		had := c.holds(block, out.Tier)
+		if name.tiers&bit == 0 {
+			block.holders[ev.Tier]++
+			c.names[from][b.Hash] = named{hash, name.tiers | bit}
+		}
 		if had {
 			flush()
-			out.Parent, out.HasParent = hash, true
-			continue
+		} else {
+			if len(out.Blocks) == 0 {
+				out.Parent, out.HasParent = parent, hasParent
+			}
+			out.Blocks = append(out.Blocks, kv.Block{Hash: hash, Local: local, Tokens: b.Tokens, Media: b.Media})
 		}
-		out.Blocks = append(out.Blocks, kv.Block{Hash: hash, Local: local, Tokens: b.Tokens, Media: b.Media})
+		parent, hasParent = hash, true
 	}
 	flush()
+	return dst
+}
+
+// drop takes a name from an origin, in all tiers.
+func (c *Consolidator) drop(dst []kv.Event, from Origin, h kv.BlockHash) []kv.Event {
+	name := c.names[from][h]
+	delete(c.names[from], h)
+	for tier := range kv.TierDisk + 1 {
+		if name.tiers&(1<<tier) != 0 && c.release(name.hash, tier) {
+			dst = append(dst, kv.Event{Kind: kv.Removed, Tier: c.tier(tier), Hashes: []kv.BlockHash{name.hash}})
+		}
+	}
 	return dst
 }
 
@@ -147,17 +177,20 @@ func (c *Consolidator) holds(b *consolidated, told kv.Tier) bool {
 
 func (c *Consolidator) remove(dst []kv.Event, from Origin, ev *kv.Event) []kv.Event {
 	out := kv.Event{Kind: kv.Removed, Tier: c.tier(ev.Tier)}
+	bit := uint8(1) << ev.Tier
 	for _, h := range ev.Hashes {
-		hash, known := c.names[from][h]
-		if !known || c.blocks[hash].holders[ev.Tier]&(1<<from) == 0 {
+		name := c.names[from][h]
+		if name.tiers&bit == 0 {
 			c.metrics.UnknownRemoves++
 			continue
 		}
-		if c.release(hash, from, ev.Tier) {
-			out.Hashes = append(out.Hashes, hash)
-		}
-		if !c.has(hash, from) {
+		if name.tiers &^= bit; name.tiers == 0 {
 			delete(c.names[from], h)
+		} else {
+			c.names[from][h] = name
+		}
+		if c.release(name.hash, ev.Tier) {
+			out.Hashes = append(out.Hashes, name.hash)
 		}
 	}
 	if len(out.Hashes) > 0 {
@@ -166,43 +199,33 @@ func (c *Consolidator) remove(dst []kv.Event, from Origin, ev *kv.Event) []kv.Ev
 	return dst
 }
 
-// release takes a block from an origin in one tier, and tells whether it is gone
+// release takes one name from a block in one tier, and tells whether the block is gone
 // from the tier as it is told.
-func (c *Consolidator) release(hash kv.BlockHash, from Origin, tier kv.Tier) bool {
+func (c *Consolidator) release(hash kv.BlockHash, tier kv.Tier) bool {
 	b := c.blocks[hash]
-	b.holders[tier] &^= 1 << from
+	b.holders[tier]--
 	if b.free() {
 		delete(c.blocks, hash)
 	}
 	return !c.holds(b, c.tier(tier))
 }
 
-func (c *Consolidator) has(hash kv.BlockHash, from Origin) bool {
-	b := c.blocks[hash]
-	return b != nil && slices.ContainsFunc(b.holders[:], func(h uint64) bool { return h&(1<<from) != 0 })
-}
-
 // clear takes all from an origin, children first.
 func (c *Consolidator) clear(dst []kv.Event, from Origin) []kv.Event {
 	type held struct {
-		hash  kv.BlockHash
+		named
 		order uint64
 	}
-	var all []held
-	seen := make(map[kv.BlockHash]bool)
-	for _, hash := range c.names[from] {
-		if !seen[hash] { // it may have had several names
-			seen[hash] = true
-			all = append(all, held{hash, c.blocks[hash].order})
-		}
+	all := make([]held, 0, len(c.names[from]))
+	for _, name := range c.names[from] {
+		all = append(all, held{name, c.blocks[name.hash].order})
 	}
 	clear(c.names[from])
 	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(b.order, a.order) })
 	var gone [kv.TierDisk + 1][]kv.BlockHash
 	for _, h := range all {
-		b := c.blocks[h.hash]
 		for tier := range kv.Tier(len(gone)) {
-			if b.holders[tier]&(1<<from) != 0 && c.release(h.hash, from, tier) {
+			if h.tiers&(1<<tier) != 0 && c.release(h.hash, tier) {
 				told := c.tier(tier)
 				gone[told] = append(gone[told], h.hash)
 			}

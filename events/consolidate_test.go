@@ -136,3 +136,46 @@ func TestConsolidatorIsUnion(t *testing.T) {
 		}
 	}
 }
+
+// An engine that begins anew without saying so, or hashes what we do not, has a block by
+// two names: it is gone with the last of them. A name that is given to another block leaves
+// the first one.
+func TestConsolidatorNames(t *testing.T) {
+	for _, tiers := range []bool{false, true} {
+		a := chain(nil, 1)
+		b := rename(a, 55)
+		other := chain(nil, 2)
+		other.Blocks[0].Hash = a.Blocks[0].Hash
+		c := NewConsolidator(testBlock, 10, tiers)
+		do := func(ev kv.Event, want string) {
+			t.Helper()
+			got := ""
+			for _, e := range c.Apply(nil, 3, &ev) {
+				got += fmt.Sprintf("%v %d;", e.Kind, len(e.Blocks)+len(e.Hashes))
+			}
+			if got != want {
+				t.Errorf("tiers %v: %q, want %q", tiers, got, want)
+			}
+		}
+		both := func() {
+			do(a, "stored 1;")
+			do(b, "")
+		}
+		both()
+		do(removed(a.Blocks[0]), "")
+		do(removed(a.Blocks[0]), "")
+		do(removed(b.Blocks[0]), "removed 1;")
+		do(removed(b.Blocks[0]), "")
+		both()
+		do(removed(b.Blocks[0]), "")
+		do(kv.Event{Kind: kv.Cleared}, "cleared 0;")
+		both()
+		do(kv.Event{Kind: kv.Cleared}, "cleared 0;")
+		do(a, "stored 1;")
+		do(other, "removed 1;stored 1;")
+		do(kv.Event{Kind: kv.Cleared}, "cleared 0;")
+		if m := c.Metrics(); m.Blocks != 0 || m.UnknownRemoves != 2 || m.RefusedBlocks != 0 {
+			t.Errorf("tiers %v: %+v", tiers, m)
+		}
+	}
+}

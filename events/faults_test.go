@@ -211,6 +211,21 @@ func TestReplayAlone(t *testing.T) {
 	}
 }
 
+// A publisher that had sent nothing when it was asked has sent something before it was
+// heard: its first batches are asked for, not passed over.
+func TestFirstBatchesMissed(t *testing.T) {
+	w := newWorld(t, kind{"vLLM with replay", false, true, false, 1000}, 8, 5)
+	defer w.pub.Close()
+	w.pipe.frames <- Frame{Kind: FrameConnected}
+	w.check("before the first batch", false)
+	for range 3 {
+		w.publish(3) // the subscription is on its way
+	}
+	m := w.publish(3)
+	w.pipe.send(Message{Seq: m.Seq, Payload: m.Payload})
+	w.check("after the first that was heard", true)
+}
+
 // What is unknown of the past is not made up: blocks below unknown ones are not
 // stored.
 func TestNoHistory(t *testing.T) {

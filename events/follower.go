@@ -34,12 +34,14 @@ type follower struct {
 	err    error
 	counts Counts
 
-	accept     bool   // the publisher has no history: the next batch is the first
+	elsewhere  bool   // a FrameElsewhere has come, and nothing after it
+	topic      string // that it told
+	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
 	noSnapshot bool   // since it connected, it has answered ErrUnsupported
 	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
 	stale      int    // old numbers in a row
 	staleNext  uint64 // that would make it one more
-	orphanNext uint64 // no recovery for orphans before this sequence number
+	orphanNext uint64 // no recovery for orphans before so many batches were applied
 	orphanWait uint64
 	amiss      bool // to be rebuilt as soon as no recovery is under way
 
@@ -83,10 +85,11 @@ func (f *follower) run() {
 				return
 			}
 			now := time.Now()
-			f.heardAt = now
+			if f.speaks(&frame) {
+				f.heardAt = now
+			}
 			f.tick(now) // the timer may be late
 			f.take(&frame)
-			f.heardAt = time.Now() // a recovery may have taken longer than a silence may
 		case <-timer.C:
 			f.tick(time.Now())
 		}
@@ -101,10 +104,12 @@ func (f *follower) run() {
 
 // tick does what is due.
 func (f *follower) tick(now time.Time) {
-	if due(f.brokenAt, f.cfg.Grace, now) && f.state != Faulty {
+	if due(f.brokenAt, f.cfg.Grace, now) {
 		f.brokenAt = time.Time{}
-		f.retryAt = time.Time{}
-		f.forsake(Waiting, nil)
+		if f.state != Faulty {
+			f.retryAt = time.Time{}
+			f.forsake(Waiting, nil)
+		}
 	}
 	if f.cfg.Silence > 0 && f.state == Live && due(f.heardAt, f.cfg.Silence, now) {
 		f.forsake(Waiting, nil)
@@ -118,6 +123,22 @@ func (f *follower) tick(now time.Time) {
 		}
 	}
 }
+
+// speaks tells whether a frame is a sign of life of the publisher that is believed. What
+// is old, or another's, is none: it may be what an earlier one still says.
+func (f *follower) speaks(frame *Frame) bool {
+	switch frame.Kind {
+	case FrameConnected:
+		return true
+	case FrameBatch:
+		verdict := f.cursor.Observe(frame.Epoch, frame.Seq)
+		return f.ours(frame) && verdict != Stale && verdict != Impossible
+	default:
+		return false
+	}
+}
+
+func (f *follower) ours(frame *Frame) bool { return f.how.Topic == "" || frame.Topic == f.how.Topic }
 
 func due(since time.Time, after time.Duration, now time.Time) bool {
 	return !since.IsZero() && !now.Before(since.Add(after))
@@ -145,6 +166,7 @@ func (f *follower) take(frame *Frame) {
 		f.counts.Dropped++
 	case frame.Kind == FrameConnected:
 		f.brokenAt, f.retryAt, f.noSnapshot = time.Time{}, time.Time{}, false
+		f.elsewhere, f.topic = false, ""
 		f.catchUp()
 	case frame.Kind == FrameDisconnected:
 		f.retryAt = time.Time{} // the next connection is the next try
@@ -154,9 +176,13 @@ func (f *follower) take(frame *Frame) {
 		}
 	case frame.Kind == FrameMalformed:
 		f.counts.Malformed++
-	case f.how.Topic != "" && frame.Topic != f.how.Topic:
+	case frame.Kind == FrameElsewhere:
+		f.counts.UnknownWorker++
+		f.elsewhere, f.topic = true, frame.Topic
+	case !f.ours(frame):
 		f.counts.UnknownWorker++
 	default:
+		f.elsewhere, f.topic = false, ""
 		f.batch(&frame.Message)
 	}
 }
@@ -200,7 +226,7 @@ func (f *follower) batch(m *Message) {
 		f.rebuild()
 		f.backOff()
 	case Initial:
-		if !f.accept {
+		if !f.accept || m.Seq > 0 { // since it was asked it may have sent what was not heard
 			f.rebuild()
 		}
 	}
@@ -265,12 +291,12 @@ func (f *follower) apply(m *Message) bool {
 		return false
 	}
 	f.cursor.Took(m.Epoch, m.Seq)
-	f.counts.Batches++
-	f.counts.UnknownEvents += uint64(b.Unknown)
 	if f.stranger(b) {
 		f.counts.UnknownWorker++
 		return true
 	}
+	f.counts.Batches++
+	f.counts.UnknownEvents += uint64(b.Unknown)
 	orphans := f.counts.OrphanBlocks
 	for i := range b.Events {
 		if err := f.event(&b.Events[i]); err != nil {
@@ -278,10 +304,10 @@ func (f *follower) apply(m *Message) bool {
 			return true
 		}
 	}
-	if f.counts.OrphanBlocks > orphans && !f.noSnapshot && m.Seq >= f.orphanNext && f.state == Live {
+	if f.counts.OrphanBlocks > orphans && !f.noSnapshot && f.counts.Batches >= f.orphanNext && f.state == Live {
 		// Blocks below nothing: something is amiss that the numbers don't show.
 		f.orphanWait = min(max(2*f.orphanWait, 64), 1<<20)
-		f.orphanNext = m.Seq + f.orphanWait
+		f.orphanNext = f.counts.Batches + f.orphanWait
 		f.amiss = true
 	}
 	return true
@@ -348,6 +374,6 @@ func (f *follower) enter(s State, err error) {
 func (f *follower) share() {
 	next, _ := f.cursor.Next()
 	f.mu.Lock()
-	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Counts: f.counts}
+	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Elsewhere: f.elsewhere, Topic: f.topic, Counts: f.counts}
 	f.mu.Unlock()
 }

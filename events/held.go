@@ -210,11 +210,14 @@ func (o *batchBuilder) store(tier kv.Tier, b *heldBlock) {
 	o.blocks++
 }
 
-// extraKeys are the keys in vLLM's order: media, then the salt, on the first
-// block of a sequence alone. Media are 64 hexadecimal digits, of which Dynamo
-// reads the first 16.
+// extraKeys are the keys in vLLM's order: the adapter's name, which is needed only where the
+// salt is the same, media, then the salt, on the first block of a sequence alone. Media are 64
+// hexadecimal digits, of which Dynamo reads the first 16.
 func (o *batchBuilder) extraKeys(b *heldBlock, salted bool) [][]string {
 	keys := o.keys[0][:0]
+	if salted && b.ns.Salt == b.ns.LoRA {
+		keys = append(keys, b.ns.LoRA)
+	}
 	for _, m := range b.Media {
 		keys = append(keys, fmt.Sprintf("%016x%048x", m, 0))
 	}

@@ -35,7 +35,9 @@ type Publisher struct {
 	out      batchBuilder
 	counts   PublisherMetrics
 	next     uint64
-	snapshot Snapshot // as of now if its Epoch is set
+	said     time.Time // when the last batch was sent
+	began    time.Time // when the one that waits, if there is one, began to
+	snapshot Snapshot  // as of now if its Epoch is set
 }
 
 // NewPublisher starts the transports, which are its own from then on, and the
@@ -166,6 +168,7 @@ func (p *Publisher) Metrics() PublisherMetrics {
 
 func (p *Publisher) run() {
 	defer close(p.done)
+	p.said = time.Now()
 	timer := time.NewTimer(p.pause())
 	defer timer.Stop()
 	for {
@@ -180,9 +183,8 @@ func (p *Publisher) run() {
 				p.share()
 				return
 			}
-			// A batch that waits already keeps its time; all else starts anew.
-			if !waited || p.out.empty() {
-				timer.Reset(p.pause())
+			if !waited { // else it keeps its time
+				p.began = time.Now()
 			}
 		case reply := <-p.snapshots:
 			p.take() // what was published before is in it
@@ -195,21 +197,22 @@ func (p *Publisher) run() {
 			} else {
 				p.flush()
 			}
-			timer.Reset(p.pause())
 		}
+		timer.Reset(p.pause())
 	}
 }
 
-// pause is how long nothing needs to be done.
+// pause is how long nothing needs to be done. Only what is sent puts the heartbeat off:
+// what a busy cache does may be nothing to readers.
 func (p *Publisher) pause() time.Duration {
-	switch {
-	case !p.out.empty():
-		return p.cfg.FlushEvery
-	case p.cfg.Heartbeat > 0:
-		return p.cfg.Heartbeat
-	default:
-		return time.Hour
+	pause := time.Hour
+	if p.cfg.Heartbeat > 0 {
+		pause = time.Until(p.said.Add(p.cfg.Heartbeat))
 	}
+	if !p.out.empty() {
+		pause = min(pause, time.Until(p.began.Add(p.cfg.FlushEvery)))
+	}
+	return max(0, pause)
 }
 
 // take applies all that waits, and tells whether the publisher is closed.
@@ -230,12 +233,14 @@ func (p *Publisher) take() (closed bool) {
 	return closed
 }
 
-// apply takes an event in pieces of at most a batch.
+// apply takes an event in pieces that the batch has room for. A block may be an event of
+// its own; what follows on a piece is one event with it.
 func (p *Publisher) apply(ev kv.Event) {
 	for {
 		rest := ev
-		ev.Blocks = ev.Blocks[:min(len(ev.Blocks), p.cfg.BatchBlocks)]
-		ev.Hashes = ev.Hashes[:min(len(ev.Hashes), p.cfg.BatchBlocks)]
+		room := min(p.cfg.BatchBlocks-p.out.blocks, p.cfg.BatchEvents-len(p.out.batch.Events))
+		ev.Blocks = ev.Blocks[:min(len(ev.Blocks), room)]
+		ev.Hashes = ev.Hashes[:min(len(ev.Hashes), room)]
 		rest.Blocks, rest.Hashes = rest.Blocks[len(ev.Blocks):], rest.Hashes[len(ev.Hashes):]
 		if !p.held.apply(&ev) {
 			p.restart()
@@ -270,6 +275,7 @@ func (p *Publisher) send() {
 	p.snapshot = Snapshot{}
 	m := Message{Epoch: p.cfg.Epoch, Seq: p.next, Payload: p.encode()}
 	p.next++
+	p.said = time.Now()
 	// First the ring and the figures, then the world: who sees a message can have it
 	// replayed, and finds it counted.
 	p.ring.push(m)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
@@ -134,6 +135,55 @@ func TestPublisherBatches(t *testing.T) {
 	}
 }
 
+// However much waits, no batch has more than the limits say, so that NATS takes it and our
+// own decoder does.
+func TestPublisherBatchLimits(t *testing.T) {
+	const size = 64
+	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
+	p, err := NewPublisher(PublisherConfig{BlockTokens: size, Heartbeat: -1}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, hasher := kv.Token(1<<20), kv.NewHasher(kv.Namespace{}, size)
+	run := func(blocks int, media ...uint64) kv.Event {
+		ev := kv.Event{Kind: kv.Stored}
+		for range blocks {
+			number++
+			tokens := slices.Repeat([]kv.Token{number}, size)
+			hash, local := hasher.NextMedia(tokens, media)
+			ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: media})
+		}
+		hasher = kv.NewHasher(kv.Namespace{}, size)
+		return ev
+	}
+	p.Publish([]kv.Event{run(1)})
+	<-h.entered // what comes now waits together
+	var evs []kv.Event
+	for range p.cfg.BatchEvents - 2 {
+		evs = append(evs, run(1))
+	}
+	evs = append(evs, run(p.cfg.BatchBlocks-p.cfg.BatchEvents), run(p.cfg.BatchBlocks), run(1), run(2*p.cfg.BatchEvents, 7))
+	for range p.cfg.BatchEvents - 1 {
+		evs = append(evs, removed(evs[0].Blocks...)) // becomes one
+	}
+	p.Publish(evs)
+	close(h.free)
+	p.Close()
+	blocks := 0
+	for i, m := range h.sent {
+		b, n := decoded(t, m), 0
+		for _, e := range b.Events {
+			n += len(e.Hashes)
+		}
+		if blocks += n; n > p.cfg.BatchBlocks || len(b.Events) > p.cfg.BatchEvents || len(m.Payload) > 1<<20-1<<10 {
+			t.Errorf("batch %d: %d blocks in %d events, %d bytes", i, n, len(b.Events), len(m.Payload))
+		}
+	}
+	if want := 2*p.cfg.BatchBlocks + 2*p.cfg.BatchEvents + 1; blocks != want {
+		t.Errorf("%d blocks, want %d", blocks, want)
+	}
+}
+
 func TestPublisherBatchesByTime(t *testing.T) {
 	tap := newTap()
 	p := mustPublisher(t, PublisherConfig{FlushEvery: time.Millisecond}, tap)
@@ -152,6 +202,32 @@ func TestPublisherHeartbeats(t *testing.T) {
 	if b := decoded(t, got[2]); len(b.Events) != 0 || b.Rank != 3 || got[2].Seq != 2 {
 		t.Errorf("%+v, number %d", b, got[2].Seq)
 	}
+}
+
+// A cache may be busy with what is nothing to readers, or a batch may wait: they hear a
+// heartbeat all the same, or something better.
+func TestPublisherIsNeverSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tap := newTap()
+		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second}, tap)
+		a := chain(nil, 1)
+		for range 21 {
+			p.Publish([]kv.Event{a}) // again and again
+			time.Sleep(time.Second / 2)
+		}
+		p.Close()
+		if m := p.Metrics(); m.Heartbeats != 10 || m.DuplicateBlocks != 20 {
+			t.Errorf("in ten seconds: %v", m)
+		}
+		slow := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, FlushEvery: 15 * time.Second}, newTap())
+		slow.Publish([]kv.Event{a})
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		if m := slow.Metrics(); m.Batches != 3 || m.Heartbeats != 2 {
+			t.Errorf("in three and a half seconds: %v", m)
+		}
+		slow.Close()
+	})
 }
 
 // holdUp is a Transport that lets go only when it is told to.
@@ -220,6 +296,29 @@ func TestPublisherGapAndFollow(t *testing.T) {
 	last := decoded(t, tap.sent[len(tap.sent)-1])
 	if e := last.Events[len(last.Events)-1]; e.Kind != wire.AllBlocksCleared || p.Metrics().HeldBlocks != 0 {
 		t.Errorf("%v, %v", e.Kind, p.Metrics())
+	}
+}
+
+// A salt that is called as the adapter is a salt all the same: without it others' look-ups
+// would find the blocks.
+func TestSaltLikeAdapter(t *testing.T) {
+	ns := kv.Namespace{LoRA: "sql", Salt: "sql"}
+	hasher := kv.NewHasher(ns, testBlock)
+	ev, want := kv.Event{Kind: kv.Stored, Namespace: ns}, make(map[tierHash]kv.LocalHash)
+	for n := range kv.Token(3) {
+		tokens := slices.Repeat([]kv.Token{n}, testBlock)
+		hash, local := hasher.NextMedia(tokens, []uint64{7})
+		ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: []uint64{7}})
+		want[tierHash{hash: hash}] = local
+	}
+	tap := newTap()
+	p := mustPublisher(t, PublisherConfig{}, tap)
+	p.Publish([]kv.Event{ev})
+	p.Close()
+	got := make(map[tierHash]kv.LocalHash)
+	residency(t, got, payloads(tap.sent)...)
+	if d := differ(got, want); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -45,6 +45,7 @@ func (f *follower) backOff() {
 func (f *follower) live() {
 	f.wait = 0
 	f.missing = 0
+	f.heardAt = time.Now() // it has answered, which may have taken longer than a silence may
 	f.enter(Live, nil)
 }
 
@@ -84,8 +85,15 @@ func (f *follower) mend() {
 		f.counts.Replays++
 		if next, _ := f.cursor.Next(); next > f.missing {
 			f.live()
-		} else { // nothing was missing, the number was made up
-			f.missing = 0
+			return
+		}
+		// Nothing was missing, the number was made up; or the publisher keeps nothing, which
+		// only one without snapshots may.
+		f.missing = 0
+		if f.noSnapshot {
+			f.rebuild()
+		}
+		if f.state == Live {
 			f.backOff()
 		}
 	default:

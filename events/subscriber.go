@@ -3,6 +3,8 @@ package events
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -97,12 +99,11 @@ func (s *Subscriber) Remove(r Rank) {
 	s.mu.Unlock()
 }
 
-// Close ends all. The sink keeps what it has.
+// Close ends all. The sink keeps what it has, and Counts goes on to tell.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
 	s.closed = true
-	all := s.ranks
-	s.ranks = nil
+	all := slices.Collect(maps.Values(s.ranks))
 	s.mu.Unlock()
 	for _, f := range all {
 		f.cancel()
@@ -110,15 +111,25 @@ func (s *Subscriber) Close() {
 	for _, f := range all {
 		f.stop()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.ranks { // who was removed meanwhile is among the past
+		s.past.add(&f.status.Counts)
+	}
+	s.ranks = nil
 }
 
 // Status is what is known of one rank.
 type Status struct {
-	State  State
-	Err    error // why it is Lost or Faulty
-	Epoch  uint64
-	Next   uint64 // the batch that is due
-	Counts Counts
+	State State
+	Err   error // why it is Lost or Faulty
+	Epoch uint64
+	Next  uint64 // the batch that is due
+	// Elsewhere: messages come under Topic, and none under the one that was asked for, which
+	// the publisher may not have.
+	Elsewhere bool
+	Topic     string
+	Counts    Counts
 }
 
 // Status of a rank; false if it is not followed.

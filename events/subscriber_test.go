@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
@@ -257,6 +258,65 @@ func TestGraceAndSilence(t *testing.T) {
 	}
 }
 
+// What an earlier process of the same name goes on saying does not keep alive the one that
+// is believed. When that one is taken for gone, the other one is.
+func TestSilenceAmongOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, sink := newPipe(), newNaive()
+		epoch := uint64(9)
+		p.snapshot = func() (Snapshot, error) {
+			return Snapshot{Epoch: epoch, Next: 5, Batches: [][]byte{payload(root(epoch))}}, nil
+		}
+		sub := mustSubscriber(t, SubscriberConfig{Silence: 10 * time.Second}, sink, p)
+		p.frames <- Frame{Kind: FrameConnected}
+		p.settle()
+		epoch = 8
+		is := func(what string, want State) {
+			t.Helper()
+			synctest.Wait()
+			if st := status(t, sub); st.State != want || len(sink.held(rank1)) != map[State]int{Live: 1}[want] {
+				t.Fatalf("%s: %v, %d blocks", what, st.State, len(sink.held(rank1)))
+			}
+		}
+		for i := range uint64(9) {
+			time.Sleep(time.Second)
+			p.send(Message{Epoch: 8, Seq: 100 + i, Payload: payload()})
+			p.send(Message{Epoch: 9, Seq: i % 5, Payload: payload()})
+			p.frames <- Frame{Kind: FrameMalformed}
+		}
+		is("after nine seconds", Live)
+		time.Sleep(2 * time.Second)
+		is("after eleven seconds", Waiting)
+		p.send(Message{Epoch: 8, Seq: 5, Payload: payload()})
+		is("the earlier one speaks", Live)
+		for i := range uint64(20) {
+			time.Sleep(time.Second)
+			p.send(Message{Epoch: 8, Seq: 6 + i, Payload: payload()})
+		}
+		is("it goes on", Live)
+		sub.Close()
+	})
+}
+
+// A rank that can't be indexed has nothing to wait for, also where its connection broke
+// before that was seen: a wait that is over for good would be begun without end.
+func TestFaultyRests(t *testing.T) {
+	s, err := NewSubscriber(SubscriberConfig{BlockTokens: testBlock}, newNaive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(rank1, newPipe(), Follow{}, s.cfg, s.sink)
+	defer f.cancel()
+	now := time.Now()
+	f.brokenAt = now
+	f.forsake(Faulty, errBlockSize{})
+	now = now.Add(s.cfg.Grace)
+	f.tick(now)
+	if pause := f.pause(now); pause == 0 || f.state != Faulty {
+		t.Errorf("%v, and pauses for %v", f.state, pause)
+	}
+}
+
 func TestStrangers(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	sub, err := NewSubscriber(SubscriberConfig{BlockTokens: testBlock}, sink)
@@ -275,8 +335,23 @@ func TestStrangers(t *testing.T) {
 	rank7 := wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{root(3)}, Rank: 7, HasRank: true}, wire.Form{})
 	p.frames <- Frame{Topic: "kv@a@m", Message: Message{Seq: 1, Payload: rank7}}
 	p.settle()
-	if c := sub.Counts(); c.UnknownWorker != 2 || len(sink.held(rank1)) != 1 {
+	if c := sub.Counts(); c.UnknownWorker != 2 || c.Batches != 1 || len(sink.held(rank1)) != 1 {
 		t.Errorf("%v", c)
+	}
+	// Only a source knows that nothing comes of what it has asked for, and until when.
+	elsewhere := Frame{Kind: FrameElsewhere, Topic: "kv@c@m"}
+	for _, step := range []struct {
+		frame Frame
+		want  string
+	}{
+		{elsewhere, "kv@c@m"}, {Frame{Topic: "kv@b@m", Message: Message{Seq: 2, Payload: payload()}}, "kv@c@m"},
+		{Frame{Topic: "kv@a@m", Message: Message{Seq: 2, Payload: payload()}}, ""}, {elsewhere, "kv@c@m"}, {Frame{Kind: FrameConnected}, ""},
+	} {
+		p.frames <- step.frame
+		p.settle()
+		if st := status(t, sub); st.Topic != step.want || st.Elsewhere != (step.want != "") {
+			t.Errorf("after %+v: %q, want %q", step.frame, st.Topic, step.want)
+		}
 	}
 	if _, ok := sub.Status(Rank{Worker: 2}); ok {
 		t.Error("status of a stranger")
@@ -286,9 +361,25 @@ func TestStrangers(t *testing.T) {
 	if !p.closed.Load() || sink.held(rank1) != nil {
 		t.Error("it is not gone")
 	}
+	if err := sub.Add(rank1, newPipe(), Follow{}); err != nil {
+		t.Fatal(err)
+	}
+	sub.Close()
 	sub.Close()
 	if err := sub.Add(rank1, newPipe(), Follow{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
+	}
+	if c := sub.Counts(); c.UnknownWorker != 5 {
+		t.Errorf("of those who were removed: %v", c)
+	}
+	// Those who were followed to the end count too.
+	p, sink = newPipe(), newNaive()
+	sub = mustSubscriber(t, SubscriberConfig{}, sink, p)
+	p.send(Message{Payload: payload(root(1))})
+	p.settle()
+	sub.Close()
+	if c := sub.Counts(); c.StoredBlocks != 1 {
+		t.Errorf("behind Close: %v", c)
 	}
 }
 
@@ -318,12 +409,42 @@ func TestOrphansAreMended(t *testing.T) {
 	orphan := root(3)
 	orphan.Parent, orphan.HasParent = 2, true
 	for i := range uint64(300) {
+		next.Store(1_000_001 + i)
+		p.send(Message{Seq: 1_000_000 + i, Payload: payload(orphan)})
+	}
+	p.settle()
+	c := sub.Counts()
+	if c.OrphanBlocks < 290 || c.Snapshots < 2 || c.Snapshots > 5 {
+		t.Errorf("%v", c)
+	}
+	// Another publisher begins at 0: what was put off was not put off for its whole life.
+	next.Store(0)
+	p.frames <- Frame{Kind: FrameConnected}
+	p.settle()
+	c = sub.Counts()
+	for i := range uint64(300) {
 		next.Store(i + 1)
 		p.send(Message{Seq: i, Payload: payload(orphan)})
 	}
 	p.settle()
-	if c := sub.Counts(); c.OrphanBlocks < 290 || c.Snapshots < 2 || c.Snapshots > 5 {
-		t.Errorf("%v", c)
+	if n := sub.Counts(); n.Snapshots == c.Snapshots || n.Snapshots > c.Snapshots+5 || n.OrphanBlocks < c.OrphanBlocks+290 {
+		t.Errorf("of another publisher: %v", n)
+	}
+}
+
+// A publisher that answers, and keeps nothing: what is missing is missing, and what it goes
+// on with is believed.
+func TestReplayOfNothing(t *testing.T) {
+	p, sink := newPipe(), newNaive()
+	p.replay = func(uint64) (uint64, []Message, error) { return 0, nil, nil }
+	sub := mustSubscriber(t, SubscriberConfig{}, sink, p)
+	p.frames <- Frame{Kind: FrameConnected}
+	for _, seq := range []uint64{3, 4, 8, 9} {
+		p.send(Message{Seq: seq, Payload: payload(root(seq))})
+	}
+	p.settle()
+	if st := status(t, sub); st.State != Live || st.Next != 10 || len(sink.held(rank1)) != 2 || st.Counts.Impossible > 0 {
+		t.Errorf("%d blocks, %+v", len(sink.held(rank1)), st)
 	}
 }
 

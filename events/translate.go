@@ -167,16 +167,19 @@ func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
 const mediaDigits = 64
 
 // saltIn finds the salt of the first block of a sequence: the last of its keys,
-// if that is a bare string that is neither the adapter's name nor a medium.
+// if that is a bare string that is neither a medium nor the first that is the adapter's name.
 func saltIn(e *wire.Event) (salt string) {
+	named := false
 	for keys := e.ExtraKeys(); ; {
 		key, ok := keys.Next()
 		if !ok || key.Block > 0 {
 			return salt
 		}
 		salt = ""
-		if key.Text != nil && !key.Nested && !bytes.Equal(key.Text, e.LoRA) {
-			if _, medium := mediumHash(key.Text); !medium {
+		if key.Text != nil && !key.Nested {
+			if !named && bytes.Equal(key.Text, e.LoRA) {
+				named = true
+			} else if _, medium := mediumHash(key.Text); !medium {
 				salt = string(key.Text)
 			}
 		}

@@ -56,6 +56,7 @@ const (
 	FrameConnected              // what was sent before now may have been missed, by another publisher even
 	FrameDisconnected           // nothing will come until the next FrameConnected
 	FrameMalformed              // something came that is no message
+	FrameElsewhere              // nothing comes of the topic asked for, but of the one told
 )
 
 // Frame is what a Source has seen.

@@ -118,6 +118,8 @@ type Config struct {
 	// they do not come any more. Default 10 s.
 	EventSilence time.Duration
 
+	quiet time.Duration // tests: as in zmq.SourceConfig
+
 	// Tenant finds out on whose account a request comes, or refuses it. Default: nobody's.
 	Tenant func(*http.Request) (tenant string, admin bool, err error)
 	// WorkerKey is an API key for the gateway's own questions to workers.

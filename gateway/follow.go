@@ -56,7 +56,7 @@ func (m *member) endpoint(port int) string {
 }
 
 func (m *member) sockets(rank uint32, endpoint, replay, topic string) (events.Source, error) {
-	cfg := zmq.SourceConfig{Topic: topic}
+	cfg := zmq.SourceConfig{Topic: topic, Quiet: m.g.cfg.quiet}
 	var err error
 	if cfg.Endpoint, err = zmq.RankEndpoint(endpoint, rank); err != nil {
 		return nil, err
@@ -117,10 +117,12 @@ func (m *member) watch(now time.Time) {
 	for _, w := range m.ranks {
 		m.g.sight(w)
 		s, _ := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
-		if s.State != events.Live && now.Sub(m.since) > eventPatience {
+		if s.Elsewhere {
+			m.warn("nothing comes of the worker's topic, but of another: nothing is known of its cache", fmt.Errorf("rank %d: a message has come under %q; is the topic that was given its own?", w.Rank, s.Topic))
+		} else if s.State != events.Live && now.Sub(m.since) > eventPatience {
 			m.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.Rank, s.State))
 		} else if s.Counts.UnknownWorker > 0 && s.Counts.Batches == 0 {
-			m.warn("worker's events are all of another topic or rank: nothing is known of its cache", fmt.Errorf("%d messages of rank %d; say the topic in the workers' file", s.Counts.UnknownWorker, w.Rank))
+			m.warn("worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages came where those of rank %d are looked for", s.Counts.UnknownWorker, w.Rank))
 		}
 	}
 }

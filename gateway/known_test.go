@@ -3,8 +3,11 @@ package gateway
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/coppice-llm/coppice/events/card"
 )
 
 // TestByEvents: a prompt goes to the worker whose events said that it has it.
@@ -50,6 +53,17 @@ func TestSilentEvents(t *testing.T) {
 	})
 	a.holds(run(100, 40)) // it lives
 	s.until("it is believed again", func() bool { return s.subscriber.Counts().Snapshots > 1 })
+}
+
+// TestEventsOfAnotherTopic: where nothing comes as the topic is another, somebody is told.
+func TestEventsOfAnotherTopic(t *testing.T) {
+	a := newWorker(t, "a", true, func(c *card.Card) { c.ZMQ.Topic = "kv@nobody" })
+	s := newStand(t, Config{quiet: time.Millisecond}, a)
+	s.until("it is told", func() bool {
+		a.holds(run(0, 40))
+		found := s.logs.FilterMessageSnippet("nothing comes of the worker's topic, but of another")
+		return found.Len() == 1 && strings.Contains(fmt.Sprint(found.All()[0].ContextMap()), `rank 0: a message has come under ""`)
+	})
 }
 
 // TestByGuess: workers without events are taken to hold what was sent to them.

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ type Config struct {
 	Stream string // COPPICE_KV, and behind it _ and Prefix if that is another than its default
 
 	// What the stream keeps, for readers that are cut off: 1000 batches per rank,
-	// 1 GiB in all, in memory unless File.
+	// 1 GiB in all, in memory unless File. Publishers see to that; a reader takes what is there.
 	KeepBatches int64
 	KeepBytes   int64
 	File        bool
@@ -89,6 +90,19 @@ func (c Config) stream() jetstream.StreamConfig {
 	}
 	return jetstream.StreamConfig{Name: c.Stream, Subjects: []string{c.Prefix + ".*.*"}, Storage: storage,
 		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
+}
+
+// find looks for the stream; [jetstream.ErrStreamNotFound] tells that there is none. One that
+// carries other subjects is somebody else's: to take it would silence them.
+func (c Config) find(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+	there, err := js.Stream(ctx, c.Stream)
+	if err != nil {
+		return nil, err
+	}
+	if has, want := there.CachedInfo().Config.Subjects, c.stream().Subjects; !slices.Equal(has, want) {
+		return nil, fmt.Errorf("it carries %q, not %q: give another stream", has, want)
+	}
+	return there, nil
 }
 
 // connect never gives up: servers come and go, and credentials are mended.

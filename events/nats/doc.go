@@ -3,9 +3,9 @@
 // history.
 //
 // Batches go to <prefix>.<worker>.<dp>, with epoch and sequence number in the
-// header and vLLM's payload, into a JetStream stream, so that a reader that was
-// cut off for a while goes on where it was. The past beyond that comes from the
-// publisher itself, asked at <prefix>-ask.<worker>.<dp>: what a reader has seen,
+// header and vLLM's payload, into a JetStream stream, which keeps them for a reader
+// that is slow. The past beyond that, and what was sent while a reader was cut off,
+// comes from the publisher itself, asked at <prefix>-ask.<worker>.<dp>: what a reader has seen,
 // the publisher can replay, whatever became of the stream. The stream is created
 // by whoever comes first, and again after a server has lost it.
 //

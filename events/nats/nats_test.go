@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
@@ -158,6 +159,74 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
+// The stream is taken away while all are connected: it is made again, by its reader or
+// by somebody who is quicker, and begins to count anew.
+func TestStreamIsLost(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	cfg.KeepBytes = 1 << 24 // the server has room for the one that goes and the one that comes
+	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	follow(t, sink, cfg, events.SubscriberConfig{Grace: time.Minute})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quicker := range []bool{false, true} {
+		for range 50 {
+			p.Publish(c.Step(4))
+			sink.Until(c.Held)
+		}
+		if err := js.DeleteStream(t.Context(), "COPPICE_KV"); err != nil {
+			t.Fatal(err)
+		}
+		if quicker {
+			if _, err := js.CreateOrUpdateStream(t.Context(), cfg.withDefaults().stream()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			p.Publish(c.Step(4))
+			sink.Until(c.Held)
+		}
+	}
+}
+
+// What the stream keeps, and where, is for those to say who publish.
+func TestStreamOfOthers(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	cfg := config(s)
+	cfg.File, cfg.KeepBatches = true, 7
+	p := publisher(t, cfg, events.PublisherConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the publisher's stream", func() bool { _, err = js.Stream(t.Context(), "COPPICE_KV"); return err == nil })
+	sub := follow(t, sink, config(s), events.SubscriberConfig{})
+	until(t, "a connection", func() bool { return sub.Counts().Batches > 0 })
+	p.Publish(c.Step(4))
+	sink.Until(c.Held)
+	stream, err := js.Stream(t.Context(), "COPPICE_KV")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if has := stream.CachedInfo().Config; has.Storage != jetstream.FileStorage || has.MaxMsgsPerSubject != 7 {
+		t.Errorf("%+v", has)
+	}
+}
+
 // The publisher is killed: its silence clears it. Another one at its place is
 // believed by its own word.
 func TestPublisherRestart(t *testing.T) {
@@ -265,6 +334,38 @@ func TestAnswers(t *testing.T) {
 	src2.nc = src.nc
 	if _, err := src2.Snapshot(ctx); err == nil {
 		t.Error("a snapshot beyond the limit was taken")
+	}
+}
+
+// A snapshot of empty batches has no bytes, and would have no end.
+func TestEndlessSnapshot(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	cfg := config(s)
+	cfg.SnapshotBytes = 1 << 16
+	if _, err := nc.Subscribe(cfg.withDefaults().askAt(), func(m *nats.Msg) {
+		for range cfg.SnapshotBytes {
+			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(1, 7)})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	src, err := NewSource(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.nc = nc
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := src.Snapshot(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -2,8 +2,8 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -85,17 +85,12 @@ func (s *Sender) keepStream() {
 	}
 }
 
-// ensureStream makes the stream, or has it be as configured. One that carries other
-// subjects is somebody else's: to take it would silence them.
+// ensureStream makes the stream, or has it be as configured.
 func (s *Sender) ensureStream(js jetstream.JetStream) error {
-	want := s.cfg.stream()
-	there, err := js.Stream(s.ctx, s.cfg.Stream)
-	if err == nil {
-		if has := there.CachedInfo().Config.Subjects; !slices.Equal(has, want.Subjects) {
-			return fmt.Errorf("it carries %q, not %q: give another stream to publish to", has, want.Subjects)
-		}
+	if _, err := s.cfg.find(s.ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
 	}
-	_, err = js.CreateOrUpdateStream(s.ctx, want)
+	_, err := js.CreateOrUpdateStream(s.ctx, s.cfg.stream())
 	return err
 }
 

@@ -16,17 +16,25 @@ import (
 
 const flushTimeout = time.Second
 
+// streamHeartbeat is how often a stream says that it is there: twice that without one, and
+// it is taken to be gone.
+const streamHeartbeat = 5 * time.Second
+
+// maxAnswers to one question may wait to be read.
+const maxAnswers = 1 << 20
+
 // ErrNoPublisher is the answer to a question that nobody is there to hear.
 var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
 // Source is one rank seen over NATS: an [events.Source].
 type Source struct {
-	cfg    Config
-	frames chan events.Frame
-	ctx    context.Context
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
-	turned chan struct{} // of one place: the connection broke or is there anew
+	cfg     Config
+	frames  chan events.Frame
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wait    sync.WaitGroup
+	turned  chan struct{} // of one place: the connection broke or is there anew
+	trouble trouble
 
 	mu sync.Mutex
 	nc *nats.Conn
@@ -36,6 +44,7 @@ type Source struct {
 // part of a subject.
 func NewSource(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg.withDefaults(), turned: make(chan struct{}, 1)}
+	s.trouble.notify = s.cfg.Notify
 	s.frames = make(chan events.Frame, s.cfg.Frames)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, s.cfg.validate()
@@ -75,7 +84,7 @@ func (s *Source) connect() error {
 		default:
 		}
 	}
-	t := &trouble{notify: s.cfg.Notify}
+	t := &s.trouble
 	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, t, nats.ConnectHandler(func(*nats.Conn) { t.is(nil) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			t.is(nil)
@@ -118,16 +127,27 @@ func (s *Source) listen() (connected bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-	stream, err := js.CreateOrUpdateStream(ctx, s.cfg.stream())
-	if err != nil {
-		return false, fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err)
+	stream, err := s.cfg.find(ctx, js) // whatever it keeps: that is its publishers' to say
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = js.CreateStream(ctx, s.cfg.stream())
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{s.cfg.subject()}, DeliverPolicy: jetstream.DeliverNewPolicy, InactiveThreshold: time.Minute})
+	if err != nil {
+		if err = fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err); s.nc.IsConnected() && s.ctx.Err() == nil { // else the connection tells
+			s.trouble.is(err)
+		}
+		return false, err
+	}
+	s.trouble.is(nil)
+	// A plain consumer, not the client's ordered one: that waits for good for a stream that
+	// is gone, and in one that counts anew for the number where it was. What is missed here
+	// the numbers of the batches show.
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: s.cfg.subject(), DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
+		InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1})
 	if err != nil {
 		return false, fmt.Errorf("nats: consumer: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(s.cfg.Frames))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(s.cfg.Frames), jetstream.PullHeartbeat(streamHeartbeat))
 	if err != nil {
 		return false, fmt.Errorf("nats: consumer: %w", err)
 	}
@@ -180,12 +200,15 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return end.Epoch, err
 }
 
+// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+const batchCost = 64
+
 // Snapshot implements [events.Source].
 func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	var snap events.Snapshot
 	size := 0
 	end, err := s.ask(ctx, snapshotRequest, func(m events.Message) error {
-		if size += len(m.Payload); size > s.cfg.SnapshotBytes {
+		if size += len(m.Payload) + batchCost; size > s.cfg.SnapshotBytes {
 			return fmt.Errorf("nats: a snapshot of over %d bytes", s.cfg.SnapshotBytes)
 		}
 		snap.Batches = append(snap.Batches, m.Payload)
@@ -210,7 +233,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		return end, fmt.Errorf("nats: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, s.cfg.SnapshotBytes+1<<20); err != nil {
+	if err := sub.SetPendingLimits(maxAnswers, s.cfg.SnapshotBytes+1<<20); err != nil {
 		return end, fmt.Errorf("nats: %w", err)
 	}
 	if err := nc.PublishRequest(s.cfg.askAt(), inbox, []byte(request)); err != nil {

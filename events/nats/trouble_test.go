@@ -180,6 +180,19 @@ func TestTroubleForeignStream(t *testing.T) {
 	if err := next(t); err == nil || !strings.Contains(err.Error(), "give another stream") {
 		t.Errorf("told is %v", err)
 	}
+	// Nor by who would read it, as a card may name any stream.
+	third := first
+	third.Prefix = "three"
+	next = heard(&third)
+	src, err := NewSource(third)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.Start()
+	defer src.Close()
+	if err := next(t); err == nil || !strings.Contains(err.Error(), "give another stream") {
+		t.Errorf("told is %v", err)
+	}
 	if got := subjects(); len(got) != 1 || got[0] != "one.*.*" {
 		t.Errorf("the first one's stream carries %q now", got)
 	}

@@ -2,12 +2,14 @@ package zmq
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,6 +147,56 @@ func TestHostilePublisher(t *testing.T) {
 	}
 	_ = src.Close()
 	_ = l.Close()
+}
+
+// A snapshot of empty batches has no bytes, and would have no end.
+func TestEndlessSnapshot(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		c, err := handshake(nc, "ROUTER", 1<<10, time.Minute, "DEALER")
+		if err != nil {
+			return
+		}
+		number := make([]byte, 8)
+		head := binary.BigEndian.AppendUint64([]byte(snapshotRequest), 7)
+		for err = c.write(nil, nil, number, binary.BigEndian.AppendUint64(head, 1<<62)); err == nil; {
+			err = c.write(nil, nil, number, nil)
+		}
+	})
+	src := NewSource(SourceConfig{Endpoint: "tcp://127.0.0.1:1", ReplayEndpoint: endpoint(l.Addr()), SnapshotBytes: 1 << 20})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := src.Snapshot(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+	_ = l.Close()
+	served.Wait()
+}
+
+// Who is shown the door is counted by then.
+func TestRefusedIsCounted(t *testing.T) {
+	_, s := publisher(t, events.PublisherConfig{Heartbeat: -1}, SenderConfig{})
+	for i := range uint64(500) {
+		nc, err := net.Dial("tcp", s.ReplayAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(nc, strings.Repeat("GET / HTTP/1.1\r\n", 4)) // as long as a greeting
+		_, _ = io.Copy(io.Discard, nc)
+		_ = nc.Close()
+		if n := s.Metrics().Refused; n != i+1 {
+			t.Fatalf("%d are counted after %d", n, i+1)
+		}
+	}
 }
 
 func FuzzRead(f *testing.F) {

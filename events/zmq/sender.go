@@ -102,9 +102,14 @@ func (s *Sender) Start(h events.History) error {
 		if s.pub, err = net.Listen(network, address); err != nil {
 			return fmt.Errorf("zmq: PUB: %w", err)
 		}
-		s.wait.Go(func() { s.accept(s.pub, make(chan struct{}, s.cfg.MaxSubscribers), s.serveSubscriber) })
+		s.wait.Go(func() {
+			s.accept(s.pub, make(chan struct{}, s.cfg.MaxSubscribers), func(nc net.Conn) { s.serveSubscriber(nc) })
+		})
 	} else {
-		s.wait.Go(func() { s.connect(network, address) })
+		dialer := net.Dialer{Timeout: handshakeTimeout}
+		s.wait.Go(func() {
+			s.connect(func() (net.Conn, error) { return dialer.DialContext(s.ctx, network, address) })
+		})
 	}
 	if s.cfg.ReplayEndpoint == "" {
 		return nil
@@ -201,12 +206,17 @@ func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Con
 	}
 }
 
-// connect keeps one connection to a subscriber that binds.
-func (s *Sender) connect(network, address string) {
-	dialer := net.Dialer{Timeout: handshakeTimeout}
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		if nc, err := dialer.DialContext(s.ctx, network, address); err == nil {
-			s.with(nc, s.serveSubscriber)
+// connect keeps one connection to a subscriber that binds. It waits longer after each
+// failure, and begins anew after a connection that was one.
+func (s *Sender) connect(dial func() (net.Conn, error)) {
+	const least = 10 * time.Millisecond
+	for wait := least; ; wait = min(2*wait, 5*time.Second) {
+		if nc, err := dial(); err == nil {
+			s.with(nc, func(nc net.Conn) {
+				if s.serveSubscriber(nc) {
+					wait = least
+				}
+			})
 		}
 		if !s.pause(wait) {
 			return

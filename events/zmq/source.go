@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,11 @@ type SourceConfig struct {
 	ReplayEndpoint string // of its ROUTER socket; "" = it has none
 	Topic          string // prefix of the topics wanted; "" = all
 
+	// Quiet is how long nothing may come of Topic after a connection: then all is asked for, up
+	// to one message, and its topic told as [events.FrameElsewhere]. For a prefix that no topic
+	// has looks like a worker that has nothing to say. 10 s.
+	Quiet time.Duration
+
 	MessageBytes  int           // 16 MiB; a longer message ends the connection
 	SnapshotBytes int           // 1 GiB, of one snapshot
 	Frames        int           // 16 that wait for the subscriber
@@ -26,6 +32,7 @@ type SourceConfig struct {
 }
 
 func (c SourceConfig) withDefaults() SourceConfig {
+	setDefault(&c.Quiet, 10*time.Second)
 	setDefault(&c.MessageBytes, 16<<20)
 	setDefault(&c.SnapshotBytes, 1<<30)
 	setDefault(&c.Frames, 16)
@@ -94,6 +101,7 @@ func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, 
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	if c, err = handshake(nc, own, limit, handshakeTimeout, peer, "X"+peer); err != nil {
 		stop()
+		_ = nc.Close()
 		return nil, nil, err
 	}
 	return c, func() { stop(); _ = nc.Close() }, nil
@@ -106,13 +114,15 @@ func (s *Source) listen() (connected bool) {
 		return false
 	}
 	defer end()
-	if c.write(append([]byte{1}, s.cfg.Topic...)) != nil || c.w.Flush() != nil {
+	if c.subscribe(1, s.cfg.Topic) != nil {
 		return false
 	}
 	if !s.put(events.Frame{Kind: events.FrameConnected}) {
 		return false
 	}
-	for {
+	heard := s.wonder(c)
+	defer heard()
+	for first := true; ; {
 		frames, command, err := c.read()
 		if err != nil {
 			if errors.Is(err, errProtocol) {
@@ -125,12 +135,47 @@ func (s *Source) listen() (connected bool) {
 		}
 		f := events.Frame{Kind: events.FrameMalformed}
 		if len(frames) == 3 && len(frames[1]) == 8 {
-			f = events.Frame{Topic: string(frames[0]), Message: events.Message{Seq: binary.BigEndian.Uint64(frames[1]), Payload: frames[2]}}
+			heard()
+			topic := string(frames[0])
+			ours := strings.HasPrefix(topic, s.cfg.Topic)
+			switch {
+			case ours:
+				f = events.Frame{Topic: topic, Message: events.Message{Seq: binary.BigEndian.Uint64(frames[1]), Payload: frames[2]}}
+			case first:
+				f = events.Frame{Kind: events.FrameElsewhere, Topic: topic[:min(len(topic), maxPrefix)]}
+			default: // it was on its way
+				continue
+			}
+			first = false
 		}
 		if !s.put(f) {
 			return true
 		}
 	}
+}
+
+// wonder subscribes to all topics if nothing comes for Quiet. The function that it returns
+// is to be called when something has come, and at the end: it ends that.
+func (s *Source) wonder(c *conn) (heard func()) {
+	if s.cfg.Topic == "" {
+		return func() {}
+	}
+	all, done, ended := false, make(chan struct{}), make(chan struct{})
+	s.wait.Go(func() {
+		defer close(ended)
+		select {
+		case <-time.After(s.cfg.Quiet):
+			all = true
+			_ = c.subscribe(1, "") // if it fails, reading does too
+		case <-done:
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(done)
+		if <-ended; all { // so nobody else writes
+			_ = c.subscribe(0, "")
+		}
+	})
 }
 
 // Close implements [events.Source].
@@ -144,6 +189,9 @@ func (s *Source) Close() error {
 func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Message) error) (uint64, error) {
 	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
 }
+
+// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+const batchCost = 64
 
 // Snapshot implements [events.Source].
 func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
@@ -161,7 +209,7 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 			batches = binary.BigEndian.Uint64(m.Payload[length+8:])
 			return nil
 		}
-		if size += len(m.Payload); m.Seq != snap.Next || size > s.cfg.SnapshotBytes {
+		if size += len(m.Payload) + batchCost; m.Seq != snap.Next || size > s.cfg.SnapshotBytes {
 			return fmt.Errorf("zmq: a snapshot of %d bytes before batch %d, and %d", size, snap.Next, m.Seq)
 		}
 		snap.Batches = append(snap.Batches, m.Payload)

@@ -72,12 +72,13 @@ func (q *subscription) wants() bool {
 	return len(q.prefixes) > 0
 }
 
-// serveSubscriber serves one SUB socket until it goes or the sender closes.
-func (s *Sender) serveSubscriber(nc net.Conn) {
+// serveSubscriber serves one SUB socket until it goes or the sender closes; false if it is
+// none.
+func (s *Sender) serveSubscriber(nc net.Conn) bool {
 	c, err := handshake(nc, "PUB", 2*maxPrefix, handshakeTimeout, "SUB", "XSUB")
 	if err != nil {
 		s.refused.Add(1)
-		return
+		return false
 	}
 	q := &subscription{topic: []byte(s.cfg.Topic), cfg: &s.cfg, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
@@ -94,6 +95,7 @@ func (s *Sender) serveSubscriber(nc net.Conn) {
 	s.mu.Lock()
 	delete(s.subs, q)
 	s.mu.Unlock()
+	return true
 }
 
 // listen takes subscriptions: messages of ZMTP 3.0, or commands of 3.1.

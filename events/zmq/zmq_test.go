@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -120,6 +123,60 @@ func socket(t *testing.T, make func(context.Context, ...zmq4.Option) zmq4.Socket
 	s := make(ctx, zmq4.WithDialerRetry(time.Millisecond))
 	t.Cleanup(func() { cancel(); _ = s.Close() })
 	return s
+}
+
+// A prefix that no topic has is told from silence, by one message, and so is one that has
+// a message again.
+func TestTopicElsewhere(t *testing.T) {
+	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	p.Publish(c.Step(4))
+	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: size}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sub.Close)
+	add := func(worker events.WorkerID, prefix string, quiet time.Duration) events.Rank {
+		r := events.Rank{Worker: worker}
+		src := NewSource(SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: prefix, Quiet: quiet})
+		if err := sub.Add(r, src, events.Follow{}); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	wrong := add(1, "kv@10.0.0.2", time.Millisecond)
+	until("another topic is told", func() bool {
+		st, _ := sub.Status(wrong)
+		return st.Elsewhere && st.Topic == topic && st.Counts.UnknownWorker == 1
+	})
+	until("all is not asked for any more", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for q := range s.subs {
+			q.mu.Lock()
+			n := len(q.prefixes)
+			q.mu.Unlock()
+			if n != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	right, waits := add(2, "kv@10.0.0.1", time.Nanosecond), add(3, "kv@10.0.0.2", time.Hour)
+	until("what comes is heard", func() bool { st, _ := sub.Status(right); return st.Counts.Batches > 10 })
+	for r, want := range map[events.Rank]uint64{wrong: 1, right: 0, waits: 0} {
+		if st, _ := sub.Status(r); st.Counts.UnknownWorker != want || st.Elsewhere != (want > 0) || r != right && st.Counts.Batches > 0 {
+			t.Errorf("%v: %+v", r, st)
+		}
+	}
 }
 
 // Another implementation of the sockets reads ours: the stream, and replays by
@@ -347,6 +404,38 @@ func TestSenderConnects(t *testing.T) {
 	defer p.Close()
 	if m, err := sub.Recv(); err != nil || string(m.Frames[0]) != topic {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// However often a subscriber that binds went away, it is soon found again. One that is not
+// there is asked for ever less often.
+func TestSenderConnectsAgain(t *testing.T) {
+	hello := "\xff" + strings.Repeat("\x00", 8) + "\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
+	for _, there := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewSender(SenderConfig{})
+			dials := 0
+			s.wait.Go(func() {
+				s.connect(func() (net.Conn, error) {
+					dials++
+					if !there {
+						return nil, net.ErrClosed
+					}
+					ours, theirs := net.Pipe()
+					s.wait.Go(func() { // shakes hands, and goes
+						_, _ = io.ReadFull(theirs, make([]byte, len(hello)))
+						_, _ = io.WriteString(theirs, hello)
+						_ = theirs.Close()
+					})
+					return ours, nil
+				})
+			})
+			time.Sleep(time.Minute)
+			_ = s.Close()
+			if there && dials < 1000 || !there && dials > 30 {
+				t.Errorf("there %v: asked for %d times in a minute", there, dials)
+			}
+		})
 	}
 }
 

@@ -38,12 +38,11 @@ type conn struct {
 
 func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
-// handshake makes a connection out of nc, or closes it. peers: the socket types
-// that the other end may have.
+// handshake makes a connection out of nc, which stays the caller's to close. peers: the
+// socket types that the other end may have.
 func handshake(nc net.Conn, own string, limit int, timeout time.Duration, peers ...string) (*conn, error) {
 	c := &conn{Conn: nc, r: newReader(nc), w: bufio.NewWriterSize(nc, 64<<10), limit: limit}
 	if err := c.greet(own, timeout, peers); err != nil {
-		_ = nc.Close()
 		return nil, fmt.Errorf("zmq: handshake with %v: %w", nc.RemoteAddr(), err)
 	}
 	return c, nil
@@ -176,6 +175,11 @@ func (c *conn) frame(flags byte, body []byte) error {
 	}
 	_, err := c.w.Write(body)
 	return err
+}
+
+// subscribe sends a subscription, 1, or its end, 0.
+func (c *conn) subscribe(what byte, prefix string) error {
+	return errors.Join(c.write(append([]byte{what}, prefix...)), c.w.Flush())
 }
 
 // write puts a message into the buffer; flush sends it.
