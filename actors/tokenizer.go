@@ -42,7 +42,6 @@ func (a *tokenizerActor) encode(m *encode) {
 // drop ends the request at which the worker panicked.
 func (a *tokenizerActor) drop(message any, err error) {
 	if m, ok := message.(*encode); ok {
-		a.sys.door.leave(m.stream) // before its caller hears of the end
-		m.stream.end(scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 	}
 }
