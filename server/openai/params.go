@@ -20,6 +20,7 @@ const (
 	MaxStopTokens   = 256
 	MaxBiases       = 1024
 	MaxAllowed      = 1 << 20 // allowed_token_ids
+	MaxName         = 1024    // bytes of cache_salt and class, which outlive their request
 	maxOutput       = 1 << 30 // max_tokens
 	maxSeconds      = 86400   // timeout, queue_timeout, pins
 )
