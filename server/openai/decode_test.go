@@ -158,6 +158,8 @@ func TestDecodeLimits(t *testing.T) {
 		{"stops", `{"prompt":"x","stop":[` + list(MaxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(MaxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
 		{"prompts", `{"prompt":[` + list(MaxPrompts, `"a"`) + "]}", `{"prompt":[` + list(MaxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
 		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(MaxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(MaxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
+		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", MaxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", MaxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
+		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", MaxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", MaxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
 		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", MaxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", MaxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
 		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", MaxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", MaxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
 		{"biases", `{"prompt":"x","logit_bias":{` + names(MaxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(MaxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},
