@@ -175,6 +175,12 @@ func (d *door) leave(stream *Stream) {
 	}
 }
 
+// dismiss ends a request that the scheduler has not heard of.
+func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
+	d.leave(stream) // before its caller hears of the end
+	stream.end(e)
+}
+
 // close refuses what comes and ends what is open.
 func (d *door) close(cause error) {
 	d.mu.Lock()

@@ -65,6 +65,57 @@ func TestSubscribeGivenUp(t *testing.T) {
 	}
 }
 
+// A text that nobody waits for any more is not made tokens of: by this worker, which has no
+// tokenizer, it could not be.
+func TestNobodyWaitsForTheTokens(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	worker := &tokenizerActor{sys: s}
+	left, err := s.door.enter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Abort(context.Canceled)
+	worker.encode(&encode{left, Request{Prompt: prompt}})
+	if _, _, e := drain(t, left); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) || s.door.credits() != 0 {
+		t.Errorf("ending %+v, %d credits taken", e, s.door.credits())
+	}
+	open, err := s.door.enter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	worker.encode(&encode{open, Request{Prompt: prompt}})
+	if _, _, e := drain(t, open); e.Reason != scheduler.Failed || !errors.Is(e.Err, ErrClosed) {
+		t.Errorf("ending %+v", e)
+	}
+}
+
+// The end of the context ends a request whose caller is slower than it, and so never finds
+// nothing to take. What has ended before has its ending.
+func TestContextOfASlowCaller(t *testing.T) {
+	h := hold(t, cpu.Config{})
+	s := start(t, Config{Backend: h}, cpu.Config{})
+	h.let(first(2))
+	stream, short := open(t, s, Request{Prompt: prompt, MaxTokens: 100, IgnoreEOS: true}), open(t, s, Request{Prompt: prompt, MaxTokens: 1, IgnoreEOS: true})
+	<-stream.wake // there is a piece
+	<-short.wake
+	for short.runs() {
+		<-short.wake
+	}
+	ctx, cancel := context.WithCancel(patience(t))
+	cancel()
+	if piece, err := stream.Next(ctx); !errors.Is(err, context.Canceled) || piece.Tokens != nil {
+		t.Errorf("%+v, %v", piece, err)
+	}
+	if piece, err := short.Next(ctx); err != nil || !piece.Final {
+		t.Errorf("%+v, %v", piece, err)
+	}
+	h.let(all)
+	if _, _, e := drain(t, stream); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) {
+		t.Errorf("ending %+v", e)
+	}
+}
+
 // The bill of a request that Close ended counts the output that was delivered.
 func TestBillAfterClose(t *testing.T) {
 	h := hold(t, cpu.Config{})

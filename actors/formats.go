@@ -36,6 +36,9 @@ func (f Format) check() error {
 	return nil
 }
 
+// bytes is the length of its text.
+func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) }
+
 // formatsActor has formats compiled, each once, and keeps those that were used
 // last. Requests wait here, not at the scheduler, where they would hold a place.
 type formatsActor struct {
@@ -44,7 +47,7 @@ type formatsActor struct {
 	refused shelf               // what can't be compiled, which must not push grammars out
 	waiting map[Format][]waiter // for those that are not compiled yet
 	making  map[Format]*compile // at a compiler
-	turns   []*turn             // tenants with formats to compile, whose turn it is first
+	turns   []*turn             // tenants who wait for formats that are at none, whose turn it is first
 	busy    map[string]bool     // tenants with one at a compiler
 	idle    []int               // compilers
 	alarm   alarm               // rings when the next of those who wait runs out of time
@@ -53,22 +56,25 @@ type formatsActor struct {
 // waiter is a request that waits for its format.
 type waiter struct {
 	*submit
-	until time.Duration // on the system's clock
-	late  error         // what it ends with then
+	since time.Duration // on the system's clock, as until
+	until time.Duration
+	late  error // what it ends with then
 }
 
-// turn is a tenant's formats, in the order in which they were asked for.
+// turn is the formats that a tenant waits for, in the order in which they were asked for.
+// Another one may wait for the same.
 type turn struct {
 	tenant  string
 	formats []Format
 }
 
-// refusedFormats is how many formats that can't be compiled are remembered.
-const refusedFormats = 256
+// refusedFormats is how many formats that can't be compiled are remembered, of refusedBytes
+// of text each: fewer if some are longer.
+const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
 	a := &formatsActor{
-		sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats),
+		sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats * refusedBytes),
 		waiting: make(map[Format][]waiter), making: make(map[Format]*compile), busy: make(map[string]bool),
 	}
 	a.alarm.ring = func() { s.formats.tell(&tick{}) }
@@ -101,7 +107,7 @@ func (a *formatsActor) release() { a.alarm.stop() }
 // need passes the request on if its format is there, or has it wait.
 func (a *formatsActor) need(m *needFormat) {
 	if gone := m.submit.stream.gone.Load(); gone != nil {
-		a.finish(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
+		a.sys.door.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
 	f := a.kept.take(m.format)
@@ -112,9 +118,8 @@ func (a *formatsActor) need(m *needFormat) {
 		a.pass(m.submit, f)
 		return
 	}
-	others, begun := a.waiting[m.format]
-	a.waiting[m.format] = append(others, a.waiter(m.submit))
-	if !begun {
+	a.waiting[m.format] = append(a.waiting[m.format], a.waiter(m.submit))
+	if a.making[m.format] == nil {
 		a.line(m.submit.req.Tenant, m.format)
 		a.start()
 	}
@@ -122,11 +127,11 @@ func (a *formatsActor) need(m *needFormat) {
 
 // waiter sets the alarm for a request that is to wait.
 func (a *formatsActor) waiter(m *submit) waiter {
-	w := waiter{submit: m, until: lastTime, late: scheduler.ErrDeadline}
+	now := a.sys.now()
+	w := waiter{submit: m, since: now, until: lastTime, late: scheduler.ErrDeadline}
 	if m.req.Deadline > 0 {
 		w.until = m.req.Deadline
 	}
-	now := a.sys.now()
 	if q := m.req.QueueTimeout; q > 0 && now+q < w.until {
 		w.until, w.late = now+q, scheduler.ErrQueueTimeout
 	}
@@ -144,7 +149,7 @@ func (a *formatsActor) expire() {
 		kept := waits[:0]
 		for _, w := range waits {
 			if w.until <= now {
-				a.finish(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
+				a.sys.door.dismiss(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
 				continue
 			}
 			next = min(next, w.until)
@@ -158,48 +163,57 @@ func (a *formatsActor) expire() {
 	}
 }
 
-// keepWaiting notes who still waits for a format. If nobody does, its compiler may stop.
+// keepWaiting notes who still waits for a format. If nobody does, it is forgotten, and its
+// compiler may stop.
 func (a *formatsActor) keepWaiting(f Format, waits []waiter) {
-	a.waiting[f] = waits
-	if c := a.making[f]; c != nil && len(waits) == 0 {
+	if len(waits) > 0 {
+		a.waiting[f] = waits
+		return
+	}
+	delete(a.waiting, f)
+	if c := a.making[f]; c != nil {
 		c.unwanted.Store(true)
+	} else {
+		a.unline(f)
 	}
 }
 
-// line puts a format behind the others of its tenant.
+// line puts a format behind the others of its tenant, unless it is among them.
 func (a *formatsActor) line(tenant string, f Format) {
 	i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == tenant })
 	if i < 0 {
 		i = len(a.turns)
 		a.turns = append(a.turns, &turn{tenant: tenant})
 	}
-	a.turns[i].formats = append(a.turns[i].formats, f)
+	if t := a.turns[i]; !slices.Contains(t.formats, f) {
+		t.formats = append(t.formats, f)
+	}
+}
+
+// unline takes a format out of the lines of all tenants.
+func (a *formatsActor) unline(f Format) {
+	a.turns = slices.DeleteFunc(a.turns, func(t *turn) bool {
+		if i := slices.Index(t.formats, f); i >= 0 {
+			t.formats = slices.Delete(t.formats, i, i+1)
+		}
+		return len(t.formats) == 0
+	})
 }
 
 // start gives the compilers what they can take: tenants in turns, and one at a time
 // of each, so that who has hard ones holds up nobody but himself.
 func (a *formatsActor) start() {
-	for i := 0; i < len(a.turns) && len(a.idle) > 0; {
+	for len(a.idle) > 0 {
+		i := slices.IndexFunc(a.turns, func(t *turn) bool { return !a.busy[t.tenant] })
+		if i < 0 {
+			return
+		}
 		t := a.turns[i]
-		if a.busy[t.tenant] {
-			i++
-			continue
-		}
-		f := t.formats[0]
-		if t.formats = t.formats[1:]; len(a.waiting[f]) == 0 { // all gave up
-			delete(a.waiting, f)
-			if len(t.formats) == 0 {
-				a.turns = slices.Delete(a.turns, i, i+1)
-			}
-			continue
-		}
-		a.turns = slices.Delete(a.turns, i, i+1)
-		if len(t.formats) > 0 {
-			a.turns = append(a.turns, t)
-		}
-		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: f}
+		a.turns = append(slices.Delete(a.turns, i, i+1), t) // the others first
+		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: t.formats[0]}
 		a.idle = a.idle[:len(a.idle)-1]
-		a.busy[t.tenant], a.making[f] = true, c
+		a.busy[c.tenant], a.making[c.format] = true, c
+		a.unline(c.format)
 		a.sys.compilers[c.worker].tell(c)
 	}
 }
@@ -218,17 +232,21 @@ func (a *formatsActor) compiled(m *compiled) {
 	f := &format{key: c.format, grammar: m.grammar, err: m.err}
 	switch {
 	case errors.Is(m.err, errUnwanted):
-		if len(waits) > 0 { // somebody came since
+		for _, w := range waits { // they came since
 			a.waiting[c.format] = waits
-			a.line(c.tenant, c.format)
+			a.line(w.req.Tenant, c.format)
 		}
 		waits = nil
 	case m.err == nil:
-		a.kept.put(f, m.grammar.Bytes())
+		a.kept.put(f, m.grammar.Bytes()+f.key.bytes())
 	case errors.Is(m.err, scheduler.ErrInvalid): // a lack of time may pass
-		a.refused.put(f, 1)
+		a.refused.put(f, max(f.key.bytes(), refusedBytes))
 	}
+	now := a.sys.now()
 	for _, w := range waits {
+		if q := &w.req.QueueTimeout; *q > 0 {
+			*q = max(*q-(now-w.since), 1) // it goes on at the scheduler
+		}
 		a.pass(w.submit, f)
 	}
 	a.start()
@@ -236,7 +254,7 @@ func (a *formatsActor) compiled(m *compiled) {
 
 func (a *formatsActor) pass(m *submit, f *format) {
 	if f.err != nil {
-		a.finish(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: f.err})
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: f.err})
 		return
 	}
 	m.req.Format = f.grammar
@@ -247,15 +265,9 @@ func (a *formatsActor) pass(m *submit, f *format) {
 func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
 		if i := slices.IndexFunc(waits, func(w waiter) bool { return w.stream.id == m.id }); i >= 0 {
-			a.finish(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
+			a.sys.door.dismiss(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
 			a.keepWaiting(f, slices.Delete(waits, i, i+1))
 			return
 		}
 	}
-}
-
-// finish ends a request that the scheduler has not heard of.
-func (a *formatsActor) finish(stream *Stream, e scheduler.Ending) {
-	a.sys.door.leave(stream) // before its caller hears of the end
-	stream.end(e)
 }

@@ -55,6 +55,18 @@ func TestTree(t *testing.T) {
 			}
 		}
 	}
+	// The steps wait for no more nodes than are shown, and one.
+	looked := 0
+	part := TreeQuery{MaxNodes: 2}.show(func(yield func(radixcache.NodeView) bool) {
+		for i := range radixcache.NodeID(1000) {
+			if looked++; !yield(radixcache.NodeView{ID: i + 1, Parent: radixcache.Root}) {
+				return
+			}
+		}
+	}, 1000)
+	if len(part.Nodes) != 2 || part.Hidden != 998 || looked != 3 {
+		t.Errorf("%d nodes shown, %d hidden, %d looked at", len(part.Nodes), part.Hidden, looked)
+	}
 }
 
 // A pinned prefix stays whatever else needs room, until its time is over or it is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 // Close from several goroutines or by the death of any actor.
 func TestStorm(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
-	for seed := range uint64(25) {
+	for seed := range uint64(30) {
 		storm(t, seed)
 		if t.Failed() {
 			t.Logf("seed %d", seed)
@@ -58,6 +59,9 @@ func storm(t *testing.T, seed uint64) {
 				}
 				if rng.IntN(4) == 0 {
 					req.QueueTimeout = time.Duration(rng.IntN(5_000_000))
+				}
+				if rng.IntN(4) == 0 {
+					req.Format.Regexp = strings.Repeat("[a-z]{1,9} ", 1+rng.IntN(12))
 				}
 				stream, err := s.Open(req)
 				if errors.Is(err, scheduler.ErrQueueFull) {
@@ -144,7 +148,7 @@ func storm(t *testing.T, seed uint64) {
 		}
 	})
 	time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
-	kill := []*process{nil, nil, nil, s.scheduler, s.engine, s.pool, s.deliverer, s.events, s.workers[0]}[rng.IntN(9)]
+	kill := []*process{nil, nil, nil, s.scheduler, s.engine, s.pool, s.deliverer, s.events, s.workers[0], s.formats, s.compilers[0]}[rng.IntN(11)]
 	if kill != nil {
 		if rng.IntN(2) == 0 {
 			kill.tell(&poison{})

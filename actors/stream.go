@@ -115,17 +115,26 @@ func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
 // ctx ends first, the request is aborted and ctx's error returned.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	for {
+		if ctx.Err() != nil && s.runs() { // even if there is a piece: to a slow caller there always is
+			err := context.Cause(ctx)
+			s.Abort(err)
+			return Piece{}, err
+		}
 		if piece, ok, err := s.take(); ok {
 			return piece, err
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			err := context.Cause(ctx)
-			s.Abort(err)
-			return Piece{}, err
 		}
 	}
+}
+
+// runs tells whether a sample has no ending yet.
+func (s *Stream) runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open > 0
 }
 
 // take gives what there is of one sample, each in its turn.
@@ -178,10 +187,7 @@ func (s *Stream) Abort(err error) {
 	if !s.gone.CompareAndSwap(nil, &err) {
 		return
 	}
-	s.mu.Lock()
-	open := s.open
-	s.mu.Unlock()
-	if open > 0 {
+	if s.runs() {
 		// It may overtake the request on its way through the tokenizer: the
 		// scheduler actor looks at gone as well.
 		s.sys.scheduler.tell(&abort{s.id, err})

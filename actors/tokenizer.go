@@ -26,7 +26,17 @@ func (a *tokenizerActor) receive(self *process, message any) {
 	}
 }
 
+// encode has no time for a request that has ended: a long text takes a second.
 func (a *tokenizerActor) encode(m *encode) {
+	if gone := m.stream.gone.Load(); gone != nil {
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
+		return
+	}
+	select {
+	case <-a.sys.ending: // the door ends it
+		return
+	default:
+	}
 	if a.encoder == nil {
 		a.encoder = a.tok.NewEncoder()
 	}
@@ -42,7 +52,6 @@ func (a *tokenizerActor) encode(m *encode) {
 // drop ends the request at which the worker panicked.
 func (a *tokenizerActor) drop(message any, err error) {
 	if m, ok := message.(*encode); ok {
-		a.sys.door.leave(m.stream) // before its caller hears of the end
-		m.stream.end(scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 	}
 }

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"iter"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -16,8 +17,10 @@ type TreeQuery struct {
 
 // Tree is what the cache holds.
 type Tree struct {
-	Nodes  []TreeNode // parents before children, siblings ascending
-	Hidden int        // nodes that a bound left out
+	Nodes []TreeNode // parents before children, siblings ascending
+	// Hidden are nodes that a bound left out. Where MaxNodes did, those that were flushed
+	// and that running requests still use are among them.
+	Hidden int
 }
 
 // TreeNode is a run of tokens that the cache holds.
@@ -35,27 +38,35 @@ type TreeNode struct {
 	Stamp      uint64 // larger is used later
 }
 
-// Tree lists the cache's nodes. It costs the scheduler a walk: some 0.2 µs a node.
+// Tree lists the cache's nodes. It costs the scheduler a walk until there are MaxNodes: some
+// 0.2 µs a node.
 func (s *System) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
-	return ask(ctx, s, func(a *schedulerActor) Tree { return q.show(a.core.Cache()) })
+	return ask(ctx, s, func(a *schedulerActor) (t Tree) {
+		if cache := a.core.Cache(); cache != nil {
+			t = q.show(cache.Walk(), cache.Stats().Nodes)
+		}
+		return t
+	})
 }
 
-func (q TreeQuery) show(cache *radixcache.Cache) (t Tree) {
-	if cache == nil {
-		return t
-	}
-	n := cache.Stats().Nodes
+// show lists the nodes of a walk, which are all of them or fewer.
+func (q TreeQuery) show(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
+	n := all
 	if q.MaxNodes > 0 {
 		n = min(n, q.MaxNodes)
 	}
 	t.Nodes = make([]TreeNode, 0, n)
 	depth := make(map[radixcache.NodeID]int, n) // of those that are shown
-	for v := range cache.Walk() {
+	for v := range walk {
+		if q.MaxNodes > 0 && len(t.Nodes) == q.MaxNodes {
+			t.Hidden = all - len(t.Nodes)
+			break
+		}
 		d, shown := 1, true
 		if v.Parent != radixcache.Root {
 			d, shown = depth[v.Parent]+1, depth[v.Parent] > 0
 		}
-		if !shown || q.MaxDepth > 0 && d > q.MaxDepth || q.MaxNodes > 0 && len(t.Nodes) == q.MaxNodes {
+		if !shown || q.MaxDepth > 0 && d > q.MaxDepth {
 			t.Hidden++
 			continue
 		}

@@ -8,7 +8,10 @@ package grammar
 func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, at int32) {
 	const open, done = 1, 2
 	state := make([]uint8, n)
-	type frame struct{ node, next int32 }
+	type frame struct {
+		node int32
+		to   []int32 // not seen yet
+	}
 	var path []frame
 	at = -1
 	for _, root := range roots {
@@ -16,22 +19,21 @@ func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, 
 			continue
 		}
 		state[root] = open
-		path = append(path, frame{root, 0})
+		path = append(path, frame{root, edges(root)})
 		for len(path) > 0 {
 			f := &path[len(path)-1]
-			to := edges(f.node)
-			if int(f.next) == len(to) {
+			if len(f.to) == 0 {
 				state[f.node] = done
 				order = append(order, f.node)
 				path = path[:len(path)-1]
 				continue
 			}
-			next := to[f.next]
-			f.next++
+			next := f.to[0]
+			f.to = f.to[1:]
 			switch state[next] {
 			case 0:
 				state[next] = open
-				path = append(path, frame{next, 0})
+				path = append(path, frame{next, edges(next)})
 			case open:
 				at = next
 			}
@@ -40,11 +42,15 @@ func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, 
 	return order, at
 }
 
-// onCycle says of each node whether it can reach itself, by Tarjan's algorithm.
+// onCycle says of each node whether it can reach itself, by Tarjan's algorithm. It asks for
+// the edges of each once, as they may take long to find.
 func onCycle(n int, edges func(int32) []int32) []bool {
 	index, low := make([]int32, n), make([]int32, n) // index 0: not seen
 	stacked, cyclic := make([]bool, n), make([]bool, n)
-	type frame struct{ node, next int32 }
+	type frame struct {
+		node int32
+		to   []int32 // not seen yet
+	}
 	var path []frame
 	var stack []int32
 	seen := int32(0)
@@ -52,7 +58,7 @@ func onCycle(n int, edges func(int32) []int32) []bool {
 		seen++
 		index[v], low[v], stacked[v] = seen, seen, true
 		stack = append(stack, v)
-		path = append(path, frame{v, 0})
+		path = append(path, frame{v, edges(v)})
 	}
 	for root := range int32(n) {
 		if index[root] == 0 {
@@ -61,9 +67,9 @@ func onCycle(n int, edges func(int32) []int32) []bool {
 		for len(path) > 0 {
 			f := &path[len(path)-1]
 			v := f.node
-			if to := edges(v); int(f.next) < len(to) {
-				w := to[f.next]
-				f.next++
+			if len(f.to) > 0 {
+				w := f.to[0]
+				f.to = f.to[1:]
 				if w == v {
 					cyclic[v] = true
 				}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,5 +219,53 @@ func TestMatchersAllocateNothing(t *testing.T) {
 		play()
 	}); n > 1 {
 		t.Errorf("%v allocations where no mask is remembered", n)
+	}
+}
+
+// Reading rules takes time in proportion to them, however wide one is and whether its parts
+// are equal or not; recursion costs it once more.
+func TestWideRulesAreReadOnce(t *testing.T) {
+	const wide = 2000
+	same, other, calls := &Expr{Op: Seq}, &Expr{Op: Either}, &Expr{Op: Either}
+	rules := Rules{&Expr{Op: Seq, Sub: []*Expr{same, other, calls}}}
+	x := &Expr{Op: Repeat, Sub: []*Expr{{Op: Text, Text: "x"}}, Max: 1}
+	for i := range wide {
+		same.Sub = append(same.Sub, x)
+		other.Sub = append(other.Sub, &Expr{Op: Text, Text: fmt.Sprint(i)})
+		calls.Sub = append(calls.Sub, &Expr{Op: Call, Rule: i + 1})
+		rules = append(rules, &Expr{Op: Either, Sub: []*Expr{
+			{Op: Text, Text: fmt.Sprint("y", i)}, {Op: Seq, Sub: []*Expr{{Op: Text, Text: fmt.Sprint("z", i)}, {Op: Call, Rule: i + 1}}}}})
+	}
+	terms, err := newTerms(rules, Limits{}.WithDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nullable, nonEmpty := terms.nullable, terms.nonEmpty
+	terms.nullable, terms.nonEmpty = make([]bool, len(terms.all)), make([]bool, len(terms.all))
+	edges, read := 0, 0
+	for i := range terms.all {
+		edges += 1 + len(terms.edges(int32(i)))
+	}
+	terms.settle(func(i int32) (bool, bool) {
+		read += 1 + len(terms.edges(i))
+		return terms.judge(i)
+	})
+	if read > 3*edges {
+		t.Errorf("%d edges are read %d times", edges, read)
+	}
+	if !slices.Equal(terms.nullable, nullable) || !slices.Equal(terms.nonEmpty, nonEmpty) {
+		t.Error("it does not settle")
+	}
+	for name, walk := range map[string]func(edges func(int32) []int32){
+		"onCycle":   func(edges func(int32) []int32) { onCycle(len(terms.all), edges) },
+		"postorder": func(edges func(int32) []int32) { postorder(len(terms.all), []int32{terms.roots[0]}, edges) },
+	} {
+		asked := map[int32]int{}
+		walk(func(i int32) []int32 {
+			if asked[i]++; asked[i] > 1 {
+				t.Fatalf("%s asks for the edges of a term again", name)
+			}
+			return terms.edges(i)
+		})
 	}
 }

@@ -47,6 +47,10 @@ const (
 	// is dropped: what is allowed is then less than the rules say, and never more.
 	maxStacks = 256
 
+	// maxPattern bounds the text of a regular expression, whose parser can't be stopped: it
+	// takes up to 7 µs a byte, and a kilobyte of memory.
+	maxPattern = 128 << 10
+
 	// maxRepeat bounds Expr.Min and Max, so that counts fit into 32 bits.
 	maxRepeat = 1 << 30
 )

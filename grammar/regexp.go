@@ -12,11 +12,14 @@ import (
 // regexp, matches as a whole: as if it stood in ^(?:…)$. What is greedy makes no
 // difference. ^ and $ may stand where the text begins and ends anyway; \b, \B and
 // the lines of (?m) are refused with [ErrUnsupported], for what a word or a line
-// is depends on text on both sides of a place.
+// is depends on text on both sides of a place. Of over 128 KiB it is [ErrTooLarge].
 func ParseRegexp(pattern string) (Rules, error) {
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("%w: a regular expression of %d bytes: at most %d", ErrTooLarge, len(pattern), maxPattern)
+	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("grammar: %w", err)
+		return nil, fmt.Errorf("%w: %.200v", ErrInvalid, err) // which quotes the expression, maybe all of it
 	}
 	e, err := regexpExpr(re, true, true)
 	if err != nil {
@@ -61,12 +64,17 @@ func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
 		return repeatExpr(re, re.Min, re.Max, false, false)
 	case syntax.OpConcat:
 		e := &Expr{Op: Seq}
+		end := len(re.Sub) // from here on only anchors follow
+		for end > 0 && onlyAnchors(re.Sub[end-1]) {
+			end--
+		}
 		for i, sub := range re.Sub {
-			s, err := regexpExpr(sub, first && onlyAnchors(re.Sub[:i]), last && onlyAnchors(re.Sub[i+1:]))
+			s, err := regexpExpr(sub, first, last && i+1 >= end)
 			if err != nil {
 				return nil, err
 			}
 			e.Sub = append(e.Sub, s)
+			first = first && onlyAnchors(sub)
 		}
 		return e, nil
 	case syntax.OpAlternate:
@@ -91,19 +99,12 @@ func repeatExpr(re *syntax.Regexp, least, most int, first, last bool) (*Expr, er
 	return &Expr{Op: Repeat, Sub: []*Expr{sub}, Min: least, Max: most}, nil
 }
 
-func onlyAnchors(subs []*syntax.Regexp) bool {
-	for _, sub := range subs {
-		switch sub.Op {
-		case syntax.OpBeginText, syntax.OpEndText, syntax.OpEmptyMatch:
-		case syntax.OpCapture:
-			if !onlyAnchors(sub.Sub) {
-				return false
-			}
-		default:
-			return false
-		}
+// onlyAnchors tells whether re is an anchor, or nothing.
+func onlyAnchors(re *syntax.Regexp) bool {
+	for re.Op == syntax.OpCapture {
+		re = re.Sub[0]
 	}
-	return true
+	return re.Op == syntax.OpBeginText || re.Op == syntax.OpEndText || re.Op == syntax.OpEmptyMatch
 }
 
 func literalExpr(re *syntax.Regexp) *Expr {

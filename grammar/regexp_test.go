@@ -105,6 +105,20 @@ func TestRegexpsThatAreRefused(t *testing.T) {
 	}
 }
 
+// An expression is bounded before it is parsed, for nothing can stop the parser; and what
+// is said of it does not repeat all of it. 8 MiB of anchors would take hours.
+func TestLongRegexps(t *testing.T) {
+	for _, part := range []string{"^", "(", "a?", "(a|", `\pL`} {
+		most := strings.Repeat(part, maxPattern/len(part))
+		if _, err := ParseRegexp(most); errors.Is(err, ErrTooLarge) || err != nil && len(err.Error()) > 400 {
+			t.Errorf("%d bytes of %q: %.1000v", len(most), part, err)
+		}
+		if _, err := ParseRegexp(strings.Repeat(part, 8<<20/len(part))); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("8 MiB of %q: %.1000v", part, err)
+		}
+	}
+}
+
 func FuzzRegexp(f *testing.F) {
 	f.Add(`(a|b)*c{2,70}`, "abcc", "ab")
 	f.Add(`(?i)stra(ß|ss)e|\d+`, "STRASSE", "12")

@@ -176,24 +176,48 @@ func (t *terms) edges(i int32) []int32 {
 func (t *terms) analyse() {
 	n := len(t.all)
 	t.nullable, t.nonEmpty, t.uses = make([]bool, n), make([]bool, n), make([]int32, n)
-	parents := make([][]int32, n)
-	work := make([]int32, 0, n)
 	for i := range int32(n) {
 		for _, s := range t.edges(i) {
-			parents[s] = append(parents[s], i)
 			t.uses[s]++
 		}
 	}
-	for i := int32(n) - 1; i >= 0; i-- {
-		work = append(work, i) // taken from the end: parts first
+	t.settle(t.judge)
+}
+
+// settle judges all terms until nothing changes. Parts come before wholes, so that once is
+// enough for all but what calls stand in: a whole is not judged anew for each of its parts,
+// of which it may have a hundred thousand.
+func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
+	changes := func(i int32) bool {
+		nullable, nonEmpty := judge(i)
+		changed := nullable != t.nullable[i] || nonEmpty != t.nonEmpty[i]
+		t.nullable[i], t.nonEmpty[i] = nullable, nonEmpty
+		return changed
 	}
-	for len(work) > 0 {
-		i := work[len(work)-1]
-		work = work[:len(work)-1]
-		nullable, nonEmpty := t.judge(i)
-		if nullable != t.nullable[i] || nonEmpty != t.nonEmpty[i] {
-			t.nullable[i], t.nonEmpty[i] = nullable, nonEmpty
-			work = append(work, parents[i]...)
+	var work []int32 // first in, first out
+	parents := make([][]int32, len(t.all))
+	for i := range int32(len(t.all)) {
+		changes(i)
+		if t.all[i].op == Call {
+			work = append(work, i)
+		}
+		for _, s := range t.edges(i) {
+			if p := parents[s]; len(p) == 0 || p[len(p)-1] != i {
+				parents[s] = append(p, i)
+			}
+		}
+	}
+	waits := make([]bool, len(t.all))
+	for ; len(work) > 0; work = work[1:] {
+		i := work[0]
+		if waits[i] = false; !changes(i) {
+			continue
+		}
+		for _, p := range parents[i] {
+			if !waits[p] {
+				waits[p] = true
+				work = append(work, p)
+			}
 		}
 	}
 }

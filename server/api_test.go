@@ -235,6 +235,8 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/completions", `{"prompt":[99999999]}`, 400, "invalid_value"},
 		{"POST", "/v1/completions", `{"prompt":"` + strings.Repeat("a", 1<<16) + `"}`, 413, "body_too_large"},
 		{"POST", "/v1/completions", `{"prompt":""}`, 400, "empty_prompt"},
+		{"POST", "/v1/completions", `{"echo":true,"prompt":[5` + strings.Repeat(",5", 4096) + `]}`, 400, "context_length_exceeded"},
+		{"POST", "/detokenize", `{"tokens":[5` + strings.Repeat(",5", 4096) + `]}`, 400, "context_length_exceeded"},
 		{"POST", "/v1/completions", `{"prompt":"x","regex":"("}`, 400, "invalid_value"},
 		{"POST", "/v1/completions", `{"prompt":"x","max_tokens":4000,"ignore_eos":true,"coppice":{"timeout":0.000001}}`, 408, "deadline_exceeded"},
 		{"POST", "/v1/embeddings", `{"input":"x"}`, 400, "unsupported"},

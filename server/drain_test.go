@@ -128,6 +128,18 @@ func TestDraining(t *testing.T) {
 	b.ok(<-down)
 }
 
+// TestNothingToDrain: where no request runs none is ended, however little time there is.
+func TestNothingToDrain(t *testing.T) {
+	b := start(t, setup{Sim: slow()})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 40 {
+		srv, err := New(Config{Node: b.node, Model: "nano"})
+		b.ok(err)
+		b.ok(srv.Shutdown(ctx))
+	}
+}
+
 // TestClose ends all at once, those who watch the page too.
 func TestClose(t *testing.T) {
 	b := start(t, setup{Sim: slow(), Server: Config{Page: true}})

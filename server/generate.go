@@ -28,6 +28,9 @@ func (c *call) completions() error {
 	}
 	reqs := make([]coppice.Request, len(ask.Prompts))
 	for i := range reqs {
+		if err := c.s.within("prompt", ask.Prompts[i].Tokens); err != nil {
+			return err
+		}
 		reqs[i] = ask.Request(i)
 		c.prepare(&reqs[i], &ask.Params)
 	}
@@ -120,6 +123,17 @@ func (s *Server) choices(n int) error {
 	}
 	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "n", Code: "too_many_choices",
 		Message: fmt.Sprintf("prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices)}
+}
+
+// within refuses more tokens than the model has positions before text is made of them,
+// of which there may be hundreds of times as much as of the body.
+func (s *Server) within(param string, tokens []kv.Token) error {
+	most := s.cfg.Node.Info().MaxPositions
+	if len(tokens) <= most {
+		return nil
+	}
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Code: "context_length_exceeded",
+		Message: fmt.Sprintf("%s has %d tokens, the model has %d positions", param, len(tokens), most)}
 }
 
 func (s *Server) head(id string) openai.Head {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server/openai"
@@ -37,6 +38,8 @@ func validateKeys(keys []Key) error {
 		switch {
 		case k.Tenant == "":
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is empty, give it a name", i))
+		case !utf8.ValidString(k.Tenant): // no metric could be called so
+			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is %q, which is not UTF-8", i, k.Tenant))
 		case len(k.Secret) < leastSecret:
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has %d characters, want at least %d", i, k.Tenant, len(k.Secret), leastSecret))
 		case strings.ContainsFunc(k.Secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }):

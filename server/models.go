@@ -85,5 +85,8 @@ func (c *call) detokenize() error {
 	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
 		return err
 	}
+	if err := c.s.within("tokens", ask.Tokens); err != nil {
+		return err
+	}
 	return c.json(http.StatusOK, openai.AppendText(nil, string(tok.Decode(nil, ask.Tokens, false))))
 }

@@ -111,10 +111,14 @@ const lastWords, lastBytes = 5 * time.Second, time.Second
 // to be ended. The node runs on.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.drain()
-	var err error
 	select {
 	case <-s.idle:
 	case <-ctx.Done():
+	}
+	var err error
+	select {
+	case <-s.idle: // even if ctx has ended too
+	default:
 		err = context.Cause(ctx)
 		s.finish(errDrained)
 		words := time.NewTimer(lastWords)

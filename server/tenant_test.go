@@ -93,8 +93,8 @@ func TestKeys(t *testing.T) {
 
 // TestBadKeys are faults of the configuration, and their secrets stay secret.
 func TestBadKeys(t *testing.T) {
-	err := validateKeys([]Key{{Secret: "hush-hush", Tenant: ""}, {Secret: "tiny", Tenant: "x"}, {Secret: "white space", Tenant: "y"}, {Secret: "hush-hush", Tenant: "z"}})
-	if err == nil || strings.Count(err.Error(), "\n") != 3 || strings.Contains(err.Error(), "hush") {
+	err := validateKeys([]Key{{Secret: "hush-hush", Tenant: ""}, {Secret: "tiny", Tenant: "x"}, {Secret: "white space", Tenant: "y"}, {Secret: "hush-hush", Tenant: "z"}, {Secret: "hush-hush-hush", Tenant: "caf\xe9"}})
+	if err == nil || strings.Count(err.Error(), "\n") != 4 || strings.Contains(err.Error(), "hush") {
 		t.Errorf("%v", err)
 	}
 	if s := fmt.Sprintf("%v %+v %#v", twoTenants[0], twoTenants[0], twoTenants[0]); strings.Contains(s, "secret-of") {

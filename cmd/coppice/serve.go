@@ -137,7 +137,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer stopTracing()
 	cfg := server.Config{
 		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates,
-		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log,
 	}
 	if tracer != nil {
@@ -154,6 +154,10 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
 	return c.serve(srv, l, w, signals, log)
 }
+
+// maxChoices is how many outputs a request may have, where --max-requests lets so many in: more
+// would be told to come again each time.
+const maxChoices = 128
 
 // serve answers until a signal, and then as long as the drain lets it.
 func (c *serveCmd) serve(srv *server.Server, l net.Listener, w *worker, signals <-chan os.Signal, log *zap.Logger) error {

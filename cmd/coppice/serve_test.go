@@ -125,6 +125,25 @@ func TestServeSecondSignal(t *testing.T) {
 	}
 }
 
+// TestServeFewRequests: what can never be let in is refused for good, not told to come again.
+func TestServeFewRequests(t *testing.T) {
+	w := startWorkerProcess(t, "--max-requests", "2")
+	req, err := http.NewRequest("POST", w.url+"/v1/completions", strings.NewReader(`{"prompt":["x","y","z"],"max_tokens":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer very-secret")
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, _ := io.ReadAll(res.Body); res.StatusCode != 400 || !strings.Contains(string(body), "at most 2") {
+		t.Errorf("%s %s", res.Status, body)
+	}
+}
+
 // TestServeConfig: flags before the environment before the file, each named as the source.
 func TestServeConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "coppice.json")

@@ -31,6 +31,16 @@ func (d *decoder) text(v value) string {
 	return unquote(v.raw)
 }
 
+// label is a text of at most MaxName bytes.
+func (d *decoder) label(v value) string {
+	s := d.text(v)
+	if len(s) > MaxName {
+		d.fail(v.path, "invalid_value", "%s has %d bytes, want at most %d: give a hash of it", v.path, len(s), MaxName)
+		return ""
+	}
+	return s
+}
+
 func (d *decoder) flag(v value) bool {
 	if v.raw[0] != 't' && v.raw[0] != 'f' {
 		d.want(v, "true or false")

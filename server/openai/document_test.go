@@ -132,9 +132,10 @@ func (d *document) check(schema, v any, at string) error {
 			ok = kind != "integer" && kind != "number" || number(v) > number(want)
 		case "maximum":
 			ok = kind != "integer" && kind != "number" || number(v) <= number(want)
-		case "minLength":
+		case "minLength", "maxLength":
 			s, is := v.(string)
-			ok = !is || utf8.RuneCountInString(s) >= int(number(want))
+			n := utf8.RuneCountInString(s)
+			ok = !is || key == "minLength" && n >= int(number(want)) || key == "maxLength" && n <= int(number(want))
 		case "minItems", "maxItems":
 			list, is := v.([]any)
 			ok = !is || key == "minItems" && len(list) >= int(number(want)) || key == "maxItems" && len(list) <= int(number(want))

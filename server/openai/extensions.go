@@ -26,7 +26,7 @@ var extensions = map[string]setter{
 	"include_stop_str_in_output": func(r *reading, v value) { r.request.KeepStop = r.flag(v) },
 	"prompt_logprobs":            (*reading).promptLogprobs,
 	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.flag(v) },
-	"cache_salt":                 func(r *reading, v value) { r.CacheSalt = r.text(v) },
+	"cache_salt":                 func(r *reading, v value) { r.CacheSalt = r.label(v) },
 	"priority": func(r *reading, v value) {
 		r.request.Priority = int32(r.integer(v, math.MinInt32, math.MaxInt32))
 	},
@@ -49,7 +49,7 @@ var extensions = map[string]setter{
 var own = map[string]setter{
 	"timeout":       func(r *reading, v value) { r.request.Timeout = r.seconds(v) },
 	"queue_timeout": func(r *reading, v value) { r.request.QueueTimeout = r.seconds(v) },
-	"class":         func(r *reading, v value) { r.request.Class = r.text(v) },
+	"class":         func(r *reading, v value) { r.request.Class = r.label(v) },
 }
 
 // top is the table of what is only at the top: the one extension that holds others, which

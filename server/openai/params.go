@@ -17,9 +17,11 @@ const (
 	MaxPrompts      = 2048    // of one completion request
 	MaxPromptTokens = 1 << 24 // given as ids, of all prompts
 	MaxStops        = 16      // stop strings
+	MaxStopBytes    = 1024    // of all of them: what finds them takes up to 512 times as much, for each prompt
 	MaxStopTokens   = 256
 	MaxBiases       = 1024
 	MaxAllowed      = 1 << 20 // allowed_token_ids
+	MaxName         = 1024    // bytes of cache_salt and class, which outlive their request
 	maxOutput       = 1 << 30 // max_tokens
 	maxSeconds      = 86400   // timeout, queue_timeout, pins
 )
@@ -149,6 +151,7 @@ func (r *reading) stop(v value) {
 	if v.raw[0] == '"' {
 		if s := r.text(v); s != "" { // "" is how some clients say none
 			r.request.StopStrings = []string{s}
+			r.stopBytes(v)
 		}
 		return
 	}
@@ -161,6 +164,17 @@ func (r *reading) stop(v value) {
 		if s == "" {
 			r.fail(v.index(i), "invalid_value", "%s is empty: the output would end before it began", v.index(i))
 		}
+	}
+	r.stopBytes(v)
+}
+
+func (r *reading) stopBytes(v value) {
+	n := 0
+	for _, s := range r.request.StopStrings {
+		n += len(s)
+	}
+	if n > MaxStopBytes {
+		r.fail(v.path, "invalid_value", "%s has %d bytes, want at most %d", v.path, n, MaxStopBytes)
 	}
 }
 

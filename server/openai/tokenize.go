@@ -138,7 +138,7 @@ func DecodeUnpin(body []byte) (*Pin, error) {
 		case "add_special_tokens":
 			p.AddSpecialTokens = d.flag(f.value)
 		case "cache_salt":
-			p.CacheSalt = d.text(f.value)
+			p.CacheSalt = d.label(f.value)
 		case "seconds":
 			p.Duration = d.seconds(f.value)
 		default:

@@ -1,0 +1,270 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// formatsAlone is a formats actor whose compilers are the test's, and a system around it.
+func formatsAlone(t *testing.T, cfg Config) (*System, *formatsActor, func(Request) *Stream) {
+	s := start(t, cfg, cpu.Config{})
+	a := newFormatsActor(s)
+	t.Cleanup(a.release)
+	return s, a, func(req Request) *Stream {
+		stream, err := s.door.enter(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.need(&needFormat{&submit{stream: stream, req: scheduler.Request{Tenant: req.Tenant, QueueTimeout: req.QueueTimeout}}, req.Format})
+		return stream
+	}
+}
+
+func ended(t *testing.T, stream *Stream, want error) {
+	t.Helper()
+	if _, err := stream.Next(patience(t)); !errors.Is(err, want) {
+		t.Errorf("ended by %v, want %v", err, want)
+	}
+}
+
+// Formats are compiled once; those who wait for one and give up are gone at once;
+// faults are remembered, a lack of time is not.
+func TestFormatsAreKept(t *testing.T) {
+	s, a, ask := formatsAlone(t, Config{})
+	a.idle = nil // compilers are busy
+	form := func(text string) Request { return Request{Format: Format{Regexp: text}} }
+	done := func(text string, err error) {
+		f := Format{Regexp: text}
+		c := a.making[f]
+		if c == nil {
+			c = &compile{format: f}
+			a.unline(f)
+		}
+		a.compiled(&compiled{compile: c, err: err})
+		a.idle, a.turns = nil, nil
+	}
+	first, second, third := ask(form("a")), ask(form("a")), ask(form("b"))
+	if len(a.turns) != 1 || len(a.turns[0].formats) != 2 || len(a.waiting[Format{Regexp: "a"}]) != 2 {
+		t.Fatalf("%+v are to be compiled for %+v", a.turns, a.waiting)
+	}
+	a.abort(&abort{second.id, context.Canceled})
+	ended(t, second, context.Canceled)
+	fault := fmt.Errorf("%w: no format", scheduler.ErrInvalid)
+	done("a", fault)
+	ended(t, first, scheduler.ErrInvalid)
+	ended(t, ask(form("a")), scheduler.ErrInvalid) // at once
+	done("b", ErrFormatTimeout)
+	ended(t, third, ErrFormatTimeout)
+	fourth := ask(form("b")) // once more
+	if len(a.waiting[Format{Regexp: "b"}]) != 1 {
+		t.Error("a lack of time is remembered")
+	}
+	a.abort(&abort{fourth.id, context.Canceled})
+	ended(t, fourth, context.Canceled)
+	for i := range 2 * refusedFormats {
+		stream := ask(form(fmt.Sprint("bad", i)))
+		done(fmt.Sprint("bad", i), fault)
+		ended(t, stream, scheduler.ErrInvalid)
+	}
+	if len(a.refused.byKey) != refusedFormats || a.refused.byUse.Len() != refusedFormats {
+		t.Errorf("%d faults are remembered", len(a.refused.byKey))
+	}
+	if s.door.taken != 0 || len(a.waiting)+len(a.making) != 0 {
+		t.Errorf("%d credits are missing, %v wait", s.door.taken, a.waiting)
+	}
+}
+
+// Of each tenant one format is at a compiler at a time, whoever asked first; what
+// nobody waits for any more is given up.
+func TestFormatsOfTenantsTakeTurns(t *testing.T) {
+	_, a, ask := formatsAlone(t, Config{})
+	defer deafen(a.sys)()
+	making := func(want ...string) {
+		t.Helper()
+		var got []string
+		for f := range a.making {
+			got = append(got, f.Regexp)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("at the compilers are %v, want %v", got, want)
+		}
+	}
+	streams := map[string]*Stream{}
+	for _, name := range []string{"a0", "a1", "a2", "b0", "c0", "c1"} {
+		streams[name] = ask(Request{Tenant: name[:1], Format: Format{Regexp: name}})
+	}
+	done := func(name string, err error) { a.compiled(&compiled{compile: a.making[Format{Regexp: name}], err: err}) }
+	making("a0", "b0")
+	done("a0", errDevice)
+	making("b0", "c0") // not a1
+	a.abort(&abort{streams["c0"].id, nil})
+	if !a.making[Format{Regexp: "c0"}].unwanted.Load() {
+		t.Error("c0 is compiled for nobody")
+	}
+	again := ask(Request{Tenant: "c", Format: Format{Regexp: "c0"}})
+	done("c0", errUnwanted)
+	making("a1", "b0")
+	done("b0", errDevice)
+	making("a1", "c1")
+	done("c1", errDevice)
+	making("a1", "c0") // once more
+	done("c0", errDevice)
+	ended(t, again, errDevice)
+	done("a1", errDevice)
+	making("a2")
+	done("a2", errDevice)
+	making()
+	if len(a.waiting)+len(a.busy)+len(a.turns) != 0 || len(a.idle) != 2 {
+		t.Errorf("left are %v %v %v, idle %v", a.waiting, a.busy, a.turns, a.idle)
+	}
+}
+
+// What a tenant waits for is compiled in its own turn, even if one with much to compile
+// asked for the same before.
+func TestFormatsOfTwoTenants(t *testing.T) {
+	_, a, ask := formatsAlone(t, Config{})
+	defer deafen(a.sys)()
+	form := func(tenant, text string) Request { return Request{Tenant: tenant, Format: Format{Regexp: text}} }
+	ask(form("a", "hard"))
+	for i := range 10 {
+		ask(form("a", fmt.Sprint("hard", i)))
+	}
+	both := []*Stream{ask(form("a", "common")), ask(form("b", "common"))}
+	if c := a.making[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].formats) != 10 {
+		t.Fatalf("b's format is not compiled, but %v", a.making)
+	}
+	both = append(both, ask(form("c", "common")))
+	if len(a.turns) != 1 {
+		t.Error("it is to be compiled twice")
+	}
+	a.compiled(&compiled{compile: a.making[Format{Regexp: "common"}], err: errDevice})
+	for _, stream := range both {
+		ended(t, stream, errDevice)
+	}
+}
+
+// Of who has left nothing stays: a format is forgotten that nobody waits for, however many
+// others its tenant waits for before it.
+func TestFormatsAreForgotten(t *testing.T) {
+	s, a, ask := formatsAlone(t, Config{})
+	defer deafen(a.sys)()
+	ask(Request{Format: Format{Regexp: "hard"}})
+	other := ask(Request{Format: Format{Regexp: "hard too"}})
+	for i := range 100 {
+		text := fmt.Sprint(i, strings.Repeat("x", 1000))
+		first, second := ask(Request{Format: Format{Regexp: text}}), ask(Request{Format: Format{Regexp: text}, QueueTimeout: 1})
+		a.abort(&abort{first.id, context.Canceled})
+		a.expire()
+		ended(t, first, context.Canceled)
+		ended(t, second, scheduler.ErrQueueTimeout)
+	}
+	if len(a.waiting) != 2 || len(a.turns) != 1 || len(a.turns[0].formats) != 1 {
+		t.Errorf("%d formats are waited for, %d in line", len(a.waiting), len(a.turns[0].formats))
+	}
+	a.abort(&abort{other.id, context.Canceled})
+	if len(a.waiting) != 1 || len(a.turns) != 0 || s.door.credits() != 1 {
+		t.Errorf("%d formats are waited for, %d in line, %d credits are taken", len(a.waiting), len(a.turns), s.door.credits())
+	}
+}
+
+// Faults are remembered by their text, which is bounded.
+func TestFaultsAreBounded(t *testing.T) {
+	_, a, ask := formatsAlone(t, Config{})
+	defer deafen(a.sys)()
+	for i := range 100 {
+		f := Format{Regexp: fmt.Sprint(i, strings.Repeat("x", 1<<17))}
+		stream := ask(Request{Format: f})
+		a.compiled(&compiled{compile: a.making[f], err: scheduler.ErrInvalid})
+		ended(t, stream, scheduler.ErrInvalid)
+	}
+	kept := 0
+	for f := range a.refused.byKey {
+		kept += len(f.Regexp)
+	}
+	if kept == 0 || kept > refusedFormats*refusedBytes {
+		t.Errorf("%d bytes of faulty formats are kept, want at most %d", kept, refusedFormats*refusedBytes)
+	}
+}
+
+// The time that a request waits for its format is of its QueueTimeout.
+func TestFormatsTakeOfTheQueueTimeout(t *testing.T) {
+	_, a, ask := formatsAlone(t, Config{})
+	defer deafen(a.sys)()
+	f := Format{Regexp: "a"}
+	stream := ask(Request{Format: f, QueueTimeout: time.Hour})
+	w := &a.waiting[f][0]
+	w.since -= 59 * time.Minute
+	submit := w.submit
+	c := a.making[f]
+	g, err := (&compilerActor{a.sys}).compile(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.compiled(&compiled{compile: c, grammar: g})
+	if left := submit.req.QueueTimeout; left <= 0 || left > time.Minute {
+		t.Errorf("at the scheduler it may wait for %v", left)
+	}
+	ended(t, stream, scheduler.ErrEmptyPrompt) // the scheduler has heard of it
+}
+
+// deafen has formats compiled by nobody, until it is undone.
+func deafen(s *System) (undo func()) {
+	compilers := s.compilers
+	deaf := &process{pid: s.spawn("deaf", restartOnPanic, func() receiver { return deafActor{} }).pid}
+	s.compilers = []*process{deaf, deaf}
+	return func() { s.compilers = compilers }
+}
+
+type deafActor struct{}
+
+func (deafActor) receive(self *process, message any) {
+	if _, ok := message.(*shutdown); ok {
+		self.quit()
+	}
+}
+
+// Who waits for a format runs out of time as anybody does.
+func TestFormatsDoNotStopTheClock(t *testing.T) {
+	_, a, ask := formatsAlone(t, Config{})
+	a.idle = nil
+	late := ask(Request{Format: Format{Regexp: "a"}, QueueTimeout: 1})
+	patient := ask(Request{Format: Format{Regexp: "a"}, QueueTimeout: time.Hour})
+	a.expire()
+	ended(t, late, scheduler.ErrQueueTimeout)
+	if waits := a.waiting[Format{Regexp: "a"}]; len(waits) != 1 || waits[0].stream != patient {
+		t.Errorf("%d wait", len(waits))
+	}
+	a.abort(&abort{patient.id, scheduler.ErrAborted})
+	ended(t, patient, scheduler.ErrAborted)
+	// And in a whole system whose compilers are busy for ever, by the alarm.
+	s := start(t, Config{}, cpu.Config{})
+	defer deafen(s)()
+	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
+}
+
+// A shelf keeps what was used last, within its room.
+func TestShelf(t *testing.T) {
+	s := newShelf(10)
+	key := func(i int) Format { return Format{Regexp: fmt.Sprint(i)} }
+	for i := range 5 {
+		s.put(&format{key: key(i)}, 3)
+		s.take(key(0))
+	}
+	s.put(&format{key: key(9)}, 11) // larger than all
+	for i, want := range []bool{true, false, false, true, true} {
+		if (s.take(key(i)) != nil) != want {
+			t.Errorf("format %d is kept: %v", i, !want)
+		}
+	}
+	if s.size != 9 || s.byUse.Len() != 3 || len(s.byKey) != 3 || s.take(key(9)) != nil {
+		t.Errorf("%d formats of size %d", len(s.byKey), s.size)
+	}
+}
