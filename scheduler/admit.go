@@ -207,6 +207,9 @@ func (s *Scheduler) settleIn(p *Plan, q *sequence, m radixcache.Match, from *seq
 	}
 	q.pin, q.shared, q.computed = pin, shared, m.Tokens+boundary
 	q.done, q.matched, q.sampled = q.computed, q.computed, 0
+	if s.cache != nil {
+		q.epoch = s.cache.Epoch()
+	}
 	q.pages, _ = s.pages.lease.Hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and in

@@ -127,9 +127,9 @@ func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, 
 // publish inserts the first valid tokens of q into the cache: whole pages, and
 // the partial last one too if tail is set, which only a sequence that will not
 // write to it any more may do. Pages that the tree has already are swapped for
-// the tree's.
+// the tree's. After a flush it does nothing for what ran before.
 func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
-	if s.cache == nil {
+	if s.cache == nil || s.cutOff(q) {
 		return
 	}
 	if !tail {

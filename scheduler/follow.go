@@ -28,7 +28,7 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 		}
 		known := r.tokens[:r.target]
 		// Nearly always one token tells.
-		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace {
+		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || s.cutOff(r) {
 			continue
 		}
 		if n := wide.CommonPrefix(known, most); n >= have+share && n > until {
@@ -86,7 +86,7 @@ func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, toke
 	at, most := m.Tokens, q.matchable()
 	tokens = m.Partial.Tokens
 	for _, o := range s.running {
-		if o.pin != m.Node || o.done <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q {
+		if o.pin != m.Node || o.done <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q || s.cutOff(o) {
 			continue
 		}
 		end := min(o.done, at+s.info.PageTokens)

@@ -13,15 +13,23 @@ import (
 var ErrNoCache = errors.New("scheduler: the cache is off")
 
 // FlushCache forgets all prefixes, as after new weights: nothing that is cached now is
-// found any more. Running requests keep what they have.
+// found any more. Running requests keep what they have, but share it with nobody who
+// comes later.
 func (s *Scheduler) FlushCache() {
 	if s.cache != nil {
 		s.cache.Flush()
 		// Or it would go bit by bit, as others need room.
 		s.pages.settle(s.cache.Evict(s.cache.EvictablePages(), s.pages.freed[:0]))
+		for _, r := range s.filling {
+			s.release(r, true)
+		}
 		s.verify()
 	}
 }
+
+// cutOff tells whether the cache was flushed since q was admitted: some of its KV is
+// from before, so nobody else gets any of it.
+func (s *Scheduler) cutOff(q *sequence) bool { return s.cache != nil && q.epoch != s.cache.Epoch() }
 
 // PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
 // UnpinPrefix; again, it gives a new time. It fails with ErrNoCache,

@@ -50,6 +50,7 @@ type sequence struct {
 	shared  int               // the tree owns pages[:shared], pinned by pin
 	pin     radixcache.NodeID // Root: nothing pinned
 	matched int               // computed at the latest admission: other requests' work
+	epoch   uint64            // of the cache at the latest admission: see cutOff
 	sampled int               // tokens sampled since the latest admission
 
 	req     *Request // shared by the samples, and not changed

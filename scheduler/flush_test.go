@@ -1,0 +1,46 @@
+package scheduler
+
+import "testing"
+
+// What runs when the cache is flushed was computed before the flush, in part: after
+// new weights nobody may be given any of it, be it from the cache or from the page
+// that it still writes to, and nobody waits for it.
+func TestFlushCutsOffWhatRuns(t *testing.T) {
+	for _, before := range []int{3, 6} { // tokens computed before: less than a page, and more
+		b := newBed(t, Config{StepTokens: before, ShareTokens: 4}, 4, 40)
+		b.add(1, seq(0, 12), 6)
+		b.step()
+		b.s.FlushCache()
+		b.add(2, seq(0, 12), 1)
+		if e := b.run()[2]; e.CachedTokens != 0 {
+			t.Errorf("flushed after %d tokens: %d are given to another request", before, e.CachedTokens)
+		}
+		if m := b.s.Metrics(); m.Followers != 0 {
+			t.Errorf("flushed after %d tokens: %d wait for what the cache will not have", before, m.Followers)
+		}
+		b.add(3, append(seq(0, 12), 96), 1)
+		if e := b.run()[3]; e.CachedTokens != 12 {
+			t.Errorf("flushed after %d tokens: %d of what came later are cached", before, e.CachedTokens)
+		}
+	}
+}
+
+// Who waits for a prompt in flight goes on by itself after a flush.
+func TestFlushFreesFollowers(t *testing.T) {
+	b := newBed(t, Config{StepTokens: 8, ShareTokens: 4}, 4, 40)
+	b.add(1, seq(0, 40), 1)
+	b.step()
+	b.add(2, seq(0, 30), 1)
+	b.step()
+	if w := b.s.Why(2); w[0].Cause != AwaitsPrefix {
+		t.Fatal(w)
+	}
+	b.s.FlushCache()
+	b.step()
+	if w := b.s.Why(2); w[0].Cause == AwaitsPrefix {
+		t.Error(w)
+	}
+	if e := b.run()[2]; e.CachedTokens != 0 {
+		t.Errorf("%d tokens from before the flush", e.CachedTokens)
+	}
+}
