@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -59,16 +58,7 @@ func (a *schedulerActor) stats() Stats {
 // or whose Format is being compiled are not among them. It costs the scheduler a
 // look at each.
 func (s *System) Waiting(ctx context.Context) ([]scheduler.Wait, error) {
-	return ask(ctx, s, func(a *schedulerActor) (waits []scheduler.Wait) {
-		for _, id := range slices.Sorted(maps.Keys(a.streams)) {
-			for _, w := range a.core.Why(id) {
-				if w.Cause != scheduler.Runs {
-					waits = append(waits, w)
-				}
-			}
-		}
-		return waits
-	})
+	return ask(ctx, s, func(a *schedulerActor) []scheduler.Wait { return a.core.Waiting(nil) })
 }
 
 // Running is who has a slot, oldest first.

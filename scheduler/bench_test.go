@@ -160,3 +160,19 @@ func churn(b *testing.B, policy Policy, queued int) {
 	b.ReportMetric(float64(s.queue.admissions-admitted)/float64(len(spent)), "admitted/step")
 	b.ReportMetric(s.Metrics().HitRate()*100, "hit-%")
 }
+
+// BenchmarkWaiting is what a live page asks for at each of its frames, between two steps.
+func BenchmarkWaiting(b *testing.B) {
+	for _, policy := range []Policy{FCFS, Priority} {
+		b.Run(fmt.Sprintf("policy=%v/running=256/waiting=1024", policy), func(b *testing.B) {
+			l := newLoaded(b, Config{Policy: policy, DisableCache: true}, 256, 1024, 256)
+			var waits []Wait
+			b.ReportAllocs()
+			for b.Loop() {
+				l.s.slots = append(l.s.slots, 0) // or the lack of slots would answer for all
+				waits = l.s.Waiting(waits[:0])
+				l.s.slots = l.s.slots[:len(l.s.slots)-1]
+			}
+		})
+	}
+}

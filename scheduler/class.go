@@ -112,9 +112,14 @@ func (s *Scheduler) reserve(newcomer *sequence) int {
 	}
 	n := 0
 	for _, q := range s.running {
-		if q.req.Priority >= newcomer.req.Priority {
+		if s.reservesFor(q, newcomer) {
 			n += s.growth(q)
 		}
 	}
 	return n
+}
+
+// reservesFor tells whether a newcomer leaves alone what q, which runs, will need.
+func (s *Scheduler) reservesFor(q, newcomer *sequence) bool {
+	return s.cfg.Policy != Priority || q.req.Priority >= newcomer.req.Priority
 }

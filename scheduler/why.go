@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -71,20 +73,47 @@ func (w Wait) String() string {
 }
 
 // Why says of each open sample of a request why it waits. It changes nothing that
-// matters; cost: as admission's look at it.
+// matters; cost: as admission's look at it, with one at all that run.
 func (s *Scheduler) Why(id RequestID) []Wait {
 	g, ok := s.open[id]
 	if !ok {
 		return nil
 	}
+	s.expected = -1 // that of the latest pass is old
+	reserve := s.reserve(g.samples[0])
 	var all []Wait
 	for _, q := range g.samples {
-		all = append(all, s.why(q))
+		all = append(all, s.why(q, reserve))
 	}
 	return all
 }
 
-func (s *Scheduler) why(q *sequence) Wait {
+// Waiting appends what Why says of all samples that have no slot, by request and
+// sample. It looks at those that run once, not once for each.
+func (s *Scheduler) Waiting(dst []Wait) []Wait {
+	all := slices.Clone(s.limbo)
+	for q := s.queue.oldest; q != nil; q = q.newer {
+		all = append(all, q)
+	}
+	senior := func(a, b *sequence) int { return cmp.Compare(b.req.Priority, a.req.Priority) }
+	slices.SortFunc(all, senior)
+	running := slices.SortedFunc(slices.Values(s.running), senior)
+	base, reserve := len(dst), 0
+	for _, q := range all {
+		for len(running) > 0 && s.reservesFor(running[0], q) { // so much more than for the one before
+			reserve += s.growth(running[0])
+			running = running[1:]
+		}
+		dst = append(dst, s.why(q, reserve))
+	}
+	slices.SortFunc(dst[base:], func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Sample, b.Sample))
+	})
+	return dst
+}
+
+// why needs to know what reserve says for q.
+func (s *Scheduler) why(q *sequence, reserve int) Wait {
 	w := Wait{Request: q.req.ID, Sample: q.sample}
 	if q.unfit {
 		w.Bypassed = int(s.queue.admissions - q.unfitAt)
@@ -114,8 +143,7 @@ func (s *Scheduler) why(q *sequence) Wait {
 		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
 		return w
 	}
-	s.expected = -1 // that of the latest pass is old
-	w.NeedPages, w.ExpectPages = s.pagesFor(q), s.reserve(q)
+	w.NeedPages, w.ExpectPages = kv.CeilPages(len(q.tokens), s.info.PageTokens)-w.CachedTokens/s.info.PageTokens, reserve
 	w.FreePages = s.pages.lease.IdlePages()
 	if s.cache != nil {
 		w.FreePages += s.cache.EvictablePages()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/radixcache"
@@ -133,11 +134,14 @@ func (w *world) setAlarm() {
 // look asks all that can be asked. The second of a pair of twins does so: reading
 // must change nothing.
 func (w *world) look() {
+	waiting := map[scheduler.RequestID][]scheduler.Wait{}
+	for _, wait := range w.sched.Waiting(nil) {
+		waiting[wait.Request] = append(waiting[wait.Request], wait)
+	}
 	for _, o := range w.book.live {
-		for _, wait := range w.sched.Why(o.req.ID) {
-			if wait.Request != o.req.ID {
-				w.fail("twin", fmt.Errorf("asked why request %d waits, the answer is of request %d", o.req.ID, wait.Request))
-			}
+		why := slices.DeleteFunc(w.sched.Why(o.req.ID), func(wait scheduler.Wait) bool { return wait.Cause == scheduler.Runs })
+		if !slices.Equal(why, waiting[o.req.ID]) {
+			w.fail("twin", fmt.Errorf("asked why request %d waits, the answer is %v; asked of all together, %v", o.req.ID, why, waiting[o.req.ID]))
 		}
 		w.sched.Timeline(o.req.ID)
 		if w.cache != nil {
