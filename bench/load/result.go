@@ -49,7 +49,7 @@ type FailureCount struct {
 }
 
 // result puts together what the records have, when nobody writes to them any more.
-func (r *runner) result(took time.Duration) *Result {
+func (r *runner) result() *Result {
 	all := <-r.records
 	for range cap(r.records) - 1 {
 		all.merge(<-r.records)
@@ -57,7 +57,7 @@ func (r *runner) result(took time.Duration) *Result {
 	p := r.cfg.Percentiles
 	out := &Result{
 		URL: r.client.base, Model: r.client.cfg.Model, Dataset: r.dataset.String(), Endpoint: r.client.cfg.Endpoint,
-		Config: r.cfg, Begin: r.begin, Duration: took,
+		Config: r.cfg, Begin: r.begin, Duration: r.ended,
 		Completed: all.completed, Unfinished: all.failed[Unfinished], Skipped: int(r.skipped.Load()), Good: all.good,
 		InputTokens: all.input, OutputTokens: all.output, CachedTokens: all.cached, CacheableTokens: all.cacheable,
 		PeakConcurrency: r.peak,

@@ -33,6 +33,7 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 	if err := r.warmUp(ctx); err != nil {
 		return nil, err
 	}
+	r.over = make(chan struct{})
 	r.left.Store(math.MaxInt64)
 	if cfg.Requests > 0 {
 		r.left.Store(int64(cfg.Requests))
@@ -43,8 +44,7 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 	} else {
 		r.openLoop(ctx)
 	}
-	result := r.result(time.Since(r.begin))
-	return result, context.Cause(ctx)
+	return r.result(), context.Cause(ctx)
 }
 
 // runner is a run.
@@ -59,11 +59,13 @@ type runner struct {
 	records chan *record  // those that nobody is writing to
 	slots   chan struct{} // one for each request that is out; nil for no bound
 	left    atomic.Int64  // requests that may still begin
+	over    chan struct{} // closed when there are none
 	next    atomic.Int64  // session of a closed loop
 	skipped atomic.Int64  // turns after one that failed
 
 	mu        sync.Mutex
-	out, peak int // requests
+	out, peak int           // requests
+	ended     time.Duration // when the latest one did, from begin
 }
 
 func (r *runner) warmUp(ctx context.Context) error {
@@ -154,7 +156,7 @@ func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 	d.add("system", &s.System)
 	for n := range s.Turns {
 		t := &s.Turns[n]
-		if n > 0 && !sleep(ctx, t.Think) || !r.enter(ctx) {
+		if n > 0 && !r.think(ctx, t.Think) || !r.enter(ctx) {
 			return
 		}
 		d.add("user", &t.User)
@@ -196,11 +198,18 @@ func (r *runner) enter(ctx context.Context) (ok bool) {
 			return false
 		}
 	}
-	if !r.open(ctx) || r.left.Add(-1) < 0 {
+	left := int64(-1)
+	if r.open(ctx) {
+		left = r.left.Add(-1)
+	}
+	if left < 0 {
 		if r.slots != nil {
 			<-r.slots
 		}
 		return false
+	}
+	if left == 0 {
+		close(r.over)
 	}
 	r.mu.Lock()
 	r.out++
@@ -212,10 +221,30 @@ func (r *runner) enter(ctx context.Context) (ok bool) {
 func (r *runner) leave() {
 	r.mu.Lock()
 	r.out--
+	r.ended = time.Since(r.begin)
 	r.mu.Unlock()
 	if r.slots != nil {
 		<-r.slots
 	}
+}
+
+// think waits as a user does; !ok if no request may begin any more.
+func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
+	if most := r.cfg.Duration - time.Since(r.begin); r.cfg.Duration > 0 && most < d {
+		d = most
+	}
+	if d <= 0 {
+		return r.open(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return r.open(ctx)
+	case <-r.over:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {

@@ -206,6 +206,36 @@ func TestDurationStopsAClosedLoop(t *testing.T) {
 	})
 }
 
+// Users who still think when no request may begin any more are not waited for, and
+// what they would have taken is no part of the run.
+func TestThoughtsEndWithTheRun(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"requests":            {Concurrency: 4, Requests: 6},
+		"duration":            {Concurrency: 4, Duration: time.Hour},
+		"requests, open loop": {Arrivals: &Arrivals{Rate: math.Inf(1)}, Requests: 6},
+		"duration, open loop": {Arrivals: &Arrivals{Rate: 0.01}, Duration: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{answer: steady(60*ms, 40*ms, 2)} // 100 ms each
+				d := &MultiTurn{Vocabulary: VocabularyOf(32000), TurnCount: 3, InputTokens: 5, OutputTokens: 2, Think: 24 * time.Hour, Seed: 1}
+				c := dialFake(t, f, ClientConfig{})
+				begin := time.Now()
+				r, err := Run(t.Context(), c, d, cfg, nil)
+				if err != nil || len(f.queries) < 4 || r.Completed != len(f.queries) {
+					t.Fatalf("%v: %d completed of %d", err, r.Completed, len(f.queries))
+				}
+				if last := f.queries[len(f.queries)-1].at.Sub(begin) + 100*ms; r.Duration != last {
+					t.Errorf("%v, but the last answer came after %v", r.Duration, last)
+				}
+				if took, most := time.Since(begin), max(r.Duration, cfg.Duration); took > most {
+					t.Errorf("took %v, want %v", took, most)
+				}
+			})
+		})
+	}
+}
+
 func TestDataSetsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := NewSharedPrefix(SharedPrefix{Groups: 3, PromptsPerGroup: 4, PrefixTokens: 8, SuffixTokens: 2, OutputTokens: 1, Seed: 1})
