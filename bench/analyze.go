@@ -37,7 +37,7 @@ type Analysis struct {
 	Advice  Advice  `json:"advice"`
 }
 
-// Lengths are how long prompts or outputs are, in tokens.
+// Lengths are how long prompts or outputs are, in tokens; percentiles by nearest rank.
 type Lengths struct {
 	Mean float64 `json:"mean"`
 	P50  int     `json:"p50"`
@@ -146,7 +146,7 @@ func lengthsOf(lengths []int) Lengths {
 		}
 		l.Histogram[bits.Len(uint(n))]++
 	}
-	at := func(share int) int { return lengths[(len(lengths)-1)*share/100] }
+	at := func(percent int) int { return lengths[nearestRank(len(lengths), percent)] }
 	l.Mean, l.P50, l.P90, l.P99, l.Max = float64(sum)/float64(len(lengths)), at(50), at(90), at(99), at(100)
 	return l
 }

@@ -253,6 +253,22 @@ func TestPercentile(t *testing.T) {
 	if p50, p99 := percentile(d, 50), percentile(slices.Clone(d), 99); p50 != 50 || p99 != 99 {
 		t.Errorf("p50 %v p99 %v", p50, p99)
 	}
+	// By definition: the least value at or below which so many are.
+	for n := 1; n <= 300; n++ {
+		d = d[:0]
+		for i := range n {
+			d = append(d, time.Duration(i+1)*time.Millisecond)
+		}
+		for _, p := range []int{1, 50, 90, 99, 100} {
+			want := 1
+			for 100*want < n*p {
+				want++
+			}
+			if got := percentile(d, p); got != float64(want) {
+				t.Fatalf("p%d of 1 to %d ms is %v, want %d", p, n, got, want)
+			}
+		}
+	}
 	if percentile(nil, 50) != 0 {
 		t.Error("percentile of nothing")
 	}

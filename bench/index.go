@@ -176,8 +176,8 @@ func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, prog
 		}
 		finds, stores, hashes := p.times()
 		slices.Sort(finds)
-		p50 = append(p50, max(0, float64(finds[(len(finds)-1)/2])-clock))
-		p99 = append(p99, max(0, float64(finds[(len(finds)-1)*99/100])-clock))
+		p50 = append(p50, max(0, float64(finds[nearestRank(len(finds), 50)])-clock))
+		p99 = append(p99, max(0, float64(finds[nearestRank(len(finds), 99)])-clock))
 		store = append(store, float64(stores.total(clock))/float64(s.Requests))
 		hash = append(hash, float64(hashes.total(clock))/float64(max(1, t.Tokens())))
 		wall = append(wall, took.Seconds())

@@ -92,14 +92,18 @@ func idealHits(r *Run) (int, error) {
 	return hits, nil
 }
 
-// percentile is the nearest-rank one, in milliseconds.
+// percentile is the nearest-rank one, in milliseconds. It sorts.
 func percentile(d []time.Duration, p int) float64 {
 	if len(d) == 0 {
 		return 0
 	}
 	slices.Sort(d)
-	return float64(d[(len(d)-1)*p/100]) / float64(time.Millisecond)
+	return float64(d[nearestRank(len(d), p)]) / float64(time.Millisecond)
 }
+
+// nearestRank is the index, among n ascending values, of the least one at or below
+// which p percent of them are.
+func nearestRank(n, p int) int { return max(0, (n*p+99)/100-1) }
 
 // Identical tells whether two runs of one load gave the same tokens and logit
 // bits for every request, and if not, which differs first.

@@ -36,7 +36,7 @@ func TestCompareServing(t *testing.T) {
 			}
 		}
 		low, flood := cells.Levels[0].Results[0], cells.Levels[1].Results[0]
-		if low.RequestsPerS > 0.4*cells.Capacity || flood.RequestsPerS < 0.6*cells.Capacity || flood.TTFTp99 < 2*low.TTFTp99 {
+		if low.RequestsPerS > 0.4*cells.Capacity || flood.RequestsPerS < 0.6*cells.Capacity || flood.TTFTp50 < 2*low.TTFTp50 || flood.TTFTp99 < low.TTFTp99 {
 			t.Errorf("%s: capacity %v, at the low level %+v, at twice the capacity %+v", cells.Load, cells.Capacity, low, flood)
 		}
 		if fair := cells.Levels[1].Results[1]; fair.Jain <= flood.Jain || fair.ServedDifference >= flood.ServedDifference {
