@@ -245,6 +245,17 @@ func TestNewChatIsSeeded(t *testing.T) {
 	}
 }
 
+// The wait for a first piece of several tokens is no gap between them.
+func TestTokensThatComeTogether(t *testing.T) {
+	var x exchange
+	x.hear(90*time.Millisecond, []kv.Token{1, 2, 3})
+	x.hear(10*time.Millisecond, []kv.Token{4, 5})
+	gaps := []time.Duration{0, 0, 5 * time.Millisecond, 5 * time.Millisecond}
+	if x.ttft != 90*time.Millisecond || !slices.Equal(x.gaps, gaps) || !slices.Equal(x.output, []kv.Token{1, 2, 3, 4, 5}) {
+		t.Errorf("TTFT %v, gaps %v, output %v", x.ttft, x.gaps, x.output)
+	}
+}
+
 func TestPercentile(t *testing.T) {
 	var d []time.Duration
 	for i := range 101 {

@@ -85,6 +85,23 @@ func (p *player) converse(ctx context.Context, conversation int) error {
 	return nil
 }
 
+// hear takes tokens that came together, so long after those before them or, of the
+// first, after the request. The time is shared among them; but what came with the
+// first one waited for nothing more.
+func (x *exchange) hear(after time.Duration, tokens []kv.Token) {
+	for i := range tokens {
+		switch {
+		case len(x.output) > 0:
+			x.gaps = append(x.gaps, after/time.Duration(len(tokens)))
+		case i == 0:
+			x.ttft = after
+		default:
+			x.gaps = append(x.gaps, 0)
+		}
+	}
+	x.output = append(x.output, tokens...)
+}
+
 // ask sends one request and takes its answer, token by token.
 func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.Token, text string) (*exchange, error) {
 	p.mu.Lock()
@@ -100,16 +117,11 @@ func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.T
 		if err != nil {
 			return nil, err
 		}
-		now := time.Now()
-		for i := range piece.Tokens {
-			if len(x.output) == 0 && i == 0 {
-				x.ttft = now.Sub(start)
-			} else {
-				x.gaps = append(x.gaps, now.Sub(last)/time.Duration(len(piece.Tokens)))
-			}
+		if len(piece.Tokens) > 0 {
+			now := time.Now()
+			x.hear(now.Sub(last), piece.Tokens)
+			last = now
 		}
-		last = now
-		x.output = append(x.output, piece.Tokens...)
 		if e := piece.Ending; e != nil {
 			x.prompt, x.cached, x.logitDigest = e.Tokens[:e.PromptTokens], e.CachedTokens, e.LogitDigest
 		}
