@@ -200,6 +200,24 @@ func TestAdviceForGeneratedTraces(t *testing.T) {
 	}
 }
 
+// TestPrefixBlocksNameTheirSize: the blocks of a prefix are counted in those of the
+// analysis, which the advice may not be for.
+func TestPrefixBlocksNameTheirSize(t *testing.T) {
+	var requests [][]kv.Token
+	for i := range 40 {
+		kind := strings.Repeat(string(rune('a'+i%4)), 600)
+		requests = append(requests, run(strings.Repeat("s", 10)+kind))
+	}
+	const other = "for blocks of 512 tokens that is another number"
+	for block, want := range map[int]string{16: "--prefix-blocks 11, of 16 tokens each", 512: "--prefix-blocks 1, of 512 tokens each"} {
+		a := analyzed(t, sequencesOf(requests...), AnalyzeConfig{BlockTokens: block})
+		reasons := strings.Join(a.Advice.Reasons, "\n")
+		if a.Advice.BlockTokens != 512 || a.Advice.Routers != 4 || !strings.Contains(reasons, want) || strings.Contains(reasons, other) != (block != 512) {
+			t.Errorf("%+v", a.Advice)
+		}
+	}
+}
+
 func TestUsageWeight(t *testing.T) {
 	s := sequencesOf(run("abcd"), run("efgh"))
 	for pool, want := range map[int]float64{0: 1, 10: 1, 63: 1, 64: 0.5, 127: 0.5, 128: 0.25, 1 << 40: 0.25} {

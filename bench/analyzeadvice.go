@@ -58,8 +58,11 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	d.BlockTokens = a.blockSize(say)
 	if a.Buckets.StandOut {
 		d.Routers = len(a.Buckets.Largest)
-		say("%d routers or buckets, one for each kind of prompt (coppice route --buckets %d --stage prefix --prefix-blocks %d): below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
-			d.Routers, d.Routers, 1+a.Buckets.StemTokens/a.Tree.BlockTokens, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
+		say("%d routers or buckets, one for each kind of prompt (coppice route --buckets %d --stage prefix --prefix-blocks %d, of %d tokens each): below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
+			d.Routers, d.Routers, 1+a.Buckets.StemTokens/a.Tree.BlockTokens, a.Tree.BlockTokens, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
+		if d.BlockTokens != a.Tree.BlockTokens {
+			say("for blocks of %d tokens that is another number: analyse with --block-tokens %d", d.BlockTokens, d.BlockTokens)
+		}
 	} else {
 		say("one router: no few branches of like size hold %.0f %% of the requests", 100*bucketShare)
 	}
