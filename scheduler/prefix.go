@@ -44,7 +44,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 	}
 	until := time.Duration(0)
 	if d > 0 {
-		until = now + d
+		until = max(now+d, 0) // the sum overflows where a time is as good as none
 	}
 	s.forgetPins(now)
 	err = s.cache.PinPrefix(key, until)

@@ -1,6 +1,11 @@
 package scheduler
 
-import "testing"
+import (
+	"math"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // What runs when the cache is flushed was computed before the flush, in part: after
 // new weights nobody may be given any of it, be it from the cache or from the page
@@ -42,5 +47,20 @@ func TestFlushFreesFollowers(t *testing.T) {
 	}
 	if e := b.run()[2]; e.CachedTokens != 0 {
 		t.Errorf("%d tokens from before the flush", e.CachedTokens)
+	}
+}
+
+// A time beyond the clock's is for good.
+func TestPinnedForAges(t *testing.T) {
+	b := newBed(t, Config{PinnedTokens: 8}, 4, 40)
+	b.add(1, seq(0, 9), 1)
+	b.run()
+	if err := b.s.PinPrefix(b.now, kv.Namespace{}, seq(0, 8), math.MaxInt64); err != nil {
+		t.Fatal(err)
+	}
+	b.add(2, seq(50, 9), 1)
+	b.run()
+	if n, tokens := b.s.Cache().PinnedPrefixes(); n != 1 || tokens != 8 {
+		t.Errorf("%d prefixes of %d tokens are pinned", n, tokens)
 	}
 }
