@@ -76,6 +76,9 @@ func (r *runner) result() *Result {
 	out.note(all.counted[byChunks], "requests without usage: their output is counted by chunks, which may hold several tokens")
 	out.note(all.guessed, "requests without usage: their input is counted by what was sent, words for tokens")
 	out.note(all.silent, "requests got no output: they are in no TTFT")
+	if a, n := r.cfg.Arrivals, r.dataset.Turns(); a != nil && n > 1 && !math.IsInf(a.Rate, 1) {
+		out.Notes = append(out.Notes, fmt.Sprintf("the rate configured is of sessions, with up to %d requests each", n))
+	}
 	if n := r.dataset.Sessions(); n > 0 && !r.cfg.Timed {
 		began := out.Completed + out.Failed + out.Unfinished
 		if began > n*r.dataset.Turns() {

@@ -225,6 +225,9 @@ func TestThoughtsEndWithTheRun(t *testing.T) {
 				if err != nil || len(f.queries) < 4 || r.Completed != len(f.queries) {
 					t.Fatalf("%v: %d completed of %d", err, r.Completed, len(f.queries))
 				}
+				if rated := cfg.Arrivals != nil && cfg.Duration > 0; rated != (len(r.Notes) == 1 && strings.Contains(r.Notes[0], "of sessions, with up to 3 requests")) {
+					t.Errorf("notes %q", r.Notes)
+				}
 				if last := f.queries[len(f.queries)-1].at.Sub(begin) + 100*ms; r.Duration != last {
 					t.Errorf("%v, but the last answer came after %v", r.Duration, last)
 				}
