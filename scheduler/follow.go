@@ -60,9 +60,11 @@ func (r *sequence) unpark(q *sequence) {
 // computes no more.
 func (s *Scheduler) release(r *sequence, all bool) {
 	kept := r.followers[:0]
-	for _, f := range r.followers {
+	for i, f := range r.followers {
 		if !all && f.until > r.done {
-			f.q.followAt = len(kept)
+			if i > len(kept) {
+				f.q.followAt = len(kept)
+			}
 			kept = append(kept, f)
 			continue
 		}
