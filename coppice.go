@@ -252,8 +252,8 @@ func (n *Node) Waiting(ctx context.Context) ([]Wait, error) { return n.sys.Waiti
 // Running is who has a slot, by admission, oldest first.
 func (n *Node) Running(ctx context.Context) ([]Run, error) { return n.sys.Running(ctx) }
 
-// Tree lists what the cache holds, as of now. The steps wait for it: some 0.2 µs a node, until
-// there are MaxNodes.
+// Tree lists what the cache holds, as of now. The steps wait for it: some 0.2 µs for each node
+// that is shown.
 func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) { return n.sys.Tree(ctx, q) }
 
 // FlushCache forgets all prefixes; running requests keep what they have.
