@@ -149,7 +149,9 @@ var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/Z
 
 // TestNoPasswordIsTold: whatever is wrong with a URL, the error tells no part of its password.
 func TestNoPasswordIsTold(t *testing.T) {
-	told := func(err error) bool { return strings.Contains(err.Error(), "QX") || strings.Contains(err.Error(), "ZJ") }
+	told := func(err error) bool {
+		return strings.Contains(err.Error(), "QX") || strings.Contains(err.Error(), "ZJ")
+	}
 	for _, password := range oddPasswords {
 		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:x", "tls://me:%s@a,you:%[1]s@b?topic=1", "wrong://me:%s@a", "me:%s@a:1", "nats://me:%s@a:1?creds=/none", "nats://me:%s@a?stream=*"} {
 			text := fmt.Sprintf(format, password)
