@@ -122,6 +122,9 @@ type Format = actors.Format
 // and its bill: PromptTokens, CachedTokens, OutputTokens, Preemptions and times.
 type Ending = actors.Ending
 
+// Stream is a request that was opened: Next waits for its next piece, Abort gives it up.
+type Stream = actors.Stream
+
 // Stats are a Node's figures: the scheduler's, its tenants', the backend's own
 // counts, and leaked pages.
 type Stats = actors.Stats
@@ -208,6 +211,11 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 	}
 }
 
+// Stream is Generate for a caller who takes the pieces himself, and who may want the
+// Ending of what he gives up: Next has it behind an Abort or the end of its context, when
+// the step that runs is done. He takes all pieces, or aborts it.
+func (n *Node) Stream(req Request) (*Stream, error) { return n.sys.Open(actors.Request(req)) }
+
 // Events yields the cache events from sequence number from on, in order and
 // without gaps, until ctx or the Node ends; ErrLagged if some are not kept any
 // more. They flow only with Scheduler.Events on.
@@ -244,8 +252,8 @@ func (n *Node) Waiting(ctx context.Context) ([]Wait, error) { return n.sys.Waiti
 // Running is who has a slot, by admission, oldest first.
 func (n *Node) Running(ctx context.Context) ([]Run, error) { return n.sys.Running(ctx) }
 
-// Tree lists what the cache holds, as of now. The steps wait for it: some 0.2 µs a node, until
-// there are MaxNodes.
+// Tree lists what the cache holds, as of now. The steps wait for it: some 0.2 µs for each node
+// that is shown.
 func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) { return n.sys.Tree(ctx, q) }
 
 // FlushCache forgets all prefixes; running requests keep what they have.

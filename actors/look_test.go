@@ -44,7 +44,7 @@ func TestTree(t *testing.T) {
 	if c := st.Scheduler.Cache; len(whole.Nodes) != c.Nodes || tokens != c.Tokens || pages != c.Pages || salted == 0 || whole.Hidden != 0 {
 		t.Errorf("%d nodes with %d tokens in %d pages, %d of them salted, want %+v", len(whole.Nodes), tokens, pages, salted, c)
 	}
-	for _, q := range []TreeQuery{{MaxDepth: 1}, {MaxNodes: 2}, {MaxDepth: 2, MaxNodes: 3}} {
+	for _, q := range []TreeQuery{{MaxDepth: 1}, {MaxNodes: 2}, {MaxDepth: 2, MaxNodes: 3}, {MaxDepth: 1, MaxNodes: 1}} {
 		part, err := s.Tree(patience(t), q)
 		if err != nil || len(part.Nodes)+part.Hidden != len(whole.Nodes) || part.Hidden == 0 || q.MaxNodes > 0 && len(part.Nodes) > q.MaxNodes {
 			t.Errorf("%+v: %d nodes, %d hidden, %v", q, len(part.Nodes), part.Hidden, err)

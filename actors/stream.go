@@ -112,7 +112,8 @@ func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
 
 // Next waits for the next piece. The last one of each sample carries its Ending,
 // with its error if it is Abort or Failed; after the final one comes io.EOF. When
-// ctx ends first, the request is aborted and ctx's error returned.
+// ctx ends first, the request is aborted and ctx's error returned; its endings still
+// come, to a Next with another ctx.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	for {
 		if ctx.Err() != nil && s.runs() { // even if there is a piece: to a slow caller there always is

@@ -18,8 +18,8 @@ type TreeQuery struct {
 // Tree is what the cache holds.
 type Tree struct {
 	Nodes []TreeNode // parents before children, siblings ascending
-	// Hidden are nodes that a bound left out. Where MaxNodes did, those that were flushed
-	// and that running requests still use are among them.
+	// Hidden are nodes that a bound left out. With MaxDepth, and where MaxNodes left some out,
+	// those that were flushed and that running requests still use are among them.
 	Hidden int
 }
 
@@ -38,44 +38,37 @@ type TreeNode struct {
 	Stamp      uint64 // larger is used later
 }
 
-// Tree lists the cache's nodes. It costs the scheduler a walk until there are MaxNodes: some
+// Tree lists the cache's nodes. It costs the scheduler a walk of those that are shown: some
 // 0.2 µs a node.
 func (s *System) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
 	return ask(ctx, s, func(a *schedulerActor) (t Tree) {
 		if cache := a.core.Cache(); cache != nil {
-			t = q.show(cache.Walk(), cache.Stats().Nodes)
+			t = q.show(cache.WalkTo(q.MaxDepth), cache.Stats().Nodes)
 		}
 		return t
 	})
 }
 
-// show lists the nodes of a walk, which are all of them or fewer.
+// show lists the nodes of a walk to MaxDepth, of all that there are.
 func (q TreeQuery) show(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
-	n := all
+	n, cut := all, q.MaxDepth > 0
 	if q.MaxNodes > 0 {
 		n = min(n, q.MaxNodes)
 	}
 	t.Nodes = make([]TreeNode, 0, n)
-	depth := make(map[radixcache.NodeID]int, n) // of those that are shown
 	for v := range walk {
 		if q.MaxNodes > 0 && len(t.Nodes) == q.MaxNodes {
-			t.Hidden = all - len(t.Nodes)
+			cut = true
 			break
 		}
-		d, shown := 1, true
-		if v.Parent != radixcache.Root {
-			d, shown = depth[v.Parent]+1, depth[v.Parent] > 0
-		}
-		if !shown || q.MaxDepth > 0 && d > q.MaxDepth {
-			t.Hidden++
-			continue
-		}
-		depth[v.ID] = d
 		t.Nodes = append(t.Nodes, TreeNode{
 			ID: v.ID, Parent: v.Parent, Namespace: v.Namespace, Start: v.Start, Tokens: len(v.Tokens),
 			First: append([]kv.Token(nil), v.Tokens[:min(len(v.Tokens), q.TokensPerNode)]...),
 			Pages: len(v.Pages), Leaf: v.Leaf, Tail: v.Tail, Pins: v.Pins, Hits: v.Hits, Stamp: v.Stamp,
 		})
+	}
+	if cut {
+		t.Hidden = all - len(t.Nodes)
 	}
 	return t
 }

@@ -12,9 +12,10 @@ import (
 //
 // Order, all in f32: raw logits (logprobs and digests are taken here), bias,
 // repetition, presence and frequency penalties, mask; Temperature 0 takes the
-// best token, lowest id on ties; else divide by Temperature, min-p, top-k, top-p,
-// and draw. The draw depends on Seed, SampleIndex and the token id alone, so the
-// same seed gives the same tokens whatever else runs.
+// best token, lowest id on ties, as does one so low that the best logit divided by
+// it is beyond f32; else divide by Temperature, min-p, top-k, top-p, and draw. The
+// draw depends on Seed, SampleIndex and the token id alone, so the same seed gives
+// the same tokens whatever else runs.
 type SamplingParams struct {
 	Temperature       float32 // 0 is greedy
 	TopK              int32   // 0 is off

@@ -31,20 +31,24 @@ type NodeView struct {
 // Walk goes through all nodes, parents before children, siblings ascending,
 // namespaces in order, private ones behind the node at which they begin. What
 // was flushed is not shown. The tree must not change meanwhile.
-func (c *Cache) Walk() iter.Seq[NodeView] {
-	return func(yield func(NodeView) bool) { c.walkSpaces(c.spacesByAnchor(), Root, yield) }
+func (c *Cache) Walk() iter.Seq[NodeView] { return c.WalkTo(0) }
+
+// WalkTo is Walk without the nodes that have depth others, or more, before them, which it
+// does not look at; 0 leaves none out.
+func (c *Cache) WalkTo(depth int) iter.Seq[NodeView] {
+	return func(yield func(NodeView) bool) { c.walkSpaces(c.spacesByAnchor(), Root, depth, yield) }
 }
 
-func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, yield func(NodeView) bool) bool {
+func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, depth int, yield func(NodeView) bool) bool {
 	for _, sp := range spaces[anchor] {
-		if !c.walkBelow(spaces, sp.root, yield) {
+		if !c.walkBelow(spaces, sp.root, depth, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, yield func(NodeView) bool) bool {
+func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, yield func(NodeView) bool) bool {
 	for id := range c.children(parent) {
 		n := &c.nodes[id]
 		v := NodeView{
@@ -52,7 +56,13 @@ func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, yield func(
 			Tokens: n.tokens.Slice(), Pages: n.pages.Slice(), Leaf: n.isLeaf(), Tail: c.isTail(n),
 			Pins: int(n.pins), Stamp: n.stamp, Hits: uint64(n.hits), Priority: n.prio,
 		}
-		if !yield(v) || !c.walkBelow(spaces, id, yield) || n.flags&hasDoors != 0 && !c.walkSpaces(spaces, id, yield) {
+		if !yield(v) {
+			return false
+		}
+		if depth == 1 {
+			continue
+		}
+		if !c.walkBelow(spaces, id, depth-1, yield) || n.flags&hasDoors != 0 && !c.walkSpaces(spaces, id, depth-1, yield) {
 			return false
 		}
 	}

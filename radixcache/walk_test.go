@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,36 @@ func TestWalkShowsEverything(t *testing.T) {
 	}
 	for range c.Walk() {
 		break // an early end is no harm
+	}
+}
+
+// TestWalkTo: a walk to a depth shows the nodes above it in the order of Walk, and looks at
+// no other.
+func TestWalkTo(t *testing.T) {
+	c := grown(t, Config{PageTokens: 2})
+	order, depth, deepest := []NodeID{}, map[NodeID]int{Root: 0}, 0
+	for v := range c.Walk() {
+		depth[v.ID] = depth[v.Parent] + 1
+		order, deepest = append(order, v.ID), max(deepest, depth[v.ID])
+	}
+	if deepest < 3 {
+		t.Fatalf("the tree is %d deep: nothing is tested", deepest)
+	}
+	for most := deepest + 1; most > 0; most-- {
+		var want, got []NodeID
+		for _, id := range order {
+			if depth[id] <= most {
+				want = append(want, id)
+			} else {
+				c.nodes[id].space = nil // whoever looks at it panics
+			}
+		}
+		for v := range c.WalkTo(most) {
+			got = append(got, v.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("to depth %d: %v, want %v", most, got, want)
+		}
 	}
 }
 

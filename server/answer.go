@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"sync"
 	"time"
@@ -18,57 +17,97 @@ type piece struct {
 	coppice.Piece
 }
 
-// pieces yields what comes of requests, all of them at once, until each had its final
-// piece or one of them an error; then the others are aborted. Nothing of them runs when
-// it returns.
-func (s *Server) pieces(ctx context.Context, reqs []coppice.Request) iter.Seq2[*piece, error] {
-	if len(reqs) == 1 {
-		return func(yield func(*piece, error) bool) {
-			var p piece
-			var err error
-			for p.Piece, err = range s.cfg.Node.Generate(ctx, reqs[0]) {
-				if !yield(&p, err) || err != nil {
-					return
-				}
-			}
+// flow is what comes of requests, all of them at once, until each had its final piece. Its
+// call settles it.
+type flow struct {
+	*gauge
+	ctx     context.Context // whose end aborts them
+	stop    func()          // lets go of ctx
+	streams []*coppice.Stream
+	single  [1]*coppice.Stream // place for the usual list
+	latest  piece
+	come    chan news // of several
+	all     sync.WaitGroup
+}
+
+type news struct {
+	piece
+	err error
+}
+
+// open has the node run requests of n choices each. If it refuses one, the others are
+// aborted.
+func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
+	f := &flow{gauge: c.newGauge(len(reqs), n)}
+	f.ctx, f.stop = c.context()
+	if f.streams = f.single[:0]; len(reqs) > 1 {
+		f.come = make(chan news)
+	}
+	c.flow = f
+	for i := range reqs {
+		stream, err := c.s.cfg.Node.Stream(reqs[i])
+		if err != nil {
+			f.left = i // no more were opened
+			return nil, err
+		}
+		f.streams = append(f.streams, stream)
+		if f.come != nil {
+			f.all.Go(func() { f.carry(i, stream) })
 		}
 	}
-	return func(yield func(*piece, error) bool) {
-		type news struct {
-			piece
-			err error
+	return f, nil
+}
+
+// carry sends on what comes of one of several, up to its final piece: who settles the flow
+// takes all.
+func (f *flow) carry(i int, stream *coppice.Stream) {
+	for ctx := f.ctx; ; {
+		p, err := stream.Next(ctx)
+		f.come <- news{piece{i, p}, err}
+		if p.Final {
+			return
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		left := make(chan struct{}) // closed when nobody hears any more
-		var all sync.WaitGroup
-		defer all.Wait()
-		defer cancel()
-		defer close(left)
-		come := make(chan news)
-		for i := range reqs {
-			all.Go(func() {
-				for p, err := range s.cfg.Node.Generate(ctx, reqs[i]) {
-					select {
-					case come <- news{piece{i, p}, err}:
-					case <-left: // not ctx, whose end is news too
-						return
-					}
-					if err != nil {
-						return
-					}
-				}
-			})
-		}
-		for open := len(reqs); open > 0; {
-			n := <-come // each of them sends a final piece or an error
-			if n.Final {
-				open--
-			}
-			if !yield(&n.piece, n.err) || n.err != nil {
-				return
-			}
+		if err != nil && p.Ending == nil { // ctx has ended; the endings are to come
+			ctx = context.Background()
 		}
 	}
+}
+
+// next waits for the next piece, which is valid until the one after it, or for the end of
+// the context, an error without an Ending.
+func (f *flow) next() (p *piece, err error) {
+	if f.come != nil {
+		n := <-f.come
+		f.latest, err = n.piece, n.err
+	} else {
+		f.latest.Piece, err = f.streams[0].Next(f.ctx)
+	}
+	return &f.latest, err
+}
+
+// settle ends what still runs of the call's requests, behind its answer, and waits for the
+// endings: what was computed for a client who left, or whose answer was an error, is billed
+// too. The node ends every request, an aborted one with the step that it is in.
+func (c *call) settle() {
+	f := c.flow
+	if f == nil {
+		return
+	}
+	defer f.stop()
+	if f.left > 0 && c.status != 0 {
+		c.flush() // who has the answer need not wait
+	}
+	for _, stream := range f.streams {
+		stream.Abort(nil) // of no effect on one that has ended
+	}
+	if f.come == nil {
+		f.ctx = context.Background()
+	}
+	for f.left > 0 {
+		p, _ := f.next()
+		f.bill(p)
+	}
+	f.all.Wait()
 }
 
 // gauge measures the pieces of a request's choices as they pass.
@@ -97,7 +136,6 @@ const oftenObserved = 8
 func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 	c, m := g.c, g.c.s.metrics
 	if n := len(p.Tokens); n > 0 {
-		c.bill.outputTokens += n
 		at := &g.last[p.prompt*g.n+p.Sample]
 		if at.IsZero() {
 			first := now.Sub(c.start)
@@ -117,19 +155,26 @@ func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 		}
 		*at = now
 	}
-	if e := p.Ending; e != nil {
-		c.ended(p.prompt, p.Sample, e)
+	g.bill(p)
+	return g.left == 0
+}
+
+// bill counts a piece, whether or not there is somebody to have it.
+func (g *gauge) bill(p *piece) {
+	g.c.bill.outputTokens += len(p.Tokens)
+	if p.Ending != nil {
+		g.c.ended(p.prompt, p.Sample, p.Ending)
 	}
 	if p.Final {
 		g.left--
 	}
-	return g.left == 0
 }
 
 // ended bills a choice.
 func (c *call) ended(prompt, sample int, e *coppice.Ending) {
 	c.bill.reason = e.Reason
-	if sample == 0 { // the others find all of the prompt cached by this one
+	admitted := e.Queued > 0 || e.OutputTokens > 0 // else nothing was computed or found
+	if sample == 0 && admitted {                   // the others find all of the prompt cached by this one
 		c.bill.promptTokens += e.PromptTokens
 		c.bill.cachedTokens += e.CachedTokens
 		c.s.metrics.queued.Observe(e.Queued.Seconds())
@@ -140,15 +185,18 @@ func (c *call) ended(prompt, sample int, e *coppice.Ending) {
 // stream answers with server-sent events, one write for all that has come since the
 // last. Until the first of them an error has its own status, from then on it is an event.
 func (c *call) stream(reqs []coppice.Request, out *openai.Stream, n int) error {
-	ctx, cancel := c.context()
-	defer cancel()
 	buf := c.s.buffer()
 	defer c.s.release(buf)
 	c.rest()
-	g := c.newGauge(len(reqs), n)
-	for p, err := range c.s.pieces(ctx, reqs) {
+	f, err := c.open(reqs, n)
+	if err != nil {
+		return err
+	}
+	for last := false; err == nil && !last; {
+		var p *piece
+		p, err = f.next()
 		now := time.Now()
-		last := g.pass(now, p)
+		last = f.pass(now, p)
 		b := (*buf)[:0]
 		switch {
 		case err == nil:
@@ -192,16 +240,17 @@ func (c *call) flush() bool {
 
 // respond answers with one JSON object when all has come.
 func (c *call) respond(reqs []coppice.Request, out *openai.Response, n int) error {
-	ctx, cancel := c.context()
-	defer cancel()
 	c.rest()
-	g := c.newGauge(len(reqs), n)
-	for p, err := range c.s.pieces(ctx, reqs) {
-		g.pass(time.Now(), p)
-		if err != nil {
-			return err
+	f, err := c.open(reqs, n)
+	for last := false; err == nil && !last; {
+		var p *piece
+		if p, err = f.next(); err == nil {
+			out.Piece(p.prompt, &p.Piece)
 		}
-		out.Piece(p.prompt, &p.Piece)
+		last = f.pass(time.Now(), p)
+	}
+	if err != nil {
+		return err
 	}
 	buf := c.s.buffer()
 	defer c.s.release(buf)

@@ -42,6 +42,7 @@ type call struct {
 
 	generates bool // it asks the node for tokens
 	bill      bill
+	flow      *flow // of that, once it has begun
 }
 
 // bill is what a request for tokens took, all its choices together.
@@ -78,6 +79,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 		}
 		defer s.leave()
 	}
+	defer c.settle()
 	defer c.recover()
 	if err := at.serve(c); err != nil {
 		c.fail(err)

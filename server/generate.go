@@ -35,7 +35,12 @@ func (c *call) completions() error {
 		c.prepare(&reqs[i], &ask.Params)
 	}
 	show := ask.Echo || ask.WantsPromptTokens()
-	texts := func(i int) string { return ask.Prompts[i].Text }
+	texts := make([]string, len(reqs))
+	if ask.Echo {
+		if err := c.s.echoes(texts, ask.Prompts, ask.N); err != nil {
+			return err
+		}
+	}
 	if ask.WantsPromptTokens() {
 		if err := c.s.encode(reqs); err != nil {
 			return err
@@ -90,7 +95,7 @@ func (c *call) chatCompletions() error {
 			return err
 		}
 	}
-	texts := func(int) string { return text }
+	texts := []string{text}
 	head := c.s.head(openai.ChatID(rand.Uint64()))
 	if ask.Stream {
 		out := ask.NewStream(head, c.s.cfg.Node.Tokenizer())
@@ -177,16 +182,29 @@ func (s *Server) encode(reqs []coppice.Request) error {
 	return nil
 }
 
-// show gives prompts to an answer that repeats them. Without a text, its tokens have one.
+// echoes makes the texts that an answer of n choices each repeats. Without a text, tokens
+// have one, of which there may be hundreds of times as much as of the body: what is repeated
+// is no longer than a body may be.
+func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
+	tok, left := s.cfg.Node.Tokenizer(), s.cfg.MaxBodyBytes/n
+	for i := range texts {
+		p := &prompts[i]
+		if texts[i] = p.Text; p.Text == "" && tok != nil && len(p.Tokens) > 0 {
+			texts[i] = string(tok.Decode(nil, p.Tokens, true))
+		}
+		if left -= len(texts[i]); left < 0 {
+			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "echo", Code: "invalid_value",
+				Message: fmt.Sprintf("the prompts' text, for each of their choices, has over %d bytes: leave echo out, or ask for fewer", s.cfg.MaxBodyBytes)}
+		}
+	}
+	return nil
+}
+
+// show gives prompts to an answer that repeats them.
 func (c *call) show(out interface {
 	SetPrompt(i int, text string, tokens []kv.Token)
-}, reqs []coppice.Request, texts func(int) string) {
-	tok := c.s.cfg.Node.Tokenizer()
+}, reqs []coppice.Request, texts []string) {
 	for i := range reqs {
-		text := texts(i)
-		if text == "" && tok != nil && len(reqs[i].Tokens) > 0 {
-			text = string(tok.Decode(nil, reqs[i].Tokens, true))
-		}
-		out.SetPrompt(i, text, reqs[i].Tokens)
+		out.SetPrompt(i, texts[i], reqs[i].Tokens)
 	}
 }

@@ -138,6 +138,28 @@ func TestBodiesTogether(t *testing.T) {
 	b.ask("/v1/completions", body)
 }
 
+// TestEchoes: an answer repeats no more text than a body may have, whether it was given as
+// text or as ids, and for each choice.
+func TestEchoes(t *testing.T) {
+	b := start(t, setup{Server: Config{MaxBodyBytes: 4000}})
+	text := strings.Repeat("What is light? ", 100)[:1000]
+	ids := func(text string) string { return strings.ReplaceAll(fmt.Sprint(b.tok.Encode(nil, text)), " ", ",") }
+	for _, tc := range []struct{ prompt, n, more string }{
+		{fmt.Sprintf("%q", text), "4", "5"}, {ids(text), "4", "5"}, {"[" + ids(text[:500]) + "," + ids(text[:500]) + "]", "4", "5"},
+	} {
+		body := `{"max_tokens":1,"ignore_eos":true,"echo":true,"prompt":` + tc.prompt + `,"n":`
+		for _, stream := range []string{"", `,"stream":true`} {
+			b.refused("POST", "/v1/completions", body+tc.more+stream+"}", 400, "invalid_value")
+		}
+		for _, c := range b.ask("/v1/completions", body+tc.n+"}").Choices {
+			if !strings.HasPrefix(c.Text, text[:500]) {
+				t.Errorf("choice %d repeats %q", c.Index, c.Text)
+			}
+		}
+		b.ask("/v1/completions", strings.Replace(body, `"echo":true`, `"return_token_ids":true`, 1)+tc.more+"}")
+	}
+}
+
 // TestMaxConns: more connections than there may be wait, and have their turn.
 func TestMaxConns(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxConns: 2}})

@@ -12,12 +12,18 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 var aborts = flag.Int("aborts", 500, "connections that TestAborted breaks off")
@@ -110,6 +116,72 @@ func TestDisconnect(t *testing.T) {
 	if a := b.do("GET", "/metrics", ""); !strings.Contains(string(a.body), `coppice_http_requests_total{method="POST",model_name="nano",path="/v1/completions",status="499"} 2`) ||
 		!strings.Contains(string(a.body), `coppice_client_disconnects_total{model_name="nano"} 2`) {
 		t.Errorf("metrics say %s", a.body)
+	}
+}
+
+// TestLeaverIsBilled: what was computed for a client who left within his answer is counted,
+// and what waited only is not: tenants have what the scheduler has.
+func TestLeaverIsBilled(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants, Log: zap.New(core)}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 2}}})
+	b.key = "secret-of-a"
+	leave := func(body string, when func(*coppice.Stats) bool) map[string]any {
+		t.Helper()
+		before := logged.FilterMessage("request").Len()
+		ctx, cancel := contextOf(b)
+		gone := make(chan error, 1)
+		go func() {
+			_, err := b.try(ctx, "POST", "/v1/completions", body)
+			gone <- err
+		}()
+		b.until(when)
+		cancel()
+		if err := <-gone; err == nil {
+			t.Error("it was answered")
+		}
+		b.until(func(*coppice.Stats) bool { return logged.FilterMessage("request").Len() > before })
+		return logged.FilterMessage("request").All()[before].ContextMap()
+	}
+	prompt := strings.Repeat("What is light? ", 4)
+	for _, form := range []string{`"prompt":%q,"stream":true`, `"prompt":%q,"stream":false`, `"prompt":[%[1]q,"y"],"stream":true`, `"prompt":[%[1]q,"y"],"stream":false`} {
+		body := "{" + fmt.Sprintf(form, prompt) + `,"max_tokens":1000,"ignore_eos":true}`
+		st := b.stats()
+		line := leave(body, func(s *coppice.Stats) bool { return s.Scheduler.OutputTokens > st.Scheduler.OutputTokens+3 })
+		got := b.stats().Scheduler
+		for name, want := range map[string]uint64{
+			"prompt_tokens": got.PromptTokens - st.Scheduler.PromptTokens, "cached_tokens": got.CachedTokens - st.Scheduler.CachedTokens,
+			"output_tokens": got.OutputTokens - st.Scheduler.OutputTokens,
+		} {
+			if n := line[name].(int64); uint64(n) != want {
+				t.Errorf("%s: %s is %d, the scheduler has %d", body, name, n, want)
+			}
+		}
+		if line["status"].(int64) != statusGone || line["reason"] != "abort" || line["tenant"] != "a" {
+			t.Errorf("%s: logged %v", body, line)
+		}
+	}
+	b.key = "secret-of-b"
+	release := b.hold(2)
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 2 })
+	b.key = "secret-of-a"
+	line := leave(`{"prompt":"only waits"}`, func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 1 })
+	if line["prompt_tokens"].(int64) != 0 || line["reason"] != "abort" {
+		t.Errorf("one who only waited: logged %v", line)
+	}
+	release()
+	b.until(func(*coppice.Stats) bool { return logged.FilterMessage("request").Len() == 7 })
+	b.quiet()
+	st, text := b.stats().Scheduler, string(b.do("GET", "/metrics", "").body)
+	for name, want := range map[string]uint64{"prompt": st.PromptTokens, "cached": st.CachedTokens, "generation": st.OutputTokens} {
+		sum := uint64(0)
+		for _, m := range regexp.MustCompile(`(?m)^coppice_tenant_`+name+`_tokens_total\{.*\} (\d+)$`).FindAllStringSubmatch(text, -1) {
+			n, err := strconv.ParseUint(m[1], 10, 64)
+			b.ok(err)
+			sum += n
+		}
+		if sum != want || want == 0 {
+			t.Errorf("tenants have %d %s tokens, the scheduler %d", sum, name, want)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg     ClientConfig
 	base    string
+	shown   string // base, as it may be printed
 	http    http.Client
 	own     *http.Transport // nil if Transport was given
 	scratch sync.Pool       // *scratch
@@ -49,8 +50,8 @@ const mostBody = 1 << 20
 // [ErrUnreachable] and says how one is started. With cfg.Model, any answer will do.
 func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	u, err := url.Parse(cfg.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("load: URL is %q, want one as http://127.0.0.1:8080", cfg.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User == nil && strings.Contains(cfg.URL, "@") {
+		return nil, fmt.Errorf("load: URL is %q, want one as http://127.0.0.1:8080", shown(cfg.URL))
 	}
 	for name, value := range cfg.Extra {
 		if !json.Valid(value) {
@@ -58,6 +59,7 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		}
 	}
 	c := &Client{cfg: cfg, base: strings.TrimSuffix(strings.TrimSuffix(cfg.URL, "/"), "/v1")}
+	c.shown = shown(c.base)
 	c.scratch.New = func() any { return newScratch() }
 	c.http.Transport = cfg.Transport
 	if cfg.Transport == nil {
@@ -70,6 +72,15 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// shown is a URL without who logs in.
+func shown(text string) string {
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return text
+	}
+	return text[:strings.Index(text[:at], "://")+1] + "//(secret)" + text[at:]
 }
 
 // Model is the name that requests have.
@@ -88,7 +99,7 @@ func (c *Client) models(ctx context.Context) error {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/models", nil)
 	if err != nil {
-		return fmt.Errorf("load: URL is %q: %w", c.cfg.URL, err)
+		return fmt.Errorf("load: URL is %q: %w", c.shown, err)
 	}
 	c.authorise(req)
 	resp, err := c.http.Do(req)
@@ -102,7 +113,7 @@ func (c *Client) models(ctx context.Context) error {
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			err = syscall.ECONNREFUSED
 		}
-		return fmt.Errorf("%w at %s: %w: start one, as with coppice serve --model DIR, or give its address with --url", ErrUnreachable, c.base, err)
+		return fmt.Errorf("%w at %s: %w: start one, as with coppice serve --model DIR, or give its address with --url", ErrUnreachable, c.shown, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
@@ -110,9 +121,9 @@ func (c *Client) models(ctx context.Context) error {
 	case c.cfg.Model != "" && resp.StatusCode != http.StatusUnauthorized:
 		return nil
 	case err != nil:
-		return fmt.Errorf("load: reading %s/v1/models: %w", c.base, err)
+		return fmt.Errorf("load: reading %s/v1/models: %w", c.shown, err)
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.base, resp.Status, hint(resp.StatusCode), clip(body))
+		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.shown, resp.Status, hint(resp.StatusCode), clip(body))
 	}
 	var list struct {
 		Data []struct {
@@ -120,10 +131,10 @@ func (c *Client) models(ctx context.Context) error {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.base, err, clip(body))
+		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.shown, err, clip(body))
 	}
 	if len(list.Data) == 0 || list.Data[0].ID == "" {
-		return fmt.Errorf("load: the server at %s lists no model: load one there, or name one with --model", c.base)
+		return fmt.Errorf("load: the server at %s lists no model: load one there, or name one with --model", c.shown)
 	}
 	c.cfg.Model = list.Data[0].ID
 	return nil

@@ -56,7 +56,7 @@ func (r *runner) result() *Result {
 	}
 	p := r.cfg.Percentiles
 	out := &Result{
-		URL: r.client.base, Model: r.client.cfg.Model, Dataset: r.dataset.String(), Endpoint: r.client.cfg.Endpoint,
+		URL: r.client.shown, Model: r.client.cfg.Model, Dataset: r.dataset.String(), Endpoint: r.client.cfg.Endpoint,
 		Config: r.cfg, Begin: r.begin, Duration: r.ended,
 		Completed: all.completed, Unfinished: all.failed[Unfinished], Skipped: int(r.skipped.Load()), Good: all.good,
 		InputTokens: all.input, OutputTokens: all.output, CachedTokens: all.cached, CacheableTokens: all.cacheable,

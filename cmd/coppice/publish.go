@@ -57,13 +57,13 @@ type natsTarget struct {
 	creds, ca      string // files; "": none
 }
 
-// splitURLs separates URLs at commas; what has no scheme is another server of the URL
-// before it.
+// splitURLs separates URLs at commas; what has no scheme that is ours is another server of
+// the URL before it, or a part of its password.
 func splitURLs(texts []string) []string {
 	var all []string
 	for _, text := range texts {
 		for i, part := range strings.Split(text, ",") {
-			if part = strings.TrimSpace(part); i > 0 && !strings.Contains(part, "://") {
+			if part = strings.TrimSpace(part); i > 0 && !ourScheme.MatchString(part) {
 				all[len(all)-1] += "," + part
 			} else {
 				all = append(all, part)
@@ -73,10 +73,32 @@ func splitURLs(texts []string) []string {
 	return all
 }
 
-var secretOfURL = regexp.MustCompile(`//[^?]*@`)
+var ourScheme = regexp.MustCompile(`^(zmq|nats|tls)://`)
 
-// redact leaves out who logs in, and how.
-func redact(url string) string { return secretOfURL.ReplaceAllString(url, "//(secret)@") }
+// plainHosts are hosts, with ports or without.
+var plainHosts = regexp.MustCompile(`^(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?(,(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?)*$`)
+
+// redact leaves out who logs in, and how. What is given may be no right URL, as its password
+// has a ? in it or it has no host: all up to the last @ is secret then, or all of it if what
+// stands for the hosts can't be some. ZMQ knows no passwords, and has an @ in topics.
+func redact(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if scheme += "://"; !ok || strings.ContainsAny(scheme[:len(scheme)-3], ":@/?#") {
+		scheme, rest = "", text
+	}
+	hosts := rest
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		hosts = rest[:i]
+	}
+	at := strings.LastIndexByte(rest, '@')
+	switch plain := plainHosts.MatchString(hosts); {
+	case at < 0 && (plain || scheme == "zmq://" || scheme == ""), plain && scheme == "zmq://":
+		return text
+	case at < 0:
+		return scheme + "(secret)"
+	}
+	return scheme + "(secret)" + rest[at:]
+}
 
 // redactURLs is how --publish is printed.
 func redactURLs(texts []string) string {
@@ -104,8 +126,11 @@ func (f *fleetFlags) targets() ([]target, error) {
 func parseTarget(text string) (t target, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	authority, query, _ := strings.Cut(rest, "?")
-	if !ok {
+	if !ok || strings.ContainsAny(scheme, ":@/?#") {
 		return t, errors.New("want a URL like zmq://*:5557 or nats://host:4222")
+	}
+	if scheme != "zmq" && strings.Contains(query, "@") { // or a part of a password would be one of the query, and told
+		return t, errors.New("an @ behind the ? is written %40, and a ? in a password %3F")
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -121,7 +146,7 @@ func parseTarget(text string) (t target, err error) {
 			values.Del(name)
 		}
 		for name := range values {
-			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want one of %s", name, strings.Join(names, ", ")))
+			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want one of %s", redact(name), strings.Join(names, ", ")))
 		}
 		return taken, err
 	}
@@ -216,7 +241,7 @@ func (f *fleetFlags) check(pageTokens int) error {
 	if f.Advertise != "" {
 		u, err := url.Parse(f.Advertise)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "" {
-			errs = append(errs, fmt.Errorf("--advertise is %.80q, want a URL like http://host:8080", f.Advertise))
+			errs = append(errs, fmt.Errorf("--advertise is %.80q, want a URL like http://host:8080", redact(f.Advertise)))
 		}
 	}
 	if len(f.Publish) > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"reflect"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -117,6 +119,73 @@ func TestPublishIsPrinted(t *testing.T) {
 	for _, want := range []string{"zmq://*:5557?replay=5558&topic=T", "nats://a:4222,b:4222?prefix=P&stream=S", "--block-tokens", "--advertise"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the help lacks %s", want)
+		}
+	}
+}
+
+// TestRedact: what is plain stays, and of a password nothing does, whatever bytes it has.
+func TestRedact(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "auto": "auto", "10.0.0.1:8080": "10.0.0.1:8080", "nats://a:4222,b?prefix=p": "nats://a:4222,b?prefix=p", "tls://[::1]:1/": "tls://[::1]:1/",
+		"zmq://*:5557?topic=kv@x@y": "zmq://*:5557?topic=kv@x@y", "zmq://*:many": "zmq://*:many", "http://host:80/v1": "http://host:80/v1",
+		"nats://me:QXZJ@a:1?creds=f": "nats://(secret)@a:1?creds=f", "nats://me:QXZJ": "nats://(secret)", "me:QXZJ@a:1": "(secret)@a:1", "nats://hush@a": "nats://(secret)@a",
+	} {
+		if got := redact(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+	for _, password := range oddPasswords {
+		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:1,you:%[1]s@b", "tls://%s@a:1?prefix=p", "http://me:%s@a:1/v1", "me:%s@a:1"} {
+			text := fmt.Sprintf(format, password)
+			if got := redact(text) + redactURLs([]string{text}); strings.Contains(got, "QX") || strings.Contains(got, "ZJ") {
+				t.Errorf("%s is shown as %s", text, got)
+			}
+		}
+	}
+}
+
+// oddPasswords have bytes that mean something in a URL, or in a list of them.
+var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/ZJ", "QX@ZJ", "QX,ZJ", "QX,x://ZJ", "QX://ZJ", "QX%ZJ", "QX ZJ", "12?ZJ", "QX:ZJ", "QX?creds=ZJ", "QX\"ZJ", "QX\nZJ", "QX\x80ZJ"}
+
+// TestNoPasswordIsTold: whatever is wrong with a URL, the error tells no part of its password.
+func TestNoPasswordIsTold(t *testing.T) {
+	told := func(err error) bool {
+		return strings.Contains(err.Error(), "QX") || strings.Contains(err.Error(), "ZJ")
+	}
+	for _, password := range oddPasswords {
+		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:x", "tls://me:%s@a,you:%[1]s@b?topic=1", "wrong://me:%s@a", "me:%s@a:1", "nats://me:%s@a:1?creds=/none", "nats://me:%s@a?stream=*"} {
+			text := fmt.Sprintf(format, password)
+			if err := (&fleetFlags{Publish: []string{text}, BlockTokens: 16}).check(16); err != nil && told(err) {
+				t.Errorf("--publish %q: %v", text, err)
+			}
+			route := routeCmd{Events: []string{text}, Replicas: text}
+			if err := route.events(&gateway.Config{}); err != nil && told(err) {
+				t.Errorf("--events %q: %v", text, err)
+			}
+			if _, err := route.replicas(nil); err != nil && told(err) {
+				t.Errorf("--replicas %q: %v", text, err)
+			}
+		}
+		at := fmt.Sprintf("http://me:%s@a:1", password)
+		if err := (&fleetFlags{Advertise: at}).check(16); err == nil || told(err) {
+			t.Errorf("--advertise %q: %v", at, err)
+		}
+		if _, err := (&routeCmd{Worker: strings.Split(at, ",")}).workers(nil); err == nil || told(err) {
+			t.Errorf("--worker %q: %v", at, err)
+		}
+		if _, err := newTopClient(at+":x", ""); err == nil || told(err) {
+			t.Errorf("--url %q: %v", at, err)
+		}
+	}
+	for _, tc := range [][]string{
+		{"serve", "--print-config", "--otlp-endpoint", "http://me:QX?ZJ@a:1"},
+		{"serve", "--print-config", "--otlp-endpoint", "http://me:QXZJ@a:1"},
+		{"top", "--once", "--url", "http://me:QXZJ@127.0.0.1:1"},
+		{"bench", "serve", "--url", "http://me:QXZJ@127.0.0.1:1"},
+		{"bench", "serve", "--url", "http://me:QX?QXZJ@127.0.0.1:1"},
+	} {
+		if stdout, stderr, _ := command(t, tc...); strings.Contains(stdout+stderr, "ZJ") || strings.Contains(stdout+stderr, "me:QX") {
+			t.Errorf("%q: %s %s", tc, stdout, stderr)
 		}
 	}
 }

@@ -206,9 +206,9 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 			at := t.nats.config("")
 			cfg.NATS = &at
 		case t.zmq.host != "*":
-			return fmt.Errorf("--events %s: want zmq://*:PORT, a port of each worker; where one worker's events are stands in --workers-file", text)
+			return fmt.Errorf("--events %s: want zmq://*:PORT, a port of each worker; where one worker's events are stands in --workers-file", redact(text))
 		case t.zmq.port == 0:
-			return fmt.Errorf("--events %s: want the port at which the workers publish", text)
+			return fmt.Errorf("--events %s: want the port at which the workers publish", redact(text))
 		default:
 			c.ports = t.zmq
 		}

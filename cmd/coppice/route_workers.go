@@ -116,7 +116,7 @@ func parseURL(text string) (*url.URL, error) {
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(text, "?#"):
 		return nil, errors.New("want a URL like http://host:8080")
-	case u.User != nil:
+	case strings.Contains(text, "@"):
 		return nil, errors.New("want a URL without a user, like http://host:8080; the key for workers is --worker-key")
 	case strings.HasSuffix(u.Path, "/v1"):
 		return nil, errors.New("want a URL without /v1, which requests have themselves")

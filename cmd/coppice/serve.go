@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -192,6 +193,12 @@ func (c *serveCmd) check() error {
 	if !(c.OTLPSample >= 0 && c.OTLPSample <= 1) {
 		bad("--otlp-sample is %v, want 0 to 1", c.OTLPSample)
 	}
+	if at := c.OTLPEndpoint; at != "" { // the exporter would log one that it can't read
+		u, err := url.Parse(at)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@") {
+			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", redact(at))
+		}
+	}
 	if err := c.fleetFlags.check(c.PageTokens); err != nil {
 		errs = append(errs, err)
 	}
@@ -218,7 +225,7 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
 	if err != nil {
-		return nil, nil, fmt.Errorf("--otlp-endpoint %s: %w", c.OTLPEndpoint, err)
+		return nil, nil, fmt.Errorf("--otlp-endpoint %s: %w", redact(c.OTLPEndpoint), err)
 	}
 	p := trace.NewTracerProvider(trace.WithBatcher(exporter),
 		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(c.OTLPSample))),

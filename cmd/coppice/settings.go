@@ -193,7 +193,9 @@ func (s *settings) print(w io.Writer, more func(io.Writer)) error {
 		case []string:
 			value = redactURLs(v)
 		case string:
-			value = redact(v)
+			if strings.Contains(v, ":") { // else it is no URL; paths may have an @
+				value = redact(v)
+			}
 		case map[string]float64:
 			value = pairs(v)
 		}

@@ -88,8 +88,8 @@ type topClient struct {
 
 func newTopClient(base, key string) (*topClient, error) {
 	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("--url is %q, want something as http://127.0.0.1:8080", base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(base, "@") {
+		return nil, fmt.Errorf("--url is %q, want something as http://127.0.0.1:8080", redact(base))
 	}
 	return &topClient{url: strings.TrimRight(base, "/"), key: key, http: http.Client{Timeout: 10 * time.Second}}, nil
 }
@@ -113,20 +113,20 @@ func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 	switch answer.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", c.url)
+		return nil, fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", redact(c.url))
 	case http.StatusNotFound:
-		return nil, fmt.Errorf("%s has no /v1/view: only servers of coppice serve can be looked at", c.url)
+		return nil, fmt.Errorf("%s has no /v1/view: only servers of coppice serve can be looked at", redact(c.url))
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return nil, fmt.Errorf("%s answers %s: %s", c.url, answer.Status, strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("%s answers %s: %s", redact(c.url), answer.Status, strings.TrimSpace(string(text)))
 	}
 	snap := &view.Snapshot{}
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(snap)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s/v1/view is no snapshot of coppice serve: %w", c.url, err)
+		return nil, fmt.Errorf("%s/v1/view is no snapshot of coppice serve: %w", redact(c.url), err)
 	case snap.Schema != view.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", c.url, snap.Schema, view.Schema)
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", redact(c.url), snap.Schema, view.Schema)
 	}
 	return snap, nil
 }

@@ -20,22 +20,30 @@ const weightless = -28.5
 
 // random draws from s.work by p: divide by the temperature, cut by min-p, top-k
 // and top-p, then take the best of z - ln(-ln u) (Gumbel-max: distributed as the
-// softmax over the candidates). ok is false if no token is allowed.
+// softmax over the candidates). Where the best quotient is beyond f32, it is the best
+// token, as at temperature 0: any other is further behind than chance reaches. ok is
+// false if no token is allowed.
 func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token, ok bool) {
 	z := s.work
-	best := float32(math.Inf(-1))
+	top, most := 0, float32(math.Inf(-1)) // the best token, and its logit
 	s.ids = s.ids[:0]
 	for t, l := range z {
 		if math.IsInf(float64(l), -1) {
 			continue
 		}
+		if l > most {
+			top, most = t, l
+		}
 		z[t] = max(clamp(float32(l/p.Temperature)), -math.MaxFloat32)
-		best = max(best, z[t])
 		s.ids = append(s.ids, int32(t))
 	}
 	if len(s.ids) == 0 {
 		return 0, false
 	}
+	if math.IsInf(float64(float32(most/p.Temperature)), 0) {
+		return kv.Token(top), true
+	}
+	best := z[top]
 	if p.MinP > 0 {
 		kept := s.ids[:0]
 		for _, t := range s.ids {

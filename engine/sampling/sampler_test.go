@@ -250,6 +250,28 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestTinyTemperature: so low that quotients are beyond f32, a temperature takes the best
+// token as 0 does, the lowest on ties, whatever else is set.
+func TestTinyTemperature(t *testing.T) {
+	for _, l := range [][]float32{
+		{1, 8, 9, 9, 2}, {-9, -8, -2, -7, -7}, {-1, 4, 5, 4.5, 5}, {0, 1e-3, 2e-3, 1, 3.5},
+		{1e38, math.MaxFloat32, 3e38, 0, math.MaxFloat32}, logits(11, 500),
+	} {
+		for _, temperature := range []float32{math.SmallestNonzeroFloat32, 1e-44, 1e-42, 1e-39, 1e-38, 1e-37, 1e-30} {
+			for i, p := range []engine.SamplingParams{{}, {TopP: 0.9}, {TopK: 3}, {MinP: 0.5}, {TopK: 1}, {Bias: []engine.TokenBias{{Token: 2, Bias: float32(math.Inf(-1))}}}} {
+				greedy := p
+				p.Temperature, p.Seed = temperature, uint64(i)
+				var got, want engine.RowOut
+				bound(len(l), greedy).Sample(&engine.Row{Sample: true}, 0, l, &want)
+				bound(len(l), p).Sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, l, &got)
+				if got.Err != nil || got.Token != want.Token {
+					t.Errorf("%.4g at %g, %+v: token %d, %v; want %d", l[:5], temperature, p, got.Token, got.Err, want.Token)
+				}
+			}
+		}
+	}
+}
+
 func TestKeyOrder(t *testing.T) {
 	v := []float32{-math.MaxFloat32, -1, -1e-40, 0, 1e-40, 1, math.MaxFloat32}
 	for i := 1; i < len(v); i++ {

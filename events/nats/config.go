@@ -2,7 +2,9 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +118,9 @@ func (c Config) connect(name string, t *trouble, more ...nats.Option) (*nats.Con
 		options = append(options, nats.RootCAs(c.CA))
 	}
 	nc, err := nats.Connect(c.URL, slices.Concat(options, c.Options, more)...)
+	if bad := (*url.Error)(nil); errors.As(err, &bad) {
+		return nil, errors.New("nats: URL can't be read, want servers as nats://host:4222") // err quotes it, with its password
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
 	}

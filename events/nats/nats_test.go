@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -409,4 +410,17 @@ func BenchmarkThroughput(b *testing.B) {
 		sink.UntilChanges(n * (blocks + 1))
 	}
 	b.ReportMetric(float64(n*(blocks+1))/b.Elapsed().Seconds(), "blocks/s")
+}
+
+// TestUnreadableURL: an error about a URL does not quote the password in it.
+func TestUnreadableURL(t *testing.T) {
+	for _, at := range []string{"nats://me:hu?sh@127.0.0.1:1", "nats://me:hush%@127.0.0.1:1", "nats://me:hu#sh@127.0.0.1:1"} {
+		a, err := NewAnnouncer(AnnouncerConfig{Config: Config{URL: at, Worker: "w"}, Payload: []byte("x")})
+		if err == nil {
+			a.Close()
+			t.Errorf("%s is taken", at)
+		} else if strings.Contains(err.Error(), "hu") || strings.Contains(err.Error(), "sh@") {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
 }
