@@ -269,3 +269,29 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 		})
 	}
 }
+
+// A byte that may begin with any of many units takes time in proportion to them: what is
+// pending is found by its target and taken by its rank without a look at the others.
+func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
+	work := func(units int) int {
+		rules := Rules{nil, either(lit("<abc"), seq(lit("("), ref(1), lit(")")))}
+		root := &Expr{Op: Either}
+		for i := range units {
+			rules = append(rules, either(ref(1), seq(lit(fmt.Sprintf("%c%d=", '0'+i%40, i)), ref(i+2))))
+			root.Sub = append(root.Sub, ref(i+2))
+		}
+		rules[0] = star(seq(root, lit(";")))
+		g := mustCompile(t, vocabularyOf(byteTokens), rules)
+		m := g.NewMatcher()
+		if !m.AcceptBytes([]byte("(<abc);")) || !m.CanEnd() || !m.AcceptBytes([]byte("(")) {
+			t.Fatal("what every unit may be is not allowed")
+		}
+		if n := len(m.set); n != 1 {
+			t.Errorf("%d stacks where all units go the same way", n)
+		}
+		return g.stepper.work
+	}
+	if once, twice := work(250), work(500); twice > 5*once/2 {
+		t.Errorf("a step looks at %d things with 250 units, at %d with 500", once, twice)
+	}
+}

@@ -29,7 +29,7 @@ type Grammar struct {
 
 func newGrammar(w *walker) *Grammar {
 	g := &Grammar{
-		stepper: stepper{machine: w.machine, pool: newPool(w.v.longest)},
+		stepper: newStepper(w.machine, w.v.longest),
 		v:       w.v, limits: w.limits, locals: w.locals, bottom: newBottom(1),
 	}
 	g.explorer.init(g.machine, w.v.longest)
@@ -228,7 +228,7 @@ func (g *Grammar) descend(dst []uint64, c, from int32) {
 		depth := v.label[i] >> 8
 		set := g.below[g.levels[depth-1]:g.levels[depth]]
 		g.below = g.step(g.below[:g.levels[depth]], set, byte(v.label[i]))
-		g.work -= len(set) + 1
+		g.work -= max(len(set)+1, g.stepper.work/64)
 		if len(g.below) == int(g.levels[depth]) && !g.ended {
 			i = v.skip[i]
 			continue
