@@ -2,7 +2,6 @@ package grammar
 
 import (
 	"math/bits"
-	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -144,14 +143,18 @@ func (g *Grammar) trimPool() {
 func (g *Grammar) allow(dst []uint64, f *stack) {
 	l := &g.locals[f.node]
 	if l.bits == nil {
-		skip := 0 // both lists are short
-		for skip < len(l.late) && l.late[skip].need > f.most {
-			skip++
-		}
-		for _, t := range l.tokens {
-			if !slices.ContainsFunc(l.late[:skip], func(x late) bool { return x.token == t }) {
+		if f.most >= l.need {
+			for _, t := range l.tokens {
 				dst[t>>6] |= 1 << (t & 63)
 			}
+			return
+		}
+		clear(g.bits) // both lists may have thousands: what is late is found by its bit
+		for i := 0; i < len(l.late) && l.late[i].need > f.most; i++ {
+			g.bits[l.late[i].token>>6] |= 1 << (l.late[i].token & 63)
+		}
+		for _, t := range l.tokens {
+			dst[t>>6] |= (1 &^ (g.bits[t>>6] >> (t & 63))) << (t & 63)
 		}
 		return
 	}
