@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -328,5 +329,35 @@ func BenchmarkAccept(b *testing.B) {
 			b.Fatal("not allowed")
 		}
 		n++
+	}
+}
+
+// BenchmarkLateMask is a mask near the end of a count, where thousands of tokens that are allowed
+// within the unit are too long by now.
+func BenchmarkLateMask(b *testing.B) {
+	for _, n := range []int{1000, 2000, 3900} {
+		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {
+			tokens := append([]string(nil), byteTokens...)
+			for i := range n {
+				tokens = append(tokens, fmt.Sprintf("%c%c%c", 'A'+i%26, 'A'+i/26%26, 'A'+i/676))
+			}
+			for len(tokens) < 128_000 {
+				tokens = append(tokens, fmt.Sprint("x", len(tokens)))
+			}
+			v := vocabularyOf(tokens)
+			m := mustCompile(b, v, Rules{times(runes('A', 'Z'), 0, 500)}).NewMatcher()
+			for range 498 {
+				m.AcceptBytes([]byte("A"))
+			}
+			mask := make([]uint64, v.words())
+			for b.Loop() {
+				m.Mask(mask)
+			}
+			for t := range tokens {
+				if short := len(tokens[t]) <= 2 && 'A' <= tokens[t][0] && tokens[t][0] <= 'Z'; short != has(mask, t) {
+					b.Fatalf("token %q: %v", tokens[t], !short)
+				}
+			}
+		})
 	}
 }

@@ -25,6 +25,10 @@ type subset struct {
 	limit int // of nodes
 	most  int // nodes at which it gives up
 
+	plain bool // it has given up; done are the nfa's states then
+	count int  // nodes, and a sixteenth of their edges, of those
+	moves int  // of all closures
+
 	stamp   []int32
 	now     int32
 	stack   []int32
@@ -40,11 +44,13 @@ func newSubset(n *nfa, limits Limits) *subset {
 
 // run does about *work nodes' worth of work.
 func (s *subset) run(work *int) (done bool, err error) {
+	if s.plain {
+		return s.withoutSkips(work)
+	}
 	for s.done < len(s.sets) && *work > 0 {
 		if len(s.sets) > s.most {
-			s.out = automaton{}
-			err := s.withoutSkips(work)
-			return true, err
+			s.out, s.done, s.plain = automaton{}, 0, true
+			return s.withoutSkips(work)
 		}
 		if len(s.sets) > s.limit {
 			return false, errNodes(s.limit)
@@ -75,7 +81,9 @@ func (s *subset) closure(states ...int32) []int32 {
 		n := s.stack[len(s.stack)-1]
 		s.stack = s.stack[:len(s.stack)-1]
 		matters := n == 1
+		s.moves++
 		for a := s.nfa.head[n]; a >= 0; a = s.nfa.arcs[a].next {
+			s.moves++
 			arc := &s.nfa.arcs[a]
 			if arc.target != byNothing {
 				matters = true
@@ -113,7 +121,7 @@ func (s *subset) expand(i int) int {
 	var arcs []arc
 	byTarget := map[int32][]int32{}
 	var order []int32
-	isFinal := false
+	isFinal, moves := false, s.moves
 	for _, n := range s.sets[i] {
 		isFinal = isFinal || n == 1
 		for a := s.nfa.head[n]; a >= 0; a = s.nfa.arcs[a].next {
@@ -137,7 +145,7 @@ func (s *subset) expand(i int) int {
 	s.out.final = append(s.out.final, isFinal)
 	s.out.edges = append(s.out.edges, edges)
 	s.out.calls = append(s.out.calls, calls)
-	return 1 + work/16
+	return 1 + (work+s.moves-moves)/16
 }
 
 // byteEdges are the edges that arcs make together, ascending and apart.
@@ -174,14 +182,12 @@ func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
 
 // withoutSkips makes a node of each of the nfa's states, with the arcs of all that
 // nothing leads to from it.
-func (s *subset) withoutSkips(work *int) error {
-	n := len(s.nfa.head)
-	count := 0
-	for i := range n {
+func (s *subset) withoutSkips(work *int) (done bool, err error) {
+	for ; s.done < len(s.nfa.head) && *work > 0; s.done++ {
 		var edges []edge
 		var calls []call
-		isFinal := false
-		for _, state := range s.closure(int32(i)) {
+		isFinal, moves := false, s.moves
+		for _, state := range s.closure(int32(s.done)) {
 			isFinal = isFinal || state == 1
 			for a := s.nfa.head[state]; a >= 0; a = s.nfa.arcs[a].next {
 				switch arc := s.nfa.arcs[a]; {
@@ -192,15 +198,15 @@ func (s *subset) withoutSkips(work *int) error {
 				}
 			}
 		}
-		if count += 1 + (len(edges)+len(calls))/16; count > s.limit {
-			return errNodes(s.limit)
+		if s.count += 1 + (len(edges)+len(calls))/16; s.count > s.limit {
+			return false, errNodes(s.limit)
 		}
-		*work -= 1 + len(edges)/16
+		*work -= 1 + (len(edges)+s.moves-moves)/16
 		s.out.final = append(s.out.final, isFinal)
 		s.out.edges = append(s.out.edges, edges)
 		s.out.calls = append(s.out.calls, calls)
 	}
-	return nil
+	return s.done == len(s.nfa.head), nil
 }
 
 // trim leaves out what does not lead to a final node.

@@ -27,7 +27,10 @@ type explorer struct {
 }
 
 // explored is a numbered set.
-type explored struct{ from, to int32 }
+type explored struct {
+	from, to int32
+	work     int32 // what a step from it counts
+}
 
 func (x *explorer) init(m *machine, longest int) {
 	x.class, x.classes = m.classes()
@@ -53,7 +56,7 @@ func (g *Grammar) explore(dst []uint64, set []stack) {
 	}
 	clear(dst)
 	x.mask++
-	x.path[0] = x.number(set)
+	x.path[0] = x.number(g.machine, set)
 	work := exploreWork
 	for i := int32(1); int(i) < len(v.label); {
 		label := v.label[i]
@@ -66,7 +69,7 @@ func (g *Grammar) explore(dst []uint64, set []stack) {
 				continue
 			}
 			x.used[slot] = x.mask
-			work -= int(x.states[from].to-x.states[from].from) + 1
+			work -= int(x.states[from].work)
 			if x.next[slot] == 0 {
 				x.next[slot] = g.discover(from, byte(label))
 			}
@@ -98,11 +101,11 @@ func (g *Grammar) discover(from int32, b byte) int32 {
 	}
 	set := x.sets[n:]
 	x.sets = x.sets[:n]
-	return x.number(set)
+	return x.number(g.machine, set)
 }
 
 // number is the number of a set, which is copied; it may lie just behind x.sets.
-func (x *explorer) number(set []stack) int32 {
+func (x *explorer) number(m *machine, set []stack) int32 {
 	h := uint64(len(set))
 	for i := range set {
 		h = set[i].hashed(h)
@@ -121,6 +124,11 @@ func (x *explorer) number(set []stack) int32 {
 	s := explored{from: int32(len(x.sets))}
 	x.sets = append(x.sets, set...)
 	s.to = int32(len(x.sets))
+	s.work = s.to - s.from + 1
+	for i := range set {
+		n := &m.nodes[set[i].node]
+		s.work += (n.callEnd - n.call) / 64
+	}
 	x.states = append(x.states, s)
 	x.next = append(x.next, make([]int32, x.classes)...)
 	x.used = append(x.used, make([]uint32, x.classes)...)

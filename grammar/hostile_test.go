@@ -269,3 +269,70 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 		})
 	}
 }
+
+// A byte that may begin with any of many units takes time in proportion to them: what is
+// pending is found by its target and taken by its rank without a look at the others.
+func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
+	work := func(units int) int {
+		rules := Rules{nil, either(lit("<abc"), seq(lit("("), ref(1), lit(")")))}
+		root := &Expr{Op: Either}
+		for i := range units {
+			rules = append(rules, either(ref(1), seq(lit(fmt.Sprintf("%c%d=", '0'+i%40, i)), ref(i+2))))
+			root.Sub = append(root.Sub, ref(i+2))
+		}
+		rules[0] = star(seq(root, lit(";")))
+		g := mustCompile(t, vocabularyOf(byteTokens), rules)
+		m := g.NewMatcher()
+		if !m.AcceptBytes([]byte("(<abc);")) || !m.CanEnd() || !m.AcceptBytes([]byte("(")) {
+			t.Fatal("what every unit may be is not allowed")
+		}
+		if n := len(m.set); n != 1 {
+			t.Errorf("%d stacks where all units go the same way", n)
+		}
+		return g.stepper.work
+	}
+	if once, twice := work(250), work(500); twice > 5*once/2 {
+		t.Errorf("a step looks at %d things with 250 units, at %d with 500", once, twice)
+	}
+}
+
+// No piece of work between two looks at the clock takes much longer than was asked for, where
+// each state of an automaton leads to all that follow by nothing.
+func TestCompilingStopsWhenItWasAskedTo(t *testing.T) {
+	var parts []*Expr
+	for range 40 {
+		e := lit("a")
+		for range 200 {
+			e = times(e, 0, 1)
+		}
+		parts = append(parts, e)
+	}
+	for name, slack := range map[string]int{"deterministic": 1 << 20, "given up": -1 << 20} {
+		limits := Limits{slack: slack}.WithDefaults()
+		terms, err := newTerms(Rules{seq(parts...)}, limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPlan(terms, limits)
+		for int(p.next) < len(terms.all) {
+			p.decide()
+		}
+		s, err := p.build(p.jobs[len(p.jobs)-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, runs, done := len(s.nfa.head)+len(s.nfa.arcs), 0, false
+		for ; !done && err == nil; runs++ {
+			const work = 100
+			left, moves := work, s.moves
+			done, err = s.run(&left)
+			// And the node that it was at when the work was done.
+			if moved := s.moves - moves; moved > 16*work+2*size {
+				t.Fatalf("%s: %d moves for %d of work, in an automaton of %d states and arcs", name, moved, work, size)
+			}
+		}
+		if runs < 10 {
+			t.Errorf("%s: done after %d runs: %v", name, runs, err)
+		}
+	}
+}

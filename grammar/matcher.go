@@ -2,7 +2,6 @@ package grammar
 
 import (
 	"math/bits"
-	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -29,7 +28,7 @@ type Grammar struct {
 
 func newGrammar(w *walker) *Grammar {
 	g := &Grammar{
-		stepper: stepper{machine: w.machine, pool: newPool(w.v.longest)},
+		stepper: newStepper(w.machine, w.v.longest),
 		v:       w.v, limits: w.limits, locals: w.locals, bottom: newBottom(1),
 	}
 	g.explorer.init(g.machine, w.v.longest)
@@ -144,14 +143,18 @@ func (g *Grammar) trimPool() {
 func (g *Grammar) allow(dst []uint64, f *stack) {
 	l := &g.locals[f.node]
 	if l.bits == nil {
-		skip := 0 // both lists are short
-		for skip < len(l.late) && l.late[skip].need > f.most {
-			skip++
-		}
-		for _, t := range l.tokens {
-			if !slices.ContainsFunc(l.late[:skip], func(x late) bool { return x.token == t }) {
+		if f.most >= l.need {
+			for _, t := range l.tokens {
 				dst[t>>6] |= 1 << (t & 63)
 			}
+			return
+		}
+		clear(g.bits) // both lists may have thousands: what is late is found by its bit
+		for i := 0; i < len(l.late) && l.late[i].need > f.most; i++ {
+			g.bits[l.late[i].token>>6] |= 1 << (l.late[i].token & 63)
+		}
+		for _, t := range l.tokens {
+			dst[t>>6] |= (1 &^ (g.bits[t>>6] >> (t & 63))) << (t & 63)
 		}
 		return
 	}
@@ -228,7 +231,7 @@ func (g *Grammar) descend(dst []uint64, c, from int32) {
 		depth := v.label[i] >> 8
 		set := g.below[g.levels[depth-1]:g.levels[depth]]
 		g.below = g.step(g.below[:g.levels[depth]], set, byte(v.label[i]))
-		g.work -= len(set) + 1
+		g.work -= max(len(set)+1, g.stepper.work/64)
 		if len(g.below) == int(g.levels[depth]) && !g.ended {
 			i = v.skip[i]
 			continue

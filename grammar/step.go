@@ -11,25 +11,33 @@ type stepper struct {
 	exits    []int32 // the last set may end at the unknown after these many bodies, unsorted
 	overflow bool    // a set had over maxStacks; stays until it is taken back
 
-	pending []pending // calls of this step, by target
+	pending []pending // calls of this step, each target once
+	slot    []int32   // of each target: where in pending it is, if it is there
+	open    []int32   // those of pending that are not entered: a heap by rank
 	all     []stack   // the set in the making, closed from the front
+	work    int       // edges, calls and pending ones that the last step looked at
 }
 
 // pending is a unit to enter, and what it is to return to.
 type pending struct {
-	target int32
-	rank   int32
-	ups    []stack
+	target  int32
+	rank    int32
+	entered bool
+	ups     []stack
+}
+
+func newStepper(m *machine, longest int) stepper {
+	return stepper{machine: m, pool: newPool(longest), slot: make([]int32, len(m.targets))}
 }
 
 // step appends to dst where byte b leads from set; ended and exits are of it.
 func (s *stepper) step(dst, set []stack, b byte) []stack {
 	s.all = s.all[:0]
-	s.pending = s.pending[:0]
+	s.pending, s.work = s.pending[:0], 0
 	for i := range set {
 		s.advance(&set[i], b)
 	}
-	for len(s.pending) > 0 {
+	for len(s.open) > 0 {
 		s.enterNext(b)
 	}
 	return s.close(dst)
@@ -55,6 +63,7 @@ func (s *stepper) advance(f *stack, b byte) {
 	if n.flags&boundary != 0 && f.most == 0 && f.up != s.unknown {
 		return
 	}
+	s.work += 1 + int(n.edgeEnd-n.edge) + int(n.callEnd-n.call)
 	for _, e := range s.nodeEdges(n) {
 		if e.lo <= b && b <= e.hi {
 			s.push(stack{frame{e.to, f.least, f.most}, f.up})
@@ -71,45 +80,77 @@ func (s *stepper) advance(f *stack, b byte) {
 		} else {
 			p.ups = append(p.ups, stack{frame{c.ret, f.least, f.most}, f.up})
 		}
+		if len(p.ups) > 4*maxStacks { // mostly the same ones, of thousands of callers
+			p.ups = s.distinct(p.ups)
+		}
 	}
 }
 
-func (s *stepper) pendingOf(target int32) *pending {
-	for i := range s.pending {
-		if s.pending[i].target == target {
-			return &s.pending[i]
-		}
-	}
-	if len(s.pending) < cap(s.pending) {
-		s.pending = s.pending[:len(s.pending)+1]
-	} else {
-		s.pending = append(s.pending, pending{})
-	}
-	p := &s.pending[len(s.pending)-1]
-	p.target, p.rank, p.ups = target, s.units[s.targets[target].unit].rank, p.ups[:0]
-	return p
-}
-
-// enterNext enters a pending unit that no other pending one may call first.
-func (s *stepper) enterNext(b byte) {
-	next := 0
-	for i := range s.pending {
-		if s.pending[i].rank < s.pending[next].rank {
-			next = i
-		}
-	}
-	last := len(s.pending) - 1
-	s.pending[next], s.pending[last] = s.pending[last], s.pending[next]
-	p := &s.pending[last]
-	ups := sortStacks(p.ups)
+// distinct sorts stacks, leaves doubles out and drops what is over maxStacks.
+func (s *stepper) distinct(ups []stack) []stack {
+	ups = sortStacks(ups)
 	if len(ups) > maxStacks {
 		s.overflow = true
 		ups = ups[:maxStacks]
 	}
-	up := s.cell(ups)
+	return ups
+}
+
+func (s *stepper) pendingOf(target int32) *pending {
+	if i := int(s.slot[target]); i < len(s.pending) && s.pending[i].target == target && !s.pending[i].entered {
+		return &s.pending[i]
+	}
+	at := len(s.pending)
+	if at < cap(s.pending) {
+		s.pending = s.pending[:at+1]
+	} else {
+		s.pending = append(s.pending, pending{})
+	}
+	s.slot[target] = int32(at)
+	p := &s.pending[at]
+	p.target, p.rank, p.entered, p.ups = target, s.units[s.targets[target].unit].rank, false, p.ups[:0]
+	s.open = append(s.open, int32(at))
+	for i := len(s.open) - 1; i > 0 && s.earlier(i, (i-1)/2); i = (i - 1) / 2 {
+		s.open[i], s.open[(i-1)/2] = s.open[(i-1)/2], s.open[i]
+	}
+	return p
+}
+
+// earlier says if open[i] is to be entered before open[j].
+func (s *stepper) earlier(i, j int) bool {
+	s.work++
+	a, b := s.open[i], s.open[j]
+	if x, y := s.pending[a].rank, s.pending[b].rank; x != y {
+		return x < y
+	}
+	return a < b
+}
+
+// first takes from open what is to be entered first.
+func (s *stepper) first() *pending {
+	at, last := s.open[0], len(s.open)-1
+	s.open[0] = s.open[last]
+	s.open = s.open[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < last && s.earlier(child+1, child) {
+			child++
+		}
+		if child >= last || !s.earlier(child, i) {
+			return &s.pending[at]
+		}
+		s.open[i], s.open[child] = s.open[child], s.open[i]
+		i = child
+	}
+}
+
+// enterNext enters a pending unit that no other pending one may call first.
+func (s *stepper) enterNext(b byte) {
+	p := s.first()
+	p.entered = true
+	up := s.cell(s.distinct(p.ups))
 	t := s.targets[p.target]
 	f := stack{frame{s.units[t.unit].start, t.least, t.most}, up}
-	s.pending = s.pending[:last]
 	s.advance(&f, b)
 }
 

@@ -76,7 +76,7 @@ const dead = -1
 
 func newWalker(m *machine, v *Vocabulary, limits Limits) *walker {
 	w := &walker{
-		stepper: stepper{machine: m, pool: newPool(v.longest)},
+		stepper: newStepper(m, v.longest),
 		v:       v, limits: limits, outside: newBottom(3),
 		path: make([]int32, v.longest+1), bits: make([]uint64, v.words()),
 		locals: make([]local, len(m.nodes)),
@@ -154,7 +154,7 @@ func (w *walker) walk(work *int) error {
 			state := w.next[slot]
 			if state == 0 {
 				state = w.discover(w.path[depth-1], slot, byte(label))
-				*work--
+				*work -= 1 + w.stepper.work/64
 			}
 			if state == dead {
 				i = v.skip[i]

@@ -71,8 +71,10 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 
 // Encoder encodes as its Tokenizer does, but remembers what short pieces became
 // and keeps the memory that long ones are merged in: about 600 KiB, and 40 bytes
-// for each byte of the longest piece since it was made. Once that is there it
-// allocates nothing of its own. It belongs to one goroutine at a time.
+// for each byte of the longest piece since it was made, but of none over 256 KiB:
+// one text without spaces must not cost its memory for good. Once that is there
+// it allocates nothing of its own, but for such pieces. It belongs to one
+// goroutine at a time.
 type Encoder struct {
 	t *Tokenizer
 	s scratch
@@ -85,10 +87,22 @@ func (t *Tokenizer) NewEncoder() *Encoder {
 
 // Encode is [Tokenizer.Encode].
 func (e *Encoder) Encode(dst []kv.Token, text string) []kv.Token {
+	defer e.s.trim()
 	return e.t.encode(dst, text, &e.s)
 }
 
 // EncodePrompt is [Tokenizer.EncodePrompt].
 func (e *Encoder) EncodePrompt(dst []kv.Token, text string) []kv.Token {
+	defer e.s.trim()
 	return e.t.encodePrompt(dst, text, &e.s)
+}
+
+// keptPiece is the longest piece whose memory an Encoder keeps, in symbols.
+const keptPiece = 256 << 10
+
+// trim gives up the memory of a longer one.
+func (s *scratch) trim() {
+	if max(cap(s.ids), cap(s.nodes), cap(s.queue)/2) > keptPiece+keptPiece/4 { // growth rounds up
+		s.ids, s.nodes, s.queue = nil, nil, nil
+	}
 }

@@ -135,3 +135,23 @@ func TestMergeTableIsAMap(t *testing.T) {
 		}
 	}
 }
+
+// A long piece leaves its memory, a very long one does not.
+func TestEncodersForgetVeryLongPieces(t *testing.T) {
+	tok := trained(t)
+	e := tok.NewEncoder()
+	for _, c := range []struct {
+		bytes int
+		kept  bool
+	}{{1000, true}, {keptPiece, true}, {2 * keptPiece, false}, {1000, true}} {
+		piece := strings.Repeat("q", c.bytes)
+		if got, want := e.Encode(nil, piece), tok.Encode(nil, piece); !slices.Equal(got, want) {
+			t.Fatalf("a piece of %d bytes: %d tokens, want %d", c.bytes, len(got), len(want))
+		}
+		s := &e.s
+		size := max(cap(s.ids), cap(s.nodes), cap(s.queue))
+		if (size > 0) != c.kept || size > 4*keptPiece {
+			t.Errorf("after a piece of %d bytes there is room for %d", c.bytes, size)
+		}
+	}
+}

@@ -82,7 +82,7 @@ type node struct {
 }
 
 // scratch is what long pieces are merged in, kept from one to the next. Its
-// size is that of the longest piece since it was made.
+// size is that of the longest piece since it was made; see keptPiece.
 type scratch struct {
 	ids   []kv.Token
 	nodes []node

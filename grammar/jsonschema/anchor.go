@@ -16,7 +16,7 @@ type piece struct {
 const maxPieces = 64
 
 // anchored takes begin and end out of e.
-func anchored(e *grammar.Expr) ([]piece, error) {
+func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 	switch {
 	case e == begin:
 		return []piece{{begins: true, body: empty}}, nil
@@ -29,7 +29,7 @@ func anchored(e *grammar.Expr) ([]piece, error) {
 	case grammar.Either:
 		var all []piece
 		for _, s := range e.Sub {
-			pieces, err := anchored(s)
+			pieces, err := w.anchored(s)
 			if err != nil {
 				return nil, err
 			}
@@ -39,16 +39,16 @@ func anchored(e *grammar.Expr) ([]piece, error) {
 		}
 		return all, nil
 	case grammar.Seq:
-		return anchoredSeq(e.Sub)
+		return w.anchoredSeq(e.Sub)
 	}
 	if e.Max == 1 { // Min is 0
-		pieces, err := anchored(e.Sub[0])
+		pieces, err := w.anchored(e.Sub[0])
 		return append([]piece{{body: empty}}, pieces...), err
 	}
 	return nil, errors.New("^ and $ in what is repeated")
 }
 
-func anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
+func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 	all := []piece{{body: empty}}
 	for i := 0; i < len(parts); {
 		j := i // parts without anchors go together, so that they multiply nothing
@@ -61,7 +61,7 @@ func anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 			i = j
 		} else {
 			var err error
-			if next, err = anchored(parts[i]); err != nil {
+			if next, err = w.anchored(parts[i]); err != nil {
 				return nil, err
 			}
 			i++
@@ -69,7 +69,7 @@ func anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 		var product []piece
 		for _, a := range all {
 			for _, b := range next {
-				if p, ok := after(a, b); ok {
+				if p, ok := w.after(a, b); ok {
 					product = append(product, p)
 				}
 			}
@@ -83,16 +83,16 @@ func anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 
 // after is a and then b: what stands before ^ and behind $ is empty, or there is
 // no such string.
-func after(a, b piece) (piece, bool) {
+func (w widths) after(a, b piece) (piece, bool) {
 	p := piece{a.begins || b.begins, a.ends || b.ends, seq(a.body, b.body)}
 	if b.begins {
-		if lo, _ := lengths(a.body); lo > 0 {
+		if lo, _ := w.of(a.body); lo > 0 {
 			return piece{}, false
 		}
 		p.body = b.body
 	}
 	if a.ends {
-		if lo, _ := lengths(b.body); lo > 0 {
+		if lo, _ := w.of(b.body); lo > 0 {
 			return piece{}, false
 		}
 		if p.body = a.body; b.begins {

@@ -1,10 +1,6 @@
 package jsonschema
 
-import (
-	"slices"
-
-	"github.com/coppice-llm/coppice/grammar"
-)
+import "github.com/coppice-llm/coppice/grammar"
 
 // array returns the expression of f's arrays.
 func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
@@ -40,7 +36,7 @@ func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 	return b.elements(first, rest, f.minItems, f.maxItems), nil
 }
 
-// schemasAt returns what f says of the i-th element.
+// schemasAt returns what f says of the i-th element, doubles included.
 func (f *flat) schemasAt(i int) []*value {
 	var schemas []*value
 	for _, l := range f.arrays {
@@ -48,7 +44,7 @@ func (f *flat) schemasAt(i int) []*value {
 		if i < len(l.first) {
 			s = l.first[i]
 		}
-		if s != nil && !slices.Contains(schemas, s) {
+		if s != nil {
 			schemas = append(schemas, s)
 		}
 	}

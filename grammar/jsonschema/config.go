@@ -24,7 +24,8 @@ type Config struct {
 	MaxAlternatives int // that anyOf, oneOf and allOf of one place multiply to; default 256
 
 	// MaxSize is of the grammar, in expressions, each as often as it occurs in a
-	// rule. Default 100,000, which grammar.Limits has room for.
+	// rule, and of the work to make it: what a keyword lists counts each time that
+	// its schema is met. Default 100,000, which grammar.Limits has room for.
 	MaxSize int
 }
 

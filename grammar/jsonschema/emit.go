@@ -70,7 +70,11 @@ func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 		parts = append(parts, lit("true"), lit("false"))
 	}
 	if allowed&integers != 0 {
-		parts = append(parts, b.number(f, allowed&fractions == 0))
+		e := b.number(f, allowed&fractions == 0)
+		if err := b.made(e, at); err != nil {
+			return nil, err
+		}
+		parts = append(parts, e)
 	}
 	for _, t := range []struct {
 		types types
@@ -96,7 +100,11 @@ func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
 	var parts []*grammar.Expr
 	for _, v := range f.values {
-		if err := b.spend(1, v); err != nil {
+		work := 1
+		if v.kind == object {
+			work += len(f.required)
+		}
+		if err := b.spend(work, v); err != nil {
 			return nil, err
 		}
 		ok, err := f.admits(v, at)

@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // What an Error is at bottom.
@@ -22,6 +23,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	place := "#" + e.Pointer
+	if len(place) > 500 {
+		place = strings.ToValidUTF8(place[:500], "") + "…"
+	}
 	if e.Keyword != "" {
 		place += ", " + e.Keyword
 	}

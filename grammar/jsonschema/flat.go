@@ -48,7 +48,7 @@ type flat struct {
 	arrays                       []arrayLayer
 	minItems, maxItems           int
 
-	refused [8]error // by bit of the type that the keyword is about
+	refused [8]refusal // by bit of the type that the keyword is about
 }
 
 // objectLayer is what one schema says of properties: its other is for those
@@ -89,19 +89,26 @@ func (f *flat) allowed() types {
 	return f.types
 }
 
-func (f *flat) refuse(about types, err error) {
+// refusal is of a keyword that no grammar is made of. It becomes an error only if it is told,
+// for an error has the place written out.
+type refusal struct {
+	at           *value // nil if there is none
+	keyword, msg string
+}
+
+func (f *flat) refuse(about types, r refusal) {
 	for i := range f.refused {
-		if about&(1<<i) != 0 && f.refused[i] == nil {
-			f.refused[i] = err
+		if about&(1<<i) != 0 && f.refused[i].at == nil {
+			f.refused[i] = r
 		}
 	}
 }
 
 // refusal is of a keyword that is about one of set.
 func (f *flat) refusal(set types) error {
-	for i, err := range f.refused {
-		if set&(1<<i) != 0 && err != nil {
-			return err
+	for i, r := range f.refused {
+		if set&(1<<i) != 0 && r.at != nil {
+			return unsupported(r.at, r.keyword, "%s", r.msg)
 		}
 	}
 	return nil
@@ -136,6 +143,9 @@ func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 		}
 	}
 	for _, f := range alternatives {
+		if err := b.spend(f.weight(s), s); err != nil {
+			return nil, err
+		}
 		if err := f.meet(s); err != nil {
 			return nil, err
 		}
@@ -168,6 +178,9 @@ func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
 		for _, branch := range branches {
 			clones := make([]*flat, len(alternatives))
 			for i, f := range alternatives {
+				if err := b.spend((len(f.objects)+len(f.arrays)+len(f.required))/16, s); err != nil {
+					return nil, err
+				}
 				clones[i] = f.clone()
 			}
 			if clones, err = b.apply(clones, branch); err != nil {

@@ -2,7 +2,6 @@ package jsonschema
 
 import (
 	"math/big"
-	"slices"
 
 	"github.com/coppice-llm/coppice/grammar"
 )
@@ -63,7 +62,7 @@ var keywords = map[string]keyword{
 
 func refuse(about types) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, _ *value, name string) error {
-		f.refuse(about, unsupported(s, name, "no grammar is made of it"))
+		f.refuse(about, refusal{s, name, "no grammar is made of it"})
 		return nil
 	}
 }
@@ -128,29 +127,58 @@ func meetEnum(f *flat, s, arg *value, name string) error {
 	if arg.kind != array {
 		return wrong(s, name, "must be an array")
 	}
-	return f.meetValues(s, arg.members, name)
+	return f.meetValues(arg.members)
 }
 
 func meetConst(f *flat, s, arg *value, name string) error {
-	return f.meetValues(s, []*value{arg}, name)
+	return f.meetValues([]*value{arg})
 }
 
-func (f *flat) meetValues(s *value, values []*value, name string) error {
+func (f *flat) meetValues(values []*value) error {
 	if !f.fixed {
 		f.values, f.fixed = values, true
 		return nil
 	}
-	if len(f.values) > 1000 && len(values) > 1000 {
-		return tooMuch(s, name, "meets another of over 1000 values")
+	known := make(map[string]bool, len(values))
+	for _, v := range values {
+		known[v.key()] = true
 	}
 	var both []*value
 	for _, v := range f.values {
-		if slices.ContainsFunc(values, func(w *value) bool { return equal(v, w) }) {
+		if known[v.key()] {
 			both = append(both, v)
 		}
 	}
 	f.values = both
 	return nil
+}
+
+// weight is what it takes to meet s: what its keywords list, and the values of f that an enum
+// or const would be held against. A schema may be met as often as others refer to it.
+func (f *flat) weight(s *value) int {
+	n := 0
+	for _, name := range []string{"required", "type"} {
+		if v := s.get(name); v != nil {
+			n += len(v.members)
+		}
+	}
+	values, fixed := len(f.values), f.fixed
+	for _, name := range []string{"enum", "const"} {
+		v := s.get(name)
+		if v == nil {
+			continue
+		}
+		count := 1
+		if name == "enum" {
+			count = len(v.members)
+		}
+		if fixed {
+			n += values + count
+		} else {
+			values, fixed = count, true
+		}
+	}
+	return n
 }
 
 // count is the argument of minLength and its like. From 2^24 on it is
@@ -195,12 +223,9 @@ func meetPattern(f *flat, s, arg *value, name string) error {
 	if arg.kind != text {
 		return wrong(s, name, "must be a string")
 	}
-	for _, p := range f.patterns {
-		if p.text == arg.text {
-			return nil
-		}
+	if len(f.patterns) < 2 && (len(f.patterns) == 0 || f.patterns[0].text != arg.text) { // a second one is refused
+		f.patterns = append(f.patterns, arg)
 	}
-	f.patterns = append(f.patterns, arg)
 	return nil
 }
 

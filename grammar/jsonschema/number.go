@@ -1,6 +1,7 @@
 package jsonschema
 
 import (
+	"fmt"
 	"math/big"
 	"strings"
 
@@ -99,7 +100,7 @@ func meetMultipleOf(f *flat, s, arg *value, name string) error {
 	}
 	places := len(r.Denom().String()) - 1
 	if !r.IsInt() && strings.TrimRight(r.Denom().String(), "0") != "1" || r.Num().Cmp(big.NewInt(1)) != 0 {
-		f.refuse(numbers, unsupported(s, name, "%s is none of 1, 0.1, 0.01, …", arg.text))
+		f.refuse(numbers, refusal{s, name, fmt.Sprintf("%.50s is none of 1, 0.1, 0.01, …", arg.text)})
 		return nil
 	}
 	if f.places < 0 || places < f.places {

@@ -1,10 +1,6 @@
 package jsonschema
 
-import (
-	"slices"
-
-	"github.com/coppice-llm/coppice/grammar"
-)
+import "github.com/coppice-llm/coppice/grammar"
 
 func (b *builder) pair(name, e *grammar.Expr) *grammar.Expr {
 	return seq(name, lit(":"), b.space(), e)
@@ -87,7 +83,7 @@ func (b *builder) names(f *flat, at *value) (names []string, declared int, err e
 	return names, declared, b.spend(len(names)*(1+len(f.objects)), at)
 }
 
-// schemasOf returns what f says of the property called name.
+// schemasOf returns what f says of the property called name, doubles included.
 func (f *flat) schemasOf(name string) []*value {
 	var schemas []*value
 	for _, l := range f.objects {
@@ -98,7 +94,7 @@ func (f *flat) schemasOf(name string) []*value {
 		if s == nil {
 			s = l.other
 		}
-		if s != nil && !slices.Contains(schemas, s) {
+		if s != nil {
 			schemas = append(schemas, s)
 		}
 	}
@@ -112,7 +108,7 @@ func (b *builder) extra(f *flat, names []string, declared int, at *value) (*gram
 	}
 	var schemas []*value
 	for _, l := range f.objects {
-		if l.other != nil && !slices.Contains(schemas, l.other) {
+		if l.other != nil {
 			schemas = append(schemas, l.other)
 		}
 	}

@@ -31,7 +31,7 @@ func pattern(source string) (*grammar.Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	pieces, err := anchored(e)
+	pieces, err := make(widths).anchored(e)
 	if err != nil {
 		return nil, err
 	}
@@ -131,13 +131,18 @@ func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 	case p.cut("?"):
 		return 0, 1, true, nil
 	}
-	inner, rest, closed := strings.Cut(p.rest, "}")
-	inner, opened := strings.CutPrefix(inner, "{")
-	from, to, ranged := strings.Cut(inner, ",")
-	if !opened || !closed || !isDigits(from) || ranged && to != "" && !isDigits(to) {
+	// Nothing but digits is walked in search of the brace, so that a text of braces is walked once.
+	inner, opened := strings.CutPrefix(p.rest, "{")
+	from, rest := cutDigits(inner)
+	rest, ranged := strings.CutPrefix(rest, ",")
+	to := ""
+	if ranged {
+		to, rest = cutDigits(rest)
+	}
+	if !opened || from == "" || !strings.HasPrefix(rest, "}") {
 		return 0, 0, false, nil
 	}
-	p.rest = rest
+	inner, p.rest = inner[:len(inner)-len(rest)], rest[1:]
 	least, err = strconv.Atoi(from)
 	most = least
 	if ranged {
@@ -147,15 +152,18 @@ func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 		}
 	}
 	if err != nil || least > 1<<24 || most > 1<<24 {
-		return 0, 0, false, fmt.Errorf("{%s} is over 2^24", inner)
+		return 0, 0, false, fmt.Errorf("{%.20s} is over 2^24", inner)
 	}
 	if most != grammar.Unlimited && most < least {
-		return 0, 0, false, p.fault("{" + inner + "} is no range")
+		return 0, 0, false, p.fault(fmt.Sprintf("{%.20s} is no range", inner))
 	}
 	return least, most, true, nil
 }
 
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func cutDigits(s string) (digits, rest string) {
+	rest = strings.TrimLeft(s, "0123456789")
+	return s[:len(s)-len(rest)], rest
+}
 
 var lineEnds = []grammar.Range{{Lo: '\n', Hi: '\n'}, {Lo: '\r', Hi: '\r'}, {Lo: 0x2028, Hi: 0x2029}}
 
@@ -264,7 +272,7 @@ func (p *patternParser) property(negated bool) ([]grammar.Range, error) {
 		table = unicode.Scripts[name]
 	}
 	if table == nil {
-		return nil, fmt.Errorf(`\p{%s}`, name)
+		return nil, fmt.Errorf(`\p{%.50s}`, name)
 	}
 	var set []grammar.Range
 	for _, r := range table.R16 {

@@ -7,18 +7,28 @@ import (
 
 var pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
 
-// target returns what s's $ref leads to: # or # and a JSON pointer.
+// target returns what s's $ref leads to. It is read once, however often s is applied.
 func (b *builder) target(s *value) (*value, error) {
+	if v := b.targets[s]; v != nil {
+		return v, nil
+	}
+	v, err := b.follow(s)
+	b.targets[s] = v
+	return v, err
+}
+
+// follow reads s's $ref: # or # and a JSON pointer.
+func (b *builder) follow(s *value) (*value, error) {
 	ref := s.get("$ref")
 	if ref.kind != text {
 		return nil, wrong(s, "$ref", "must be a string")
 	}
 	fragment, ok := strings.CutPrefix(ref.text, "#")
 	if !ok {
-		return nil, unsupported(s, "$ref", "%q is in another document; put it under $defs here", ref.text)
+		return nil, unsupported(s, "$ref", "%.100q is in another document; put it under $defs here", ref.text)
 	}
 	if fragment != "" && fragment[0] != '/' {
-		return nil, unsupported(s, "$ref", "%q is an anchor; write it as a JSON pointer", ref.text)
+		return nil, unsupported(s, "$ref", "%.100q is an anchor; write it as a JSON pointer", ref.text)
 	}
 	for p := s; p.parent != nil; p = p.parent {
 		if id := p.get("$id"); id != nil && id.kind == text && !strings.HasPrefix(id.text, "#") {
@@ -27,7 +37,7 @@ func (b *builder) target(s *value) (*value, error) {
 	}
 	path, ok := percentDecoded(fragment)
 	if !ok {
-		return nil, wrong(s, "$ref", "%q has a %% without two hexadecimal digits", ref.text)
+		return nil, wrong(s, "$ref", "%.100q has a %% without two hexadecimal digits", ref.text)
 	}
 	v := b.root
 	for _, part := range strings.Split(path, "/")[1:] {
@@ -42,7 +52,7 @@ func (b *builder) target(s *value) (*value, error) {
 			}
 		}
 		if next == nil {
-			return nil, wrong(s, "$ref", "%q leads nowhere: #%s has no %q", ref.text, v.pointer(), name)
+			return nil, wrong(s, "$ref", "%.100q leads nowhere: #%.100s has no %.100q", ref.text, v.pointer(), name)
 		}
 		v = next
 	}

@@ -52,10 +52,12 @@ type builder struct {
 	rules    grammar.Rules // [0] is filled by finish
 	shared   map[string]*grammar.Expr
 	literals map[*value]*grammar.Expr
+	targets  map[*value]*value // of $refs that were followed
 	done     map[string]*conjunction
 	active   map[*value]bool // schemas being applied at this place, to find $refs that go round
 	level    int             // arrays and objects that the schema being compiled is in
 	spent    int             // work so far
+	size     int             // expressions of the parts that made has counted
 }
 
 type conjunction struct {
@@ -71,6 +73,7 @@ func newBuilder(root *value, cfg Config) *builder {
 		rules:    make(grammar.Rules, 1),
 		shared:   make(map[string]*grammar.Expr),
 		literals: make(map[*value]*grammar.Expr),
+		targets:  make(map[*value]*value),
 		done:     make(map[string]*conjunction),
 		active:   make(map[*value]bool),
 	}
@@ -78,15 +81,15 @@ func newBuilder(root *value, cfg Config) *builder {
 
 func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	b.rules[0] = e
-	rules := trim(b.rules)
-	if rules[0] == nothing {
-		return nil, wrong(b.root, "", "no value that this package can write is valid against it")
-	}
-	size := 0
-	for _, r := range rules {
+	size := 0 // first, for what rules share is walked and copied as often as it occurs from here on
+	for _, r := range b.rules {
 		if size += cost(r, b.cfg.MaxSize); size > b.cfg.MaxSize {
 			return nil, tooMuch(b.root, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
 		}
+	}
+	rules := trim(b.rules)
+	if rules[0] == nothing {
+		return nil, wrong(b.root, "", "no value that this package can write is valid against it")
 	}
 	return rules, nil
 }
@@ -94,6 +97,15 @@ func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 // spend counts work, so that no schema takes more than MaxSize has it.
 func (b *builder) spend(n int, at *value) error {
 	if b.spent += n; b.spent > b.cfg.MaxSize {
+		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+	}
+	return nil
+}
+
+// made counts the expressions of e, which is one part of the grammar, so that parts of a
+// thousand expressions for a line of the schema end before there are too many.
+func (b *builder) made(e *grammar.Expr, at *value) error {
+	if b.size += cost(e, b.cfg.MaxSize); b.size > b.cfg.MaxSize {
 		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
 	}
 	return nil

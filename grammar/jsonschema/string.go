@@ -95,6 +95,9 @@ func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr,
 	} else if err != nil {
 		return nil, unsupported(arg.parent, keyword, "%.50q has %v", source, err)
 	}
+	if err := b.made(e, arg.parent); err != nil { // written writes what its ways share once for each
+		return nil, err
+	}
 	e, ok := bounded(e, f.minLength, f.maxLength)
 	if !ok {
 		return nil, unsupported(arg.parent, keyword,

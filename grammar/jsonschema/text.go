@@ -23,14 +23,27 @@ func written(e *grammar.Expr) *grammar.Expr {
 	case grammar.Text:
 		return lit(escape(e.Text))
 	}
+	if e.Op == grammar.Seq {
+		return seq(appendWritten(nil, e)...)
+	}
 	sub := make([]*grammar.Expr, len(e.Sub))
 	for i, s := range e.Sub {
 		sub[i] = written(s)
 	}
-	if e.Op == grammar.Seq {
-		return seq(sub...)
-	}
 	return either(sub...)
+}
+
+// appendWritten appends what is in e, a Seq, and in those that are in it: texts of one that
+// nests deeply are joined once, not at each level.
+func appendWritten(sub []*grammar.Expr, e *grammar.Expr) []*grammar.Expr {
+	for _, s := range e.Sub {
+		if s.Op == grammar.Seq {
+			sub = appendWritten(sub, s)
+		} else {
+			sub = append(sub, written(s))
+		}
+	}
+	return sub
 }
 
 // raw is the runes that a JSON string may have as they are.
@@ -150,7 +163,11 @@ func contains(set []grammar.Range, r rune) bool {
 // bounded returns what e, of values, has of from least to most runes; false if no
 // expression of e's size says so.
 func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
-	lo, hi := lengths(e)
+	return make(widths).bounded(e, least, most)
+}
+
+func (w widths) bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
+	lo, hi := w.of(e)
 	switch {
 	case most != grammar.Unlimited && lo > most || hi != grammar.Unlimited && hi < least:
 		return nothing, true
@@ -162,17 +179,17 @@ func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 		parts := make([]*grammar.Expr, len(e.Sub))
 		for i, s := range e.Sub {
 			var ok bool
-			if parts[i], ok = bounded(s, least, most); !ok {
+			if parts[i], ok = w.bounded(s, least, most); !ok {
 				return nil, false
 			}
 		}
 		return either(parts...), true
 	case grammar.Repeat:
-		return boundedRepeat(e, least, most)
+		return w.repeated(e, least, most)
 	case grammar.Seq:
 		at, fixed := -1, 0
 		for i, s := range e.Sub {
-			lo, hi := lengths(s)
+			lo, hi := w.of(s)
 			if lo == hi {
 				fixed += lo
 			} else if at >= 0 {
@@ -186,7 +203,7 @@ func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 			most -= fixed
 		}
 		var ok bool
-		if parts[at], ok = bounded(parts[at], max(0, least-fixed), most); !ok {
+		if parts[at], ok = w.bounded(parts[at], max(0, least-fixed), most); !ok {
 			return nil, false
 		}
 		return seq(parts...), true
@@ -194,16 +211,16 @@ func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	return nil, false
 }
 
-func boundedRepeat(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
+func (w widths) repeated(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	sub := e.Sub[0]
 	if e.Min == 0 && e.Max == 1 {
-		some, ok := bounded(sub, least, most)
+		some, ok := w.bounded(sub, least, most)
 		if ok && least == 0 {
 			some = optional(some)
 		}
 		return some, ok
 	}
-	width, widest := lengths(sub)
+	width, widest := w.of(sub)
 	if width != widest || width == 0 {
 		return nil, false
 	}
@@ -214,8 +231,25 @@ func boundedRepeat(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	return repeat(sub, from, to), true
 }
 
-// lengths returns how many runes e, of values, matches at least and at most.
-func lengths(e *grammar.Expr) (lo, hi int) {
+// widths is how many runes expressions, of values, match at least and at most: of each that
+// has parts, so that none is walked again for each that it is part of.
+type widths map[*grammar.Expr]width
+
+type width struct{ lo, hi int }
+
+func (w widths) of(e *grammar.Expr) (lo, hi int) {
+	if len(e.Sub) == 0 {
+		return w.walk(e)
+	}
+	at, known := w[e]
+	if !known {
+		at.lo, at.hi = w.walk(e)
+		w[e] = at
+	}
+	return at.lo, at.hi
+}
+
+func (w widths) walk(e *grammar.Expr) (lo, hi int) {
 	switch e.Op {
 	case grammar.Text:
 		n := utf8.RuneCountInString(e.Text)
@@ -223,17 +257,17 @@ func lengths(e *grammar.Expr) (lo, hi int) {
 	case grammar.Runes:
 		return 1, 1
 	case grammar.Repeat:
-		lo, hi = lengths(e.Sub[0])
+		lo, hi = w.of(e.Sub[0])
 		return times(lo, e.Min), times(hi, e.Max)
 	case grammar.Seq:
 		for _, s := range e.Sub {
-			l, h := lengths(s)
+			l, h := w.of(s)
 			lo, hi = plus(lo, l), plus(hi, h)
 		}
 		return lo, hi
 	}
 	for i, s := range e.Sub {
-		l, h := lengths(s)
+		l, h := w.of(s)
 		if i == 0 {
 			lo, hi = l, h
 			continue

@@ -4,21 +4,11 @@ import "github.com/coppice-llm/coppice/grammar"
 
 // trim returns rules without what can't be reached or can't come to an end, so
 // that no text leads into a place that none leads out of. Rules[0] is nothing if
-// it is so itself. Its cost is that of rules, times the depth of calls that are
-// neither in the order of rules nor against it.
+// it is so itself. Its cost is that of rules: one is looked at again only when what
+// it waits for has come to an end.
 func trim(rules grammar.Rules) grammar.Rules {
 	t := &trimmer{ends: make([]bool, len(rules)), number: make(map[int]int)}
-	for changed, pass := true, 0; changed; pass++ {
-		changed = false
-		for i := range rules {
-			if pass%2 == 0 {
-				i = len(rules) - 1 - i
-			}
-			if !t.ends[i] && t.end(rules[i]) {
-				t.ends[i], changed = true, true
-			}
-		}
-	}
+	t.settle(func(rule int) bool { return t.end(rules[rule]) })
 	pruned := make(grammar.Rules, len(rules))
 	for i, e := range rules {
 		pruned[i] = t.prune(e)
@@ -33,8 +23,41 @@ func trim(rules grammar.Rules) grammar.Rules {
 
 type trimmer struct {
 	ends   []bool      // rules that come to an end
+	lacks  []int       // rules whose end the last expression waited for
 	number map[int]int // new numbers of rules that are reached
 	order  []int       // old numbers, by new
+}
+
+// settle finds the rules that come to an end. judge says it of one by what is known, and
+// leaves in t.lacks what to wait for if it does not.
+func (t *trimmer) settle(judge func(rule int) bool) {
+	type waiter struct{ rule, turn int }
+	waits := make([][]waiter, len(t.ends)) // for the end of each
+	turn := make([]int, len(t.ends))       // how often each was judged: who waited before waits no more
+	work := make([]int, len(t.ends))
+	for i := range work {
+		work[i] = i
+	}
+	for len(work) > 0 {
+		rule := work[len(work)-1]
+		work = work[:len(work)-1]
+		turn[rule]++
+		t.lacks = t.lacks[:0]
+		if !judge(rule) {
+			for _, other := range t.lacks {
+				waits[other] = append(waits[other], waiter{rule, turn[rule]})
+			}
+			continue
+		}
+		t.ends[rule] = true
+		for _, w := range waits[rule] {
+			if turn[w.rule] == w.turn {
+				turn[w.rule]++ // it is in work
+				work = append(work, w.rule)
+			}
+		}
+		waits[rule] = nil
+	}
 }
 
 func (t *trimmer) end(e *grammar.Expr) bool {
@@ -57,6 +80,9 @@ func (t *trimmer) end(e *grammar.Expr) bool {
 	case grammar.Runes:
 		return len(e.Runes) > 0
 	case grammar.Call:
+		if !t.ends[e.Rule] {
+			t.lacks = append(t.lacks, e.Rule)
+		}
 		return t.ends[e.Rule]
 	}
 	return true

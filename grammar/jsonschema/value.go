@@ -38,6 +38,7 @@ type value struct {
 	index  int            // in parent's members
 	byName map[string]int // of an object of more than a few members
 	id     int            // in the order of the text
+	keyed  string         // by key, once it was asked for
 }
 
 // get returns the member called name, nil if there is none.
@@ -167,7 +168,7 @@ func (d *decoder) object(v *value) error {
 			return wrong(v, "", "%v", err)
 		}
 		if _, ok := v.byName[name.(string)]; ok {
-			return wrong(v, "", "has %q twice", name)
+			return wrong(v, "", "has %.100q twice", name)
 		}
 		v.byName[name.(string)] = len(v.names)
 		v.names = append(v.names, name.(string))
@@ -188,34 +189,68 @@ func (d *decoder) member(v *value) error {
 	return d.into(m)
 }
 
-// equal is the standard's: numbers by value, objects whatever their order.
-func equal(a, b *value) bool {
-	if a.kind != b.kind || len(a.members) != len(b.members) {
-		return false
+// key is the same for values that are equal by the standard: numbers by value, objects
+// whatever their order.
+func (v *value) key() string {
+	if v.keyed == "" {
+		v.keyed = string(v.appendKey(nil))
 	}
-	switch a.kind {
+	return v.keyed
+}
+
+func (v *value) appendKey(key []byte) []byte {
+	key = append(key, v.kind.String()...)
+	switch v.kind {
 	case boolean:
-		return a.yes == b.yes
+		return strconv.AppendBool(key, v.yes)
 	case text:
-		return a.text == b.text
+		return strconv.AppendQuote(key, v.text)
 	case number:
-		x, xOK := rational(a.text)
-		y, yOK := rational(b.text)
-		return a.text == b.text || xOK && yOK && x.Cmp(y) == 0
-	case object:
-		for i, name := range a.names {
-			if other := b.get(name); other == nil || !equal(a.members[i], other) {
-				return false
-			}
-		}
+		return append(key, plainNumber(v.text)...)
 	case array:
-		for i := range a.members {
-			if !equal(a.members[i], b.members[i]) {
-				return false
-			}
+		key = append(key, '[')
+		for _, m := range v.members {
+			key = append(m.appendKey(key), ',')
+		}
+		return append(key, ']')
+	case object:
+		order := make([]int, len(v.names))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return strings.Compare(v.names[a], v.names[b]) })
+		key = append(key, '{')
+		for _, i := range order {
+			key = append(v.members[i].appendKey(strconv.AppendQuote(key, v.names[i])), ',')
+		}
+		return append(key, '}')
+	}
+	return key
+}
+
+// plainNumber writes a number's literal in one way for each value: its digits, without zeros
+// at either end, and the power of ten that they are times.
+func plainNumber(literal string) string {
+	digits, exponent, _ := strings.Cut(strings.ToLower(literal), "e")
+	power := 0
+	if exponent != "" {
+		var err error
+		if power, err = strconv.Atoi(exponent); err != nil {
+			return literal // of a power that no number here has
 		}
 	}
-	return true
+	digits, negative := strings.CutPrefix(digits, "-")
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	power -= len(fraction)
+	plain := strings.TrimRight(digits, "0")
+	if plain == "" {
+		return "0"
+	}
+	if negative {
+		plain = "-" + plain
+	}
+	return plain + "e" + strconv.Itoa(power+len(digits)-len(strings.TrimLeft(plain, "-")))
 }
 
 // rational is the value of a number's literal; not of one with more digits or a
