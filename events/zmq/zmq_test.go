@@ -425,6 +425,7 @@ func TestSenderConnectsAgain(t *testing.T) {
 					s.wait.Go(func() { // shakes hands, and goes
 						_, _ = io.ReadFull(theirs, make([]byte, len(hello)))
 						_, _ = io.WriteString(theirs, hello)
+						time.Sleep(time.Millisecond) // until the other end has nothing to do: a pipe's deadlines fail once it is closed
 						_ = theirs.Close()
 					})
 					return ours, nil
