@@ -19,7 +19,6 @@ const (
 	promptStream uint64 = 1 << 32 // and the number of the session
 	prefixStream uint64 = 2 << 32 // and the number of the group
 	blockStream  uint64 = 3 << 32 // and the id of the block
-	warmupSeed   uint64 = 0x9e3779b97f4a7c15
 )
 
 // Vocabulary is what made-up prompts are made of: token ids of [Low, High), or with

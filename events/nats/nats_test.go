@@ -169,15 +169,7 @@ func TestStreamIsLost(t *testing.T) {
 	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
 	follow(t, sink, cfg, events.SubscriberConfig{Grace: time.Minute})
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bystander(t, s.URL())
 	for _, quicker := range []bool{false, true} {
 		for range 50 {
 			p.Publish(c.Step(4))
@@ -205,16 +197,8 @@ func TestStreamOfOthers(t *testing.T) {
 	cfg.File, cfg.KeepBatches = true, 7
 	p := publisher(t, cfg, events.PublisherConfig{})
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the publisher's stream", func() bool { _, err = js.Stream(t.Context(), "COPPICE_KV"); return err == nil })
+	js := bystander(t, s.URL())
+	until(t, "the publisher's stream", func() bool { _, err := js.Stream(t.Context(), "COPPICE_KV"); return err == nil })
 	sub := follow(t, sink, config(s), events.SubscriberConfig{})
 	until(t, "a connection", func() bool { return sub.Counts().Batches > 0 })
 	p.Publish(c.Step(4))
@@ -423,4 +407,19 @@ func TestUnreadableURL(t *testing.T) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}
+}
+
+// bystander is a connection of neither a publisher nor a reader.
+func bystander(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

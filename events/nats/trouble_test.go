@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
@@ -154,15 +153,7 @@ func TestTroubleForeignStream(t *testing.T) {
 	first := config(server(t, "127.0.0.1:0"))
 	first.Prefix, first.Stream = "one", "SHARED"
 	publisher(t, first, events.PublisherConfig{})
-	nc, err := nats.Connect(first.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := bystander(t, first.URL)
 	subjects := func() []string {
 		s, err := js.Stream(t.Context(), "SHARED")
 		if err != nil {
