@@ -42,12 +42,15 @@ type Tier uint8
 // The tiers, with Dynamo's names in brackets.
 const (
 	TierDevice Tier = iota // device memory [G1]
-	TierPinned             // page-locked host memory [G2]
-	TierHost               // pageable host memory [G2']
+	TierHost               // host memory, page-locked or not [G2]
 	TierDisk               // local disk [G3]
+	TierShared             // a directory that several processes share [G4]
+	TierObject             // an object store [G4]
+
+	Tiers = iota // how many there are
 )
 
-var tierNames = [...]string{"device", "pinned", "host", "disk"}
+var tierNames = [Tiers]string{"device", "host", "disk", "shared", "object"}
 
 func (t Tier) String() string {
 	if int(t) < len(tierNames) {

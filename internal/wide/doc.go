@@ -3,8 +3,8 @@
 // its array. It is the one place of the core's that looks at slices as bytes.
 // It never keeps a caller's slice and never knows what the values mean.
 //
-// [Packed] is a Vec that takes no memory while its values follow on each other,
-// [Bytes] a view of the memory, [As] one of numbers under another type.
+// An [Arena] is memory for the arrays of many Vecs. [Packed] is a Vec that takes no memory while its values follow on each other,
+// [Or] the bits of all words, [Bytes] a view of the memory, [As] one of numbers under another type.
 //
 // CommonPrefix is pure and may be called from any goroutine. A Vec belongs to
 // whoever holds it and is not locked.

@@ -1,0 +1,172 @@
+package conns
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeListener gives connections that are nobody's, or what is put in fail.
+type fakeListener struct {
+	conns  chan net.Conn
+	fail   chan error
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newFakeListener() *fakeListener {
+	return &fakeListener{conns: make(chan net.Conn), fail: make(chan error, 1), closed: make(chan struct{})}
+}
+
+func (l *fakeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case err := <-l.fail:
+		return nil, err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func (l *fakeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// knock is a connection that somebody makes, sooner or later.
+func (l *fakeListener) knock() {
+	a, b := net.Pipe()
+	b.Close()
+	select {
+	case l.conns <- a:
+	case <-l.closed:
+	}
+}
+
+func TestLimitListener(t *testing.T) {
+	for _, tc := range []struct{ conns, most int }{{-1, 1}, {0, 1}, {1, 1}, {2, 2}, {3, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			under := newFakeListener()
+			var count atomic.Int64
+			l := Limit(under, Config{Conns: tc.conns}, &count)
+			defer l.Close()
+			var open []net.Conn // by Accept, in its goroutine until it waits
+			done := make(chan error, 1)
+			for range 9 {
+				go under.knock()
+			}
+			under.fail <- errors.New("no descriptors") // it takes no place
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if n := count.Load(); n > int64(tc.most) {
+						t.Errorf("at most %d, and %d are counted", tc.most, n)
+					}
+					if errors.Is(err, net.ErrClosed) {
+						done <- nil
+						return
+					}
+					if err == nil {
+						open = append(open, conn)
+					}
+				}
+			}()
+			want := tc.most
+			check := func(when string) {
+				t.Helper()
+				if synctest.Wait(); count.Load() != int64(tc.most) {
+					t.Errorf("at most %d: %d are counted %s", tc.conns, count.Load(), when)
+				}
+				if len(open) != want {
+					t.Fatalf("at most %d: %d accepted %s, want %d", tc.conns, len(open), when, want)
+				}
+			}
+			check("at first")
+			open[0].Close()
+			want++
+			check("when one had closed")
+			open[0].Close()
+			check("when it had closed again")
+			for _, conn := range open {
+				conn.Close()
+			}
+			want += tc.most
+			check("when all had closed")
+			l.Close() // wakes Accept, which waits for a place
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestSpare: beside the usual connections a few more are let in, for a while; they become
+// usual ones when there is a place.
+func TestSpare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under := newFakeListener()
+		var count atomic.Int64
+		l := Limit(under, Config{Conns: 1, Spare: 3}, &count)
+		defer l.Close()
+		accepted := make(chan *conn, 9)
+		go func() {
+			for {
+				nc, err := l.Accept()
+				if err != nil {
+					return
+				}
+				accepted <- nc.(*conn)
+			}
+		}()
+		next := func() *conn {
+			t.Helper()
+			select {
+			case c := <-accepted:
+				return c
+			case <-time.After(time.Millisecond):
+				return nil
+			}
+		}
+		for range 3 {
+			go under.knock()
+		}
+		usual, spare, silent := next(), next(), next()
+		if !usual.Promote() || spare.Promote() || silent.Promote() || count.Load() != 1 {
+			t.Fatalf("%d are counted", count.Load())
+		}
+		usual.Close()
+		if !spare.Promote() || silent.Promote() || count.Load() != 1 {
+			t.Errorf("a place came free: %d are counted", count.Load())
+		}
+		time.Sleep(10 * time.Millisecond)
+		for range 3 {
+			go under.knock()
+		}
+		fourth, fifth := next(), next()
+		if fourth == nil || fourth.Promote() || fifth == nil || next() != nil {
+			t.Error("a spare place came free, and was not taken, or two were")
+		}
+		time.Sleep(spareTime - 5*time.Millisecond) // silent is over, the fourth not yet
+		synctest.Wait()
+		if last := next(); last == nil || !silent.closed || spare.closed || fourth.closed {
+			t.Errorf("the time of spare connections is over: %v, closed %v, %v and %v", last, silent.closed, spare.closed, fourth.closed)
+		}
+		if silent.Promote() {
+			t.Error("a closed one was promoted")
+		}
+		spare.Close()
+		spare.Close()
+		time.Sleep(spareTime)
+		synctest.Wait()
+		if count.Load() != 0 || len(l.(*listener).spares) > 1 { // the one that Accept has for the next
+			t.Errorf("%d are counted, %d spare ones", count.Load(), len(l.(*listener).spares))
+		}
+	})
+}

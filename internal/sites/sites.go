@@ -1,0 +1,185 @@
+package sites
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Config says who may call. The zero value answers to IP addresses and localhost, and to no
+// page of another site.
+type Config struct {
+	// AnyHost answers to every name, for servers that ask for keys: a page that came there by
+	// DNS rebinding has none.
+	AnyHost bool
+	// AllowHosts are names beside IP addresses and localhost: "llm.example.com", or
+	// "*.example.com" for all names below that one. Ports are not given.
+	AllowHosts []string
+	// Origins are those of pages that may call from a browser, as "https://app.example.com",
+	// or "*" for all. None: only the server's own page may.
+	Origins []string
+}
+
+// Policy decides by a Config.
+type Policy struct {
+	anyHost   bool
+	hosts     map[string]bool // canonical names
+	below     []string        // ".example.com"
+	anyOrigin bool
+	origins   map[string]bool
+	cross     *http.CrossOriginProtection
+}
+
+// Refusal is why a request is refused, with status 403.
+type Refusal struct{ Code, Message string }
+
+// New reports all faults of cfg at once.
+func New(cfg Config) (*Policy, error) {
+	p := &Policy{anyHost: cfg.AnyHost, hosts: map[string]bool{"localhost": true}, origins: map[string]bool{}, cross: http.NewCrossOriginProtection()}
+	var errs []error
+	for _, name := range cfg.AllowHosts {
+		under, wild := strings.CutPrefix(name, "*.")
+		host := canonical(under)
+		switch {
+		case host == "" || strings.ContainsAny(host, " /*@:?#\\") && !isAddress(host):
+			errs = append(errs, fmt.Errorf("sites: host %.100q, want a name like llm.example.com or *.example.com, without scheme and port", name))
+		case wild:
+			p.below = append(p.below, "."+host)
+		default:
+			p.hosts[host] = true
+		}
+	}
+	for _, origin := range cfg.Origins {
+		if origin == "*" {
+			p.anyOrigin = true
+			continue
+		}
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			errs = append(errs, fmt.Errorf("sites: origin %.100q, want one like https://app.example.com, without a path, or *", origin))
+			continue
+		}
+		origin = originOf(u)
+		p.origins[origin] = true
+		p.cross.AddTrustedOrigin(origin) // it is valid
+	}
+	return p, errors.Join(errs...)
+}
+
+// originOf writes an origin as browsers do: lower case, without the scheme's own port.
+func originOf(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	if u.Scheme == "http" {
+		host = strings.TrimSuffix(host, ":80")
+	} else {
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return u.Scheme + "://" + host
+}
+
+// canonical is a host as it is compared: without port, brackets and the dot of a whole
+// name, in lower case. It is empty for what is no host.
+func canonical(host string) string {
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return ""
+		}
+		host = h
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// answersTo reports whether the server goes by the name in a request's Host. A request
+// without one is of HTTP/1.0: browsers always send theirs. What proxies add, such as
+// X-Forwarded-Host, is not looked at: anybody can.
+func (p *Policy) answersTo(host string) bool {
+	if p.anyHost || host == "" {
+		return true
+	}
+	name := canonical(host)
+	if isAddress(name) || p.hosts[name] {
+		return true
+	}
+	return slices.ContainsFunc(p.below, func(suffix string) bool { return len(name) > len(suffix) && strings.HasSuffix(name, suffix) })
+}
+
+// Check decides about a request. It adds to the answer's header what lets pages of the
+// allowed origins read it. preflight: the request only asks whether a page may call, and
+// is to be answered with status 204 and nothing else.
+func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
+	if !p.answersTo(r.Host) {
+		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to an IP address, localhost and hosts that it was given, and %.100q is none of them: "+
+			"start it with --allow-host %.100s if that is its name", r.Host, canonical(r.Host))}
+	}
+	origin := r.Header.Get("Origin")
+	allowed := origin != "" && (p.anyOrigin || p.origins[origin])
+	if p.anyOrigin || len(p.origins) > 0 {
+		h.Add("Vary", "Origin")
+	}
+	if allowed {
+		p.share(h, origin)
+	} else if p.cross.Check(r) != nil {
+		return false, &Refusal{"cross_origin", fmt.Sprintf("a page of another site sent this (Origin %.100q); only programs and this server's own page may, and pages of --cors", origin)}
+	}
+	method := r.Header.Get("Access-Control-Request-Method")
+	if r.Method != http.MethodOptions || method == "" || origin == "" || !p.anyOrigin && len(p.origins) == 0 {
+		return false, nil
+	}
+	if !allowed {
+		return false, &Refusal{"cross_origin", fmt.Sprintf("pages of %.100q may not call this server: start it with --cors %.100s if they are to", origin, origin)}
+	}
+	p.invite(h, r, method)
+	return true, nil
+}
+
+// exposed are the headers of answers that pages may read beside the usual ones.
+const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored"
+
+func (p *Policy) share(h http.Header, origin string) {
+	if p.anyOrigin {
+		origin = "*" // no credentials: keys go in a header that the page sets itself
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", exposed)
+}
+
+// invite answers a preflight: the method and headers that the page names are welcome here;
+// whether they mean something is the request's affair.
+func (p *Policy) invite(h http.Header, r *http.Request, method string) {
+	if token(method) {
+		h.Set("Access-Control-Allow-Methods", method)
+	}
+	var names []string
+	for name := range strings.SplitSeq(r.Header.Get("Access-Control-Request-Headers"), ",") {
+		if name = strings.TrimSpace(name); token(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		h.Set("Access-Control-Allow-Headers", strings.Join(names, ", "))
+	}
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
+}
+
+// token reports whether s is a token of HTTP (RFC 9110, section 5.6.2).
+func token(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package wide
+
+func advise([]uint32) {}

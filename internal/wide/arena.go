@@ -1,0 +1,284 @@
+package wide
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+)
+
+// Arena is memory for the arrays of Vecs: chunks that grow with what they hold, in
+// huge pages where the system has them, out of which arrays are cut and into which
+// they go back. A fresh page costs more than the words that are written to it, so
+// one fault for 2 MiB instead of one for 4 KiB is most of what it saves.
+//
+// It is a two-level segregated fit (Masmano et al., 2004): free blocks are listed by
+// size, an array takes the first of the smallest class whose blocks all suffice, and
+// what is freed becomes one with its free neighbours. Alloc and Free cost O(1) and a
+// search among the chunks. Arrays under [ArenaWords] and huge ones stand in the Go
+// heap: they gain nothing. The zero Arena is empty. It belongs to the owner of its Vecs.
+type Arena[T Word] struct {
+	chunks []*chunk                         // in the order in which they came; blocks are named by it
+	byAddr []*chunk                         // ascending by address
+	lists  [arenaClasses]uint32             // first free block of each class, by number + 1; 0 if none
+	filled [(arenaClasses + 63) / 64]uint64 // classes with free blocks
+	words  int                              // of all chunks
+	used   int                              // granules of arrays
+}
+
+// ArenaWords is the shortest array that an Arena holds.
+const ArenaWords = 128
+
+const (
+	granule      = 16            // words: a cache line, and a page of the usual size
+	minChunk     = 1 << 14       // words
+	maxChunk     = 1 << 21       // words: 8 MiB
+	chunkBits    = 17            // of a block's number: its granule within the chunk
+	subBits      = 3             // classes for each doubling of the size
+	arenaClasses = 18 << subBits // of sizes up to maxChunk
+	largestArray = maxChunk / 4  // words
+)
+
+// chunk is a piece of memory with, for each granule, whether a free block begins and
+// whether one ends there. The first words of a free block are its granules and its
+// neighbours in the list of its class, by number + 1; the last word is its granules.
+type chunk struct {
+	words        []uint32
+	begins, ends []uint64
+	index        uint32 // in Arena.chunks
+}
+
+func (c *chunk) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(c.words))) }
+
+// Of copies s into an array of its own.
+func (a *Arena[T]) Of(s []T) Vec[T] {
+	if len(s) < ArenaWords || len(s) > largestArray {
+		return VecOf(s)
+	}
+	need := uint32((len(s) + granule - 1) / granule)
+	words := a.take(need)
+	copy(words, asWords(s))
+	return Vec[T]{(*T)(unsafe.Pointer(unsafe.SliceData(words))), int32(len(s)), int32(need * granule)}
+}
+
+// CloneRange copies words [lo, hi) of v.
+func (a *Arena[T]) CloneRange(v *Vec[T], lo, hi int) Vec[T] { return a.Of(v.Slice()[lo:hi]) }
+
+// Free empties v and takes its array back, if it is one of the arena's.
+func (a *Arena[T]) Free(v *Vec[T]) {
+	if c, at := a.find(v); c != nil {
+		count := uint32(v.cap) / granule
+		if invariants.Enabled {
+			poison(c.words[at*granule : (at+count)*granule])
+		}
+		a.used -= int(count)
+		a.give(c, at, count)
+	}
+	*v = Vec[T]{}
+}
+
+// Truncate keeps the first n words and takes back what holds no more of them.
+func (a *Arena[T]) Truncate(v *Vec[T], n int) {
+	c, at := a.find(v)
+	if c == nil {
+		v.Truncate(n)
+		return
+	}
+	if n < ArenaWords {
+		short := VecOf(v.Slice()[:n])
+		a.Free(v)
+		*v = short
+		return
+	}
+	keep, held := uint32((n+granule-1)/granule), uint32(v.cap)/granule
+	v.len, v.cap = int32(n), int32(keep*granule)
+	if keep < held {
+		if invariants.Enabled {
+			poison(c.words[(at+keep)*granule : (at+held)*granule])
+		}
+		a.used -= int(held - keep)
+		a.give(c, at+keep, held-keep)
+	}
+}
+
+// Bytes is the memory of all chunks, and of it what arrays have.
+func (a *Arena[T]) Bytes() (held, used int) { return wordBytes * a.words, wordBytes * granule * a.used }
+
+// Holds reports whether the array of v is one of the arena's.
+func (a *Arena[T]) Holds(v *Vec[T]) bool {
+	c, _ := a.find(v)
+	return c != nil
+}
+
+// find returns the chunk that the array of v is in, and its granule there; nil if none is.
+func (a *Arena[T]) find(v *Vec[T]) (*chunk, uint32) {
+	if v.cap < ArenaWords {
+		return nil, 0
+	}
+	addr := uintptr(unsafe.Pointer(v.data))
+	lo, hi := 0, len(a.byAddr)
+	for lo < hi {
+		if mid := (lo + hi) / 2; a.byAddr[mid].base() <= addr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return nil, 0
+	}
+	c := a.byAddr[lo-1]
+	at := (addr - c.base()) / wordBytes
+	if at >= uintptr(len(c.words)) {
+		return nil, 0
+	}
+	return c, uint32(at / granule)
+}
+
+// take cuts a block of count granules out of the smallest class that surely has one.
+func (a *Arena[T]) take(count uint32) []uint32 {
+	class := classOf(count + 1<<max(0, bits.Len32(count)-1-subBits) - 1)
+	found := a.firstFrom(class)
+	if found == arenaClasses {
+		a.grow(int(count) * granule)
+		found = a.firstFrom(class)
+	}
+	block := a.lists[found] - 1
+	c, at := a.chunks[block>>chunkBits], block&(1<<chunkBits-1)
+	size := c.words[at*granule]
+	a.unlist(c, at, size)
+	if size > count {
+		a.list(c, at+count, size-count)
+	}
+	a.used += int(count)
+	return c.words[at*granule : (at+count)*granule : (at+count)*granule]
+}
+
+// give makes granules a free block, with those beside it that are free.
+func (a *Arena[T]) give(c *chunk, at, count uint32) {
+	if at > 0 && c.ends[(at-1)/64]&(1<<((at-1)%64)) != 0 {
+		before := c.words[at*granule-1]
+		at -= before
+		count += before
+		a.unlist(c, at, before)
+	}
+	if next := at + count; next < uint32(len(c.words)/granule) && c.begins[next/64]&(1<<(next%64)) != 0 {
+		after := c.words[next*granule]
+		a.unlist(c, next, after)
+		count += after
+	}
+	a.list(c, at, count)
+}
+
+// grow adds a chunk in which so many words fit.
+func (a *Arena[T]) grow(words int) {
+	size := min(max(minChunk, 1<<(bits.Len(uint(a.words/16+1))-1)), maxChunk)
+	for size < words {
+		size *= 2
+	}
+	c := &chunk{
+		words: dirty(size), index: uint32(len(a.chunks)),
+		begins: make([]uint64, (size/granule+63)/64), ends: make([]uint64, (size/granule+63)/64),
+	}
+	advise(c.words)
+	a.chunks = append(a.chunks, c)
+	at, _ := slices.BinarySearchFunc(a.byAddr, c, func(b, c *chunk) int {
+		if b.base() < c.base() {
+			return -1
+		}
+		return 1
+	})
+	a.byAddr = slices.Insert(a.byAddr, at, c)
+	a.words += size
+	a.list(c, 0, uint32(size/granule))
+}
+
+// list puts a free block into the list of its class.
+func (a *Arena[T]) list(c *chunk, at, count uint32) {
+	class, block := classOf(count), c.index<<chunkBits|at
+	next := a.lists[class]
+	w := c.words[at*granule:]
+	w[0], w[1], w[2] = count, 0, next
+	c.words[(at+count)*granule-1] = count
+	c.begins[at/64] |= 1 << (at % 64)
+	last := at + count - 1
+	c.ends[last/64] |= 1 << (last % 64)
+	if next != 0 {
+		a.block(next)[1] = block + 1
+	}
+	a.lists[class] = block + 1
+	a.filled[class/64] |= 1 << (class % 64)
+}
+
+// unlist takes a free block out of the list of its class.
+func (a *Arena[T]) unlist(c *chunk, at, count uint32) {
+	w := c.words[at*granule:]
+	before, next := w[1], w[2]
+	if next != 0 {
+		a.block(next)[1] = before
+	}
+	if before != 0 {
+		a.block(before)[2] = next
+	} else {
+		class := classOf(count)
+		if a.lists[class] = next; next == 0 {
+			a.filled[class/64] &^= 1 << (class % 64)
+		}
+	}
+	c.begins[at/64] &^= 1 << (at % 64)
+	last := at + count - 1
+	c.ends[last/64] &^= 1 << (last % 64)
+}
+
+// block is the header of a free block, given its number + 1.
+func (a *Arena[T]) block(named uint32) []uint32 {
+	named--
+	return a.chunks[named>>chunkBits].words[named&(1<<chunkBits-1)*granule:]
+}
+
+// firstFrom is the first class from a class on that has free blocks, arenaClasses if none has.
+func (a *Arena[T]) firstFrom(class uint32) uint32 {
+	if class >= arenaClasses {
+		return arenaClasses
+	}
+	if rest := a.filled[class/64] >> (class % 64); rest != 0 {
+		return class + uint32(bits.TrailingZeros64(rest))
+	}
+	for i := int(class/64) + 1; i < len(a.filled); i++ {
+		if a.filled[i] != 0 {
+			return uint32(64*i + bits.TrailingZeros64(a.filled[i]))
+		}
+	}
+	return arenaClasses
+}
+
+// classOf is the class of blocks of count granules, of at most as many as its own.
+func classOf(count uint32) uint32 {
+	if count < 1<<subBits {
+		return count
+	}
+	top := uint32(bits.Len32(count)) - 1
+	return (top-subBits+1)<<subBits | count>>(top-subBits)&(1<<subBits-1)
+}
+
+func poison(words []uint32) {
+	for i := range words {
+		words[i] = 0xdeadbeef
+	}
+}
+
+// asWords is s as plain words.
+func asWords[T Word](s []T) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+// dirty is memory that is not cleared, for make would write to all of it where the
+// heap has been in use before. A Builder is what the standard library has for that.
+func dirty(words int) []uint32 {
+	var b strings.Builder
+	b.Grow(wordBytes * words)
+	b.WriteByte(0)
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.StringData(b.String()))), words)
+}

@@ -1,0 +1,31 @@
+package wide
+
+import "unsafe"
+
+// Or is the bits that any word of s has set: reading s is most of its cost.
+func Or[T Word](s []T) T {
+	var a, b, c, d uint64
+	if len(s) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(s)))%8 != 0 {
+		a, s = uint64(uint32(s[0])), s[1:]
+	}
+	var pairs []uint64
+	if len(s) >= 2 { // a pointer to a pair of a single word would reach past its memory
+		pairs = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s))), len(s)/2)
+	}
+	for len(pairs) >= 8 {
+		p := (*[8]uint64)(pairs)
+		a |= p[0] | p[4]
+		b |= p[1] | p[5]
+		c |= p[2] | p[6]
+		d |= p[3] | p[7]
+		pairs = pairs[8:]
+	}
+	for _, p := range pairs {
+		a |= p
+	}
+	if len(s)%2 != 0 {
+		b |= uint64(uint32(s[len(s)-1]))
+	}
+	a |= b | c | d
+	return T(uint32(a) | uint32(a>>32))
+}
