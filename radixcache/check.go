@@ -26,7 +26,7 @@ func (c *Cache) Check() error {
 			return err
 		}
 	}
-	return errors.Join(w.slab(), w.sums(), w.media(), w.prefixes(), w.eviction(), w.queues())
+	return errors.Join(w.slab(), w.sums(), w.media(), w.prefixes(), w.eviction(), w.queues(), w.doubts())
 }
 
 // walk is the state of one Check.
@@ -42,10 +42,11 @@ type walk struct {
 
 	orders map[*order]*tally
 	all    tally
+	arena  int // bytes of the arena that the nodes' tokens have
 	leaves int
 	tails  int
 	links  int
-	living int // spaces in c.spaces
+	living int // spaces in c.alive
 	doors  int // nodes with spaces at their end
 }
 
@@ -108,7 +109,7 @@ func (w *walk) space(root NodeID) (int32, error) {
 // spaceAlone checks what can be said of a space without what is in it.
 func (w *walk) spaceAlone(root NodeID, sp *space) error {
 	c, n := w.c, &w.c.nodes[root]
-	found := c.spaces[spaceKey{sp.ns, sp.anchor}]
+	found := c.alive[spaceKey{sp.ns, sp.anchor}]
 	switch {
 	case sp.root != root || sp.anchor != n.parent || w.seen[root]:
 		return fmt.Errorf("radixcache: namespace %+v at node %d has root %d, not %d at node %d", sp.ns, sp.anchor, sp.root, root, n.parent)
@@ -193,6 +194,9 @@ func (w *walk) node(parent, id NodeID, sum *tally) error {
 		return fmt.Errorf("radixcache: node %d has %d pins, %d handles, %d children with pins", id, n.pins, n.held, below)
 	}
 	sum.count(n)
+	if c.memory.Holds(&n.tokens) {
+		w.arena += n.tokens.CapBytes()
+	}
 	w.leaves += count(n.isLeaf())
 	w.tails += count(c.isTail(n))
 	w.links += count(c.isLink(n))
@@ -278,21 +282,24 @@ func (w *walk) slab() error {
 			return fmt.Errorf("radixcache: node %d is neither reachable nor free", id)
 		}
 	}
-	if w.living != len(c.spaces) || w.doors != len(c.doors) || c.latest != nil && c.spaces[spaceKey{c.latest.ns, Root}] != c.latest {
-		return fmt.Errorf("radixcache: %d namespaces and %d nodes with doors; reached %d, %d; last entered: %+v", len(c.spaces), len(c.doors), w.living, w.doors, c.latest)
+	if w.living != len(c.alive) || w.doors != len(c.doors) || c.latest != nil && c.alive[spaceKey{c.latest.ns, Root}] != c.latest {
+		return fmt.Errorf("radixcache: %d namespaces and %d nodes with doors; reached %d, %d; last entered: %+v", len(c.alive), len(c.doors), w.living, w.doors, c.latest)
 	}
 	return nil
 }
 
 func (w *walk) sums() error {
 	c := w.c
+	_, used := c.memory.Bytes()
 	switch {
+	case used != w.arena:
+		return fmt.Errorf("radixcache: %d bytes of the arena are in use, the nodes have %d", used, w.arena)
 	case w.all.evictable != c.evictable || w.all.protected != c.protected:
 		return fmt.Errorf("radixcache: evictable %+v, protected %+v; counted %+v, %+v", c.evictable, c.protected, w.all.evictable, w.all.protected)
 	case w.all.nodes != c.counts.Nodes || w.leaves != c.counts.Leaves || w.tails != c.counts.Tails:
 		return fmt.Errorf("radixcache: %d nodes, %d leaves, %d tails; counted %d, %d, %d", c.counts.Nodes, c.counts.Leaves, c.counts.Tails, w.all.nodes, w.leaves, w.tails)
-	case w.links != c.links || w.all.spaces != c.openSpaces:
-		return fmt.Errorf("radixcache: %d links, %d open namespaces; counted %d, %d", c.links, c.openSpaces, w.links, w.all.spaces)
+	case w.links != c.links.count || w.all.spaces != c.open:
+		return fmt.Errorf("radixcache: %d links, %d open namespaces; counted %d, %d", c.links.count, c.open, w.links, w.all.spaces)
 	}
 	return nil
 }

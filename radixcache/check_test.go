@@ -80,8 +80,8 @@ func plant(t *testing.T, policy Policy) *planted {
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.common.late.keys) != 3 || c.nodes[p.wide].fork == nil || len(c.loose) == 0 || len(c.free) == 0 {
-		t.Fatalf("late %v, fork %v, loose %v, free %v: something is missing", c.common.late.keys, c.nodes[p.wide].fork, c.loose, c.free)
+	if len(c.common.late.keys) != 3 || c.nodes[p.wide].fork == nil || len(c.links.loose) == 0 || len(c.free) == 0 {
+		t.Fatalf("late %v, fork %v, loose %v, free %v: something is missing", c.common.late.keys, c.nodes[p.wide].fork, c.links.loose, c.free)
 	}
 	return p
 }
@@ -117,6 +117,8 @@ var plantedFaults = map[string]func(*planted){
 	"stamp above clock":     func(p *planted) { p.nodes[p.stem].stamp = 99 },
 	"root's stamp":          func(p *planted) { p.nodes[p.door].stamp = 99 },
 	"a node as root":        func(p *planted) { p.nodes[p.quota].flags |= isRoot },
+
+	"tokens of nobody": func(p *planted) { p.memory.Of(make([]kv.Token, wide.ArenaWords)) },
 
 	// Pins.
 	"pins":              func(p *planted) { p.nodes[p.held].pins++ },
@@ -187,16 +189,16 @@ var plantedFaults = map[string]func(*planted){
 	"nodes":                  func(p *planted) { p.counts.Nodes++ },
 	"leaves":                 func(p *planted) { p.counts.Leaves-- },
 	"tails":                  func(p *planted) { p.counts.Tails-- },
-	"links":                  func(p *planted) { p.links++ },
-	"open namespaces":        func(p *planted) { p.openSpaces++ },
+	"links":                  func(p *planted) { p.links.count++ },
+	"open namespaces":        func(p *planted) { p.open++ },
 	"pages of an order":      func(p *planted) { p.tenants[0].pages++ },
 	"namespaces of an order": func(p *planted) { p.common.spaces-- },
 
 	// Spaces.
-	"namespace lost":         func(p *planted) { delete(p.spaces, spaceKey{tenant, Root}) },
-	"namespace nil":          func(p *planted) { p.spaces[spaceKey{tenant, Root}] = nil },
-	"namespace too many":     func(p *planted) { p.spaces[spaceKey{kv.Namespace{LoRA: "new"}, Root}] = p.space(p.link) },
-	"namespace empty":        func(p *planted) { p.open(kv.Namespace{LoRA: "new"}, Root) },
+	"namespace lost":         func(p *planted) { delete(p.alive, spaceKey{tenant, Root}) },
+	"namespace nil":          func(p *planted) { p.alive[spaceKey{tenant, Root}] = nil },
+	"namespace too many":     func(p *planted) { p.alive[spaceKey{kv.Namespace{LoRA: "new"}, Root}] = p.space(p.link) },
+	"namespace empty":        func(p *planted) { p.openSpace(kv.Namespace{LoRA: "new"}, Root) },
 	"namespace seed":         func(p *planted) { p.space(p.link).ns.LoRA = "y" },
 	"namespace's root":       func(p *planted) { p.space(p.link).root = p.link },
 	"namespace entered last": func(p *planted) { p.latest = p.space(p.dead) },
@@ -212,7 +214,7 @@ var plantedFaults = map[string]func(*planted){
 	"door without a salt":    func(p *planted) { p.rename(p.private, kv.Namespace{}) },
 	"door of another model":  func(p *planted) { p.rename(p.private, kv.Namespace{Model: "m", Salt: "x"}) },
 	"flushed but found": func(p *planted) {
-		p.spaces[spaceKey{kv.Namespace{LoRA: "old"}, Root}] = p.space(p.dead)
+		p.alive[spaceKey{kv.Namespace{LoRA: "old"}, Root}] = p.space(p.dead)
 		p.space(p.dead).ns.LoRA = "old"
 	},
 	"alive but marked":    func(p *planted) { p.space(p.link).dead = true },
@@ -236,32 +238,32 @@ var plantedFaults = map[string]func(*planted){
 	"line flag":           func(p *planted) { p.nodes[p.media].flags &^= inLine },
 	"line flag too many":  func(p *planted) { p.nodes[p.nine].flags |= inLine },
 	"in no line":          func(p *planted) { p.lineRemove(p.media) },
-	"late short":          func(p *planted) { p.heapTake(&p.common.late, p.nine) },
-	"late order":          func(p *planted) { p.swap(&p.common.late, 0, 2) },
+	"late short":          func(p *planted) { p.common.late.take(p.places[byAge], p.nine) },
+	"late order":          func(p *planted) { swap(&p.common.late, p.places[byAge], 0, 2) },
 	"late place":          func(p *planted) { p.places[byAge][p.nine]++ },
 	"late key":            func(p *planted) { p.common.late.keys[0].key-- },
 	"late stamp":          func(p *planted) { p.common.late.keys[2].stamp++ },
 	"late unknown":        func(p *planted) { p.common.late.keys[0].id = 99 },
 	"late and in line": func(p *planted) {
-		p.heapPut(&p.common.late, heapKey{p.nodes[p.media].stamp, p.nodes[p.media].stamp, p.media})
+		p.common.late.put(p.places[byAge], heapKey{p.nodes[p.media].stamp, p.nodes[p.media].stamp, p.media})
 	},
 	"late of a pinned": func(p *planted) {
-		p.heapPut(&p.common.late, heapKey{p.nodes[p.held].stamp, p.nodes[p.held].stamp, p.held})
+		p.common.late.put(p.places[byAge], heapKey{p.nodes[p.held].stamp, p.nodes[p.held].stamp, p.held})
 	},
 	"late of another": func(p *planted) {
 		p.lineRemove(p.quota)
-		p.heapPut(&p.common.late, heapKey{p.nodes[p.quota].stamp, p.nodes[p.quota].stamp, p.quota})
+		p.common.late.put(p.places[byAge], heapKey{p.nodes[p.quota].stamp, p.nodes[p.quota].stamp, p.quota})
 	},
 	"late of a free node": func(p *planted) { p.places[byAge][p.free[0]] = 0 },
 	"places too short":    func(p *planted) { p.places[byAge] = p.places[byAge][1:] },
 
 	// Links.
-	"link not queued":    func(p *planted) { p.loose = nil; p.nodes[p.link].flags &^= queued },
+	"link not queued":    func(p *planted) { p.links.loose = nil; p.nodes[p.link].flags &^= queued },
 	"link flag":          func(p *planted) { p.nodes[p.link].flags &^= queued },
 	"link flag too many": func(p *planted) { p.nodes[p.nine].flags |= queued },
-	"link queued twice":  func(p *planted) { p.stiff = append(p.stiff, linkID{p.link, p.nodes[p.link].gen}) },
-	"link never there":   func(p *planted) { p.loose = append(p.loose, linkID{p.link, p.nodes[p.link].gen + 1}) },
-	"link unknown":       func(p *planted) { p.loose = append(p.loose, linkID{99, 0}) },
+	"link queued twice":  func(p *planted) { p.links.stiff = append(p.links.stiff, linkID{p.link, p.nodes[p.link].gen}) },
+	"link never there":   func(p *planted) { p.links.loose = append(p.links.loose, linkID{p.link, p.nodes[p.link].gen + 1}) },
+	"link unknown":       func(p *planted) { p.links.loose = append(p.links.loose, linkID{99, 0}) },
 	"links that stay":    func(p *planted) { p.cfg.WholeLeaves = true },
 
 	// Media.
@@ -296,13 +298,13 @@ var plantedFaults = map[string]func(*planted){
 
 // rankedFaults only exist under a policy with ranks.
 var rankedFaults = map[string]func(*planted){
-	"rank lost":  func(p *planted) { p.heapTake(&p.common.ranked, p.nine) },
+	"rank lost":  func(p *planted) { p.common.ranked.take(p.places[byRank], p.nine) },
 	"rank key":   func(p *planted) { p.nodes[p.nine].hits++ },
 	"rank place": func(p *planted) { p.places[byRank][p.nine] = 0; p.places[byRank][p.five] = 0 },
 	"rank of pinned": func(p *planted) {
-		p.heapPut(&p.common.ranked, heapKey{p.rank(&p.nodes[p.held]), p.nodes[p.held].stamp, p.held})
+		p.common.ranked.put(p.places[byRank], heapKey{p.rank(&p.nodes[p.held]), p.nodes[p.held].stamp, p.held})
 	},
-	"rank order":      func(p *planted) { p.swap(&p.common.ranked, 0, len(p.common.ranked.keys)-1) },
+	"rank order":      func(p *planted) { swap(&p.common.ranked, p.places[byRank], 0, len(p.common.ranked.keys)-1) },
 	"no ranks":        func(p *planted) { p.places[byRank] = nil },
 	"line not in use": func(p *planted) { p.cfg.TTL = 0 },
 }
@@ -353,7 +355,7 @@ func TestCheckFindsPlantedBugsInWideForks(t *testing.T) {
 			for i := range kv.Token(600) {
 				c.Insert(keyOf(7, i, 0, 0), []kv.PageID{kv.PageID(i)}, nil)
 			}
-			f := c.nodes[c.spaces[spaceKey{}].root].fork
+			f := c.nodes[c.alive[spaceKey{}].root].fork
 			if err := c.Check(); err != nil || len(f.runs) < 4 {
 				t.Fatalf("%d runs, %v", len(f.runs), err)
 			}
@@ -368,17 +370,17 @@ func TestCheckFindsPlantedBugsInWideForks(t *testing.T) {
 // rename gives a node's space another namespace, in full.
 func (p *planted) rename(id NodeID, ns kv.Namespace) {
 	sp := p.space(id)
-	delete(p.spaces, spaceKey{sp.ns, sp.anchor})
+	delete(p.alive, spaceKey{sp.ns, sp.anchor})
 	sp.ns = ns
-	p.spaces[spaceKey{ns, sp.anchor}] = sp
+	p.alive[spaceKey{ns, sp.anchor}] = sp
 	p.cfg.Events = false
 	for i := range p.nodes {
 		p.nodes[i].hashes = nil
 	}
 }
 
-func (p *planted) swap(h *heap, i, j int) {
+func swap(h *heap, at []int32, i, j int) {
 	a, b := h.keys[i], h.keys[j]
-	p.heapSet(h, i, b)
-	p.heapSet(h, j, a)
+	h.set(at, i, b)
+	h.set(at, j, a)
 }

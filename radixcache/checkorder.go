@@ -6,8 +6,8 @@ import (
 )
 
 // allOrders are the orders in use.
-func (c *Cache) allOrders() []*order {
-	return slices.Concat([]*order{c.common}, c.tenants, c.dead)
+func (e *eviction) allOrders() []*order {
+	return slices.Concat([]*order{e.common}, e.tenants, e.dead)
 }
 
 // eviction checks the orders: what each counts, and that every unpinned leaf
@@ -16,7 +16,7 @@ func (c *Cache) allOrders() []*order {
 func (w *walk) eviction() error {
 	c := w.c
 	for kind, places := range c.places {
-		if want := len(c.nodes); len(places) != want && !(kind == byRank && c.cfg.Policy == LRU && places == nil) || len(c.line) != want {
+		if want := len(c.nodes); len(places) != want && !(kind == byRank && !c.ranked && places == nil) || len(c.line) != want {
 			return fmt.Errorf("radixcache: %d links, %d places for %d nodes", len(c.line), len(places), want)
 		}
 	}
@@ -30,10 +30,10 @@ func (w *walk) eviction() error {
 			return err
 		}
 		inLines += n
-		if err := c.checkHeap(o, &o.late); err != nil {
+		if err := c.checkHeap(o, &o.late, byAge); err != nil {
 			return err
 		}
-		if err := c.checkHeap(o, &o.ranked); err != nil {
+		if err := c.checkHeap(o, &o.ranked, byRank); err != nil {
 			return err
 		}
 		delete(w.orders, o)
@@ -62,8 +62,8 @@ func (w *walk) orderAlone(i int, o *order) error {
 	tenant := i > 0 && i <= len(c.tenants)
 	pages := sum.evictable.pages + sum.protected.pages
 	switch {
-	case o.dead != (i > len(c.tenants)) || tenant != (o.quota != nil) && !o.dead || o.late.kind != byAge || o.ranked.kind != byRank:
-		return fmt.Errorf("radixcache: order %d of %d has quota %v, flushed: %v, heaps of kinds %d, %d", i, len(c.tenants), o.quota, o.dead, o.late.kind, o.ranked.kind)
+	case o.dead != (i > len(c.tenants)) || tenant != (o.quota != nil) && !o.dead:
+		return fmt.Errorf("radixcache: order %d of %d has quota %v, flushed: %v", i, len(c.tenants), o.quota, o.dead)
 	case o.pages != pages || o.spaces != sum.spaces || o != c.common && o.spaces == 0:
 		return fmt.Errorf("radixcache: order %d has %d pages, %d namespaces; counted %d, %d", i, o.pages, o.spaces, pages, sum.spaces)
 	case o.edge == Root && o != c.common && !o.dead:
@@ -73,56 +73,56 @@ func (w *walk) orderAlone(i int, o *order) error {
 }
 
 // checkLine checks that an order's line rises by stamp, and returns its length.
-func (c *Cache) checkLine(o *order) (int, error) {
+func (e *eviction) checkLine(o *order) (int, error) {
 	length, prev := 0, o.edge
-	for id := c.line[o.edge].next; id != o.edge; prev, id = id, c.line[id].next {
-		if length++; int(id) >= len(c.nodes) || length > len(c.nodes) {
+	for id := e.line[o.edge].next; id != o.edge; prev, id = id, e.line[id].next {
+		if length++; int(id) >= len(e.nodes) || length > len(e.nodes) {
 			return 0, fmt.Errorf("radixcache: the line at %d goes round, or to node %d", o.edge, id)
 		}
-		n := &c.nodes[id]
-		if n.space == nil || n.space.order != o || n.flags&inLine == 0 || n.flags&isRoot != 0 || c.line[id].prev != prev {
-			return 0, fmt.Errorf("radixcache: node %d after %d in the line at %d has flags %b, goes back to %d, or is not of this order", id, prev, o.edge, n.flags, c.line[id].prev)
+		n := &e.nodes[id]
+		if n.space == nil || n.space.order != o || n.flags&inLine == 0 || n.flags&isRoot != 0 || e.line[id].prev != prev {
+			return 0, fmt.Errorf("radixcache: node %d after %d in the line at %d has flags %b, goes back to %d, or is not of this order", id, prev, o.edge, n.flags, e.line[id].prev)
 		}
-		if prev != o.edge && c.nodes[prev].stamp > n.stamp {
-			return 0, fmt.Errorf("radixcache: node %d, stamp %d, is in the line before node %d, stamp %d", prev, c.nodes[prev].stamp, id, n.stamp)
+		if prev != o.edge && e.nodes[prev].stamp > n.stamp {
+			return 0, fmt.Errorf("radixcache: node %d, stamp %d, is in the line before node %d, stamp %d", prev, e.nodes[prev].stamp, id, n.stamp)
 		}
 	}
-	if c.line[o.edge].prev != prev || length > 0 && !c.byLine() {
-		return 0, fmt.Errorf("radixcache: the line at %d ends at node %d, not %d, or is not in use", o.edge, prev, c.line[o.edge].prev)
+	if e.line[o.edge].prev != prev || length > 0 && !e.byLine() {
+		return 0, fmt.Errorf("radixcache: the line at %d ends at node %d, not %d, or is not in use", o.edge, prev, e.line[o.edge].prev)
 	}
 	return length, nil
 }
 
 // checkHeap checks that a heap is one, and that its nodes know their places and
 // have not changed since they came in.
-func (c *Cache) checkHeap(o *order, h *heap) error {
+func (e *eviction) checkHeap(o *order, h *heap, kind int) error {
 	for i, k := range h.keys {
-		if int(k.id) >= len(c.nodes) || c.places[h.kind] == nil || int(c.places[h.kind][k.id]) != i {
-			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, which stands elsewhere", i, h.kind, k.id)
+		if int(k.id) >= len(e.nodes) || e.places[kind] == nil || int(e.places[kind][k.id]) != i {
+			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, which stands elsewhere", i, kind, k.id)
 		}
-		n := &c.nodes[k.id]
+		n := &e.nodes[k.id]
 		if n.space == nil || n.space.order != o {
-			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, of another order", i, h.kind, k.id)
+			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, of another order", i, kind, k.id)
 		}
 		want := heapKey{n.stamp, n.stamp, k.id}
-		if h.kind == byRank {
-			want.key = c.rank(n)
+		if kind == byRank {
+			want.key = e.rank(n)
 		}
 		if k != want {
-			return fmt.Errorf("radixcache: entry %d of heap %d is %+v, node %d now %+v", i, h.kind, k, k.id, want)
+			return fmt.Errorf("radixcache: entry %d of heap %d is %+v, node %d now %+v", i, kind, k, k.id, want)
 		}
 		if i > 0 && k.less(h.keys[(i-1)/2]) {
-			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, h.kind, k, h.keys[(i-1)/2])
+			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, kind, k, h.keys[(i-1)/2])
 		}
 	}
 	return nil
 }
 
 // checkListed checks where a slot stands in its order.
-func (c *Cache) checkListed(id NodeID) error {
-	n := &c.nodes[id]
+func (e *eviction) checkListed(id NodeID) error {
+	n := &e.nodes[id]
 	var in [heapKinds]bool
-	for kind, places := range c.places {
+	for kind, places := range e.places {
 		if places == nil {
 			continue
 		}
@@ -141,7 +141,7 @@ func (c *Cache) checkListed(id NodeID) error {
 	leaf := n.space != nil && n.flags&isRoot == 0 && n.pins == 0 && n.isLeaf()
 	waits := n.flags&inLine != 0 // leaf or not
 	switch {
-	case in[byRank] != (leaf && c.cfg.Policy != LRU), in[byAge] && (!leaf || waits), leaf && c.byLine() && !in[byAge] && !waits:
+	case in[byRank] != (leaf && e.ranked), in[byAge] && (!leaf || waits), leaf && e.byLine() && !in[byAge] && !waits:
 		return fmt.Errorf("radixcache: node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)
 	}
 	return nil
@@ -152,7 +152,7 @@ func (c *Cache) checkListed(id NodeID) error {
 func (w *walk) queues() error {
 	c := w.c
 	found := make([]bool, len(c.nodes))
-	for _, queue := range [][]linkID{c.loose, c.stiff} {
+	for _, queue := range [][]linkID{c.links.loose, c.links.stiff} {
 		for _, l := range queue {
 			if int(l.id) >= len(c.nodes) || l.gen > c.nodes[l.id].gen || c.cfg.WholeLeaves {
 				return fmt.Errorf("radixcache: link %+v was never there, or links are not joined", l)

@@ -114,7 +114,7 @@ func TestChurn(t *testing.T) {
 	for i, key := range keys {
 		fresh.Insert(key, pages[i], nil)
 	}
-	freshBytes := heapBytes() - before
+	freshBytes := heapBytes() - before - freeBytes(fresh)
 	old, anew := x.c.Stats(), fresh.Stats()
 	if old.Tokens != anew.Tokens || old.Leaves != anew.Leaves {
 		t.Fatalf("the fresh tree is another:\n%v\n%v", anew, old)
@@ -138,18 +138,30 @@ func TestChurn(t *testing.T) {
 	}
 	// The old tree weighs what the heap shrinks by when it goes. The table of
 	// removals is of fixed size; the fresh tree has had none.
+	held, used := x.c.memory.Bytes()
+	if 4*held > 5*used {
+		t.Errorf("%d bytes of token memory hold %d", held, used)
+	}
+	free := freeBytes(x.c)
 	with := heapBytes()
 	x.c.ghosts.table = nil
 	table := with - heapBytes()
 	x.c = nil
-	oldBytes := with - table - heapBytes()
+	oldBytes := with - table - heapBytes() - free
 	if 10*oldBytes > 11*freshBytes {
 		t.Errorf("%d bytes, a fresh tree takes %d", oldBytes, freshBytes)
 	}
 	n := time.Duration(len(keys))
-	t.Logf("%d requests: %d nodes, fresh %d; %d bytes for %d tokens, fresh %d; match of a held sequence %v, fresh %v",
-		*churnRequests, old.Nodes, anew.Nodes, oldBytes, old.Tokens, freshBytes, times[0]/n, times[1]/n)
+	t.Logf("%d requests: %d nodes, fresh %d; %d bytes for %d tokens, fresh %d, and %d free in the arena; match of a held sequence %v, fresh %v",
+		*churnRequests, old.Nodes, anew.Nodes, oldBytes, old.Tokens, freshBytes, free, times[0]/n, times[1]/n)
 	runtime.KeepAlive(keys)
 	runtime.KeepAlive(pages)
 	runtime.KeepAlive(x)
+}
+
+// freeBytes is the room between the arrays of a cache's tokens: as free slots of the
+// heap's size classes are not, it is no part of what a tree takes.
+func freeBytes(c *Cache) uint64 {
+	held, used := c.memory.Bytes()
+	return uint64(held - used)
 }

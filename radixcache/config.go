@@ -3,6 +3,7 @@ package radixcache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/coppice-llm/coppice/radixcache/missratio"
@@ -25,6 +26,10 @@ type Config struct {
 	BlockTokens int    // tokens per event block, a multiple of PageTokens; default the first multiple from 16 on
 	Events      bool   // hash blocks and journal events; off costs nothing
 	Policy      Policy // which leaf is evicted first; default LRU
+
+	// SLRUHits is how many reuses a leaf needs to be kept beyond the rest, under SLRU.
+	// Default 1.
+	SLRUHits int
 
 	// WholeLeaves makes Evict take leaves as a whole, and never joins what was
 	// split: the tree then has the nodes that SGLang's would have. Otherwise the
@@ -52,6 +57,9 @@ func (c Config) WithDefaults() Config {
 	if page := max(1, c.PageTokens); c.BlockTokens == 0 {
 		c.BlockTokens = (defaultTokens + page - 1) / page * page
 	}
+	if c.SLRUHits == 0 {
+		c.SLRUHits = 1
+	}
 	return c
 }
 
@@ -71,8 +79,11 @@ func (c Config) Validate() error {
 	} else if c.PageTokens > 0 && b%c.PageTokens != 0 {
 		fault("BlockTokens %d, want a multiple of PageTokens %d", b, c.PageTokens)
 	}
-	if int(c.Policy) >= len(policyNames) {
-		fault("Policy %d, want one of %v", uint8(c.Policy), policyNames)
+	if int(c.Policy) >= len(policies) {
+		fault("Policy %d, want one of %v", uint8(c.Policy), Policies())
+	}
+	if h := c.SLRUHits; h < 1 || h > math.MaxInt32 {
+		fault("SLRUHits %d, want at least 1", h)
 	}
 	if c.TTL < 0 {
 		fault("TTL %v, want at least 0, which is for ever", c.TTL)
@@ -84,4 +95,12 @@ func (c Config) Validate() error {
 		fault("CurveSamples %d, want %d to %d, or 0 for no curve", s, missratio.MinSamples, missratio.MaxSamples)
 	}
 	return errors.Join(faults...)
+}
+
+// Quota bounds what one namespace holds, behind public prefixes or on its own;
+// a public prefix itself belongs to the namespace without salt. The zero Quota
+// is none.
+type Quota struct {
+	MinPages int // Evict on behalf of others leaves the namespace so much
+	MaxPages int // Insert and Extend free what is unpinned beyond; 0 is no limit
 }

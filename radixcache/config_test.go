@@ -10,14 +10,15 @@ import (
 
 func TestConfigDefaults(t *testing.T) {
 	for _, tc := range []struct{ in, want Config }{
-		{Config{}, Config{PageTokens: 16, BlockTokens: 16}},
-		{Config{PageTokens: 1, Events: true}, Config{PageTokens: 1, BlockTokens: 16, Events: true}},
-		{Config{PageTokens: 3}, Config{PageTokens: 3, BlockTokens: 18}},
-		{Config{PageTokens: 64}, Config{PageTokens: 64, BlockTokens: 64}},
-		{Config{PageTokens: 100}, Config{PageTokens: 100, BlockTokens: 100}},
-		{Config{PageTokens: 8, BlockTokens: 24}, Config{PageTokens: 8, BlockTokens: 24}},
-		{Config{PageTokens: MaxPageTokens}, Config{PageTokens: 32768, BlockTokens: 32768}},
-		{Config{Policy: CostAware, TTL: 1, PinnedTokens: 1}, Config{PageTokens: 16, BlockTokens: 16, Policy: CostAware, TTL: 1, PinnedTokens: 1}},
+		{Config{}, Config{PageTokens: 16, BlockTokens: 16, SLRUHits: 1}},
+		{Config{PageTokens: 1, Events: true}, Config{PageTokens: 1, BlockTokens: 16, Events: true, SLRUHits: 1}},
+		{Config{PageTokens: 3}, Config{PageTokens: 3, BlockTokens: 18, SLRUHits: 1}},
+		{Config{PageTokens: 64}, Config{PageTokens: 64, BlockTokens: 64, SLRUHits: 1}},
+		{Config{PageTokens: 100}, Config{PageTokens: 100, BlockTokens: 100, SLRUHits: 1}},
+		{Config{PageTokens: 8, BlockTokens: 24}, Config{PageTokens: 8, BlockTokens: 24, SLRUHits: 1}},
+		{Config{PageTokens: MaxPageTokens}, Config{PageTokens: 32768, BlockTokens: 32768, SLRUHits: 1}},
+		{Config{Policy: CostAware, TTL: 1, PinnedTokens: 1}, Config{PageTokens: 16, BlockTokens: 16, Policy: CostAware, TTL: 1, PinnedTokens: 1, SLRUHits: 1}},
+		{Config{Policy: SLRU, SLRUHits: 3}, Config{PageTokens: 16, BlockTokens: 16, Policy: SLRU, SLRUHits: 3}},
 	} {
 		c, err := New(tc.in)
 		if err != nil {
@@ -38,7 +39,8 @@ func TestConfigFaults(t *testing.T) {
 		{Config{PageTokens: 32769, BlockTokens: -4}, []string{"PageTokens 32769", "BlockTokens -4"}},
 		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens 20, want a multiple"}},
 		{Config{BlockTokens: 8}, []string{"BlockTokens 8"}},
-		{Config{Policy: CostAware + 1}, []string{"Policy 7"}},
+		{Config{Policy: Policy(len(policies))}, []string{fmt.Sprint("Policy ", len(policies))}},
+		{Config{SLRUHits: -1}, []string{"SLRUHits -1"}},
 		{Config{TTL: -time.Second, PinnedTokens: -1}, []string{"TTL -1s", "PinnedTokens -1"}},
 	} {
 		_, err := New(tc.in)
@@ -59,7 +61,7 @@ func TestConfigFaults(t *testing.T) {
 
 // Names go both ways, in any case; unknown ones say what there is.
 func TestNamesOfEnums(t *testing.T) {
-	for p := LRU; p <= CostAware; p++ {
+	for _, p := range Policies() {
 		var got Policy
 		if err := got.UnmarshalText([]byte(strings.ToUpper(p.String()))); err != nil || got != p {
 			t.Errorf("%v read as %v, %v", p, got, err)
@@ -69,7 +71,7 @@ func TestNamesOfEnums(t *testing.T) {
 	if err := p.UnmarshalText([]byte("best")); err == nil || !strings.Contains(err.Error(), `"best"`) || !strings.Contains(err.Error(), "cost-aware") {
 		t.Errorf("policy best: %v", err)
 	}
-	for want, got := range map[string]fmt.Stringer{"policy(9)": Policy(9), "reason(9)": Reason(9), "why(9)": Why(9), "quota": ByQuota, "evicted": WhyEvicted} {
+	for want, got := range map[string]fmt.Stringer{"policy(99)": Policy(99), "reason(9)": Reason(9), "why(9)": Why(9), "quota": ByQuota, "evicted": WhyEvicted} {
 		if got.String() != want {
 			t.Errorf("%q, want %q", got, want)
 		}

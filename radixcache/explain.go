@@ -6,71 +6,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ghosts remember the latest removals: at which node, and with which page of
-// tokens, something used to go on. The table is of fixed size; a removal may
-// push an older one out.
-type ghosts struct{ table []ghost }
-
-type ghost struct {
-	ns     kv.Namespace
-	parent NodeID // at whose end, or inside which, the removed page began
-	gen    uint32 // of parent
-	start  int32  // tokens before it
-	page   uint32 // hash of the page's tokens
-	reason Reason
-	clock  uint64 // when; 0 in an empty slot
-	stamp  uint64 // last use
-}
-
-// ghostSlots is a power of two.
-const ghostSlots = 1 << 12
-
-func (g *ghosts) reset() { clear(g.table) }
-
-// remember takes down that a node loses all but keep of its tokens.
-func (c *Cache) remember(id NodeID, reason Reason, keep int) {
-	if reason == BySuperseding || c.nodes[id].space.dead {
-		return
-	}
-	if c.ghosts.table == nil {
-		c.ghosts.table = make([]ghost, ghostSlots)
-	}
-	n := &c.nodes[id]
-	at := id
-	if keep == 0 {
-		at = c.outer(n.parent)
-	}
-	g := ghost{ns: n.space.ns, parent: at, gen: c.nodes[at].gen, start: n.start + int32(keep), reason: reason, clock: c.clock, stamp: n.stamp}
-	g.page = hashPage(n.tokens.Slice()[keep:], c.cfg.PageTokens)
-	c.ghosts.table[g.slot()] = g
-}
-
-func (g *ghost) slot() uint32 {
-	return (uint32(g.parent)*2654435761 ^ g.page ^ uint32(g.start)*40503) % ghostSlots
-}
-
-// hashPage is FNV-1a by tokens, over at most a page.
-func hashPage(tokens []kv.Token, pageTokens int) uint32 {
-	h := uint32(2166136261)
-	for _, t := range tokens[:min(len(tokens), pageTokens)] {
-		h = (h ^ uint32(t)) * 16777619
-	}
-	return h
-}
-
 // Why says why a match went no further.
 type Why uint8
 
 // The reasons.
 const (
-	WhyWhole     Why = iota // all whole pages of the key are held
-	WhyUnaligned            // what comes next shares only a part of a page
-	WhyNever                // what comes next was never held, or so long ago that it is forgotten
-	WhyEvicted              // what comes next was held
-	WhyElsewhere            // this namespace does not hold it, but others hold more
+	WhyWhole      Why = iota // all whole pages of the key are held
+	WhyUnaligned             // what comes next shares only a part of a page
+	WhyNever                 // what comes next was never held, or so long ago that it is forgotten
+	WhyEvicted               // what comes next was held
+	WhyElsewhere             // this namespace does not hold it, but others hold more
+	WhyDistrusted            // what comes next is distrusted
 )
 
-var whyNames = [...]string{"whole", "unaligned", "never stored", "evicted", "other namespace"}
+var whyNames = [...]string{"whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted"}
 
 func (w Why) String() string {
 	if int(w) < len(whyNames) {
@@ -108,12 +57,16 @@ func (c *Cache) Explain(key Key) Explanation {
 		e.Why = WhyWhole
 		return e
 	}
+	if m.Distrusted {
+		e.Why = WhyDistrusted
+		return e
+	}
 	r := c.route(&key)
 	if g := c.ghostOf(m, &r); g != nil {
 		e.Why, e.Reason, e.Ago, e.Unused = WhyEvicted, g.reason, c.clock-g.clock, g.clock-g.stamp
 		return e
 	}
-	for sk, sp := range c.spaces {
+	for sk, sp := range c.alive {
 		if sk.anchor != Root || sk.ns == key.Namespace {
 			continue
 		}

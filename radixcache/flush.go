@@ -11,10 +11,10 @@ import "github.com/coppice-llm/coppice/kv"
 func (c *Cache) Flush() {
 	c.epoch++
 	c.version++
-	for _, sp := range c.spaces { // any order: each is only marked
+	for _, sp := range c.alive { // any order: each is only marked
 		sp.dead = true
 	}
-	clear(c.spaces)
+	clear(c.alive)
 	c.latest = nil
 	for _, o := range append(c.tenants, c.common) {
 		if o.dead = true; o.spaces > 0 {
@@ -35,7 +35,7 @@ func (c *Cache) Flush() {
 	c.prefixes.dead = c.prefixes.dead[:0]
 	c.tidy()
 	if c.cfg.Events {
-		c.journal = append(c.journal, kv.Event{Kind: kv.Cleared})
+		c.journal.add(kv.Event{Kind: kv.Cleared})
 	}
 	c.verify("Flush")
 }

@@ -58,7 +58,7 @@ func (w *forkWorld) match() {
 	key := w.key(4)
 	want, shares := Partial{}, 0
 	whole := false
-	if sp := w.c.spaces[spaceKey{}]; sp != nil {
+	if sp := w.c.alive[spaceKey{}]; sp != nil {
 		for id := range w.c.children(sp.root) {
 			n := &w.c.nodes[id]
 			tokens := n.tokens.Slice()

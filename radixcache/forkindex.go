@@ -108,17 +108,3 @@ func (x *forkIndex) take(hash uint32, id NodeID) {
 		}
 	}
 }
-
-// index puts a child of a fork into its index, unless it is a tail leaf.
-func (c *Cache) index(f *fork, id NodeID) {
-	if tokens := c.nodes[id].tokens.Slice(); len(tokens) >= c.cfg.PageTokens {
-		f.index.put(hashFirst(tokens, c.cfg.PageTokens), id)
-	}
-}
-
-// unindex is the reverse of index.
-func (c *Cache) unindex(f *fork, id NodeID) {
-	if tokens := c.nodes[id].tokens.Slice(); len(tokens) >= c.cfg.PageTokens {
-		f.index.take(hashFirst(tokens, c.cfg.PageTokens), id)
-	}
-}

@@ -22,7 +22,7 @@ func (h *harness) evict(pages, own int) {
 		h.seen["evict for one"]++
 	}
 	h.free = append(h.free, got...)
-	if h.m.policy == CostAware {
+	if !modeled(h.m.policy) {
 		h.judgeEvict(got, pages, own, weakest)
 	} else if want := h.m.evict(pages, own); !sameIDs(got, want) || h.m.whole && !slices.Equal(got, want) {
 		h.fail("evict %d for %d: freed %v, want %v", pages, own, got, want)
@@ -38,7 +38,7 @@ func (h *harness) evict(pages, own int) {
 // weakest is the pages of the living node from which Evict must take first, by
 // looking at all of them.
 func (h *harness) weakest(own int) []kv.PageID {
-	if h.m.policy != CostAware {
+	if modeled(h.m.policy) {
 		return nil
 	}
 	best := Root

@@ -189,7 +189,7 @@ func (h *harness) afterInsert(x handle, key Key, pages, wantPages, freed, wantFr
 	}
 	h.free = append(h.free, freed...)
 	before := len(wantFreed)
-	if h.m.policy == CostAware {
+	if !modeled(h.m.policy) {
 		extra := without(freed, wantFreed)
 		if len(extra)+len(wantFreed) != len(freed) {
 			h.fail("freed %v, want %v among them", freed, wantFreed)

@@ -1,21 +1,11 @@
 package radixcache
 
-// The heaps that a node can be in, by the index in Cache.places that tells where.
-const (
-	byAge = iota
-	byRank
-	heapKinds
-)
+// heap is a binary min-heap of nodes. Each node's index in it is written down in
+// a table by NodeID, at, so that a walk or a pin takes the node out in O(log n).
+type heap struct{ keys []heapKey }
 
-// nowhere is the place of a node that is not in a heap.
+// nowhere is the index of a node that is in no heap.
 const nowhere = -1
-
-// heap is a binary min-heap of nodes. Each node's place is written down, so
-// that a walk or a pin takes it out in O(log n).
-type heap struct {
-	keys []heapKey
-	kind int
-}
 
 // heapKey is a copy of what the node stands by; equal keys by age.
 type heapKey struct {
@@ -27,53 +17,53 @@ func (k heapKey) less(o heapKey) bool {
 	return k.key < o.key || k.key == o.key && k.stamp < o.stamp
 }
 
-// heapPut puts a node in, or where it belongs with a new key.
-func (c *Cache) heapPut(h *heap, k heapKey) {
-	at := int(c.places[h.kind][k.id])
-	if at == nowhere {
-		at = len(h.keys)
+// put puts a node in, or where it belongs with a new key.
+func (h *heap) put(at []int32, k heapKey) {
+	i := int(at[k.id])
+	if i == nowhere {
+		i = len(h.keys)
 		h.keys = append(h.keys, k)
 	}
-	h.keys[at] = k
-	c.heapDown(h, at)
-	c.heapUp(h, int(c.places[h.kind][k.id]))
+	h.keys[i] = k
+	h.down(at, i)
+	h.up(at, int(at[k.id]))
 }
 
-// heapTake takes a node out if it is in.
-func (c *Cache) heapTake(h *heap, id NodeID) {
-	at := int(c.places[h.kind][id])
-	if at == nowhere {
+// take takes a node out if it is in.
+func (h *heap) take(at []int32, id NodeID) {
+	i := int(at[id])
+	if i == nowhere {
 		return
 	}
-	c.places[h.kind][id] = nowhere
+	at[id] = nowhere
 	last := len(h.keys) - 1
 	moved := h.keys[last]
 	h.keys = h.keys[:last]
-	if at == last {
+	if i == last {
 		return
 	}
-	h.keys[at] = moved
-	c.heapDown(h, at)
-	c.heapUp(h, int(c.places[h.kind][moved.id]))
+	h.keys[i] = moved
+	h.down(at, i)
+	h.up(at, int(at[moved.id]))
 }
 
-func (c *Cache) heapUp(h *heap, at int) {
-	k := h.keys[at]
-	for at > 0 {
-		parent := (at - 1) / 2
+func (h *heap) up(at []int32, i int) {
+	k := h.keys[i]
+	for i > 0 {
+		parent := (i - 1) / 2
 		if !k.less(h.keys[parent]) {
 			break
 		}
-		c.heapSet(h, at, h.keys[parent])
-		at = parent
+		h.set(at, i, h.keys[parent])
+		i = parent
 	}
-	c.heapSet(h, at, k)
+	h.set(at, i, k)
 }
 
-func (c *Cache) heapDown(h *heap, at int) {
-	k := h.keys[at]
+func (h *heap) down(at []int32, i int) {
+	k := h.keys[i]
 	for {
-		child := 2*at + 1
+		child := 2*i + 1
 		if child >= len(h.keys) {
 			break
 		}
@@ -83,13 +73,13 @@ func (c *Cache) heapDown(h *heap, at int) {
 		if !h.keys[child].less(k) {
 			break
 		}
-		c.heapSet(h, at, h.keys[child])
-		at = child
+		h.set(at, i, h.keys[child])
+		i = child
 	}
-	c.heapSet(h, at, k)
+	h.set(at, i, k)
 }
 
-func (c *Cache) heapSet(h *heap, at int, k heapKey) {
-	h.keys[at] = k
-	c.places[h.kind][k.id] = int32(at)
+func (h *heap) set(at []int32, i int, k heapKey) {
+	h.keys[i] = k
+	at[k.id] = int32(i)
 }

@@ -260,7 +260,7 @@ func TestTakenEventsAreLetGo(t *testing.T) {
 	if evs := x.c.TakeEvents(make([]kv.Event, 1)); len(evs) != 3 {
 		t.Errorf("took %d events, want 2 appended to 1", len(evs))
 	}
-	for _, ev := range x.c.journal[:2] {
+	for _, ev := range x.c.journal.events[:2] {
 		if ev.Blocks != nil {
 			t.Errorf("journal keeps %+v", ev)
 		}

@@ -2,6 +2,14 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
+// NodeID names a node of one [Cache] while that node lives. Ids are reused
+// after eviction; a pinned node keeps its id, and the end of its tokens.
+type NodeID uint32
+
+// Root stands for "nothing matched". It is never evicted; pinning and
+// unpinning it does nothing.
+const Root NodeID = 0
+
 // Key names a prefix. Two keys share what they have in common from token 0 on,
 // if their namespaces let them.
 type Key struct {
@@ -31,34 +39,5 @@ type route struct {
 	public int // whole pages; more than tokens if these were cut short
 	outer  kv.Namespace
 	ns     kv.Namespace
-}
-
-// route reads a key without changing the tree: a medium that it does not hold
-// cuts the key short.
-func (c *Cache) route(key *Key) route {
-	if len(key.Media) == 0 {
-		return c.routeOf(key, key.Tokens)
-	}
-	return c.routeOf(key, c.media.read(key))
-}
-
-// routeIn is route for what is going to be held.
-func (c *Cache) routeIn(key *Key) route {
-	if len(key.Media) == 0 {
-		return c.routeOf(key, key.Tokens)
-	}
-	r := c.routeOf(key, c.media.write(key))
-	r.public = min(r.public, c.floorTokens(len(r.tokens)))
-	return r
-}
-
-func (c *Cache) routeOf(key *Key, tokens []kv.Token) route {
-	r := route{tokens: tokens, outer: key.Namespace, ns: key.Namespace}
-	if key.PublicTokens > 0 && key.Namespace.Salt != "" {
-		r.public = c.floorTokens(min(key.PublicTokens, len(key.Tokens)))
-	}
-	if r.public > 0 {
-		r.outer.Salt = ""
-	}
-	return r
+	raw    bool // insert has to see that the tokens are below MediaToken
 }

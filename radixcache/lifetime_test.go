@@ -297,7 +297,7 @@ func TestStiffLinksAreForgotten(t *testing.T) {
 			}
 		}
 	}
-	if got := len(c.stiff) + len(c.loose); got > 128+10*c.links {
-		t.Errorf("%d links queued, there are %d", got, c.links)
+	if got := len(c.links.stiff) + len(c.links.loose); got > 128+10*c.links.count {
+		t.Errorf("%d links queued, there are %d", got, c.links.count)
 	}
 }

@@ -14,6 +14,7 @@ import (
 type model struct {
 	page, block int
 	policy      Policy
+	slruHits    int
 	whole       bool // WholeLeaves
 	clock       uint64
 	epoch       int
@@ -46,7 +47,7 @@ type entry struct {
 
 func newModel(cfg Config) *model {
 	return &model{
-		page: cfg.PageTokens, block: cfg.BlockTokens, policy: cfg.Policy, whole: cfg.WholeLeaves,
+		page: cfg.PageTokens, block: cfg.BlockTokens, policy: cfg.Policy, slruHits: cfg.SLRUHits, whole: cfg.WholeLeaves,
 		entries: map[mkey]*entry{}, quotas: map[int]Quota{}, ttl: cfg.TTL,
 		prefixes: map[mkey]time.Duration{}, budget: cfg.PinnedTokens,
 	}

@@ -8,9 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// modeled reports whether the model ranks pages as a policy does. The ranks of others
+// depend on where nodes end, or nobody has written them down twice: the harness judges
+// those by weaker laws.
+func modeled(p Policy) bool { return p <= Priority }
+
 // rank is a page's place under a policy: the smallest goes first, of equal ones
-// the least recent. CostAware's depends on where nodes end: the harness judges
-// that by weaker laws.
+// the least recent.
 func (m *model) rank(e *entry) uint64 {
 	switch m.policy {
 	case LFU:
@@ -20,7 +24,7 @@ func (m *model) rank(e *entry) uint64 {
 	case MRU:
 		return math.MaxUint64 - e.stamp
 	case SLRU:
-		return uint64(min(e.hits, 1))
+		return uint64(min(int(e.hits)/m.slruHits, 1))
 	case Priority:
 		return uint64(int64(e.prio) + 1<<40)
 	}

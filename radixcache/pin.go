@@ -61,58 +61,6 @@ func (c *Cache) Unpin(id NodeID) {
 	c.verify("Unpin")
 }
 
-// pinPath adds a handle to a node. Only nodes without pins tell their parent.
-func (c *Cache) pinPath(id NodeID) {
-	n := &c.nodes[id]
-	if n.held++; n.held > 1 {
-		return
-	}
-	for at := id; at != Root; at = n.parent {
-		n = &c.nodes[at]
-		if n.pins > 0 {
-			n.pins++
-			return
-		}
-		if n.flags&isRoot == 0 {
-			if at == id && n.isLeaf() {
-				c.unheap(at)
-			}
-			c.weighAll(n, -1)
-			n.pins = 1
-			c.weighAll(n, 1)
-		} else {
-			n.pins = 1
-		}
-	}
-}
-
-// unpinPath takes a handle off a node.
-func (c *Cache) unpinPath(id NodeID) {
-	n := &c.nodes[id]
-	if n.held--; n.held > 0 {
-		return
-	}
-	for at := id; at != Root; at = n.parent {
-		n = &c.nodes[at]
-		if n.pins > 1 {
-			n.pins--
-			return
-		}
-		if n.flags&isRoot == 0 {
-			c.weighAll(n, -1)
-			n.pins = 0
-			c.weighAll(n, 1)
-			if at == id && n.isLeaf() {
-				c.enlist(at)
-			} else if c.isLink(n) {
-				c.loosen(at)
-			}
-		} else {
-			n.pins = 0
-		}
-	}
-}
-
 // Prioritize raises the priority of a node and all above it, under which
 // [Priority] evicts them, to at least priority: that of a request whose handle
 // it is. The priority of what no request has raised is 0. An unknown node panics.

@@ -34,7 +34,7 @@ type snapshotHeader struct {
 	Nodes      uint32
 	Pages      uint32 // of all nodes
 	Clock      uint64
-	Horizon    uint64
+	Memory     uint64 // the policy's
 }
 
 type snapshotMedium struct {
@@ -60,9 +60,12 @@ type snapshotNode struct {
 // eviction; no pins, quotas or counts of the past, and nothing that was flushed.
 // The contents of the pages are for their owner to keep.
 func (c *Cache) Snapshot(w io.Writer) error {
+	if n := c.doubts.count; n > 0 {
+		return fmt.Errorf("radixcache: %d nodes are distrusted, whose KV no snapshot may keep: try again", n)
+	}
 	hash := xxh3.New()
 	out := bufio.NewWriter(io.MultiWriter(w, hash))
-	head := snapshotHeader{Version: snapshotVersion, PageTokens: uint32(c.cfg.PageTokens), Media: uint32(len(c.media.entries)), Clock: c.clock, Horizon: c.horizon}
+	head := snapshotHeader{Version: snapshotVersion, PageTokens: uint32(c.cfg.PageTokens), Media: uint32(len(c.media.entries)), Clock: c.clock, Memory: c.by.memory()}
 	copy(head.Magic[:], snapshotMagic)
 	for v := range c.Walk() {
 		head.Nodes++
@@ -80,13 +83,13 @@ func (c *Cache) Snapshot(w io.Writer) error {
 		put(snapshotMedium{e.key.hash, e.key.placeholder, uint32(count(live))})
 	}
 	index := map[NodeID]uint32{Root: 0}
+	namespaces := map[NodeID]kv.Namespace{}
 	for v := range c.Walk() {
-		n := &c.nodes[v.ID]
-		index[v.ID] = uint32(len(index))
-		names := v.Parent == Root || c.nodes[v.Parent].space != n.space
+		index[v.ID], namespaces[v.ID] = uint32(len(index)), v.Namespace
+		names := v.Parent == Root || namespaces[v.Parent] != v.Namespace
 		put(snapshotNode{
 			Parent: index[v.Parent], Names: uint32(count(names)), Tokens: uint32(len(v.Tokens)),
-			Hits: n.hits, Prio: n.prio, Stamp: n.stamp, Mark: n.mark,
+			Hits: uint32(v.Hits), Prio: v.Priority, Stamp: v.Stamp, Mark: v.Mark,
 		})
 		if names {
 			for _, s := range []string{v.Namespace.Model, v.Namespace.LoRA, v.Namespace.Salt} {
@@ -130,7 +133,7 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 	if err := in.run(); err != nil {
 		return 0, err
 	}
-	fresh.journal = append(c.journal, fresh.journal...)
+	fresh.journal.events = append(c.journal.events, fresh.journal.events...)
 	fresh.born = c.version + 1
 	fresh.version += fresh.born
 	*c = *fresh
@@ -156,14 +159,15 @@ func (r *restorer) run() error {
 	switch c := r.c; {
 	case string(head.Magic[:]) != snapshotMagic || head.Version != snapshotVersion:
 		return fmt.Errorf("%w: starts with %q, version %d, want %q, version %d", ErrSnapshot, head.Magic, head.Version, snapshotMagic, snapshotVersion)
-	case head.Clock > math.MaxInt64 || head.Horizon > math.MaxInt32:
-		return fmt.Errorf("%w: clock %d, horizon %d", ErrSnapshot, head.Clock, head.Horizon)
+	case head.Clock > math.MaxInt64 || head.Memory > math.MaxInt32:
+		return fmt.Errorf("%w: clock %d, the policy's memory %d", ErrSnapshot, head.Clock, head.Memory)
 	case int(head.PageTokens) != c.cfg.PageTokens:
 		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", head.PageTokens, c.cfg.PageTokens)
 	case r.pages != nil && int(head.Pages) > len(r.pages):
 		return fmt.Errorf("radixcache: a snapshot of %d pages, and %d to restore it into", head.Pages, len(r.pages))
 	}
-	r.c.clock, r.c.horizon = head.Clock, head.Horizon
+	r.c.clock = head.Clock
+	r.c.by.recall(head.Memory)
 	if err := r.media(int(head.Media)); err != nil {
 		return err
 	}
@@ -296,13 +300,13 @@ func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens [
 		if parent != Root && (ns == c.nodes[parent].space.ns || ns.Salt == "") {
 			return bad
 		}
-		parent = c.open(ns, parent)
+		parent = c.openSpace(ns, parent)
 	}
 	at, found := c.find(parent, tokens)
 	if found && c.kidAt(parent, at) != Root {
 		return bad
 	}
-	id := c.attach(node{tokens: wide.VecOf(tokens), pages: wide.PackedOf(pages), space: c.nodes[parent].space, start: int32(c.nodes[parent].end()), parent: parent})
+	id := c.attach(node{tokens: c.memory.Of(tokens), pages: wide.PackedOf(pages), space: c.nodes[parent].space, start: int32(c.nodes[parent].end()), parent: parent})
 	n := &c.nodes[id]
 	n.stamp, n.mark, n.hits, n.prio = s.Stamp, s.Mark, s.Hits, s.Prio
 	r.ids = append(r.ids, id)

@@ -60,7 +60,7 @@ func describe(c *Cache) string {
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {
-	for policy := LRU; policy <= CostAware; policy++ {
+	for _, policy := range Policies() {
 		for _, page := range []int{1, 2, 3} {
 			cfg := Config{PageTokens: page, Policy: policy, Events: true}
 			c := grown(t, cfg)

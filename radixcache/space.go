@@ -1,10 +1,14 @@
 package radixcache
 
-import (
-	"strings"
+import "github.com/coppice-llm/coppice/kv"
 
-	"github.com/coppice-llm/coppice/kv"
-)
+// size measures a set of nodes.
+type size struct{ tokens, pages int }
+
+func (s *size) add(tokens, pages int) {
+	s.tokens += tokens
+	s.pages += pages
+}
 
 // space is one subtree whose root stands for a namespace: the whole of it, or,
 // with an anchor, what the namespace has to itself behind a public prefix. Such
@@ -29,83 +33,16 @@ type spaceKey struct {
 	anchor NodeID
 }
 
-// enter returns the root of the space of ns below an anchor, if there is one.
-func (c *Cache) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
-	if sp := c.latest; sp != nil && anchor == Root && sp.ns == ns {
-		return sp.root, true
-	}
-	sp := c.spaces[spaceKey{ns, anchor}]
+// Usage is what one namespace holds, and what was found in it.
+type Usage struct {
+	EvictableTokens, ProtectedTokens int
+	EvictablePages, ProtectedPages   int
+	HitTokens                        uint64 // of reuses that ended in it, in whole pages, since the namespace last began to hold something
+}
+
+func (sp *space) usage() Usage {
 	if sp == nil {
-		return Root, false
+		return Usage{}
 	}
-	if anchor == Root {
-		c.latest = sp
-	}
-	return sp.root, true
-}
-
-// open is enter that makes the space if needed. Below an anchor that was
-// flushed it makes one that is as dead.
-func (c *Cache) open(ns kv.Namespace, anchor NodeID) NodeID {
-	if root, ok := c.enter(ns, anchor); ok {
-		return root
-	}
-	// The strings may be cut from a whole request's text.
-	ns = kv.Namespace{Model: strings.Clone(ns.Model), LoRA: strings.Clone(ns.LoRA), Salt: strings.Clone(ns.Salt)}
-	sp := &space{ns: ns, anchor: anchor}
-	if c.cfg.Events {
-		sp.hasher = *kv.NewHasher(ns, c.cfg.BlockTokens)
-	}
-	n := node{space: sp, parent: anchor, flags: isRoot}
-	if anchor == Root {
-		sp.order = c.orderOf(ns)
-	} else {
-		public := &c.nodes[anchor]
-		n.start = int32(public.end())
-		if sp.dead = public.space.dead; sp.dead {
-			sp.order = public.space.order
-		} else {
-			sp.order = c.orderOf(ns)
-		}
-		was := c.shapeOf(anchor)
-		c.delist(anchor)
-		c.nodes[anchor].flags |= hasDoors // orderOf may have moved the slab
-		c.doors[anchor]++
-		c.reshaped(anchor, was)
-	}
-	sp.root = c.newNode(n)
-	if !sp.dead {
-		c.spaces[spaceKey{ns, anchor}] = sp
-	}
-	sp.order.spaces++
-	c.openSpaces++
-	return sp.root
-}
-
-// close removes a space whose root has nothing below it any more. Its anchor
-// may become a leaf.
-func (c *Cache) close(sp *space) {
-	if !sp.dead {
-		delete(c.spaces, spaceKey{sp.ns, sp.anchor})
-	}
-	if c.latest == sp {
-		c.latest = nil
-	}
-	c.openSpaces--
-	if anchor := sp.anchor; anchor != Root {
-		was := c.shapeOf(anchor)
-		if c.doors[anchor]--; c.doors[anchor] == 0 {
-			delete(c.doors, anchor)
-			c.nodes[anchor].flags &^= hasDoors
-		}
-		c.absorb(anchor, sp.root)
-		c.freeNode(sp.root)
-		c.reshaped(anchor, was)
-		c.orphaned(anchor)
-	} else {
-		c.freeNode(sp.root)
-	}
-	if sp.order.spaces--; sp.order.spaces == 0 {
-		c.dropOrder(sp.order)
-	}
+	return Usage{sp.evictable.tokens, sp.protected.tokens, sp.evictable.pages, sp.protected.pages, sp.hits}
 }

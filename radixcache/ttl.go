@@ -60,16 +60,3 @@ func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 	}
 	return freed
 }
-
-// expireIn removes the unpinned leaves of an order with a stamp up to limit.
-func (c *Cache) expireIn(o *order, limit uint64, freed []kv.PageID) []kv.PageID {
-	for {
-		id := c.oldest(o)
-		if id == Root || c.nodes[id].stamp > limit {
-			return freed
-		}
-		c.removed = true
-		c.noteRemoval(id, ByAge, c.nodes[id].tokens.Len(), c.nodes[id].pages.Len())
-		freed = c.detach(id, freed)
-	}
-}

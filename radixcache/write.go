@@ -1,10 +1,8 @@
 package radixcache
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -15,61 +13,43 @@ const shownTokens = 8
 
 // WriteTo writes the tree as text, one node per line, children indented below
 // their parent, namespaces in order, private ones below the node at which they
-// begin. A line tells the node, its tokens' range and beginning, its pages, and
-// what it is besides: pins (on the node, and children with pins), stamp (larger
+// begin. A line has the node, its tokens' range and beginning, its pages, and then,
+// where they apply: pins (on the node, and children with pins), stamp (larger
 // is more recent; of nodes with children it is that of the last walk that ended
 // there), tail.
 func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	out := countingWriter{w: w}
-	c.writeSpaces(&out, c.spacesByAnchor(), Root, 0)
+	depths := map[NodeID]int{Root: -1}      // of nodes
+	latest := map[NodeID]kv.Namespace{}     // written below a node
+	namespaces := map[NodeID]kv.Namespace{} // of nodes
+	for v := range c.Walk() {
+		if out.err != nil {
+			break
+		}
+		depth := depths[v.Parent] + 1
+		if v.Parent == Root || namespaces[v.Parent] != v.Namespace {
+			if ns, known := latest[v.Parent]; !known || ns != v.Namespace {
+				latest[v.Parent] = v.Namespace
+				fmt.Fprintf(&out, "%snamespace model=%q lora=%q salt=%q\n", strings.Repeat("  ", depth), v.Namespace.Model, v.Namespace.LoRA, v.Namespace.Salt)
+			}
+			depth++
+		}
+		depths[v.ID], namespaces[v.ID] = depth, v.Namespace
+		writeNode(&out, &v, depth)
+	}
 	return out.n, out.err
 }
 
-func (c *Cache) writeSpaces(out *countingWriter, spaces map[NodeID][]*space, anchor NodeID, depth int) {
-	for _, sp := range spaces[anchor] {
-		fmt.Fprintf(out, "%snamespace model=%q lora=%q salt=%q\n", strings.Repeat("  ", depth), sp.ns.Model, sp.ns.LoRA, sp.ns.Salt)
-		c.writeChildren(out, spaces, sp.root, depth+1)
+func writeNode(out *countingWriter, v *NodeView, depth int) {
+	fmt.Fprintf(out, "%s#%d [%d,%d) tokens %s pages %v", strings.Repeat("  ", depth), v.ID, v.Start, v.Start+len(v.Tokens), showTokens(v.Tokens), v.Pages)
+	if v.Pins > 0 {
+		fmt.Fprintf(out, " pins %d", v.Pins)
 	}
-}
-
-// spacesByAnchor are the spaces that begin at each node, in order.
-func (c *Cache) spacesByAnchor() map[NodeID][]*space {
-	spaces := map[NodeID][]*space{}
-	for key, sp := range c.spaces { // any order: sorted below
-		spaces[key.anchor] = append(spaces[key.anchor], sp)
+	fmt.Fprintf(out, " stamp %d", v.Stamp)
+	if v.Tail {
+		fmt.Fprint(out, " tail")
 	}
-	for _, list := range spaces {
-		slices.SortFunc(list, func(a, b *space) int { return compareNamespaces(a.ns, b.ns) })
-	}
-	return spaces
-}
-
-func compareNamespaces(a, b kv.Namespace) int {
-	return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.LoRA, b.LoRA), strings.Compare(a.Salt, b.Salt))
-}
-
-func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }
-
-func (c *Cache) writeChildren(out *countingWriter, spaces map[NodeID][]*space, id NodeID, depth int) {
-	for kid := range c.children(id) {
-		if out.err != nil {
-			return
-		}
-		n := &c.nodes[kid]
-		fmt.Fprintf(out, "%s#%d [%d,%d) tokens %s pages %v", strings.Repeat("  ", depth), kid, n.start, n.end(), showTokens(n.tokens.Slice()), n.pages.Slice())
-		if n.pins > 0 {
-			fmt.Fprintf(out, " pins %d", n.pins)
-		}
-		fmt.Fprintf(out, " stamp %d", n.stamp)
-		if c.isTail(n) {
-			fmt.Fprint(out, " tail")
-		}
-		fmt.Fprintln(out)
-		c.writeChildren(out, spaces, kid, depth+1)
-		if n.flags&hasDoors != 0 {
-			c.writeSpaces(out, spaces, kid, depth+1)
-		}
-	}
+	fmt.Fprintln(out)
 }
 
 func showTokens(tokens []kv.Token) string {
@@ -80,7 +60,7 @@ func showTokens(tokens []kv.Token) string {
 	return s[:len(s)-1] + " …]"
 }
 
-// countingWriter keeps the count and the first error, after which it is mute.
+// countingWriter keeps the count and the first error, after which it writes nothing.
 type countingWriter struct {
 	w   io.Writer
 	n   int64

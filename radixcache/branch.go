@@ -1,0 +1,118 @@
+package radixcache
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// attach makes n an unpinned leaf below n.parent; the caller touches it.
+func (t *tree) attach(n node) NodeID {
+	parent := n.parent
+	was := t.shapeOf(parent)
+	t.unheap(parent)
+	n.stamp = t.clock
+	id := t.newNode(n)
+	t.by.used(&t.nodes[id].use)
+	t.link(parent, id)
+	t.reshaped(parent, was)
+	added := &t.nodes[id]
+	t.hold(added, added.tokens.Len(), added.pages.Len())
+	t.media.count(added.tokens.Slice(), 1)
+	t.counts.Nodes++
+	t.counts.Leaves++
+	if t.isTail(added) {
+		t.counts.Tails++
+	}
+	t.version++
+	return id
+}
+
+// detach removes an unpinned leaf and appends its pages to freed. The parent
+// may become a leaf, or vanish if it is the root of a space.
+func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
+	n := &t.nodes[id]
+	if n.pins != 0 || !n.isLeaf() {
+		panic(fmt.Sprintf("radixcache: removing node %d with %d pins, %d children", id, n.pins, n.count))
+	}
+	parent := n.parent
+	was := t.shapeOf(parent)
+	t.delist(id)
+	t.unlink(parent, id)
+	t.journalRemoved(n, 0)
+	freed = n.pages.AppendTo(freed, 0)
+	t.hold(n, -n.tokens.Len(), -n.pages.Len())
+	t.media.count(n.tokens.Slice(), -1)
+	t.counts.Nodes--
+	t.counts.Leaves--
+	if t.isTail(n) {
+		t.counts.Tails--
+	}
+	t.absorb(parent, id)
+	t.freeNode(id)
+	t.reshaped(parent, was)
+	t.version++
+	t.orphaned(parent)
+	return freed
+}
+
+// trim removes the last pages of an unpinned leaf, at least one and all if it
+// has no more, and appends them to freed.
+func (t *tree) trim(id NodeID, pages int, reason Reason, freed []kv.PageID) []kv.PageID {
+	n := &t.nodes[id]
+	held := n.pages.Len()
+	t.links.removed = true
+	if pages >= held || t.cfg.WholeLeaves {
+		t.noteRemoval(id, reason, n.tokens.Len(), held)
+		return t.detach(id, freed)
+	}
+	keep := held - pages
+	tokens := keep * t.cfg.PageTokens
+	gone := n.tokens.Len() - tokens
+	t.noteRemoval(id, reason, gone, pages)
+	freed = n.pages.AppendTo(freed, keep)
+	t.journalRemoved(n, tokens)
+	t.hold(n, -gone, -pages)
+	t.media.count(n.tokens.Slice()[tokens:], -1)
+	t.memory.Truncate(&n.tokens, tokens)
+	n.pages.Truncate(keep)
+	t.version++
+	t.rerank(id)
+	return freed
+}
+
+// hold counts what a node takes in, or lets go of.
+func (t *tree) hold(n *node, tokens, pages int) {
+	t.weigh(n, tokens, pages)
+	n.space.order.pages += pages
+}
+
+// noteRemoval counts what a leaf is about to lose, from its end, and remembers
+// it for Explain.
+func (t *tree) noteRemoval(id NodeID, reason Reason, tokens, pages int) {
+	t.counts.EvictedTokens[reason] += uint64(tokens)
+	t.counts.EvictedPages[reason] += uint64(pages)
+	n := &t.nodes[id]
+	age := bits.Len64(t.clock - n.stamp)
+	t.counts.EvictedAges[min(age, AgeBuckets-1)] += uint64(pages)
+	t.remember(id, reason, n.tokens.Len()-tokens)
+}
+
+// remember takes down that a node loses all but keep of its tokens.
+func (t *tree) remember(id NodeID, reason Reason, keep int) {
+	if reason == BySuperseding || t.nodes[id].space.dead {
+		return
+	}
+	if t.ghosts.table == nil {
+		t.ghosts.table = make([]ghost, ghostSlots)
+	}
+	n := &t.nodes[id]
+	at := id
+	if keep == 0 {
+		at = t.outer(n.parent)
+	}
+	g := ghost{ns: n.space.ns, parent: at, gen: t.nodes[at].gen, start: n.start + int32(keep), reason: reason, clock: t.clock, stamp: n.stamp}
+	g.page = hashPage(n.tokens.Slice()[keep:], t.cfg.PageTokens)
+	t.ghosts.table[g.slot()] = g
+}

@@ -1,0 +1,102 @@
+package radixcache
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
+	before := len(freed)
+	for len(freed)-before < pages {
+		id, reason := t.weakest(own)
+		if id == Root {
+			break
+		}
+		t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
+		freed = t.trim(id, t.allowance(id, own, pages-(len(freed)-before)), reason, freed)
+	}
+	if len(freed) > before {
+		t.tidy()
+	}
+	return freed
+}
+
+// weakest is the next victim of all orders, and why it is one.
+func (t *tree) weakest(own *Quota) (NodeID, Reason) {
+	for _, o := range t.dead {
+		if id := t.victim(o); id != Root {
+			return id, ByFlush
+		}
+	}
+	best := t.victim(t.common)
+	for _, o := range t.tenants {
+		if o.quota != own && o.pages <= o.quota.MinPages {
+			continue
+		}
+		if id := t.victim(o); id != Root && (best == Root || t.weaker(id, best)) {
+			best = id
+		}
+	}
+	return best, ByCapacity
+}
+
+// allowance is how many of the pages wanted a victim may give: not so many that
+// its namespace has less than its due.
+func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
+	o := t.nodes[id].space.order
+	if o.dead || o.quota == nil || o.quota == own {
+		return wanted
+	}
+	return min(wanted, o.pages-o.quota.MinPages)
+}
+
+// keepQuota frees what the namespaces of a key hold beyond their quotas, sparing
+// the node that a call is about to return.
+func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
+	if len(t.quotas) == 0 || at != Root && t.nodes[at].space.dead {
+		return freed
+	}
+	freed = t.keepQuotaOf(r.ns, at, freed)
+	if r.outer != r.ns {
+		freed = t.keepQuotaOf(r.outer, at, freed)
+	}
+	return freed
+}
+
+func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.PageID {
+	q := t.quotas[ns]
+	i := slices.IndexFunc(t.tenants, func(o *order) bool { return o.quota == q })
+	if i < 0 || q.MaxPages == 0 || t.tenants[i].pages <= q.MaxPages {
+		return freed
+	}
+	o := t.tenants[i]
+	if at != Root {
+		t.pinPath(at)
+	}
+	for o.pages > q.MaxPages {
+		id := t.victim(o)
+		if id == Root {
+			break
+		}
+		t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
+		freed = t.trim(id, o.pages-q.MaxPages, ByQuota, freed)
+	}
+	if at != Root {
+		t.unpinPath(at)
+	}
+	return freed
+}
+
+// expireIn removes the unpinned leaves of an order with a stamp up to limit.
+func (t *tree) expireIn(o *order, limit uint64, freed []kv.PageID) []kv.PageID {
+	for {
+		id := t.oldest(o)
+		if id == Root || t.nodes[id].stamp > limit {
+			return freed
+		}
+		t.links.removed = true
+		t.noteRemoval(id, ByAge, t.nodes[id].tokens.Len(), t.nodes[id].pages.Len())
+		freed = t.detach(id, freed)
+	}
+}

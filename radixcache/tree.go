@@ -1,0 +1,127 @@
+package radixcache
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// tree is the layer that changes the shape: what comes in, is split, joined or goes is
+// written here into all the parts that must know. It owns no memory but its nodes'.
+type tree struct {
+	spaces
+	journal journal
+	media   media
+	ghosts  ghosts
+	runs    []kv.Token  // scratch of fuse
+	lists   []kv.PageID // scratch of fuse
+}
+
+// route reads a key without changing the tree: a medium that it does not hold
+// cuts the key short.
+func (t *tree) route(key *Key) route {
+	if len(key.Media) == 0 {
+		return t.routeOf(key, key.Tokens)
+	}
+	return t.routeOf(key, t.media.read(key))
+}
+
+// routeIn is route for what is going to be held.
+func (t *tree) routeIn(key *Key) route {
+	if len(key.Media) == 0 {
+		r := t.routeOf(key, key.Tokens)
+		r.raw = r.public == 0
+		if !r.raw {
+			t.checkTokens(wide.Or(key.Tokens))
+		}
+		return r
+	}
+	t.checkTokens(wide.Or(key.Tokens))
+	r := t.routeOf(key, t.media.write(key))
+	r.public = min(r.public, t.floorTokens(len(r.tokens)))
+	return r
+}
+
+func (t *tree) routeOf(key *Key, tokens []kv.Token) route {
+	r := route{tokens: tokens, outer: key.Namespace, ns: key.Namespace}
+	if key.PublicTokens > 0 && key.Namespace.Salt != "" {
+		r.public = t.floorTokens(min(key.PublicTokens, len(key.Tokens)))
+	}
+	if r.public > 0 {
+		r.outer.Salt = ""
+	}
+	return r
+}
+
+// journalStored hashes the blocks that end in a new leaf. tokens: the whole key
+// from token 0 to the leaf's end, as the first block may start above it.
+func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
+	n := &t.nodes[id]
+	start := int(n.start)
+	count := t.blocksEnding(start, len(tokens)-start)
+	if !t.cfg.Events || count == 0 {
+		return
+	}
+	first, b := start/t.cfg.BlockTokens, t.cfg.BlockTokens
+	ev := kv.Event{Kind: kv.Stored, Namespace: n.space.ns, Blocks: make([]kv.Block, count)}
+	hasher := n.space.hasher
+	if first > 0 {
+		ev.Parent, ev.HasParent = t.lastHashAbove(n.parent), true
+		hasher.Resume(ev.Parent)
+	}
+	hashes := make([]kv.BlockHash, 0, count)
+	held := slices.Clone(tokens[first*b : (first+count)*b])
+	for i := range ev.Blocks {
+		block := held[i*b : (i+1)*b : (i+1)*b]
+		media := t.media.plain(block, nil)
+		hash, local := hasher.NextMedia(block, media)
+		hashes = append(hashes, hash)
+		ev.Blocks[i] = kv.Block{Hash: hash, Local: local, Tokens: block, Media: media}
+	}
+	n.hashes = &hashes
+	if !n.space.dead {
+		t.journal.add(ev)
+	}
+}
+
+// lastHashAbove is the hash of the last block that ends in id or above. It
+// visits no more than BlockTokens/PageTokens nodes with tokens.
+func (t *tree) lastHashAbove(id NodeID) kv.BlockHash {
+	for at := id; at != Root; at = t.nodes[at].parent {
+		if h := t.nodes[at].hashes; h != nil {
+			return (*h)[len(*h)-1]
+		}
+	}
+	panic(fmt.Sprintf("radixcache: no block ends at or above node %d, which ends at token %d", id, t.nodes[id].end()))
+}
+
+// journalRemoved withdraws the blocks of a node that end after its first keep
+// tokens. Removals in a row are one event: an eviction takes many small leaves.
+func (t *tree) journalRemoved(n *node, keep int) {
+	if n.hashes == nil {
+		return
+	}
+	at := t.blocksEnding(int(n.start), keep)
+	gone := (*n.hashes)[at:]
+	if len(gone) == 0 {
+		return
+	}
+	if !n.space.dead {
+		t.journal.withdraw(n.space.ns, gone)
+	}
+	if at == 0 {
+		n.hashes = nil
+	} else {
+		*n.hashes = slices.Clip((*n.hashes)[:at])
+	}
+}
+
+// lookedUp counts a request.
+func (t *tree) lookedUp(asked, found int) {
+	t.counts.Lookups++
+	t.counts.LookupTokens += uint64(asked)
+	t.counts.HitTokens += uint64(found)
+	t.counts.Hits += uint64(count(found > 0))
+}
