@@ -7,8 +7,8 @@
 // enginetest, which every backend passes.
 //
 //  1. FIFO. Batches run as if one after another in the order of submission, each
-//     as Binds, then Copies in order, then Rows. So a page that is freed while
-//     batch N runs may be handed out in batch N+1.
+//     as Binds, then Swaps, Copies in order, then Rows. So a page that is freed
+//     while batch N runs may be handed out in batch N+1.
 //  2. Visibility. A row may read KV slots written by earlier rows of its batch.
 //  3. Write exclusivity. Slots [Start, Start+n) are written by one row only.
 //     Slots past a sequence's end hold garbage that no row reads.
@@ -22,6 +22,9 @@
 //  8. Stops are the scheduler's: a backend knows logits, not endings.
 //  9. Transfers to the host see all batches submitted before them; pages coming
 //     from the host are idle, and batches that use them name the ticket in After.
+//  10. Tables. A slot keeps its page table: SlotBind.Pages begin it, Row.Pages append
+//     to it, a PageSwap replaces one entry. [Tables] and [TableSizes] do that for a
+//     backend in host memory, [Listed] for a caller that lists all pages of a row.
 //
 // The promise that makes a cache provable, where Info.Deterministic is set: the
 // logits after a token prefix are the same bits for every batch mix, chunking,

@@ -57,6 +57,35 @@ type Info struct {
 	BalanceTokens int
 
 	Deterministic bool // keeps the promise in the package comment
+
+	Capabilities Capabilities
+}
+
+// Capabilities say what a batch may ask for beside tokens. A backend lists what it
+// gives; a batch that asks for more fails with ErrInvalid, and the scheduler refuses
+// a request that would need it.
+type Capabilities struct {
+	Digests        bool // Row.Digest
+	Logprobs       bool // SamplingParams.Logprobs and TopLogprobs
+	PromptLogprobs bool // Row.PromptLogprobs
+	Penalties      bool // repetition, presence and frequency penalties
+}
+
+// AllCapabilities are those of a backend that has the logits at hand.
+func AllCapabilities() Capabilities {
+	return Capabilities{Digests: true, Logprobs: true, PromptLogprobs: true, Penalties: true}
+}
+
+// CheckSampling reports, as an error for the caller of a request, what p asks for that
+// the backend does not give; nil if it gives all.
+func (info *Info) CheckSampling(p *SamplingParams) error {
+	switch c := &info.Capabilities; {
+	case (p.Logprobs || p.TopLogprobs > 0) && !c.Logprobs:
+		return fmt.Errorf("the backend %s gives no log-probabilities", info.Name)
+	case p.Penalised() && !c.Penalties:
+		return fmt.Errorf("the backend %s knows no repetition, presence or frequency penalties", info.Name)
+	}
+	return nil
 }
 
 // Batch is one step. Seq is strictly increasing over a backend's life.
@@ -64,6 +93,7 @@ type Batch struct {
 	Seq    uint64
 	After  []Ticket // transfers that this batch waits for, on the device
 	Binds  []SlotBind
+	Swaps  []PageSwap
 	Copies []PageCopy
 	Rows   []Row
 }
@@ -72,14 +102,15 @@ type Batch struct {
 type Row struct {
 	Slot Slot
 	// Start is the position of the first token to run, which is also the number
-	// of KV entries of the sequence that Pages already holds.
+	// of KV entries that the pages of the slot's table already hold.
 	Start int32
 	// Tokens are the n >= 1 tokens at [Start, Start+n). Empty if Deferred.
 	Tokens []kv.Token
 	// Deferred: n = 1 and the token is the slot's last sampled one. If the slot
 	// has sampled nothing since its bind, Submit fails with ErrInvalid.
 	Deferred bool
-	// Pages holds exactly CeilPages(Start+n) pages by ascending position.
+	// Pages are appended to the slot's table, which then has at least
+	// CeilPages(Start+n) pages by ascending position.
 	Pages []kv.PageID
 	// Sample one token after the last position; false for all chunks but the last.
 	Sample bool
@@ -103,13 +134,24 @@ func (r *Row) Len() int {
 	return len(r.Tokens)
 }
 
-// SlotBind gives a slot to a sequence and resets its state. Prompt and Output
-// are needed only if a penalty is on: the tokens that it counts.
+// SlotBind gives a slot to a sequence and resets its state. Pages are the slot's table
+// from now on, as far as there are any by now. Prompt and Output are needed only if a
+// penalty is on: the tokens that it counts.
 type SlotBind struct {
 	Slot     Slot
 	Sampling SamplingParams
+	Pages    []kv.PageID
 	Prompt   []kv.Token
 	Output   []kv.Token
+}
+
+// PageSwap replaces page At of a slot's table, by one with the same KV as a rule: of two
+// sequences that computed the same the pages of one are kept. The tables are brought up
+// to date before anything of a batch runs: by Binds, Row.Pages, Swaps, in this order.
+type PageSwap struct {
+	Slot Slot
+	At   int32
+	Page kv.PageID
 }
 
 // PageCopy copies the first Tokens slots of page Src to page Dst, in all layers.

@@ -8,8 +8,9 @@ import (
 
 // Validate checks b against what a backend can run and returns an error that
 // wraps ErrInvalid and names the row, or nil. lastSeq is the sequence number of
-// the batch before. It is what Submit of every backend calls first.
-func (b *Batch) Validate(info *Info, lastSeq uint64) error {
+// the batch before, tables what the slots have after it; they stay as they are. It is
+// what Submit of every backend calls first.
+func (b *Batch) Validate(info *Info, lastSeq uint64, tables *TableSizes) error {
 	if b.Seq <= lastSeq {
 		return invalid("Seq %d does not follow %d", b.Seq, lastSeq)
 	}
@@ -20,7 +21,13 @@ func (b *Batch) Validate(info *Info, lastSeq uint64) error {
 		if err := validSlot(info, b.Binds[i].Slot); err != nil {
 			return fmt.Errorf("bind %d: %w", i, err)
 		}
+		if err := info.validPages(b.Binds[i].Pages); err != nil {
+			return fmt.Errorf("bind %d: %w", i, err)
+		}
 		if err := b.Binds[i].Sampling.Validate(info.Vocab); err != nil {
+			return fmt.Errorf("bind %d: %w: %w", i, ErrInvalid, err)
+		}
+		if err := info.CheckSampling(&b.Binds[i].Sampling); err != nil {
 			return fmt.Errorf("bind %d: %w: %w", i, ErrInvalid, err)
 		}
 	}
@@ -42,6 +49,49 @@ func (b *Batch) Validate(info *Info, lastSeq uint64) error {
 	if tokens > info.MaxTokens {
 		return invalid("%d tokens, at most %d fit", tokens, info.MaxTokens)
 	}
+	defer tables.restore()
+	return b.validateTables(info, tables)
+}
+
+// validateTables checks that each row finds its pages in its slot's table, and leaves
+// the sizes as they will be.
+func (b *Batch) validateTables(info *Info, tables *TableSizes) error {
+	for i := range b.Binds {
+		tables.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
+		if n := len(b.Binds[i].Pages); n > info.tablePages() {
+			return fmt.Errorf("bind %d: %w", i, invalid("%d pages, at most %d are of use", n, info.tablePages()))
+		}
+	}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		tables.append(r)
+		need, has := kv.CeilPages(int(r.Start)+r.Len(), info.PageTokens), int(tables.pages[r.Slot])
+		if has < need || has > info.tablePages() {
+			return fmt.Errorf("row %d: %w", i, invalid("slot %d has %d pages, want %d to %d", r.Slot, has, need, info.tablePages()))
+		}
+	}
+	for i, w := range b.Swaps {
+		if err := validSlot(info, w.Slot); err != nil {
+			return fmt.Errorf("swap %d: %w", i, err)
+		}
+		if w.At < 0 || w.At >= tables.pages[w.Slot] || !info.validPage(w.Page) {
+			return invalid("swap %d: page %d for place %d of slot %d, which has %d", i, w.Page, w.At, w.Slot, tables.pages[w.Slot])
+		}
+	}
+	return nil
+}
+
+// tablePages is the longest table of use.
+func (info *Info) tablePages() int {
+	return min(kv.CeilPages(info.MaxPositions, info.PageTokens), info.NumPages)
+}
+
+func (info *Info) validPages(pages []kv.PageID) error {
+	for _, p := range pages {
+		if !info.validPage(p) {
+			return invalid("page %d of %d", p, info.NumPages)
+		}
+	}
 	return nil
 }
 
@@ -58,6 +108,10 @@ func (r *Row) validate(info *Info) error {
 		return invalid("starts at %d", r.Start)
 	case r.SampleIndex < 0:
 		return invalid("sample index %d", r.SampleIndex)
+	case r.Digest && !info.Capabilities.Digests:
+		return invalid("a digest is asked for, the backend %s gives none", info.Name)
+	case r.PromptLogprobs && !info.Capabilities.PromptLogprobs:
+		return invalid("log-probabilities of the prompt are asked for, the backend %s gives none", info.Name)
 	case r.Mask != nil && len(r.Mask) != (info.Vocab+63)/64:
 		return invalid("mask of %d words for %d tokens", len(r.Mask), info.Vocab)
 	}
@@ -68,13 +122,8 @@ func (r *Row) validate(info *Info) error {
 	if end > info.NumPages*info.PageTokens {
 		return invalid("ends at %d, the pool holds %d", end, info.NumPages*info.PageTokens)
 	}
-	if want := kv.CeilPages(end, info.PageTokens); len(r.Pages) != want {
-		return invalid("%d pages for %d tokens, want %d", len(r.Pages), end, want)
-	}
-	for _, p := range r.Pages {
-		if !info.validPage(p) {
-			return invalid("page %d of %d", p, info.NumPages)
-		}
+	if err := info.validPages(r.Pages); err != nil {
+		return err
 	}
 	for _, t := range r.Tokens {
 		if uint64(t) >= uint64(info.Vocab) {

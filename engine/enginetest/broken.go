@@ -31,7 +31,7 @@ func (b *broken) Info() engine.Info {
 func (b *broken) Submit(x *engine.Batch) (engine.Ticket, error) {
 	y := *x
 	y.Binds, y.Copies, y.Rows = slices.Clone(x.Binds), slices.Clone(x.Copies), slices.Clone(x.Rows)
-	y.After = slices.Clone(x.After)
+	y.After, y.Swaps = slices.Clone(x.After), slices.Clone(x.Swaps)
 	for i, t := range y.After {
 		if c, ok := t.(changed); ok {
 			y.After[i] = c.Ticket

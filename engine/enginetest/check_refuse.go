@@ -23,16 +23,8 @@ func checkValidation(h *Harness) error {
 		return err
 	}
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	bind := func(p engine.SamplingParams) func(b *engine.Batch) {
-		return func(b *engine.Batch) { b.Binds = []engine.SlotBind{{Slot: 1, Sampling: p}} }
-	}
-	row := func(change func(x *engine.Row)) func(b *engine.Batch) {
-		return func(b *engine.Batch) { change(&b.Rows[0]) }
-	}
-	faults := []struct {
-		name   string
-		change func(b *engine.Batch)
-	}{
+	bind, row := badBind, badRow
+	faults := []badBatch{
 		{"old Seq", func(b *engine.Batch) { b.Seq = r.seq }},
 		{"too many rows", func(b *engine.Batch) {
 			for len(b.Rows) <= r.info.MaxRows {
@@ -55,8 +47,8 @@ func checkValidation(h *Harness) error {
 		{"start -1", row(func(x *engine.Row) { x.Start = -1 })},
 		{"start past the model", row(func(x *engine.Row) { x.Start = int32(r.info.MaxPositions) })},
 		{"sample index -1", row(func(x *engine.Row) { x.SampleIndex = -1 })},
-		{"a page too many", row(func(x *engine.Row) { x.Pages = append(x.Pages[:len(x.Pages):len(x.Pages)], 9) })},
-		{"a page too few", row(func(x *engine.Row) { x.Pages = x.Pages[1:] })},
+		{"pages past the last position", row(func(x *engine.Row) { x.Pages = make([]kv.PageID, r.info.MaxPositions/r.info.PageTokens+2) })},
+		{"a page too few", row(func(x *engine.Row) { x.Slot, x.Pages = 5, x.Pages[1:] })},
 		{"page past end", row(func(x *engine.Row) {
 			x.Pages = append([]kv.PageID{kv.PageID(r.info.NumPages)}, x.Pages[1:]...)
 		})},
@@ -77,6 +69,7 @@ func checkValidation(h *Harness) error {
 		{"top log-probabilities 21", bind(engine.SamplingParams{TopLogprobs: 21})},
 		{"bias past end", bind(engine.SamplingParams{Bias: []engine.TokenBias{{Token: kv.Token(r.info.Vocab)}}})},
 	}
+	faults = append(faults, beyond(r.info.Capabilities)...)
 	for _, f := range faults {
 		good := *s
 		b := &engine.Batch{Seq: r.seq + 1, Rows: []engine.Row{good.row(&r.info, 1)}}
@@ -89,6 +82,39 @@ func checkValidation(h *Harness) error {
 		return fmt.Errorf("after batches that were refused: %w", err)
 	}
 	return equal("after batches that were refused", s.out, q.want)
+}
+
+// badBatch is what makes of a good batch one that must be refused.
+type badBatch struct {
+	name   string
+	change func(b *engine.Batch)
+}
+
+func badBind(p engine.SamplingParams) func(b *engine.Batch) {
+	return func(b *engine.Batch) { b.Binds = []engine.SlotBind{{Slot: 1, Sampling: p}} }
+}
+
+func badRow(change func(x *engine.Row)) func(b *engine.Batch) {
+	return func(b *engine.Batch) { change(&b.Rows[0]) }
+}
+
+// beyond are the batches that ask for more than a backend can do.
+func beyond(can engine.Capabilities) []badBatch {
+	var all []badBatch
+	if !can.Digests {
+		all = append(all, badBatch{"a digest", badRow(func(x *engine.Row) { x.Digest = true })})
+	}
+	if !can.PromptLogprobs {
+		all = append(all, badBatch{"log-probabilities of a prompt", badRow(func(x *engine.Row) { x.PromptLogprobs = true })})
+	}
+	if !can.Logprobs {
+		all = append(all, badBatch{"a log-probability", badBind(engine.SamplingParams{Logprobs: true})},
+			badBatch{"most probable tokens", badBind(engine.SamplingParams{TopLogprobs: 1})})
+	}
+	if !can.Penalties {
+		all = append(all, badBatch{"a penalty", badBind(engine.SamplingParams{PresencePenalty: 1})})
+	}
+	return all
 }
 
 // checkBusy submits without waiting: no more than MaxInflight batches are ever

@@ -16,8 +16,8 @@ type control struct {
 }
 
 // controls are all of them; every check has at least one.
-func controls() []control {
-	return slices.Concat(bitControls(), flowControls(), samplingControls(), refuseControls())
+func controls(can engine.Capabilities) []control {
+	return slices.Concat(bitControls(), tableControls(), flowControls(), samplingControls(), refuseControls(), answerControls(can))
 }
 
 // with makes a wrapper from a description of what is broken.

@@ -33,9 +33,22 @@ func usual(pageTokens int) Options {
 }
 
 // open makes a rig around a new backend.
+//
+// The rows of most checks list all their pages, and so do those that controls break.
 func (h *Harness) open(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
+	return h.rig(engine.Listed(b))
+}
+
+// openRaw makes one whose rows give what is new.
+func (h *Harness) openRaw(o Options) *rig {
+	b := h.factory(h.t, o)
+	h.opened = append(h.opened, b)
+	return h.rig(b)
+}
+
+func (h *Harness) rig(b engine.Backend) *rig {
 	if h.wrap != nil {
 		b = h.wrap(b)
 	}
@@ -173,7 +186,7 @@ func (s *sequence) row(info *engine.Info, n int) engine.Row {
 	hi := min(s.ran+n, len(all))
 	r := engine.Row{Slot: s.slot, Start: int32(s.ran), Tokens: all[s.ran:hi], Pages: s.pages[:kv.CeilPages(hi, info.PageTokens)]}
 	if hi == len(all) {
-		r.Sample, r.Digest, r.SampleIndex = true, true, int32(len(s.out))
+		r.Sample, r.Digest, r.SampleIndex = true, info.Capabilities.Digests, int32(len(s.out))
 	}
 	s.ran = hi
 	return r

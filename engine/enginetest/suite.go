@@ -21,43 +21,49 @@ type Factory func(t testing.TB, o Options) engine.Backend
 type Check struct {
 	Name string
 	Run  func(h *Harness) error
+	// needs reports whether a backend that can do so much makes the promise; nil: all do.
+	needs func(can engine.Capabilities) bool
 }
+
+func (c *Check) applies(can engine.Capabilities) bool { return c.needs == nil || c.needs(can) }
 
 // Checks are all of them, in the order of Run.
 func Checks() []Check {
 	return []Check{
-		{"batch-mix", checkBatchMix},
-		{"chunking", checkChunking},
-		{"page-size", checkPageSize},
-		{"page-permutation", checkPagePermutation},
-		{"copy-on-write", checkCopyOnWrite},
-		{"in-batch-sharing", checkInBatchSharing},
-		{"deferred", checkDeferred},
-		{"preempt-resume", checkPreemptResume},
-		{"transfer", checkTransfer},
-		{"slot-reuse", checkSlotReuse},
-		{"stale-poison", checkStalePoison},
-		{"row-error", checkRowError},
-		{"seed", checkSeed},
-		{"penalties", checkPenalties},
-		{"mask", checkMask},
-		{"bias", checkBias},
-		{"logprobs", checkLogprobs},
-		{"prompt-logprobs", checkPromptLogprobs},
-		{"validation", checkValidation},
-		{"busy", checkBusy},
-		{"close", checkClose},
-		{"stats", checkStats},
+		{Name: "batch-mix", Run: checkBatchMix},
+		{Name: "chunking", Run: checkChunking},
+		{Name: "page-size", Run: checkPageSize},
+		{Name: "page-permutation", Run: checkPagePermutation},
+		{Name: "page-tables", Run: checkTables},
+		{Name: "copy-on-write", Run: checkCopyOnWrite},
+		{Name: "in-batch-sharing", Run: checkInBatchSharing},
+		{Name: "deferred", Run: checkDeferred},
+		{Name: "preempt-resume", Run: checkPreemptResume},
+		{Name: "transfer", Run: checkTransfer},
+		{Name: "slot-reuse", Run: checkSlotReuse},
+		{Name: "stale-poison", Run: checkStalePoison},
+		{Name: "row-error", Run: checkRowError},
+		{Name: "seed", Run: checkSeed},
+		{Name: "penalties", Run: checkPenalties, needs: func(can engine.Capabilities) bool { return can.Penalties }},
+		{Name: "mask", Run: checkMask},
+		{Name: "bias", Run: checkBias},
+		{Name: "logprobs", Run: checkLogprobs, needs: func(can engine.Capabilities) bool { return can.Logprobs }},
+		{Name: "prompt-logprobs", Run: checkPromptLogprobs, needs: func(can engine.Capabilities) bool { return can.PromptLogprobs }},
+		{Name: "answers", Run: checkAnswers},
+		{Name: "validation", Run: checkValidation},
+		{Name: "busy", Run: checkBusy},
+		{Name: "close", Run: checkClose},
+		{Name: "stats", Run: checkStats},
 	}
 }
 
-// Run runs every check as a subtest, but those named in except, which a backend
-// lists with its reason: one that computes no logits can't keep promises about
-// masks, say.
+// Run runs every check as a subtest, but those of what the backend's Info says that it
+// can't do, and those named in except, which a backend lists with its reason.
 func Run(t *testing.T, f Factory, except ...string) {
 	known(t, except)
+	can := capabilities(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) {
+		if slices.Contains(except, c.Name) || !c.applies(can) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -72,12 +78,13 @@ func Run(t *testing.T, f Factory, except ...string) {
 // f's, and fails where a check passes. It shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
 	known(t, except)
+	can := capabilities(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) {
+		if slices.Contains(except, c.Name) || !c.applies(can) {
 			continue
 		}
 		n := 0
-		for _, k := range controls() {
+		for _, k := range controls(can) {
 			if k.check != c.Name {
 				continue
 			}
@@ -105,6 +112,14 @@ func Try(t testing.TB, f Factory, check string) error {
 		t.Fatalf("enginetest: there is no check %q", check)
 	}
 	return run(t, f, Checks()[i], nil)
+}
+
+// capabilities asks a backend of the factory.
+func capabilities(t *testing.T, f Factory) engine.Capabilities {
+	t.Helper()
+	b := f(t, usual(16))
+	defer b.Close()
+	return b.Info().Capabilities
 }
 
 func known(t *testing.T, names []string) {

@@ -64,11 +64,15 @@ func Open(cfg Config) (*Backend, error) {
 		Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
 		PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: entryBytes * cfg.PageTokens, KVType: p.kvType(),
 		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-		BalanceTokens: p.BalanceTokens(), Deterministic: true,
+		BalanceTokens: p.BalanceTokens(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
+	}
+	if cfg.Logits {
+		b.info.Capabilities = engine.AllCapabilities()
 	}
 	b.device = &device{
 		pool: b.pool, draw: newSampler(cfg.MaxSlots, cfg.Vocab, cfg.Logits),
 		slots: make([]progress, cfg.MaxSlots), fail: cfg.Faults.Row,
+		tables: engine.NewTables(cfg.MaxSlots), sizes: engine.NewTableSizes(cfg.MaxSlots),
 	}
 	return b, nil
 }
@@ -96,7 +100,7 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if err := b.ended(); err != nil {
 		return nil, err
 	}
-	if err := batch.Validate(&b.info, b.lastSeq); err != nil {
+	if err := batch.Validate(&b.info, b.lastSeq, &b.device.sizes); err != nil {
 		return nil, err
 	}
 	if err := b.checkDeferred(batch); err != nil {
@@ -106,6 +110,8 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		return nil, engine.ErrBusy
 	}
 	b.lastSeq = batch.Seq
+	b.device.sizes.Take(batch)
+	b.device.tables.Apply(batch)
 	for i := range batch.Binds {
 		b.asked[batch.Binds[i].Slot] = false
 	}
@@ -164,6 +170,9 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	if b.cfg.Faults.Device != nil {
 		err = b.cfg.Faults.Device(batch.Seq)
 	}
+	if err == nil && b.cfg.Faults.Batch != nil {
+		err = b.cfg.Faults.Batch(batch)
+	}
 	if err == nil {
 		op, err = "sanitizer", b.checkArrivals(batch)
 	}
@@ -193,7 +202,8 @@ func (b *Backend) checkArrivals(batch *engine.Batch) error {
 		}
 	}
 	for i := range batch.Rows {
-		for j, id := range batch.Rows[i].Pages {
+		r := &batch.Rows[i]
+		for j, id := range b.device.tables.Of(r.Slot)[:kv.CeilPages(int(r.Start)+r.Len(), b.info.PageTokens)] {
 			if !awaited(id) {
 				return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: it is on its way from the host, and the ticket is not in After",
 					ErrCorrupt, batch.Seq, i, j*b.info.PageTokens, id)

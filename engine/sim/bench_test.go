@@ -30,7 +30,7 @@ func decoding(t testing.TB, rows int, mode Mode) (d *bed, b *engine.Batch, next 
 	reset := func() {
 		b.Rows = b.Rows[:0]
 		for i := range rows {
-			b.Rows = append(b.Rows, deferred(engine.Slot(i), start, tables[i][:start/16+1]...))
+			b.Rows = append(b.Rows, deferred(engine.Slot(i), start, tables[i][start/16:start/16+1]...))
 		}
 	}
 	reset()
@@ -46,16 +46,24 @@ func decoding(t testing.TB, rows int, mode Mode) (d *bed, b *engine.Batch, next 
 			r := &b.Rows[i]
 			r.Start++
 			r.SampleIndex++
-			r.Pages = tables[i][:r.Start/16+1]
+			if r.Pages = nil; r.Start%16 == 0 {
+				r.Pages = tables[i][r.Start/16 : r.Start/16+1]
+			}
 		}
 		if int(b.Rows[0].Start) == context+room {
 			binds := engine.Batch{}
 			for i := range rows {
-				binds.Binds = append(binds.Binds, engine.SlotBind{Slot: engine.Slot(i)})
+				binds.Binds = append(binds.Binds, engine.SlotBind{Slot: engine.Slot(i), Pages: tables[i][:start/16]})
 				binds.Rows = append(binds.Rows, engine.Row{Slot: engine.Slot(i), Start: start - 1, Tokens: tokens(i%100+int(start)-1, 1),
-					Sample: true, Pages: tables[i][:start/16]})
+					Sample: true})
 			}
-			d.run(binds)
+			d.seq++
+			binds.Seq = d.seq
+			if _, err := d.b.Submit(&binds); err != nil {
+				t.Fatal(err)
+			}
+			for d.clock.Step() {
+			}
 			reset()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -30,8 +31,8 @@ type Config struct {
 	// sampling: 100 times slower, and every promise of package engine holds.
 	// Without, a token is a hash of the prefix and, unless greedy, of the seed and
 	// the sample index; masks are honoured, as are biases of -Inf (forbid) and of
-	// 100 and more (force); penalties are not, and there are no log-probabilities:
-	// RowOut.Logprob is 0, Top and Prompt are nil.
+	// 100 and more (force). There are neither penalties nor log-probabilities:
+	// Info.Capabilities says so, and batches that ask for them are refused.
 	Logits bool
 	// Clock is virtual time; nil is real time.
 	Clock  *Clock
@@ -52,6 +53,8 @@ type Faults struct {
 	// Device loses the device in batch seq: its ticket, those after it and all
 	// later calls end with an *engine.Error that wraps the error.
 	Device func(seq uint64) error
+	// Batch is like Device, by what the batch has in it.
+	Batch func(b *engine.Batch) error
 }
 
 // WithDefaults is c with every zero field filled in, but the profile's.

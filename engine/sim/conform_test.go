@@ -46,11 +46,10 @@ func conform(cfg Config) enginetest.Factory {
 func TestConformance(t *testing.T) { enginetest.Run(t, conform(Config{Logits: true})) }
 func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(Config{Logits: true})) }
 
-// hashOnly are the checks that need logits: penalties and log-probabilities are
-// made of them.
-var hashOnly = []string{"penalties", "logprobs", "prompt-logprobs"}
-
-func TestConformanceWithoutLogits(t *testing.T) { enginetest.Run(t, conform(Config{}), hashOnly...) }
+// TestConformanceWithoutLogits and its controls hold the other mode to what its Info says
+// that it does: neither penalties nor log-probabilities.
+func TestConformanceWithoutLogits(t *testing.T) { enginetest.Run(t, conform(Config{})) }
+func TestControlsWithoutLogits(t *testing.T)    { enginetest.RunControls(t, conform(Config{})) }
 
 // TestConformanceUnsanitized: without the walk over all that is read, a NaN page
 // in the middle of a context goes unseen, which row-error plants.

@@ -21,6 +21,7 @@ func TestLiveInABubble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		listed := engine.Listed(b)
 		batch := rows(prefill(0, tokens(1, 10), 0, 1, 2))
 		step, host := p.Step(&batch, b.pageBytes), p.Host(1)
 		begin := time.Now()
@@ -28,7 +29,7 @@ func TestLiveInABubble(t *testing.T) {
 		for seq := range uint64(2) {
 			next := batch
 			next.Seq = seq + 1
-			ticket, err := b.Submit(&next)
+			ticket, err := listed.Submit(&next)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +49,7 @@ func TestLiveInABubble(t *testing.T) {
 		waiters.Wait()
 		last := batch
 		last.Seq = 3
-		ticket, err := b.Submit(&last)
+		ticket, err := listed.Submit(&last)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,11 +69,12 @@ func TestLiveConcurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := b.Expect(tokens(1, 10), engine.SamplingParams{}, 1, nil)[0]
+	listed := engine.Listed(b)
 	var waiters sync.WaitGroup
 	for seq := uint64(1); seq <= 300; {
 		batch := rows(prefill(0, tokens(1, 10), 0, 1, 2))
 		batch.Seq = seq
-		ticket, err := b.Submit(&batch)
+		ticket, err := listed.Submit(&batch)
 		if errors.Is(err, engine.ErrBusy) {
 			waiters.Wait()
 			continue

@@ -60,11 +60,8 @@ func (s *sampler) logprob(hash uint64, t kv.Token) float32 {
 }
 
 // prompt is RowOut.Prompt of row r, which has run: hashes are read from its pages.
-// ran is what its slot ran before.
+// ran is what its slot ran before. Without logits no row asks for it.
 func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress) []float32 {
-	if s.draw == nil {
-		return nil
-	}
 	out := make([]float32, 0, len(tokens))
 	if r.Start > 0 {
 		first := float32(math.NaN())

@@ -13,10 +13,12 @@ import (
 
 // bed drives a backend of pages of 4 in virtual time.
 type bed struct {
-	t     testing.TB
-	b     *Backend
-	clock *Clock
-	seq   uint64
+	t testing.TB
+	b *Backend
+	// listed takes rows that list all their pages.
+	listed engine.Backend
+	clock  *Clock
+	seq    uint64
 }
 
 func newBed(t testing.TB, cfg Config) *bed {
@@ -32,14 +34,14 @@ func newBed(t testing.TB, cfg Config) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	return &bed{t: t, b: b, clock: cfg.Clock}
+	return &bed{t: t, b: b, listed: engine.Listed(b), clock: cfg.Clock}
 }
 
 func (d *bed) submit(b engine.Batch) engine.Ticket {
 	d.t.Helper()
 	d.seq++
 	b.Seq = d.seq
-	t, err := d.b.Submit(&b)
+	t, err := d.listed.Submit(&b)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -65,8 +67,6 @@ func (d *bed) run(b engine.Batch) *engine.Result {
 }
 
 func rows(r ...engine.Row) engine.Batch { return engine.Batch{Rows: r} }
-
-func pages(ids ...kv.PageID) []kv.PageID { return ids }
 
 // tokens count from first.
 func tokens(first, n int) []kv.Token {

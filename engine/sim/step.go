@@ -26,6 +26,10 @@ type device struct {
 	slots []progress
 	fail  func(seq uint64, row int) error
 	one   [1]kv.Token // the token of a deferred row
+	now   engine.Row  // the one that runs, with all its pages
+
+	tables engine.Tables
+	sizes  engine.TableSizes
 }
 
 // run computes b into res; known is as of pool.begin. The error is the sanitizer's; it leaves the pool in
@@ -66,7 +70,9 @@ func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprob
 
 // row runs row i of b.
 func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
-	r := &b.Rows[i]
+	d.now = b.Rows[i]
+	r := &d.now
+	r.Pages = d.tables.Of(r.Slot)[:(int(r.Start)+r.Len()+d.pool.mask)>>d.pool.shift]
 	d.pool.row = i
 	ran := &d.slots[r.Slot]
 	tokens, known, err := d.tokens(r, ran)

@@ -1,0 +1,128 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// checkAnswers looks at what a result consists of: one entry for each row that samples or
+// asks for its prompt's log-probabilities, ascending, with all that the row asked for and
+// nothing that can't be.
+func checkAnswers(h *Harness) error {
+	r := h.open(usual(16))
+	can := r.info.Capabilities
+	params := engine.SamplingParams{}
+	if can.Logprobs {
+		params.Logprobs, params.TopLogprobs = true, 5
+	}
+	mask := make([]uint64, (r.info.Vocab+63)/64)
+	mask[0] = 1 << 7 // one token
+	chunk := r.sequence(0, params, r.tokens(1, 20), 1)
+	whole := r.sequence(1, params, r.tokens(2, 12), 1)
+	masked := r.sequence(2, params, r.tokens(3, 9), 1)
+	b := &engine.Batch{Binds: []engine.SlotBind{chunk.bind(), whole.bind(), masked.bind()}}
+	b.Rows = []engine.Row{chunk.row(&r.info, 16), whole.row(&r.info, 100), masked.row(&r.info, 100)}
+	b.Rows[2].Mask = mask
+	want := []int{1, 2}
+	if can.PromptLogprobs {
+		b.Rows[0].PromptLogprobs, b.Rows[1].PromptLogprobs = true, true
+		want = []int{0, 1, 2}
+	}
+	res, err := r.run(b)
+	if err != nil {
+		return err
+	}
+	if len(res.Out) != len(want) {
+		return fmt.Errorf("%d rows are answered, want %v", len(res.Out), want)
+	}
+	for i, row := range want {
+		if err := judge(&r.info, &b.Rows[row], &params, row, &res.Out[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge compares the answer for a row with what the row asked for.
+func judge(info *engine.Info, r *engine.Row, p *engine.SamplingParams, row int, o *engine.RowOut) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("row %d: "+format, append([]any{row}, args...)...))
+	}
+	if o.Row != row {
+		bad("the answer is for row %d", o.Row)
+	}
+	if o.Err != nil {
+		bad("%w", o.Err)
+	}
+	if r.Sample {
+		switch {
+		case uint64(o.Token) >= uint64(info.Vocab):
+			bad("token %d of a vocabulary of %d", o.Token, info.Vocab)
+		case r.Mask != nil && r.Mask[o.Token/64]>>(o.Token%64)&1 == 0:
+			bad("token %d is sampled, the mask forbids it", o.Token)
+		case p.Logprobs && !(o.Logprob <= 0):
+			bad("token %d has log-probability %v", o.Token, o.Logprob)
+		}
+		if len(o.Top) != min(int(p.TopLogprobs), info.Vocab) {
+			bad("%d most probable tokens, want %d", len(o.Top), p.TopLogprobs)
+		}
+		for i, e := range o.Top {
+			if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || i > 0 && e.Logprob > o.Top[i-1].Logprob {
+				bad("entry %d of the most probable tokens: %+v", i, e)
+			}
+		}
+	}
+	if r.PromptLogprobs {
+		want := r.Len()
+		if r.Start == 0 {
+			want--
+		}
+		if len(o.Prompt) != want {
+			bad("%d log-probabilities of the prompt, want %d", len(o.Prompt), want)
+		}
+		for i, l := range o.Prompt {
+			if !(l <= 0) {
+				bad("log-probability %d of the prompt is %v", i, l)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// answerControls are the faults of single answers and of whole results, in the first row that
+// shows them.
+func answerControls(can engine.Capabilities) []control {
+	var all []control
+	for _, f := range Faults() {
+		switch f.Needs {
+		case NeedsLogprobs, NeedsTop:
+			if !can.Logprobs {
+				continue
+			}
+		case NeedsPrompt:
+			if !can.PromptLogprobs {
+				continue
+			}
+		}
+		all = append(all, control{"answers", f.Name, func(sound engine.Backend) engine.Backend {
+			return f.Plant(sound, func(x *engine.Batch) (int, bool) {
+				for i := range x.Rows {
+					p := &engine.SamplingParams{}
+					for j := range x.Binds {
+						if x.Binds[j].Slot == x.Rows[i].Slot {
+							p = &x.Binds[j].Sampling
+						}
+					}
+					if f.Fits(&x.Rows[i], p) {
+						return i, true
+					}
+				}
+				return 0, false
+			})
+		}})
+	}
+	return all
+}

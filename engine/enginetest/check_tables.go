@@ -1,0 +1,151 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// checkTables gives a slot its pages bit by bit: some with the bind, some with a later
+// chunk, one with the token that needs it. Then a page of its table is swapped for a copy
+// and the old one used otherwise, the slot is bound anew to other pages, and a batch that
+// is refused leaves the table as it was.
+func checkTables(h *Harness) error {
+	const steps, page = 9, 4
+	reqs, err := h.requests(3, steps)
+	if err != nil {
+		return err
+	}
+	r := h.openRaw(usual(page))
+	for i, q := range reqs[1:] {
+		s := &tabled{r: r, sequence: r.sequence(2, q.params, q.prompt, steps)}
+		err := s.run(9)
+		for err == nil && len(s.out) < 2 {
+			err = s.run(100)
+		}
+		if err == nil {
+			err = s.swap(i)
+		}
+		if err == nil {
+			err = s.refused()
+		}
+		for err == nil && len(s.out) < steps {
+			err = s.run(1)
+		}
+		if err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
+		}
+		if err := equal(fmt.Sprintf("request %d", i), s.out, q.want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tabled is a sequence whose rows give what its slot's table lacks.
+type tabled struct {
+	*sequence
+	r     *rig
+	given int  // of its pages
+	bound bool // in an earlier batch
+	swaps []engine.PageSwap
+}
+
+// next is a batch that runs up to n tokens.
+func (s *tabled) next(n int) *engine.Batch {
+	b := &engine.Batch{Swaps: s.swaps}
+	if !s.bound {
+		s.given = 1
+		bind := s.bind()
+		bind.Pages = s.pages[:1]
+		b.Binds = append(b.Binds, bind)
+	}
+	row := s.row(&s.r.info, n)
+	need := max(len(row.Pages), s.given)
+	row.Pages = s.pages[s.given:need]
+	b.Rows = append(b.Rows, row)
+	return b
+}
+
+func (s *tabled) run(n int) error {
+	b := s.next(n)
+	s.given += len(b.Rows[0].Pages)
+	s.bound, s.swaps = true, nil
+	res, err := s.r.run(b)
+	if err != nil {
+		return err
+	}
+	return s.take(b, res, 0)
+}
+
+// swap copies the second page to a fresh one, which takes its place, and has another
+// sequence overwrite the old one.
+func (s *tabled) swap(seed int) error {
+	old, fresh := s.pages[1], s.r.pages(1)[0]
+	if _, err := s.r.run(&engine.Batch{Copies: []engine.PageCopy{{Src: old, Dst: fresh, Tokens: int32(s.r.info.PageTokens)}}}); err != nil {
+		return err
+	}
+	s.pages[1] = fresh
+	s.swaps = []engine.PageSwap{{Slot: s.slot, At: 1, Page: fresh}}
+	if err := s.run(1); err != nil {
+		return err
+	}
+	other := s.r.tokens(uint64(seed+70), s.r.info.PageTokens)
+	_, err := s.r.run(&engine.Batch{
+		Binds: []engine.SlotBind{{Slot: s.slot + 1, Pages: []kv.PageID{old}}},
+		Rows:  []engine.Row{{Slot: s.slot + 1, Tokens: other}},
+	})
+	return err
+}
+
+// refused submits batches that bring the table out of order.
+func (s *tabled) refused() error {
+	for name, spoil := range map[string]func(b *engine.Batch){
+		"a page past the pool in a bind": func(b *engine.Batch) {
+			b.Binds = []engine.SlotBind{{Slot: s.slot, Pages: []kv.PageID{kv.PageID(s.r.info.NumPages)}}}
+		},
+		"a bind without the pages of its row": func(b *engine.Batch) { b.Binds = []engine.SlotBind{{Slot: s.slot}} },
+		"a swap past the table": func(b *engine.Batch) {
+			b.Swaps = []engine.PageSwap{{Slot: s.slot, At: int32(len(s.pages)), Page: s.pages[0]}}
+		},
+		"a swap at -1":      func(b *engine.Batch) { b.Swaps = []engine.PageSwap{{Slot: s.slot, At: -1, Page: s.pages[0]}} },
+		"a swap to no page": func(b *engine.Batch) { b.Swaps = []engine.PageSwap{{Slot: s.slot, Page: kv.NoPage}} },
+		"a swap of no slot": func(b *engine.Batch) { b.Swaps = []engine.PageSwap{{Slot: engine.Slot(s.r.info.MaxSlots)}} },
+		"pages past the last position": func(b *engine.Batch) {
+			b.Rows[0].Pages = make([]kv.PageID, kv.CeilPages(s.r.info.MaxPositions, s.r.info.PageTokens))
+		},
+	} {
+		ran := s.ran
+		b := s.next(1)
+		s.ran = ran
+		spoil(b)
+		if _, err := s.r.submit(b); !errors.Is(err, engine.ErrInvalid) {
+			return fmt.Errorf("a batch with %s: %v, want ErrInvalid", name, err)
+		}
+		s.r.seq--
+	}
+	return nil
+}
+
+func tableControls() []control {
+	return []control{
+		{"page-tables", "forgets swaps", with(broken{batch: func(_ *broken, x *engine.Batch) { x.Swaps = nil }})},
+		{"page-tables", "keeps the first page of a bound slot", with(broken{batch: func(b *broken, x *engine.Batch) {
+			for i := range x.Binds {
+				if s := &x.Binds[i]; b.slots[s.Slot] && len(s.Pages) > 0 {
+					s.Pages = append([]kv.PageID{0}, s.Pages[1:]...)
+				} else {
+					b.slots[s.Slot] = true
+				}
+			}
+		}})},
+		{"page-tables", "appends to the front", with(eachRow(func(b *broken, r *engine.Row, _ int, x *engine.Batch) {
+			if n := len(r.Pages); n > 1 {
+				r.Pages = append([]kv.PageID{r.Pages[n-1]}, r.Pages[:n-1]...)
+				x.Swaps = append(x.Swaps, engine.PageSwap{Slot: r.Slot, At: 0, Page: r.Pages[0]})
+			}
+		}))},
+	}
+}

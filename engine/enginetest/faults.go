@@ -1,0 +1,188 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Fault is one way in which a backend answers a batch wrongly. Check "answers" finds each;
+// a scheduler has to live with those of one row.
+type Fault struct {
+	Name string // completes "a backend that …"
+	// Whole: nothing of the result can be attributed to rows any more. Else one row's
+	// answer is wrong, and what the others got is sound.
+	Whole bool
+	// Needs is what the row must have asked for, so that the fault shows.
+	Needs Need
+	spoil func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result
+}
+
+// Need is what a row asks for.
+type Need uint8
+
+// The needs.
+const (
+	NeedsSample Need = iota
+	NeedsMask        // and a sample
+	NeedsLogprobs
+	NeedsTop
+	NeedsPrompt // log-probabilities of a prompt
+)
+
+// pastVocabulary is no token of any backend.
+const pastVocabulary = kv.Token(math.MaxUint32)
+
+var errOther = errors.New("enginetest: an error of no kind that the contract knows")
+
+// Faults are all of them.
+func Faults() []Fault { return slices.Concat(tokenFaults(), logprobFaults(), wholeFaults()) }
+
+// inRow is a fault of one row's entry.
+func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
+	return Fault{Name: name, Needs: needs, spoil: func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+		spoil(out)
+		return res
+	}}
+}
+
+// tokenFaults are of answers and their tokens.
+func tokenFaults() []Fault {
+	return []Fault{
+		{Name: "leaves out a row", spoil: func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+			at := out.Row
+			res.Out = slices.DeleteFunc(res.Out, func(o engine.RowOut) bool { return o.Row == at })
+			return res
+		}},
+		inRow("samples a token past the vocabulary", NeedsSample, func(o *engine.RowOut) { o.Token = pastVocabulary }),
+		{Name: "samples a token that the mask forbids", Needs: NeedsMask, spoil: func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+			for t, mask := 0, x.Rows[out.Row].Mask; t < 64*len(mask); t++ {
+				if mask[t/64]>>(t%64)&1 == 0 {
+					out.Token = kv.Token(t)
+					break
+				}
+			}
+			return res
+		}},
+		inRow("fails a row for its logits", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: engine.ErrLogits} }),
+		inRow("fails a row for a reason of its own", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: errOther} }),
+	}
+}
+
+// logprobFaults are of log-probabilities.
+func logprobFaults() []Fault {
+	nan := float32(math.NaN())
+	return []Fault{
+		inRow("gives NaN for a log-probability", NeedsLogprobs, func(o *engine.RowOut) { o.Logprob = nan }),
+		inRow("gives a probability above one", NeedsLogprobs, func(o *engine.RowOut) { o.Logprob = 0.5 }),
+		inRow("leaves out the most probable tokens", NeedsTop, func(o *engine.RowOut) { o.Top = nil }),
+		inRow("lists a token past the vocabulary", NeedsTop, func(o *engine.RowOut) {
+			o.Top = slices.Clone(o.Top)
+			o.Top[0].Token = pastVocabulary
+		}),
+		inRow("lists NaN", NeedsTop, func(o *engine.RowOut) {
+			o.Top = slices.Clone(o.Top)
+			o.Top[len(o.Top)-1].Logprob = nan
+		}),
+		inRow("lists the least probable first", NeedsTop, func(o *engine.RowOut) {
+			o.Top = slices.Clone(o.Top)
+			slices.Reverse(o.Top)
+		}),
+		inRow("leaves out log-probabilities of the prompt", NeedsPrompt, func(o *engine.RowOut) { o.Prompt = nil }),
+		inRow("gives a log-probability of the prompt too many", NeedsPrompt, func(o *engine.RowOut) {
+			o.Prompt = append(slices.Clone(o.Prompt), -1)
+		}),
+		inRow("gives NaN within a prompt", NeedsPrompt, func(o *engine.RowOut) {
+			o.Prompt = slices.Clone(o.Prompt)
+			o.Prompt[len(o.Prompt)-1] = nan
+		}),
+	}
+}
+
+// wholeFaults are of results.
+func wholeFaults() []Fault {
+	whole := func(name string, spoil func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result) Fault {
+		return Fault{Name: name, Whole: true, spoil: spoil}
+	}
+	return []Fault{
+		whole("answers a row that there is not", func(x *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
+			res.Out = append(res.Out, engine.RowOut{Row: len(x.Rows)})
+			return res
+		}),
+		whole("answers row -1", func(_ *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
+			res.Out = slices.Insert(res.Out, 0, engine.RowOut{Row: -1})
+			return res
+		}),
+		whole("answers a row twice", func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+			res.Out = append(res.Out, res.Out[len(res.Out)-1])
+			return res
+		}),
+		whole("answers as another batch", func(_ *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
+			res.Seq++
+			return res
+		}),
+	}
+}
+
+// Plant gives a backend with the fault: in the answer of the row that due names, if it
+// names one. due is called once for each batch, within Submit.
+func (f Fault) Plant(sound engine.Backend, due func(x *engine.Batch) (row int, ok bool)) engine.Backend {
+	return &faulty{Backend: sound, fault: f, due: due}
+}
+
+// Fits reports whether a row, with the sampling of its slot, asks for what shows the fault.
+func (f Fault) Fits(r *engine.Row, p *engine.SamplingParams) bool {
+	switch f.Needs {
+	case NeedsMask:
+		return r.Sample && r.Mask != nil
+	case NeedsLogprobs:
+		return r.Sample && p.Logprobs
+	case NeedsTop:
+		return r.Sample && p.TopLogprobs > 1
+	case NeedsPrompt:
+		return r.PromptLogprobs && r.Len() > 1
+	default:
+		return r.Sample
+	}
+}
+
+type faulty struct {
+	engine.Backend
+	fault Fault
+	due   func(x *engine.Batch) (row int, ok bool)
+}
+
+func (b *faulty) Submit(x *engine.Batch) (engine.Ticket, error) {
+	row, ok := b.due(x)
+	t, err := b.Backend.Submit(x)
+	if err != nil || !ok {
+		return t, err
+	}
+	return spoilt{t, b.fault, x, row}, nil
+}
+
+// spoilt is the ticket of a batch whose result the fault changes.
+type spoilt struct {
+	engine.Ticket
+	fault Fault
+	batch *engine.Batch
+	row   int
+}
+
+func (s spoilt) Result() (*engine.Result, error) {
+	res, err := s.Ticket.Result()
+	if err != nil {
+		return nil, err
+	}
+	r := *res
+	r.Out = slices.Clone(res.Out)
+	at := slices.IndexFunc(r.Out, func(o engine.RowOut) bool { return o.Row == s.row })
+	if at < 0 {
+		panic(fmt.Sprintf("enginetest: row %d of batch %d has no answer to spoil", s.row, s.batch.Seq))
+	}
+	return s.fault.spoil(s.batch, &r, &r.Out[at]), nil
+}

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Tables are the page tables of slots, as a backend keeps them: those that the batches
+// before gave. Cost of an update: what is new, not how long the tables are.
+type Tables struct{ pages [][]kv.PageID }
+
+// NewTables has an empty table for each slot.
+func NewTables(slots int) Tables { return Tables{make([][]kv.PageID, slots)} }
+
+// Of is a slot's table, until the next Apply.
+func (t Tables) Of(s Slot) []kv.PageID { return t.pages[s] }
+
+// Apply brings the tables up to date with a batch that was found valid: its binds, then
+// what its rows append, then its swaps.
+func (t Tables) Apply(b *Batch) {
+	for i := range b.Binds {
+		s := b.Binds[i].Slot
+		t.pages[s] = append(t.pages[s][:0], b.Binds[i].Pages...)
+	}
+	for i := range b.Rows {
+		if r := &b.Rows[i]; len(r.Pages) > 0 {
+			t.pages[r.Slot] = append(t.pages[r.Slot], r.Pages...)
+		}
+	}
+	for _, w := range b.Swaps {
+		t.pages[w.Slot][w.At] = w.Page
+	}
+}
+
+// TableSizes are how many pages each slot's table has after the batches that were
+// submitted, which may be ahead of those that ran: what Batch.Validate needs to know.
+type TableSizes struct {
+	pages []int32
+	undo  []sizeWas // scratch
+}
+
+type sizeWas struct {
+	slot  Slot
+	pages int32
+}
+
+// NewTableSizes has an empty table for each slot.
+func NewTableSizes(slots int) TableSizes { return TableSizes{pages: make([]int32, slots)} }
+
+// Take counts what a batch that was found valid binds and appends.
+func (t *TableSizes) Take(b *Batch) {
+	for i := range b.Binds {
+		t.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
+	}
+	for i := range b.Rows {
+		t.append(&b.Rows[i])
+	}
+	t.undo = t.undo[:0]
+}
+
+func (t *TableSizes) set(s Slot, pages int32) {
+	t.undo = append(t.undo, sizeWas{s, t.pages[s]})
+	t.pages[s] = pages
+}
+
+func (t *TableSizes) append(r *Row) {
+	if len(r.Pages) > 0 {
+		t.set(r.Slot, t.pages[r.Slot]+int32(len(r.Pages)))
+	}
+}
+
+// restore undoes what was set since the last Take or restore.
+func (t *TableSizes) restore() {
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		t.pages[t.undo[i].slot] = t.undo[i].pages
+	}
+	t.undo = t.undo[:0]
+}
+
+// Listed is a backend for a caller that keeps no count of what it gave: each row lists
+// all pages that it needs, by ascending position, and a bind none. What the slot's table
+// has already is left out, and what it has otherwise is swapped.
+func Listed(b Backend) Backend {
+	return &listed{b, NewTables(b.Info().MaxSlots)}
+}
+
+type listed struct {
+	Backend
+	tables Tables
+}
+
+// Submit implements Backend.
+func (l *listed) Submit(b *Batch) (Ticket, error) {
+	c := *b
+	c.Rows, c.Swaps = slices.Clone(b.Rows), slices.Clone(b.Swaps)
+	grown := map[Slot]int{} // by earlier rows of the batch
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.Slot < 0 || int(r.Slot) >= len(l.tables.pages) {
+			continue // the backend refuses it
+		}
+		has := l.tables.pages[r.Slot]
+		if slices.ContainsFunc(b.Binds, func(s SlotBind) bool { return s.Slot == r.Slot }) {
+			has = nil
+		}
+		for at := range min(len(has), len(r.Pages)) {
+			if has[at] != r.Pages[at] {
+				c.Swaps = append(c.Swaps, PageSwap{r.Slot, int32(at), r.Pages[at]})
+			}
+		}
+		all := len(r.Pages)
+		r.Pages = r.Pages[min(max(len(has), grown[r.Slot]), all):]
+		grown[r.Slot] = max(grown[r.Slot], all)
+	}
+	t, err := l.Backend.Submit(&c)
+	if err == nil {
+		l.tables.Apply(&c)
+	}
+	return t, err
+}
