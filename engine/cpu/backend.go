@@ -15,6 +15,9 @@ import (
 // NumericsID names the order of summation; it changes whenever bits may change.
 const NumericsID = "cpu/f32-seqk/v1"
 
+// QuantNumericsID is NumericsID of models with products in integers, see quant.go.
+const QuantNumericsID = NumericsID + "+q8-block32/v1"
+
 // Backend is the CPU backend, see engine.Backend.
 type Backend struct {
 	info  engine.Info
@@ -23,6 +26,7 @@ type Backend struct {
 
 	mu        sync.Mutex
 	closed    bool
+	tables    engine.TableSizes // as of lastSeq
 	lastSeq   uint64
 	batches   int    // pending
 	transfers int    // pending
@@ -45,7 +49,8 @@ var _ engine.Backend = (*Backend)(nil)
 
 // Open packs the weights of m, reserves the pool and starts the goroutines. m may
 // be closed afterwards. It takes the packed weights' 4 bytes per parameter, or 2
-// if they are bf16 and the path is not Portable, the embedding once more, and the
+// if they are bf16 and the path is not Portable, or those of their blocks if they are
+// quantised, the embedding once more, and the
 // pool's Pages·PageBytes. It fails if Config.ISA, or COPPICE_CPU where that is
 // empty, names a path that the machine can't run.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
@@ -71,17 +76,22 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.close())
 	}
+	numerics := NumericsID
+	if some, _ := step.w.quantized(); some {
+		numerics = QuantNumericsID
+	}
 	b := &Backend{
 		info: engine.Info{
-			Name: "cpu", ModelID: m.ID() + "/kv-f32", NumericsID: NumericsID,
+			Name: "cpu", ModelID: m.ID() + "/kv-f32", NumericsID: numerics,
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 4 * a.pageFloats(), KVType: kv.F32,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-			Deterministic: true, BalanceTokens: balanceTokens(c),
+			Deterministic: true, BalanceTokens: balanceTokens(c), Capabilities: engine.AllCapabilities(),
 		},
 		arena:   a,
 		step:    step,
 		sampled: make([]bool, cfg.MaxSlots),
+		tables:  engine.NewTableSizes(cfg.MaxSlots),
 		jobs:    make(chan job, cfg.MaxInflight+cfg.MaxTransfers),
 		done:    make(chan struct{}),
 	}
@@ -110,7 +120,7 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if b.closed {
 		return nil, engine.ErrClosed
 	}
-	if err := batch.Validate(&b.info, b.lastSeq); err != nil {
+	if err := batch.Validate(&b.info, b.lastSeq, &b.tables); err != nil {
 		return nil, err
 	}
 	if err := b.checkDeferred(batch); err != nil {
@@ -128,6 +138,7 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		}
 	}
 	b.lastSeq = batch.Seq
+	b.tables.Take(batch)
 	b.batches++
 	t := newTicket()
 	b.jobs <- job{batch: batch, ticket: t}

@@ -25,6 +25,8 @@ type Config struct {
 	// ISA forces a path of the kernels. Empty: what the environment variable
 	// COPPICE_CPU names (read by Open), else the fastest that the machine has.
 	ISA ISA
+
+	widen bool // quantised weights are widened to f32, for tests
 }
 
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and

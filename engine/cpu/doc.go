@@ -10,7 +10,8 @@
 // position; values are accumulated by ascending position. No order depends on
 // the batch, on pages, on chunks or on threads, and K and V are always read back
 // from pages, so the logits after a prefix are the same bits in all cases:
-// Info.Deterministic is set.
+// Info.Deterministic is set. Quantised weights are multiplied in integers by blocks of
+// 32 activations, one chain over ascending blocks ("q8-block32", see quant.go).
 //
 // One goroutine runs batches and transfers in the order of submission; workers
 // help it within a layer. Submit and Transfer are called from one goroutine, the

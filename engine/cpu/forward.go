@@ -163,7 +163,7 @@ func (s *step) writeKV(w *scratch, t int) {
 		}
 		s.rope.rotate(head, p)
 	}
-	page := s.batch.Rows[s.rowOf[t]].Pages[p/s.arena.tokens]
+	page := s.tables.row[s.rowOf[t]][p/s.arena.tokens]
 	slot := p % s.arena.tokens * dim
 	k, v := row[c.Heads*dim:], row[(c.Heads+c.KVHeads)*dim:]
 	for h := range c.KVHeads {
@@ -187,7 +187,7 @@ func (s *step) attendUnit(w *scratch, t, head int) {
 	width := group * c.HeadDim
 	q := s.qkv[t*s.w.layers[s.layer].qkv.stride()+head*width:]
 	out := s.attn[t*c.Heads*c.HeadDim+head*width:]
-	s.ops.attend(s.arena, w, out[:width], q[:width], s.batch.Rows[s.rowOf[t]].Pages, s.layer, head, group, n, s.scale)
+	s.ops.attend(s.arena, w, out[:width], q[:width], s.tables.row[s.rowOf[t]], s.layer, head, group, n, s.scale)
 	if head == 0 && s.layer == 0 {
 		w.kvRead += int64(n)
 	}

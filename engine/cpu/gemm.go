@@ -48,18 +48,35 @@ type acts struct {
 	data []float64
 	exps []exponents // by row
 	rows []float32   // nil: portable
+	// records are the rows quantised, [row][k/32]; nil if no product wants them. floats
+	// is false if all do.
+	records []byte
+	floats  bool
 }
 
-func newActs(rows, k int, vector bool) *acts {
+// newActs makes room for rows; some and all say which products have quantised weights.
+func newActs(rows, k int, vector, some, all bool) *acts {
+	a := &acts{k: k, floats: !all}
+	if some {
+		a.records = make([]byte, rows*((k+quantBlock-1)/quantBlock)*recordBytes)
+	}
 	if vector {
-		return &acts{k: k, rows: make([]float32, rows*k)}
+		a.rows = make([]float32, rows*k)
+		return a
 	}
 	blocks := (rows + blockRows - 1) / blockRows
-	return &acts{k: k, data: make([]float64, blocks*blockRows*k), exps: make([]exponents, blocks*blockRows)}
+	a.data, a.exps = make([]float64, blocks*blockRows*k), make([]exponents, blocks*blockRows)
+	return a
 }
 
 // set stores a row; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
+	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {
+		quantize(a.records[row*n:(row+1)*n], v)
+	}
+	if !a.floats {
+		return
+	}
 	if a.rows != nil {
 		copy(a.rows[row*a.k:(row+1)*a.k], v)
 		return

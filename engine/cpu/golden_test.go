@@ -241,7 +241,7 @@ func TestGoldenFrequencies(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := m.Config()
-		got, limit := frequencies(c), 2
+		got, limit := c.RopeFrequencies(), 2
 		if c.HeadDim&(c.HeadDim-1) != 0 {
 			limit += int(math.Ceil(math.Log(c.RopeTheta) / 2))
 		}

@@ -16,7 +16,7 @@ type lastLogits struct {
 	logits []float32
 }
 
-// sample computes the logits that the rows want, at most headRows at a time, and
+// sample computes the logits that the rows want, at most MaxRows at a time, and
 // fills res.Out in the order of rows. It gives false if abort was set, which is
 // looked at before each part.
 func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic.Bool) bool {
@@ -30,11 +30,11 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 			s.want = append(s.want, int32(t))
 		}
 	}
-	for s.headLo = 0; s.headLo < len(s.want); s.headLo += s.headRows {
+	for s.headLo = 0; s.headLo < len(s.want); s.headLo += len(s.outOfRow) {
 		if abort.Load() {
 			return false
 		}
-		s.rows = min(s.headRows, len(s.want)-s.headLo)
+		s.rows = min(len(s.outOfRow), len(s.want)-s.headLo)
 		s.byBlock(phaseHeadNorm)
 		s.product(s.w.head, s.logits)
 		for i := range s.rows {

@@ -17,7 +17,10 @@ import (
 // may differ in sign and payload, which no result shows.
 type kernels struct {
 	isa   ISA
-	tiles []tile // most rows first, the last has one
+	tiles []tile      // most rows first, the last has one
+	quant []quantTile // the same for quantised weights
+	// biased says that these want the table of nibbles plus 128.
+	biased bool
 
 	scores  func(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)
 	softmax func(s *float32, n int, sum *float32)

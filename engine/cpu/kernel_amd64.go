@@ -1,5 +1,7 @@
 package cpu
 
+import machine "golang.org/x/sys/cpu"
+
 //go:generate go -C ../../tools/avo run . -isa avx2 -pkg cpu -out ../../engine/cpu/kernel_avx2_amd64.s -stubs ../../engine/cpu/kernel_avx2_amd64.go
 //go:generate go -C ../../tools/avo run . -isa avx512 -pkg cpu -out ../../engine/cpu/kernel_avx512_amd64.s -stubs ../../engine/cpu/kernel_avx512_amd64.go
 
@@ -20,12 +22,17 @@ func kernelsOf(isa ISA) *kernels {
 				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2},
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
+			quant:   quantTilesAVX2(),
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, stream: streamAVX2,
 		}
 	case AVX512:
 		whole := []int{0}
+		quant, vnni := quantTilesAVX2(), machine.X86.HasAVX512VNNI
+		if vnni {
+			quant = quantTilesAVX512()
+		}
 		return &kernels{
-			isa: AVX512,
+			isa: AVX512, quant: quant, biased: vnni,
 			tiles: []tile{
 				{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512},
 				{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512},
@@ -37,4 +44,27 @@ func kernelsOf(isa ISA) *kernels {
 		}
 	}
 	return nil
+}
+
+func quantTilesAVX2() []quantTile {
+	return []quantTile{
+		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
+			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4wAVX2, quant2x16n4wmAVX2, quant2x16b8hAVX2, quant2x16b8hmAVX2, quant2x16b8wmAVX2, quant2x16b8w2AVX2,
+		}},
+		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
+			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4wAVX2, quant1x32n4wmAVX2, quant1x32b8hAVX2, quant1x32b8hmAVX2, quant1x32b8wmAVX2, quant1x32b8w2AVX2,
+		}},
+	}
+}
+
+// quantTilesAVX512 need AVX-512 VNNI beside what the path does.
+func quantTilesAVX512() []quantTile {
+	return []quantTile{
+		{rows: 4, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
+			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4wAVX512, quant4x32n4wmAVX512, quant4x32b8hAVX512, quant4x32b8hmAVX512, quant4x32b8wmAVX512, quant4x32b8w2AVX512,
+		}},
+		{rows: 1, columns: []int{0}, byKind: [quantKinds]quantKernel{
+			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4wAVX512, quant1x64n4wmAVX512, quant1x64b8hAVX512, quant1x64b8hmAVX512, quant1x64b8wmAVX512, quant1x64b8w2AVX512,
+		}},
+	}
 }

@@ -42,6 +42,86 @@ func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *u
 //go:noescape
 func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// quant2x16n4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32n4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16n4hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32n4hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16n4wAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16n4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32n4wAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32n4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16n4wmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16n4wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32n4wmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32n4wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16b8hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32b8hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16b8hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32b8hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16b8wmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16b8wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32b8wmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32b8wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant2x16b8w2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant2x16b8w2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
+// quant1x32b8w2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+//
+//go:noescape
+func quant1x32b8w2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+
 // scoresAVX2 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //
 //go:noescape

@@ -113,6 +113,10 @@ func (s *step) productUnit(u int) {
 // productPanel writes the columns of one panel for the rows [lo, hi) of a, lo being
 // a multiple of blockRows; out is [row][m.stride()].
 func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi int) {
+	if m.quant != nil {
+		k.quantPanelProduct(out, a.records, m, panel, lo, hi)
+		return
+	}
 	if k.vector() {
 		k.product(out, a.rows, m, panel, lo, hi)
 		return

@@ -38,6 +38,7 @@ type step struct {
 	crew   *workers
 	draw   *sampling.Sampler
 	kept   []lastLogits // by slot, for prompt log-probabilities across chunks
+	tables rowTables
 
 	// The batch, one entry per token.
 	batch  *engine.Batch
@@ -67,9 +68,14 @@ type step struct {
 	// The rows of logits in progress: tokens (indices into tokens) of the head.
 	want     []int32
 	headLo   int
-	logits   []float32 // [headRows][stride of the head]
-	headRows int
-	outOfRow []int32 // index into the result's Out, or -1
+	logits   []float32 // [MaxRows][stride of the head]
+	outOfRow []int32   // index into the result's Out, or -1
+}
+
+// rowTables are the slots' page tables, and those of the batch's rows.
+type rowTables struct {
+	engine.Tables
+	row [][]kv.PageID
 }
 
 // scratch is what a worker needs for itself, and what it counts.
@@ -86,7 +92,7 @@ type scratch struct {
 
 func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error) {
 	c, ops := m.Config(), kernelsOf(cfg.ISA)
-	w, err := packModel(m, ops)
+	w, err := packModel(m, ops, cfg.widen)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +100,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
 		w: w, ops: ops, rope: newRope(c, positions), arena: a,
 		draw: sampling.New(cfg.MaxSlots, c.Vocab), kept: make([]lastLogits, cfg.MaxSlots),
-		headRows: cfg.MaxRows,
+		tables: rowTables{engine.NewTables(cfg.MaxSlots), make([][]kv.PageID, cfg.MaxRows)},
 	}
 	n, attn, widest := cfg.MaxTokens, c.Heads*c.HeadDim, max(c.Hidden, c.Heads*c.HeadDim, c.FFN)
 	s.tokens, s.rowOf, s.pos = make([]kv.Token, n), make([]int32, n), make([]int32, n)
@@ -104,8 +110,9 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	first := &s.w.layers[0]
 	s.qkv = make([]float32, n*first.qkv.stride())
 	s.wide = make([]float32, n*max(first.gateUp.stride(), first.down.stride(), first.o.stride()))
-	s.logits = make([]float32, s.headRows*s.w.head.stride())
-	s.acts = newActs(max(n, s.headRows), widest, ops.vector())
+	s.logits = make([]float32, cfg.MaxRows*s.w.head.stride())
+	some, all := w.quantized()
+	s.acts = newActs(max(n, cfg.MaxRows), widest, ops.vector(), some, all)
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
 		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*paddedScores(positions))
@@ -146,10 +153,12 @@ func (s *step) load(b *engine.Batch) {
 		s.draw.Bind(&b.Binds[i])
 		s.kept[b.Binds[i].Slot].end = 0
 	}
+	s.tables.Apply(b)
 	s.tokens, s.rowOf, s.pos = s.tokens[:0], s.rowOf[:0], s.pos[:0]
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		s.noLast[i] = false
+		s.tables.row[i] = s.tables.Of(r.Slot)
 		if r.Deferred {
 			t, ok := s.draw.Last(r.Slot)
 			if !ok {

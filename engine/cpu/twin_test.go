@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -18,7 +19,7 @@ func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 	for t, id := range tokens {
 		x[t] = append([]float32(nil), embed[int(id)*c.Hidden:(int(id)+1)*c.Hidden]...)
 	}
-	freq := frequencies(c)
+	freq := c.RopeFrequencies()
 	for _, l := range m.Layers() {
 		q, k, v := make([][]float32, len(x)), make([][]float32, len(x)), make([][]float32, len(x))
 		for t := range x {
@@ -82,6 +83,13 @@ func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
 
 // twinMul is w·x + bias, which may be nil.
 func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
+	if w.Quantized() {
+		out := twinQuantMul(w, x)
+		if bias != nil {
+			twinAdd(out, widen(bias))
+		}
+		return out
+	}
 	data, out := widen(w), make([]float32, w.Shape[0])
 	for r := range out {
 		for k, a := range x {
@@ -90,6 +98,44 @@ func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
 	}
 	if bias != nil {
 		twinAdd(out, widen(bias))
+	}
+	return out
+}
+
+// twinQuantMul is w·x by the definition in quant.go.
+func twinQuantMul(w *model.Tensor, x []float32) []float32 {
+	q, d, sums := make([]int, len(x)), make([]float32, len(x)/32), make([]int, len(x)/32)
+	for b := range d {
+		most := 0.0
+		for _, v := range x[32*b : 32*b+32] {
+			most = max(most, math.Abs(float64(v)))
+		}
+		if d[b] = float32(most) / 127; d[b] < 0x1p-120 {
+			d[b] = 0
+			continue
+		}
+		for i := 32 * b; i < 32*b+32; i++ {
+			q[i] = int(min(max(math.RoundToEven(float64(x[i]*(1/d[b]))), -127), 127))
+			sums[b] += q[i]
+		}
+	}
+	t, out := w.Quant, make([]float32, w.Shape[0])
+	n, bytes := t.SubBlock(), t.Bytes(len(x))
+	for r := range out {
+		var block gguf.Block
+		for i := 0; i < len(x); i += n {
+			if i%t.BlockValues() == 0 {
+				gguf.Unpack(t, &block, w.Data[r*bytes+t.Bytes(i):r*bytes+t.Bytes(i+t.BlockValues())])
+			}
+			at, sum := i%t.BlockValues(), 0
+			for j := range n {
+				sum += int(block.Quants[at+j]) * q[i+j]
+			}
+			out[r] = f32.FMA32(float32(sum), block.Scales[at/n]*d[i/32], out[r])
+			if t.HasMins() {
+				out[r] = f32.FMA32(block.Mins[at/n], float32(sums[i/32])*d[i/32], out[r])
+			}
+		}
 	}
 	return out
 }

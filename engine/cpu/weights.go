@@ -1,12 +1,14 @@
 package cpu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
@@ -16,13 +18,14 @@ import (
 const panelCols = 8
 
 // matrix is a weight packed for the kernels: panels [ceil(n/cols)][k][cols], so
-// that a kernel walks k with cols columns at hand. Columns past n are zero. Either
-// panels or words is set, see packVector for the latter.
+// that a kernel walks k with cols columns at hand. Columns past n are zero. One of
+// panels, words and quant is set; see packVector and packQuant for the latter two.
 type matrix struct {
 	n, k   int // output and input width
 	cols   int // of a panel: panelCols or vectorCols
 	panels []float32
 	words  []uint32       // bf16, two by two
+	quant  []quantPanel   // by panel
 	store  *hostmem.Store // of panels or words; nil if they are on the Go heap
 	// Exponents (floor of log2) of the smallest and the largest weight but zero;
 	// they tell for which inputs the fast portable kernels are exact.
@@ -47,7 +50,9 @@ func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
 	for _, t := range tensors {
 		m.n += t.Shape[0]
 	}
-	if p.kernels.vector() {
+	if formats := quantFormats(k, tensors); formats != nil && !p.widen {
+		p.err = errors.Join(p.err, packQuant(m, formats, tensors))
+	} else if p.kernels.vector() {
 		p.err = errors.Join(p.err, packVector(m, tensors))
 	} else {
 		packPortable(m, tensors)
@@ -96,12 +101,13 @@ type weights struct {
 // packer packs for one path and keeps what went wrong.
 type packer struct {
 	kernels *kernels
+	widen   bool // quantised weights to f32
 	err     error
 }
 
 // packModel packs all weights; it fails where there is no memory for them.
-func packModel(m *model.Model, k *kernels) (*weights, error) {
-	c, p := m.Config(), &packer{kernels: k}
+func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
+	c, p := m.Config(), &packer{kernels: k, widen: widenAll}
 	w := &weights{embed: newEmbedding(m.Embed()), norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
 	for _, l := range m.Layers() {
 		w.layers = append(w.layers, layer{
@@ -126,29 +132,49 @@ func packModel(m *model.Model, k *kernels) (*weights, error) {
 	return w, nil
 }
 
-// close gives back what lies outside the Go heap.
-func (w *weights) close() error {
-	stores := []*hostmem.Store{w.head.store}
+// matrices are all matrices of the model.
+func (w *weights) matrices() []*matrix {
+	all := []*matrix{w.head}
 	for i := range w.layers {
 		l := &w.layers[i]
-		stores = append(stores, l.qkv.store, l.o.store, l.gateUp.store, l.down.store)
+		all = append(all, l.qkv, l.o, l.gateUp, l.down)
 	}
+	return all
+}
+
+// quantized reports whether products of some matrices, and of all, have quantised
+// weights.
+func (w *weights) quantized() (some, all bool) {
+	all = true
+	for _, m := range w.matrices() {
+		some, all = some || m.quant != nil, all && m.quant != nil
+	}
+	return some, all
+}
+
+// close gives back what lies outside the Go heap.
+func (w *weights) close() error {
 	var errs []error
-	for _, store := range stores {
-		if store != nil {
-			errs = append(errs, store.Close())
+	for _, m := range w.matrices() {
+		if m.store != nil {
+			errs = append(errs, m.store.Close())
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// embedding is [vocab][hidden], in bf16 if the file has that.
+// embedding is [vocab][hidden], in bf16 or quantised if the file has that.
 type embedding struct {
 	floats []float32
 	half   []uint16
+	blocks []byte // of type quant
+	quant  gguf.Type
 }
 
 func newEmbedding(t *model.Tensor) embedding {
+	if t.Quantized() {
+		return embedding{blocks: bytes.Clone(t.Data), quant: t.Quant}
+	}
 	if t.DType != kv.BF16 {
 		return embedding{floats: widen(t)}
 	}
@@ -161,6 +187,11 @@ func newEmbedding(t *model.Tensor) embedding {
 
 // row widens the embedding of token id to dst, which is hidden wide.
 func (e *embedding) row(dst []float32, id int) {
+	if e.blocks != nil {
+		n := e.quant.Bytes(len(dst))
+		gguf.Dequantize(e.quant, dst, e.blocks[id*n:(id+1)*n])
+		return
+	}
 	if e.half == nil {
 		copy(dst, e.floats[id*len(dst):])
 		return

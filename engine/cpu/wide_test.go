@@ -88,7 +88,7 @@ func (w wideTwin) turn(x []float64, norm *model.Tensor, pos int) {
 		for i := range half {
 			inv := math.Pow(w.c.RopeTheta, -float64(i)/float64(half))
 			if w.c.RopeScaling != nil {
-				inv = stretch(inv, w.c.RopeScaling)
+				inv = w.c.RopeScaling.Stretch(inv)
 			}
 			sin, cos := math.Sincos(float64(pos) * inv)
 			a, b := x[i], x[i+half]

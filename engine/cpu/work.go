@@ -10,7 +10,13 @@ type Work struct {
 // Work is constant.
 func (b *Backend) Work() Work {
 	w := b.step.w
-	count := func(m *matrix) int { return 4 * (len(m.panels) + len(m.words)) }
+	count := func(m *matrix) int {
+		n := 4 * (len(m.panels) + len(m.words))
+		for _, p := range m.quant {
+			n += len(p.data)
+		}
+		return n
+	}
 	total := Work{HeadParams: w.head.n * w.head.k, WeightBytes: count(w.head)}
 	for i := range w.layers {
 		l := &w.layers[i]

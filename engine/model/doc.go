@@ -1,5 +1,6 @@
 // Package model owns the files of a model: it reads a Hugging Face directory
-// (config.json, safetensors, tokenizer.json) and writes generated ones. It never
+// (config.json, safetensors, tokenizer.json) or a GGUF file, and writes generated ones.
+// It never
 // computes with weights and never downloads anything.
 //
 // Open maps the weights and checks every size before use; what it hands out is
@@ -18,7 +19,9 @@
 //
 // Read are the dense families of [Archs] (LlamaForCausalLM, MistralForCausalLM,
 // Qwen2ForCausalLM, Qwen3ForCausalLM) in the forms of transformers 4 and 5,
-// weights in F32, F16 and BF16, in one file or in shards. Whatever else a config
+// weights in F32, F16 and BF16, in one file or in shards; of GGUF (versions 2 and 3,
+// whole or split) also the block formats of package gguf, with tokenizer and chat
+// template from its metadata. Whatever else a config
 // asks for (other rotary embeddings, quantised weights, experts, attention windows
 // shorter than the context) is refused by name with [ErrUnsupported], for ignoring
 // it would give a model that talks nonsense. Files may be hostile: sizes, offsets,

@@ -145,10 +145,10 @@ func TestPresets(t *testing.T) {
 	}
 	for _, bad := range []string{"", "huge", "Nano"} {
 		err := p.UnmarshalText([]byte(bad))
-		if err == nil || !strings.Contains(err.Error(), "nano, demo, tiny, small") {
+		if err == nil || !strings.Contains(err.Error(), "nano, demo, mini, tiny, small") {
 			t.Errorf("%q: error %v", bad, err)
 		}
-		if err := Generate(t.TempDir(), Spec{Preset: Preset(bad)}); err == nil || !strings.Contains(err.Error(), "nano, demo, tiny, small") {
+		if err := Generate(t.TempDir(), Spec{Preset: Preset(bad)}); err == nil || !strings.Contains(err.Error(), "nano, demo, mini, tiny, small") {
 			t.Errorf("Generate %q: error %v", bad, err)
 		}
 	}

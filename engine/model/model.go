@@ -12,7 +12,7 @@ import (
 // are multiples of 16. Field names are ours, the meaning is that of Hugging
 // Face's LlamaConfig.
 type Config struct {
-	Architecture string // as config.json has it, one of Architectures
+	Architecture string // as config.json has it; of GGUF, LlamaForCausalLM and so on
 	Hidden       int    // width of the residual stream
 	Layers       int
 	Heads        int // query heads
@@ -25,6 +25,7 @@ type Config struct {
 	NormEps     float64      // added to the mean square under the root of RMSNorm
 	RopeTheta   float64      // base of the rotary frequencies
 	RopeScaling *RopeScaling // nil: plain rotary embedding
+	RopeFactors []float32    `json:",omitempty"` // [HeadDim/2]: each frequency is divided by its own; nil: none is
 	TiedHead    bool         // the head is the embedding
 
 	// What the architectures differ in. A bias is added to the product, QKNorm is
@@ -76,7 +77,7 @@ type Layer struct {
 	DownBias         *Tensor // [Hidden]
 }
 
-// Model is an opened model directory: configuration, weights and tokenizer. It
+// Model is an opened model: configuration, weights and tokenizer. It
 // is read-only and may be used from any goroutine until Close.
 type Model struct {
 	config *Config

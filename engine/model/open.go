@@ -12,18 +12,26 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-const makeHint = "give a Hugging Face model directory, or make a small model with \"coppice make-model DIR\""
+const makeHint = "give a GGUF file or a Hugging Face model directory, or make a small model with \"coppice make-model DIR\""
 
-// Open reads the model in dir: config.json, model.safetensors or its shards,
-// tokenizer.json, and tokenizer_config.json and generation_config.json where
-// they exist. Weights are mapped, not copied, and read once through for ID. The
+// Open reads the model at path: a GGUF file, with the others that it says it is split
+// into, or a directory with config.json, model.safetensors or its shards,
+// tokenizer.json, and tokenizer_config.json and generation_config.json where they
+// exist. Weights are mapped, not copied, and read once through for ID. The
 // files must not be changed in place while the model is open; replacing them by
 // rename is safe, as Generate does.
 //
 // Errors name the file and say what to do. They wrap fs.ErrNotExist for a
 // missing file, ErrFormat for a damaged one, and ErrUnsupported for a model
 // whose arithmetic is not ours.
-func Open(dir string) (*Model, error) {
+func Open(path string) (*Model, error) {
+	if IsGGUF(path) {
+		return openGGUF(path)
+	}
+	return openDirectory(path)
+}
+
+func openDirectory(dir string) (*Model, error) {
 	config, err := readConfig(dir)
 	if err != nil {
 		return nil, err
@@ -49,10 +57,8 @@ func Open(dir string) (*Model, error) {
 }
 
 func readConfig(dir string) (*Config, error) {
-	if info, err := os.Stat(dir); err != nil {
+	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("model: no model at %s; %s: %w", dir, makeHint, err)
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("model: %s is a file; %s", dir, makeHint)
 	}
 	data, err := readFile(filepath.Join(dir, "config.json"), maxConfigBytes)
 	if err != nil {
@@ -117,7 +123,7 @@ func (m *Model) hash() string {
 	fmt.Fprintf(h, "coppice model v1\n%s\n", m.config.canonical())
 	for _, s := range m.slots() {
 		t := *s.dst
-		fmt.Fprintf(h, "%s %v %v\n", t.Name, t.DType, t.Shape)
+		fmt.Fprintf(h, "%s %v %v\n", t.Name, t.Type(), t.Shape)
 		h.Write(t.Data)
 	}
 	sum := h.Sum128().Bytes()

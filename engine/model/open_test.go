@@ -126,9 +126,11 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("missing directory: %v", err)
 	}
 	plain := filepath.Join(base, "plain")
-	write(t, nil, plain)
-	if _, err := Open(plain); err == nil || !strings.Contains(err.Error(), "is a file") {
-		t.Errorf("file for a directory: %v", err)
+	for text, want := range map[string]string{"": "0 bytes is no size of a GGUF file", "plain text": "is no GGUF file; give a GGUF file or a Hugging Face model directory"} {
+		write(t, []byte(text), plain)
+		if _, err := Open(plain); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q for a model: %v, want %q", text, err, want)
+		}
 	}
 	for _, file := range []string{"config.json", "tokenizer.json", weightsFile} {
 		dir := nano(t)

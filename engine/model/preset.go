@@ -13,12 +13,13 @@ type Preset string
 // model of their size and family computes, and say nothing sensible.
 const (
 	Nano  Preset = "nano"  // 0.1 M parameters, for tests; its head is not tied
+	Mini  Preset = "mini"  // 1.6 M; its widths are multiples of 256, as GGUF's K types need
 	Demo  Preset = "demo"  // 0.5 M, fast enough to chat with on a small machine
 	Tiny  Preset = "tiny"  // 13 M
 	Small Preset = "small" // 100 M, 200 MB
 )
 
-var presets = []Preset{Nano, Demo, Tiny, Small}
+var presets = []Preset{Nano, Demo, Mini, Tiny, Small}
 
 // Presets lists the known presets, smallest first.
 func Presets() []Preset { return slices.Clone(presets) }
@@ -78,6 +79,9 @@ func (p Preset) shape() (*Config, error) {
 	case Demo:
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 96, 4, 6, 2, 16, 256
 		c.Vocab, c.MaxPositions, c.TiedHead = 1024, 8192, true
+	case Mini:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 256, 2, 4, 2, 64, 512
+		c.Vocab, c.MaxPositions = 512, 4096
 	case Tiny:
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 384, 6, 6, 2, 64, 1024
 		c.Vocab, c.MaxPositions, c.TiedHead = 8192, 8192, true

@@ -5,30 +5,55 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // Tensor is one weight as it stands in the file.
 type Tensor struct {
 	Name  string
-	DType kv.DType // F32, F16 or BF16
+	DType kv.DType // F32, F16 or BF16; F32 if Quant
 	Shape []int    // outermost first; empty for a scalar
-	// Data is little-endian and row-major, Len()*DType.Bytes() bytes at any
-	// alignment: a view into the mapped file, valid until Model.Close.
+	// Quant is the block format of Data, whose rows are whole blocks; gguf.F32, the
+	// zero value, if Data are plain values of DType.
+	Quant gguf.Type
+	// Data is little-endian and row-major, of plain values Len()*DType.Bytes() bytes,
+	// at any alignment: mostly a view into the mapped file, valid until Model.Close.
 	Data []byte
 
 	file string // path that it was read from, for messages
 }
 
 // Len is the number of elements.
-func (t *Tensor) Len() int { return len(t.Data) / t.DType.Bytes() }
+func (t *Tensor) Len() int {
+	if t.Quantized() {
+		return len(t.Data) / t.Quant.BlockBytes() * t.Quant.BlockValues()
+	}
+	return len(t.Data) / t.DType.Bytes()
+}
+
+// Quantized reports whether Data are blocks of Quant.
+func (t *Tensor) Quantized() bool { return t.Quant != gguf.F32 }
+
+// Type is the name of the format that Data have.
+func (t *Tensor) Type() string {
+	if t.Quantized() {
+		return t.Quant.String()
+	}
+	return t.DType.String()
+}
 
 // Widen writes the elements [lo, hi) to dst[:hi-lo] as f32. Every f16 and bf16
-// value is also an f32 value, so nothing is rounded; NaNs keep sign and payload.
-// It panics if the range or dst does not fit.
+// value is also an f32 value, so nothing is rounded; NaNs keep sign and payload. Of
+// quantised tensors the range is whole blocks, as rows are. It panics if the range or
+// dst does not fit.
 func (t *Tensor) Widen(dst []float32, lo, hi int) {
 	if lo < 0 || hi < lo || hi > t.Len() || len(dst) < hi-lo {
 		panic(fmt.Sprintf("model: Widen [%d, %d) of %q, %d elements, into %d", lo, hi, t.Name, t.Len(), len(dst)))
+	}
+	if t.Quantized() {
+		gguf.Dequantize(t.Quant, dst[:hi-lo], t.Data[t.Quant.Bytes(lo):t.Quant.Bytes(hi)])
+		return
 	}
 	size := t.DType.Bytes()
 	src := t.Data[lo*size : hi*size]

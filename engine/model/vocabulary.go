@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -94,19 +95,27 @@ func tokenizerConfig(c *Config) []byte {
 // openTokenizer loads tokenizer.json and checks that its ids are the model's.
 func (m *Model) openTokenizer(dir string) error {
 	t, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	if errors.Is(err, tokenizer.ErrUnsupported) {
+		return fmt.Errorf("model: the tokenizer.json in %s is not one that can be read: %w", dir, err)
+	}
 	if err != nil {
 		return fmt.Errorf("model: no usable tokenizer.json in %s; complete the download, or %s: %w", dir, makeHint, err)
 	}
+	m.tok = t
+	return m.checkVocabulary(dir, "tokenizer.json", "vocab_size in config.json")
+}
+
+// checkVocabulary makes sure that the tokenizer's ids are rows of the embedding. path,
+// tokens and rows are for messages.
+func (m *Model) checkVocabulary(path, tokens, rows string) error {
 	vocab := m.config.Vocab
-	if n := t.VocabSize(); n > vocab {
-		return fmt.Errorf("%s: %w", dir, damaged("tokenizer.json has %d tokens, vocab_size in config.json is %d; "+
-			"the files are of different models", n, vocab))
+	if n := m.tok.VocabSize(); n > vocab {
+		return fmt.Errorf("%s: %w", path, damaged("%s has %d tokens, %s is %d; the files are of different models", tokens, n, rows, vocab))
 	}
-	for _, id := range t.EOS() {
+	for _, id := range m.tok.EOS() {
 		if int(id) >= vocab {
-			return fmt.Errorf("%s: %w", dir, damaged("the tokenizer's end token is %d, vocab_size in config.json is %d", id, vocab))
+			return fmt.Errorf("%s: %w", path, damaged("the tokenizer's end token is %d, %s is %d", id, rows, vocab))
 		}
 	}
-	m.tok = t
 	return nil
 }

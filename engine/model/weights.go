@@ -37,7 +37,7 @@ func openWeights(dir string) (*weights, error) {
 		err = w.sharded(dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("model: neither %s nor %s is in %s; only safetensors weights are read (no .bin, no .gguf): "+
+		err = fmt.Errorf("model: neither %s nor %s is in %s; only safetensors weights are read there (no .bin; of GGUF give the file): "+
 			"complete the download, or make a small model with \"coppice make-model DIR\": %w",
 			weightsFile, indexFile, dir, fs.ErrNotExist)
 	}
@@ -118,6 +118,22 @@ func (w *weights) shard(dir, shard string, names []string) error {
 
 // open maps one safetensors file, which w closes.
 func (w *weights) open(path string) ([]*Tensor, error) {
+	data, err := w.mapFile(path, "safetensors")
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := parseSafetensors(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, t := range tensors {
+		t.file = path
+	}
+	return tensors, nil
+}
+
+// mapFile maps a file of the given kind, which w closes.
+func (w *weights) mapFile(path, kind string) ([]byte, error) {
 	f, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
@@ -125,7 +141,7 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	defer f.Close()
 	size := int(info.Size())
 	if size < 8 || int64(size) != info.Size() {
-		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a safetensors file", info.Size()))
+		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a %s file", info.Size(), kind))
 	}
 	m, err := openMapping(f, size)
 	if err != nil {
@@ -135,12 +151,5 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	if bytes.HasPrefix(m.data, []byte("version https://git-lfs")) {
 		return nil, fmt.Errorf("%s: %w", path, damaged("a Git LFS pointer, not the weights; run \"git lfs pull\""))
 	}
-	tensors, err := parseSafetensors(m.data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for _, t := range tensors {
-		t.file = path
-	}
-	return tensors, nil
+	return m.data, nil
 }

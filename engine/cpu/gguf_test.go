@@ -1,0 +1,57 @@
+package cpu
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+// ggufModel generates and opens a GGUF file.
+func ggufModel(t testing.TB, spec model.Spec, typ gguf.Type) *model.Model {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	if err := model.GenerateGGUF(path, spec, typ); err != nil {
+		t.Fatal(err)
+	}
+	return openModel(t, path)
+}
+
+// promptDigest digests the logits after a prompt.
+func promptDigest(t testing.TB, m *model.Model) uint64 {
+	t.Helper()
+	b := openTest(t, m, Config{KVTokens: 64})
+	tokens := randomTokens(11, 24, m.Config().Vocab)
+	res := wait(t, b, &engine.Batch{Seq: 1, Rows: []engine.Row{{Tokens: tokens, Pages: pageRange(0, 2), Sample: true, Digest: true}}})
+	return res.Out[0].Digest
+}
+
+// A model from a GGUF file with the weights of a directory gives the directory's
+// logits, bit for bit: rows and rotary embedding are put together rightly.
+func TestGGUFComputesAsTheDirectory(t *testing.T) {
+	for _, arch := range model.Archs() {
+		spec := model.Spec{Preset: model.Mini, Arch: arch, Seed: 5}
+		dir := t.TempDir()
+		if err := model.Generate(dir, spec); err != nil {
+			t.Fatal(err)
+		}
+		want := promptDigest(t, openModel(t, dir))
+		if got := promptDigest(t, ggufModel(t, spec, gguf.BF16)); got != want {
+			t.Errorf("%s: the file's logits have digest %x, the directory's %x", arch, got, want)
+		}
+	}
+}
+
+// Files of Llama 3.1 have a factor for each frequency.
+func TestRopeFactorsDivide(t *testing.T) {
+	c := &model.Config{HeadDim: 16, RopeTheta: 10000}
+	plain := c.RopeFrequencies()
+	c.RopeFactors = []float32{1, 1, 1, 2, 2, 4, 8, 8}
+	for i, f := range c.RopeFrequencies() {
+		if want := plain[i] / c.RopeFactors[i]; f != want {
+			t.Errorf("frequency %d is %v, want %v", i, f, want)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+// Products with quantised weights. A row of activations is quantised once, in blocks
+// of 32: x ≈ d·q, d = max|x|/127, q a whole number from -127 to 127. A weight is s·w+m
+// with a whole number w (package gguf, Block). Of each block the products w·q are
+// summed as integers, which is exact, so that neither width nor order of instructions
+// shows; an element of the result is a chain of fused multiply-adds over ascending
+// blocks, for each sub-block
+//
+//	out ← fma(float32(Σ w·q), s·d, out)
+//
+// and after it, where the type has minima, out ← fma(m, float32(Σ q)·d, out), s·d and
+// float32(Σ q)·d being rounded before. No sum reaches 2^24, so float32 is exact.
+const quantBlock = 32
+
+// quantFormat is how panels hold the blocks of a type. A panel has [k/32] blocks of 64
+// columns: scales [subs][64], minima [64] if there are some, then the weights, four k of
+// a column side by side, [k/4][64][4]: as bytes, plus 128, or as nibbles, which stand for
+// entries of a table, k/4 = 2j in the low halves of bytes and 2j+1 in the high ones.
+type quantFormat struct {
+	typ  gguf.Type
+	subs int  // sub-blocks with scales of their own: 1 or 2
+	wide bool // scales and minima are f32, else f16, as the file has them
+	mins bool
+	// table has the whole numbers that nibbles stand for; nil: weights are bytes.
+	table *[16]int8
+	// The same plus 128, for instructions that want one factor unsigned.
+	biased [16]byte
+	nibble [256]byte // by number: the first nibble that stands for it
+}
+
+// quantBias makes weights unsigned.
+const quantBias = 128
+
+var formats = makeFormats()
+
+func makeFormats() map[gguf.Type]*quantFormat {
+	var low, centred [16]int8
+	for i := range low {
+		low[i], centred[i] = int8(i), int8(i)-8
+	}
+	codebook := &[16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	e2m1 := &[16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+	out := map[gguf.Type]*quantFormat{}
+	for _, f := range []quantFormat{
+		{typ: gguf.Q4_0, subs: 1, table: &centred},
+		{typ: gguf.Q4_1, subs: 1, table: &low, mins: true},
+		{typ: gguf.Q4_K, subs: 1, table: &low, mins: true, wide: true},
+		{typ: gguf.IQ4_NL, subs: 1, table: codebook},
+		{typ: gguf.MXFP4, subs: 1, table: e2m1, wide: true},
+		{typ: gguf.Q5_0, subs: 1},
+		{typ: gguf.Q5_1, subs: 1, mins: true},
+		{typ: gguf.Q5_K, subs: 1, mins: true, wide: true},
+		{typ: gguf.Q6_K, subs: 2, wide: true},
+		{typ: gguf.Q8_0, subs: 1},
+	} {
+		if f.table != nil {
+			for i := len(f.table) - 1; i >= 0; i-- {
+				f.biased[i] = byte(int(f.table[i]) + quantBias)
+				f.nibble[byte(f.table[i])] = byte(i)
+			}
+		}
+		out[f.typ] = &f
+	}
+	return out
+}
+
+// scaleBytes is the size of a scale or a minimum.
+func (f *quantFormat) scaleBytes() int {
+	if f.wide {
+		return 4
+	}
+	return 2
+}
+
+// headBytes is what scales and minima of one block of a panel take.
+func (f *quantFormat) headBytes() int {
+	n := f.subs
+	if f.mins {
+		n++
+	}
+	return n * vectorCols * f.scaleBytes()
+}
+
+// blockBytes is what one block of a panel takes.
+func (f *quantFormat) blockBytes() int {
+	if f.table != nil {
+		return f.headBytes() + vectorCols*quantBlock/2
+	}
+	return f.headBytes() + vectorCols*quantBlock
+}
+
+// quantPanel is one panel of a quantised matrix.
+type quantPanel struct {
+	format *quantFormat
+	data   []byte // [k/32] blocks
+}
+
+// quantFormats are the formats of the panels of stacked tensors, nil if they can't be
+// multiplied as they are: where a tensor is not quantised, or where panels would hold
+// columns of two types.
+func quantFormats(k int, tensors []*model.Tensor) []*quantFormat {
+	var panels []*quantFormat
+	rows := 0
+	for _, t := range tensors {
+		f := formats[t.Quant]
+		if f == nil || k%quantBlock != 0 {
+			return nil
+		}
+		if rows%vectorCols != 0 && panels[len(panels)-1] != f {
+			return nil
+		}
+		rows += t.Shape[0]
+		for len(panels)*vectorCols < rows {
+			panels = append(panels, f)
+		}
+	}
+	return panels
+}
+
+// packQuant packs stacked tensors whose panels have those formats.
+func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error {
+	m.cols, m.quant = vectorCols, make([]quantPanel, len(formats))
+	size := 0
+	for _, f := range formats {
+		size += m.k / quantBlock * f.blockBytes()
+	}
+	store, err := reserve((size + 3) / 4)
+	if err != nil {
+		return err
+	}
+	m.store = store
+	floats := store.F32()
+	data := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(floats))), 4*len(floats))
+	for i, f := range formats {
+		n := m.k / quantBlock * f.blockBytes()
+		m.quant[i] = quantPanel{f, data[:n:n]}
+		data = data[n:]
+	}
+	c := 0
+	for _, t := range tensors {
+		row := len(t.Data) / t.Shape[0]
+		for r := range t.Shape[0] {
+			m.quant[c/vectorCols].setColumn(c%vectorCols, t.Data[r*row:(r+1)*row])
+			c++
+		}
+	}
+	return nil
+}
+
+// setColumn stores a row of a tensor as column c. What is not stored is zero: scales of
+// columns past the last one are, so that these are zero too.
+func (p *quantPanel) setColumn(c int, row []byte) {
+	f := p.format
+	var b gguf.Block
+	blocks, size := 0, f.typ.BlockBytes()
+	for ; len(row) > 0; row = row[size:] {
+		gguf.Unpack(f.typ, &b, row[:size])
+		for i := range f.typ.BlockValues() / quantBlock {
+			p.setBlock(c, blocks, i, &b, row)
+			blocks++
+		}
+	}
+}
+
+// setBlock stores part i, of 32 values, of a column's block as block n of the panel. raw
+// begins with the block's scale and minimum if these are f16.
+func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
+	f := p.format
+	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
+	if f.wide {
+		for s := range f.subs {
+			binary.LittleEndian.PutUint32(dst[4*(s*vectorCols+c):], math.Float32bits(b.Scales[i*f.subs+s]))
+		}
+		if f.mins {
+			binary.LittleEndian.PutUint32(dst[4*(vectorCols+c):], math.Float32bits(b.Mins[i]))
+		}
+	} else {
+		copy(dst[2*c:], raw[:2])
+		if f.mins {
+			copy(dst[2*(vectorCols+c):], raw[2:4])
+		}
+	}
+	weights := dst[f.headBytes():]
+	for j, q := range b.Quants[quantBlock*i : quantBlock*(i+1)] {
+		quad := j / 4
+		if f.table == nil {
+			weights[(quad*vectorCols+c)*4+j%4] = byte(int(q) + quantBias)
+			continue
+		}
+		weights[(quad/2*vectorCols+c)*4+j%4] |= f.nibble[byte(q)] << (quad % 2 * 4)
+	}
+}

@@ -1,0 +1,173 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+// quantTypes are the types with products of their own.
+func quantTypes() []gguf.Type {
+	var out []gguf.Type
+	for _, t := range gguf.Types() {
+		if formats[t] != nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func TestEveryBlockTypeHasProducts(t *testing.T) {
+	for _, typ := range gguf.Types() {
+		if (typ.SubBlock() > 0) != (formats[typ] != nil) {
+			t.Errorf("%v has a format: %v", typ, formats[typ] != nil)
+		}
+	}
+}
+
+// Models of every type give the twin's bits, for several threads, pages and chunks.
+func TestQuantizedTwin(t *testing.T) {
+	for i, typ := range quantTypes() {
+		arch := model.Archs()[i%len(model.Archs())]
+		t.Run(fmt.Sprintf("%v %s", typ, arch), func(t *testing.T) {
+			m := ggufModel(t, model.Spec{Preset: model.Mini, Arch: arch, Seed: 3}, typ)
+			againstTwin(t, m)
+		})
+	}
+}
+
+// A model's products stay close to those of its weights widened, as activations of
+// eight bits allow.
+func TestQuantizedIsCloseToWidened(t *testing.T) {
+	for _, typ := range quantTypes() {
+		m := ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, typ)
+		c := m.Config()
+		rng := rand.New(rand.NewPCG(9, 1730))
+		x := make([]float32, c.Hidden)
+		for i := range x {
+			x[i] = float32(rng.NormFloat64())
+		}
+		exact := widen(m.Layers()[0].Gate)
+		got := twinQuantMul(m.Layers()[0].Gate, x)
+		var diff, power float64
+		for r, v := range got {
+			sum := 0.0
+			for k, a := range x {
+				sum += float64(a) * float64(exact[r*c.Hidden+k])
+			}
+			diff += (sum - float64(v)) * (sum - float64(v))
+			power += sum * sum
+		}
+		if rel := math.Sqrt(diff / power); !(rel < 8e-3) {
+			t.Errorf("%v: off by %.2g", typ, rel)
+		}
+	}
+}
+
+// The suite of all backends holds for models with quantised weights, on any path.
+func TestConformanceOfQuantizedModels(t *testing.T) {
+	for i, typ := range []gguf.Type{gguf.Q4_K, gguf.Q6_K} {
+		t.Run(typ.String(), func(t *testing.T) {
+			m := ggufModel(t, model.Spec{Preset: model.Mini, Arch: model.Archs()[i], Seed: 3}, typ)
+			enginetest.Run(t, varied(m), "seed", "penalties", "mask", "bias", "logprobs", "validation", "busy", "close", "stats")
+		})
+	}
+}
+
+// All paths give the same bits for products of every type, with rows and columns that
+// are no whole tiles.
+func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 1730))
+	for _, typ := range quantTypes() {
+		const k, n, rows = 768, 100, 23
+		weights := make([]float32, n*k)
+		for i := range weights {
+			weights[i] = float32(rng.NormFloat64())
+		}
+		tensor := &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: make([]byte, typ.Bytes(n*k))}
+		gguf.Quantize(typ, tensor.Data, weights)
+		x := make([][]float32, rows)
+		for r := range x {
+			x[r] = make([]float32, k)
+			for i := range x[r] {
+				x[r][i] = float32(rng.NormFloat64() * math.Exp(4*rng.NormFloat64()))
+			}
+		}
+		clear(x[3][32:64])
+		for i := range x[4][:64] {
+			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // all of ±127
+		}
+		for _, isa := range ISAs() {
+			ops := kernelsOf(isa)
+			p := packer{kernels: ops}
+			m := p.pack(k, tensor)
+			if p.err != nil || m.quant == nil {
+				t.Fatal(p.err, m.quant)
+			}
+			a := newActs(rows, k, ops.vector(), true, true)
+			for r := range x {
+				a.set(r, x[r])
+			}
+			for _, hi := range []int{1, 2, 3, 4, 5, 6, 7, rows} {
+				out := make([]float32, rows*m.stride())
+				for panel := range m.panelCount() {
+					ops.productPanel(out, a, m, panel, 0, hi)
+				}
+				for r := range hi {
+					for c, want := range twinQuantMul(tensor, x[r]) {
+						if got := out[r*m.stride()+c]; math.Float32bits(got) != math.Float32bits(want) {
+							t.Fatalf("%v on %s, %d rows: row %d, column %d is %v, want %v", typ, isa, hi, r, c, got, want)
+						}
+					}
+				}
+			}
+			m.store.Close()
+		}
+	}
+}
+
+// The bits of logits of each type are pinned: who changes them changes QuantNumericsID.
+func TestQuantizedBitsArePinned(t *testing.T) {
+	want := map[gguf.Type]uint64{
+		gguf.Q4_0:   0xd4d9b9a7fbd14217,
+		gguf.Q4_1:   0xf6b04d7660dbb3aa,
+		gguf.Q5_0:   0x646f7f6b2bc5f97e,
+		gguf.Q5_1:   0x65fc52609d8f2f50,
+		gguf.Q8_0:   0x665df9f31e54a062,
+		gguf.Q4_K:   0x748755d5dee12b97,
+		gguf.Q5_K:   0x47c881fcb57a0e54,
+		gguf.Q6_K:   0x529270edd69eb708,
+		gguf.IQ4_NL: 0x2f7158b4ad427a8a,
+		gguf.MXFP4:  0x12846590dc8f1cf7,
+	}
+	for _, typ := range quantTypes() {
+		m := ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, typ)
+		if got := promptDigest(t, m); got != want[typ] {
+			t.Errorf("gguf.%v: 0x%x,", typ, got)
+		}
+	}
+	if b := openTest(t, ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, gguf.Q4_K), Config{KVTokens: 64}); b.Info().NumericsID != QuantNumericsID {
+		t.Errorf("NumericsID %s", b.Info().NumericsID)
+	}
+}
+
+// What is not finite stays so: its row fails instead of passing for something else.
+func TestQuantizedNotFinite(t *testing.T) {
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		row := make([]float32, 64)
+		row[40] = float32(v)
+		records := make([]byte, 2*recordBytes)
+		quantize(records, row)
+		if d := recordFloat(records[recordBytes:], recordD); d == d {
+			t.Errorf("%v has scale %v", v, d)
+		}
+		if d := recordFloat(records, recordD); d != 0 {
+			t.Errorf("the block beside %v has scale %v", v, d)
+		}
+	}
+}

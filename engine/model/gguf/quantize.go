@@ -1,0 +1,215 @@
+package gguf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Quantize writes src as blocks of t to dst, which has t.Bytes(len(src)) bytes. The
+// rules are the plain ones (the largest magnitude or the range of a block sets its
+// scale), not ggml's searches: the files of generated models are made by them. The
+// values are finite. The same bytes on every machine.
+func Quantize(t Type, dst []byte, src []float32) {
+	l := t.layout()
+	if len(src)%l.values != 0 || len(dst) != t.Bytes(len(src)) {
+		panic(fmt.Sprintf("gguf: %d bytes of %v for %d values", len(dst), t, len(src)))
+	}
+	quantize := quantizers[t]
+	for ; len(src) > 0; dst, src = dst[l.bytes:], src[l.values:] {
+		clear(dst[:l.bytes])
+		quantize(dst[:l.bytes:l.bytes], src[:l.values:l.values])
+	}
+}
+
+var quantizers = map[Type]func(dst []byte, src []float32){
+	F32: func(dst []byte, src []float32) { binary.LittleEndian.PutUint32(dst, math.Float32bits(src[0])) },
+	F16: func(dst []byte, src []float32) { putHalf(dst, src[0]) },
+	BF16: func(dst []byte, src []float32) {
+		b := math.Float32bits(src[0])
+		binary.LittleEndian.PutUint16(dst, uint16((b+0x7fff+b>>16&1)>>16))
+	},
+	Q4_0: quantizeQ4, Q4_1: quantizeQ4m, Q5_0: quantizeQ5, Q5_1: quantizeQ5m, Q8_0: quantizeQ8,
+	Q4_K: quantizeQ4K, Q5_K: quantizeQ5K, Q6_K: quantizeQ6K, IQ4_NL: quantizeIQ4NL, MXFP4: quantizeMXFP4,
+}
+
+// putHalf rounds v to binary16, ties to even, and gives back what it has become.
+func putHalf(dst []byte, v float32) float32 {
+	b := math.Float32bits(v)
+	sign, abs := uint16(b>>16)&0x8000, b&0x7fffffff
+	var h uint16
+	switch {
+	case abs >= 0x47800000: // 65536 and more
+		h = 0x7c00
+	case abs < 0x38800000: // below 2^-14: units of 2^-24
+		h = uint16(math.RoundToEven(float64(math.Float32frombits(abs)) * (1 << 24)))
+	default:
+		h = uint16((abs - (127-15)<<23 + 0xfff + abs>>13&1) >> 13)
+	}
+	binary.LittleEndian.PutUint16(dst, sign|h)
+	return half(dst)
+}
+
+// nearest is v/step as a whole number from lo to hi; 0 where step is 0.
+func nearest(v, step float32, lo, hi int) int {
+	if step == 0 {
+		return 0
+	}
+	q := math.RoundToEven(float64(v) / float64(step))
+	return int(min(max(q, float64(lo)), float64(hi)))
+}
+
+// largest is the value of the largest magnitude.
+func largest(src []float32) float32 {
+	most := float32(0)
+	for _, v := range src {
+		if math.Abs(float64(v)) > math.Abs(float64(most)) {
+			most = v
+		}
+	}
+	return most
+}
+
+func extremes(src []float32) (lo, hi float32) {
+	lo, hi = src[0], src[0]
+	for _, v := range src[1:] {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	return lo, hi
+}
+
+// putNibble stores q for value i of a block of 32.
+func putNibble(quants []byte, i, q int) { quants[i%16] |= byte(q&15) << (i / 16 * 4) }
+
+func quantizeQ4(dst []byte, src []float32) {
+	d := putHalf(dst, largest(src)/-8)
+	for i, v := range src {
+		putNibble(dst[2:], i, nearest(v, d, -8, 7)+8)
+	}
+}
+
+func quantizeQ4m(dst []byte, src []float32) {
+	lo, hi := extremes(src)
+	d, m := putHalf(dst, (hi-lo)/15), putHalf(dst[2:], lo)
+	for i, v := range src {
+		putNibble(dst[4:], i, nearest(v-m, d, 0, 15))
+	}
+}
+
+func quantizeQ5(dst []byte, src []float32) {
+	d, high := putHalf(dst, largest(src)/-16), uint32(0)
+	for i, v := range src {
+		q := nearest(v, d, -16, 15) + 16
+		putNibble(dst[6:], i, q)
+		high |= uint32(q>>4) << i
+	}
+	binary.LittleEndian.PutUint32(dst[2:], high)
+}
+
+func quantizeQ5m(dst []byte, src []float32) {
+	lo, hi := extremes(src)
+	d, m, high := putHalf(dst, (hi-lo)/31), putHalf(dst[2:], lo), uint32(0)
+	for i, v := range src {
+		q := nearest(v-m, d, 0, 31)
+		putNibble(dst[8:], i, q)
+		high |= uint32(q>>4) << i
+	}
+	binary.LittleEndian.PutUint32(dst[4:], high)
+}
+
+func quantizeQ8(dst []byte, src []float32) {
+	d := putHalf(dst, float32(math.Abs(float64(largest(src))))/127)
+	for i, v := range src {
+		dst[2+i] = byte(int8(nearest(v, d, -127, 127)))
+	}
+}
+
+// subBlocks finds scales and minima of 8 sub-blocks, most being the largest quant, and
+// writes them with the two that they are multiples of.
+func subBlocks(dst []byte, src []float32, most float32) (scales, minima [8]float32) {
+	var topScale, topMin float32
+	for i := range 8 {
+		lo, hi := extremes(src[32*i : 32*i+32])
+		lo = min(lo, 0)
+		scales[i], minima[i] = (hi-lo)/most, -lo
+		topScale, topMin = max(topScale, scales[i]), max(topMin, minima[i])
+	}
+	d, dmin := putHalf(dst, topScale/63), putHalf(dst[2:], topMin/63)
+	packed := dst[4:16]
+	for i := range 8 {
+		s, m := byte(nearest(scales[i], d, 0, 63)), byte(nearest(minima[i], dmin, 0, 63))
+		scales[i], minima[i] = d*float32(s), dmin*float32(m)
+		if i < 4 {
+			packed[i] |= s
+			packed[i+4] |= m
+			continue
+		}
+		packed[i+4] |= s&15 | m<<4
+		packed[i-4] |= s >> 4 << 6
+		packed[i] |= m >> 4 << 6
+	}
+	return scales, minima
+}
+
+func quantizeQ4K(dst []byte, src []float32) {
+	scales, minima := subBlocks(dst, src, 15)
+	for i, v := range src {
+		q := nearest(v+minima[i/32], scales[i/32], 0, 15)
+		dst[16+i/64*32+i%32] |= byte(q) << (i / 32 % 2 * 4)
+	}
+}
+
+func quantizeQ5K(dst []byte, src []float32) {
+	scales, minima := subBlocks(dst, src, 31)
+	for i, v := range src {
+		q := nearest(v+minima[i/32], scales[i/32], 0, 31)
+		dst[48+i/64*32+i%32] |= byte(q&15) << (i / 32 % 2 * 4)
+		dst[16+i%32] |= byte(q>>4) << (i / 32)
+	}
+}
+
+func quantizeQ6K(dst []byte, src []float32) {
+	var scales [16]float32
+	for i := range scales {
+		scales[i] = largest(src[16*i:16*i+16]) / -32
+	}
+	d := putHalf(dst[208:], largest(scales[:])/-128)
+	for i, v := range src {
+		s := nearest(scales[i/16], d, -128, 127)
+		dst[192+i/16] = byte(int8(s))
+		q := nearest(v, d*float32(s), -32, 31) + 32
+		part, j := i/128, i%128
+		dst[part*64+j%64] |= byte(q&15) << (j / 64 * 4)
+		dst[128+part*32+j%32] |= byte(q>>4) << (j / 32 * 2)
+	}
+}
+
+// closest is the index of the value closest to v in steps of d, the first of equals.
+func closest(values *[16]float32, v, d float32) int {
+	best := 0
+	for i := range values {
+		if math.Abs(float64(v-d*values[i])) < math.Abs(float64(v-d*values[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
+func quantizeIQ4NL(dst []byte, src []float32) {
+	d := putHalf(dst, largest(src)/valuesIQ4NL[0])
+	for i, v := range src {
+		putNibble(dst[2:], i, closest(&valuesIQ4NL, v, d))
+	}
+}
+
+func quantizeMXFP4(dst []byte, src []float32) {
+	top := math.Abs(float64(largest(src)))
+	if top > 0 {
+		_, exp := math.Frexp(top) // top = f·2^exp, f in [1/2, 1): the largest is 6, between 2^2 and 2^3
+		dst[0] = byte(min(max(exp-1-2+127, 0), 254))
+	}
+	d := halfE8M0(dst[0])
+	for i, v := range src {
+		putNibble(dst[1:], i, closest(&valuesMXFP4, v, d))
+	}
+}

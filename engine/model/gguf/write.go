@@ -1,0 +1,104 @@
+package gguf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Pair is one metadata value to write: a uint32, uint64, int32, float32, bool, string,
+// []string, []int32 or []float32.
+type Pair struct {
+	Key   string
+	Value any
+}
+
+// Header is the beginning of a file of version 3 with those pairs, in their order, and
+// a table of tensors, whose Data count for nothing: after it come the tensors' values
+// in their order, each with [Padding] after it. Values begin at multiples of 32. Errors:
+// a value of another type, a row that is not whole blocks.
+func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
+	le := binary.LittleEndian
+	out := append([]byte(magic), newestVersion, 0, 0, 0)
+	out = le.AppendUint64(out, uint64(len(tensors)))
+	out = le.AppendUint64(out, uint64(len(pairs)))
+	var err error
+	for _, p := range pairs {
+		out = appendText(out, p.Key)
+		if out, err = appendValue(out, p.Value); err != nil {
+			return nil, fmt.Errorf("gguf: metadata %q: %w", p.Key, err)
+		}
+	}
+	offset := 0
+	for _, t := range tensors {
+		values := 1
+		for _, n := range t.Shape {
+			values *= n
+		}
+		if !t.Type.Known() || len(t.Shape) == 0 || len(t.Shape) > maxAxes || t.Shape[len(t.Shape)-1]%t.Type.BlockValues() != 0 {
+			return nil, fmt.Errorf("gguf: tensor %q of %v can't have shape %v", t.Name, t.Type, t.Shape)
+		}
+		out = appendText(out, t.Name)
+		out = le.AppendUint32(out, uint32(len(t.Shape)))
+		for i := len(t.Shape) - 1; i >= 0; i-- {
+			out = le.AppendUint64(out, uint64(t.Shape[i]))
+		}
+		out = le.AppendUint32(out, uint32(t.Type))
+		out = le.AppendUint64(out, uint64(offset))
+		offset += t.Type.Bytes(values)
+		offset += Padding(offset)
+	}
+	return append(out, make([]byte, Padding(len(out)))...), nil
+}
+
+// Padding is how many zeros come after n bytes.
+func Padding(n int) int { return -n & (defaultAlign - 1) }
+
+func appendText(out []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint64(out, uint64(len(s))), s...)
+}
+
+func appendValue(out []byte, value any) ([]byte, error) {
+	le := binary.LittleEndian
+	kind := func(k Kind) []byte { return le.AppendUint32(out, uint32(k)) }
+	array := func(k Kind, n int) []byte {
+		return le.AppendUint64(le.AppendUint32(kind(Array), uint32(k)), uint64(n))
+	}
+	switch v := value.(type) {
+	case uint32:
+		return le.AppendUint32(kind(Uint32), v), nil
+	case uint64:
+		return le.AppendUint64(kind(Uint64), v), nil
+	case int32:
+		return le.AppendUint32(kind(Int32), uint32(v)), nil
+	case float32:
+		return le.AppendUint32(kind(Float32), math.Float32bits(v)), nil
+	case bool:
+		b := byte(0)
+		if v {
+			b = 1
+		}
+		return append(kind(Bool), b), nil
+	case string:
+		return appendText(kind(String), v), nil
+	case []string:
+		out = array(String, len(v))
+		for _, s := range v {
+			out = appendText(out, s)
+		}
+		return out, nil
+	case []int32:
+		out = array(Int32, len(v))
+		for _, n := range v {
+			out = le.AppendUint32(out, uint32(n))
+		}
+		return out, nil
+	case []float32:
+		out = array(Float32, len(v))
+		for _, f := range v {
+			out = le.AppendUint32(out, math.Float32bits(f))
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("a value of %T can't be written", value)
+}

@@ -1,0 +1,283 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Words are the files that make a model's tokens and chats, by name, as Hugging Face
+// has them: tokenizer.json and tokenizer_config.json.
+type Words map[string][]byte
+
+// GGUFWords makes the words of the GGUF file at path from its metadata. Errors are as
+// those of Open.
+func GGUFWords(path string) (Words, error) {
+	w, meta, err := mapGGUF(path)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	v, err := readVocabulary(meta)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return v.files()
+}
+
+// Types of tokens, as llama.cpp numbers them.
+const (
+	tokenNormal  = 1
+	tokenUnknown = 2
+	tokenControl = 3
+	tokenUser    = 4
+	tokenUnused  = 5
+	tokenByte    = 6
+)
+
+const wordKeys = "tokenizer.ggml."
+
+// vocabulary is what a file's metadata say of tokens.
+type vocabulary struct {
+	meta   *gguf.Meta
+	pieces bool // SentencePiece's, else bytes
+	pre    preTokenizer
+	tokens []string
+	kinds  []uint64
+	merges []string  // of bytes
+	scores []float64 // of pieces
+
+	bos, eos []kv.Token
+	addBOS   bool
+}
+
+// readVocabulary reads and checks the metadata of the tokenizer.
+func readVocabulary(meta *gguf.Meta) (*vocabulary, error) {
+	v := &vocabulary{meta: meta}
+	model, _ := meta.String(wordKeys + "model")
+	switch model {
+	case "gpt2":
+		if err := v.readPre(); err != nil {
+			return nil, err
+		}
+	case "llama":
+		v.pieces, v.addBOS = true, true
+	default:
+		return nil, unsupported("%smodel is %s; supported are \"gpt2\" and \"llama\"", wordKeys, meta.Text(wordKeys+"model"))
+	}
+	var ok bool
+	if v.tokens, ok = meta.Strings(wordKeys + "tokens"); !ok || len(v.tokens) == 0 || len(v.tokens) > maxCount {
+		return nil, damaged("%stokens is %s, want up to %d texts", wordKeys, meta.Text(wordKeys+"tokens"), maxCount)
+	}
+	if v.kinds, ok = meta.Uints(wordKeys + "token_type"); !ok || len(v.kinds) != len(v.tokens) {
+		return nil, damaged("%stoken_type is %s, want %d numbers, one for each token", wordKeys, meta.Text(wordKeys+"token_type"), len(v.tokens))
+	}
+	if v.pieces {
+		if v.scores, ok = meta.Floats(wordKeys + "scores"); !ok || len(v.scores) != len(v.tokens) {
+			return nil, damaged("%sscores is %s, want %d numbers, one for each token", wordKeys, meta.Text(wordKeys+"scores"), len(v.tokens))
+		}
+	} else if v.merges, ok = meta.Strings(wordKeys + "merges"); !ok {
+		return nil, damaged("%smerges is %s, want texts", wordKeys, meta.Text(wordKeys+"merges"))
+	}
+	if add, there := meta.Bool(wordKeys + "add_bos_token"); there {
+		v.addBOS = add
+	}
+	if add, _ := meta.Bool(wordKeys + "add_eos_token"); add {
+		return nil, unsupported("%sadd_eos_token is true; supported is false", wordKeys)
+	}
+	return v, v.readSpecial()
+}
+
+// endNames are control tokens that end a text or a turn, whatever the metadata say,
+// as in llama.cpp.
+var endNames = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>", "<|end_of_turn|>"}
+
+// readSpecial finds the tokens that begin and end texts.
+func (v *vocabulary) readSpecial() error {
+	id := func(name string) (kv.Token, bool, error) {
+		key := wordKeys + name
+		n, ok := v.meta.Uint(key)
+		if v.meta.Has(key) && (!ok || n >= uint64(len(v.tokens))) {
+			return 0, false, damaged("%s is %s, outside the vocabulary of %d tokens", key, v.meta.Text(key), len(v.tokens))
+		}
+		return kv.Token(n), ok, nil
+	}
+	bos, ok, err := id("bos_token_id")
+	if err != nil {
+		return err
+	}
+	if ok {
+		v.bos = []kv.Token{bos}
+	} else if v.addBOS {
+		return damaged("%sadd_bos_token is set, but no bos_token_id", wordKeys)
+	}
+	for _, name := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {
+		end, ok, err := id(name)
+		if err != nil {
+			return err
+		}
+		if ok && !slices.Contains(v.eos, end) {
+			v.eos = append(v.eos, end)
+		}
+	}
+	for i, kind := range v.kinds {
+		if t := kv.Token(i); kind == tokenControl && slices.Contains(endNames, v.tokens[i]) && !slices.Contains(v.eos, t) {
+			v.eos = append(v.eos, t)
+		}
+	}
+	return nil
+}
+
+// files makes tokenizer.json and tokenizer_config.json.
+func (v *vocabulary) files() (Words, error) {
+	vocab, addedTokens := make(map[string]int, len(v.tokens)), []object{}
+	unknown := ""
+	for id, token := range v.tokens {
+		switch v.kinds[id] {
+		case tokenControl, tokenUser:
+			if token == "" {
+				return nil, damaged("token %d of %stokens is empty", id, wordKeys)
+			}
+			addedTokens = append(addedTokens, added(id, token, v.kinds[id] == tokenControl))
+			continue
+		case tokenUnused:
+			continue // a hole
+		case tokenUnknown:
+			if token != "" {
+				unknown = token
+				addedTokens = append(addedTokens, added(id, token, true))
+			}
+		}
+		if _, twice := vocab[token]; !twice {
+			vocab[token] = id // a second one is never made, a hole
+		}
+	}
+	file := object{"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": addedTokens, "post_processor": nil}
+	model := object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+		"fuse_unk": v.pieces, "byte_fallback": v.pieces, "ignore_merges": v.pre.ignoreMerges, "vocab": vocab}
+	if v.pieces {
+		v.sentencePiece(file)
+		model["merges"] = v.pieceMerges(vocab)
+		if unknown != "" {
+			model["unk_token"] = unknown
+		}
+	} else {
+		v.byteLevel(file)
+		model["merges"] = v.merges
+	}
+	file["model"] = model
+	return v.marshal(file)
+}
+
+func added(id int, content string, special bool) object {
+	return object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": special}
+}
+
+// object is a JSON object.
+type object map[string]any
+
+func (v *vocabulary) marshal(file object) (Words, error) {
+	config := object{"add_bos_token": v.addBOS, "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false}
+	for name, key := range map[string]string{"bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id", "pad_token": "padding_token_id"} {
+		if id, ok := v.meta.Uint(wordKeys + key); ok && id < uint64(len(v.tokens)) && v.tokens[id] != "" {
+			config[name] = v.tokens[id]
+		}
+	}
+	template, named := v.templates()
+	if template != "" && len(named) == 0 {
+		config["chat_template"] = template
+	} else if len(named) > 0 {
+		if template != "" {
+			named = append([]object{{"name": "default", "template": template}}, named...)
+		}
+		config["chat_template"] = named
+	}
+	words := Words{}
+	for name, content := range map[string]object{"tokenizer.json": file, "tokenizer_config.json": config} {
+		data, err := json.Marshal(content)
+		if err != nil {
+			return nil, damaged("the tokenizer: %v", err)
+		}
+		words[name] = data
+	}
+	return words, nil
+}
+
+const templateKey = "tokenizer.chat_template"
+
+// templates are the chat template and those that go by names.
+func (v *vocabulary) templates() (template string, named []object) {
+	template, _ = v.meta.String(templateKey)
+	for _, key := range v.meta.Keys() {
+		if name, ok := strings.CutPrefix(key, templateKey+"."); ok {
+			if text, ok := v.meta.String(key); ok {
+				named = append(named, object{"name": name, "template": text})
+			}
+		}
+	}
+	return template, named
+}
+
+// sentencePiece sets the steps around SentencePiece's BPE, as Hugging Face converts it.
+func (v *vocabulary) sentencePiece(file object) {
+	const space = "▁"
+	replace := func(from, to string) object {
+		return object{"type": "Replace", "pattern": object{"String": from}, "content": to}
+	}
+	normalizers := []object{replace(" ", space)}
+	decoders := []object{replace(space, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}
+	if add, there := v.meta.Bool(wordKeys + "add_space_prefix"); add || !there {
+		normalizers = append([]object{{"type": "Prepend", "prepend": space}}, normalizers...)
+		decoders = append(decoders, object{"type": "Strip", "content": " ", "start": 1, "stop": 0})
+	}
+	file["normalizer"] = object{"type": "Sequence", "normalizers": normalizers}
+	file["pre_tokenizer"] = nil
+	file["decoder"] = object{"type": "Sequence", "decoders": decoders}
+}
+
+// pieceMerge is two pieces that make a third.
+type pieceMerge struct {
+	left, right string
+	score       float64
+}
+
+// pieceMerges are the merges that the scores imply: every way to make a piece of two,
+// the highest score first (transformers, convert_slow_tokenizer.py, generate_merges).
+func (v *vocabulary) pieceMerges(vocab map[string]int) [][2]string {
+	var all []pieceMerge
+	for id, piece := range v.tokens {
+		if v.kinds[id] != tokenNormal || vocab[piece] != id {
+			continue
+		}
+		from := len(all)
+		for i, r := range piece {
+			if i == 0 || r == utf8.RuneError && !utf8.FullRuneInString(piece[i:]) {
+				continue
+			}
+			_, left := vocab[piece[:i]]
+			_, right := vocab[piece[i:]]
+			if left && right {
+				all = append(all, pieceMerge{piece[:i], piece[i:], v.scores[id]})
+			}
+		}
+		slices.SortStableFunc(all[from:], func(a, b pieceMerge) int {
+			return cmp.Or(cmp.Compare(vocab[a.left], vocab[b.left]), cmp.Compare(vocab[a.right], vocab[b.right]))
+		})
+	}
+	slices.SortStableFunc(all, func(a, b pieceMerge) int {
+		return cmp.Or(cmp.Compare(b.score, a.score),
+			cmp.Compare(utf8.RuneCountInString(b.left), utf8.RuneCountInString(a.left)),
+			cmp.Compare(utf8.RuneCountInString(b.right), utf8.RuneCountInString(a.right)))
+	})
+	merges := make([][2]string, len(all))
+	for i, m := range all {
+		merges[i] = [2]string{m.left, m.right}
+	}
+	return merges
+}

@@ -1,0 +1,64 @@
+package model
+
+import (
+	"math"
+	"math/big"
+)
+
+// RopeFrequencies are the rotary embedding's, 1/θ^(2i/dim) for i in [0, dim/2), scaled as Llama 3.1 does or by
+// the model's own factors if it asks for that, in f64 and rounded to f32 at the end.
+func (c *Config) RopeFrequencies() []float32 {
+	half := c.HeadDim / 2
+	freq := make([]float32, half)
+	for i, inv := range inversePowers(c.RopeTheta, half) {
+		if s := c.RopeScaling; s != nil {
+			inv = s.Stretch(inv)
+		}
+		if c.RopeFactors != nil {
+			inv /= float64(c.RopeFactors[i])
+		}
+		freq[i] = float32(inv)
+	}
+	return freq
+}
+
+// Stretch is rope_type "llama3" (transformers, modeling_rope_utils.py,
+// _compute_llama3_parameters): long waves are slowed by Factor, short ones kept,
+// those between interpolated.
+func (s *RopeScaling) Stretch(inv float64) float64 {
+	orig := float64(s.OriginalMaxPositions)
+	wave := 2 * math.Pi / inv
+	switch {
+	case wave > orig/s.LowFreqFactor:
+		return inv / s.Factor
+	case wave < orig/s.HighFreqFactor:
+		return inv
+	}
+	t := (orig/wave - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
+	return float64((1-t)*inv/s.Factor) + float64(t*inv)
+}
+
+// inversePowers are θ^(-i/n) for i in [0, n). math.Pow differs by target in its
+// last bits, so the n-th root is found by Newton's method with 160 bits, of which
+// far more than 53 are right whatever the first guess.
+func inversePowers(theta float64, n int) []float64 {
+	const prec = 160
+	num := func(v float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(v) }
+	t, root := num(theta), num(math.Pow(theta, 1/float64(n)))
+	for range 6 {
+		// root ← ((n-1)·root + θ/root^(n-1)) / n
+		power := num(1)
+		for range n - 1 {
+			power.Mul(power, root)
+		}
+		q := num(0).Quo(t, power)
+		root.Mul(root, num(float64(n-1)))
+		root.Quo(root.Add(root, q), num(float64(n)))
+	}
+	out, p := make([]float64, n), num(1)
+	for i := range out {
+		out[i], _ = num(0).Quo(num(1), p).Float64()
+		p.Mul(p, root)
+	}
+	return out
+}
