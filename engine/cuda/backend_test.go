@@ -1,0 +1,64 @@
+package cuda_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/leaks"
+)
+
+// nanoDir holds the model that the conformance suite runs on.
+var nanoDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "coppice-cuda")
+	if err == nil {
+		err = model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1})
+	}
+	if err != nil {
+		panic(err)
+	}
+	nanoDir = dir
+	code := leaks.Run(m)
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// driver is shared, so that kernels are decoded once.
+var driver = vm.New(ptxvm.Config{MemoryBytes: 256 << 20})
+
+// conform opens a backend of the nano model on the interpreter.
+func conform(t testing.TB, o enginetest.Options) engine.Backend {
+	t.Helper()
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b, err := cuda.Open(m, cuda.Config{Driver: driver, PageTokens: o.PageTokens, Pages: o.Pages,
+		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestConformance(t *testing.T) {
+	if !cuda.RaceDetector {
+		enginetest.Run(t, conform)
+		return
+	}
+	// The interpreter is ten times slower with the race detector: what is about
+	// goroutines is enough.
+	for _, check := range []string{"busy", "close", "stats"} {
+		if err := enginetest.Try(t, conform, check); err != nil {
+			t.Errorf("%s: %v", check, err)
+		}
+	}
+}

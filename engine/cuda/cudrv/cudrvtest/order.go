@@ -1,0 +1,111 @@
+package cudrvtest
+
+import (
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+)
+
+// streams are ordered by events: what waits sees what was written before.
+func streams(b *bench) {
+	w := newWriter(b, 3, 9)
+	other := must(b, b.NewStream)
+	e := must(b, b.NewEvent)
+	w.launch(b.s, w.table)
+	b.ok(b.Record(e, b.s))
+	b.ok(b.Wait(other, e))
+	h := b.host(256)
+	b.ok(b.CopyOut(other, h, w.table))
+	b.ok(b.SyncStream(other))
+	if h[12] != 9 {
+		b.t.Errorf("the other stream read %v", h[:16])
+	}
+	done := false
+	for range 1 << 20 {
+		if done, _ = b.StreamDone(b.s); done {
+			break
+		}
+	}
+	if !done {
+		b.t.Error("the stream is never done")
+	}
+	b.ok(b.DestroyStream(other))
+	b.ok(b.DestroyEvent(e))
+}
+
+func events(b *bench) {
+	w := newWriter(b, 2, 8)
+	before, after := must(b, b.NewEvent), must(b, b.NewEvent)
+	if done, err := b.EventDone(after); err != nil || !done {
+		b.t.Errorf("an event that was not recorded: %v, %v", done, err)
+	}
+	b.ok(b.Record(before, b.s))
+	w.launch(b.s, w.table)
+	b.ok(b.Record(after, b.s))
+	done := false
+	for range 1 << 24 {
+		if done, _ = b.EventDone(after); done {
+			break
+		}
+	}
+	if !done {
+		b.t.Fatal("the event is never done")
+	}
+	b.ok(b.SyncEvent(after))
+	if ns, err := b.Elapsed(before, after); err != nil || ns < 0 {
+		b.t.Errorf("%d ns between the events: %v", ns, err)
+	}
+	if got := b.read(w.table, 3); got[2] != 8 {
+		b.t.Errorf("the table is %v", got)
+	}
+}
+
+// graphs collect work without doing it, and do it at each launch.
+func graphs(b *bench) {
+	w := newWriter(b, 6, 11)
+	b.ok(b.BeginCapture(b.s))
+	b.fails("waiting for a stream that captures", b.SyncStream(b.s), cudrv.ErrNotAllowed)
+	g, err := b.EndCapture(b.s)
+	// Waiting has ended the capture on some drivers: begin again.
+	if err == nil {
+		b.ok(b.DestroyGraph(g))
+	}
+	b.ok(b.BeginCapture(b.s))
+	w.launch(b.s, w.table)
+	b.ok(b.Fill32(b.s, w.table, 5, 2))
+	g, err = b.EndCapture(b.s)
+	b.ok(err)
+	if got := b.read(w.table, 7); got[6] != 0 || got[0] != 0 {
+		b.t.Errorf("capturing has done the work: %v", got)
+	}
+	x, err := b.Instantiate(g)
+	b.ok(err)
+	b.ok(b.DestroyGraph(g))
+	for range 2 {
+		b.ok(b.Fill(b.s, w.table, 0, 256))
+		b.ok(b.LaunchGraph(x, b.s))
+		if got := b.read(w.table, 7); got[6] != 11 || got[1] != 5 || got[2] != 0 {
+			b.t.Errorf("after a launch of the graph: %v", got)
+		}
+	}
+	b.ok(b.DestroyGraphExec(x))
+}
+
+func invalid(b *bench) {
+	f := b.function("pages", "table_write")
+	args := cudrv.Args(b.words(0), b.words(0, 0, 0), int32(0), int32(1))
+	b.fails("too many threads", b.Launch(f, cudrv.Launch{Block: [3]int{2048}, Stream: b.s, Args: args}), cudrv.ErrInvalid)
+	_, err := b.Alloc(0)
+	b.fails("no bytes", err, cudrv.ErrInvalid)
+	_, err = b.HostAlloc(0)
+	b.fails("no bytes of host memory", err, cudrv.ErrInvalid)
+	b.ok(b.SyncStream(b.s)) // none of it has hurt the stream
+}
+
+// fault: after an access out of bounds all work fails, for good.
+func fault(b *bench) {
+	w := newWriter(b, 3, 9)
+	w.launch(b.s, 1<<40)
+	b.fails("a write to nowhere", b.SyncStream(b.s), cudrv.ErrLost)
+	_, err := b.Alloc(256)
+	b.fails("Alloc after it", err, cudrv.ErrLost)
+	b.fails("SyncStream after it", b.SyncStream(b.s), cudrv.ErrLost)
+}

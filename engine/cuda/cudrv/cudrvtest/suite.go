@@ -1,0 +1,244 @@
+package cudrvtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+)
+
+// Run checks a driver, on its first device. The checks that end a device come
+// last: on a real one the process must end after them.
+func Run(t *testing.T, d cudrv.Driver) {
+	for _, c := range []struct {
+		name  string
+		check func(b *bench)
+	}{
+		{"device", device}, {"memory", memory}, {"copies", copies}, {"modules", modules}, {"launch", launch}, {"arguments", arguments},
+		{"shared memory", sharedMemory}, {"streams", streams}, {"events", events}, {"graphs", graphs}, {"invalid", invalid},
+		{"fault", fault},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			context, err := d.Open(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t: t, d: d, Context: context}
+			b.s = must(b, context.NewStream)
+			c.check(b)
+			if err := context.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
+// bench is a context with a stream.
+type bench struct {
+	t *testing.T
+	d cudrv.Driver
+	cudrv.Context
+	s cudrv.Stream
+}
+
+func must[T any](b *bench, f func() (T, error)) T {
+	b.t.Helper()
+	v, err := f()
+	b.ok(err)
+	return v
+}
+
+func (b *bench) ok(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) fails(what string, err, want error) {
+	b.t.Helper()
+	if !errors.Is(err, want) {
+		b.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func (b *bench) alloc(n int) cudrv.Ptr {
+	b.t.Helper()
+	p, err := b.Alloc(n)
+	b.ok(err)
+	return p
+}
+
+func (b *bench) host(n int) []byte {
+	b.t.Helper()
+	h, err := b.HostAlloc(n)
+	b.ok(err)
+	return h
+}
+
+// words are device memory with words in it, and done when it returns.
+func (b *bench) words(v ...int32) cudrv.Ptr {
+	b.t.Helper()
+	h := b.host(4 * len(v))
+	_, _ = binary.Encode(h, binary.LittleEndian, v)
+	p := b.alloc(len(h))
+	b.ok(b.CopyIn(b.s, p, h))
+	b.ok(b.SyncStream(b.s))
+	b.ok(b.HostFree(h))
+	return p
+}
+
+// read gets n words, after all work of the stream.
+func (b *bench) read(p cudrv.Ptr, n int) []int32 {
+	b.t.Helper()
+	h, v := b.host(4*n), make([]int32, n)
+	b.ok(b.CopyOut(b.s, h, p))
+	b.ok(b.SyncStream(b.s))
+	_, _ = binary.Decode(h, binary.LittleEndian, v)
+	b.ok(b.HostFree(h))
+	return v
+}
+
+func (b *bench) function(module, name string) cudrv.Function {
+	b.t.Helper()
+	m, err := b.Load(kernels.PTX(module))
+	b.ok(err)
+	f, err := b.Function(m, name)
+	b.ok(err)
+	return f
+}
+
+// writer launches table_write: word index of a table of 64 gets value.
+type writer struct {
+	b       *bench
+	f       cudrv.Function
+	table   cudrv.Ptr
+	entries cudrv.Ptr
+}
+
+func newWriter(b *bench, index, value int32) *writer {
+	b.t.Helper()
+	return &writer{b, b.function("pages", "table_write"), b.words(make([]int32, 64)...), b.words(0, index, value)}
+}
+
+func (w *writer) launch(s cudrv.Stream, table cudrv.Ptr) {
+	w.b.t.Helper()
+	w.b.ok(w.b.Launch(w.f, cudrv.Launch{Grid: [3]int{1}, Block: [3]int{256}, Stream: s, Args: cudrv.Args(table, w.entries, int32(1), int32(64))}))
+}
+
+func device(b *bench) {
+	if v := must(b, b.d.Version); v < 12000 {
+		b.t.Errorf("version %d, want 12000 or later", v)
+	}
+	n := must(b, b.d.Devices)
+	p, err := b.d.Properties(0)
+	b.ok(err)
+	if n < 1 || p.Name == "" || p.Major < 8 || p.MemoryBytes <= 0 || p.Multiprocessors < 1 || p.SharedPerBlock < 96<<10 || p.MaxThreadsPerBlock < 1024 {
+		b.t.Errorf("%d devices, the first %+v", n, p)
+	}
+	_, err = b.d.Properties(n)
+	b.fails("the device after the last", err, cudrv.ErrNoDevice)
+	_, err = b.d.Open(n)
+	b.fails("opening the device after the last", err, cudrv.ErrNoDevice)
+	b.ok(b.Bind())
+}
+
+func memory(b *bench) {
+	free, total, err := b.MemInfo()
+	b.ok(err)
+	if free <= 0 || free > total {
+		b.t.Errorf("%d bytes free of %d", free, total)
+	}
+	const size = 4 << 20
+	p, q := b.alloc(size), b.alloc(1)
+	if p%256 != 0 || q%256 != 0 || p == q {
+		b.t.Errorf("allocations at %#x and %#x", p, q)
+	}
+	if now, _, err := b.MemInfo(); err != nil || now > free-size/2 {
+		b.t.Errorf("%d bytes free after %d of %d were taken (%v)", now, size, free, err)
+	}
+	_, err = b.Alloc(total + size)
+	b.fails("more than there is", err, cudrv.ErrMemory)
+	b.ok(b.Free(p))
+	b.ok(b.Free(q))
+	if err := b.Free(p); err == nil {
+		b.t.Error("freed twice")
+	}
+	h := b.host(1000)
+	if len(h) != 1000 {
+		b.t.Errorf("%d bytes of host memory, want 1000", len(h))
+	}
+	b.ok(b.HostFree(h))
+}
+
+func copies(b *bench) {
+	in, out := b.host(1000), b.host(1000)
+	for i := range in {
+		in[i] = byte(i * 7)
+	}
+	p, q := b.alloc(1000), b.alloc(1000)
+	b.ok(b.CopyIn(b.s, p, in))
+	b.ok(b.CopyWithin(b.s, q, p, 1000))
+	b.ok(b.Fill(b.s, q+10, 3, 20))
+	b.ok(b.Fill32(b.s, q+100, 0x01020304, 2))
+	b.ok(b.CopyOut(b.s, out[:500], q))
+	b.ok(b.CopyOut(b.s, out[500:], q+500))
+	b.ok(b.SyncStream(b.s))
+	want := bytes.Clone(in)
+	copy(want[10:30], bytes.Repeat([]byte{3}, 20))
+	copy(want[100:], []byte{4, 3, 2, 1, 4, 3, 2, 1})
+	if !bytes.Equal(out, want) {
+		b.t.Errorf("%v…, want %v…", out[:110], want[:110])
+	}
+}
+
+func modules(b *bench) {
+	for _, name := range kernels.Names() {
+		m, err := b.Load(kernels.PTX(name))
+		b.ok(err)
+		_, err = b.Function(m, "no_such_kernel")
+		b.fails("a kernel that is not there", err, cudrv.ErrNotFound)
+		b.ok(b.Unload(m))
+	}
+	_, err := b.Load([]byte("this is no PTX\x00"))
+	b.fails("a text that is no PTX", err, cudrv.ErrImage)
+	f := b.function("gemm", "gemm16")
+	a, err := b.Attributes(f)
+	b.ok(err)
+	if a.StaticShared != 48<<10 || a.MaxThreads != 256 || a.LocalBytes != 0 {
+		b.t.Errorf("gemm16 has %+v", a)
+	}
+}
+
+func launch(b *bench) {
+	w := newWriter(b, 5, 42)
+	w.launch(b.s, w.table)
+	if got := b.read(w.table, 64); got[5] != 42 || got[4] != 0 {
+		b.t.Errorf("the table is %v", got)
+	}
+}
+
+// arguments are copied by the launch.
+func arguments(b *bench) {
+	w := newWriter(b, 1, 7)
+	args := cudrv.Args(w.table, w.entries, int32(1), int32(64))
+	b.ok(b.Launch(w.f, cudrv.Launch{Grid: [3]int{1}, Block: [3]int{256}, Stream: b.s, Args: args}))
+	clear(args)
+	if got := b.read(w.table, 2); got[1] != 7 {
+		b.t.Errorf("the table is %v", got)
+	}
+}
+
+// sharedMemory beyond 48 KiB has to be asked for.
+func sharedMemory(b *bench) {
+	f := b.function("attention", "attn_prefill_128")
+	l := cudrv.Launch{Grid: [3]int{1}, Block: [3]int{128}, SharedBytes: 64 << 10, Stream: b.s, Args: make([]byte, 84)}
+	b.fails("64 KiB without asking", b.Launch(f, l), cudrv.ErrInvalid)
+	b.ok(b.SetMaxDynamicShared(f, 64<<10))
+	p, err := b.d.Properties(0)
+	b.ok(err)
+	b.fails("more than there is", b.SetMaxDynamicShared(f, p.SharedPerBlock+1), cudrv.ErrInvalid)
+}

@@ -1,0 +1,71 @@
+package cudrv
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What callers tell apart; Error wraps them by code.
+var (
+	ErrInvalid    = errors.New("cudrv: invalid argument")
+	ErrMemory     = errors.New("cudrv: out of memory")
+	ErrNoDevice   = errors.New("cudrv: no such device")
+	ErrImage      = errors.New("cudrv: the device can't take this code")
+	ErrNotFound   = errors.New("cudrv: no such function")
+	ErrLost       = errors.New("cudrv: the device is lost until the process ends") // after a fault of a kernel
+	ErrNotAllowed = errors.New("cudrv: not allowed now")
+)
+
+// Codes of the driver API, cuda.h.
+const (
+	CodeInvalidValue     = 1
+	CodeOutOfMemory      = 2
+	CodeNoDevice         = 100
+	CodeInvalidDevice    = 101
+	CodeInvalidImage     = 200
+	CodeNoBinary         = 209
+	CodeInvalidPTX       = 218
+	CodeUnsupportedPTX   = 222
+	CodeInvalidHandle    = 400
+	CodeNotFound         = 500
+	CodeNotReady         = 600
+	CodeIllegalAddress   = 700
+	CodeLaunchResources  = 701
+	CodeLaunchTimeout    = 702
+	CodeMisaligned       = 716
+	CodeLaunchFailed     = 719
+	CodeCaptureForbidden = 900
+	CodeUnknown          = 999
+)
+
+// Error is a call that failed.
+type Error struct {
+	Call string // of the driver API: "cuMemAlloc"
+	Code int
+	Err  error // what the driver says
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("cudrv: %s failed with code %d: %v", e.Call, e.Code, e.Err)
+}
+
+// Unwrap gives the sentinel for the code, and what the driver says.
+func (e *Error) Unwrap() []error { return []error{sentinel(e.Code), e.Err} }
+
+func sentinel(code int) error {
+	switch {
+	case code == CodeOutOfMemory:
+		return ErrMemory
+	case code == CodeNoDevice || code == CodeInvalidDevice:
+		return ErrNoDevice
+	case code >= CodeInvalidImage && code <= CodeUnsupportedPTX:
+		return ErrImage
+	case code == CodeNotFound:
+		return ErrNotFound
+	case code >= CodeIllegalAddress && code < CodeCaptureForbidden && code != CodeLaunchResources, code == CodeUnknown:
+		return ErrLost
+	case code >= CodeCaptureForbidden && code < CodeUnknown:
+		return ErrNotAllowed
+	}
+	return ErrInvalid
+}

@@ -1,0 +1,231 @@
+package vm
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// defaultShared is how much shared memory a launch has unless it asked for more.
+const defaultShared = 48 << 10
+
+// Driver has one device. It keeps what it has decoded for all contexts.
+type Driver struct {
+	config ptxvm.Config
+
+	mu      sync.Mutex
+	decoded map[[sha256.Size]byte]*ptxvm.Module // by the text
+}
+
+// New makes a driver; each Open gives a new device of that configuration.
+func New(c ptxvm.Config) *Driver {
+	return &Driver{config: c.WithDefaults(), decoded: map[[sha256.Size]byte]*ptxvm.Module{}}
+}
+
+// decode parses PTX that it has not seen yet.
+func (d *Driver) decode(text []byte) (*ptxvm.Module, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sum := sha256.Sum256(text)
+	if m := d.decoded[sum]; m != nil {
+		return m, nil
+	}
+	m, err := ptxvm.Parse("module", text)
+	if err == nil {
+		d.decoded[sum] = m
+	}
+	return m, err
+}
+
+// Name is "ptxvm".
+func (d *Driver) Name() string { return "ptxvm" }
+
+// Version is the CUDA whose PTX the kernels are.
+func (d *Driver) Version() (int, error) { return 13000, nil }
+
+// Devices is 1.
+func (d *Driver) Devices() (int, error) { return 1, nil }
+
+// Properties of device 0.
+func (d *Driver) Properties(i int) (cudrv.Properties, error) {
+	if i != 0 {
+		return cudrv.Properties{}, fail("cuDeviceGet", cudrv.CodeInvalidDevice, fmt.Errorf("device %d of 1", i))
+	}
+	return cudrv.Properties{Name: "PTX interpreter", Major: 8, MemoryBytes: d.config.MemoryBytes, Multiprocessors: 1,
+		SharedPerBlock: d.config.MaxSharedBytes, MaxThreadsPerBlock: 1024}, nil
+}
+
+// Open makes a device.
+func (d *Driver) Open(i int) (cudrv.Context, error) {
+	if _, err := d.Properties(i); err != nil {
+		return nil, err
+	}
+	return d.newContext(), nil
+}
+
+// Context is a device in use.
+type Context struct {
+	mu     sync.Mutex
+	driver *Driver
+	config ptxvm.Config
+	m      *ptxvm.Machine
+	closed bool
+	pinned map[*byte][]byte
+	next   uintptr // handle
+
+	modules   map[cudrv.Module]*ptxvm.Module
+	functions map[cudrv.Function]*function
+	streams   map[cudrv.Stream]*stream
+	events    map[cudrv.Event]ptxvm.Event
+	graphs    map[cudrv.Graph]*graph
+	execs     map[cudrv.GraphExec]*graph
+}
+
+type function struct {
+	kernel  *ptxvm.Kernel
+	module  cudrv.Module
+	dynamic int // bytes of shared memory allowed
+}
+
+type stream struct {
+	id      ptxvm.Stream
+	capture *graph // collects, if set
+}
+
+// graph is work that was captured, in order.
+type graph struct {
+	work []func(s ptxvm.Stream) error
+}
+
+// NewContext is Open of a new driver, with the Machine at hand for tests.
+func NewContext(c ptxvm.Config) *Context { return New(c).newContext() }
+
+func (d *Driver) newContext() *Context {
+	c := d.config
+	return &Context{driver: d, config: c, m: ptxvm.New(c), pinned: map[*byte][]byte{}, modules: map[cudrv.Module]*ptxvm.Module{},
+		functions: map[cudrv.Function]*function{}, streams: map[cudrv.Stream]*stream{}, events: map[cudrv.Event]ptxvm.Event{},
+		graphs: map[cudrv.Graph]*graph{}, execs: map[cudrv.GraphExec]*graph{}}
+}
+
+// Machine is the interpreter, for what only it knows: counts of bytes and
+// instructions. Nobody may use the Context meanwhile.
+func (c *Context) Machine() *ptxvm.Machine { return c.m }
+
+func fail(call string, code int, err error) error {
+	return &cudrv.Error{Call: call, Code: code, Err: err}
+}
+
+var (
+	errHandle = errors.New("vm: no such handle")
+	errClosed = errors.New("vm: the context is closed")
+	errPinned = errors.New("vm: host memory is not of HostAlloc")
+)
+
+// check makes an interpreter's error one of the driver's.
+func check(call string, err error) error {
+	var f *ptxvm.Fault
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ptxvm.ErrMemory):
+		return fail(call, cudrv.CodeOutOfMemory, err)
+	case errors.As(err, &f) && f.Kind == ptxvm.Misaligned:
+		return fail(call, cudrv.CodeMisaligned, err)
+	case errors.As(err, &f) && f.Kind == ptxvm.OutOfBounds:
+		return fail(call, cudrv.CodeIllegalAddress, err)
+	case errors.As(err, &f) && f.Kind == ptxvm.Endless:
+		return fail(call, cudrv.CodeLaunchTimeout, err)
+	case errors.As(err, &f):
+		return fail(call, cudrv.CodeLaunchFailed, err)
+	}
+	return fail(call, cudrv.CodeInvalidValue, err)
+}
+
+func (c *Context) handle() uintptr { c.next++; return c.next }
+
+// lookup finds what a handle names.
+func lookup[H comparable, V any](c *Context, call string, all map[H]V, h H) (V, error) {
+	v, ok := all[h]
+	if c.closed {
+		return v, fail(call, cudrv.CodeInvalidValue, errClosed)
+	}
+	if !ok {
+		return v, fail(call, cudrv.CodeInvalidHandle, errHandle)
+	}
+	return v, nil
+}
+
+// Bind does nothing: the interpreter has no threads.
+func (c *Context) Bind() error { return nil }
+
+// Close drops the device.
+func (c *Context) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.m, c.pinned = true, ptxvm.New(c.config), nil
+	return nil
+}
+
+// MemInfo implements cudrv.Context.
+func (c *Context) MemInfo() (free, total int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.config.MemoryBytes - c.m.UsedBytes(), c.config.MemoryBytes, nil
+}
+
+// Alloc implements cudrv.Context.
+func (c *Context) Alloc(n int) (cudrv.Ptr, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || n <= 0 {
+		return 0, fail("cuMemAlloc", cudrv.CodeInvalidValue, fmt.Errorf("%d bytes", n))
+	}
+	p, err := c.m.Alloc(n)
+	return cudrv.Ptr(p), check("cuMemAlloc", err)
+}
+
+// Free implements cudrv.Context.
+func (c *Context) Free(p cudrv.Ptr) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return check("cuMemFree", c.m.Free(uint64(p)))
+}
+
+// HostAlloc implements cudrv.Context.
+func (c *Context) HostAlloc(n int) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || n <= 0 {
+		return nil, fail("cuMemHostAlloc", cudrv.CodeInvalidValue, fmt.Errorf("%d bytes", n))
+	}
+	b := make([]byte, n)
+	c.pinned[unsafe.SliceData(b)] = b
+	return b, nil
+}
+
+// HostFree implements cudrv.Context. It waits for all work, which may use b.
+func (c *Context) HostFree(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pinned[unsafe.SliceData(b)] == nil {
+		return fail("cuMemFreeHost", cudrv.CodeInvalidValue, errPinned)
+	}
+	delete(c.pinned, unsafe.SliceData(b))
+	return check("cuMemFreeHost", c.m.Sync())
+}
+
+// isPinned reports whether b lies in memory of HostAlloc.
+func (c *Context) isPinned(b []byte) bool {
+	p := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	for from, all := range c.pinned {
+		if base := uintptr(unsafe.Pointer(from)); p >= base && p+uintptr(len(b)) <= base+uintptr(len(all)) {
+			return true
+		}
+	}
+	return false
+}

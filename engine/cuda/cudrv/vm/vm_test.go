@@ -1,0 +1,56 @@
+package vm_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+func TestConformance(t *testing.T) {
+	cudrvtest.Run(t, vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+}
+
+// TestPinnedAlone: memory of Go's heap is refused, which a real driver would read
+// after it has moved on.
+func TestPinnedAlone(t *testing.T) {
+	c := vm.NewContext(ptxvm.Config{})
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.HostAlloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{c.CopyIn(s, p, make([]byte, 64)), c.CopyOut(s, make([]byte, 64), p), c.CopyIn(s, p, append(b, 1))} {
+		if !errors.Is(err, cudrv.ErrInvalid) {
+			t.Errorf("host memory that is not pinned: %v", err)
+		}
+	}
+	if err := c.CopyIn(s, p+16, b[16:32]); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFaultCode: what the interpreter reports is at hand, under the driver's code.
+func TestFaultCode(t *testing.T) {
+	c := vm.NewContext(ptxvm.Config{})
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(c.Fill(s, 1<<40, 0, 4), c.SyncStream(s))
+	var e *cudrv.Error
+	var f *ptxvm.Fault
+	if !errors.As(err, &e) || e.Code != cudrv.CodeIllegalAddress || !errors.As(err, &f) || f.Kind != ptxvm.OutOfBounds {
+		t.Errorf("%v, want an illegal address", err)
+	}
+}

@@ -1,0 +1,193 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// device is what a backend has on its device. The goroutine that launches owns it.
+type device struct {
+	ctx    cudrv.Context
+	stream cudrv.Stream
+	cfg    Config
+	model  *model.Config
+	w      weights
+	run    map[string]cudrv.Function
+
+	pageElements int // bf16 values of one page
+	perSlot      int // entries of a slot's page table
+	room         rooms
+	meta         cudrv.Ptr // what a step needs to know, uploaded in one copy
+	metaBytes    int
+	statesBytes  int
+
+	pages  engine.Tables
+	table  []int32 // page tables as the device has them when all that is queued has run
+	params []engine.SamplingParams
+}
+
+// rooms are the device's buffers, each written by kernels alone.
+type rooms struct {
+	pool, table        cudrv.Ptr
+	last, counts       cudrv.Ptr // by slot
+	x                  cudrv.Ptr // residual stream, f32 [tokens][hidden]
+	acts               cudrv.Ptr // input of a product, bf16 [tokens][widest]
+	qkv                cudrv.Ptr // f32
+	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
+	gateUp             cudrv.Ptr // bf16 [tokens][2·ffn]
+	states             cudrv.Ptr // of splits
+	logits, work       cudrv.Ptr // f32 [rows][vocab]
+	failed             cudrv.Ptr // by row
+	drawn, norms, tops cudrv.Ptr // by row that wants logits
+}
+
+// Sizes of the kernels' structures.
+const (
+	drawnBytes = 12
+	normBytes  = 8
+	topBytes   = 8
+)
+
+func newDevice(m *model.Model, cfg Config, positions int) (*device, error) {
+	ctx, err := cfg.Driver.Open(cfg.Device)
+	if err != nil {
+		return nil, err
+	}
+	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots)}
+	if err := d.open(m, positions); err != nil {
+		return nil, errors.Join(err, ctx.Close())
+	}
+	return d, nil
+}
+
+func (d *device) open(m *model.Model, positions int) error {
+	c := d.model
+	d.pageElements = 2 * c.Layers * c.KVHeads * d.cfg.PageTokens * c.HeadDim
+	d.perSlot = (positions + d.cfg.PageTokens - 1) / d.cfg.PageTokens
+	d.table, d.pages = make([]int32, d.cfg.MaxSlots*d.perSlot), engine.NewTables(d.cfg.MaxSlots)
+	for i := range d.table {
+		d.table[i] = -1
+	}
+	var err error
+	if d.stream, err = d.ctx.NewStream(); err != nil {
+		return err
+	}
+	if err := d.load(); err != nil {
+		return err
+	}
+	if err := d.upload(m, positions); err != nil {
+		return fmt.Errorf("cuda: weights: %w", err)
+	}
+	if err := d.makeRooms(); err != nil {
+		return fmt.Errorf("cuda: buffers: %w", err)
+	}
+	return nil
+}
+
+// load finds all kernels.
+func (d *device) load() error {
+	for module, names := range map[string][]string{
+		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "swiglu"},
+		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
+		"attention": {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
+			fmt.Sprint("attn_shared_", d.model.HeadDim), "attn_merge"},
+		"sample": {"sample", "logprobs"},
+		"pages":  {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
+	} {
+		m, err := d.ctx.Load(kernels.PTX(module))
+		if err != nil {
+			return fmt.Errorf("cuda: kernels %s: %w", module, err)
+		}
+		for _, n := range names {
+			if d.run[n], err = d.ctx.Function(m, n); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range []string{"attn_prefill_", "attn_split_", "attn_shared_"} {
+		if err := d.ctx.SetMaxDynamicShared(d.run[fmt.Sprint(n, d.model.HeadDim)], d.tileBytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tileBytes is what attention keeps of K and V in shared memory: two tiles of 64.
+func (d *device) tileBytes() int { return 2 * 2 * 64 * d.model.HeadDim * 2 }
+
+func (d *device) alloc(n int) (cudrv.Ptr, error) {
+	p, err := d.ctx.Alloc(n)
+	if err != nil {
+		return 0, fmt.Errorf("%d bytes: %w", n, err)
+	}
+	return p, nil
+}
+
+func (d *device) makeRooms() error {
+	c, r := d.model, &d.room
+	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
+	ffn := paddedFFN(c)
+	widest := max(c.Hidden, heads, ffn)
+	poolBytes := 2 * d.pageElements * d.cfg.Pages
+	zeroed := []struct {
+		p    *cudrv.Ptr
+		n    int
+		fill byte
+	}{
+		{&r.pool, poolBytes, 0}, {&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
+	}
+	for _, z := range zeroed {
+		var err error
+		if *z.p, err = d.alloc(z.n); err != nil {
+			return err
+		}
+		if err := d.ctx.Fill(d.stream, *z.p, z.fill, z.n); err != nil {
+			return err
+		}
+	}
+	for _, b := range []struct {
+		p *cudrv.Ptr
+		n int
+	}{
+		{&r.x, 4 * tokens * c.Hidden}, {&r.acts, 2 * max(tokens, rows) * widest}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim},
+		{&r.q, 2 * tokens * heads}, {&r.gateUp, 2 * tokens * 2 * ffn}, {&r.logits, 4 * rows * c.Vocab}, {&r.work, 4 * rows * c.Vocab},
+		{&r.failed, 4 * rows}, {&r.drawn, drawnBytes * rows}, {&r.norms, normBytes * rows}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows},
+	} {
+		var err error
+		if *b.p, err = d.alloc(b.n); err != nil {
+			return err
+		}
+	}
+	return d.ctx.SyncStream(d.stream)
+}
+
+// grow gives *p room for n bytes; what it held is lost. It waits for the device
+// where it has to.
+func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
+	if n <= *have {
+		return nil
+	}
+	if *p != 0 {
+		if err := d.ctx.Free(*p); err != nil {
+			return err
+		}
+	}
+	n += n / 2
+	var err error
+	if *p, err = d.alloc(n); err != nil {
+		*p, *have = 0, 0
+		return err
+	}
+	*have = n
+	return nil
+}
+
+func (d *device) page(p int) cudrv.Ptr { return d.room.pool + cudrv.Ptr(2*d.pageElements*p) }
+
+func (d *device) scale() float32 { return float32(1 / math.Sqrt(float64(d.model.HeadDim))) }

@@ -1,0 +1,149 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// goldenDir has what transformers computes in f64, of small models; engine/cpu
+// describes and checks the files.
+const goldenDir = "../cpu/testdata/golden"
+
+type golden struct {
+	Models []struct {
+		Name      string
+		Generated string `json:"generated_sha256"`
+		Prompts   []struct {
+			Tokens []kv.Token
+			Logits []float64
+		}
+	}
+}
+
+// openGolden opens a model of testdata, which lacks a tokenizer.
+func openGolden(t *testing.T, name string, generated bool) *model.Model {
+	t.Helper()
+	dir := t.TempDir()
+	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if !generated {
+		nano := dir
+		dir = filepath.Join(t.TempDir(), "model")
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldenDir, name))); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(nano, "tokenizer.json"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "tokenizer.json"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// logitsAfter runs a prompt in chunks and reads the logits after it from the device.
+func logitsAfter(t *testing.T, b *Backend, tokens []kv.Token, chunk int) []float32 {
+	t.Helper()
+	var pages []kv.PageID
+	for p := range kv.CeilPages(len(tokens), b.info.PageTokens) {
+		pages = append(pages, kv.PageID(b.info.NumPages-1-p))
+	}
+	for at, seq := 0, uint64(1); at < len(tokens); seq++ {
+		n := min(chunk, len(tokens)-at)
+		row := engine.Row{Start: int32(at), Tokens: tokens[at : at+n], Pages: pages[kv.CeilPages(at, b.info.PageTokens):kv.CeilPages(at+n, b.info.PageTokens)], Sample: at+n == len(tokens)}
+		ticket, err := b.Submit(&engine.Batch{Seq: seq, Rows: []engine.Row{row}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-ticket.Done()
+		if res, err := ticket.Result(); err != nil || len(res.Out) > 0 && res.Out[0].Err != nil {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		at += n
+	}
+	d := b.dev // idle: nothing is pending
+	host, err := d.ctx.HostAlloc(4 * b.info.Vocab)
+	if err == nil {
+		err = d.ctx.CopyOut(d.stream, host, d.room.logits)
+	}
+	if err == nil {
+		err = d.ctx.SyncStream(d.stream)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits := make([]float32, b.info.Vocab)
+	for i := range logits {
+		logits[i] = math.Float32frombits(binary.LittleEndian.Uint32(host[4*i:]))
+	}
+	return logits
+}
+
+// TestGolden: logits are within 2e-2 of what transformers computes in f64, for the
+// models that the kernels can compute. With -v it gives the figures.
+func TestGolden(t *testing.T) {
+	if raceDetector {
+		t.Skip("one goroutine, ten times slower")
+	}
+	text, err := os.ReadFile(filepath.Join(goldenDir, "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g golden
+	if err := json.Unmarshal(text, &g); err != nil {
+		t.Fatal(err)
+	}
+	driver := vm.New(ptxvm.Config{MemoryBytes: 512 << 20})
+	families := map[string]bool{}
+	for _, gm := range g.Models {
+		m := openGolden(t, gm.Name, gm.Generated != "")
+		if err := supported(m.Config()); err != nil {
+			t.Logf("%s: left out: %v", gm.Name, err)
+			continue
+		}
+		family, _, _ := strings.Cut(gm.Name, "-")
+		families[family] = true
+		for _, p := range gm.Prompts {
+			b, err := Open(m, Config{Driver: driver, KVTokens: 16 + len(p.Tokens), MaxSlots: 1, MaxRows: 2, MaxTokens: 512})
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := logitsAfter(t, b, p.Tokens, 512)
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			diff, norm := 0.0, 0.0
+			for j, w := range p.Logits {
+				diff += (float64(logits[j]) - w) * (float64(logits[j]) - w)
+				norm += w * w
+			}
+			rel := math.Sqrt(diff / norm)
+			t.Logf("%s, %d tokens: rel-L2 %.3g", gm.Name, len(p.Tokens), rel)
+			if !(rel <= 2e-2) {
+				t.Errorf("%s, %d tokens: rel-L2 %.3g, want at most 2e-2", gm.Name, len(p.Tokens), rel)
+			}
+		}
+	}
+	if len(families) < 4 {
+		t.Errorf("only %v can be computed", families)
+	}
+}

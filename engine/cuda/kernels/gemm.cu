@@ -1,0 +1,172 @@
+// Matrix products: C[m][n] = Σ A[m][k]·W[n][k], bf16 in, f32 sums.
+//
+// One order of summation for all of them, a function of K alone: K is cut into S slices (8, halved until 32·S
+// divides K); in a slice one accumulator is fed by mma in steps of 32, two of 16 each; the slices are added
+// to zero, ascending. A step's 32 products go to its two mma by a permutation, the same in all kernels: lane l holds
+// elements 8(l%4)..8(l%4)+7, in order a0, a2 of the first and of the second. So a lane loads 16 bytes in one
+// piece, of A and of W as they lie, and no shuffling of weights is needed. Bits do not depend on the kernel,
+// on M or on which row of a tile a row is in, provided that mma computes rows apart.
+#include "common.cuh"
+
+enum { TO_BF16 = 0, TO_F32 = 1, ADD_F32 = 2 }; // what becomes of a sum
+
+__device__ __forceinline__ int slices_of(int K) {
+	int s = 8;
+	while (K % (32 * s)) s >>= 1;
+	return s;
+}
+
+__device__ __forceinline__ void put(void *C, size_t at, float sum, const u16 *bias, int n, int kind) {
+	if (bias) sum = __fadd_rn(sum, widen(bias[n]));
+	if (kind == TO_BF16) ((u16 *)C)[at] = narrow(sum);
+	else if (kind == TO_F32) ((float *)C)[at] = sum;
+	else ((float *)C)[at] = __fadd_rn(((float *)C)[at], sum);
+}
+
+// few streams the weights past up to 16·MT rows: each byte of W is loaded once a launch. A block has 32
+// columns, a warp one slice of K. Weights go through a ring of three steps in shared memory, where each lane
+// reads only what it copied itself; then the slices are added there, 8 columns at a time.
+template <int MT>
+__device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) {
+	__shared__ uint4 ring[3][4][256];
+	static_assert(sizeof ring >= 8 * 16 * MT * 8 * sizeof(float), "the partial sums of 8 columns fit the ring");
+	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+	int slices = slices_of(K), steps = K / 32 / slices, n0 = blockIdx.x * 32;
+	bool works = warp < slices;
+	size_t k0 = (size_t)warp * steps * 32 + quad * 8;
+	float acc[MT][4][4] = {};
+
+	auto fetch = [&](int step) {
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			int n = n0 + 8 * j + group;
+			copy16(&ring[step % 3][j][threadIdx.x], W + (n < N ? n * (size_t)K + k0 + step * 32 : 0), n < N);
+		}
+	};
+	if (works) {
+#pragma unroll 1
+		for (int step = -2; step < steps; step++) {
+			if (step + 2 < steps) fetch(step + 2);
+			copy_commit();
+			if (step < 0) continue;
+			uint4 lo[MT], hi[MT];
+#pragma unroll
+			for (int i = 0; i < MT; i++) {
+				int m = 16 * i + group;
+				uint4 zero = make_uint4(0, 0, 0, 0);
+				lo[i] = m < M ? *(const uint4 *)(A + m * (size_t)K + k0 + step * 32) : zero;
+				hi[i] = m + 8 < M ? *(const uint4 *)(A + (m + 8) * (size_t)K + k0 + step * 32) : zero;
+			}
+			copy_wait<2>();
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				uint4 b = ring[step % 3][j][threadIdx.x];
+#pragma unroll
+				for (int i = 0; i < MT; i++) {
+					mma(acc[i][j], lo[i].x, hi[i].x, lo[i].y, hi[i].y, b.x, b.y);
+					mma(acc[i][j], lo[i].z, hi[i].z, lo[i].w, hi[i].w, b.z, b.w);
+				}
+			}
+		}
+		copy_wait<0>();
+	}
+	float *part = (float *)ring; // [slice][row][8 columns]
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		__syncthreads();
+		if (works)
+#pragma unroll
+			for (int i = 0; i < MT; i++) {
+				float *p = part + (warp * 16 * MT + 16 * i + group) * 8 + 2 * quad;
+				*(float2 *)p = make_float2(acc[i][j][0], acc[i][j][1]);
+				*(float2 *)(p + 64) = make_float2(acc[i][j][2], acc[i][j][3]);
+			}
+		__syncthreads();
+#pragma unroll 1
+		for (int e = threadIdx.x; e < 16 * MT * 8; e += 256) {
+			int m = e / 8, n = n0 + 8 * j + e % 8;
+			if (m >= M || n >= N) continue;
+			float sum = 0;
+#pragma unroll 1
+			for (int s = 0; s < slices; s++) sum = __fadd_rn(sum, part[s * 16 * MT * 8 + e]);
+			put(C, m * (size_t)N + n, sum, bias, n, kind);
+		}
+	}
+}
+
+// Grid: columns/32. For up to 16, 32 and 64 rows.
+KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<1>(C, A, W, bias, M, N, K, kind); }
+KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<2>(C, A, W, bias, M, N, K, kind); }
+KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<4>(C, A, W, bias, M, N, K, kind); }
+
+// gemm128 is for many rows: a block has 128 rows and 128 columns, a warp 64 and 32 of them. Each warp goes
+// through all of K and adds its accumulators to its totals at the end of a slice. Steps of 32 go through three
+// buffers in shared memory. Grid: (columns/128, rows/128).
+KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) {
+	__shared__ uint4 tileA[3][128 * 4], tileW[3][128 * 4]; // a row of 32 elements is 4 pieces
+	static_assert(sizeof tileA >= 32 * 128 * sizeof(float), "a quarter of the totals fits");
+	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+	int m0 = blockIdx.y * 128, n0 = blockIdx.x * 128, wm = warp / 4 * 64, wn = warp % 4 * 32;
+	int steps = K / 32, per_slice = steps / slices_of(K);
+	float acc[4][4][4] = {}, total[4][4][4] = {};
+
+	auto fetch = [&](int step) {
+#pragma unroll
+		for (int e = threadIdx.x; e < 512; e += 256) {
+			int m = m0 + e / 4, n = n0 + e / 4;
+			size_t k = (size_t)step * 32 + e % 4 * 8;
+			copy16(&tileA[step % 3][e], A + (m < M ? m * (size_t)K + k : 0), m < M);
+			copy16(&tileW[step % 3][e], W + (n < N ? n * (size_t)K + k : 0), n < N);
+		}
+	};
+#pragma unroll 1
+	for (int step = -2; step < steps; step++) {
+		copy_wait<1>();
+		__syncthreads(); // all have copied this step, and all are done with the one whose buffer comes next
+		if (step + 2 < steps) fetch(step + 2);
+		copy_commit();
+		if (step < 0) continue;
+		const uint4 *a = tileA[step % 3] + wm * 4, *w = tileW[step % 3] + wn * 4;
+		uint4 b[4];
+#pragma unroll
+		for (int j = 0; j < 4; j++) b[j] = w[(8 * j + group) * 4 + quad];
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			uint4 lo = a[(16 * i + group) * 4 + quad], hi = a[(16 * i + group + 8) * 4 + quad];
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				mma(acc[i][j], lo.x, hi.x, lo.y, hi.y, b[j].x, b[j].y);
+				mma(acc[i][j], lo.z, hi.z, lo.w, hi.w, b[j].z, b[j].w);
+			}
+		}
+		if ((step + 1) % per_slice == 0) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+#pragma unroll
+					for (int c = 0; c < 4; c++) {
+						total[i][j][c] = __fadd_rn(total[i][j][c], acc[i][j][c]);
+						acc[i][j][c] = 0;
+					}
+		}
+	}
+	copy_wait<0>();
+	float *part = (float *)tileA; // 32 rows, 16 of each half of the block, 128 columns
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__syncthreads();
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			float *p = part + (warp / 4 * 16 + group) * 128 + wn + 8 * j + 2 * quad;
+			*(float2 *)p = make_float2(total[i][j][0], total[i][j][1]);
+			*(float2 *)(p + 8 * 128) = make_float2(total[i][j][2], total[i][j][3]);
+		}
+		__syncthreads();
+#pragma unroll 1
+		for (int e = threadIdx.x; e < 32 * 128; e += 256) {
+			int m = m0 + e / 2048 * 64 + 16 * i + e / 128 % 16, n = n0 + e % 128;
+			if (m < M && n < N) put(C, m * (size_t)N + n, part[e], bias, n, kind);
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package kernels_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+const (
+	toBF16 = int32(iota)
+	toF32
+	addF32
+)
+
+// product is one matrix product: c = a·wᵀ (+ bias).
+type product struct {
+	rows, columns, inner int
+	a, w, bias           []uint16
+}
+
+func newProduct(seed uint64, rows, columns, inner int) *product {
+	g := seeded(seed)
+	return &product{rows, columns, inner, bf16s(g, rows*inner, 1), bf16s(g, columns*inner, 0.1), bf16s(g, columns, 1)}
+}
+
+// rowsOf is the product of some of its rows.
+func (p *product) rowsOf(lo, hi int) *product {
+	q := *p
+	q.rows, q.a = hi-lo, p.a[lo*p.inner:hi*p.inner]
+	return &q
+}
+
+func (p *product) reference() []float64 {
+	c := make([]float64, p.rows*p.columns)
+	for m := range p.rows {
+		for n := range p.columns {
+			sum := widen(p.bias[n])
+			for k := range p.inner {
+				sum += widen(p.a[m*p.inner+k]) * widen(p.w[n*p.inner+k])
+			}
+			c[m*p.columns+n] = sum
+		}
+	}
+	return c
+}
+
+// run launches a kernel by name; the result is as kind says.
+func (p *product) run(r *rig, kernel string, kind int32, c pointer) {
+	r.t.Helper()
+	grid := ptxvm.Dim{X: (p.columns + 31) / 32}
+	if kernel == "gemm128" {
+		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
+	}
+	r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), kind)
+}
+
+func (p *product) f32(r *rig, kernel string) []float32 {
+	r.t.Helper()
+	c := r.room(4 * p.rows * p.columns)
+	p.run(r, kernel, toF32, c)
+	return get[float32](r, c, p.rows*p.columns)
+}
+
+// fits are the kernels that take that many rows.
+func fits(rows int) []string {
+	names := []string{"gemm128"}
+	for _, n := range []int{16, 32, 64} {
+		if rows <= n {
+			names = append(names, fmt.Sprintf("gemm%d", n))
+		}
+	}
+	return names
+}
+
+// TestGEMM: each kernel is near the product in f64, and all give the same bits.
+// Inner sizes have 8, 4, 2 and 1 slices; columns end inside of a tile.
+func TestGEMM(t *testing.T) {
+	for _, size := range [][3]int{{5, 40, 256}, {16, 33, 128}, {30, 24, 64}, {64, 48, 96}, {64, 8, 2048}, {130, 132, 512}} {
+		p := newProduct(1, size[0], size[1], size[2])
+		want := p.reference()
+		var first []float32
+		for _, kernel := range fits(p.rows) {
+			got := p.f32(newRig(t, "gemm"), kernel)
+			near(t, fmt.Sprint(kernel, size), wide(got), want, 1e-6)
+			if first == nil {
+				first = got
+			}
+			equal(t, fmt.Sprint(kernel, size), got, first)
+		}
+	}
+}
+
+// TestGEMMRowsAlone: a row's bits do not depend on the rows beside it, on their
+// number or on its place among them.
+func TestGEMMRowsAlone(t *testing.T) {
+	p := newProduct(2, 150, 40, 256)
+	all := p.f32(newRig(t, "gemm"), "gemm128")
+	for _, span := range [][2]int{{0, 1}, {149, 150}, {37, 53}, {101, 128}, {60, 124}} {
+		part := p.rowsOf(span[0], span[1])
+		kernel := fits(part.rows)[min(1, len(fits(part.rows))-1)]
+		equal(t, fmt.Sprint(kernel, span), part.f32(newRig(t, "gemm"), kernel), all[span[0]*p.columns:span[1]*p.columns])
+	}
+}
+
+// TestGEMMOutputs: rounded to bf16, and added to what is there.
+func TestGEMMOutputs(t *testing.T) {
+	p := newProduct(3, 20, 40, 128)
+	for _, kernel := range fits(p.rows) {
+		r := newRig(t, "gemm")
+		sums := p.f32(r, kernel)
+		c := r.room(2 * len(sums))
+		p.run(r, kernel, toBF16, c)
+		rounded, added := make([]uint16, len(sums)), make([]float32, len(sums))
+		base := floats(seeded(4), len(sums), 1)
+		for i, s := range sums {
+			rounded[i], added[i] = narrow(s), base[i]+s
+		}
+		equal(t, kernel, get[uint16](r, c, len(sums)), rounded)
+		x := put(r, base)
+		p.run(r, kernel, addF32, x)
+		equal(t, kernel, get[float32](r, x, len(sums)), added)
+	}
+}
+
+// TestGEMMReadsWeightsOnce: for up to 64 rows each byte of weights is loaded once.
+func TestGEMMReadsWeightsOnce(t *testing.T) {
+	for _, rows := range []int{1, 16, 17, 64} {
+		p := newProduct(5, rows, 96, 256)
+		r := newRig(t, "gemm")
+		kernel := fits(rows)[1]
+		w, c := put(r, p.w), r.room(4*rows*p.columns)
+		r.launch("gemm", kernel, ptxvm.Dim{X: 3}, 256, 0, c, put(r, p.a), w, pointer(0), int32(rows), int32(p.columns), int32(p.inner), toF32)
+		if got, want := r.m.ReadBytes(uint64(w)), int64(2*len(p.w)); got != want {
+			t.Errorf("%s loads %d bytes of weights, want %d", kernel, got, want)
+		}
+	}
+}

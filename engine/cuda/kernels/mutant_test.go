@@ -1,0 +1,134 @@
+package kernels_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// mutant is a module with the nth line of a kernel that begins with old changed.
+// It is nil if there are fewer.
+func mutant(t *testing.T, module, kernel, old, to string, nth int) *ptxvm.Module {
+	t.Helper()
+	text := kernels.PTX(module)
+	from := bytes.Index(text, []byte(".entry "+kernel+"("))
+	if from < 0 {
+		t.Fatalf("no kernel %s", kernel)
+	}
+	lines := strings.SplitAfter(string(text[from:]), "\n")
+	for i, line := range lines {
+		if line == "}\n" {
+			return nil
+		}
+		if !strings.HasPrefix(strings.TrimSpace(line), old) {
+			continue
+		}
+		if nth--; nth < 0 {
+			lines[i] = strings.Replace(line, old, to, 1)
+			m, err := ptxvm.Parse(module, []byte(string(text[:from])+strings.Join(lines, "")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+	}
+	return nil
+}
+
+// caught runs the mutants of a kernel, each with one line changed, and fails
+// unless each ends with a fault of one of the kinds, and there are at least some.
+func caught(t *testing.T, module, kernel, old, to string, atLeast int, run func(r *rig) error, kinds ...ptxvm.FaultKind) {
+	t.Helper()
+	n := 0
+	for ; ; n++ {
+		m := mutant(t, module, kernel, old, to, n)
+		if m == nil {
+			break
+		}
+		r := newRig(t, module)
+		r.changed = m
+		err := run(r)
+		var f *ptxvm.Fault
+		if !errors.As(err, &f) || !bytes.Contains([]byte(fmt.Sprint(kinds)), []byte(f.Kind.String())) {
+			t.Errorf("%s without its %q number %d: %v, want %v", kernel, old, n, err, kinds)
+		}
+	}
+	if n < atLeast {
+		t.Errorf("%s has %d of %q, want %d", kernel, n, old, atLeast)
+	}
+}
+
+// try runs the product without reading a result.
+func (p *product) try(r *rig, kernel string) error {
+	grid := ptxvm.Dim{X: (p.columns + 31) / 32}
+	if kernel == "gemm128" {
+		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
+	}
+	return r.try("gemm", kernel, grid, 256, 0, r.room(4*p.rows*p.columns), put(r, p.a), put(r, p.w), put(r, p.bias),
+		int32(p.rows), int32(p.columns), int32(p.inner), toF32)
+}
+
+// TestGEMMMutants: without any one of its barriers, commits and waits a product is
+// reported.
+func TestGEMMMutants(t *testing.T) {
+	for _, kernel := range []string{"gemm16", "gemm128"} {
+		p := newProduct(6, map[string]int{"gemm16": 16, "gemm128": 128}[kernel], 128, 512)
+		run := func(r *rig) error { return p.try(r, kernel) }
+		if err := run(newRig(t, "gemm")); err != nil {
+			t.Fatal(err)
+		}
+		caught(t, "gemm", kernel, "bar.sync", "// bar.sync", 2, run, ptxvm.SharedRace, ptxvm.PendingCopy, ptxvm.Uninitialised)
+		caught(t, "gemm", kernel, "cp.async.commit_group", "// cp", 1, run, ptxvm.PendingCopy)
+	}
+}
+
+// TestOrderOfSums: products that sum in another order are near, and have other
+// bits: so tests that compare bits catch them.
+func TestOrderOfSums(t *testing.T) {
+	text, err := os.ReadFile("../ptxvm/testdata/faults.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProduct(7, 1, 64, 256)
+	p.bias = make([]uint16, p.columns)
+	r := newRig(t, "gemm")
+	right := p.f32(r, "gemm16")
+	other, err := r.m.Load("faults", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, w := put(r, p.a), put(r, p.w)
+	for kernel, tail := range map[string][]any{"gemv": {int32(p.inner)}, "gemv_sliced": {int32(p.inner), int32(8)}} {
+		c := r.room(4 * p.columns)
+		l := ptxvm.Launch{Grid: ptxvm.Dim{X: p.columns}, Block: ptxvm.Dim{X: 32}, Args: args(append([]any{c, a, w}, tail...)...)}
+		if err := r.m.Launch(r.s, other.Kernel(kernel), l); err != nil {
+			t.Fatal(err)
+		}
+		got := get[float32](r, c, p.columns)
+		near(t, kernel, wide(got), p.reference(), 1e-6)
+		differ := 0
+		for i := range got {
+			if math.Float32bits(got[i]) != math.Float32bits(right[i]) {
+				differ++
+			}
+		}
+		if differ < p.columns/4 {
+			t.Errorf("%s: %d of %d sums differ from those of mma: the interpreter would not tell them apart", kernel, differ, p.columns)
+		}
+	}
+}
+
+// TestArgs: parameters lie as the kernels want them.
+func TestArgs(t *testing.T) {
+	if got, want := args(int32(1), pointer(2), int32(3)), 20; len(got) != want || binary.LittleEndian.Uint64(got[8:]) != 2 {
+		t.Errorf("%d bytes: %v", len(got), got)
+	}
+}

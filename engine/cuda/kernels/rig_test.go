@@ -1,0 +1,193 @@
+package kernels_test
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// rig runs kernels in the interpreter.
+type rig struct {
+	t       testing.TB
+	m       *ptxvm.Machine
+	s       ptxvm.Stream
+	changed *ptxvm.Module // takes the place of a module, if set
+}
+
+// modules are decoded once.
+var modules = map[string]*ptxvm.Module{}
+
+func newRig(t testing.TB, names ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, m: ptxvm.New(ptxvm.Config{})}
+	r.s = r.m.NewStream()
+	for _, n := range names {
+		if modules[n] == nil {
+			m, err := r.m.Load(n, kernels.PTX(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			modules[n] = m
+		}
+	}
+	return r
+}
+
+type pointer uint64
+
+// args lays parameters out as a kernel wants them.
+func args(values ...any) []byte {
+	var b []byte
+	for _, v := range values {
+		n := binary.Size(v)
+		for len(b)%n != 0 {
+			b = append(b, 0)
+		}
+		b, _ = binary.Append(b, binary.LittleEndian, v)
+	}
+	return b
+}
+
+func (r *rig) try(module, kernel string, grid ptxvm.Dim, threads, shared int, values ...any) error {
+	from := modules[module]
+	if r.changed != nil {
+		from = r.changed
+	}
+	k := from.Kernel(kernel)
+	if k == nil {
+		r.t.Fatalf("no kernel %s in %s", kernel, module)
+	}
+	l := ptxvm.Launch{Grid: grid, Block: ptxvm.Dim{X: threads}, SharedBytes: shared, Args: args(values...)}
+	if err := r.m.Launch(r.s, k, l); err != nil {
+		return err
+	}
+	return r.m.SyncStream(r.s)
+}
+
+func (r *rig) launch(module, kernel string, grid ptxvm.Dim, threads, shared int, values ...any) {
+	r.t.Helper()
+	if err := r.try(module, kernel, grid, threads, shared, values...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// room is n bytes that nothing has written.
+func (r *rig) room(n int) pointer {
+	r.t.Helper()
+	p, err := r.m.Alloc(n)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pointer(p)
+}
+
+// put makes device memory with what a slice of numbers or of structs holds.
+func put[T any](r *rig, data []T) pointer {
+	r.t.Helper()
+	b, err := binary.Append(nil, binary.LittleEndian, data)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := r.room(max(len(b), 1))
+	if err := r.m.CopyIn(r.s, uint64(p), b); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// get reads n values back.
+func get[T any](r *rig, p pointer, n int) []T {
+	r.t.Helper()
+	out := make([]T, n)
+	b := make([]byte, binary.Size(out))
+	if err := r.m.CopyOut(r.s, b, uint64(p)); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.m.SyncStream(r.s); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := binary.Decode(b, binary.LittleEndian, out); err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+func narrow(x float32) uint16 {
+	u := math.Float32bits(x)
+	return uint16((u + 0x7fff + u>>16&1) >> 16)
+}
+
+func widen(b uint16) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
+
+// bf16s are n normal values times scale.
+func bf16s(g *rand.Rand, n int, scale float64) []uint16 {
+	v := make([]uint16, n)
+	for i := range v {
+		v[i] = narrow(float32(g.NormFloat64() * scale))
+	}
+	return v
+}
+
+func floats(g *rand.Rand, n int, scale float64) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(g.NormFloat64() * scale)
+	}
+	return v
+}
+
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 5)) }
+
+// relative is the L2 distance of got from want over want's length.
+func relative(got, want []float64) float64 {
+	var d, n float64
+	for i := range want {
+		d += (got[i] - want[i]) * (got[i] - want[i])
+		n += want[i] * want[i]
+	}
+	return math.Sqrt(d / n)
+}
+
+func wide[T float32 | uint16](v []T) []float64 {
+	out := make([]float64, len(v))
+	for i, x := range v {
+		switch x := any(x).(type) {
+		case float32:
+			out[i] = float64(x)
+		case uint16:
+			out[i] = widen(x)
+		}
+	}
+	return out
+}
+
+// near fails unless the relative distance is at most limit.
+func near(t testing.TB, what string, got, want []float64, limit float64) {
+	t.Helper()
+	if d := relative(got, want); !(d <= limit) {
+		t.Errorf("%s: relative distance %.3g from the reference, at most %.3g", what, d, limit)
+	}
+}
+
+// equal fails unless all bits are equal.
+func equal[T float32 | uint16 | uint32 | int32](t testing.TB, what string, got, want []T) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
+	}
+	bits := func(x T) uint64 {
+		if f, ok := any(x).(float32); ok {
+			return uint64(math.Float32bits(f))
+		}
+		return uint64(x)
+	}
+	for i := range got {
+		if bits(got[i]) != bits(want[i]) {
+			t.Fatalf("%s: value %d is %v (%#x), want %v (%#x)", what, i, got[i], bits(got[i]), want[i], bits(want[i]))
+		}
+	}
+}

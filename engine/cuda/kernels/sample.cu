@@ -1,0 +1,274 @@
+// Drawing tokens from logits. Equal logits give the token that engine/sampling draws: the same functions, the
+// same counters, sums of integers where an order would matter.
+#include "common.cuh"
+
+enum { SAMPLE_THREADS = 512, WARPS = SAMPLE_THREADS / 32 };
+enum { SAMPLED = 0, NOT_FINITE = 1, NO_TOKEN = 2, FAILED = 3 }; // how a row ended
+enum { PENALISED = 1, DRAW = 2 };                               // flags
+
+// Row is what a row asks for: engine.SamplingParams, its counter, and where its biases and its mask lie.
+struct Row {
+	u64 seed;
+	int slot, index; // the counter
+	float temperature, top_p, min_p, repetition, presence, frequency;
+	int top_k, flags;
+	int bias_first, bias_count; // in biases
+	int mask; // index of the mask, or -1
+	int batch_row; // by which it may have failed already
+};
+struct Bias {
+	int token;
+	float bias;
+};
+struct Drawn {
+	int status, token; // the token, or where the first logit is that is not finite
+	float logit;       // the token's, as it was
+};
+
+// Best is a score and its token; of equal scores the lowest token is best.
+struct Best {
+	float score;
+	int token;
+};
+__device__ __forceinline__ Best better(Best a, Best b) {
+	bool second = b.score > a.score || (b.score == a.score && (u32)b.token < (u32)a.token);
+	return Best{second ? b.score : a.score, second ? b.token : a.token};
+}
+
+// block_best is the best over all threads, in all of them. A token of -1 is none.
+__device__ __forceinline__ Best block_best(Best b) {
+	__shared__ Best part[WARPS];
+#pragma unroll
+	for (int d = 16; d; d >>= 1) b = better(b, Best{__shfl_xor_sync(FULL, b.score, d), __shfl_xor_sync(FULL, b.token, d)});
+	__syncthreads();
+	if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = b;
+	__syncthreads();
+	b = part[0];
+#pragma unroll 1
+	for (int i = 1; i < WARPS; i++) b = better(b, part[i]);
+	return b;
+}
+
+__device__ __forceinline__ u64 block_sum(u64 x) {
+	__shared__ u64 sum;
+	__syncthreads();
+	if (threadIdx.x == 0) sum = 0;
+	__syncthreads();
+	atomicAdd(&sum, x);
+	__syncthreads();
+	return sum;
+}
+
+__device__ __forceinline__ float clamp_top(float x) { return x > MAX_F32 ? MAX_F32 : x; }
+
+// key orders finite values as integers; -0 and +0 are one score.
+__device__ __forceinline__ u32 key(float x) {
+	u32 u = __float_as_uint(__fadd_rn(x, 0.0f));
+	return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+// weight of a score d below the best in 2^-40, as top-p counts it.
+__device__ __forceinline__ u64 weight(float d) { return d < -28.5f ? 0 : __float2ull_rn(__fmul_rn(exp32(d), 1099511627776.0f)); }
+
+// cut forbids all but the best candidates whose weights reach target: of work by score, of equal scores by
+// token. A radix search over the keys finds the last score that is kept; all that have it weigh the same.
+__device__ __forceinline__ void cut(float *work, int vocab, u64 target, bool by_weight, float best) {
+	__shared__ u64 bins[256];
+	__shared__ u32 found;
+	__shared__ u64 above;
+	__shared__ int warps[WARPS];
+	u32 prefix = 0;
+	u64 over = 0;
+#pragma unroll 1
+	for (int shift = 24; shift >= 0; shift -= 8) {
+		__syncthreads();
+		if (threadIdx.x < 256) bins[threadIdx.x] = 0;
+		__syncthreads();
+		for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+			float z = work[t];
+			u32 k = key(z);
+			if (z == NEG_INF || (shift < 24 && (k ^ prefix) >> (shift + 8))) continue;
+			atomicAdd(&bins[k >> shift & 255], by_weight ? weight(__fsub_rn(z, best)) : 1ull);
+		}
+		__syncthreads();
+		if (threadIdx.x == 0) {
+			int digit = 255;
+			for (; digit > 0 && over + bins[digit] < target; digit--) over += bins[digit];
+			found = prefix | (u32)digit << shift;
+			above = over;
+		}
+		__syncthreads();
+		prefix = found;
+		over = above;
+	}
+	// Of those that have the last score, keep the first ones that are needed.
+	float last = __uint_as_float(prefix >> 31 ? prefix & 0x7fffffff : ~prefix);
+	u64 each = by_weight ? weight(__fsub_rn(last, best)) : 1;
+	u64 wanted = over >= target ? 0 : each ? (target - over + each - 1) / each : ~0ull;
+	int kept = 0;
+	for (int base = 0; base < vocab; base += SAMPLE_THREADS) {
+		int t = base + threadIdx.x;
+		float z = t < vocab ? work[t] : NEG_INF;
+		bool tie = z != NEG_INF && key(z) == prefix;
+		u32 ties = __ballot_sync(FULL, tie);
+		__syncthreads();
+		if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = __popc(ties);
+		__syncthreads();
+		int before = kept + __popc(ties & ((1u << threadIdx.x % 32) - 1));
+#pragma unroll 1
+		for (int w = 0; w < WARPS; w++) {
+			if (w < threadIdx.x / 32) before += warps[w];
+			kept += warps[w];
+		}
+		if (z != NEG_INF && (key(z) < prefix || (tie && (u64)before >= wanted))) work[t] = NEG_INF;
+	}
+	__syncthreads();
+}
+
+// mix is the finalizer of SplitMix64.
+__device__ __forceinline__ u64 mix(u64 z) {
+	z ^= z >> 30;
+	z *= 0xbf58476d1ce4e5b9ull;
+	z ^= z >> 27;
+	z *= 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+// change writes the logits to work, with biases, penalties and mask applied.
+__device__ __forceinline__ void change(float *work, const float *logits, const Row &r, const Bias *biases, const u64 *masks, const u32 *counts, int vocab) {
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) work[t] = logits[t];
+	__syncthreads();
+	for (int i = threadIdx.x; i < r.bias_count; i += SAMPLE_THREADS) {
+		Bias b = biases[r.bias_first + i];
+		work[b.token] = clamp_top(__fadd_rn(work[b.token], b.bias));
+	}
+	__syncthreads();
+	bool repeat = r.repetition != 0 && r.repetition != 1;
+	const u64 *mask = r.mask < 0 ? 0 : masks + (size_t)r.mask * ((vocab + 63) / 64);
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+		float l = work[t];
+		u32 c = r.flags & PENALISED ? counts[(size_t)r.slot * vocab + t] : 0;
+		if (c && l != NEG_INF) {
+			if (repeat) l = l > 0 ? __fdiv_rn(l, r.repetition) : __fmul_rn(l, r.repetition);
+			if (c & 0x7fffffff) {
+				l = __fsub_rn(l, r.presence);
+				l = __fsub_rn(l, __fmul_rn(r.frequency, (float)(c & 0x7fffffff)));
+			}
+			l = fmaxf(clamp_top(l), -MAX_F32);
+		}
+		if (mask && !(mask[t / 64] >> t % 64 & 1)) l = NEG_INF;
+		work[t] = l;
+	}
+	__syncthreads();
+}
+
+// draw picks from work by chance; top is the best token and its logit.
+__device__ __forceinline__ int draw(float *work, const Row &r, Best top, int vocab) {
+	float most = __fdiv_rn(top.score, r.temperature);
+	if (most == POS_INF || most == NEG_INF) return top.token;
+	float best = fmaxf(clamp_top(most), -MAX_F32);
+	u64 candidates = 0;
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+		float z = work[t];
+		if (z == NEG_INF) continue;
+		z = fmaxf(clamp_top(__fdiv_rn(z, r.temperature)), -MAX_F32);
+		if (r.min_p > 0 && !(exp32(__fsub_rn(z, best)) >= r.min_p)) z = NEG_INF;
+		candidates += z != NEG_INF;
+		work[t] = z;
+	}
+	candidates = block_sum(candidates);
+	if (r.top_k > 0 && (u64)r.top_k < candidates) cut(work, vocab, r.top_k, false, best);
+	if (r.top_p > 0 && r.top_p < 1) {
+		u64 total = 0;
+		for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS)
+			if (work[t] != NEG_INF) total += weight(__fsub_rn(work[t], best));
+		total = block_sum(total);
+		u64 target = __double2ull_ru(__dmul_rn((double)r.top_p, __ull2double_rn(total)));
+		cut(work, vocab, target > 1 ? target : 1, true, best);
+	}
+	const u64 golden = 0x9e3779b97f4a7c15ull;
+	u64 counter = mix(mix(r.seed + golden) ^ (u64)(u32)r.index * golden);
+	Best drawn = {NEG_INF, -1};
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+		if (work[t] == NEG_INF) continue;
+		u64 h = mix(counter ^ (u64)(t + 1) * golden);
+		float u = __fmul_rn(__fadd_rn((float)(u32)(h >> 41), 0.5f), 1.1920928955078125e-7f);
+		drawn = better(drawn, Best{__fsub_rn(work[t], log32(-log32(u))), t});
+	}
+	return block_best(drawn).token;
+}
+
+// sample draws a token for each row that has DRAW; of the others it looks at the logits alone. work has room for
+// the rows' logits. last and counts learn the token. Grid: rows.
+extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *drawn, float *work, const float *logits, const Row *rows, const Bias *biases, const u64 *masks,
+                              const int *failed, int *last, u32 *counts, int vocab) {
+	Row r = rows[blockIdx.x];
+	logits += (size_t)blockIdx.x * vocab;
+	work += (size_t)blockIdx.x * vocab;
+	Best bad = {NEG_INF, -1}; // the lowest token of a logit that is not finite
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS)
+		if (__fsub_rn(logits[t], logits[t]) != 0) bad = better(bad, Best{0, t});
+	bad = block_best(bad);
+	Drawn d = {SAMPLED, -1, 0};
+	if (failed[r.batch_row]) {
+		d.status = FAILED;
+	} else if (bad.token >= 0) {
+		d = Drawn{NOT_FINITE, bad.token, 0};
+	} else if (r.flags & DRAW) {
+		change(work, logits, r, biases, masks, counts, vocab);
+		Best top = {NEG_INF, -1};
+		for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS)
+			if (work[t] != NEG_INF) top = better(top, Best{work[t], t});
+		top = block_best(top);
+		if (top.token < 0) {
+			d.status = NO_TOKEN;
+		} else {
+			d.token = r.temperature == 0 ? top.token : draw(work, r, top, vocab);
+			d.logit = logits[d.token];
+		}
+	}
+	if (threadIdx.x != 0) return;
+	drawn[blockIdx.x] = d;
+	if (d.status != SAMPLED) last[r.slot] = -1;
+	else if (r.flags & DRAW) last[r.slot] = d.token;
+	if (d.token >= 0 && d.status == SAMPLED && r.flags & PENALISED) counts[(size_t)r.slot * vocab + d.token]++;
+}
+
+// logprobs writes for each row {max, log of the sum}, by which a logit becomes a log-probability, and its k
+// best tokens. The sum is that of engine/sampling: 16 lanes by token, then a tree. Grid: rows.
+KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab) {
+	__shared__ float terms[SAMPLE_THREADS];
+	__shared__ float lanes[16];
+	logits += (size_t)blockIdx.x * vocab;
+	Best top = {NEG_INF, -1};
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) top = better(top, Best{logits[t], t});
+	top = block_best(top);
+	float sum = 0;
+	for (int base = 0; base < vocab; base += SAMPLE_THREADS) {
+		int t = base + threadIdx.x;
+		__syncthreads();
+		if (t < vocab) terms[threadIdx.x] = exp32(__fsub_rn(logits[t], top.score));
+		__syncthreads();
+		if (threadIdx.x < 16)
+			for (int i = threadIdx.x; i < min(SAMPLE_THREADS, vocab - base); i += 16) sum = __fadd_rn(sum, terms[i]);
+	}
+	if (threadIdx.x < 16) lanes[threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+#pragma unroll
+		for (int d = 8; d; d >>= 1)
+#pragma unroll
+			for (int i = 0; i < d; i++) lanes[i] = __fadd_rn(lanes[i], lanes[i + d]);
+		norms[blockIdx.x] = make_float2(top.score, log32(lanes[0]));
+	}
+	Best before = {POS_INF, -1};
+	for (int k = 0; k < top_k[blockIdx.x]; k++) {
+		Best next = {NEG_INF, -1};
+		for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+			float l = logits[t];
+			if (l < before.score || (l == before.score && t > before.token)) next = better(next, Best{l, t});
+		}
+		before = block_best(next);
+		if (threadIdx.x == 0) tops[(size_t)blockIdx.x * top_stride + k] = before;
+	}
+}

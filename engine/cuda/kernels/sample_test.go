@@ -1,0 +1,214 @@
+package kernels_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// sampleRow is struct Row of sample.cu.
+type sampleRow struct {
+	Seed                                                     uint64
+	Slot, Index                                              int32
+	Temperature, TopP, MinP, Repetition, Presence, Frequency float32
+	TopK, Flags, BiasFirst, BiasCount, Mask, BatchRow        int32
+}
+
+type biasEntry struct {
+	Token int32
+	Bias  float32
+}
+
+type drawn struct {
+	Status, Token int32
+	Logit         float32
+}
+
+// draws is a launch of sample: rows with their logits, and the same rows for the
+// CPU's sampler.
+type draws struct {
+	vocab  int
+	binds  []engine.SlotBind
+	rows   []engine.Row
+	logits []float32
+}
+
+// add is one more row, on a slot of its own.
+func (d *draws) add(g *rand.Rand, p engine.SamplingParams, logits []float32, mask []uint64) {
+	slot := engine.Slot(len(d.rows))
+	bind := engine.SlotBind{Slot: slot, Sampling: p}
+	for range 12 {
+		bind.Prompt = append(bind.Prompt, kv.Token(g.IntN(d.vocab)))
+		bind.Output = append(bind.Output, kv.Token(g.IntN(d.vocab)), bind.Prompt[0])
+	}
+	d.binds = append(d.binds, bind)
+	d.rows = append(d.rows, engine.Row{Slot: slot, Sample: true, SampleIndex: int32(g.IntN(100)), Mask: mask})
+	d.logits = append(d.logits, logits...)
+}
+
+// device is what the kernel draws, and its counts and last tokens.
+func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32) {
+	t.Helper()
+	r := newRig(t, "sample", "pages")
+	var rows []sampleRow
+	biases, masks, entries := []biasEntry{}, []uint64{}, []int32{}
+	for i, b := range d.binds {
+		p := b.Sampling
+		row := sampleRow{Seed: p.Seed, Slot: int32(b.Slot), Index: d.rows[i].SampleIndex, Temperature: p.Temperature, TopP: p.TopP, MinP: p.MinP,
+			Repetition: p.RepetitionPenalty, Presence: p.PresencePenalty, Frequency: p.FrequencyPenalty, TopK: p.TopK,
+			BiasFirst: int32(len(biases)), BiasCount: int32(len(p.Bias)), Mask: -1, Flags: 2}
+		for _, x := range p.Bias {
+			biases = append(biases, biasEntry{int32(x.Token), x.Bias})
+		}
+		if d.rows[i].Mask != nil {
+			row.Mask = int32(len(masks) / ((d.vocab + 63) / 64))
+			masks = append(masks, d.rows[i].Mask...)
+		}
+		if p.Penalised() {
+			row.Flags |= 1
+			for _, x := range b.Prompt {
+				entries = append(entries, int32(b.Slot), int32(x), 1)
+			}
+			for _, x := range b.Output {
+				entries = append(entries, int32(b.Slot), int32(x), 0)
+			}
+		}
+		rows = append(rows, row)
+	}
+	n := len(rows)
+	device := put(r, make([]uint32, n*d.vocab))
+	if len(entries) > 0 {
+		count := len(entries) / 3
+		r.launch("pages", "slot_count", ptxvm.Dim{X: (count + 255) / 256}, 256, 0, device, put(r, entries), int32(count), int32(d.vocab))
+	}
+	result, lastTokens := r.room(12*n), put(r, make([]int32, n))
+	r.launch("sample", "sample", ptxvm.Dim{X: n}, 512, 0, result, r.room(4*n*d.vocab), put(r, d.logits), put(r, rows), put(r, biases), put(r, masks),
+		put(r, make([]int32, n)), lastTokens, device, int32(d.vocab))
+	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
+}
+
+// host is what engine/sampling draws.
+func (d *draws) host() []engine.RowOut {
+	s := sampling.New(len(d.rows), d.vocab)
+	out := make([]engine.RowOut, len(d.rows))
+	for i := range d.rows {
+		s.Bind(&d.binds[i])
+		s.Sample(&d.rows[i], i, d.logits[i*d.vocab:(i+1)*d.vocab], &out[i])
+	}
+	return out
+}
+
+// TestSampleAsTheHost: equal logits give the token that engine/sampling draws, for
+// all parameters, with ties among the logits.
+func TestSampleAsTheHost(t *testing.T) {
+	const vocab = 700
+	g := seeded(1)
+	d := &draws{vocab: vocab}
+	pick := func(v ...float32) float32 { return v[g.IntN(len(v))] }
+	for range 150 {
+		logits := floats(g, vocab, 3)
+		if g.IntN(2) == 0 { // few values, many ties
+			for i := range logits {
+				logits[i] = float32(math.Round(float64(logits[i])*2) / 2)
+			}
+		}
+		p := engine.SamplingParams{Seed: g.Uint64(), Temperature: pick(0, 0.3, 1, 1, 2, 1e-39), TopP: pick(0, 0, 0.1, 0.9, 0.999, 1),
+			MinP: pick(0, 0, 0.05), TopK: int32(pick(0, 0, 1, 5, 40, 699)), RepetitionPenalty: pick(0, 1, 1.3), PresencePenalty: pick(0, 0.5, -2),
+			FrequencyPenalty: pick(0, 0.25)}
+		for range g.IntN(4) {
+			p.Bias = append(p.Bias, engine.TokenBias{Token: kv.Token(len(p.Bias)*100 + g.IntN(100)), Bias: pick(5, -5, 100, float32(math.Inf(-1)), math.MaxFloat32)})
+		}
+		var mask []uint64
+		if g.IntN(3) == 0 {
+			mask = make([]uint64, (vocab+63)/64)
+			for i := range mask {
+				mask[i] = g.Uint64() & g.Uint64()
+			}
+		}
+		d.add(g, p, logits, mask)
+	}
+	got, counts, last := d.device(t)
+	for i, want := range d.host() {
+		if want.Err != nil || got[i].Status != 0 || got[i].Token != int32(want.Token) {
+			t.Errorf("row %d: %+v, want token %d (%v); %+v, masked %v", i, got[i], want.Token, want.Err, d.binds[i].Sampling, d.rows[i].Mask != nil)
+		}
+		if last[i] != got[i].Token {
+			t.Errorf("row %d: the slot's last token is %d, want %d", i, last[i], got[i].Token)
+		}
+		outputs := uint32(0)
+		if d.binds[i].Sampling.Penalised() {
+			outputs = 1
+			for _, x := range d.binds[i].Output {
+				if int32(x) == got[i].Token {
+					outputs++
+				}
+			}
+		}
+		if c := counts[i*vocab+int(got[i].Token)] &^ (1 << 31); c != outputs {
+			t.Errorf("row %d: its token is counted %d times, want %d", i, c, outputs)
+		}
+	}
+}
+
+// TestSampleFailures: logits that are not finite, and rows that allow nothing.
+func TestSampleFailures(t *testing.T) {
+	const vocab = 130
+	g := seeded(2)
+	d := &draws{vocab: vocab}
+	nan, inf := floats(g, vocab, 1), floats(g, vocab, 1)
+	nan[77], nan[99], inf[129] = float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))
+	d.add(g, engine.SamplingParams{Temperature: 1}, nan, nil)
+	d.add(g, engine.SamplingParams{}, inf, nil)
+	d.add(g, engine.SamplingParams{Temperature: 1, TopP: 0.5}, floats(g, vocab, 1), make([]uint64, 3))
+	got, _, last := d.device(t)
+	for i, want := range d.host() {
+		if want.Err == nil || got[i].Status == 0 || last[i] != -1 || errors.Is(want.Err, engine.ErrNoToken) != (got[i].Status == 2) {
+			t.Errorf("row %d: %+v, last %d, want %v", i, got[i], last[i], want.Err)
+		}
+	}
+	if got[0].Token != 77 || got[1].Token != 129 {
+		t.Errorf("%+v, want the tokens 77 and 129 named", got[:2])
+	}
+}
+
+// TestLogprobs: the host's norm to the bit, and its best tokens.
+func TestLogprobs(t *testing.T) {
+	for _, vocab := range []int{16, 700, 1500} {
+		g := seeded(uint64(vocab))
+		logits := floats(g, 2*vocab, 4)
+		logits[3], logits[5] = logits[9], logits[9]
+		tops := []int32{20, 0}
+		if vocab < 20 {
+			tops[0] = int32(vocab)
+		}
+		r := newRig(t, "sample")
+		norms, best := r.room(16), put(r, make([]biasEntry, 40))
+		r.launch("sample", "logprobs", ptxvm.Dim{X: 2}, 512, 0, norms, best, put(r, logits), put(r, tops), int32(20), int32(vocab))
+		got, list := get[float32](r, norms, 4), get[drawnTop](r, best, 40)
+		s := sampling.New(1, vocab)
+		s.Bind(&engine.SlotBind{Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 20}})
+		var want engine.RowOut
+		s.Sample(&engine.Row{Sample: true}, 0, logits[:vocab], &want)
+		for i, w := range want.Top {
+			l := (list[i].Score - got[0]) - got[1]
+			if list[i].Token != int32(w.Token) || l != w.Logprob {
+				t.Errorf("%s: best %d is %+v, %v; want %+v", fmt.Sprint(vocab), i, list[i], l, w)
+			}
+		}
+		if list[20].Score != 0 {
+			t.Error("a list for a row that wants none")
+		}
+	}
+}
+
+type drawnTop struct {
+	Score float32
+	Token int32
+}

@@ -1,0 +1,164 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+)
+
+// How a product is stored, as gemm.cu has it.
+const (
+	toBF16 = int32(iota)
+	toF32
+	addF32
+)
+
+// launcher queues the kernels of one plan. The first error stays.
+type launcher struct {
+	*device
+	p   *plan
+	err error
+}
+
+func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args ...any) {
+	if l.err != nil {
+		return
+	}
+	f, ok := l.run[kernel]
+	if !ok {
+		panic("cuda: no kernel " + kernel)
+	}
+	l.err = l.ctx.Launch(f, cudrv.Launch{Grid: [3]int{gridX, gridY, 1}, Block: [3]int{threads, 1, 1}, SharedBytes: shared, Stream: l.stream, Args: cudrv.Args(args...)})
+}
+
+// at is where a part of the plan lies on the device.
+func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
+
+func blocks(n, of int) int { return (n + of - 1) / of }
+
+// step queues everything of a plan whose data is on the device.
+func (l *launcher) step() error {
+	l.prepare()
+	if l.p.tokens > 0 {
+		l.forward()
+		l.finish()
+	}
+	return l.err
+}
+
+// prepare binds slots, copies pages and brings page tables up to date.
+func (l *launcher) prepare() {
+	p, r, c := l.p, &l.room, l.model
+	if n := p.cleared.n; n > 0 {
+		l.launch("slot_clear", n, 1, 256, 0, r.last, r.counts, l.at(p.cleared), int32(0))
+	}
+	if n := p.clearedCounted.n; n > 0 {
+		l.launch("slot_clear", n, 8, 256, 0, r.last, r.counts, l.at(p.clearedCounted), int32(c.Vocab))
+	}
+	if n := p.counted.n; n > 0 {
+		l.launch("slot_count", blocks(n, 256), 1, 256, 0, r.counts, l.at(p.counted), int32(n), int32(c.Vocab))
+	}
+	slot := c.HeadDim / 8 // pieces of 16 bytes of one slot of a strip
+	for _, x := range p.copies {
+		l.launch("page_copy", x.n, 2*c.Layers*c.KVHeads, 128, 0, r.pool, l.at(x), uint64(l.pageElements/8), int32(l.cfg.PageTokens*slot), int32(slot))
+	}
+	if n := p.tables.n; n > 0 {
+		l.launch("table_write", blocks(n, 256), 1, 256, 0, r.table, l.at(p.tables), int32(n), int32(l.perSlot))
+	}
+}
+
+// forward runs all layers; x holds the last one's output.
+func (l *launcher) forward() {
+	p, r, c := l.p, &l.room, l.model
+	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, paddedFFN(c)
+	if l.err == nil {
+		l.err = l.ctx.Fill32(l.stream, r.failed, 0, p.rows)
+	}
+	l.launch("embed", p.tokens, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden))
+	for i := range l.w.layers {
+		w := &l.w.layers[i]
+		l.norm(p.tokens, w.attnNorm, 0)
+		l.product(r.qkv, r.acts, w.qkv, w.qkvBias, p.tokens, all, c.Hidden, toF32)
+		layer := i * l.pageElements / c.Layers
+		l.launch("rope_write", p.tokens, c.Heads+2*c.KVHeads, 32, 0, r.q, r.pool, r.qkv, w.qNorm, w.kNorm, l.w.cosine, l.w.sine,
+			l.at(p.slots), l.at(p.positions), r.table, uint64(l.pageElements), uint64(layer),
+			int32(l.perSlot), l.pageShift(), int32(c.Heads), int32(c.KVHeads), int32(c.HeadDim), float32(c.NormEps))
+		l.attention(layer)
+		l.product(r.x, r.acts, w.o, w.oBias, p.tokens, c.Hidden, heads, addF32)
+		l.norm(p.tokens, w.ffnNorm, 0)
+		l.product(r.gateUp, r.acts, w.gateUp, w.gateUpBias, p.tokens, 2*ffn, c.Hidden, toBF16)
+		l.launch("swiglu", blocks(ffn, 256), p.tokens, 256, 0, r.acts, r.gateUp, int32(ffn))
+		l.product(r.x, r.acts, w.down, w.downBias, p.tokens, c.Hidden, ffn, addF32)
+	}
+	l.launch("check_finite", p.tokens, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden))
+	l.launch("slot_fail", blocks(p.rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(p.rows))
+}
+
+// attention reads q and pages, and writes acts.
+func (l *launcher) attention(layer int) {
+	p, r, c := l.p, &l.room, l.model
+	kernel := func(name string) string { return fmt.Sprint(name, c.HeadDim) }
+	cache := []any{r.q, r.pool, r.table, uint64(l.pageElements), uint64(layer), int32(l.perSlot), l.pageShift(), int32(c.KVHeads)}
+	if n := p.prefill.n; n > 0 {
+		args := append(append([]any{r.acts}, cache...), l.at(p.prefill), l.at(p.slots), l.at(p.positions), int32(c.Heads), l.scale())
+		l.launch(kernel("attn_prefill_"), n, c.KVHeads, 128, l.tileBytes(), args...)
+	}
+	for _, x := range []struct {
+		name  string
+		items part
+	}{{"attn_split_", p.split}, {"attn_shared_", p.shared}} {
+		if x.items.n > 0 {
+			args := append(append([]any{r.states}, cache...), l.at(x.items), l.at(p.order), l.at(p.slots), l.at(p.positions),
+				int32(c.Heads), int32(p.maxSplits), l.scale())
+			l.launch(kernel(x.name), x.items.n, c.KVHeads, 128, l.tileBytes(), args...)
+		}
+	}
+	if n := p.decoding; n > 0 {
+		l.launch("attn_merge", n, c.Heads, 128, 0, r.acts, r.states, l.at(p.positions), int32(c.Heads), int32(c.HeadDim), int32(p.maxSplits))
+	}
+}
+
+func (l *launcher) pageShift() int32 {
+	shift := int32(0)
+	for 1<<shift < l.cfg.PageTokens {
+		shift++
+	}
+	return shift
+}
+
+// norm writes acts from rows of x, all or those that index picks.
+func (l *launcher) norm(rows int, weight, index cudrv.Ptr) {
+	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, int32(l.model.Hidden), float32(l.model.NormEps))
+}
+
+// product queues out = in·Wᵀ + bias by the kernel for that many rows.
+func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) {
+	kernel, gridX, gridY := "gemm128", blocks(n, 128), blocks(m, 128)
+	if m <= 64 {
+		gridX, gridY = blocks(n, 32), 1
+		switch {
+		case m <= 16:
+			kernel = "gemm16"
+		case m <= 32:
+			kernel = "gemm32"
+		default:
+			kernel = "gemm64"
+		}
+	}
+	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(k), kind)
+}
+
+// finish computes the logits that are wanted and draws from them.
+func (l *launcher) finish() {
+	p, r, c := l.p, &l.room, l.model
+	n := p.want.n
+	if n == 0 {
+		return
+	}
+	l.norm(n, l.w.norm, l.at(p.want))
+	l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32)
+	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), l.at(p.masks), r.failed, r.last, r.counts, int32(c.Vocab))
+	if p.top >= 0 {
+		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab))
+	}
+}

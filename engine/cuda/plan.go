@@ -1,0 +1,352 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Attention's cut of positions, as attention.cu has it.
+const splitTokens = 256
+
+// Flags and results of sample.cu.
+const (
+	flagPenalised = 1
+	flagDraw      = 2
+
+	drawnOK       = 0
+	drawnNaN      = 1
+	drawnNoToken  = 2
+	drawnFailed   = 3
+	sampleRowSize = 64
+)
+
+// part is some of a step's data: where it begins and how many entries it has.
+type part struct{ at, n int }
+
+// plan is one step as the kernels want it: data, which goes to the device in one
+// copy, and where in it each list lies.
+type plan struct {
+	data []byte
+	rows int
+	tokenLists
+	slotLists
+	attentionLists
+	logitLists
+	stats engine.StepStats
+}
+
+// tokenLists are by token. Those that decode come first, then those of longer rows.
+type tokenLists struct {
+	tokens   int
+	decoding int // tokens that decode: of rows of one
+
+	ids, slots, positions, rowOf part
+	rowSlots                     part // by row
+}
+
+// slotLists are what changes before any row runs.
+type slotLists struct {
+	cleared, clearedCounted part   // slots that are bound; with their counts
+	counted                 part   // {slot, token, in the prompt}
+	copies                  []part // {from, to, tokens}, one launch after another
+	tables                  part   // {slot, index, page}
+}
+
+// attentionLists are work items.
+type attentionLists struct {
+	prefill       part // {first token, count}
+	split, shared part // {first of order, count, split, end}
+	order         part // tokens of these
+	maxSplits     int
+}
+
+// logitLists are by row that wants logits.
+type logitLists struct {
+	want                 part // its last token
+	draws, biases, masks part
+	topK                 part
+	top                  int // the most of topK, -1 if no row wants log-probabilities
+	wantRow              []int
+	digests              bool
+}
+
+// list appends values and returns where; width of them make an entry.
+func (p *plan) list(width int, values ...int32) part {
+	for len(p.data)%16 != 0 {
+		p.data = append(p.data, 0)
+	}
+	at := len(p.data)
+	for _, v := range values {
+		p.data = binary.LittleEndian.AppendUint32(p.data, uint32(v))
+	}
+	return part{at, len(values) / width}
+}
+
+// planner makes plans; its scratch is kept. It belongs to the launching goroutine.
+type planner struct {
+	*device
+	plan
+	first   []int // by row: its first token
+	decodes []int // rows of one token
+	ints    [12][]int32
+}
+
+// make plans a batch, and moves the host's idea of page tables and parameters on.
+func (p *planner) make(b *engine.Batch) *plan {
+	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]}}
+	p.binds(b)
+	p.pageCopies(b)
+	p.layOut(b)
+	p.attention(b)
+	p.logits(b)
+	p.stats.CopiedPages = len(b.Copies)
+	return &p.plan
+}
+
+// binds gives slots to sequences; of several binds of a slot the last one counts.
+func (p *planner) binds(b *engine.Batch) {
+	var plain, penalised, entries []int32
+	for i := range b.Binds {
+		bind := &b.Binds[i]
+		if slices.ContainsFunc(b.Binds[i+1:], func(x engine.SlotBind) bool { return x.Slot == bind.Slot }) {
+			continue
+		}
+		p.params[bind.Slot] = bind.Sampling
+		p.params[bind.Slot].Bias = slices.Clone(bind.Sampling.Bias)
+		if !bind.Sampling.Penalised() {
+			plain = append(plain, int32(bind.Slot))
+			continue
+		}
+		penalised = append(penalised, int32(bind.Slot))
+		for output, tokens := range [][]kv.Token{bind.Prompt, bind.Output} {
+			for _, t := range tokens {
+				if int64(t) < int64(p.model.Vocab) {
+					entries = append(entries, int32(bind.Slot), int32(t), int32(1-output))
+				}
+			}
+		}
+	}
+	p.cleared, p.clearedCounted, p.counted = p.list(1, plain...), p.list(1, penalised...), p.list(3, entries...)
+}
+
+// pageCopies puts copies into launches such that none touches a page that another
+// one of its launch writes: batches copy one after another.
+func (p *planner) pageCopies(b *engine.Batch) {
+	var launch []int32
+	touched, written := map[kv.PageID]bool{}, map[kv.PageID]bool{}
+	flush := func() {
+		if len(launch) > 0 {
+			p.copies = append(p.copies, p.list(3, launch...))
+			launch = launch[:0]
+			clear(touched)
+			clear(written)
+		}
+	}
+	for _, c := range b.Copies {
+		if written[c.Src] || touched[c.Dst] {
+			flush()
+		}
+		touched[c.Src], touched[c.Dst], written[c.Dst] = true, true, true
+		launch = append(launch, int32(c.Src), int32(c.Dst), c.Tokens)
+	}
+	flush()
+}
+
+// layOut puts the tokens one after another, those of rows of one first.
+func (p *planner) layOut(b *engine.Batch) {
+	ids, slots, positions, rowOf, entries, rowSlots := p.ints[0][:0], p.ints[1][:0], p.ints[2][:0], p.ints[3][:0], p.ints[4][:0], p.ints[5][:0]
+	p.first, p.decodes = slices.Grow(p.first[:0], len(b.Rows))[:len(b.Rows)], p.decodes[:0]
+	for _, single := range []bool{true, false} {
+		for i := range b.Rows {
+			r := &b.Rows[i]
+			if (r.Len() == 1) != single {
+				continue
+			}
+			if single {
+				p.decodes = append(p.decodes, i)
+			}
+			p.first[i] = len(ids)
+			for j := range r.Len() {
+				id := int32(-1)
+				if !r.Deferred {
+					id = int32(r.Tokens[j])
+				}
+				ids, slots, positions, rowOf = append(ids, id), append(slots, int32(r.Slot)), append(positions, r.Start+int32(j)), append(rowOf, int32(i))
+				p.stats.KVTokensRead += int64(r.Start) + int64(j) + 1
+			}
+			if r.Deferred {
+				p.stats.DeferredTokens++
+			} else {
+				p.stats.GivenTokens += r.Len()
+			}
+		}
+	}
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		rowSlots = append(rowSlots, int32(r.Slot))
+	}
+	entries = p.tableEntries(b, entries)
+	p.ints[0], p.ints[1], p.ints[2], p.ints[3], p.ints[4], p.ints[5] = ids, slots, positions, rowOf, entries, rowSlots
+	p.tokens, p.decoding = len(ids), len(p.decodes)
+	p.ids, p.slots, p.positions, p.rowOf = p.list(1, ids...), p.list(1, slots...), p.list(1, positions...), p.list(1, rowOf...)
+	p.tables, p.rowSlots = p.list(3, entries...), p.list(1, rowSlots...)
+}
+
+// tableEntries brings the page tables up to date and appends what the device's lack of
+// them. No entry is there twice: the device writes them in no order.
+func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
+	p.pages.Apply(b)
+	lacks := func(s engine.Slot, from, to int) {
+		have := p.table[int(s)*p.perSlot:]
+		for j, page := range p.pages.Of(s)[from:to] {
+			if have[from+j] != int32(page) {
+				have[from+j] = int32(page)
+				entries = append(entries, int32(s), int32(from+j), int32(page))
+			}
+		}
+	}
+	for i := range b.Binds {
+		s := b.Binds[i].Slot
+		lacks(s, 0, len(p.pages.Of(s)))
+	}
+	for i := range b.Rows {
+		if r := &b.Rows[i]; len(r.Pages) > 0 {
+			all := len(p.pages.Of(r.Slot))
+			lacks(r.Slot, max(all-p.appended(b, r.Slot), 0), all)
+		}
+	}
+	for _, w := range b.Swaps {
+		lacks(w.Slot, int(w.At), int(w.At)+1)
+	}
+	return entries
+}
+
+// appended is how many pages the rows of a slot bring.
+func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
+	for i := range b.Rows {
+		if b.Rows[i].Slot == s {
+			n += len(b.Rows[i].Pages)
+		}
+	}
+	return n
+}
+
+// attention deals the tokens to work items: prompts in pieces of up to 64 packed
+// rows; tokens that decode by splits, where those that hold the same pages in a
+// whole split go together.
+func (p *planner) attention(b *engine.Batch) {
+	group := p.model.Heads / p.model.KVHeads
+	prefill, split, shared, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0], p.ints[9][:0]
+	for i := range b.Rows {
+		n := b.Rows[i].Len()
+		for at := 0; n > 1 && at < n; at += 64 / group {
+			prefill = append(prefill, int32(p.first[i]+at), int32(min(64/group, n-at)))
+		}
+	}
+	p.maxSplits = 0
+	for _, i := range p.decodes {
+		p.maxSplits = max(p.maxSplits, int(b.Rows[i].Start)/splitTokens+1)
+	}
+	var groups [][]int // rows with equal pages in the split
+	for s := range p.maxSplits {
+		groups = groups[:0]
+		byPage := map[kv.PageID]int{} // first page of the split -> group
+		for _, i := range p.decodes {
+			r := &b.Rows[i]
+			end := int(r.Start) + 1
+			if end <= s*splitTokens {
+				continue
+			}
+			if end < (s+1)*splitTokens {
+				split = append(split, int32(len(order)), 1, int32(s), int32(end))
+				order = append(order, int32(p.first[i]))
+				continue
+			}
+			pages := splitPages(p.pages.Of(r.Slot), s, p.cfg.PageTokens)
+			g, ok := byPage[pages[0]]
+			if !ok || !slices.Equal(splitPages(p.pages.Of(b.Rows[groups[g][0]].Slot), s, p.cfg.PageTokens), pages) {
+				g = len(groups)
+				byPage[pages[0]] = g
+				groups = append(groups, nil)
+			}
+			groups[g] = append(groups[g], i)
+		}
+		end := int32((s + 1) * splitTokens)
+		for _, g := range groups {
+			for len(g) > 0 {
+				n := min(len(g), 64/group)
+				item := []int32{int32(len(order)), int32(n), int32(s), end}
+				if n == 1 {
+					split = append(split, item...)
+				} else {
+					shared = append(shared, item...)
+				}
+				for _, i := range g[:n] {
+					order = append(order, int32(p.first[i]))
+				}
+				g = g[n:]
+			}
+		}
+	}
+	p.ints[6], p.ints[7], p.ints[8], p.ints[9] = prefill, split, shared, order
+	p.prefill, p.split, p.shared, p.order = p.list(2, prefill...), p.list(4, split...), p.list(4, shared...), p.list(1, order...)
+}
+
+// splitPages are the pages of split s, all of which are there.
+func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
+	return pages[s*splitTokens/pageTokens : (s+1)*splitTokens/pageTokens]
+}
+
+// logits lists the rows that want them, with how to draw.
+func (p *planner) logits(b *engine.Batch) {
+	want, topK := p.ints[10][:0], p.ints[11][:0]
+	var biases []engine.TokenBias
+	var masks []uint64
+	draws := p.list(1)
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if !r.Sample && !r.Digest {
+			continue
+		}
+		sp := &p.params[r.Slot]
+		want = append(want, int32(p.first[i]+r.Len()-1))
+		p.wantRow = append(p.wantRow, i)
+		p.digests = p.digests || r.Digest
+		flags, mask := uint32(0), int32(-1)
+		if r.Sample {
+			flags |= flagDraw
+		}
+		if sp.Penalised() {
+			flags |= flagPenalised
+		}
+		if r.Mask != nil {
+			mask = int32(len(masks) / len(r.Mask))
+			masks = append(masks, r.Mask...)
+		}
+		if r.Sample && (sp.Logprobs || sp.TopLogprobs > 0) {
+			p.top = max(p.top, int(sp.TopLogprobs))
+			topK = append(topK, sp.TopLogprobs)
+		} else {
+			topK = append(topK, 0)
+		}
+		p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex, sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
+			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), mask, int32(i))
+		biases = append(biases, sp.Bias...)
+	}
+	p.draws = part{draws.at, len(want)}
+	p.ints[10], p.ints[11] = want, topK
+	p.want, p.topK = p.list(1, want...), p.list(1, topK...)
+	p.biases = part{p.list(1).at, len(biases)}
+	for _, x := range biases {
+		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))
+	}
+	p.masks = part{p.list(1).at, len(masks)}
+	for _, m := range masks {
+		p.data = binary.LittleEndian.AppendUint64(p.data, m)
+	}
+}

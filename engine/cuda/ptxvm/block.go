@@ -1,0 +1,128 @@
+package ptxvm
+
+// specialNames are the special registers that kernels read.
+var specialNames = map[string]bool{"%tid.x": true, "%ctaid.x": true, "%ctaid.y": true, "%ntid.x": true, "%nctaid.y": true}
+
+// block is the state of the block that runs; it is used for one after another.
+type block struct {
+	m      *Machine
+	k      *Kernel
+	grid   Dim
+	size   Dim
+	index  int // of the block in the grid
+	op     opID
+	params []byte
+	warps  []*warp
+	shared sharedMemory
+	at     int32 // the instruction that runs
+	now    *warp // the warp that runs
+
+	stats  *KernelStats
+	budget int64 // instructions left
+}
+
+// blockOf is the block for a launch: the one of the kernel's last launch, if it had
+// that many threads and that much shared memory. What it leaves in registers and
+// shared memory is stale, but for constants.
+func (m *Machine) blockOf(k *Kernel, l *Launch, op opID) *block {
+	b, shared := m.blocks[k], roundUp(k.SharedBytes, 16)+l.SharedBytes
+	if b == nil || b.size != l.Block.size() || len(b.shared.data) != shared {
+		b = newBlock(m, k, l.Block.size(), shared)
+		m.blocks[k] = b
+	}
+	b.grid, b.op, b.params, b.budget = l.Grid.size(), op, l.Args, m.config.MaxInstructions
+	for _, w := range b.warps {
+		w.last = nil // the allocation may have gone
+	}
+	return b
+}
+
+func newBlock(m *Machine, k *Kernel, size Dim, shared int) *block {
+	b := &block{m: m, k: k, size: size, stats: m.stats(k.Name)}
+	b.shared.init(shared)
+	for first := 0; first < size.count(); first += lanes {
+		w := &warp{b: b, first: first, r: make([][lanes]uint64, k.regs), p: make([]uint32, k.preds)}
+		for _, c := range k.consts {
+			w.fill(c.reg, c.value)
+		}
+		b.warps = append(b.warps, w)
+	}
+	return b
+}
+
+func (w *warp) fill(reg int32, v uint64) {
+	for l := range w.r[reg] {
+		w.r[reg][l] = v
+	}
+}
+
+// count counts instructions of threads.
+func (b *block) count(n int) {
+	b.stats.Instructions += int64(n)
+	b.budget -= int64(n)
+	if b.budget < 0 {
+		fail(Endless, 0, "after %d instructions", b.m.config.MaxInstructions)
+	}
+}
+
+// run runs block i of the grid to its end.
+func (b *block) run(i int) {
+	b.index = i
+	b.shared.clear()
+	place := b.grid.at(i)
+	for _, w := range b.warps {
+		for _, s := range b.k.special {
+			switch s.name {
+			case "%tid.x":
+				for l := range w.r[s.reg] {
+					w.r[s.reg][l] = uint64((w.first + l) % b.size.X)
+				}
+			case "%ctaid.x":
+				w.fill(s.reg, uint64(place.X))
+			case "%ctaid.y":
+				w.fill(s.reg, uint64(place.Y))
+			case "%ntid.x":
+				w.fill(s.reg, uint64(b.size.X))
+			case "%nctaid.y":
+				w.fill(s.reg, uint64(b.grid.Y))
+			}
+		}
+		w.start(b.size.count())
+	}
+	for b.round() {
+		b.shared.epoch++
+	}
+}
+
+// round runs each warp to its next barrier or its end, and reports whether some
+// wait. Those must wait at the same barrier.
+func (b *block) round() bool {
+	at, waiting := int32(-1), (*warp)(nil)
+	ended := -1
+	for i, w := range b.warps {
+		b.now = w
+		if !w.run() {
+			ended = i
+			continue
+		}
+		pc := w.groups[0].pc
+		if waiting != nil && pc != at {
+			fail(Divergence, 0, "warp %d waits at line %d, warp %d at line %d", waiting.first/lanes, b.k.code[at-1].line, w.first/lanes, b.k.code[pc-1].line)
+		}
+		at, waiting = pc, w
+	}
+	if waiting != nil && ended >= 0 {
+		b.now, b.at = waiting, at-1
+		fail(Divergence, 0, "warp %d has ended without it", ended)
+	}
+	return waiting != nil
+}
+
+// fault makes the error of a stop.
+func (b *block) fault(s *stop) *Fault {
+	in := &b.k.code[b.at]
+	return &Fault{
+		Kind: s.kind, Kernel: b.k.Name, Block: b.grid.at(b.index), Thread: b.size.at(b.now.first + s.lane),
+		File: b.k.files[int(in.file)], Line: int(in.line), Text: in.text, Detail: s.detail,
+	}
+}

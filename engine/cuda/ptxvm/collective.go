@@ -1,0 +1,113 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+// whole checks that the lanes that an instruction is for are those that run it.
+func (w *warp) whole(mask uint32, members uint64) {
+	if uint32(members)&w.all != mask {
+		fail(Divergence, bits.TrailingZeros32(mask), "lanes %#x run it for lanes %#x", mask, uint32(members))
+	}
+}
+
+func runShuffle(w *warp, in *instr, mask uint32) {
+	w.whole(mask, w.r[in.c][bits.TrailingZeros32(mask)])
+	from := w.r[in.a]
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m)
+		other := l ^ int(w.r[in.b][l]&31)
+		if mask>>other&1 == 0 {
+			fail(Divergence, l, "the value of lane %d, which has ended", other)
+		}
+		w.r[in.d][l] = from[other]
+	}
+}
+
+func runBallot(w *warp, in *instr, mask uint32) {
+	w.whole(mask, w.r[in.c][bits.TrailingZeros32(mask)])
+	v := uint64(w.p[in.a] & mask)
+	for m := mask; m != 0; m &= m - 1 {
+		w.r[in.d][bits.TrailingZeros32(m)] = v
+	}
+}
+
+// runLoadMatrix reads two 8x8 matrices of 16-bit elements: lane l < 16 has the
+// address of row l%8 of matrix l/8; lane l gets elements 2(l%4) and the next of
+// row l/4 or, transposed, of column l/4.
+func runLoadMatrix(w *warp, in *instr, mask uint32) {
+	if mask != full {
+		fail(Divergence, bits.TrailingZeros32(mask), "ldmatrix by lanes %#x", mask)
+	}
+	var rows [16]uint32
+	for i := range rows {
+		rows[i] = uint32(int64(w.r[in.a][i]) + in.imm)
+		w.b.shared.place(rows[i], 16, i)
+	}
+	element := func(matrix, row, col, lane int) uint64 {
+		return uint64(binary.LittleEndian.Uint16(w.b.shared.read(w, rows[8*matrix+row]+uint32(2*col), 2, lane)))
+	}
+	for i, r := range in.more {
+		for l := range lanes {
+			a, b := l/4, l%4*2
+			if in.signed {
+				w.r[r][l] = element(i, b, a, l) | element(i, b+1, a, l)<<16
+			} else {
+				w.r[r][l] = element(i, a, b, l) | element(i, a, b+1, l)<<16
+			}
+		}
+	}
+}
+
+func widen(b uint64) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
+
+// runMMA is D = A·B + C, 16x8 of 16 products, as common.cuh lays it out. A sum is
+// taken in f64 and cut off, not rounded, to f32: tensor cores align the products
+// to the largest and drop what lies below, so no chain of fused multiply-adds
+// gives their bits, and none gives these. An output depends on its row of A and
+// its column of B alone.
+func runMMA(w *warp, in *instr, mask uint32) {
+	if mask != full {
+		fail(Divergence, bits.TrailingZeros32(mask), "mma by lanes %#x", mask)
+	}
+	var a [16][16]float64
+	var b [8][16]float64
+	for l := range lanes {
+		g, k := l/4, l%4*2
+		for i := range 4 {
+			row, at, v := g+i%2*8, k+i/2*8, w.r[in.more[4+i]][l]
+			a[row][at], a[row][at+1] = widen(v&0xffff), widen(v>>16)
+		}
+		for i := range 2 {
+			v := w.r[in.more[8+i]][l]
+			b[g][k+8*i], b[g][k+8*i+1] = widen(v&0xffff), widen(v>>16)
+		}
+	}
+	for l := range lanes {
+		var sum [4]uint64 // C's registers may be D's in another order
+		for i := range sum {
+			row, col := l/4+i/2*8, l%4*2+i%2
+			sum[i] = mmaSum(&a[row], &b[col], f(w.r[in.more[10+i]][l]))
+		}
+		for i := range sum {
+			w.r[in.more[i]][l] = sum[i]
+		}
+	}
+}
+
+// mmaSum is the sum of 16 products and c, towards zero.
+func mmaSum(a, b *[16]float64, c float32) uint64 {
+	var even, odd float64
+	for k := 0; k < 16; k += 2 {
+		even += float64(a[k] * b[k])
+		odd += float64(a[k+1] * b[k+1])
+	}
+	sum := even + odd + float64(c)
+	r := float32(sum)
+	if math.Abs(float64(r)) > math.Abs(sum) {
+		return uint64(math.Float32bits(r) - 1)
+	}
+	return bits32(r)
+}

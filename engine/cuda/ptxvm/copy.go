@@ -1,0 +1,104 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// CopyIn queues a copy from host memory, which is read when the copy is done:
+// it must not change before.
+func (m *Machine) CopyIn(s Stream, dst uint64, src []byte) error {
+	return m.queueCopy(s, "copy from host", func(op opID) error {
+		to, err := m.use("copy from host", op, dst, len(src), true)
+		copy(to, src)
+		return err
+	})
+}
+
+// CopyOut queues a copy to host memory, which holds the bytes when the copy is done.
+func (m *Machine) CopyOut(s Stream, dst []byte, src uint64) error {
+	return m.queueCopy(s, "copy to host", func(op opID) error {
+		from, err := m.use("copy to host", op, src, len(dst), false)
+		copy(dst, from)
+		return err
+	})
+}
+
+// CopyWithin queues a copy on the device. The two do not overlap.
+func (m *Machine) CopyWithin(s Stream, dst, src uint64, n int) error {
+	return m.queueCopy(s, "copy", func(op opID) error {
+		from, err := m.use("copy", op, src, n, false)
+		if err != nil {
+			return err
+		}
+		to, err := m.use("copy", op, dst, n, true)
+		copy(to, from)
+		return err
+	})
+}
+
+// Set queues the filling of n bytes.
+func (m *Machine) Set(s Stream, dst uint64, value byte, n int) error {
+	return m.queueCopy(s, "fill", func(op opID) error {
+		to, err := m.use("fill", op, dst, n, true)
+		for i := range to {
+			to[i] = value
+		}
+		return err
+	})
+}
+
+// Set32 queues the filling of n words.
+func (m *Machine) Set32(s Stream, dst uint64, value uint32, n int) error {
+	return m.queueCopy(s, "fill", func(op opID) error {
+		to, err := m.use("fill", op, dst, 4*n, true)
+		for i := range len(to) / 4 {
+			binary.LittleEndian.PutUint32(to[4*i:], value)
+		}
+		return err
+	})
+}
+
+func (m *Machine) queueCopy(s Stream, name string, run func(opID) error) error {
+	if m.fault != nil {
+		return m.fault
+	}
+	m.enqueue(s, name, run)
+	return nil
+}
+
+// use checks n bytes as kernels' accesses are checked, and notes the use.
+func (m *Machine) use(name string, op opID, addr uint64, n int, write bool) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	a := m.find(addr)
+	if a == nil || n < 0 || int(addr-a.base)+n > len(a.data) {
+		return nil, &Fault{Kind: OutOfBounds, Kernel: name, Detail: fmt.Sprintf("global address %#x, %d bytes", addr, n)}
+	}
+	at := int(addr - a.base)
+	for i := at; i < at+n && !write; i++ {
+		if a.written[i/64]>>(i%64)&1 == 0 {
+			return nil, &Fault{Kind: Uninitialised, Kernel: name, Detail: fmt.Sprintf("global address %#x, byte %d of its allocation", addr, i)}
+		}
+	}
+	for i := at / 4; i < (at+n+3)/4; i++ {
+		s := &a.notes[i]
+		other := s.writer
+		if write {
+			other = m.unordered(a, i, op)
+		}
+		if other != 0 && other != op && !m.before(other) {
+			return nil, &Fault{Kind: StreamRace, Kernel: name, Detail: fmt.Sprintf("global address %#x is used by %s, which nothing orders before", a.base+uint64(4*i), m.opName(other))}
+		}
+		if write {
+			s.writer, s.writerBlock = op, 0
+		} else {
+			m.noteRead(a, i, op, 0)
+		}
+	}
+	for i := at; i < at+n && write; i++ {
+		a.written[i/64] |= 1 << (i % 64)
+	}
+	return a.data[at : at+n], nil
+}

@@ -1,0 +1,139 @@
+package ptxvm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrMemory is wrapped by Alloc where the device has too little.
+var ErrMemory = errors.New("ptxvm: out of device memory")
+
+// ErrLaunch is wrapped by Launch for a launch that no device takes.
+var ErrLaunch = errors.New("ptxvm: bad launch")
+
+// Config is the imaginary device. The zero value works.
+type Config struct {
+	MemoryBytes int // default 4 GiB; taken from the host as it is allocated, five times over
+	// MaxSharedBytes of a block, default 227 KiB as an H100's.
+	MaxSharedBytes int
+	// MaxInstructions of all threads of one launch, default 2^36.
+	MaxInstructions int64
+}
+
+// WithDefaults returns c with defaults for what is 0.
+func (c Config) WithDefaults() Config {
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = 4 << 30
+	}
+	if c.MaxSharedBytes == 0 {
+		c.MaxSharedBytes = 227 << 10
+	}
+	if c.MaxInstructions == 0 {
+		c.MaxInstructions = 1 << 36
+	}
+	return c
+}
+
+// Machine is an imaginary device.
+type Machine struct {
+	config      Config
+	next        uint64 // address of the next allocation
+	used        int
+	allocations []*allocation // by address
+	fault       error
+
+	streams []*stream
+	events  []event
+	ops     []operation // by opID
+	floor   opID        // operations up to here are before all that run now
+	current opID
+	host    clock
+	kernels map[string]*KernelStats
+	blocks  map[*Kernel]*block // of their last launches
+}
+
+// KernelStats is what all launches of one kernel took.
+type KernelStats struct {
+	Launches     int
+	Instructions int64 // of threads
+	ReadBytes    int64 // of global memory
+	WrittenBytes int64
+}
+
+// New makes a device.
+func New(c Config) *Machine {
+	return &Machine{config: c.WithDefaults(), next: firstAddress, ops: make([]operation, 1), kernels: map[string]*KernelStats{}, blocks: map[*Kernel]*block{}}
+}
+
+// Load decodes a module.
+func (m *Machine) Load(name string, text []byte) (*Module, error) {
+	if m.fault != nil {
+		return nil, m.fault
+	}
+	return Parse(name, text)
+}
+
+// Stats is what the launches of the kernel of that name took so far.
+func (m *Machine) Stats(kernel string) KernelStats { return *m.stats(kernel) }
+
+func (m *Machine) stats(kernel string) *KernelStats {
+	if m.kernels[kernel] == nil {
+		m.kernels[kernel] = &KernelStats{}
+	}
+	return m.kernels[kernel]
+}
+
+// Launch is how to launch a kernel. Args are its parameters as they lie in
+// memory, each aligned to its size; the machine copies them.
+type Launch struct {
+	Grid, Block Dim
+	SharedBytes int // dynamic
+	Args        []byte
+}
+
+// Launch queues a kernel on a stream.
+func (m *Machine) Launch(s Stream, k *Kernel, l Launch) error {
+	if m.fault != nil {
+		return m.fault
+	}
+	if err := m.fits(k, &l); err != nil {
+		return fmt.Errorf("%w of %s: %v", ErrLaunch, k.Name, err)
+	}
+	l.Args = append([]byte(nil), l.Args...)
+	m.enqueue(s, k.Name, func(op opID) error { return m.execute(k, &l, op) })
+	return nil
+}
+
+func (m *Machine) fits(k *Kernel, l *Launch) error {
+	switch n := l.Block.count(); {
+	case min(l.Grid.X, l.Grid.Y, l.Grid.Z, l.Block.X, l.Block.Y, l.Block.Z) < 0:
+		return fmt.Errorf("a grid of %v with blocks of %v", l.Grid, l.Block)
+	case l.Grid.Y > 65535 || l.Grid.Z > 65535 || l.Grid.X > 1<<31-1:
+		return fmt.Errorf("a grid of %v", l.Grid)
+	case n > k.MaxThreads:
+		return fmt.Errorf("blocks of %d threads, at most %d", n, k.MaxThreads)
+	case l.Block.size().Y > 1 || l.Block.size().Z > 1:
+		return fmt.Errorf("blocks of %v: kernels read the first dimension only", l.Block)
+	case l.SharedBytes < 0 || k.SharedBytes+l.SharedBytes > m.config.MaxSharedBytes:
+		return fmt.Errorf("%d bytes of shared memory, at most %d", k.SharedBytes+l.SharedBytes, m.config.MaxSharedBytes)
+	case len(l.Args) != k.ParamBytes:
+		return fmt.Errorf("%d bytes of parameters, want %d", len(l.Args), k.ParamBytes)
+	}
+	return nil
+}
+
+// execute runs a kernel now.
+func (m *Machine) execute(k *Kernel, l *Launch, op opID) (err error) {
+	b := m.blockOf(k, l, op)
+	defer func() {
+		if s, ok := recover().(*stop); ok {
+			err = b.fault(s)
+		} else if err == nil {
+			b.stats.Launches++
+		}
+	}()
+	for i := range b.grid.count() {
+		b.run(i)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package ptxvm
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// sharedMemory is a block's, with a note for each word of who used it last since
+// the last barrier.
+type sharedMemory struct {
+	data  []byte
+	notes []sharedNote // a word of 4 bytes each
+	base  uint32       // epochs up to base are of earlier blocks
+	epoch uint32       // grows at each barrier
+}
+
+// sharedNote is the last use of a word. Threads count from 1; many are several.
+type sharedNote struct {
+	written, read uint32 // epoch, 0: never
+	writer, by    uint16 // threads
+	writerAt      int32  // instruction
+	readAt        int32
+	atomic        bool
+	pending       bool // an asynchronous copy is to come
+}
+
+const many = 0xffff
+
+func (s *sharedMemory) init(size int) {
+	s.data, s.notes = make([]byte, size), make([]sharedNote, (size+3)/4)
+}
+
+func (s *sharedMemory) clear() {
+	s.epoch++
+	s.base = s.epoch
+	for i := range s.notes {
+		s.notes[i].pending = false
+	}
+}
+
+// place checks bounds and alignment of n bytes at an address.
+func (s *sharedMemory) place(addr uint32, n, lane int) int {
+	if int(addr)%n != 0 {
+		fail(Misaligned, lane, "shared address %#x for %d bytes", addr, n)
+	}
+	if int(addr)+n > len(s.data) {
+		fail(OutOfBounds, lane, "shared address %#x, %d bytes, of %d", addr, n, len(s.data))
+	}
+	return int(addr)
+}
+
+// read checks that a thread may read n bytes now.
+func (s *sharedMemory) read(w *warp, addr uint32, n, lane int) []byte {
+	at := s.place(addr, n, lane)
+	thread := uint16(w.first + lane + 1)
+	for i := at / 4; i < (at+n+3)/4; i++ {
+		note := &s.notes[i]
+		if note.pending {
+			fail(PendingCopy, lane, "shared address %#x", addr)
+		}
+		if note.written < s.base {
+			fail(Uninitialised, lane, "shared address %#x", addr)
+		}
+		if note.written == s.epoch && note.writer != thread {
+			s.race(w, addr, lane, "read", "written", note.writer, note.writerAt)
+		}
+		if note.read == s.epoch && note.by != thread {
+			note.by = many
+		} else {
+			note.read, note.by = s.epoch, thread
+		}
+		note.readAt = w.b.at
+	}
+	return s.data[at : at+n]
+}
+
+// write checks that a thread may write n bytes now; pending tells that they come
+// later, atomic that others may do the same.
+func (s *sharedMemory) write(w *warp, addr uint32, n, lane int, pending, atomic bool) []byte {
+	at := s.place(addr, n, lane)
+	thread := uint16(w.first + lane + 1)
+	for i := at / 4; i < (at+n+3)/4; i++ {
+		note := &s.notes[i]
+		if note.pending {
+			fail(PendingCopy, lane, "shared address %#x", addr)
+		}
+		if note.written == s.epoch && note.writer != thread && !(atomic && note.atomic) {
+			s.race(w, addr, lane, "written", "written", note.writer, note.writerAt)
+		}
+		if note.read == s.epoch && note.by != thread {
+			s.race(w, addr, lane, "written", "read", note.by, note.readAt)
+		}
+		s.note(note, w, thread, pending, atomic)
+	}
+	return s.data[at : at+n]
+}
+
+func (s *sharedMemory) note(note *sharedNote, w *warp, thread uint16, pending, atomic bool) {
+	if atomic && note.atomic && note.written == s.epoch && note.writer != thread {
+		thread = many
+	}
+	*note = sharedNote{written: s.epoch, writer: thread, writerAt: w.b.at, read: note.read, by: note.by, readAt: note.readAt, atomic: atomic, pending: pending}
+}
+
+func (s *sharedMemory) race(w *warp, addr uint32, lane int, now, before string, other uint16, at int32) {
+	in := &w.b.k.code[at]
+	who := "several threads"
+	if other != many {
+		who = "thread " + w.b.size.at(int(other-1)).String()
+	}
+	fail(SharedRace, lane, "shared address %#x is %s here and was %s by %s at %s:%d, without a barrier between",
+		addr, now, before, who, w.b.k.files[int(in.file)], in.line)
+}
+
+func runLoadShared(w *warp, in *instr, mask uint32) {
+	n := int(in.size) * len(in.more)
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		w.unpack(in, l, w.b.shared.read(w, uint32(int64(w.r[in.a][l])+in.imm), n, l))
+	}
+}
+
+func runStoreShared(w *warp, in *instr, mask uint32) {
+	n := int(in.size) * len(in.more)
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		w.pack(in, l, w.b.shared.write(w, uint32(int64(w.r[in.a][l])+in.imm), n, l, false, false))
+	}
+}
+
+func runAtomicShared(w *warp, in *instr, mask uint32) {
+	s := &w.b.shared
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		addr := uint32(int64(w.r[in.a][l]) + in.imm)
+		at := s.place(addr, int(in.size), l)
+		if s.notes[at/4].written < s.base {
+			fail(Uninitialised, l, "shared address %#x", addr)
+		}
+		w.r[in.d][l] = in.update(s.write(w, addr, int(in.size), l, false, true), w.r[in.b][l])
+	}
+}
+
+// update is the read, change and write of an atomic.
+func (in *instr) update(at []byte, v uint64) (before uint64) {
+	if in.size == 4 {
+		before = uint64(binary.LittleEndian.Uint32(at))
+		binary.LittleEndian.PutUint32(at, uint32(in.f2(before, v)))
+		return before
+	}
+	before = binary.LittleEndian.Uint64(at)
+	binary.LittleEndian.PutUint64(at, in.f2(before, v))
+	return before
+}
+
+// unpack puts loaded bytes into lane l of the registers.
+func (w *warp) unpack(in *instr, l int, from []byte) {
+	for i, r := range in.more {
+		switch in.size {
+		case 2:
+			w.r[r][l] = uint64(binary.LittleEndian.Uint16(from[2*i:]))
+		case 4:
+			v := binary.LittleEndian.Uint32(from[4*i:])
+			w.r[r][l] = uint64(v)
+			if in.signed {
+				w.r[r][l] = uint64(int64(int32(v))) // the register may have 64 bits
+			}
+		case 8:
+			w.r[r][l] = binary.LittleEndian.Uint64(from[8*i:])
+		}
+	}
+}
+
+func (w *warp) pack(in *instr, l int, to []byte) {
+	for i, r := range in.more {
+		switch v := w.r[r][l]; in.size {
+		case 2:
+			binary.LittleEndian.PutUint16(to[2*i:], uint16(v))
+		case 4:
+			binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
+		case 8:
+			binary.LittleEndian.PutUint64(to[8*i:], v)
+		}
+	}
+}
+
+// asyncCopies are a warp's copies that have not been waited for. They are done
+// when they are waited for, not before.
+type asyncCopies struct {
+	open  []asyncCopy
+	group [lanes]int // the group that a lane's next copy belongs to
+}
+
+type asyncCopy struct {
+	lane, group int
+	dst         uint32
+	src         uint64
+	bytes       int
+}
+
+func (c *asyncCopies) reset() { *c = asyncCopies{open: c.open[:0]} }
+
+func runCopyAsync(w *warp, in *instr, mask uint32) {
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		c := asyncCopy{lane: l, group: w.copies.group[l], dst: uint32(int64(w.r[in.d][l]) + in.imm), src: w.r[in.a][l] + uint64(in.target), bytes: int(uint32(w.r[in.b][l]))}
+		if c.bytes != 0 && c.bytes != 16 {
+			fail(OutOfBounds, l, "a copy of %d bytes of 16", c.bytes)
+		}
+		w.b.shared.write(w, c.dst, 16, l, true, false)
+		if c.bytes > 0 {
+			w.b.m.peek(w, c.src, l)
+		}
+		w.copies.open = append(w.copies.open, c)
+	}
+}
+
+func runCommit(w *warp, _ *instr, mask uint32) {
+	for ; mask != 0; mask &= mask - 1 {
+		w.copies.group[bits.TrailingZeros32(mask)]++
+	}
+}
+
+// runWait does all copies of a lane but those of its last imm groups, and of the
+// group that is not committed.
+func runWait(w *warp, in *instr, mask uint32) {
+	kept := w.copies.open[:0]
+	for _, c := range w.copies.open {
+		if mask>>c.lane&1 == 0 || c.group >= w.copies.group[c.lane]-int(in.imm) {
+			kept = append(kept, c)
+			continue
+		}
+		s := &w.b.shared
+		to := s.data[c.dst : c.dst+16]
+		clear(to)
+		if c.bytes > 0 {
+			copy(to, w.b.m.read(w, c.src, 16, c.lane))
+		}
+		for i := c.dst / 4; i < c.dst/4+4; i++ {
+			s.notes[i].pending = false
+			s.notes[i].written = s.epoch // visible to this thread now, to others after a barrier
+		}
+	}
+	w.copies.open = kept
+}

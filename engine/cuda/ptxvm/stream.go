@@ -1,0 +1,204 @@
+package ptxvm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Stream and Event are names of what NewStream and NewEvent made.
+type (
+	Stream int
+	Event  int
+)
+
+// opID numbers operations by the order in which they were queued; 0 is none.
+type opID uint32
+
+// clock is how much of each stream is known to be before something.
+type clock []uint32
+
+func (c clock) at(s Stream) uint32 {
+	if int(s) < len(c) {
+		return c[s]
+	}
+	return 0
+}
+
+func join(a, b clock) clock {
+	r := slices.Clone(a)
+	for i, v := range b {
+		if i < len(r) {
+			r[i] = max(r[i], v)
+		} else {
+			r = append(r, v)
+		}
+	}
+	return r
+}
+
+type operation struct {
+	stream Stream
+	number uint32 // on its stream, from 1
+	before clock  // what is ordered before it
+	name   string
+}
+
+type stream struct {
+	known clock // before the next operation
+	count uint32
+	queue []queued // not run yet
+}
+
+type queued struct {
+	op  opID
+	run func(opID) error
+}
+
+// event marks a place of a stream.
+type event struct {
+	stream   Stream
+	number   uint32 // operations of the stream before it
+	known    clock
+	recorded bool
+}
+
+// NewStream makes a stream. Streams are ordered by events alone.
+func (m *Machine) NewStream() Stream {
+	m.streams = append(m.streams, &stream{known: slices.Clone(m.host)})
+	return Stream(len(m.streams) - 1)
+}
+
+// NewEvent makes an event, which counts as passed until it is recorded.
+func (m *Machine) NewEvent() Event {
+	m.events = append(m.events, event{})
+	return Event(len(m.events) - 1)
+}
+
+func (m *Machine) enqueue(id Stream, name string, run func(opID) error) {
+	s := m.streams[id]
+	s.count++
+	s.known = join(s.known, m.host)
+	for len(s.known) <= int(id) {
+		s.known = append(s.known, 0)
+	}
+	s.known[id] = s.count
+	m.ops = append(m.ops, operation{id, s.count, slices.Clone(s.known), name})
+	s.queue = append(s.queue, queued{opID(len(m.ops) - 1), run})
+}
+
+// before reports whether op is ordered before the operation that runs.
+func (m *Machine) before(op opID) bool {
+	if op <= m.floor {
+		return true
+	}
+	o := &m.ops[op]
+	return m.ops[m.current].before.at(o.stream) >= o.number
+}
+
+func (m *Machine) opName(op opID) string {
+	return fmt.Sprintf("%s on stream %d", m.ops[op].name, m.ops[op].stream)
+}
+
+// Record marks the place that a stream has come to.
+func (m *Machine) Record(e Event, id Stream) error {
+	s := m.streams[id]
+	m.events[e] = event{stream: id, number: s.count, known: join(s.known, m.host), recorded: true}
+	return m.fault
+}
+
+// Wait has a stream's further work wait for what the event has marked now.
+func (m *Machine) Wait(id Stream, e Event) error {
+	ev := m.events[e]
+	if !ev.recorded || m.fault != nil {
+		return m.fault
+	}
+	s := m.streams[id]
+	s.known = join(s.known, ev.known)
+	m.enqueue(id, "wait", func(opID) error { return m.through(ev.stream, ev.number) })
+	return nil
+}
+
+// through runs a stream until number operations are done.
+func (m *Machine) through(id Stream, number uint32) error {
+	s := m.streams[id]
+	for m.fault == nil && len(s.queue) > 0 && m.ops[s.queue[0].op].number <= number {
+		next := s.queue[0]
+		s.queue = s.queue[1:]
+		if err := m.perform(next); err != nil {
+			m.fault = err
+		}
+	}
+	return m.fault
+}
+
+// perform runs one operation. A wait runs others inside of it.
+func (m *Machine) perform(q queued) error {
+	outer := m.current
+	m.current = q.op
+	err := q.run(q.op)
+	m.current = outer
+	return err
+}
+
+// SyncEvent does all that the event has marked.
+func (m *Machine) SyncEvent(e Event) error {
+	ev := m.events[e]
+	if !ev.recorded || m.fault != nil {
+		return m.fault
+	}
+	err := m.through(ev.stream, ev.number)
+	m.host = join(m.host, ev.known)
+	return err
+}
+
+// Query reports whether the event has passed. It does at most one operation that the
+// event waits for, so a program that polls comes to the end, late.
+func (m *Machine) Query(e Event) (passed bool, err error) {
+	ev := m.events[e]
+	if !ev.recorded || m.fault != nil {
+		return m.fault == nil, m.fault
+	}
+	s := m.streams[ev.stream]
+	if len(s.queue) == 0 || m.ops[s.queue[0].op].number > ev.number {
+		m.host = join(m.host, ev.known)
+		return true, nil
+	}
+	return false, m.through(ev.stream, m.ops[s.queue[0].op].number)
+}
+
+// Passed reports whether the event has passed, and does nothing for it.
+func (m *Machine) Passed(e Event) (bool, error) {
+	ev := m.events[e]
+	s := ev.stream
+	return !ev.recorded || len(m.streams[s].queue) == 0 || m.ops[m.streams[s].queue[0].op].number > ev.number, m.fault
+}
+
+// QueryStream reports whether all work of a stream is done. Like Query it does at
+// most one operation.
+func (m *Machine) QueryStream(id Stream) (done bool, err error) {
+	s := m.streams[id]
+	if len(s.queue) == 0 || m.fault != nil {
+		m.host = join(m.host, s.known)
+		return m.fault == nil, m.fault
+	}
+	return false, m.through(id, m.ops[s.queue[0].op].number)
+}
+
+// SyncStream does all work of a stream, and what that waits for.
+func (m *Machine) SyncStream(id Stream) error {
+	s := m.streams[id]
+	err := m.through(id, s.count)
+	m.host = join(m.host, s.known)
+	return err
+}
+
+// Sync does all work.
+func (m *Machine) Sync() error {
+	for id := range m.streams {
+		if err := m.SyncStream(Stream(id)); err != nil {
+			return err
+		}
+	}
+	m.floor = opID(len(m.ops) - 1)
+	return m.fault
+}

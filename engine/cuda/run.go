@@ -1,0 +1,287 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// place is what one pending job needs: an event, and pinned memory for what goes
+// in and what comes out. The goroutine that launches makes them at first use.
+type place struct {
+	event   cudrv.Event
+	in, out []byte
+}
+
+// outcome is what the waiting goroutine needs of a plan, which by then is of
+// another batch.
+type outcome struct {
+	rows     int
+	wantRow  []int // row of each logit
+	top      int   // most best tokens of a row, -1: no log-probabilities
+	topK     []int
+	logprobs []bool // which of them want log-probabilities
+	logits   int    // bytes, 0 if no digest is wanted
+	stats    engine.StepStats
+}
+
+// Offsets in place.out: failed by row, then drawn, norms, tops and logits by row
+// that wants logits.
+func (o *outcome) drawnAt() int  { return 4 * o.rows }
+func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.wantRow) }
+func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow) }
+func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.wantRow) }
+func (o *outcome) bytes() int    { return o.logitsAt() + o.logits }
+
+// lostError is an error of the driver as the contract wants it.
+func lostError(op string, err error) error {
+	return &engine.Error{Backend: "cuda", Op: op, Err: err}
+}
+
+// launch is the goroutine that plans and queues. It owns the device but for what
+// wait does.
+func (b *Backend) launch() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(b.queued)
+	p := &planner{device: b.dev}
+	err := b.dev.ctx.Bind()
+	if err != nil {
+		err = lostError("bind", err)
+	}
+	for j := range b.jobs {
+		switch {
+		case b.abort.Load():
+			b.finish(j, nil, engine.ErrClosed)
+			continue
+		case err == nil:
+			j.place = <-b.places
+			err = b.queue(p, j)
+		}
+		if err != nil {
+			b.finish(j, nil, err) // and all that follow
+			continue
+		}
+		b.queued <- j
+	}
+}
+
+// queue puts a job's work on the stream.
+func (b *Backend) queue(p *planner, j *job) error {
+	d, pl := b.dev, j.place
+	var err error
+	if pl.event == 0 {
+		if pl.event, err = d.ctx.NewEvent(); err != nil {
+			return lostError("event", err)
+		}
+	}
+	if j.batch == nil {
+		for _, op := range j.ops {
+			if op.Kind == engine.ToHost {
+				err = d.ctx.CopyOut(d.stream, op.Host, d.page(int(op.Page)))
+			} else {
+				err = d.ctx.CopyIn(d.stream, d.page(int(op.Page)), op.Host)
+			}
+			if err != nil {
+				return lostError("transfer", err)
+			}
+		}
+	} else if err := b.step(p, j); err != nil {
+		return lostError("step", err)
+	}
+	if err := d.ctx.Record(pl.event, d.stream); err != nil {
+		return lostError("record", err)
+	}
+	return nil
+}
+
+// step queues a batch: its data, its kernels, and the copies of what it gives.
+func (b *Backend) step(p *planner, j *job) error {
+	d, pl := b.dev, j.place
+	plan := p.make(j.batch)
+	n := len(plan.data)
+	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {
+		return err
+	}
+	if err := d.grow(&d.room.states, &d.statesBytes, 4*plan.decoding*plan.maxSplits*d.model.Heads*(d.model.HeadDim+2)); err != nil {
+		return err
+	}
+	if err := d.growHost(&pl.in, n); err != nil {
+		return err
+	}
+	if n > 0 {
+		copy(pl.in, plan.data)
+		if err := d.ctx.CopyIn(d.stream, d.meta, pl.in[:n]); err != nil {
+			return err
+		}
+	}
+	l := launcher{device: d, p: plan}
+	if err := l.step(); err != nil {
+		return err
+	}
+	o := &j.plan
+	*o = outcome{rows: plan.rows, wantRow: append([]int(nil), plan.wantRow...), top: plan.top, stats: plan.stats}
+	for _, row := range o.wantRow {
+		sp, k := &d.params[j.batch.Rows[row].Slot], 0
+		if j.batch.Rows[row].Sample {
+			k = int(sp.TopLogprobs)
+		}
+		o.topK = append(o.topK, min(k, d.model.Vocab))
+		o.logprobs = append(o.logprobs, sp.Logprobs || k > 0)
+	}
+	if plan.digests {
+		o.logits = 4 * d.model.Vocab * len(o.wantRow)
+	}
+	return b.fetch(pl, o)
+}
+
+// fetch queues the copies to the host.
+func (b *Backend) fetch(pl *place, o *outcome) error {
+	d, r := b.dev, &b.dev.room
+	if o.rows == 0 {
+		return nil
+	}
+	if err := d.growHost(&pl.out, o.bytes()); err != nil {
+		return err
+	}
+	want := len(o.wantRow)
+	copies := []struct {
+		at, n int
+		from  cudrv.Ptr
+	}{{0, 4 * o.rows, r.failed}, {o.drawnAt(), drawnBytes * want, r.drawn}, {o.logitsAt(), o.logits, r.logits}}
+	if o.top >= 0 {
+		copies = append(copies, struct {
+			at, n int
+			from  cudrv.Ptr
+		}{o.normsAt(), normBytes * want, r.norms})
+		for i, k := range o.topK {
+			stride := topBytes * max(o.top, 1)
+			copies = append(copies, struct {
+				at, n int
+				from  cudrv.Ptr
+			}{o.topsAt() + i*stride, topBytes * min(k, o.top), r.tops + cudrv.Ptr(i*stride)})
+		}
+	}
+	for _, c := range copies {
+		if c.n == 0 {
+			continue
+		}
+		if err := d.ctx.CopyOut(d.stream, pl.out[c.at:c.at+c.n], c.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// growHost gives b room for n bytes of pinned memory. Nothing pending uses it.
+func (d *device) growHost(b *[]byte, n int) error {
+	if n <= len(*b) {
+		return nil
+	}
+	if len(*b) > 0 {
+		if err := d.ctx.HostFree(*b); err != nil {
+			return err
+		}
+	}
+	var err error
+	*b, err = d.ctx.HostAlloc(n + n/2)
+	return err
+}
+
+// wait is the goroutine that waits for the device and completes tickets. It ends
+// the device when all is done.
+func (b *Backend) wait() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(b.done)
+	bound := b.dev.ctx.Bind()
+	for j := range b.queued {
+		if b.abort.Load() {
+			b.finish(j, nil, engine.ErrClosed)
+			continue
+		}
+		if err := errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event)); err != nil {
+			b.finish(j, nil, lostError("step", err))
+			continue
+		}
+		if j.batch == nil {
+			b.finish(j, &engine.Result{}, nil)
+			continue
+		}
+		b.finish(j, b.result(j), nil)
+	}
+	b.closing = b.dev.ctx.Close()
+}
+
+// result reads what the device has sent back.
+func (b *Backend) result(j *job) *engine.Result {
+	o, out := &j.plan, j.place.out
+	res := &engine.Result{Seq: j.batch.Seq, Stats: o.stats}
+	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
+	next := 0
+	for i := range j.batch.Rows {
+		r := &j.batch.Rows[i]
+		failed := word(4*i) != 0
+		w := -1
+		if next < len(o.wantRow) && o.wantRow[next] == i {
+			w = next
+			next++
+		}
+		if w < 0 && !failed {
+			continue
+		}
+		ro := engine.RowOut{Row: i}
+		if failed {
+			ro.Err = fmt.Errorf("%w: row %d", engine.ErrLogits, i)
+		} else {
+			b.read(&ro, r, j, w)
+			if r.Sample && ro.Err == nil {
+				res.Stats.Samples++
+			}
+		}
+		res.Out = append(res.Out, ro)
+	}
+	return res
+}
+
+// read fills in row w of those that wanted logits.
+func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
+	o, out := &j.plan, j.place.out
+	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
+	float := func(at int) float32 { return math.Float32frombits(word(at)) }
+	if r.Digest {
+		n := 4 * b.info.Vocab
+		ro.Digest = xxh3.Hash(out[o.logitsAt()+w*n:][:n])
+	}
+	drawn := o.drawnAt() + drawnBytes*w
+	token := int(int32(word(drawn + 4)))
+	switch word(drawn) {
+	case drawnNaN, drawnFailed:
+		ro.Err = fmt.Errorf("%w: row %d, token %d", engine.ErrLogits, ro.Row, token)
+		return
+	case drawnNoToken:
+		ro.Err = fmt.Errorf("%w: row %d", engine.ErrNoToken, ro.Row)
+		return
+	}
+	if !r.Sample {
+		return
+	}
+	ro.Token = kv.Token(token)
+	if o.top < 0 || !o.logprobs[w] {
+		return
+	}
+	most, logSum := float(o.normsAt()+normBytes*w), float(o.normsAt()+normBytes*w+4)
+	ro.Logprob = (float(drawn+8) - most) - logSum
+	for k := range min(o.topK[w], b.info.Vocab) {
+		at := o.topsAt() + topBytes*(w*max(o.top, 1)+k)
+		ro.Top = append(ro.Top, engine.TokenLogprob{Token: kv.Token(word(at + 4)), Logprob: (float(at) - most) - logSum})
+	}
+}

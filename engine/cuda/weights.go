@@ -1,0 +1,203 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/f32"
+)
+
+// weights are a model's, in bf16 on the device. Matrices are [out][in] as in the
+// file; those that share an input are stacked.
+type weights struct {
+	embed, norm, head cudrv.Ptr
+	layers            []layer
+	cosine, sine      cudrv.Ptr // [position][head dim/2], f32
+}
+
+// layer has 0 for what the model lacks.
+type layer struct {
+	attnNorm, qkv, qkvBias, qNorm, kNorm, o, oBias cudrv.Ptr
+	ffnNorm, gateUp, gateUpBias, down, downBias    cudrv.Ptr
+}
+
+// headDims are those that attention is compiled for.
+var headDims = map[int]bool{16: true, 64: true, 128: true}
+
+// supported reports what of a model the kernels can't compute.
+func supported(c *model.Config) error {
+	var errs []error
+	if !headDims[c.HeadDim] {
+		errs = append(errs, fmt.Errorf("cuda: heads of %d, the kernels have 16, 64 and 128", c.HeadDim))
+	}
+	if c.Hidden%32 != 0 || c.Heads*c.HeadDim%32 != 0 {
+		errs = append(errs, fmt.Errorf("cuda: hidden size %d and %d heads of %d, want multiples of 32", c.Hidden, c.Heads, c.HeadDim))
+	}
+	if c.Heads/c.KVHeads > 16 {
+		errs = append(errs, fmt.Errorf("cuda: %d query heads for a KV head, at most 16", c.Heads/c.KVHeads))
+	}
+	return errors.Join(errs...)
+}
+
+// paddedFFN is the width between gate/up and down on the device: the rest is zero.
+func paddedFFN(c *model.Config) int { return (c.FFN + 31) / 32 * 32 }
+
+// uploader copies weights by way of one pinned buffer.
+type uploader struct {
+	*device
+	staging []byte
+	err     error
+}
+
+const stagingBytes = 4 << 20
+
+func (d *device) upload(m *model.Model, positions int) error {
+	staging, err := d.ctx.HostAlloc(stagingBytes)
+	if err != nil {
+		return err
+	}
+	u := &uploader{device: d, staging: staging}
+	c := m.Config()
+	w := &d.w
+	w.embed = u.stack(c.Hidden, m.Embed())
+	w.head = w.embed
+	if !c.TiedHead {
+		w.head = u.stack(c.Hidden, m.Head())
+	}
+	w.norm = u.stack(c.Hidden, m.Norm())
+	heads, kvHeads := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	ffn := paddedFFN(c)
+	for i := range m.Layers() {
+		l := &m.Layers()[i]
+		w.layers = append(w.layers, layer{
+			attnNorm: u.stack(c.Hidden, l.AttnNorm), ffnNorm: u.stack(c.Hidden, l.FFNNorm),
+			qkv: u.stack(c.Hidden, l.Q, l.K, l.V), o: u.stack(heads, l.O),
+			gateUp: u.padded(c.Hidden, ffn, l.Gate, l.Up), down: u.wider(c.FFN, ffn, l.Down),
+			qNorm: u.stack(c.HeadDim, l.QNorm), kNorm: u.stack(c.HeadDim, l.KNorm),
+			qkvBias: u.biases([]int{heads, kvHeads, kvHeads}, l.QBias, l.KBias, l.VBias), oBias: u.biases([]int{c.Hidden}, l.OBias),
+			gateUpBias: u.biases([]int{ffn, ffn}, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
+		})
+	}
+	w.cosine, w.sine = u.rope(c, positions)
+	return errors.Join(u.err, d.ctx.HostFree(staging))
+}
+
+// stack puts matrices of that many columns one above the other; it is 0 if the
+// first is nil.
+func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
+	if tensors[0] == nil {
+		return 0
+	}
+	return u.padded(columns, 0, tensors...)
+}
+
+// padded is stack with at least rows rows to each, of zeros at the end.
+func (u *uploader) padded(columns, rows int, tensors ...*model.Tensor) cudrv.Ptr {
+	total := 0
+	for _, t := range tensors {
+		total += max(rows, t.Len()/columns)
+	}
+	p := u.room(2 * total * columns)
+	at := 0
+	for _, t := range tensors {
+		u.put(p+cudrv.Ptr(2*at), t, t.Len(), t.Len())
+		at += max(rows*columns, t.Len())
+	}
+	return p
+}
+
+// wider gives a matrix more columns, of zeros.
+func (u *uploader) wider(columns, to int, t *model.Tensor) cudrv.Ptr {
+	p := u.room(2 * t.Len() / columns * to)
+	u.put(p, t, columns, to)
+	return p
+}
+
+// biases are stacked; sizes are those of the parts on the device.
+func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
+	if tensors[0] == nil {
+		return 0
+	}
+	total := 0
+	for _, n := range sizes {
+		total += n
+	}
+	p, at := u.room(2*total), 0
+	for i, t := range tensors {
+		u.put(p+cudrv.Ptr(2*at), t, t.Len(), t.Len())
+		at += sizes[i]
+	}
+	return p
+}
+
+// room is zeroed device memory.
+func (u *uploader) room(n int) cudrv.Ptr {
+	if u.err != nil {
+		return 0
+	}
+	p, err := u.alloc(n)
+	if err == nil {
+		err = u.ctx.Fill(u.stream, p, 0, n)
+	}
+	u.err = err
+	return p
+}
+
+// put rounds a tensor to bf16 and copies it; each of its rows of n elements takes
+// stride on the device.
+func (u *uploader) put(dst cudrv.Ptr, t *model.Tensor, n, stride int) {
+	wide := make([]float32, min(n, stagingBytes/2))
+	for row := range t.Len() / n {
+		for lo := 0; lo < n && u.err == nil; lo += len(wide) {
+			part := wide[:min(len(wide), n-lo)]
+			t.Widen(part, row*n+lo, row*n+lo+len(part))
+			for i, x := range part {
+				binary.LittleEndian.PutUint16(u.staging[2*i:], narrow(x))
+			}
+			u.copy(dst+cudrv.Ptr(2*(row*stride+lo)), 2*len(part))
+		}
+	}
+}
+
+// copy sends the first n bytes of the staging buffer, and waits.
+func (u *uploader) copy(dst cudrv.Ptr, n int) {
+	if u.err == nil {
+		u.err = errors.Join(u.ctx.CopyIn(u.stream, dst, u.staging[:n]), u.ctx.SyncStream(u.stream))
+	}
+}
+
+// rope tabulates positions [0, positions), as the other backends do.
+func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
+	freq := c.RopeFrequencies()
+	cosine, sine = u.room(4*positions*len(freq)), u.room(4*positions*len(freq))
+	at, most := 0, stagingBytes/8/len(freq) // positions at a time, cosines in one half of the buffer
+	for at < positions && u.err == nil {
+		n := min(most, positions-at)
+		for p := range n {
+			for i, f := range freq {
+				s, c := f32.SinCos(float32(float32(at+p) * f))
+				binary.LittleEndian.PutUint32(u.staging[4*(p*len(freq)+i):], math.Float32bits(c))
+				binary.LittleEndian.PutUint32(u.staging[stagingBytes/2+4*(p*len(freq)+i):], math.Float32bits(s))
+			}
+		}
+		to := cudrv.Ptr(4 * at * len(freq))
+		bytes := 4 * n * len(freq)
+		u.err = errors.Join(u.ctx.CopyIn(u.stream, cosine+to, u.staging[:bytes]),
+			u.ctx.CopyIn(u.stream, sine+to, u.staging[stagingBytes/2:][:bytes]), u.ctx.SyncStream(u.stream))
+		at += n
+	}
+	return cosine, sine
+}
+
+// narrow rounds to bf16, ties to even; NaN stays NaN.
+func narrow(x float32) uint16 {
+	u := math.Float32bits(x)
+	if x != x {
+		return uint16(u>>16) | 0x40
+	}
+	return uint16((u + 0x7fff + u>>16&1) >> 16)
+}
