@@ -49,7 +49,7 @@ func newLoaded(tb testing.TB, cfg Config, rows, queued, prompt int) *loaded {
 			tb.Fatal(err)
 		}
 	}
-	for len(s.running) < rows || len(s.filling) > 0 {
+	for len(s.running.all) < rows || len(s.running.prefilling) > 0 {
 		l.complete(s.Next(0))
 	}
 	return l
@@ -169,9 +169,9 @@ func BenchmarkWaiting(b *testing.B) {
 			var waits []Wait
 			b.ReportAllocs()
 			for b.Loop() {
-				l.s.slots = append(l.s.slots, 0) // or the lack of slots would answer for all
+				l.s.room.slots = append(l.s.room.slots, 0) // or the lack of slots would answer for all
 				waits = l.s.Waiting(waits[:0])
-				l.s.slots = l.s.slots[:len(l.s.slots)-1]
+				l.s.room.slots = l.s.room.slots[:len(l.s.room.slots)-1]
 			}
 		})
 	}

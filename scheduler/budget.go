@@ -22,33 +22,41 @@ func (c *Config) costOf(n, context int) int {
 	return n + (n*(2*context+n)+2*k-1)/(2*k)
 }
 
-// isLong tells whether the tokens [from, to) of a prompt take longSteps whole steps.
+// isLong reports whether the tokens [from, to) of a prompt take longSteps whole steps.
 func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > longSteps*c.StepTokens }
 
-// longPrompts counts those that are being computed.
-func (s *Scheduler) longPrompts() int {
-	n := 0
-	for _, q := range s.filling {
-		if s.cfg.isLong(q.computed, q.target) {
-			n++
+// lastLong returns, if maxLong long prompts are being computed, the last of the first
+// maxLong by priority: another long one must outrank it. Else it returns nil.
+func (c *Config) lastLong(prefilling []*sequence) *sequence {
+	var first [maxLong]*sequence // by rank, highest first
+	for _, q := range prefilling {
+		if !c.isLong(q.computed, q.target) {
+			continue
+		}
+		for i, r := range first {
+			if r == nil || c.ranks(q, r) > 0 {
+				copy(first[i+1:], first[i:])
+				first[i] = q
+				break
+			}
 		}
 	}
-	return n
+	return first[maxLong-1]
 }
 
 // tokensFor is how many tokens behind c others a budget pays, at least 1 if there
 // is any: the positive root of n² + 2(k+c)·n − 2k·budget.
-func (s *Scheduler) tokensFor(budget, c int) int {
-	k := s.cfg.AttentionTokens
+func (c *Config) tokensFor(budget, context int) int {
+	k := c.AttentionTokens
 	if k < 0 || budget <= 1 {
 		return max(budget, 0)
 	}
-	b := k + c
+	b := k + context
 	n := int(math.Sqrt(float64(b)*float64(b)+2*float64(k)*float64(budget))) - b
-	for n > 1 && s.cfg.costOf(n, c) > budget { // the root is rounded
+	for n > 1 && c.costOf(n, context) > budget { // the root is rounded
 		n--
 	}
-	for s.cfg.costOf(n+1, c) <= budget {
+	for c.costOf(n+1, context) <= budget {
 		n++
 	}
 	return max(n, 1)

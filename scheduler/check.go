@@ -12,10 +12,10 @@ import (
 // in exactly one place, each slot is free or one sequence's. It runs after every
 // mutation under -tags invariants.
 func (s *Scheduler) Check() error {
-	errs := []error{s.pages.lease.Check()}
+	errs := []error{s.room.lease.Check()}
 	if s.cache != nil {
 		errs = append(errs, s.cache.Check())
-		if tree, lease := s.cache.Stats().Pages, s.pages.lease.CachedPages(); tree != lease {
+		if tree, lease := s.cache.Stats().Pages, s.room.lease.CachedPages(); tree != lease {
 			errs = append(errs, fmt.Errorf("scheduler: the tree holds %d pages, the lease says %d", tree, lease))
 		}
 	}
@@ -24,18 +24,18 @@ func (s *Scheduler) Check() error {
 
 func (s *Scheduler) checkPages() error {
 	owner := make(map[kv.PageID]RequestID)
-	for _, q := range s.running {
+	for _, q := range s.running.all {
 		for _, id := range q.own() {
 			if other, taken := owner[id]; taken {
 				return fmt.Errorf("scheduler: page %d is request %d's and request %d's", id, other, q.req.ID)
 			}
-			if !s.pages.lease.Held(id) {
+			if !s.room.lease.Held(id) {
 				return fmt.Errorf("scheduler: request %d uses page %d, which is not held", q.req.ID, id)
 			}
 			owner[id] = q.req.ID
 		}
 		for _, id := range q.pages[:q.shared] {
-			if s.pages.lease.Held(id) {
+			if s.room.lease.Held(id) {
 				return fmt.Errorf("scheduler: page %d, shared by request %d, is not the tree's", id, q.req.ID)
 			}
 		}
@@ -43,7 +43,7 @@ func (s *Scheduler) checkPages() error {
 			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.pages))
 		}
 	}
-	if held := s.pages.lease.HeldPages(); held != len(owner) {
+	if held := s.room.lease.HeldPages(); held != len(owner) {
 		return fmt.Errorf("scheduler: %d pages are held, requests own %d", held, len(owner))
 	}
 	return nil
@@ -59,18 +59,18 @@ func (s *Scheduler) checkPlaces() error {
 		}
 		samples += len(g.samples)
 	}
-	if n := s.queue.size + len(s.running) + len(s.limbo); n != samples {
-		return fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running), len(s.limbo), samples)
+	if n := s.queue.size + len(s.running.all) + len(s.running.preempted); n != samples {
+		return fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running.all), len(s.running.preempted), samples)
 	}
-	if err := s.queue.check(); err != nil {
+	if err := errors.Join(s.queue.check(), s.accounts.check()); err != nil {
 		return err
 	}
 	used := make(map[int32]bool)
-	for _, slot := range s.slots {
+	for _, slot := range s.room.slots {
 		used[int32(slot)] = true
 	}
 	filling := 0
-	for _, q := range s.running {
+	for _, q := range s.running.all {
 		if q.place != running {
 			return fmt.Errorf("scheduler: request %d runs, yet is at place %d", q.req.ID, q.place)
 		}
@@ -80,15 +80,15 @@ func (s *Scheduler) checkPlaces() error {
 		used[int32(q.slot)] = true
 		if q.done < q.target {
 			filling++
-			if !slices.Contains(s.filling, q) {
+			if !slices.Contains(s.running.prefilling, q) {
 				return fmt.Errorf("scheduler: request %d prefills, yet is not listed", q.req.ID)
 			}
 		} else if len(q.followers) > 0 {
 			return fmt.Errorf("scheduler: request %d has computed its prompt, yet %d wait for it", q.req.ID, len(q.followers))
 		}
 	}
-	if filling != len(s.filling) {
-		return fmt.Errorf("scheduler: %d prefill, %d are listed", filling, len(s.filling))
+	if filling != len(s.running.prefilling) {
+		return fmt.Errorf("scheduler: %d prefill, %d are listed", filling, len(s.running.prefilling))
 	}
 	if len(used) != s.cfg.MaxRunning {
 		return fmt.Errorf("scheduler: %d slots are accounted for, there are %d", len(used), s.cfg.MaxRunning)
@@ -99,19 +99,19 @@ func (s *Scheduler) checkPlaces() error {
 // checkFlights counts rows in flight.
 func (s *Scheduler) checkFlights() error {
 	rows := make(map[*sequence]int8)
-	for _, p := range s.inflight {
+	for _, p := range s.plans.inflight {
 		for i := range p.rows {
 			rows[p.rows[i].q]++
 		}
 	}
 	for q, n := range rows { // any order: only checks
-		if q.place != ended && q.pending != n {
-			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.pending)
+		if q.place != ended && q.inflight != n {
+			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.inflight)
 		}
 	}
-	for _, q := range s.limbo {
-		if q.place != returned || q.pending == 0 {
-			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.pending, q.place)
+	for _, q := range s.running.preempted {
+		if q.place != preempted || q.inflight == 0 {
+			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.inflight, q.place)
 		}
 	}
 	return nil
@@ -119,27 +119,30 @@ func (s *Scheduler) checkFlights() error {
 
 // check walks the queue: by age, lanes, who follows whom, and the index.
 func (w *queue) check() error {
-	n, lined := 0, 0
+	n, lined, displaceable := 0, 0, 0
 	for q := w.oldest; q != nil; q = q.newer {
 		n++
+		if q.displaceable {
+			displaceable++
+		}
 		if q.newer != nil && q.newer.arrival <= q.arrival {
 			return fmt.Errorf("scheduler: request %d waits out of order", q.req.ID)
 		}
 		switch {
-		case q.place == parked:
+		case q.place == following:
 			follows := slices.ContainsFunc(q.leader.followers, func(f follower) bool { return f.q == q })
 			if q.lane != nil || q.leader.place != running || !follows {
 				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
 			}
-		case q.place != inLine || q.lane == nil || q.lane.ranked.lined[q.lineAt[byRank]] != q:
+		case q.place != waiting || q.lane == nil || q.lane.ranked.items[q.heapAt[byRank]].q != q:
 			return fmt.Errorf("scheduler: request %d waits at place %d without its lane", q.req.ID, q.place)
 		default:
 			lined++
 		}
-		if len(q.pages) > 0 || q.pending > 0 {
-			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.pages), q.pending)
+		if len(q.pages) > 0 || q.inflight > 0 {
+			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.pages), q.inflight)
 		}
-		if x := &w.index; w.interested(q) {
+		if x := &w.index; w.ranksByCache(q) {
 			i := q.cached / x.blockTokens
 			if missing := (i+1)*x.blockTokens < len(q.tokens); q.filed != missing || missing && q.block != q.chain[i] {
 				return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.cached)
@@ -147,20 +150,43 @@ func (w *queue) check() error {
 		}
 	}
 	for i, l := range w.lanes {
-		lined -= len(l.ranked.lined)
-		if l.at != i || len(l.ranked.lined) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.lined) != len(l.ranked.lined) {
-			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.lined), len(l.aged.lined))
+		lined -= len(l.ranked.items)
+		if l.at != i || len(l.ranked.items) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.items) != len(l.ranked.items) {
+			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.items), len(l.aged.items))
 		}
-		for _, p := range []*pile{&l.ranked, &l.aged} {
-			for j := 1; j < len(p.lined); j++ {
-				if p.order.before(p.lined[j], p.lined[(j-1)/2]) {
-					return fmt.Errorf("scheduler: request %d is behind one that it precedes", p.lined[j].req.ID)
+		for _, p := range []*seqHeap{&l.ranked, &l.aged, &w.displaceable} {
+			for j := 1; j < len(p.items); j++ {
+				if p.items[j].before(&p.items[(j-1)/2]) || p.items[j] != p.order.item(p.items[j].q) {
+					return fmt.Errorf("scheduler: request %d is behind one that it precedes, or by another key", p.items[j].q.req.ID)
 				}
 			}
 		}
 	}
+	if displaceable != len(w.displaceable.items) {
+		return fmt.Errorf("scheduler: %d wait that may be displaced, %d are listed", displaceable, len(w.displaceable.items))
+	}
 	if n != w.size || lined != 0 {
 		return fmt.Errorf("scheduler: %d wait, counted %d, %d of them in no lane or in two", n, w.size, lined)
+	}
+	return nil
+}
+
+// check walks the accounts: each is of somebody with requests open, or rests.
+func (a *accounts) check() error {
+	resting := 0
+	for name, t := range a.known { // any order: only checks
+		if t.name != name || (t.open > 0) != (t.restAt == 0) || t.waiting+t.running > t.open {
+			return fmt.Errorf("scheduler: tenant %q has %d open, %d waiting, %d running, and rests at %d", name, t.open, t.waiting, t.running, t.restAt)
+		}
+		if t.restAt > 0 {
+			resting++
+			if a.resting[t.restAt-1] != t {
+				return fmt.Errorf("scheduler: tenant %q does not rest at %d", name, t.restAt)
+			}
+		}
+	}
+	if resting != len(a.resting) || resting > a.cfg.MaxDebtors {
+		return fmt.Errorf("scheduler: %d of %d accounts rest, %d may, %d are counted", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting))
 	}
 	return nil
 }

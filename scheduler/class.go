@@ -87,7 +87,7 @@ func (c *classes) decay() {
 // growth is how many pages a running sequence is expected to need beside those
 // that it holds.
 func (s *Scheduler) growth(q *sequence) int {
-	out := q.outputTokens() + int(q.ahead)
+	out := q.outputTokens() + int(q.sampling)
 	if out >= q.limit {
 		return 0
 	}
@@ -102,16 +102,16 @@ func (s *Scheduler) growth(q *sequence) int {
 // those below the newcomer do not count: they would give way.
 func (s *Scheduler) reserve(newcomer *sequence) int {
 	if s.cfg.Policy != Priority {
-		if s.expected < 0 {
-			s.expected = 0
-			for _, q := range s.running {
-				s.expected += s.growth(q)
+		if s.room.reserved < 0 {
+			s.room.reserved = 0
+			for _, q := range s.running.all {
+				s.room.reserved += s.growth(q)
 			}
 		}
-		return s.expected
+		return s.room.reserved
 	}
 	n := 0
-	for _, q := range s.running {
+	for _, q := range s.running.all {
 		if s.reservesFor(q, newcomer) {
 			n += s.growth(q)
 		}
@@ -119,7 +119,8 @@ func (s *Scheduler) reserve(newcomer *sequence) int {
 	return n
 }
 
-// reservesFor tells whether a newcomer leaves alone what q, which runs, will need.
+// reservesFor reports whether a newcomer leaves alone what q, which runs, will need:
+// not if it may take q's place.
 func (s *Scheduler) reservesFor(q, newcomer *sequence) bool {
-	return s.cfg.Policy != Priority || q.req.Priority >= newcomer.req.Priority
+	return !s.cfg.mayReplace(newcomer, q)
 }

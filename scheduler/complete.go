@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,12 +12,15 @@ import (
 
 // Complete takes the result of the plan that has been running longest: tokens and
 // endings are appended to out, and what the plan computed is published to the
-// cache. The plan is reused; the caller must not look at it any more.
+// cache. A row whose answer is not what it asked for fails its request alone, with
+// ErrContract; a result of which nothing can be attributed panics. The plan is
+// reused; the caller must not look at it any more.
 func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, out []Output) []Output {
-	if len(s.inflight) == 0 || p != s.inflight[0] || result.Seq != p.Batch.Seq {
-		panic(fmt.Sprintf("scheduler: Complete of plan %d with result %d, which is not the next one", p.Batch.Seq, result.Seq))
+	if len(s.plans.inflight) == 0 || p != s.plans.inflight[0] {
+		panic(fmt.Sprintf("scheduler: Complete of plan %d, which is not the next one", p.Batch.Seq))
 	}
-	s.inflight = slices.Delete(s.inflight, 0, 1)
+	p.checkResult(&s.info, result)
+	s.plans.inflight = slices.Delete(s.plans.inflight, 0, 1)
 	next := 0
 	for i := range p.rows {
 		var row *engine.RowOut
@@ -24,29 +28,36 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 			row = &result.Out[next]
 			next++
 		}
-		out = s.advance(now, &p.rows[i], row, out)
+		out = s.advance(now, p, i, row, out)
 	}
 	p.release()
-	s.idle = append(s.idle, p)
+	s.plans.spare = append(s.plans.spare, p)
+	if len(s.open) == 0 {
+		s.expireCache(now) // what was used last ages from here on, not from the next step
+	}
 	s.verify()
 	return out
 }
 
-// advance applies one row's outcome.
-func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, out []Output) []Output {
+// advance applies the outcome of row i, nil if the backend gave none.
+func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOut, out []Output) []Output {
+	r := &p.rows[i]
 	q := r.q
-	q.pending--
+	q.inflight--
 	if r.sample {
-		q.ahead--
+		q.sampling--
 	}
 	if q.place == ended { // it stopped while this row was on its way
 		s.metrics.VoidTokens += uint64(r.end - r.start)
 		return out
 	}
 	here := q.life == r.life // else it was preempted meanwhile, and its KV is not its own any more
-	if row != nil && row.Err != nil {
-		// What the row wrote is not to be trusted.
-		return s.end(now, q, Ending{Reason: Failed, Err: q.blame(row.Err)}, out)
+	if err := p.checkRow(&s.info, i, row); err != nil {
+		// What the row wrote is not to be trusted, nor what it may have read.
+		if !errors.Is(err, engine.ErrNoToken) {
+			distrust(s, q)
+		}
+		return s.end(now, q, Ending{Reason: Failed, Err: q.blame(err)}, out)
 	}
 	if here {
 		q.done = int(r.end)
@@ -55,25 +66,23 @@ func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, o
 		}
 	}
 	if row != nil && here && q.wantsPrompt() {
-		q.hearPrompt(int(r.start), row.Prompt)
+		q.addPromptLogprobs(int(r.start), row.Prompt)
 	}
-	if r.sample {
-		if row == nil {
-			panic(fmt.Sprintf("scheduler: backend %s gave no token for a sampled row", s.info.Name))
-		}
-		if q.abort == nil {
-			if out = s.sampled(now, q, row, out); q.place == ended {
-				return out
-			}
+	if r.sample && here && !q.vouches && p.Batch.Seq > q.swapped {
+		vouch(s, q)
+	}
+	if r.sample && q.abort == nil {
+		if out = s.sampled(now, q, row, out); q.place == ended {
+			return out
 		}
 	}
-	if q.pending > 0 {
+	if q.inflight > 0 {
 		return out
 	}
 	switch {
 	case q.abort != nil:
 		return s.end(now, q, Ending{Reason: Abort, Err: q.abort}, out)
-	case q.place == returned:
+	case q.place == preempted:
 		s.resume(q)
 	}
 	return out
@@ -84,7 +93,7 @@ func (s *Scheduler) advance(now time.Duration, r *planned, row *engine.RowOut, o
 func (s *Scheduler) publishChunk(q *sequence) {
 	s.publish(q, q.done, false)
 	if q.done == q.target {
-		s.filling = remove(s.filling, q)
+		s.running.prefilling = remove(s.running.prefilling, q)
 	}
 	if len(q.followers) > 0 {
 		s.release(q, q.done == q.target)
@@ -127,9 +136,9 @@ func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, 
 // publish inserts the first valid tokens of q into the cache: whole pages, and
 // the partial last one too if tail is set, which only a sequence that will not
 // write to it any more may do. Pages that the tree has already are swapped for
-// the tree's. After a flush it does nothing for what ran before.
+// the tree's. After a flush it does nothing for what ran before, nor for who is doubtful.
 func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
-	if s.cache == nil || s.cutOff(q) {
+	if s.cache == nil || s.flushedSince(q) || isDoubtful(s, q, valid) {
 		return
 	}
 	if !tail {
@@ -140,19 +149,21 @@ func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
 		return
 	}
 	// The tree may rewrite the list; rows in flight alias q's own.
-	s.lent = append(s.lent[:0], q.pages[:n]...)
-	pin, freed := s.cache.Extend(q.pin, q.key(valid), s.lent, s.pages.freed[:0])
-	s.pages.settle(freed)
+	s.room.lent = append(s.room.lent[:0], q.pages[:n]...)
+	pin, freed := s.cache.Extend(q.pin, q.key(valid), s.room.lent, s.room.freed[:0])
+	s.room.reclaim(freed)
+	rankPrefix(s.cache, pin, q)
 	for i := q.shared; i < n; i++ {
-		if id := s.lent[i]; id != kv.NoPage && s.pages.lease.Held(id) {
-			s.pages.lease.Publish(s.lent[i : i+1])
+		if id := s.room.lent[i]; id != kv.NoPage && s.room.lease.Held(id) {
+			s.room.lease.Publish(s.room.lent[i : i+1])
 		}
 	}
-	if !slices.Equal(s.lent[q.shared:], q.pages[q.shared:n]) {
-		if q.pending > 0 {
+	if !slices.Equal(s.room.lent[q.shared:], q.pages[q.shared:n]) {
+		if q.inflight > 0 {
 			q.pages = slices.Clone(q.pages)
 		}
-		copy(q.pages[q.shared:], s.lent[q.shared:])
+		s.room.swap(q, s.room.lent)
+		q.swapped, q.vouches = s.plans.last, false
 	}
 	from := q.shared * s.info.PageTokens
 	q.pin, q.shared = pin, n

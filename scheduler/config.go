@@ -1,13 +1,16 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -25,18 +28,27 @@ type Config struct {
 	// StepTokens is the budget of a step. Each decoding sample takes 1 of it first;
 	// prompts share the rest, a token behind c others counting as
 	// 1 + c/AttentionTokens. So it bounds the inter-token latency that prompts of
-	// any length can cause. Default 256, at most the backend's MaxTokens.
+	// any length can cause. Default twice MaxRunning, but at least 256, and at most
+	// the backend's MaxTokens: so when all sequences decode, half of the step is left
+	// for prompts.
 	StepTokens int
+	// PromptFloor is what of StepTokens is kept for prompts while there are any,
+	// however many sequences decode: these take turns then. Default a quarter of
+	// StepTokens: with all of the budget decoding, a sequence gets its token in three
+	// steps of four, and a prompt of n tokens takes 4n/StepTokens steps, not n.
+	// Negative keeps nothing.
+	PromptFloor int
 	// ChunkTokens is what one prompt takes of that budget at most while others
 	// decode; long prompts, which would take four whole steps or more, take so
 	// much together, and two of them are computed at a time. So they do not make
-	// every step a full one. Default a quarter of StepTokens, but at least 256.
+	// every step a full one. Default a quarter of StepTokens, but at least 128.
 	ChunkTokens int
 	// AttentionTokens: see StepTokens. Default the backend's BalanceTokens;
 	// negative counts every token as 1.
 	AttentionTokens int
 	// MaxPrefilling bounds the prompts that are computed in turns under one
-	// budget. Default 8.
+	// budget; under the policy Priority those of lower priority do not count for one
+	// of higher. Default 8.
 	MaxPrefilling int
 	// DefaultMaxTokens is the output limit of requests that set none. Default 256.
 	DefaultMaxTokens int
@@ -58,14 +70,31 @@ type Config struct {
 	// OldestEvery bounds starvation under every policy but FCFS and DLPM: each
 	// OldestEvery-th admission goes to the request that came first. Default 16.
 	OldestEvery int
+	// Displace lets a request into a full queue at the cost of waiting ones of lower
+	// priority, whatever the policy: see AddOrDisplace. Default off.
+	Displace bool
+	// PreemptThreshold is, under Priority, by how much the priority of a waiting
+	// request must be above that of a running one to take its place. Default 1.
+	PreemptThreshold int
 	// Aging, under LPM and DLPM: while the device computes so many tokens, a
 	// waiting request gains on new ones as if one more token of it were cached.
 	// Default 128: in bench/results/serving.md it keeps nearly all the hits that LPM
 	// gains, and the slowest requests wait no longer than under FCFS.
 	Aging int
-	// Quantum is, under DLPM, how many tokens each waiting tenant may be served per
-	// round. Default 4096.
+	// Quantum is, under DLPM, how far the order by cached prefixes may drive tenants
+	// apart, in tokens served: see there. A round is half of it. So it should be at
+	// least twice what a usual request computes, or a tenant that sends one at a time
+	// has its turns passed by. Default 4096.
 	Quantum int
+	// MaxDebtors and DebtAge bound what is remembered, under DLPM, of tenants that have
+	// nothing open: how many accounts, those first forgotten that are nearly even, and
+	// for how long a debt. Defaults 4096, of some 200 bytes each with a name, so below
+	// a megabyte; and 10 minutes: a debt is at most a prompt and the outputs of all
+	// that ran at a time, 256,000 tokens with 256 outputs of 1,000, which a device has
+	// computed for others within 10 minutes at 430 tokens a second. Negative forgets
+	// debts at once.
+	MaxDebtors int
+	DebtAge    time.Duration
 	// Seed of the policy Random.
 	Seed uint64
 	// Tenant is what each tenant may have, but those in Tenants.
@@ -81,6 +110,18 @@ type Config struct {
 	// PinnedTokens is how many tokens PinPrefix may keep in the cache at a time. A
 	// request must fit the pool beside them. Default 0: none.
 	PinnedTokens int
+	// Eviction is the order in which the cache lets go of what no request uses. Default
+	// radixcache.LRU.
+	Eviction radixcache.Policy
+	// SLRUHits is, under radixcache.SLRU, how many reuses keep a prefix beyond those that
+	// have fewer. Default 1.
+	SLRUHits int
+	// CacheTTL is how long what no request uses stays in the cache: what is older goes
+	// with the next step. Default 0: for ever.
+	CacheTTL time.Duration
+	// Quotas bound how many tokens a namespace keeps in the cache, by namespace, rounded
+	// down to whole pages. What running requests use counts, but stays. 0 is no bound.
+	Quotas map[kv.Namespace]int
 	// CurveSamples turns the curve of HitRates on: how many blocks it tracks, in some
 	// 130 bytes each; radixcache.DefaultCurveSamples serves most. Default 0: off.
 	CurveSamples int
@@ -105,7 +146,13 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	}
 	set(&c.MaxQueued, 1024)
 	set(&c.MaxRunning, min(info.MaxSlots, info.MaxRows))
-	set(&c.StepTokens, min(256, info.MaxTokens))
+	set(&c.StepTokens, min(max(256, 2*c.MaxRunning), info.MaxTokens))
+	if c.PromptFloor == 0 {
+		c.PromptFloor = c.StepTokens / 4
+	}
+	if c.PromptFloor == 0 { // of steps so small all goes to decoding sequences
+		c.PromptFloor = -1
+	}
 	set(&c.DefaultMaxTokens, 256)
 	set(&c.ShareTokens, 32)
 	set(&c.MaxSamples, 64)
@@ -120,8 +167,13 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.MaxInflight, 1)
 	set(&c.MaxBypass, 64)
 	set(&c.OldestEvery, 16)
+	set(&c.PreemptThreshold, 1)
 	set(&c.Aging, 128)
 	set(&c.Quantum, 4096)
+	set(&c.MaxDebtors, 4096)
+	if c.DebtAge == 0 {
+		c.DebtAge = 10 * time.Minute
+	}
 	set(&c.BlockTokens, max(16, info.PageTokens))
 	set(&c.LeaseLowPages, info.NumPages/16)
 	set(&c.LeaseBulkPages, info.NumPages/8)
@@ -148,14 +200,17 @@ func (c Config) Validate(info engine.Info) error {
 	within("DefaultMaxTokens", c.DefaultMaxTokens, 1, many)
 	within("ShareTokens", c.ShareTokens, 1, many)
 	within("MaxSamples", c.MaxSamples, 1, many)
+	within("PromptFloor", c.PromptFloor, -many, max(c.StepTokens-1, 0))
 	within("ChunkTokens", c.ChunkTokens, 1, c.StepTokens)
 	within("AttentionTokens", c.AttentionTokens, -many, many)
 	within("MaxPrefilling", c.MaxPrefilling, 1, many)
 	within("MaxInflight", c.MaxInflight, 1, min(info.MaxInflight, 100))
 	within("MaxBypass", c.MaxBypass, 1, many)
 	within("OldestEvery", c.OldestEvery, 1, many)
+	within("PreemptThreshold", c.PreemptThreshold, 1, many)
 	within("Aging", c.Aging, 1, many)
 	within("Quantum", c.Quantum, 1, many)
+	within("MaxDebtors", c.MaxDebtors, 1, many)
 	if c.Vocabulary != nil && c.Vocabulary.Size() != info.Vocab {
 		errs = append(errs, fmt.Errorf("scheduler: Vocabulary has %d tokens, the backend %d", c.Vocabulary.Size(), info.Vocab))
 	}
@@ -167,6 +222,11 @@ func (c Config) Validate(info engine.Info) error {
 	within("LeaseLowPages", c.LeaseLowPages, 1, info.NumPages)
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)
+	for _, ns := range c.quotaNames() {
+		if tokens := c.Quotas[ns]; tokens != 0 && tokens < info.PageTokens {
+			errs = append(errs, fmt.Errorf("scheduler: Quotas[%+v] is %d, want 0 (none) or at least a page, %d", ns, tokens, info.PageTokens))
+		}
+	}
 	if err := c.cache(info).Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -174,5 +234,29 @@ func (c Config) Validate(info engine.Info) error {
 }
 
 func (c Config) cache(info engine.Info) radixcache.Config {
-	return radixcache.Config{PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples}
+	return radixcache.Config{
+		PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples,
+		Policy: c.Eviction, SLRUHits: c.SLRUHits, TTL: c.CacheTTL,
+	}
+}
+
+// newCache makes the cache with its quotas.
+func (c Config) newCache(info engine.Info) (*radixcache.Cache, error) {
+	cache, err := radixcache.New(c.cache(info))
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range c.quotaNames() {
+		if err := cache.SetQuota(ns, radixcache.Quota{MaxPages: c.Quotas[ns] / info.PageTokens}); err != nil {
+			return nil, err
+		}
+	}
+	return cache, nil
+}
+
+// quotaNames are the namespaces that have a quota, in order.
+func (c Config) quotaNames() []kv.Namespace {
+	return slices.SortedFunc(maps.Keys(c.Quotas), func(a, b kv.Namespace) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.LoRA, b.LoRA), cmp.Compare(a.Salt, b.Salt))
+	})
 }

@@ -21,10 +21,12 @@
 // tenant.go). Next (step.go) gives running requests pages and rows to decode,
 // admits waiting ones (admit.go) onto cached prefixes, or lets them follow a prompt
 // in flight (follow.go), and shares the rest of the budget among the prompts that
-// are being computed (budget.go). Pages come from the lease and, when it is dry,
-// by eviction and then preemption (pages.go, preempt.go, class.go). Complete
-// (complete.go) takes tokens, publishes prefixes to the radix cache and ends what
-// is done (retire.go); Expire (expire.go) ends what has run out of time. Why
+// are being computed (share.go, budget.go). Which pages a request can get, and from
+// whom, is asked of supply.go: the lease's, by eviction, and by preemption (room.go,
+// preempt.go, class.go); whose turn it is by priority, of precedence.go. Complete
+// (complete.go, receipt.go) takes tokens, publishes prefixes to the radix cache and
+// ends what is done (retire.go); what a failed request computed is kept from others
+// (distrust.go). Expire (expire.go) ends what has run out of time. Why
 // (why.go) and timelines (timeline.go) tell what happens.
 //
 // Every sample of a request that Add accepts gets exactly one Output with an Ending;

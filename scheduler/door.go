@@ -12,26 +12,48 @@ import (
 // this package, wrapped with the figures. A refused request leaves no trace and
 // gets no Output.
 func (s *Scheduler) Add(now time.Duration, req Request) error {
-	limit, err := s.validate(&req)
+	limit, err := s.admissible(&req)
 	if err != nil {
 		return err
 	}
+	if s.queue.size+req.Samples > s.cfg.MaxQueued {
+		return s.queueFull()
+	}
+	s.accept(now, req, limit)
+	return nil
+}
+
+func (s *Scheduler) queueFull() error {
+	return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, s.queue.size, s.cfg.MaxQueued)
+}
+
+// admissible checks all about a request but whether the queue is full, and fills in
+// Samples.
+func (s *Scheduler) admissible(req *Request) (limit int, err error) {
+	if limit, err = s.validate(req); err != nil {
+		return 0, err
+	}
 	if _, dup := s.open[req.ID]; dup {
-		return fmt.Errorf("%w: ID %d is open already", ErrInvalid, req.ID)
+		return 0, fmt.Errorf("%w: ID %d is open already", ErrInvalid, req.ID)
 	}
 	req.Samples = max(req.Samples, 1)
-	if n := s.queue.size; n+req.Samples > s.cfg.MaxQueued {
-		return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, n, s.cfg.MaxQueued)
+	if req.Samples > s.cfg.MaxQueued {
+		return 0, s.queueFull()
 	}
 	if most := s.cfg.tenantConfig(req.Tenant).MaxQueued; most > 0 {
 		n := 0
-		if t := s.tenants[req.Tenant]; t != nil {
+		if t := s.accounts.known[req.Tenant]; t != nil {
 			n = t.waiting
 		}
 		if n+req.Samples > most {
-			return fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
+			return 0, fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
 		}
 	}
+	return limit, nil
+}
+
+// accept puts the samples of a request into the queue.
+func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens = slices.Clone(req.AllowedTokens)
@@ -42,46 +64,48 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 	}
 	s.metrics.Requests++
 	s.verify()
-	return nil
 }
 
 // enter makes sample i of a request and puts it into the queue.
 func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q := &sequence{
-		req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
-		tenant: s.tenantOf(g.req.Tenant), class: s.classes.of(&g.req),
+		identity: identity{
+			req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
+			tenant: s.accounts.find(now, g.req.Tenant), class: s.classes.of(&g.req),
+		},
 		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)], // shared while it waits
 		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
 	}
-	q.arrived = now
+	q.arrived, q.first = now, noTokens
 	q.shapeAs(&g.req)
 	q.tenant.open++
 	s.arrived++
 	g.samples = append(g.samples, q)
 	q.mark(now, Queued, q.prompt)
 	s.enqueue(q)
-	s.expect(q)
+	s.queue.offer(q)
+	s.setExpiry(q)
 }
 
-// enqueue puts q among those who wait, by the rank that its cached prefix gives.
+// enqueue puts q into the queue, by the rank that its cached prefix gives.
 func (s *Scheduler) enqueue(q *sequence) {
 	s.queue.add(q)
 	q.tenant.waiting++
-	if s.queue.interested(q) {
+	if s.queue.ranksByCache(q) {
 		s.queue.lookup(q)
 	}
-	s.queue.line(q)
+	s.queue.requeue(q)
 }
 
 // dequeue is the opposite of it.
 func (s *Scheduler) dequeue(q *sequence) {
-	if q.place == parked {
-		q.leader.unpark(q)
+	if q.place == following {
+		q.leader.unfollow(q)
 	}
 	s.queue.drop(q)
 	q.tenant.waiting--
-	if s.blocked == q {
-		s.blocked = nil
+	if s.queue.blocked == q {
+		s.queue.blocked = nil
 	}
 }
 
@@ -97,14 +121,14 @@ func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Outp
 		err = ErrAborted
 	}
 	for i := len(g.samples) - 1; i >= 0; i-- { // from behind: those that end leave the list
-		out = s.giveUp(now, g.samples[i], err, out)
+		out = s.abortSample(now, g.samples[i], err, out)
 	}
 	s.verify()
 	return out
 }
 
-func (s *Scheduler) giveUp(now time.Duration, q *sequence, err error, out []Output) []Output {
-	if q.pending == 0 {
+func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out []Output) []Output {
+	if q.inflight == 0 {
 		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)
 	}
 	if q.abort == nil {
@@ -117,23 +141,23 @@ func (s *Scheduler) giveUp(now time.Duration, q *sequence, err error, out []Outp
 // running plans: the device is lost or the process ends. What the cache holds
 // stays until Drain.
 func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
-	for _, p := range s.inflight {
+	for _, p := range s.plans.inflight {
 		for i := range p.rows {
 			q := p.rows[i].q
-			q.pending, q.ahead = 0, 0
+			q.inflight, q.sampling = 0, 0
 			q.computed = q.done
 		}
 	}
-	s.inflight = s.inflight[:0]
+	s.plans.inflight = s.plans.inflight[:0]
 	failed := Ending{Reason: Failed, Err: err}
-	for len(s.running) > 0 {
-		out = s.end(now, s.running[len(s.running)-1], failed, out)
+	for len(s.running.all) > 0 {
+		out = s.end(now, s.running.all[len(s.running.all)-1], failed, out)
 	}
 	for s.queue.youngest != nil {
 		out = s.end(now, s.queue.youngest, failed, out)
 	}
-	for len(s.limbo) > 0 {
-		out = s.end(now, s.limbo[len(s.limbo)-1], failed, out)
+	for len(s.running.preempted) > 0 {
+		out = s.end(now, s.running.preempted[len(s.running.preempted)-1], failed, out)
 	}
 	s.verify()
 	return out
@@ -141,7 +165,8 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 
 // bindOf is the slot's state for q: the penalties count what it has already.
 func (q *sequence) bindOf() engine.SlotBind {
-	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling}
+	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling, Pages: q.pages}
+	q.given = len(q.pages)
 	bind.Sampling.Seed = engine.BranchSeed(bind.Sampling.Seed, q.sample)
 	if q.req.Sampling.Penalised() {
 		bind.Prompt, bind.Output = q.tokens[:q.prompt], q.tokens[q.prompt:]

@@ -38,8 +38,8 @@ type limits struct {
 	expiry  int // place among the expiries, plus 1; 0: none
 }
 
-// expect files q under the time at which its next limit ends it.
-func (s *Scheduler) expect(q *sequence) {
+// setExpiry files q under the time at which its next limit ends it.
+func (s *Scheduler) setExpiry(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0
 	// The sum of times overflows where a timeout is as good as none.
 	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
@@ -53,11 +53,11 @@ func (s *Scheduler) expect(q *sequence) {
 		q.expires = at
 		heap.Push(&s.expiries, q)
 	default:
-		s.unexpect(q)
+		s.clearExpiry(q)
 	}
 }
 
-func (s *Scheduler) unexpect(q *sequence) {
+func (s *Scheduler) clearExpiry(q *sequence) {
 	if q.expiry > 0 {
 		heap.Remove(&s.expiries, q.expiry-1)
 	}
@@ -78,7 +78,7 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
 	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
 		q := s.expiries[0]
-		s.unexpect(q)
+		s.clearExpiry(q)
 		err := ErrQueueTimeout
 		if d := q.req.Deadline; d > 0 && d <= now {
 			err = ErrDeadline
@@ -86,7 +86,7 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 		if q.abort == nil {
 			s.metrics.Expired++
 		}
-		out = s.giveUp(now, q, err, out)
+		out = s.abortSample(now, q, err, out)
 		some = true
 	}
 	if some {

@@ -112,7 +112,7 @@ func TestPriorityPassesTheBlocked(t *testing.T) {
 	b.request(Request{ID: 2, Prompt: seq(20, 15), MaxTokens: 1})
 	b.request(Request{ID: 3, Prompt: seq(40, 1)})
 	b.step()
-	if b.s.blocked == nil {
+	if b.s.queue.blocked == nil {
 		t.Fatal("2 does not block")
 	}
 	b.request(Request{ID: 4, Prompt: seq(60, 1), Priority: 2})
@@ -123,7 +123,10 @@ func TestPriorityPassesTheBlocked(t *testing.T) {
 
 // The oldest is found behind any number that can't be taken.
 func TestOldestBehindATenantAtItsLimit(t *testing.T) {
-	cfg := Config{Policy: Priority, MaxRunning: 2, OldestEvery: 2, Tenants: map[string]TenantConfig{"a": {MaxRunning: 1}}}
+	cfg := Config{
+		Policy: Priority, MaxRunning: 2, OldestEvery: 2, Tenants: map[string]TenantConfig{"a": {MaxRunning: 1}},
+		PreemptThreshold: 100, // only the order matters here
+	}
 	b := newBed(t, cfg, 4, 100)
 	for id := RequestID(1); id <= 40; id++ {
 		b.request(Request{ID: id, Tenant: "a", Prompt: seq(int(id), 5), MaxTokens: 90})

@@ -21,39 +21,39 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 		return nil, 0
 	}
 	most := q.tokens[:q.matchable()]
-	for _, r := range s.filling {
+	for _, r := range s.running.prefilling {
 		share := s.cfg.ShareTokens
 		if r.group == q.group {
 			share = 1
 		}
 		known := r.tokens[:r.target]
 		// Nearly always one token tells.
-		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || s.cutOff(r) {
+		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || s.flushedSince(r) {
 			continue
 		}
-		if n := wide.CommonPrefix(known, most); n >= have+share && n > until {
+		if n := wide.CommonPrefix(known, most); n >= have+share && n > until && !isDoubtful(s, r, r.target) {
 			leader, until = r, n
 		}
 	}
 	return leader, until
 }
 
-// park takes q out of its lane until its leader has computed what they share.
-func (s *Scheduler) park(q, leader *sequence, until int) {
+// follow takes q out of its lane until its leader has computed what they share.
+func (s *Scheduler) follow(q, leader *sequence, until int) {
 	s.queue.leaveLane(q)
-	q.place, q.leader, q.until, q.followAt = parked, leader, until, len(leader.followers)
+	q.place, q.leader, q.until, q.followAt = following, leader, until, len(leader.followers)
 	leader.followers = append(leader.followers, follower{q, until})
 	s.metrics.Followers++
 }
 
-// unpark forgets that q follows r.
-func (r *sequence) unpark(q *sequence) {
+// unfollow forgets that q follows r.
+func (r *sequence) unfollow(q *sequence) {
 	i, last := q.followAt, len(r.followers)-1
 	r.followers[i] = r.followers[last]
 	r.followers[i].q.followAt = i
 	r.followers[last] = follower{}
 	r.followers = r.followers[:last]
-	q.leader, q.place = nil, inLine
+	q.leader, q.place = nil, waiting
 }
 
 // release lets followers of r go on whose part r has computed, all of them if it
@@ -72,7 +72,7 @@ func (s *Scheduler) release(r *sequence, all bool) {
 		if s.cache != nil {
 			f.q.cached = max(f.q.cached, min(f.until, r.done))
 		}
-		s.queue.line(f.q)
+		s.queue.requeue(f.q)
 	}
 	clear(r.followers[len(kept):])
 	r.followers = kept
@@ -87,11 +87,11 @@ func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, toke
 	}
 	at, most := m.Tokens, q.matchable()
 	tokens = m.Partial.Tokens
-	for _, o := range s.running {
-		if o.pin != m.Node || o.done <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q || s.cutOff(o) {
+	for _, o := range s.running.all {
+		if o.pin != m.Node || o.known() <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q || s.flushedSince(o) || o.doubtful {
 			continue
 		}
-		end := min(o.done, at+s.info.PageTokens)
+		end := min(o.known(), at+s.info.PageTokens)
 		if n := wide.CommonPrefix(o.tokens[at:end], q.tokens[at:most]); n > tokens {
 			r, tokens = o, n
 		}

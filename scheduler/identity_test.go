@@ -80,8 +80,8 @@ func (v variant) play(t *testing.T, dir string, requests []Request) (map[sampleK
 			s.Grant(free[:n], len(free)-n)
 			free = free[n:]
 		}
-		if v.preemptEvery > 0 && step%v.preemptEvery == 0 && len(s.running) > 1 {
-			if q := s.running[step/v.preemptEvery%len(s.running)]; q.preemptions == 0 || q.sampled > 0 { // as victim chooses
+		if v.preemptEvery > 0 && step%v.preemptEvery == 0 && len(s.running.all) > 1 {
+			if q := s.running.all[step/v.preemptEvery%len(s.running.all)]; q.preemptions == 0 || q.sampled > 0 { // as victim chooses
 				s.preempt(now, q)
 			}
 		}

@@ -6,9 +6,9 @@ const (
 	// indexTokens is the block size of the index: shorter growth is not worth a
 	// change of order.
 	indexTokens = 64
-	// hearPerStep bounds how many waiting requests a step tells that more of
-	// them is cached; the next ones go on.
-	hearPerStep = 256
+	// rerankPerStep bounds how many waiting sequences a step ranks anew because more
+	// of them is cached; the next steps go on.
+	rerankPerStep = 256
 )
 
 // index knows which waiting sequences lack a block: each is filed under the first
@@ -16,11 +16,11 @@ const (
 type index struct {
 	blockTokens int // 0: there is no cache
 	missing     map[kv.BlockHash]*sequence
-	news        []news // published, and not told yet
+	pending     []publishedBlock // that reranking has not come to yet
 }
 
-// news is a block that somebody lacked and r has published.
-type news struct {
+// publishedBlock is a block that some waiting sequence lacked and r has published.
+type publishedBlock struct {
 	r     *sequence
 	block int
 }
@@ -113,17 +113,17 @@ func (x *index) published(r *sequence, from, to int) {
 	x.hash(r)
 	for i := from / x.blockTokens; (i+1)*x.blockTokens <= to; i++ {
 		if x.missing[r.chain[i]] != nil {
-			x.news = append(x.news, news{r, i})
+			x.pending = append(x.pending, publishedBlock{r, i})
 		}
 	}
 }
 
-// next is somebody who lacked a block that was published, and how many tokens of it
-// are cached now, as far as the blocks tell; nil when all have been told. The
+// next returns a sequence that lacked a block which was published, and how many of its
+// tokens are cached now, as far as the blocks tell; nil when there is none left. The
 // caller files it anew.
 func (x *index) next() (q *sequence, cached int) {
-	for len(x.news) > 0 {
-		n := x.news[0]
+	for len(x.pending) > 0 {
+		n := x.pending[0]
 		if q := x.missing[n.r.chain[n.block]]; q != nil {
 			to := n.block + 1
 			for (to+1)*x.blockTokens <= n.r.published && to < len(q.chain) && q.chain[to] == n.r.chain[to] {
@@ -131,9 +131,9 @@ func (x *index) next() (q *sequence, cached int) {
 			}
 			return q, to * x.blockTokens
 		}
-		x.news[0] = news{}
-		x.news = x.news[1:]
+		x.pending[0] = publishedBlock{}
+		x.pending = x.pending[1:]
 	}
-	x.news = nil
+	x.pending = nil
 	return nil, 0
 }

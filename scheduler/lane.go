@@ -4,8 +4,8 @@ package scheduler
 type lane struct {
 	key    laneKey
 	at     int // among queue.lanes
-	ranked pile
-	aged   pile // unused where nobody asks for the oldest
+	ranked seqHeap
+	aged   seqHeap // unused where nobody asks for the oldest
 }
 
 // laneKey says whose lane it is. Tenants have lanes of their own where they are
@@ -17,73 +17,4 @@ type laneKey struct {
 	long   bool
 }
 
-func (l *lane) head() *sequence { return l.ranked.lined[0] }
-
-// pile is a binary heap that knows where each one is.
-type pile struct {
-	order order
-	lined []*sequence
-}
-
-// order is by what a pile is sorted, and where sequences keep their place in it.
-type order uint8
-
-const (
-	byRank order = iota // equal ones by age
-	byAge
-)
-
-func (o order) before(a, b *sequence) bool {
-	if o == byRank && a.rank != b.rank {
-		return a.rank < b.rank
-	}
-	return a.arrival < b.arrival
-}
-
-func (p *pile) push(q *sequence) {
-	q.lineAt[p.order] = len(p.lined)
-	p.lined = append(p.lined, q)
-	p.up(q.lineAt[p.order])
-}
-
-func (p *pile) remove(q *sequence) {
-	at, last := q.lineAt[p.order], len(p.lined)-1
-	p.swap(at, last)
-	p.lined[last] = nil
-	p.lined = p.lined[:last]
-	if at < last && !p.down(at) {
-		p.up(at)
-	}
-}
-
-func (p *pile) up(at int) {
-	for at > 0 {
-		parent := (at - 1) / 2
-		if !p.order.before(p.lined[at], p.lined[parent]) {
-			return
-		}
-		p.swap(at, parent)
-		at = parent
-	}
-}
-
-func (p *pile) down(at int) (moved bool) {
-	for {
-		least := at
-		for child := 2*at + 1; child <= 2*at+2 && child < len(p.lined); child++ {
-			if p.order.before(p.lined[child], p.lined[least]) {
-				least = child
-			}
-		}
-		if least == at {
-			return moved
-		}
-		p.swap(at, least)
-		at, moved = least, true
-	}
-}
-
-func (p *pile) swap(i, j int) {
-	p.lined[i], p.lined[j] = p.lined[j], p.lined[i]
-	p.lined[i].lineAt[p.order], p.lined[j].lineAt[p.order] = i, j
-}
+func (l *lane) head() *sequence { return l.ranked.first() }

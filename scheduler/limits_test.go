@@ -28,7 +28,7 @@ func TestTenantLimits(t *testing.T) {
 	if w := b.s.Why(2); w[0].Cause != AwaitsTenant {
 		t.Errorf("why: %v", w)
 	}
-	if u := b.s.Tenants(); len(u) != 2 || u[0] != (TenantUsage{"a", 1, 1, 6, -6}) || u[1].Tenant != "b" {
+	if u := b.s.Tenants(); len(u) != 2 || u[0] != (TenantUsage{"a", 1, 1, 6, 0}) || u[1].Tenant != "b" {
 		t.Errorf("tenants %+v", u)
 	}
 	b.run()
@@ -87,7 +87,7 @@ func TestTimeline(t *testing.T) {
 	if l := b.s.Timeline(1); len(l) != 1 || len(l[0]) != 3 {
 		t.Errorf("timeline %v", l)
 	}
-	b.s.preempt(b.now, b.s.running[0])
+	b.s.preempt(b.now, b.s.running.all[0])
 	e := b.run()[1]
 	want := "[0s queued (12) 1ms matched (0) 1ms first chunk (8) 1ms preempted (8) 2ms matched (8) 2ms first chunk (4) 2ms first token (1) 4ms ended (3)]"
 	if got := fmt.Sprint(e.Timeline); got != want {
@@ -104,7 +104,7 @@ func TestPriorityTakesAPlace(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxRunning: 2}, 4, 20)
 	b.request(Request{ID: 1, Prompt: seq(0, 20), MaxTokens: 20, Priority: 1})
 	b.request(Request{ID: 2, Prompt: seq(40, 8), MaxTokens: 20})
-	b.wantRows("2[0,8) 1[0,20)")
+	b.wantRows("1[0,20) 2[0,8)")
 	b.request(Request{ID: 3, Prompt: seq(60, 8), MaxTokens: 2}) // no slot, no higher priority
 	b.wantRows("1[20,21) 2[8,9)")
 	b.request(Request{ID: 4, Prompt: seq(70, 8), MaxTokens: 2, Priority: 1})
@@ -149,7 +149,7 @@ func TestBudget(t *testing.T) {
 		s := &Scheduler{cfg: Config{AttentionTokens: k}}
 		for _, c := range []int{0, 1, 50, 4096, 100_000} {
 			for _, budget := range []int{0, 1, 2, 10, 100, 2048, 8191} {
-				n := s.tokensFor(budget, c)
+				n := s.cfg.tokensFor(budget, c)
 				if n > 1 && s.cfg.costOf(n, c) > budget || budget > 0 && s.cfg.costOf(n+1, c) <= budget || (n == 0) != (budget == 0) {
 					t.Errorf("k %d: a budget of %d pays %d tokens behind %d, at %d", k, budget, n, c, s.cfg.costOf(n, c))
 				}

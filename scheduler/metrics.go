@@ -21,6 +21,7 @@ type Metrics struct {
 	Followers        uint64    // waits for a prefix that was being computed
 	Bypasses         uint64    // admissions past one that did not fit, each by each
 	Expired          uint64    // samples ended by a deadline or queue timeout
+	Displaced        uint64    // requests ended in a full queue by others of higher priority
 	Endings          [5]uint64 // by Reason
 
 	// Gauges.
@@ -34,11 +35,11 @@ type Metrics struct {
 // running sequences.
 func (s *Scheduler) Metrics() Metrics {
 	m := s.metrics
-	m.Waiting, m.Running = s.queue.size+len(s.limbo), len(s.running)
-	l := s.pages.lease
+	m.Waiting, m.Running = s.queue.size+len(s.running.preempted), len(s.running.all)
+	l := s.room.lease
 	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
 	owned := l.IdlePages()
-	for _, q := range s.running {
+	for _, q := range s.running.all {
 		owned += len(q.own())
 	}
 	if s.cache != nil {
@@ -64,7 +65,11 @@ func (m Metrics) String() string {
 	fmt.Fprintf(&b, "endings:  %d stop, %d length, %d abort (%d out of time), %d error\n",
 		m.Endings[Stop], m.Endings[Length], m.Endings[Abort], m.Expired, m.Endings[Failed])
 	fmt.Fprintf(&b, "steps:    %d, %d rows, %d preemptions, %d tokens recomputed, %d void\n", m.Steps, m.Rows, m.Preemptions, m.RecomputedTokens, m.VoidTokens)
-	fmt.Fprintf(&b, "queue:    %d waits for a prefix in flight, %d bypasses of one that did not fit\n", m.Followers, m.Bypasses)
+	fmt.Fprintf(&b, "queue:    %d waits for a prefix in flight, %d bypasses of one that did not fit", m.Followers, m.Bypasses)
+	if m.Displaced > 0 {
+		fmt.Fprintf(&b, ", %d displaced", m.Displaced)
+	}
+	b.WriteByte('\n')
 	fmt.Fprintf(&b, "tokens:   %d prompt, %d cached (%.1f %%), %d output\n", m.PromptTokens, m.CachedTokens, 100*m.HitRate(), m.OutputTokens)
 	fmt.Fprintf(&b, "pages:    %d idle, %d held, %d cached of %d, %d leaked\n", m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages, m.LeakedPages)
 	return b.String()

@@ -21,7 +21,7 @@ func (w *queue) rank(q *sequence) laneKey {
 		q.rank = int64(q.born)
 		key.ratio = ratioClass(len(q.tokens) - q.cached)
 	case Random:
-		q.rank = int64(scatter(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
+		q.rank = int64(mix(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
 	case Priority:
 		q.rank = -int64(q.req.Priority)
 	default:
@@ -38,8 +38,8 @@ func ratioClass(uncached int) int {
 	return e<<3 | int(u<<3>>e&7)
 }
 
-// scatter is a hash of its words, by SplitMix64's finalizer (Steele, Lea, Flood 2014).
-func scatter(words ...uint64) uint64 {
+// mix is a hash of its words, by SplitMix64's finalizer (Steele, Lea, Flood 2014).
+func mix(words ...uint64) uint64 {
 	z := uint64(0)
 	for _, w := range words {
 		z = (z ^ w) + 0x9e3779b97f4a7c15
@@ -50,18 +50,24 @@ func scatter(words ...uint64) uint64 {
 	return z
 }
 
-// shut tells whether nobody in a lane can be taken now.
-func (w *queue) shut(l *lane) bool {
-	return l.key.long && w.noLong || l.key.tenant != nil && l.key.tenant.atLimit()
+// closed reports whether nobody in a lane can be taken now.
+func (w *queue) closed(l *lane) bool {
+	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.atLimit()
 }
 
-// shutOut is the same of a sequence, wherever it is.
-func (w *queue) shutOut(q *sequence) bool {
-	return w.noLong && w.cfg.isLong(q.cached, len(q.tokens)) || q.tenant.atLimit()
+// excluded is the same of a sequence, wherever it is.
+func (w *queue) excluded(q *sequence) bool {
+	return w.lastLong != nil && w.cfg.isLong(q.cached, len(q.tokens)) && w.longFull(q) || q.tenant.atLimit()
 }
 
-// best is whom the policy takes next, nil if nobody can be: parked ones and
-// those in lanes that are shut are not looked at. work is the device's so far.
+// longFull reports whether as many long prompts are being computed as may be before q,
+// which is long.
+func (w *queue) longFull(q *sequence) bool {
+	return w.lastLong != nil && w.cfg.ranks(q, w.lastLong) <= 0
+}
+
+// best returns the sequence that the policy takes next, nil if none can be taken:
+// followers and closed lanes are not looked at. work is the device's so far.
 func (w *queue) best(work uint64) *sequence {
 	if w.cfg.Policy == DFSWeight && w.cache != nil && 4*w.stale > w.size {
 		w.orderByWeight()
@@ -72,7 +78,7 @@ func (w *queue) best(work uint64) *sequence {
 	var best *sequence
 	var ratio float64
 	for _, l := range w.lanes {
-		if w.shut(l) {
+		if w.closed(l) {
 			continue
 		}
 		q := l.head()
@@ -81,53 +87,86 @@ func (w *queue) best(work uint64) *sequence {
 			if best == nil || r > ratio || r == ratio && q.arrival < best.arrival {
 				best, ratio = q, r
 			}
-		} else if best == nil || byRank.before(q, best) {
+		} else if best == nil || q.outranks(best) {
 			best = q
 		}
 	}
 	return best
 }
 
-// bestByDeficit is LPM among the tenants with something left of their share. When
-// none of those who wait has, a round begins: each gets a quantum times its
-// weight, as often as it takes. But not while somebody has something left who
-// does not fit: others would be served rounds ahead of it.
-func (w *queue) bestByDeficit() *sequence {
-	var best *sequence
-	rounds := int64(0)
+// outranks reports whether q comes before o in the policy's order: the lower rank, then
+// the older.
+func (q *sequence) outranks(o *sequence) bool {
+	if q.rank != o.rank {
+		return q.rank < o.rank
+	}
+	return q.arrival < o.arrival
+}
+
+// choosable calls do for each lane somebody in which can be taken now.
+func (w *queue) choosable(do func(l *lane)) {
 	for _, l := range w.lanes {
-		t := l.key.tenant
-		if w.shut(l) {
-			continue
+		if !w.closed(l) {
+			do(l)
 		}
-		if q := l.head(); t.deficit > 0 && (best == nil || byRank.before(q, best)) {
+	}
+}
+
+// bestByDeficit is LPM among the tenants of the lowest round. It takes nobody of a
+// later round than one who does not fit has: others would be served rounds ahead of it.
+func (w *queue) bestByDeficit() (best *sequence) {
+	lowest := w.owed
+	w.choosable(func(l *lane) {
+		w.accounts.lift(l.key.tenant)
+		lowest = min(lowest, l.key.tenant.round())
+	})
+	if lowest == never {
+		return nil
+	}
+	w.accounts.round = max(w.accounts.round, lowest)
+	w.choosable(func(l *lane) {
+		if q := l.head(); l.key.tenant.round() == lowest && (best == nil || q.outranks(best)) {
 			best = q
 		}
-		if n := -t.deficit/(int64(w.cfg.Quantum)*int64(t.cfg.Weight)) + 1; rounds == 0 || n < rounds {
-			rounds = n
+	})
+	return best
+}
+
+// hasTurn reports whether, under DLPM, no tenant of a lower round than q's could be
+// served: room is kept for q only then.
+func (w *queue) hasTurn(q *sequence) bool {
+	turn := true
+	if w.cfg.Policy == DLPM {
+		w.choosable(func(l *lane) { turn = turn && max(l.key.tenant.round(), w.accounts.round-1) >= q.tenant.round() })
+	}
+	return turn
+}
+
+// owe notes the lowest round of those who did not fit in this pass.
+func (w *queue) owe(unfit []*sequence) {
+	w.owed = never
+	if w.cfg.Policy != DLPM {
+		return
+	}
+	for _, q := range unfit {
+		if q.place == waiting {
+			w.owed = min(w.owed, q.tenant.round())
 		}
 	}
-	if best != nil || rounds == 0 || w.owed {
-		return best
-	}
-	w.round++
-	for _, l := range w.lanes {
-		if t := l.key.tenant; !w.shut(l) && t.round != w.round {
-			t.round = w.round // it may have two lanes
-			t.deficit += rounds * int64(w.cfg.Quantum) * int64(t.cfg.Weight)
-		}
-	}
-	return w.bestByDeficit()
 }
 
 // longestWaiting is the oldest that can be taken, nil if nobody can be.
 func (w *queue) longestWaiting() *sequence {
 	var oldest *sequence
 	for _, l := range w.lanes {
-		if w.shut(l) {
+		if w.closed(l) {
 			continue
 		}
-		if q := l.aged.lined[0]; oldest == nil || q.arrival < oldest.arrival {
+		q := l.aged.first()
+		if l.key.long && w.longFull(q) { // the lane is open for the first by priority alone
+			continue
+		}
+		if oldest == nil || q.arrival < oldest.arrival {
 			oldest = q
 		}
 	}

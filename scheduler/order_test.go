@@ -141,7 +141,7 @@ func TestQueueIsToldWhatIsCached(t *testing.T) {
 	b.request(Request{ID: 2, Prompt: seq(40, 20)})
 	b.request(Request{ID: 3, Prompt: long})
 	b.step() // 1 publishes 96 tokens, 64 of which are a block of the index
-	b.s.queue.hear()
+	b.s.queue.rerankPublished()
 	q := b.s.open[3].samples[0]
 	if q.cached != 64 {
 		t.Errorf("%d tokens of 3 are known to be cached", q.cached)
@@ -159,7 +159,7 @@ func TestStaleRanksAreMended(t *testing.T) {
 	b.add(9, seq(0, 50), 1)
 	b.order()
 	b.request(Request{ID: 2, Prompt: seq(50, 200)})
-	b.s.pages.settle(b.s.cache.Evict(12, nil)) // of 1's 13 pages
+	b.s.room.reclaim(b.s.cache.Evict(12, nil)) // of 1's 13 pages
 	b.request(Request{ID: 3, Prompt: seq(0, 50)})
 	if was := b.s.open[2].samples[0].cached; was < 90 {
 		t.Fatalf("%d tokens cached", was)
@@ -172,31 +172,31 @@ func TestStaleRanksAreMended(t *testing.T) {
 // The queue's structures agree with a plain sort through a random life.
 func TestLaneIsASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var l pile
+	var l seqHeap
 	var all []*sequence
 	for i := range uint64(2000) {
 		if rng.IntN(3) > 0 || len(all) == 0 {
-			q := &sequence{arrival: i}
+			q := &sequence{identity: identity{arrival: i}}
 			q.rank = int64(rng.IntN(20))
 			all = append(all, q)
 			l.push(q)
 		} else {
 			i := rng.IntN(len(all))
 			if rng.IntN(2) == 0 {
-				i = slices.Index(all, l.lined[0])
+				i = slices.Index(all, l.first())
 			}
 			l.remove(all[i])
 			all = slices.Delete(all, i, i+1)
 		}
 		if len(all) > 0 {
 			first := slices.MinFunc(all, func(a, b *sequence) int {
-				if byRank.before(a, b) {
+				if a.outranks(b) {
 					return -1
 				}
 				return 1
 			})
-			if l.lined[0] != first {
-				t.Fatalf("after %d: head %d, want %d", i, l.lined[0].arrival, first.arrival)
+			if l.first() != first {
+				t.Fatalf("after %d: head %d, want %d", i, l.first().arrival, first.arrival)
 			}
 		}
 	}

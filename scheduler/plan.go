@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -14,6 +16,26 @@ type Plan struct {
 
 	rows   []planned // by row
 	tokens int
+	begun  []RequestID
+}
+
+// plans are those that run, and others to reuse.
+type plans struct {
+	inflight []*Plan // oldest first
+	spare    []*Plan
+	last     uint64 // Seq of the latest plan that had rows
+}
+
+// take returns an empty plan, with the Seq that follows.
+func (ps *plans) take() *Plan {
+	var p *Plan
+	if n := len(ps.spare); n > 0 {
+		p, ps.spare = ps.spare[n-1], ps.spare[:n-1]
+	} else {
+		p = new(Plan)
+	}
+	p.reset(ps.last + 1)
+	return p
 }
 
 // planned is whose row it is. If the sequence has left the device since, life tells.
@@ -28,6 +50,9 @@ type planned struct {
 // Tokens is the number of tokens that the plan runs.
 func (p *Plan) Tokens() int { return p.tokens }
 
+// Begun lists the requests of which a sample has a row for the first time, once each.
+func (p *Plan) Begun() []RequestID { return p.begun }
+
 // Request is whose row i is, and which of its samples.
 func (p *Plan) Request(i int) (id RequestID, sample int) {
 	q := p.rows[i].q
@@ -36,8 +61,8 @@ func (p *Plan) Request(i int) (id RequestID, sample int) {
 
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
-	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Copies: b.Copies[:0], Rows: b.Rows[:0]}
-	p.rows, p.tokens = p.rows[:0], 0
+	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Rows: b.Rows[:0]}
+	p.rows, p.tokens, p.begun = p.rows[:0], 0, p.begun[:0]
 }
 
 // release lets go of what the plan points to, or what has ended would be kept alive.
@@ -48,33 +73,33 @@ func (p *Plan) release() {
 }
 
 // decode appends a row that runs the token which q samples last.
-func (p *Plan) decode(q *sequence, pageTokens int) {
-	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
-		Slot:     q.slot,
-		Start:    int32(q.computed),
-		Deferred: true,
-		Pages:    q.pages[:q.computed/pageTokens+1],
-		Sample:   true,
-		// What plans in flight sample has its place already.
-		SampleIndex: int32(q.outputTokens() + int(q.ahead)),
-		Digest:      q.digest,
-	})
+func (p *Plan) decode(q *sequence) {
+	n := len(p.Batch.Rows)
+	if n == cap(p.Batch.Rows) {
+		p.Batch.Rows = slices.Grow(p.Batch.Rows, 1)
+	}
+	p.Batch.Rows = p.Batch.Rows[:n+1]
+	r := &p.Batch.Rows[n] // zero: release has cleared it
+	r.Slot, r.Start, r.Deferred, r.Sample, r.Digest = q.slot, int32(q.computed), true, true, q.digest
+	r.Pages = q.newPages()
+	// What plans in flight sample has its place already.
+	r.SampleIndex = int32(q.outputTokens() + int(q.sampling))
 	if q.shaped {
-		q.maskRow(&p.Batch.Rows[len(p.Batch.Rows)-1])
+		q.maskRow(r)
 	}
 	p.add(q, 1, true)
 }
 
 // prefill appends a row that runs the next n tokens of q's prompt, or of all that
 // it had when it was preempted.
-func (p *Plan) prefill(q *sequence, n, pageTokens int) {
+func (p *Plan) prefill(q *sequence, n int) {
 	end := q.computed + n
 	sample := end == q.target
 	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
 		Slot:        q.slot,
 		Start:       int32(q.computed),
 		Tokens:      q.tokens[q.computed:end],
-		Pages:       q.pages[:kv.CeilPages(end, pageTokens)],
+		Pages:       q.newPages(),
 		Sample:      sample,
 		SampleIndex: int32(q.outputTokens()),
 		Digest:      sample && q.digest, // elsewhere it would cost the head for nothing
@@ -87,12 +112,26 @@ func (p *Plan) prefill(q *sequence, n, pageTokens int) {
 	p.add(q, n, sample)
 }
 
+// newPages are those that the slot's table lacks; after the plan it has them.
+func (q *sequence) newPages() []kv.PageID {
+	pages := q.pages[q.given:]
+	q.given = len(q.pages)
+	return pages
+}
+
 func (p *Plan) add(q *sequence, n int, sample bool) {
 	p.rows = append(p.rows, planned{q, q.life, int32(q.computed), int32(q.computed + n), sample})
 	q.computed += n
-	q.pending++
+	q.inflight++
 	if sample {
-		q.ahead++
+		q.sampling++
 	}
 	p.tokens += n
+	if !q.begun {
+		q.begun = true
+		if !q.group.begun {
+			q.group.begun = true
+			p.begun = append(p.begun, q.req.ID)
+		}
+	}
 }

@@ -32,12 +32,21 @@ const (
 	Priority
 	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
 	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
-	// "Locality-aware Fair Scheduling in LLM Serving"). Between any two tenants of
-	// equal weight that all the time have somebody waiting who could be admitted
-	// (follows no prompt in flight, is below the tenant's limit and fits), the
-	// tokens served differ by at most
-	// 2·(Quantum + P + R·O), with P the longest un-cached prompt, R the most
-	// samples that one of them runs at a time and O the longest output.
+	// "Locality-aware Fair Scheduling in LLM Serving"). While a tenant has somebody
+	// waiting who could be admitted (follows no prompt in flight, is below the
+	// tenant's limit, is not among long prompts that wait for others, and fits), no other tenant of equal weight is served more than
+	// it by more than
+	//
+	//	2·(Quantum + P + R·O)
+	//
+	// tokens, with P the longest un-cached prompt, R the most samples that one tenant
+	// runs at a time and O the longest output; so two that both wait all the time
+	// differ by no more. The other tenant may do what it likes: have many requests
+	// open or one at a time, come and go. With weights it is tokens per weight, and
+	// 2·Quantum plus P + R·O of each by its weight. What a request has computed when it
+	// is given up or fails is counted, and no more; a tenant whose admitted prompt was
+	// not computed for that is promised nothing for the turn that it lost. Debts are
+	// remembered within MaxDebtors and DebtAge.
 	DLPM
 )
 
@@ -49,7 +58,7 @@ var (
 // Policies are all of them.
 func Policies() []Policy { return slices.Clone(policies) }
 
-// usesMatches tells whether the order depends on what is cached.
+// usesMatches reports whether the order depends on what is cached.
 func (p Policy) usesMatches() bool {
 	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
 }

@@ -13,7 +13,7 @@ import (
 // A bind carries the request's sampling, and with penalties the tokens that they
 // count, the output so far included when a preempted request comes back.
 func TestBindsCarrySampling(t *testing.T) {
-	b := newBed(t, Config{DisableCache: true}, 4, 15)
+	b := newLogitsBed(t, Config{DisableCache: true}, 15)
 	b.add(1, seq(0, 10), 40)
 	sampling := engine.SamplingParams{Temperature: 0.5, Seed: 7, RepetitionPenalty: 1.5}
 	if err := b.s.Add(b.now, Request{ID: 2, Prompt: seq(50, 10), MaxTokens: 40, Sampling: sampling}); err != nil {

@@ -5,89 +5,88 @@ import (
 	"time"
 )
 
-// growAll gives every decoding sequence that needs a page for its next token one.
-// When there are not enough, somebody is preempted.
-func (s *Scheduler) growAll(now time.Duration) {
-	short := 0
-	for _, q := range s.running {
-		if s.full(q) {
+// grow gives every decoding sequence that needs a page for its next token one. When
+// there are not enough, sequences are preempted.
+func (s *Scheduler) grow(now time.Duration) {
+	pageTokens, short, decoding := s.info.PageTokens, 0, 0
+	for _, q := range s.running.all {
+		switch {
+		case !q.wantsRow():
+		case q.computed == len(q.pages)*pageTokens:
 			short++
+		case !q.awaitsToken():
+			decoding++
 		}
 	}
+	s.budget.decoding = decoding
 	if short == 0 {
 		return
 	}
-	if !s.room(short) {
-		s.makeRoom(now)
+	if !s.room.take(short) {
+		s.growByPreempting(now)
+		s.budget.decoding = -1
 		return
 	}
-	for _, q := range s.running {
-		if s.full(q) {
-			q.pages, _ = s.pages.lease.Hold(1, q.pages)
+	for _, q := range s.running.all {
+		if q.wantsRow() && q.computed == len(q.pages)*pageTokens {
+			q.pages, _ = s.room.lease.Hold(1, q.pages)
+			if !q.awaitsToken() {
+				s.budget.decoding++
+			}
 		}
 	}
 }
 
-// full: q decodes, and its next token needs a page that it has not.
+// wantsRow reports whether q decodes, and what plans in flight sample does not end it.
+func (q *sequence) wantsRow() bool {
+	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.sampling) < q.limit
+}
+
+// full reports whether q decodes and its next token needs a page that it has not.
 func (s *Scheduler) full(q *sequence) bool {
-	return q.computed >= q.target && q.computed == len(q.pages)*s.info.PageTokens &&
-		q.abort == nil && q.outputTokens()+int(q.ahead) < q.limit
+	return q.wantsRow() && q.computed == len(q.pages)*s.info.PageTokens
 }
 
-// makeRoom finds pages one by one, the most senior sequence first, and preempts
-// where there are none. Who finds neither page nor victim gets no row in this step.
-func (s *Scheduler) makeRoom(now time.Duration) {
-	s.ranked = append(s.ranked[:0], s.running...)
-	slices.SortFunc(s.ranked, func(a, b *sequence) int {
-		if a.senior(b) {
-			return -1
-		}
-		return 1
-	})
-	for _, q := range s.ranked {
-		for q.place == running && s.full(q) {
-			if s.room(1) {
-				q.pages, _ = s.pages.lease.Hold(1, q.pages)
-				break
-			}
-			if s.pages.waitsForGrant() {
-				break
-			}
-			victim := s.victim(s.ranked[0])
-			if victim == nil {
-				break // all others were preempted before and have not moved since
-			}
-			s.preempt(now, victim)
+// growByPreempting finds pages one by one, for the first sequence in precedence
+// first, and preempts where there are none. A sequence that finds neither page nor
+// victim gets no row in this step. The first one always goes on.
+func (s *Scheduler) growByPreempting(now time.Duration) {
+	order := append(s.room.growing[:0], s.running.all...)
+	slices.SortFunc(order, comparePrecedence)
+	for _, q := range order {
+		if q.place == running && s.full(q) {
+			s.growOne(now, q, order[0])
 		}
 	}
-	clear(s.ranked)
+	clear(order)
+	s.room.growing = order
 }
 
-// victim is who makes room: of the lowest priority the one that loses least of what
-// is its own work, since what it shares stays with others; of equals the youngest.
-// The most senior one goes on always, and one that was preempted before has to
-// have sampled a token since, so that preemption can't cycle.
-func (s *Scheduler) victim(senior *sequence) *sequence {
-	var victim *sequence
-	for _, q := range s.running {
-		if q == senior || q.preemptions > 0 && q.sampled == 0 || q.abort != nil {
-			continue
-		}
-		if victim == nil || s.cheaper(q, victim) {
-			victim = q
+// growOne gives q a page, if need be one of a sequence that does not precede it by
+// priority.
+func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
+	if !s.room.take(1) {
+		d := demand{q: q, pages: 1, spared: first}
+		if !s.preemptFor(now, &d) || q.place != running || !s.room.take(1) {
+			return
 		}
 	}
-	return victim
+	q.pages, _ = s.room.lease.Hold(1, q.pages)
 }
 
-func (s *Scheduler) cheaper(a, b *sequence) bool {
-	if a.req.Priority != b.req.Priority {
-		return a.req.Priority < b.req.Priority
+// preemptFor preempts the sequences that are in d's way, if that gives all that it
+// lacks and the pool has nothing more to give.
+func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
+	o := s.room.supply(d)
+	if o.granting && o.idle < d.pages+d.reserve {
+		return false
 	}
-	if la, lb := a.done-a.matched, b.done-b.matched; la != lb {
-		return la < lb
+	s.room.preempting(d, &o, s.victims(d))
+	for i, r := range o.victims {
+		s.preempt(now, r)
+		o.victims[i] = nil
 	}
-	return a.arrival > b.arrival
+	return len(o.victims) > 0
 }
 
 // preempt takes a sequence off the device and back into the queue, by its age.
@@ -99,11 +98,12 @@ func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 	q.mark(now, Preempted, q.done)
 	s.leave(q, q.done)
 	q.preemptions++
+	s.budget.decoding = -1
 	s.metrics.Preemptions++
 	s.classes.caution()
-	if q.pending > 0 {
-		q.place = returned
-		s.limbo = append(s.limbo, q)
+	if q.inflight > 0 {
+		q.place = preempted
+		s.running.preempted = append(s.running.preempted, q)
 		return
 	}
 	s.enqueue(q)
@@ -111,6 +111,6 @@ func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 
 // resume puts a preempted sequence whose rows have come back into the queue.
 func (s *Scheduler) resume(q *sequence) {
-	s.limbo = remove(s.limbo, q)
+	s.running.preempted = remove(s.running.preempted, q)
 	s.enqueue(q)
 }

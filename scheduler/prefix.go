@@ -19,17 +19,19 @@ func (s *Scheduler) FlushCache() {
 	if s.cache != nil {
 		s.cache.Flush()
 		// Or it would go bit by bit, as others need room.
-		s.pages.settle(s.cache.Evict(s.cache.EvictablePages(), s.pages.freed[:0]))
-		for _, r := range s.filling {
+		s.room.reclaim(s.cache.Evict(s.cache.Stats().EvictablePages, s.room.freed[:0]))
+		for _, r := range s.running.prefilling {
 			s.release(r, true)
 		}
 		s.verify()
 	}
 }
 
-// cutOff tells whether the cache was flushed since q was admitted: some of its KV is
+// flushedSince reports whether the cache was flushed since q was admitted: some of its KV is
 // from before, so nobody else gets any of it.
-func (s *Scheduler) cutOff(q *sequence) bool { return s.cache != nil && q.epoch != s.cache.Epoch() }
+func (s *Scheduler) flushedSince(q *sequence) bool {
+	return s.cache != nil && q.epoch != s.cache.Epoch()
+}
 
 // PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
 // UnpinPrefix; again, it gives a new time. It fails with ErrNoCache,
@@ -46,7 +48,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 	if d > 0 {
 		until = max(now+d, 0) // the sum overflows where a time is as good as none
 	}
-	s.forgetPins(now)
+	s.expireCache(now)
 	err = s.cache.PinPrefix(key, until)
 	s.verify()
 	return err
@@ -76,10 +78,18 @@ func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, 
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
 }
 
-// forgetPins lets prefixes go whose time is over.
-func (s *Scheduler) forgetPins(now time.Duration) {
-	if s.cfg.PinnedTokens > 0 && s.cache != nil {
-		s.pages.settle(s.cache.Expire(now, s.pages.freed[:0]))
+// expireCache lets go of pinned prefixes whose time is over, and of what nobody has used
+// for Config.CacheTTL.
+func (s *Scheduler) expireCache(now time.Duration) {
+	if s.cache != nil && (s.cfg.PinnedTokens > 0 || s.cfg.CacheTTL > 0) {
+		s.room.reclaim(s.cache.Expire(now, s.room.freed[:0]))
+	}
+}
+
+// rankPrefix tells the cache the priority of a request whose prefix a handle pins.
+func rankPrefix(c *radixcache.Cache, handle radixcache.NodeID, q *sequence) {
+	if q.req.Priority > 0 { // of what has none it is 0
+		c.Prioritize(handle, q.req.Priority)
 	}
 }
 

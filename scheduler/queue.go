@@ -8,60 +8,66 @@ import (
 // for each how much of it is cached, without asking the tree again: a sequence is
 // indexed by the first block of it that is not cached, and is told when that is.
 type queue struct {
-	cfg   *Config           // the scheduler's
-	cache *radixcache.Cache // nil: none
+	cfg      *Config           // the scheduler's
+	cache    *radixcache.Cache // nil: none
+	accounts *accounts         // the scheduler's
 
 	lanes []*lane // those that hold somebody
 	byKey map[laneKey]*lane
 	spare []*lane
 
-	oldest, youngest *sequence // by arrival, linked; parked ones too
+	oldest, youngest *sequence // by arrival, linked; followers too
 	size             int
-	noLong           bool   // no long prompt can be taken in this pass
-	owed             bool   // under DLPM, within a pass: one whose turn it is does not fit
-	round            uint64 // of DLPM
+	lastLong         *sequence // if not nil, a long prompt must outrank it to be taken in this pass
+	owed             int64     // under DLPM, within a pass: the lowest round of those who do not fit
 
 	index      index
 	stale      int     // changes since the last ordering by weight
 	weights    weights // scratch of that
 	admissions uint64  // so far, for OldestEvery
+
+	blocked *sequence   // was overtaken MaxBypass times: nobody else is admitted before it
+	skipped []*sequence // within a pass of admission: candidates that can't start now
+
+	displaceable seqHeap // with Config.Displace: samples of requests that were never admitted
 }
 
 // queueing is a sequence's part of it.
 type queueing struct {
 	rank         int64
-	treeRank     int64     // place in the latest ordering by weight
-	nextOwn      *sequence // scratch of that
-	lane         *lane     // nil: in none
-	lineAt       [2]int    // in the lane's piles
+	treeRank     int64       // place in the latest ordering by weight
+	nextOwn      *sequence   // scratch of that
+	lane         *lane       // nil: in none
+	heapAt       [orders]int // in the lane's heaps and in displaceable
+	displaceable bool        // stands there
 	older, newer *sequence
 
 	match  radixcache.Match // the latest lookup
 	cached int              // tokens known to be cached
 	indexing
 
-	leader    *sequence  // while parked
-	until     int        // while parked: tokens that the leader is to compute
-	followAt  int        // while parked: among the leader's followers
-	followers []follower // parked for this one
+	leader    *sequence  // while following
+	until     int        // while following: tokens that the leader is to compute
+	followAt  int        // while following: among the leader's followers
+	followers []follower // that follow this one
 	unfit     bool       // since its latest preemption it was found not to fit
 	unfitAt   uint64     // queue.admissions at that time
 }
 
-func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache) queue {
-	w := queue{cfg: cfg, cache: cache, byKey: make(map[laneKey]*lane)}
+func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, accounts *accounts) queue {
+	w := queue{cfg: cfg, cache: cache, accounts: accounts, owed: never, byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth}}
 	if cache != nil {
 		w.index = newIndex(pageTokens)
 	}
 	return w
 }
 
-// needsOldest tells whether some admissions go to the oldest.
+// needsOldest reports whether some admissions go to the oldest.
 func (w *queue) needsOldest() bool { return w.cfg.Policy != FCFS && w.cfg.Policy != DLPM }
 
-// interested tells whether what is cached of q matters before its turn: to its rank,
+// ranksByCache reports whether what is cached of q matters before its turn: to its rank,
 // or to whether it is long.
-func (w *queue) interested(q *sequence) bool {
+func (w *queue) ranksByCache(q *sequence) bool {
 	return w.cache != nil && !q.wantsPrompt() && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
 }
 
@@ -104,6 +110,7 @@ func (w *queue) drop(q *sequence) {
 	w.size--
 	w.stale++
 	w.leaveLane(q)
+	w.keep(q)
 	w.index.drop(q)
 }
 
@@ -119,9 +126,9 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	return q.match
 }
 
-// line puts q into its lane, by the rank that what is known of it gives.
-func (w *queue) line(q *sequence) {
-	q.place, q.treeRank = inLine, notRanked
+// requeue puts q into its lane, by the rank that what is known of it gives.
+func (w *queue) requeue(q *sequence) {
+	q.place, q.treeRank = waiting, notRanked
 	w.enterLane(q)
 	w.file(q)
 	w.stale++
@@ -134,7 +141,7 @@ func (w *queue) enterLane(q *sequence) {
 		if n := len(w.spare); n > 0 {
 			l, w.spare = w.spare[n-1], w.spare[:n-1]
 		} else {
-			l = &lane{aged: pile{order: byAge}}
+			l = &lane{aged: seqHeap{order: byAge}}
 		}
 		l.key, l.at = key, len(w.lanes)
 		w.byKey[key] = l
@@ -157,7 +164,7 @@ func (w *queue) leaveLane(q *sequence) {
 		l.aged.remove(q)
 	}
 	q.lane = nil
-	if len(l.ranked.lined) > 0 {
+	if !l.ranked.empty() {
 		return
 	}
 	last := len(w.lanes) - 1
@@ -181,7 +188,7 @@ func (w *queue) rerank(q *sequence) {
 
 // file tells the index what is missing of q, where that matters.
 func (w *queue) file(q *sequence) {
-	if w.interested(q) {
+	if w.ranksByCache(q) {
 		w.index.file(q)
 	}
 }
@@ -193,10 +200,10 @@ func (w *queue) published(r *sequence, from, to int) {
 	}
 }
 
-// hear lets some of those who wait know what was published: as many at a time as a
-// step has time for.
-func (w *queue) hear() {
-	for range hearPerStep {
+// rerankPublished ranks waiting sequences anew of which more is cached now: as many as
+// a step has time for.
+func (w *queue) rerankPublished() {
+	for range rerankPerStep {
 		q, cached := w.index.next()
 		if q == nil {
 			return

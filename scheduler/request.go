@@ -17,6 +17,10 @@ type RequestID uint64
 type Request struct {
 	ID        RequestID
 	Namespace kv.Namespace
+	// PublicTokens is how many of the first tokens of the prompt requests of other salts
+	// may share, such as a system prompt that holds no secret; the rest is the
+	// Namespace's own. Rounded down to whole pages. Without a salt it means nothing.
+	PublicTokens int
 	// Tenant is on whose account the request runs: limits and fair shares go by
 	// it. It may be empty.
 	Tenant string
@@ -39,7 +43,7 @@ type Request struct {
 	// Stops end an output with the first of these strings in its text; needs
 	// Config.Vocabulary.
 	Stops *grammar.Stops
-	// MinTokens: no StopToken is sampled, nor a string of Stops heard, within the
+	// MinTokens: no StopToken is sampled, nor a string of Stops found, within the
 	// first so many tokens. A complete Format ends the output even so.
 	MinTokens int
 	// AllowedTokens, if any, are the only ones to be sampled, stop tokens included.
@@ -95,6 +99,10 @@ func refuse(field string, kind error, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf("%w: %s", kind, fmt.Sprintf(format, args...))}
 }
 
+// ErrDisplaced is why a request ends, with Reason Failed, whose place in a full queue
+// one of higher priority took.
+var ErrDisplaced = errors.New("scheduler: displaced in a full queue by a request of higher priority")
+
 // Errors of requests that end with Reason Abort: the caller gave it up, or it ran
 // out of time.
 var (
@@ -132,8 +140,11 @@ type Ending struct {
 	StopString   string // Stop: the one of Request.Stops that was the end
 	PromptTokens int
 	CachedTokens int // of the prompt, taken from the cache at first admission
-	OutputTokens int
-	Preemptions  int
+	// ComputedTokens are the others of the prompt, but fewer if the sample ended
+	// before they were computed. What preemption had computed again does not count.
+	ComputedTokens int
+	OutputTokens   int
+	Preemptions    int
 	// Since Add: until first admission, the first token and the end. Zero where
 	// the request did not get so far.
 	Queued, FirstToken, Total time.Duration
@@ -180,7 +191,12 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
 		return 0, &FieldError{"Sampling", fmt.Errorf("%w: %w", ErrInvalid, err)}
 	}
+	if err := capable(&s.info, req); err != nil {
+		return 0, err
+	}
 	switch {
+	case req.PublicTokens < 0:
+		return 0, refuse("PublicTokens", ErrInvalid, "PublicTokens is %d, want 0 (none) or more", req.PublicTokens)
 	case len(req.StopTokens) > maxStopTokens:
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
@@ -211,4 +227,20 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, refuse("MinTokens", ErrInvalid, "MinTokens is %d, want 0 to the output limit, %d", req.MinTokens, maxTokens)
 	}
 	return maxTokens, nil
+}
+
+// capable refuses what the backend says that it does not give.
+func capable(info *engine.Info, req *Request) error {
+	c := &info.Capabilities
+	switch p := &req.Sampling; {
+	case (p.Logprobs || p.TopLogprobs > 0) && !c.Logprobs:
+		return &FieldError{"Logprobs", fmt.Errorf("%w: %w", ErrInvalid, info.CheckSampling(p))}
+	case p.Penalised() && !c.Penalties:
+		return &FieldError{"Penalties", fmt.Errorf("%w: %w", ErrInvalid, info.CheckSampling(p))}
+	case req.PromptLogprobs && !c.PromptLogprobs:
+		return refuse("PromptLogprobs", ErrInvalid, "the backend %s gives no log-probabilities of prompts", info.Name)
+	case req.Digest && !c.Digests:
+		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
+	}
+	return nil
 }

@@ -10,21 +10,21 @@ import (
 // end is the one place where a sample ends: it leaves the device or the queue,
 // is forgotten, and its ending is appended to out.
 func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) []Output {
+	e.ComputedTokens = q.settlePrompt()
 	switch q.place {
 	case running:
-		// A sample that was given up takes no more tokens from rows on their way.
-		valid := min(q.done, len(q.tokens))
+		valid := q.known()
 		if e.Reason == Failed {
 			valid = 0 // keep what is cached already, add nothing
 		}
 		s.leave(q, valid)
-	case returned:
-		s.limbo = remove(s.limbo, q)
+	case preempted:
+		s.running.preempted = remove(s.running.preempted, q)
 	default:
 		s.dequeue(q)
 	}
 	q.place = ended
-	s.unexpect(q)
+	s.clearExpiry(q)
 	if e.Reason == Stop || e.Reason == Length {
 		q.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
@@ -44,7 +44,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		delete(s.open, q.req.ID)
 	}
 	q.tenant.open--
-	s.closeTenant(q.tenant)
+	s.accounts.rest(now, q.tenant)
 	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
@@ -54,19 +54,20 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 // reused at once, rows in flight or not.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.publish(q, valid, true)
-	s.pages.lease.Drop(q.own())
+	s.room.lease.Drop(q.own())
 	if s.cache != nil {
 		s.cache.Unpin(q.pin)
+		purge(s) // what it held last of what is distrusted
 	}
-	s.slots = append(s.slots, q.slot)
-	s.running = remove(s.running, q)
+	s.room.free(q.slot)
+	s.running.all = remove(s.running.all, q)
 	if q.done < q.target {
-		s.filling = remove(s.filling, q)
+		s.running.prefilling = remove(s.running.prefilling, q)
 	}
 	s.release(q, true)
 	q.tenant.running--
 	q.life++
-	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages = radixcache.Root, 0, 0, 0, 0, 0, nil
+	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages, q.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
 }
 
 // remove takes q out of a list and keeps its order.

@@ -2,6 +2,15 @@ package scheduler
 
 import "time"
 
+// runningSet holds the sequences that have a slot, and those that lost theirs while a
+// row of them runs.
+type runningSet struct {
+	all        []*sequence // by admission, oldest first
+	prefilling []*sequence // subset of all whose prompt is not fully computed
+	preempted  []*sequence // none of all: each waits for its rows before it is queued again
+	next       int         // index of the next sequence to decode, when the budget is too small for all
+}
+
 // Run is a sample that has a slot, to look at.
 type Run struct {
 	Request        RequestID
@@ -17,7 +26,7 @@ type Run struct {
 
 // Running appends the samples that have a slot, by admission, oldest first.
 func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
-	for _, q := range s.running {
+	for _, q := range s.running.all {
 		dst = append(dst, Run{
 			Request: q.req.ID, Sample: q.sample, Tenant: q.req.Tenant,
 			PromptTokens: q.prompt, CachedTokens: q.cachedTokens, ComputedTokens: q.done,

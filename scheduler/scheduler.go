@@ -14,32 +14,21 @@ type Scheduler struct {
 	cfg  Config
 	info engine.Info
 
-	open    map[RequestID]*group
-	tenants map[string]*tenant
-	classes classes
-	arrived uint64 // arrivals so far
-	work    uint64 // tokens in plans so far: the clock by which waiting is counted
+	open     map[RequestID]*group
+	accounts accounts
+	classes  classes
+	arrived  uint64 // arrivals so far
+	work     uint64 // tokens in plans so far: the clock by which waiting is counted
 
 	queue    queue
-	blocked  *sequence   // was overtaken MaxBypass times: nobody else is admitted before it
-	running  []*sequence // by admission, oldest first
-	filling  []*sequence // of these, whose prompt is not computed yet
-	limbo    []*sequence // preempted while a row of theirs runs
-	expected int         // pages that reserve has summed up for this pass; -1: not yet
-	turn     int         // of decode rows, when the budget is too small for all
+	running  runningSet
+	plans    plans
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
-	pages    ledger
-	slots    []engine.Slot // free, a stack
-
-	inflight []*Plan // that run, oldest first
-	idle     []*Plan // plans to reuse
-	planned  uint64  // Seq of the last plan
+	room     room
+	budget   budget
 
 	metrics Metrics
-	aside   []*sequence // scratch of admission: candidates that can't start now
-	ranked  []*sequence // scratch of preemption
-	lent    []kv.PageID // scratch of publish
 }
 
 // New makes a scheduler for a backend described by info. It holds no pages yet:
@@ -53,22 +42,20 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		cfg:     cfg,
 		info:    info,
 		open:    make(map[RequestID]*group),
-		tenants: make(map[string]*tenant),
 		classes: newClasses(),
-		pages:   newLedger(info.NumPages),
 	}
 	if !cfg.DisableCache {
-		cache, err := radixcache.New(cfg.cache(info))
+		cache, err := cfg.newCache(info)
 		if err != nil {
 			return nil, err
 		}
 		s.cache = cache
 	}
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
-	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache)
-	for slot := cfg.MaxRunning - 1; slot >= 0; slot-- {
-		s.slots = append(s.slots, engine.Slot(slot))
-	}
+	s.room = newRoom(info, s.cache, cfg.MaxRunning)
+	s.budget.cfg = &s.cfg
+	s.accounts = newAccounts(&s.cfg)
+	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, &s.accounts)
 	return s, nil
 }
 

@@ -314,7 +314,7 @@ func TestAbortInEveryPhase(t *testing.T) {
 	}
 }
 
-// KV of a failed row is not to be found again.
+// KV of a failed request is not to be found again, that of the rows before it neither.
 func TestFailedRowIsNotCached(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 8}, 4, 40)
 	b.add(1, seq(0, 20), 10)
@@ -326,7 +326,7 @@ func TestFailedRowIsNotCached(t *testing.T) {
 	}
 	b.sim.fail = nil
 	b.add(2, seq(0, 20), 1)
-	b.wantRows("2[8,16)") // the first chunk is good
+	b.wantRows("2[0,8)")
 }
 
 func TestFailEndsEverything(t *testing.T) {

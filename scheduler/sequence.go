@@ -12,10 +12,10 @@ import (
 type place uint8
 
 const (
-	inLine   place = iota // waits in a lane of the queue
-	parked                // waits for a prompt in flight, its leader's
-	returned              // was preempted while a row of it runs; waits for that
-	running               // has a slot and pages
+	waiting   place = iota // in a lane of the queue
+	following              // in the queue, for a prompt in flight: its leader's
+	preempted              // lost its slot while a row of it runs, and waits for that
+	running                // has a slot and pages
 	ended
 )
 
@@ -29,30 +29,47 @@ const (
 // will have.
 type sequence struct {
 	// What a decode step looks at comes first.
-	slot     engine.Slot
-	place    place
-	digest   bool // Request.Digest
-	shaped   bool // there is a shape to look at
-	pending  int8 // rows in flight
-	ahead    int8 // of these, how many sample
-	life     uint32
+	slot   engine.Slot
+	place  place
+	digest bool // Request.Digest
+	shaped bool // there is a shape to look at
+	rowsOut
 	target   int // prefill runs up to here: len(tokens) at admission
 	computed int
 	done     int
-	prompt   int         // len of the prompt within tokens
-	limit    int         // most output tokens
-	pages    []kv.PageID // append-only while rows alias it
+	prompt   int // len of the prompt within tokens
+	limit    int // most output tokens
+	holding
 	// tokens are the prompt, shared with other samples until admission, and the
 	// output. Rows alias them, so they are only appended to.
 	tokens []kv.Token
 	abort  error // set: end when no row is in flight any more
 
-	shared  int               // the tree owns pages[:shared], pinned by pin
-	pin     radixcache.NodeID // Root: nothing pinned
-	matched int               // computed at the latest admission: other requests' work
-	epoch   uint64            // of the cache at the latest admission: see cutOff
-	sampled int               // tokens sampled since the latest admission
+	identity
+	admission
+	queueing
+	limits
+	shape
+	bill
+}
 
+// rowsOut counts a sequence's rows in plans in flight.
+type rowsOut struct {
+	inflight int8
+	sampling int8   // subset of these that sample
+	life     uint32 // how often the sequence has left the device: tells a row of an earlier stay
+}
+
+// holding is the pages of a running sequence.
+type holding struct {
+	pages  []kv.PageID       // append-only while rows alias it
+	given  int               // of pages, those that the slot's table has after the plans so far
+	shared int               // the tree owns pages[:shared], pinned by pin
+	pin    radixcache.NodeID // Root: nothing pinned
+}
+
+// identity is what a sequence was added with.
+type identity struct {
 	req     *Request // shared by the samples, and not changed
 	sample  int
 	group   *group
@@ -60,17 +77,22 @@ type sequence struct {
 	born    uint64 // work done at Add, see Scheduler.work
 	tenant  *tenant
 	class   *class
+}
 
-	queueing
-	limits
-	shape
-	bill
+// admission is what a sequence keeps of its latest one.
+type admission struct {
+	matched int    // computed by then: other requests' work
+	epoch   uint64 // of the cache: see flushedSince
+	sampled int    // tokens since then
+	since   uint64 // Seq of the plan that bound its slot
+	origin         // whose KV it stands on
 }
 
 // group is a request: its samples.
 type group struct {
 	req     Request
 	samples []*sequence // open ones
+	begun   bool        // one of them has had a row
 	allowed             // of all samples
 }
 
@@ -78,12 +100,14 @@ type group struct {
 type bill struct {
 	reached      int // most tokens that were computed at a preemption
 	cachedTokens int // at first admission
+	ran, ranTo   int // tokens of the prompt that its own rows ran, each once, and up to where
 	preemptions  int
 	arrived      time.Duration
 	queued       time.Duration
 	firstToken   time.Duration
 	seenToken    bool
 	seenSlot     bool // has been admitted before
+	begun        bool // has had a row
 	timeline     []Mark
 }
 
@@ -98,7 +122,7 @@ func (q *sequence) matchable() int {
 
 // key names the first n tokens in the cache.
 func (q *sequence) key(n int) radixcache.Key {
-	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n]}
+	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: q.req.PublicTokens}
 }
 
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }
@@ -114,13 +138,9 @@ func (q *sequence) ownTokens() {
 // prefilling: its next row is given tokens; else it decodes.
 func (q *sequence) prefilling() bool { return q.computed < q.target }
 
+// known is how many computed tokens can be named: a sequence that was given up takes no
+// more samples, while rows of it still run.
+func (q *sequence) known() int { return min(q.done, len(q.tokens)) }
+
 // own are the pages that the sequence, not the tree, holds.
 func (q *sequence) own() []kv.PageID { return q.pages[q.shared:] }
-
-// senior tells whether q outranks o when room is short: by priority, then age.
-func (q *sequence) senior(o *sequence) bool {
-	if q.req.Priority != o.req.Priority {
-		return q.req.Priority > o.req.Priority
-	}
-	return q.arrival < o.arrival
-}

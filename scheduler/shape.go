@@ -20,9 +20,9 @@ type allowed struct {
 
 // shape is what a sample's text has to be like, and where it stands in that.
 type shape struct {
-	matcher *grammar.Matcher  // of Format, or nil
-	mask    []uint64          // of the row on its way, where the matcher has a say
-	heard   grammar.StopState // of Stops
+	matcher   *grammar.Matcher  // of Format, or nil
+	mask      []uint64          // of the row on its way, where the matcher has a say
+	stopState grammar.StopState // of Stops
 
 	promptLogprobs []float32 // of the prompt's tokens so far, if asked for
 }
@@ -91,7 +91,7 @@ func (q *sequence) shapeAs(req *Request) {
 }
 
 // awaitsToken: what q may sample next depends on a token that is not known yet.
-func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.ahead > 0 }
+func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 0 }
 
 // maskRow says which tokens the row may sample. The mask is valid until the row comes
 // back: with a matcher there is one row at a time that samples.
@@ -122,8 +122,8 @@ func (q *sequence) maskRow(r *engine.Row) {
 	r.Mask = q.mask
 }
 
-// completes feeds a token that is no stop token to what listens to the text of q,
-// and tells whether the output ends with it, and how.
+// completes feeds a token that is no stop token to the matcher and the stop strings of q,
+// and reports whether the output ends with it, and how.
 func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
 	if q.matcher != nil {
 		if !q.matcher.Accept(t) {
@@ -141,7 +141,7 @@ func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
 	}
 	for text := s.cfg.Vocabulary.Bytes(t); len(text) > 0; {
 		var which, end int
-		q.heard, which, end = q.req.Stops.Next(q.heard, text)
+		q.stopState, which, end = q.req.Stops.Next(q.stopState, text)
 		if which < 0 {
 			break
 		}
@@ -175,8 +175,8 @@ func (q *sequence) wantsPrompt() bool {
 	return q.req.PromptLogprobs && q.sample == 0 && len(q.promptLogprobs) < q.prompt
 }
 
-// hearPrompt takes log-probabilities of tokens from position start on, or from 1.
-func (q *sequence) hearPrompt(start int, logprobs []float32) {
+// addPromptLogprobs takes log-probabilities of tokens from position start on, or from 1.
+func (q *sequence) addPromptLogprobs(start int, logprobs []float32) {
 	if q.promptLogprobs == nil {
 		q.promptLogprobs = append(make([]float32, 0, q.prompt), float32(math.NaN()))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // TenantConfig is what a tenant may have. The zero value sets no limit.
@@ -32,7 +33,7 @@ func (c *Config) tenantConfig(name string) TenantConfig {
 	return t
 }
 
-// tenant is an account that has requests open.
+// tenant is an account: it has requests open, or its position still matters.
 type tenant struct {
 	name    string
 	cfg     TenantConfig
@@ -40,50 +41,43 @@ type tenant struct {
 	waiting int
 	running int
 	served  uint64 // un-cached prompt and output tokens
-	deficit int64  // under DLPM: what is left of its share, negative if overdrawn
-	round   uint64 // in which it last got a quantum
+
+	position int64 // under DLPM: tokens charged; each share of them is a round
+	share    int64
+	rests    time.Duration // when it last had nothing open any more
+	restAt   int           // place in accounts.resting, plus 1; 0: none
 }
 
 func (t *tenant) atLimit() bool { return t.cfg.MaxRunning > 0 && t.running >= t.cfg.MaxRunning }
 
-// serve charges tokens that were computed for the tenant.
+// serve charges tokens that were computed for the tenant, or are going to be;
+// negative ones if they were not after all.
 func (t *tenant) serve(tokens int) {
 	t.served += uint64(tokens)
-	t.deficit -= int64(tokens)
+	t.position += int64(tokens)
 }
 
-// tenantOf finds or opens an account.
-func (s *Scheduler) tenantOf(name string) *tenant {
-	t := s.tenants[name]
-	if t == nil {
-		t = &tenant{name: name, cfg: s.cfg.tenantConfig(name)}
-		s.tenants[name] = t
-	}
-	return t
-}
+// round is the one that the tenant's next token belongs to.
+func (t *tenant) round() int64 { return t.position / t.share }
 
-// closeTenant forgets an account without open requests. What it had left or owed
-// is gone with it: a share is for those who wait.
-func (s *Scheduler) closeTenant(t *tenant) {
-	if t.open == 0 {
-		delete(s.tenants, t.name)
-	}
-}
-
-// TenantUsage is what one tenant has open, and what it was served since it last
-// had nothing open.
+// TenantUsage is what one tenant has open, and what it was served.
 type TenantUsage struct {
 	Tenant           string
 	Waiting, Running int
-	ServedTokens     uint64 // un-cached prompt tokens at first admission, and output tokens
-	Deficit          int64  // under DLPM: tokens left of its share, negative if overdrawn
+	// ServedTokens are the un-cached prompt tokens, from first admission on, and the
+	// output tokens since the account was opened. An account without open requests
+	// is closed at once, but under DLPM when neither debt nor credit is left.
+	ServedTokens uint64
+	// Deficit is, under DLPM, how many tokens of its share are left in the current
+	// round; negative if the tenant is ahead by so many.
+	Deficit int64
 }
 
-// Tenants are those with requests open, by name.
+// Tenants are the accounts, by name.
 func (s *Scheduler) Tenants() []TenantUsage {
 	var all []TenantUsage
-	for _, t := range s.tenants {
-		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, t.deficit})
+	for _, t := range s.accounts.known {
+		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, s.accounts.left(t)})
 	}
 	slices.SortFunc(all, func(a, b TenantUsage) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	return all

@@ -11,7 +11,8 @@ import (
 // TestNothingIsComputedTwice: requests that arrive together compute, all in all,
 // as many tokens as the union of their prefixes has, whatever the policy, the page
 // size, the chunks and the overlap. Each prompt ends with a token of its own,
-// since a last token is always computed.
+// since a last token is always computed. None is preempted: it would be given its own
+// output again.
 func TestNothingIsComputedTwice(t *testing.T) {
 	for seed := range uint64(160) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -19,6 +20,7 @@ func TestNothingIsComputedTwice(t *testing.T) {
 		cfg := Config{
 			Policy: policies[seed%uint64(len(policies))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
 			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
+			PreemptThreshold: 3,
 		}
 		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
 		stems := [][]kv.Token{nil}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // Cause is why a sample does not run, or that it does.
@@ -50,7 +50,7 @@ type Wait struct {
 	Tokens       int       // AwaitsPrefix: shared with Behind
 	// AwaitsPages, AwaitsPool, AwaitsTurn:
 	NeedPages   int // what it needs of its own
-	FreePages   int // idle and evictable
+	FreePages   int // idle and evictable, beside what it found itself
 	ExpectPages int // of these, expected to be needed by running requests
 	Bypassed    int // admissions since it was found not to fit
 }
@@ -79,7 +79,7 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 	if !ok {
 		return nil
 	}
-	s.expected = -1 // that of the latest pass is old
+	s.room.reserved = -1 // that of the latest pass is old
 	reserve := s.reserve(g.samples[0])
 	var all []Wait
 	for _, q := range g.samples {
@@ -91,13 +91,12 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 // Waiting appends what Why says of all samples that have no slot, by request and
 // sample. It looks at those that run once, not once for each.
 func (s *Scheduler) Waiting(dst []Wait) []Wait {
-	all := slices.Clone(s.limbo)
+	all := slices.Clone(s.running.preempted)
 	for q := s.queue.oldest; q != nil; q = q.newer {
 		all = append(all, q)
 	}
-	senior := func(a, b *sequence) int { return cmp.Compare(b.req.Priority, a.req.Priority) }
-	slices.SortFunc(all, senior)
-	running := slices.SortedFunc(slices.Values(s.running), senior)
+	slices.SortFunc(all, comparePrecedence)
+	running := slices.SortedFunc(slices.Values(s.running.all), comparePrecedence)
 	base, reserve := len(dst), 0
 	for _, q := range all {
 		for len(running) > 0 && s.reservesFor(running[0], q) { // so much more than for the one before
@@ -121,35 +120,34 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 	switch q.place {
 	case running:
 		return w
-	case returned:
+	case preempted:
 		w.Cause = AwaitsResult
 		return w
 	}
-	w.CachedTokens = s.matchOf(q)
-	switch {
-	case q.place == parked:
+	m := s.matchOf(q)
+	w.CachedTokens = m.Tokens
+	switch last := s.cfg.lastLong(s.running.prefilling); {
+	case q.place == following:
 		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
 		return w
 	case q.tenant.atLimit():
 		w.Cause = AwaitsTenant
 		return w
-	case s.longPrompts() >= maxLong && s.cfg.isLong(w.CachedTokens, len(q.tokens)):
+	case last != nil && s.cfg.isLong(w.CachedTokens, len(q.tokens)) && s.cfg.ranks(q, last) <= 0:
 		w.Cause = AwaitsLong
 		return w
-	case len(s.slots) == 0:
+	case len(s.room.slots) == 0:
 		w.Cause = AwaitsSlot
 		return w
-	case s.blocked != nil && s.blocked != q && !s.queue.shutOut(s.blocked):
-		w.Cause, w.Behind = AwaitsReserved, s.blocked.req.ID
+	case s.queue.blocked != nil && s.queue.blocked != q && !s.queue.excluded(s.queue.blocked) && s.queue.hasTurn(s.queue.blocked):
+		w.Cause, w.Behind = AwaitsReserved, s.queue.blocked.req.ID
 		return w
 	}
-	w.NeedPages, w.ExpectPages = kv.CeilPages(len(q.tokens), s.info.PageTokens)-w.CachedTokens/s.info.PageTokens, reserve
-	w.FreePages = s.pages.lease.IdlePages()
-	if s.cache != nil {
-		w.FreePages += s.cache.EvictablePages()
-	}
-	switch short := w.NeedPages+w.ExpectPages > w.FreePages; {
-	case short && s.pages.waitsForGrant():
+	d := s.room.startDemand(q, m, false, reserve)
+	o := s.room.supply(&d)
+	w.NeedPages, w.ExpectPages, w.FreePages = d.pages, reserve, o.free()
+	switch short := !o.fits(&d); {
+	case short && o.granting:
 		w.Cause = AwaitsPool
 	case short:
 		w.Cause = AwaitsPages
@@ -159,15 +157,10 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 	return w
 }
 
-// matchOf is how many tokens of q are cached, whole pages.
-func (s *Scheduler) matchOf(q *sequence) int {
+// matchOf is what of q is cached.
+func (s *Scheduler) matchOf(q *sequence) radixcache.Match {
 	if s.cache == nil {
-		return 0
+		return radixcache.Match{}
 	}
-	return s.cache.Resume(q.key(q.matchable()), q.match).Tokens
-}
-
-// pagesFor is how many pages of its own q needs to start.
-func (s *Scheduler) pagesFor(q *sequence) int {
-	return kv.CeilPages(len(q.tokens), s.info.PageTokens) - s.matchOf(q)/s.info.PageTokens
+	return s.cache.Resume(q.key(q.matchable()), q.match)
 }

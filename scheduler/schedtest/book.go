@@ -17,6 +17,10 @@ type book struct {
 	seeds map[uint64]*sample // of live requests, by sampling seed: how a bind tells whose it is
 	slots []*sample          // by slot: who was bound last and has not ended; else nil
 
+	tables engine.Tables // of the slots, after the plans so far
+
+	coming *scheduler.Request // while it is added: others may end for it
+
 	accepted int
 	ended    int // samples
 	samples  int
@@ -45,13 +49,19 @@ type sample struct {
 	got    []kv.Token
 	ended  bool
 
-	// As seen in plans.
+	seen
+}
+
+// seen is what plans showed of a sample.
+type seen struct {
 	slot     engine.Slot
 	bound    bool // the slot is its own
 	binds    int
 	ranSince bool   // it had a row since the latest bind
 	computed int    // end of its latest row
+	target   int    // tokens that it had at the latest bind, which are to be computed first
 	reached  int    // most that was computed before a bind
+	ran      int    // tokens of the prompt in rows, each once
 	cached   int    // start of its first row, or -1
 	blurred  bool   // it was preempted before its first row after a bind: what it found is not to be seen
 	endBy    uint64 // Seq of the plan with which it must end: it is past its time, and that plan runs
@@ -62,7 +72,7 @@ type sample struct {
 
 // newBook is for a backend of so many slots.
 func newBook(slots int) book {
-	return book{byID: map[scheduler.RequestID]*order{}, seeds: map[uint64]*sample{}, slots: make([]*sample, slots)}
+	return book{byID: map[scheduler.RequestID]*order{}, seeds: map[uint64]*sample{}, slots: make([]*sample, slots), tables: engine.NewTables(slots)}
 }
 
 // tokens is how many tokens the sample has by now: prompt and output.
@@ -108,16 +118,17 @@ func (b *book) release(s *sample) {
 // rowView is a row of a plan and whose it is.
 type rowView struct {
 	row   *engine.Row
-	of    *sample // nil: nobody's that is open
-	fresh bool    // the first one since a bind
-	first bool    // the very first one, and nothing hides what was found in the cache
+	pages []kv.PageID // that the row reads or writes, by position
+	of    *sample     // nil: nobody's that is open
+	fresh bool        // the first one since a bind
+	first bool        // the very first one, and nothing hides what was found in the cache
 }
 
 // read finds out whose rows a plan has: by the binds in it, and before it.
-func (b *book) read(p *scheduler.Plan, dst []rowView) []rowView {
+func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView {
 	for i := range p.Batch.Rows {
 		row := &p.Batch.Rows[i]
-		v, rebound := rowView{row: row}, false
+		v, rebound := rowView{row: row, pages: b.pages(&p.Batch, row, pageTokens)}, false
 		if int(row.Slot) < len(b.slots) && row.Slot >= 0 {
 			if v.of = b.slots[row.Slot]; v.of != nil {
 				v.fresh = !v.of.ranSince
@@ -136,8 +147,33 @@ func (b *book) read(p *scheduler.Plan, dst []rowView) []rowView {
 	return dst
 }
 
+// pages are those of a row, by the slot's table as the batch makes it.
+func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.PageID {
+	if row.Slot < 0 || int(row.Slot) >= len(b.slots) {
+		return nil
+	}
+	table := slices.Clone(b.tables.Of(row.Slot))
+	for i := range batch.Binds {
+		if batch.Binds[i].Slot == row.Slot {
+			table = slices.Clone(batch.Binds[i].Pages)
+		}
+	}
+	for i := range batch.Rows {
+		if r := &batch.Rows[i]; r.Slot == row.Slot {
+			table = append(table, r.Pages...)
+		}
+	}
+	for _, w := range batch.Swaps {
+		if w.Slot == row.Slot && int(w.At) < len(table) {
+			table[w.At] = w.Page
+		}
+	}
+	return table[:min(len(table), kv.CeilPages(int(row.Start)+row.Len(), pageTokens))]
+}
+
 // apply takes down what a plan does.
 func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
+	b.tables.Apply(&p.Batch)
 	for i := range p.Batch.Binds {
 		bind := &p.Batch.Binds[i]
 		s := b.seeds[bind.Sampling.Seed]
@@ -153,7 +189,7 @@ func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 		}
 		s.reached = max(s.reached, s.computed)
 		s.slot, s.bound, s.ranSince = bind.Slot, true, false
-		s.computed = 0
+		s.computed, s.target = 0, s.tokens()
 		if s.binds++; s.binds == 1 {
 			s.boundAt = now
 		}
@@ -167,6 +203,7 @@ func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 		if v.first {
 			s.cached = int(v.row.Start)
 		}
+		s.ran += max(min(int(v.row.Start)+v.row.Len(), len(s.of.req.Prompt))-max(int(v.row.Start), s.reached), 0)
 		s.ranSince, s.computed, s.lastSeq = true, int(v.row.Start)+v.row.Len(), p.Batch.Seq
 	}
 }

@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -20,18 +21,22 @@ func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config
 		cfg.Quantum = 1 << 20
 	case Starve:
 		cfg.OldestEvery = 1 << 30
+	case Eager:
+		cfg.PreemptThreshold = 1
+	case NoFloor:
+		cfg.PromptFloor = -1
+	case TimidDoor:
+		cfg.Displace = false
 	}
 	return cfg
 }
 
-// spoilPlan lets the bugs loose that a scheduler's plan would show. Page lists are
-// copied first: the scheduler may hold on to them.
+// spoilPlan lets the bugs loose that a scheduler's plan would show.
 func spoilPlan(r *rig, p *scheduler.Plan) {
-	rows := p.Batch.Rows
-	first := &rows[0]
+	first := &p.Batch.Rows[0]
 	switch {
-	case len(rows) > 1 && r.planting.due(TwoWriters, r.plans):
-		replaceLast(&rows[1], first.Pages[len(first.Pages)-1])
+	case len(r.rows) > 1 && r.planting.due(TwoWriters, r.plans):
+		replaceLast(&p.Batch, &r.rows[1], r.rows[0].pages[len(r.rows[0].pages)-1])
 	case !first.Deferred && r.planting.due(WrongStart, r.plans):
 		first.Start++
 	case !first.Deferred && first.Sample && r.planting.due(SkipSampling, r.plans):
@@ -39,7 +44,7 @@ func spoilPlan(r *rig, p *scheduler.Plan) {
 	case r.pool.FreePages() > 0 && r.planting.due(ForeignPage, r.plans):
 		pages, err := r.pool.Grant(1, nil)
 		if err == nil {
-			replaceLast(first, pages[0])
+			replaceLast(&p.Batch, &r.rows[0], pages[0])
 			r.pool.Return(pages)
 		}
 	}
@@ -71,9 +76,23 @@ func (p *planting) overwrite(r *rig) {
 	}
 }
 
-func replaceLast(row *engine.Row, id kv.PageID) {
-	row.Pages = slices.Clone(row.Pages)
-	row.Pages[len(row.Pages)-1] = id
+// keepFailed has failed rows say that nothing is wrong with their KV.
+func keepFailed(r *rig, res *engine.Result) *engine.Result {
+	if r.planting.kind != KeepFailed {
+		return res
+	}
+	kept := *res
+	kept.Out = slices.Clone(res.Out)
+	for i := range kept.Out {
+		if err := kept.Out[i].Err; err != nil {
+			kept.Out[i].Err = errors.Join(err, engine.ErrNoToken)
+		}
+	}
+	return &kept
+}
+
+func replaceLast(b *engine.Batch, row *rowView, id kv.PageID) {
+	b.Swaps = append(b.Swaps, engine.PageSwap{Slot: row.row.Slot, At: int32(len(row.pages) - 1), Page: id})
 }
 
 // buggy is a backend that does something wrong.
@@ -86,14 +105,14 @@ type buggy struct {
 func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	r := b.rig
 	c := *batch
-	c.Rows = slices.Clone(batch.Rows)
+	c.Rows, c.Swaps = slices.Clone(batch.Rows), slices.Clone(batch.Swaps)
 	switch r.planting.kind {
 	case DropCopies:
 		c.Copies = nil
 	case SwapPages:
-		b.swapPages(c.Rows)
+		b.swapPages(&c)
 	case EarlyReuse:
-		b.reuseEarly(c.Rows)
+		b.reuseEarly(&c)
 	case LoseMask:
 		for i := range c.Rows {
 			if c.Rows[i].Mask != nil && b.rig.planting.due(LoseMask, b.rig.plans) {
@@ -119,26 +138,24 @@ func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 }
 
 // swapPages exchanges the first two pages of a row that reads both.
-func (b *buggy) swapPages(rows []engine.Row) {
-	for i := range rows {
-		row := &rows[i]
-		if int(row.Start) >= 2*b.rig.info.PageTokens && b.rig.planting.due(SwapPages, b.rig.plans) {
-			row.Pages = slices.Clone(row.Pages)
-			row.Pages[0], row.Pages[1] = row.Pages[1], row.Pages[0]
+func (b *buggy) swapPages(c *engine.Batch) {
+	for _, v := range b.rig.rows {
+		if int(v.row.Start) >= 2*b.rig.info.PageTokens && b.rig.planting.due(SwapPages, b.rig.plans) {
+			c.Swaps = append(c.Swaps, engine.PageSwap{Slot: v.row.Slot, At: 0, Page: v.pages[1]}, engine.PageSwap{Slot: v.row.Slot, At: 1, Page: v.pages[0]})
 			return
 		}
 	}
 }
 
 // reuseEarly gives a row that begins a page the first page of another row.
-func (b *buggy) reuseEarly(rows []engine.Row) {
+func (b *buggy) reuseEarly(c *engine.Batch) {
 	pageTokens := b.rig.info.PageTokens
-	for i := range rows {
-		for j := range rows {
-			w, victim := &rows[i], &rows[j]
-			if i != j && int(w.Start)%pageTokens == 0 && victim.Start > 0 && w.Len() <= pageTokens &&
-				!slices.Contains(w.Pages, victim.Pages[0]) && b.rig.planting.due(EarlyReuse, b.rig.plans) {
-				replaceLast(w, victim.Pages[0])
+	for i := range b.rig.rows {
+		for j := range b.rig.rows {
+			w, victim := &b.rig.rows[i], &b.rig.rows[j]
+			if i != j && int(w.row.Start)%pageTokens == 0 && victim.row.Start > 0 && w.row.Len() <= pageTokens &&
+				!slices.Contains(w.pages, victim.pages[0]) && b.rig.planting.due(EarlyReuse, b.rig.plans) {
+				replaceLast(c, w, victim.pages[0])
 				return
 			}
 		}

@@ -59,9 +59,9 @@ func (c *contents) compare(seq uint64, leaves []leaf) error {
 	b := engine.Batch{Seq: seq}
 	for i, l := range leaves {
 		last := len(l.tokens) - 1
-		b.Binds = append(b.Binds, engine.SlotBind{Slot: engine.Slot(i)})
+		b.Binds = append(b.Binds, engine.SlotBind{Slot: engine.Slot(i), Pages: l.pages})
 		b.Rows = append(b.Rows, engine.Row{
-			Slot: engine.Slot(i), Start: int32(last), Tokens: l.tokens[last:], Pages: l.pages, Sample: true,
+			Slot: engine.Slot(i), Start: int32(last), Tokens: l.tokens[last:], Sample: true,
 		})
 	}
 	ticket, err := r.oracle.Submit(&b)

@@ -42,13 +42,24 @@ func (d *digest) tokens(tokens []kv.Token) {
 	}
 }
 
+func (d *digest) pages(pages []kv.PageID) {
+	d.num(uint64(len(pages)))
+	for _, p := range pages {
+		d.buf = binary.LittleEndian.AppendUint32(d.buf, uint32(p))
+	}
+}
+
 func (d *digest) plan(b *engine.Batch) {
-	d.num(b.Seq, uint64(len(b.Binds)), uint64(len(b.Copies)), uint64(len(b.Rows)))
+	d.num(b.Seq, uint64(len(b.Binds)), uint64(len(b.Swaps)), uint64(len(b.Copies)), uint64(len(b.Rows)))
 	for i := range b.Binds {
 		bind := &b.Binds[i]
 		d.num(uint64(bind.Slot), bind.Sampling.Seed, uint64(math.Float32bits(bind.Sampling.Temperature)))
+		d.pages(bind.Pages)
 		d.tokens(bind.Prompt)
 		d.tokens(bind.Output)
+	}
+	for _, w := range b.Swaps {
+		d.num(uint64(w.Slot), uint64(w.At), uint64(w.Page))
 	}
 	for _, c := range b.Copies {
 		d.num(uint64(c.Src), uint64(c.Dst), uint64(c.Tokens))
@@ -57,10 +68,7 @@ func (d *digest) plan(b *engine.Batch) {
 		r := &b.Rows[i]
 		d.num(uint64(r.Slot), uint64(r.Start), bit(r.Deferred)|bit(r.Sample)<<1|bit(r.Digest)<<2, uint64(r.SampleIndex))
 		d.tokens(r.Tokens)
-		d.num(uint64(len(r.Pages)))
-		for _, p := range r.Pages {
-			d.buf = binary.LittleEndian.AppendUint32(d.buf, uint32(p))
-		}
+		d.pages(r.Pages)
 	}
 	d.seal()
 }

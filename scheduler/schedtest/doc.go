@@ -14,7 +14,7 @@
 //	fmt.Print(report)
 //
 // A rig is a scheduler between a simulated backend and a pool that is asked by
-// mail; a world (world.go) puts load and faults on it, a [Script] lets one drive
+// mail; a world (run.go) puts load and faults on it, a [Script] lets one drive
 // it by hand. After every move the checkers (check.go lists them) look at what
 // was done. [Plant] names the bugs that can be planted, each of which one
 // checker must find: so the checkers are tested as well.

@@ -72,13 +72,26 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 	if accepted {
 		waiting, own = waiting-samples, own-samples
 	}
-	if waiting+samples > c.r.cfg.MaxQueued {
+	if lack := waiting + samples - c.r.cfg.MaxQueued; lack > 0 && !c.displaces(&o.req, samples, lack) {
 		all = append(all, scheduler.ErrQueueFull)
 	}
 	if most := c.r.cfg.Tenant.MaxQueued; most > 0 && own+samples > most {
 		all = append(all, scheduler.ErrTenantFull)
 	}
 	return all
+}
+
+// displaces reports whether a request may end enough others to be let in.
+func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
+	if !c.r.cfg.Displace || samples > c.r.cfg.MaxQueued {
+		return false
+	}
+	for _, o := range c.r.book.live {
+		if o.req.Priority < req.Priority && !slices.ContainsFunc(o.samples, func(s *sample) bool { return s.binds > 0 }) {
+			lack -= o.open
+		}
+	}
+	return lack <= 0
 }
 
 // foreignToken tells whether a token is not of the vocabulary.

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -62,12 +63,30 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 				e.Err, s.of.abort, s.of.req.Deadline, s.of.req.QueueTimeout, s.of.added)
 		}
 	case scheduler.Failed:
+		if errors.Is(e.Err, scheduler.ErrDisplaced) {
+			return c.displaced(s)
+		}
 		if byDevice, byRow := c.r.lost != nil && errors.Is(e.Err, c.r.lost), errors.Is(e.Err, errRow); !byDevice && !byRow {
 			return fmt.Errorf("fails without a fault: %w", e.Err)
 		}
 	default:
 		return fmt.Errorf("ends by %v, which is not known here", e.Reason)
 	}
+	return nil
+}
+
+// displaced: only by a request of higher priority that comes to a full queue, and none
+// that was admitted before.
+func (c *endings) displaced(s *sample) error {
+	switch by := c.r.book.coming; {
+	case !c.r.cfg.Displace || by == nil:
+		return errors.New("is displaced by nobody")
+	case by.Priority <= s.of.req.Priority:
+		return fmt.Errorf("has priority %d and is displaced by one of %d", s.of.req.Priority, by.Priority)
+	case slices.ContainsFunc(s.of.samples, func(o *sample) bool { return o.binds > 0 }):
+		return errors.New("is displaced, though it was admitted before")
+	}
+	c.r.report.Displaced++
 	return nil
 }
 
@@ -94,6 +113,8 @@ func (c *endings) bill(s *sample, o *scheduler.Output) error {
 		return fmt.Errorf("the caller got %d tokens", got)
 	case e.CachedTokens >= e.PromptTokens || e.CachedTokens != cached && (s.cached >= 0 || s.binds == 0):
 		return fmt.Errorf("the first row began at token %d", cached)
+	case e.ComputedTokens != min(s.ran, e.PromptTokens-e.CachedTokens):
+		return fmt.Errorf("%d tokens of the prompt were computed", s.ran)
 	case e.Preemptions < s.binds-1 || e.Preemptions > s.binds:
 		return fmt.Errorf("a slot was bound %d times", s.binds)
 	case e.Queued != queued || e.FirstToken != firstToken || e.Total != now-s.of.added:

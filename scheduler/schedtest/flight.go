@@ -28,10 +28,11 @@ func (r *rig) plan() *flight {
 		r.pump()
 		return nil
 	}
+	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
 	spoilPlan(r, p)
 	r.plans++
 	r.lastSeq = p.Batch.Seq
-	r.rows = r.book.read(p, r.rows[:0])
+	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
 	r.each(func(c checker) error { return c.planned(p, r.rows) })
 	if r.failed != nil {
 		return nil
@@ -80,7 +81,7 @@ func (r *rig) land() {
 	if r.failed != nil {
 		return
 	}
-	r.tell(r.sched.Complete(r.clock.Now(), f.plan, res, r.out[:0]))
+	r.tell(r.sched.Complete(r.clock.Now(), f.plan, keepFailed(r, res), r.out[:0]))
 	r.each(func(c checker) error { return c.completed(f.seq) })
 	r.pump()
 }

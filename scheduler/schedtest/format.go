@@ -29,7 +29,7 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 		if v.of != nil {
 			who = label(v.of)
 		}
-		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", who, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.row.Pages))
+		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", who, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.pages))
 		if v.row.Deferred {
 			text.WriteString(" deferred")
 		}

@@ -39,9 +39,9 @@ func (l *ledger) handed(pages []kv.PageID, from, to place) error {
 	return nil
 }
 
-func (l *ledger) planned(p *scheduler.Plan, _ []rowView) error {
-	for i := range p.Batch.Rows {
-		for _, id := range p.Batch.Rows[i].Pages {
+func (l *ledger) planned(p *scheduler.Plan, rows []rowView) error {
+	for i := range rows {
+		for _, id := range rows[i].pages {
 			if err := l.granted(id); err != nil {
 				return fmt.Errorf("row %d of plan %d: %w", i, p.Batch.Seq, err)
 			}

@@ -151,7 +151,7 @@ func TestReportString(t *testing.T) {
 	r.Endings[scheduler.Stop], r.Endings[scheduler.Abort] = 3, 2
 	want := `world:    seed 9: 40 pages of 4
 steps:    3 in 5ms of virtual time, 70 tokens run
-requests: 5 accepted, 2 refused, 1 preemptions
+requests: 5 accepted, 2 refused, 0 samples displaced, 1 preemptions
 endings:  3 stop, 2 abort
 tokens:   80 prompt, 20 cached (25.0 %), 12 output, 1 boundary pages copied
 traffic:  4 letters to and from the pool, 6 cache events, 2 comparisons with the tree

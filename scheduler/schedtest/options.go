@@ -17,6 +17,8 @@ type Options struct {
 	// Faults adds slow steps, failing rows, late answers of the pool and, in some
 	// worlds, the loss of the device.
 	Faults bool
+	// Fair makes a world of tenants with habits of their own under the policy DLPM.
+	Fair bool
 	// Plant is a bug that a checker must find. Default none.
 	Plant Plant
 	// Trace, if set, gets a line for each thing that happens, and the stack of a
@@ -50,6 +52,9 @@ func (o Options) Command() string {
 	fmt.Fprintf(&b, "coppice sim --seed %d --steps %d", o.Seed, o.Steps)
 	if o.Faults {
 		b.WriteString(" --faults")
+	}
+	if o.Fair {
+		b.WriteString(" --fair")
 	}
 	if o.Plant != NoPlant {
 		fmt.Fprintf(&b, " --plant %v", o.Plant)

@@ -3,6 +3,8 @@ package schedtest
 import (
 	"fmt"
 	"slices"
+
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // Plant is a bug on purpose: of the scheduler as its plans show it, of the
@@ -23,13 +25,15 @@ const (
 	StaleDeferred // the backend feeds an older sample back than the last one
 	DoubleToken   // the shell tells a token twice
 	WrongToken    // the shell tells another token
-	LoseMask      // the backend draws from all tokens, whatever the mask
 
 	// endings
+	LoseMask     // the backend draws from all tokens, whatever the mask
 	LoseEnding   // the shell loses an ending
 	DoubleEnding // the shell tells an ending twice
 	ForgedBill   // an ending counts one token too many
 	DeafToAbort  // an abort is not passed on
+
+	LoseDisplaced // the shell loses the ending of a request that was displaced
 
 	// ledger
 	GrantTwice  // the pool grants a page that is granted already
@@ -42,6 +46,12 @@ const (
 	WrongStart   // a row goes on one token too far
 	SkipSampling // the last chunk of a prompt does not sample
 
+	// floor
+	NoFloor // the scheduler keeps nothing of a step for prompts
+
+	// precedence
+	Eager // the scheduler preempts for less than the threshold
+
 	// computed
 	MisCount  // the backend counts one token too many
 	LoseToken // the shell loses a token
@@ -49,6 +59,9 @@ const (
 	// mirror
 	DropEvent   // a cache event gets lost
 	DoubleEvent // a cache event comes twice
+
+	// failed
+	KeepFailed // the scheduler hears that failed rows' KV is sound; only in worlds with faults
 
 	// contents
 	OverwritePage // the backend writes to a page that only the cache uses
@@ -59,10 +72,14 @@ const (
 	Starve     // the policy forgets those who came first
 
 	// shares
-	Favour // the policy gives the tenants far more per round than it says
+	Favour       // the policy gives the tenants far more per round than it says
+	ForgiveDebts // a tenant with nothing open owes nothing
+	KeepCredit   // a tenant keeps what it did not use of its share
+	ChargeCached // tokens from the cache are charged as computed ones are
 
 	// door
 	LongQueue // the queue takes more than it should
+	TimidDoor // a full queue displaces nobody
 
 	// twin
 	HiddenDraw // a random number is drawn that the seed does not decide
@@ -72,7 +89,7 @@ const (
 
 // A row that reads wrong KV trips the sanitizer, unless what it reads is a whole
 // prefix of another request: then only its output is wrong. The scheduler fails a
-// request whose token is none of its format.
+// request whose token the row's mask forbids.
 var plants = [plantCount]struct{ name, checker, or string }{
 	NoPlant:       {"none", "", ""},
 	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
@@ -81,11 +98,15 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	StaleDeferred: {"stale-deferred", "outputs", ""},
 	DoubleToken:   {"double-token", "outputs", ""},
 	WrongToken:    {"wrong-token", "outputs", ""},
-	LoseMask:      {"lose-mask", "outputs", "endings"},
+	LoseMask:      {"lose-mask", "endings", "outputs"},
 	LoseEnding:    {"lose-ending", "endings", ""},
 	DoubleEnding:  {"double-ending", "endings", ""},
 	ForgedBill:    {"forged-bill", "endings", ""},
 	DeafToAbort:   {"deaf-to-abort", "endings", ""},
+	LoseDisplaced: {"lose-displaced", "endings", ""},
+	NoFloor:       {"no-floor", "floor", ""},
+	Eager:         {"eager", "precedence", ""},
+	TimidDoor:     {"timid-door", "door", ""},
 	GrantTwice:    {"grant-twice", "ledger", ""},
 	LosePage:      {"lose-page", "ledger", ""},
 	ForeignPage:   {"foreign-page", "ledger", ""},
@@ -97,11 +118,15 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	LoseToken:     {"lose-token", "computed", ""},
 	DropEvent:     {"drop-event", "mirror", ""},
 	DoubleEvent:   {"double-event", "mirror", ""},
+	KeepFailed:    {"keep-failed", "failed", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
 	LoseResult:    {"lose-result", "progress", ""},
 	Starve:        {"starve", "progress", ""},
 	Favour:        {"favour", "shares", ""},
+	ForgiveDebts:  {"forgive-debts", "shares", ""},
+	KeepCredit:    {"keep-credit", "shares", ""},
+	ChargeCached:  {"charge-cached", "shares", ""},
 	LongQueue:     {"long-queue", "door", ""},
 	HiddenDraw:    {"hidden-draw", "twin", ""},
 }
@@ -131,6 +156,22 @@ func (p Plant) FoundBy(checker string) bool {
 // Checker is the name of the checker that is there for the bug.
 func (p Plant) Checker() string { return plants[p].checker }
 
+// Fair reports whether it takes a fair world to find the bug.
+func (p Plant) Fair() bool { return p.fault() != planted.None }
+
+// fault is what the scheduler itself is to do wrong.
+func (p Plant) fault() planted.Fault {
+	switch p {
+	case ForgiveDebts:
+		return planted.ForgiveDebts
+	case KeepCredit:
+		return planted.KeepCredit
+	case ChargeCached:
+		return planted.ChargeCached
+	}
+	return planted.None
+}
+
 // UnmarshalText reads a plant's name.
 func (p *Plant) UnmarshalText(text []byte) error {
 	i := slices.IndexFunc(plants[:], func(e struct{ name, checker, or string }) bool { return e.name == string(text) })
@@ -157,6 +198,3 @@ func (p *planting) due(kind Plant, plans int) bool {
 	p.done = true
 	return true
 }
-
-// always tells whether this bug is there for good.
-func (p *planting) always(kind Plant) bool { return p.kind == kind }

@@ -28,6 +28,7 @@ type Report struct {
 	CachedTokens int // of those, from the cache
 	CopiedPages  int // of boundary pages
 	Preemptions  int
+	Displaced    int    // samples
 	Endings      [8]int // by scheduler.Reason
 	Aborts       Aborts
 	Letters      int           // to and from the pool
@@ -52,7 +53,7 @@ func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world:    seed %d: %s\n", r.Options.Seed, r.World)
 	fmt.Fprintf(&b, "steps:    %d in %v of virtual time, %d tokens run\n", len(r.Steps), r.Time, r.RanTokens)
-	fmt.Fprintf(&b, "requests: %d accepted, %d refused, %d preemptions\n", r.Requests, r.Refused, r.Preemptions)
+	fmt.Fprintf(&b, "requests: %d accepted, %d refused, %d samples displaced, %d preemptions\n", r.Requests, r.Refused, r.Displaced, r.Preemptions)
 	b.WriteString("endings: ")
 	sep := " "
 	for reason, n := range r.Endings {

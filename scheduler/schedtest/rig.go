@@ -67,6 +67,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	if r.sched, err = scheduler.New(spoil(cfg, o.Plant, r.info), r.info); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
+	r.sched.Plant(o.Plant.fault())
 	r.cfg, r.cache = cfg, r.sched.Cache()
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
@@ -95,7 +96,10 @@ func (r *rig) note(format string, args ...any) {
 // add offers a request, and returns the scheduler's answer.
 func (r *rig) add(req scheduler.Request) (*order, error) {
 	o := r.newOrder(req)
-	err := r.sched.Add(r.clock.Now(), req)
+	r.book.coming = &o.req
+	out, err := r.sched.AddOrDisplace(r.clock.Now(), req, r.out[:0])
+	r.tell(out)
+	r.book.coming = nil
 	r.note("add %d: prompt %d, limit %d, salt %q: %v", req.ID, len(req.Prompt), req.MaxTokens, req.Namespace.Salt, err)
 	r.sum.num(uint64(req.ID))
 	r.sum.error(err)
@@ -117,7 +121,7 @@ func (r *rig) newOrder(req scheduler.Request) *order {
 	o := &order{req: req, limit: outputLimit(&req, &r.cfg, &r.info), added: r.clock.Now()}
 	o.req.Prompt = slices.Clone(req.Prompt)
 	for i := range max(req.Samples, 1) {
-		s := &sample{of: o, index: i, seed: engine.BranchSeed(req.Sampling.Seed, i), cached: -1}
+		s := &sample{of: o, index: i, seed: engine.BranchSeed(req.Sampling.Seed, i), seen: seen{cached: -1}}
 		o.samples = append(o.samples, s)
 	}
 	return o

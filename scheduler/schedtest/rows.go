@@ -57,7 +57,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 	if cost := c.cost(rows); cost > cfg.StepTokens {
 		return fmt.Errorf("plan %d costs %d, want at most %d", b.Seq, cost, cfg.StepTokens)
 	}
-	if err := c.writes(b); err != nil {
+	if err := c.writes(rows); err != nil {
 		return fmt.Errorf("plan %d: %w", b.Seq, err)
 	}
 	return nil
@@ -147,21 +147,21 @@ func (c *rowLimits) row(v *rowView) error {
 
 // writes: a page that a row writes to is in no other row. The engine's contract
 // allows more, reading what an earlier row wrote, but no plan needs it.
-func (c *rowLimits) writes(b *engine.Batch) error {
+func (c *rowLimits) writes(rows []rowView) error {
 	pageTokens := c.r.info.PageTokens
 	c.writers = c.writers[:0]
-	for i := range b.Rows {
-		row := &b.Rows[i]
-		for _, id := range row.Pages[min(int(row.Start)/pageTokens, len(row.Pages)):] {
+	for i := range rows {
+		row := &rows[i]
+		for _, id := range row.pages[min(int(row.row.Start)/pageTokens, len(row.pages)):] {
 			if slices.Contains(c.writers, id) {
 				return fmt.Errorf("page %d is written by two rows, or twice by row %d", id, i)
 			}
 			c.writers = append(c.writers, id)
 		}
 	}
-	for i := range b.Rows {
-		row := &b.Rows[i]
-		for _, id := range row.Pages[:min(int(row.Start)/pageTokens, len(row.Pages))] {
+	for i := range rows {
+		row := &rows[i]
+		for _, id := range row.pages[:min(int(row.row.Start)/pageTokens, len(row.pages))] {
 			if slices.Contains(c.writers, id) {
 				return fmt.Errorf("page %d is read by row %d and written by another", id, i)
 			}

@@ -51,6 +51,8 @@ type world struct {
 	post   stream // delays
 	second bool   // of a pair of twins
 
+	callerOf map[*order]*caller // in a fair world
+
 	over   bool          // no more arrivals
 	landed bool          // the landing of the oldest flight is under way
 	alarm  time.Duration // set for the next expiry; 0 if none is
@@ -58,12 +60,13 @@ type world struct {
 
 func newWorld(o Options) (*world, error) {
 	w := &world{setup: newSetup(o)}
+	w.load = newLoad(o, &w.setup)
+	w.setup.device.Logits = w.load.penalise // or the device would know no penalties
 	var err error
 	if w.rig, err = newRig(o, w.setup.device, w.setup.cfg); err != nil {
 		return nil, err
 	}
 	w.report.Options, w.report.World = o, w.setup.String()
-	w.load = newLoad(o, &w.setup)
 	w.load.now = w.clock.Now
 	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
@@ -177,6 +180,10 @@ func (w *world) end() {
 
 // begin lets requests arrive.
 func (w *world) begin() {
+	if w.setup.callers != nil {
+		w.callAll()
+		return
+	}
 	if w.setup.arrivals != closedLoop {
 		w.later(0, w.arrive)
 		return
@@ -224,6 +231,12 @@ func (w *world) heard(s *sample, _ *scheduler.Output) {
 		return
 	}
 	w.load.ended(s)
+	if w.setup.callers != nil {
+		if s.of.open == 0 && !w.over {
+			w.answered(s.of)
+		}
+		return
+	}
 	if w.setup.arrivals == closedLoop && s.of.open == 0 && !w.over {
 		w.later(w.when.wait(w.setup.gap), w.arriveOne)
 	}

@@ -91,7 +91,7 @@ func (s *Script) Do(cmd string, list ...Arg) string {
 func (s *Script) init(a *args) (string, error) {
 	device := sim.Config{
 		PageTokens: a.number("page-tokens", 4), Pages: a.number("pages", 40), Vocab: a.number("vocab", 128),
-		MaxPositions: a.number("positions", 4096), MaxSlots: a.number("slots", 8), MaxTokens: 512, Clock: sim.NewClock(),
+		MaxPositions: a.number("positions", 4096), MaxSlots: a.number("slots", 8), MaxTokens: 512, MaxInflight: 3, Clock: sim.NewClock(),
 	}
 	device.MaxRows = device.MaxSlots
 	cfg, err := scriptConfig(a, device.Pages)
@@ -146,7 +146,7 @@ func (s *Script) add(a *args) (string, error) {
 		return "refused: " + oneLine(err), nil
 	}
 	s.orders[id], s.nextID = o, max(s.nextID, id)
-	return "", nil
+	return s.told(), nil // those that were displaced
 }
 
 func (s *Script) next(a *args) (string, error) {

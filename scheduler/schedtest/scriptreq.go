@@ -18,6 +18,7 @@ func scriptConfig(a *args, pages int) (scheduler.Config, error) {
 		DefaultMaxTokens: a.number("default-max-tokens", 0), ShareTokens: a.number("share-tokens", 0),
 		MaxBypass: a.number("max-bypass", 0), OldestEvery: a.number("oldest-every", 0), Aging: a.number("aging", 0),
 		Quantum: a.number("quantum", 0), Tenant: scheduler.TenantConfig{MaxQueued: a.number("tenant-queued", 0), MaxRunning: a.number("tenant-running", 0)},
+		PromptFloor: a.number("prompt-floor", 0), PreemptThreshold: a.number("preempt-threshold", 0), Displace: a.has("displace"),
 		BlockTokens: a.number("block-tokens", 0), DisableCache: a.has("disable-cache"), Events: a.has("events"),
 	}
 	cfg.LeaseLowPages, cfg.LeaseBulkPages, cfg.LeaseHighPages = pages, pages, pages

@@ -13,7 +13,7 @@ import (
 
 // The faults that are put into worlds.
 var (
-	errRow    = errors.New("schedtest: this row fails")
+	errRow    = fmt.Errorf("schedtest: this row fails: %w", engine.ErrLogits)
 	errDevice = errors.New("schedtest: the device is lost")
 	errOver   = errors.New("schedtest: the process ends")
 )
@@ -46,6 +46,7 @@ type setup struct {
 	notice   time.Duration // mean delay between the end of a step and Complete
 	aborts   int           // one of so many requests is given up; 0: none
 	ending   ending
+	callers  []*caller // of a fair world: requests are theirs
 }
 
 // ending is what happens to what is open when no more requests arrive.
@@ -68,15 +69,29 @@ func newSetup(o Options) setup {
 	w.drawDevice(rng, o.Seed)
 	w.drawConfig(rng)
 	w.drawLoad(rng)
+	w.drawPriority(newStream(o.Seed, "priority"))
 	if o.Faults {
 		w.drawFaults(o, rng)
+	}
+	if o.Fair || o.Plant.Fair() {
+		w.fair(o.Seed)
 	}
 	switch o.Plant {
 	case Starve:
 		w.starve()
+	case KeepFailed:
+		w.cfg.DisableCache = false
+		w.failRows(o, 20)
 	case Favour:
 		w.starve()
 		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
+	case Eager:
+		w.cfg.Policy, w.cfg.PreemptThreshold = scheduler.Priority, 4
+	case NoFloor:
+		w.crowd()
+	case TimidDoor, LoseDisplaced:
+		w.crowd()
+		w.cfg.Displace, w.cfg.MaxQueued, w.cfg.MaxRunning, w.cfg.Tenant.MaxQueued = true, 3, 2, 0
 	}
 	return w
 }
@@ -169,13 +184,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 		w.pool = w.beat * time.Duration(rng.between(5, 40))
 	}
 	if one := pick(rng, 0, 20, 100); one > 0 {
-		rows := newStream(o.Seed, "failing rows")
-		w.device.Faults.Row = func(uint64, int) error {
-			if rows.one(one) {
-				return errRow
-			}
-			return nil
-		}
+		w.failRows(o, one)
 	}
 	if rng.one(2) {
 		slow := newStream(o.Seed, "slow steps")
@@ -198,6 +207,17 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
+// failRows has one of so many rows fail.
+func (w *setup) failRows(o Options, one int) {
+	rows := newStream(o.Seed, "failing rows")
+	w.device.Faults.Row = func(uint64, int) error {
+		if rows.one(one) {
+			return errRow
+		}
+		return nil
+	}
+}
+
 // starve makes the world in which a policy without a bound lets one request, or one
 // tenant, wait longest: one slot, and many that share what is cached.
 func (w *setup) starve() {
@@ -207,6 +227,18 @@ func (w *setup) starve() {
 	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
 	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
 	w.cfg.StepTokens = 512
+}
+
+// drawPriority has a stream of its own: worlds are as they were before it came.
+func (w *setup) drawPriority(rng stream) {
+	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
+}
+
+// crowd makes a world in which many come, and nearly all of a step decodes.
+func (w *setup) crowd() {
+	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.AttentionTokens = 8, 8, -1
+	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
+	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
 }
 
 func (w *setup) String() string {

@@ -6,40 +6,112 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// shares holds the policy DLPM to its promise: of any two tenants of whom somebody
-// could be taken all the time, the one was not served much more than the other, in
-// whatever stretch of time. What is much stands at [scheduler.DLPM].
+// shares holds the policy DLPM to its promise: while a tenant has somebody waiting who
+// could be taken, no other one is served much more than it, in whatever stretch of
+// time. What is much stands at [scheduler.DLPM]. What tenants are served is counted
+// here, by what plans and outputs show.
 type shares struct {
 	blind
-	r      *rig
-	prompt int // longest
+	r       *rig
+	of      []*account // by first request
+	byName  map[string]*account
+	charged map[*sample]int // un-cached prompt tokens, of those that have a slot or had one
+}
+
+// account is what is known of a tenant.
+type account struct {
+	name   string
+	weight int
+	served int // un-cached prompt tokens from first admission on, and outputs
+	prompt int // longest un-cached
 	output int // longest
-	pairs  map[[2]string]*stretch
-	round  int
+	runs   int // most at a time
+	waits  bool
+	least  map[*account]int // while it waits: the lowest lead of the others over it
 }
 
-// stretch is a time in which both of two tenants could be served.
-type stretch struct {
-	least, most int // served tokens of the one less those of the other
-	round       int // when it was last seen
-}
+// over is what the tenant may have been served beyond its share.
+func (a *account) over() int { return a.prompt + a.runs*a.output }
 
-func newShares(r *rig) *shares { return &shares{r: r, pairs: map[[2]string]*stretch{}} }
+func newShares(r *rig) *shares {
+	return &shares{r: r, byName: map[string]*account{}, charged: map[*sample]int{}}
+}
 
 func (*shares) name() string { return "shares" }
 
+func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM }
+
 func (c *shares) added(o *order, err error) error {
-	if err == nil {
-		c.prompt, c.output = max(c.prompt, len(o.req.Prompt)), max(c.output, o.limit)
+	if err != nil || c.off() {
+		return nil
+	}
+	a := c.byName[o.req.Tenant]
+	if a == nil {
+		a = &account{name: o.req.Tenant, weight: max(c.r.cfg.Tenants[o.req.Tenant].Weight, 1)}
+		c.byName[a.name] = a
+		c.of = append(c.of, a)
+	}
+	a.output = max(a.output, o.limit)
+	return nil
+}
+
+// planned charges for prompts that get a slot for the first time.
+func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
+	if c.off() {
+		return nil
+	}
+	runs := map[string]int{}
+	cached := map[[2]uint64]int{}
+	for _, run := range c.r.sched.Running(c.r.clock.Now(), nil) {
+		runs[run.Tenant]++
+		cached[[2]uint64{uint64(run.Request), uint64(run.Sample)}] = run.CachedTokens
+	}
+	for _, a := range c.of {
+		a.runs = max(a.runs, runs[a.name])
+	}
+	for i := range p.Batch.Binds {
+		s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]
+		if s == nil {
+			continue
+		}
+		if _, known := c.charged[s]; known {
+			continue
+		}
+		n := len(s.of.req.Prompt) - cached[[2]uint64{uint64(s.of.req.ID), uint64(s.index)}]
+		a := c.byName[s.of.req.Tenant]
+		a.served, a.prompt, c.charged[s] = a.served+n, max(a.prompt, n), n
 	}
 	return nil
 }
 
-// eligible tells whether somebody of a tenant could be taken next: one that follows
-// a prompt in flight can't, and one that does not fit is passed over.
-func (c *shares) eligible(tenant string) bool {
+// told charges for outputs, and takes back what was not computed after all: then the
+// tenant gave up what its turn was for, and a new stretch begins for it.
+func (c *shares) told(s *sample, o *scheduler.Output) error {
+	if s == nil || c.off() {
+		return nil
+	}
+	a := c.byName[s.of.req.Tenant]
+	if o.Sampled {
+		a.served++
+	}
+	if o.Ending.Reason == scheduler.NotEnded {
+		return nil
+	}
+	if n := c.charged[s] - o.Ending.ComputedTokens; n != 0 {
+		a.served -= n
+		a.waits = false
+	}
+	delete(c.charged, s)
+	return nil
+}
+
+// choosable reports whether somebody of a tenant could be taken next: one that follows
+// a prompt in flight can't, and one that does not fit is passed over. So are those that
+// would be long if nothing of them were cached: the queue knows what is cached by blocks
+// of 64 tokens, and two long ones are computed at a time.
+func (c *shares) choosable(tenant string) bool {
 	for _, o := range c.r.book.live {
-		if o.req.Tenant != tenant {
+		if o.req.Tenant != tenant || c.long(len(o.req.Prompt)+o.limit) {
 			continue
 		}
 		for _, w := range c.r.sched.Why(o.req.ID) {
@@ -51,33 +123,55 @@ func (c *shares) eligible(tenant string) bool {
 	return false
 }
 
+// long reports whether n tokens take four whole steps.
+func (c *shares) long(n int) bool {
+	cost, k := n, c.r.cfg.AttentionTokens
+	if k > 0 {
+		cost += (n*n + 2*k - 1) / (2 * k)
+	}
+	return cost > 4*c.r.cfg.StepTokens
+}
+
 func (c *shares) settled() error {
-	cfg := &c.r.cfg
-	if cfg.Policy != scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
+	if c.off() || c.r.lost != nil {
 		return nil
 	}
-	c.round++
-	bound := 2 * (cfg.Quantum + c.prompt + cfg.MaxRunning*c.output)
-	all := c.r.sched.Tenants()
-	for i := range all {
-		for j := range i {
-			a, b := &all[j], &all[i]
-			if !c.eligible(a.Tenant) || !c.eligible(b.Tenant) {
-				continue
-			}
-			d := int(a.ServedTokens) - int(b.ServedTokens)
-			s := c.pairs[[2]string{a.Tenant, b.Tenant}]
-			if s == nil || s.round != c.round-1 {
-				s = &stretch{least: d, most: d}
-				c.pairs[[2]string{a.Tenant, b.Tenant}] = s
-			}
-			s.round, s.least, s.most = c.round, min(s.least, d), max(s.most, d)
-			c.r.report.Unfair = max(c.r.report.Unfair, float64(s.most-s.least)/float64(bound))
-			if s.most-s.least > bound {
-				return fmt.Errorf("tenants %q and %q both wait, and what they are served differs by %d tokens, want at most %d",
-					a.Tenant, b.Tenant, s.most-s.least, bound)
+	for _, u := range c.r.sched.Tenants() {
+		if a := c.byName[u.Tenant]; a == nil || u.ServedTokens > uint64(a.served) {
+			return fmt.Errorf("tenant %q is said to be served %d tokens, counted %+v", u.Tenant, u.ServedTokens, a)
+		}
+	}
+	for _, a := range c.of {
+		if !c.choosable(a.name) {
+			a.waits = false
+			continue
+		}
+		if !a.waits {
+			a.waits, a.least = true, map[*account]int{}
+		}
+		for _, b := range c.of {
+			if err := c.compare(a, b); b != a && err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// compare holds what b was served while a waited against what a was. All is times both
+// weights.
+func (c *shares) compare(a, b *account) error {
+	lead := b.served*a.weight - a.served*b.weight
+	least, known := a.least[b]
+	if !known || lead < least {
+		least = lead
+		a.least[b] = lead
+	}
+	bound := 2*c.r.cfg.Quantum*a.weight*b.weight + a.over()*b.weight + b.over()*a.weight
+	c.r.report.Unfair = max(c.r.report.Unfair, float64(lead-least)/float64(bound))
+	if lead-least <= bound {
+		return nil
+	}
+	return fmt.Errorf("tenant %q waits (weight %d, served %d), and %q (weight %d, served %d) got ahead of it by %d tokens times both weights, want at most %d",
+		a.name, a.weight, a.served, b.name, b.weight, b.served, lead-least, bound)
 }

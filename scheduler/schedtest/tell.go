@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -61,6 +62,8 @@ func (r *rig) garble(out []scheduler.Output) []scheduler.Output {
 			return slices.Delete(slices.Clone(out), i, i+1)
 		case !over && o.Sampled && r.planting.due(DoubleToken, r.plans):
 			return slices.Insert(slices.Clone(out), i, *o)
+		case over && errors.Is(o.Ending.Err, scheduler.ErrDisplaced) && r.planting.due(LoseDisplaced, r.plans):
+			return slices.Delete(slices.Clone(out), i, i+1)
 		case over && r.planting.due(LoseEnding, r.plans):
 			return slices.Delete(slices.Clone(out), i, i+1)
 		case o.Sampled && r.planting.due(WrongToken, r.plans):

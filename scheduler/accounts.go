@@ -1,0 +1,168 @@
+package scheduler
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
+)
+
+// accounts are the tenants. Under DLPM each has a position on a line of rounds: what
+// it was charged, a round being half a quantum times its weight. Of the tenants that
+// could be served now, those with the lowest round are served. The round of the
+// latest choice is the current one.
+//
+// A tenant that had nothing to be served keeps its debt, which is the part of its
+// position beyond the current round, for Config.DebtAge; and of its credit no more
+// than one round. So a tenant that sends its next request when the last has ended
+// neither escapes what it was served nor loses its turn for having been away for a
+// moment, and a tenant that was away for long is served at most one round ahead of
+// the others.
+//
+// Of any two tenants f and g, with f choosable all the time (see choosable) and g
+// doing what it likes, with r the round in tokens, w the weights and
+// over = P + R·O, which is what a position may pass the end of a round by:
+//
+//	position(f) at the start ≤ w(f)·(round + r) + over(f)
+//	position(g) at the start ≥ w(g)·(round − r), or it is lifted there
+//	position(g) at the end   ≤ w(g)/w(f)·position(f) at the end + w(g)·r + over(g)
+//
+// hence g was served, per weight, at most 3r + over(f)/w(f) + over(g)/w(g) more than
+// f. With r half a quantum that is within what DLPM promises.
+type accounts struct {
+	cfg     *Config
+	known   map[string]*tenant
+	resting resting
+	round   int64
+	fault   planted.Fault
+}
+
+func newAccounts(cfg *Config) accounts {
+	return accounts{cfg: cfg, known: make(map[string]*tenant)}
+}
+
+// Plant puts a fault in, for package schedtest to find: nobody else can name its type.
+func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault = fault }
+
+// start is the position of one who has no debt and as much credit as there may be.
+func (a *accounts) start(t *tenant) int64 { return max(a.round-1, 0) * t.share }
+
+// lift takes away what credit a tenant has beyond that.
+func (a *accounts) lift(t *tenant) {
+	if a.fault != planted.KeepCredit {
+		t.position = max(t.position, a.start(t))
+	}
+}
+
+// left is what remains of the current round's share.
+func (a *accounts) left(t *tenant) int64 {
+	if a.cfg.Policy != DLPM {
+		return 0
+	}
+	return (a.round+1)*t.share - max(t.position, a.start(t))
+}
+
+// find returns a tenant's account, a new one if there is none, for a request to be
+// counted in.
+func (a *accounts) find(now time.Duration, name string) *tenant {
+	t := a.known[name]
+	if t == nil {
+		t = &tenant{name: name, cfg: a.cfg.tenantConfig(name)}
+		t.share = int64(t.cfg.Weight) * int64((a.cfg.Quantum+1)/2)
+		t.position = a.start(t)
+		a.known[name] = t
+		return t
+	}
+	if t.restAt > 0 {
+		heap.Remove(&a.resting, t.restAt-1)
+		if now-t.rests > a.cfg.DebtAge {
+			t.position = min(t.position, a.start(t))
+		}
+	}
+	return t
+}
+
+// rest closes the account of a tenant without open requests, or keeps it while its
+// position says anything. Of too many, those go that are the first to be even.
+func (a *accounts) rest(now time.Duration, t *tenant) {
+	if t.open > 0 {
+		return
+	}
+	if a.cfg.Policy != DLPM || a.fault == planted.ForgiveDebts {
+		delete(a.known, t.name)
+		return
+	}
+	t.rests = now
+	heap.Push(&a.resting, t)
+	for len(a.resting) > a.cfg.MaxDebtors || len(a.resting) > 0 && a.even(a.resting[0]) {
+		delete(a.known, heap.Pop(&a.resting).(*tenant).name)
+	}
+}
+
+// even reports whether an account says no more than a new one.
+func (a *accounts) even(t *tenant) bool {
+	return t.position <= a.start(t) && a.fault != planted.KeepCredit
+}
+
+// never is a round that is not reached.
+const never = math.MaxInt64
+
+// resting are the accounts without open requests, those first whose credit and debt
+// are gone first.
+type resting []*tenant
+
+// evenAt is the first round at which a tenant's position says no more than a new one's.
+func (t *tenant) evenAt() int64 { return (t.position+t.share-1)/t.share + 1 }
+
+func (r resting) Len() int { return len(r) }
+func (r resting) Less(i, j int) bool {
+	if a, b := r[i].evenAt(), r[j].evenAt(); a != b {
+		return a < b
+	}
+	return r[i].name < r[j].name
+}
+func (r resting) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].restAt, r[j].restAt = i+1, j+1
+}
+func (r *resting) Push(v any) {
+	t := v.(*tenant)
+	*r = append(*r, t)
+	t.restAt = len(*r)
+}
+func (r *resting) Pop() any {
+	t := (*r)[len(*r)-1]
+	(*r)[len(*r)-1] = nil
+	*r = (*r)[:len(*r)-1]
+	t.restAt = 0
+	return t
+}
+
+// chargePrompt puts what is going to be computed of q's prompt in its tenant's
+// account: at its first admission, so that nobody is admitted on tokens that have not
+// been counted yet.
+func (s *Scheduler) chargePrompt(q *sequence) {
+	q.tenant.serve(q.prompt - q.cachedTokens)
+	if s.accounts.fault == planted.ChargeCached {
+		q.tenant.position += int64(q.cachedTokens)
+	}
+}
+
+// count notes that a row runs tokens [from, to).
+func (q *sequence) count(from, to int) {
+	to = min(to, q.prompt)
+	q.ran += max(to-max(from, q.ranTo), 0)
+	q.ranTo = max(q.ranTo, to)
+}
+
+// settlePrompt takes back what was charged and not computed, of a sample that ends,
+// and returns what was computed.
+func (q *sequence) settlePrompt() (computed int) {
+	if q.seenSlot {
+		charged := q.prompt - q.cachedTokens
+		computed = min(q.ran, charged)
+		q.tenant.serve(computed - charged)
+	}
+	return computed
+}

@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+)
+
+// Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
+// shows only in the logits of who samples from it. So when a request fails for its logits,
+// what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
+// from new requests until one of the holders has sampled a token from it, or all have left.
+
+// origin says whose KV a sequence stands on.
+type origin struct {
+	borrowed int    // of admission.matched, past whole pages: copied from somebody's page
+	first    int    // first token that it has computed itself, ever; noTokens: none
+	swapped  uint64 // Seq of the last plan when pages of it were exchanged for the tree's
+	vouches  bool   // it has sampled from all KV that it holds
+	doubtful bool   // it has copied KV of a request that failed, and does not vouch for it yet
+}
+
+// noTokens is origin.first of who has computed nothing.
+const noTokens = math.MaxInt
+
+// distrust hides what q has computed, and what may be copied from it, in the cache and with
+// others who can't vouch for it. What shares more tokens with q than q had found itself came
+// after q: so what it hides is rarely somebody else's work.
+func distrust(s *Scheduler, q *sequence) {
+	if s.cache == nil || s.flushedSince(q) || q.first == noTokens {
+		return
+	}
+	s.cache.Distrust(q.key(len(q.tokens)), q.first)
+	q.vouches = false
+	for _, o := range s.running.all {
+		switch {
+		case o.vouches:
+			s.cache.Trust(o.pin)
+		case o != q && o.borrowed > 0 && o.matched > q.first && o.req.Namespace == q.req.Namespace &&
+			wide.CommonPrefix(o.tokens[:o.matched], q.tokens) > q.first:
+			o.doubtful = true
+		}
+	}
+	purge(s)
+}
+
+// vouch notes that q has sampled from all that it holds: the KV is sound.
+func vouch(s *Scheduler, q *sequence) {
+	q.vouches, q.doubtful = true, false
+	if s.cache != nil {
+		s.cache.Trust(q.pin)
+	}
+}
+
+// purge gives back what is distrusted and held by nobody any more.
+func purge(s *Scheduler) {
+	if s.cache != nil && s.cache.Distrusted() > 0 {
+		s.room.reclaim(s.cache.Purge(s.room.freed[:0]))
+	}
+}
+
+// isDoubtful reports whether q can't share what it computes: it may stand on wrong KV, or the
+// cache has the same tokens in pages that are distrusted, and would exchange q's for them.
+func isDoubtful(s *Scheduler, q *sequence, tokens int) bool {
+	return q.doubtful || s.cache.Distrusted() > 0 && s.cache.Match(q.key(tokens)).Distrusted
+}

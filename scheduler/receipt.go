@@ -1,0 +1,102 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// ErrContract is wrapped by the error of a request that failed because the backend's
+// answer for one of its rows is not what package engine promises.
+var ErrContract = errors.New("scheduler: the backend broke its contract")
+
+// checkResult panics if nothing of a result can be attributed to rows: it is of another
+// plan, or its entries name rows that there are not, or not in order. What is wrong with
+// one row fails that row's request, see checkRow.
+func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
+	if result.Seq != p.Batch.Seq {
+		panic(fmt.Sprintf("scheduler: Complete of plan %d with result %d", p.Batch.Seq, result.Seq))
+	}
+	last := -1
+	for i := range result.Out {
+		row := result.Out[i].Row
+		if row <= last || row >= len(p.rows) {
+			panic(fmt.Sprintf("scheduler: backend %s answered plan %d of %d rows with entry %d for row %d after row %d",
+				info.Name, p.Batch.Seq, len(p.rows), i, row, last))
+		}
+		last = row
+	}
+}
+
+// checkRow reports why row i of a plan failed: what the backend says of it, or that its
+// answer, nil if there is none, is not what the row asked for.
+func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
+	r := &p.Batch.Rows[i]
+	if out == nil {
+		if r.Sample || r.PromptLogprobs {
+			return breach(info, i, "there is no answer for it")
+		}
+		return nil
+	}
+	if out.Err != nil {
+		return out.Err
+	}
+	if r.Sample {
+		if err := checkSample(info, r, i, &p.rows[i].q.req.Sampling, out); err != nil {
+			return err
+		}
+	}
+	if r.PromptLogprobs {
+		return checkPrompt(info, r, i, out)
+	}
+	return nil
+}
+
+// checkSample looks at a sampled token and its log-probabilities. The token becomes part of
+// a key of the cache and of a text, the numbers part of a JSON answer.
+func checkSample(info *engine.Info, r *engine.Row, i int, p *engine.SamplingParams, out *engine.RowOut) error {
+	t := out.Token
+	switch {
+	case uint64(t) >= uint64(info.Vocab):
+		return breach(info, i, "it sampled token %d, the vocabulary has %d", t, info.Vocab)
+	case r.Mask != nil && r.Mask[t/64]>>(t%64)&1 == 0:
+		return breach(info, i, "it sampled token %d, which the row's mask forbids", t)
+	case (p.Logprobs || p.TopLogprobs > 0) && !(out.Logprob <= 0): // the negated form finds NaN
+		return breach(info, i, "the log-probability of token %d is %v", t, out.Logprob)
+	}
+	if p.TopLogprobs == 0 {
+		return nil
+	}
+	if want := min(int(p.TopLogprobs), info.Vocab); len(out.Top) != want {
+		return breach(info, i, "it lists %d tokens as the most probable, %d were asked for", len(out.Top), want)
+	}
+	for j, e := range out.Top {
+		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || j > 0 && e.Logprob > out.Top[j-1].Logprob {
+			return breach(info, i, "entry %d of the most probable tokens is token %d with %v", j, e.Token, e.Logprob)
+		}
+	}
+	return nil
+}
+
+// checkPrompt looks at the log-probabilities of a part of a prompt. The first one may be
+// missing only at the start of the sequence: slots run prompts without a gap.
+func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) error {
+	want := r.Len()
+	if r.Start == 0 {
+		want--
+	}
+	if len(out.Prompt) != want {
+		return breach(info, i, "it gives %d log-probabilities of the prompt for %d tokens from position %d on", len(out.Prompt), r.Len(), r.Start)
+	}
+	for j, l := range out.Prompt {
+		if !(l <= 0) {
+			return breach(info, i, "log-probability %d of the prompt is %v", j, l)
+		}
+	}
+	return nil
+}
+
+func breach(info *engine.Info, row int, format string, args ...any) error {
+	return fmt.Errorf("%w: %s, row %d: %s", ErrContract, info.Name, row, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,168 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	simulated "github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// newLogitsBed is a bed whose device has logits, so that all can be asked of it.
+func newLogitsBed(t *testing.T, cfg Config, pages int) *bed {
+	t.Helper()
+	b := newBed(t, cfg, 4, pages)
+	clock := simulated.NewClock()
+	backend, err := simulated.Open(simulated.Config{PageTokens: 4, Pages: pages, MaxSlots: 8, MaxRows: 8, MaxTokens: 512, MaxPositions: 200,
+		Vocab: 97, Sanitize: simulated.Full, Clock: clock, Logits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.sim.Backend, b.sim.info, b.sim.clock = backend, backend.Info(), clock
+	b.s.info = backend.Info()
+	return b
+}
+
+// asksAll is a request whose rows ask for everything that can be answered wrongly.
+func asksAll(id RequestID, prompt []kv.Token) Request {
+	return Request{ID: id, Prompt: prompt, MaxTokens: 4, PromptLogprobs: true, AllowedTokens: seq(0, 50),
+		Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(id), Logprobs: true, TopLogprobs: 3}}
+}
+
+// faultyRun serves a victim beside a bystander, with the fault in the nth answer for the
+// victim that shows it, and returns what they got.
+func faultyRun(b *bed, fault enginetest.Fault, nth int) (tokens map[RequestID][]kv.Token, endings map[RequestID][]Ending, steps int) {
+	b.t.Helper()
+	tokens, endings = map[RequestID][]kv.Token{}, map[RequestID][]Ending{}
+	for i, prompt := range [][]kv.Token{seq(0, 30), seq(40, 30)} {
+		if err := b.s.Add(b.now, asksAll(RequestID(i+1), prompt)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	var plan *Plan
+	device := fault.Plant(b.sim.Backend, func(x *engine.Batch) (int, bool) {
+		for i := range x.Rows {
+			id, _ := plan.Request(i)
+			if q := plan.rows[i].q; id == 1 && fault.Fits(&x.Rows[i], &q.req.Sampling) {
+				if nth--; nth == 0 {
+					return i, true
+				}
+			}
+		}
+		return 0, false
+	})
+	for ; b.s.Open() > 0 && steps < 100; steps++ {
+		plan = b.s.Next(b.now)
+		ticket, err := device.Submit(&plan.Batch)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for b.sim.clock.Step() {
+		}
+		res, err := ticket.Result()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, o := range b.s.Complete(b.now, plan, res, nil) {
+			if o.Sampled {
+				tokens[o.Request] = append(tokens[o.Request], o.Token)
+			}
+			if o.Ending.Reason != NotEnded {
+				endings[o.Request] = append(endings[o.Request], o.Ending)
+			}
+		}
+		if err := b.s.Check(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return tokens, endings, steps
+}
+
+// A backend that breaks its contract for one row fails that row's request, once, with an
+// error that says so. The request beside it gets its tokens in as many steps as ever, and
+// a later one is served.
+func TestFaultyAnswersFailOneRequest(t *testing.T) {
+	for _, fault := range enginetest.Faults() {
+		if fault.Whole {
+			continue
+		}
+		for nth := 1; nth <= 2; nth++ {
+			t.Run(fmt.Sprintf("%s/%d", fault.Name, nth), func(t *testing.T) {
+				b := newLogitsBed(t, Config{StepTokens: 24}, 100)
+				tokens, endings, steps := faultyRun(b, fault, nth)
+				e := endings[1]
+				if len(e) != 1 || e[0].Reason != Failed {
+					t.Fatalf("the request with the faulty answer ends with %+v", e)
+				}
+				if given := strings.HasPrefix(fault.Name, "fails a row"); errors.Is(e[0].Err, ErrContract) == given || given && len(tokens[1]) >= 4 {
+					t.Errorf("it ends with %v", e[0].Err)
+				}
+				beside := asksAll(2, seq(40, 30))
+				want := b.sim.Expect(beside.Prompt, beside.Sampling, 4, func([]kv.Token) []uint64 { return b.s.allowedOf(&beside).always })
+				if e := endings[2]; len(e) != 1 || e[0].Reason != Length || !slices.Equal(tokens[2], want) {
+					t.Errorf("the request beside it got %v, want %v, and ends with %+v", tokens[2], want, e)
+				}
+				if steps > 8 {
+					t.Errorf("%d steps for two requests", steps)
+				}
+				b.add(3, seq(0, 30), 2)
+				if e := b.run()[3]; e.Reason != Length {
+					t.Errorf("a later request ends with %+v", e)
+				}
+			})
+		}
+	}
+}
+
+// A result of which nothing can be attributed to rows is the device's end: it panics, and
+// the actor's supervisor ends the node.
+func TestFaultyResultsPanic(t *testing.T) {
+	for _, fault := range enginetest.Faults() {
+		if !fault.Whole {
+			continue
+		}
+		t.Run(fault.Name, func(t *testing.T) {
+			b := newLogitsBed(t, Config{StepTokens: 24}, 100)
+			defer func() {
+				if v, _ := recover().(string); !strings.HasPrefix(v, "scheduler: ") {
+					t.Errorf("panics with %q", v)
+				}
+			}()
+			faultyRun(b, fault, 1)
+			t.Error("the result was taken")
+		})
+	}
+}
+
+// What a backend's Info says that it does not give is refused at the door.
+func TestCapabilitiesAtTheDoor(t *testing.T) {
+	for _, c := range []struct {
+		field, says string
+		ask         func(r *Request)
+		can         func(c *engine.Capabilities) *bool
+	}{
+		{"Logprobs", "log-probabilities", func(r *Request) { r.Sampling.Logprobs = true }, func(c *engine.Capabilities) *bool { return &c.Logprobs }},
+		{"Logprobs", "log-probabilities", func(r *Request) { r.Sampling.TopLogprobs = 1 }, func(c *engine.Capabilities) *bool { return &c.Logprobs }},
+		{"PromptLogprobs", "prompts", func(r *Request) { r.PromptLogprobs = true }, func(c *engine.Capabilities) *bool { return &c.PromptLogprobs }},
+		{"Penalties", "penalties", func(r *Request) { r.Sampling.FrequencyPenalty = 1 }, func(c *engine.Capabilities) *bool { return &c.Penalties }},
+		{"Digest", "digests", func(r *Request) { r.Digest = true }, func(c *engine.Capabilities) *bool { return &c.Digests }},
+	} {
+		b := newLogitsBed(t, Config{}, 100)
+		req := Request{ID: 1, Prompt: seq(0, 5), MaxTokens: 1}
+		c.ask(&req)
+		*c.can(&b.s.info.Capabilities) = false
+		var field *FieldError
+		if err := b.s.Add(0, req); !errors.Is(err, ErrInvalid) || !errors.As(err, &field) || field.Field != c.field || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.field, err)
+		}
+		*c.can(&b.s.info.Capabilities) = true
+		if err := b.s.Add(0, req); err != nil {
+			t.Errorf("%s, which the backend gives: %v", c.field, err)
+		}
+	}
+}

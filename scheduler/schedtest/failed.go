@@ -1,0 +1,163 @@
+package schedtest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// failedKV follows KV from who computed it to who reads it: a request that comes after another
+// one has failed gets nothing that the failed one computed, unless a third one has sampled
+// from it since.
+type failedKV struct {
+	blind
+	r       *rig
+	pages   []*content          // by page: what is in it now
+	written map[*sample][]*part // of those that are open
+	bound   map[*sample]int     // plans made, at their latest bind
+	proofs  map[uint64][]proof  // by plan that runs
+}
+
+// content is what a page holds, until it begins to hold something else.
+type content struct {
+	id    kv.PageID
+	parts []*part
+}
+
+// part is what one sample has computed of it, up to where the next part begins.
+type part struct {
+	by       *sample
+	from     int // slot
+	failed   bool
+	failedAt int // plans made by then
+	proven   bool
+	provenAt int
+}
+
+// proof is a row that samples, and what it reads.
+type proof struct {
+	row   int
+	by    *sample
+	reads []*content
+}
+
+func newFailedKV(r *rig) *failedKV {
+	return &failedKV{r: r, pages: make([]*content, r.info.NumPages), written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
+}
+
+func (*failedKV) name() string { return "failed" }
+
+// bad is a part of the first so many slots that nobody who was bound with this plan may read.
+func (c *content) bad(slots, boundAt int) *part {
+	if c == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.parts, func(p *part) bool {
+		return p.from < slots && p.failed && p.failedAt < boundAt && !(p.proven && p.provenAt < boundAt)
+	})
+	if i < 0 {
+		return nil
+	}
+	return c.parts[i]
+}
+
+func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
+	for i := range p.Batch.Binds {
+		if s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]; s != nil {
+			c.bound[s] = c.r.plans
+		}
+	}
+	for _, copied := range p.Batch.Copies {
+		from := c.pages[copied.Src]
+		if b := from.bad(int(copied.Tokens), c.r.plans); b != nil {
+			return fmt.Errorf("plan %d copies page %d, which only %s computed, who has failed", p.Batch.Seq, copied.Src, label(b.by))
+		}
+		to := &content{id: copied.Dst}
+		if from != nil {
+			to.parts = slices.DeleteFunc(slices.Clone(from.parts), func(p *part) bool { return p.from >= int(copied.Tokens) })
+		}
+		c.pages[copied.Dst] = to
+	}
+	for i := range rows {
+		if err := c.row(p, i, &rows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row looks at what a row finds, and notes what it writes.
+func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
+	s, size := v.of, c.r.info.PageTokens
+	if s == nil {
+		return nil
+	}
+	start, row := int(v.row.Start), v.row
+	if v.fresh {
+		for _, id := range v.pages[:min(start/size, len(v.pages))] {
+			if b := c.pages[id].bad(size, c.bound[s]); b != nil {
+				return fmt.Errorf("%s begins at token %d on page %d, which only %s computed, who has failed", label(s), start, id, label(b.by))
+			}
+		}
+	}
+	for at := start / size; at < len(v.pages); at++ {
+		id := v.pages[at]
+		if c.pages[id] == nil || start <= at*size {
+			c.pages[id] = &content{id: id}
+		}
+		if c.pages[id].parts == nil || c.pages[id].parts[len(c.pages[id].parts)-1].by != s {
+			mine := &part{by: s, from: max(start-at*size, 0)}
+			c.pages[id].parts = append(c.pages[id].parts, mine)
+			c.written[s] = append(c.written[s], mine)
+		}
+	}
+	if row.Sample {
+		reads := make([]*content, 0, len(v.pages))
+		for _, id := range v.pages {
+			reads = append(reads, c.pages[id])
+		}
+		c.proofs[p.Batch.Seq] = append(c.proofs[p.Batch.Seq], proof{i, s, reads})
+	}
+	return nil
+}
+
+// resulted: what was sampled from is sound, says who is not its author.
+func (c *failedKV) resulted(f *flight, res *engine.Result, err error) error {
+	proofs := c.proofs[f.seq]
+	delete(c.proofs, f.seq)
+	if err != nil {
+		return nil
+	}
+	for _, p := range proofs {
+		at := slices.IndexFunc(res.Out, func(o engine.RowOut) bool { return o.Row == p.row })
+		if at < 0 || res.Out[at].Err != nil {
+			continue
+		}
+		for _, content := range p.reads {
+			for _, part := range content.parts {
+				if part.by != p.by && !part.proven {
+					part.proven, part.provenAt = true, c.r.plans
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (c *failedKV) told(s *sample, o *scheduler.Output) error {
+	if s == nil || o.Ending.Reason == scheduler.NotEnded {
+		return nil
+	}
+	if errors.Is(o.Ending.Err, errRow) {
+		for _, p := range c.written[s] {
+			p.failed, p.failedAt = true, c.r.plans
+		}
+	}
+	delete(c.written, s)
+	delete(c.bound, s)
+	return nil
+}

@@ -1,0 +1,54 @@
+package schedtest
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// promptFloor: prompts that are being computed get their part of each step, however
+// many others decode.
+type promptFloor struct {
+	blind
+	r *rig
+}
+
+func (*promptFloor) name() string { return "floor" }
+
+func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
+	cfg := &c.r.cfg
+	got, decoding := 0, false
+	for _, v := range rows {
+		if v.row.Deferred {
+			decoding = true
+		} else {
+			got += c.cost(v.row.Len(), int(v.row.Start))
+		}
+	}
+	if !decoding || cfg.PromptFloor <= 0 {
+		return nil
+	}
+	wanted, token, running := 0, 0, c.r.running()
+	for _, o := range c.r.book.live {
+		for _, s := range o.samples {
+			if !s.bound || s.ended || s.computed >= s.target || !s.ranSince || o.abort != nil || s.endBy > 0 || !running[s] || boundIn(p, s) {
+				continue
+			}
+			wanted += min(c.cost(s.target-s.computed, s.computed), cfg.ChunkTokens)
+			token = max(token, c.cost(1, s.target-1)) // the last one costs most
+		}
+	}
+	// What is left over is less than one more token would cost.
+	if floor := min(cfg.PromptFloor, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
+		return fmt.Errorf("plan %d gives prompts %d of the budget, which could take %d and have %d kept for them", p.Batch.Seq, got, wanted, cfg.PromptFloor)
+	}
+	return nil
+}
+
+// cost is what n tokens behind so many others take of the budget.
+func (c *promptFloor) cost(n, behind int) int {
+	if k := c.r.cfg.AttentionTokens; k > 0 {
+		return n + (n*(2*behind+n)+2*k-1)/(2*k)
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package schedtest
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// precedence: a sequence is preempted only for another one that waits and is above it
+// by the threshold, under the policy priority, or for one that runs, needs a page and
+// is not below it.
+type precedence struct {
+	blind
+	r   *rig
+	ran map[*sample]bool // had a slot when it was last looked
+}
+
+func (*precedence) name() string { return "precedence" }
+
+// running is who has a slot, as the scheduler says.
+func (r *rig) running() map[*sample]bool {
+	set := map[*sample]bool{}
+	for _, run := range r.sched.Running(r.clock.Now(), nil) {
+		if o := r.book.byID[run.Request]; o != nil {
+			set[o.samples[run.Sample]] = true
+		}
+	}
+	return set
+}
+
+func (c *precedence) planned(p *scheduler.Plan, _ []rowView) error {
+	before := c.ran
+	c.ran = c.r.running()
+	for _, o := range c.r.book.live { // in order of arrival
+		for _, v := range o.samples {
+			if before[v] && !c.ran[v] && !v.ended && !c.justified(v, before) {
+				return fmt.Errorf("plan %d: request %d of priority %d was preempted, and nothing of that priority or, waiting, above it by %d took its place",
+					p.Batch.Seq, o.req.ID, o.req.Priority, c.r.cfg.PreemptThreshold)
+			}
+		}
+	}
+	return nil
+}
+
+// justified reports whether v was preempted for a newcomer far enough above it, or for
+// one that needs a page, which may be v itself.
+func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
+	cfg, lowest := &c.r.cfg, int(v.of.req.Priority)
+	for _, o := range c.r.book.live {
+		for _, s := range o.samples {
+			switch priority := int(o.req.Priority); {
+			case c.ran[s] && !before[s]:
+				if cfg.Policy == scheduler.Priority && priority-lowest >= cfg.PreemptThreshold {
+					return true
+				}
+			case before[s] && s.computed >= s.target && s.computed%c.r.info.PageTokens == 0:
+				if priority >= lowest {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (c *precedence) settled() error {
+	c.ran = c.r.running()
+	return nil
+}

@@ -1,0 +1,84 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// hold gives q pages for all its tokens: those that it found are pinned, the others
+// are held. A partly matched boundary page is copied into the first own one, from the
+// tree or from the running sequence that still writes to it, so that only what is
+// really new gets computed. The caller knows that the pages are there.
+func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
+	m, from, boundary := f.match, f.from, f.boundary
+	shared := m.Tokens / s.info.PageTokens
+	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
+	pages := make([]kv.PageID, 0, kv.CeilPages(len(q.tokens)+min(q.limit-q.outputTokens(), 4096), s.info.PageTokens))
+	pin, source := radixcache.Root, kv.NoPage
+	if s.cache != nil {
+		pages = s.cache.AppendPages(m, pages)
+		switch {
+		case from != nil:
+			source = from.pages[shared]
+		case boundary > 0:
+			source = s.cache.PartialPage(m)
+		}
+		// Pinned first: what is matched must not be evicted to make its own room.
+		pin = s.cache.Pin(m)
+		rankPrefix(s.cache, pin, q)
+		if from == nil && boundary > 0 {
+			s.cache.PinNode(m.Partial.Node)
+		}
+	}
+	if short := own - s.room.lease.IdlePages(); short > 0 {
+		s.room.evict(short)
+	}
+	if from == nil && boundary > 0 {
+		s.cache.Unpin(m.Partial.Node)
+	}
+	q.pin, q.shared, q.computed = pin, shared, m.Tokens+boundary
+	q.done, q.matched, q.sampled = q.computed, q.computed, 0
+	q.borrowed, q.vouches, q.doubtful = boundary, false, false
+	if s.cache != nil && q.epoch != s.cache.Epoch() {
+		q.epoch, q.first = s.cache.Epoch(), noTokens
+	}
+	q.first = min(q.first, q.matched)
+	q.pages, _ = s.room.lease.Hold(own, pages)
+	if boundary > 0 {
+		// The source may be evicted from here on: copies run before rows and in
+		// order, so whoever gets the page next writes after this has read.
+		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
+			Src: source, Dst: q.pages[q.shared], Tokens: int32(boundary),
+		})
+	}
+}
+
+// start moves q from the queue to a slot.
+func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
+	s.dequeue(q)
+	for _, o := range q.group.samples {
+		s.queue.keep(o)
+	}
+	s.queue.admissions++
+	q.ownTokens()
+	q.place, q.target, q.unfit = running, len(q.tokens), false
+	s.running.all = append(s.running.all, q)
+	s.running.prefilling = append(s.running.prefilling, q)
+	q.tenant.running++
+	q.slot, s.room.slots = s.room.slots[len(s.room.slots)-1], s.room.slots[:len(s.room.slots)-1]
+	q.since = p.Batch.Seq
+	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
+	q.mark(now, Matched, q.computed)
+	if q.expiry > 0 && !q.seenSlot {
+		defer s.setExpiry(q) // no queue timeout any more
+	}
+	if !q.seenSlot {
+		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)
+		s.chargePrompt(q)
+		s.metrics.PromptTokens += uint64(q.prompt)
+		s.metrics.CachedTokens += uint64(q.cachedTokens)
+	}
+}
