@@ -14,10 +14,11 @@ type Compiler struct {
 
 // NewCompiler begins to compile rules for the tokens of v. The rules are read here
 // alone, at about a microsecond for each expression. Errors: those of
-// [Rules.Validate], under limits.
+// [Rules.Validate], under limits; [ErrNothing] also where the tokens of v lack bytes
+// that every text of the rules has.
 func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	limits = limits.WithDefaults()
-	t, err := newTerms(rules, limits)
+	t, err := newTerms(rules, limits, v.written)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -75,7 +77,7 @@ func compare(t testing.TB, seed uint64) bool {
 		}
 		return false
 	}
-	o := newOracle(rules)
+	o := newOracle(rules, tokens)
 	for range 3 {
 		m := g.NewMatcher()
 		text := ""
@@ -150,6 +152,46 @@ func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []str
 		for b := range 256 {
 			if _, prefix := o.ask(text + string([]byte{byte(b)})); prefix {
 				t.Fatalf("%s: MustEnd, and %#x may follow", where, b)
+			}
+		}
+	}
+}
+
+// A byte that no token has is known to the compiler: a way that leads to it alone is
+// not allowed from its beginning, instead of ending in a mask without tokens.
+func TestBytesWithoutTokensAreNoWay(t *testing.T) {
+	tokens := []string{"a", "b", "", "ab", "\xc3", "\xa9", "é", "\xf0", "\x9f"}
+	for _, tc := range []struct {
+		rules Rules
+		want  []string // the tokens of the first mask; nil where nothing matches
+	}{
+		{Rules{either(lit("a\x04"), lit("b"))}, []string{"b"}},
+		{Rules{seq(lit("a"), either(lit("\x04"), lit("b")))}, []string{"a", "ab"}},
+		{Rules{seq(lit("a"), times(runes(0, 0x1f), 0, 3))}, []string{"a"}},
+		{Rules{seq(lit("a"), times(runes(0, 0x1f), 1, 3))}, nil},
+		{Rules{either(lit("😀"), lit("é"))}, []string{"\xc3", "é"}},
+		{Rules{runes(0x1f600, 0x1f64f)}, nil},
+		{Rules{seq(lit("a"), runes(0xe0, 0xff))}, []string{"a"}},
+		{Rules{either(lit("b"), seq(lit("a"), ref(1))), either(lit("\x06"), seq(lit("a"), ref(1)))}, []string{"b"}},
+		{Rules{either(lit("b"), times(lit("a\xff"), 200, 300))}, []string{"b"}},
+	} {
+		v := vocabularyOf(tokens)
+		g, err := compile(v, tc.rules, Limits{}, 1000)
+		if tc.want == nil {
+			if !errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "tokens have the bytes for") {
+				t.Errorf("%v: error %v, want %v for lack of bytes", tc.rules, err, ErrNothing)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%v: %v", tc.rules, err)
+			continue
+		}
+		mask := make([]uint64, v.words())
+		g.NewMatcher().Mask(mask)
+		for i, token := range tokens {
+			if has(mask, i) != slices.Contains(tc.want, token) {
+				t.Errorf("%v: mask has %q: %v", tc.rules, token, has(mask, i))
 			}
 		}
 	}

@@ -55,12 +55,24 @@ type unit struct {
 
 type byteSet [4]uint64
 
+var allBytes = byteSet{1<<64 - 1, 1<<64 - 1, 1<<64 - 1, 1<<64 - 1}
+
 func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
 
 func (s *byteSet) add(lo, hi byte) {
 	for b := int(lo); b <= int(hi); b++ {
 		s[b>>6] |= 1 << (b & 63)
 	}
+}
+
+// any reports whether s has a byte of span.
+func (s *byteSet) any(at span) bool {
+	for b := int(at.lo); b <= int(at.hi); b++ {
+		if s.has(byte(b)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *byteSet) union(o *byteSet) {

@@ -32,10 +32,7 @@ func (n *nfa) arc(from int32, a arc) {
 	n.arcs = append(n.arcs, a)
 }
 
-func (n *nfa) skip(from, to int32) { n.arc(from, arc{to: to, target: byNothing}) }
-func (n *nfa) bytes(from, to int32, s span) {
-	n.arc(from, arc{to: to, target: byBytes, lo: s.lo, hi: s.hi})
-}
+func (n *nfa) skip(from, to int32)           { n.arc(from, arc{to: to, target: byNothing}) }
 func (n *nfa) call(from, to int32, id int32) { n.arc(from, arc{to: to, target: id}) }
 
 // thompson builds one unit's nfa from terms. It calls itself as deep as a unit's
@@ -43,6 +40,22 @@ func (n *nfa) call(from, to int32, id int32) { n.arc(from, arc{to: to, target: i
 type thompson struct {
 	*nfa
 	*plan
+}
+
+// bytes adds arcs by the bytes of s that tokens have.
+func (b *thompson) bytes(from, to int32, s span) {
+	written := &b.terms.written
+	for lo := int(s.lo); lo <= int(s.hi); lo++ {
+		if !written.has(byte(lo)) {
+			continue
+		}
+		hi := lo
+		for hi < int(s.hi) && written.has(byte(hi+1)) {
+			hi++
+		}
+		b.arc(from, arc{to: to, target: byBytes, lo: byte(lo), hi: byte(hi)})
+		lo = hi
+	}
 }
 
 // put adds a way from state from to state to by what term i matches. No arc is

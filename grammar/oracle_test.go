@@ -9,11 +9,13 @@ import (
 // oracle matches by trying everything, expression by expression. It knows no
 // automaton, no stack and no token.
 type oracle struct {
-	rules Rules
-	prod  []bool
-	null  []bool
-	text  string
-	memo  map[asked]*places
+	rules   Rules
+	written [256]bool // the bytes that tokens have
+	some    map[*Expr]bool
+	prod    []bool
+	null    []bool
+	text    string
+	memo    map[asked]*places
 }
 
 type asked struct {
@@ -35,8 +37,13 @@ func (s *spots) add(i int)      { s[i/64] |= 1 << (i % 64) }
 func (s *spots) has(i int) bool { return s[i/64]>>(i%64)&1 != 0 }
 func (s *spots) union(o *spots) { s[0], s[1], s[2] = s[0]|o[0], s[1]|o[1], s[2]|o[2] }
 
-func newOracle(rules Rules) *oracle {
-	o := &oracle{rules: rules, prod: make([]bool, len(rules)), null: make([]bool, len(rules))}
+func newOracle(rules Rules, tokens []string) *oracle {
+	o := &oracle{rules: rules, some: map[*Expr]bool{}, prod: make([]bool, len(rules)), null: make([]bool, len(rules))}
+	for _, token := range tokens {
+		for i := range len(token) {
+			o.written[token[i]] = true
+		}
+	}
 	for range len(rules) + 1 {
 		for i, e := range rules {
 			o.prod[i] = o.productive(e)
@@ -46,10 +53,38 @@ func newOracle(rules Rules) *oracle {
 	return o
 }
 
+// writes reports whether tokens have all bytes of text.
+func (o *oracle) writes(text string) bool {
+	for i := range len(text) {
+		if !o.written[text[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *oracle) writesOne(runes []Range) bool {
+	for _, r := range runes {
+		for c := r.Lo; c <= r.Hi; c++ {
+			if utf8.ValidRune(c) && o.writes(string(c)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (o *oracle) productive(e *Expr) bool {
 	switch e.Op {
+	case Text:
+		return o.writes(e.Text)
 	case Runes:
-		return len(normalRunes(e.Runes)) > 0
+		some, known := o.some[e]
+		if !known {
+			some = o.writesOne(e.Runes)
+			o.some[e] = some
+		}
+		return some
 	case Seq:
 		for _, s := range e.Sub {
 			if !o.productive(s) {
@@ -117,6 +152,9 @@ func (o *oracle) try(e *Expr, at int) *places {
 	left := o.text[at:]
 	switch e.Op {
 	case Text:
+		if !o.writes(e.Text) {
+			return p
+		}
 		if strings.HasPrefix(left, e.Text) {
 			p.ends.add(at + len(e.Text))
 		} else {
@@ -125,7 +163,7 @@ func (o *oracle) try(e *Expr, at int) *places {
 	case Runes:
 		for _, r := range e.Runes {
 			for c := r.Lo; c <= r.Hi; c++ {
-				if !utf8.ValidRune(c) {
+				if !utf8.ValidRune(c) || !o.writes(string(c)) {
 					continue
 				}
 				if s := string(c); strings.HasPrefix(left, s) {

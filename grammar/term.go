@@ -22,12 +22,14 @@ type terms struct {
 	known map[string]int32
 	roots map[int32]int32 // term of rule 0 and of each rule that is called
 
+	written byteSet // the bytes that tokens have: what needs others matches nothing
+
 	nullable []bool // matches ""
 	nonEmpty []bool // matches something else
 	uses     []int32
 }
 
-func newTerms(rules Rules, limits Limits) (*terms, error) {
+func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
 	g, err := newGraph(rules, limits)
 	if err != nil {
 		return nil, err
@@ -48,7 +50,7 @@ func newTerms(rules Rules, limits Limits) (*terms, error) {
 		}
 		return g.calls[i]
 	})
-	t := &terms{known: map[string]int32{}, roots: map[int32]int32{}}
+	t := &terms{known: map[string]int32{}, roots: map[int32]int32{}, written: written}
 	made := make([]int32, len(g.exprs))
 	for _, i := range order {
 		e := g.exprs[i]
@@ -78,6 +80,9 @@ func newTerms(rules Rules, limits Limits) (*terms, error) {
 	}
 	t.analyse()
 	if root := t.roots[0]; !t.nullable[root] && !t.nonEmpty[root] {
+		if written != allBytes {
+			return nil, fmt.Errorf("%w, or none that the vocabulary's tokens have the bytes for", ErrNothing)
+		}
 		return nil, ErrNothing
 	}
 	if r := t.leftRecursive(); r >= 0 {
@@ -94,10 +99,13 @@ func (t *terms) empty() int32   { return t.add(term{op: Text}) }
 func (t *terms) simple(e *Expr, sub []int32) int32 {
 	switch e.Op {
 	case Text:
+		if !t.writes(e.Text) {
+			return t.nothing()
+		}
 		return t.add(term{op: Text, text: e.Text})
 	case Runes:
 		runes := normalRunes(e.Runes)
-		if len(runes) == 0 {
+		if !t.writesOne(runes) {
 			return t.nothing()
 		}
 		if len(runes) == 1 && runes[0].Lo == runes[0].Hi {
@@ -142,6 +150,37 @@ func (t *terms) simple(e *Expr, sub []int32) int32 {
 		return sub[0]
 	}
 	return t.add(term{op: Repeat, sub: sub, min: int32(e.Min), max: int32(e.Max)})
+}
+
+// writes reports whether tokens have all bytes of text.
+func (t *terms) writes(text string) bool {
+	for i := range len(text) {
+		if !t.written.has(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// writesOne reports whether tokens have the bytes of one of runes, which are normal.
+func (t *terms) writesOne(runes []Range) bool {
+	if t.written == allBytes {
+		return len(runes) > 0
+	}
+	var seqs [][]span
+	for _, r := range runes {
+		seqs = appendUTF8(seqs[:0], r)
+	next:
+		for _, seq := range seqs {
+			for _, s := range seq {
+				if !t.written.any(s) {
+					continue next
+				}
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // add is the number of x, which it has had before or gets now.

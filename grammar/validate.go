@@ -6,7 +6,7 @@ import "fmt"
 // vocabulary: [ErrInvalid], [ErrNothing] or [ErrTooLarge], with the rule at fault.
 // Cost: linear in the expressions, each counted once however often it is used.
 func (rules Rules) Validate() error {
-	_, err := newTerms(rules, Limits{}.WithDefaults())
+	_, err := newTerms(rules, Limits{}.WithDefaults(), allBytes)
 	return err
 }
 

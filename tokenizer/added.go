@@ -14,6 +14,7 @@ type added struct {
 	id             kv.Token
 	lstrip, rstrip bool // swallow the white space beside it
 	singleWord     bool // only where no word goes on beside it
+	special        bool
 }
 
 // matcher finds added tokens in text: the leftmost, and of those that begin at
@@ -52,8 +53,9 @@ func (m *matcher) add(a added) {
 	m.tokens = append(m.tokens, a)
 }
 
-// longest is the longest token that text begins with, nil if there is none.
-func (m *matcher) longest(text string) *added {
+// longest is the longest token that text begins with, nil if there is none; plain: that is
+// not special.
+func (m *matcher) longest(text string, plain bool) *added {
 	at, token := 0, -1
 	for i := range len(text) {
 		next, ok := m.nodes[at].next[text[i]]
@@ -61,7 +63,7 @@ func (m *matcher) longest(text string) *added {
 			break
 		}
 		at = next
-		if m.nodes[at].token >= 0 {
+		if n := m.nodes[at].token; n >= 0 && !(plain && m.tokens[n].special) {
 			token = m.nodes[at].token
 		}
 	}
@@ -73,14 +75,17 @@ func (m *matcher) longest(text string) *added {
 
 // next is the first token in text[from:], with the range [lo, hi) that it takes
 // there, swallowed space included. Without one it is nil, and the range is the
-// empty one at the end of text.
-func (m *matcher) next(text string, from int) (a *added, lo, hi int) {
+// empty one at the end of text. No special token begins at the ascending offsets plain.
+func (m *matcher) next(text string, from int, plain []int) (a *added, lo, hi int) {
 	for i := from; i < len(text); {
 		if !m.first[text[i]] {
 			i++
 			continue
 		}
-		a := m.longest(text[i:])
+		for len(plain) > 0 && plain[0] < i {
+			plain = plain[1:]
+		}
+		a := m.longest(text[i:], len(plain) > 0 && plain[0] == i)
 		if a == nil {
 			i++
 			continue

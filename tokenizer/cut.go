@@ -69,17 +69,32 @@ func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *sc
 		}
 		return t.cut(dst, step+1, text, first, s)
 	case cutPattern:
-		for _, at := range c.spans(text) {
-			dst = t.cut(dst, step+1, text[at.lo:at.hi], first && at.lo == 0, s)
-		}
-		return dst
+		return t.cutSpans(dst, step, text, first, s)
 	case cutMetaspace:
 		text = c.metaspace(text, first)
 	}
-	for text != "" {
+	for text != "" && !s.stops(dst) {
 		n := c.next(text)
 		dst = t.cut(dst, step+1, text[:n], first, s)
 		text, first = text[n:], false
+	}
+	return dst
+}
+
+// cutSpans is cut for a Split by an expression or a literal.
+func (t *Tokenizer) cutSpans(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
+	c := &t.cutters[step]
+	own := allowance(len(text))
+	j := joiner{source: source{text: text, literal: c.literal}, behavior: c.behavior, invert: c.invert}
+	if c.pattern != nil {
+		j.walk = c.pattern.walk(text, s.allowed(&own))
+	}
+	for !s.stops(dst) {
+		at, ok := j.next()
+		if !ok {
+			break
+		}
+		dst = t.cut(dst, step+1, text[at.lo:at.hi], first && at.lo == 0, s)
 	}
 	return dst
 }
@@ -133,80 +148,4 @@ func nextDigits(text string, single bool) int {
 		n += size
 	}
 	return n
-}
-
-// spans gives the pieces that a Split makes of text.
-func (c *cutter) spans(text string) []span {
-	var all []span
-	if c.pattern != nil {
-		all = c.pattern.spans(nil, text)
-	} else {
-		all = literalSpans(text, c.literal)
-	}
-	for i := range all {
-		all[i].match = all[i].match != c.invert
-	}
-	return c.behavior.join(all)
-}
-
-func literalSpans(text, literal string) []span {
-	var out []span
-	for from := 0; from < len(text); {
-		n := -1
-		if literal != "" {
-			n = strings.Index(text[from:], literal)
-		}
-		if n < 0 {
-			return append(out, span{from, len(text), false})
-		}
-		if n > 0 {
-			out = append(out, span{from, from + n, false})
-		}
-		from += n + len(literal)
-		out = append(out, span{from - len(literal), from, true})
-	}
-	return out
-}
-
-// join removes matches or joins them with their neighbours. Of several matches in
-// a row only the one beside the other text is joined with it.
-func (b behavior) join(all []span) []span {
-	out := all[:0]
-	switch b {
-	case isolated:
-		return all
-	case removed:
-		for _, s := range all {
-			if !s.match {
-				out = append(out, s)
-			}
-		}
-	case contiguous:
-		for i, s := range all {
-			if i > 0 && s.match == out[len(out)-1].match {
-				out[len(out)-1].hi = s.hi
-			} else {
-				out = append(out, s)
-			}
-		}
-	case mergedWithPrevious:
-		after := false // a match
-		for i, s := range all {
-			if s.match && !after && i > 0 {
-				out[len(out)-1].hi = s.hi
-			} else {
-				out = append(out, s)
-			}
-			after = s.match
-		}
-	case mergedWithNext:
-		for i, s := range all {
-			if i > 0 && !s.match && all[i-1].match {
-				out[len(out)-1].hi = s.hi // of the run of matches its last one
-			} else {
-				out = append(out, s)
-			}
-		}
-	}
-	return out
 }

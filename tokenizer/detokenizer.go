@@ -17,13 +17,31 @@ import (
 // library gives one for every byte of the run, valid ones included.
 func (t *Tokenizer) Decode(dst []byte, tokens []kv.Token, skipSpecial bool) []byte {
 	l := leading{strip: t.strip}
+	return t.decode(dst, tokens, skipSpecial, &l)
+}
+
+func (t *Tokenizer) decode(dst []byte, tokens []kv.Token, skipSpecial bool, l *leading) []byte {
 	for _, token := range tokens {
 		if int64(token) >= int64(len(t.text)) || skipSpecial && t.special[token] {
 			continue
 		}
-		dst = append(dst, t.spoken(token, &l)...)
+		dst = append(dst, t.spoken(token, l)...)
 	}
 	return dst
+}
+
+// Decoding decodes tokens in parts, as [Tokenizer.Decode] does all at once.
+type Decoding struct {
+	t    *Tokenizer
+	lead leading
+}
+
+// NewDecoding begins with a first part.
+func (t *Tokenizer) NewDecoding() *Decoding { return &Decoding{t, leading{strip: t.strip}} }
+
+// Append appends the bytes that the next tokens stand for, special ones included.
+func (d *Decoding) Append(dst []byte, tokens []kv.Token) []byte {
+	return d.t.decode(dst, tokens, false, &d.lead)
 }
 
 // leading is what is still to be dropped where a text begins.

@@ -21,7 +21,7 @@ func spell(tok *Tokenizer, s string) []kv.Token {
 
 // splitting is a tokenizer whose tokens are the given strings.
 func splitting(tokens []string) (*Tokenizer, []kv.Token) {
-	t := &Tokenizer{text: tokens, special: make([]bool, len(tokens))}
+	t := &Tokenizer{vocabulary: vocabulary{text: tokens, special: make([]bool, len(tokens))}}
 	ids := make([]kv.Token, len(tokens))
 	for i := range ids {
 		ids[i] = kv.Token(i)

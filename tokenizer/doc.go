@@ -21,8 +21,9 @@
 //	}
 //	w.Write(d.Flush(out[:0]))
 //
-// Supported is what Llama 3 and 4, Qwen 2 to 3, Mistral (v0.3's and tekken),
-// gpt-oss and GPT-2 ship:
+// Supported is what Llama 2 to 4, Qwen 2 to 3, Mistral (v0.3's and tekken), DeepSeek
+// V3 to V4, Gemma 3, SmolLM2, gpt-oss and GPT-2 ship (docs/tokenizers.md has a table
+// of files that were compared):
 //
 //	model            BPE; byte_fallback, fuse_unk, ignore_merges
 //	normalizer       NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip
@@ -31,8 +32,10 @@
 //	decoder          ByteLevel, Metaspace, or Replace, ByteFallback, Fuse, Strip
 //	added tokens     single_word, lstrip, rstrip, normalized, special
 //
-// and Sequences of these. The splitting expressions of those families are written
-// out by hand; others run in regexp2, some ten times slower. Whatever else a file
+// and Sequences of these. A byte-level vocabulary may lack bytes, which become the
+// unknown token or are left out, and ids may have holes. The splitting expressions of
+// those families are written out by hand; others run in a backtracking matcher that
+// counts its steps and gives up after too many: see [Encoder.EncodeWith]. Whatever else a file
 // asks for is refused by name with [ErrUnsupported], for ignoring it would yield
 // other tokens than the model was trained on. Two things are ignored on purpose:
 // truncation and padding, which callers of Hugging Face's library set for each
@@ -43,8 +46,8 @@
 //
 // Text need not be valid UTF-8. A byte that is no part of a rune counts as one
 // symbol, neither letter nor digit nor space, and is encoded as itself, so that
-// Decode(Encode(x)) is x for any bytes with byte-level files, unless the file asks
-// for normalization or for added tokens that swallow spaces (lstrip, rstrip).
+// Decode(Encode(x)) is x for any bytes with byte-level files that have all of them,
+// unless the file asks for normalization or for added tokens that swallow spaces (lstrip, rstrip).
 //
 // [Train] makes small tokenizers for tests and demonstrations in the same
 // format.

@@ -10,9 +10,9 @@ import (
 // encodes what is between them. s may be nil here and in all that follows.
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
-		a, lo, hi := t.raw.next(text, from)
-		dst = t.encodeSegment(dst, text[from:lo], from == 0, s)
-		if a == nil {
+		a, lo, hi := t.raw.next(text, from, s.plainAfter(from))
+		dst = t.encodeSegment(dst, text[from:lo], from == 0, s.plainBetween(from, lo), s)
+		if a == nil || s.stops(dst) {
 			return dst
 		}
 		dst = append(dst, a.id)
@@ -23,21 +23,31 @@ func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 func (t *Tokenizer) encodePrompt(dst []kv.Token, text string, s *scratch) []kv.Token {
 	dst = append(dst, t.prefix...)
 	dst = t.encode(dst, text, s)
+	if s.stops(dst) {
+		return dst
+	}
 	return append(dst, t.suffix...)
 }
 
 // encodeSegment encodes text between added tokens that are looked for before
-// normalization. first tells whether the caller's text begins with it.
-func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first bool, s *scratch) []kv.Token {
-	text = t.normalize(text)
+// normalization. first tells whether the caller's text begins with it, plain that special
+// tokens in it are text: normalization moves them, so none is looked for.
+func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool, s *scratch) []kv.Token {
+	text = t.normalize(text, s)
+	var nowhere []int
+	if plain && len(t.normalized.tokens) > 0 {
+		for i := range len(text) {
+			nowhere = append(nowhere, i)
+		}
+	}
 	for from := 0; ; {
-		a, lo, hi := t.normalized.next(text, from)
+		a, lo, hi := t.normalized.next(text, from, nowhere)
 		if t.only {
 			dst = t.encodeKnown(dst, text[from:lo], s)
 		} else {
 			dst = t.cut(dst, 0, text[from:lo], first && from == 0, s)
 		}
-		if a == nil {
+		if a == nil || s.stops(dst) {
 			return dst
 		}
 		dst = append(dst, a.id)
@@ -48,7 +58,7 @@ func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first bool, s *sc
 // encodeKnown is cut for the pipelines of which it is all: a splitter that is
 // written by hand, and bytes. So are those of most models.
 func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.Token {
-	for text != "" {
+	for text != "" && !s.stops(dst) {
 		n := t.split.next(text)
 		dst = t.encodeWord(dst, text[:n], s)
 		text = text[n:]
@@ -62,7 +72,7 @@ func (t *Tokenizer) encodePiece(dst []kv.Token, piece string, s *scratch) []kv.T
 	if t.words == "" {
 		return t.encodeWord(dst, piece, s)
 	}
-	for piece != "" {
+	for piece != "" && !s.stops(dst) {
 		n := nextWord(piece, t.words)
 		dst = t.encodeWord(dst, piece[:n], s)
 		piece = piece[n:]

@@ -143,7 +143,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if got := string(tok.Decode(nil, ids, false)); got != text {
 			t.Errorf("%q comes back as %q", text, got)
 		}
-		for _, s := range []splitter{splitLlama3, splitQwen2, splitGPT2, splitTekken, splitO200k} {
+		for _, s := range []splitter{splitLlama3, splitQwen2, splitGPT2, splitTekken, splitO200k, splitDeepSeek3} {
 			sum := 0
 			for _, n := range pieceLengths(s, text) {
 				if n <= 0 {
@@ -244,10 +244,14 @@ func BenchmarkEncodeLongPiece(b *testing.B) {
 
 func BenchmarkSplit(b *testing.B) {
 	text := opticks.Text()
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		for rest := text; rest != ""; {
-			rest = rest[splitLlama3.next(rest):]
-		}
+	for name, split := range map[string]splitter{"llama3": splitLlama3, "gpt2": splitGPT2, "o200k": splitO200k, "deepseek3": splitDeepSeek3} {
+		b.Run("splitter="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				for rest := text; rest != ""; {
+					rest = rest[split.next(rest):]
+				}
+			}
+		})
 	}
 }

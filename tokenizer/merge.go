@@ -88,12 +88,13 @@ type scratch struct {
 	nodes []node
 	queue mergeQueue
 	cache pieceCache
+	bounds
 }
 
 // mergeLong does what mergeShort does in O(n log n) time.
 func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	s.ids = t.spell(s.ids[:0], piece)
-	if len(s.ids) == 0 {
+	if len(s.ids) == 0 || s.exceeds(dst, len(s.ids), t.longest) {
 		return dst
 	}
 	s.nodes = slices.Grow(s.nodes[:0], len(s.ids))

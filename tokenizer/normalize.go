@@ -76,14 +76,14 @@ func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, er
 
 // normalize takes text through all steps. Text that they leave as it is costs no
 // allocation.
-func (t *Tokenizer) normalize(text string) string {
+func (t *Tokenizer) normalize(text string, s *scratch) string {
 	for i := range t.normalizers {
-		text = t.normalizers[i].apply(text)
+		text = t.normalizers[i].apply(text, s)
 	}
 	return text
 }
 
-func (n *normalizer) apply(text string) string {
+func (n *normalizer) apply(text string, s *scratch) string {
 	switch n.kind {
 	case normalForm:
 		return normalizeForm(n.form, text)
@@ -104,7 +104,8 @@ func (n *normalizer) apply(text string) string {
 		return text
 	}
 	if n.pattern != nil {
-		return n.pattern.replace(text, n.content)
+		own := allowance(len(text))
+		return n.pattern.replace(text, n.content, s.allowed(&own))
 	}
 	if n.old == "" {
 		return text

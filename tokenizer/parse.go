@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -45,23 +46,22 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readVocab fills text. Ids must run from 0 without gaps, for a gap means that
-// two names share an id or that something was left out. An added token may
-// stand in the vocabulary too, under the same id.
+// readVocab fills text. An added token may stand in the vocabulary too, under the
+// same id. Ids may leave holes, as cl100k's do: no token is there, so nothing
+// encodes to one and it stands for no text.
 func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
-	names := make([]string, len(vocab)+len(addedTokens))
-	used := make([]bool, len(names))
-	size := 0
+	size, err := vocabSize(vocab, addedTokens)
+	if err != nil {
+		return err
+	}
+	names := make([]string, size)
+	t.known = make([]bool, size)
 	for _, name := range sortedNames(vocab) {
 		id := vocab[name]
-		if int64(id) >= int64(len(names)) {
-			return invalid("id %d of token %q leaves holes: the file has %d tokens", id, name, len(names))
-		}
-		if used[id] {
+		if t.known[id] {
 			return invalid("tokens %q and %q share id %d", names[id], name, id)
 		}
-		names[id], used[id] = name, true
-		size = max(size, int(id)+1)
+		names[id], t.known[id] = name, true
 	}
 	for _, a := range addedTokens {
 		id, inVocab := vocab[a.Content]
@@ -70,18 +70,12 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 			return invalid("added token %d has no content", a.ID)
 		case inVocab && id != a.ID:
 			return invalid("added token %q has id %d, and %d in the vocabulary", a.Content, a.ID, id)
-		case int64(a.ID) >= int64(len(names)):
-			return invalid("id %d of added token %q leaves holes: the file has %d tokens", a.ID, a.Content, len(names))
-		case used[a.ID] && names[a.ID] != a.Content:
+		case t.known[a.ID] && names[a.ID] != a.Content:
 			return invalid("tokens %q and %q share id %d", names[a.ID], a.Content, a.ID)
 		}
-		names[a.ID], used[a.ID] = a.Content, true
-		size = max(size, int(a.ID)+1)
+		names[a.ID], t.known[a.ID] = a.Content, true
 	}
-	if hole := slices.Index(used[:size], false); hole >= 0 {
-		return invalid("no token has id %d, though ids go up to %d", hole, size-1)
-	}
-	t.text = names[:size:size]
+	t.text = names
 	t.special = make([]bool, size)
 	if t.byteLevel {
 		for id, name := range t.text {
@@ -91,6 +85,30 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 		}
 	}
 	return nil
+}
+
+// maxHoles is how many ids may have no token: models pad their vocabularies by
+// some hundreds, and an id far beyond the tokens is a fault of the file that must
+// not take memory.
+const maxHoles = 1 << 16
+
+// vocabSize is the highest id plus one.
+func vocabSize(vocab vocabJSON, addedTokens []addedJSON) (int, error) {
+	most := int64(len(vocab) + len(addedTokens) + maxHoles)
+	size := 0
+	for _, name := range sortedNames(vocab) {
+		if int64(vocab[name]) >= most {
+			return 0, invalid("id %d of token %q leaves holes: at most %d ids beyond the %d tokens are supported", vocab[name], name, maxHoles, len(vocab)+len(addedTokens))
+		}
+		size = max(size, int(vocab[name])+1)
+	}
+	for _, a := range addedTokens {
+		if int64(a.ID) >= most {
+			return 0, invalid("id %d of added token %q leaves holes: at most %d ids beyond the %d tokens are supported", a.ID, a.Content, maxHoles, len(vocab)+len(addedTokens))
+		}
+		size = max(size, int(a.ID)+1)
+	}
+	return size, nil
 }
 
 // sortedNames makes which of several faults is reported independent of the map.
@@ -105,6 +123,10 @@ func sortedNames(vocab vocabJSON) []string {
 
 func (t *Tokenizer) readMerges(m *modelJSON) error {
 	t.merges = newMergeTable(len(m.Merges))
+	t.longest = 1
+	for name := range m.Vocab {
+		t.longest = max(t.longest, utf8.RuneCountInString(name))
+	}
 	for rank, names := range m.Merges {
 		if len(names) != 2 {
 			return invalid("merge %d has %d parts, want 2: %q", rank, len(names), names)
@@ -154,7 +176,7 @@ func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 func (t *Tokenizer) readAdded(tokens []addedJSON) {
 	t.added = make(map[string]kv.Token, len(tokens))
 	for _, j := range tokens {
-		a := added{j.Content, j.ID, j.LStrip, j.RStrip, j.SingleWord}
+		a := added{j.Content, j.ID, j.LStrip, j.RStrip, j.SingleWord, j.Special}
 		t.added[j.Content] = j.ID
 		t.special[j.ID] = j.Special
 		t.text[j.ID] = j.Content
@@ -162,7 +184,7 @@ func (t *Tokenizer) readAdded(tokens []addedJSON) {
 			t.raw.add(a)
 			continue
 		}
-		if a.content = t.normalize(a.content); a.content != "" {
+		if a.content = t.normalize(a.content, nil); a.content != "" {
 			t.normalized.add(a)
 			t.text[j.ID] = a.content
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 		{"pre_tokenizer", splitJSON(`{"Regex":"[a[b]]"}`, isolatedSplit, plainByteLevel), "a set in a set"},
 		{"pre_tokenizer", splitJSON(`{"Regex":"[a-z&&[^b]]"}`, isolatedSplit, plainByteLevel), "an intersection"},
 		{"pre_tokenizer", splitJSON(`{"Regex":"(?<n>a)"}`, isolatedSplit, plainByteLevel), "the group (?<n"},
-		{"pre_tokenizer", splitJSON(`{"Regex":"a|(b"}`, isolatedSplit, plainByteLevel), "missing closing"},
+		{"pre_tokenizer", splitJSON(`{"Regex":"a|(b"}`, isolatedSplit, plainByteLevel), "a group without an end"},
 		{"pre_tokenizer", splitJSON(`{"Regex":"\\w+"}`, isolatedSplit, plainByteLevel), `the escape \w`},
 		{"pre_tokenizer", splitJSON(`{"Regex":"x"}`, `"behavior":"Sideways","invert":false`, plainByteLevel), `behavior "Sideways"`},
 
@@ -97,11 +98,11 @@ func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 		{"decoder", `{"type":"Metaspace"}`, `decoder "Metaspace"`},
 		{"decoder", `{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]}`, `decoder "Sequence"`},
 		{"decoder", `{"type":"WordPiece"}`, `decoder "WordPiece"`},
-		{"model.vocab", `{"a":0,"b":1,"ab":2}`, "0x00"},
+		{"model", `{"type":"BPE","byte_fallback":true,"vocab":{"a":0,"b":1,"ab":2,"<0xC4>":3,"<0xC2>":4},"merges":["a b"]}`, "byte 0x00"},
 	} {
 		data := edit(t, map[string]string{tc.path: tc.value})
-		if tc.path == "model.vocab" {
-			data = edit(t, map[string]string{tc.path: tc.value, "model.merges": `["a b"]`, "added_tokens": `[]`, "post_processor": `null`})
+		if strings.Contains(tc.want, "byte 0x") {
+			data = edit(t, map[string]string{tc.path: tc.value, "added_tokens": `[]`, "post_processor": `null`})
 		}
 		_, err := Parse(data, nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), tc.want) {
@@ -118,7 +119,7 @@ func TestOtherFormsOfTheSame(t *testing.T) {
 	want := plain.Encode(nil, text)
 	for name, changes := range map[string]map[string]string{
 		"no model type":      {"model.type": ""},
-		"removed and invert": {"pre_tokenizer": splitJSON(`{"Regex":`+quoted(patternLlama3)+`}`, `"behavior":"Removed","invert":true`, plainByteLevel)},
+		"removed and invert": {"pre_tokenizer": splitJSON(`{"Regex":`+quoted(PatternLlama3)+`}`, `"behavior":"Removed","invert":true`, plainByteLevel)},
 		"empty normalizer":   {"normalizer": `{"type":"Sequence","normalizers":[]}`},
 		"decoder sequence":   {"decoder": `{"type":"Sequence","decoders":[{"type":"ByteLevel"}]}`},
 		"unk_token":          {"model.unk_token": `"<|end_of_text|>"`},
@@ -144,8 +145,8 @@ func TestInvalidFiles(t *testing.T) {
 		{map[string]string{"model.vocab": ""}, "no vocab"},
 		{map[string]string{"model.merges": ""}, "no vocab or no merges"},
 		{map[string]string{"model.vocab.th": `4000000000`}, "leaves holes"},
-		{map[string]string{"model.vocab.zz": `1501`}, "leaves holes"},
-		{map[string]string{"model.vocab.th": "", "model.vocab.<|eot|>": `1499`}, "no token has id"},
+		{map[string]string{"model.vocab.zz": strconv.Itoa(1501 + maxHoles)}, "leaves holes"},
+		{map[string]string{"model.vocab.Ā": "", "model.unk_token": `"<unk>"`}, `unk_token "<unk>"`},
 		{map[string]string{"model.vocab.zz": `17`}, "share id 17"},
 		{map[string]string{"model.vocab.zz": `-1`}, "vocab"},
 		{map[string]string{"model.vocab.zz": `1.5`}, "vocab"},
@@ -154,7 +155,8 @@ func TestInvalidFiles(t *testing.T) {
 		{map[string]string{"model.merges": `[["t","h"], ["t","h","e"]]`}, "merge 1 has 3 parts"},
 		{map[string]string{"model.merges": `[1, 2]`}, "merges"},
 		{map[string]string{"added_tokens": `[` + strings.ReplaceAll(added, "%", "5") + `]`}, "share id 5"},
-		{map[string]string{"added_tokens": `[` + strings.ReplaceAll(added, "%", "1497") + `]`}, "leaves holes"},
+		{map[string]string{"added_tokens": `[` + strings.ReplaceAll(added, "%", strconv.Itoa(1497+maxHoles)) + `]`}, "leaves holes"},
+		{map[string]string{"added_tokens": `[` + strings.ReplaceAll(added, "%", "1600") + `]`}, "id 1496, which the vocabulary lacks"},
 		{map[string]string{"added_tokens": `[{"id":1496,"content":""}]`}, "no content"},
 		{map[string]string{"added_tokens": `[{"id":1496,"content":"th"}]`}, `added token "th"`},
 		{map[string]string{"post_processor": `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{}}`}, `"<s>"`},

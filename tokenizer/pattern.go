@@ -3,13 +3,15 @@ package tokenizer
 import (
 	"strings"
 	"unicode/utf8"
-
-	"github.com/dlclark/regexp2"
 )
 
 // pattern is a regular expression of a file that has no splitter written by
-// hand. Such expressions need look-ahead, which Go's own package lacks.
-type pattern struct{ re *regexp2.Regexp }
+// hand. Such expressions need look-ahead, which Go's own package lacks, and a bound on
+// the work, as files come from strangers.
+type pattern struct {
+	expr string
+	m    *machine
+}
 
 // span is text[lo:hi]; match tells whether the expression matched it or it is
 // what lies between two matches.
@@ -19,66 +21,99 @@ type span struct {
 }
 
 // newPattern compiles expr. Hugging Face's library uses Oniguruma with Ruby's
-// syntax; what means another thing there than in regexp2's .NET syntax is
-// refused, and so is what may take exponential time.
+// syntax; what is not understood is refused, and so is what may take exponential time.
 func newPattern(expr string) (*pattern, error) {
 	if err := checkPattern(expr); err != nil {
 		return nil, err
 	}
-	re, err := regexp2.Compile(expr, regexp2.Multiline) // Ruby's ^ and $ are those of lines
+	m, err := newMachine(expr)
 	if err != nil {
 		return nil, unsupported("regular expression %q: %w; supported is what Oniguruma and .NET both know", expr, err)
 	}
-	return &pattern{re}, nil
+	return &pattern{expr, m}, nil
+}
+
+// walk is the matches of p in text and what lies between them, one after the other.
+// steps are those that it may take, and are counted down.
+type walk struct {
+	matcherState
+	left  *int
+	from  int // where the next match is looked for
+	given int // text up to here has been given
+	next  span
+	held  bool // next is a match that is still to be given
+}
+
+func (p *pattern) walk(text string, steps *int) *walk {
+	return &walk{matcherState: matcherState{m: p.m, text: text}, left: steps}
+}
+
+// span is the next one that is not empty. When the steps have run out, the rest of the text
+// is one that was not matched.
+func (w *walk) span() (_ span, ok bool) {
+	if w.held {
+		w.held, w.given = false, w.next.hi
+		return w.next, true
+	}
+	for w.from <= len(w.text) {
+		w.steps = *w.left
+		lo, hi, ok := w.find(w.from)
+		*w.left = max(w.steps, 0)
+		if !ok {
+			break
+		}
+		if lo == hi { // it only parts what is before from what is after; on by a rune
+			_, n := utf8.DecodeRuneInString(w.text[lo:])
+			w.from = lo + max(n, 1)
+			if at := w.given; at < lo {
+				w.given = lo
+				return span{at, lo, false}, true
+			}
+			continue
+		}
+		w.from, w.next = hi, span{lo, hi, true}
+		if w.given < lo {
+			w.held = true
+			return span{w.given, lo, false}, true
+		}
+		w.given = hi
+		return w.next, true
+	}
+	if w.from = len(w.text) + 1; w.given < len(w.text) {
+		at := w.given
+		w.given = len(w.text)
+		return span{at, len(w.text), false}, true
+	}
+	return span{}, false
 }
 
 // spans appends what the matches and the text between them are, in order. Empty
 // stretches are left out.
 func (p *pattern) spans(dst []span, text string) []span {
-	m, err := p.re.FindStringMatch(text)
-	at, runes := 0, 0 // the byte, and the rune, up to which text is walked
-	prev := 0
-	for err == nil && m != nil {
-		lo := at + skipRunes(text[at:], m.Index-runes)
-		hi := lo + skipRunes(text[lo:], m.Length)
-		at, runes = hi, m.Index+m.Length
-		if prev < lo {
-			dst = append(dst, span{prev, lo, false})
+	steps := allowance(len(text))
+	for w := p.walk(text, &steps); ; {
+		s, ok := w.span()
+		if !ok {
+			return dst
 		}
-		if lo < hi {
-			dst = append(dst, span{lo, hi, true})
-		}
-		prev = hi
-		m, err = p.re.FindNextMatch(m)
+		dst = append(dst, s)
 	}
-	if prev < len(text) {
-		dst = append(dst, span{prev, len(text), false})
-	}
-	return dst
-}
-
-// skipRunes is the number of bytes that the first n runes of text take. A byte
-// that is no part of a rune counts as one, as in a conversion to runes.
-func skipRunes(text string, n int) int {
-	i := 0
-	for ; n > 0 && i < len(text); n-- {
-		_, size := utf8.DecodeRuneInString(text[i:])
-		i += size
-	}
-	return i
 }
 
 // replace puts content in place of every match.
-func (p *pattern) replace(text, content string) string {
+func (p *pattern) replace(text, content string, steps *int) string {
 	var out strings.Builder
-	for _, s := range p.spans(nil, text) {
-		if s.match {
+	for w := p.walk(text, steps); ; {
+		s, ok := w.span()
+		switch {
+		case !ok:
+			return out.String()
+		case s.match:
 			out.WriteString(content)
-		} else {
+		default:
 			out.WriteString(text[s.lo:s.hi])
 		}
 	}
-	return out.String()
 }
 
 // maxPattern is the most bytes that an expression may have; the longest in use

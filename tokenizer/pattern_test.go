@@ -25,9 +25,6 @@ func TestSplittersAreTheirExpressions(t *testing.T) {
 				b.WriteString(parts[rng.IntN(len(parts))])
 			}
 			text := b.String()
-			if strings.Contains(text, "'ſ") || strings.Contains(text, "'\u017f") {
-				continue // regexp2 does not fold the long s; Oniguruma does, and the goldens have it
-			}
 			var want []int
 			for _, s := range p.spans(nil, text) {
 				want = append(want, s.hi-s.lo)
@@ -35,6 +32,47 @@ func TestSplittersAreTheirExpressions(t *testing.T) {
 			if got := pieceLengths(known, text); !slices.Equal(got, want) {
 				t.Fatalf("%s\n%q: pieces %v, want %v", expr, text, got, want)
 			}
+		}
+	}
+}
+
+// DeepSeek's splitter cuts as its three expressions do one after the other.
+func TestDeepSeekSplitterIsItsExpressions(t *testing.T) {
+	var steps [len(patternsDeepSeek3)]*pattern
+	for i, expr := range patternsDeepSeek3 {
+		var err error
+		if steps[i], err = newPattern(expr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rng := rand.New(rand.NewPCG(8, 1730))
+	parts := []string{
+		"a", "B", "xy", "'s", "'", ".", "--", "@", "`", "~", "_", " ", "  ", "\n", "\r\n", "\t", "\u2028", "\u00a0", "\u3000", "7", "1234", "½", "Ⅷ",
+		"é", "e\u0301", "\u0301", "中", "龥", "龦", "一", "あ", "゛", "\u3099", "\u3040", "・", "゠", "ー", "한", "क्", "🙂", "€", "\u200d", "\x00", "\x01", "\u0378",
+		"\ufeff", "\ue000", "\xff", "\xe2\x82",
+	}
+	for range 30_000 {
+		var b strings.Builder
+		for range 1 + rng.IntN(8) {
+			b.WriteString(parts[rng.IntN(len(parts))])
+		}
+		text := b.String()
+		pieces := []string{text}
+		for _, p := range steps {
+			var cut []string
+			for _, piece := range pieces {
+				for _, s := range p.spans(nil, piece) {
+					cut = append(cut, piece[s.lo:s.hi])
+				}
+			}
+			pieces = cut
+		}
+		var want []int
+		for _, piece := range pieces {
+			want = append(want, len(piece))
+		}
+		if got := pieceLengths(splitDeepSeek3, text); !slices.Equal(got, want) {
+			t.Fatalf("%q: pieces %v, want %v of %q", text, got, want, pieces)
 		}
 	}
 }
@@ -91,7 +129,7 @@ func TestNoPatternTakesExponentialTime(t *testing.T) {
 
 func FuzzPattern(f *testing.F) {
 	f.Add(`\p{L}+|[^\s]`, "ab \xff")
-	f.Add(patternTekken, "aB c")
+	f.Add(PatternTekken, "aB c")
 	f.Fuzz(func(t *testing.T, expr, text string) {
 		if len(text) > 20 {
 			return

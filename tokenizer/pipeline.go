@@ -1,5 +1,7 @@
 package tokenizer
 
+import "slices"
+
 // readPipeline checks that the file asks for nothing but what Encode and Decode
 // do, and learns the steps that text takes before merging.
 func (t *Tokenizer) readPipeline(f *fileJSON) error {
@@ -13,6 +15,7 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if err := t.readPreTokenizer(f.PreTokenizer, 0); err != nil {
 		return err
 	}
+	t.cutters = joinKnown(t.cutters)
 	if len(t.normalizers) > maxSteps || len(t.cutters) > maxSteps {
 		return unsupported("%d normalizers and %d pre_tokenizers; supported are %d of each", len(t.normalizers), len(t.cutters), maxSteps)
 	}
@@ -112,6 +115,23 @@ func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 		return nil
 	}
 	return unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
+}
+
+// joinKnown puts a splitter written by hand in the place of the steps that it does
+// the work of.
+func joinKnown(cutters []cutter) []cutter {
+	n := len(patternsDeepSeek3)
+	for i := 0; i+n <= len(cutters); i++ {
+		same := true
+		for j, expr := range patternsDeepSeek3 {
+			c := &cutters[i+j]
+			same = same && c.kind == cutPattern && c.pattern != nil && c.pattern.expr == expr && c.behavior == isolated && !c.invert
+		}
+		if same {
+			cutters = slices.Replace(cutters, i, i+n, cutter{kind: cutKnown, known: splitDeepSeek3})
+		}
+	}
+	return cutters
 }
 
 // prependOf reads a Metaspace's scheme, in older files a flag.

@@ -10,6 +10,8 @@ type queued struct {
 }
 
 // before: the lowest rank first, then the leftmost.
+//
+//lint:ignore U1000 called by heap[queued]
 func (q queued) before(r queued) bool {
 	return q.rank < r.rank || q.rank == r.rank && q.at < r.at
 }

@@ -19,23 +19,24 @@ const (
 	splitGPT2
 	splitTekken // Mistral NeMo: words by case
 	splitO200k  // GPT-4o, gpt-oss, Llama 4: the same with contractions, digits in threes
+	splitDeepSeek3
 )
 
-// The expressions as they stand in tokenizer.json. GPT-2's is the one that a
+// The splitting expressions of model families as they stand in tokenizer.json. GPT-2's is the one that a
 // ByteLevel pre-tokenizer has built in (huggingface/tokenizers,
 // pre_tokenizers/byte_level.rs).
 const (
-	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternO200k  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	PatternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	PatternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	PatternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	PatternO200k  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	PatternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 )
 
 // knownPatterns finds the splitter that does what an expression says.
 var knownPatterns = map[string]splitter{
-	patternLlama3: splitLlama3, patternQwen2: splitQwen2, patternGPT2: splitGPT2,
-	patternTekken: splitTekken, patternO200k: splitO200k,
+	PatternLlama3: splitLlama3, PatternQwen2: splitQwen2, PatternGPT2: splitGPT2,
+	PatternTekken: splitTekken, PatternO200k: splitO200k,
 }
 
 // class is the role of a rune in the expressions.
@@ -107,11 +108,13 @@ func (s splitter) next(text string) int {
 		return nextCased(text, 1, false)
 	case splitO200k:
 		return nextCased(text, 3, true)
+	case splitDeepSeek3:
+		return nextDeepSeek3(text)
 	}
 	return nextGPT2(text)
 }
 
-// nextCl100k tries the alternatives of patternLlama3 in their order. digits is
+// nextCl100k tries the alternatives of PatternLlama3 in their order. digits is
 // the most that one piece may hold.
 func nextCl100k(text string, digits int) int {
 	c, n := classAt(text, 0)
@@ -149,7 +152,7 @@ func nextCl100k(text string, digits int) int {
 	return leaveOne(text, end, last)
 }
 
-// nextGPT2 tries the alternatives of patternGPT2 in their order.
+// nextGPT2 tries the alternatives of PatternGPT2 in their order.
 func nextGPT2(text string) int {
 	if end := contraction(text); end > 0 {
 		return end

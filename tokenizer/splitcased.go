@@ -75,8 +75,8 @@ func caseAt(text string, i int) (caseClass, int) {
 	return caseOf(r), n
 }
 
-// nextCased tries the alternatives of patternTekken in their order, or those of
-// patternO200k, where contractions belong to the word and digits come in threes.
+// nextCased tries the alternatives of PatternTekken in their order, or those of
+// PatternO200k, where contractions belong to the word and digits come in threes.
 func nextCased(text string, digits int, contractions bool) int {
 	c, n := caseAt(text, 0)
 	if c == casedNumber {

@@ -10,11 +10,14 @@ import (
 // symbols are the tokens that merging begins with: one for each byte
 // (byteLevel), or one for each rune, with the tokens of its bytes or the unknown
 // token for runes that have none (huggingface/tokenizers, models/bpe/model.rs,
-// merge_word).
+// merge_word). Bytes and runes without any of these are left out, and what is
+// beside them merges as if it stood together.
 type symbols struct {
 	byteLevel bool
+	longest   int           // symbols that one token stands for at most
 	bytes     [256]kv.Token // of the byte, if hasByte
 	hasByte   [256]bool
+	every     bool                    // byteLevel: hasByte is true for all
 	ascii     [utf8.RuneSelf]kv.Token // noToken if it has none
 	runes     map[rune]kv.Token
 	unk       kv.Token // noToken without one
@@ -26,24 +29,18 @@ const noToken = ^kv.Token(0)
 
 // readSymbols finds the symbols in the vocabulary.
 func (t *Tokenizer) readSymbols(m *modelJSON) error {
-	t.unk = noToken
-	if t.byteLevel {
-		for b, r := range alphabet {
-			id, ok := m.Vocab[string(r)]
-			if !ok {
-				return unsupported("the vocabulary has no token %q for byte 0x%02x; supported is byte-level BPE that has all 256", r, b)
-			}
-			t.bytes[b], t.hasByte[b] = id, true
-		}
-		return nil
-	}
-	t.fuseUnk = m.FuseUnk
+	t.unk, t.fuseUnk = noToken, m.FuseUnk
 	if m.Unk != nil {
 		id, ok := m.Vocab[*m.Unk]
-		if !ok {
+		if !ok && !t.byteLevel {
 			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
 		}
-		t.unk = id
+		if ok {
+			t.unk = id
+		}
+	}
+	if t.byteLevel {
+		return t.readBytes(m)
 	}
 	if m.ByteFallback {
 		for b := range t.bytes {
@@ -60,6 +57,26 @@ func (t *Tokenizer) readSymbols(m *modelJSON) error {
 			if r < utf8.RuneSelf {
 				t.ascii[r] = id
 			}
+		}
+	}
+	return nil
+}
+
+// readBytes finds the tokens of the bytes of a byte-level vocabulary. Trainers
+// leave out bytes that their text lacked: SmolLM2's lacks 21.
+func (t *Tokenizer) readBytes(m *modelJSON) error {
+	t.every = true
+	for b, r := range alphabet {
+		t.bytes[b], t.hasByte[b] = m.Vocab[string(r)], hasKey(m.Vocab, string(r))
+		if t.hasByte[b] {
+			continue
+		}
+		t.every = false
+		if m.Unk != nil && t.unk == noToken {
+			return invalid("unk_token %q is not in the vocabulary, which lacks byte 0x%02x", *m.Unk, b)
+		}
+		if m.ByteFallback && hasKey(m.Vocab, byteName(string(r)[0])) {
+			return unsupported("byte_fallback for byte 0x%02x, which the byte-level vocabulary has no token %q for; supported is byte_fallback without ByteLevel", b, r)
 		}
 	}
 	return nil
@@ -106,11 +123,14 @@ func (y *symbols) complete() bool {
 
 // spell appends the tokens that merging piece begins with, len(piece) at most.
 func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
-	if y.byteLevel {
+	if y.every {
 		for i := range len(piece) {
 			dst = append(dst, y.bytes[piece[i]])
 		}
 		return dst
+	}
+	if y.byteLevel {
+		return y.spellKnown(dst, piece)
 	}
 	unknown := false // an unknown token is due
 	for i := 0; i < len(piece); {
@@ -141,6 +161,22 @@ func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 	}
 	if unknown {
 		dst = append(dst, y.unk)
+	}
+	return dst
+}
+
+// spellKnown is spell of a byte-level vocabulary that lacks bytes.
+func (y *symbols) spellKnown(dst []kv.Token, piece string) []kv.Token {
+	unknown := false // the byte before was unknown
+	for i := range len(piece) {
+		has := y.hasByte[piece[i]]
+		switch {
+		case has:
+			dst = append(dst, y.bytes[piece[i]])
+		case y.unk != noToken && !(unknown && y.fuseUnk):
+			dst = append(dst, y.unk)
+		}
+		unknown = !has
 	}
 	return dst
 }

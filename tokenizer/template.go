@@ -41,7 +41,7 @@ func (t *Tokenizer) readSingle(p *partJSON) error {
 				return invalid("the post_processor's template uses %q, which its special_tokens lack", item.SpecialToken.ID)
 			}
 			for _, id := range special.IDs {
-				if int64(id) >= int64(len(t.text)) {
+				if !t.Known(id) {
 					return invalid("the post_processor's %q has id %d, which the vocabulary lacks", item.SpecialToken.ID, id)
 				}
 			}

@@ -9,8 +9,7 @@ import (
 // Tokenizer is a loaded tokenizer.json. It is immutable and safe for concurrent
 // use. The zero value is not useful; see [Open], [Parse] and [Train].
 type Tokenizer struct {
-	text    []string // by id: the bytes that the token stands for
-	special []bool   // by id: left out of text meant for people
+	vocabulary
 
 	// whole holds the pieces that encode to one token. It is less than the
 	// vocabulary: without ignore_merges a token that merging does not reach is
@@ -31,14 +30,21 @@ type Tokenizer struct {
 	added           map[string]kv.Token // by their content in the file
 
 	// What Decode does at the beginning of a text; see readDecoder.
-	first     []string // by id, nil if the same as text: what the token stands for there
-	strip     int      // how many stripByte are dropped there at most
+	strip     int // how many stripByte are dropped there at most
 	stripByte byte
 
 	prefix, suffix []kv.Token // what EncodePrompt puts around the text
 	bos            kv.Token
 	hasBOS         bool
 	eos            []kv.Token
+}
+
+// vocabulary is what each id stands for.
+type vocabulary struct {
+	text    []string // the bytes of the token
+	first   []string // nil if the same as text: its bytes at the beginning of a text
+	special []bool   // left out of text meant for people
+	known   []bool   // false for holes, ids that no token has
 }
 
 // Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") that
@@ -48,8 +54,9 @@ type Tokenizer struct {
 // pieces over 64 bytes (an [Encoder] does not), and where the file asks for it,
 // for text that normalization changes.
 //
-// A file with a regular expression that has no splitter of its own may need
-// n² time for n bytes of text made for that.
+// Of a file with a regular expression that has no splitter of its own, the matcher gives up
+// on text that takes it too many steps, and takes the rest for one piece; where that must
+// be known, as with texts of strangers, use [Encoder.EncodeWith].
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
 	return t.encode(dst, text, nil)
 }
@@ -63,9 +70,14 @@ func (t *Tokenizer) EncodePrompt(dst []kv.Token, text string) []kv.Token {
 	return t.encodePrompt(dst, text, nil)
 }
 
-// VocabSize is the highest id plus one, added tokens included. A model's
-// embedding may have more rows.
+// VocabSize is the highest id plus one, added tokens included; ids below it may
+// be holes, see [Tokenizer.Known]. A model's embedding may have more rows.
 func (t *Tokenizer) VocabSize() int { return len(t.text) }
+
+// Known reports whether the vocabulary has a token with that id.
+func (t *Tokenizer) Known(token kv.Token) bool {
+	return int64(token) < int64(len(t.known)) && t.known[token]
+}
 
 // BOS is the token that starts a sequence, false if the model has none. It is
 // bos_token of tokenizer_config.json, else the first token of the
@@ -85,7 +97,7 @@ func (t *Tokenizer) Special(token kv.Token) bool {
 }
 
 // Text is what token adds to a text that has begun: bytes that may begin or end
-// inside a rune. It is empty for special and unknown tokens.
+// inside a rune. It is empty for special tokens, holes and unknown tokens.
 func (t *Tokenizer) Text(token kv.Token) string {
 	if int64(token) >= int64(len(t.text)) || t.special[token] {
 		return ""

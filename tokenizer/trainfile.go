@@ -38,7 +38,7 @@ func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, 
 		"pre_tokenizer": map[string]any{
 			"type": "Sequence",
 			"pretokenizers": []any{map[string]any{
-				"type": "Split", "pattern": map[string]any{"Regex": patternLlama3},
+				"type": "Split", "pattern": map[string]any{"Regex": PatternLlama3},
 				"behavior": "Isolated", "invert": false,
 			}, byteLevel},
 		},

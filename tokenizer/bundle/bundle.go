@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,9 +48,7 @@ func Read(dir string) (*Bundle, error) {
 	for _, p := range more {
 		names = append(names, path.Join(templates, filepath.Base(p)))
 	}
-	slices.Sort(names)
-	var b bytes.Buffer
-	t := tar.NewWriter(&b)
+	contents := map[string][]byte{}
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) && name != "tokenizer.json" {
@@ -58,6 +57,17 @@ func Read(dir string) (*Bundle, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bundle: %w", err)
 		}
+		contents[name] = data
+	}
+	return Make(contents)
+}
+
+// Make is the bundle of files by name. It fails if there is no tokenizer.json.
+func Make(contents map[string][]byte) (*Bundle, error) {
+	var b bytes.Buffer
+	t := tar.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
+		data := contents[name]
 		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Format: tar.FormatPAX}); err != nil {
 			return nil, fmt.Errorf("bundle: %s: %w", name, err)
 		}

@@ -38,6 +38,19 @@ func Open(dir string) (*Template, error) {
 	return t, nil
 }
 
+// Parse reads the chat template and the special tokens of the contents of a
+// tokenizer_config.json. Errors are those of [New]; without a template [ErrInvalid].
+func Parse(config []byte) (*Template, error) {
+	templates, special, err := parseConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	if len(templates) == 0 {
+		return nil, fmt.Errorf("%w: there is no chat_template; it may be no chat model", ErrInvalid)
+	}
+	return NewNamed(templates, special, Limits{})
+}
+
 // readTemplates adds the templates that are files of their own.
 func readTemplates(dir string, templates map[string]string) error {
 	one, err := readOptional(filepath.Join(dir, "chat_template.jinja"))

@@ -135,6 +135,11 @@ func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.programs)
 // Render writes the prompt for a conversation. Errors wrap [ErrRender],
 // [ErrRefused] or [ErrLimit]. It keeps nothing of what it is given.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
+	return t.render(messages, o, nil)
+}
+
+// render has change, if not nil, change what the caller gives before the template sees it.
+func (t *Template) render(messages []Message, o Options, change func(map[string]any)) (string, error) {
 	p, err := t.choose(o)
 	if err != nil {
 		return "", err
@@ -147,7 +152,15 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 		for name, token := range t.special {
 			globals[name] = token
 		}
-		return o.variables(globals, messages)
+		given := map[string]any{}
+		if err := o.variables(given, messages); err != nil {
+			return err
+		}
+		if change != nil {
+			change(given)
+		}
+		maps.Copy(globals, given)
+		return nil
 	})
 }
 

@@ -1,0 +1,249 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// machine is a compiled regular expression: instructions for a backtracking matcher. The
+// matcher counts its steps and gives up after an allowance, so that no expression of a file
+// holds a process up, and it gives up at the same place wherever it runs.
+type machine struct {
+	code []instr
+	sets []runeSet
+}
+
+// instr is one instruction. Those that read a rune read the one before the position, and
+// step back, where they belong to a look-behind.
+type instr struct {
+	op   op
+	back bool
+	x, y int32 // where to go on; for a set, its number is x
+	r    rune
+}
+
+type op uint8
+
+const (
+	opRune     op = iota // the rune r
+	opSet                // a rune of set x
+	opRun                // runes of set x, as many as there are, then fewer
+	opLazyRun            // as few as do, then more
+	opSplit              // x, and if that fails y
+	opJump               // x
+	opLineHead           // a line begins
+	opLineTail           // a line ends
+	opLook               // what stands from the next instruction on matches here; go on at x
+	opLookNot            // it does not
+	opAtomic             // it matches in its first way; go on at x behind it
+	opEnd                // a match
+)
+
+// runeSet is a class of runes: [a-z\p{L}], or its complement.
+type runeSet struct {
+	ascii  [2]uint64 // with everything below counted in
+	ranges []runeRange
+	tables []classTable
+	fold   bool // a rune is in the set if one that differs by case alone is
+	not    bool
+}
+
+type runeRange struct{ lo, hi rune }
+
+type classTable struct {
+	table *unicode.RangeTable // nil: white space
+	not   bool
+}
+
+// has reports whether r is in the set.
+func (s *runeSet) has(r rune) bool {
+	if r < utf8.RuneSelf {
+		return s.ascii[r>>6]>>(r&63)&1 != 0
+	}
+	return s.search(r)
+}
+
+// search is has without the table of ASCII.
+func (s *runeSet) search(r rune) bool {
+	in := s.holds(r)
+	if s.fold {
+		for f := unicode.SimpleFold(r); !in && f != r; f = unicode.SimpleFold(f) {
+			in = s.holds(f)
+		}
+	}
+	return in != s.not
+}
+
+func (s *runeSet) holds(r rune) bool {
+	for _, x := range s.ranges {
+		if x.lo <= r && r <= x.hi {
+			return true
+		}
+	}
+	for _, t := range s.tables {
+		in := false
+		if t.table == nil {
+			in = unicode.IsSpace(r)
+		} else {
+			in = unicode.Is(t.table, r)
+		}
+		if in != t.not {
+			return true
+		}
+	}
+	return false
+}
+
+// seal fills in the table of ASCII.
+func (s *runeSet) seal() {
+	for r := range rune(utf8.RuneSelf) {
+		if s.search(r) {
+			s.ascii[r>>6] |= 1 << (r & 63)
+		}
+	}
+}
+
+// matcherState is a machine at work on a text.
+type matcherState struct {
+	m     *machine
+	text  string
+	steps int // that are left
+	stack []alternative
+}
+
+// alternative is where a matcher goes on if the way that it took leads nowhere: at pc, at
+// text[at]. Of a run it is all shorter ones, down to lo, or all longer ones.
+type alternative struct {
+	pc, set int32 // set: of a lazy run, or -1
+	at, lo  int
+	back    bool
+}
+
+// allowance is how many steps a machine may take on n bytes of text: far more than the
+// expressions in use need, which is under 40 a byte.
+func allowance(n int) int { return min(1<<20+256*n, max(1<<28, 32*n)) }
+
+// find is the first match in text[from:]; ok is false without one, or if the steps ran out.
+func (s *matcherState) find(from int) (lo, hi int, ok bool) {
+	for lo = from; lo <= len(s.text) && s.steps > 0; {
+		if hi, ok = s.run(0, lo); ok {
+			return lo, hi, true
+		}
+		_, n := utf8.DecodeRuneInString(s.text[lo:])
+		lo += max(n, 1)
+	}
+	return 0, 0, false
+}
+
+// run is where the match ends that begins with instruction pc at text[at].
+func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
+	base := len(s.stack)
+	defer func() { s.stack = s.stack[:base] }()
+	for {
+		if s.steps--; s.steps < 0 {
+			return 0, false
+		}
+		i := &s.m.code[pc]
+		matched := true
+		switch i.op {
+		case opEnd:
+			return at, true
+		case opRune, opSet:
+			r, n := s.read(at, i.back)
+			if matched = n > 0 && (i.op == opRune && r == i.r || i.op == opSet && s.m.sets[i.x].has(r)); matched {
+				at, pc = s.move(at, n, i.back), pc+1
+			}
+		case opRun:
+			at = s.greedy(i, pc+1, at)
+			pc++
+		case opLazyRun:
+			s.stack = append(s.stack, alternative{pc: pc + 1, set: i.x, at: at, back: i.back})
+			pc++
+		case opSplit:
+			s.stack = append(s.stack, alternative{pc: i.y, set: -1, at: at, lo: at})
+			pc = i.x
+		case opJump:
+			pc = i.x
+		case opLineHead:
+			matched = at == 0 || s.text[at-1] == '\n'
+			pc++
+		case opLineTail:
+			matched = at == len(s.text) || s.text[at] == '\n'
+			pc++
+		default:
+			end, ok := s.run(pc+1, at)
+			if matched = ok == (i.op != opLookNot) && s.steps > 0; matched && i.op == opAtomic {
+				at = end
+			}
+			pc = i.x
+		}
+		if !matched {
+			if pc, at, ok = s.retreat(base); !ok {
+				return 0, false
+			}
+		}
+	}
+}
+
+// read is the rune after, or before, text[at]; n is 0 at the end.
+func (s *matcherState) read(at int, back bool) (r rune, n int) {
+	if back {
+		r, n = utf8.DecodeLastRuneInString(s.text[:at])
+	} else {
+		r, n = utf8.DecodeRuneInString(s.text[at:])
+	}
+	return r, n
+}
+
+func (s *matcherState) move(at, n int, back bool) int {
+	if back {
+		return at - n
+	}
+	return at + n
+}
+
+// greedy is where the run of a set ends that begins at text[at].
+func (s *matcherState) greedy(i *instr, next int32, at int) int {
+	from, set := at, &s.m.sets[i.x]
+	for s.steps > 0 {
+		r, n := s.read(at, i.back)
+		if n == 0 || !set.has(r) {
+			break
+		}
+		at = s.move(at, n, i.back)
+		s.steps--
+	}
+	if at != from {
+		s.stack = append(s.stack, alternative{pc: next, set: -1, at: at, lo: from, back: i.back})
+	}
+	return at
+}
+
+// retreat goes on with the alternative that was noted last, if there is one above base.
+func (s *matcherState) retreat(base int) (pc int32, at int, ok bool) {
+	for len(s.stack) > base {
+		a := &s.stack[len(s.stack)-1]
+		switch {
+		case a.set >= 0: // one rune more
+			r, n := s.read(a.at, a.back)
+			if n == 0 || !s.m.sets[a.set].has(r) {
+				s.stack = s.stack[:len(s.stack)-1]
+				continue
+			}
+			a.at = s.move(a.at, n, a.back)
+			return a.pc, a.at, true
+		case a.at != a.lo: // one rune fewer
+			_, n := s.read(a.at, !a.back)
+			a.at = s.move(a.at, n, !a.back)
+			pc, at = a.pc, a.at
+			if a.at == a.lo {
+				s.stack = s.stack[:len(s.stack)-1]
+			}
+			return pc, at, true
+		}
+		pc, at = a.pc, a.at
+		s.stack = s.stack[:len(s.stack)-1]
+		return pc, at, true
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,154 @@
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (m *machine) emit(i instr) int32 {
+	m.code = append(m.code, i)
+	return int32(len(m.code)) - 1
+}
+
+// compile emits what matches t, or what matches it backwards.
+func (m *machine) compile(t *term, back bool) error {
+	if len(m.code) > maxCode {
+		return fmt.Errorf("more than %d instructions", maxCode)
+	}
+	switch t.kind {
+	case termRune:
+		m.emit(instr{op: opRune, r: t.r, back: back})
+	case termSet:
+		m.emit(instr{op: opSet, x: m.set(t.set), back: back})
+	case termAssert:
+		m.emit(instr{op: t.op})
+	case termConcat:
+		parts := t.parts
+		if back {
+			parts = slices.Clone(parts)
+			slices.Reverse(parts)
+		}
+		for _, part := range parts {
+			if err := m.compile(part, back); err != nil {
+				return err
+			}
+		}
+	case termAlternate:
+		return m.alternatives(t.parts, back)
+	case termGroup:
+		at := m.emit(instr{op: t.op})
+		if err := m.compile(t.parts[0], t.back || t.op == opAtomic && back); err != nil {
+			return err
+		}
+		m.emit(instr{op: opEnd})
+		m.code[at].x = int32(len(m.code))
+	case termRepeat:
+		return m.repeat(t, back)
+	}
+	return nil
+}
+
+func (m *machine) set(s runeSet) int32 {
+	m.sets = append(m.sets, s)
+	return int32(len(m.sets)) - 1
+}
+
+func (m *machine) alternatives(parts []*term, back bool) error {
+	var ends []int32
+	for i, part := range parts {
+		split := int32(-1)
+		if i < len(parts)-1 {
+			split = m.emit(instr{op: opSplit})
+			m.code[split].x = split + 1
+		}
+		if err := m.compile(part, back); err != nil {
+			return err
+		}
+		if split >= 0 {
+			ends = append(ends, m.emit(instr{op: opJump}))
+			m.code[split].y = int32(len(m.code))
+		}
+	}
+	for _, at := range ends {
+		m.code[at].x = int32(len(m.code))
+	}
+	return nil
+}
+
+// repeat emits the repetitions one after another, but for those without a limit.
+func (m *machine) repeat(t *term, back bool) error {
+	body, most := t.parts[0], t.max
+	if most < 0 && body.nullable() { // more of what takes nothing changes nothing
+		most = max(t.min, 1)
+	}
+	for range t.min {
+		if err := m.compile(body, back); err != nil {
+			return err
+		}
+	}
+	if most < 0 {
+		return m.loop(body, t.lazy, back)
+	}
+	var splits []int32
+	for range most - t.min {
+		splits = append(splits, m.emit(instr{op: opSplit}))
+		if err := m.compile(body, back); err != nil {
+			return err
+		}
+	}
+	for _, at := range splits {
+		m.code[at].x, m.code[at].y = m.ways(at+1, int32(len(m.code)), t.lazy)
+	}
+	return nil
+}
+
+// loop emits any number of what takes at least one rune.
+func (m *machine) loop(body *term, lazy, back bool) error {
+	for body.kind == termAlternate && len(body.parts) == 1 || body.kind == termConcat && len(body.parts) == 1 {
+		body = body.parts[0]
+	}
+	if body.kind == termRune {
+		body = &term{kind: termSet, set: runeSet{ranges: []runeRange{{body.r, body.r}}}}
+		body.set.seal()
+	}
+	if body.kind == termSet {
+		run := opRun
+		if lazy {
+			run = opLazyRun
+		}
+		m.emit(instr{op: run, x: m.set(body.set), back: back})
+		return nil
+	}
+	split := m.emit(instr{op: opSplit})
+	if err := m.compile(body, back); err != nil {
+		return err
+	}
+	m.emit(instr{op: opJump, x: split})
+	m.code[split].x, m.code[split].y = m.ways(split+1, int32(len(m.code)), lazy)
+	return nil
+}
+
+// ways are where a split goes first and second: on with the body, or out.
+func (m *machine) ways(body, out int32, lazy bool) (x, y int32) {
+	if lazy {
+		return out, body
+	}
+	return body, out
+}
+
+// nullable reports whether t may match nothing.
+func (t *term) nullable() bool {
+	switch t.kind {
+	case termRune, termSet:
+		return false
+	case termConcat:
+		return !slices.ContainsFunc(t.parts, func(p *term) bool { return !p.nullable() })
+	case termAlternate:
+		return slices.ContainsFunc(t.parts, (*term).nullable)
+	case termRepeat:
+		return t.min == 0 || t.parts[0].nullable()
+	case termGroup:
+		return t.op != opAtomic || t.parts[0].nullable()
+	}
+	return true
+}

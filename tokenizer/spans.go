@@ -1,0 +1,86 @@
+package tokenizer
+
+import "strings"
+
+// source gives the matches of an expression or a literal in a text and what lies between
+// them, in order. Empty stretches are left out.
+type source struct {
+	walk    *walk // of an expression; nil: literal is looked for
+	text    string
+	literal string
+	from    int
+}
+
+func (s *source) next() (_ span, ok bool) {
+	if s.walk != nil {
+		return s.walk.span()
+	}
+	from := s.from
+	if from == len(s.text) {
+		return span{}, false
+	}
+	n := -1
+	if s.literal != "" {
+		n = strings.Index(s.text[from:], s.literal)
+	}
+	switch n {
+	case -1:
+		s.from = len(s.text)
+	case 0:
+		s.from += len(s.literal)
+	default:
+		s.from += n
+	}
+	return span{from, s.from, n == 0}, true
+}
+
+// joiner removes matches or joins them with their neighbours, as a Split's behavior says.
+// Of several matches in a row only the one beside the other text is joined with it.
+type joiner struct {
+	source
+	behavior behavior
+	invert   bool
+	queued   span // what the next one may be joined to
+	some     bool // there is one
+	matched  bool // the last of the source did
+	ended    bool
+}
+
+// next is the next piece.
+func (j *joiner) next() (_ span, ok bool) {
+	for !j.ended {
+		at, ok := j.source.next()
+		if !ok {
+			j.ended = true
+			return j.queued, j.some
+		}
+		at.match = at.match != j.invert
+		if j.behavior == removed && at.match {
+			continue
+		}
+		joins := j.some && j.joins(at.match)
+		j.matched = at.match
+		if joins {
+			j.queued.hi = at.hi
+			continue
+		}
+		out, some := j.queued, j.some
+		if j.queued, j.some = at, true; some {
+			return out, true
+		}
+	}
+	return span{}, false
+}
+
+// joins reports whether what follows, a match or not, becomes one piece with what is queued.
+func (j *joiner) joins(match bool) bool {
+	switch j.behavior {
+	case contiguous:
+		return match == j.matched
+	case mergedWithPrevious:
+		return match && !j.matched
+	case mergedWithNext:
+		return !match && j.matched
+	}
+	return false
+}
