@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // ErrClosed is the answer of what was closed.
@@ -105,7 +106,7 @@ type SubscriberConfig struct {
 
 	// OnChange is told when a rank's state changes, by that rank's goroutine. It
 	// must not wait. nil = nobody.
-	OnChange func(Rank, State, error)
+	OnChange func(kv.Rank, State, error)
 }
 
 // WithDefaults fills in what is 0.

@@ -47,7 +47,7 @@ type named struct {
 }
 
 type consolidated struct {
-	holders [kv.TierDisk + 1]int // per tier, the names of all origins that it is there by
+	holders [kv.Tiers]int // per tier, the names of all origins that it is there by
 	order   uint64
 }
 
@@ -69,7 +69,7 @@ func (c *Consolidator) Metrics() ConsolidatorMetrics {
 // Apply appends to dst what ev, of an origin, changes for the worker as a whole.
 // The events' hashes are Dynamo's chain; Seq is left 0.
 func (c *Consolidator) Apply(dst []kv.Event, from Origin, ev *kv.Event) []kv.Event {
-	if from >= maxOrigins || int(ev.Tier) > int(kv.TierDisk) {
+	if from >= maxOrigins || ev.Tier >= kv.Tiers {
 		c.metrics.RefusedBlocks += uint64(len(ev.Blocks) + len(ev.Hashes))
 		return dst
 	}
@@ -151,7 +151,7 @@ func (c *Consolidator) store(dst []kv.Event, from Origin, ev *kv.Event) []kv.Eve
 func (c *Consolidator) drop(dst []kv.Event, from Origin, h kv.BlockHash) []kv.Event {
 	name := c.names[from][h]
 	delete(c.names[from], h)
-	for tier := range kv.TierDisk + 1 {
+	for tier := range kv.Tier(kv.Tiers) {
 		if name.tiers&(1<<tier) != 0 && c.release(name.hash, tier) {
 			dst = append(dst, kv.Event{Kind: kv.Removed, Tier: c.tier(tier), Hashes: []kv.BlockHash{name.hash}})
 		}
@@ -222,7 +222,7 @@ func (c *Consolidator) clear(dst []kv.Event, from Origin) []kv.Event {
 	}
 	clear(c.names[from])
 	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(b.order, a.order) })
-	var gone [kv.TierDisk + 1][]kv.BlockHash
+	var gone [kv.Tiers][]kv.BlockHash
 	for _, h := range all {
 		for tier := range kv.Tier(len(gone)) {
 			if h.tiers&(1<<tier) != 0 && c.release(h.hash, tier) {

@@ -24,6 +24,6 @@
 //
 //	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16}, index)
 //	...
-//	err = sub.Add(events.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{
+//	err = sub.Add(kv.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{
 //		Endpoint: "tcp://worker-1:5557", ReplayEndpoint: "tcp://worker-1:5558"}), events.Follow{})
 package events

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -12,7 +14,7 @@ import (
 // follower keeps one rank of a sink up to date. What follows mu and
 // status is its goroutine's.
 type follower struct {
-	rank Rank
+	rank kv.Rank
 	src  Source
 	how  Follow
 	cfg  SubscriberConfig
@@ -34,8 +36,7 @@ type follower struct {
 	err    error
 	counts Counts
 
-	elsewhere  bool   // a FrameElsewhere has come, and nothing after it
-	topic      string // that it told
+	others
 	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
 	noSnapshot bool   // since it connected, it has answered ErrUnsupported
 	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
@@ -45,13 +46,28 @@ type follower struct {
 	orphanWait uint64
 	amiss      bool // to be rebuilt as soon as no recovery is under way
 
+	identity
+
 	wait     time.Duration // of the last retry
 	retryAt  time.Time     // zero: nothing to be retried
 	brokenAt time.Time     // when the connection broke, zero: it did not
 	heardAt  time.Time
 }
 
-func newFollower(r Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
+// others is what was seen that is not of the publisher that is followed.
+type others struct {
+	successor uint64 // told by FrameSuccessor
+	elsewhere bool   // a FrameElsewhere has come, and nothing after it
+	topic     string // that it told
+}
+
+// identity is by what a publisher is known again after its connection broke.
+type identity struct {
+	last    uint64 // hash of the last batch that was applied
+	doubted bool   // the connection broke, and nothing has come since
+}
+
+func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
 	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, done: make(chan struct{}),
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
 	if how.Silence != 0 {
@@ -179,6 +195,9 @@ func (f *follower) take(frame *Frame) {
 	case frame.Kind == FrameElsewhere:
 		f.counts.UnknownWorker++
 		f.elsewhere, f.topic = true, frame.Topic
+	case frame.Kind == FrameSuccessor:
+		f.counts.UnknownWorker++
+		f.successor = frame.Epoch
 	case !f.ours(frame):
 		f.counts.UnknownWorker++
 	default:
@@ -196,6 +215,11 @@ func (f *follower) batch(m *Message) {
 	if f.state == Lost { // its time will come
 		f.counts.Dropped++
 		return
+	}
+	if f.doubted && verdict != Contiguous {
+		f.doubted = false
+		f.rebuild()
+		verdict = f.cursor.Observe(m.Epoch, m.Seq)
 	}
 	switch verdict {
 	case Contiguous:
@@ -291,6 +315,7 @@ func (f *follower) apply(m *Message) bool {
 		return false
 	}
 	f.cursor.Took(m.Epoch, m.Seq)
+	f.last, f.doubted = xxh3.Hash(m.Payload), false
 	if f.stranger(b) {
 		f.counts.UnknownWorker++
 		return true
@@ -374,6 +399,6 @@ func (f *follower) enter(s State, err error) {
 func (f *follower) share() {
 	next, _ := f.cursor.Next()
 	f.mu.Lock()
-	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Elsewhere: f.elsewhere, Topic: f.topic, Counts: f.counts}
+	f.status = Status{State: f.state, Err: f.err, Epoch: f.cursor.Epoch(), Next: next, Doubted: f.doubted, Successor: f.successor, Elsewhere: f.elsewhere, Topic: f.topic, Counts: f.counts}
 	f.mu.Unlock()
 }

@@ -25,15 +25,15 @@ type tierHash struct {
 // naive is a Sink that can't be wrong: a set.
 type naive struct {
 	mu     sync.Mutex
-	ranks  map[Rank]map[tierHash]kv.LocalHash
+	ranks  map[kv.Rank]map[tierHash]kv.LocalHash
 	notify chan struct{} // of one place
 }
 
 func newNaive() *naive {
-	return &naive{ranks: make(map[Rank]map[tierHash]kv.LocalHash), notify: make(chan struct{}, 1)}
+	return &naive{ranks: make(map[kv.Rank]map[tierHash]kv.LocalHash), notify: make(chan struct{}, 1)}
 }
 
-func (n *naive) change(r Rank, f func(held map[tierHash]kv.LocalHash)) {
+func (n *naive) change(r kv.Rank, f func(held map[tierHash]kv.LocalHash)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ranks[r] == nil {
@@ -61,12 +61,12 @@ func store(held map[tierHash]kv.LocalHash, s Stored) error {
 	return nil
 }
 
-func (n *naive) Store(r Rank, s Stored) (err error) {
+func (n *naive) Store(r kv.Rank, s Stored) (err error) {
 	n.change(r, func(held map[tierHash]kv.LocalHash) { err = store(held, s) })
 	return err
 }
 
-func (n *naive) Remove(r Rank, tier kv.Tier, hashes []kv.BlockHash) {
+func (n *naive) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	n.change(r, func(held map[tierHash]kv.LocalHash) {
 		for _, h := range hashes {
 			delete(held, tierHash{tier, h})
@@ -74,9 +74,9 @@ func (n *naive) Remove(r Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	})
 }
 
-func (n *naive) Clear(r Rank) { n.change(r, func(held map[tierHash]kv.LocalHash) { clear(held) }) }
+func (n *naive) Clear(r kv.Rank) { n.change(r, func(held map[tierHash]kv.LocalHash) { clear(held) }) }
 
-func (n *naive) Replace(r Rank, dump []Stored) (refused int) {
+func (n *naive) Replace(r kv.Rank, dump []Stored) (refused int) {
 	n.change(r, func(held map[tierHash]kv.LocalHash) {
 		clear(held)
 		for _, s := range dump {
@@ -88,13 +88,13 @@ func (n *naive) Replace(r Rank, dump []Stored) (refused int) {
 	return refused
 }
 
-func (n *naive) Forget(r Rank) {
+func (n *naive) Forget(r kv.Rank) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.ranks, r)
 }
 
-func (n *naive) held(r Rank) map[tierHash]kv.LocalHash {
+func (n *naive) held(r kv.Rank) map[tierHash]kv.LocalHash {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.ranks[r])

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/coppice-llm/coppice/events/wire"
 )
 
@@ -24,6 +26,7 @@ func (f *follower) forsake(s State, err error) {
 	f.sink.Clear(f.rank)
 	f.cursor.Reset()
 	f.counts.Clears++
+	f.doubted = false
 	f.accept, f.missing, f.orphanNext, f.orphanWait = false, 0, 0, 0
 	f.enter(s, err)
 }
@@ -50,27 +53,53 @@ func (f *follower) live() {
 }
 
 // catchUp follows a new connection: by a replay where that is provably of the
-// same publisher, so that a broken connection costs no dump; else all anew.
+// same publisher, so that a broken connection costs no dump and no more than what was
+// missed; else all anew. A publisher that keeps no history is believed to be the same
+// until its next batch, which has the number that is due or is another's.
 func (f *follower) catchUp() {
 	next, live := f.cursor.Next()
-	if epoch := f.cursor.Epoch(); live && epoch != 0 && f.state == Live {
-		f.counts.Recoveries++
-		told, err := f.replay(next, func(m Message) error {
-			if m.Epoch != epoch {
+	if !live || next == 0 || f.state != Live {
+		f.rebuild()
+		return
+	}
+	f.counts.Recoveries++
+	err := f.resume(next)
+	switch {
+	case f.state == Faulty || f.ctx.Err() != nil:
+	case err == nil:
+		f.counts.Replays++
+		f.live()
+	case errors.Is(err, ErrUnsupported):
+		f.doubted = true
+		f.rebuild()
+	default:
+		f.rebuild()
+	}
+}
+
+// resume replays what was missed. The publisher is the same one if it says so by its epoch,
+// or if the batch before is what came of it then: batches have the time in them.
+func (f *follower) resume(next uint64) error {
+	epoch, last := f.cursor.Epoch(), f.last
+	same := false
+	told, err := f.replay(next-1, func(m Message) error {
+		switch {
+		case m.Epoch != 0 && epoch != 0 && m.Epoch != epoch:
+			return errRestarted
+		case m.Seq == next-1:
+			if same = xxh3.Hash(m.Payload) == last; !same {
 				return errRestarted
 			}
-			return f.next(m)
-		})
-		if f.state == Faulty {
-			return
+			return nil
+		case !same && (m.Epoch == 0 || m.Epoch != epoch):
+			return errIncomplete
 		}
-		if err == nil && told == epoch {
-			f.counts.Replays++
-			f.live()
-			return
-		}
+		return f.next(m)
+	})
+	if err == nil && !same && (told == 0 || told != epoch) {
+		err = errIncomplete
 	}
-	f.rebuild()
+	return err
 }
 
 // mend fills a gap: by a replay, else by all anew. The sink stays as it was
@@ -131,6 +160,8 @@ func (f *follower) replay(from uint64, each func(Message) error) (uint64, error)
 // still to be replayed, else what comes from now on.
 func (f *follower) rebuild() {
 	f.counts.Recoveries++
+	doubted := f.doubted
+	f.doubted = false
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.RecoverTimeout)
 	defer cancel()
 	snap, err := f.src.Snapshot(ctx)
@@ -147,7 +178,9 @@ func (f *follower) rebuild() {
 		f.forsake(Faulty, err)
 	case errors.Is(err, ErrUnsupported):
 		f.noSnapshot = true
-		f.rebuildByReplay()
+		if f.doubted = doubted; !doubted {
+			f.rebuildByReplay()
+		}
 	default:
 		f.lose(fmt.Errorf("snapshot: %w", err))
 	}
@@ -229,6 +262,7 @@ func (f *follower) install(snap *Snapshot) error {
 	}
 	f.counts.OrphanBlocks += uint64(f.sink.Replace(f.rank, dump))
 	f.cursor.Set(snap.Epoch, snap.Next)
+	f.last = 0 // the batch before is not known
 	f.accept = false
 	return nil
 }

@@ -2,22 +2,12 @@ package events
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// WorkerID names a worker process within a fleet.
-type WorkerID uint64
-
-// Rank is what events are numbered and owned by: a worker's data-parallel rank.
-// DP is 0 where there is but one.
-type Rank struct {
-	Worker WorkerID
-	DP     uint32
-}
-
-func (r Rank) String() string { return fmt.Sprintf("%d/%d", r.Worker, r.DP) }
+// Rank is what events are numbered and owned by.
+type Rank = kv.Rank
 
 // Block is a stored block as an index needs it.
 type Block struct {
@@ -45,14 +35,14 @@ var ErrUnknownParent = errors.New("events: parent block unknown")
 type Sink interface {
 	// Store fails with ErrUnknownParent if the rank holds the parent in no tier;
 	// then nothing of it was stored.
-	Store(r Rank, s Stored) error
-	Remove(r Rank, tier kv.Tier, hashes []kv.BlockHash)
+	Store(r kv.Rank, s Stored) error
+	Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash)
 	// Clear forgets all blocks of a rank, in all tiers; the rank stays known.
-	Clear(r Rank)
+	Clear(r kv.Rank)
 	// Replace makes the dump all that the rank holds, at once to readers; parents
 	// come before their children. The dump belongs to the sink. It returns how
 	// many blocks it refused, as their parents are not in the dump.
-	Replace(r Rank, dump []Stored) (refused int)
+	Replace(r kv.Rank, dump []Stored) (refused int)
 	// Forget removes a rank that is gone for good.
-	Forget(r Rank)
+	Forget(r kv.Rank)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // State is what a subscriber has of a rank.
@@ -30,7 +32,7 @@ type Subscriber struct {
 	sink Sink
 
 	mu     sync.Mutex
-	ranks  map[Rank]*follower
+	ranks  map[kv.Rank]*follower
 	past   Counts // of ranks that are not followed any more
 	closed bool
 }
@@ -44,7 +46,7 @@ func NewSubscriber(cfg SubscriberConfig, sink Sink) (*Subscriber, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Subscriber{cfg: cfg, sink: sink, ranks: make(map[Rank]*follower)}, nil
+	return &Subscriber{cfg: cfg, sink: sink, ranks: make(map[kv.Rank]*follower)}, nil
 }
 
 // Follow is how Add is to take a source.
@@ -62,7 +64,7 @@ type Follow struct {
 
 // Add follows a rank by a source, which is the subscriber's from then on, also
 // if it fails: with ErrKnown or ErrClosed.
-func (s *Subscriber) Add(r Rank, src Source, how Follow) error {
+func (s *Subscriber) Add(r kv.Rank, src Source, how Follow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := error(nil)
@@ -82,7 +84,7 @@ func (s *Subscriber) Add(r Rank, src Source, how Follow) error {
 
 // Remove ends the following of a rank and has the sink forget it; until it
 // returns, Add refuses the rank. It does nothing for a rank that is not followed.
-func (s *Subscriber) Remove(r Rank) {
+func (s *Subscriber) Remove(r kv.Rank) {
 	s.mu.Lock()
 	f := s.ranks[r]
 	s.mu.Unlock()
@@ -125,6 +127,12 @@ type Status struct {
 	Err   error // why it is Lost or Faulty
 	Epoch uint64
 	Next  uint64 // the batch that is due
+	// Doubted: the connection broke and is there again, and the publisher, which keeps no
+	// history, has sent nothing since that shows whether it is the same.
+	Doubted bool
+	// Successor is the epoch of a later process that sends batches under the worker's name,
+	// which are passed over; 0: there is none.
+	Successor uint64
 	// Elsewhere: messages come under Topic, and none under the one that was asked for, which
 	// the publisher may not have.
 	Elsewhere bool
@@ -133,7 +141,7 @@ type Status struct {
 }
 
 // Status of a rank; false if it is not followed.
-func (s *Subscriber) Status(r Rank) (Status, bool) {
+func (s *Subscriber) Status(r kv.Rank) (Status, bool) {
 	s.mu.Lock()
 	f := s.ranks[r]
 	s.mu.Unlock()

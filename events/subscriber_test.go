@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // pipe is a Source whose frames a test hands over one by one. What it can say of
@@ -59,7 +60,7 @@ func (p *pipe) settle() {
 	p.frames <- Frame{Kind: FrameMalformed}
 }
 
-var rank1 = Rank{Worker: 1}
+var rank1 = kv.Rank{Worker: 1}
 
 func mustSubscriber(t *testing.T, cfg SubscriberConfig, sink Sink, src Source) *Subscriber {
 	t.Helper()
@@ -135,7 +136,7 @@ func TestRecoveryFails(t *testing.T) {
 		return Snapshot{Epoch: 9, Next: 5, Batches: [][]byte{payload(root(1, 2))}}, nil
 	}
 	sub := mustSubscriber(t, SubscriberConfig{RetryMin: time.Microsecond, RetryMax: time.Microsecond,
-		OnChange: func(_ Rank, s State, _ error) { changes <- s }}, sink, p)
+		OnChange: func(_ kv.Rank, s State, _ error) { changes <- s }}, sink, p)
 	p.frames <- Frame{Kind: FrameConnected}
 	if s := <-changes; s != Live || len(sink.held(rank1)) != 2 {
 		t.Fatalf("%v", s)
@@ -230,7 +231,7 @@ func TestGraceAndSilence(t *testing.T) {
 		p, sink := newPipe(), newNaive()
 		p.snapshot = func() (Snapshot, error) { return Snapshot{Next: 1, Batches: [][]byte{payload(root(1))}}, nil }
 		changes := make(chan State, 100)
-		cfg.OnChange = func(_ Rank, s State, _ error) { changes <- s }
+		cfg.OnChange = func(_ kv.Rank, s State, _ error) { changes <- s }
 		silence := strings.HasPrefix(name, "silence")
 		if cfg.Silence == time.Hour {
 			add(t, cfg, sink, p, Follow{Silence: time.Millisecond})
@@ -353,10 +354,10 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("after %+v: %q, want %q", step.frame, st.Topic, step.want)
 		}
 	}
-	if _, ok := sub.Status(Rank{Worker: 2}); ok {
+	if _, ok := sub.Status(kv.Rank{Worker: 2}); ok {
 		t.Error("status of a stranger")
 	}
-	sub.Remove(Rank{Worker: 2})
+	sub.Remove(kv.Rank{Worker: 2})
 	sub.Remove(rank1)
 	if !p.closed.Load() || sink.held(rank1) != nil {
 		t.Error("it is not gone")

@@ -7,8 +7,11 @@ import (
 )
 
 // media are the names of the tiers on the wire: vLLM's and SGLang's GPU, CPU and
-// DISK, and one of our own for page-locked memory.
-var media = [...]string{kv.TierDevice: "GPU", kv.TierPinned: "CPU_PINNED", kv.TierHost: "CPU", kv.TierDisk: "DISK"}
+// DISK, and two of our own.
+var media = [kv.Tiers]string{kv.TierDevice: "GPU", kv.TierHost: "CPU", kv.TierDisk: "DISK", kv.TierShared: "SHARED", kv.TierObject: "OBJECT"}
+
+// pinned is the name that page-locked memory of the host had on our wire.
+var pinned = []byte("CPU_PINNED")
 
 var mediaBytes = func() (b [len(media)][]byte) {
 	for t, name := range media {
@@ -27,6 +30,9 @@ func tierOf(medium []byte) (kv.Tier, bool) {
 		if bytes.EqualFold(medium, mediaBytes[t]) {
 			return kv.Tier(t), true
 		}
+	}
+	if bytes.EqualFold(medium, pinned) {
+		return kv.TierHost, true
 	}
 	return 0, false
 }

@@ -126,6 +126,9 @@ func TestGroupsAndMedia(t *testing.T) {
 		{event(-1, "", "gpu"), taken, kv.TierDevice},
 		{event(-1, "", "CPU"), taken, kv.TierHost},
 		{event(-1, "", "disk"), taken, kv.TierDisk},
+		{event(-1, "", "shared"), taken, kv.TierShared},
+		{event(-1, "", "OBJECT"), taken, kv.TierObject},
+		{event(-1, "", "CPU_PINNED"), taken, kv.TierHost}, // an earlier name of ours
 		{event(-1, "", "moon"), unknownMedium, 0},
 		{event(1, "sliding_window", ""), otherGroup, 0},
 		{event(2, "full_attention", ""), taken, kv.TierDevice},
@@ -184,7 +187,7 @@ func TestStrings(t *testing.T) {
 	if s := (Counts{Gaps: 3}).String(); !strings.Contains(s, "gaps 3,") {
 		t.Error(s)
 	}
-	if s := (Rank{3, 4}).String(); s != "3/4" {
+	if s := (kv.Rank{Worker: 3, DP: 4}).String(); s != "3/4" {
 		t.Error(s)
 	}
 	for _, s := range []State{Waiting, Live, Lost, Faulty} {

@@ -57,6 +57,7 @@ const (
 	FrameDisconnected           // nothing will come until the next FrameConnected
 	FrameMalformed              // something came that is no message
 	FrameElsewhere              // nothing comes of the topic asked for, but of the one told
+	FrameSuccessor              // a later process of the same name, of the epoch told, sends batches
 )
 
 // Frame is what a Source has seen.

@@ -26,8 +26,10 @@ type answer struct {
 	stream bool   // server-sent events, that can be read
 	open   []byte // of an event whose end has not come
 	whole  bool   // what has passed ends with an event
+	done   bool   // and that is the one that says that the answer is complete
 	ended  error  // what is to be read has ended with
 
+	usage    usage
 	tokens   int // events so far: about one a token
 	told     int // of them, that the router knows of
 	toldAt   time.Time
@@ -97,17 +99,29 @@ func (a *answer) pass(b []byte, err error) []byte {
 	if a.left >= 0 {
 		a.left -= int64(len(b))
 	}
-	if a.stream && len(b) > 0 {
-		a.count(b, now)
+	if len(b) > 0 {
+		a.usage.pass(b)
+		if a.stream {
+			a.count(b, now)
+		}
 	}
 	if a.stream {
 		b = a.hold(b, err == io.EOF)
+		if len(b) > 0 {
+			a.done = a.whole && bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), eventDone)
+		}
+		if a.done && err != nil {
+			err = io.EOF // what broke after that matters to nobody
+		}
 	}
 	if err != nil {
 		a.end(err)
 	}
-	if err != nil || a.left == 0 {
+	switch {
+	case err == io.EOF || a.left == 0:
 		a.release()
+	case err != nil:
+		a.abandon()
 	}
 	return b
 }
@@ -157,7 +171,7 @@ const (
 	tellEvery  = time.Second
 )
 
-var eventMark, eventEnd, eventEndCR = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n")
+var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
 
 // count tells the router of tokens.
 func (a *answer) count(b []byte, now time.Time) {
@@ -213,6 +227,14 @@ func (a *answer) release() {
 	}
 }
 
+// abandon ends the reservation of an answer that has not come to its end, once.
+func (a *answer) abandon() {
+	if !a.released {
+		a.released = true
+		a.j.g.chooser.abandon(a.j.decision.Reservation)
+	}
+}
+
 // Close ends it all.
 func (a *answer) Close() error {
 	if a.from == nil {
@@ -220,7 +242,7 @@ func (a *answer) Close() error {
 	}
 	err := a.from.Close()
 	a.from = nil
-	a.release()
+	a.abandon()
 	a.j.member.tried(a.try)
 	if a.buffer != nil {
 		a.j.g.buffers.Put(a.buffer)

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,10 +25,30 @@ type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	heard  atomic.Int64 // Unix nanoseconds: when anything came, or the attempt began
+
+	own   bool        // the worker is Coppice's own: it reports when the request enters a plan
+	spare bool        // another attempt may follow
+	sent  atomic.Bool // the request's header has been written to a connection
+	phase atomic.Uint32
+}
+
+// The phases of an attempt. The first two end in one of the others, and only once.
+const (
+	waits uint32 = iota // as far as is known
+	begun               // the worker has begun to compute the request, or to answer it
+	moved               // the request was taken from a worker that had not begun
+)
+
+// begin notes that the worker has begun; false: the request was taken from it before.
+func (a *attempt) begin() bool {
+	return a.phase.CompareAndSwap(waits, begun) || a.phase.Load() == begun
 }
 
 // errSilent ends an attempt at a worker that is lost.
 var errSilent = errors.New("gateway: the worker is lost, and nothing comes from it")
+
+// errStalled ends an attempt at a worker that is late, so that another one is asked.
+var errStalled = errors.New("gateway: the worker is late, and has not begun with the request")
 
 // lostPatience is how long a worker may be lost and its answers silent: one that is merely
 // too busy for the gateway's questions goes on.
@@ -41,6 +63,7 @@ func (m *member) try(ctx context.Context) *attempt {
 	if m.left {
 		return nil
 	}
+	a.own = !m.foreign
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	m.tries[a] = struct{}{}
 	return a
@@ -127,9 +150,13 @@ func (m *member) trying() bool {
 func (j *journey) send(r *http.Request) (res *http.Response, again bool, err error) {
 	g, m, d, try := j.g, j.member, j.decision, j.try
 	j.attempts++
-	out := j.request(r.WithContext(try.ctx), m, d)
+	try.spare = j.attempts <= g.cfg.Retries
+	out := j.request(r.WithContext(httptrace.WithClientTrace(try.ctx, j.trace(try))), m, d)
 	if res, err = g.transport.RoundTrip(out); err == nil {
-		if err = j.receive(res, try); err == nil {
+		if err = j.receive(res, try); err == nil && !try.begin() {
+			err = errStalled
+		}
+		if err == nil {
 			return res, false, nil
 		}
 		res.Body.Close()
@@ -141,19 +168,26 @@ func (j *journey) send(r *http.Request) (res *http.Response, again bool, err err
 		g.chooser.rollback(d.Reservation)
 		g.log.Error("out of file descriptors: raise the limit, or lower --max-conns", zap.Error(err))
 		return nil, false, errInternal
-	case refused(err):
+	case refused(err) && !try.sent.Load():
 		g.chooser.rollback(d.Reservation)
 		if !gone {
 			m.suspect(d.Worker, err)
 		}
-	default:
+	case errors.As(err, new(*busyError)):
 		g.chooser.release(d.Reservation)
-		if again = !errors.As(err, new(*busyError)); again && !gone {
+	default:
+		g.chooser.abandon(d.Reservation)
+		if again = true; !gone {
 			m.nudge()
 		}
 	}
-	if j.fault = unavailable(m.name(), err); !gone {
-		g.log.Warn("worker did not answer", m.field(), zap.Int("attempt", j.attempts), zap.Error(err))
+	if j.stuck = !try.movable(err); j.stuck {
+		j.fault = failedLate(m.name(), try.phase.Load() == begun)
+	} else {
+		j.fault = unavailable(m.name(), err)
+	}
+	if !gone {
+		g.log.Warn("worker did not answer", m.field(), zap.Int("attempt", j.attempts), zap.Bool("begun", try.phase.Load() == begun), zap.Error(err))
 	}
 	return nil, again, j.fault
 }
@@ -169,9 +203,14 @@ func (j *journey) request(out *http.Request, m *member, d router.Decision) *http
 		out.Body = l.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return l.reader(), nil } // for a connection that had just been closed
 	}
-	if m.given.Ranks > 1 {
+	if m.given.Ranks > 1 || j.try.own {
 		out.Header = out.Header.Clone()
-		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.Rank)))
+	}
+	if m.given.Ranks > 1 {
+		out.Header.Set(headerRank, strconv.Itoa(int(d.Worker.DP)))
+	}
+	if j.try.own {
+		out.Header.Set(headerProgress, progressInterim)
 	}
 	return out
 }
@@ -188,15 +227,6 @@ func exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// busy are the answers with which a worker says that it has not begun.
-func busy(status int) bool {
-	switch status {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
-}
-
 // receive waits for the first bytes of the answer, for until then another worker may
 // answer as well.
 func (j *journey) receive(res *http.Response, try *attempt) error {
@@ -204,13 +234,21 @@ func (j *journey) receive(res *http.Response, try *attempt) error {
 	if res.StatusCode < http.StatusOK {
 		return fmt.Errorf("it answers with status %d, as if it switched protocols, which nobody asked for", res.StatusCode)
 	}
-	if busy(res.StatusCode) && j.attempts <= j.g.cfg.Retries && j.others() {
+	if try.declined(res) && j.attempts <= j.g.cfg.Retries && j.others() {
 		return &busyError{res.StatusCode}
+	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		j.member.nudge()
 	}
 	if err := j.answer.begin(j, res, try); err != nil {
 		return err
 	}
 	h := res.Header
+	for name := range h { // the gateway's own say who may read the answer
+		if strings.HasPrefix(name, "Access-Control-") {
+			delete(h, name)
+		}
+	}
 	h.Set(headerWorker, j.member.name())
 	if pool := j.pools.name(j.pool); pool != "" {
 		h.Set(headerPool, pool)

@@ -26,10 +26,9 @@ type chooser struct {
 	mu       sync.Mutex
 	router   *router.Router
 	guesses  *kvindex.Approximate // what workers without events may hold
-	hopes    *kvindex.Approximate // what the others will soon tell; nil: not asked for
-	blind    map[router.Worker]bool
-	fresh    map[router.Worker]bool // those that have joined and not said yet how they are
-	longest  map[router.Worker]int  // blocks of a prompt that it takes, if that is known
+	blind    map[kv.Rank]bool
+	fresh    map[kv.Rank]bool // those that have joined and not said yet how they are
+	longest  map[kv.Rank]int  // blocks of a prompt that it takes, if that is known
 	open     map[router.Reservation]struct{}
 	waiting  map[router.Ticket]waiter
 	expired  []router.Expired
@@ -59,7 +58,6 @@ type ask struct {
 	req      router.Request
 	known    []residency.Overlap
 	guessed  []kvindex.Overlap
-	hoped    []kvindex.Overlap
 	overlaps []router.Overlap
 }
 
@@ -77,18 +75,12 @@ func newChooser(cfg *Config, index *residency.Residency) (*chooser, error) {
 		return nil, err
 	}
 	c := &chooser{
-		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[router.Worker]bool{}, fresh: map[router.Worker]bool{}, longest: map[router.Worker]int{},
+		start: time.Now(), blockTokens: r.BlockTokens(), index: index, router: r, blind: map[kv.Rank]bool{}, fresh: map[kv.Rank]bool{}, longest: map[kv.Rank]int{},
 		open: map[router.Reservation]struct{}{}, waiting: map[router.Ticket]waiter{},
 	}
 	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed, ByHash: true}
 	if c.guesses, err = kvindex.NewApproximate(guess); err != nil {
 		return nil, err
-	}
-	if cfg.PredictTTL > 0 {
-		guess.TTL = cfg.PredictTTL
-		if c.hopes, err = kvindex.NewApproximate(guess); err != nil {
-			return nil, err
-		}
 	}
 	return c, nil
 }
@@ -102,13 +94,9 @@ func (c *chooser) find(a *ask) {
 	a.overlaps = a.overlaps[:0]
 	for i := range a.known {
 		o := &a.known[i]
-		a.overlaps = append(a.overlaps, router.Overlap{Worker: workerOf(o.Holder), Device: o.Device, Host: o.Host, Disk: o.Disk})
+		a.overlaps = append(a.overlaps, router.Overlap{Worker: o.Holder, Device: o.Device, Host: o.Host, Disk: o.Disk})
 	}
 	a.guessed = c.guesses.FindChain(a.req.Hashes, a.guessed[:0])
-	if c.hopes != nil {
-		a.hoped = c.hopes.FindChain(a.req.Hashes, a.hoped[:0])
-		a.guessed = kvindex.MaxOverlaps(a.guessed, a.hoped)
-	}
 	a.add()
 	a.req.Overlaps = a.overlaps
 }
@@ -122,7 +110,7 @@ func (a *ask) add() {
 	slices.SortFunc(a.guessed, func(x, y kvindex.Overlap) int { return x.Holder.Compare(y.Holder) })
 	i, known := 0, len(a.overlaps)
 	for _, g := range a.guessed {
-		w := workerOf(g.Holder)
+		w := g.Holder
 		for i < known && a.overlaps[i].Worker.Compare(w) < 0 {
 			i++
 		}
@@ -132,14 +120,6 @@ func (a *ask) add() {
 			o.Device += int(g.Blocks) - o.Blocks()
 		}
 	}
-}
-
-func workerOf(h kvindex.Holder) router.Worker {
-	return router.Worker{ID: router.WorkerID(h.Worker), Rank: h.Rank}
-}
-
-func holderOf(w router.Worker) kvindex.Holder {
-	return kvindex.Holder{Worker: kvindex.WorkerID(w.ID), Rank: w.Rank}
 }
 
 // look asks the index, beside all others.
@@ -213,17 +193,16 @@ func (c *chooser) took(a *ask, d router.Decision, now time.Duration) {
 	c.guess(d.Worker, a.req.Hashes, a.req.Untold, now)
 }
 
-// guess notes where a prompt was sent.
-func (c *chooser) guess(w router.Worker, hashes []kv.BlockHash, untold bool, now time.Duration) {
-	to := c.hopes
-	if c.blind[w] || untold {
-		to = c.guesses // no event will tell
+// guess notes where a prompt was sent of which no event will tell.
+func (c *chooser) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now time.Duration) {
+	if !c.blind[w] && !untold {
+		return
 	}
 	if most := c.longest[w]; most > 0 && len(hashes) > most {
 		return // it will be refused, and not be there: a few of them would push all guesses out
 	}
-	if to != nil && len(hashes) > 0 {
-		to.RouteChain(holderOf(w), hashes, now) // a guess that does not fit is none
+	if len(hashes) > 0 {
+		c.guesses.RouteChain(w, hashes, now) // a guess that does not fit is none
 	}
 }
 
@@ -259,11 +238,25 @@ func (c *chooser) progress(res router.Reservation, computed, output int) {
 	c.pump(now)
 }
 
+// started says that a worker has begun to compute a request.
+func (c *chooser) started(res router.Reservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.router.Begun(c.now(), res)
+}
+
 // release ends a request's reservation.
 func (c *chooser) release(res router.Reservation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(res, (*router.Router).Release)
+}
+
+// abandon ends the reservation of a request whose answer did not come to its end.
+func (c *chooser) abandon(res router.Reservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(res, (*router.Router).Abandon)
 }
 
 // rollback ends one that never reached its worker.
@@ -283,7 +276,7 @@ func (c *chooser) end(res router.Reservation, how func(*router.Router, time.Dura
 
 // join has a worker known, to be chosen once it is healthy. A blind one tells nothing of
 // its cache.
-func (c *chooser) join(w router.Worker, spec router.WorkerSpec, blind bool) error {
+func (c *chooser) join(w kv.Rank, spec router.WorkerSpec, blind bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -300,7 +293,7 @@ func (c *chooser) join(w router.Worker, spec router.WorkerSpec, blind bool) erro
 }
 
 // respec changes what is known of a worker that has joined. Its health stays.
-func (c *chooser) respec(w router.Worker, spec router.WorkerSpec) error {
+func (c *chooser) respec(w kv.Rank, spec router.WorkerSpec) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -314,14 +307,14 @@ func (c *chooser) respec(w router.Worker, spec router.WorkerSpec) error {
 }
 
 // limit says how many blocks a prompt may have that a worker takes.
-func (c *chooser) limit(w router.Worker, blocks int) {
+func (c *chooser) limit(w kv.Rank, blocks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.longest[w] = blocks
 }
 
 // leave forgets a worker. Requests that run there end by themselves.
-func (c *chooser) leave(w router.Worker) {
+func (c *chooser) leave(w kv.Rank) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = c.router.Leave(c.now(), w, c.ended[:0])
@@ -333,25 +326,36 @@ func (c *chooser) leave(w router.Worker) {
 	delete(c.longest, w)
 	c.left = true
 	c.tell()
-	c.guesses.RemoveWorker(kvindex.WorkerID(w.ID)) // its other ranks leave with it
-	if c.hopes != nil {
-		c.hopes.RemoveWorker(kvindex.WorkerID(w.ID))
-	}
-	c.pump(c.now()) // who waits for nobody any more is told
+	c.guesses.RemoveWorker(w.Worker) // its other ranks leave with it
+	c.pump(c.now())                  // who waits for nobody any more is told
 }
 
 // unguess forgets what a worker may have. It stays known.
-func (c *chooser) unguess(w router.Worker) {
-	c.guesses.Clear(holderOf(w))
-	if c.hopes != nil {
-		c.hopes.Clear(holderOf(w))
+func (c *chooser) unguess(w kv.Rank) {
+	c.guesses.Clear(w)
+	c.router.Cleared(w)
+}
+
+// removed says that events tell of blocks that are gone from a worker.
+func (c *chooser) removed(w kv.Rank, hashes []kv.BlockHash) {
+	for part := range slices.Chunk(hashes, blocksAtOnce) {
+		c.mu.Lock()
+		c.router.Removed(w, part)
+		c.mu.Unlock()
 	}
+}
+
+// cleared says that events tell that nothing is left at a worker.
+func (c *chooser) cleared(w kv.Rank) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.router.Cleared(w)
 }
 
 // sight has it seen whether a worker's events are heard. Then guesses of what it has are
 // over. heard is asked under the mutex, so that of two who come with news the later one
 // does not bring the older.
-func (c *chooser) sight(w router.Worker, heard func() bool) {
+func (c *chooser) sight(w kv.Rank, heard func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	live := heard()
@@ -360,7 +364,7 @@ func (c *chooser) sight(w router.Worker, heard func() bool) {
 	}
 	if live {
 		delete(c.blind, w)
-		c.guesses.Clear(holderOf(w))
+		c.guesses.Clear(w)
 	} else {
 		c.blind[w] = true
 	}
@@ -368,7 +372,7 @@ func (c *chooser) sight(w router.Worker, heard func() bool) {
 
 // health says whether a worker may be chosen. What a lost one was guessed to have is
 // forgotten.
-func (c *chooser) health(w router.Worker, h router.Health) {
+func (c *chooser) health(w kv.Rank, h router.Health) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.fresh, w)
@@ -393,9 +397,6 @@ func (c *chooser) tick() {
 	}
 	c.expired = c.router.Expire(now, c.expired[:0])
 	c.guesses.Expire(now)
-	if c.hopes != nil {
-		c.hopes.Expire(now)
-	}
 	for _, l := range trees {
 		c.router.SetTree(l.worker, l.blocks)
 	}
@@ -403,7 +404,7 @@ func (c *chooser) tick() {
 }
 
 type tree struct {
-	worker router.Worker
+	worker kv.Rank
 	blocks int
 }
 
@@ -412,7 +413,7 @@ func (c *chooser) trees() []tree {
 	loads := c.loads()
 	all := make([]tree, len(loads))
 	for i, l := range loads {
-		all[i] = tree{l.Worker, c.index.Held(holderOf(l.Worker))}
+		all[i] = tree{l.Worker, c.index.Held(l.Worker)}
 	}
 	return all
 }
@@ -435,14 +436,12 @@ func (c *chooser) explain(a *ask) (router.Explanation, error) {
 	return e, err
 }
 
-// metrics are the router's counts, and what is guessed.
-func (c *chooser) metrics() (m router.Metrics, guessed, hoped int) {
+// metrics are the router's counts, what is guessed, and what is predicted.
+func (c *chooser) metrics() (m router.Metrics, guessed, predicted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hopes != nil {
-		hoped = c.hopes.Index().Stats().HolderBlocks
-	}
-	return c.router.Metrics(), c.guesses.Index().Stats().HolderBlocks, hoped
+	m = c.router.Metrics()
+	return m, c.guesses.Index().Stats().HolderBlocks, m.Promised
 }
 
 // weights are those in force; setWeights replaces them, and changeWeights changes them in one

@@ -108,10 +108,14 @@ type Config struct {
 	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers
 	// without events. Default 2 minutes.
 	GuessTTL time.Duration
-	// PredictTTL is the same for workers with events, which come only when a prompt has
-	// been computed: so that those who come together with the same prefix find each other.
-	// Default 5 s; below 0 it is not done.
-	PredictTTL time.Duration
+	// NoPredict leaves out what requests on their way will compute: by default a prompt is
+	// taken to be cached where it was sent until its first token, so that requests which come
+	// together with the same prefix find each other. It is the router's Predict.
+	NoPredict bool
+	// StallAfter is by how much a worker may be late with a token before it is not chosen
+	// until it makes progress, see router.Config.Stall. Requests that it has not begun to
+	// compute go to others then. Default 2 s; below 0 it is not looked at.
+	StallAfter time.Duration
 
 	// EventSilence is how long the events of a worker with a card, which has a heartbeat of a
 	// second, may be silent and what they told be believed: over NATS nothing else shows that
@@ -122,10 +126,13 @@ type Config struct {
 
 	// Tenant finds out on whose account a request comes, or refuses it. Default: nobody's.
 	Tenant func(*http.Request) (tenant string, admin bool, err error)
+	// AllowHosts and CORS are those of server.Config: names that a gateway without Tenant
+	// answers to, and origins of web pages that may call.
+	AllowHosts, CORS []string
 	// WorkerKey is an API key for the gateway's own questions to workers.
 	WorkerKey string
 
-	// Retries is how often a request that was not begun to be answered goes to another
+	// Retries is how often a request that no worker has begun to compute goes to another
 	// worker. Default 2; below 0 never.
 	Retries int
 	// ProbeEvery is how often a worker is asked how it is, ProbeTimeout how long it may
@@ -176,7 +183,8 @@ func (c Config) WithDefaults() Config {
 		c.Replicas = &r
 	}
 	span(&c.GuessTTL, 2*time.Minute)
-	span(&c.PredictTTL, 5*time.Second)
+	span(&c.StallAfter, 2*time.Second)
+	c.Router.Predict, c.Router.Stall = !c.NoPredict, max(0, c.StallAfter)
 	span(&c.EventSilence, 10*time.Second)
 	count(&c.Retries, 2)
 	span(&c.ProbeEvery, time.Second)

@@ -6,8 +6,9 @@
 //
 // A request is read once (gateway/prompt), its blocks are looked up in what the workers'
 // events told (gateway/residency) and in what was guessed from earlier choices, and a
-// worker is chosen and reserved in one step. It goes there as it came. What has not begun
-// to be answered when a worker fails goes to another one; what has, ends with an error.
+// worker is chosen and reserved in one step. It goes there as it came. If the worker
+// fails before it has begun to compute the request, another one is asked; after that the
+// request ends with an error.
 // Where workers are in pools, one of these is chosen first, by the request's length and
 // targets (router/global) or as a bucket (router.Buckets), and the worker within it.
 //

@@ -21,8 +21,10 @@ var (
 	errDrained  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
 	errDraining = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
 	errNobody   = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errEmpty    = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
 	errBusy     = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
 	errBodies   = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
+	errConns    = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
 	errInternal = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
 	errTooMany  = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
 	errLoop     = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
@@ -37,6 +39,16 @@ func unavailable(worker string, err error) *openai.Error {
 		return errTooMany
 	}
 	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and there was no other one left to ask; ask again", worker))
+}
+
+// failedLate is told of a worker that failed with a request that must not go to another one:
+// known means that the worker had reported the request's first plan.
+func failedLate(worker string, known bool) *openai.Error {
+	text := "worker %s failed after it had begun to compute the request, so no other worker was asked; ask again"
+	if !known {
+		text = "worker %s failed after the request was sent to it and may have begun to compute it, so no other worker was asked; ask again"
+	}
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
 }
 
 // broken is told at the end of a stream that the worker broke off.

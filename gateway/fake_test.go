@@ -27,7 +27,6 @@ import (
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/router"
 )
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
@@ -49,6 +48,7 @@ type worker struct {
 	answer   http.HandlerFunc // instead of the usual one
 	draining atomic.Bool
 	sick     atomic.Bool
+	foreign  bool // it has no card
 }
 
 // newWorker starts one. With published it has events.
@@ -60,7 +60,14 @@ func newWorker(t *testing.T, name string, published bool, change func(*card.Card
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.cards++
+		if w.foreign {
+			rw.WriteHeader(404)
+			return
+		}
 		rw.Write(w.card.Append(nil))
+	})
+	mux.HandleFunc("GET /v1/models", func(rw http.ResponseWriter, r *http.Request) {
+		io.WriteString(rw, `{"data":[{"id":"m"}]}`)
 	})
 	mux.HandleFunc("GET /ready", func(rw http.ResponseWriter, r *http.Request) {
 		if w.draining.Load() || w.sick.Load() {
@@ -265,7 +272,7 @@ func (s *stand) ready(n int) {
 func (s *stand) sees(w WorkerStatus) bool {
 	s.chooser.mu.Lock()
 	defer s.chooser.mu.Unlock()
-	return s.chooser.blind[router.Worker{ID: router.WorkerID(card.IDOf(w.Name))}] == (w.Mode == "approximate")
+	return s.chooser.blind[kv.Rank{Worker: kv.WorkerID(card.IDOf(w.Name))}] == (w.Mode == "approximate")
 }
 
 func (s *stand) worker(name string) WorkerStatus {

@@ -13,8 +13,28 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/gateway/residency"
+	"github.com/coppice-llm/coppice/kv"
 )
+
+// beliefs takes what events tell: into the index, and what is gone to the chooser, whose
+// predictions of it end.
+type beliefs struct {
+	*residency.Residency
+	chooser *chooser
+}
+
+// Remove implements [events.Sink].
+func (b *beliefs) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
+	b.Residency.Remove(r, tier, hashes)
+	b.chooser.removed(r, hashes)
+}
+
+// Clear implements [events.Sink].
+func (b *beliefs) Clear(r kv.Rank) {
+	b.Residency.Clear(r)
+	b.chooser.cleared(r)
+}
 
 // sources says where the events of each rank are; blind if there are none that can be
 // followed.
@@ -38,6 +58,7 @@ func (m *member) sources(c *card.Card) (open func(rank uint32) (events.Source, e
 		return func(rank uint32) (events.Source, error) {
 			at := *m.g.cfg.NATS
 			at.Worker, at.DP, at.Notify = m.published, rank, nil // the watcher tells once for all
+			at.Epoch = c.Epoch
 			if c.NATS.Prefix != "" {
 				at.Prefix = c.NATS.Prefix
 			}
@@ -92,12 +113,12 @@ func (m *member) attend() error {
 		how.Silence = m.g.cfg.EventSilence // its publisher has a heartbeat
 	}
 	for _, w := range m.ranks {
-		src, err := open(w.Rank)
+		src, err := open(w.DP)
 		if err == nil {
-			err = m.g.subscriber.Add(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank}, src, how)
+			err = m.g.subscriber.Add(w, src, how)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("rank %d: %w", w.Rank, err))
+			errs = append(errs, fmt.Errorf("rank %d: %w", w.DP, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -116,21 +137,25 @@ func (m *member) watch(now time.Time) {
 	}
 	for _, w := range m.ranks {
 		m.g.sight(w)
-		s, _ := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
+		s, _ := m.g.subscriber.Status(w)
+		if s.Successor > m.succeeded {
+			m.succeeded, m.probes = s.Successor, -1 // its card may be another one by now
+			m.nudge()
+		}
 		if s.Elsewhere {
-			m.warn("nothing comes of the worker's topic, but of another: nothing is known of its cache", fmt.Errorf("rank %d: a message has come under %q; is the topic that was given its own?", w.Rank, s.Topic))
+			m.warn("nothing comes of the worker's topic, but of another: nothing is known of its cache", fmt.Errorf("rank %d: a message has come under %q; is the topic that was given its own?", w.DP, s.Topic))
 		} else if s.State != events.Live && now.Sub(m.since) > eventPatience {
-			m.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.Rank, s.State))
+			m.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.DP, s.State))
 		} else if s.Counts.UnknownWorker > 0 && s.Counts.Batches == 0 {
-			m.warn("worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages came where those of rank %d are looked for", s.Counts.UnknownWorker, w.Rank))
+			m.warn("worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages came where those of rank %d are looked for", s.Counts.UnknownWorker, w.DP))
 		}
 	}
 }
 
 // sight has the chooser see whether a rank's events are heard now.
-func (g *Gateway) sight(w router.Worker) {
+func (g *Gateway) sight(w kv.Rank) {
 	g.chooser.sight(w, func() bool {
-		s, ok := g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
+		s, ok := g.subscriber.Status(w)
 		return ok && s.State == events.Live
 	})
 }
@@ -142,7 +167,7 @@ func (m *member) ignore() {
 	}
 	m.follow = false
 	for _, w := range m.ranks {
-		m.g.subscriber.Remove(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank})
+		m.g.subscriber.Remove(w)
 	}
 }
 
@@ -153,20 +178,20 @@ func (m *member) faults() error {
 		return nil
 	}
 	for _, w := range m.ranks {
-		if s, ok := m.g.subscriber.Status(events.Rank{Worker: events.WorkerID(w.ID), DP: w.Rank}); ok && s.State == events.Faulty {
-			return refuse("events of worker %s, rank %d, can't be indexed: %v", m.url, w.Rank, s.Err)
+		if s, ok := m.g.subscriber.Status(w); ok && s.State == events.Faulty {
+			return refuse("events of worker %s, rank %d, can't be indexed: %v", m.url, w.DP, s.Err)
 		}
 	}
 	return nil
 }
 
 // changed is told by the subscriber how the events of a rank are. It must not wait.
-func (g *Gateway) changed(r events.Rank, to events.State, err error) {
-	m := g.roll.Load().byID[router.WorkerID(r.Worker)]
+func (g *Gateway) changed(r kv.Rank, to events.State, err error) {
+	m := g.roll.Load().byID[r.Worker]
 	if m == nil {
 		return
 	}
-	g.sight(router.Worker{ID: router.WorkerID(r.Worker), Rank: r.DP})
+	g.sight(r)
 	fields := []zap.Field{m.field(), zap.Uint32("rank", r.DP), zap.Stringer("state", to)}
 	switch to {
 	case events.Live:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
@@ -20,7 +21,10 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/residency"
+	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // Gateway routes requests to the workers of a fleet. It is an http.Handler, and serves
@@ -29,24 +33,25 @@ type Gateway struct {
 	cfg        Config
 	log        *zap.Logger
 	anybody    bool // no keys are asked for
+	sites      *sites.Policy
 	index      *residency.Residency
 	subscriber *events.Subscriber
-	watcher    *nats.Watcher // nil: nobody registers
-	replicas   *replicas     // nil: it is the only gateway
-	chooser    *chooser
-	pools      atomic.Pointer[pools] // nil: all workers are one; written under mu
-	words      atomic.Pointer[words]
-	bytes      *words     // what it begins with: by bytes, unless a tokenizer was given
-	learning   sync.Mutex // who fetches a tokenizer holds it
-	transport  *http.Transport
-	proxy      *httputil.ReverseProxy
-	routes     *http.ServeMux
-	http       http.Server
-	metrics    *metrics
-	luggage    sync.Pool    // of *luggage
-	buffers    sync.Pool    // of *[]byte
-	via        string       // what it calls itself in the header Via
-	bodies     atomic.Int64 // bytes that open requests hold
+	registration
+	replicas  *replicas // nil: it is the only gateway
+	chooser   *chooser
+	pools     atomic.Pointer[pools] // nil: all workers are one; written under mu
+	words     atomic.Pointer[words]
+	bytes     *words     // what it begins with: by bytes, unless a tokenizer was given
+	learning  sync.Mutex // who fetches a tokenizer holds it
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	routes    *http.ServeMux
+	http      http.Server
+	metrics   *metrics
+	luggage   sync.Pool    // of *luggage
+	buffers   sync.Pool    // of *[]byte
+	via       string       // what it calls itself in the header Via
+	bodies    atomic.Int64 // bytes that open requests hold
 
 	roll atomic.Pointer[roll]
 
@@ -70,16 +75,18 @@ type Gateway struct {
 
 // roll is who is there, for requests to read without a lock.
 type roll struct {
-	byID   map[router.WorkerID]*member
-	served map[string]int // by model: healthy workers that serve it
-	loras  map[string]bool
-	tokens map[string]int // by model: prompt and output of a request, at the worker that takes least of those who say
-	models []string       // ascending
-	ready  int            // healthy workers
-	total  int
+	byID    map[kv.WorkerID]*member
+	served  map[string]int // by model: healthy workers that serve it
+	loras   map[string]bool
+	tokens  map[string]int // by model: prompt and output of a request, at the worker that takes least of those who say
+	models  []string       // ascending
+	longest int            // tokens of a prompt that some worker may take; 0: one does not say
+	plain   int            // workers that encode control tokens in messages as text
+	ready   int            // healthy workers
+	total   int
 
-	pools  map[router.WorkerID]router.PoolID // nil without pools
-	pooled map[inPool]int                    // healthy workers
+	pools  map[kv.WorkerID]router.PoolID // nil without pools
+	pooled map[inPool]int                // healthy workers
 }
 
 // New makes a gateway and begins to ask its workers. It reports all faults of cfg at
@@ -101,6 +108,9 @@ func New(cfg Config) (*Gateway, error) {
 	g.via = fmt.Sprintf("1.1 coppice-%016x", rand.Uint64())
 	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
 	var err error
+	if g.sites, err = sites.New(sites.Config{AnyHost: !anybody, AllowHosts: cfg.AllowHosts, Origins: cfg.CORS}); err != nil {
+		return nil, fmt.Errorf("gateway: AllowHosts or CORS: %w", err)
+	}
 	if g.index, err = residency.New(cfg.Index); err != nil {
 		return nil, err
 	}
@@ -126,7 +136,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.mount()
 	// What can fail and must be closed comes last.
-	if g.subscriber, err = events.NewSubscriber(events.SubscriberConfig{BlockTokens: g.chooser.blockTokens, OnChange: g.changed}, g.index); err != nil {
+	if g.subscriber, err = events.NewSubscriber(events.SubscriberConfig{BlockTokens: g.chooser.blockTokens, OnChange: g.changed}, &beliefs{g.index, g.chooser}); err != nil {
 		return nil, err
 	}
 	if err := g.SetWorkers(cfg.Workers); err != nil {
@@ -157,6 +167,7 @@ func (g *Gateway) tick() {
 			return
 		case <-t.C:
 			g.chooser.tick()
+			g.roll.Load().relieve(g.chooser.loads())
 			g.regroup(time.Now())
 		}
 	}
@@ -194,14 +205,14 @@ func (g *Gateway) SetWorkers(all []Worker) error {
 		delete(g.members, url)
 		switch {
 		case w != nil:
-			errs = append(errs, g.admit(*w, false, m.called, m))
+			errs = append(errs, g.admit(*w, false, m.caller, m))
 		case m.called != "": // it stays by itself
-			errs = append(errs, g.admit(Worker{URL: url}, true, m.called, m))
+			errs = append(errs, g.admit(Worker{URL: url}, true, m.caller, m))
 		}
 	}
 	for _, w := range all {
 		if g.members[w.URL] == nil {
-			errs = append(errs, g.admit(w, false, "", nil))
+			errs = append(errs, g.admit(w, false, caller{}, nil))
 		}
 	}
 	g.mu.Unlock()
@@ -229,9 +240,11 @@ func (g *Gateway) Announce(c *card.Card) error {
 	m := g.members[at]
 	var err error
 	if m != nil {
-		m.called = c.Name
+		if m.called != c.Name || c.Epoch >= m.epoch {
+			m.called, m.epoch = c.Name, c.Epoch
+		}
 	} else {
-		err = g.admit(Worker{URL: at}, true, c.Name, nil)
+		err = g.admit(Worker{URL: at}, true, caller{called: c.Name, epoch: c.Epoch}, nil)
 	}
 	g.mu.Unlock()
 	if m == nil {
@@ -247,18 +260,19 @@ func (g *Gateway) Announce(c *card.Card) error {
 	return nil
 }
 
-// Gone takes back what Announce said, by the worker's name.
-func (g *Gateway) Gone(name string) {
+// Gone takes back what Announce said, by the worker's name and the epoch of its card: that of
+// another process of the name stays. Epoch 0 is any.
+func (g *Gateway) Gone(name string, epoch uint64) {
 	g.mu.Lock()
 	var gone []*member
 	for url, m := range g.members {
 		switch {
-		case m.called != name:
+		case m.called != name || epoch != 0 && m.epoch != epoch:
 		case m.announced:
 			delete(g.members, url)
 			gone = append(gone, m)
 		default:
-			m.called = "" // it is given, too
+			m.caller = caller{} // it is given, too
 		}
 	}
 	g.mu.Unlock()
@@ -267,7 +281,7 @@ func (g *Gateway) Gone(name string) {
 }
 
 // admit begins to ask a worker. The caller holds mu.
-func (g *Gateway) admit(w Worker, announced bool, called string, before *member) error {
+func (g *Gateway) admit(w Worker, announced bool, as caller, before *member) error {
 	m, err := newMember(g, w)
 	switch {
 	case err != nil:
@@ -277,7 +291,8 @@ func (g *Gateway) admit(w Worker, announced bool, called string, before *member)
 	case len(g.members) >= g.maxMembers():
 		return fmt.Errorf("%w: %d already, %s is one more: raise Router.MaxWorkers", errMany, len(g.members), w.URL)
 	}
-	m.announced, m.called, m.before = announced, called, before
+	m.caller, m.before = as, before
+	m.announced = announced
 	ctx, cancel := context.WithCancel(g.ctx)
 	m.cancel = cancel
 	g.members[w.URL] = m
@@ -350,15 +365,25 @@ func (g *Gateway) enroll() { g.enrollAt(time.Now()) }
 func (g *Gateway) enrollAt(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r := &roll{byID: map[router.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, tokens: map[string]int{}, total: len(g.members)}
+	r := &roll{byID: map[kv.WorkerID]*member{}, served: map[string]int{}, loras: map[string]bool{}, tokens: map[string]int{}, total: len(g.members)}
+	unlimited := false
 	for id, m := range g.claims {
-		r.byID[router.WorkerID(id)] = m
+		r.byID[kv.WorkerID(id)] = m
 		m.mu.Lock()
 		healthy := 0
 		if m.state == Healthy {
 			healthy = 1
 		}
 		r.ready += healthy
+		if m.card.ControlTokens == chat.Text.String() {
+			r.plain++
+		}
+		switch n := m.card.MaxModelTokens; {
+		case n <= 0:
+			unlimited = true
+		default:
+			r.longest = max(r.longest, n)
+		}
 		for _, name := range m.models {
 			r.served[name] += healthy
 			if n := m.card.MaxModelTokens; n > 0 && (r.tokens[name] == 0 || n < r.tokens[name]) {
@@ -370,12 +395,28 @@ func (g *Gateway) enrollAt(now time.Time) {
 		}
 		m.mu.Unlock()
 	}
+	if unlimited {
+		r.longest = 0
+	}
 	for name := range r.served {
 		r.models = append(r.models, name)
 	}
 	slices.Sort(r.models)
 	g.group(r, now)
 	g.roll.Store(r)
+}
+
+// as is how the workers read prompts: one longer than each of them takes need not be read to
+// its end, and control tokens in messages are what they are to most.
+func (r *roll) as() prompt.As {
+	as := prompt.As{MaxTokens: math.MaxInt}
+	if r.longest > 0 {
+		as.MaxTokens = r.longest
+	}
+	if 2*r.plain > len(r.byID) {
+		as.Controls = chat.Text
+	}
+	return as
 }
 
 // all are the members, by URL.

@@ -29,6 +29,8 @@ type journey struct {
 	load  *luggage
 	admin bool
 	http2 bool
+	// ctx is the request's, without the proxy's trace of interim responses.
+	ctx context.Context
 
 	// Of the prompt, for headers and figures.
 	model                string
@@ -44,6 +46,7 @@ type journey struct {
 	pool     router.PoolID // where it is, or was to go; 0 without pools
 	status   int
 	fault    error
+	stuck    bool // no other worker may be asked: the last one may have begun
 	answer   answer
 
 	// What the gateway itself took.
@@ -75,7 +78,7 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	g, p, a := j.g, &j.load.prompt, &j.load.ask
 	begun := time.Now()
 	words := g.words.Load()
-	if err := words.reader.Read(kind, tenant, j.load.body, p); err != nil {
+	if err := words.reader.ReadAs(kind, tenant, j.load.body, g.roll.Load().as(), p); err != nil {
 		return badBody(err)
 	}
 	j.read = time.Since(begun)
@@ -103,6 +106,9 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	j.hash = time.Since(begun)
 	j.blocks, j.promptTokens, j.inexact = len(req.Hashes), req.PromptTokens, !p.Exact
 	j.model = p.Model
+	if !p.Stream {
+		req.Reply = router.AtOnce
+	}
 	req.ExpectedOutput = atMost(p.OutputTokens, p.Choices, router.MaxPromptTokens)
 	if known {
 		req.Model = modelOf(p.Model)
@@ -156,8 +162,8 @@ func (j *journey) steer(r *http.Request) error {
 	if pin == "" {
 		return nil
 	}
-	w := router.Worker{ID: router.WorkerID(card.IDOf(pin))}
-	if g.roll.Load().byID[w.ID] == nil {
+	w := kv.Rank{Worker: kv.WorkerID(card.IDOf(pin))}
+	if g.roll.Load().byID[w.Worker] == nil {
 		return badHeader(headerPin, fmt.Errorf("there is no worker %.100q; /v1/fleet lists them", pin))
 	}
 	req.Pinned = &w
@@ -168,7 +174,7 @@ func (j *journey) steer(r *http.Request) error {
 func (j *journey) address() error {
 	l := j.load
 	l.ask.Reset()
-	l.ask.req.PromptTokens, l.ask.req.ExpectedOutput = 1, 1
+	l.ask.req.PromptTokens, l.ask.req.ExpectedOutput, l.ask.req.Reply = 1, 1, router.Unknown
 	j.promptTokens = 1
 	if openai.PeekCompletion(l.body, &l.peeked) != nil {
 		return nil // the worker judges it
@@ -192,8 +198,12 @@ func modelOf(name string) router.ModelID {
 // as none has begun to answer. The reverse proxy calls it; r is its to change.
 func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	j := r.Context().Value(journeyKey{}).(*journey)
+	ctx := j.ctx
+	if r.Header.Get(headerProgress) == progressInterim { // the client wants interim responses
+		ctx = r.Context()
+	}
 	for {
-		if err := j.choose(r.Context()); err != nil {
+		if err := j.choose(ctx); err != nil {
 			return nil, err
 		}
 		res, again, err := j.send(r)
@@ -204,12 +214,14 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Context().Err() != nil {
 			return nil, context.Cause(r.Context())
 		}
-		if j.attempts > max(0, g.cfg.Retries) {
+		if j.stuck || j.attempts > max(0, g.cfg.Retries) {
 			return nil, err
 		}
 		req := &j.load.ask.req
 		req.Session = 0
-		if !j.ascend() && (!again || j.attempts > 1 || j.others()) {
+		if late := errors.Is(context.Cause(j.try.ctx), errStalled); late {
+			// Who is late is not chosen but where all are.
+		} else if !j.ascend() && (!again || j.attempts > 1 || j.others()) {
 			req.Avoid = append(req.Avoid, j.decision.Worker)
 		}
 		g.metrics.retries.Inc()
@@ -234,7 +246,7 @@ func (j *journey) choose(ctx context.Context) error {
 		j.decision = d
 		roll := j.g.roll.Load()
 		j.landed(roll)
-		if m := roll.byID[d.Worker.ID]; m != nil {
+		if m := roll.byID[d.Worker.Worker]; m != nil {
 			if j.try = m.try(ctx); j.try != nil {
 				j.member = m
 				return nil

@@ -2,18 +2,21 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestByEvents: a prompt goes to the worker whose events said that it has it.
 func TestByEvents(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-	s := newStand(t, Config{PredictTTL: -1}, a, b)
+	s := newStand(t, Config{NoPredict: true}, a, b)
 	s.ready(2)
 	inA, inB := run(0, 400), run(5000, 400)
 	a.holds(inA)
@@ -110,19 +113,79 @@ func TestTooLongPrompts(t *testing.T) {
 }
 
 // TestSiblings: who comes together with the same new prefix finds each other, though no
-// event has told of it.
+// event has told of it. What has ended is not predicted any more.
 func TestSiblings(t *testing.T) {
-	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-	s := newStand(t, Config{PredictTTL: long}, a, b)
-	s.ready(2)
-	first := ""
-	for i := range 6 {
-		r := s.ask(t.Context(), append(run(0, 4000), run(90000+8*i, 8)...), `,"max_tokens":1`)
-		if first == "" {
-			first = r.worker()
-		}
-		if r.worker() != first {
-			t.Errorf("sibling %d went to %s, the first to %s", i, r.worker(), first)
-		}
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	gate := make(chan struct{})
+	free := sync.OnceFunc(func() { close(gate) })
+	defer free()
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		<-gate
+		a.complete(rw, r)
+	})
+	const siblings = 6
+	replies := make(chan reply, siblings)
+	predicted := func() int {
+		_, _, n := s.chooser.metrics()
+		return n
+	}
+	for i := range siblings {
+		go func() { replies <- s.ask(t.Context(), append(run(0, 4000), run(90000+8*i, 8)...), `,"max_tokens":1`) }()
+		s.until("it is sent", func() bool { return a.requests() == i+1 })
+	}
+	if n := predicted(); n != 1000+2*siblings {
+		t.Errorf("%d blocks are predicted, want %d", n, 1000+2*siblings)
+	}
+	free()
+	found := map[string]int{}
+	for range siblings {
+		found[(<-replies).Header.Get(headerOverlap)]++
+	}
+	if found["0"] != 1 || found["1000"] != siblings-1 {
+		t.Errorf("of %d requests with blocks found: %v", siblings, found)
+	}
+	s.idle()
+	if n := predicted(); n != 0 {
+		t.Errorf("%d blocks are predicted after all have ended", n)
+	}
+}
+
+// TestRemovalEndsPrediction: what events say is gone is not predicted to be there.
+func TestRemovalEndsPrediction(t *testing.T) {
+	a := newWorker(t, "a", true, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	gate := make(chan struct{})
+	free := sync.OnceFunc(func() { close(gate) })
+	defer free()
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		<-gate
+		a.complete(rw, r)
+	})
+	ask := func() <-chan reply {
+		before, done := a.requests(), make(chan reply, 1)
+		go func() { done <- s.ask(t.Context(), run(0, 40), `,"max_tokens":1`) }()
+		s.until("it is sent", func() bool { return a.requests() == before+1 })
+		return done
+	}
+	overlap := func(r <-chan reply) string { return (<-r).Header.Get(headerOverlap) }
+	first, second := ask(), ask()
+	hashes := kv.NewHasher(kv.Namespace{}, blockTokens)
+	var gone kv.BlockHash
+	for i := range 5 {
+		gone, _ = hashes.Next(run(i*blockTokens, blockTokens))
+	}
+	a.holds(run(0, 24)) // a chunk, which is evicted in part
+	a.pub.Publish([]kv.Event{{Kind: kv.Removed, Hashes: []kv.BlockHash{gone}}})
+	s.until("the removal", func() bool {
+		_, _, n := s.chooser.metrics()
+		return n == 4
+	})
+	third := ask()
+	free()
+	if x, y, z := overlap(first), overlap(second), overlap(third); x != "0" || y != "10" || z != "4" {
+		t.Errorf("predicted are %s, %s and after a removal %s blocks, want 0, 10 and 4", x, y, z)
 	}
 }

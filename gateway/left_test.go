@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -111,7 +112,7 @@ func TestLeavesWhenChosen(t *testing.T) {
 		}
 		busy = append(busy, d)
 	}
-	if busy[0].Worker.ID != router.WorkerID(card.IDOf("a")) {
+	if busy[0].Worker.Worker != kv.WorkerID(card.IDOf("a")) {
 		busy[0], busy[1] = busy[1], busy[0]
 	}
 	err := j.choose(&meanwhile{t.Context(), func() {
@@ -220,7 +221,7 @@ func TestRanksWithoutRoom(t *testing.T) {
 		t.Errorf("it is %s with %d ranks", w.State, len(w.Ranks))
 	}
 	for _, l := range s.chooser.loads() {
-		if l.Worker.ID == router.WorkerID(card.IDOf("b")) && l.Health != router.Lost {
+		if l.Worker.Worker == kv.WorkerID(card.IDOf("b")) && l.Health != router.Lost {
 			t.Errorf("%v is %v", l.Worker, l.Health)
 		}
 	}

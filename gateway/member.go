@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -39,15 +40,14 @@ func (s State) String() string {
 // member is a worker of the fleet. Its keeper is the one goroutine that changes it but
 // for suspect.
 type member struct {
-	g         *Gateway
-	given     Worker
-	announced bool    // by itself, and not given
-	called    string  // by which name it has announced itself, as of the last time, "" if it has not; under the gateway's mu
-	before    *member // who had its URL, and leaves
-	url       *url.URL
-	cancel    context.CancelFunc
-	kick      chan struct{} // holds one: ask it now
-	done      chan struct{}
+	g      *Gateway
+	given  Worker
+	caller         // as which process it has announced itself, as of the last time; under the gateway's mu
+	before *member // who had its URL, and leaves
+	url    *url.URL
+	cancel context.CancelFunc
+	kick   chan struct{} // holds one: ask it now
+	done   chan struct{}
 
 	mu        sync.Mutex
 	state     State
@@ -65,14 +65,23 @@ type member struct {
 	fetching sync.WaitGroup // of its tokenizer
 
 	// The keeper's own.
-	ranks  []router.Worker // that have joined
-	follow bool            // their events are followed
-	probes int
-	warned string // what was last warned of, as not to repeat it
-	fault  error  // of its events, believed until then
-	until  time.Time
-	since  time.Time // when its events were first waited for
-	fetch  retry
+	ranks  []kv.Rank // that have joined
+	follow bool      // their events are followed
+	probes int       // since the card was read, below 0 if it is to be read anew
+	// succeeded is the latest process whose events came under this one's name.
+	succeeded uint64
+	warned    string // what was last warned of, as not to repeat it
+	fault     error  // of its events, believed until then
+	until     time.Time
+	since     time.Time // when its events were first waited for
+	fetch     retry
+}
+
+// caller is how a worker's process has announced itself: the name is "" if it has not.
+type caller struct {
+	announced bool // and not given
+	called    string
+	epoch     uint64
 }
 
 func newMember(g *Gateway, given Worker) (*member, error) {
@@ -108,6 +117,7 @@ func (m *member) keep(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-m.kick:
+			m.probes = -1 // what failed may have been started anew
 			// Soon, but not as often as requests fail there.
 			if wait := m.g.cfg.ProbeEvery/leastProbe - time.Since(last); wait > 0 {
 				timer.Reset(wait)
@@ -236,8 +246,8 @@ func (m *member) failed(ctx context.Context, err error) {
 
 // suspect is told by a request that could not connect: nothing goes there until it has
 // answered a probe.
-func (m *member) suspect(rank router.Worker, err error) {
-	if m.g.roll.Load().byID[rank.ID] != m {
+func (m *member) suspect(rank kv.Rank, err error) {
+	if m.g.roll.Load().byID[rank.Worker] != m {
 		return // another one is there by now
 	}
 	m.mu.Lock()

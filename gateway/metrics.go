@@ -22,6 +22,9 @@ type metrics struct {
 	overhead   *prometheus.HistogramVec // by stage
 	prompts    prometheus.Counter
 	overlaps   prometheus.Counter
+	over       prometheus.Counter
+	under      prometheus.Counter
+	untold     prometheus.Counter
 	inexact    prometheus.Counter
 	pooled     *prometheus.CounterVec // by pool; not registered without pools
 	poolLeft   *prometheus.CounterVec // by pool
@@ -43,10 +46,13 @@ func newMetrics(g *Gateway) (*metrics, error) {
 	m := &metrics{
 		requests:   vec("requests_total", "Requests by worker and status; no worker: none was asked; 499: the client had gone.", "worker", "status"),
 		refused:    vec("refused_total", "Requests that the gateway itself answered with an error, by its code.", "code"),
-		retries:    counter("retries_total", "Times that a request that was not begun to be answered went to another worker."),
+		retries:    counter("retries_total", "Times that a request that no worker had begun to compute went to another worker."),
 		broken:     counter("broken_answers_total", "Answers that a worker broke off."),
 		prompts:    counter("prompt_blocks_total", "Blocks of routed prompts."),
-		overlaps:   counter("overlap_blocks_total", "Of these, the ones that the chosen worker was known or guessed to have."),
+		overlaps:   counter("overlap_blocks_total", "Blocks of routed prompts that the worker had cached, as its answer's usage says."),
+		over:       counter("overpredicted_blocks_total", "Blocks that a worker was predicted to have cached and, by its answer's usage, had not."),
+		under:      counter("underpredicted_blocks_total", "Blocks that a worker was not predicted to have cached and, by its answer's usage, had."),
+		untold:     counter("unconfirmed_requests_total", "Routed prompts whose answer did not say how much of them was cached: broken, or a stream without usage."),
 		inexact:    counter("inexact_prompts_total", "Prompts whose tokens could not be told, routed by load alone."),
 		pooled:     vec("pool_requests_total", "Requests by the pool of the worker that was asked last, or of which one was to be.", "pool"),
 		poolLeft:   vec("pool_moves_total", "Times that a request left a pool for the next one: nobody there could take it, or an attempt failed and it went to a faster one.", "pool"),
@@ -56,7 +62,7 @@ func newMetrics(g *Gateway) (*metrics, error) {
 			Help: "What the gateway itself took of a request, by stage: read (to tokens), hash, choose (find and select, with waiting while all are busy).", Buckets: stages}, []string{"stage"}),
 	}
 	all := []prometheus.Collector{
-		m.requests, m.refused, m.retries, m.broken, m.prompts, m.overlaps, m.inexact, m.firstToken, m.whole, m.overhead, &collector{g: g},
+		m.requests, m.refused, m.retries, m.broken, m.prompts, m.overlaps, m.over, m.under, m.untold, m.inexact, m.firstToken, m.whole, m.overhead, &collector{g: g},
 	}
 	if p := g.pools.Load(); p != nil {
 		all = append(all, m.pooled, m.poolLeft)
@@ -84,7 +90,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	if j.member != nil {
 		worker = j.member.name()
 		m.prompts.Add(float64(j.blocks))
-		m.overlaps.Add(float64(min(j.blocks, j.decision.Overlap.Blocks())))
+		m.confirm(j)
 		if j.inexact {
 			m.inexact.Inc()
 		}
@@ -121,6 +127,23 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 	line.Write(fields...)
 }
 
+// confirm holds what was predicted to be cached against what the answer says. A worker
+// computes one token of a prompt in any case, which counts as cached.
+func (m *metrics) confirm(j *journey) {
+	if j.blocks == 0 {
+		return
+	}
+	u := &j.answer.usage
+	if !u.told {
+		m.untold.Inc()
+		return
+	}
+	cached, predicted := min(j.blocks, (u.cached+1)/j.g.chooser.blockTokens), min(j.blocks, j.decision.Overlap.Blocks())
+	m.overlaps.Add(float64(cached))
+	m.over.Add(float64(max(0, predicted-cached)))
+	m.under.Add(float64(max(0, cached-predicted)))
+}
+
 // forget ends the series of a worker that left.
 func (m *metrics) forget(worker string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"worker": worker})
@@ -140,7 +163,7 @@ var (
 	prefillDesc   = desc("worker_active_prefill_tokens", "Prompt tokens that it has yet to compute, as predicted.", "worker", "rank")
 	blocksDesc    = desc("worker_active_blocks", "Distinct blocks of its requests, as predicted.", "worker", "rank")
 	heldDesc      = desc("worker_index_blocks", "Blocks that it is known to hold.", "worker", "rank")
-	guessedDesc   = desc("guessed_blocks", "Blocks that workers are guessed to hold, by why: no events, or not yet.", "why")
+	guessedDesc   = desc("guessed_blocks", "Blocks that workers are guessed to hold, by why: no events, or not yet (a request on its way will compute them).", "why")
 	queuedDesc    = desc("queued_requests", "Requests that wait while all workers are busy.")
 	eventsDesc    = desc("events_total", "What came of the workers' events, by what it was.", "what")
 	poolDesc      = desc("pool_workers", "Healthy workers by pool.", "pool")
@@ -182,19 +205,19 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for _, l := range g.chooser.loads() {
-		m := roll.byID[l.Worker.ID]
+		m := roll.byID[l.Worker.Worker]
 		if m == nil {
 			continue
 		}
-		name, rank := m.name(), strconv.Itoa(int(l.Worker.Rank))
+		name, rank := m.name(), strconv.Itoa(int(l.Worker.DP))
 		gauge(activeDesc, float64(l.Requests), name, rank)
 		gauge(prefillDesc, float64(l.PrefillTokens), name, rank)
 		gauge(blocksDesc, float64(l.Blocks), name, rank)
-		gauge(heldDesc, float64(g.index.Held(holderOf(l.Worker))), name, rank)
+		gauge(heldDesc, float64(g.index.Held(l.Worker)), name, rank)
 	}
-	rm, guessed, hoped := g.chooser.metrics()
+	rm, guessed, predicted := g.chooser.metrics()
 	gauge(guessedDesc, float64(guessed), "no events")
-	gauge(guessedDesc, float64(hoped), "not yet")
+	gauge(guessedDesc, float64(predicted), "not yet")
 	gauge(queuedDesc, float64(rm.Waiting))
 	for reason, n := range rm.Selected {
 		count(decisionsDesc, n, router.Reason(reason).String())

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // TestMoves: a worker that announced itself, died, and announces itself at another place
@@ -54,7 +57,7 @@ func TestMoves(t *testing.T) {
 	if is := states(); is[stale.http.URL] != "refused" {
 		t.Errorf("%v", is)
 	}
-	s.Gone("a")
+	s.Gone("a", 0)
 	if is := states(); len(is) != 0 {
 		t.Errorf("%v are there when a is gone", is)
 	}
@@ -153,21 +156,40 @@ func TestRenamed(t *testing.T) {
 // TestNoRoom: who registers when there are as many workers as may be comes in when one goes.
 func TestNoRoom(t *testing.T) {
 	s := newStand(t, Config{Router: router.Config{MaxWorkers: 1}})
-	full := map[string]*card.Card{}
+	full := map[nats.Process]*card.Card{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		w := newWorker(t, name, false, nil)
 		w.card.URL = w.http.URL
-		s.register(nats.Change{Name: name, Payload: w.card.Append(nil)}, full)
+		s.register(nats.Change{Process: nats.Process{Name: name}, Payload: w.card.Append(nil)}, full)
 	}
-	s.register(nats.Change{Name: "c"}, full) // it went while it waited
+	s.register(nats.Change{Process: nats.Process{Name: "c"}}, full) // it went while it waited
 	for _, name := range []string{"a", "b", "d"} {
 		s.until(name, func() bool { return s.worker(name).State == "healthy" })
 		if n := len(s.Fleet().Workers); n != 1 {
 			t.Errorf("there are %d workers", n)
 		}
-		s.register(nats.Change{Name: name}, full)
+		s.register(nats.Change{Process: nats.Process{Name: name}}, full)
 	}
 	if n := len(s.Fleet().Workers); n != 0 || len(full) != 0 {
 		t.Errorf("%d workers are left, %d wait", n, len(full))
 	}
+}
+
+// TestWorkersRead: prompts are read as most workers read them, and no further than any of them
+// would.
+func TestWorkersRead(t *testing.T) {
+	all := []*worker{
+		newWorker(t, "a", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 100, "text" }),
+		newWorker(t, "b", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 300, "text" }),
+		newWorker(t, "c", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 200, "refuse" }),
+	}
+	s := newStand(t, Config{}, all...)
+	s.ready(3)
+	if as := s.roll.Load().as(); as.MaxTokens != 300 || as.Controls != chat.Text {
+		t.Errorf("%+v", as)
+	}
+	all[1].mu.Lock()
+	all[1].card.MaxModelTokens, all[1].card.ControlTokens, all[1].card.Epoch = 0, "", 2
+	all[1].mu.Unlock()
+	s.until("the new card", func() bool { return s.roll.Load().as() == prompt.As{MaxTokens: math.MaxInt} })
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/global"
 )
@@ -29,8 +30,8 @@ type pools struct {
 	buckets *router.Buckets
 
 	// Under the gateway's mu: when each worker was last healthy, and where it was dealt to.
-	seen   map[router.WorkerID]time.Time
-	places map[router.WorkerID]router.PoolID
+	seen   map[kv.WorkerID]time.Time
+	places map[kv.WorkerID]router.PoolID
 }
 
 // validatePools reports what is wrong with the first stage.
@@ -70,7 +71,7 @@ func newPools(cfg *Config) (*pools, error) {
 		return gridPools(cfg.Pools, &pools{}), nil
 	case cfg.Buckets > 0:
 		b, err := router.NewBuckets(cfg.Buckets, cfg.Stage, cfg.Router.PrefixBlocks)
-		p := &pools{buckets: b, stage: cfg.Stage, seen: map[router.WorkerID]time.Time{}, places: map[router.WorkerID]router.PoolID{}}
+		p := &pools{buckets: b, stage: cfg.Stage, seen: map[kv.WorkerID]time.Time{}, places: map[kv.WorkerID]router.PoolID{}}
 		for i := range cfg.Buckets {
 			p.names, p.ids = append(p.names, fmt.Sprintf("bucket-%d", i)), append(p.ids, router.PoolID(i+1))
 		}
@@ -175,8 +176,8 @@ func (g *Gateway) group(r *roll, now time.Time) {
 	if p.grid == nil {
 		g.deal(now)
 	}
-	r.pools, r.pooled = map[router.WorkerID]router.PoolID{}, map[inPool]int{}
-	moves := make(map[router.Worker]router.PoolID, len(r.byID))
+	r.pools, r.pooled = map[kv.WorkerID]router.PoolID{}, map[inPool]int{}
+	moves := make(map[kv.Rank]router.PoolID, len(r.byID))
 	for id, m := range r.byID {
 		m.mu.Lock()
 		pool := p.places[id]
@@ -192,7 +193,7 @@ func (g *Gateway) group(r *roll, now time.Time) {
 		m.mu.Unlock()
 		r.pools[id] = pool
 		for rank := range m.given.Ranks {
-			moves[router.Worker{ID: id, Rank: uint32(rank)}] = pool
+			moves[kv.Rank{Worker: id, DP: uint32(rank)}] = pool
 		}
 	}
 	g.chooser.setPools(moves)
@@ -205,12 +206,12 @@ func (g *Gateway) deal(now time.Time) {
 	if !g.sighted(now) {
 		return
 	}
-	ids := make([]router.WorkerID, 0, len(p.seen))
+	ids := make([]kv.WorkerID, 0, len(p.seen))
 	for id := range p.seen {
 		ids = append(ids, id)
 	}
 	moved := 0
-	dealt := make(map[router.WorkerID]router.PoolID, len(ids))
+	dealt := make(map[kv.WorkerID]router.PoolID, len(ids))
 	for i, bucket := range router.Deal(ids, len(p.names), nil) {
 		dealt[ids[i]] = router.PoolID(bucket + 1)
 		if was, ok := p.places[ids[i]]; ok && was != dealt[ids[i]] {
@@ -230,7 +231,7 @@ func (g *Gateway) sighted(now time.Time) bool {
 		healthy := m.state == Healthy
 		m.mu.Unlock()
 		if healthy {
-			p.seen[router.WorkerID(id)] = now
+			p.seen[kv.WorkerID(id)] = now
 		}
 	}
 	for id, at := range p.seen {
@@ -264,7 +265,7 @@ func (g *Gateway) regroup(now time.Time) {
 }
 
 // setPools says which pool each worker is in.
-func (c *chooser) setPools(moves map[router.Worker]router.PoolID) {
+func (c *chooser) setPools(moves map[kv.Rank]router.PoolID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/global"
 )
@@ -97,7 +98,7 @@ func TestPoolsAnew(t *testing.T) {
 		t.Errorf("%d workers are known to the router", len(loads))
 	}
 	for _, l := range loads {
-		if l.Worker.ID == router.WorkerID(card.IDOf("f")) && l.Health != router.Lost {
+		if l.Worker.Worker == kv.WorkerID(card.IDOf("f")) && l.Health != router.Lost {
 			t.Errorf("f is %v", l.Health)
 		}
 	}

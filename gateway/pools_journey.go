@@ -210,7 +210,7 @@ func (j *journey) served(roll *roll) string {
 func (j *journey) nobody() error {
 	p, s := j.pools, &j.load.staged
 	if p == nil || p.grid == nil || len(s.pools) == 0 {
-		return router.ErrNoWorkers
+		return j.g.nobody(j.g.roll.Load().total)
 	}
 	faster := ""
 	if len(s.pools) > 1 {
@@ -230,7 +230,7 @@ func (j *journey) landed(roll *roll) {
 		return
 	}
 	if j.pool = j.load.ask.req.Pool; j.pool == 0 {
-		j.pool = roll.pools[j.decision.Worker.ID]
+		j.pool = roll.pools[j.decision.Worker.Worker]
 	}
 }
 

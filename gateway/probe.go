@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -195,7 +196,7 @@ func (m *member) doubt(f *found) {
 func (m *member) remodel(f found) error {
 	spec := m.spec(f.card)
 	for _, w := range m.ranks {
-		spec.Pool = m.g.roll.Load().pools[w.ID]
+		spec.Pool = m.g.roll.Load().pools[w.Worker]
 		if err := m.g.chooser.respec(w, spec); err != nil {
 			return &refusal{err.Error()}
 		}
@@ -245,7 +246,7 @@ func (m *member) join(c *card.Card) error {
 	g, spec := m.g, m.spec(c)
 	_, blind := m.sources(c)
 	for rank := len(m.ranks); rank < m.given.Ranks; rank++ {
-		w := router.Worker{ID: router.WorkerID(c.ID()), Rank: uint32(rank)}
+		w := kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(rank)}
 		if err := g.chooser.join(w, spec, blind); err != nil {
 			return &refusal{err.Error()}
 		}

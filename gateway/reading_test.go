@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -101,7 +102,7 @@ func TestPause(t *testing.T) {
 		transport := &http.Transport{DialContext: front.dial}
 		t.Cleanup(transport.CloseIdleConnections)
 		for _, query := range []string{"", "?late"} { // or its end may be
-			res, err := (&http.Client{Transport: transport}).Post("http://gateway/v1/completions"+query, "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
+			res, err := (&http.Client{Transport: transport}).Post("http://localhost/v1/completions"+query, "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,7 +311,7 @@ func TestBytesAndEvents(t *testing.T) {
 // behind new ones.
 func TestSight(t *testing.T) {
 	s := newStand(t, Config{})
-	w := router.Worker{ID: 1}
+	w := kv.Rank{Worker: 1}
 	s.chooser.sight(w, func() bool { return false })
 	if len(s.chooser.blind) != 0 {
 		t.Error("something is noted of a worker that is not there")

@@ -88,7 +88,7 @@ func TestGivenAndRegistered(t *testing.T) {
 	is("registered alone", false, true)
 	set(list)
 	is("given, too", true, true)
-	s.Gone("a")
+	s.Gone("a", 0)
 	is("given alone", true, true)
 	set(nil)
 	is("neither", false, false)
@@ -96,7 +96,7 @@ func TestGivenAndRegistered(t *testing.T) {
 	set(list)
 	set(nil)
 	is("registered again", false, true)
-	s.Gone("a")
+	s.Gone("a", 0)
 	is("gone", false, false)
 }
 
@@ -141,8 +141,8 @@ func TestRoomByTheList(t *testing.T) {
 		s.watch(changes)
 	}()
 	defer func() { close(changes); <-ended }()
-	changes <- nats.Change{Name: "b", Payload: b.card.Append(nil)}
-	changes <- nats.Change{Name: "c", Payload: (&card.Card{Name: "c"}).Append(nil)} // b has been looked at
+	changes <- nats.Change{Process: nats.Process{Name: "b"}, Payload: b.card.Append(nil)}
+	changes <- nats.Change{Process: nats.Process{Name: "c"}, Payload: (&card.Card{Name: "c"}).Append(nil)} // b has been looked at
 	if err := s.SetWorkers(nil); err != nil {
 		t.Fatal(err)
 	}

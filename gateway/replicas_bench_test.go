@@ -24,7 +24,7 @@ func benchChooser(b *testing.B, workers, blocks int, change func(*Config)) (*cho
 	}
 	b.Cleanup(func() { g.Close() })
 	for i := range workers {
-		w := router.Worker{ID: router.WorkerID(i + 1)}
+		w := kv.Rank{Worker: kv.WorkerID(i + 1)}
 		if err := g.chooser.join(w, router.WorkerSpec{BlockTokens: 16}, false); err != nil {
 			b.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func BenchmarkReplicaSessions(b *testing.B) {
 	from, _ := benchChooser(b, 16, 1, change(1))
 	var made []router.Claim
 	for i := range uint64(mostClaims) {
-		made = append(made, router.Claim{Session: 1 + i*0x9e3779b97f4a7c15, Stamp: i + 1, Replica: 9, Worker: router.Worker{ID: router.WorkerID(1 + i%16)}})
+		made = append(made, router.Claim{Session: 1 + i*0x9e3779b97f4a7c15, Stamp: i + 1, Replica: 9, Worker: kv.Rank{Worker: kv.WorkerID(1 + i%16)}})
 	}
 	from.router.ApplyClaims(0, made)
 	var claims []router.Claim

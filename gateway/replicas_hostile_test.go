@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -96,7 +97,7 @@ func TestReplicasHostileNetwork(t *testing.T) {
 }
 
 // session is the worker of one.
-func (s *stand) session(name string) (router.Worker, bool) {
+func (s *stand) session(name string) (kv.Rank, bool) {
 	s.chooser.mu.Lock()
 	defer s.chooser.mu.Unlock()
 	return s.chooser.router.Session(s.chooser.now(), max(1, xxh3.HashString("\x00"+name)))
@@ -148,7 +149,7 @@ func TestReplicasHostileMessages(t *testing.T) {
 	say(message{kind: wireHere, replica: 100, epoch: 4, blockTokens: blockTokens})
 	ev.Session, ev.Stamp = 5, uint64(time.Now().Add(2*clockSkew).UnixNano())
 	stranger := ev
-	stranger.Worker.ID++
+	stranger.Worker.Worker++
 	say(message{kind: wireEvents, replica: 101, epoch: 5, blockTokens: blockTokens, seq: 1, events: []router.Event{stranger, ev}})
 	for range 100 { // whoever asks all the time is answered, but not each time
 		say(message{kind: wireAsk, replica: 102, epoch: 5, blockTokens: blockTokens})

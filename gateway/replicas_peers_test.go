@@ -200,8 +200,8 @@ func TestLedger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for id := range router.WorkerID(3) {
-			if err := r.Join(0, router.Worker{ID: id}, router.WorkerSpec{BlockTokens: 4}); err != nil {
+		for id := range kv.WorkerID(3) {
+			if err := r.Join(0, kv.Rank{Worker: id}, router.WorkerSpec{BlockTokens: 4}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -230,7 +230,7 @@ func TestLedger(t *testing.T) {
 				open = append(open, d.Reservation)
 			}
 			if i == 20 {
-				r.Leave(0, router.Worker{ID: 1}, nil)
+				r.Leave(0, kv.Rank{Worker: 1}, nil)
 			}
 			for _, ev := range r.Drain(nil) {
 				l.note(&ev)

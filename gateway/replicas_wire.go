@@ -138,9 +138,9 @@ func appendEvent(dst []byte, ev *router.Event) []byte {
 	return dst
 }
 
-func appendWorker(dst []byte, w router.Worker) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(w.ID))
-	return binary.AppendUvarint(dst, uint64(w.Rank))
+func appendWorker(dst []byte, w kv.Rank) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(w.Worker))
+	return binary.AppendUvarint(dst, uint64(w.DP))
 }
 
 func appendClaim(dst []byte, c *router.Claim) []byte {
@@ -382,8 +382,8 @@ func (d *decoder) session() (id, stamp uint64) {
 	return id, stamp
 }
 
-func (d *decoder) worker() router.Worker {
-	return router.Worker{ID: router.WorkerID(d.fixed()), Rank: uint32(d.number(1<<32 - 1))}
+func (d *decoder) worker() kv.Rank {
+	return kv.Rank{Worker: kv.WorkerID(d.fixed()), DP: uint32(d.number(1<<32 - 1))}
 }
 
 func (d *decoder) tokens() int { return int(d.number(router.MaxPromptTokens)) }

@@ -34,7 +34,7 @@ func someMessage(rng *rand.Rand, kind wireKind) message {
 			ev.Seq = m.seq + uint64(i)
 		}
 		if ev.Kind == router.Reserved {
-			ev.Worker = router.Worker{ID: router.WorkerID(rng.Uint64()), Rank: rng.Uint32() >> rng.IntN(32)}
+			ev.Worker = kv.Rank{Worker: kv.WorkerID(rng.Uint64()), DP: rng.Uint32() >> rng.IntN(32)}
 			ev.PromptTokens, ev.UncachedTokens, ev.UnsharedBlocks = rng.IntN(1<<20), rng.IntN(1<<20), rng.IntN(100)
 			ev.DecodeOnly, ev.Untold = rng.IntN(2) == 0, rng.IntN(2) == 0
 			ev.Hashes = []kv.BlockHash{}
@@ -62,11 +62,11 @@ func someMessage(rng *rand.Rand, kind wireKind) message {
 }
 
 // someWorker is one, or none.
-func someWorker(rng *rand.Rand) (w router.Worker, nowhere bool) {
+func someWorker(rng *rand.Rand) (w kv.Rank, nowhere bool) {
 	if rng.IntN(3) == 0 {
 		return w, true
 	}
-	return router.Worker{ID: router.WorkerID(rng.Uint64()), Rank: rng.Uint32() >> rng.IntN(32)}, false
+	return kv.Rank{Worker: kv.WorkerID(rng.Uint64()), DP: rng.Uint32() >> rng.IntN(32)}, false
 }
 
 // TestWire: what is written is read again, within the bytes that were said to be enough,
@@ -103,7 +103,7 @@ func TestWire(t *testing.T) {
 // TestWireBytes: version 2 is what it was, and version 1 is not read.
 func TestWireBytes(t *testing.T) {
 	m := message{kind: wireEvents, replica: 0x1122334455667788, epoch: 3, blockTokens: 16, seq: 300, events: []router.Event{
-		{Kind: router.Reserved, ID: 7, Worker: router.Worker{ID: 0xabcdef, Rank: 1}, PromptTokens: 200, UncachedTokens: 130, UnsharedBlocks: 1, DecodeOnly: true, Hashes: []kv.BlockHash{0x0102030405060708}},
+		{Kind: router.Reserved, ID: 7, Worker: kv.Rank{Worker: 0xabcdef, DP: 1}, PromptTokens: 200, UncachedTokens: 130, UnsharedBlocks: 1, DecodeOnly: true, Hashes: []kv.BlockHash{0x0102030405060708}},
 		{Kind: router.Progressed, ID: 7, ComputedTokens: 130, OutputTokens: 2}, {Kind: router.Released, ID: 7},
 	}}
 	const head = "03" + "8877665544332211" + "0300000000000000" + "10" + "ac02" + "03"
@@ -118,13 +118,13 @@ func TestWireBytes(t *testing.T) {
 	golden("02" + head + old)
 	made, undone := &m.events[0], &m.events[2]
 	made.Session, made.Stamp, made.Untold = 0x5e55, 0x0102, true
-	undone.Session, undone.Stamp, undone.Worker = 0x5e55, 0x0103, router.Worker{ID: 0xabcdef, Rank: 1}
+	undone.Session, undone.Stamp, undone.Worker = 0x5e55, 0x0103, kv.Rank{Worker: 0xabcdef, DP: 1}
 	const session, worker = "555e000000000000", "efcdab0000000000" + "01"
 	golden("02" + head + "e0070000" + session + "0201000000000000" + worker + "c801" + "8201" + "01" + "01" + "0807060504030201" +
 		"01078201" + "02" + "42070000" + session + "0301000000000000" + worker)
-	undone.Worker, undone.Nowhere = router.Worker{}, true
+	undone.Worker, undone.Nowhere = kv.Rank{}, true
 	m = message{kind: wireSnapshot, replica: m.replica, epoch: 3, blockTokens: 16, seq: 300, lastID: 7, pieces: 1, claims: []router.Claim{
-		{Session: 0x5e55, Stamp: 0x0102, Replica: 9, Worker: router.Worker{ID: 0xabcdef, Rank: 1}, Age: 300 * time.Millisecond},
+		{Session: 0x5e55, Stamp: 0x0102, Replica: 9, Worker: kv.Rank{Worker: 0xabcdef, DP: 1}, Age: 300 * time.Millisecond},
 		{Session: 0x5e55, Stamp: 0x0103, Replica: 9, Nowhere: true},
 	}}
 	golden("0204" + head[2:len(head)-2] + "07" + "00" + "01" + "00" + "02" +
@@ -223,7 +223,7 @@ func FuzzWire(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Join(0, router.Worker{}, router.WorkerSpec{BlockTokens: 4}); err != nil {
+		if err := r.Join(0, kv.Rank{}, router.WorkerSpec{BlockTokens: 4}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range m.events {

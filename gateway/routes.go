@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server/openai"
 )
@@ -36,6 +37,8 @@ func (g *Gateway) mount() {
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
 			r.Out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
+			r.Out.Header.Del("Origin")          // which pages may call is decided here, not by workers
+			r.Out.Header.Del("Sec-Fetch-Site")
 		},
 		Transport:     g,
 		FlushInterval: -1,
@@ -63,7 +66,7 @@ func (g *Gateway) mount() {
 			Message: fmt.Sprintf("%.10s %.100q is nothing that the gateway has; what a worker tells of its cache is at the worker's own URL, see /v1/fleet", r.Method, r.URL.Path)})
 	})
 	g.http = http.Server{
-		Handler: g, TLSConfig: g.cfg.TLS, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
+		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
 		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: stdLog(g.log),
 	}
 }
@@ -92,7 +95,22 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.Draining() {
 		w.Header().Set("Connection", "close")
 	}
-	g.routes.ServeHTTP(w, r)
+	probe := r.URL.Path == "/health" || r.URL.Path == "/ready"
+	if !conns.Admitted(r.Context()) {
+		if w.Header().Set("Connection", "close"); !probe {
+			g.refuse(w, r, errConns)
+			return
+		}
+	}
+	preflight, refusal := g.sites.Check(w.Header(), r)
+	switch {
+	case refusal != nil:
+		g.refuse(w, r, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: refusal.Code, Message: refusal.Message})
+	case preflight:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		g.routes.ServeHTTP(w, r)
+	}
 }
 
 // generate routes by the prompt.
@@ -139,6 +157,7 @@ func (g *Gateway) travel(w http.ResponseWriter, r *http.Request, prepare func(*j
 	defer cancel(nil)
 	defer context.AfterFunc(g.over, func() { cancel(context.Cause(g.over)) })()
 	j.out.SetWriteDeadline(time.Time{}) // until there is something to write
+	j.ctx = ctx
 	g.proxy.ServeHTTP(w, r.WithContext(ctx))
 }
 

@@ -34,7 +34,7 @@ func TestSlowClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn.SetDeadline(time.Now().Add(time.Hour)) // on a clock that goes on only while all wait
-			if _, err := io.WriteString(conn, head+"\r\nHost: x\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(conn, head+"\r\nHost: localhost\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
 			return conn

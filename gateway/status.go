@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server/openai"
 )
@@ -24,7 +25,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	case g.Draining():
 		g.refuse(w, r, errDraining)
 	case g.roll.Load().ready == 0:
-		g.refuse(w, r, errNobody)
+		g.refuse(w, r, g.nobody(g.roll.Load().total))
 	default:
 		g.health(w, r)
 	}
@@ -102,6 +103,7 @@ type FleetStatus struct {
 	Prompts     string          `json:"prompts"`         // compared by tokens or by bytes
 	Pools       string          `json:"pools,omitempty"` // how one is chosen
 	Workers     []WorkerStatus  `json:"workers"`
+	Troubles    []string        `json:"troubles"`           // what is in the way now, in sentences
 	Replica     string          `json:"replica,omitempty"`  // this gateway's name among the others
 	Replicas    []ReplicaStatus `json:"replicas,omitempty"` // the others
 }
@@ -110,27 +112,28 @@ type FleetStatus struct {
 func (g *Gateway) Fleet() FleetStatus {
 	pools := g.pools.Load()
 	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: pools.String()}
+	f.Workers, f.Troubles = []WorkerStatus{}, g.sentences()
 	if !g.words.Load().exact {
 		f.Prompts = "bytes"
 	}
 	if g.replicas != nil {
 		f.Replica, f.Replicas = replicaName(g.replicas.self), g.Replicas()
 	}
-	loads := map[router.WorkerID][]router.Load{}
+	loads := map[kv.WorkerID][]router.Load{}
 	for _, l := range g.chooser.loads() {
-		loads[l.Worker.ID] = append(loads[l.Worker.ID], l)
+		loads[l.Worker.Worker] = append(loads[l.Worker.Worker], l)
 	}
 	roll := g.roll.Load()
 	for _, m := range g.all() {
-		s := WorkerStatus{URL: m.given.URL, Mode: g.mode(m)}
+		s := WorkerStatus{URL: m.given.URL, Mode: g.mode(m), Ranks: []RankStatus{}}
 		m.mu.Lock()
-		s.Name, s.State, s.Models = m.nameLocked(), m.state.String(), m.models
+		s.Name, s.State, s.Models = m.nameLocked(), m.state.String(), append([]string{}, m.models...)
 		if m.err != nil {
 			s.Error = m.err.Error()
 		}
-		id := router.WorkerID(0)
+		id := kv.WorkerID(0)
 		if m.card != nil && m.state != Refused {
-			id = router.WorkerID(m.card.ID())
+			id = kv.WorkerID(m.card.ID())
 		}
 		if m.card != nil {
 			s.Pool = m.card.Pool
@@ -140,13 +143,16 @@ func (g *Gateway) Fleet() FleetStatus {
 			s.Pool = pools.name(roll.pools[id])
 		}
 		for _, l := range loads[id] {
-			r := RankStatus{Rank: l.Worker.Rank, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(holderOf(l.Worker))}
-			if st, ok := g.subscriber.Status(events.Rank{Worker: events.WorkerID(l.Worker.ID), DP: l.Worker.Rank}); ok {
+			r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(l.Worker)}
+			if st, ok := g.subscriber.Status(l.Worker); ok {
 				r.Events, r.NextSeq = st.State.String(), st.Next
 			}
 			s.Ranks = append(s.Ranks, r)
 		}
 		f.Workers = append(f.Workers, s)
+	}
+	if len(f.Workers) == 0 {
+		f.Troubles = append(f.Troubles, g.nobody(0).Message)
 	}
 	return f
 }
@@ -163,7 +169,7 @@ func (g *Gateway) mode(m *member) string {
 		return "approximate"
 	}
 	for rank := range m.given.Ranks {
-		if s, ok := g.subscriber.Status(events.Rank{Worker: events.WorkerID(c.ID()), DP: uint32(rank)}); !ok || s.State != events.Live {
+		if s, ok := g.subscriber.Status(kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(rank)}); !ok || s.State != events.Live {
 			return "waiting"
 		}
 	}
@@ -241,7 +247,7 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, pool)
 	roll := g.roll.Load()
 	for _, c := range e.Candidates {
-		if m := roll.byID[c.Worker.ID]; m != nil {
+		if m := roll.byID[c.Worker.Worker]; m != nil {
 			fmt.Fprintf(w, "%v is %s at %s\n", c.Worker, m.name(), m.given.URL)
 		}
 	}

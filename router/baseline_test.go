@@ -4,16 +4,18 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 func TestRoundRobin(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostRoundRobin}, make([]WorkerSpec, 3)...)
-	var got []Worker
+	var got []kv.Rank
 	for i := range 9 {
 		d := selected(t, r, 0, Request{PromptTokens: 16 * (1 + i%4)})
 		got = append(got, d.Worker)
 	}
-	want := []Worker{worker1(0), worker1(1), worker1(2)}
+	want := []kv.Rank{worker1(0), worker1(1), worker1(2)}
 	if want = append(want, append(want, want...)...); !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
@@ -22,13 +24,13 @@ func TestRoundRobin(t *testing.T) {
 func TestPrefixHash(t *testing.T) {
 	const workers, prefixes = 8, 4000
 	r := newRouter(t, Config{Policy: CostPrefixHash, PrefixBlocks: 2}, make([]WorkerSpec, workers)...)
-	place := func(h ...int) Worker {
+	place := func(h ...int) kv.Rank {
 		d := selected(t, r, 0, Request{PromptTokens: 16 * len(h), Hashes: hashes(h...)})
 		r.Release(0, d.Reservation)
 		return d.Worker
 	}
-	counts := map[Worker]int{}
-	before := map[int]Worker{}
+	counts := map[kv.Rank]int{}
+	before := map[int]kv.Rank{}
 	for i := range prefixes {
 		w := place(2*i, 2*i+1)
 		counts[w]++
@@ -102,7 +104,7 @@ func TestRollbackTakesTheSessionBack(t *testing.T) {
 	if d = selected(t, r, 0, req); d.Reason == BySession {
 		t.Errorf("after a rollback: %+v", d)
 	}
-	req.Avoid = []Worker{d.Worker}
+	req.Avoid = []kv.Rank{d.Worker}
 	away := selected(t, r, 0, req)
 	req.Avoid = nil
 	r.Rollback(0, away.Reservation)
@@ -110,7 +112,7 @@ func TestRollbackTakesTheSessionBack(t *testing.T) {
 		t.Errorf("the worker before the rollback is %v, got %+v", d.Worker, got)
 	}
 	// A rollback that comes late leaves what others set.
-	req.Avoid = []Worker{d.Worker}
+	req.Avoid = []kv.Rank{d.Worker}
 	away = selected(t, r, 0, req)
 	req.Avoid = nil
 	kept := selected(t, r, 0, req)

@@ -230,7 +230,7 @@ func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
 	for i := range waiting {
 		req := Request{PromptTokens: 64, Model: 1, Priority: i % 3}
 		if i%100 == 0 {
-			req.Avoid = []Worker{worker1(2 * i % workers)}
+			req.Avoid = []kv.Rank{worker1(2 * i % workers)}
 		}
 		if _, err := r.Wait(time.Duration(i), &req); err != nil {
 			t.Fatal(err)

@@ -95,7 +95,7 @@ func (b *Buckets) Peek(hashes []kv.BlockHash) (bucket int, turn bool) {
 // whoever came first. Sizes differ by one at most. One that comes or goes takes the place
 // of another one only where that keeps the sizes so: of 64 workers in 4 buckets 1.1 others
 // move on average, in 16 buckets 2.4. It costs a sort of len(workers)*n pairs.
-func Deal(workers []WorkerID, n int, dst []int) []int {
+func Deal(workers []kv.WorkerID, n int, dst []int) []int {
 	type pair struct {
 		draw           uint64
 		worker, bucket int32

@@ -68,8 +68,8 @@ func TestBuckets(t *testing.T) {
 }
 
 // dealt is by worker.
-func dealt(workers []WorkerID, n int) map[WorkerID]int {
-	by := map[WorkerID]int{}
+func dealt(workers []kv.WorkerID, n int) map[kv.WorkerID]int {
+	by := map[kv.WorkerID]int{}
 	for i, b := range Deal(workers, n, nil) {
 		by[workers[i]] = b
 	}
@@ -78,7 +78,7 @@ func dealt(workers []WorkerID, n int) map[WorkerID]int {
 
 // checkDealt reports what a deal must not be: uneven, of other buckets, or another one
 // for the same workers in another order.
-func checkDealt(workers []WorkerID, n int, by map[WorkerID]int, shuffle *rand.Rand) error {
+func checkDealt(workers []kv.WorkerID, n int, by map[kv.WorkerID]int, shuffle *rand.Rand) error {
 	sizes := make([]int, n)
 	for _, w := range workers {
 		b, ok := by[w]
@@ -101,7 +101,7 @@ func checkDealt(workers []WorkerID, n int, by map[WorkerID]int, shuffle *rand.Ra
 }
 
 // moved is how many of those who are in both deals changed their bucket.
-func moved(a, b map[WorkerID]int) (n int) {
+func moved(a, b map[kv.WorkerID]int) (n int) {
 	for w, at := range a {
 		if to, ok := b[w]; ok && to != at {
 			n++
@@ -121,9 +121,9 @@ func TestDeal(t *testing.T) {
 		const rounds = 300
 		sum := 0
 		for range rounds {
-			workers := make([]WorkerID, tc.workers)
+			workers := make([]kv.WorkerID, tc.workers)
 			for i := range workers {
-				workers[i] = WorkerID(chance.Uint64())
+				workers[i] = kv.WorkerID(chance.Uint64())
 			}
 			all, without := dealt(workers, tc.buckets), dealt(workers[1:], tc.buckets)
 			if err := checkDealt(workers, tc.buckets, all, chance); err != nil {
@@ -149,9 +149,9 @@ func FuzzDeal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, n, buckets uint8) {
 		b := 1 + int(buckets)%MaxBuckets
 		chance := rand.New(rand.NewPCG(seed, 1))
-		workers := make([]WorkerID, n)
+		workers := make([]kv.WorkerID, n)
 		for i := range workers {
-			workers[i] = WorkerID(seed + uint64(i)) // near each other, as no hashes are
+			workers[i] = kv.WorkerID(seed + uint64(i)) // near each other, as no hashes are
 		}
 		if err := checkDealt(workers, b, dealt(workers, b), chance); err != nil {
 			t.Fatal(err)

@@ -50,10 +50,16 @@ func (r *Router) Check() error {
 	if err != nil {
 		return err
 	}
-	if err := r.checkModels(); err != nil {
+	if err := r.tree.checkPromises(r); err != nil {
 		return err
 	}
-	if err := r.checkGauges(); err != nil {
+	if err := r.clock.check(r); err != nil {
+		return err
+	}
+	if err := checkModels(r); err != nil {
+		return err
+	}
+	if err := checkGauges(r); err != nil {
 		return err
 	}
 	if err := r.queue.check(); err != nil {

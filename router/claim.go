@@ -3,6 +3,8 @@ package router
 import (
 	"fmt"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // Claim says where a session is. Replicas tell each other their claims, in the events
@@ -22,7 +24,7 @@ type Claim struct {
 	Session uint64
 	Stamp   uint64    // 1 to MaxStamp
 	Replica ReplicaID // who made it
-	Worker  Worker
+	Worker  kv.Rank
 	Nowhere bool          // there is no Worker: the session's only request was taken back
 	Age     time.Duration // since its router made it, as its teller knows
 }

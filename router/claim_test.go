@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // keeping is a replica that keeps sessions for a minute.
@@ -59,7 +61,7 @@ func allClaims(r *Router, n int) (claims []Claim) {
 // router that came to, and back where it was when that is taken back.
 func TestSessionIsSharedByReplicas(t *testing.T) {
 	a, b := keeping(t, 1, 1), keeping(t, 2, 1)
-	ask := func(r *Router, avoid ...Worker) Decision {
+	ask := func(r *Router, avoid ...kv.Rank) Decision {
 		return selected(t, r, r.now, Request{PromptTokens: 400, Session: 7, Avoid: avoid})
 	}
 	first := ask(a)
@@ -99,7 +101,7 @@ func TestSessionIsTakenBackEverywhere(t *testing.T) {
 			old = selected(t, a, 0, Request{PromptTokens: 4, Session: 7})
 			events = told(a)
 		}
-		d := selected(t, a, 0, Request{PromptTokens: 4, Session: 7, Avoid: []Worker{old.Worker}})
+		d := selected(t, a, 0, Request{PromptTokens: 4, Session: 7, Avoid: []kv.Rank{old.Worker}})
 		a.Rollback(0, d.Reservation)
 		events = append(events, told(a)...)
 		for seed := range uint64(20) {
@@ -202,7 +204,7 @@ func TestLaterClaimCounts(t *testing.T) {
 	}
 	mine := selected(t, a, 13, Request{PromptTokens: 4, Session: 8})
 	at := worker1(2)
-	if (Worker{}) == at || mine.Worker == at {
+	if (kv.Rank{}) == at || mine.Worker == at {
 		t.Fatal("another worker is meant")
 	}
 	a.ApplyClaims(13, []Claim{{Session: 8, Stamp: a.sessions.stamp, Replica: 2, Worker: at}})
@@ -323,7 +325,7 @@ func (n *net) step() {
 	case k < 4 || k < 7 && len(n.open[i]) == 0:
 		req := Request{PromptTokens: 1 + rng.IntN(60), Session: rng.Uint64N(n.sessions)}
 		if rng.IntN(3) == 0 {
-			req.Avoid = []Worker{worker1(rng.IntN(4))}
+			req.Avoid = []kv.Rank{worker1(rng.IntN(4))}
 		}
 		n.open[i] = append(n.open[i], selected(n.t, r, now, req).Reservation)
 	case k < 6:
@@ -383,7 +385,7 @@ func (n *net) agree(seed uint64) (nowhere int) {
 	for id, c := range n.latest {
 		want := session{id: id, worker: c.Worker, nowhere: c.Nowhere, stamp: c.Stamp, by: c.Replica}
 		if c.Nowhere {
-			want.worker = Worker{}
+			want.worker = kv.Rank{}
 			nowhere++
 		}
 		for i, r := range n.routers {

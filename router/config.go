@@ -47,6 +47,15 @@ type Config struct {
 	// where progress does not renew it.
 	Expiry time.Duration
 
+	// Predict counts the blocks of a prompt as cached at a worker where an active request
+	// will compute them, from its choice to its first token: overlaps come from events,
+	// which tell of blocks that are there.
+	Predict bool
+	// Stall is by how much a worker may be late with a token, beyond the prediction and
+	// beyond three times the prediction, before it is not chosen any more. It is for callers
+	// who tell each Progress. Default 0: workers are never late.
+	Stall time.Duration
+
 	// BusyFactor is by how many times the tokens of its step the prefill tokens of a
 	// worker must exceed them for it to be busy. When all are, requests wait. 0: only
 	// MaxRequests makes a worker busy.
@@ -137,6 +146,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Expiry < 0 {
 		bad("Expiry", c.Expiry, "a positive duration")
+	}
+	if c.Stall < 0 {
+		bad("Stall", c.Stall, "0 or a positive duration")
 	}
 	if c.SessionTTL < 0 {
 		bad("SessionTTL", c.SessionTTL, "0 or a positive duration")

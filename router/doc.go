@@ -12,7 +12,7 @@
 // [Reservation] ends exactly once, and is renewed by progress until then.
 //
 //	r, err := router.New(router.Config{BlockTokens: 16, Policy: router.CostLatency})
-//	err = r.Join(now, router.Worker{ID: 1}, router.WorkerSpec{BlockTokens: 16, TotalBlocks: 27000})
+//	err = r.Join(now, kv.Rank{Worker: 1}, router.WorkerSpec{BlockTokens: 16, TotalBlocks: 27000})
 //	d, err := r.Select(now, &router.Request{PromptTokens: n, Hashes: hashes, Overlaps: overlaps})
 //	if errors.Is(err, router.ErrBusy) {
 //		ticket, err := r.Wait(now, &req) // then Next and Take, when something changed

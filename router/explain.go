@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // Explanation is why a worker: what each candidate would have cost. Its slices are
@@ -13,7 +15,7 @@ import (
 type Explanation struct {
 	Policy      Policy
 	Temperature float64
-	Chosen      Worker // of a Select; the zero Worker of Router.Explain
+	Chosen      kv.Rank // of a Select; the zero Worker of Router.Explain
 	Reason      Reason
 	Decided     bool        // by a Select
 	Candidates  []Candidate // in the order of workers
@@ -21,7 +23,7 @@ type Explanation struct {
 
 // Candidate is a worker that could have been chosen.
 type Candidate struct {
-	Worker      Worker
+	Worker      kv.Rank
 	Cost        float64
 	Probability float64 // that it is chosen
 	Overlap     Overlap
@@ -58,7 +60,7 @@ func (r *Router) Explain(now time.Duration, req *Request) (Explanation, error) {
 		}
 		r.explain(&e, &s, noEntry, reason)
 	}
-	e.Chosen, e.Decided = Worker{}, false
+	e.Chosen, e.Decided = kv.Rank{}, false
 	return e, nil
 }
 

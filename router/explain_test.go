@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 func TestExplainGolden(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostCredits}, WorkerSpec{}, WorkerSpec{}, WorkerSpec{})
-	selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Pinned: &Worker{ID: 2}})
+	selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Pinned: &kv.Rank{Worker: 2}})
 	req := Request{PromptTokens: 100, Hashes: hashes(1, 2, 3, 9), Overlaps: []Overlap{
 		{Worker: worker1(1), Device: 3}, {Worker: worker1(2), Device: 1, Host: 2, Disk: 1},
 	}}
@@ -74,7 +75,7 @@ func TestExplainDrawsNothing(t *testing.T) {
 					}
 					d := selected(t, r, 0, req)
 					if explain {
-						if p := req.Explain.Candidates[d.Worker.ID-1].Probability; !(p > 0) {
+						if p := req.Explain.Candidates[d.Worker.Worker-1].Probability; !(p > 0) {
 							t.Fatalf("%v: worker %v was chosen with probability %v", policy, d.Worker, p)
 						}
 					}
@@ -94,7 +95,7 @@ func TestExplainDrawsNothing(t *testing.T) {
 
 func TestMetricsGolden(t *testing.T) {
 	r := newRouter(t, Config{Policy: Cost2026, Replica: 1}, WorkerSpec{MaxRequests: 2})
-	o := []Overlap{{Worker: worker1(0), Device: 2}, {Worker: Worker{ID: 8}, Device: 3}}
+	o := []Overlap{{Worker: worker1(0), Device: 2}, {Worker: kv.Rank{Worker: 8}, Device: 3}}
 	a := selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Overlaps: o})
 	b := selected(t, r, 0, Request{PromptTokens: 64, Pinned: &a.Worker})
 	_, _ = r.Select(0, &Request{PromptTokens: 1})
@@ -105,7 +106,7 @@ func TestMetricsGolden(t *testing.T) {
 	const want = `workers 1, reservations 0, waiting 1
 selected by cost 1, tie 0, chance 0, session 0, pin 1; busy 1, refused 1
 queued 1, cancelled 0, overdue 0
-reservations released 1, rolled back 1, expired 0, ended 0
+reservations released 1, rolled back 1, expired 0, ended 0; workers stalled 0
 prompt tokens 128, overlap 32 of 48 at best
 replicas: journal 4, lost 0; applied 0, duplicate 0, stale 0, early 0, rejected 0, claims 0
 `

@@ -208,7 +208,7 @@ func playFleet(t testing.TB, cfg fleetConfig) fleetResult {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := int(d.Worker.ID) - 1
+		i := int(d.Worker.Worker) - 1
 		have := min(workers[i].cached(q.hashes)*16, q.tokens-1)
 		hits += have
 		tokens += q.tokens

@@ -24,8 +24,8 @@ type gauge struct {
 }
 
 // measure is the gauge of a worker as it is now.
-func (r *Router) measure(w *worker) gauge {
-	k := &r.kinds[w.kind]
+func (w *worker) measure(kinds kinds, slab []reservation) gauge {
+	k := &kinds[w.kind]
 	rows, running, context := float64(w.requests), float64(w.requests-w.prefilling), float64(w.contextTokens)
 	g := gauge{
 		heard: w.heard, context: context, rows: int32(w.requests), running: int32(w.requests - w.prefilling), kind: w.kind,
@@ -35,7 +35,7 @@ func (r *Router) measure(w *worker) gauge {
 	if w.prefilling > 0 {
 		g.current += k.Prompt
 		g.pendingEnd = w.anchor + w.predicted
-		g.pendingRest = w.predicted - r.slab[w.prefillingQueue.head].predicted
+		g.pendingRest = w.predicted - slab[w.prefillingQueue.head].predicted
 		g.pendingSteps = k.steps(float64(w.prefillTokens))
 	}
 	if w.spec.TotalBlocks > 0 {
@@ -69,13 +69,16 @@ type kind struct {
 	workers      int     // of this kind; with none it may become another
 }
 
-// joinKind makes a worker one of the kind that its spec says.
-func (r *Router) joinKind(w *worker) {
+// kinds are all that there are. One without workers is used again.
+type kinds []kind
+
+// join makes a worker one of the kind that its spec says.
+func (all *kinds) join(w *worker) {
 	k := kind{w.spec.Profile, w.spec.batch(), w.spec.chunk(), 0}
-	at := len(r.kinds)
-	for i := range r.kinds {
-		k.workers = r.kinds[i].workers
-		if r.kinds[i] == k {
+	at := len(*all)
+	for i := range *all {
+		k.workers = (*all)[i].workers
+		if (*all)[i] == k {
 			at = i
 			break
 		}
@@ -83,23 +86,20 @@ func (r *Router) joinKind(w *worker) {
 			at = i
 		}
 	}
-	if at == len(r.kinds) {
-		r.kinds = append(r.kinds, kind{})
+	if at == len(*all) {
+		*all = append(*all, kind{})
 	}
-	k.workers = r.kinds[at].workers + 1
-	r.kinds[at] = k
+	k.workers = (*all)[at].workers + 1
+	(*all)[at] = k
 	w.kind = int32(at)
 }
 
-// leaveKind takes a worker out of its kind.
-func (r *Router) leaveKind(w *worker) { r.kinds[w.kind].workers-- }
-
 // checkGauges holds gauges and seats against the workers, and kinds against their specs.
-func (r *Router) checkGauges() error {
+func checkGauges(r *Router) error {
 	workers := make([]int, len(r.kinds))
 	for _, slot := range r.models[anyModel].order {
 		w := &r.workers[slot]
-		if got, want := r.gauges[slot], r.measure(w); got != want {
+		if got, want := r.gauges[slot], w.measure(r.kinds, r.slab); got != want {
 			return fmt.Errorf("router: the gauge of worker %v is %+v, it has %+v", w.id, got, want)
 		}
 		if r.seats[slot] != (seat{w.id, true}) {

@@ -38,7 +38,7 @@ type Event struct {
 	ComputedTokens, OutputTokens int
 
 	// Reserved alone.
-	Worker         Worker
+	Worker         kv.Rank
 	PromptTokens   int
 	UncachedTokens int
 	UnsharedBlocks int

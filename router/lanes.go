@@ -2,6 +2,8 @@ package router
 
 import (
 	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // lane are those who wait for the same workers, the one who goes first at the top of a
@@ -16,7 +18,7 @@ type lane struct {
 type laneOf struct {
 	model  ModelID
 	pool   PoolID
-	pin    Worker
+	pin    kv.Rank
 	pinned bool
 	picky  bool // they avoid workers
 }

@@ -5,6 +5,7 @@ const (
 	byAge     = iota // all: the one without progress for longest first
 	byWorker         // those of a worker
 	byPrefill        // those of a worker before their first token, oldest first
+	byDebt           // those that a worker owes a first token, or all at once; see worker.firsts
 	lists
 )
 

@@ -2,9 +2,10 @@ package router
 
 import "fmt"
 
-// Metrics are counts since the start, but Workers, Active and Waiting.
+// Metrics are counts since the start, but for Workers, Active, Waiting and Promised.
 type Metrics struct {
 	Workers, Active, Waiting int
+	Promised                 int // blocks that workers are predicted to compute, each once for a worker
 
 	Selected   [len(reasonNames)]uint64 // by Reason
 	Busy       uint64                   // Selects that found all busy
@@ -16,6 +17,7 @@ type Metrics struct {
 	RolledBack uint64
 	Expired    uint64
 	Ended      uint64 // with their worker or their router
+	Stalled    uint64 // times that a worker was late with what it owed
 
 	PromptTokens  uint64 // of selected requests
 	OverlapTokens uint64 // of them, what the chosen worker had
@@ -42,6 +44,7 @@ func (m *Metrics) count(s *scorer, o *Overlap, reason Reason) {
 func (r *Router) Metrics() Metrics {
 	m := r.metrics
 	m.Workers, m.Active, m.Waiting = len(r.models[anyModel].order), r.active, r.queue.n
+	m.Promised = r.tree.promises.blocks.n
 	return m
 }
 
@@ -50,10 +53,10 @@ func (m Metrics) String() string {
 	return fmt.Sprintf(`workers %d, reservations %d, waiting %d
 selected by cost %d, tie %d, chance %d, session %d, pin %d; busy %d, refused %d
 queued %d, cancelled %d, overdue %d
-reservations released %d, rolled back %d, expired %d, ended %d
+reservations released %d, rolled back %d, expired %d, ended %d; workers stalled %d
 prompt tokens %d, overlap %d of %d at best
 replicas: journal %d, lost %d; applied %d, duplicate %d, stale %d, early %d, rejected %d, claims %d
 `, m.Workers, m.Active, m.Waiting, s[ByCost], s[ByTie], s[ByChance], s[BySession], s[ByPin], m.Busy, m.Refused,
-		m.Queued, m.Cancelled, m.Overdue, m.Released, m.RolledBack, m.Expired, m.Ended,
+		m.Queued, m.Cancelled, m.Overdue, m.Released, m.RolledBack, m.Expired, m.Ended, m.Stalled,
 		m.PromptTokens, m.OverlapTokens, m.BestTokens, m.Journal, m.JournalLost, m.Applied, m.Duplicate, m.Stale, m.Early, m.Rejected, m.Claims)
 }

@@ -14,7 +14,7 @@ import (
 
 // naiveRequest is a reservation in the model, which keeps nothing but these.
 type naiveRequest struct {
-	worker                             Worker
+	worker                             kv.Rank
 	hashes                             []kv.BlockHash
 	prompt, uncached, computed, output int
 	private                            int
@@ -23,9 +23,9 @@ type naiveRequest struct {
 }
 
 // naiveLoads sums up from nothing each time.
-func naiveLoads(workers map[Worker]Health, active map[Reservation]*naiveRequest, blockTokens int) map[Worker]Load {
-	loads := map[Worker]Load{}
-	blocks := map[Worker]map[string]bool{}
+func naiveLoads(workers map[kv.Rank]Health, active map[Reservation]*naiveRequest, blockTokens int) map[kv.Rank]Load {
+	loads := map[kv.Rank]Load{}
+	blocks := map[kv.Rank]map[string]bool{}
 	for w, health := range workers {
 		loads[w] = Load{Worker: w, Health: health}
 		blocks[w] = map[string]bool{}
@@ -56,8 +56,8 @@ type world struct {
 	t       *testing.T
 	r       *Router
 	now     time.Duration
-	workers map[Worker]Health
-	specs   map[Worker]WorkerSpec
+	workers map[kv.Rank]Health
+	specs   map[kv.Rank]WorkerSpec
 	active  map[Reservation]*naiveRequest
 	made    []Reservation // all that ever were
 	tickets []Ticket
@@ -128,7 +128,9 @@ func (w *world) take(n int) int {
 	return int(b) % n
 }
 
-func (w *world) worker() Worker { return Worker{ID: WorkerID(w.take(4)), Rank: uint32(w.take(2))} }
+func (w *world) worker() kv.Rank {
+	return kv.Rank{Worker: kv.WorkerID(w.take(4)), DP: uint32(w.take(2))}
+}
 
 func (w *world) request() Request {
 	req := Request{PromptTokens: 1 + w.take(90), Session: uint64(w.take(4)), ExpectedOutput: w.take(40), Priority: w.take(3) - 1}
@@ -351,8 +353,8 @@ func playWorld(t *testing.T, policy Policy, script []byte) *world {
 	weights := DefaultWeights()
 	weights.Temperature = float64(len(script)%2) * 0.5
 	w := &world{
-		t: t, workers: map[Worker]Health{}, active: map[Reservation]*naiveRequest{}, pending: map[Ticket]*queued{}, script: script,
-		specs: map[Worker]WorkerSpec{},
+		t: t, workers: map[kv.Rank]Health{}, active: map[Reservation]*naiveRequest{}, pending: map[Ticket]*queued{}, script: script,
+		specs: map[kv.Rank]WorkerSpec{},
 		r: newRouter(t, Config{
 			BlockTokens: 4, Policy: policy, Weights: weights, MaxWorkers: 6, MaxActive: worldActive, MaxModels: 4, MaxQueued: 12, Expiry: worldExpiry, BusyFactor: 2,
 			SessionTTL: 30 * second, MaxSessions: 2, Replica: 1, MaxJournal: 20,
@@ -410,7 +412,7 @@ func TestEqualCallsGiveEqualChoices(t *testing.T) {
 				script[i] = byte(rng.Uint32())
 			}
 			w := playWorld(t, policy, script)
-			return fmt.Sprint(w.made, w.r.Metrics(), w.r.Loads(w.now, nil), slices.SortedFunc(maps.Keys(w.workers), Worker.Compare))
+			return fmt.Sprint(w.made, w.r.Metrics(), w.r.Loads(w.now, nil), slices.SortedFunc(maps.Keys(w.workers), kv.Rank.Compare))
 		}
 		if a, b := play(), play(); a != b {
 			t.Errorf("%v: two runs differ:\n%s\n%s", policy, a, b)

@@ -3,6 +3,8 @@ package router
 import (
 	"fmt"
 	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // ModelID names what requests ask for and workers serve: a model, or an adapter of
@@ -25,7 +27,7 @@ type model struct {
 	id      ModelID
 	pool    PoolID
 	order   []int32 // slots of its workers, by Worker
-	healthy int     // of them
+	healthy int     // of them, without those that are stalled
 	free    int     // of the healthy, those that are not busy
 }
 
@@ -41,6 +43,7 @@ type standing uint8
 
 const (
 	unfit   standing = iota // may not be chosen
+	late                    // healthy and stalled: may be chosen where there is nobody else
 	engaged                 // healthy and busy
 	ready                   // healthy and not busy
 )
@@ -70,7 +73,7 @@ func (w *worker) serves(req *Request) bool {
 }
 
 // readModels returns the models of a spec in order, each once.
-func (r *Router) readModels(w Worker, models []ModelID) ([]ModelID, error) {
+func (r *Router) readModels(w kv.Rank, models []ModelID) ([]ModelID, error) {
 	if len(models) > MaxWorkerModels {
 		return nil, fmt.Errorf("%w %v: it has %d models, want at most MaxWorkerModels (%d)", ErrWorkerSpec, w, len(models), MaxWorkerModels)
 	}
@@ -108,7 +111,7 @@ func (r *Router) enlist(slot int32) {
 	}
 	for _, m := range w.models {
 		order := &r.models[m].order
-		at, _ := slices.BinarySearchFunc(*order, w.id, func(s int32, id Worker) int { return r.workers[s].id.Compare(id) })
+		at, _ := slices.BinarySearchFunc(*order, w.id, func(s int32, id kv.Rank) int { return r.workers[s].id.Compare(id) })
 		*order = slices.Insert(*order, at, slot)
 	}
 }
@@ -156,10 +159,13 @@ func (r *Router) delist(slot int32) {
 // spec or its load has changed.
 func (r *Router) recount(slot int32) {
 	w := &r.workers[slot]
-	r.gauges[slot] = r.measure(w)
+	r.gauges[slot] = w.measure(r.kinds, r.slab)
+	r.nextLate = min(r.nextLate, w.lateAt(r, slot))
 	switch {
 	case w.health != Healthy:
 		r.stand(slot, unfit)
+	case w.stalled:
+		r.stand(slot, late)
 	case w.busy(r.cfg.BusyFactor):
 		r.stand(slot, engaged)
 	default:
@@ -174,7 +180,7 @@ func (r *Router) stand(slot int32, now standing) {
 	}
 	var healthy, free int
 	count := func(s standing, by int) {
-		if s != unfit {
+		if s == engaged || s == ready {
 			healthy += by
 		}
 		if s == ready {
@@ -191,15 +197,21 @@ func (r *Router) stand(slot int32, now standing) {
 }
 
 // prospects tells whether there is any worker that req may go to, and whether one of
-// those is free. It costs O(1), and a step for each avoided worker where that matters.
+// those is free: of those that are stalled, only where all are. It costs O(1), and a step
+// for each avoided worker where that matters, or for each worker where all may be stalled.
 func (r *Router) prospects(req *Request) (any, free bool) {
+	defer func() {
+		if !any && r.stalled > 0 {
+			any, free = r.serving(req).late(r, req)
+		}
+	}()
 	if req.Pinned != nil {
 		slot := r.slotOf(*req.Pinned)
 		if slot == noEntry || !r.workers[slot].serves(req) || slices.Contains(req.Avoid, *req.Pinned) {
 			return false, false
 		}
 		s := r.workers[slot].standing
-		return s != unfit, s == ready
+		return s == engaged || s == ready, s == ready
 	}
 	m, most := r.serving(req), len(req.Avoid)
 	left, idle := m.healthy, m.free
@@ -212,7 +224,7 @@ func (r *Router) prospects(req *Request) (any, free bool) {
 			}
 			w := &r.workers[slot]
 			w.mark = r.marks
-			if w.standing != unfit {
+			if w.standing == engaged || w.standing == ready {
 				left--
 			}
 			if w.standing == ready {
@@ -223,14 +235,25 @@ func (r *Router) prospects(req *Request) (any, free bool) {
 	return left > 0, idle > 0
 }
 
+// late is prospects among the workers that are stalled.
+func (m *model) late(r *Router, req *Request) (any, free bool) {
+	for _, slot := range m.order {
+		w := &r.workers[slot]
+		if w.standing == late && (req.Pinned == nil || *req.Pinned == w.id) && !slices.Contains(req.Avoid, w.id) && w.serves(req) {
+			any, free = true, free || !w.busy(r.cfg.BusyFactor)
+		}
+	}
+	return any, free
+}
+
 // checkModels holds the models against the workers.
-func (r *Router) checkModels() error {
+func checkModels(r *Router) error {
 	orders := make([][]int32, len(r.models))
 	counts := make([]model, len(r.models))
 	for _, slot := range r.models[anyModel].order {
 		w := &r.workers[slot]
-		fit, busy := w.health == Healthy, w.busy(r.cfg.BusyFactor)
-		if (w.standing != unfit) != fit || (w.standing == ready) != (fit && !busy) {
+		fit, busy := w.health == Healthy && !w.stalled, w.busy(r.cfg.BusyFactor)
+		if (w.standing == late) != (w.health == Healthy && w.stalled) || (w.standing == engaged || w.standing == ready) != fit || (w.standing == ready) != (fit && !busy) {
 			return fmt.Errorf("router: worker %v counts as %d, healthy %v, busy %v", w.id, w.standing, fit, busy)
 		}
 		want := []model{{}}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 func serve(models ...ModelID) WorkerSpec { return WorkerSpec{MaxRequests: 1, Models: models} }
@@ -11,7 +13,7 @@ func serve(models ...ModelID) WorkerSpec { return WorkerSpec{MaxRequests: 1, Mod
 func TestModels(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded}, serve(1), serve(2, 3, 2), serve())
 	a, b, c := worker1(0), worker1(1), worker1(2)
-	could := func(req Request) (all []Worker) {
+	could := func(req Request) (all []kv.Rank) {
 		e, err := r.Explain(0, &req)
 		if err != nil && !errors.Is(err, ErrNoWorkers) {
 			t.Fatal(err)
@@ -23,16 +25,16 @@ func TestModels(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		req  Request
-		want []Worker
+		want []kv.Rank
 	}{
-		{Request{}, []Worker{a, b, c}},
-		{Request{Model: 1}, []Worker{a}},
-		{Request{Model: 2}, []Worker{b}},
-		{Request{Model: 3}, []Worker{b}},
+		{Request{}, []kv.Rank{a, b, c}},
+		{Request{Model: 1}, []kv.Rank{a}},
+		{Request{Model: 2}, []kv.Rank{b}},
+		{Request{Model: 3}, []kv.Rank{b}},
 		{Request{Model: 4}, nil},
-		{Request{Model: 3, Avoid: []Worker{b, a}}, nil},
+		{Request{Model: 3, Avoid: []kv.Rank{b, a}}, nil},
 		{Request{Model: 1, Pinned: &b}, nil},
-		{Request{Model: 2, Pinned: &b}, []Worker{b}},
+		{Request{Model: 2, Pinned: &b}, []kv.Rank{b}},
 	} {
 		tc.req.PromptTokens = 1
 		if got := could(tc.req); !slices.Equal(got, tc.want) {
@@ -51,8 +53,8 @@ func TestModels(t *testing.T) {
 		{Request{Model: 4}, ErrNoWorkers},
 		{Request{Model: 1, Pinned: &b}, ErrNoWorkers},
 		{Request{Model: 2, Pinned: &b}, ErrBusy},
-		{Request{Model: 2, Avoid: []Worker{b, b}}, ErrNoWorkers},
-		{Request{Model: 2, Avoid: []Worker{a, a}}, ErrBusy},
+		{Request{Model: 2, Avoid: []kv.Rank{b, b}}, ErrNoWorkers},
+		{Request{Model: 2, Avoid: []kv.Rank{a, a}}, ErrBusy},
 	} {
 		tc.req.PromptTokens = 1
 		if _, err := r.Select(0, &tc.req); !errors.Is(err, tc.want) {
@@ -78,7 +80,7 @@ func TestModels(t *testing.T) {
 		t.Error(err)
 	}
 	r.Release(0, d.Reservation)
-	if got := could(Request{PromptTokens: 1, Model: 4}); !slices.Equal(got, []Worker{b}) {
+	if got := could(Request{PromptTokens: 1, Model: 4}); !slices.Equal(got, []kv.Rank{b}) {
 		t.Errorf("model 4 is served by %v", got)
 	}
 	r.Leave(0, b, nil)
@@ -151,7 +153,7 @@ func TestLanesAreUsedAgain(t *testing.T) {
 	for i := range 300 {
 		req := Request{PromptTokens: 1, Model: ModelID(1 + i%3)}
 		if i%7 == 0 {
-			req.Pinned = &Worker{ID: WorkerID(1 + i%3)}
+			req.Pinned = &kv.Rank{Worker: kv.WorkerID(1 + i%3)}
 		}
 		ticket, err := r.Wait(0, &req)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // candidates makes a router whose candidates have given costs.
@@ -102,13 +104,13 @@ func TestTiesAreDrawnEvenly(t *testing.T) {
 	const n = 60000
 	r := newRouter(t, Config{Policy: CostRandom, Seed: 5}, make([]WorkerSpec, 6)...)
 	var counts [6]int
-	var order []Worker
+	var order []kv.Rank
 	for range n {
 		d, err := r.Select(0, &Request{PromptTokens: 1})
 		if err != nil || d.Reason != ByTie {
 			t.Fatal(d, err)
 		}
-		counts[d.Worker.ID-1]++
+		counts[d.Worker.Worker-1]++
 		if len(order) < 50 {
 			order = append(order, d.Worker)
 		}
@@ -119,7 +121,7 @@ func TestTiesAreDrawnEvenly(t *testing.T) {
 			t.Errorf("worker %d was chosen %d times of %d", i, c, n)
 		}
 	}
-	again := func(seed uint64) (same []Worker) {
+	again := func(seed uint64) (same []kv.Rank) {
 		r := newRouter(t, Config{Policy: CostRandom, Seed: seed}, make([]WorkerSpec, 6)...)
 		for range 50 {
 			same = append(same, selected(t, r, 0, Request{PromptTokens: 1}).Worker)

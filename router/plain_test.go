@@ -30,7 +30,7 @@ type plain struct {
 
 // choice is what a Decision says, and what it leaves of chance.
 type choice struct {
-	worker  Worker
+	worker  kv.Rank
 	cost    uint64 // bits
 	reason  Reason
 	overlap Overlap
@@ -124,7 +124,7 @@ func (p *plain) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 		cost, terms[0] = float64(w.requests), float64(w.requests)
 	case CostPrefixHash:
 		if n := min(len(p.req.Hashes), r.cfg.PrefixBlocks); n > 0 {
-			cost = float64(mix(uint64(p.req.Hashes[n-1]), mix(uint64(w.id.ID), uint64(w.id.Rank))) >> 11)
+			cost = float64(mix(uint64(p.req.Hashes[n-1]), mix(uint64(w.id.Worker), uint64(w.id.DP))) >> 11)
 		}
 		terms[0] = cost
 	}

@@ -3,12 +3,14 @@ package router
 import (
 	"fmt"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // SetPool moves a worker into a pool, or out of all with 0. Its reservations and its
 // health stay, and who waits for a pool finds it there from now on. It costs a step for
 // each of its models. [ErrUnknownWorker] tells of one that is not there.
-func (r *Router) SetPool(now time.Duration, w Worker, pool PoolID) error {
+func (r *Router) SetPool(now time.Duration, w kv.Rank, pool PoolID) error {
 	r.advance(now)
 	slot := r.slotOf(w)
 	if slot == noEntry {

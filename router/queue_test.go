@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // waitAll queues requests, named by their PromptTokens, and returns in which order
@@ -115,7 +117,7 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	if !r.Cancel(tickets[0]) || r.Cancel(tickets[0]) || r.Queued() != 1 {
 		t.Error("a cancel is not true exactly once")
 	}
-	if _, err := r.Wait(0, &Request{PromptTokens: 1, Pinned: &Worker{ID: 9}}); !errors.Is(err, ErrNoWorkers) {
+	if _, err := r.Wait(0, &Request{PromptTokens: 1, Pinned: &kv.Rank{Worker: 9}}); !errors.Is(err, ErrNoWorkers) {
 		t.Errorf("pinned to nobody: %v", err)
 	}
 	if _, err := r.Wait(5*second, &Request{PromptTokens: 1, Deadline: 5 * second}); !errors.Is(err, ErrDeadline) {
@@ -174,7 +176,7 @@ func TestPinnedHoldUpNobody(t *testing.T) {
 	da := selected(t, r, 0, Request{PromptTokens: 1, Pinned: &a})
 	db := selected(t, r, 0, Request{PromptTokens: 1, Pinned: &b})
 	pinned, _ := r.Wait(0, &Request{PromptTokens: 2, Pinned: &a})
-	avoiding, _ := r.Wait(0, &Request{PromptTokens: 3, Avoid: []Worker{b}})
+	avoiding, _ := r.Wait(0, &Request{PromptTokens: 3, Avoid: []kv.Rank{b}})
 	free, _ := r.Wait(0, &Request{PromptTokens: 4})
 	r.Release(0, db.Reservation)
 	ticket, _, ok := r.Next(0)

@@ -101,6 +101,7 @@ func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	if !news {
 		return Duplicate
 	}
+	r.unstall(&r.workers[e.slot])
 	r.progress(known, ev.ComputedTokens, ev.OutputTokens)
 	return Applied
 }
@@ -135,7 +136,7 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 		r.graves.delete(key{ev.ID, uint32(at)})
 		p.buried[grave] = buried{}
 	}
-	a := asked{hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, decodeOnly: ev.DecodeOnly}
+	a := asked{hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, decodeOnly: ev.DecodeOnly, untold: ev.Untold, known: kv.FloorPages(ev.PromptTokens-ev.UncachedTokens, r.cfg.BlockTokens)}
 	if !ev.DecodeOnly {
 		profile := &r.workers[slot].spec.Profile
 		a.predicted = seconds(profile.prefill(float64(ev.UncachedTokens), float64(ev.PromptTokens-ev.UncachedTokens)))

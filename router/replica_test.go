@@ -188,7 +188,7 @@ func TestVerdicts(t *testing.T) {
 		{"no number", with(func(e *Event) { e.Seq = 0 }), Rejected},
 		{"no reservation", with(func(e *Event) { e.ID = 0 }), Rejected},
 		{"unknown kind", with(func(e *Event) { e.Kind = 7 }), Rejected},
-		{"unknown worker", with(func(e *Event) { e.ID, e.Worker = 2, Worker{ID: 99} }), Rejected},
+		{"unknown worker", with(func(e *Event) { e.ID, e.Worker = 2, kv.Rank{Worker: 99} }), Rejected},
 		{"no prompt", with(func(e *Event) { e.ID, e.PromptTokens = 2, 0 }), Rejected},
 		{"huge prompt", with(func(e *Event) { e.ID, e.PromptTokens = 2, MaxPromptTokens+1 }), Rejected},
 		{"more to compute than there is", with(func(e *Event) { e.ID, e.UncachedTokens = 2, 9 }), Rejected},

@@ -35,17 +35,25 @@ type reservation struct {
 	prefilling   bool
 	untold       bool // of the request
 
+	promise
+	debt
+
 	predicted time.Duration // what is left of the prompt, by profile
 	touched   time.Duration // of the last progress
 	synced    time.Duration // when the replicas were last told
 
-	session   uint64 // whose worker it set, 0 none
-	previous  Worker // the session's before it
-	had       bool   // there was one
-	unclaimed bool   // it was taken back, and the session with it
-	stamp     uint64 // of the last claim
+	affinity
 
 	links [lists]link
+}
+
+// affinity is what a reservation has done to its session.
+type affinity struct {
+	session   uint64  // whose worker it set, 0 none
+	previous  kv.Rank // the session's before it
+	had       bool    // there was one
+	unclaimed bool    // it was taken back, and the session with it
+	stamp     uint64  // of the last claim
 }
 
 // asked is what a reservation is made of.
@@ -56,6 +64,8 @@ type asked struct {
 	privatePart  int
 	decodeOnly   bool
 	predicted    time.Duration
+	untold       bool
+	known        int // blocks of the prompt that the index has at the worker
 }
 
 // reserve adds to the predicted load of a worker; there is room in the slab.
@@ -70,7 +80,7 @@ func (r *Router) reserve(slot, peer int32, id uint64, a *asked) int32 {
 	e, w := &r.slab[at], &r.workers[slot]
 	*e = reservation{
 		id: id, peer: peer, slot: slot, promptTokens: a.promptTokens, uncached: a.uncached, privatePart: a.privatePart,
-		private: a.privatePart, decodeOnly: a.decodeOnly, prefilling: !a.decodeOnly, touched: r.now, synced: r.now,
+		private: a.privatePart, decodeOnly: a.decodeOnly, untold: a.untold, prefilling: !a.decodeOnly, touched: r.now, synced: r.now,
 	}
 	added := 0
 	e.end, added = r.tree.insert(slot, a.hashes)
@@ -94,6 +104,9 @@ func (r *Router) reserve(slot, peer int32, id uint64, a *asked) int32 {
 		w.prefillTokens += e.uncached
 		w.predicted += e.predicted
 		w.prefillingQueue.push(r.slab, at)
+		if r.cfg.Predict && !a.untold {
+			r.tree.promise(e, a.hashes, a.known)
+		}
 	}
 	r.recount(slot)
 	r.verify()
@@ -116,6 +129,9 @@ func (r *Router) progress(at int32, computed, output int) {
 	}
 	if e.prefilling {
 		r.compute(at, computed)
+	}
+	if e.outputTokens > 0 {
+		w.flow(r.slab, at)
 	}
 	r.recount(e.slot)
 	r.verify()
@@ -155,6 +171,7 @@ func (r *Router) endPrefill(at int32) {
 	w.prefillTokens -= e.uncached - e.computed
 	w.predicted -= e.predicted
 	e.prefilling, e.predicted = false, 0
+	r.tree.endPromise(e)
 }
 
 // ending says how a reservation ended.
@@ -172,6 +189,7 @@ func (r *Router) end(at int32, how ending) {
 	r.endPrefill(at)
 	e := &r.slab[at]
 	w := &r.workers[e.slot]
+	w.settle(r.slab, at)
 	w.hashed -= r.tree.remove(e.slot, e.end)
 	w.private -= e.private
 	w.requests--
@@ -226,7 +244,7 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 	}
 	prefilling := e.prefilling
 	if outputTokens > e.outputTokens || e.prefilling && min(computedTokens, e.uncached) > e.computed {
-		r.workers[e.slot].heard = r.now
+		r.hear(&r.workers[e.slot])
 	}
 	r.progress(res.at, computedTokens, min(outputTokens, MaxPromptTokens))
 	if prefilling != e.prefilling || r.now-e.synced >= r.cfg.Expiry/4 {
@@ -236,14 +254,15 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 	return true
 }
 
-// Release ends a reservation with its request. It is true exactly once.
+// Release ends a reservation with its request, whose answer has come to its end. It is true
+// exactly once.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
 	r.advance(now)
 	e := r.own(res)
 	if e == nil {
 		return false
 	}
-	r.workers[e.slot].heard = r.now
+	r.hear(&r.workers[e.slot])
 	r.end(res.at, released)
 	return true
 }
@@ -264,7 +283,7 @@ func (r *Router) Rollback(now time.Duration, res Reservation) bool {
 // Expired is a reservation that nobody renewed.
 type Expired struct {
 	Reservation Reservation // the zero Reservation if a replica made it
-	Worker      Worker
+	Worker      kv.Rank
 }
 
 // Expire ends the reservations without progress for Config.Expiry and appends them

@@ -6,15 +6,15 @@ import (
 
 // Router chooses workers and keeps their predicted load. One goroutine owns it.
 type Router struct {
-	cfg     Config
-	now     time.Duration // the latest that any call told
+	cfg Config
+	clock
 	chance  draw
 	choices uint64 // requests that got a worker
 
 	workers      []worker // by slot
 	gauges       []gauge  // by slot
 	seats        []seat   // by slot
-	kinds        []kind
+	kinds        kinds
 	freeSlots    []int32
 	slotOfWorker table
 	models       []model // from fixedModels on by name
@@ -51,7 +51,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	seed := mix(cfg.Seed, 1)
 	return &Router{
-		cfg: cfg, chance: draw{mix(cfg.Seed, 2)}, ages: emptyList(byAge), tree: newTree(seed, cfg.MaxWorkers),
+		cfg: cfg, chance: draw{mix(cfg.Seed, 2)}, ages: emptyList(byAge), tree: newTree(seed, cfg.MaxWorkers), clock: clock{nextLate: never},
 		slotOfWorker: newTable(seed, 16), models: make([]model, fixedModels), indexOfModel: newTable(seed, 16), indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), graves: newTable(seed, 16),
 		sessions: newSessions(seed, cfg.MaxSessions, cfg.SessionTTL),
 	}, nil
@@ -74,4 +74,8 @@ func (r *Router) Weights() Weights { return r.cfg.Weights }
 func (r *Router) BlockTokens() int { return r.cfg.BlockTokens }
 
 // advance takes the time. It never runs backwards: what comes late counts as now.
-func (r *Router) advance(now time.Duration) { r.now = max(r.now, now) }
+func (r *Router) advance(now time.Duration) {
+	if r.now = max(r.now, now); r.now > r.nextLate {
+		r.look()
+	}
+}

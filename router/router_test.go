@@ -31,7 +31,7 @@ func newRouter(t testing.TB, cfg Config, specs ...WorkerSpec) *Router {
 }
 
 // worker1 is the i-th worker of newRouter.
-func worker1(i int) Worker { return Worker{ID: WorkerID(i + 1)} }
+func worker1(i int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(i + 1)} }
 
 func hashes(of ...int) []kv.BlockHash {
 	var all []kv.BlockHash
@@ -53,7 +53,7 @@ func selected(t testing.TB, r *Router, now time.Duration, req Request) Decision 
 	return d
 }
 
-func loadOf(t testing.TB, r *Router, w Worker) Load {
+func loadOf(t testing.TB, r *Router, w kv.Rank) Load {
 	t.Helper()
 	l, ok := r.Load(r.now, w)
 	if !ok {
@@ -88,7 +88,7 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 		{"2025", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
 			Overlap{Device: 8}, 256, 0, Whole, nil, -(1 - 0.3 - 0.5)},
 		{"2025, nobody waits, unknown pool", Cost2025, worker{hashed: 300}, worker{}, Overlap{}, 256, 0, Whole, nil, 0},
-		{"2025, as reported", Cost2025, worker{reported: true, usage: Usage{UsedBlocks: 500, Waiting: 3}, hashed: 40, blocksAtReport: 30, reservedSince: 1,
+		{"2025, as reported", Cost2025, worker{hashed: 40, reports: reports{reported: true, usage: Usage{UsedBlocks: 500, Waiting: 3}, blocksAtReport: 30, reservedSince: 1},
 			spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 2}, Overlap{Device: 4}, 128, 0, Whole, nil, -(2*0.5 - 0.51 - 1)},
 		{"2025, weights", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
 			Overlap{Device: 8}, 256, 0, Whole, func(w *Weights) { w.Score, w.Usage, w.Waiting = 3, 2, 0 }, -(1.5 - 0.6)},
@@ -297,11 +297,11 @@ func TestExpiry(t *testing.T) {
 func TestWorkersComeAndGo(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded, MaxWorkers: 2}, WorkerSpec{}, WorkerSpec{})
 	var size *BlockSizeError
-	err := r.Join(0, Worker{ID: 9}, WorkerSpec{BlockTokens: 64})
-	if !errors.As(err, &size) || *size != (BlockSizeError{Worker{ID: 9}, 64, 16}) || !strings.Contains(err.Error(), "same block size") {
+	err := r.Join(0, kv.Rank{Worker: 9}, WorkerSpec{BlockTokens: 64})
+	if !errors.As(err, &size) || *size != (BlockSizeError{kv.Rank{Worker: 9}, 64, 16}) || !strings.Contains(err.Error(), "same block size") {
 		t.Errorf("another block size: %v", err)
 	}
-	if err := r.Join(0, Worker{ID: 9}, WorkerSpec{BlockTokens: 16}); !errors.Is(err, ErrWorkersFull) {
+	if err := r.Join(0, kv.Rank{Worker: 9}, WorkerSpec{BlockTokens: 16}); !errors.Is(err, ErrWorkersFull) {
 		t.Errorf("a third of two workers: %v", err)
 	}
 	for _, spec := range []WorkerSpec{{TotalBlocks: -1}, {BatchTokens: -1}, {MaxRequests: -1}, {Profile: Profile{KV: math.NaN()}}} {
@@ -358,10 +358,10 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 	// Ranks are workers of their own.
 	r.Leave(0, b.Worker, nil)
-	if err := r.Join(0, Worker{a.Worker.ID, 1}, WorkerSpec{BlockTokens: 16}); err != nil {
+	if err := r.Join(0, kv.Rank{Worker: a.Worker.Worker, DP: 1}, WorkerSpec{BlockTokens: 16}); err != nil {
 		t.Fatal(err)
 	}
-	if d := selected(t, r, 0, req); d.Worker != (Worker{a.Worker.ID, 1}) {
+	if d := selected(t, r, 0, req); d.Worker != (kv.Rank{Worker: a.Worker.Worker, DP: 1}) {
 		t.Errorf("%v was chosen", d.Worker)
 	}
 }
@@ -375,12 +375,12 @@ func TestWhoMayBeChosen(t *testing.T) {
 		}
 	}
 	for range 4 {
-		d := selected(t, r, 0, Request{PromptTokens: 1, Avoid: []Worker{worker1(0), worker1(2), {ID: 77}}})
+		d := selected(t, r, 0, Request{PromptTokens: 1, Avoid: []kv.Rank{worker1(0), worker1(2), {Worker: 77}}})
 		if d.Worker != pin || d.Reason != ByCost {
 			t.Errorf("%+v, the others are to be avoided", d)
 		}
 	}
-	for _, req := range []Request{{PromptTokens: 1, Pinned: &Worker{ID: 77}}, {PromptTokens: 1, Pinned: &pin, Avoid: []Worker{pin}}} {
+	for _, req := range []Request{{PromptTokens: 1, Pinned: &kv.Rank{Worker: 77}}, {PromptTokens: 1, Pinned: &pin, Avoid: []kv.Rank{pin}}} {
 		if _, err := r.Select(0, &req); !errors.Is(err, ErrNoWorkers) {
 			t.Errorf("%+v: %v", req, err)
 		}

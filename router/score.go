@@ -80,6 +80,9 @@ func (r *Router) gather(req *Request, s *scorer) {
 			x.shareOf[slot] = int32(len(x.shares) - 1)
 		}
 	}
+	if p := &r.tree.promises; p.blocks.n > 0 {
+		x.foresee(p, s)
+	}
 	r.gatherCandidates(req)
 	if s.policy == Cost2025 || s.policy == CostCredits {
 		s.leastPrefill = math.MaxInt
@@ -110,6 +113,14 @@ func (r *Router) gatherCandidates(req *Request) {
 		x.candidates = m.order
 		return
 	default:
+		for _, slot := range m.order {
+			if r.eligible(slot, req) && !r.workers[slot].stalled {
+				x.fit = append(x.fit, slot)
+			}
+		}
+		if len(x.fit) > 0 || r.stalled == 0 {
+			break
+		}
 		for _, slot := range m.order {
 			if r.eligible(slot, req) {
 				x.fit = append(x.fit, slot)
@@ -164,7 +175,7 @@ func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]floa
 		terms[0] = cost
 	case CostPrefixHash:
 		if s.hashed {
-			cost = float64(mix(s.prefix, mix(uint64(w.id.ID), uint64(w.id.Rank))) >> 11)
+			cost = float64(mix(s.prefix, mix(uint64(w.id.Worker), uint64(w.id.DP))) >> 11)
 		}
 		terms[0] = cost
 	}

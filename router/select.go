@@ -19,7 +19,7 @@ var (
 // Overlap is what a worker has of a prompt: consecutive blocks from its first
 // token, each tier's beyond those of the tier before.
 type Overlap struct {
-	Worker             Worker
+	Worker             kv.Rank
 	Device, Host, Disk int // blocks
 }
 
@@ -51,6 +51,8 @@ type Request struct {
 	// for its tokens. It is for replicas, which learn it with them.
 	Untold bool
 	Phase  Phase
+	// Reply says when something of the answer is seen, see Config.Stall.
+	Reply Reply
 	// Overlaps are what workers have of it, from the index, each worker once, in any
 	// order. Who is not in it has nothing.
 	Overlaps []Overlap
@@ -64,11 +66,11 @@ type Request struct {
 	// Pool restricts it to the workers of one. 0 is any.
 	Pool PoolID
 	// Pinned is the only worker that it may go to.
-	Pinned *Worker
+	Pinned *kv.Rank
 	// Avoid are workers that it must not go to, at most MaxAvoid: where it failed before.
 	// Those who wait with some are looked at one by one, so it is not the way to say who
 	// serves what.
-	Avoid []Worker
+	Avoid []kv.Rank
 	// Weights for this request alone.
 	Weights *Weights
 
@@ -107,7 +109,7 @@ func (r Reason) String() string {
 // Decision is where a request goes.
 type Decision struct {
 	Reservation Reservation // to be released when the request ends
-	Worker      Worker
+	Worker      kv.Rank
 	Cost        float64 // in the policy's unit
 	Overlap     Overlap // what the worker has of the prompt
 	Reason      Reason
@@ -129,7 +131,7 @@ type scratch struct {
 func (s *scratch) reset(slots int) {
 	if cap(s.costs) < slots {
 		*s = scratch{
-			fit: make([]int32, 0, slots), costs: make([]float64, slots), shareOf: make([]int32, slots), shares: make([]share, 0, slots+1),
+			fit: make([]int32, 0, slots), costs: make([]float64, slots), shareOf: make([]int32, slots), shares: make([]share, 0, 2*slots+1),
 			depths: make([]int32, slots), ties: make([]int32, 0, slots), chances: make([]float64, 0, slots),
 		}
 	}
@@ -143,11 +145,12 @@ func (s *scratch) reset(slots int) {
 // one after the other. What follows from it is kept for the kind that asked last.
 type share struct {
 	Overlap
-	kind   int32   // none: nobody asked
-	prompt float64 // seconds of what is left of the prompt, without steps
-	steps  float64 // that it takes
-	delay  float64 // seconds of it that a decoding row waits for
-	row    float64 // seconds by which a row beside theirs makes a step longer
+	promised int     // blocks of it that the index does not have
+	kind     int32   // none: nobody asked
+	prompt   float64 // seconds of what is left of the prompt, without steps
+	steps    float64 // that it takes
+	delay    float64 // seconds of it that a decoding row waits for
+	row      float64 // seconds by which a row beside theirs makes a step longer
 }
 
 // overlap is what a worker has of the prompt.
@@ -270,7 +273,8 @@ func (r *Router) eligible(slot int32, req *Request) bool {
 func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decision {
 	w := &r.workers[slot]
 	o := r.scratch.overlap(slot)
-	a := asked{hashes: req.Hashes, promptTokens: req.PromptTokens, decodeOnly: s.decodeOnly}
+	a := asked{hashes: req.Hashes, promptTokens: req.PromptTokens, decodeOnly: s.decodeOnly, untold: req.Untold}
+	a.known = o.Blocks() - r.scratch.shares[r.scratch.shareOf[slot]].promised
 	if !s.decodeOnly {
 		a.uncached = s.uncached(o)
 		a.predicted = seconds(s.prefill(&w.spec.Profile, o))
@@ -281,9 +285,11 @@ func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decisi
 	r.lastID++
 	r.choices++
 	w.lastChosen = r.choices
+	term := s.due(r, req, slot)
 	at := r.reserve(slot, ownPeer, r.lastID, &a)
 	e := &r.slab[at]
-	e.untold = req.Untold
+	w.owe(r.slab, at, req, r.now, term)
+	r.recount(slot)
 	r.claim(e, req.Session)
 	r.journalReserved(e, a.hashes)
 	r.metrics.count(s, o, reason)

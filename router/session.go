@@ -1,6 +1,10 @@
 package router
 
-import "time"
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // sessions remembers which worker each session's last request went to: a bounded
 // map in the order in which this router was told.
@@ -18,7 +22,7 @@ type sessions struct {
 // session is the latest claim on one, see [Claim].
 type session struct {
 	id         uint64 // 0: the entry is free
-	worker     Worker
+	worker     kv.Rank
 	nowhere    bool // it has none: its only request was taken back
 	touched    time.Duration
 	stamp      uint64
@@ -31,13 +35,13 @@ func newSessions(seed uint64, most int, ttl time.Duration) sessions {
 }
 
 // get is the worker of a session, if it is remembered at now.
-func (s *sessions) get(now time.Duration, id uint64) (Worker, bool) {
+func (s *sessions) get(now time.Duration, id uint64) (kv.Rank, bool) {
 	if s.ttl == 0 || id == 0 {
-		return Worker{}, false
+		return kv.Rank{}, false
 	}
 	at := s.index.get(key{a: id})
 	if at == noEntry || s.entries[at].nowhere || now-s.entries[at].touched >= s.ttl {
-		return Worker{}, false
+		return kv.Rank{}, false
 	}
 	return s.entries[at].worker, true
 }
@@ -88,7 +92,7 @@ func (s *sessions) forget(at int32) {
 
 // Session is the worker that a session has, and whether it has one. It may not be there
 // any more, or be busy.
-func (r *Router) Session(now time.Duration, id uint64) (Worker, bool) {
+func (r *Router) Session(now time.Duration, id uint64) (kv.Rank, bool) {
 	return r.sessions.get(max(now, r.now), id)
 }
 

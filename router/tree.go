@@ -24,6 +24,7 @@ type tree struct {
 	refs     table // (slot, node) -> requests of the slot that go through it
 	runs     runs
 	path     []step // scratch of depths
+	promises promises
 }
 
 // rootNode is there from the start and has no run.
@@ -45,7 +46,7 @@ type node struct {
 type step struct{ node, depth int32 }
 
 func newTree(seed uint64, slots int) tree {
-	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64)}
+	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: promises{blocks: newTable(seed, 64)}}
 	t.node() // the root
 	return t
 }

@@ -1,30 +1,14 @@
 package router
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
-// WorkerID names a worker, in events, indexes and on the wire.
-type WorkerID uint64
-
-// Worker is what holds blocks and is sent requests: one data-parallel rank of a
-// worker; 0 for workers without ranks.
-type Worker struct {
-	ID   WorkerID
-	Rank uint32
-}
-
-func (w Worker) String() string { return fmt.Sprintf("%d/%d", uint64(w.ID), w.Rank) }
-
-// Compare orders by ID, then by rank: the order of candidates everywhere.
-func (w Worker) Compare(v Worker) int {
-	return cmp.Or(cmp.Compare(w.ID, v.ID), cmp.Compare(w.Rank, v.Rank))
-}
-
-func (w Worker) key() key { return key{uint64(w.ID), w.Rank} }
+func keyOf(r kv.Rank) key { return key{uint64(r.Worker), r.DP} }
 
 // WorkerSpec is what a worker says of itself when it joins. Zeros are unknown, but
 // for BlockTokens.
@@ -80,7 +64,7 @@ var (
 // BlockSizeError refuses a worker whose blocks have another size than the
 // router's: no hash of its would ever match, and every overlap be zero.
 type BlockSizeError struct {
-	Worker    Worker
+	Worker    kv.Rank
 	Got, Want int // tokens
 }
 
@@ -90,7 +74,7 @@ func (e *BlockSizeError) Error() string {
 
 // worker is what the router knows of one. Its slot is its index in Router.workers.
 type worker struct {
-	id     Worker
+	id     kv.Rank
 	spec   WorkerSpec
 	health Health
 
@@ -109,14 +93,20 @@ type worker struct {
 	anchor        time.Duration // since when the first of prefilling is being computed
 	heard         time.Duration // when a step of its ended, or the first one began, as far as is known
 
-	reported        bool
-	usage           Usage
-	reservedSince   int    // requests reserved since the report
-	blocksAtReport  int    // hashed + private, then
+	reports
 	tree            int    // blocks in the index, by SetTree
 	lastChosen      uint64 // Router.choices when it was chosen last; 0 never
 	active          list   // its reservations
 	prefillingQueue list   // those before their first token, oldest first
+	debts
+}
+
+// reports is what a worker said of itself last.
+type reports struct {
+	reported       bool
+	usage          Usage
+	reservedSince  int // requests reserved since the report
+	blocksAtReport int // hashed + private, then
 }
 
 func (w *worker) blocks() int { return w.hashed + w.private }
@@ -160,7 +150,7 @@ const unknownBatchTokens = 10_000_000
 // healthy again; its reservations stay, so a worker that restarted must Leave
 // first. A *[BlockSizeError] refuses another block size, [ErrWorkersFull] one too
 // many, [ErrWorkerSpec] what else is wrong.
-func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
+func (r *Router) Join(now time.Duration, w kv.Rank, spec WorkerSpec) error {
 	r.advance(now)
 	if spec.BlockTokens != r.cfg.BlockTokens {
 		return &BlockSizeError{w, spec.BlockTokens, r.cfg.BlockTokens}
@@ -187,9 +177,9 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.delist(slot)
 		w := &r.workers[slot]
-		r.leaveKind(w)
+		r.kinds[w.kind].workers--
 		w.spec, w.health = spec, Healthy
-		r.joinKind(w)
+		r.kinds.join(w)
 		r.enlist(slot)
 		r.recount(slot)
 		r.verify()
@@ -199,10 +189,10 @@ func (r *Router) Join(now time.Duration, w Worker, spec WorkerSpec) error {
 		return fmt.Errorf("%w (%d): worker %v", ErrWorkersFull, r.cfg.MaxWorkers, w)
 	}
 	slot := r.takeSlot()
-	r.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill)}
+	r.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill), debts: noDebts()}
 	r.seats[slot] = seat{w, true}
-	r.joinKind(&r.workers[slot])
-	r.slotOfWorker.put(w.key(), slot)
+	r.kinds.join(&r.workers[slot])
+	r.slotOfWorker.put(keyOf(w), slot)
 	r.enlist(slot)
 	r.recount(slot)
 	r.verify()
@@ -216,27 +206,28 @@ func (r *Router) takeSlot() int32 {
 		return slot
 	}
 	r.workers, r.gauges, r.seats = append(r.workers, worker{}), append(r.gauges, gauge{}), append(r.seats, seat{})
+	r.tree.promises.requests = append(r.tree.promises.requests, 0)
 	return int32(len(r.workers) - 1)
 }
 
-func (r *Router) slotOf(w Worker) int32 { return r.slotOfWorker.get(w.key()) }
+func (r *Router) slotOf(w kv.Rank) int32 { return r.slotOfWorker.get(keyOf(w)) }
 
 // seat is who has a slot: Router.slotOfWorker the other way round, close together.
 type seat struct {
-	worker Worker
+	worker kv.Rank
 	taken  bool
 }
 
 // seated tells whether a worker has a slot: to be asked where it is likely, as it costs
 // less than slotOf.
-func (r *Router) seated(slot int32, w Worker) bool {
+func (r *Router) seated(slot int32, w kv.Rank) bool {
 	return int(slot) < len(r.seats) && r.seats[slot] == seat{w, true}
 }
 
 // Leave forgets a worker and ends the reservations on it. It appends those of this
 // router to dst, oldest first: their requests must end or go elsewhere. A worker
 // that is not there is no error.
-func (r *Router) Leave(now time.Duration, w Worker, dst []Reservation) []Reservation {
+func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reservation {
 	r.advance(now)
 	slot := r.slotOf(w)
 	if slot == noEntry {
@@ -252,9 +243,10 @@ func (r *Router) Leave(now time.Duration, w Worker, dst []Reservation) []Reserva
 		}
 		r.end(at, ended)
 	}
-	r.slotOfWorker.delete(w.key())
+	r.slotOfWorker.delete(keyOf(w))
+	r.unstall(&r.workers[slot])
 	r.delist(slot)
-	r.leaveKind(&r.workers[slot])
+	r.kinds[r.workers[slot].kind].workers--
 	r.workers[slot], r.seats[slot] = worker{}, seat{}
 	r.freeSlots = append(r.freeSlots, slot)
 	return dst
@@ -262,7 +254,7 @@ func (r *Router) Leave(now time.Duration, w Worker, dst []Reservation) []Reserva
 
 // SetHealth changes a worker's state. [ErrUnknownWorker] tells of one that is not
 // there.
-func (r *Router) SetHealth(now time.Duration, w Worker, health Health) error {
+func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
 	r.advance(now)
 	slot := r.slotOf(w)
 	if slot == noEntry {
@@ -271,14 +263,18 @@ func (r *Router) SetHealth(now time.Duration, w Worker, health Health) error {
 	if int(health) >= len(healthNames) {
 		return fmt.Errorf("%w %v: health is %d, want 0 to %d", ErrWorkerSpec, w, health, len(healthNames)-1)
 	}
-	r.workers[slot].health = health
+	at := &r.workers[slot]
+	at.health = health
+	if health == Healthy && at.debts.clear() {
+		r.unstall(at) // it answers, and owes nothing that could show more
+	}
 	r.recount(slot)
 	return nil
 }
 
 // Report takes what a worker says of its load, for the policy [Cost2025]. What is
 // reserved after it counts on top, until the next one.
-func (r *Router) Report(now time.Duration, w Worker, usage Usage) error {
+func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
 	r.advance(now)
 	slot := r.slotOf(w)
 	if slot == noEntry {
@@ -294,7 +290,7 @@ func (r *Router) Report(now time.Duration, w Worker, usage Usage) error {
 
 // SetTree says how many blocks of a worker the index has: the policy [Cost2026]
 // breaks ties by it. A worker that is not there is left out.
-func (r *Router) SetTree(w Worker, blocks int) {
+func (r *Router) SetTree(w kv.Rank, blocks int) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.workers[slot].tree = blocks
 	}
@@ -303,18 +299,19 @@ func (r *Router) SetTree(w Worker, blocks int) {
 // Load is what a worker is predicted to have: its active requests as this router
 // and its replicas know them.
 type Load struct {
-	Worker        Worker
+	Worker        kv.Rank
 	Health        Health
-	Requests      int // active
-	Prefilling    int // of them before their first token
-	PrefillTokens int // still to be computed for those
-	Blocks        int // distinct ones of active requests
-	ContextTokens int // prompts and outputs of active requests
+	Stalled       bool // it is late with what it owes
+	Requests      int  // active
+	Prefilling    int  // of them before their first token
+	PrefillTokens int  // still to be computed for those
+	Blocks        int  // distinct ones of active requests
+	ContextTokens int  // prompts and outputs of active requests
 	Pending       time.Duration
 }
 
 // Load is the load of a worker, and whether there is one.
-func (r *Router) Load(now time.Duration, w Worker) (Load, bool) {
+func (r *Router) Load(now time.Duration, w kv.Rank) (Load, bool) {
 	slot := r.slotOf(w)
 	if slot == noEntry {
 		return Load{}, false
@@ -333,7 +330,7 @@ func (r *Router) Loads(now time.Duration, dst []Load) []Load {
 func (r *Router) load(now time.Duration, slot int32) Load {
 	w := &r.workers[slot]
 	return Load{
-		Worker: w.id, Health: w.health, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,
+		Worker: w.id, Health: w.health, Stalled: w.stalled, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,
 		Blocks: w.blocks(), ContextTokens: w.contextTokens, Pending: r.gauges[slot].pending(now),
 	}
 }

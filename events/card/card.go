@@ -31,7 +31,7 @@ const MaxName = 128
 // Card is what a worker says of itself. Zeros are unknown but for BlockTokens, which a
 // worker with events must have.
 type Card struct {
-	// Name is the worker's, unique in the fleet and the same after a restart: one token of
+	// Name is the worker's, unique in the fleet, and the same after a restart if it was given: one token of
 	// a NATS subject, so without dots, blanks, "*", ">" and "/".
 	Name string `json:"name"`
 	// URL is where its HTTP interface is reached, http://host:port. A reader that has the
@@ -53,6 +53,10 @@ type Card struct {
 	// Tokenizer is the digest of the bundle that it hands out at TokenizerPath; "" if it
 	// does not.
 	Tokenizer string `json:"tokenizer,omitempty"`
+
+	// ControlTokens is what becomes of control tokens that a caller writes into messages:
+	// "allow", which "" is too, "refuse" or "text", as coppice serve --control-tokens has it.
+	ControlTokens string `json:"control_tokens,omitempty"`
 
 	// Epoch tells this process from its predecessors of the same name: higher is later.
 	Epoch uint64 `json:"epoch,omitempty"`
@@ -121,6 +125,9 @@ func (c *Card) Validate() error {
 	}
 	if len(c.Models) > MaxModels {
 		bad("models has %d names, want at most %d", len(c.Models), MaxModels)
+	}
+	if len(c.ControlTokens) > MaxName {
+		bad("control_tokens has %d bytes, want at most %d", len(c.ControlTokens), MaxName)
 	}
 	if len(c.Tokenizer) > MaxName {
 		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), MaxName)

@@ -36,7 +36,7 @@ func (s *Set) change(f func()) {
 }
 
 // Store implements [events.Sink].
-func (s *Set) Store(_ events.Rank, st events.Stored) (err error) {
+func (s *Set) Store(_ kv.Rank, st events.Stored) (err error) {
 	s.change(func() {
 		if st.HasParent && !s.held[st.Parent] {
 			err = events.ErrUnknownParent
@@ -51,7 +51,7 @@ func (s *Set) Store(_ events.Rank, st events.Stored) (err error) {
 }
 
 // Remove implements [events.Sink].
-func (s *Set) Remove(_ events.Rank, _ kv.Tier, hashes []kv.BlockHash) {
+func (s *Set) Remove(_ kv.Rank, _ kv.Tier, hashes []kv.BlockHash) {
 	s.change(func() {
 		s.changes += len(hashes)
 		for _, h := range hashes {
@@ -61,10 +61,10 @@ func (s *Set) Remove(_ events.Rank, _ kv.Tier, hashes []kv.BlockHash) {
 }
 
 // Clear implements [events.Sink].
-func (s *Set) Clear(events.Rank) { s.change(func() { clear(s.held) }) }
+func (s *Set) Clear(kv.Rank) { s.change(func() { clear(s.held) }) }
 
 // Replace implements [events.Sink].
-func (s *Set) Replace(_ events.Rank, dump []events.Stored) int {
+func (s *Set) Replace(_ kv.Rank, dump []events.Stored) int {
 	s.change(func() {
 		clear(s.held)
 		for _, st := range dump {
@@ -77,7 +77,7 @@ func (s *Set) Replace(_ events.Rank, dump []events.Stored) int {
 }
 
 // Forget implements [events.Sink].
-func (s *Set) Forget(events.Rank) {}
+func (s *Set) Forget(kv.Rank) {}
 
 // Until waits for the set to be want. The test's timeout is the limit.
 func (s *Set) Until(want map[kv.BlockHash]bool) {

@@ -22,6 +22,9 @@ type Config struct {
 	URL    string // nats://127.0.0.1:4222; several are separated by commas
 	Worker string // one token of a subject: no dots, blanks or wildcards
 	DP     uint32 // data-parallel rank
+	// Epoch is the process whose events a Source takes, as its card says: those of others under
+	// the same name are passed over. 0: all of the name, the latest last.
+	Epoch uint64
 
 	Prefix string // coppice-kv
 	Stream string // COPPICE_KV, and behind it _ and Prefix if that is another than its default

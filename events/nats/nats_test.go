@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-var rank1 = events.Rank{Worker: 1}
+var rank1 = kv.Rank{Worker: 1}
 
 // patience is how long a test waits for what comes soon or never.
 const patience = time.Minute

@@ -2,7 +2,9 @@ package nats
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,14 +12,25 @@ import (
 // one goroutine.
 type registry struct {
 	cfg     WatcherConfig
-	names   map[string]*entry
-	changed []string // names that the reader may not know the latest of, each once
+	names   map[Process]*entry
+	changed []Process // those that the reader may not know the latest of, each once
 	metrics WatcherMetrics
 }
 
-// entry is one name.
+// Process is who announces itself: several may do so under one name, an earlier one and the
+// later one that took its place, or two that were given the same name by mistake.
+type Process struct {
+	Name  string
+	Epoch uint64 // 0: not told
+}
+
+// Compare orders by name, then by epoch.
+func (p Process) Compare(q Process) int {
+	return cmp.Or(cmp.Compare(p.Name, q.Name), cmp.Compare(p.Epoch, q.Epoch))
+}
+
+// entry is one of them.
 type entry struct {
-	epoch   uint64    // 0: not told
 	payload []byte    // nil: gone
 	told    []byte    // what the reader knows, nil: not there
 	last    time.Time // it was heard
@@ -27,11 +40,10 @@ type entry struct {
 
 // WatcherMetrics counts since the start.
 type WatcherMetrics struct {
-	Names     int    // now, with those whose end the reader has not heard of
+	Names     int    // now, each process by itself, with those whose end the reader has not heard of
 	Heard     uint64 // announcements that were believed
 	Goodbyes  uint64
 	Lost      uint64 // that fell silent
-	Stale     uint64 // of an earlier process of the name, passed over
 	Malformed uint64 // impossible names and headers, payloads that are too long
 	TooMany   uint64 // of names beyond MaxNames, passed over
 	Dropped   uint64 // that came faster than they could be read
@@ -39,8 +51,8 @@ type WatcherMetrics struct {
 }
 
 func (m WatcherMetrics) String() string {
-	return fmt.Sprintf("names %d, heard %d (goodbyes %d, stale %d, malformed %d, too many %d, dropped %d), lost %d, outages %d",
-		m.Names, m.Heard, m.Goodbyes, m.Stale, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
+	return fmt.Sprintf("names %d, heard %d (goodbyes %d, malformed %d, too many %d, dropped %d), lost %d, outages %d",
+		m.Names, m.Heard, m.Goodbyes, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
 }
 
 // hear takes one announcement; an empty payload is a goodbye.
@@ -49,11 +61,9 @@ func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte
 		r.metrics.Malformed++
 		return
 	}
-	e := r.names[name]
+	p := Process{name, epoch}
+	e := r.names[p]
 	switch {
-	case e != nil && epoch != 0 && epoch < e.epoch:
-		r.metrics.Stale++
-		return
 	case e == nil && len(payload) == 0:
 		r.metrics.Goodbyes++ // of who was not there
 		return
@@ -62,22 +72,22 @@ func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte
 		return
 	case e == nil:
 		e = &entry{}
-		r.names[name] = e
+		r.names[p] = e
 	}
 	r.metrics.Heard++
-	e.epoch, e.last, e.doubted = max(epoch, e.epoch), now, time.Time{}
+	e.last, e.doubted = now, time.Time{}
 	if len(payload) == 0 {
 		r.metrics.Goodbyes++
 		payload = nil
 	}
-	r.set(name, e, payload)
+	r.set(p, e, payload)
 }
 
-func (r *registry) set(name string, e *entry, payload []byte) {
+func (r *registry) set(p Process, e *entry, payload []byte) {
 	e.payload = payload
 	if !e.queued && !e.known() {
 		e.queued = true
-		r.changed = append(r.changed, name)
+		r.changed = append(r.changed, p)
 	}
 }
 
@@ -89,9 +99,9 @@ func (e *entry) known() bool {
 // next is the first thing that the reader does not know yet. It stays that until told.
 func (r *registry) next() (Change, bool) {
 	for len(r.changed) > 0 {
-		name := r.changed[0]
-		if e := r.names[name]; !e.known() {
-			return Change{Name: name, Payload: e.payload}, true
+		p := r.changed[0]
+		if e := r.names[p]; !e.known() {
+			return Change{Process: p, Payload: e.payload}, true
 		}
 		r.settle() // it came and went, or went and came
 	}
@@ -100,18 +110,18 @@ func (r *registry) next() (Change, bool) {
 
 // told says that the reader has c, which is what next gave.
 func (r *registry) told(c Change) {
-	r.names[c.Name].told = c.Payload
+	r.names[c.Process].told = c.Payload
 	r.settle()
 }
 
 // settle takes the first of changed out, and forgets who is gone for all.
 func (r *registry) settle() {
-	name := r.changed[0]
+	p := r.changed[0]
 	r.changed = r.changed[1:]
-	e := r.names[name]
+	e := r.names[p]
 	e.queued = false
 	if e.payload == nil && e.told == nil {
-		delete(r.names, name)
+		delete(r.names, p)
 	}
 }
 
@@ -120,7 +130,8 @@ func (r *registry) settle() {
 // is when to judge again.
 func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 	due = now.Add(r.cfg.Grace)
-	for name, e := range r.names {
+	first := len(r.changed)
+	for p, e := range r.names {
 		if e.payload == nil {
 			continue
 		}
@@ -137,10 +148,10 @@ func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 			ask = true
 		default:
 			r.metrics.Lost++
-			e.epoch = 0 // whoever comes next is believed
-			r.set(name, e, nil)
+			r.set(p, e, nil)
 		}
 	}
+	slices.SortFunc(r.changed[first:], Process.Compare)
 	return due, ask
 }
 

@@ -14,7 +14,7 @@ type book struct {
 }
 
 func newBook(cfg WatcherConfig) *book {
-	return &book{registry{cfg: cfg.withDefaults(), names: make(map[string]*entry)}, time.Unix(1000, 0)}
+	return &book{registry{cfg: cfg.withDefaults(), names: make(map[Process]*entry)}, time.Unix(1000, 0)}
 }
 
 func (b *book) say(name string, epoch uint64, payload string) {
@@ -78,22 +78,27 @@ func TestRegistryTellsTheLatest(t *testing.T) {
 	b.want(t, "b=x")
 }
 
-// A process that ended late does not end its successor.
+// Processes of one name are apart: what one says or how it ends is nothing of the other's.
 func TestRegistryEpochs(t *testing.T) {
 	b := newBook(WatcherConfig{})
 	b.say("a", 5, "old")
 	b.say("a", 6, "new")
 	b.say("a", 5, "old")
-	b.say("a", 5, "")
-	b.want(t, "a=new")
+	b.want(t, "a=old, a=new")
 	b.say("a", 0, "untold") // of one who tells no epoch
-	b.say("a", 5, "")
 	b.want(t, "a=untold")
+	b.say("a", 5, "")
+	b.want(t, "a gone")
+	b.say("a", 5, "") // again
+	b.want(t, "")
+	b.say("a", 6, "newer")
+	b.say("a", 0, "")
+	b.want(t, "a=newer, a gone")
 	b.say("a", 6, "")
 	b.want(t, "a gone")
 	b.say("a", 2, "anew") // nobody remembers
 	b.want(t, "a=anew")
-	if m := b.metrics; m.Stale != 3 || m.Goodbyes != 1 || m.Heard != 5 {
+	if m := b.metrics; m.Goodbyes != 4 || m.Heard != 9 || len(b.names) != 1 {
 		t.Errorf("%v", m)
 	}
 }

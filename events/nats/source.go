@@ -36,6 +36,8 @@ type Source struct {
 	turned  chan struct{} // of one place: the connection broke or is there anew
 	trouble trouble
 
+	successor uint64 // the last that was told; the listener's
+
 	mu sync.Mutex
 	nc *nats.Conn
 }
@@ -172,15 +174,30 @@ func (s *Source) listen() (connected bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		f := events.Frame{Kind: events.FrameMalformed}
-		if got, ok := message(m.Headers(), m.Data()); ok {
-			f = events.Frame{Message: got}
-		}
-		if !s.put(f) {
+		if f, news := s.frame(m); news && !s.put(f) {
 			return true, nil
 		}
 	}
 }
+
+// frame is what comes of a message of the stream; not news: of another process of the name,
+// that is told already or an earlier one.
+func (s *Source) frame(m jetstream.Msg) (f events.Frame, news bool) {
+	got, ok := message(m.Headers(), m.Data())
+	switch {
+	case !ok:
+		return events.Frame{Kind: events.FrameMalformed}, true
+	case !s.stranger(got.Epoch):
+		return events.Frame{Message: got}, true
+	case got.Epoch <= max(s.successor, s.cfg.Epoch):
+		return f, false
+	}
+	s.successor = got.Epoch
+	return events.Frame{Kind: events.FrameSuccessor, Message: events.Message{Epoch: got.Epoch}}, true
+}
+
+// stranger reports whether what has an epoch is of another process of the worker's name.
+func (s *Source) stranger(epoch uint64) bool { return s.cfg.Epoch != 0 && epoch != s.cfg.Epoch }
 
 // Close implements [events.Source].
 func (s *Source) Close() error {
@@ -239,7 +256,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 	if err := nc.PublishRequest(s.cfg.askAt(), inbox, []byte(request)); err != nil {
 		return end, fmt.Errorf("nats: %w", err)
 	}
-	for heard := 0; ; heard++ {
+	for heard := 0; ; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return end, fmt.Errorf("%w at %s", ErrNoPublisher, s.cfg.askAt())
@@ -247,10 +264,13 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		if err != nil {
 			return end, fmt.Errorf("nats: %w", err)
 		}
+		got, ok := message(m.Header, m.Data)
+		if ok && s.stranger(got.Epoch) {
+			continue // another process of the name answers too
+		}
 		if reason := m.Header.Get(headErr); reason != "" {
 			return end, fmt.Errorf("nats: the publisher says: %.200s", reason)
 		}
-		got, ok := message(m.Header, m.Data)
 		if !ok {
 			return end, fmt.Errorf("nats: an answer without epoch or number")
 		}
@@ -263,6 +283,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		if err := each(got); err != nil {
 			return end, err
 		}
+		heard++
 	}
 }
 

@@ -66,9 +66,9 @@ func (c WatcherConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Change is what became of a worker: there, with what it says of itself, or gone.
+// Change is what became of a worker's process: there, with what it says of itself, or gone.
 type Change struct {
-	Name    string
+	Process
 	Payload []byte // shared, never changed; nil: gone
 }
 
@@ -104,7 +104,7 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 		return nil, err
 	}
 	w := &Watcher{cfg: cfg, turned: make(chan struct{}, 1), heard: make(chan *nats.Msg), changes: make(chan Change),
-		names: registry{cfg: cfg, names: make(map[string]*entry)}}
+		names: registry{cfg: cfg, names: make(map[Process]*entry)}}
 	t := &trouble{notify: cfg.Notify}
 	turn := func(*nats.Conn) {
 		t.is(nil)

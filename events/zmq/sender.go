@@ -257,6 +257,7 @@ func (s *Sender) serveReplay(nc net.Conn) {
 		s.refused.Add(1)
 		return
 	}
+	c.timeout = s.cfg.WriteTimeout
 	for {
 		if c.SetReadDeadline(time.Now().Add(time.Minute)) != nil {
 			return
@@ -284,9 +285,6 @@ const snapshotRequest = "snapshot"
 
 func (s *Sender) answer(c *conn, request []byte) error {
 	say := func(topic string, seq uint64, payload []byte) error {
-		if err := c.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)); err != nil {
-			return err
-		}
 		number := binary.BigEndian.AppendUint64(nil, seq)
 		if s.cfg.BareReplay {
 			return c.write(nil, number, payload)
@@ -318,5 +316,5 @@ func (s *Sender) answer(c *conn, request []byte) error {
 	if err := say("", events.EndSeq, nil); err != nil {
 		return err
 	}
-	return c.w.Flush()
+	return c.flush()
 }

@@ -104,8 +104,13 @@ func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, 
 		_ = nc.Close()
 		return nil, nil, err
 	}
+	c.timeout = writeTimeout
 	return c, func() { stop(); _ = nc.Close() }, nil
 }
+
+// writeTimeout bounds a write to a publisher, which is short: a question, or the answer to
+// a PING.
+const writeTimeout = 10 * time.Second
 
 // listen reads one connection to its end; false if there was none.
 func (s *Source) listen() (connected bool) {
@@ -236,7 +241,7 @@ func (s *Source) ask(ctx context.Context, request []byte, each func(events.Messa
 		return cause(ctx, err)
 	}
 	defer end()
-	if err := errors.Join(c.write(nil, request), c.w.Flush()); err != nil {
+	if err := errors.Join(c.write(nil, request), c.flush()); err != nil {
 		return cause(ctx, err)
 	}
 	for {

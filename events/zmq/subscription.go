@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/coppice-llm/coppice/events"
 )
@@ -80,6 +79,7 @@ func (s *Sender) serveSubscriber(nc net.Conn) bool {
 		s.refused.Add(1)
 		return false
 	}
+	c.timeout = s.cfg.WriteTimeout
 	q := &subscription{topic: []byte(s.cfg.Topic), cfg: &s.cfg, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.subs[q] = true
@@ -138,7 +138,7 @@ func (s *Sender) deliver(c *conn, q *subscription, gone chan struct{}) {
 		q.mu.Unlock()
 		for i, m := range batch {
 			binary.BigEndian.PutUint64(number[:], m.Seq)
-			if c.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) != nil || c.write(q.topic, number[:], m.Payload) != nil {
+			if c.write(q.topic, number[:], m.Payload) != nil {
 				return
 			}
 			batch[i] = events.Message{}
@@ -146,7 +146,7 @@ func (s *Sender) deliver(c *conn, q *subscription, gone chan struct{}) {
 			q.bytes -= len(m.Payload)
 			q.mu.Unlock()
 		}
-		if c.w.Flush() != nil {
+		if c.flush() != nil {
 			return
 		}
 	}

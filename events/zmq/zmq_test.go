@@ -72,7 +72,7 @@ func follow(t testing.TB, sink events.Sink, cfg SourceConfig, sub events.Subscri
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if err := s.Add(events.Rank{Worker: 1}, NewSource(cfg), events.Follow{Topic: topic}); err != nil {
+	if err := s.Add(kv.Rank{Worker: 1}, NewSource(cfg), events.Follow{Topic: topic}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -91,7 +91,7 @@ func TestLoopback(t *testing.T) {
 			p.Publish(c.Step(4))
 		}
 		sink.Until(c.Held)
-		st, _ := sub.Status(events.Rank{Worker: 1})
+		st, _ := sub.Status(kv.Rank{Worker: 1})
 		if st.State != events.Live || st.Epoch != p.Epoch() || st.Counts.Malformed+st.Counts.OrphanBlocks+st.Counts.UnknownWorker > 0 {
 			t.Errorf("%+v", st)
 		}
@@ -136,8 +136,8 @@ func TestTopicElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(sub.Close)
-	add := func(worker events.WorkerID, prefix string, quiet time.Duration) events.Rank {
-		r := events.Rank{Worker: worker}
+	add := func(worker kv.WorkerID, prefix string, quiet time.Duration) kv.Rank {
+		r := kv.Rank{Worker: worker}
 		src := NewSource(SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: prefix, Quiet: quiet})
 		if err := sub.Add(r, src, events.Follow{}); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestTopicElsewhere(t *testing.T) {
 	})
 	right, waits := add(2, "kv@10.0.0.1", time.Nanosecond), add(3, "kv@10.0.0.2", time.Hour)
 	until("what comes is heard", func() bool { st, _ := sub.Status(right); return st.Counts.Batches > 10 })
-	for r, want := range map[events.Rank]uint64{wrong: 1, right: 0, waits: 0} {
+	for r, want := range map[kv.Rank]uint64{wrong: 1, right: 0, waits: 0} {
 		if st, _ := sub.Status(r); st.Counts.UnknownWorker != want || st.Elsewhere != (want > 0) || r != right && st.Counts.Batches > 0 {
 			t.Errorf("%v: %+v", r, st)
 		}

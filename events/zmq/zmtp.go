@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,12 +29,16 @@ const (
 var errProtocol = errors.New("zmq: the peer does not speak ZMTP 3 as expected")
 
 // conn is one ZMTP connection after the handshake. One goroutine may read while
-// another one writes.
+// another one writes. The reader answers PINGs.
 type conn struct {
 	net.Conn
 	r     *bufio.Reader
-	w     *bufio.Writer
-	limit int // bytes of a message
+	limit int           // bytes of a message
+	alive time.Duration // how long the peer may be silent, as its last PING says; 0: for good
+
+	timeout time.Duration // of each write; 0: none
+	writing sync.Mutex    // of w
+	w       *bufio.Writer
 }
 
 func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
@@ -136,11 +141,16 @@ func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
 	return flags, body, err
 }
 
-// read returns the next message, or the next command that is none of ZMTP's own:
+// read returns the next message, or the next command that is none of a connection's own:
 // its name and its data. It fails on whatever is too large.
 func (c *conn) read() (frames [][]byte, command string, err error) {
 	left := c.limit
 	for {
+		if c.alive > 0 {
+			if err := c.SetReadDeadline(time.Now().Add(c.alive)); err != nil {
+				return nil, "", err
+			}
+		}
 		flags, body, err := c.readFrame(left)
 		if err != nil {
 			return nil, "", err
@@ -150,6 +160,12 @@ func (c *conn) read() (frames [][]byte, command string, err error) {
 				return nil, "", fmt.Errorf("%w: a broken command", errProtocol)
 			}
 			name, data := string(body[1:1+body[0]]), body[1+body[0]:]
+			if name == "PING" || name == "PONG" {
+				if err := c.heartbeat(name, data); err != nil {
+					return nil, "", err
+				}
+				continue
+			}
 			return [][]byte{data}, name, nil
 		}
 		left -= len(body)
@@ -177,13 +193,56 @@ func (c *conn) frame(flags byte, body []byte) error {
 	return err
 }
 
+// maxContext bounds what a PING has its PONG repeat (ZMTP 3.1, section "PING and PONG").
+const maxContext = 16
+
+// heartbeat answers a PING, which says how many tenths of a second later the peer may be
+// given up if nothing comes of it, 0 for never, and a context that the PONG repeats.
+func (c *conn) heartbeat(name string, data []byte) error {
+	if name == "PONG" {
+		return nil
+	}
+	if len(data) < 2 || len(data) > 2+maxContext {
+		return fmt.Errorf("%w: a PING of %d bytes", errProtocol, len(data))
+	}
+	c.alive = time.Duration(binary.BigEndian.Uint16(data)) * (time.Second / 10)
+	if c.alive == 0 {
+		if err := c.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+	return c.locked(func() error {
+		return errors.Join(c.frame(flagCommand, append([]byte("\x04PONG"), data[2:]...)), c.w.Flush())
+	})
+}
+
+// locked has the writer to itself.
+func (c *conn) locked(write func() error) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.timeout > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+			return err
+		}
+	}
+	return write()
+}
+
 // subscribe sends a subscription, 1, or its end, 0.
 func (c *conn) subscribe(what byte, prefix string) error {
-	return errors.Join(c.write(append([]byte{what}, prefix...)), c.w.Flush())
+	return errors.Join(c.write(append([]byte{what}, prefix...)), c.flush())
 }
+
+// flush sends what is in the buffer.
+func (c *conn) flush() error { return c.locked(func() error { return c.w.Flush() }) }
 
 // write puts a message into the buffer; flush sends it.
 func (c *conn) write(frames ...[]byte) error {
+	return c.locked(func() error { return c.message(frames) })
+}
+
+// message is write for who holds the lock.
+func (c *conn) message(frames [][]byte) error {
 	for i, body := range frames {
 		flags := byte(flagMore)
 		if i == len(frames)-1 {

@@ -26,6 +26,9 @@ type encoding struct {
 	*Reader
 	encoder *tokenizer.Encoder
 	large   bool
+	most    int   // tokens that are wanted
+	plain   []int // as in tokenizer.Options
+	err     error // why not all of the text was encoded
 }
 
 // end gives the encoder back.
@@ -39,8 +42,9 @@ func (e *encoding) end() {
 	}
 }
 
-// tokens appends those of text without looking for it.
-func (e *encoding) tokens(dst []kv.Token, text string) []kv.Token {
+// tokens appends those of text without looking for it, whole with what stands around a
+// prompt.
+func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	if e.encoder == nil {
 		select {
 		case e.encoder = <-e.encoders:
@@ -49,14 +53,18 @@ func (e *encoding) tokens(dst []kv.Token, text string) []kv.Token {
 		}
 	}
 	e.large = e.large || len(text) > encoderBytes
-	return e.encoder.Encode(dst, text)
+	dst, err := e.encoder.EncodeWith(dst, text, tokenizer.Options{Prompt: whole, MaxTokens: max(e.most-len(dst), 1), Plain: e.plain})
+	if err != nil {
+		e.err = err
+	}
+	return dst
 }
 
 // encode appends the tokens of text to dst, whole with what stands around a prompt. It
-// stops where there are more than cfg.MaxTokens.
+// stops where there are more than e.most.
 func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
-	if whole && !e.known {
-		return e.cfg.Tokenizer.EncodePrompt(dst, text)
+	if whole && !e.known || len(e.plain) > 0 { // such a text is rare, and no place to cut
+		return e.tokens(dst, text, whole)
 	}
 	if whole {
 		dst = append(dst, e.before...)
@@ -64,9 +72,10 @@ func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
 	from := len(dst)
 	dst, ok := e.segments(dst, text)
 	if !ok {
-		dst = e.tokens(dst[:from], text)
+		e.err = nil
+		dst = e.tokens(dst[:from], text, false)
 	}
-	if whole && len(dst) <= e.cfg.MaxTokens {
+	if whole && len(dst) <= e.most && e.err == nil {
 		dst = append(dst, e.after...)
 	}
 	return dst
@@ -76,9 +85,9 @@ func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
 // that the text can't be cut there.
 func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool) {
 	if e.cache == nil {
-		return e.tokens(dst, text), true
+		return e.tokens(dst, text, false), true
 	}
-	for lo := 0; lo < len(text) && len(dst) <= e.cfg.MaxTokens; {
+	for lo := 0; lo < len(text) && len(dst) <= e.most && e.err == nil; {
 		hi := e.cuts.next(text, min(lo+segmentBytes, len(text)))
 		at := len(dst)
 		dst = e.segment(dst, text[lo:hi])
@@ -92,15 +101,17 @@ func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool)
 
 func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 	if len(text) < cachedBytes {
-		return e.tokens(dst, text)
+		return e.tokens(dst, text, false)
 	}
 	hash := e.cache.hash(text)
 	if tokens, ok := e.cache.get(hash, text); ok {
 		return append(dst, tokens...)
 	}
 	from := len(dst)
-	dst = e.tokens(dst, text)
-	e.cache.put(hash, text, dst[from:])
+	dst = e.tokens(dst, text, false)
+	if e.err == nil {
+		e.cache.put(hash, text, dst[from:])
+	}
 	return dst
 }
 

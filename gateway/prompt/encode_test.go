@@ -45,7 +45,7 @@ func matches(t *testing.T, name string, r *Reader, text string) {
 		if whole {
 			want = tok.EncodePrompt(nil, text)
 		}
-		e := encoding{Reader: r}
+		e := encoding{Reader: r, most: r.cfg.MaxTokens}
 		got := e.encode(nil, text, whole)
 		e.end()
 		if !slices.Equal(got, want) {

@@ -46,7 +46,7 @@ type Prompt struct {
 	// which is about as many tokens as there would be.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
-	// Truncated: Tokens are the first Config.MaxTokens of more.
+	// Truncated: Tokens are the first of more, as many as may be, or a few less.
 	Truncated bool
 
 	Prompts, Choices int // prompts in the body, 0 if it has none; answers to all of them
@@ -57,6 +57,7 @@ type Prompt struct {
 	Exact   bool
 	Inexact error
 
+	most   int // tokens that are looked at
 	peeked openai.Peeked
 	tokens []kv.Token // where those of texts are
 	bytes  []byte     // a conversation without a template
@@ -87,9 +88,9 @@ func (p *Prompt) guess(why error) {
 	}
 }
 
-// clip keeps p.tokens to most.
-func (p *Prompt) clip(most int) {
-	if p.Tokens = p.tokens; len(p.Tokens) > most {
-		p.Tokens, p.Truncated = p.Tokens[:most], true
+// clip keeps p.tokens to p.most.
+func (p *Prompt) clip() {
+	if p.Tokens = p.tokens; len(p.Tokens) > p.most {
+		p.Tokens, p.Truncated = p.Tokens[:p.most], true
 	}
 }

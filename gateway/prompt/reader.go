@@ -1,12 +1,14 @@
 package prompt
 
 import (
+	"errors"
 	"math"
 	"runtime"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // Reader reads requests. It is safe for concurrent use.
@@ -14,6 +16,7 @@ type Reader struct {
 	cfg      Config
 	cache    *textCache // nil if there is none
 	cuts     *cuts      // nil without a tokenizer
+	controls *chat.Controls
 	before   []kv.Token // what the tokenizer puts around a prompt
 	after    []kv.Token
 	known    bool                    // before and after are
@@ -30,6 +33,7 @@ func New(cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, encoders: make(chan *tokenizer.Encoder, runtime.GOMAXPROCS(0))}
 	if cfg.Tokenizer != nil {
 		r.cuts = newCuts(cfg.Tokenizer)
+		r.controls = chat.NewControls(cfg.Tokenizer.ControlTokens())
 		r.before, r.after, r.known = around(cfg.Tokenizer)
 		if cfg.CacheBytes > 0 {
 			r.cache = newTextCache(cfg.CacheBytes)
@@ -53,9 +57,21 @@ func (r *Reader) Stats() Stats {
 //
 // It keeps nothing of body. For token ids it allocates nothing, once p has the memory.
 func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
+	return r.ReadAs(kind, tenant, body, As{MaxTokens: r.cfg.MaxTokens}, p)
+}
+
+// As is how the workers of now read prompts.
+type As struct {
+	MaxTokens int              // that any of them takes, if fewer than Config.MaxTokens
+	Controls  chat.ControlMode // of tokens that callers write into messages
+}
+
+// ReadAs is Read as some workers do.
+func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt) error {
 	p.Reset()
+	p.most = min(max(as.MaxTokens, 1), r.cfg.MaxTokens)
 	q := &p.peeked
-	q.Most = r.cfg.MaxTokens
+	q.Most = p.most
 	peek := openai.PeekCompletion
 	if kind == Chat {
 		peek = openai.PeekChat
@@ -71,7 +87,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
 	}
 	if kind == Chat {
 		p.Prompts = 1
-		r.chat(p)
+		r.chat(p, as.Controls)
 	} else {
 		p.Prompts = q.Prompts
 		r.completion(p)
@@ -98,12 +114,12 @@ func (r *Reader) completion(p *Prompt) {
 	case q.Tokens != nil:
 		p.Tokens, p.Truncated = q.Tokens, q.Truncated
 	case q.Prompts > 0:
-		r.text(p, q.Text, q.SpecialTokens == nil || *q.SpecialTokens)
+		r.text(p, chat.Rendered{Text: q.Text}, q.SpecialTokens == nil || *q.SpecialTokens)
 		q.Text = ""
 	}
 }
 
-func (r *Reader) chat(p *Prompt) {
+func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 	q := &p.peeked
 	if len(q.Messages) == 0 {
 		return
@@ -113,17 +129,17 @@ func (r *Reader) chat(p *Prompt) {
 		return
 	}
 	q.Options.Now = r.cfg.Now()
-	text, err := r.cfg.Template.Render(q.Messages, q.Options)
+	rendered, err := r.cfg.Template.RenderAs(q.Messages, q.Options, r.controls, mode)
 	if err != nil {
 		r.conversation(p, err)
 		return
 	}
-	if cut, err := q.CutFinal(text); err != nil {
+	if cut, err := q.CutFinal(rendered.Text); err != nil {
 		p.guess(err)
 	} else {
-		text = cut
+		rendered.Text = cut
 	}
-	r.text(p, text, q.SpecialTokens != nil && *q.SpecialTokens)
+	r.text(p, rendered, q.SpecialTokens != nil && *q.SpecialTokens)
 }
 
 // conversation makes tokens of the bytes of a conversation that could not be rendered.
@@ -146,21 +162,24 @@ func (r *Reader) conversation(p *Prompt, why error) {
 		}
 	}
 	p.bytes = b
-	p.tokens = pack(p.tokens[:0], b, r.cfg.MaxTokens+1)
-	p.clip(r.cfg.MaxTokens)
+	p.tokens = pack(p.tokens[:0], b, p.most+1)
+	p.clip()
 }
 
 // text makes tokens of text, with what the model expects around a prompt or without it.
-func (r *Reader) text(p *Prompt, text string, whole bool) {
+func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 	if r.cfg.Tokenizer == nil {
 		p.guess(ErrNoTokenizer)
-		p.tokens = pack(p.tokens[:0], text, r.cfg.MaxTokens+1)
+		p.tokens = pack(p.tokens[:0], text.Text, p.most+1)
 	} else {
-		e := encoding{Reader: r}
-		p.tokens = e.encode(p.tokens[:0], text, whole)
+		e := encoding{Reader: r, most: p.most, plain: text.Plain}
+		p.tokens = e.encode(p.tokens[:0], text.Text, whole)
 		e.end()
+		if p.Truncated = errors.Is(e.err, tokenizer.ErrTooLong); e.err != nil && !p.Truncated {
+			p.guess(e.err)
+		}
 	}
-	p.clip(r.cfg.MaxTokens)
+	p.clip()
 }
 
 // pack appends the bytes of text as tokens of four bytes, the last one filled up with

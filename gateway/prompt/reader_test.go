@@ -3,6 +3,7 @@ package prompt
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -143,7 +145,7 @@ func TestReadSaysWhatIsAsked(t *testing.T) {
 		}
 		tc.want.Namespace = server.Namespace("t", tc.want.CacheSalt)
 		got := p
-		got.tokens, got.bytes, got.peeked = nil, nil, openai.Peeked{}
+		got.tokens, got.bytes, got.peeked, got.most = nil, nil, openai.Peeked{}, 0
 		if !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s\ngives %+v,\nwant  %+v", tc.body, got, tc.want)
 		}
@@ -328,5 +330,58 @@ func TestTheNextTurnIsNew(t *testing.T) {
 	}
 	if before.Hits < 60 {
 		t.Errorf("%+v, want more to be found", before)
+	}
+}
+
+// TestReadAs: no more is looked at than asked for, nor more than the Config says, and a
+// text without an end costs little.
+func TestReadAs(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), MaxTokens: 1000})
+	var p Prompt
+	body := []byte(`{"prompt":"` + strings.Repeat("What is light? ", 1000) + `"}`)
+	for most, want := range map[int]int{-1: 1, 1: 1, 10: 10, 1000: 1000, 1001: 1000} {
+		if err := r.ReadAs(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact {
+			t.Errorf("at most %d: %d, truncated %v, exact %v, %v", most, len(p.Tokens), p.Truncated, p.Exact, err)
+		}
+	}
+	long := []byte(`{"prompt":"` + strings.Repeat("x", 1<<20) + `"}`)
+	if err := r.ReadAs(Completions, "", long, As{MaxTokens: 10}, &p); err != nil || !p.Truncated || len(p.Tokens) > 10 {
+		t.Errorf("one long piece: %d, truncated %v, %v", len(p.Tokens), p.Truncated, err)
+	}
+}
+
+// TestControlsAsTheWorker: where workers take control tokens in messages for text, so does the
+// reader, token for token.
+func TestControlsAsTheWorker(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
+	tok := r.cfg.Tokenizer
+	controls := tok.ControlTokens()
+	if len(controls) == 0 {
+		t.Fatal("the tokenizer has no control tokens")
+	}
+	for _, content := range []string{"x", "a" + controls[0] + "b", strings.Repeat("What is light? ", 40) + controls[len(controls)-1]} {
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q},{"role":"assistant","content":"y"},{"role":"user","content":%q}]}`, content, content)
+		for _, mode := range []chat.ControlMode{chat.Allow, chat.Text} {
+			ask, err := openai.DecodeChat([]byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask.Options.Now = testNow
+			rendered, err := r.cfg.Template.RenderAs(ask.Messages, ask.Options, chat.NewControls(controls), mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := tok.NewEncoder().EncodeWith(nil, rendered.Text, tokenizer.Options{Plain: rendered.Plain})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p Prompt
+			if err := r.ReadAs(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact || !slices.Equal(p.Tokens, want) {
+				t.Errorf("%v, %.30q: exact %v, %v, %v, want %v", mode, content, p.Exact, err, p.Tokens, want)
+			}
+			if (len(rendered.Plain) > 0) != (mode == chat.Text && content != "x") {
+				t.Errorf("%v, %.30q: plain at %v", mode, content, rendered.Plain)
+			}
+		}
 	}
 }

@@ -58,8 +58,8 @@ func BenchmarkFind(b *testing.B) {
 	for _, p := range all {
 		for range 3 {
 			w, end := rng.IntN(workers), len(p)-rng.IntN(60)
-			r := events.Rank{Worker: events.WorkerID(w)}
-			bare.Store(holderOf(r), runWhole(p[:end]))
+			r := kv.Rank{Worker: kv.WorkerID(w)}
+			bare.Store(r, runWhole(p[:end]))
 			plain.Store(r, storedOf(p[:end], 0, kv.TierDevice))
 			tiered.Store(r, storedOf(p[:end/2], 0, kv.TierDevice))
 			tiered.Store(r, storedOf(p[:end], end/2, kv.TierHost))
@@ -88,7 +88,7 @@ func BenchmarkFind(b *testing.B) {
 // BenchmarkStore: 1000 prompts that come and go, by block.
 func BenchmarkStore(b *testing.B) {
 	all := prompts(1000)
-	r := events.Rank{Worker: 1}
+	r := kv.Rank{Worker: 1}
 	blocks := 0
 	var runs []kvindex.Run
 	for _, p := range all {
@@ -102,10 +102,10 @@ func BenchmarkStore(b *testing.B) {
 		x, _ := kvindex.NewSharded(kvindex.ShardedConfig{})
 		for b.Loop() {
 			for i := range runs {
-				x.Store(holderOf(r), runs[i])
+				x.Store(r, runs[i])
 			}
 			for i := range runs {
-				x.Remove(holderOf(r), runs[i].Hashes)
+				x.Remove(r, runs[i].Hashes)
 			}
 		}
 		perBlock(b)
@@ -151,7 +151,7 @@ func BenchmarkReplace(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("blocks=%d", blocksOf(dump)), func(b *testing.B) {
 			for b.Loop() {
-				x.Replace(events.Rank{Worker: 1}, dump)
+				x.Replace(kv.Rank{Worker: 1}, dump)
 			}
 		})
 	}

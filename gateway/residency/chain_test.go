@@ -21,7 +21,7 @@ const (
 	topic       = "kv@hostile@model"
 )
 
-var honest, liar = events.Rank{Worker: 1}, events.Rank{Worker: 2}
+var honest, liar = kv.Rank{Worker: 1}, kv.Rank{Worker: 2}
 
 // pipe is a Source whose frames a test hands over one by one; its history is one
 // snapshot, if that is not nil.
@@ -143,7 +143,7 @@ func newChained(t testing.TB) *chained {
 	}
 	c := &chained{t: t, x: x, sub: sub, good: newPipe(), evil: newPipe(), shared: prompt(7, 6)}
 	t.Cleanup(sub.Close)
-	for r, p := range map[events.Rank]*pipe{honest: c.good, liar: c.evil} {
+	for r, p := range map[kv.Rank]*pipe{honest: c.good, liar: c.evil} {
 		if err := sub.Add(r, p, events.Follow{Topic: topic}); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func (c *chained) step() {
 	if err := c.x.Check(); err != nil {
 		c.t.Fatal(err)
 	}
-	if n := c.x.Held(holderOf(liar)); n > 64+32 {
+	if n := c.x.Held(liar); n > 64+32 {
 		c.t.Fatalf("%d blocks of the hostile worker are held", n)
 	}
 	if st, _ := c.sub.Status(honest); st.State != events.Live || st.Counts.OrphanBlocks > 0 {
@@ -192,8 +192,8 @@ func (c *chained) step() {
 func (c *chained) expect(tokens []uint32, want Overlap) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
-	got := found(c.t, c.x.Find(locals, nil))[holderOf(honest)]
-	if got.Holder = (kvindex.Holder{}); got != want {
+	got := found(c.t, c.x.Find(locals, nil))[honest]
+	if got.Holder = (kv.Rank{}); got != want {
 		c.t.Fatalf("step %d: %+v of the honest worker, want %+v\n%v", c.steps, got, want, c.x.Stats())
 	}
 }
@@ -202,7 +202,7 @@ func (c *chained) expect(tokens []uint32, want Overlap) {
 func (c *chained) none(what string, tokens []uint32) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
-	if o, ok := found(c.t, c.x.Find(locals, nil))[holderOf(liar)]; ok {
+	if o, ok := found(c.t, c.x.Find(locals, nil))[liar]; ok {
 		c.t.Errorf("%s: %+v", what, o)
 	}
 }
@@ -353,25 +353,25 @@ func TestFlood(t *testing.T) {
 				}
 			}
 			c.step()
-			s, held := c.x.Stats(), c.x.Held(holderOf(liar))
+			s, held := c.x.Stats(), c.x.Held(liar)
 			if refused := s.OverfullBlocks + s.TierFullBlocks; refused < 2000 || held > 64+32 || held < 28 || s.LossyRanks != 1 {
 				t.Errorf("%d held\n%v", held, s)
 			}
 			// Another worker has its room.
-			late := events.Rank{Worker: 3}
+			late := kv.Rank{Worker: 3}
 			for i := range 16 {
 				if err := c.x.Store(late, storedBy(prompt(300+i, 4), kv.TierDevice)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if n := c.x.Held(holderOf(late)); n != 64 {
+			if n := c.x.Held(late); n != 64 {
 				t.Errorf("%d blocks of a worker that came late", n)
 			}
 			// And who flooded is as good as new when it has cleared.
 			c.evil.batch(wire.Event{Kind: wire.AllBlocksCleared}, storedEvent(prompt(8, 5), 0, "GPU"))
 			c.step()
 			locals, _ := hashesOf(prompt(8, 5))
-			if got := found(t, c.x.Find(locals, nil))[holderOf(liar)]; got.Device != 5 || c.x.Stats().LossyRanks != 0 {
+			if got := found(t, c.x.Find(locals, nil))[liar]; got.Device != 5 || c.x.Stats().LossyRanks != 0 {
 				t.Errorf("%+v\n%v", got, c.x.Stats())
 			}
 		})

@@ -19,7 +19,7 @@
 //
 //	x, err := residency.New(residency.Config{})
 //	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16}, x)
-//	err = sub.Add(events.Rank{Worker: 1}, source, events.Follow{})
+//	err = sub.Add(kv.Rank{Worker: 1}, source, events.Follow{})
 //	...
 //	overlaps = x.Find(locals, overlaps[:0]) // {Holder: {1, 0}, Device: 12, Host: 30}
 package residency

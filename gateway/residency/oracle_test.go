@@ -117,7 +117,7 @@ type play struct {
 	x      *Residency
 	script []byte
 	ranks  int
-	all    map[events.Rank]*held
+	all    map[kv.Rank]*held
 	locals [][]kv.LocalHash
 	hashes [][]kv.BlockHash
 
@@ -131,7 +131,7 @@ func newPlay(t testing.TB, cfg Config, ranks int, script []byte) *play {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &play{t: t, x: x, script: script, ranks: ranks, all: map[events.Rank]*held{}}
+	p := &play{t: t, x: x, script: script, ranks: ranks, all: map[kv.Rank]*held{}}
 	p.locals, p.hashes = sequences()
 	return p
 }
@@ -150,17 +150,17 @@ func (p *play) tier(lower bool) kv.Tier {
 	if !lower {
 		return kv.TierDevice
 	}
-	return [...]kv.Tier{kv.TierDevice, kv.TierDevice, kv.TierPinned, kv.TierHost, kv.TierDisk}[p.n(5)]
+	return [...]kv.Tier{kv.TierDevice, kv.TierDevice, kv.TierShared, kv.TierHost, kv.TierDisk}[p.n(5)]
 }
 
-func (p *play) rank() (events.Rank, *held) {
+func (p *play) rank() (kv.Rank, *held) {
 	i := p.n(p.ranks)
-	r := events.Rank{Worker: events.WorkerID(1 + i/2), DP: uint32(i % 2)}
+	r := kv.Rank{Worker: kv.WorkerID(1 + i/2), DP: uint32(i % 2)}
 	if p.all[r] == nil {
 		p.all[r] = newHeld()
 	}
 	o := p.all[r]
-	if len(o.blocks) == 0 && p.x.Held(holderOf(r)) == 0 && p.x.rank(holderOf(r)) == nil {
+	if len(o.blocks) == 0 && p.x.Held(r) == 0 && p.x.rank(r) == nil {
 		o.seed = uint64(i % 3) // two of three have hashes of their own
 	}
 	return r, o
@@ -213,7 +213,7 @@ func (p *play) step() {
 		}
 		o.remove(tier, names)
 		p.x.Remove(r, tier, names)
-		if k := p.x.rank(holderOf(r)); k == nil || k.tiers == nil {
+		if k := p.x.rank(r); k == nil || k.tiers == nil {
 			o.exact = o.exact && p.closed(o)
 		}
 	default:
@@ -227,13 +227,13 @@ func (p *play) step() {
 }
 
 // store stores beside the oracle. What is refused gives no name another meaning.
-func (p *play) store(r events.Rank, o *held, s events.Stored, contents []kv.BlockHash) {
+func (p *play) store(r kv.Rank, o *held, s events.Stored, contents []kv.BlockHash) {
 	before := p.x.Stats()
 	err := p.x.Store(r, s)
 	after := p.x.Stats()
 	taken := err == nil && after.BelowRefused == before.BelowRefused &&
 		refusals(after)-after.TierFullBlocks == refusals(before)-before.TierFullBlocks
-	if s.Tier > kv.TierDisk {
+	if s.Tier >= kv.Tiers {
 		if taken {
 			p.t.Fatalf("%v: tier %v was taken", r, s.Tier)
 		}
@@ -270,7 +270,7 @@ func (p *play) closed(o *held) bool {
 	return true
 }
 
-func (p *play) replace(r events.Rank, o *held, lower bool) {
+func (p *play) replace(r kv.Rank, o *held, lower bool) {
 	*o = *newHeld()
 	o.seed = uint64(p.n(3))
 	var dump []events.Stored
@@ -290,7 +290,7 @@ func (p *play) replace(r events.Rank, o *held, lower bool) {
 }
 
 // hostile is what no honest worker sends.
-func (p *play) hostile(r events.Rank, o *held) {
+func (p *play) hostile(r kv.Rank, o *held) {
 	q, from, to := p.span()
 	s := p.stored(q, from, to, p.tier(true), o.seed)
 	at := p.n(len(s.Blocks))
@@ -302,7 +302,7 @@ func (p *play) hostile(r events.Rank, o *held) {
 		other := p.hashes[p.n(len(p.hashes))]
 		s.Blocks[at].Hash = name(other[p.n(len(other))], o.seed)
 	case 2:
-		s.Tier = kv.Tier(4 + p.n(250))
+		s.Tier = kv.Tier(kv.Tiers + p.n(250))
 	case 3: // its own parent
 		s.Parent, s.HasParent = s.Blocks[at].Hash, true
 	case 4: // another prefix, so all that follows is something else
@@ -339,11 +339,11 @@ func (p *play) check() {
 		got := found(p.t, p.x.Find(p.locals[q], nil))
 		for r, o := range p.all {
 			want := overlap(o.contents(), p.hashes[q])
-			g := got[holderOf(r)]
-			if g.Holder = (kvindex.Holder{}); o.exact && g != want || more(g, want) {
+			g := got[r]
+			if g.Holder = (kv.Rank{}); o.exact && g != want || more(g, want) {
 				p.t.Fatalf("%v, sequence %d: %+v, want %+v, exactly: %v\n%v", r, q, g, want, o.exact, p.x.Stats())
 			}
-			delete(got, holderOf(r))
+			delete(got, r)
 			if o.exact && want.Blocks() > 0 {
 				p.checks++
 			}
@@ -353,7 +353,7 @@ func (p *play) check() {
 		}
 	}
 	for r, o := range p.all {
-		n := p.x.Held(holderOf(r))
+		n := p.x.Held(r)
 		if want := len(o.contents()); n > want || o.exact && n != want {
 			p.t.Fatalf("%v: %d held, want %d, exactly: %v", r, n, want, o.exact)
 		}
@@ -365,9 +365,9 @@ func more(a, b Overlap) bool {
 	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Blocks() > b.Blocks()
 }
 
-func found(t testing.TB, overlaps []Overlap) map[kvindex.Holder]Overlap {
+func found(t testing.TB, overlaps []Overlap) map[kv.Rank]Overlap {
 	t.Helper()
-	m := map[kvindex.Holder]Overlap{}
+	m := map[kv.Rank]Overlap{}
 	for _, o := range overlaps {
 		if _, twice := m[o.Holder]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 {
 			t.Fatalf("overlap %+v twice or empty in %v", o, overlaps)

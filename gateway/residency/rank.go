@@ -12,7 +12,7 @@ import (
 
 // rank is what is known of one holder.
 type rank struct {
-	holder   kvindex.Holder
+	holder   kv.Rank
 	changing sync.Mutex   // held for as long as a change takes; before mu
 	mu       sync.RWMutex // of what follows, shared by lookups in the table: for a part of a change, or for no longer than a swap
 	shown    shown
@@ -59,8 +59,8 @@ var (
 // Store implements [events.Sink]. Blocks that are refused for another reason than
 // their parent are counted and no error, as no recovery would bring them; nor are, from
 // then on until the rank is cleared, those below unknown blocks.
-func (x *Residency) Store(r events.Rank, s events.Stored) error {
-	k := x.rankOrNew(holderOf(r))
+func (x *Residency) Store(r kv.Rank, s events.Stored) error {
+	k := x.rankOrNew(r)
 	if k == nil {
 		x.counts.overfull.Add(uint64(len(s.Blocks)))
 		return nil
@@ -102,7 +102,7 @@ func runOf(s *events.Stored, r kvindex.Run) kvindex.Run {
 }
 
 func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
-	if tier > kv.TierDisk {
+	if tier >= kv.Tiers {
 		return errTier
 	}
 	if k.names == nil && k.tiers == nil && tier == kv.TierDevice {
@@ -243,9 +243,9 @@ func (x *Residency) verdict(k *rank, err error, blocks int) error {
 }
 
 // Remove implements [events.Sink].
-func (x *Residency) Remove(r events.Rank, tier kv.Tier, hashes []kv.BlockHash) {
-	k := x.rank(holderOf(r))
-	if k == nil || tier > kv.TierDisk {
+func (x *Residency) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
+	k := x.rank(r)
+	if k == nil || tier >= kv.Tiers {
 		return
 	}
 	k.changing.Lock()
@@ -314,8 +314,8 @@ func (x *Residency) take(k *rank, from tierSet, hashes []kv.BlockHash) {
 }
 
 // Clear implements [events.Sink].
-func (x *Residency) Clear(r events.Rank) {
-	k := x.rank(holderOf(r))
+func (x *Residency) Clear(r kv.Rank) {
+	k := x.rank(r)
 	if k == nil {
 		return
 	}

@@ -24,8 +24,8 @@ type content struct {
 // Replace implements [events.Sink]. Readers see all of it at once, and wait for it no
 // longer than for any store: it is put into the indexes under a shadow, which then takes
 // the rank's place. Until then a rank may have what it is allowed twice.
-func (x *Residency) Replace(r events.Rank, dump []events.Stored) (refused int) {
-	k := x.rankOrNew(holderOf(r))
+func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
+	k := x.rankOrNew(r)
 	if k == nil {
 		x.counts.overfull.Add(uint64(blocksOf(dump)))
 		return 0
@@ -59,7 +59,7 @@ func (x *Residency) Replace(r events.Rank, dump []events.Stored) (refused int) {
 
 // fill stores runs as far as they are taken. It returns an error that was met, of
 // several a collision.
-func fill(index *kvindex.Sharded, h kvindex.Holder, runs []kvindex.Run) (met error) {
+func fill(index *kvindex.Sharded, h kv.Rank, runs []kvindex.Run) (met error) {
 	for i := range runs {
 		if _, err := index.Store(h, runs[i]); met == nil || err == kvindex.ErrCollision {
 			met = err
@@ -123,7 +123,7 @@ func (x *Residency) collided(k *rank, c *content) {
 func (x *Residency) read(c *content, dump []events.Stored) bool {
 	for i := range dump {
 		s := &dump[i]
-		if s.Tier > kv.TierDisk {
+		if s.Tier >= kv.Tiers {
 			x.counts.invalid.Add(uint64(len(s.Blocks)))
 			c.lossy = true
 			continue

@@ -17,7 +17,7 @@ import (
 // A block counts where it stands in this order: behind the first that the device lacks,
 // one that is on the device counts as the host's, as it is there or better.
 type Overlap struct {
-	Holder             kvindex.Holder
+	Holder             kv.Rank
 	Device, Host, Disk int // blocks
 }
 
@@ -33,7 +33,7 @@ type Residency struct {
 	finds  sync.Pool // of *find
 
 	mu    sync.RWMutex // of ranks, and of who changes tiered; held for a step of a map
-	ranks map[kvindex.Holder]*rank
+	ranks map[kv.Rank]*rank
 
 	// tiered is those with a table; it is replaced, never changed.
 	tiered atomic.Pointer[tieredRanks]
@@ -45,7 +45,7 @@ var _ events.Sink = (*Residency)(nil)
 
 type tieredRanks struct {
 	ranks []*rank
-	at    map[kvindex.Holder]int
+	at    map[kv.Rank]int
 }
 
 // New makes an empty one. The error wraps [ErrConfig] or kvindex.ErrConfig.
@@ -60,7 +60,7 @@ func New(cfg Config) (*Residency, error) {
 	below := device
 	below.HolderBlocks = min(below.HolderBlocks+cfg.TierBlocks, kvindex.MaxBlocks)
 	below.Blocks = min(cfg.Index.Holders*below.HolderBlocks, kvindex.MaxBlocks)
-	x := &Residency{cfg: cfg, ranks: map[kvindex.Holder]*rank{}}
+	x := &Residency{cfg: cfg, ranks: map[kv.Rank]*rank{}}
 	var err error
 	if x.index, err = kvindex.NewSharded(device); err != nil {
 		return nil, err
@@ -73,31 +73,26 @@ func New(cfg Config) (*Residency, error) {
 	return x, nil
 }
 
-// holderOf is what a rank is called in the index.
-func holderOf(r events.Rank) kvindex.Holder {
-	return kvindex.Holder{Worker: kvindex.WorkerID(r.Worker), Rank: r.DP}
-}
-
 // shadowBit marks the ranks under which dumps are put into an index, before they take
 // their holder's place. No lookup tells of them.
 const shadowBit = 1 << 31
 
-func shadowOf(h kvindex.Holder) kvindex.Holder {
-	h.Rank |= shadowBit
+func shadowOf(h kv.Rank) kv.Rank {
+	h.DP |= shadowBit
 	return h
 }
 
-func isShadow(h kvindex.Holder) bool { return h.Rank&shadowBit != 0 }
+func isShadow(h kv.Rank) bool { return h.DP&shadowBit != 0 }
 
 // rank finds what is known of a rank, nil if there is nothing.
-func (x *Residency) rank(h kvindex.Holder) *rank {
+func (x *Residency) rank(h kv.Rank) *rank {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.ranks[h]
 }
 
 // rankOrNew makes a rank known; nil if there are too many, or its number is no rank's.
-func (x *Residency) rankOrNew(h kvindex.Holder) *rank {
+func (x *Residency) rankOrNew(h kv.Rank) *rank {
 	if k := x.rank(h); k != nil || isShadow(h) {
 		return k
 	}
@@ -130,7 +125,7 @@ func (x *Residency) list(k *rank) {
 }
 
 func (x *Residency) relist(ranks []*rank) {
-	list := &tieredRanks{ranks: ranks, at: make(map[kvindex.Holder]int, len(ranks))}
+	list := &tieredRanks{ranks: ranks, at: make(map[kv.Rank]int, len(ranks))}
 	for i, k := range ranks {
 		list.at[k.holder] = i
 	}
@@ -138,8 +133,8 @@ func (x *Residency) relist(ranks []*rank) {
 }
 
 // Forget implements [events.Sink].
-func (x *Residency) Forget(r events.Rank) {
-	k := x.rank(holderOf(r))
+func (x *Residency) Forget(r kv.Rank) {
+	k := x.rank(r)
 	if k == nil {
 		return
 	}
@@ -166,7 +161,7 @@ func (x *Residency) unlist(k *rank) {
 
 // Held is how many blocks a holder has, each once in however many tiers, as of the last
 // part of a change that has ended; 0 if it is not known. It waits for no change.
-func (x *Residency) Held(h kvindex.Holder) int {
+func (x *Residency) Held(h kv.Rank) int {
 	k := x.rank(h)
 	switch {
 	case k == nil:

@@ -19,10 +19,10 @@ func mustNew(t testing.TB, cfg Config) *Residency {
 }
 
 // expect holds what a rank has of a prompt to what it should.
-func expect(t *testing.T, x *Residency, what string, r events.Rank, locals []kv.LocalHash, want Overlap) {
+func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.LocalHash, want Overlap) {
 	t.Helper()
-	got := found(t, x.Find(locals, nil))[holderOf(r)]
-	if got.Holder = (kvindex.Holder{}); got != want {
+	got := found(t, x.Find(locals, nil))[r]
+	if got.Holder = (kv.Rank{}); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
 	if err := x.Check(); err != nil {
@@ -42,7 +42,7 @@ func seq(number, blocks int) []kv.LocalHash {
 // TestTiers is the life of one prompt: offloaded, taken from the device in any order,
 // brought back.
 func TestTiers(t *testing.T) {
-	x, r, p := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 10)
+	x, r, p := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 10)
 	hashes := chain(p)
 	store := func(from, to int, tier kv.Tier) {
 		t.Helper()
@@ -56,19 +56,19 @@ func TestTiers(t *testing.T) {
 	if s := x.Stats(); s.TieredRanks != 0 {
 		t.Errorf("a table for nothing: %v", s)
 	}
-	store(0, 6, kv.TierPinned)
+	store(0, 6, kv.TierHost)
 	expect(t, x, "a copy in host memory", r, p, Overlap{Device: 8})
 	x.Remove(r, kv.TierDevice, hashes[3:5])
 	expect(t, x, "a hole in the device", r, p, Overlap{Device: 3, Host: 5})
 	store(5, 10, kv.TierDisk)
 	x.Remove(r, kv.TierDevice, hashes[7:])
 	expect(t, x, "the end on disk", r, p, Overlap{Device: 3, Host: 4, Disk: 3})
-	if n := x.Held(holderOf(r)); n != 10 {
+	if n := x.Held(r); n != 10 {
 		t.Errorf("%d held", n)
 	}
 	store(3, 5, kv.TierDevice)
 	expect(t, x, "the hole filled", r, p, Overlap{Device: 7, Disk: 3})
-	x.Remove(r, kv.TierPinned, hashes)
+	x.Remove(r, kv.TierHost, hashes)
 	x.Remove(r, kv.TierDevice, hashes[1:])
 	expect(t, x, "a hole in all tiers", r, p, Overlap{Device: 1})
 	if err := x.Store(r, storedOf(p[:5], 4, kv.TierHost)); err != events.ErrUnknownParent {
@@ -113,8 +113,8 @@ func TestHashesOfTheirOwn(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		for _, anew := range []string{"dump", "clear", "forget"} {
 			x, p := mustNew(t, Config{}), seq(1, 6)
-			a, b := events.Rank{Worker: 1}, events.Rank{Worker: 1, DP: 1}
-			store := func(r events.Rank, s events.Stored) {
+			a, b := kv.Rank{Worker: 1}, kv.Rank{Worker: 1, DP: 1}
+			store := func(r kv.Rank, s events.Stored) {
 				t.Helper()
 				if err := x.Store(r, s); err != nil {
 					t.Fatal(err)
@@ -154,7 +154,7 @@ func TestHashesOfTheirOwn(t *testing.T) {
 				expect(t, x, what+", removed below", a, p, want)
 				expect(t, x, "the other rank", b, p, Overlap{Device: 5})
 			}
-			if k := x.rank(holderOf(a)); k.names.Len() > 6 {
+			if k := x.rank(a); k.names.Len() > 6 {
 				t.Errorf("%d names are left", k.names.Len())
 			}
 		}
@@ -163,7 +163,7 @@ func TestHashesOfTheirOwn(t *testing.T) {
 
 // TestSpoiledDump: a dump in which a name stands for two blocks is no set of blocks.
 func TestSpoiledDump(t *testing.T) {
-	x, r, p, q := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 4), seq(2, 4)
+	x, r, p, q := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 4), seq(2, 4)
 	one, other := named(p, 0, kv.TierDevice, 5), named(q, 0, kv.TierDevice, 5)
 	other.Blocks[2].Hash = one.Blocks[1].Hash
 	if n := x.Replace(r, []events.Stored{one, other}); n != 0 {
@@ -184,7 +184,7 @@ func TestLimits(t *testing.T) {
 		blocks int
 		held   int
 	}{{kv.TierDevice, 9, 9}, {kv.TierDevice, 10, 10}, {kv.TierDevice, 11, 0}, {kv.TierHost, 4, 4}, {kv.TierHost, 5, 5}, {kv.TierDisk, 6, 5}} {
-		x, r := mustNew(t, cfg), events.Rank{Worker: 1}
+		x, r := mustNew(t, cfg), kv.Rank{Worker: 1}
 		for _, dump := range []bool{false, true} {
 			s := storedOf(seq(1, tc.blocks), 0, tc.tier)
 			want := tc.held
@@ -197,7 +197,7 @@ func TestLimits(t *testing.T) {
 			} else if err := x.Store(r, s); err != nil {
 				t.Error(err)
 			}
-			if n := x.Held(holderOf(r)); n != want || x.Check() != nil {
+			if n := x.Held(r); n != want || x.Check() != nil {
 				t.Errorf("%v: %d of %d blocks held, want %d; dump: %v; %v", tc.tier, n, tc.blocks, want, dump, x.Check())
 			}
 			if lossy := x.Stats().LossyRanks == 1; lossy != (want < tc.blocks) {
@@ -206,39 +206,39 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	// What is held takes no room, so that of who is at its limit lost events still show.
-	x, r := mustNew(t, cfg), events.Rank{Worker: 1}
+	x, r := mustNew(t, cfg), kv.Rank{Worker: 1}
 	for range 2 {
 		if err := x.Store(r, storedOf(seq(1, 10), 0, kv.TierDevice)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := x.Store(r, storedOf(seq(3, 3), 2, kv.TierDevice)); err != events.ErrUnknownParent || x.Held(holderOf(r)) != 10 {
+	if err := x.Store(r, storedOf(seq(3, 3), 2, kv.TierDevice)); err != events.ErrUnknownParent || x.Held(r) != 10 {
 		t.Errorf("again at the limit, then of an unknown parent: %v\n%v", err, x.Stats())
 	}
 	// Blocks in many shards are one rank's all the same.
 	x = mustNew(t, cfg)
 	for i := range 40 {
-		if err := x.Store(events.Rank{Worker: 1}, storedOf(seq(i, 1), 0, kv.TierDevice)); err != nil {
+		if err := x.Store(kv.Rank{Worker: 1}, storedOf(seq(i, 1), 0, kv.TierDevice)); err != nil {
 			t.Error(err)
 		}
 	}
-	if n := x.Held(kvindex.Holder{Worker: 1}); n != 10 || x.Stats().OverfullBlocks != 30 {
+	if n := x.Held(kv.Rank{Worker: 1}); n != 10 || x.Stats().OverfullBlocks != 30 {
 		t.Errorf("%d held\n%v", n, x.Stats())
 	}
 	for i := range 5 {
 		for range 2 {
-			_ = x.Store(events.Rank{Worker: events.WorkerID(i)}, storedOf(seq(50+i, 2), 0, kv.TierDevice))
+			_ = x.Store(kv.Rank{Worker: kv.WorkerID(i)}, storedOf(seq(50+i, 2), 0, kv.TierDevice))
 		}
 	}
-	x.Replace(events.Rank{Worker: 9}, []events.Stored{storedOf(seq(9, 2), 0, kv.TierDevice)})
+	x.Replace(kv.Rank{Worker: 9}, []events.Stored{storedOf(seq(9, 2), 0, kv.TierDevice)})
 	if s := x.Stats(); s.Ranks != 3 {
 		t.Errorf("%v", s)
 	}
 	// Numbers of shadows are no ranks'.
 	x = mustNew(t, cfg)
 	s := storedOf(seq(9, 2), 0, kv.TierDevice)
-	x.Replace(events.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
-	if err := x.Store(events.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.Stats().Ranks != 0 || x.Stats().OverfullBlocks != 4 {
+	x.Replace(kv.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
+	if err := x.Store(kv.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.Stats().Ranks != 0 || x.Stats().OverfullBlocks != 4 {
 		t.Errorf("%v\n%v", err, x.Stats())
 	}
 }
@@ -260,12 +260,12 @@ func TestNobodyTakesAnothersRoom(t *testing.T) {
 		x := mustNew(t, Config{Index: kvindex.ShardedConfig{Shards: 1, Config: tc.limits}})
 		for w := range 4 {
 			for i := range 100 {
-				if err := x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(seq(1000*w+i, 4), 0, kv.TierDevice)); err != nil {
+				if err := x.Store(kv.Rank{Worker: kv.WorkerID(w)}, storedOf(seq(1000*w+i, 4), 0, kv.TierDevice)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if n := x.Held(kvindex.Holder{Worker: 3}); n != tc.late {
+		if n := x.Held(kv.Rank{Worker: 3}); n != tc.late {
 			t.Errorf("%+v: room for %d blocks, want %d\n%v", tc.limits, n, tc.late, x.Stats())
 		}
 	}
@@ -274,7 +274,7 @@ func TestNobodyTakesAnothersRoom(t *testing.T) {
 // TestLongRuns: what comes in parts is as if it came at once.
 func TestLongRuns(t *testing.T) {
 	for _, seed := range []uint64{0, 3} {
-		x, r, p := mustNew(t, Config{}), events.Rank{Worker: 1}, seq(1, 2*maxPart+10)
+		x, r, p := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 2*maxPart+10)
 		for i, tier := range []kv.Tier{kv.TierDevice, kv.TierHost} {
 			s := named(p, 0, tier, seed)
 			if err := x.Store(r, s); err != nil {
@@ -295,7 +295,7 @@ func TestLongRuns(t *testing.T) {
 			expect(t, x, "some of it", r, p, Overlap{Device: 5, Host: maxPart - 4})
 		}
 	}
-	if err := mustNew(t, Config{}).Store(events.Rank{}, storedOf(seq(1, 3*maxPart), 1, kv.TierHost)); err != events.ErrUnknownParent {
+	if err := mustNew(t, Config{}).Store(kv.Rank{}, storedOf(seq(1, 3*maxPart), 1, kv.TierHost)); err != events.ErrUnknownParent {
 		t.Error(err)
 	}
 }
@@ -346,8 +346,8 @@ func TestFindAllocatesNothing(t *testing.T) {
 	for _, tier := range []kv.Tier{kv.TierDevice, kv.TierDisk} {
 		x, p := mustNew(t, Config{}), seq(1, 100)
 		for w := range 8 {
-			_ = x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(p[:50], 0, kv.TierDevice))
-			if err := x.Store(events.Rank{Worker: events.WorkerID(w)}, storedOf(p, 50, tier)); err != nil {
+			_ = x.Store(kv.Rank{Worker: kv.WorkerID(w)}, storedOf(p[:50], 0, kv.TierDevice))
+			if err := x.Store(kv.Rank{Worker: kv.WorkerID(w)}, storedOf(p, 50, tier)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -361,8 +361,8 @@ func TestFindAllocatesNothing(t *testing.T) {
 // TestHeldWaitsForNoChange: Held and Stats answer while ranks are being changed.
 func TestHeldWaitsForNoChange(t *testing.T) {
 	x := mustNew(t, Config{})
-	plain, tiered := events.Rank{Worker: 1}, events.Rank{Worker: 2}
-	store := func(r events.Rank, s events.Stored) {
+	plain, tiered := kv.Rank{Worker: 1}, kv.Rank{Worker: 2}
+	store := func(r kv.Rank, s events.Stored) {
 		t.Helper()
 		if err := x.Store(r, s); err != nil {
 			t.Fatal(err)
@@ -375,7 +375,7 @@ func TestHeldWaitsForNoChange(t *testing.T) {
 		k.changing.Lock()
 		k.mu.Lock()
 	}
-	if a, b := x.Held(holderOf(plain)), x.Held(holderOf(tiered)); a != 5 || b != 8 {
+	if a, b := x.Held(plain), x.Held(tiered); a != 5 || b != 8 {
 		t.Errorf("%d and %d blocks, want 5 and 8", a, b)
 	}
 	if s := x.Stats(); s.Ranks != 2 || s.TieredRanks != 1 || s.TierBlocks != 3 {
@@ -387,7 +387,7 @@ func TestHeldWaitsForNoChange(t *testing.T) {
 	}
 	x.Clear(tiered)
 	x.Forget(plain)
-	if a, b := x.Held(holderOf(plain)), x.Held(holderOf(tiered)); a != 0 || b != 0 {
+	if a, b := x.Held(plain), x.Held(tiered); a != 0 || b != 0 {
 		t.Errorf("%d and %d blocks are left", a, b)
 	}
 	if err := x.Check(); err != nil {

@@ -7,7 +7,7 @@ type tierSet uint8
 
 const (
 	onDevice tierSet = 1 << kv.TierDevice
-	onHost   tierSet = 1<<kv.TierPinned | 1<<kv.TierHost
+	onHost   tierSet = 1 << kv.TierHost
 	anyTier  tierSet = ^tierSet(0)
 )
 
@@ -84,7 +84,7 @@ func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	return now != 0, overfull
 }
 
-// isDeep is 1 for a block that is on disk alone.
+// isDeep is 1 for a block that is on disk or in what is shared alone.
 func isDeep(in tierSet) int {
 	if in != 0 && in&(onDevice|onHost) == 0 {
 		return 1

@@ -96,8 +96,8 @@ func together(t *testing.T, cfg Config, seed uint64, steps int) {
 	p.check()
 }
 
-func rankOf(i int) events.Rank {
-	return events.Rank{Worker: events.WorkerID(1 + i/2), DP: uint32(i % 2)}
+func rankOf(i int) kv.Rank {
+	return kv.Rank{Worker: kv.WorkerID(1 + i/2), DP: uint32(i % 2)}
 }
 
 // look asks once.
@@ -108,7 +108,7 @@ func look(t *testing.T, p *play, all []claims, q int) {
 	}
 	got := found(t, p.x.Find(p.locals[q], nil))
 	for i := range all {
-		g := got[holderOf(rankOf(i))]
+		g := got[rankOf(i)]
 		if most := all[i].most(from[i], q); sumsOf(g).max(most) != most {
 			t.Errorf("rank %d, sequence %d: %+v, at most %v blocks", i, q, g, most)
 		}
@@ -119,7 +119,7 @@ func look(t *testing.T, p *play, all []claims, q int) {
 // lower tier.
 type writer struct {
 	*play
-	rank   events.Rank
+	rank   kv.Rank
 	o      *held
 	claims *claims
 	rng    *rand.Rand
@@ -165,7 +165,7 @@ func (w *writer) step(t *testing.T) {
 	case op < 25: // a demotion, or the end of a sequence
 		hashes := w.hashes[q][from:]
 		w.change(func() { w.o.remove(tier, hashes) }, func() { w.x.Remove(w.rank, tier, hashes) })
-		if k := w.x.rank(holderOf(w.rank)); k == nil || k.tiers == nil {
+		if k := w.x.rank(w.rank); k == nil || k.tiers == nil {
 			w.o.exact = w.o.exact && w.closed(w.o)
 		}
 	default:
@@ -192,8 +192,8 @@ func TestReplaceIsOneStep(t *testing.T) {
 	reader.Go(func() {
 		for !over.Load() && !t.Failed() {
 			all := found(t, p.x.Find(p.locals[q], nil))
-			o := all[holderOf(r)]
-			if o.Holder = (kvindex.Holder{}); len(all) != 1 {
+			o := all[r]
+			if o.Holder = (kv.Rank{}); len(all) != 1 {
 				t.Errorf("a reader saw %v", all)
 			}
 			if o != (Overlap{Device: 6}) && o != (Overlap{Device: 2, Host: 7}) {

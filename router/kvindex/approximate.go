@@ -104,7 +104,7 @@ func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 // ago go, the last of a prompt first. The errors are those of [Index.Store], and
 // ErrFull for a prompt that does not fit at all. now is the time since some fixed
 // moment, and never less than in the call before.
-func (a *Approximate) Route(h Holder, run Run, now time.Duration) error {
+func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	if len(run.Locals) > a.cfg.MaxBlocks {
 		return a.x.refuse(ErrFull, len(run.Locals))
 	}
@@ -122,7 +122,7 @@ func (a *Approximate) Route(h Holder, run Run, now time.Duration) error {
 // RouteChain is Route under ByHash, for prompts of which only the chained hashes are
 // known, as replicas tell each other: they stand for the local ones too. Each says what
 // is before it, so the same is found, by [Approximate.FindChain].
-func (a *Approximate) RouteChain(h Holder, hashes []kv.BlockHash, now time.Duration) error {
+func (a *Approximate) RouteChain(h kv.Rank, hashes []kv.BlockHash, now time.Duration) error {
 	return a.Route(h, Run{Hashes: hashes, Locals: wide.As[kv.LocalHash](hashes)}, now)
 }
 
@@ -152,14 +152,14 @@ func (a *Approximate) prune() {
 }
 
 // Clear takes all blocks of a holder.
-func (a *Approximate) Clear(h Holder) {
-	a.timers.drop(func(g Holder) bool { return g == h })
+func (a *Approximate) Clear(h kv.Rank) {
+	a.timers.drop(func(g kv.Rank) bool { return g == h })
 	a.x.Clear(h)
 }
 
 // RemoveWorker forgets all ranks of a worker.
-func (a *Approximate) RemoveWorker(w WorkerID) {
-	a.timers.drop(func(g Holder) bool { return g.Worker == w })
+func (a *Approximate) RemoveWorker(w kv.WorkerID) {
+	a.timers.drop(func(g kv.Rank) bool { return g.Worker == w })
 	a.x.RemoveWorker(w)
 }
 

@@ -26,7 +26,7 @@ func newApproximate(t testing.TB, cfg ApproximateConfig) *Approximate {
 // and with it what it shares.
 func TestExpire(t *testing.T) {
 	a := newApproximate(t, ApproximateConfig{TTL: 50 * ms})
-	route := func(h Holder, locals []kv.LocalHash, now time.Duration) {
+	route := func(h kv.Rank, locals []kv.LocalHash, now time.Duration) {
 		t.Helper()
 		if err := a.Route(h, tail(locals, 0), now); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestApproximateAgainstOracle(t *testing.T) {
 		a.x.runBlocks = []int{maxRun, 2, 3}[seed%3]
 		a.x.manyKids = []uint32{2, manyKids}[seed%2]
 		p := &play{t: t, rng: rng, longest: 8}
-		until := map[Holder]map[string]time.Duration{}
+		until := map[kv.Rank]map[string]time.Duration{}
 		now := time.Duration(0)
 		for range 800 {
 			now += time.Duration(rng.IntN(12))

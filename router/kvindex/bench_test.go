@@ -11,7 +11,7 @@ import (
 
 // fleet fills an index: prompts of some 220 blocks behind one of 64 beginnings,
 // each with several workers.
-func fleet(b *testing.B, workers, prompts int, store func(Holder, Run) (int, error)) [][]kv.LocalHash {
+func fleet(b *testing.B, workers, prompts int, store func(kv.Rank, Run) (int, error)) [][]kv.LocalHash {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
 	fresh := func(n int) []kv.LocalHash {

@@ -11,15 +11,15 @@ import (
 
 // tree is what all variants do.
 type tree interface {
-	Store(Holder, Run) (int, error)
-	Remove(Holder, []kv.BlockHash) int
-	Clear(Holder)
-	RemoveWorker(WorkerID)
+	Store(kv.Rank, Run) (int, error)
+	Remove(kv.Rank, []kv.BlockHash) int
+	Clear(kv.Rank)
+	RemoveWorker(kv.WorkerID)
 	Find([]kv.LocalHash, []Overlap) []Overlap
 	Record([]kv.LocalHash, time.Duration, []uint32) []uint32
-	Apply(Holder, kv.Event) error
-	Held(Holder) int
-	Holders([]Holder) []Holder
+	Apply(kv.Rank, kv.Event) error
+	Held(kv.Rank) int
+	Holders([]kv.Rank) []kv.Rank
 	Dump([]HolderRun) []HolderRun
 	Stats() Stats
 	Check() error
@@ -62,7 +62,7 @@ func seq(lo, hi int) []kv.LocalHash { // [lo, hi]
 	return s
 }
 
-func w(id int) Holder { return Holder{Worker: WorkerID(id)} }
+func w(id int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(id)} }
 
 // bench of one variant under test.
 type desk struct {
@@ -70,21 +70,21 @@ type desk struct {
 	x tree
 }
 
-func (d desk) store(h Holder, locals []kv.LocalHash, from int) {
+func (d desk) store(h kv.Rank, locals []kv.LocalHash, from int) {
 	d.t.Helper()
 	if _, err := d.x.Store(h, tail(locals, from)); err != nil {
 		d.t.Fatalf("store %v of %d from %d: %v", h, len(locals), from, err)
 	}
 }
 
-func (d desk) want(locals []kv.LocalHash, want map[Holder]uint32) {
+func (d desk) want(locals []kv.LocalHash, want map[kv.Rank]uint32) {
 	d.t.Helper()
 	if got := found(d.t, d.x.Find(locals, nil)); !equal(got, want) {
 		d.t.Errorf("find of %d blocks: %v, want %v", len(locals), got, want)
 	}
 }
 
-type overlaps = map[Holder]uint32
+type overlaps = map[kv.Rank]uint32
 
 // TestConformance, TestClearAndForget, TestLongSequences and TestWindow are the
 // cases that Dynamo's own tests fix. Clearing is of one rank, as there from 2026-08 on.
@@ -122,7 +122,7 @@ func TestConformance(t *testing.T) {
 			t.Error("unknown blocks removed")
 		}
 		x.Clear(w(999))
-		if hs := x.Holders(nil); !slices.Equal(hs, []Holder{w(0), w(1)}) {
+		if hs := x.Holders(nil); !slices.Equal(hs, []kv.Rank{w(0), w(1)}) {
 			t.Errorf("holders %v", hs)
 		}
 		st := x.Stats()
@@ -149,14 +149,14 @@ func TestClearAndForget(t *testing.T) {
 		d.store(w(0), b, 0)
 		x.RemoveWorker(0)
 		d.want(b, overlaps{w(1): 3})
-		if hs := x.Holders(nil); !slices.Equal(hs, []Holder{w(1)}) {
+		if hs := x.Holders(nil); !slices.Equal(hs, []kv.Rank{w(1)}) {
 			t.Errorf("holders %v", hs)
 		}
 		for rank := range uint32(3) {
-			d.store(Holder{2, rank}, a, 0)
+			d.store(kv.Rank{Worker: 2, DP: rank}, a, 0)
 		}
-		x.Clear(Holder{2, 1})
-		d.want(a, overlaps{w(1): 1, {2, 0}: 3, {2, 2}: 3})
+		x.Clear(kv.Rank{Worker: 2, DP: 1})
+		d.want(a, overlaps{w(1): 1, {Worker: 2}: 3, {Worker: 2, DP: 2}: 3})
 		x.RemoveWorker(2)
 		x.RemoveWorker(1)
 		if st := x.Stats(); st.Nodes != 0 || st.Blocks != 0 || st.HolderBlocks != 0 || st.Holders != 0 {

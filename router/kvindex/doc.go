@@ -17,7 +17,7 @@
 // each. [Sharded], the only type with locks, may be used from any.
 //
 //	x, err := kvindex.New(kvindex.Config{})
-//	w := kvindex.Holder{Worker: 3}
+//	w := kv.Rank{Worker: 3}
 //	err = x.Store(w, kvindex.Run{Hashes: hashes, Locals: locals})
 //	overlaps = x.Find(locals, overlaps[:0]) // {w, len(locals)}
 //	known := x.Remove(w, hashes[10:])

@@ -8,7 +8,7 @@ import (
 
 // HolderRun is a run of one holder.
 type HolderRun struct {
-	Holder Holder
+	Holder kv.Rank
 	Run    Run
 }
 
@@ -32,7 +32,7 @@ func (x *Index) Dump(dst []HolderRun) []HolderRun {
 }
 
 // DumpHolder is [Index.Dump] of one holder.
-func (x *Index) DumpHolder(h Holder, dst []HolderRun) []HolderRun {
+func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	slot, ok := x.holders.slot(h)
 	if !ok || x.holders.all[slot].blocks == 0 {
 		return dst
@@ -89,7 +89,7 @@ func (r *Run) Set(e kv.Event) {
 // Apply applies a cache event of a holder. An index is of one model, tier and
 // block size: the caller chooses it. Cleared clears this holder alone, not the
 // other ranks. Removing what is not there is no error.
-func (x *Index) Apply(h Holder, e kv.Event) error {
+func (x *Index) Apply(h kv.Rank, e kv.Event) error {
 	switch e.Kind {
 	case kv.Stored:
 		x.run.Set(e)

@@ -10,7 +10,7 @@ import (
 
 // Overlap is how much of a query a holder has.
 type Overlap struct {
-	Holder
+	Holder kv.Rank
 	Blocks uint32 // consecutive from position 0, at least 1
 }
 

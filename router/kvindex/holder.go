@@ -1,46 +1,33 @@
 package kvindex
 
 import (
-	"cmp"
 	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
 )
-
-// WorkerID names a worker of the fleet.
-type WorkerID uint64
-
-// Holder is what owns blocks: one data-parallel rank of a worker, 0 without ranks.
-type Holder struct {
-	Worker WorkerID
-	Rank   uint32
-}
-
-// Compare orders holders by worker, then rank.
-func (h Holder) Compare(g Holder) int {
-	return cmp.Or(cmp.Compare(h.Worker, g.Worker), cmp.Compare(h.Rank, g.Rank))
-}
 
 // holders numbers the holders densely, as bits of the nodes' sets: a slot is
 // given again when its holder was forgotten.
 type holders struct {
-	slots map[Holder]uint32
+	slots map[kv.Rank]uint32
 	all   []holding // by slot
 	free  []uint32
 }
 
 type holding struct {
-	holder Holder
+	holder kv.Rank
 	blocks int // that it holds, counted
 	known  bool
 }
 
 // slot returns a known holder's.
-func (hs *holders) slot(h Holder) (uint32, bool) {
+func (hs *holders) slot(h kv.Rank) (uint32, bool) {
 	slot, ok := hs.slots[h]
 	return slot, ok
 }
 
 // add makes a holder known.
-func (hs *holders) add(h Holder) uint32 {
+func (hs *holders) add(h kv.Rank) uint32 {
 	var slot uint32
 	if last := len(hs.free) - 1; last >= 0 {
 		slot, hs.free = hs.free[last], hs.free[:last]
@@ -61,7 +48,7 @@ func (hs *holders) forget(slot uint32) {
 }
 
 // Swap lets two holders change places: each has then what the other had. Cost: O(1).
-func (x *Index) Swap(a, b Holder) {
+func (x *Index) Swap(a, b kv.Rank) {
 	if a == b {
 		return
 	}
@@ -80,19 +67,19 @@ func (x *Index) Swap(a, b Holder) {
 
 // Holders appends those known to dst, ascending. A cleared holder is known, a
 // removed one is not.
-func (x *Index) Holders(dst []Holder) []Holder {
+func (x *Index) Holders(dst []kv.Rank) []kv.Rank {
 	at := len(dst)
 	for i := range x.holders.all {
 		if x.holders.all[i].known {
 			dst = append(dst, x.holders.all[i].holder)
 		}
 	}
-	slices.SortFunc(dst[at:], Holder.Compare)
+	slices.SortFunc(dst[at:], kv.Rank.Compare)
 	return dst
 }
 
 // Held is how many blocks a holder has; 0 if it is not known.
-func (x *Index) Held(h Holder) int {
+func (x *Index) Held(h kv.Rank) int {
 	if slot, ok := x.holders.slot(h); ok {
 		return x.holders.all[slot].blocks
 	}

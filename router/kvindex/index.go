@@ -84,7 +84,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	cfg = cfg.WithDefaults()
 	x := &Index{cfg: cfg, blocks: newTable(cfg.Seed, false), edges: newTable(cfg.Seed, true), runBlocks: maxRun, manyKids: manyKids}
-	x.holders.slots = map[Holder]uint32{}
+	x.holders.slots = map[kv.Rank]uint32{}
 	x.nodes.add() // the root
 	return x, nil
 }
@@ -135,7 +135,7 @@ func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 }
 
 // Holds tells whether a holder has a block.
-func (x *Index) Holds(h Holder, hash kv.BlockHash) bool {
+func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	id, off, ok := x.place(hash)
 	if !ok {
 		return false

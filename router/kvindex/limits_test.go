@@ -9,7 +9,7 @@ import (
 )
 
 func TestLimits(t *testing.T) {
-	full := func(x *Index, h Holder, locals []kv.LocalHash, from int, want error) {
+	full := func(x *Index, h kv.Rank, locals []kv.LocalHash, from int, want error) {
 		t.Helper()
 		before := x.Stats()
 		if _, err := x.Store(h, tail(locals, from)); err != want {
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 // refused and counted, and the index is whole after each.
 func TestHostile(t *testing.T) {
 	x, _ := New(Config{HolderBlocks: 20000})
-	store := func(h Holder, r Run, want error) {
+	store := func(h kv.Rank, r Run, want error) {
 		t.Helper()
 		if _, err := x.Store(h, r); err != want {
 			t.Fatalf("%v, want %v", err, want)
@@ -185,7 +185,7 @@ func FuzzHostile(f *testing.F) {
 		}
 		for len(data) > 0 {
 			op := next()
-			h := Holder{Worker: WorkerID(op >> 4 & 3)}
+			h := kv.Rank{Worker: kv.WorkerID(op >> 4 & 3)}
 			r := Run{Parent: kv.BlockHash(next() % 8), HasParent: op&8 != 0}
 			for range next() % 6 {
 				b := next()

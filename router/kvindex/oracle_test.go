@@ -11,11 +11,11 @@ import (
 
 // naive is the oracle: for each holder a set of prefixes, written out. It is what
 // an index should say if every remove took what stands behind.
-type naive map[Holder]map[string]bool
+type naive map[kv.Rank]map[string]bool
 
 func nameOf(locals []kv.LocalHash) string { return fmt.Sprint(locals) }
 
-func (o naive) store(h Holder, locals []kv.LocalHash, from int) bool {
+func (o naive) store(h kv.Rank, locals []kv.LocalHash, from int) bool {
 	if from > 0 && !o[h][nameOf(locals[:from])] {
 		return false
 	}
@@ -28,7 +28,7 @@ func (o naive) store(h Holder, locals []kv.LocalHash, from int) bool {
 	return true
 }
 
-func (o naive) remove(h Holder, locals []kv.LocalHash) bool {
+func (o naive) remove(h kv.Rank, locals []kv.LocalHash) bool {
 	name := nameOf(locals)
 	if !o[h][name] {
 		return false
@@ -42,8 +42,8 @@ func (o naive) remove(h Holder, locals []kv.LocalHash) bool {
 	return true
 }
 
-func (o naive) find(locals []kv.LocalHash) map[Holder]uint32 {
-	found := map[Holder]uint32{}
+func (o naive) find(locals []kv.LocalHash) map[kv.Rank]uint32 {
+	found := map[kv.Rank]uint32{}
 	for h, set := range o {
 		for i := range locals {
 			if !set[nameOf(locals[:i+1])] {
@@ -76,9 +76,9 @@ func tail(locals []kv.LocalHash, from int) Run {
 	return r
 }
 
-func found(t testing.TB, overlaps []Overlap) map[Holder]uint32 {
+func found(t testing.TB, overlaps []Overlap) map[kv.Rank]uint32 {
 	t.Helper()
-	m := map[Holder]uint32{}
+	m := map[kv.Rank]uint32{}
 	for _, o := range overlaps {
 		if _, twice := m[o.Holder]; twice || o.Blocks == 0 {
 			t.Fatalf("overlap %+v twice or empty in %v", o, overlaps)
@@ -88,7 +88,7 @@ func found(t testing.TB, overlaps []Overlap) map[Holder]uint32 {
 	return m
 }
 
-func equal(a, b map[Holder]uint32) bool {
+func equal(a, b map[kv.Rank]uint32) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -107,7 +107,7 @@ type play struct {
 	rng     *rand.Rand
 	x       *Index
 	oracle  naive
-	holders []Holder
+	holders []kv.Rank
 	seqs    [][]kv.LocalHash
 	longest int
 }
@@ -119,7 +119,7 @@ func newPlay(t testing.TB, seed uint64, holders, longest int) *play {
 	}
 	p := &play{t: t, rng: rand.New(rand.NewPCG(seed, 1)), x: x, oracle: naive{}, longest: longest}
 	for i := range holders {
-		p.holders = append(p.holders, Holder{WorkerID(i / 2), uint32(i % 2)})
+		p.holders = append(p.holders, kv.Rank{Worker: kv.WorkerID(i / 2), DP: uint32(i % 2)})
 	}
 	return p
 }
@@ -216,9 +216,9 @@ func (p *play) agree(after string) {
 
 // early checks FindEarly against the full answer: all the same but for who is
 // alone, whose overlap ends one block behind the last of the others.
-func early(t testing.TB, full, got map[Holder]uint32) {
+func early(t testing.TB, full, got map[kv.Rank]uint32) {
 	t.Helper()
-	want := map[Holder]uint32{}
+	want := map[kv.Rank]uint32{}
 	for h, n := range full {
 		var others uint32
 		for g, m := range full {

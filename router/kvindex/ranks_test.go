@@ -3,6 +3,8 @@ package kvindex
 import (
 	"sync"
 	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestRanksAtOnce: ranks of workers come and go beside each other. What one
@@ -14,7 +16,7 @@ func TestRanksAtOnce(t *testing.T) {
 		hashes := chain(locals)
 		var ranks sync.WaitGroup
 		for i := range uint32(6) {
-			h := Holder{Worker: WorkerID(i % 3), Rank: i / 3}
+			h := kv.Rank{Worker: kv.WorkerID(i % 3), DP: i / 3}
 			ranks.Go(func() {
 				for range 2000 {
 					for range 2 {
@@ -41,11 +43,11 @@ func TestRanksAtOnce(t *testing.T) {
 // Workers numbered one after the other are spread over the shards.
 func TestWorkersAreSpread(t *testing.T) {
 	const shards, workers = 8, 512
-	for _, first := range []WorkerID{0, 1, 1 << 20, 0x9e37_79b9_7f4a_7c15} {
-		for _, stride := range []WorkerID{1, 8, 1 << 8, 1 << 32} {
+	for _, first := range []kv.WorkerID{0, 1, 1 << 20, 0x9e37_79b9_7f4a_7c15} {
+		for _, stride := range []kv.WorkerID{1, 8, 1 << 8, 1 << 32} {
 			s := mustSharded(t, ShardedConfig{Shards: shards, By: ByWorker})
 			var at [shards]int
-			for i := range WorkerID(workers) {
+			for i := range kv.WorkerID(workers) {
 				at[s.homeOf(first+i*stride)]++
 			}
 			for i, n := range at {

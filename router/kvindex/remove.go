@@ -11,7 +11,7 @@ import (
 // among them those that went with one before them. In which order hashes come
 // does not matter; last blocks first is cheapest. Cost: what goes, and as
 // many children of a run that is not whole any more as come before the holder's.
-func (x *Index) Remove(h Holder, hashes []kv.BlockHash) (known int) {
+func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
 		x.stats.UnknownBlocks += uint64(len(hashes))
@@ -32,7 +32,7 @@ func (x *Index) Remove(h Holder, hashes []kv.BlockHash) (known int) {
 
 // Clear takes all blocks of a holder, which stays known. Cost: the nodes that it
 // is in, and the siblings that others came into later.
-func (x *Index) Clear(h Holder) {
+func (x *Index) Clear(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
 	}
@@ -54,7 +54,7 @@ type heads struct {
 }
 
 // heads finds them. It changes nothing. Cost: that of Clear, without the blocks.
-func (x *Index) heads(h Holder) (all heads) {
+func (x *Index) heads(h kv.Rank) (all heads) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
 		return all
@@ -72,7 +72,7 @@ func (x *Index) heads(h Holder) (all heads) {
 }
 
 // Forget clears a holder and does not know it any more.
-func (x *Index) Forget(h Holder) {
+func (x *Index) Forget(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
 		x.holders.forget(slot)
@@ -81,7 +81,7 @@ func (x *Index) Forget(h Holder) {
 }
 
 // RemoveWorker forgets all ranks of a worker.
-func (x *Index) RemoveWorker(w WorkerID) {
+func (x *Index) RemoveWorker(w kv.WorkerID) {
 	for slot := range x.holders.all {
 		if hold := x.holders.all[slot]; hold.known && hold.holder.Worker == w {
 			x.clear(uint32(slot))

@@ -61,8 +61,8 @@ func TestReplaceLeavesOutWhatIsRefused(t *testing.T) {
 func TestForgetOneRank(t *testing.T) {
 	for _, cfg := range bothCuts {
 		s := mustSharded(t, cfg)
-		a, b := Holder{Worker: 1}, Holder{Worker: 1, Rank: 1}
-		for _, h := range []Holder{a, b} {
+		a, b := kv.Rank{Worker: 1}, kv.Rank{Worker: 1, DP: 1}
+		for _, h := range []kv.Rank{a, b} {
 			if _, err := s.Store(h, abroadRun(tail(seq(1, 4), 0), 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestChained(t *testing.T) {
 func TestSwap(t *testing.T) {
 	for _, cfg := range bothCuts {
 		s := mustSharded(t, cfg)
-		a, b := Holder{Worker: 1}, Holder{Worker: 1, Rank: 1}
+		a, b := kv.Rank{Worker: 1}, kv.Rank{Worker: 1, DP: 1}
 		want := func(what string, atA, atB uint32) {
 			t.Helper()
 			got := found(t, s.Find(seq(1, 6), nil))

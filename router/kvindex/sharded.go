@@ -81,8 +81,8 @@ type Sharded struct {
 	ends   ends
 
 	mu    sync.RWMutex // of the fields below; never taken after a shard's
-	names map[Holder]*lockedNames
-	held  map[Holder]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
+	names map[kv.Rank]*lockedNames
+	held  map[kv.Rank]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
 }
 
 // shard is alone on its cache lines: readers of others write their locks too.
@@ -108,7 +108,7 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 		cfg.Shards = 8
 	}
 	cfg.Config = cfg.Config.WithDefaults()
-	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), names: map[Holder]*lockedNames{}, held: map[Holder]*atomic.Int64{}}
+	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), names: map[kv.Rank]*lockedNames{}, held: map[kv.Rank]*atomic.Int64{}}
 	for i := range s.shards {
 		x, err := New(cfg.Config)
 		if err != nil {
@@ -126,7 +126,7 @@ func (s *Sharded) Shards() int { return len(s.shards) }
 // alone: were it remembered, one rank's going could move the others' while they store,
 // and a lookup could meet a rank in two shards. The golden ratio spreads numbers one
 // after the other best.
-func (s *Sharded) homeOf(w WorkerID) int {
+func (s *Sharded) homeOf(w kv.WorkerID) int {
 	return home(uint64(w)*0x9e3779b97f4a7c15, len(s.shards))
 }
 
@@ -172,7 +172,7 @@ func (s *Sharded) Record(locals []kv.LocalHash, now time.Duration, dst []uint32)
 
 // Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts,
 // of which an error may leave the first ones.
-func (s *Sharded) Store(h Holder, run Run) (stored int, err error) {
+func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 	n := s.foreign(h)
 	if n == nil {
 		stored, err = s.storeParts(h, run)
@@ -198,7 +198,7 @@ func (s *Sharded) Store(h Holder, run Run) (stored int, err error) {
 	return s.storeParts(h, translated)
 }
 
-func (s *Sharded) storeParts(h Holder, run Run) (stored int, err error) {
+func (s *Sharded) storeParts(h kv.Rank, run Run) (stored int, err error) {
 	if len(run.Hashes) != len(run.Locals) {
 		return s.storeOne(h, run)
 	}
@@ -215,7 +215,7 @@ func (s *Sharded) storeParts(h Holder, run Run) (stored int, err error) {
 	}
 }
 
-func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
+func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh := s.shardFor(h, run)
 	sh.Lock()
 	before := sh.x.held
@@ -230,7 +230,7 @@ func (s *Sharded) storeOne(h Holder, run Run) (int, error) {
 }
 
 // count notes that a holder has so many blocks more. No shard's lock is held.
-func (s *Sharded) count(h Holder, more int) {
+func (s *Sharded) count(h kv.Rank, more int) {
 	if more == 0 {
 		return
 	}
@@ -250,7 +250,7 @@ func (s *Sharded) count(h Holder, more int) {
 
 // shardFor is where a run of a holder belongs. What belongs nowhere is refused by
 // shard 0.
-func (s *Sharded) shardFor(h Holder, run Run) *shard {
+func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	switch {
 	case s.cfg.By == ByWorker:
 		return &s.shards[s.homeOf(h.Worker)]

@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,11 +108,20 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 	claims := make([]claim, holders)
 	var writers, readers sync.WaitGroup
 	var over atomic.Bool
+	var checked atomic.Int64
 	for h := range claims {
 		claims[h].most = make([]atomic.Int64, len(seqs))
-		writers.Go(func() { (&writer{s: s, h: w(h), claim: &claims[h], seqs: seqs}).play(t, seed*holders+uint64(h), steps) })
+		writers.Go(func() {
+			wr, rng := &writer{s: s, h: w(h), claim: &claims[h], seqs: seqs}, rand.New(rand.NewPCG(seed*holders+uint64(h), 7))
+			wr.play(t, rng, steps/2)
+			// On a busy machine all writers could end before a reader has compared anything.
+			// While they wait here nothing changes, so the next lookup is one that counts.
+			for checked.Load() == 0 {
+				runtime.Gosched()
+			}
+			wr.play(t, rng, steps-steps/2)
+		})
 	}
-	var checked atomic.Int64
 	for r := range 2 {
 		readers.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(r), 6))
@@ -126,9 +136,6 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 	readers.Wait()
 	if err := s.Check(); err != nil {
 		t.Error(err)
-	}
-	if steps > 500 && checked.Load() == 0 {
-		t.Error("no lookup could be checked")
 	}
 	for q := range seqs { // quiet now: neither more nor less
 		got := found(t, s.Find(seqs[q], nil))
@@ -179,13 +186,12 @@ func look(t *testing.T, s *Sharded, claims []claim, locals []kv.LocalHash, q int
 // falls after it.
 type writer struct {
 	s     *Sharded
-	h     Holder
+	h     kv.Rank
 	claim *claim
 	seqs  [][]kv.LocalHash
 }
 
-func (wr *writer) play(t *testing.T, seed uint64, steps int) {
-	rng := rand.New(rand.NewPCG(seed, 7))
+func (wr *writer) play(t *testing.T, rng *rand.Rand, steps int) {
 	for range steps {
 		q := rng.IntN(len(wr.seqs))
 		locals := wr.seqs[q]
@@ -266,7 +272,7 @@ func TestManyGoInParts(t *testing.T) {
 			}
 			locals := seq(1, blocks)
 			branch := append(slices.Clone(locals[:blocks/2]), seq(1_000_000, 1_000_000+maxChunk)...)
-			for _, h := range []Holder{w(1), w(2)} {
+			for _, h := range []kv.Rank{w(1), w(2)} {
 				for _, q := range [][]kv.LocalHash{locals, branch} {
 					if _, err := s.Store(h, tail(q, 0)); err != nil {
 						t.Fatal(err)
@@ -311,7 +317,7 @@ func TestHeldWaitsForNoShard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := func(what string, h Holder, want int) {
+	same := func(what string, h kv.Rank, want int) {
 		t.Helper()
 		sum := 0
 		for i := range s.shards {
@@ -323,7 +329,7 @@ func TestHeldWaitsForNoShard(t *testing.T) {
 			t.Errorf("%s: %v has %d blocks, in the shards %d, want %d", what, h, got, sum, want)
 		}
 	}
-	a, b := Holder{Worker: 1}, Holder{Worker: 1, Rank: 1}
+	a, b := kv.Rank{Worker: 1}, kv.Rank{Worker: 1, DP: 1}
 	check := func(what string, wantA, wantB int) {
 		t.Helper()
 		func() { same(what, a, wantA) }()

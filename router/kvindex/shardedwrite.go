@@ -8,7 +8,7 @@ import (
 )
 
 // foreign is the names of a holder whose hashes are of another make, or nil.
-func (s *Sharded) foreign(h Holder) *lockedNames {
+func (s *Sharded) foreign(h kv.Rank) *lockedNames {
 	s.mu.RLock()
 	n := s.names[h]
 	s.mu.RUnlock()
@@ -16,7 +16,7 @@ func (s *Sharded) foreign(h Holder) *lockedNames {
 }
 
 // learn gives a holder names, nil if too many have some.
-func (s *Sharded) learn(h Holder) *lockedNames {
+func (s *Sharded) learn(h kv.Rank) *lockedNames {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.names[h] == nil {
@@ -29,7 +29,7 @@ func (s *Sharded) learn(h Holder) *lockedNames {
 }
 
 // Remove is [Index.Remove].
-func (s *Sharded) Remove(h Holder, hashes []kv.BlockHash) (known int) {
+func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	n := s.foreign(h)
 	if n == nil {
 		return s.remove(h, hashes)
@@ -40,7 +40,7 @@ func (s *Sharded) Remove(h Holder, hashes []kv.BlockHash) (known int) {
 	return s.remove(h, n.hash)
 }
 
-func (s *Sharded) remove(h Holder, hashes []kv.BlockHash) (known int) {
+func (s *Sharded) remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	if s.cfg.By == ByWorker {
 		sh := &s.shards[s.homeOf(h.Worker)]
 		sh.Lock()
@@ -80,7 +80,7 @@ func (s *Sharded) remove(h Holder, hashes []kv.BlockHash) (known int) {
 }
 
 // Apply is [Index.Apply], with a slice of its own for the hashes.
-func (s *Sharded) Apply(h Holder, e kv.Event) error {
+func (s *Sharded) Apply(h kv.Rank, e kv.Event) error {
 	switch e.Kind {
 	case kv.Stored:
 		var r Run
@@ -106,7 +106,7 @@ func (s *Sharded) each(do func(x *Index)) {
 
 // drop takes all blocks of a holder, in parts if they are many, as readers wait for
 // each: the last runs first, so that what is left is whole.
-func (s *Sharded) drop(h Holder) {
+func (s *Sharded) drop(h kv.Rank) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.RLock()
@@ -130,7 +130,7 @@ func (s *Sharded) drop(h Holder) {
 }
 
 // Clear is [Index.Clear]. Of many blocks some go after others.
-func (s *Sharded) Clear(h Holder) {
+func (s *Sharded) Clear(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Clear(h) })
 	if n := s.foreign(h); n != nil {
@@ -141,7 +141,7 @@ func (s *Sharded) Clear(h Holder) {
 }
 
 // RemoveWorker is [Index.RemoveWorker].
-func (s *Sharded) RemoveWorker(w WorkerID) {
+func (s *Sharded) RemoveWorker(w kv.WorkerID) {
 	s.each(func(x *Index) { x.RemoveWorker(w) })
 	s.mu.Lock()
 	for h := range s.names { // all of the worker's go, in whatever order
@@ -158,7 +158,7 @@ func (s *Sharded) RemoveWorker(w WorkerID) {
 }
 
 // Forget is [Index.Forget]. Of many blocks some go after others.
-func (s *Sharded) Forget(h Holder) {
+func (s *Sharded) Forget(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Forget(h) })
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *Sharded) Forget(h Holder) {
 
 // Swap is [Index.Swap] of two ranks of one worker, in one step for readers. It is how
 // what took long to store comes in at once: under another rank first, then swapped.
-func (s *Sharded) Swap(a, b Holder) {
+func (s *Sharded) Swap(a, b kv.Rank) {
 	if a.Worker != b.Worker {
 		panic(fmt.Sprintf("kvindex: Swap of %v and %v: two workers may be in different shards", a, b))
 	}
@@ -187,7 +187,7 @@ func (s *Sharded) Swap(a, b Holder) {
 }
 
 // exchange lets what is at two keys change places.
-func exchange[V any](m map[Holder]*V, a, b Holder) {
+func exchange[V any](m map[kv.Rank]*V, a, b kv.Rank) {
 	atA, atB := m[a], m[b]
 	delete(m, a)
 	delete(m, b)
@@ -203,7 +203,7 @@ func exchange[V any](m map[Holder]*V, a, b Holder) {
 // one step: no reader sees it between. It is how a dump of the holder is applied.
 // A run that is refused is left out, as one bad run does not cost the others; the
 // first refusal is returned, but an ErrCollision before all others.
-func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
+func (s *Sharded) Replace(h kv.Rank, runs []Run) (first error) {
 	n := s.foreign(h)
 	if n == nil && !s.cfg.Chained && len(runs) > 0 && ofAnotherMake(runs[0]) {
 		n = s.learn(h)
@@ -236,7 +236,7 @@ func (s *Sharded) Replace(h Holder, runs []Run) (first error) {
 
 // replaceOne stores a run while all locks are held. A name that stands in two runs
 // means the second one's block, as in Store.
-func (s *Sharded) replaceOne(h Holder, r Run, n *lockedNames) error {
+func (s *Sharded) replaceOne(h kv.Rank, r Run, n *lockedNames) error {
 	if n != nil {
 		translated, gone, err := n.names.Store(r)
 		if err != nil {
@@ -259,7 +259,7 @@ func ofAnotherMake(r Run) bool {
 }
 
 // lockedFor is shardFor while all locks are held.
-func (s *Sharded) lockedFor(h Holder, r Run) *Index {
+func (s *Sharded) lockedFor(h kv.Rank, r Run) *Index {
 	switch {
 	case s.cfg.By == ByWorker:
 		return s.shards[s.homeOf(h.Worker)].x
@@ -275,12 +275,12 @@ func (s *Sharded) lockedFor(h Holder, r Run) *Index {
 }
 
 // Holds is [Index.Holds].
-func (s *Sharded) Holds(h Holder, hash kv.BlockHash) bool {
+func (s *Sharded) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return s.first(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
 }
 
 // Held is [Index.Held], as of the last change that has ended. It waits for none.
-func (s *Sharded) Held(h Holder) int {
+func (s *Sharded) Held(h kv.Rank) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if n := s.held[h]; n != nil {
@@ -290,14 +290,14 @@ func (s *Sharded) Held(h Holder) int {
 }
 
 // Holders is [Index.Holders].
-func (s *Sharded) Holders(dst []Holder) []Holder {
+func (s *Sharded) Holders(dst []kv.Rank) []kv.Rank {
 	at := len(dst)
 	for i := range s.shards {
 		s.shards[i].RLock()
 		dst = s.shards[i].x.Holders(dst)
 		s.shards[i].RUnlock()
 	}
-	slices.SortFunc(dst[at:], Holder.Compare)
+	slices.SortFunc(dst[at:], kv.Rank.Compare)
 	return append(dst[:at], slices.Compact(dst[at:])...)
 }
 
@@ -328,7 +328,7 @@ func (s *Sharded) Dump(dst []HolderRun) []HolderRun {
 }
 
 // DumpHolder is [Index.DumpHolder] in copies, shard by shard.
-func (s *Sharded) DumpHolder(h Holder, dst []HolderRun) []HolderRun {
+func (s *Sharded) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	for i := range s.shards {
 		s.shards[i].RLock()
 		at := len(dst)

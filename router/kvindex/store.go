@@ -16,14 +16,14 @@ import (
 // first store that is not refused. An empty run with a known parent does nothing.
 // Cost: comparing what is there; a hash, a table entry and a copy for each block
 // that nobody had; at most one split and one growth of a run.
-func (x *Index) Store(h Holder, run Run) (stored int, err error) {
+func (x *Index) Store(h kv.Rank, run Run) (stored int, err error) {
 	stored, _, err = x.store(h, run)
 	return stored, err
 }
 
 // store is Store, and tells how many of the run's blocks the holder has then: all of
 // them, but with an error.
-func (x *Index) store(h Holder, run Run) (stored, has int, err error) {
+func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	spot, err := x.locate(h, run)
 	if err != nil {
 		return 0, 0, x.refuse(err, len(run.Locals))
@@ -73,7 +73,7 @@ type spot struct {
 
 // locate checks a run without changing anything and finds where it leaves the
 // tree. x.path is then the nodes from that of the parent to that of the spot.
-func (x *Index) locate(h Holder, run Run) (spot, error) {
+func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	x.path = x.path[:0]
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
 		return spot{}, ErrSequence

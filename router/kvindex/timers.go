@@ -9,7 +9,7 @@ import (
 
 // mark is the end of a routed prompt.
 type mark struct {
-	holder Holder
+	holder kv.Rank
 	hash   kv.BlockHash
 }
 
@@ -59,7 +59,7 @@ func (ts *timers) pop() timer {
 }
 
 // drop takes off all timers of some holders. Cost: all timers.
-func (ts *timers) drop(of func(Holder) bool) {
+func (ts *timers) drop(of func(kv.Rank) bool) {
 	kept := ts.heap[:0]
 	for _, t := range ts.heap {
 		if of(t.holder) {

@@ -30,7 +30,7 @@ func TestTokensWithHashes(t *testing.T) {
 	if p.Locals(16)[0] != 15310707395893867146 || p.Locals(64)[0] != 3480597578098033343 || p.Hashes(64)[0] != 3480597578098033343 {
 		t.Errorf("%d, %d", p.Locals(16)[0], p.Locals(64)[0])
 	}
-	if &p.Locals(16)[0] != &p.Locals(16)[0] {
+	if first, again := &p.Locals(16)[0], &p.Locals(16)[0]; first != again {
 		t.Error("hashed again")
 	}
 	p.Reset([]kv.Token{1, 2, 3, 4, 5}, kv.Namespace{})

@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// begins says that the request has entered a plan.
+func begins(rw http.ResponseWriter) {
+	rw.Header().Set(headerPhase, phaseRunning)
+	rw.WriteHeader(http.StatusEarlyHints)
+	rw.Header().Del(headerPhase)
+}
+
+// newForeign is a worker without a card.
+func newForeign(t *testing.T, name string) *worker {
+	w := newWorker(t, name, false, nil)
+	w.mu.Lock()
+	w.foreign = true
+	w.mu.Unlock()
+	return w
+}
+
+// TestProgressMoves: a request moves to another worker as long as the one that has it has not begun.
+func TestProgressMoves(t *testing.T) {
+	breaks := func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	}
+	says := func(status int, code string) http.HandlerFunc {
+		return func(rw http.ResponseWriter, r *http.Request) {
+			rw.WriteHeader(status)
+			fmt.Fprintf(rw, `{"error":{"message":"no","code":%q}}`, code)
+		}
+	}
+	after := func(f http.HandlerFunc) http.HandlerFunc {
+		return func(rw http.ResponseWriter, r *http.Request) {
+			begins(rw)
+			f(rw, r)
+		}
+	}
+	const ok = 200
+	for _, c := range []struct {
+		name        string
+		fails       http.HandlerFunc
+		own, others int // the status that the client sees, of our workers and of others
+		says        string
+	}{
+		{"breaks before", breaks, ok, 502, "may have begun"},
+		{"breaks after", after(breaks), 502, 502, "begun"},
+		{"429", says(429, "full"), ok, ok, ""},
+		{"503", says(503, "server_busy"), ok, ok, ""},
+		{"503 after", after(says(503, "shutting_down")), 503, 503, "shutting_down"},
+		{"503 device_failed", says(503, "device_failed"), 503, 503, "device_failed"},
+		{"502", says(502, "x"), ok, 502, ""},
+		{"500", says(500, "x"), 500, 500, ""},
+	} {
+		for _, own := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/own=%v", c.name, own), func(t *testing.T) {
+				var a, b *worker
+				want := c.own
+				if own {
+					a, b = newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
+				} else {
+					a, b, want = newForeign(t, "a"), newForeign(t, "b"), c.others
+				}
+				s := newStand(t, Config{ProbeEvery: time.Hour}, a, b)
+				s.ready(2)
+				var asked atomic.Int32
+				for _, w := range []*worker{a, b} {
+					w.does(func(rw http.ResponseWriter, r *http.Request) {
+						if got := r.Header.Get(headerProgress) == progressInterim; got != own {
+							t.Errorf("asked for progress: %v", got)
+						}
+						if asked.Add(1) == 1 {
+							c.fails(rw, r)
+						} else {
+							w.complete(rw, r)
+						}
+					})
+				}
+				r := s.ask(t.Context(), run(0, 40), `,"max_tokens":2`)
+				attempts := int32(1)
+				if want == ok {
+					attempts = 2
+				}
+				if r.StatusCode != want || asked.Load() != attempts || !strings.Contains(r.text, c.says) && want != ok {
+					t.Errorf("%s after %d attempts, want %d after %d: %s", r.Status, asked.Load(), want, attempts, r.text)
+				}
+				s.idle()
+			})
+		}
+	}
+}
+
+// TestPoison: a request that ends the worker that computes it ends one of three, also where
+// the client's header lets a transport ask again by itself.
+func TestPoison(t *testing.T) {
+	for _, header := range []string{"", "Idempotency-Key"} {
+		var workers []*worker
+		var dead atomic.Int32
+		for i := range 3 {
+			w := newWorker(t, fmt.Sprint("w", i), false, nil)
+			w.does(func(rw http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if !strings.Contains(string(body), "666") {
+					io.WriteString(rw, "{}")
+					return
+				}
+				begins(rw)
+				dead.Add(1)
+				w.http.Listener.Close() // as if the process had gone, also to who has a connection
+				w.sick.Store(true)
+				panic(http.ErrAbortHandler)
+			})
+			workers = append(workers, w)
+		}
+		s := newStand(t, Config{ProbeEvery: 10 * time.Millisecond, Retries: 5}, workers...)
+		s.ready(3)
+		for i := range 9 { // so that there are idle connections
+			s.ask(t.Context(), run(1000*i, 8), ``)
+		}
+		r, err := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[666,666,666,666]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header != "" {
+			r.Header.Set(header, "once")
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if dead.Load() != 1 || res.StatusCode != 502 || !strings.Contains(string(text), "begun to compute") {
+			t.Errorf("%q: %d of 3 workers are dead: %s %s", header, dead.Load(), res.Status, text)
+		}
+		s.until("one is lost", func() bool { return s.roll.Load().ready == 2 })
+		if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 200 {
+			t.Errorf("a bystander after it: %s %s", r.Status, r.text)
+		}
+		s.idle()
+	}
+}
+
+// TestInterimResponses: a client gets interim responses if it asks for them, and none else.
+func TestInterimResponses(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		begins(rw)
+		a.complete(rw, r)
+	})
+	for _, wants := range []bool{false, true} {
+		var phases []string
+		ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+			Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				phases = append(phases, fmt.Sprint(code, h.Get(headerPhase)))
+				return nil
+			},
+		})
+		r, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[1,2,3],"max_tokens":3}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wants {
+			r.Header.Set(headerProgress, progressInterim)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		if want := map[bool]string{false: "[]", true: "[103running]"}[wants]; res.StatusCode != 200 || fmt.Sprint(phases) != want {
+			t.Errorf("asked for: %v; %s after %v", wants, res.Status, phases)
+		}
+	}
+}
+
+// TestLateWorker: a request at a worker that does nothing goes to another one, as long as the
+// worker has not begun with it.
+func TestLateWorker(t *testing.T) {
+	for _, began := range []bool{false, true} {
+		a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+		s := newStand(t, Config{StallAfter: time.Millisecond}, a, b)
+		s.ready(2)
+		a.holds(run(0, 4000))
+		s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+		goOn := make(chan struct{})
+		a.does(func(rw http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if began {
+				begins(rw)
+			}
+			select {
+			case <-r.Context().Done():
+			case <-goOn:
+				io.WriteString(rw, "{}")
+			}
+		})
+		done := make(chan reply, 1)
+		go func() { done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`) }()
+		s.until("a is late", func() bool {
+			for _, l := range s.chooser.loads() {
+				if l.Stalled {
+					return true
+				}
+			}
+			s.chooser.tick() // as time goes by
+			return false
+		})
+		want := "b"
+		if began {
+			want = "a"
+			s.roll.Load().relieve(s.chooser.loads())
+			close(goOn)
+		}
+		if r := <-done; r.StatusCode != 200 || r.worker() != want {
+			t.Errorf("begun %v: %s from %q: %s", began, r.Status, r.worker(), r.text)
+		}
+		s.idle()
+	}
+}
+
+// TestBrokenAfterDone: a stream that has said that it is done is whole, also if the connection
+// breaks before it is closed.
+func TestBrokenAfterDone(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{Registry: prometheus.NewRegistry()}, a)
+	s.ready(1)
+	for _, end := range []string{"\n\n", "\r\n\r\n"} {
+		a.does(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			for _, part := range []string{"data: {}\n\nda", "ta: [DO", "NE]" + end} {
+				io.WriteString(rw, part)
+				rw.(http.Flusher).Flush()
+			}
+			panic(http.ErrAbortHandler)
+		})
+		if r := s.ask(t.Context(), run(0, 8), `,"max_tokens":9,"stream":true`); r.err != nil || r.text != "data: {}\n\ndata: [DONE]"+end {
+			t.Errorf("%v: %q", r.err, r.text)
+		}
+	}
+	s.idle()
+	if n := s.value("broken_answers_total"); n != 0 {
+		t.Errorf("%v answers count as broken", n)
+	}
+}
