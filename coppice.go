@@ -25,7 +25,9 @@ type Config struct {
 	// EOS are the tokens that end an output, a model's Config().EOS. Default the
 	// tokenizer's.
 	EOS []kv.Token
-	// Scheduler sets the policy, the token budget of a step, the cache and its events.
+	// Scheduler sets the policy, the token budget of a step, priorities (with Displace
+	// MaxQueued defaults to three quarters of what MaxRequests leaves beside
+	// MaxRunning), the cache and its events.
 	Scheduler scheduler.Config
 	// MaxRequests bounds the open requests, waiting ones included; each sample of
 	// one counts. Default 1024.
@@ -54,8 +56,15 @@ type Request struct {
 	// Rendered says that Prompt is a chat template's output: no beginning-of-text token
 	// goes before it.
 	Rendered bool
+	// Plain are ascending byte offsets in Prompt at which no special token begins: what
+	// reads like one there is encoded as text.
+	Plain []int
 	// Namespace separates requests that must not share cache.
 	Namespace kv.Namespace
+	// PublicTokens is how many of the first tokens of the prompt requests of other salts
+	// may share, such as a system prompt that holds no secret; the rest is the
+	// Namespace's own. Rounded down to whole pages. Without a salt it means nothing.
+	PublicTokens int
 	// MaxTokens bounds the output; 0 takes Scheduler.DefaultMaxTokens, or what
 	// room is left.
 	MaxTokens int
@@ -96,10 +105,14 @@ type Request struct {
 	// tells what memory to keep free for the next. Default: Tenant.
 	Class string
 	// Priority: higher first under the policy scheduler.Priority, and preempted
-	// last under all.
+	// last under all; with Scheduler.Eviction radixcache.Priority its prefix stays cached
+	// longer.
 	Priority int32
 	// Timeline asks for Ending.Timeline, what happened to the request when.
 	Timeline bool
+	// Begun asks for a piece with nothing but Piece.Begun, when one of the samples is in a
+	// step for the first time.
+	Begun bool
 
 	// Timeout ends the request with ErrDeadline so long after Generate began; 0 for
 	// none.
@@ -119,8 +132,11 @@ type Piece = actors.Piece
 type Format = actors.Format
 
 // Ending is how a sample ended, all its Tokens for a next turn to go on from,
-// and its bill: PromptTokens, CachedTokens, OutputTokens, Preemptions and times.
+// and its bill: PromptTokens, CachedTokens, ComputedTokens, OutputTokens, Preemptions and times.
 type Ending = actors.Ending
+
+// Bill is what a request took, all its samples together: Add the Ending of each.
+type Bill = actors.Bill
 
 // Stream is a request that was opened: Next waits for its next piece, Abort gives it up.
 type Stream = actors.Stream
@@ -158,6 +174,7 @@ const (
 var (
 	ErrQueueFull     = scheduler.ErrQueueFull
 	ErrTenantFull    = scheduler.ErrTenantFull
+	ErrDisplaced     = scheduler.ErrDisplaced
 	ErrEmptyPrompt   = scheduler.ErrEmptyPrompt
 	ErrPromptTooLong = scheduler.ErrPromptTooLong
 	ErrTooLarge      = scheduler.ErrTooLarge
@@ -169,6 +186,8 @@ var (
 	ErrClosed        = actors.ErrClosed
 	ErrLagged        = actors.ErrLagged
 	ErrNoCache       = scheduler.ErrNoCache
+	ErrContract      = scheduler.ErrContract
+	ErrLogits        = engine.ErrLogits
 	ErrNotCached     = radixcache.ErrNotCached
 	ErrPinBudget     = radixcache.ErrPinBudget
 )
@@ -215,6 +234,19 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 // Ending of what he gives up: Next has it behind an Abort or the end of its context, when
 // the step that runs is done. He takes all pieces, or aborts it.
 func (n *Node) Stream(req Request) (*Stream, error) { return n.sys.Open(actors.Request(req)) }
+
+// Text is what Node.Tokenize encodes.
+type Text = actors.Text
+
+// Tokenize encodes a text beside the prompts of requests, tenants in turns. It is no open
+// request, so MaxRequests does not bound it: see Enter.
+func (n *Node) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
+	return n.sys.Tokenize(ctx, t)
+}
+
+// Enter counts work that is no Request, such as a Tokenize for a client, against
+// MaxRequests until leave is called, once. It fails with ErrQueueFull, or as after Close.
+func (n *Node) Enter() (leave func(), err error) { return n.sys.Enter() }
 
 // Events yields the cache events from sequence number from on, in order and
 // without gaps, until ctx or the Node ends; ErrLagged if some are not kept any
@@ -276,6 +308,13 @@ func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Tok
 func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
 	return n.sys.HitRates(ctx, capacityTokens)
 }
+
+// Done is closed when the Node begins to end: by Close, or because its device or what drives
+// it failed. It takes no requests any more then.
+func (n *Node) Done() <-chan struct{} { return n.sys.Done() }
+
+// Err is nil while the Node runs, then why it ends: ErrClosed after Close.
+func (n *Node) Err() error { return n.sys.Err() }
 
 // Close ends open requests with ErrClosed and closes the backend. It returns
 // when nothing runs any more: nil, or why the Node had failed before.

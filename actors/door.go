@@ -15,15 +15,17 @@ import (
 // Request is what a caller asks for. The prompt is Tokens followed by the tokens
 // of Prompt.
 type Request struct {
-	Tokens     []kv.Token
-	Prompt     string
-	Rendered   bool // Prompt goes in as it is: no BOS before it
-	Namespace  kv.Namespace
-	MaxTokens  int
-	StopTokens []kv.Token
-	IgnoreEOS  bool
-	Sampling   engine.SamplingParams
-	Digest     bool
+	Tokens       []kv.Token
+	Prompt       string
+	Rendered     bool  // Prompt goes in as it is: no BOS before it
+	Plain        []int // offsets in Prompt at which no special token begins; see tokenizer.Options
+	Namespace    kv.Namespace
+	PublicTokens int // as in scheduler.Request
+	MaxTokens    int
+	StopTokens   []kv.Token
+	IgnoreEOS    bool
+	Sampling     engine.SamplingParams
+	Digest       bool
 
 	// StopStrings end the output before the first of them in its text; with KeepStop
 	// behind it.
@@ -42,6 +44,9 @@ type Request struct {
 	Class    string
 	Priority int32
 	Timeline bool
+	// Begun asks for a piece with nothing but Piece.Begun, when a sample is in a step for
+	// the first time.
+	Begun bool
 
 	// Timeout ends the request with scheduler.ErrDeadline so long after Open, 0 for
 	// never; QueueTimeout with scheduler.ErrQueueTimeout if it still waits for its
@@ -102,6 +107,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 	}
 	// What follows happens on other goroutines; the caller's slices stay the caller's.
 	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
+	req.Plain = slices.Clone(req.Plain)
 	req.AllowedTokens = slices.Clone(req.AllowedTokens)
 	req.Sampling.Bias = slices.Clone(req.Sampling.Bias)
 	var stops *grammar.Stops
@@ -116,9 +122,10 @@ func (s *System) Open(req Request) (*Stream, error) {
 		return nil, err
 	}
 	stream.deadline, stream.stops, stream.keepStop = deadline, stops, req.KeepStop
+	stream.tellBegun = req.Begun
 	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
 	if req.Prompt != "" {
-		s.workers[int(stream.id)%len(s.workers)].tell(&encode{stream, req})
+		s.turns.tell(&encode{tenant: req.Tenant, stream: stream, req: req})
 	} else {
 		s.submit(stream, req, req.Tokens)
 	}
@@ -134,7 +141,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	}
 	stream.setPrompt(tokens)
 	m := &submit{stream, scheduler.Request{
-		ID: stream.id, Namespace: req.Namespace, Prompt: tokens, MaxTokens: req.MaxTokens,
+		ID: stream.id, Namespace: req.Namespace, PublicTokens: req.PublicTokens, Prompt: tokens, MaxTokens: req.MaxTokens,
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
 		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),

@@ -75,7 +75,7 @@ func TestNobodyWaitsForTheTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	left.Abort(context.Canceled)
-	worker.encode(&encode{left, Request{Prompt: prompt}})
+	worker.encode(&encode{stream: left, req: Request{Prompt: prompt}})
 	if _, _, e := drain(t, left); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) || s.door.credits() != 0 {
 		t.Errorf("ending %+v, %d credits taken", e, s.door.credits())
 	}
@@ -84,7 +84,7 @@ func TestNobodyWaitsForTheTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	worker.encode(&encode{open, Request{Prompt: prompt}})
+	worker.encode(&encode{stream: open, req: Request{Prompt: prompt}})
 	if _, _, e := drain(t, open); e.Reason != scheduler.Failed || !errors.Is(e.Err, ErrClosed) {
 		t.Errorf("ending %+v", e)
 	}

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -70,7 +71,10 @@ func (p *pendingStep) await() (result *engine.Result, err error) {
 		}
 	}()
 	<-p.ticket.Done()
-	return p.ticket.Result()
+	if result, err = p.ticket.Result(); result == nil && err == nil {
+		err = errors.New("actors: the backend gave neither a result nor an error")
+	}
+	return result, err
 }
 
 // release closes the device, however the actor came to its end, and waits until

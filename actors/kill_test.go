@@ -116,7 +116,7 @@ func TestKillTokenizer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		broken.tell(&encode{stream, Request{Prompt: prompt}})
+		broken.tell(&encode{stream: stream, req: Request{Prompt: prompt}})
 		if _, _, e := drain(t, stream); e.Reason != scheduler.Failed || !strings.Contains(e.Err.Error(), "tokenizer actor panicked") {
 			t.Errorf("ending %+v", e)
 		}
@@ -124,7 +124,7 @@ func TestKillTokenizer(t *testing.T) {
 	for _, stream := range streams {
 		stream.Abort(nil)
 	}
-	s.workers[0].tell(&encode{streams[11], loaded(11)})
+	s.workers[0].tell(&encode{stream: streams[11], req: loaded(11)})
 	h.let(all)
 	for _, stream := range streams {
 		if _, _, e := drain(t, stream); !errors.Is(e.Err, scheduler.ErrAborted) {
@@ -135,7 +135,7 @@ func TestKillTokenizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.workers[0].tell(&encode{stream, Request{Prompt: prompt, MaxTokens: 1}})
+	s.workers[0].tell(&encode{stream: stream, req: Request{Prompt: prompt, MaxTokens: 1}})
 	if _, _, e := drain(t, stream); e.Err != nil {
 		t.Errorf("the worker does not go on: %v", e.Err)
 	}

@@ -11,10 +11,28 @@ import (
 
 // Messages are immutable once sent: the receiver owns what they point to.
 
-// To a tokenizer worker: encode the prompt of a request, then submit it.
+// To the turns actor, and from it to a tokenizer worker: encode the prompt of a request,
+// then submit it. Without a stream it is the text of a Tokenize, whose tokens go to reply.
 type encode struct {
+	tenant string
 	stream *Stream
 	req    Request
+	text   Text
+	reply  chan<- encodedText // room for one
+	worker int                // set by the turns actor
+	gone   atomic.Bool        // nobody waits for the reply any more
+}
+
+// encodedText answers a Tokenize.
+type encodedText struct {
+	tokens []kv.Token
+	err    error
+}
+
+// To the turns actor: this worker is done with a text of that tenant.
+type encoded struct {
+	worker int
+	tenant string
 }
 
 // To the formats actor: a request whose format is to be compiled.
@@ -112,6 +130,7 @@ type shutdown struct{}
 // What is sent to an actor that has stopped is lost on purpose; without these
 // methods protoactor would start a goroutine to log it.
 func (*encode) IgnoreDeadLetterLogging()           {}
+func (*encoded) IgnoreDeadLetterLogging()          {}
 func (*needFormat) IgnoreDeadLetterLogging()       {}
 func (*compile) IgnoreDeadLetterLogging()          {}
 func (*compiled) IgnoreDeadLetterLogging()         {}

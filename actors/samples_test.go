@@ -203,7 +203,7 @@ func TestCreditsComeBeforeTheEnding(t *testing.T) {
 		},
 		"tokenizer": func(stream *Stream) {
 			broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
-			broken.tell(&encode{stream, Request{Prompt: prompt}})
+			broken.tell(&encode{stream: stream, req: Request{Prompt: prompt}})
 		},
 	} {
 		stream, err := s.door.enter(1)

@@ -58,7 +58,10 @@ func (a *schedulerActor) submit(m *submit) {
 	a.streams[m.stream.id] = m.stream
 	if gone := m.stream.gone.Load(); gone != nil {
 		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
-	} else if err := a.core.Add(a.sys.now(), m.req); err != nil {
+		return
+	}
+	var err error
+	if a.out, err = a.core.AddOrDisplace(a.sys.now(), m.req, a.out); err != nil {
 		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 	}
 }
@@ -126,6 +129,9 @@ func (a *schedulerActor) pump() {
 	now := a.sys.now()
 	for plan := a.core.Next(now); plan != nil; plan = a.core.Next(now) {
 		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
+		for _, id := range plan.Begun() { // before the step runs: who hears of it is not to repeat a request that ends the device
+			a.streams[id].begin()
+		}
 		a.sys.engine.tell(&step{plan})
 	}
 	if n := a.core.Want(); n > 0 {

@@ -31,6 +31,9 @@ type Piece struct {
 	PromptLogprobs []float32
 	Ending         *Ending // in the last piece of the sample
 	Final          bool    // the last piece of the request
+	// Begun, in a piece with nothing else in it: a sample of the request is in a step for
+	// the first time. It comes before all others, if Request.Begun asks for it.
+	Begun bool
 }
 
 // Ending is how a request, or one of its samples, ended, and its bill.
@@ -40,13 +43,15 @@ type Ending struct {
 	Tokens       []kv.Token // prompt and output, for a next turn to go on from; not to be written to
 	PromptTokens int
 	CachedTokens int
-	OutputTokens int
-	StopString   string // that ended it, if one did
-	Preemptions  int
-	LogitDigest  uint64        // over the logit bits of all output tokens, if asked for
-	Queued       time.Duration // since the scheduler got it, as FirstToken and Total
-	FirstToken   time.Duration
-	Total        time.Duration
+	// ComputedTokens are the others of the prompt, but fewer if the sample ended before.
+	ComputedTokens int
+	OutputTokens   int
+	StopString     string // that ended it, if one did
+	Preemptions    int
+	LogitDigest    uint64        // over the logit bits of all output tokens, if asked for
+	Queued         time.Duration // since the scheduler got it, as FirstToken and Total
+	FirstToken     time.Duration
+	Total          time.Duration
 	// Timeline, if asked for, is what happened when, oldest first.
 	Timeline []scheduler.Mark
 }
@@ -54,14 +59,15 @@ type Ending struct {
 // Stream is a caller's end of a request. Next belongs to one goroutine, Abort to
 // any. Each of its samples ends exactly once, the stream with the last of them.
 type Stream struct {
-	id       scheduler.RequestID
-	sys      *System
-	deadline time.Duration         // on the system's clock, 0 for none; set by Open
-	stops    *grammar.Stops        // nil: none
-	keepStop bool                  // the text has the stop string that ends it
-	logprobs bool                  // of the output are asked for
-	buf      []byte                // the deliverer's
-	gone     atomic.Pointer[error] // the caller gave up, and why
+	id        scheduler.RequestID
+	sys       *System
+	deadline  time.Duration         // on the system's clock, 0 for none; set by Open
+	stops     *grammar.Stops        // nil: none
+	keepStop  bool                  // the text has the stop string that ends it
+	logprobs  bool                  // of the output are asked for
+	buf       []byte                // the deliverer's
+	gone      atomic.Pointer[error] // the caller gave up, and why
+	tellBegun bool                  // Request.Begun
 	// formatted: it is, or was, at the formats actor.
 	formatted atomic.Bool
 
@@ -72,6 +78,7 @@ type Stream struct {
 	turn    int       // the sample that take looks at first
 	open    int       // samples that have no ending
 	untaken int       // samples whose ending was not taken
+	begun   bool      // and the piece that says so was not taken
 	wake    chan struct{}
 }
 
@@ -142,6 +149,10 @@ func (s *Stream) runs() bool {
 func (s *Stream) take() (_ Piece, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.begun {
+		s.begun = false
+		return Piece{Begun: true}, true, nil
+	}
 	if s.untaken == 0 {
 		return Piece{}, true, io.EOF
 	}
@@ -195,6 +206,19 @@ func (s *Stream) Abort(err error) {
 		if s.formatted.Load() {
 			s.sys.formats.tell(&abort{s.id, err})
 		}
+	}
+}
+
+// begin notes that the request is in a step for the first time, on the scheduler's goroutine.
+func (s *Stream) begin() {
+	if !s.tellBegun {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open > 0 {
+		s.begun = true
+		s.signal()
 	}
 }
 
@@ -303,7 +327,7 @@ func (s *Stream) close(o *sample, e scheduler.Ending) {
 	s.open--
 	o.ending = &Ending{
 		Reason: e.Reason, Err: e.Err, Tokens: o.tokens,
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
 		Preemptions: e.Preemptions, LogitDigest: o.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,
 	}

@@ -30,7 +30,10 @@ type Config struct {
 	Tokenizer *tokenizer.Tokenizer
 	// EOS are the tokens that end an output. Default the tokenizer's.
 	EOS []kv.Token
-	// Scheduler sets policy and limits; its MaxQueued is MaxRequests here.
+	// Scheduler sets policy and limits. Its MaxQueued, default and maximum
+	// MaxRequests, counts the samples that wait in it. With Displace the default is
+	// three quarters of what MaxRequests leaves beside MaxRunning: so a request that
+	// may displace another one gets past this door to the full queue.
 	Scheduler scheduler.Config
 	// MaxRequests bounds the open requests, each of a request's samples counted;
 	// Open refuses beyond it. Default 1024.
@@ -71,9 +74,14 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
-	// The door's limit is the one that counts; the scheduler behind it must have
-	// room for all that it let in, and counts samples too.
-	c.Scheduler.MaxQueued = c.MaxRequests
+	// The door's limit is mostly the one that counts; the scheduler counts samples too.
+	if c.Scheduler.MaxQueued == 0 {
+		c.Scheduler.MaxQueued = c.MaxRequests
+		if c.Scheduler.Displace && c.Backend != nil {
+			running := c.Scheduler.WithDefaults(c.Backend.Info()).MaxRunning
+			c.Scheduler.MaxQueued = max(1, (c.MaxRequests-running)*3/4)
+		}
+	}
 	return c
 }
 
@@ -88,6 +96,9 @@ func (c Config) validate() error {
 		}
 	}
 	positive("MaxRequests", c.MaxRequests)
+	if q := c.Scheduler.MaxQueued; q > c.MaxRequests {
+		errs = append(errs, fmt.Errorf("actors: Scheduler.MaxQueued is %d, want at most MaxRequests, %d", q, c.MaxRequests))
+	}
 	positive("Tokenizers", c.Tokenizers)
 	positive("EventRing", c.EventRing)
 	positive("FormatBytes", c.FormatBytes)
@@ -108,6 +119,7 @@ type System struct {
 	log  *zap.Logger
 	door *door
 
+	turns     *process
 	workers   []*process // tokenizers
 	formats   *process
 	compilers []*process
@@ -162,6 +174,7 @@ func Start(cfg Config) (*System, error) {
 	for range compilers {
 		s.compilers = append(s.compilers, s.spawn("compiler", restartOnPanic, func() receiver { return &compilerActor{s} }))
 	}
+	s.turns = s.spawn("turns", stopOnPanic, func() receiver { return newTurnsActor(s, cfg.Tokenizers) })
 	for range cfg.Tokenizers {
 		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s, tok: cfg.Tokenizer} }))
 	}
@@ -195,6 +208,20 @@ func (s *System) Close() error {
 	return nil
 }
 
+// Done is closed when the system begins to end: by Close, or because it failed. Requests are
+// refused from then on.
+func (s *System) Done() <-chan struct{} { return s.ending }
+
+// Err is nil while the system runs, then why it ends: ErrClosed after Close.
+func (s *System) Err() error {
+	select {
+	case <-s.ending:
+		return s.cause
+	default:
+		return nil
+	}
+}
+
 // keep waits for the cause of the end and then runs the shutdown. This is the
 // only place where its order is written.
 func (s *System) keep() {
@@ -209,6 +236,7 @@ func (s *System) keep() {
 	s.end(s.pool)
 	s.end(s.deliverer)
 	s.end(s.events)
+	s.end(s.turns)
 	for _, w := range s.workers {
 		s.end(w)
 	}

@@ -188,7 +188,7 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 			}
 			switch phase {
 			case "tokenizing":
-				s.workers[0].tell(&encode{victim, Request{Prompt: prompt}})
+				s.workers[0].tell(&encode{stream: victim, req: Request{Prompt: prompt}})
 			case "prefill", "decode":
 				h.let(all) // it ends with the step that runs
 			}

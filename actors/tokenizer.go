@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -19,6 +22,7 @@ func (a *tokenizerActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *encode:
 		a.encode(m)
+		a.sys.turns.tell(&encoded{m.worker, m.tenant})
 	case *shutdown:
 		self.quit()
 	default:
@@ -26,12 +30,8 @@ func (a *tokenizerActor) receive(self *process, message any) {
 	}
 }
 
-// encode has no time for a request that has ended: a long text takes a second.
+// encode has no time for a request that has ended: a long text takes a while.
 func (a *tokenizerActor) encode(m *encode) {
-	if gone := m.stream.gone.Load(); gone != nil {
-		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
-		return
-	}
 	select {
 	case <-a.sys.ending: // the door ends it
 		return
@@ -40,18 +40,70 @@ func (a *tokenizerActor) encode(m *encode) {
 	if a.encoder == nil {
 		a.encoder = a.tok.NewEncoder()
 	}
-	if len(m.req.Tokens) == 0 && !m.req.Rendered {
-		a.sys.submit(m.stream, m.req, a.encoder.EncodePrompt(nil, m.req.Prompt))
+	if m.stream == nil {
+		if !m.gone.Load() {
+			tokens, err := a.run(nil, &m.text)
+			m.reply <- encodedText{tokens, err}
+		}
+		return
+	}
+	if gone := m.stream.gone.Load(); gone != nil {
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
 	// The tokens before are the caller's; they are not to be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
-	a.sys.submit(m.stream, m.req, a.encoder.Encode(tokens, m.req.Prompt))
+	text := Text{Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
+	tokens, err := a.run(tokens, &text)
+	if err != nil {
+		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		return
+	}
+	a.sys.submit(m.stream, m.req, tokens)
+}
+
+// run appends the tokens of a text, no more than one too many if it is bounded.
+func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
+	o := tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
+	most, tooMany := a.sys.longestPrompt()
+	if t.Bounded {
+		if o.MaxTokens = most - len(dst); o.MaxTokens < 1 {
+			return nil, tooMany
+		}
+	}
+	dst, err := a.encoder.EncodeWith(dst, t.Text, o)
+	switch {
+	case errors.Is(err, tokenizer.ErrTooLong):
+		return nil, tooMany
+	case err != nil:
+		return nil, &scheduler.FieldError{Field: "Prompt", Err: fmt.Errorf("%w: %w", scheduler.ErrInvalid, err)}
+	}
+	return dst, nil
+}
+
+// longestPrompt is how many tokens a prompt may have at most, and the refusal of a longer
+// one, which nobody counts to the end.
+func (s *System) longestPrompt() (most int, tooMany error) {
+	info := s.cfg.Backend.Info()
+	most = info.MaxPositions
+	err := fmt.Errorf("%w: over %d tokens, the model has %d positions", scheduler.ErrPromptTooLong, most, most)
+	if pool := info.NumPages*info.PageTokens - s.cfg.Scheduler.PinnedTokens; pool < most {
+		most = pool
+		err = fmt.Errorf("%w: over %d prompt tokens, the pool holds %d", scheduler.ErrTooLarge, most, most)
+	}
+	return most, &scheduler.FieldError{Field: "Prompt", Err: err}
 }
 
 // drop ends the request at which the worker panicked.
 func (a *tokenizerActor) drop(message any, err error) {
-	if m, ok := message.(*encode); ok {
+	m, ok := message.(*encode)
+	switch {
+	case !ok:
+		return
+	case m.stream != nil:
 		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+	default:
+		m.reply <- encodedText{err: err}
 	}
+	a.sys.turns.tell(&encoded{m.worker, m.tenant})
 }

@@ -42,7 +42,7 @@ func TestWaitingAndTenants(t *testing.T) {
 			t.Fatalf("%+v, %v", st.Tenants, err)
 		}
 		for i, want := range []scheduler.TenantUsage{
-			{Tenant: "a", Waiting: 1, Running: 1, ServedTokens: 5, Deficit: -5}, {Tenant: "b", Waiting: 1}, {Tenant: "c", Waiting: 2},
+			{Tenant: "a", Waiting: 1, Running: 1, ServedTokens: 5}, {Tenant: "b", Waiting: 1}, {Tenant: "c", Waiting: 2},
 		} {
 			if got := st.Tenants[i]; got != want {
 				t.Errorf("%+v, want %+v", got, want)

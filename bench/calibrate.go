@@ -119,7 +119,7 @@ func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error)
 	cfg.NewTokens = min(cfg.NewTokens, info.MaxTokens, max(1, most/2))
 	cfg.ContextTokens = kv.FloorPages(min(cfg.ContextTokens, most-cfg.NewTokens), page) * page
 	c := &calibration{
-		play: &enginePlay{b: b, info: info, rng: rand.New(rand.NewPCG(7, 7))}, cfg: cfg,
+		play: &enginePlay{b: engine.Listed(b), info: info, rng: rand.New(rand.NewPCG(7, 7))}, cfg: cfg,
 		first: kv.CeilPages(cfg.ContextTokens+cfg.NewTokens, page),
 	}
 	if cfg.Rows > 1 {

@@ -88,7 +88,7 @@ type EngineSummary struct {
 // batches of 1, 4 and 16. The backend must be idle.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
 	cfg = cfg.withDefaults()
-	p := &enginePlay{b: b, info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
+	p := &enginePlay{b: engine.Listed(b), info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
 	if err := cfg.validate(p.info); err != nil {
 		return nil, err
 	}

@@ -195,7 +195,7 @@ func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, prog
 // blockIndex is what both indexes do.
 type blockIndex interface {
 	Find(locals []kv.LocalHash, dst []kvindex.Overlap) []kvindex.Overlap
-	Store(h kvindex.Holder, run kvindex.Run) (stored int, err error)
+	Store(h kv.Rank, run kvindex.Run) (stored int, err error)
 }
 
 // newIndex makes an empty index.

@@ -219,7 +219,7 @@ func (h *indexHand) step(i int, tokens *kvindex.TokensWithHashes) {
 	if p.failed.Load() != nil {
 		return // buffers go round to the end, so that no thread waits for one
 	}
-	worker := kvindex.Holder{Worker: kvindex.WorkerID(i % p.cfg.Workers)}
+	worker := kv.Rank{Worker: kv.WorkerID(i % p.cfg.Workers)}
 	locals := tokens.Locals(p.cfg.BlockTokens)
 	h.find.start()
 	h.overlaps = p.index.Find(locals, h.overlaps[:0])

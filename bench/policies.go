@@ -245,7 +245,7 @@ func (j *jobs) wait() error {
 // cachePolicies are the names of the policies that the cache has, but for
 // priority: no trace has priorities, and without them it is LRU.
 func cachePolicies() (names []string) {
-	for p := radixcache.LRU; p <= radixcache.CostAware; p++ {
+	for _, p := range radixcache.Policies() {
 		if p != radixcache.Priority {
 			names = append(names, p.String())
 		}

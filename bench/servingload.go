@@ -101,7 +101,6 @@ type servingTrace struct {
 type servingGen struct {
 	*generator
 	model *sim.Backend
-	asks  []*ask
 }
 
 // newServingTrace makes the requests of a load: the same on every machine, all

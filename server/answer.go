@@ -118,10 +118,18 @@ type gauge struct {
 	one   [1]time.Time
 	count int // pieces
 	left  int // prompts without their final piece
+	bills []promptBill
+}
+
+// promptBill is what one prompt of a request took.
+type promptBill struct {
+	coppice.Bill
+	begun  bool
+	queued time.Duration // until the first of its choices had its turn
 }
 
 func (c *call) newGauge(prompts, n int) *gauge {
-	g := &gauge{c: c, n: n, left: prompts}
+	g := &gauge{c: c, n: n, left: prompts, bills: make([]promptBill, prompts)}
 	if g.last = g.one[:]; prompts*n > 1 {
 		g.last = make([]time.Time, prompts*n)
 	}
@@ -161,25 +169,25 @@ func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 
 // bill counts a piece, whether or not there is somebody to have it.
 func (g *gauge) bill(p *piece) {
-	g.c.bill.outputTokens += len(p.Tokens)
-	if p.Ending != nil {
-		g.c.ended(p.prompt, p.Sample, p.Ending)
+	c, b := g.c, &g.bills[p.prompt]
+	c.bill.outputTokens += len(p.Tokens)
+	if e := p.Ending; e != nil {
+		c.bill.reason = e.Reason
+		b.Add(e)
+		if e.CachedTokens+e.ComputedTokens > 0 && (!b.begun || e.Queued < b.queued) {
+			b.begun, b.queued = true, e.Queued
+		}
+		c.trace(p.prompt, p.Sample, e)
 	}
 	if p.Final {
 		g.left--
+		c.bill.promptTokens += b.PromptTokens
+		c.bill.cachedTokens += b.CachedTokens
+		c.bill.servedTokens += b.ComputedTokens + b.OutputTokens
+		if b.begun {
+			c.s.metrics.queued.Observe(b.queued.Seconds())
+		}
 	}
-}
-
-// ended bills a choice.
-func (c *call) ended(prompt, sample int, e *coppice.Ending) {
-	c.bill.reason = e.Reason
-	admitted := e.Queued > 0 || e.OutputTokens > 0 // else nothing was computed or found
-	if sample == 0 && admitted {                   // the others find all of the prompt cached by this one
-		c.bill.promptTokens += e.PromptTokens
-		c.bill.cachedTokens += e.CachedTokens
-		c.s.metrics.queued.Observe(e.Queued.Seconds())
-	}
-	c.trace(prompt, sample, e)
 }
 
 // stream answers with server-sent events, one write for all that has come since the
@@ -194,7 +202,10 @@ func (c *call) stream(reqs []coppice.Request, out *openai.Stream, n int) error {
 	}
 	for last := false; err == nil && !last; {
 		var p *piece
-		p, err = f.next()
+		if p, err = f.next(); p.Begun {
+			c.begun()
+			continue
+		}
 		now := time.Now()
 		last = f.pass(now, p)
 		b := (*buf)[:0]
@@ -244,7 +255,11 @@ func (c *call) respond(reqs []coppice.Request, out *openai.Response, n int) erro
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {
 		var p *piece
-		if p, err = f.next(); err == nil {
+		if p, err = f.next(); p.Begun {
+			c.begun()
+			continue
+		}
+		if err == nil {
 			out.Piece(p.prompt, &p.Piece)
 		}
 		last = f.pass(time.Now(), p)

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice/server/openai"
@@ -15,12 +16,18 @@ import (
 var errNotJSON = &openai.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "unsupported_media_type",
 	Message: "send JSON, with the header Content-Type: application/json"}
 
+var errCoded = &openai.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "unsupported_media_type",
+	Message: "the body is compressed; send it as it is, without the header Content-Encoding"}
+
 // body reads the request's body, within its limits. It is valid until release.
 func (c *call) body() (body []byte, release func(), err error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, nil, errNotJSON
 	}
-	most := c.s.cfg.MaxBodyBytes
+	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, nil, errCoded
+	}
+	most := c.longest()
 	if c.r.ContentLength > int64(most) {
 		return nil, nil, c.tooLong()
 	}
@@ -63,10 +70,18 @@ var (
 	errBroken = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
 )
 
+// longest is how many bytes the body may have.
+func (c *call) longest() int {
+	if c.most > 0 {
+		return min(c.most, c.s.cfg.MaxBodyBytes)
+	}
+	return c.s.cfg.MaxBodyBytes
+}
+
 func (c *call) tooLong() error {
 	c.w.Header().Set("Connection", "close") // what is left of it is not waited for
 	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "body_too_large",
-		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that this server takes", c.s.cfg.MaxBodyBytes)}
+		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())}
 }
 
 func (c *call) tooSlow() error {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/kv"
@@ -42,7 +44,7 @@ type cacheFigures struct {
 	EvictedTokens   map[string]uint64 `json:"evicted_tokens"` // by why
 	EvictedPages    map[string]uint64 `json:"evicted_pages"`
 
-	Tenants []tenantFigures `json:"tenants,omitempty"` // with requests open; for admins
+	Tenants []tenantFigures `json:"tenants,omitempty"` // with requests open, or under dlpm a debt; for admins
 }
 
 type tenantFigures struct {
@@ -50,6 +52,7 @@ type tenantFigures struct {
 	Running      int    `json:"running"`
 	Waiting      int    `json:"waiting"`
 	ServedTokens uint64 `json:"served_tokens"`
+	ShareLeft    int64  `json:"share_left"` // under dlpm: tokens left of its share in this round, negative if it is ahead
 }
 
 func (c *call) cacheStats() error {
@@ -73,7 +76,7 @@ func (c *call) cacheStats() error {
 	}
 	if c.who.admin {
 		for _, t := range st.Tenants {
-			f.Tenants = append(f.Tenants, tenantFigures{t.Tenant, t.Running, t.Waiting, t.ServedTokens})
+			f.Tenants = append(f.Tenants, tenantFigures{t.Tenant, t.Running, t.Waiting, t.ServedTokens, t.Deficit})
 		}
 	}
 	return c.marshal(f)
@@ -113,8 +116,8 @@ type nodeFigures struct {
 // Most tokens that are shown of a node, and what admins see of each unless they ask.
 const mostFirst, usualFirst = 4096, 16
 
-// cacheTree lists the tree. What its tokens are is for admins: they are other tenants'
-// prompts.
+// cacheTree lists the tree: to admins all of it, to tenants what is under their own name.
+// What its tokens are is for admins.
 func (c *call) cacheTree() error {
 	q := coppice.TreeQuery{MaxNodes: c.s.cfg.TreeNodes}
 	if c.who.admin {
@@ -146,6 +149,12 @@ func (c *call) cacheTree() error {
 	tree, err := c.s.cfg.Node.Tree(c.r.Context(), q)
 	if err != nil {
 		return err
+	}
+	if !c.who.admin { // how long other tenants' prompts are is theirs to know
+		own := Namespace(c.who.tenant, "").Salt
+		all := len(tree.Nodes)
+		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
+		tree.Hidden += all - len(tree.Nodes)
 	}
 	tok := c.s.cfg.Node.Tokenizer()
 	f := treeFigures{Nodes: make([]nodeFigures, 0, len(tree.Nodes)), Truncated: tree.Hidden}
@@ -212,7 +221,7 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, t
 	if ask.Prompt.Tokens == nil {
 		req[0].Prompt = ask.Prompt.Text
 	}
-	if err := c.s.encode(req); err != nil {
+	if err := c.encode(req); err != nil {
 		return nil, nil, ns, err
 	}
 	return ask, req[0].Tokens, Namespace(c.who.tenant, ask.CacheSalt), nil

@@ -13,7 +13,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
+	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server/openai"
 )
@@ -33,12 +35,14 @@ type call struct {
 	who   *holder
 	start time.Time
 
-	status int       // 0: no answer yet
-	until  time.Time // what the connection may be written to
-	held   int       // bytes of the body, against MaxBodiesBytes
-	gone   error     // why writing failed
-	fault  error     // that was answered
-	span   trace.Span
+	status  int       // 0: no answer yet
+	until   time.Time // what the connection may be written to
+	most    int       // bytes that the body may have; 0: MaxBodyBytes
+	interim bool      // the interim response was sent, see progress.go
+	held    int       // bytes of the body, against MaxBodiesBytes
+	gone    error     // why writing failed
+	fault   error     // that was answered
+	span    trace.Span
 
 	generates bool // it asks the node for tokens
 	bill      bill
@@ -49,6 +53,7 @@ type call struct {
 type bill struct {
 	reason                                   scheduler.Reason // of the last
 	promptTokens, cachedTokens, outputTokens int
+	servedTokens                             int           // computed: of prompts, and outputs
 	firstToken                               time.Duration // since the request came
 }
 
@@ -57,7 +62,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	c := &call{s: s, at: at, w: w, out: http.NewResponseController(w), r: r, start: time.Now()}
 	c.id = requestID(r)
 	w.Header().Set("X-Request-Id", c.id)
-	if s.Draining() {
+	if s.Draining() || !conns.Admitted(r.Context()) {
 		w.Header().Set("Connection", "close")
 	}
 	if !at.quiet {
@@ -68,8 +73,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 		c.out.SetReadDeadline(c.start.Add(s.cfg.ReadTimeout))
 	}
 	defer c.end()
-	if err := c.admit(); err != nil {
+	if answered, err := c.admit(); err != nil {
 		c.fail(err)
+		return
+	} else if answered {
 		return
 	}
 	if !at.drained {
@@ -86,14 +93,30 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	}
 }
 
-var errOrigin = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "cross_origin",
-	Message: "a page of another site sent this; only programs and this server's own page may"}
+var errConns = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "too_many_connections",
+	Message: "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open"}
 
-// admit says whether the caller may ask for this at all.
-func (c *call) admit() error {
-	if c.s.origins.Check(c.r) != nil {
-		return errOrigin
+// admit reports whether the caller may ask for this at all. A preflight, by which a browser
+// asks whether a page may call, is answered here.
+func (c *call) admit() (answered bool, err error) {
+	if !c.at.probe && !conns.Admitted(c.r.Context()) {
+		return false, errConns
 	}
+	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
+	switch {
+	case refusal != nil:
+		return false, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: refusal.Code, Message: refusal.Message}
+	case preflight:
+		c.w.Header().Del("Allow") // of a path's methods, which is not what was asked
+		c.status = http.StatusNoContent
+		c.w.WriteHeader(c.status)
+		return true, nil
+	}
+	return false, c.identify()
+}
+
+// identify finds out who calls, and refuses those who may not.
+func (c *call) identify() error {
 	if c.at.access == everybody {
 		return nil
 	}
@@ -168,6 +191,22 @@ func (c *call) json(status int, body []byte) error {
 	c.extend(time.Now())
 	c.begin(status, "application/json")
 	c.write(body)
+	return nil
+}
+
+// parts answers with a body that next makes part by part, until there is no more or nobody
+// takes it.
+func (c *call) parts(next func([]byte) ([]byte, bool)) error {
+	buf := c.s.buffer()
+	defer c.s.release(buf)
+	c.begin(http.StatusOK, "application/json")
+	for more := true; more; {
+		*buf, more = next((*buf)[:0])
+		c.extend(time.Now())
+		if c.s.over.Err() != nil || !c.write(*buf) {
+			break
+		}
+	}
 	return nil
 }
 
@@ -271,14 +310,25 @@ func (c *call) end() {
 	if c.generates {
 		c.finished(total)
 	}
-	level := zap.InfoLevel
-	if c.at.quiet && status < 400 {
-		level = zap.DebugLevel
+	if line := c.logLine(status); line != nil {
+		line.Write(c.logFields(status, slow, total)...)
 	}
-	line := c.s.log.Check(level, "request")
-	if line == nil {
-		return
+}
+
+// logLine is the line of log that the request gets: at debug level, or at info level with
+// Config.AccessLog. One that failed for a reason that nobody else is told always has one, a
+// probe never.
+func (c *call) logLine(status int) *zapcore.CheckedEntry {
+	switch {
+	case c.at.probe:
+		return nil
+	case status == http.StatusInternalServerError, c.s.cfg.AccessLog && (!c.at.quiet || status >= 400):
+		return c.s.log.Check(zap.InfoLevel, "request")
 	}
+	return c.s.log.Check(zap.DebugLevel, "request")
+}
+
+func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field {
 	fields := append(make([]zap.Field, 0, 16), zap.String("request", c.id), zap.String("method", c.r.Method), zap.String("path", c.at.path),
 		zap.Int("status", status), zap.Duration("total", total))
 	if c.who != nil && c.who.tenant != "" {
@@ -297,7 +347,7 @@ func (c *call) end() {
 			fields = append(fields, zap.NamedError("cause", c.fault)) // nobody else is told
 		}
 	}
-	line.Write(fields...)
+	return fields
 }
 
 // code is what an error is called in logs and metrics.

@@ -86,6 +86,7 @@ func newCollector(s *Server, labels prometheus.Labels) *collector {
 		add(counts, "request_success_total", "Samples that ended, by how.", prometheus.Labels{"finished_reason": r.name},
 			func(s *coppice.Stats) float64 { return float64(s.Scheduler.Endings[r.reason]) })
 	}
+	add(counts, "requests_displaced_total", "Requests that one of higher priority displaced in a full queue.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Displaced) })
 	add(counts, "requests_expired_total", "Samples that a time limit ended.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Expired) })
 	add(counts, "steps_total", "Steps of the device.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Steps) })
 	add(counts, "step_rows_total", "Sequences in them.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Rows) })

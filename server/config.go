@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -37,20 +38,35 @@ type Config struct {
 	// Template turns conversations into prompts. Without one they are refused.
 	Template *chat.Template
 
+	// Controls is what becomes of control tokens that callers write into messages. Default:
+	// they are taken as such, as by other servers.
+	Controls chat.ControlMode
+
 	// Keys are who may ask. None: anybody, all as one tenant without a name, who may
 	// do everything.
 	Keys []Key
+	// AllowHosts are names that a server without Keys answers to, beside IP addresses and
+	// localhost: "llm.example.com", or "*.example.com". Others get status 403: a web page
+	// could reach the server by such a name of its own (DNS rebinding).
+	AllowHosts []string
+	// CORS are the origins of web pages that may call from a browser, such as
+	// "https://app.example.com", or "*" for all. Default: only the server's own page may.
+	CORS []string
 	// TLS, if any, is what Serve speaks. HTTP/2 is offered if its NextProtos has "h2".
 	TLS *tls.Config
 
 	// MaxBodyBytes bounds one request's body. Default 8 MiB.
 	MaxBodyBytes int
+	// MaxTokenizeBytes bounds the bodies of /tokenize and /detokenize, whose answers are
+	// longer. Default 1 MiB, or MaxBodyBytes if that is less.
+	MaxTokenizeBytes int
 	// MaxBodiesBytes bounds the bodies of all open requests together; more are told to
 	// come later. Default 256 MiB.
 	MaxBodiesBytes int
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
 	MaxHeaderBytes int
-	// MaxConns bounds the connections; more wait to be accepted. Default 8192.
+	// MaxConns bounds the connections. Over a few more /health and /ready are answered, and
+	// all else gets status 503; beyond these, connections wait to be accepted. Default 8192.
 	MaxConns int
 	// MaxChoices bounds the outputs of one request: prompts times n. Default 128.
 	MaxChoices int
@@ -92,9 +108,11 @@ type Config struct {
 	TenantLabels int
 	// Tracer makes a span of each request. Default: none, at no cost.
 	Tracer trace.Tracer
-	// Log takes a line for each request, and failures. No text of a prompt or an
-	// output is in it. Default: none.
+	// Log takes failures, and at debug level a line for each request. No text of a prompt
+	// or an output is in it. Default: none.
 	Log *zap.Logger
+	// AccessLog has the lines of requests at info level. Probes (/health, /ready) have none.
+	AccessLog bool
 }
 
 // WithDefaults is c with every zero field filled in.
@@ -110,6 +128,7 @@ func (c Config) WithDefaults() Config {
 		}
 	}
 	count(&c.MaxBodyBytes, 8<<20)
+	count(&c.MaxTokenizeBytes, min(1<<20, c.MaxBodyBytes))
 	count(&c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
 	count(&c.MaxHeaderBytes, 64<<10)
 	count(&c.MaxConns, 8192)
@@ -163,6 +182,7 @@ func (c Config) Validate() error {
 		}
 	}
 	count("MaxBodyBytes", c.MaxBodyBytes, 1)
+	count("MaxTokenizeBytes", c.MaxTokenizeBytes, 1)
 	count("MaxBodiesBytes", c.MaxBodiesBytes, c.MaxBodyBytes)
 	count("MaxHeaderBytes", c.MaxHeaderBytes, 1024)
 	count("MaxConns", c.MaxConns, 1)
@@ -180,4 +200,9 @@ func (c Config) Validate() error {
 	span("WriteTimeout", c.WriteTimeout)
 	span("IdleTimeout", c.IdleTimeout)
 	return errors.Join(append(errs, validateKeys(c.Keys))...)
+}
+
+// sites is which hosts and pages c lets in.
+func (c *Config) sites() sites.Config {
+	return sites.Config{AnyHost: len(c.Keys) > 0, AllowHosts: c.AllowHosts, Origins: c.CORS}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // completions answers POST /v1/completions.
@@ -42,7 +43,7 @@ func (c *call) completions() error {
 		}
 	}
 	if ask.WantsPromptTokens() {
-		if err := c.s.encode(reqs); err != nil {
+		if err := c.encode(reqs); err != nil {
 			return err
 		}
 	}
@@ -76,11 +77,7 @@ func (c *call) chatCompletions() error {
 	if err := c.s.choices(ask.N); err != nil {
 		return err
 	}
-	if c.s.cfg.Template == nil {
-		return errNoTemplate
-	}
-	ask.Options.Now = c.start
-	text, err := c.s.cfg.Template.Render(ask.Messages, ask.Options)
+	text, plain, err := c.render(ask.Messages, ask.Options)
 	if err != nil {
 		return err
 	}
@@ -88,10 +85,11 @@ func (c *call) chatCompletions() error {
 		return err
 	}
 	reqs := []coppice.Request{ask.Request(text)}
+	reqs[0].Plain = plain
 	c.prepare(&reqs[0], &ask.Params)
 	show := ask.WantsPromptTokens()
 	if show {
-		if err := c.s.encode(reqs); err != nil {
+		if err := c.encode(reqs); err != nil {
 			return err
 		}
 	}
@@ -109,6 +107,16 @@ func (c *call) chatCompletions() error {
 		c.show(out, reqs, texts)
 	}
 	return ask.Blame(c.respond(reqs, out, ask.N))
+}
+
+// render writes a conversation, and says where in it control tokens are text.
+func (c *call) render(messages []chat.Message, o chat.Options) (text string, plain []int, err error) {
+	if c.s.cfg.Template == nil {
+		return "", nil, errNoTemplate
+	}
+	o.Now = c.start
+	r, err := c.s.cfg.Template.RenderAs(messages, o, c.s.screen.controls, c.s.cfg.Controls)
+	return r.Text, r.Plain, err
 }
 
 var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "messages", Code: "no_chat_template",
@@ -162,22 +170,27 @@ func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 		req.Timeout = most
 	}
 	req.Timeline = c.span != nil
+	req.Begun = c.wantsProgress()
 }
 
 // encode turns the prompts of requests into tokens, for answers that show them.
-func (s *Server) encode(reqs []coppice.Request) error {
-	tok := s.cfg.Node.Tokenizer()
+func (c *call) encode(reqs []coppice.Request) error {
+	ctx, cancel := c.context()
+	defer cancel()
+	node := c.s.cfg.Node
 	for i := range reqs {
 		req := &reqs[i]
-		switch {
-		case req.Prompt == "":
-		case tok == nil:
-			return errNoTokenizer
-		case req.Rendered:
-			req.Tokens, req.Prompt = tok.Encode(nil, req.Prompt), ""
-		default:
-			req.Tokens, req.Prompt = tok.EncodePrompt(nil, req.Prompt), ""
+		if req.Prompt == "" {
+			continue
 		}
+		if node.Tokenizer() == nil {
+			return errNoTokenizer
+		}
+		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.who.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
+		if err != nil {
+			return err
+		}
+		req.Tokens, req.Prompt = tokens, ""
 	}
 	return nil
 }

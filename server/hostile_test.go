@@ -29,7 +29,7 @@ func (b *bed) raw(text string) string {
 }
 
 func post(length int, body string) string {
-	return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body)
+	return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body)
 }
 
 // TestHostile: bytes that no honest client sends end with a status or the connection.
@@ -40,25 +40,25 @@ func TestHostile(t *testing.T) {
 	noHeader, noBody := limits, limits
 	noHeader.ReadHeaderTimeout, noBody.ReadTimeout = short, short
 	hostile(start(t, setup{Server: noHeader}), []attack{
-		{"a header that never ends", "GET / HTTP/1.1\r\nHost: x\r\nX: ", ""},
+		{"a header that never ends", "GET / HTTP/1.1\r\nHost: localhost\r\nX: ", ""},
 		{"nothing", "", ""},
 	})
 	hostile(start(t, setup{Server: noBody}), []attack{{"a body that never comes", post(100, "{"), "408"}})
 	ok := `{"prompt":"x","max_tokens":1}`
 	hostile(start(t, setup{Server: limits}), []attack{
 		{"no HTTP", "\x16\x03\x01\x00\xa5\x01\x00\x00", "400"},
-		{"a long header", "GET /health HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 1<<16) + "\r\n\r\n", "431"},
+		{"a long header", "GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 1<<16) + "\r\n\r\n", "431"},
 		{"a body longer than it may be", post(1<<40, "{"), "413"},
-		{"chunks longer than they may be", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		{"chunks longer than they may be", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			"20000\r\n" + strings.Repeat(" ", 1<<17) + "\r\n0\r\n\r\n", "413"},
-		{"broken chunks", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
-		{"two lengths", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "400"},
-		{"a length and chunks", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		{"broken chunks", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
+		{"two lengths", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "400"},
+		{"a length and chunks", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
 		{"garbage behind a request", post(len(ok), ok) + "\x00\x01garbage\r\n\r\n", "HTTP/1.1 200"},
 		{"deep JSON", post(40000, strings.Repeat(`{"a":`, 8000)), "400"},
-		{"a method that is none", "BREW /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", "405"},
-		{"a path out of the tree", "GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", "307"},
-		{"an id that would break a log", "GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: a b\"\x80\r\n\r\n", "200"},
+		{"a method that is none", "BREW /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"},
+		{"a path out of the tree", "GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "307"},
+		{"an id that would break a log", "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: a b\"\x80\r\n\r\n", "200"},
 	})
 }
 
@@ -114,7 +114,7 @@ func TestNeverReading(t *testing.T) {
 		t.Errorf("%d bytes of heap more", grown)
 	}
 	a := httptest.NewRecorder() // not a connection, for which the time might not do
-	if b.srv.ServeHTTP(a, httptest.NewRequest("GET", "/metrics", nil)); !strings.Contains(a.Body.String(), `coppice_slow_clients_total{model_name="nano"} 4`) {
+	if b.srv.ServeHTTP(a, httptest.NewRequest("GET", "http://localhost/metrics", nil)); !strings.Contains(a.Body.String(), `coppice_slow_clients_total{model_name="nano"} 4`) {
 		t.Errorf("no slow clients in %s", a.Body)
 	}
 }
@@ -166,7 +166,7 @@ func TestMaxConns(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			got := b.raw("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			got := b.raw("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(got, "HTTP/1.1 200") {
 				t.Errorf("%.100q", got)
 			}
@@ -185,7 +185,7 @@ func TestPipelined(t *testing.T) {
 	b.ok(err)
 	defer conn.Close()
 	ok := `{"prompt":"x","max_tokens":3,"ignore_eos":true}`
-	io.WriteString(conn, post(len(ok), ok)+"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"+post(3, "{x}"))
+	io.WriteString(conn, post(len(ok), ok)+"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"+post(3, "{x}"))
 	r := bufio.NewReader(conn)
 	for i, want := range []int{200, 200, 400} {
 		res, err := http.ReadResponse(r, nil)

@@ -2,12 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
-	"testing"
-	"testing/synctest"
 )
 
 // fakeListener gives connections that are nobody's, or what is put in fail.
@@ -49,71 +45,4 @@ func (l *fakeListener) dial(context.Context, string, string) (net.Conn, error) {
 func (l *fakeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
-}
-
-// knock is a connection that somebody makes, sooner or later.
-func (l *fakeListener) knock() {
-	a, b := net.Pipe()
-	b.Close()
-	select {
-	case l.conns <- a:
-	case <-l.closed:
-	}
-}
-
-func TestLimitListener(t *testing.T) {
-	for _, tc := range []struct{ conns, most int }{{-1, 1}, {0, 1}, {1, 1}, {2, 2}, {3, 3}} {
-		synctest.Test(t, func(t *testing.T) {
-			under := newFakeListener()
-			var count atomic.Int64
-			l := countListener(under, tc.conns, &count)
-			defer l.Close()
-			var open []net.Conn // by Accept, in its goroutine until it waits
-			done := make(chan error, 1)
-			for range 9 {
-				go under.knock()
-			}
-			under.fail <- errors.New("no descriptors") // it takes no place
-			go func() {
-				for {
-					conn, err := l.Accept()
-					if n := count.Load(); n > int64(tc.most) {
-						t.Errorf("at most %d, and %d are counted", tc.most, n)
-					}
-					if errors.Is(err, net.ErrClosed) {
-						done <- nil
-						return
-					}
-					if err == nil {
-						open = append(open, conn)
-					}
-				}
-			}()
-			want := tc.most
-			check := func(when string) {
-				t.Helper()
-				if synctest.Wait(); count.Load() != int64(tc.most) {
-					t.Errorf("at most %d: %d are counted %s", tc.conns, count.Load(), when)
-				}
-				if len(open) != want {
-					t.Fatalf("at most %d: %d accepted %s, want %d", tc.conns, len(open), when, want)
-				}
-			}
-			check("at first")
-			open[0].Close()
-			want++
-			check("when one had closed")
-			open[0].Close()
-			check("when it had closed again")
-			for _, conn := range open {
-				conn.Close()
-			}
-			want += tc.most
-			check("when all had closed")
-			l.Close() // wakes Accept, which waits for a place
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
@@ -20,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -58,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // bed is a server with its node, and a client.
 type bed struct {
-	*testing.T
+	testing.TB
 	node    *coppice.Node
 	srv     *Server
 	tok     *tokenizer.Tokenizer
@@ -84,9 +87,9 @@ type setup struct {
 	Listener net.Listener // instead of one on a port
 }
 
-func start(t *testing.T, with setup) *bed {
+func start(t testing.TB, with setup) *bed {
 	t.Helper()
-	b := &bed{T: t, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	b := &bed{TB: t, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	m, err := model.Open(nano)
 	b.ok(err)
 	defer m.Close()
@@ -285,13 +288,17 @@ func (b *bed) stats() coppice.Stats {
 	return st
 }
 
-// until looks again and again, a step of the scheduler each, until it is so.
+// until looks again and again, a step of the scheduler each, until it is so. What does not
+// come in two minutes never does.
 func (b *bed) until(so func(*coppice.Stats) bool) {
 	b.Helper()
-	for {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		st := b.stats()
 		if so(&st) {
 			return
+		}
+		if time.Now().After(end) {
+			b.Fatalf("it does not come about; there is\n%v\ntenants %+v", st.Scheduler, st.Tenants)
 		}
 		if b.Context().Err() != nil {
 			b.Fatal("the test is over")
@@ -306,7 +313,7 @@ func (b *bed) quiet() {
 	var quiet coppice.Stats // one look: who left may have sent a request that is read only now
 	b.until(func(s *coppice.Stats) bool {
 		quiet = *s
-		return s.Scheduler.Running+s.Scheduler.Waiting == 0 && s.Scheduler.HeldPages == 0 && s.Scheduler.Cache.ProtectedPages == 0 && len(s.Tenants) == 0
+		return s.Scheduler.Running+s.Scheduler.Waiting == 0 && s.Scheduler.HeldPages == 0 && s.Scheduler.Cache.ProtectedPages == 0 && !slices.ContainsFunc(s.Tenants, func(u scheduler.TenantUsage) bool { return u.Running+u.Waiting > 0 })
 	})
 	if quiet.LeakedPages != 0 {
 		b.Errorf("%d pages lost", quiet.LeakedPages)

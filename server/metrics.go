@@ -37,12 +37,12 @@ type metrics struct {
 
 // tenantVecs tell tenants apart.
 type tenantVecs struct {
-	requests, prompt, cached, output *prometheus.CounterVec
+	requests, prompt, cached, output, served *prometheus.CounterVec
 }
 
 // tenantMeter is bound to one tenant.
 type tenantMeter struct {
-	requests, prompt, cached, output prometheus.Counter
+	requests, prompt, cached, output, served prometheus.Counter
 }
 
 // latency has a bucket for each step of about 1.8, from half a millisecond, less than
@@ -80,6 +80,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		prompt:   counters("tenant_prompt_tokens_total", "Prompt tokens by tenant.", "tenant"),
 		cached:   counters("tenant_cached_tokens_total", "Of these, the ones from the cache.", "tenant"),
 		output:   counters("tenant_generation_tokens_total", "Output tokens by tenant.", "tenant"),
+		served:   counters("tenant_served_tokens_total", "Tokens computed by tenant: of prompts what was not cached, for each choice, and outputs. What --policy dlpm shares.", "tenant"),
 	}
 	conns := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_http_connections", Help: "Open connections.", ConstLabels: labels},
 		func() float64 { return float64(m.conns.Load()) })
@@ -88,7 +89,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	all := []prometheus.Collector{
 		m.firstToken, m.nextToken, m.perToken, m.whole, m.queued, m.prompts, m.outputs,
 		m.requests, m.refused, m.gone, m.slow, conns, bodies,
-		m.byTenant.requests, m.byTenant.prompt, m.byTenant.cached, m.byTenant.output,
+		m.byTenant.requests, m.byTenant.prompt, m.byTenant.cached, m.byTenant.output, m.byTenant.served,
 		newCollector(s, labels),
 	}
 	if s.cfg.Events != nil {
@@ -117,7 +118,7 @@ func (m *metrics) tenant(name string) *tenantMeter {
 	}
 	t := &tenantMeter{
 		m.byTenant.requests.WithLabelValues(label), m.byTenant.prompt.WithLabelValues(label),
-		m.byTenant.cached.WithLabelValues(label), m.byTenant.output.WithLabelValues(label),
+		m.byTenant.cached.WithLabelValues(label), m.byTenant.output.WithLabelValues(label), m.byTenant.served.WithLabelValues(label),
 	}
 	if label == otherTenants && name != otherTenants {
 		m.others = t
@@ -167,6 +168,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	t.prompt.Add(float64(b.promptTokens))
 	t.cached.Add(float64(b.cachedTokens))
 	t.output.Add(float64(b.outputTokens))
+	t.served.Add(float64(b.servedTokens))
 	if status != http.StatusOK {
 		return
 	}

@@ -3,7 +3,7 @@ package server
 import (
 	"net/http"
 
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/server/openai"
 )
 
@@ -40,6 +40,7 @@ func (c *call) tokenize() error {
 	if tok == nil {
 		return errNoTokenizer
 	}
+	c.most = c.s.cfg.MaxTokenizeBytes
 	ask, err := read(c, openai.DecodeTokenize)
 	if err != nil {
 		return err
@@ -47,27 +48,28 @@ func (c *call) tokenize() error {
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
-	text := ask.Prompt
+	text := coppice.Text{Tenant: c.who.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
 	if ask.Messages != nil {
-		if c.s.cfg.Template == nil {
-			return errNoTemplate
-		}
-		ask.Options.Now = c.start
-		if text, err = c.s.cfg.Template.Render(ask.Messages, ask.Options); err != nil {
+		if text.Text, text.Plain, err = c.render(ask.Messages, ask.Options); err != nil {
 			return err
 		}
 	}
-	var tokens []kv.Token
-	if ask.AddSpecialTokens {
-		tokens = tok.EncodePrompt(nil, text)
-	} else {
-		tokens = tok.Encode(nil, text)
+	leave, err := c.s.cfg.Node.Enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := c.context()
+	defer cancel()
+	tokens, err := c.s.cfg.Node.Tokenize(ctx, text)
+	if err != nil {
+		return err
 	}
 	names := tok
 	if !ask.ReturnTokenStrings {
 		names = nil
 	}
-	return c.json(http.StatusOK, openai.AppendTokens(nil, tokens, c.s.cfg.Node.Info().MaxPositions, names))
+	return c.parts(openai.NewTokensAnswer(tokens, c.s.cfg.Node.Info().MaxPositions, names).Append)
 }
 
 func (c *call) detokenize() error {
@@ -75,6 +77,7 @@ func (c *call) detokenize() error {
 	if tok == nil {
 		return errNoTokenizer
 	}
+	c.most = c.s.cfg.MaxTokenizeBytes
 	ask, err := read(c, openai.DecodeDetokenize)
 	if err != nil {
 		return err
@@ -88,5 +91,10 @@ func (c *call) detokenize() error {
 	if err := c.s.within("tokens", ask.Tokens); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, openai.AppendText(nil, string(tok.Decode(nil, ask.Tokens, false))))
+	leave, err := c.s.cfg.Node.Enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return c.parts(openai.NewTextAnswer(tok, ask.Tokens).Append)
 }

@@ -11,15 +11,15 @@ import (
 func newFeed(s *Server) (*view.Feed, error) {
 	return view.NewFeed(view.Config{
 		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Text: view.Texts(s.cfg.Node.Tokenizer()),
-		Access: func(r *http.Request) view.Access {
+		Access: func(r *http.Request) (view.Access, string) {
 			who, err := s.keys.find(r)
 			switch {
 			case err != nil:
-				return view.Denied
+				return view.Denied, ""
 			case who.admin:
-				return view.Full
+				return view.Full, who.tenant
 			default:
-				return view.Redacted
+				return view.Redacted, who.tenant
 			}
 		},
 	})

@@ -38,8 +38,11 @@ type endpoint struct {
 	access access
 	// drained: it answers while the server drains.
 	drained bool
-	// quiet: a line of log at debug level only, for what is asked all the time.
+	// quiet: a line of log at debug level only, even with Config.AccessLog, for what is asked
+	// all the time.
 	quiet bool
+	// probe: no line at all, nor a span, for what asks whether the server is well.
+	probe bool
 	serve func(*call) error
 }
 
@@ -83,8 +86,8 @@ func (s *Server) mount() {
 	on("/v1/models/{id}", get(endpoint{access: holders, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
 	on("/detokenize", post((*call).detokenize))
-	on("/health", get(endpoint{drained: true, quiet: true, serve: (*call).health}))
-	on("/ready", get(endpoint{drained: true, quiet: true, serve: (*call).ready}))
+	on("/health", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).health}))
+	on("/ready", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).ready}))
 	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
 	on("/openapi.json", get(endpoint{drained: true, serve: (*call).document}))
 	on(card.Path, get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).worker}))

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -12,8 +13,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // Server is an OpenAI-compatible server around one node. It is an http.Handler, and
@@ -28,7 +32,7 @@ type Server struct {
 	card    []byte     // as JSON; nil without one
 	feed    *view.Feed // nil without a page
 	http    http.Server
-	origins *http.CrossOriginProtection
+	screen  screen
 	pace    pace
 	bodies  atomic.Int64 // bytes of bodies that are held
 	buffers sync.Pool    // of *[]byte
@@ -41,6 +45,12 @@ type Server struct {
 	open     int           // requests that are being answered
 	draining bool          // no more are let in
 	idle     chan struct{} // closed when it drains and none is open
+}
+
+// screen is what requests are held against.
+type screen struct {
+	sites    *sites.Policy
+	controls *chat.Controls // nil without a tokenizer
 }
 
 // Why requests end that Shutdown or Close found running.
@@ -56,17 +66,26 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, origins: http.NewCrossOriginProtection(), idle: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Log, idle: make(chan struct{})}
 	if cfg.Card != nil {
 		says := *cfg.Card
 		if cfg.Bundle != nil {
 			says.Tokenizer = cfg.Bundle.Digest
 		}
+		if cfg.Controls != chat.Allow {
+			says.ControlTokens = cfg.Controls.String()
+		}
 		s.card = says.Append(nil)
+	}
+	var err error
+	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {
+		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
+	}
+	if tok := cfg.Node.Tokenizer(); tok != nil {
+		s.screen.controls = chat.NewControls(tok.ControlTokens())
 	}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.over, s.finish = context.WithCancelCause(context.Background())
-	var err error
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, err
 	}
@@ -79,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.mount()
 	s.http = http.Server{
-		Handler: s, TLSConfig: cfg.TLS,
+		Handler: s, TLSConfig: cfg.TLS, ConnContext: conns.Context,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		ErrorLog: stdLog(s.log),
 	}
@@ -88,7 +107,7 @@ func New(cfg Config) (*Server, error) {
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = countListener(l, s.cfg.MaxConns, &s.metrics.conns)
+	l = conns.Limit(l, conns.Config{Conns: s.cfg.MaxConns, Spare: conns.Spare}, &s.metrics.conns)
 	var err error
 	if s.cfg.TLS != nil {
 		err = s.http.ServeTLS(l, "", "")

@@ -49,7 +49,7 @@ func TestAborted(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				request := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				request := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 				switch i % 5 {
 				case 0: // within the body
 					io.WriteString(conn, request[:len(request)-10])
@@ -120,7 +120,7 @@ func TestDisconnect(t *testing.T) {
 // and what waited only is not: tenants have what the scheduler has.
 func TestLeaverIsBilled(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants, Log: zap.New(core)}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 2}}})
+	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants, Log: zap.New(core), AccessLog: true}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 2}}})
 	b.key = "secret-of-a"
 	leave := func(body string, when func(*coppice.Stats) bool) map[string]any {
 		t.Helper()

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -197,4 +199,56 @@ func (b *bed) hold(streams int) (release func()) {
 			f()
 		}
 	}
+}
+
+// TestLengthsAreOnesOwn: a tenant sees nothing of how long others' prompts are, neither in the
+// tree nor on the page, and no number of its streams keeps an admin from the page.
+func TestLengthsAreOnesOwn(t *testing.T) {
+	b := start(t, setup{Server: Config{Keys: twoTenants, Page: true}})
+	for key, words := range map[string]int{"secret-of-a": 40, "secret-of-b": 11} {
+		b.key = key
+		b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":1}`, strings.Repeat("light ", words)))
+		b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":1,"cache_salt":"x"}`, strings.Repeat("glass ", words)))
+	}
+	spaces := func(key string) (tokens, nodes int) {
+		b.key = key
+		var tree struct {
+			Nodes []struct{ Tokens, Parent int }
+		}
+		b.ok(json.Unmarshal(b.do("GET", "/v1/cache/tree", "").body, &tree))
+		for _, n := range tree.Nodes {
+			tokens += n.Tokens
+		}
+		return tokens, len(tree.Nodes)
+	}
+	a, _ := spaces("secret-of-a")
+	other, _ := spaces("secret-of-b")
+	if all, nodes := spaces("secret-of-root"); a == 0 || other == 0 || a+other != all || a <= other || nodes < 4 {
+		t.Errorf("a sees %d tokens, b %d, an admin %d", a, other, all)
+	}
+	b.key = "secret-of-a"
+	var page struct {
+		Running, Waiting, Finished []any
+		Tree                       struct{ Shown []any }
+	}
+	b.ok(json.Unmarshal(b.do("GET", "/v1/view", "").body, &page))
+	if len(page.Running)+len(page.Waiting)+len(page.Finished)+len(page.Tree.Shown) != 0 {
+		t.Errorf("%+v", page)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	for range 70 { // more than may watch
+		req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/v1/view/stream", nil)
+		b.ok(err)
+		req.Header.Set("Authorization", "Bearer secret-of-a")
+		res, err := b.client.Do(req)
+		b.ok(err)
+		defer res.Body.Close()
+	}
+	b.key = "secret-of-root"
+	a1 := b.do("GET", "/v1/view", "")
+	b.ok(json.Unmarshal(a1.body, &page))
+	if a1.StatusCode != 200 || len(page.Finished) != 4 || len(page.Tree.Shown) == 0 {
+		t.Errorf("an admin beside 70 streams: %s %.300s", a1.Status, a1.body)
+	}
+	leave()
 }

@@ -103,7 +103,7 @@ func readStream(address, body string, begun func()) (text string, pieces int, er
 		return "", 0, err
 	}
 	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		return "", 0, err
 	}
 	r := bufio.NewReader(conn)

@@ -44,12 +44,17 @@ type Config struct {
 	// Predict, if above 0, is for how long the router takes a prompt to be where it
 	// was sent, beside what events say.
 	Predict time.Duration
+	// PredictRequests has the router predict by its requests instead, as coppice route does:
+	// see router.Config.Predict.
+	PredictRequests bool
+	// RestartAt, if above 0, is when worker 0 loses all it has and its requests come anew.
+	RestartAt time.Duration
 
 	// Clock measures what a choice costs; nil measures nothing. It is wall time, the
 	// only thing in a Result that is not the same in every run.
 	Clock func() time.Time
 
-	plant *router.Worker // a policy that no router has: all go to this worker
+	plant *kv.Rank // a policy that no router has: all go to this worker
 }
 
 // WithDefaults fills what is zero.

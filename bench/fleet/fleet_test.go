@@ -222,7 +222,7 @@ func TestPlantedPolicyShows(t *testing.T) {
 	notUnderInvariants(t)
 	trace := generated(t, "unique", 300, 4)
 	good := played(t, Config{Workers: 4, Rate: 20, Policy: router.CostRoundRobin}, trace)
-	bad := played(t, Config{Workers: 4, Rate: 20, plant: &router.Worker{ID: 2}}, trace)
+	bad := played(t, Config{Workers: 4, Rate: 20, plant: &kv.Rank{Worker: 2}}, trace)
 	if bad.ComputedBalance != 4 || bad.OutputBalance != 4 || bad.IdleWorkers != 3 {
 		t.Errorf("all to one of 4: balance %v and %v, %d idle", bad.ComputedBalance, bad.OutputBalance, bad.IdleWorkers)
 	}

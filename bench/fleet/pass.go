@@ -19,7 +19,7 @@ func (p *play) overlaps(req *Request) []router.Overlap {
 	}
 	p.laps = p.laps[:0]
 	for _, o := range p.found {
-		p.laps = append(p.laps, router.Overlap{Worker: router.Worker{ID: router.WorkerID(o.Worker)}, Device: int(o.Blocks)})
+		p.laps = append(p.laps, router.Overlap{Worker: o.Holder, Device: int(o.Blocks)})
 	}
 	return p.laps
 }
@@ -27,10 +27,11 @@ func (p *play) overlaps(req *Request) []router.Overlap {
 // send gives a request to the worker that the router chose.
 func (p *play) send(i int, d *router.Decision) {
 	q, now := &p.asked[i], p.clock.Now()
-	w := &p.workers[d.Worker.ID-1]
-	q.res = d.Reservation
+	w := &p.workers[d.Worker.Worker-1]
+	q.res, q.at = d.Reservation, w
 	w.requests++
-	p.sums.overlap += min(d.Overlap.Blocks()*BlockTokens, len(q.req.Tokens))
+	q.overlap = min(d.Overlap.Blocks()*BlockTokens, len(q.req.Tokens))
+	p.sums.overlap += q.overlap
 	if p.guess != nil {
 		p.fail(p.guess.Route(w.holder, kvindex.Run{Hashes: q.req.Hashes, Locals: q.req.Locals}, now))
 	}
@@ -80,11 +81,51 @@ func (p *play) publish(w *station, events []kv.Event) {
 		return
 	}
 	events = keep(events)
-	p.clock.At(p.clock.Now()+p.cfg.EventDelay, func() { p.apply(w, events) })
+	life := w.life
+	p.clock.At(p.clock.Now()+p.cfg.EventDelay, func() {
+		if w.life == life {
+			p.apply(w, events)
+		}
+	})
+}
+
+// restart has worker 0 lose all that it has. Its requests come anew.
+func (p *play) restart() {
+	w := &p.workers[0]
+	p.r.Leave(p.clock.Now(), w.id, nil)
+	p.index.Clear(w.holder)
+	if p.guess != nil {
+		p.guess.RemoveWorker(w.holder.Worker)
+	}
+	var pool router.PoolID
+	if p.buckets != nil {
+		_, pools, err := p.cfg.stages(p.cfg.Workers)
+		p.fail(err)
+		pool = pools[0]
+	}
+	p.fail(p.open(0, pool))
+	w.since, w.requests = p.next, 0
+	for i := range p.next {
+		q := &p.asked[i]
+		if q.ended || q.at != w {
+			continue
+		}
+		p.sums.prompt -= len(q.req.Tokens)
+		p.sums.overlap -= q.overlap
+		p.free = append(p.free, q.req)
+		q.at, q.req, q.got = nil, nil, 0
+		p.arrive(i)
+	}
 }
 
 func (p *play) apply(w *station, events []kv.Event) {
 	for i := range events {
+		switch events[i].Kind {
+		case kv.Removed:
+			p.r.Removed(w.id, events[i].Hashes)
+		case kv.Cleared:
+			p.r.Cleared(w.id)
+		}
 		if err := p.index.Apply(w.holder, events[i]); err != nil {
 			p.fail(fmt.Errorf("fleet: event %d of worker %v: %w", i, w.id, err))
 		}

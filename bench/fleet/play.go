@@ -42,21 +42,25 @@ type play struct {
 // station is a worker and what the loop keeps of it.
 type station struct {
 	Worker
-	id       router.Worker
-	holder   kvindex.Holder
+	id       kv.Rank
+	holder   kv.Rank
 	wake     func() // its event on the clock
 	armed    bool   // the event is there
 	computed int    // prompt tokens
 	output   int    // tokens
 	requests int
+	life     int // from 1, one more with each restart
+	since    int // requests of all workers before it was restarted
 }
 
 // asked is a request on its way.
 type asked struct {
 	req           *Request
+	at            *station // that has it
 	arrived, last time.Duration
 	res           router.Reservation
 	got           int
+	overlap       int // tokens that its worker was taken to have
 	ended         bool
 	waiters       []int // requests that come when it is answered
 }
@@ -78,7 +82,7 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 	}
 	p.r, err = router.New(router.Config{
 		BlockTokens: BlockTokens, Policy: cfg.Policy, Weights: cfg.Weights, Seed: cfg.Seed, MaxWorkers: cfg.Workers,
-		MaxActive: max(1<<16, trace.Requests()), MaxQueued: 1 << 20, Profile: cfg.believed(), Expiry: 24 * time.Hour,
+		Predict: cfg.PredictRequests, MaxActive: max(1<<16, trace.Requests()), MaxQueued: 1 << 20, Profile: cfg.believed(), Expiry: 24 * time.Hour,
 	})
 	if err != nil {
 		return nil, err
@@ -103,12 +107,16 @@ func (p *play) open(i int, pool router.PoolID) error {
 	if w.Worker, err = newWorker(&p.cfg, uint64(i), p.trace.Requests()); err != nil {
 		return err
 	}
-	w.id, w.holder = idOf(i), kvindex.Holder{Worker: kvindex.WorkerID(i + 1)}
-	w.wake = func() {
-		w.armed = false
-		p.pass(w)
+	w.id, w.holder = idOf(i), kv.Rank{Worker: kv.WorkerID(i + 1)}
+	w.life++
+	life := w.life
+	w.armed, w.wake = false, func() {
+		if w.life == life { // else it was restarted
+			w.armed = false
+			p.pass(w)
+		}
 	}
-	return p.r.Join(0, w.id, router.WorkerSpec{
+	return p.r.Join(p.clock.Now(), w.id, router.WorkerSpec{
 		BlockTokens: BlockTokens, TotalBlocks: kv.FloorPages(p.cfg.KVTokens, BlockTokens), BatchTokens: p.cfg.StepTokens,
 		MaxRequests: p.cfg.MaxRunning, ChunkTokens: p.cfg.chunk(), Pool: pool,
 	})
@@ -139,6 +147,9 @@ func (p *play) run(stop func() error) error {
 		})
 	}
 	p.clock.At(p.cfg.ReportEvery, p.reports)
+	if p.cfg.RestartAt > 0 {
+		p.clock.At(p.cfg.RestartAt, p.restart)
+	}
 	for n := 0; p.err == nil && p.ended < len(p.asked) && p.clock.Step(); n++ {
 		if n%4096 == 0 {
 			p.fail(stop())

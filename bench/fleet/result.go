@@ -26,6 +26,9 @@ type Result struct {
 	ComputedBalance float64 `json:"computed_balance"` // prompt tokens that were run
 	OutputBalance   float64 `json:"output_balance"`
 	IdleWorkers     int     `json:"idle_workers"` // that got no request
+	// RestartShare is of requests after Config.RestartAt that the restarted worker got, over
+	// an equal share.
+	RestartShare float64 `json:"restart_share,omitempty"`
 
 	PromptTokens   int     `json:"prompt_tokens"`
 	CachedTokens   int     `json:"cached_tokens"`
@@ -92,6 +95,9 @@ func (p *play) summarise() Result {
 		if w.requests == 0 {
 			r.IdleWorkers++
 		}
+	}
+	if w := &p.workers[0]; p.cfg.RestartAt > 0 {
+		r.RestartShare = float64(w.requests*len(p.workers)) / float64(max(1, len(p.asked)-w.since))
 	}
 	r.ComputedBalance = float64(mostComputed*len(p.workers)) / float64(max(1, r.ComputedTokens))
 	r.OutputBalance = float64(mostOutput*len(p.workers)) / float64(max(1, r.OutputTokens))

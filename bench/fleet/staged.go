@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -94,9 +95,9 @@ func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, 
 	if b, err = router.NewBuckets(s.Buckets, s.Stage, blocks); err != nil {
 		return nil, nil, err
 	}
-	ids := make([]router.WorkerID, workers)
+	ids := make([]kv.WorkerID, workers)
 	for i := range ids {
-		ids[i] = idOf(i).ID
+		ids[i] = idOf(i).Worker
 	}
 	for i, bucket := range router.Deal(ids, s.Buckets, nil) {
 		pools[i] = router.PoolID(bucket + 1)
@@ -105,4 +106,4 @@ func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, 
 }
 
 // idOf is what the router calls worker i.
-func idOf(i int) router.Worker { return router.Worker{ID: router.WorkerID(i + 1)} }
+func idOf(i int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(i + 1)} }

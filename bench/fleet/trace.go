@@ -92,6 +92,8 @@ const (
 	chatZipf    = 1.2
 
 	fewShotPrefixes = 8
+	groupTokens     = 4096
+	maxGroups       = 1 << 16
 	treeStem        = 1024
 	treeRecent      = 64 // requests that may be continued, for each worker
 	treeLongest     = 8192
@@ -107,6 +109,7 @@ const (
 //     any fleet
 //   - tree: each goes on where the answer to a recent one ended
 //   - unique: nothing shared
+//   - groups:N: one of N prefixes of groupTokens, all as frequent, and a short tail
 func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
 	if requests < 1 || requests > MaxRequests || workers < 1 {
 		return nil, fmt.Errorf("fleet: a trace of %d requests for %d workers, want 1 to %d for 1 or more", requests, workers, MaxRequests)
@@ -123,7 +126,11 @@ func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
 	case "unique":
 		next = func() ask { return g.ask(nil, g.fresh(g.between(256, 4096)), 128) }
 	default:
-		return nil, fmt.Errorf("fleet: unknown trace %q, want one of %v", name, Generated())
+		var groups int
+		if n, err := fmt.Sscanf(name, "groups:%d", &groups); n != 1 || err != nil || groups < 1 || groups > maxGroups {
+			return nil, fmt.Errorf("fleet: unknown trace %q, want one of %v, or groups:N for N of 1 to %d prefixes", name, Generated(), maxGroups)
+		}
+		next = g.groups(groups)
 	}
 	at := 0.0
 	for range requests {
@@ -203,6 +210,18 @@ func (g *generator) chat(workers int) func() ask {
 			*c = start()
 		}
 		return a
+	}
+}
+
+// groups of prompts, each of a prefix of its own, which together may be more than the caches
+// of a fleet.
+func (g *generator) groups(n int) func() ask {
+	prefixes := make([]segment, n)
+	for i := range prefixes {
+		prefixes[i] = g.fresh(groupTokens)
+	}
+	return func() ask {
+		return g.ask([]segment{prefixes[g.rng.IntN(n)]}, g.fresh(g.between(16, 64)), 32)
 	}
 }
 

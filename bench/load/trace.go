@@ -74,10 +74,10 @@ func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
 		cfg.Scale = 1
 	}
 	if !(cfg.Speedup > 0) {
-		return nil, fmt.Errorf("Speedup is %v, want more than 0", cfg.Speedup)
+		return nil, fmt.Errorf("load: Speedup is %v, want more than 0", cfg.Speedup)
 	}
 	if cfg.Scale < 1 || cfg.Scale > TraceBlock || cfg.Scale&(cfg.Scale-1) != 0 {
-		return nil, fmt.Errorf("Scale is %d, want a power of two up to %d", cfg.Scale, TraceBlock)
+		return nil, fmt.Errorf("load: Scale is %d, want a power of two up to %d", cfg.Scale, TraceBlock)
 	}
 	t := &Trace{cfg: cfg}
 	last := 0.0

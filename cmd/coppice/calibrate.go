@@ -21,7 +21,7 @@ import (
 )
 
 type calibrateCmd struct {
-	Model         string       `type:"path" placeholder:"DIR" help:"Hugging Face model directory. Default: a generated model of --preset."`
+	Model         string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
 	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
 	Threads       int          `default:"0" help:"Threads that compute. Default: all processors."`
 	NewTokens     int          `name:"new-tokens" default:"512" help:"Tokens of the longest prompt in a step."`

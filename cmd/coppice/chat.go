@@ -14,6 +14,7 @@ import (
 
 type chatCmd struct {
 	nodeFlags
+	backendFlags
 	Requests     int    `default:"200" help:"Requests in all."`
 	Turns        int    `default:"4" help:"Turns of a conversation."`
 	Systems      int    `default:"6" help:"System prompts that the conversations share."`
@@ -76,7 +77,7 @@ func (c *chatCmd) Run(ctx context.Context) error {
 
 // play runs the load once on a node of its own.
 func (c *chatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
-	node, err := c.open(dir, disableCache)
+	node, err := c.nodeFlags.open(dir, &c.backendFlags, disableCache)
 	if err != nil {
 		return s, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 type engineCmd struct {
-	Model        string       `type:"path" placeholder:"DIR" help:"Hugging Face model directory. Default: a generated model of --preset."`
+	Model        string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
 	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`

@@ -3,11 +3,14 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +60,7 @@ type answer struct {
 	status      int
 	worker      string // who began to answer
 	attempts    int
+	began       bool // a worker had it in a plan
 	tokens      int
 	done        bool   // to its end
 	fault       string // code of the error that it ended with
@@ -199,7 +203,19 @@ func completion(prompt []int, outputTokens int, stream bool) []byte {
 
 // ask sends the i-th request and reads its answer. The error is of the connection.
 func (c *crowd) ask(a *answer, i int) error {
-	res, err := c.http.Post(c.url+"/v1/completions", "application/json", bytes.NewReader(completion(c.prompt(i), c.outputTokens, true)))
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.began = true
+		return nil
+	}})
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/completions", bytes.NewReader(completion(c.prompt(i), c.outputTokens, true)))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Coppice-Progress", "103")
+	res, err := c.http.Do(r)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func TestFleetNATS(t *testing.T) {
 	for i := range 3 {
 		f.workers = append(f.workers, startWorker(t, fmt.Sprint("w", i), storyTokens, broker.url))
 	}
-	f.route("--events", broker.url, "--predict-ttl=-1s")
+	f.route("--events", broker.url, "--no-predict")
 	next := 0
 	// play has so many requests answered, all of them well, and compares while none is under
 	// way, though what they caused may be.
@@ -80,7 +80,7 @@ func TestFleetNATS(t *testing.T) {
 	})
 	f.workers[2].kill()
 	f.workers = f.workers[:2]
-	broker = startNATS(t, natsAt)
+	startNATS(t, natsAt)
 	play(30)
 	f.untilWhole() // of two
 	f.untilIdle()

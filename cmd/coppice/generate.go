@@ -14,6 +14,7 @@ import (
 
 type generateCmd struct {
 	nodeFlags
+	backendFlags
 	Prompt      string        `arg:"" help:"Text to continue."`
 	MaxTokens   int           `name:"max-tokens" default:"64" help:"Most tokens to generate."`
 	Temperature float32       `default:"0" help:"0 takes the best token always; 1 draws as the model says."`
@@ -55,7 +56,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	if c.Model == "" {
 		fmt.Fprintln(os.Stderr, "coppice: no --model given: the generated one's weights are random, its text means nothing")
 	}
-	node, err := c.open(dir, false)
+	node, err := c.nodeFlags.open(dir, &c.backendFlags, false)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (c *generateCmd) request(dir string) (coppice.Request, error) {
 	if !c.Chat && c.System == "" {
 		return req, nil
 	}
-	template, err := chat.Open(dir)
+	template, err := openTemplate(dir)
 	if err != nil {
 		return req, err
 	}

@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
 	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
-	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, in Hugging Face's format."`
+	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, as Hugging Face's directories or GGUF files are."`
 	Bench     struct {
 		Chat     chatCmd       `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
@@ -59,9 +61,13 @@ func main() {
 	defer stop()
 	var c cli
 	k := kong.Parse(&c, kong.Name("coppice"), kong.Description(description), kong.UsageOnError(),
-		kong.BindTo(ctx, (*context.Context)(nil)))
+		kong.BindTo(ctx, (*context.Context)(nil)), vars)
 	err := k.Run()
+	failed := (*nodeFailed)(nil)
 	switch {
+	case errors.As(err, &failed):
+		fmt.Fprintln(os.Stderr, "coppice:", err)
+		os.Exit(exitFailed)
 	case err == nil:
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "coppice: interrupted")
@@ -70,4 +76,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "coppice:", err)
 		os.Exit(1)
 	}
+}
+
+// vars are what help texts say in ${}.
+var vars = kong.Vars{"evictions": evictions()}
+
+// evictions lists the eviction policies, as a sentence does.
+func evictions() string {
+	var names []string
+	for _, p := range radixcache.Policies() {
+		names = append(names, p.String())
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

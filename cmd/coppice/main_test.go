@@ -89,6 +89,26 @@ func TestBenchChatJSON(t *testing.T) {
 	}
 }
 
+// TestBenchChatPTX: the CUDA kernels, executed by the interpreter, answer the same
+// with the cache and without.
+func TestBenchChatPTX(t *testing.T) {
+	stdout, stderr, ok := command(t, "bench", "chat", "--backend", "ptxvm", "--json", "--model", nano(t), "--requests", "4", "--turns", "2",
+		"--systems", "1", "--system-bytes", "60", "--output-tokens", "3", "--clients", "2", "--kv-tokens", "2048")
+	if !ok || stderr != "" {
+		t.Fatalf("ok %v: %s", ok, stderr)
+	}
+	var got struct {
+		On        map[string]float64 `json:"cache_on"`
+		Identical bool               `json:"identical"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Identical || got.On["hit_rate"] == 0 || got.On["leaked_pages"] != 0 {
+		t.Errorf("printed %s", stdout)
+	}
+}
+
 // TestBadInput: every message names what is wrong, and nothing is half done.
 func TestBadInput(t *testing.T) {
 	dir := nano(t)

@@ -5,12 +5,14 @@ import (
 	"os"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
 type makeModelCmd struct {
-	Dir    string       `arg:"" type:"path" help:"Directory to write; made if it is not there."`
-	Preset model.Preset `default:"demo" help:"Size: nano (tests), demo, tiny (13M parameters) or small (100M)."`
+	Path   string       `arg:"" type:"path" help:"Directory to write, made if it is not there; with --gguf the file."`
+	Preset model.Preset `default:"demo" help:"Size: nano (tests), demo, mini (widths of 256, for K types), tiny (13M parameters) or small (100M)."`
 	Arch   model.Arch   `default:"llama" help:"Family: llama, mistral, qwen2 or qwen3."`
+	GGUF   *gguf.Type   `name:"gguf" placeholder:"TYPE" help:"Write a GGUF file with matrices of that type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4."`
 	Seed   uint64       `default:"1" help:"Of the weights: the same seed gives the same bits on every machine."`
 }
 
@@ -19,21 +21,29 @@ func (*makeModelCmd) Help() string {
 	return `Examples:
   coppice make-model ./demo
   coppice make-model ./tiny --preset tiny --seed 7
-  coppice make-model ./qwen --arch qwen3 --preset nano`
+  coppice make-model ./qwen --arch qwen3 --preset nano
+  coppice make-model ./mini.gguf --preset mini --gguf Q4_K`
 }
 
 // Run is called by kong.
 func (c *makeModelCmd) Run() error {
-	if err := model.Generate(c.Dir, model.Spec{Preset: c.Preset, Arch: c.Arch, Seed: c.Seed}); err != nil {
+	spec := model.Spec{Preset: c.Preset, Arch: c.Arch, Seed: c.Seed}
+	var err error
+	if c.GGUF != nil {
+		err = model.GenerateGGUF(c.Path, spec, *c.GGUF)
+	} else {
+		err = model.Generate(c.Path, spec)
+	}
+	if err != nil {
 		return err
 	}
-	m, err := model.Open(c.Dir)
+	m, err := model.Open(c.Path)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	cfg := m.Config()
 	fmt.Fprintf(os.Stderr, "coppice: wrote %s: %s, %d layers of %d, vocabulary %d, id %s\n",
-		c.Dir, cfg.Architecture, cfg.Layers, cfg.Hidden, cfg.Vocab, m.ID())
+		c.Path, cfg.Architecture, cfg.Layers, cfg.Hidden, cfg.Vocab, m.ID())
 	return nil
 }

@@ -7,23 +7,27 @@ import (
 	"path/filepath"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // nodeFlags are what every command that runs a model takes.
 type nodeFlags struct {
-	Model      string           `type:"path" placeholder:"DIR" help:"Hugging Face model directory (Llama family). Default: a generated one, whose text means nothing."`
+	Model      string           `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3). Default: a generated one, whose text means nothing."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts."`
+	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes twice --max-running if that is more, and 2048 on sim."`
 	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
 	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants)."`
 	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
 }
 
-// modelDir is the directory given, or a generated model in a temporary one that
+// modelDir is the directory or file given, or a generated model in a temporary one that
 // remove deletes.
 func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
 	if f.Model != "" {
@@ -42,13 +46,27 @@ func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// open starts a node on the CPU for the model in dir.
-func (f *nodeFlags) open(dir string, disableCache bool) (*coppice.Node, error) {
+// backendFlags choose what computes, where nothing is simulated.
+type backendFlags struct {
+	Backend string `enum:"cpu,ptxvm" default:"cpu" help:"cpu, or ptxvm: the CUDA kernels, executed by an interpreter that checks every access. Far too slow for anything but seeing that they compute the same with and without a cache."`
+}
+
+// open starts the backend that the flags name.
+func (b *backendFlags) open(m *model.Model, f *nodeFlags) (engine.Backend, error) {
+	if b.Backend == "ptxvm" {
+		return cuda.Open(m, cuda.Config{Driver: vm.New(ptxvm.Config{}), PageTokens: f.PageTokens, KVTokens: f.KVTokens,
+			MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens)})
+	}
+	return cpu.Open(m, cpu.Config{PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads})
+}
+
+// open starts a node for the model at dir.
+func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*coppice.Node, error) {
 	m, err := model.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	backend, err := cpu.Open(m, cpu.Config{PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads})
+	backend, err := b.open(m, f)
 	// The weights are packed now, or never will be.
 	if err := errors.Join(err, m.Close()); err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -18,7 +20,7 @@ import (
 // fleetFlags make serve a worker of a fleet.
 type fleetFlags struct {
 	Publish     []string `sep:"none" placeholder:"URL" help:"Publish what the cache holds, for routers: zmq://*:5557 or nats://host:4222, see above. Several are repeated or separated by commas."`
-	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet and the same after a restart. Default: host and port."`
+	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet. Default: host and port and a random number, so another one after a restart."`
 	Pool        string   `placeholder:"NAME" help:"The pool that it is in, for routers with --pools."`
 	Advertise   string   `placeholder:"URL" help:"Where routers reach this server. Default: by --addr, http://host:port."`
 	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of published events: a multiple of --page-tokens, and the same in all of a fleet."`
@@ -172,6 +174,9 @@ func parseTarget(text string) (t target, err error) {
 func parseZMQ(authority, replay, topic string) (*zmqTarget, error) {
 	host, text, err := net.SplitHostPort(authority)
 	port, err2 := strconv.ParseUint(text, 10, 16)
+	if errors.Is(err2, strconv.ErrRange) {
+		return nil, fmt.Errorf("the port is %.20s, want 0 to %d", text, math.MaxUint16)
+	}
 	if err != nil || err2 != nil {
 		return nil, errors.New("want a host and a port, as zmq://*:5557")
 	}
@@ -207,6 +212,11 @@ func parseNATS(scheme, authority string, t natsTarget) (*natsTarget, error) {
 		u, err := url.Parse(scheme + "://" + server)
 		if err != nil || u.Hostname() == "" || u.Path != "" {
 			return nil, errors.New("want servers, as nats://host:4222 or nats://a:4222,b:4222")
+		}
+		if port := u.Port(); port != "" {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return nil, fmt.Errorf("the port is %.20s, want 1 to %d", port, math.MaxUint16)
+			}
 		}
 		servers = append(servers, u.String())
 	}
@@ -274,7 +284,7 @@ func (f *fleetFlags) identity(at net.Addr, secure bool) (name, reached string, e
 	}
 	name, reached = f.Name, strings.TrimRight(f.Advertise, "/")
 	if name == "" {
-		name = nameOf(hostname + "-" + port)
+		name = nameOf(fmt.Sprintf("%s-%s-%06x", hostname, port, rand.Uint32()>>8)) // two hosts may have one name, and containers one port
 	}
 	if reached == "" {
 		reached = scheme + "://" + net.JoinHostPort(host, port)

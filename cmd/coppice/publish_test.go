@@ -47,7 +47,9 @@ func TestBadPublish(t *testing.T) {
 		{"zmq://*", "want a host and a port"},
 		{"zmq://*:many", "want a host and a port"},
 		{"zmq://*:1/path", "want a host and a port"},
-		{"zmq://*:65536", "want a host and a port"},
+		{"zmq://*:65536", "the port is 65536, want 0 to 65535"},
+		{"nats://h:99999", "the port is 99999, want 1 to 65535"},
+		{"nats://h:4222,g:0", "the port is 0, want 1 to 65535"},
 		{"zmq://*:65535", "replay=5558"},
 		{"zmq://*:5557?replay=5557", `replay is "5557", want another port`},
 		{"zmq://*:5557?replay=-1", `replay is "-1"`},
@@ -199,7 +201,7 @@ func TestIdentity(t *testing.T) {
 		return a
 	}
 	name, reached, err := (&fleetFlags{}).identity(at("127.0.0.1:80"), true)
-	if err != nil || card.CheckName(name) != nil || !strings.HasSuffix(name, "-80") || reached != "https://127.0.0.1:80" {
+	if err != nil || card.CheckName(name) != nil || !regexp.MustCompile(`-80-[0-9a-f]{6}$`).MatchString(name) || reached != "https://127.0.0.1:80" {
 		t.Errorf("%q at %q, %v", name, reached, err)
 	}
 	for _, all := range []string{"0.0.0.0:80", "[::]:80"} {

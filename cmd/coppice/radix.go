@@ -17,7 +17,7 @@ type radixCmd struct {
 	PageTokens     int               `name:"page-tokens" default:"16" help:"Tokens per page: 1 to 32768."`
 	BlockTokens    int               `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page; nobody listens here. Default: the cache's own."`
 	CapacityTokens int               `name:"capacity-tokens" default:"0" help:"Tokens that the cache may hold. Default: all."`
-	Policy         radixcache.Policy `default:"lru" help:"Which leaf is evicted first: lru, lfu, fifo, mru, slru, priority or cost-aware."`
+	Policy         radixcache.Policy `default:"lru" help:"Which leaf is evicted first: ${evictions}."`
 	Trim           bool              `help:"Evict the last pages of a leaf before the whole of it, and join what was split, as a server does. Default: whole leaves, as the published sums have it."`
 	Passes         int               `default:"5" help:"Timed replays, whose medians are shown."`
 	JSON           bool              `name:"json" help:"Print one JSON object instead of the table."`

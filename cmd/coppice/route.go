@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/server"
 )
 
 type routeCmd struct {
@@ -30,7 +31,7 @@ type routeCmd struct {
 	WorkersFile string   `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
 	Events      []string `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
 	Replicas    string   `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
-	Model       string   `type:"path" placeholder:"DIR" help:"Model directory whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
+	Model       string   `type:"path" placeholder:"PATH" help:"Model directory or GGUF file whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
 	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
 
 	poolFlags
@@ -40,14 +41,15 @@ type routeCmd struct {
 	Temperature  float64            `default:"0" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
 	SessionTTL   time.Duration      `name:"session-ttl" default:"0" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker; the same for all --replicas, whichever of them a request comes to. 0: sessions are not looked at."`
 	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
-	PredictTTL   time.Duration      `name:"predict-ttl" default:"5s" help:"The same for workers with events, which come a little later. 0: not at all."`
+	Predict      bool               `default:"true" negatable:"" help:"Take a prompt to be cached where it was sent, until its first token, also for workers with events, which come a little later."`
+	StallAfter   time.Duration      `name:"stall-after" default:"2s" help:"By how much a worker may be late with a token, and three times the prediction, before it gets no requests until it makes progress. 0: never."`
 	Seed         uint64             `default:"1" help:"Of all chance."`
 	MaxWorkers   int                `name:"max-workers" default:"512" help:"Workers at most; each data-parallel rank is one."`
 	MaxQueued    int                `name:"max-queued" default:"1024" help:"Requests that may wait while all workers are busy; more get status 429."`
 	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Who of them goes first: fcfs, lcfs, or wspt (who has least to be computed)."`
 	BusyFactor   float64            `name:"busy-factor" default:"0" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`
 	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" help:"How long they may wait. 0: not at all."`
-	Retries      int                `default:"2" help:"How often a request that was not begun to be answered goes to another worker. 0: never."`
+	Retries      int                `default:"2" help:"How often a request that no worker has begun to compute goes to another worker. 0: never."`
 	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" help:"How often a worker is asked how it is."`
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
 
@@ -56,13 +58,14 @@ type routeCmd struct {
 	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own questions to workers. Default: the first of the keys that is no admin's, or else, unless workers register over NATS, an admin's."`
 	Salts      string `enum:"coppice,plain" default:"coppice" help:"How a request's cache_salt and tenant separate caches: as coppice serve does, or plain: cache_salt alone, as vLLM does."`
 
+	doorFlags
 	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
 	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
 	Drain        time.Duration `default:"30s" help:"How long open requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
 	MaxBody      byteSize      `name:"max-body" default:"8MiB" help:"Longest body of a request."`
 	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Bodies of all open requests together; one too many gets status 503."`
 	MaxOpen      int           `name:"max-open" default:"16384" help:"Requests that may be open."`
-	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time; the next ones wait."`
+	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
 	WriteTimeout time.Duration `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
 	logFlags
 
@@ -147,7 +150,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
 	}
-	l = server.LimitListener(l, c.MaxConns)
+	l = conns.Limit(l, conns.Config{Conns: c.MaxConns, Spare: conns.Spare}, new(atomic.Int64))
 	defer l.Close()
 	g, err := gateway.New(cfg)
 	if err != nil {

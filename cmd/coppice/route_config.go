@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +17,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server"
-	"github.com/coppice-llm/coppice/tokenizer"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -27,6 +24,9 @@ import (
 func (c *routeCmd) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := checkAddr(c.Addr); err != nil {
+		errs = append(errs, err)
+	}
 	const most, bytes, day = 1 << 24, 1 << 40, 24 * time.Hour
 	for _, f := range []struct {
 		name      string
@@ -43,7 +43,7 @@ func (c *routeCmd) check() error {
 		name      string
 		v, lo, hi time.Duration
 	}{
-		{"guess-ttl", c.GuessTTL, time.Millisecond, day}, {"predict-ttl", max(c.PredictTTL, 0), 0, day}, {"queue-timeout", c.QueueTimeout, 0, day},
+		{"guess-ttl", c.GuessTTL, time.Millisecond, day}, {"stall-after", c.StallAfter, 0, day}, {"queue-timeout", c.QueueTimeout, 0, day},
 		{"probe-every", c.ProbeEvery, time.Millisecond, day}, {"probe-timeout", c.ProbeTimeout, time.Millisecond, day}, {"write-timeout", c.WriteTimeout, time.Millisecond, day},
 		{"session-ttl", c.SessionTTL, 0, 365 * day}, {"drain", c.Drain, 0, 365 * day},
 	} {
@@ -67,7 +67,7 @@ func (c *routeCmd) check() error {
 	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		bad("--worker-key has characters that a header can't carry")
 	}
-	return errors.Join(append(errs, c.poolFlags.check(&c.settings))...)
+	return errors.Join(append(errs, c.doorFlags.check(), c.poolFlags.check(&c.settings))...)
 }
 
 // gateway is what the flags say, and the file of workers.
@@ -77,15 +77,15 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
 			SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
 		},
-		GuessTTL: c.GuessTTL, PredictTTL: c.PredictTTL, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
-		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, Log: log,
+		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, Log: log,
 	}
 	// Zeros would be the defaults.
 	if c.Retries == 0 {
 		cfg.Retries = -1
 	}
-	if cfg.PredictTTL == 0 {
-		cfg.PredictTTL = -1
+	if cfg.StallAfter == 0 {
+		cfg.StallAfter = -1
 	}
 	if cfg.QueueTimeout == 0 {
 		cfg.QueueTimeout = 1 // a nanosecond, which is over before anybody ends
@@ -149,13 +149,13 @@ func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	if c.Model == "" {
 		return cfg, "", nil
 	}
-	if cfg.Tokenizer, err = tokenizer.Open(filepath.Join(c.Model, "tokenizer.json")); err != nil {
-		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
+	if cfg.Tokenizer, err = openTokenizer(c.Model); err != nil {
+		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json or a GGUF file, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
 	}
-	if cfg.Template, err = chat.Open(c.Model); err != nil && !errors.Is(err, chat.ErrInvalid) {
+	if cfg.Template, err = openTemplate(c.Model); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}
-	b, err := bundle.Read(c.Model)
+	b, err := readBundle(c.Model)
 	if err != nil {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}

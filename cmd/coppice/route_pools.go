@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -111,13 +113,27 @@ func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) 
 		log.Warn("pools' file", zap.String("file", f.Pools), zap.String("says", w))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--pools %s: %w; want the JSON of Dynamo's global router, an example is in coppice route --help", f.Pools, err)
+		return nil, fmt.Errorf("--pools %s: %s; want the JSON of Dynamo's global router, an example is in coppice route --help", f.Pools, wrongPools(data, err))
 	}
 	if p.Mode != global.Aggregated {
 		return nil, fmt.Errorf(`--pools %s: its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools, p.Mode)
 	}
 	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
 	return p, nil
+}
+
+// wrongPools says what is wrong with a file of pools, and for text that is no JSON in which
+// line.
+func wrongPools(data []byte, err error) string {
+	syntax := (*json.SyntaxError)(nil)
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return "the file is empty"
+	case errors.As(err, &syntax):
+		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
+		return fmt.Sprintf("line %d is no JSON: %v", line, syntax)
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "global: configuration: "), "json: ")
 }
 
 // watchedPools is the file that g's pools are in, as it is watched.

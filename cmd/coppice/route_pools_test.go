@@ -63,7 +63,9 @@ func TestRoutePoolsRefuses(t *testing.T) {
 		{"--default-itl-ms=-1 --pools " + good, []string{"--default-itl-ms is -1"}},
 		{"--pools " + dir + "/missing", []string{"--pools " + dir + "/missing: no such file"}},
 		{"--pools " + dir, []string{"--pools " + dir}},
-		{"--pools " + file("empty", ""), []string{"--pools", "empty", "EOF"}},
+		{"--pools " + file("empty", ""), []string{"--pools", "empty: the file is empty; want the JSON"}},
+		{"--pools " + file("broken", "{\n \"mode\": \"agg\",\n nonsense\n}"), []string{"--pools", "broken: line 3 is no JSON: invalid character 'n'"}},
+		{"--pools " + file("other", `{"pools": ["a"]}`), []string{"--pools", `other: unknown field "pools"; want the JSON`}},
 		{"--pools " + disagg, []string{"--pools " + disagg, `"mode" is disagg`, "does not split", `want "mode": "agg"`}},
 		{"--pools " + short, []string{"--pools " + short, "agg_pool_mapping rows (1)"}},
 		{"--pools " + twice, []string{`called "fast" as another one is`}},
@@ -144,7 +146,7 @@ func TestRoutePooledWorkers(t *testing.T) {
 	})
 	for header, want := range map[string]string{"": "a", "100": "b", "900": "a"} {
 		until(t, "an answer of "+want, func() string { // healthy is known a moment before it is routed by
-			r := httptest.NewRequest("POST", "/v1/completions", strings.NewReader(`{"prompt":[1,2],"model":"m"}`))
+			r := httptest.NewRequest("POST", "http://localhost/v1/completions", strings.NewReader(`{"prompt":[1,2],"model":"m"}`))
 			if header != "" {
 				r.Header.Set("x-coppice-ttft-ms", header)
 			}

@@ -69,7 +69,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--max-queued 0 --max-open 0 --max-conns=-1", []string{"--max-queued is 0", "--max-open is 0", "--max-conns is -1, want 1 to"}},
 		{"--guess-ttl 0 --probe-every 0 --write-timeout 0", []string{"--guess-ttl is 0s, want 1ms to 24h", "--probe-every is 0s", "--write-timeout is 0s"}},
 		{"--queue-timeout=-1ms", []string{"--queue-timeout is -1ms, want 0s"}},
-		{"--queue-timeout 25h --predict-ttl 25h", []string{"--queue-timeout is 25h", "--predict-ttl is 25h"}},
+		{"--queue-timeout 25h --stall-after 25h", []string{"--queue-timeout is 25h", "--stall-after is 25h"}},
 		{"--drain=-1s --session-ttl=-1s", []string{"--drain is -1s", "--session-ttl is -1s"}},
 		{"--busy-factor=-1 --temperature NaN", []string{"--busy-factor is -1, want 0 or", "--temperature is NaN"}},
 		{"--busy-factor +Inf", []string{"--busy-factor is +Inf"}},
@@ -227,7 +227,7 @@ func TestRouteZeros(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.PredictTTL >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
+	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.StallAfter >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
 		t.Errorf("%+v", cfg)
 	}
 }
@@ -253,6 +253,22 @@ func TestRouteWorkerKey(t *testing.T) {
 		c := &routeCmd{WorkerKey: tc.flag}
 		if got, err := c.workerKey(tc.keys, tc.register); got != tc.want || (err != nil) != tc.bad {
 			t.Errorf("--worker-key %q, %v, register %v: %q, %v", tc.flag, tc.keys, tc.register, got, err)
+		}
+	}
+}
+
+// TestPortsThatCannotBe: a port is told apart from an address that is in use.
+func TestPortsThatCannotBe(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve --addr 127.0.0.1:99999":                     "--addr is 127.0.0.1:99999: its port is 99999, want 0 (any that is free) to 65535",
+		"route --addr :99999 --worker http://a:1":          "--addr is :99999: its port is 99999, want 0",
+		"route --worker http://a:99999":                    "its port is 99999, want 1 to 65535",
+		"route --worker http://a:1 --events zmq://*:99999": "the port is 99999, want 0 to 65535",
+		"route --events nats://a:99999":                    "the port is 99999, want 1 to 65535",
+		"serve --publish nats://a:99999":                   "the port is 99999, want 1 to 65535",
+	} {
+		if _, stderr, ok := command(t, strings.Fields(args)...); ok || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %v: %s", args, ok, stderr)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/server"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 type serveCmd struct {
@@ -31,29 +31,47 @@ type serveCmd struct {
 	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
 
 	Addr      string `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
-	ModelName string `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: its directory's name."`
+	ModelName string `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: the name of its directory or file."`
 	Backend   string `enum:"cpu,sim" default:"cpu" help:"cpu, or sim: a simulated device in real time, whose text means nothing, to test load."`
 	Profile   string `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
 
+	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Lose the simulated device when a prompt has this token, to rehearse what clients, routers and supervisors do then."`
+	SimLogits bool `name:"sim-logits" help:"Have sim make logits, for log-probabilities and penalties, which it refuses otherwise. A token then costs this machine as much time as the vocabulary is large."`
+
 	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
 	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
-	MaxRequests  int      `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
-	MaxRunning   int      `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on sim."`
-	Curve        bool     `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
+	cacheFlags
+	MaxRequests int  `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
+	MaxRunning  int  `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on sim."`
+	MaxQueued   int  `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
+	Displace    bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
 
-	APIKey       string        `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
-	APIKeyFile   string        `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
-	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
-	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain        time.Duration `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	MaxBody      byteSize      `name:"max-body" default:"8MiB" help:"Longest body of a request."`
-	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time."`
-	MaxTimeout   time.Duration `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
-	WriteTimeout time.Duration `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
-	Page         bool          `default:"true" negatable:"" help:"Serve the live page at /."`
-	Pprof        bool          `help:"Serve /debug/pprof/, to admins."`
-	OTLPEndpoint string        `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
-	OTLPSample   float64       `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	PreemptThreshold int `name:"preempt-threshold" default:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
+	PromptFloor      int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
+
+	Quantum int           `default:"4096" help:"Under --policy dlpm: tokens by which the order by cached prefixes may drive tenants apart; at least twice what a usual request computes."`
+	DebtAge time.Duration `name:"debt-age" default:"10m" help:"Under --policy dlpm: how long a tenant that has nothing open is remembered to be ahead of the others."`
+
+	Curve bool `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
+
+	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
+	doorFlags
+	ControlTokens chat.ControlMode `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
+	TLSCert       string           `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
+	TLSKey        string           `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
+	Drain         time.Duration    `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	FailedGrace   time.Duration    `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
+	MaxBody       byteSize         `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	MaxTokenize   byteSize         `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
+	MaxConns      int              `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
+	MaxTimeout    time.Duration    `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
+	WriteTimeout  time.Duration    `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	Page          bool             `default:"true" negatable:"" help:"Serve the live page at /."`
+	Pprof         bool             `help:"Serve /debug/pprof/, to admins."`
+	OTLPEndpoint  string           `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
+	OTLPSample    float64          `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	AccessLog     bool             `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
 	logFlags
 
 	settings serveSettings `kong:"-"`
@@ -69,12 +87,23 @@ Each flag may also be set by the environment, --kv-tokens as COPPICE_KV_TOKENS, 
 also have "tenant" and "tenants", limits of each tenant and of those by name:
 
   {"addr": ":8080", "api-key-file": "keys.txt", "policy": "dlpm",
-   "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100}}}
+   "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
+
+"cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt.
+
+Under --policy dlpm tenants are served equally, by weight, counted in tokens that were
+computed for them: the metric coppice_tenant_served_tokens_total, and served_tokens and
+share_left of each at /v1/cache/stats. A tenant is what a key in --api-key-file names.
 ` + fleetHelp + `
+The exit status is 0 after a drain, 1 if the server can't start, and 3 if its device or
+what drives it has failed: a supervisor should start it anew then.
+
 Examples:
   coppice serve
   coppice serve --model ./llama --kv-memory 4GiB --policy lpm
+  coppice serve --eviction cost-aware --cache-ttl 1h
   coppice serve --backend sim --profile h200 --max-running 1024
+  coppice serve --policy priority --preempt-threshold 10 --max-queued 100 --displace
   COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
   coppice serve --addr :8080 --publish "zmq://*:5557" --name worker-1
   coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080
@@ -123,7 +152,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	var w *worker
 	defer func() {
-		err = errors.Join(err, served.node.Close())
+		err = errors.Join(err, closeNode(served.node))
 		if w != nil {
 			err = errors.Join(err, w.close()) // the node's events have ended
 		}
@@ -137,9 +166,9 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates,
-		MaxBodyBytes: int(c.MaxBody), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log,
+		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
+		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
@@ -153,31 +182,20 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	w.greet(os.Stderr)
 	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
-	return c.serve(srv, l, w, signals, log)
+	return c.serve(srv, l, served.node, w, signals, log)
 }
 
 // maxChoices is how many outputs a request may have, where --max-requests lets so many in: more
 // would be told to come again each time.
 const maxChoices = 128
 
-// serve answers until a signal, and then as long as the drain lets it.
-func (c *serveCmd) serve(srv *server.Server, l net.Listener, w *worker, signals <-chan os.Signal, log *zap.Logger) error {
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
-	select {
-	case err := <-ended:
-		return errors.Join(err, srv.Close())
-	case s := <-signals:
-		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
-	}
-	w.leave() // before requests are refused
-	return errors.Join(drain(srv, c.Drain, signals, log), <-ended)
-}
-
 // check reports what no single flag is to blame for, and what kong does not look at.
 func (c *serveCmd) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := checkAddr(c.Addr); err != nil {
+		errs = append(errs, err)
+	}
 	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
 		bad("--kv-memory and --kv-tokens both say how large the pool is: leave one out")
 	}
@@ -186,6 +204,12 @@ func (c *serveCmd) check() error {
 	}
 	if c.settings.given("profile") && c.Backend != "sim" {
 		bad("--profile is for --backend sim")
+	}
+	if (c.SimLogits || c.SimPoison >= 0) && c.Backend != "sim" {
+		bad("--sim-logits and --sim-poison are for --backend sim")
+	}
+	if c.FailedGrace < 0 {
+		bad("--failed-grace is %v, want 0 or more", c.FailedGrace)
 	}
 	if c.Drain < 0 {
 		bad("--drain is %v, want 0 or more", c.Drain)
@@ -199,6 +223,9 @@ func (c *serveCmd) check() error {
 			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", redact(at))
 		}
 	}
+	if err := c.doorFlags.check(); err != nil {
+		errs = append(errs, err)
+	}
 	if err := c.fleetFlags.check(c.PageTokens); err != nil {
 		errs = append(errs, err)
 	}
@@ -208,7 +235,7 @@ func (c *serveCmd) check() error {
 		lo   int
 	}{
 		{"kv-tokens", c.KVTokens, 1}, {"max-requests", c.MaxRequests, 1}, {"max-conns", c.MaxConns, 1}, {"step-tokens", c.StepTokens, 1},
-		{"max-running", c.MaxRunning, 0}, {"pinned-tokens", c.PinnedTokens, 0}, {"max-body", int(c.MaxBody), 1},
+		{"max-running", c.MaxRunning, 0}, {"max-queued", c.MaxQueued, 0}, {"preempt-threshold", c.PreemptThreshold, 1}, {"pinned-tokens", c.PinnedTokens, 0}, {"quantum", c.Quantum, 1}, {"max-body", int(c.MaxBody), 1}, {"max-tokenize", int(c.MaxTokenize), 1},
 		{"max-timeout", int(c.MaxTimeout), 1}, {"write-timeout", int(c.WriteTimeout), 1},
 	} {
 		if f.v < f.lo {
@@ -282,4 +309,6 @@ func reachable(addr string) string {
 }
 
 // modelName is what a directory's model is called.
-func modelName(dir string) string { return strings.TrimSpace(filepath.Base(filepath.Clean(dir))) }
+func modelName(path string) string {
+	return strings.TrimSpace(strings.TrimSuffix(filepath.Base(filepath.Clean(path)), ".gguf"))
+}

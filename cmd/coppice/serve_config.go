@@ -23,6 +23,7 @@ type serveSettings struct {
 	settings
 	tenant  scheduler.TenantConfig
 	tenants map[string]scheduler.TenantConfig
+	quotas  map[string]int // of tenants, in tokens
 }
 
 // BeforeResolve is called by kong when it has read the flags.
@@ -35,7 +36,9 @@ func (s *serveSettings) section(key string, raw json.RawMessage) (bool, error) {
 	var err error
 	switch key {
 	case "tenant":
-		s.tenant, err = tenantLimits(raw)
+		if s.tenant, _, err = tenantLimits(raw, false); err != nil {
+			return true, err
+		}
 	case "tenants":
 		err = s.readTenants(raw)
 	default:
@@ -49,32 +52,48 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 	if err := strict(raw, &all); err != nil {
 		return err
 	}
-	s.tenants = map[string]scheduler.TenantConfig{}
+	s.tenants, s.quotas = map[string]scheduler.TenantConfig{}, map[string]int{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		limits, err := tenantLimits(all[name])
+		limits, cached, err := tenantLimits(all[name], true)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%q: %w", name, err))
 		}
 		s.tenants[name] = limits
+		if cached > 0 {
+			s.quotas[name] = cached
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func tenantLimits(raw json.RawMessage) (scheduler.TenantConfig, error) {
+// tenantLimits reads what a tenant may have; cached is how many tokens it keeps in the
+// cache, which only one that is named may say.
+func tenantLimits(raw json.RawMessage, named bool) (_ scheduler.TenantConfig, cached int, err error) {
 	var v struct {
-		MaxQueued  int `json:"max-queued"`
-		MaxRunning int `json:"max-running"`
-		Weight     int `json:"weight"`
+		MaxQueued   int `json:"max-queued"`
+		MaxRunning  int `json:"max-running"`
+		Weight      int `json:"weight"`
+		CacheTokens int `json:"cache-tokens"`
 	}
-	err := strict(raw, &v)
-	return scheduler.TenantConfig{MaxQueued: v.MaxQueued, MaxRunning: v.MaxRunning, Weight: v.Weight}, err
+	err = strict(raw, &v)
+	switch {
+	case v.CacheTokens < 0:
+		err = errors.Join(err, fmt.Errorf("cache-tokens is %d, want 0 (no bound) or more", v.CacheTokens))
+	case v.CacheTokens > 0 && !named:
+		err = errors.Join(err, errors.New("cache-tokens is for tenants by name"))
+	}
+	return scheduler.TenantConfig{MaxQueued: v.MaxQueued, MaxRunning: v.MaxRunning, Weight: v.Weight}, v.CacheTokens, err
 }
 
 // printTenants lists the limits of tenants.
 func (s *serveSettings) printTenants(w io.Writer) {
 	print := func(name string, c scheduler.TenantConfig) {
-		fmt.Fprintf(w, "%s\tmax-queued %d, max-running %d, weight %d\t%s\n", name, c.MaxQueued, c.MaxRunning, max(c.Weight, 1), "file")
+		cached := ""
+		if n := s.quotas[strings.TrimPrefix(name, "tenants.")]; n > 0 {
+			cached = fmt.Sprintf(", cache-tokens %d", n)
+		}
+		fmt.Fprintf(w, "%s\tmax-queued %d, max-running %d, weight %d%s\t%s\n", name, c.MaxQueued, c.MaxRunning, max(c.Weight, 1), cached, "file")
 	}
 	if s.tenant != (scheduler.TenantConfig{}) {
 		print("tenant", s.tenant)

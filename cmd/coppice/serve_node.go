@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -40,23 +41,33 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if s.name == "" {
 		s.name = modelName(dir)
 	}
-	if st, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+	at := dir
+	if !model.IsGGUF(dir) {
+		at = filepath.Join(dir, "config.json")
+	}
+	if st, err := os.Stat(at); err == nil {
 		s.created = st.ModTime()
 	}
 	m, err := model.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if s.template, err = chat.Open(dir); err != nil {
+	if s.template, err = openTemplate(dir); err != nil {
 		if !errors.Is(err, chat.ErrInvalid) {
 			return nil, errors.Join(err, m.Close())
 		}
 		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
 	}
 	if len(c.Publish) > 0 {
-		if s.bundle, err = bundle.Read(dir); err != nil {
+		if s.bundle, err = readBundle(dir); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
+	}
+	if !c.settings.given("step-tokens") {
+		if c.Backend == "sim" {
+			c.StepTokens = 2048 // what a small processor bears is too little for a large device
+		}
+		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
 	}
 	backend, err := c.backend(m, s)
 	// The weights are packed now, or never will be.
@@ -66,15 +77,13 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	info := backend.Info()
 	sched := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
-		Tenant: c.settings.tenant, Tenants: c.settings.tenants,
+		MaxQueued: c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor,
+		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
 	if !c.settings.given("pinned-tokens") {
 		sched.PinnedTokens = info.NumPages * info.PageTokens / 8
 	}
-	if c.Backend == "sim" && !c.settings.given("step-tokens") {
-		sched.StepTokens = 0 // what a small processor bears is too little for a large device
-		sched.StepTokens = min(2048, info.MaxTokens)
-	}
+	c.cacheFlags.set(&sched, c.settings.quotas)
 	if c.Curve {
 		sched.CurveSamples = radixcache.DefaultCurveSamples
 	}
@@ -113,7 +122,7 @@ func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	s.profile = profileOf(&profile)
 	cfg := sim.Config{
 		Profile: profile, PageTokens: c.PageTokens, Vocab: m.Config().Vocab, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
-		Sanitize: sim.Boundary, MaxTokens: max(8192, c.StepTokens),
+		Sanitize: sim.Boundary, MaxTokens: max(8192, c.StepTokens), Logits: c.SimLogits, Faults: sim.Faults{Batch: poison(c.SimPoison)},
 	}
 	switch {
 	case c.KVMemory > 0:

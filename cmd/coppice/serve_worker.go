@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // eventRing is how many cache events a node keeps for a publisher that lags.
@@ -55,6 +56,9 @@ func (c *serveCmd) startWorker(s *served, at net.Addr, keyed bool, log *zap.Logg
 		Name: name, URL: reached, Pool: c.Pool, Models: []string{s.name}, Keyed: keyed, PoolTokens: pool, StepTokens: s.scheduler.StepTokens, ChunkTokens: s.scheduler.ChunkTokens,
 		MaxRunning: s.scheduler.MaxRunning, MaxModelTokens: min(info.MaxPositions, pool), Epoch: uint64(time.Now().UnixNano()), Profile: s.profile,
 	}}
+	if c.ControlTokens != chat.Allow {
+		w.card.ControlTokens = c.ControlTokens.String()
+	}
 	if s.bundle != nil {
 		w.card.Tokenizer = s.bundle.Digest
 	}

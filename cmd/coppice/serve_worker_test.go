@@ -55,7 +55,7 @@ func (s *blockSet) change(f func()) {
 	}
 }
 
-func (s *blockSet) Store(_ events.Rank, st events.Stored) (err error) {
+func (s *blockSet) Store(_ kv.Rank, st events.Stored) (err error) {
 	s.change(func() {
 		if st.HasParent && !s.held[st.Parent] {
 			err = events.ErrUnknownParent
@@ -68,7 +68,7 @@ func (s *blockSet) Store(_ events.Rank, st events.Stored) (err error) {
 	return err
 }
 
-func (s *blockSet) Remove(_ events.Rank, _ kv.Tier, hashes []kv.BlockHash) {
+func (s *blockSet) Remove(_ kv.Rank, _ kv.Tier, hashes []kv.BlockHash) {
 	s.change(func() {
 		for _, h := range hashes {
 			delete(s.held, h)
@@ -76,10 +76,10 @@ func (s *blockSet) Remove(_ events.Rank, _ kv.Tier, hashes []kv.BlockHash) {
 	})
 }
 
-func (s *blockSet) Clear(events.Rank)  { s.change(func() { clear(s.held) }) }
-func (s *blockSet) Forget(events.Rank) {}
+func (s *blockSet) Clear(kv.Rank)  { s.change(func() { clear(s.held) }) }
+func (s *blockSet) Forget(kv.Rank) {}
 
-func (s *blockSet) Replace(r events.Rank, dump []events.Stored) int {
+func (s *blockSet) Replace(r kv.Rank, dump []events.Stored) int {
 	s.Clear(r)
 	for _, st := range dump {
 		_ = s.Store(r, st) // refused ones are missed by who counts
@@ -259,7 +259,7 @@ func TestServePublish(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sub.Close()
-			rank := events.Rank{Worker: events.WorkerID(c.ID())}
+			rank := kv.Rank{Worker: kv.WorkerID(c.ID())}
 			if err := sub.Add(rank, tc.source(c), events.Follow{}); err != nil {
 				t.Fatal(err)
 			}
@@ -374,7 +374,7 @@ func TestWorkerLags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	if err := sub.Add(events.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{Endpoint: "tcp://" + w.senders[0].Addr().String(),
+	if err := sub.Add(kv.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{Endpoint: "tcp://" + w.senders[0].Addr().String(),
 		ReplayEndpoint: "tcp://" + w.senders[0].ReplayAddr().String()}), events.Follow{}); err != nil {
 		t.Fatal(err)
 	}
@@ -432,11 +432,11 @@ func TestWorkerLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := <-watcher.Changes(); c.Name != "w" || c.Gone() {
-		t.Errorf("%q", c)
+		t.Errorf("%v", c)
 	}
 	w.leave()
 	if c := <-watcher.Changes(); !c.Gone() {
-		t.Errorf("%q", c)
+		t.Errorf("%v", c)
 	}
 	if err := w.announce(); err != nil || w.announcers != nil {
 		t.Errorf("it is announced again: %v", err)

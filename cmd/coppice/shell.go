@@ -5,12 +5,21 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
+	"net"
+	"net/url"
 	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
+
+	"github.com/coppice-llm/coppice/internal/sites"
 )
 
 // logFlags say what is logged, and how.
@@ -19,8 +28,10 @@ type logFlags struct {
 	LogFormat string        `name:"log-format" enum:"auto,console,json" default:"auto" help:"console, json, or auto: console on a terminal."`
 }
 
-// log goes to standard error.
+// log goes to standard error. When nobody reads that any more, the process goes on: a write
+// to a broken pipe there would end it by a signal otherwise.
 func (c *logFlags) log() (*zap.Logger, error) {
+	signal.Ignore(syscall.SIGPIPE)
 	cfg := zap.NewProductionConfig()
 	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
 	cfg.Sampling = nil                                    // a line for each request means each
@@ -33,6 +44,41 @@ func (c *logFlags) log() (*zap.Logger, error) {
 		cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
 	}
 	return cfg.Build()
+}
+
+// checkAddr reports an address whose port can't be.
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil // listening says why
+	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > math.MaxUint16) {
+		return fmt.Errorf("--addr is %.100s: its port is %s, want 0 (any that is free) to %d", addr, port, math.MaxUint16)
+	}
+	return nil
+}
+
+// doorFlags say which hosts and web pages a server lets in.
+type doorFlags struct {
+	AllowHost []string `name:"allow-host" placeholder:"NAME" help:"Name that this server answers to without keys, beside IP addresses, localhost and its own: llm.example.com, or *.example.com. Others get status 403, as a web page could give its own name this address. Repeated or separated by commas."`
+	CORS      []string `name:"cors" placeholder:"ORIGIN" help:"Web pages that may call from a browser, as https://app.example.com, or * for all. Default: only the server's own page."`
+}
+
+// check reports names and origins that can't be, before anything is opened.
+func (c *doorFlags) check() error {
+	_, err := sites.New(sites.Config{AllowHosts: c.AllowHost, Origins: c.CORS})
+	if err != nil {
+		return fmt.Errorf("--allow-host or --cors: %w", err)
+	}
+	return nil
+}
+
+// hosts are the names given, and that of a URL by which others were told to reach the server.
+func (c *doorFlags) hosts(reached string) []string {
+	if u, err := url.Parse(reached); err == nil && u.Hostname() != "" {
+		return append(slices.Clone(c.AllowHost), u.Hostname())
+	}
+	return c.AllowHost
 }
 
 // readCertificates is nil without any.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 type simFleetCmd struct {
 	Workers    []int              `default:"8" placeholder:"N" help:"Sizes of the fleet."`
-	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, or a recorded one of the Mooncake project as a file of JSON lines."`
+	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a recorded one of the Mooncake project as a file of JSON lines."`
 	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
 	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
 	Requests   *int               `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
@@ -23,6 +24,8 @@ type simFleetCmd struct {
 	StepTokens int                `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
 	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
 	Predict    time.Duration      `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
+	PredictReq bool               `name:"predict-requests" help:"Have the router predict by its requests, as coppice route does: each is taken to be where it was sent until its first token."`
+	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"When the first worker loses all it has, and its requests come anew. 0: never."`
 	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, as itl=0.05;backlog=0. Default: the router's."`
 	Time       bool               `help:"Time the choices too: a column that is not the same in every run."`
 	JSON       bool               `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
@@ -48,7 +51,7 @@ Examples:
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Seed: c.Seed, Base: fleet.Config{
-		Kind: c.Worker, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict,
+		Kind: c.Worker, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}
 	for _, f := range []struct {
 		flag  string
@@ -62,6 +65,9 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 			return fmt.Errorf("%s is %d, want at least 1", f.flag, *f.value) // 0 would be the default, unasked
 		}
 		*f.to = *f.value
+	}
+	if c.Predict > 0 && c.PredictReq {
+		return errors.New("--predict and --predict-requests are two ways to predict: want one of them")
 	}
 	if !(c.Load > 0) {
 		return fmt.Errorf("--load is %v %%, want above 0", c.Load)

@@ -38,9 +38,33 @@ func TestSimFleet(t *testing.T) {
 	}
 }
 
+// TestSimFleetPredicts: what the router takes to be cached is cached, in a fleet whose working
+// set is beyond its caches and of which a worker is restarted.
+func TestSimFleetPredicts(t *testing.T) {
+	text, stderr, ok := command(t, "sim", "fleet", "--requests", "300", "--workers", "2", "--policies", "latency", "--traces", "groups:16", "--kv-tokens", "20000",
+		"--predict-requests", "--restart-at", "3s", "--json")
+	var table struct {
+		Fleets []struct {
+			Policies []struct {
+				Promised int     `json:"promised_tokens"`
+				Cached   int     `json:"cached_tokens"`
+				Share    float64 `json:"restart_share"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &table); err != nil || !ok || len(table.Fleets) != 1 || len(table.Fleets[0].Policies) != 1 {
+		t.Fatal(err, text, stderr)
+	}
+	p := table.Fleets[0].Policies[0]
+	if p.Cached == 0 || p.Promised < p.Cached*9/10 || p.Promised > p.Cached*11/10 || p.Share < 0.5 {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestSimFleetRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--requests is 0":     {"--requests", "0"},
+		"want one of them":    {"--predict", "5s", "--predict-requests"},
 		"--kv-tokens is 0":    {"--kv-tokens", "0"},
 		"--step-tokens is 0":  {"--step-tokens", "0"},
 		"--load is 0":         {"--load", "0"},

@@ -19,6 +19,7 @@ type simCmd struct {
 	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
 	Steps  int             `default:"300" help:"Plans that run while requests arrive."`
 	Faults bool            `help:"Slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
+	Fair   bool            `help:"Worlds of tenants under the policy dlpm: some send one request at a time, some many, some come and go."`
 	Seeds  int             `default:"1" help:"Play so many seeds, from --seed on, on all processors."`
 	Twin   bool            `help:"Play each world twice and compare the two step by step."`
 	Trace  bool            `help:"Print what happens, line by line, to the standard error. For one seed."`
@@ -36,6 +37,7 @@ Examples:
   coppice sim --seed 7
   coppice sim --seed 7 --faults --trace
   coppice sim --seeds 10000 --faults
+  coppice sim --seeds 1000 --fair
   coppice sim --seeds 100 --twin`
 }
 
@@ -64,7 +66,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 }
 
 func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
-	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Plant: c.Plant}
+	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Plant: c.Plant}
 	if c.Trace {
 		o.Trace = os.Stderr
 	}

@@ -39,13 +39,13 @@ type answer struct {
 	echo    bool
 	names   naming
 	prompts []asked
-	usage   Usage
 }
 
-// asked is a prompt, as SetPrompt gave it.
+// asked is a prompt, as SetPrompt gave it, and what it took.
 type asked struct {
 	text   string
 	tokens []kv.Token
+	bill   coppice.Bill
 }
 
 func (c *Completion) answer(h Head, tok *tokenizer.Tokenizer) answer {
@@ -60,25 +60,26 @@ func (c *Chat) answer(h Head, tok *tokenizer.Tokenizer) answer {
 // repeats it (Completion.Echo), its tokens if it shows them (WantsPromptTokens). The
 // tokens are not changed any more.
 func (a *answer) SetPrompt(i int, text string, tokens []kv.Token) {
-	a.prompts[i] = asked{text, tokens}
+	a.prompts[i].text, a.prompts[i].tokens = text, tokens
 }
 
 // Usage is the bill of what has ended so far.
-func (a *answer) Usage() Usage { return a.usage }
+func (a *answer) Usage() (u Usage) {
+	for i := range a.prompts {
+		b := &a.prompts[i].bill
+		u.PromptTokens += b.PromptTokens
+		u.CachedTokens += b.CachedTokens
+		u.CompletionTokens += b.OutputTokens
+	}
+	return u
+}
 
-// Usage counts tokens. A prompt that is continued several times counts once.
+// Usage counts tokens. A prompt that is continued several times counts once, and as
+// cached what the choice found that found least: the others find what that one computed.
 type Usage struct {
 	PromptTokens     int
 	CachedTokens     int // of them, taken from the cache
 	CompletionTokens int
-}
-
-func (u *Usage) add(sample int, e *coppice.Ending) {
-	u.CompletionTokens += e.OutputTokens
-	if sample == 0 { // the others find all of the prompt cached by this one
-		u.PromptTokens += e.PromptTokens
-		u.CachedTokens += e.CachedTokens
-	}
 }
 
 func (u Usage) append(dst []byte) []byte {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,7 @@ func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, 
 	last.Text += string(detok.Flush(nil))
 	how.Tokens = append(append([]kv.Token{}, prompt...), tokens...)
 	how.PromptTokens, how.OutputTokens, how.CachedTokens = len(prompt), len(tokens), max(len(prompt)-1, 0)
+	how.ComputedTokens = how.PromptTokens - how.CachedTokens
 	last.Ending = &how
 	return all
 }
@@ -172,9 +175,9 @@ func TestModelsAndTokens(t *testing.T) {
 		{"Model", string(AppendModel(nil, m)), model},
 		{"Models", string(AppendModels(nil, []Model{m, m})), `{"object":"list","data":[` + model + "," + model + "]}"},
 		{"Models", string(AppendModels(nil, nil)), `{"object":"list","data":[]}`},
-		{"Tokens", string(AppendTokens(nil, []kv.Token{1496, 5}, 9, tok)), `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`},
-		{"Tokens", string(AppendTokens(nil, nil, 9, nil)), `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`},
-		{"Text", string(AppendText(nil, "a\n")), `{"prompt":"a\n"}`},
+		{"Tokens", parts(NewTokensAnswer([]kv.Token{1496, 5}, 9, tok).Append), `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`},
+		{"Tokens", parts(NewTokensAnswer(nil, 9, nil).Append), `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`},
+		{"Text", parts(NewTextAnswer(tok, tok.Encode(nil, "a\n")).Append), `{"prompt":"a\n"}`},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s, want %s", tc.got, tc.want)
@@ -199,6 +202,7 @@ func TestErrorOf(t *testing.T) {
 		code   string
 	}{
 		{coppice.ErrQueueFull, 429, "rate_limit_error", "server_busy"},
+		{coppice.ErrDisplaced, 429, "rate_limit_error", "displaced"},
 		{coppice.ErrTenantFull, 429, "rate_limit_error", "rate_limit_exceeded"},
 		{coppice.ErrPromptTooLong, 400, "invalid_request_error", "context_length_exceeded"},
 		{coppice.ErrTooLarge, 400, "invalid_request_error", "request_too_large"},
@@ -366,5 +370,55 @@ func BenchmarkChunk(b *testing.B) {
 				buf = s.Piece(buf[:0], 0, &piece)
 			}
 		})
+	}
+}
+
+// parts is an answer that is made in parts.
+func parts(next func([]byte) ([]byte, bool)) string {
+	out, more := next(nil)
+	for more {
+		out, more = next(out)
+	}
+	return string(out)
+}
+
+// TestLongAnswersInParts: of /tokenize and /detokenize, they are what encoding/json would
+// write at once, and no part is much longer than another, whatever the tokens are.
+func TestLongAnswersInParts(t *testing.T) {
+	tok := openTokenizer(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, n := range []int{0, 1, partTokens - 1, partTokens, partTokens + 1, 3*partTokens + 7} {
+		tokens := make([]kv.Token, n)
+		names := make([]string, n)
+		for i := range tokens {
+			tokens[i] = kv.Token(rng.IntN(tok.VocabSize()))
+		}
+		longest := 0
+		bounded := func(next func([]byte) ([]byte, bool)) func([]byte) ([]byte, bool) {
+			return func(dst []byte) ([]byte, bool) {
+				out, more := next(dst)
+				longest = max(longest, len(out)-len(dst))
+				return out, more
+			}
+		}
+		var got struct {
+			Count  int
+			Tokens []kv.Token
+			Names  []string `json:"token_strs"`
+			Prompt string
+		}
+		if err := json.Unmarshal([]byte(parts(bounded(NewTokensAnswer(tokens, 9, tok).Append))), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Count != n || !slices.Equal(got.Tokens, tokens) || len(got.Names) != len(names) {
+			t.Errorf("%d tokens: %d, %d and %d names", n, got.Count, len(got.Tokens), len(got.Names))
+		}
+		text := parts(bounded(NewTextAnswer(tok, tokens).Append))
+		if want := string(append(appendString([]byte(`{"prompt":`), string(tok.Decode(nil, tokens, false))), '}')); text != want {
+			t.Errorf("%d tokens: a text of %d bytes, want %d", n, len(text), len(want))
+		}
+		if longest > 200<<10 {
+			t.Errorf("%d tokens: a part of %d bytes", n, longest)
+		}
 	}
 }

@@ -28,6 +28,9 @@ const (
 	serverError    = "server_error"
 )
 
+// unsupported is Error.Code where a parameter means something that is not done here.
+const unsupported = "unsupported_parameter"
+
 func (e *Error) Error() string { return e.Message }
 
 // Append writes {"error":{...}}.
@@ -63,6 +66,7 @@ var causes = []struct {
 	code   string
 }{
 	{coppice.ErrQueueFull, http.StatusTooManyRequests, rateLimit, "", "server_busy"},
+	{coppice.ErrDisplaced, http.StatusTooManyRequests, rateLimit, "", "displaced"},
 	{coppice.ErrTenantFull, http.StatusTooManyRequests, rateLimit, "", "rate_limit_exceeded"},
 	{coppice.ErrPromptTooLong, http.StatusBadRequest, invalidRequest, "", "context_length_exceeded"},
 	{coppice.ErrTooLarge, http.StatusBadRequest, invalidRequest, "", "request_too_large"},
@@ -72,6 +76,9 @@ var causes = []struct {
 	{coppice.ErrDeadline, http.StatusRequestTimeout, timedOut, "", "deadline_exceeded"},
 	{coppice.ErrQueueTimeout, http.StatusRequestTimeout, timedOut, "", "queue_timeout"},
 	{coppice.ErrClosed, http.StatusServiceUnavailable, serverError, "", "shutting_down"},
+	{coppice.ErrContract, http.StatusInternalServerError, serverError, "", "backend_fault"},
+	{coppice.ErrLogits, http.StatusInternalServerError, serverError, "", "backend_fault"},
+	{chat.ErrControl, http.StatusBadRequest, invalidRequest, "messages", "control_token"},
 	{chat.ErrRefused, http.StatusBadRequest, invalidRequest, "messages", "template_refused"},
 	{chat.ErrRender, http.StatusBadRequest, invalidRequest, "messages", "template_failed"},
 	{chat.ErrLimit, http.StatusBadRequest, invalidRequest, "messages", "template_limit"},
@@ -100,6 +107,14 @@ func (p *Params) Blame(err error) error {
 		e.Param = "stop_token_ids"
 	case "AllowedTokens":
 		e.Param = "allowed_token_ids"
+	case "Logprobs":
+		e.Param, e.Code = "logprobs", unsupported
+	case "PromptLogprobs":
+		if e.Param, e.Code = "echo", unsupported; p.PromptLogprobs {
+			e.Param = "prompt_logprobs"
+		}
+	case "Penalties":
+		e.Code = unsupported
 	}
 	return &e
 }

@@ -49,6 +49,7 @@ var extensions = map[string]setter{
 var own = map[string]setter{
 	"timeout":       func(r *reading, v value) { r.request.Timeout = r.seconds(v) },
 	"queue_timeout": func(r *reading, v value) { r.request.QueueTimeout = r.seconds(v) },
+	"public_tokens": func(r *reading, v value) { r.request.PublicTokens = int(r.integer(v, 0, maxOutput)) },
 	"class":         func(r *reading, v value) { r.request.Class = r.label(v) },
 }
 

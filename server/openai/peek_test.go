@@ -215,7 +215,7 @@ func TestPeekDoubtsChats(t *testing.T) {
 		}
 		return p.Messages[0].Content
 	}
-	if image("a") != image("a") || image("a") == image("b") || !strings.HasSuffix(image("a"), "\nx") {
+	if a := image("a"); a != image("a") || image("a") == image("b") || !strings.HasSuffix(image("a"), "\nx") {
 		t.Errorf("images become %q and %q", image("a"), image("b"))
 	}
 }

@@ -48,7 +48,7 @@ func (r *Response) Piece(i int, p *coppice.Piece) {
 	}
 	if p.Ending != nil {
 		c.ending = p.Ending
-		r.usage.add(p.Sample, p.Ending)
+		r.prompts[i].bill.Add(p.Ending)
 	}
 }
 
@@ -71,7 +71,7 @@ func (r *Response) Append(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, `],"usage":`...)
-	dst = r.usage.append(dst)
+	dst = r.Usage().append(dst)
 	if r.chat {
 		dst = r.ofPrompt(dst, 0)
 	}

@@ -49,7 +49,7 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	index := i*s.params.N + p.Sample
 	c := &s.choices[index]
 	if p.Ending != nil {
-		s.usage.add(p.Sample, p.Ending)
+		s.prompts[i].bill.Add(p.Ending)
 	}
 	if s.chat {
 		return s.chatPiece(dst, index, c, p)
@@ -153,7 +153,7 @@ func (s *Stream) Done(dst []byte) []byte {
 	if s.params.IncludeUsage {
 		dst = append(dst, s.open...)
 		dst = append(dst, `],"usage":`...)
-		dst = s.usage.append(dst)
+		dst = s.Usage().append(dst)
 		dst = append(dst, "}\n\n"...)
 	}
 	return append(dst, "data: [DONE]\n\n"...)

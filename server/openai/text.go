@@ -19,8 +19,10 @@ var plain = func() (p [256]bool) {
 // appendString writes s as encoding/json does with SetEscapeHTML(false): what is not
 // UTF-8 becomes \ufffd, once for each byte, and the line separators of JavaScript
 // (U+2028 and U+2029) are escaped.
-func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
+func appendString(dst []byte, s string) []byte { return append(appendText(append(dst, '"'), s), '"') }
+
+// appendText is appendString without the quotes.
+func appendText(dst []byte, s string) []byte {
 	done := 0
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -46,7 +48,7 @@ func appendString(dst []byte, s string) []byte {
 		}
 		i += n
 	}
-	return append(append(dst, s[done:]...), '"')
+	return append(dst, s[done:]...)
 }
 
 func appendEscape(dst []byte, c byte) []byte {

@@ -93,6 +93,7 @@ func (v value) null() bool { return v.raw[0] == 'n' }
 
 // at is v's member or element of that name, as errors call it.
 func (v value) at(name string) string {
+	name = clip(name) // it is the sender's, and may be as long as the body
 	if v.path == "" {
 		return name
 	}

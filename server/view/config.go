@@ -18,7 +18,7 @@ type Config struct {
 	Text func([]kv.Token) string
 	// Access decides what a request may see. Default: Full for everybody, right for a
 	// server without keys.
-	Access func(*http.Request) Access
+	Access func(*http.Request) (_ Access, tenant string)
 
 	// Period is the time between two samples. Default 500 ms.
 	Period time.Duration
@@ -45,7 +45,7 @@ type Access uint8
 // The accesses.
 const (
 	Denied   Access = iota // nothing
-	Redacted               // figures: neither text of prompts nor names of tenants
+	Redacted               // figures of all together: nothing of single requests, prompts and tenants
 	Full                   // all
 )
 
@@ -75,7 +75,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.Listed, 64)
 	set(&c.MaxWatchers, 64)
 	if c.Access == nil {
-		c.Access = func(*http.Request) Access { return Full }
+		c.Access = func(*http.Request) (Access, string) { return Full, "" }
 	}
 	return c
 }

@@ -70,19 +70,11 @@ func (s *Snapshot) appendJSON(dst []byte, redacted bool) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// redact takes out who is served: names of tenants. What they asked is taken out of the
-// tree as it is written. Lists are copied, not written to.
+// redact takes out what tells of single requests: whose they are, and how long their prompts.
+// Those of the tree are taken out as it is written. Counts and totals of all stay.
 func (s *Snapshot) redact() {
 	s.Server.Redacted = true
-	s.Tenants = []TenantLoad{}
-	s.Running = append([]Running{}, s.Running...)
-	for i := range s.Running {
-		s.Running[i].Tenant = ""
-	}
-	s.Finished = append([]Finished{}, s.Finished...)
-	for i := range s.Finished {
-		s.Finished[i].Tenant = ""
-	}
+	s.Tenants, s.Running, s.Waiting, s.Finished = []TenantLoad{}, []Running{}, []Waiting{}, []Finished{}
 }
 
 func (h *History) append(dst []byte) []byte {
@@ -117,15 +109,18 @@ func (t *Tree) append(dst []byte, redacted bool) []byte {
 	}
 	dst = append(dst, `,"shown":[`...)
 	for i := range t.Shown {
+		if redacted { // each is a part of somebody's prompt
+			break
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = t.Shown[i].append(dst, redacted)
+		dst = t.Shown[i].append(dst)
 	}
 	return append(dst, "]}"...)
 }
 
-func (n *Node) append(dst []byte, redacted bool) []byte {
+func (n *Node) append(dst []byte) []byte {
 	dst = appendInt(append(dst, `{"id":`...), n.ID)
 	dst = appendInt(append(dst, `,"parent":`...), n.Parent)
 	dst = appendInt(append(dst, `,"space":`...), n.Space)
@@ -142,13 +137,11 @@ func (n *Node) append(dst []byte, redacted bool) []byte {
 	if n.More > 0 {
 		dst = appendInt(append(dst, `,"more":`...), n.More)
 	}
-	if !redacted {
-		if n.Text != "" {
-			dst = appendString(append(dst, `,"text":`...), n.Text)
-		}
-		if n.TextTotal {
-			dst = append(dst, `,"text_total":true`...)
-		}
+	if n.Text != "" {
+		dst = appendString(append(dst, `,"text":`...), n.Text)
+	}
+	if n.TextTotal {
+		dst = append(dst, `,"text_total":true`...)
 	}
 	return append(dst, '}')
 }

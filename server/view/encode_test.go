@@ -67,11 +67,11 @@ func TestRedactedTellsNothingOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(text, []byte("acme")) || bytes.Contains(text, []byte(`"text`)) || bytes.Contains(text, []byte("日")) {
+	if bytes.Contains(text, []byte("acme")) || bytes.Contains(text, []byte(`"text`)) || bytes.Contains(text, []byte("日")) || bytes.Contains(text, []byte(`"start"`)) {
 		t.Errorf("%s", text)
 	}
 	var back Snapshot
-	if err := json.Unmarshal(text, &back); err != nil || !back.Server.Redacted || len(back.Tree.Shown) != 300 || len(back.Running) != 1 || len(back.Finished) != 1 {
+	if err := json.Unmarshal(text, &back); err != nil || !back.Server.Redacted || len(back.Tree.Shown)+len(back.Running)+len(back.Waiting)+len(back.Finished) != 0 || back.Tree.Nodes != snap.Tree.Nodes || back.Totals != snap.Totals {
 		t.Errorf("%v, %+v", err, back)
 	}
 	if snap.Running[0].Tenant != "acme" || snap.Finished[0].Tenant != "acme" || snap.Server.Redacted {

@@ -22,6 +22,7 @@ type Feed struct {
 	mu       sync.Mutex
 	closed   bool
 	watchers map[*Watch]struct{}
+	begun    uint64           // watches, ever
 	left     time.Time        // when the last one went
 	frames   [Full + 1][]byte // the latest, if it is fresh
 	framed   [Full + 1]time.Time
@@ -81,12 +82,14 @@ func (f *Feed) Finish(r Finished) {
 type Watch struct {
 	feed    *Feed
 	access  Access
+	tenant  string
+	begun   uint64 // in the order of beginnings, from 1
 	frames  chan []byte
 	skipped uint64 // under feed.mu
 }
 
 // Frames gives Snapshots in JSON, the latest first; they are not to be written to. Who
-// is slow skips some. It is closed by Feed.Close.
+// is slow skips some. It is closed by Feed.Close, and when the watch has to make room.
 func (w *Watch) Frames() <-chan []byte { return w.frames }
 
 // Skipped is how many frames came before the last one was taken.
@@ -105,9 +108,12 @@ func (w *Watch) Close() {
 	f.left = time.Now()
 }
 
-// Watch begins to watch, with Redacted or Full access. Close has to be called. The first
-// frame comes at once, or after one Period at most. It fails with ErrTooMany or ErrClosed.
-func (f *Feed) Watch(access Access) (*Watch, error) {
+// Watch begins to watch, with Redacted or Full access, for a tenant. Close has to be called.
+// The first frame comes at once, or after one Period at most. When MaxWatchers watch, one of
+// the tenant that has most of them is ended instead, if access is more than that one's or
+// the tenants' numbers come closer to each other; else it fails with ErrTooMany. It fails with
+// ErrClosed, too.
+func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 	if access != Redacted && access != Full {
 		return nil, fmt.Errorf("view: access %d, want Redacted or Full", access)
 	}
@@ -116,10 +122,11 @@ func (f *Feed) Watch(access Access) (*Watch, error) {
 	switch {
 	case f.closed:
 		return nil, ErrClosed
-	case len(f.watchers) >= f.cfg.MaxWatchers:
+	case len(f.watchers) >= f.cfg.MaxWatchers && !f.makeRoom(access, tenant):
 		return nil, fmt.Errorf("%w: %d", ErrTooMany, len(f.watchers))
 	}
-	w := &Watch{feed: f, access: access, frames: make(chan []byte, 1)}
+	f.begun++
+	w := &Watch{feed: f, access: access, tenant: tenant, begun: f.begun, frames: make(chan []byte, 1)}
 	f.watchers[w] = struct{}{}
 	if time.Since(f.framed[access]) < 2*f.cfg.Period {
 		w.frames <- f.frames[access]
@@ -129,6 +136,31 @@ func (f *Feed) Watch(access Access) (*Watch, error) {
 	default:
 	}
 	return w, nil
+}
+
+// makeRoom ends the youngest watch of the tenant that has most, if the newcomer has more
+// right to it. The caller holds mu.
+func (f *Feed) makeRoom(access Access, tenant string) bool {
+	counts := map[string]int{}
+	for w := range f.watchers {
+		counts[w.tenant]++
+	}
+	var out *Watch
+	for w := range f.watchers {
+		if w.access > access || w.access == access && counts[tenant]+1 >= counts[w.tenant] {
+			continue
+		}
+		if out == nil || w.access < out.access || w.access == out.access &&
+			(counts[w.tenant] > counts[out.tenant] || counts[w.tenant] == counts[out.tenant] && w.begun > out.begun) {
+			out = w
+		}
+	}
+	if out == nil {
+		return false
+	}
+	close(out.frames)
+	delete(f.watchers, out)
+	return true
 }
 
 // Close ends all watches and waits for the goroutine. It may be called twice.

@@ -36,7 +36,7 @@ func TestNobodyWatchesNothingIsAsked(t *testing.T) {
 		if asked, _ := src.count(); asked != 0 {
 			t.Fatalf("asked %d times before anybody watched", asked)
 		}
-		w, err := f.Watch(Full)
+		w, err := f.Watch(Full, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,11 +60,11 @@ func TestSlowWatchersSkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, Config{Source: &fake{}})
 		defer f.Close()
-		slow, err := f.Watch(Full)
+		slow, err := f.Watch(Full, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		quick, err := f.Watch(Redacted)
+		quick, err := f.Watch(Redacted, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,18 +87,18 @@ func TestLateWatchersHaveAFrameAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, Config{Source: &fake{}})
 		defer f.Close()
-		first, _ := f.Watch(Full)
+		first, _ := f.Watch(Full, "")
 		<-first.Frames()
 		time.Sleep(50 * time.Millisecond)
 		begun := time.Now()
-		second, err := f.Watch(Full)
+		second, err := f.Watch(Full, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if <-second.Frames(); time.Since(begun) != 0 {
 			t.Errorf("it took %v", time.Since(begun))
 		}
-		other, _ := f.Watch(Redacted) // nobody asked for those so far
+		other, _ := f.Watch(Redacted, "") // nobody asked for those so far
 		if <-other.Frames(); time.Since(begun) > 500*time.Millisecond {
 			t.Errorf("it took %v", time.Since(begun))
 		}
@@ -107,30 +107,30 @@ func TestLateWatchersHaveAFrameAtOnce(t *testing.T) {
 
 func TestWatchersAreBounded(t *testing.T) {
 	f := open(t, Config{Source: &fake{}, MaxWatchers: 2})
-	one, err := f.Watch(Full)
+	one, err := f.Watch(Full, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Watch(Full); err != nil {
+	if _, err := f.Watch(Full, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Watch(Full); !errors.Is(err, ErrTooMany) {
+	if _, err := f.Watch(Full, ""); !errors.Is(err, ErrTooMany) {
 		t.Errorf("the third: %v", err)
 	}
 	one.Close()
 	one.Close()
-	last, err := f.Watch(Redacted)
+	last, err := f.Watch(Redacted, "")
 	if err != nil {
 		t.Errorf("after one has gone: %v", err)
 	}
-	if _, err := f.Watch(Denied); err == nil {
+	if _, err := f.Watch(Denied, ""); err == nil {
 		t.Error("who may see nothing watches")
 	}
 	f.Close()
 	f.Close()
 	for range last.Frames() { // until it is closed
 	}
-	if _, err := f.Watch(Full); !errors.Is(err, ErrClosed) {
+	if _, err := f.Watch(Full, ""); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestFailuresAreShown(t *testing.T) {
 		src.stats.Scheduler.Requests = 5
 		f := open(t, Config{Source: src})
 		defer f.Close()
-		w, _ := f.Watch(Full)
+		w, _ := f.Watch(Full, "")
 		if s := decode(t, <-w.Frames()); s.Server.Error != "" || len(s.Tree.Shown) != 10 {
 			t.Fatalf("%+v", s)
 		}
@@ -164,7 +164,7 @@ func TestFinishedAreNewestFirst(t *testing.T) {
 		for n := range 5 {
 			f.Finish(Finished{Reason: "stop", PromptTokens: n})
 		}
-		w, _ := f.Watch(Full)
+		w, _ := f.Watch(Full, "")
 		if s := decode(t, <-w.Frames()); len(s.Finished) != 3 || s.Finished[0].PromptTokens != 4 || s.Finished[2].PromptTokens != 2 {
 			t.Errorf("%+v", s.Finished)
 		}
@@ -181,4 +181,63 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%s is not named in: %v", field, err)
 		}
 	}
+}
+
+// TestMakeRoom: when as many watch as may, somebody with more access takes the place of one
+// with less, and a tenant with few that of one with many; nobody is locked out by another.
+func TestMakeRoom(t *testing.T) {
+	f, err := NewFeed(Config{Source: &fake{}, MaxWatchers: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	watch := func(access Access, tenant string) *Watch {
+		t.Helper()
+		w, err := f.Watch(access, tenant)
+		if err != nil && !errors.Is(err, ErrTooMany) {
+			t.Fatal(err)
+		}
+		return w
+	}
+	ended := func(w *Watch) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		_, on := f.watchers[w]
+		return !on
+	}
+	var a []*Watch
+	for range 4 {
+		a = append(a, watch(Redacted, "a"))
+	}
+	if watch(Redacted, "a") != nil {
+		t.Error("a fifth of one tenant")
+	}
+	if watch(Redacted, "b") == nil || !ended(a[3]) {
+		t.Error("a tenant with none did not take the youngest of the one with all")
+	}
+	if watch(Redacted, "b") == nil || !ended(a[2]) {
+		t.Error("nor its second")
+	}
+	if watch(Redacted, "b") != nil {
+		t.Error("two and two are as close as they get")
+	}
+	root := watch(Full, "root")
+	if root == nil {
+		t.Fatal("an admin was locked out")
+	}
+	for range 3 {
+		if watch(Full, "root") == nil {
+			t.Error("an admin was locked out by tenants")
+		}
+	}
+	if watch(Full, "root") != nil || watch(Redacted, "a") != nil || ended(root) {
+		t.Error("admins gave way to less")
+	}
+	if watch(Full, "other") == nil {
+		t.Error("another admin was locked out by the first")
+	}
+	for w := range a[3].Frames() {
+		_ = w
+	}
+	a[3].Close()
 }

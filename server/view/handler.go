@@ -53,13 +53,13 @@ func pageHeaders(w http.ResponseWriter) {
 
 // open begins a watch for a request, or answers why not.
 func (f *Feed) open(w http.ResponseWriter, r *http.Request) *Watch {
-	access := f.cfg.Access(r)
+	access, tenant := f.cfg.Access(r)
 	if access == Denied {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		fail(w, http.StatusUnauthorized, "invalid_api_key", "give an API key of this server: Authorization: Bearer KEY")
 		return nil
 	}
-	watch, err := f.Watch(access)
+	watch, err := f.Watch(access, tenant)
 	if err != nil {
 		code := "server_closed"
 		if errors.Is(err, ErrTooMany) {
@@ -81,7 +81,7 @@ func (f *Feed) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	select {
 	case frame, ok := <-watch.Frames():
 		if !ok {
-			fail(w, http.StatusServiceUnavailable, "server_closed", ErrClosed.Error())
+			fail(w, http.StatusServiceUnavailable, "server_closed", "the server is closed, or others watch in your place; ask again later")
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

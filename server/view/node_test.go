@@ -42,7 +42,7 @@ func TestNodeWithoutCacheIsSeen(t *testing.T) {
 	node := openNode(t, scheduler.Config{DisableCache: true})
 	f := open(t, Config{Source: node, Period: 10 * time.Millisecond})
 	defer f.Close()
-	w, err := f.Watch(Full)
+	w, err := f.Watch(Full, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestNodeIsSeen(t *testing.T) {
 	}
 	f := open(t, Config{Source: node, Model: "nano", Text: Texts(node.Tokenizer())})
 	defer f.Close()
-	w, err := f.Watch(Full)
+	w, err := f.Watch(Full, "")
 	if err != nil {
 		t.Fatal(err)
 	}

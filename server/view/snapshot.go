@@ -30,7 +30,7 @@ type Server struct {
 	Backend       string  `json:"backend"`
 	UptimeSeconds float64 `json:"uptime_s"`
 	MaxPositions  int     `json:"max_positions"` // longest sequence, tokens
-	Redacted      bool    `json:"redacted"`      // text of prompts and names of tenants are left out
+	Redacted      bool    `json:"redacted"`      // single requests, their prompts and tenants are left out
 	Error         string  `json:"error,omitempty"`
 }
 

@@ -26,6 +26,11 @@ func main() {
 			t.gemm(shape.rows, shape.vectors, half)
 		}
 	}
+	for _, kind := range quantKinds {
+		for _, shape := range t.quantTiles() {
+			t.quant(shape, kind)
+		}
+	}
 	t.scores()
 	t.softmax()
 	t.values()

@@ -111,6 +111,7 @@ func (t *target) table() {
 		{"lowest", float(-87)}, {"highest", float(88.72283)},
 		{"inf", float(math.Inf(1))}, {"-inf", float(math.Inf(-1))},
 		{"int 126", 126}, {"int 1", 1}, {"sign", 1 << 31}, {"upper", 0xffff0000},
+		{"nibbles", 0x0f0f0f0f}, {"int16 ones", 0x00010001}, {"byte signs", 0x80808080},
 	}
 	t.known = map[string]int{}
 	t.consts = GLOBL("constants"+t.name, attr.RODATA|attr.NOPTR)

@@ -74,7 +74,7 @@ func serve(t *testing.T, args ...string) *process {
 // serveTLS is serve for clients that trust it.
 func serveTLS(t *testing.T, client *http.Client, args ...string) *process {
 	t.Helper()
-	return launch(t, client, []string{"serve", "--model", nano}, args)
+	return launch(t, client, []string{"serve", "--model", nano, "--access-log"}, args)
 }
 
 // route starts a router in front of such servers.

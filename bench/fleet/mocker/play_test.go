@@ -90,7 +90,7 @@ type world struct {
 	rng       *rand.Rand
 	w         *Worker
 	index     *kvindex.Index
-	holder    kvindex.Holder
+	holder    kv.Rank
 	seq       uint64
 	requests  []*Request
 	got       []int // tokens of output of each
@@ -115,7 +115,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kvindex.Holder{Worker: 7}}
+	return &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kv.Rank{Worker: 7}}
 }
 
 // submit makes a request out of few stems, or the next turn of an earlier one.

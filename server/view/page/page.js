@@ -118,6 +118,7 @@ const name = (r) => `#${r.request}${r.sample ? "." + r.sample : ""}`;
 function share(width, cls) { const i = el("i", cls); i.style.width = 100 * Math.max(0, Math.min(1, width)) + "%"; return i; }
 
 function lists(s) {
+  const hidden = s.server.redacted && "For admins.";
   $("running-sub").textContent = s.totals.running ? count(s.totals.running) : "";
   fill("running", s.running.map((r) => {
     const all = Math.max(r.prompt_tokens + r.output_tokens, 1), prefill = r.computed_tokens < r.prompt_tokens;
@@ -125,16 +126,16 @@ function lists(s) {
     bar.title = `${r.cached_tokens} cached, ${r.prompt_tokens - r.cached_tokens} to compute, ${r.output_tokens} output`;
     return el("li", "", el("div", "line", el("b", "", name(r)), el("span", "", r.tenant || ""),
       el("span", "", prefill ? `prompt ${count(r.computed_tokens)}/${count(r.prompt_tokens)}` : `${count(r.prompt_tokens)} + ${count(r.output_tokens)} tokens · ${seconds(r.age_s)}`)), bar);
-  }), "Nothing runs.");
+  }), hidden || "Nothing runs.");
   $("waiting-sub").textContent = s.totals.waiting ? count(s.totals.waiting) : "";
   fill("waiting", s.waiting.map((w) => el("li", "", el("div", "line", el("b", "", name(w)), el("span", "", w.cause)),
-    el("div", "why", w.why.replace(/^request \d+( \(sample \d+\))? /, "").replace(w.cause, "").replace(/^: /, "") || `${count(w.cached_tokens)} tokens cached`))), "Nobody waits.");
+    el("div", "why", w.why.replace(/^request \d+( \(sample \d+\))? /, "").replace(w.cause, "").replace(/^: /, "") || `${count(w.cached_tokens)} tokens cached`))), hidden || "Nobody waits.");
   fill("finished", s.finished.slice(0, 20).map((r) => {
     const bar = el("div", "mini", share(r.cached_tokens / (r.prompt_tokens || 1), "a"), share(1 - r.cached_tokens / (r.prompt_tokens || 1), "b"));
     bar.title = `${r.cached_tokens} of ${r.prompt_tokens} prompt tokens came from the cache; ended by ${r.reason}`;
     return el("li", "", el("div", "line", el("b", "", `${percent(r.cached_tokens / (r.prompt_tokens || 1))} of ${count(r.prompt_tokens)}`), el("span", "", r.tenant || ""),
       el("span", "", `+ ${count(r.output_tokens)} · first ${duration(r.ttft_ms)}`)), bar);
-  }), "Nothing yet.");
+  }), hidden || "Nothing yet.");
   const best = s.tree.shown.filter((n) => !n.more && n.reuses > 0).sort((a, b) => b.reuses - a.reuses || a.start - b.start).slice(0, 12);
   const most = best.length ? best[0].reuses : 1;
   fill("best", best.map((n) => {

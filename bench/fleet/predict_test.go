@@ -1,0 +1,50 @@
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// TestPredictionsHold: where working sets are larger than the caches, what the router takes
+// to be cached must be what is. What was sent somewhere in the last seconds is a bad
+// prediction there, as it goes on counting after it was evicted; one prediction for each
+// request on its way is a good one, and finds more than events alone. A worker that is
+// restarted gets its share.
+func TestPredictionsHold(t *testing.T) {
+	notUnderInvariants(t)
+	for _, c := range []struct {
+		groups, kvTokens int
+		off              float64 // points that the old prediction is off at least
+	}{
+		{48, 3 << 14, 20},
+		{96, 3 << 14, 40},
+	} {
+		trace, err := Generate(fmt.Sprintf("groups:%d", c.groups), 2000, 3, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := Config{Workers: 3, Clients: 24, KVTokens: c.kvTokens, Seed: 1, EventDelay: time.Millisecond, RestartAt: 20 * time.Second}
+		figures := func(name string, change func(*Config)) (predicted, actual float64, r Result) {
+			cfg := base
+			change(&cfg)
+			r = played(t, cfg, trace)
+			predicted, actual = 100*float64(r.PromisedTokens)/float64(r.PromptTokens), 100*r.HitRate
+			t.Logf("%d groups, %s: predicted %.1f %%, cached %.1f %%, %.1f requests/s, share of the restarted worker %.2f", c.groups, name, predicted, actual, r.RequestsPerS, r.RestartShare)
+			return predicted, actual, r
+		}
+		_, events, _ := figures("events alone", func(*Config) {})
+		was, is, _ := figures("by time", func(c *Config) { c.Predict = 5 * time.Second })
+		if was-is < c.off {
+			t.Errorf("%d groups: by time %.1f %% are predicted and %.1f %% cached: the caches have room for what is asked", c.groups, was, is)
+		}
+		predicted, cached, r := figures("by request", func(c *Config) { c.PredictRequests = true })
+		if math.Abs(predicted-cached) > 3 || cached < events-1 {
+			t.Errorf("%d groups: %.1f %% are predicted and %.1f %% cached, %.1f %% by events alone", c.groups, predicted, cached, events)
+		}
+		if r.RestartShare < 0.7 {
+			t.Errorf("%d groups: the restarted worker gets %.2f of its share", c.groups, r.RestartShare)
+		}
+	}
+}

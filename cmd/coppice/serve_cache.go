@@ -1,0 +1,29 @@
+package main
+
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/server"
+)
+
+// cacheFlags say what the cache keeps.
+type cacheFlags struct {
+	Eviction radixcache.Policy `default:"lru" help:"What the cache lets go of first when the pool is full: ${evictions}."`
+	SLRUHits int               `name:"slru-hits" default:"1" help:"Under --eviction slru: how many reuses keep a prefix beyond those that have fewer."`
+	CacheTTL time.Duration     `name:"cache-ttl" default:"0s" help:"How long what no request uses stays in the cache. Default: as long as there is room."`
+}
+
+// set puts the flags, and the quotas of tenants, into a configuration. A tenant's quota
+// is of what it asks for without a cache_salt.
+func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]int) {
+	c.Eviction, c.SLRUHits, c.CacheTTL = f.Eviction, f.SLRUHits, f.CacheTTL
+	if len(quotas) > 0 {
+		c.Quotas = map[kv.Namespace]int{}
+	}
+	for tenant, tokens := range quotas {
+		c.Quotas[server.Namespace(tenant, "")] = tokens
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// cachedOf asks for a prompt of 65 tokens that begins with first, four pages of 16 and one, and
+// returns how many of them came from the cache. more are other fields, ",..." .
+func (b *bed) cachedOf(first int, more string) int {
+	b.Helper()
+	tokens := make([]int, 65)
+	for i := range tokens {
+		tokens[i] = (first+i)%50 + 10
+	}
+	tokens[0] = first
+	prompt, err := json.Marshal(tokens)
+	b.ok(err)
+	return b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":1,"ignore_eos":true%s}`, prompt, more)).Usage.Details.Cached
+}
+
+// TestEvictionIsChosen: of two prompts in a pool that has room for two, the policy says
+// which one is gone when a third has come.
+func TestEvictionIsChosen(t *testing.T) {
+	type ask struct {
+		first    int
+		priority int
+	}
+	for _, tc := range []struct {
+		cfg  scheduler.Config
+		asks []ask
+		kept int // of prompts 1 and 2
+	}{
+		{scheduler.Config{}, []ask{{1, 0}, {2, 0}, {1, 0}}, 1},
+		{scheduler.Config{Eviction: radixcache.FIFO}, []ask{{1, 0}, {2, 0}, {1, 0}}, 2},
+		{scheduler.Config{Eviction: radixcache.MRU}, []ask{{1, 0}, {2, 0}}, 1},
+		{scheduler.Config{Eviction: radixcache.LFU}, []ask{{1, 0}, {1, 0}, {2, 0}}, 1},
+		{scheduler.Config{Eviction: radixcache.Priority}, []ask{{1, 5}, {2, 0}}, 1},
+		{scheduler.Config{}, []ask{{1, 5}, {2, 0}}, 2},
+		{scheduler.Config{Eviction: radixcache.SLRU}, []ask{{1, 0}, {1, 0}, {2, 0}, {2, 0}}, 2},
+		{scheduler.Config{Eviction: radixcache.SLRU, SLRUHits: 2}, []ask{{1, 0}, {1, 0}, {1, 0}, {2, 0}, {2, 0}}, 1},
+		{scheduler.Config{Eviction: radixcache.SLRU, SLRUHits: 1}, []ask{{1, 0}, {1, 0}, {1, 0}, {2, 0}, {2, 0}}, 2},
+	} {
+		b := start(t, setup{Sim: &sim.Config{Pages: 11}, Node: coppice.Config{Scheduler: tc.cfg}})
+		for _, a := range tc.asks {
+			b.cachedOf(a.first, fmt.Sprintf(`,"priority":%d`, a.priority))
+		}
+		b.cachedOf(3, "")
+		kept := b.cachedOf(tc.kept, "")
+		if other := b.cachedOf(3-tc.kept, ""); kept/16*16 != 64 || other >= 48 {
+			t.Errorf("%v, %d hits, after %v: %d tokens of prompt %d are cached, %d of the other",
+				tc.cfg.Eviction, tc.cfg.SLRUHits, tc.asks, kept, tc.kept, other)
+		}
+	}
+}
+
+// TestCacheTTL: with a time shorter than any between two requests nothing is found again.
+func TestCacheTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]int{0: 64, 1: 0, time.Hour: 64} {
+		b := start(t, setup{Sim: &sim.Config{Pages: 64}, Node: coppice.Config{Scheduler: scheduler.Config{CacheTTL: ttl}}})
+		b.cachedOf(1, "")
+		if got := b.cachedOf(1, ""); got/16*16 != want {
+			t.Errorf("kept for %v: %d tokens cached, want %d", ttl, got, want)
+		}
+	}
+}
+
+// TestQuotaOfANamespace: a tenant's prefixes beyond its quota go at once, however much room
+// there is, and another's stay.
+func TestQuotaOfANamespace(t *testing.T) {
+	b := start(t, setup{
+		Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64},
+		Node: coppice.Config{Scheduler: scheduler.Config{Quotas: map[kv.Namespace]int{Namespace("a", ""): 32}}},
+	})
+	for key, want := range map[string]int{"secret-of-a": 0, "secret-of-b": 64} {
+		b.key = key
+		b.cachedOf(1, "")
+		b.cachedOf(2, "")
+		if got := b.cachedOf(1, "") / 16 * 16; got != want {
+			t.Errorf("%s: %d tokens cached, want %d", key, got, want)
+		}
+	}
+}
+
+// TestPublicTokens: what a request says is public another tenant finds, the rest it does not.
+func TestPublicTokens(t *testing.T) {
+	b := start(t, setup{Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64}})
+	for i, tc := range []struct {
+		more string
+		want int
+	}{{``, 0}, {`,"coppice":{"public_tokens":40}`, 32}, {`,"coppice":{"public_tokens":1000}`, 64}} {
+		first := 3 + i
+		b.key = "secret-of-a"
+		b.cachedOf(first, tc.more)
+		b.key = "secret-of-b"
+		if got := b.cachedOf(first, tc.more) / 16 * 16; got != tc.want {
+			t.Errorf("%s: %d tokens cached, want %d", tc.more, got, tc.want)
+		}
+	}
+	b.refused("POST", "/v1/completions", `{"prompt":"x","coppice":{"public_tokens":-1}}`, 400, "invalid_value")
+}
