@@ -107,6 +107,13 @@ func TestLimitListener(t *testing.T) {
 	}
 }
 
+// isClosed reads what a timer may write at the same time.
+func (c *conn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
 // TestSpare: beside the usual connections a few more are let in, for a while; they become
 // usual ones when there is a place.
 func TestSpare(t *testing.T) {
@@ -155,8 +162,8 @@ func TestSpare(t *testing.T) {
 		}
 		time.Sleep(spareTime - 5*time.Millisecond) // silent is over, the fourth not yet
 		synctest.Wait()
-		if last := next(); last == nil || !silent.closed || spare.closed || fourth.closed {
-			t.Errorf("the time of spare connections is over: %v, closed %v, %v and %v", last, silent.closed, spare.closed, fourth.closed)
+		if last := next(); last == nil || !silent.isClosed() || spare.isClosed() || fourth.isClosed() {
+			t.Errorf("the time of spare connections is over: %v, closed %v, %v and %v", last, silent.isClosed(), spare.isClosed(), fourth.isClosed())
 		}
 		if silent.Promote() {
 			t.Error("a closed one was promoted")
