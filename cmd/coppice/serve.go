@@ -86,13 +86,13 @@ Each flag may also be set by the environment, --kv-tokens as COPPICE_KV_TOKENS, 
 --config; flags go before the environment, and that before the file. The file may
 also have "tenant" and "tenants", limits of each tenant and of those by name:
 
-  {"addr": ":8080", "api-key-file": "keys.txt", "policy": "dlpm",
+  {"addr": ":8080", "api-key-file": "keys.txt",
    "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
 
 "cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt.
 
-Under --policy dlpm tenants are served equally, by weight, counted in tokens that were
-computed for them: the metric coppice_tenant_served_tokens_total, and served_tokens and
+Under --policy dlpm, the default with --api-key-file, tenants are served equally, by weight,
+counted in tokens that were computed for them: the metric coppice_tenant_served_tokens_total, and served_tokens and
 share_left of each at /v1/cache/stats. A tenant is what a key in --api-key-file names.
 ` + fleetHelp + `
 The exit status is 0 after a drain, 1 if the server can't start, and 3 if its device or

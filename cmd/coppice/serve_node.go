@@ -69,6 +69,9 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		}
 		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
 	}
+	if c.APIKeyFile != "" && !c.settings.given("policy") {
+		c.Policy = scheduler.DLPM // no tenant waits for the long prompts of another
+	}
 	backend, err := c.backend(m, s)
 	// The weights are packed now, or never will be.
 	if err := errors.Join(err, m.Close()); err != nil {
