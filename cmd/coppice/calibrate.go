@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -62,7 +63,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	cfg := bench.CalibrateConfig{NewTokens: c.NewTokens, ContextTokens: c.ContextTokens, Rounds: c.Rounds}
-	backend, err := cpu.Open(m, cpu.Config{KVTokens: cfg.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
+	backend, err := openCPU(m, backends.Options{KVTokens: cfg.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 )
@@ -63,7 +64,7 @@ func (c *engineCmd) Run(ctx context.Context) error {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	backend, err := cpu.Open(m, cpu.Config{
+	backend, err := openCPU(m, backends.Options{
 		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads,
 	})
 	if err != nil {

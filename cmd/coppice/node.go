@@ -7,11 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/cpu"
-	"github.com/coppice-llm/coppice/engine/cuda"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
-	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -46,18 +42,9 @@ func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// backendFlags choose what computes, where nothing is simulated.
+// backendFlags choose what computes.
 type backendFlags struct {
-	Backend string `enum:"cpu,ptxvm" default:"cpu" help:"cpu, or ptxvm: the CUDA kernels, executed by an interpreter that checks every access. Far too slow for anything but seeing that they compute the same with and without a cache."`
-}
-
-// open starts the backend that the flags name.
-func (b *backendFlags) open(m *model.Model, f *nodeFlags) (engine.Backend, error) {
-	if b.Backend == "ptxvm" {
-		return cuda.Open(m, cuda.Config{Driver: vm.New(ptxvm.Config{}), PageTokens: f.PageTokens, KVTokens: f.KVTokens,
-			MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens)})
-	}
-	return cpu.Open(m, cpu.Config{PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads})
+	Backend backendName `default:"cpu" help:"What computes: cpu, ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
 }
 
 // open starts a node for the model at dir.
@@ -66,7 +53,8 @@ func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*coppi
 	if err != nil {
 		return nil, err
 	}
-	backend, err := b.open(m, f)
+	backend, err := openBackend(b.Backend, backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads,
+		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens)})
 	// The weights are packed now, or never will be.
 	if err := errors.Join(err, m.Close()); err != nil {
 		return nil, err

@@ -30,10 +30,10 @@ type serveCmd struct {
 	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
 	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
 
-	Addr      string `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
-	ModelName string `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: the name of its directory or file."`
-	Backend   string `enum:"cpu,sim" default:"cpu" help:"cpu, or sim: a simulated device in real time, whose text means nothing, to test load."`
-	Profile   string `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
+	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
+	ModelName string      `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: the name of its directory or file."`
+	Backend   backendName `default:"cpu" help:"What computes: cpu, ptxvm (the CUDA kernels in an interpreter, far too slow to serve anybody), or sim, a simulated device in real time, whose text means nothing, to test load."`
+	Profile   string      `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
 
 	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Lose the simulated device when a prompt has this token, to rehearse what clients, routers and supervisors do then."`
 	SimLogits bool `name:"sim-logits" help:"Have sim make logits, for log-probabilities and penalties, which it refuses otherwise. A token then costs this machine as much time as the vocabulary is large."`

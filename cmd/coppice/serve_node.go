@@ -12,11 +12,10 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -105,37 +104,26 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 
 // backend opens the device that the flags name.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
-	if c.Backend == "cpu" {
-		tokens := c.KVTokens
-		if c.KVMemory > 0 {
-			a := m.Config()
-			perToken := byteSize(2 * 4 * a.Layers * a.KVHeads * a.HeadDim) // keys and values, f32
-			if tokens = int(c.KVMemory / perToken); tokens < c.PageTokens {
-				return nil, fmt.Errorf("--kv-memory is %v, less than a page of %d tokens takes: %v", c.KVMemory, c.PageTokens, perToken*byteSize(c.PageTokens))
-			}
+	o := backends.Options{
+		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), Threads: c.Threads,
+		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens),
+	}
+	if c.Backend == "sim" {
+		profile, err := openProfile(c.Profile)
+		if err != nil {
+			return nil, err
 		}
-		return cpu.Open(m, cpu.Config{PageTokens: c.PageTokens, KVTokens: tokens, Threads: c.Threads, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
-			MaxTokens: max(512, c.StepTokens)})
-	}
-	profile, err := openProfile(c.Profile)
-	if err != nil {
-		return nil, err
-	}
-	s.device = profile.Device.Name + " with " + profile.Model.Name
-	s.profile = profileOf(&profile)
-	cfg := sim.Config{
-		Profile: profile, PageTokens: c.PageTokens, Vocab: m.Config().Vocab, MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning,
-		Sanitize: sim.Boundary, MaxTokens: max(8192, c.StepTokens), Logits: c.SimLogits, Faults: sim.Faults{Batch: poison(c.SimPoison)},
-	}
-	switch {
-	case c.KVMemory > 0:
-		perToken := byteSize(2 * profile.Model.KVBytes * profile.Model.Layers * profile.Model.KVHeads * profile.Model.HeadDim)
-		cfg.Pages = kv.FloorPages(int(c.KVMemory/max(perToken, 1)), c.PageTokens)
-		if cfg.Pages == 0 {
-			return nil, fmt.Errorf("--kv-memory is %v, less than a page of %d tokens takes: %v", c.KVMemory, c.PageTokens, perToken*byteSize(c.PageTokens))
+		s.device = profile.Device.Name + " with " + profile.Model.Name
+		s.profile = profileOf(&profile)
+		o.Sim = backends.Simulation{Profile: profile, Sanitize: sim.Boundary, Logits: c.SimLogits, Faults: sim.Faults{Batch: poison(c.SimPoison)}}
+		o.MaxTokens = max(8192, c.StepTokens)
+		if !c.settings.given("kv-tokens") {
+			o.KVTokens = 0 // what fits the device
 		}
-	case c.settings.given("kv-tokens"):
-		cfg.Pages = kv.CeilPages(c.KVTokens, max(c.PageTokens, 1))
 	}
-	return sim.Open(cfg)
+	b, err := openBackend(c.Backend, o)
+	if errors.Is(err, backends.ErrMemory) {
+		return nil, fmt.Errorf("--kv-memory is %v: %w", c.KVMemory, err)
+	}
+	return b, err
 }

@@ -1,11 +1,12 @@
 package cpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
 
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/engine/intake"
 )
 
 // Config sizes a backend. Pages or KVTokens is required; 0 elsewhere means the
@@ -32,48 +33,26 @@ type Config struct {
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
 // Pages set from KVTokens.
 func (c Config) WithDefaults() Config {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	set(&c.PageTokens, 16)
-	if c.Pages == 0 && c.KVTokens > 0 && c.PageTokens > 0 {
-		c.Pages = kv.CeilPages(c.KVTokens, c.PageTokens)
-	}
-	set(&c.MaxSlots, 64)
-	set(&c.MaxRows, 64)
-	set(&c.MaxTokens, 512)
-	set(&c.MaxInflight, 2)
-	set(&c.MaxTransfers, 64)
-	set(&c.Threads, runtime.GOMAXPROCS(0))
+	c.size().Fill(intake.Limits{MaxSlots: 64, MaxRows: 64, MaxTokens: 512, MaxInflight: 2, MaxTransfers: 64})
+	c.Threads = cmp.Or(c.Threads, runtime.GOMAXPROCS(0))
 	return c
+}
+
+// size are the fields that all backends have.
+func (c *Config) size() intake.Size {
+	return intake.Size{
+		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
+		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxTransfers: &c.MaxTransfers,
+	}
 }
 
 // Validate reports every field of a config with defaults that no backend can
 // have, by name and value.
 func (c Config) Validate() error {
-	var errs []error
-	within := func(field string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("cpu: %s is %d, want %d to %d", field, v, lo, hi))
-		}
+	errs := []error{c.size().Validate("cpu", intake.Limits{Pages: 1 << 30, MaxSlots: 1 << 16, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})}
+	if c.Threads < 1 || c.Threads > 1024 {
+		errs = append(errs, fmt.Errorf("cpu: Threads is %d, want 1 to 1024", c.Threads))
 	}
-	within("PageTokens", c.PageTokens, 1, 256)
-	if c.PageTokens > 0 && c.PageTokens&(c.PageTokens-1) != 0 {
-		errs = append(errs, fmt.Errorf("cpu: PageTokens is %d, want a power of two", c.PageTokens))
-	}
-	if c.Pages == 0 {
-		errs = append(errs, errors.New("cpu: Pages and KVTokens are 0, set one of them"))
-	} else {
-		within("Pages", c.Pages, 1, 1<<30)
-	}
-	within("MaxSlots", c.MaxSlots, 1, 1<<16)
-	within("MaxRows", c.MaxRows, 1, 1<<12)
-	within("MaxTokens", c.MaxTokens, 1, 1<<16)
-	within("MaxInflight", c.MaxInflight, 2, 64)
-	within("MaxTransfers", c.MaxTransfers, 1, 1<<16)
-	within("Threads", c.Threads, 1, 1024)
 	if isa := c.ISA; isa != "" {
 		if err := isa.UnmarshalText([]byte(isa)); err != nil {
 			errs = append(errs, err)

@@ -1,13 +1,11 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/intake"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -20,30 +18,18 @@ type Backend struct {
 	info engine.Info
 	dev  *device
 
-	mu        sync.Mutex
-	closed    bool
-	lost      error // *engine.Error that ended the device
-	lastSeq   uint64
-	tables    engine.TableSizes // as of lastSeq
-	batches   int               // pending
-	transfers int               // pending
-	sampled   []bool            // by slot: a batch submitted since its bind samples
-
-	jobs    chan *job // to the goroutine that launches
+	*intake.Queue
 	queued  chan *job // to the goroutine that waits
 	places  chan *place
-	abort   atomic.Bool
 	done    chan struct{} // closed when both have ended
 	closing error         // of the device, set before done
 }
 
-// job is one entry of the queue: a batch, or transfers.
+// job is a job of the queue on its way through the device.
 type job struct {
-	batch  *engine.Batch
-	ops    []engine.TransferOp
-	ticket *ticket
-	place  *place
-	plan   outcome
+	*intake.Job
+	place *place
+	plan  outcome
 }
 
 var _ engine.Backend = (*Backend)(nil)
@@ -73,14 +59,12 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
 			Deterministic: true, Capabilities: engine.Capabilities{Digests: true, Logprobs: true, Penalties: true},
 		},
-		dev:     d,
-		sampled: make([]bool, cfg.MaxSlots),
-		tables:  engine.NewTableSizes(cfg.MaxSlots),
-		jobs:    make(chan *job, cfg.MaxInflight+cfg.MaxTransfers),
-		queued:  make(chan *job, cfg.MaxInflight+cfg.MaxTransfers),
-		places:  make(chan *place, cfg.MaxInflight+cfg.MaxTransfers),
-		done:    make(chan struct{}),
+		dev:    d,
+		queued: make(chan *job, cfg.MaxInflight+cfg.MaxTransfers),
+		places: make(chan *place, cfg.MaxInflight+cfg.MaxTransfers),
+		done:   make(chan struct{}),
 	}
+	b.Queue = intake.New(&b.info, cfg.MaxTransfers)
 	for range cap(b.places) {
 		b.places <- &place{}
 	}
@@ -91,92 +75,6 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 
 // Info is constant.
 func (b *Backend) Info() engine.Info { return b.info }
-
-// open reports why nothing can be submitted; b.mu is held.
-func (b *Backend) open() error {
-	if b.closed {
-		return engine.ErrClosed
-	}
-	return b.lost
-}
-
-// Submit implements engine.Backend. The transfers in After precede the batch on
-// the same stream, so there is nothing to wait for.
-func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.open(); err != nil {
-		return nil, err
-	}
-	if err := batch.Validate(&b.info, b.lastSeq, &b.tables); err != nil {
-		return nil, err
-	}
-	if err := b.checkRows(batch); err != nil {
-		return nil, err
-	}
-	if b.batches == b.info.MaxInflight {
-		return nil, engine.ErrBusy
-	}
-	for i := range batch.Binds {
-		b.sampled[batch.Binds[i].Slot] = false
-	}
-	for i := range batch.Rows {
-		if r := &batch.Rows[i]; r.Sample {
-			b.sampled[r.Slot] = true
-		}
-	}
-	b.lastSeq = batch.Seq
-	b.tables.Take(batch)
-	b.batches++
-	t := newTicket()
-	b.jobs <- &job{batch: batch, ticket: t}
-	return t, nil
-}
-
-// checkRows refuses rows whose slot can have no last token when they run.
-func (b *Backend) checkRows(batch *engine.Batch) error {
-	for i := range batch.Rows {
-		r := &batch.Rows[i]
-		if !r.Deferred {
-			continue
-		}
-		bound := false
-		for j := range batch.Binds {
-			bound = bound || batch.Binds[j].Slot == r.Slot
-		}
-		if bound || !b.sampled[r.Slot] {
-			return fmt.Errorf("row %d: %w: deferred, but slot %d has sampled nothing since its bind", i, engine.ErrInvalid, r.Slot)
-		}
-	}
-	return nil
-}
-
-// Transfer implements engine.Backend: the copies take their turn among the
-// batches. It fails with ErrBusy when Config.MaxTransfers calls are pending.
-func (b *Backend) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.open(); err != nil {
-		return nil, err
-	}
-	for i, op := range ops {
-		switch {
-		case op.Kind != engine.ToHost && op.Kind != engine.FromHost:
-			return nil, fmt.Errorf("transfer %d: %w: kind %d", i, engine.ErrInvalid, op.Kind)
-		case op.Page < 0 || int(op.Page) >= b.info.NumPages:
-			return nil, fmt.Errorf("transfer %d: %w: page %d of %d", i, engine.ErrInvalid, op.Page, b.info.NumPages)
-		case len(op.Host) != b.info.PageBytes:
-			return nil, fmt.Errorf("transfer %d: %w: %d bytes for a page of %d", i, engine.ErrInvalid, len(op.Host), b.info.PageBytes)
-		}
-	}
-	if b.transfers == b.dev.cfg.MaxTransfers {
-		return nil, engine.ErrBusy
-	}
-	b.transfers++
-	t := newTicket()
-	b.jobs <- &job{ops: ops, ticket: t}
-	return t, nil
-}
 
 // HostAlloc returns pinned memory.
 func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
@@ -202,14 +100,7 @@ func (b *Backend) HostFree(m []byte) {
 
 // Close implements engine.Backend. What the device has not done yet is lost.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	first := !b.closed
-	if first {
-		b.closed = true
-		b.abort.Store(true)
-		close(b.jobs)
-	}
-	b.mu.Unlock()
+	first := b.Queue.Close()
 	<-b.done
 	if first {
 		return b.closing
@@ -217,51 +108,10 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// finish gives the place in the queue back before it completes the ticket, so
-// that a caller that has seen the ticket can submit.
+// finish gives the job's place back before it completes the ticket.
 func (b *Backend) finish(j *job, res *engine.Result, err error) {
-	b.mu.Lock()
-	if err != nil && !errors.Is(err, engine.ErrClosed) && b.lost == nil {
-		b.lost = err
-	}
-	if j.batch != nil {
-		b.batches--
-	} else {
-		b.transfers--
-	}
-	b.mu.Unlock()
 	if j.place != nil {
 		b.places <- j.place
 	}
-	j.ticket.complete(res, err)
-}
-
-// ticket implements engine.Ticket.
-type ticket struct {
-	done chan struct{}
-	res  *engine.Result // res and err are written before done is closed
-	err  error
-}
-
-func newTicket() *ticket { return &ticket{done: make(chan struct{})} }
-
-func (t *ticket) complete(res *engine.Result, err error) {
-	if res == nil == (err == nil) {
-		panic(errors.New("cuda: a ticket ends with a result or an error"))
-	}
-	t.res, t.err = res, err
-	close(t.done)
-}
-
-// Done implements engine.Ticket.
-func (t *ticket) Done() <-chan struct{} { return t.done }
-
-// Result implements engine.Ticket.
-func (t *ticket) Result() (*engine.Result, error) {
-	select {
-	case <-t.done:
-		return t.res, t.err
-	default:
-		return nil, engine.ErrPending
-	}
+	b.Finish(j.Job, res, err)
 }

@@ -2,10 +2,9 @@ package cuda
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/engine/intake"
 )
 
 // Config sizes a backend. Driver, and Pages or KVTokens, are required; 0
@@ -29,48 +28,24 @@ type Config struct {
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
 // Pages set from KVTokens.
 func (c Config) WithDefaults() Config {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	set(&c.PageTokens, 16)
-	if c.Pages == 0 && c.KVTokens > 0 && c.PageTokens > 0 {
-		c.Pages = kv.CeilPages(c.KVTokens, c.PageTokens)
-	}
-	set(&c.MaxSlots, 256)
-	set(&c.MaxRows, 256)
-	set(&c.MaxTokens, 8192)
-	set(&c.MaxInflight, 3)
-	set(&c.MaxTransfers, 64)
+	c.size().Fill(intake.Limits{MaxSlots: 256, MaxRows: 256, MaxTokens: 8192, MaxInflight: 3, MaxTransfers: 64})
 	return c
+}
+
+// size are the fields that all backends have.
+func (c *Config) size() intake.Size {
+	return intake.Size{
+		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
+		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxTransfers: &c.MaxTransfers,
+	}
 }
 
 // Validate reports every field of a config with defaults that no backend can
 // have, by name and value.
 func (c Config) Validate() error {
-	var errs []error
-	within := func(field string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("cuda: %s is %d, want %d to %d", field, v, lo, hi))
-		}
-	}
+	err := c.size().Validate("cuda", intake.Limits{Pages: 1 << 24, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})
 	if c.Driver == nil {
-		errs = append(errs, errors.New("cuda: Driver is nil"))
+		err = errors.Join(errors.New("cuda: Driver is nil"), err)
 	}
-	within("PageTokens", c.PageTokens, 1, 256)
-	if c.PageTokens > 0 && c.PageTokens&(c.PageTokens-1) != 0 {
-		errs = append(errs, fmt.Errorf("cuda: PageTokens is %d, want a power of two", c.PageTokens))
-	}
-	if c.Pages == 0 {
-		errs = append(errs, errors.New("cuda: Pages and KVTokens are 0, set one of them"))
-	} else {
-		within("Pages", c.Pages, 1, 1<<24)
-	}
-	within("MaxSlots", c.MaxSlots, 1, 1<<14)
-	within("MaxRows", c.MaxRows, 1, 1<<12)
-	within("MaxTokens", c.MaxTokens, 1, 1<<16)
-	within("MaxInflight", c.MaxInflight, 2, 64)
-	within("MaxTransfers", c.MaxTransfers, 1, 1<<16)
-	return errors.Join(errs...)
+	return err
 }

@@ -57,9 +57,10 @@ func (b *Backend) launch() {
 	if err != nil {
 		err = lostError("bind", err)
 	}
-	for j := range b.jobs {
+	for queued := range b.Jobs() {
+		j := &job{Job: queued}
 		switch {
-		case b.abort.Load():
+		case b.Aborted():
 			b.finish(j, nil, engine.ErrClosed)
 			continue
 		case err == nil:
@@ -83,8 +84,8 @@ func (b *Backend) queue(p *planner, j *job) error {
 			return lostError("event", err)
 		}
 	}
-	if j.batch == nil {
-		for _, op := range j.ops {
+	if j.Batch == nil {
+		for _, op := range j.Ops {
 			if op.Kind == engine.ToHost {
 				err = d.ctx.CopyOut(d.stream, op.Host, d.page(int(op.Page)))
 			} else {
@@ -106,7 +107,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 // step queues a batch: its data, its kernels, and the copies of what it gives.
 func (b *Backend) step(p *planner, j *job) error {
 	d, pl := b.dev, j.place
-	plan := p.make(j.batch)
+	plan := p.make(j.Batch)
 	n := len(plan.data)
 	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {
 		return err
@@ -130,8 +131,8 @@ func (b *Backend) step(p *planner, j *job) error {
 	o := &j.plan
 	*o = outcome{rows: plan.rows, wantRow: append([]int(nil), plan.wantRow...), top: plan.top, stats: plan.stats}
 	for _, row := range o.wantRow {
-		sp, k := &d.params[j.batch.Rows[row].Slot], 0
-		if j.batch.Rows[row].Sample {
+		sp, k := &d.params[j.Batch.Rows[row].Slot], 0
+		if j.Batch.Rows[row].Sample {
 			k = int(sp.TopLogprobs)
 		}
 		o.topK = append(o.topK, min(k, d.model.Vocab))
@@ -204,7 +205,7 @@ func (b *Backend) wait() {
 	defer close(b.done)
 	bound := b.dev.ctx.Bind()
 	for j := range b.queued {
-		if b.abort.Load() {
+		if b.Aborted() {
 			b.finish(j, nil, engine.ErrClosed)
 			continue
 		}
@@ -212,7 +213,7 @@ func (b *Backend) wait() {
 			b.finish(j, nil, lostError("step", err))
 			continue
 		}
-		if j.batch == nil {
+		if j.Batch == nil {
 			b.finish(j, &engine.Result{}, nil)
 			continue
 		}
@@ -224,11 +225,11 @@ func (b *Backend) wait() {
 // result reads what the device has sent back.
 func (b *Backend) result(j *job) *engine.Result {
 	o, out := &j.plan, j.place.out
-	res := &engine.Result{Seq: j.batch.Seq, Stats: o.stats}
+	res := &engine.Result{Seq: j.Batch.Seq, Stats: o.stats}
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
 	next := 0
-	for i := range j.batch.Rows {
-		r := &j.batch.Rows[i]
+	for i := range j.Batch.Rows {
+		r := &j.Batch.Rows[i]
 		failed := word(4*i) != 0
 		w := -1
 		if next < len(o.wantRow) && o.wantRow[next] == i {

@@ -53,7 +53,7 @@ func Open(cfg Config) (*Backend, error) {
 	}
 	p := &cfg.Profile
 	b := &Backend{
-		cfg: cfg, pageBytes: p.kvTokenBytes() * cfg.PageTokens, born: time.Now(),
+		cfg: cfg, pageBytes: p.KVTokenBytes() * cfg.PageTokens, born: time.Now(),
 		pool:  newPool(&cfg, rootHash(cfg.Seed)),
 		asked: make([]bool, cfg.MaxSlots), bound: make([]uint64, cfg.MaxSlots),
 		batches: make([]*ticket, 0, cfg.MaxInflight), recent: make([]uint64, 0, cfg.MaxInflight),
@@ -240,7 +240,7 @@ func (b *Backend) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
 	if err := b.ended(); err != nil {
 		return nil, err
 	}
-	if err := b.checkTransfer(ops); err != nil {
+	if err := b.info.CheckTransfer(ops); err != nil {
 		return nil, err
 	}
 	if len(b.moves) == maxTransfers {
@@ -269,20 +269,6 @@ func (b *Backend) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
 	b.moves = append(b.moves, t)
 	b.arm(t)
 	return t, nil
-}
-
-func (b *Backend) checkTransfer(ops []engine.TransferOp) error {
-	for i, op := range ops {
-		switch {
-		case op.Kind != engine.ToHost && op.Kind != engine.FromHost:
-			return fmt.Errorf("transfer %d: %w: kind %d", i, engine.ErrInvalid, op.Kind)
-		case op.Page < 0 || int(op.Page) >= b.info.NumPages:
-			return fmt.Errorf("transfer %d: %w: page %d of %d", i, engine.ErrInvalid, op.Page, b.info.NumPages)
-		case len(op.Host) != b.info.PageBytes:
-			return fmt.Errorf("transfer %d: %w: %d bytes for a page of %d", i, engine.ErrInvalid, len(op.Host), b.info.PageBytes)
-		}
-	}
-	return nil
 }
 
 // HostAlloc returns ordinary memory; there is nothing to pin.

@@ -42,7 +42,7 @@ func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 // seconds is Step before it is rounded.
 func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	m, d, e := &p.Model, &p.Device, &p.Eff
-	kvBytes := float64(p.kvTokenBytes())
+	kvBytes := float64(p.KVTokenBytes())
 	pairFlops := float64(4 * m.Heads * m.HeadDim * m.Layers)
 	attend, tile := float64(e.Attend*d.Flops), float64(e.KVTile*d.BW)
 	tokens, samples, decodeKV, prompts := 0, 0, int64(0), 0.0
@@ -103,7 +103,7 @@ func (p *Profile) KVTokens() int {
 		return 0
 	}
 	room := float64(memShare*float64(p.Device.Mem)) - float64(float64(p.Model.Params)*p.Model.WeightBytes)
-	return max(0, int(room/float64(p.kvTokenBytes())))
+	return max(0, int(room/float64(p.KVTokenBytes())))
 }
 
 // BalanceTokens is the context at which attention costs a token of a long prompt
@@ -115,12 +115,12 @@ func (p *Profile) BalanceTokens() int {
 	m, d, e := &p.Model, &p.Device, &p.Eff
 	linear := float64(2*m.LinearParams) / float64(e.Flops*d.Flops)
 	attend := max(float64(4*m.Heads*m.HeadDim*m.Layers)/float64(e.Attend*d.Flops),
-		float64(p.kvTokenBytes())/float64(float64(tileRows*e.KVTile)*d.BW))
+		float64(p.KVTokenBytes())/float64(float64(tileRows*e.KVTile)*d.BW))
 	return max(1, int(math.Round(linear/attend)))
 }
 
-// kvTokenBytes is the KV of one token over all layers.
-func (p *Profile) kvTokenBytes() int {
+// KVTokenBytes is the KV of one token over all layers, on the device; 0 under the zero Profile.
+func (p *Profile) KVTokenBytes() int {
 	m := &p.Model
 	return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes
 }

@@ -67,9 +67,9 @@ func TestCostTable(t *testing.T) {
 	for _, p := range append([]Profile{{}}, profiles(t)...) {
 		fmt.Fprintf(&out, "profile %q: %d KV tokens, balance at %d tokens, host for 1 and 256 rows %v %v, transfer of 1 and 64 pages %v %v\n",
 			p.Name, p.KVTokens(), p.BalanceTokens(), p.Host(1), p.Host(256),
-			p.Transfer(16*p.kvTokenBytes()), p.Transfer(64*16*p.kvTokenBytes()))
+			p.Transfer(16*p.KVTokenBytes()), p.Transfer(64*16*p.KVTokenBytes()))
 		for _, c := range cases {
-			fmt.Fprintf(&out, "  %-28s %v\n", c.name, p.Step(c.batch, 16*p.kvTokenBytes()))
+			fmt.Fprintf(&out, "  %-28s %v\n", c.name, p.Step(c.batch, 16*p.KVTokenBytes()))
 		}
 	}
 	golden := filepath.Join("testdata", "cost.txt")
@@ -114,7 +114,7 @@ func TestCostIsMonotone(t *testing.T) {
 				copies = 1
 			}
 			more.Copies = make([]engine.PageCopy, len(small.Copies)+copies)
-			page := 16 * p.kvTokenBytes()
+			page := 16 * p.KVTokenBytes()
 			if a, b := p.Step(small, page), p.Step(more, page); b < a {
 				t.Fatalf("%s: change %d of %+v makes %v from %v", p.Name, what, shapes, b, a)
 			}

@@ -1,0 +1,17 @@
+// Package intake is the front of a backend: it owns the checks and counts of Submit and
+// Transfer, the queue of what was accepted, and the tickets. It never computes, and
+// never looks into a page.
+//
+// A backend embeds a [Queue], which gives it Submit and Transfer for any goroutine, and
+// runs one goroutine over Jobs:
+//
+//	q := intake.New(&info, maxTransfers)
+//	go func() {
+//		for j := range q.Jobs() {
+//			res, err := execute(j)
+//			q.Finish(j, res, err)
+//		}
+//	}()
+//
+// A [Size] fills in and checks what the configurations of backends have in common.
+package intake

@@ -1,0 +1,61 @@
+package intake
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Size points at the fields that the configuration of every backend has.
+type Size struct {
+	PageTokens, Pages, KVTokens                             *int
+	MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxTransfers *int
+}
+
+// Limits are values for the fields of a Size that have a default, or the most that each
+// may be.
+type Limits struct{ Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxTransfers int }
+
+// Fill sets what is 0: pages of 16 slots, Pages from KVTokens, the rest from defaults.
+func (s Size) Fill(defaults Limits) {
+	set := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	set(s.PageTokens, 16)
+	if *s.Pages == 0 && *s.KVTokens > 0 && *s.PageTokens > 0 {
+		*s.Pages = kv.CeilPages(*s.KVTokens, *s.PageTokens)
+	}
+	set(s.MaxSlots, defaults.MaxSlots)
+	set(s.MaxRows, defaults.MaxRows)
+	set(s.MaxTokens, defaults.MaxTokens)
+	set(s.MaxInflight, defaults.MaxInflight)
+	set(s.MaxTransfers, defaults.MaxTransfers)
+}
+
+// Validate reports every field that no backend called name can have, by name and value.
+func (s Size) Validate(name string, most Limits) error {
+	var errs []error
+	within := func(field string, v, lo, hi int) {
+		if v < lo || v > hi {
+			errs = append(errs, fmt.Errorf("%s: %s is %d, want %d to %d", name, field, v, lo, hi))
+		}
+	}
+	within("PageTokens", *s.PageTokens, 1, 256)
+	if n := *s.PageTokens; n > 0 && n&(n-1) != 0 {
+		errs = append(errs, fmt.Errorf("%s: PageTokens is %d, want a power of two", name, n))
+	}
+	if *s.Pages == 0 {
+		errs = append(errs, fmt.Errorf("%s: Pages and KVTokens are 0, set one of them", name))
+	} else {
+		within("Pages", *s.Pages, 1, most.Pages)
+	}
+	within("MaxSlots", *s.MaxSlots, 1, most.MaxSlots)
+	within("MaxRows", *s.MaxRows, 1, most.MaxRows)
+	within("MaxTokens", *s.MaxTokens, 1, most.MaxTokens)
+	within("MaxInflight", *s.MaxInflight, 2, most.MaxInflight)
+	within("MaxTransfers", *s.MaxTransfers, 1, most.MaxTransfers)
+	return errors.Join(errs...)
+}
