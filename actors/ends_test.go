@@ -96,7 +96,7 @@ func TestContextOfASlowCaller(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h}, cpu.Config{})
 	h.let(first(2))
-	stream, short := open(t, s, Request{Prompt: prompt, MaxTokens: 100, IgnoreEOS: true}), open(t, s, Request{Prompt: prompt, MaxTokens: 1, IgnoreEOS: true})
+	stream, short := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true}), open(t, s, Request{Prompt: prompt, MaxTokens: 1, IgnoreEOS: true})
 	<-stream.wake // there is a piece
 	<-short.wake
 	for short.runs() {

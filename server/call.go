@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -342,7 +343,7 @@ func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field
 	case slow:
 		fields = append(fields, zap.Bool("slow_client", true))
 	case c.fault != nil && c.gone == nil:
-		fields = append(fields, zap.String("error", code(c.fault))) // its text may quote what the caller sent
+		fields = append(fields, zap.String("error", c.code())) // its text may quote what the caller sent
 		if status == http.StatusInternalServerError {
 			fields = append(fields, zap.NamedError("cause", c.fault)) // nobody else is told
 		}
@@ -350,10 +351,11 @@ func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field
 	return fields
 }
 
-// code is what an error is called in logs and metrics.
-func code(err error) string {
-	if e := openai.ErrorOf(err); e.Code != "" {
-		return e.Code
+// code names the error that was answered, for logs, metrics and traces.
+func (c *call) code() string {
+	e := c.s.lost(c.fault)
+	if e == nil {
+		e = openai.ErrorOf(c.fault)
 	}
-	return "error"
+	return cmp.Or(e.Code, "error")
 }

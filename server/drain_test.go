@@ -177,7 +177,7 @@ func TestDeviceFailure(t *testing.T) {
 	for _, path := range []string{"/health", "/ready"} {
 		b.refused("GET", path, "", 503, "device_failed")
 	}
-	if a := b.do("GET", "/metrics", ""); !strings.Contains(string(a.body), `coppice_up{model_name="nano"} 0`) {
-		t.Errorf("metrics say %.2000s", a.body)
+	if a := b.do("GET", "/metrics", ""); !strings.Contains(string(a.body), `coppice_up{model_name="nano"} 0`) || strings.Contains(string(a.body), `"internal_error"`) {
+		t.Errorf("metrics say %s", a.body)
 	}
 }

@@ -151,7 +151,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	}
 	m.requests.WithLabelValues(c.at.path, method, strconv.Itoa(status)).Inc()
 	if c.fault != nil && c.gone == nil {
-		m.refused.WithLabelValues(code(c.fault)).Inc()
+		m.refused.WithLabelValues(c.code()).Inc()
 	}
 	if !c.generates {
 		return

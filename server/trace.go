@@ -56,7 +56,7 @@ func (c *call) endSpan(status int) {
 	case c.gone != nil:
 		c.span.SetStatus(codes.Error, "the client had gone")
 	case c.fault != nil:
-		c.span.SetStatus(codes.Error, code(c.fault))
+		c.span.SetStatus(codes.Error, c.code())
 	}
 	c.span.End()
 }
