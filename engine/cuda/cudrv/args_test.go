@@ -23,9 +23,9 @@ func TestArgs(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	for code, want := range map[int]error{1: cudrv.ErrInvalid, 2: cudrv.ErrMemory, 100: cudrv.ErrNoDevice, 101: cudrv.ErrNoDevice, 209: cudrv.ErrImage,
+	for code, want := range map[int]error{1: cudrv.ErrInvalid, 2: cudrv.ErrMemory, 100: cudrv.ErrNoDevice, 101: cudrv.ErrNoDevice, 201: cudrv.ErrInvalid, 209: cudrv.ErrImage, 214: cudrv.ErrLost,
 		222: cudrv.ErrImage, 400: cudrv.ErrInvalid, 500: cudrv.ErrNotFound, 700: cudrv.ErrLost, 701: cudrv.ErrInvalid, 716: cudrv.ErrLost, 719: cudrv.ErrLost,
-		900: cudrv.ErrNotAllowed, 999: cudrv.ErrLost} {
+		801: cudrv.ErrNotAllowed, 900: cudrv.ErrNotAllowed, 999: cudrv.ErrLost} {
 		inner := errors.New("said")
 		err := error(&cudrv.Error{Call: "cuCall", Code: code, Err: inner})
 		if !errors.Is(err, want) || !errors.Is(err, inner) {

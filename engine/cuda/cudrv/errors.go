@@ -7,13 +7,15 @@ import (
 
 // What callers tell apart; Error wraps them by code.
 var (
-	ErrInvalid    = errors.New("cudrv: invalid argument")
-	ErrMemory     = errors.New("cudrv: out of memory")
-	ErrNoDevice   = errors.New("cudrv: no such device")
-	ErrImage      = errors.New("cudrv: the device can't take this code")
-	ErrNotFound   = errors.New("cudrv: no such function")
-	ErrLost       = errors.New("cudrv: the device is lost until the process ends") // after a fault of a kernel
-	ErrNotAllowed = errors.New("cudrv: not allowed now")
+	ErrInvalid  = errors.New("cudrv: invalid argument")
+	ErrMemory   = errors.New("cudrv: out of memory")
+	ErrNoDevice = errors.New("cudrv: no such device")
+	// ErrUnavailable: no libcuda, or one that does not work.
+	ErrUnavailable = errors.New("cudrv: no CUDA driver")
+	ErrImage       = errors.New("cudrv: the device can't take this code")
+	ErrNotFound    = errors.New("cudrv: no such function")
+	ErrLost        = errors.New("cudrv: the device is lost until the process ends") // after a fault of a kernel
+	ErrNotAllowed  = errors.New("cudrv: not allowed now")
 )
 
 // Codes of the driver API, cuda.h.
@@ -24,6 +26,7 @@ const (
 	CodeInvalidDevice    = 101
 	CodeInvalidImage     = 200
 	CodeNoBinary         = 209
+	CodeECC              = 214 // memory that can't be corrected
 	CodeInvalidPTX       = 218
 	CodeUnsupportedPTX   = 222
 	CodeInvalidHandle    = 400
@@ -34,6 +37,7 @@ const (
 	CodeLaunchTimeout    = 702
 	CodeMisaligned       = 716
 	CodeLaunchFailed     = 719
+	CodeNotPermitted     = 800
 	CodeCaptureForbidden = 900
 	CodeUnknown          = 999
 )
@@ -58,13 +62,15 @@ func sentinel(code int) error {
 		return ErrMemory
 	case code == CodeNoDevice || code == CodeInvalidDevice:
 		return ErrNoDevice
-	case code >= CodeInvalidImage && code <= CodeUnsupportedPTX:
+	case code == CodeInvalidImage || code == CodeNoBinary || code == CodeInvalidPTX || code == CodeUnsupportedPTX:
 		return ErrImage
+	case code == CodeECC:
+		return ErrLost
 	case code == CodeNotFound:
 		return ErrNotFound
-	case code >= CodeIllegalAddress && code < CodeCaptureForbidden && code != CodeLaunchResources, code == CodeUnknown:
+	case code >= CodeIllegalAddress && code < CodeNotPermitted && code != CodeLaunchResources, code == CodeUnknown:
 		return ErrLost
-	case code >= CodeCaptureForbidden && code < CodeUnknown:
+	case code >= CodeNotPermitted && code < CodeUnknown:
 		return ErrNotAllowed
 	}
 	return ErrInvalid

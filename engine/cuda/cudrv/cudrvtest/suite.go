@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
@@ -22,6 +23,8 @@ func Run(t *testing.T, d cudrv.Driver) {
 		{"fault", fault},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			runtime.LockOSThread() // contexts are current for a thread
+			defer runtime.UnlockOSThread()
 			context, err := d.Open(0)
 			if err != nil {
 				t.Fatal(err)

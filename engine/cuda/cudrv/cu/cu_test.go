@@ -1,0 +1,26 @@
+//go:build cuda && linux
+
+package cu
+
+import (
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub/linked"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// TestConformance: through a static library of stubs to the interpreter and back,
+// or on a device if the program is linked with a real libcuda.
+func TestConformance(t *testing.T) {
+	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+	if !linked.Use(s) {
+		t.Log("linked with a real libcuda")
+	}
+	cudrvtest.Run(t, Driver{})
+	if n := s.Retained(); n != 0 {
+		t.Errorf("%d contexts are still open", n)
+	}
+}

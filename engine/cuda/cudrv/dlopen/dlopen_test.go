@@ -1,0 +1,131 @@
+//go:build linux && (amd64 || arm64) && (cgo || purego)
+
+package dlopen
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// library compiles the stubs to a shared library.
+func library(t *testing.T, name, source string) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc")
+	}
+	c, path := filepath.Join(t.TempDir(), "stub.c"), filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(c, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.Command(gcc, "-shared", "-fPIC", "-o", path, c).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return path
+}
+
+// TestConformance: through a shared library of stubs to the interpreter and back.
+func TestConformance(t *testing.T) {
+	path := library(t, "libcuda.so.1", stub.Source(nil))
+	if _, err := Open(path); !errors.Is(err, cudrv.ErrNoDevice) {
+		t.Errorf("a driver without a device: %v", err)
+	}
+	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+	connect(t, path, s)
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cudrvtest.Run(t, d)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Load([]byte("no PTX")); err == nil || !strings.Contains(err.Error(), "no PTX") {
+		t.Errorf("what the assembler says is missing: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Retained(); n != 0 {
+		t.Errorf("%d contexts are still open", n)
+	}
+}
+
+// connect has the library's stubs call s.
+func connect(t *testing.T, path string, s *stub.Stub) {
+	t.Helper()
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable, err := purego.Dlsym(handle, "coppice_stub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	**(**uintptr)(unsafe.Pointer(&variable)) = purego.NewCallback(func(f uintptr, args *uint64) uintptr { return uintptr(s.Call(int(f), args)) })
+}
+
+func TestUnavailable(t *testing.T) {
+	_, err := Open("libcuda-that-is-not-there.so.1")
+	if !errors.Is(err, cudrv.ErrUnavailable) {
+		t.Errorf("no library: %v", err)
+	}
+	path := library(t, "libold.so", "int cuInit(int x) { return 0; }\n")
+	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
+		t.Errorf("a library without most calls: %v", err)
+	}
+	// What the toolkit's stub gives, which is there to link against alone.
+	path = library(t, "libstub.so", strings.Replace(stub.Source(nil), ": 100;", ": 34;", 1))
+	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
+		t.Errorf("a library that can't be initialised: %v", err)
+	}
+}
+
+// TestThreads: calls on a thread whose context is not current fail; Bind makes it so.
+func TestThreads(t *testing.T) {
+	path := library(t, "libcuda-threads.so.1", stub.Source(nil))
+	connect(t, path, stub.New(vm.New(ptxvm.Config{MemoryBytes: 1 << 20})))
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // the goroutine below gets another one
+	defer runtime.UnlockOSThread()
+	c, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and so this thread ends with the goroutine
+		_, _, before := c.MemInfo()
+		bound := c.Bind()
+		_, _, after := c.MemInfo()
+		if before == nil {
+			failed <- errors.New("MemInfo without Bind worked")
+			return
+		}
+		failed <- errors.Join(bound, after)
+	}()
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,66 @@
+//go:build linux && (amd64 || arm64) && (cgo || purego)
+
+package dlopen
+
+// function is a call of the driver API.
+type function int
+
+const (
+	cuInit function = iota
+	cuGetErrorString
+	cuDriverGetVersion
+	cuDeviceGetCount
+	cuDeviceGet
+	cuDeviceGetName
+	cuDeviceTotalMem
+	cuDeviceGetAttribute
+	cuDevicePrimaryCtxRetain
+	cuDevicePrimaryCtxRelease
+	cuCtxSetCurrent
+	cuMemGetInfo
+	cuMemAlloc
+	cuMemFree
+	cuMemHostAlloc
+	cuMemFreeHost
+	cuModuleLoadDataEx
+	cuModuleUnload
+	cuModuleGetFunction
+	cuFuncGetAttribute
+	cuFuncSetAttribute
+	cuLaunchKernel
+	cuStreamCreate
+	cuStreamDestroy
+	cuStreamQuery
+	cuStreamSynchronize
+	cuStreamWaitEvent
+	cuEventCreate
+	cuEventDestroy
+	cuEventRecord
+	cuEventQuery
+	cuEventSynchronize
+	cuEventElapsedTime
+	cuMemcpyHtoDAsync
+	cuMemcpyDtoHAsync
+	cuMemcpyDtoDAsync
+	cuMemsetD8Async
+	cuMemsetD32Async
+	cuStreamBeginCapture
+	cuStreamEndCapture
+	cuGraphInstantiate
+	cuGraphLaunch
+	cuGraphDestroy
+	cuGraphExecDestroy
+	functions
+)
+
+// names are the library's symbols: with the suffix that cuda.h's macros give them.
+var names = [functions]string{
+	"cuInit", "cuGetErrorString", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2",
+	"cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent",
+	"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
+	"cuModuleLoadDataEx", "cuModuleUnload", "cuModuleGetFunction", "cuFuncGetAttribute", "cuFuncSetAttribute", "cuLaunchKernel",
+	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
+	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime",
+	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async", "cuMemsetD32Async",
+	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
+}

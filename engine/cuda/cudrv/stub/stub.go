@@ -1,0 +1,176 @@
+//go:build linux
+
+package stub
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+)
+
+// codeInvalidContext: no context is current for the thread.
+const codeInvalidContext = 201
+
+// Stub answers driver calls.
+type Stub struct {
+	mu       sync.Mutex
+	driver   cudrv.Driver
+	next     uint64
+	contexts map[uint64]*primary // by handle
+	bound    map[int]uint64      // by thread
+}
+
+// primary is a device's primary context.
+type primary struct {
+	cudrv.Context
+	device, retained int
+}
+
+// New makes a stub whose devices are those of d.
+func New(d cudrv.Driver) *Stub {
+	return &Stub{driver: d, contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
+}
+
+// call is one function of the driver API. Every argument is an integer or a
+// pointer.
+type call struct {
+	name string
+	args int
+	do   func(s *Stub, a []uint64) error
+}
+
+// Call makes call f of the table with the arguments at args, and returns a CUresult.
+// C calls it on the thread of the caller.
+func (s *Stub) Call(f int, args *uint64) int {
+	err := calls[f].do(s, unsafe.Slice(args, calls[f].args))
+	var e *cudrv.Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return cudrv.CodeUnknown
+}
+
+func fail(code int) error {
+	return &cudrv.Error{Call: "stub", Code: code, Err: errors.New("stub: failed")}
+}
+
+// current is the context of the calling thread.
+func (s *Stub) current() (cudrv.Context, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.contexts[s.bound[syscall.Gettid()]]; p != nil {
+		return p, nil
+	}
+	return nil, fail(codeInvalidContext)
+}
+
+// in makes a call that needs a context.
+func in(do func(c cudrv.Context, a []uint64) error) func(*Stub, []uint64) error {
+	return func(s *Stub, a []uint64) error {
+		c, err := s.current()
+		if err != nil {
+			return err
+		}
+		return do(c, a)
+	}
+}
+
+// ask is in, for a call whose answer goes to its first argument.
+func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []uint64) error {
+	return in(func(c cudrv.Context, a []uint64) error {
+		v, err := do(c, a)
+		if err == nil {
+			put(a[0], v)
+		}
+		return err
+	})
+}
+
+// done is in, for a query: CUDA_ERROR_NOT_READY while the answer is no.
+func done(do func(c cudrv.Context, a []uint64) (bool, error)) func(*Stub, []uint64) error {
+	return in(func(c cudrv.Context, a []uint64) error {
+		ready, err := do(c, a)
+		if err == nil && !ready {
+			err = fail(cudrv.CodeNotReady)
+		}
+		return err
+	})
+}
+
+func (s *Stub) retain(a []uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	device := int(int32(a[1]))
+	for h, p := range s.contexts {
+		if p.device == device {
+			p.retained++
+			put(a[0], h)
+			return nil
+		}
+	}
+	c, err := s.driver.Open(device)
+	if err != nil {
+		return err
+	}
+	s.next++
+	s.contexts[s.next] = &primary{c, device, 1}
+	put(a[0], s.next)
+	return nil
+}
+
+func (s *Stub) release(a []uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for h, p := range s.contexts {
+		if p.device != int(int32(a[0])) {
+			continue
+		}
+		if p.retained--; p.retained > 0 {
+			return nil
+		}
+		delete(s.contexts, h)
+		return p.Close()
+	}
+	return fail(codeInvalidContext)
+}
+
+func (s *Stub) setCurrent(a []uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.contexts[a[0]] == nil {
+		return fail(codeInvalidContext)
+	}
+	s.bound[syscall.Gettid()] = a[0]
+	return nil
+}
+
+// Retained is how many contexts are open.
+func (s *Stub) Retained() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.contexts)
+}
+
+// at makes an address a pointer.
+func at(address uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+func put[T any](address uint64, v T) { *(*T)(at(address)) = v }
+
+func get[T any](address uint64) T { return *(*T)(at(address)) }
+
+func bytesAt(address, n uint64) []byte { return unsafe.Slice((*byte)(at(address)), n) }
+
+// text is the C string at an address.
+func text(address uint64) []byte {
+	n := uint64(0)
+	for *(*byte)(unsafe.Add(at(address), n)) != 0 {
+		n++
+	}
+	return bytesAt(address, n)
+}

@@ -1,0 +1,11 @@
+//go:build cuda && linux
+
+package system
+
+import (
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cu"
+)
+
+// Open gives the driver that the program is linked with.
+func Open() (cudrv.Driver, error) { return cu.Driver{}, nil }
