@@ -1,6 +1,7 @@
-// Package mempool owns page ids: which pages of the KV pool are free and who
-// holds the others. It never owns what is in a page; contents live in a store
-// (mempool/hostmem) that an engine reads and writes.
+// Package mempool owns page ids, and what KV is called below the device: which pages of
+// the pool are free and who holds the others, and the names, records and contract of the
+// stores that keep extents of pages in host memory (mempool/hostmem) and on disk
+// (mempool/diskmem). It never owns what is in a page and moves no bytes.
 //
 // A [Pool] belongs to the pool actor and grants pages in bulk; a [Lease] belongs
 // to a scheduler and hands them out one by one, so that planning a step waits for
@@ -18,4 +19,24 @@
 //	pages, _ := pool.Grant(64, nil)
 //	lease.Add(pages)
 //	held, ok := lease.Hold(3, nil)
+//
+// # Extents
+//
+// Below the device KV moves in extents: one page, or consecutive ones so that they have
+// 1 MiB ([LayoutOf]). An [Extent] begins at a multiple of the extent's tokens.
+//
+//   - Its [Key] is the SHA-256 of the parent's key, the namespace, its tokens and media. It
+//     does not depend on the blocks of events and indexes, whether a page is smaller than a
+//     block or larger.
+//   - The last extent of a sequence, the tail, may have fewer pages. It has no children: when
+//     the sequence grows, the longer extent is another one, and the tail may go. Tokens
+//     after the last whole page are in no extent; they are computed again, fewer than a
+//     page of them.
+//   - Sequences that part inside an extent have an extent each, whole, with the pages that
+//     they share in both: a split of the tree changes no extent. A sequence for which only
+//     a brother is there uses the first pages of that ([Index.Match], Op.Extent of a Get).
+//
+// A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
+// in a page, and its sizes. Records ([Format]) say all that of themselves, with checksums,
+// and a load compares it; nothing is believed for its hash alone.
 package mempool

@@ -8,7 +8,7 @@ import (
 
 // arena is the KV pool: [page][layer][K|V][kv head][slot][head dim] in f32.
 type arena struct {
-	store  *hostmem.Store
+	store  *hostmem.Arena
 	data   []float32
 	tokens int // slots per page
 	dim    int // of a head
@@ -18,7 +18,7 @@ type arena struct {
 
 func newArena(c *model.Config, cfg Config) (*arena, error) {
 	a := &arena{tokens: cfg.PageTokens, dim: c.HeadDim, heads: c.KVHeads, layers: c.Layers}
-	store, err := hostmem.New(4*a.pageFloats(), cfg.Pages)
+	store, err := hostmem.NewArena(4*a.pageFloats(), cfg.Pages)
 	if err != nil {
 		return nil, err
 	}

@@ -63,8 +63,8 @@ func packVector(m *matrix, tensors []*model.Tensor) error {
 }
 
 // reserve maps n words outside the Go heap, in large pages where there are some.
-func reserve(n int) (*hostmem.Store, error) {
-	store, err := hostmem.New(4*n, 1)
+func reserve(n int) (*hostmem.Arena, error) {
+	store, err := hostmem.NewArena(4*n, 1)
 	if err == nil {
 		adviseHuge(store.Page(0))
 	}

@@ -26,7 +26,7 @@ type matrix struct {
 	panels []float32
 	words  []uint32       // bf16, two by two
 	quant  []quantPanel   // by panel
-	store  *hostmem.Store // of panels or words; nil if they are on the Go heap
+	store  *hostmem.Arena // of panels or words; nil if they are on the Go heap
 	// Exponents (floor of log2) of the smallest and the largest weight but zero;
 	// they tell for which inputs the fast portable kernels are exact.
 	exps exponents

@@ -43,7 +43,13 @@ var mayImport = map[string][]string{
 	"scheduler":                  {"kv", "radixcache", "mempool", "engine", "grammar", "scheduler/internal/planted", "internal/invariants", "internal/wide"},
 	"scheduler/internal/planted": {},
 
-	"mempool/hostmem":               {"kv", "mempool"},
+	"mempool/internal/blockio": {"mempool"},
+	"mempool/internal/ops":     {"mempool"},
+	"mempool/internal/slotted": {"mempool", "mempool/internal/ops"},
+	"mempool/storetest":        {"kv", "mempool", "mempool/internal/blockio", "internal/leaks"},
+	"mempool/hostmem":          {"kv", "mempool", "mempool/internal/blockio", "mempool/internal/ops", "mempool/internal/slotted"},
+	"mempool/diskmem":          {"kv", "mempool", "mempool/internal/blockio", "mempool/internal/ops", "mempool/internal/slotted"},
+
 	"engine/sampling":               {"kv", "engine", "internal/f32"},
 	"engine/enginetest":             {"kv", "engine"},
 	"engine/intake":                 {"kv", "engine"},
@@ -102,7 +108,7 @@ var onlyImporters = map[string][]string{
 	"github.com/schollz/progressbar":          {"cmd/coppice"},
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
-	"golang.org/x/sys":                        {"engine/cpu"},
+	"golang.org/x/sys":                        {"engine/cpu", "mempool/internal/blockio"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
 	"github.com/nats-io/nats-server":          {"events/nats/embedded"},

@@ -8,16 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Store is one arena of pages, zeroed at the start.
-type Store struct {
+// Arena is one piece of memory for pages, zeroed at the start.
+type Arena struct {
 	arena     []byte
 	pageBytes int
 	pages     int
 }
 
-// New reserves pages*pageBytes bytes. pageBytes is a multiple of 4, so that a
+// NewArena reserves pages*pageBytes bytes. pageBytes is a multiple of 4, so that a
 // page can be read as f32.
-func New(pageBytes, pages int) (*Store, error) {
+func NewArena(pageBytes, pages int) (*Arena, error) {
 	switch {
 	case pageBytes < 4 || pageBytes%4 != 0:
 		return nil, fmt.Errorf("hostmem: a page of %d bytes, want a positive multiple of 4", pageBytes)
@@ -30,29 +30,29 @@ func New(pageBytes, pages int) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hostmem: reserving %d pages of %d bytes (use a smaller pool): %w", pages, pageBytes, err)
 	}
-	return &Store{arena: arena, pageBytes: pageBytes, pages: pages}, nil
+	return &Arena{arena: arena, pageBytes: pageBytes, pages: pages}, nil
 }
 
 // Pages is the number of pages.
-func (s *Store) Pages() int { return s.pages }
+func (s *Arena) Pages() int { return s.pages }
 
 // PageBytes is the size of one page.
-func (s *Store) PageBytes() int { return s.pageBytes }
+func (s *Arena) PageBytes() int { return s.pageBytes }
 
 // Page is the content of one page: valid until Close, len = PageBytes.
-func (s *Store) Page(id kv.PageID) []byte {
+func (s *Arena) Page(id kv.PageID) []byte {
 	lo := int(id) * s.pageBytes
 	return s.arena[lo : lo+s.pageBytes : lo+s.pageBytes]
 }
 
 // F32 is the whole arena as f32 elements: page p starts at p*PageBytes/4. It is
 // valid until Close.
-func (s *Store) F32() []float32 {
+func (s *Arena) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s.arena))), len(s.arena)/4)
 }
 
 // Close gives the memory back. Slices handed out before must not be used any more.
-func (s *Store) Close() error {
+func (s *Arena) Close() error {
 	arena := s.arena
 	s.arena = nil
 	if arena == nil {

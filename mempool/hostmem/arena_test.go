@@ -8,7 +8,7 @@ import (
 )
 
 func TestPagesDoNotOverlap(t *testing.T) {
-	s, err := New(64, 3)
+	s, err := NewArena(64, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func TestPagesDoNotOverlap(t *testing.T) {
 
 func TestNewRefusesSizes(t *testing.T) {
 	for _, tc := range []struct{ bytes, pages int }{{0, 1}, {6, 1}, {64, 0}, {64, -1}, {1 << 28, math.MaxInt >> 20}} {
-		if s, err := New(tc.bytes, tc.pages); err == nil {
+		if s, err := NewArena(tc.bytes, tc.pages); err == nil {
 			s.Close()
-			t.Errorf("New(%d, %d) made a store", tc.bytes, tc.pages)
+			t.Errorf("NewArena(%d, %d) made a store", tc.bytes, tc.pages)
 		}
 	}
 }
 
 func TestCloseTwice(t *testing.T) {
-	s, err := New(64, 1)
+	s, err := NewArena(64, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

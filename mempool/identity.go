@@ -1,0 +1,50 @@
+package mempool
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// PageLayout is how the backends lay out a page today; another order gets another name.
+const PageLayout = "layer/kv/head/slot/dim"
+
+// Identity is what must be equal for the bytes of a page to mean the same KV.
+type Identity struct {
+	ModelID    string   `json:"model"`    // hash of config, weights and KV type
+	NumericsID string   `json:"numerics"` // changes whenever bits may change
+	KVType     kv.DType `json:"kv_type"`
+	PageLayout string   `json:"page_layout"` // order of the axes in a page
+	Layout     Layout   `json:"layout"`
+}
+
+// Fingerprint names an [Identity]: half a SHA-256 of it and of the version of the format.
+type Fingerprint [16]byte
+
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// Fingerprint names id.
+func (id *Identity) Fingerprint() Fingerprint {
+	b := []byte("coppice identity\x00")
+	b = binary.LittleEndian.AppendUint32(b, recordVersion)
+	for _, s := range [...]string{id.ModelID, id.NumericsID, id.KVType.String(), id.PageLayout} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	for _, n := range [...]int{id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	sum := sha256.Sum256(b)
+	return Fingerprint(sum[:16])
+}
+
+// Validate reports what id lacks.
+func (id *Identity) Validate() error {
+	if id.ModelID == "" || id.NumericsID == "" || id.PageLayout == "" {
+		return fmt.Errorf("mempool: Identity has model %q, numerics %q, page layout %q; none may be empty", id.ModelID, id.NumericsID, id.PageLayout)
+	}
+	return id.Layout.Validate()
+}

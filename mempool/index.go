@@ -1,0 +1,377 @@
+package mempool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// MaxSiblings bounds how many extents below one parent Match compares for a part of one.
+const MaxSiblings = 256
+
+// Index is what one tier holds: a forest of extents, with the order in which they are to
+// leave. Only leaves may leave, the least recently used first; a parent comes next no
+// earlier than its last child. It belongs to one owner and is not locked.
+type Index struct {
+	layout  Layout
+	at      map[Key]int32
+	entries []entry
+	free    []int32
+	roots   map[kv.Namespace]*space
+	leaves  leafHeap // all leaves that are not pinned
+	clock   uint64   // of uses and additions
+	bytes   int64
+}
+
+// entry is an extent in the index. Lists end with none.
+type entry struct {
+	Extent
+	bytes       int32
+	place       int32 // the owner's: a slot, say
+	parent      int32
+	child       int32 // the newest
+	prev, next  int32 // siblings, newer and older
+	children    int32
+	pins        int32
+	used, added uint64 // by the clock
+	heapAt      [2]int32
+	space       *space
+}
+
+const none = -1
+
+// space is a namespace's part of an index.
+type space struct {
+	ns     kv.Namespace
+	roots  int32 // the newest entry without a parent
+	leaves leafHeap
+	bytes  int64
+	count  int
+}
+
+// Hit is an extent that holds the KV of a part of a sequence.
+type Hit struct {
+	Key   Key
+	Place int32
+	Pages int // of its first ones
+}
+
+// NewIndex makes an empty index of extents of a layout.
+func NewIndex(l Layout) *Index {
+	return &Index{layout: l, at: map[Key]int32{}, roots: map[kv.Namespace]*space{}, leaves: leafHeap{which: 0}}
+}
+
+// Len is the number of extents.
+func (ix *Index) Len() int { return len(ix.at) }
+
+// Bytes is the sum of what Add was told.
+func (ix *Index) Bytes() int64 { return ix.bytes }
+
+// NamespaceBytes is the same for one namespace.
+func (ix *Index) NamespaceBytes(ns kv.Namespace) int64 {
+	if s := ix.roots[ns]; s != nil {
+		return s.bytes
+	}
+	return 0
+}
+
+// Has reports whether an extent is there.
+func (ix *Index) Has(k Key) bool { _, ok := ix.at[k]; return ok }
+
+// Place is what Add was told of an extent.
+func (ix *Index) Place(k Key) (place int32, ok bool) {
+	if i, ok := ix.at[k]; ok {
+		return ix.entries[i].place, true
+	}
+	return 0, false
+}
+
+// Extent is an extent of the index; its slices must not be changed.
+func (ix *Index) Extent(k Key) (x Extent, ok bool) {
+	if i, ok := ix.at[k]; ok {
+		return ix.entries[i].Extent, true
+	}
+	return Extent{}, false
+}
+
+// CanAdd reports why an extent could not be added: ErrOrphan without its parent, and below
+// a tail.
+func (ix *Index) CanAdd(x *Extent) error {
+	if x.Parent.IsZero() {
+		return nil
+	}
+	i, ok := ix.at[x.Parent]
+	if !ok {
+		return fmt.Errorf("%w: %s below %s", ErrOrphan, x.Key.Short(), x.Parent.Short())
+	}
+	p := &ix.entries[i]
+	if p.Namespace != x.Namespace || p.Start+len(p.Tokens) != x.Start || len(p.Tokens) != ix.layout.ExtentTokens() {
+		return fmt.Errorf("%w: %s at token %d does not follow %s, tokens [%d, %d)", ErrOrphan, x.Key.Short(), x.Start, p.Key.Short(), p.Start, p.Start+len(p.Tokens))
+	}
+	return nil
+}
+
+// Add adds an extent, most recently used, and copies its slices. It fails as CanAdd does.
+// An extent that is there is only touched, and its place stays: added says so.
+func (ix *Index) Add(x *Extent, bytes int, place int32) (added bool, err error) {
+	if ix.Has(x.Key) {
+		ix.Touch(x.Key)
+		return false, nil
+	}
+	if err := ix.CanAdd(x); err != nil {
+		return false, err
+	}
+	i := ix.take()
+	e := &ix.entries[i]
+	ix.clock++
+	*e = entry{Extent: x.Clone(), bytes: int32(bytes), place: place, parent: none, child: none, prev: none, next: none,
+		used: ix.clock, added: ix.clock, heapAt: [2]int32{none, none}, space: ix.spaceOf(x.Namespace)}
+	first := &e.space.roots
+	if !x.Parent.IsZero() {
+		e.parent = ix.at[x.Parent]
+		p := &ix.entries[e.parent]
+		ix.leave(e.parent)
+		p.children++
+		first = &p.child
+	}
+	if e.next = *first; e.next != none {
+		ix.entries[e.next].prev = i
+	}
+	*first = i
+	ix.at[e.Key] = i
+	ix.bytes += int64(bytes)
+	e.space.bytes += int64(bytes)
+	e.space.count++
+	ix.enter(i)
+	ix.verify()
+	return true, nil
+}
+
+// Touch makes an extent the most recently used.
+func (ix *Index) Touch(k Key) {
+	if i, ok := ix.at[k]; ok {
+		ix.clock++
+		ix.entries[i].used = ix.clock
+		ix.fix(i)
+	}
+}
+
+// Pin keeps an extent from being a victim until it is unpinned as often.
+func (ix *Index) Pin(k Key) {
+	i, ok := ix.at[k]
+	if !ok {
+		panic(fmt.Sprintf("mempool: pin of %s, which is not in the index", k.Short()))
+	}
+	ix.leave(i)
+	ix.entries[i].pins++
+}
+
+// Unpin takes one pin away. An extent that is gone by now is ignored.
+func (ix *Index) Unpin(k Key) {
+	if i, ok := ix.at[k]; ok && ix.entries[i].pins > 0 {
+		ix.entries[i].pins--
+		ix.enter(i)
+	}
+}
+
+// Remove removes an extent and returns its place. It fails with ErrMiss, and with
+// ErrChildren while extents stand below it.
+func (ix *Index) Remove(k Key) (place int32, err error) {
+	i, ok := ix.at[k]
+	if !ok {
+		return 0, fmt.Errorf("%w: %s", ErrMiss, k.Short())
+	}
+	if n := ix.entries[i].children; n > 0 {
+		return 0, fmt.Errorf("%w: %s has %d", ErrChildren, k.Short(), n)
+	}
+	place = ix.entries[i].place
+	ix.drop(i)
+	ix.verify()
+	return place, nil
+}
+
+// RemoveTree removes an extent and all below it, and appends what went, children first.
+func (ix *Index) RemoveTree(k Key, dst []Hit) []Hit {
+	top, ok := ix.at[k]
+	if !ok {
+		return dst
+	}
+	for i := top; ; {
+		if c := ix.entries[i].child; c != none {
+			i = c
+			continue
+		}
+		e := &ix.entries[i]
+		up := e.parent
+		dst = append(dst, Hit{Key: e.Key, Place: e.place, Pages: ix.layout.Pages(&e.Extent)})
+		ix.drop(i)
+		if i == top {
+			break
+		}
+		i = up
+	}
+	ix.verify()
+	return dst
+}
+
+// Victim is the extent to leave next, of all or of one namespace.
+func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
+	h := &ix.leaves
+	if of != nil {
+		s := ix.roots[*of]
+		if s == nil {
+			return Key{}, false
+		}
+		h = &s.leaves
+	}
+	if len(h.ids) == 0 {
+		return Key{}, false
+	}
+	return ix.entries[h.ids[0]].Key, true
+}
+
+// Match appends the extents that hold the beginning of a sequence, and at last one of
+// which only the first pages fit, if there is such. It costs a hash for each extent; the
+// last look is at MaxSiblings extents at most.
+func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst []Hit) []Hit {
+	s := ix.roots[ns]
+	if s == nil {
+		return dst
+	}
+	siblings := s.roots
+	for _, x := range ix.layout.AppendExtents(nil, ns, tokens, media) {
+		if i, ok := ix.at[x.Key]; ok {
+			e := &ix.entries[i]
+			dst = append(dst, Hit{e.Key, e.place, ix.layout.Pages(&e.Extent)})
+			siblings = e.child
+			continue
+		}
+		best := Hit{}
+		for i, n := siblings, 0; i != none && n < MaxSiblings; i, n = ix.entries[i].next, n+1 {
+			e := &ix.entries[i]
+			if pages := ix.layout.SharedPages(&e.Extent, &x); pages > best.Pages {
+				best = Hit{e.Key, e.place, pages}
+			}
+		}
+		if best.Pages > 0 {
+			dst = append(dst, best)
+		}
+		break
+	}
+	return dst
+}
+
+// Contents appends all extents, parents before children, in the order in which they came
+// otherwise. The slices are the index's.
+func (ix *Index) Contents(dst []Extent) []Extent {
+	var all []int32
+	for i := range ix.entries {
+		if ix.entries[i].space != nil {
+			all = append(all, int32(i))
+		}
+	}
+	slices.SortFunc(all, func(a, b int32) int { return cmp.Compare(ix.entries[a].added, ix.entries[b].added) })
+	for _, i := range all {
+		dst = append(dst, ix.entries[i].Extent)
+	}
+	return dst
+}
+
+func (ix *Index) take() int32 {
+	if n := len(ix.free); n > 0 {
+		i := ix.free[n-1]
+		ix.free = ix.free[:n-1]
+		return i
+	}
+	ix.entries = append(ix.entries, entry{})
+	return int32(len(ix.entries) - 1)
+}
+
+func (ix *Index) spaceOf(ns kv.Namespace) *space {
+	s := ix.roots[ns]
+	if s == nil {
+		s = &space{ns: ns, roots: none, leaves: leafHeap{which: 1}}
+		ix.roots[ns] = s
+	}
+	return s
+}
+
+// drop removes an entry that has no children.
+func (ix *Index) drop(i int32) {
+	ix.leave(i)
+	e := &ix.entries[i]
+	if e.next != none {
+		ix.entries[e.next].prev = e.prev
+	}
+	switch {
+	case e.prev != none:
+		ix.entries[e.prev].next = e.next
+	case e.parent != none:
+		ix.entries[e.parent].child = e.next
+	default:
+		e.space.roots = e.next
+	}
+	if p := e.parent; p != none {
+		ix.entries[p].children--
+		ix.entries[p].used = max(ix.entries[p].used, e.used)
+		ix.enter(p)
+	}
+	ix.bytes -= int64(e.bytes)
+	e.space.bytes -= int64(e.bytes)
+	if e.space.count--; e.space.count == 0 {
+		delete(ix.roots, e.space.ns)
+	}
+	delete(ix.at, e.Key)
+	*e = entry{}
+	ix.free = append(ix.free, i)
+}
+
+func (ix *Index) verify() {
+	if invariants.Enabled {
+		if err := ix.Check(); err != nil {
+			panic(err.Error())
+		}
+	}
+}
+
+// Check walks the whole index: parents, children, heaps and sums.
+func (ix *Index) Check() error {
+	var bytes int64
+	leaves := 0
+	for k, i := range ix.at {
+		e := &ix.entries[i]
+		if e.Key != k || e.space == nil || ix.roots[e.Namespace] != e.space {
+			return fmt.Errorf("mempool: entry %d is found under %s and says %s", i, k.Short(), e.Key.Short())
+		}
+		bytes += int64(e.bytes)
+		children := 0
+		for c := e.child; c != none; c = ix.entries[c].next {
+			if children++; ix.entries[c].parent != i {
+				return fmt.Errorf("mempool: %s is listed below %s and has another parent", ix.entries[c].Key.Short(), k.Short())
+			}
+		}
+		if children != int(e.children) || (e.parent == none) != e.Parent.IsZero() {
+			return fmt.Errorf("mempool: %s counts %d children of %d", k.Short(), e.children, children)
+		}
+		leaf := e.children == 0 && e.pins == 0
+		if leaf {
+			leaves++
+		}
+		for w, h := range []*leafHeap{&ix.leaves, &e.space.leaves} {
+			at := e.heapAt[w]
+			if leaf != (at != none) || leaf && (int(at) >= len(h.ids) || h.ids[at] != i) {
+				return fmt.Errorf("mempool: %s is a leaf: %v, its place in heap %d is %d", k.Short(), leaf, w, at)
+			}
+			if at > 0 && ix.entries[h.ids[(at-1)/2]].used > e.used {
+				return fmt.Errorf("mempool: %s was used before its parent in heap %d", k.Short(), w)
+			}
+		}
+	}
+	if bytes != ix.bytes || leaves != len(ix.leaves.ids) || len(ix.at)+len(ix.free) != len(ix.entries) {
+		return fmt.Errorf("mempool: index counts %d bytes of %d, %d leaves of %d, %d entries of %d", ix.bytes, bytes, len(ix.leaves.ids), leaves, len(ix.at)+len(ix.free), len(ix.entries))
+	}
+	return nil
+}

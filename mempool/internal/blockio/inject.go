@@ -1,0 +1,175 @@
+package blockio
+
+import (
+	"io"
+	"sync"
+	"syscall"
+)
+
+// Point is a kind of call at which a fault may be planted.
+type Point uint8
+
+// The points.
+const (
+	Read Point = iota
+	Write
+	Sync
+	Create // of a file, or of room in one
+	Rename
+	Remove
+	points
+)
+
+var pointNames = [...]string{"read", "write", "sync", "create", "rename", "remove"}
+
+func (p Point) String() string { return pointNames[p] }
+
+// Fault is what goes wrong.
+type Fault uint8
+
+// The faults.
+const (
+	NoFault   Fault = iota
+	ShortRead       // half of what was asked for, as at the end of a file
+	FlipBit         // one bit of what is moved, in silence
+	NoSpace         // ENOSPC
+	IOError         // EIO
+	NoEntry         // ENOENT, as after another process removed the file
+	Slow            // the call waits until Release
+)
+
+var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow"}
+
+func (f Fault) String() string { return faultNames[f] }
+
+// Injector plants one kind of fault at one kind of call. A nil Injector plants none. It
+// is safe for concurrent use.
+type Injector struct {
+	mu      sync.Mutex
+	calls   [points]int
+	point   Point
+	fault   Fault
+	in      int // calls from now until the fault
+	forever bool
+	hits    int
+	gate    chan struct{}
+	stuck   chan struct{}
+}
+
+// Plant makes the nth call at p from now on fail, and all later ones if forever. It
+// replaces the fault planted before.
+func (in *Injector) Plant(p Point, f Fault, nth int, forever bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.point, in.fault, in.in, in.forever = p, f, nth, forever
+	in.hits = 0
+	if f == Slow {
+		in.gate, in.stuck = make(chan struct{}), make(chan struct{}, 1024)
+	}
+}
+
+// Clear plants nothing any more, and lets slow calls go on.
+func (in *Injector) Clear() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.fault = NoFault
+	if in.gate != nil {
+		close(in.gate)
+		in.gate = nil
+	}
+}
+
+// Stuck gets a value for each call that has become slow.
+func (in *Injector) Stuck() <-chan struct{} {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.stuck
+}
+
+// Calls counts the calls at p so far.
+func (in *Injector) Calls(p Point) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.calls[p]
+}
+
+// Hits counts the calls that failed since Plant.
+func (in *Injector) Hits() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.hits
+}
+
+// next counts a call and says how it fails.
+func (in *Injector) next(p Point) Fault {
+	if in == nil {
+		return NoFault
+	}
+	in.mu.Lock()
+	in.calls[p]++
+	f := NoFault
+	if in.fault != NoFault && in.point == p {
+		if in.in--; in.in == 0 || in.in < 0 && in.forever {
+			f = in.fault
+			in.hits++
+		}
+	}
+	gate, stuck := in.gate, in.stuck
+	in.mu.Unlock()
+	if f == Slow {
+		stuck <- struct{}{}
+		<-gate
+		return NoFault
+	}
+	return f
+}
+
+func (f Fault) err() error {
+	switch f {
+	case NoSpace:
+		return syscall.ENOSPC
+	case IOError:
+		return syscall.EIO
+	case NoEntry:
+		return syscall.ENOENT
+	case ShortRead:
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// Do makes a call that moves no bytes.
+func (in *Injector) Do(p Point, call func() error) error {
+	if err := in.next(p).err(); err != nil {
+		return err
+	}
+	return call()
+}
+
+// Move makes a call that moves the bytes of b. A flipped bit of a write is flipped in b
+// while the call runs; b is as before afterwards.
+func (in *Injector) Move(p Point, b []byte, call func() (int, error)) (int, error) {
+	f := in.next(p)
+	flip := func() {
+		if f == FlipBit && len(b) > 0 {
+			b[len(b)/2] ^= 4
+		}
+	}
+	if err := f.err(); err != nil && f != ShortRead {
+		return 0, err
+	}
+	if p == Write {
+		flip()
+		defer flip()
+		if f == ShortRead {
+			return len(b) / 2, io.ErrShortWrite
+		}
+		return call()
+	}
+	n, err := call()
+	if f == ShortRead {
+		return n / 2, nil
+	}
+	flip()
+	return n, err
+}

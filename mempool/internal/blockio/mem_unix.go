@@ -1,0 +1,44 @@
+//go:build unix
+
+package blockio
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Alloc is zeroed memory of n bytes, rounded up to Align, for transfers; give it back with Free.
+func Alloc(n int) ([]byte, error) {
+	n = (n + Align - 1) / Align * Align
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+}
+
+// Free gives back what Alloc gave; nil is ignored.
+func Free(b []byte) error {
+	if b == nil {
+		return nil
+	}
+	return syscall.Munmap(b[:cap(b)])
+}
+
+func dirOf(path string) string { return filepath.Dir(path) }
+
+// SyncDir makes renames in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// TryLock takes the lock of an open file, or reports that another process has it.
+func TryLock(f *os.File) (ok bool, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		return false, nil
+	}
+	return err == nil, err
+}

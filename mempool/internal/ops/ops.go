@@ -1,0 +1,283 @@
+// Package ops runs the operations of a store: a bounded queue, a bounded number of
+// workers, deadlines, cancellation, and one Done for each operation. It knows nothing of
+// extents and never touches an operation's pages itself.
+//
+//	q := ops.New(4, 64, func(worker int, j *ops.Job) mempool.Done { … })
+//	err := q.Submit(op)
+//	<-q.Ready()
+//	done = q.Poll(done[:0])
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// Queue is safe for concurrent use.
+type Queue struct {
+	run     func(worker int, j *Job) mempool.Done
+	most    int
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	work    sync.Cond // there is something to run, or the queue closes
+	waiting []*Job
+	open    map[mempool.OpID]*Job // without those given up
+	busy    int                   // waiting, running, and given up but still running
+	done    []mempool.Done
+	closed  bool
+	metrics mempool.StoreMetrics // of operations only
+	begun   uint64               // jobs so far
+
+	ready chan struct{}
+}
+
+// Job is an operation that runs.
+type Job struct {
+	Op    mempool.Op
+	Turn  uint64 // ascending in the order of Submit, in which jobs begin
+	q     *Queue
+	timer *time.Timer
+	begun time.Time
+	after chan struct{} // closed when the worker has left it
+	state jobState
+	cause error // why it was given up while its pages were held
+}
+
+type jobState uint8
+
+const (
+	waiting jobState = iota
+	running
+	holding   // the worker is at its pages
+	committed // nothing ends it early any more
+	ended
+)
+
+// New starts workers. run is called on them, one operation at a time each; worker counts
+// from 0.
+func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
+	q := &Queue{run: run, most: most, open: map[mempool.OpID]*Job{}, ready: make(chan struct{}, 1)}
+	q.work.L = &q.mu
+	q.workers.Add(workers)
+	for w := range workers {
+		go q.worker(w)
+	}
+	return q
+}
+
+// Ready gets a value after an operation has ended.
+func (q *Queue) Ready() <-chan struct{} { return q.ready }
+
+// Submit queues op, with the errors of mempool.Store. A number that is in use is invalid.
+func (q *Queue) Submit(op mempool.Op) (*Job, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return nil, mempool.ErrClosed
+	case q.busy >= q.most:
+		return nil, mempool.ErrBusy
+	case q.open[op.ID] != nil:
+		return nil, fmt.Errorf("%w: number %d is in use", mempool.ErrInvalid, op.ID)
+	}
+	q.begun++
+	j := &Job{Op: op, Turn: q.begun, q: q, after: make(chan struct{})}
+	q.open[op.ID] = j
+	q.busy++
+	q.waiting = append(q.waiting, j)
+	if !op.Deadline.IsZero() {
+		j.timer = time.AfterFunc(time.Until(op.Deadline), func() { q.giveUp(j, mempool.ErrDeadline) })
+	}
+	q.work.Signal()
+	return j, nil
+}
+
+// Cancel ends an operation with ErrCanceled, unless it has ended.
+func (q *Queue) Cancel(id mempool.OpID) {
+	q.mu.Lock()
+	j := q.open[id]
+	q.mu.Unlock()
+	if j != nil {
+		q.giveUp(j, mempool.ErrCanceled)
+	}
+}
+
+// giveUp ends a job early. A worker that is at its pages is waited for.
+func (q *Queue) giveUp(j *Job, cause error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch j.state {
+	case ended, committed:
+		return
+	case holding:
+		if j.cause == nil {
+			j.cause = cause
+		}
+		return
+	}
+	q.end(j, mempool.Done{Err: cause})
+}
+
+// end gives the Done of a job. The lock is held.
+func (q *Queue) end(j *Job, d mempool.Done) {
+	if j.state == waiting { // no worker has it
+		q.waiting = slices.DeleteFunc(q.waiting, func(o *Job) bool { return o == j })
+		q.busy--
+		close(j.after)
+	}
+	j.state = ended
+	if j.timer != nil {
+		j.timer.Stop()
+	}
+	d.ID, d.Kind, d.Key = j.Op.ID, j.Op.Kind, j.Op.Extent.Key
+	if !j.begun.IsZero() {
+		d.Took = time.Since(j.begun)
+	}
+	j.Op.Pages = nil
+	delete(q.open, j.Op.ID)
+	q.count(&d)
+	q.done = append(q.done, d)
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (q *Queue) count(d *mempool.Done) {
+	m := q.metrics.Of(d.Kind)
+	switch {
+	case d.Err == nil:
+		m.OK++
+		m.Bytes += int64(d.Bytes)
+		m.Time += d.Took
+	case errors.Is(d.Err, mempool.ErrMiss):
+		m.Missed++
+	case errors.Is(d.Err, mempool.ErrDeadline):
+		m.Late++
+	case errors.Is(d.Err, mempool.ErrCanceled), errors.Is(d.Err, mempool.ErrClosed):
+		m.Canceled++
+	default:
+		m.Failed++
+	}
+	if errors.Is(d.Err, mempool.ErrCorrupt) {
+		q.metrics.Damaged++
+	}
+}
+
+// Pages calls f with the job's pages, which stay the store's until f returns. It calls
+// nothing and returns false if the job has ended; false after f too if it was to end
+// meanwhile.
+func (j *Job) Pages(f func(pages [][]byte)) bool {
+	q := j.q
+	q.mu.Lock()
+	if j.state != running {
+		q.mu.Unlock()
+		return false
+	}
+	j.state = holding
+	pages := j.Op.Pages
+	q.mu.Unlock()
+
+	f(pages)
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j.state = running
+	if j.cause != nil {
+		q.end(j, mempool.Done{Err: j.cause})
+		return false
+	}
+	return true
+}
+
+// Commit reports whether the job may take effect: from then on it ends with what the
+// worker returns. It is false if the job was given up.
+func (j *Job) Commit() bool {
+	j.q.mu.Lock()
+	defer j.q.mu.Unlock()
+	if j.state == running {
+		j.state = committed
+	}
+	return j.state == committed
+}
+
+// Left is closed when no worker is at the job any more.
+func (j *Job) Left() <-chan struct{} { return j.after }
+
+// HasLeft reports whether Left is closed.
+func (j *Job) HasLeft() bool {
+	select {
+	case <-j.after:
+		return true
+	default:
+		return false
+	}
+}
+
+// worker runs jobs in the order in which they came.
+func (q *Queue) worker(w int) {
+	defer q.workers.Done()
+	for {
+		q.mu.Lock()
+		for len(q.waiting) == 0 && !q.closed {
+			q.work.Wait()
+		}
+		if len(q.waiting) == 0 {
+			q.mu.Unlock()
+			return
+		}
+		j := q.waiting[0]
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+		j.state, j.begun = running, time.Now()
+		q.mu.Unlock()
+
+		d := q.run(w, j)
+
+		q.mu.Lock()
+		q.busy--
+		if j.state != ended {
+			q.end(j, d)
+		}
+		q.mu.Unlock()
+		close(j.after)
+	}
+}
+
+// Poll appends what has ended since the last call.
+func (q *Queue) Poll(dst []mempool.Done) []mempool.Done {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	dst = append(dst, q.done...)
+	q.done = q.done[:0]
+	return dst
+}
+
+// Metrics are the operations counted so far, and those that are open.
+func (q *Queue) Metrics() mempool.StoreMetrics {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m := q.metrics
+	m.OpenOps = len(q.open)
+	return m
+}
+
+// Close ends what waits with ErrClosed, waits for what runs, and reports whether this was
+// the first call.
+func (q *Queue) Close() bool {
+	q.mu.Lock()
+	first := !q.closed
+	q.closed = true
+	for len(q.waiting) > 0 {
+		q.end(q.waiting[0], mempool.Done{Err: mempool.ErrClosed})
+	}
+	q.work.Broadcast()
+	q.mu.Unlock()
+	q.workers.Wait()
+	return first
+}

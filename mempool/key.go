@@ -1,0 +1,71 @@
+package mempool
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Key names an extent: the SHA-256 of its parent's key, its namespace, its tokens and
+// media. By the chain it stands for everything before the extent too, and nobody can
+// craft two prompts with one key. The zero Key is no extent: the parent of the first.
+type Key [sha256.Size]byte
+
+// IsZero reports whether k is the zero Key.
+func (k Key) IsZero() bool { return k == Key{} }
+
+func (k Key) String() string { return hex.EncodeToString(k[:]) }
+
+// Short is the first eight bytes of k in hexadecimal, for people.
+func (k Key) Short() string { return hex.EncodeToString(k[:8]) }
+
+// UnmarshalText reads the form of String.
+func (k *Key) UnmarshalText(b []byte) error {
+	if len(b) != 2*len(k) {
+		return fmt.Errorf("mempool: a key has %d hexadecimal digits, not %d", 2*len(k), len(b))
+	}
+	if _, err := hex.Decode(k[:], b); err != nil {
+		return fmt.Errorf("mempool: key %q: %w", b, err)
+	}
+	return nil
+}
+
+// keyDomain begins what is hashed, so that no other digest of the same bytes is a key.
+const keyDomain = "coppice extent 1\x00"
+
+// keyOf hashes what an extent is, but for its own key. Strings and lists are hashed with
+// their lengths, so no two extents give the same bytes.
+func keyOf(x *Extent) Key {
+	b := make([]byte, 0, len(keyDomain)+len(x.Parent)+64+len(x.Namespace.Model)+len(x.Namespace.LoRA)+len(x.Namespace.Salt)+4*len(x.Tokens)+24*len(x.Media))
+	b = append(b, keyDomain...)
+	b = append(b, x.Parent[:]...)
+	for _, s := range [...]string{x.Namespace.Model, x.Namespace.LoRA, x.Namespace.Salt} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(x.Start))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(x.Tokens)))
+	b = appendTokens(b, x.Tokens)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(x.Media)))
+	b = appendMedia(b, x.Media)
+	return sha256.Sum256(b)
+}
+
+func appendTokens(b []byte, tokens []kv.Token) []byte {
+	for _, t := range tokens {
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+	}
+	return b
+}
+
+func appendMedia(b []byte, media []kv.Media) []byte {
+	for _, m := range media {
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.At))
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.Tokens))
+		b = binary.LittleEndian.AppendUint64(b, m.Hash)
+	}
+	return b
+}

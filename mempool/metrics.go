@@ -1,0 +1,50 @@
+package mempool
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// StoreMetrics is what a store holds, and what it has done since it was opened.
+type StoreMetrics struct {
+	Extents       int
+	Bytes         int64 // in use, headers included
+	CapacityBytes int64
+	OpenOps       int
+
+	Puts, Gets, Drops, Probes, Flushes OpMetrics
+	Damaged                            int64 // records whose bytes were wrong
+}
+
+// OpMetrics counts the operations of a kind that have ended.
+type OpMetrics struct {
+	OK, Missed, Late, Canceled, Failed int64
+	Bytes                              int64 // of pages moved
+	Time                               time.Duration
+}
+
+// Utilization is the part of the capacity in use, in [0, 1].
+func (m *StoreMetrics) Utilization() float64 { return ratio(m.Bytes, m.CapacityBytes) }
+
+func ratio(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// Of are the figures of one kind of operation.
+func (m *StoreMetrics) Of(k OpKind) *OpMetrics {
+	return [...]*OpMetrics{&m.Puts, &m.Gets, &m.Drops, &m.Probes, &m.Flushes}[k]
+}
+
+func (m StoreMetrics) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "extents %d  bytes %d of %d (%.1f%%)  open %d  damaged %d\n", m.Extents, m.Bytes, m.CapacityBytes, 100*m.Utilization(), m.OpenOps, m.Damaged)
+	for k := Put; k <= Flush; k++ {
+		o := m.Of(k)
+		fmt.Fprintf(&b, "%-5s  ok %d  missed %d  late %d  canceled %d  failed %d  bytes %d  time %v\n", k, o.OK, o.Missed, o.Late, o.Canceled, o.Failed, o.Bytes, o.Time)
+	}
+	return b.String()
+}

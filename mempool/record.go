@@ -1,0 +1,163 @@
+package mempool
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Limits of what a record says of its extent.
+const (
+	MaxNamespaceBytes = 1024 // model, LoRA and salt together
+	MaxExtentMedia    = 64
+)
+
+const (
+	recordMagic   = "CPPCKVX\n"
+	recordVersion = 1
+
+	recordFixed = 152  // bytes of a header before the strings
+	recordAlign = 4096 // of a header's area: what direct I/O asks for, nearly everywhere
+)
+
+// Format is how a store writes records: a header, padded to HeaderBytes, then the pages.
+//
+//	[0, 8)      magic            [104, 112)  Start
+//	[8, 12)     version          [112, 116)  pages
+//	[12, 16)    header's length  [116, 120)  bytes of a page
+//	[16, 32)    fingerprint      [120, 128)  bytes of all pages
+//	[32, 40)    sequence number  [128, 136)  XXH3-64 of the pages
+//	[40, 72)    key              [136, 144)  lengths: model, LoRA, salt; media (u16 each)
+//	[72, 104)   parent           [144, 148)  tokens; then 4 bytes of zero
+//
+// From 152 on: the three strings, tokens (u32), media (At, Tokens, Hash: u64 each), and
+// the XXH3-64 of all bytes of the header before it. Numbers are little-endian.
+type Format struct {
+	Fingerprint Fingerprint
+	Layout      Layout
+}
+
+// Record is an extent as a store has it.
+type Record struct {
+	Extent
+	Seq          uint64 // ascending in the order of writing, in one store
+	PayloadBytes int
+	PayloadSum   uint64 // XXH3-64 of the pages
+}
+
+// HeaderBytes is the room that every header has, a multiple of 4096.
+func (f *Format) HeaderBytes() int {
+	most := recordFixed + MaxNamespaceBytes + 24*MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
+	return roundUp(most, recordAlign)
+}
+
+// SlotBytes is the room of a header and a full extent, a multiple of 4096.
+func (f *Format) SlotBytes() int {
+	return f.HeaderBytes() + roundUp(f.Layout.ExtentBytes(), recordAlign)
+}
+
+func roundUp(n, of int) int { return (n + of - 1) / of * of }
+
+// AppendHeader appends the header of r, not padded.
+func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
+	at := len(dst)
+	ns := &r.Namespace
+	dst = append(dst, recordMagic...)
+	dst = binary.LittleEndian.AppendUint32(dst, recordVersion)
+	length := recordFixed + len(ns.Model) + len(ns.LoRA) + len(ns.Salt) + 4*len(r.Tokens) + 24*len(r.Media) + 8
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(length))
+	dst = append(dst, f.Fingerprint[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, r.Seq)
+	dst = append(dst, r.Key[:]...)
+	dst = append(dst, r.Parent[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Start))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(f.Layout.Pages(&r.Extent)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(f.Layout.PageBytes))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.PayloadBytes))
+	dst = binary.LittleEndian.AppendUint64(dst, r.PayloadSum)
+	for _, n := range [...]int{len(ns.Model), len(ns.LoRA), len(ns.Salt), len(r.Media)} {
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(n))
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(r.Tokens)))
+	dst = append(append(append(dst, ns.Model...), ns.LoRA...), ns.Salt...)
+	dst = appendMedia(appendTokens(dst, r.Tokens), r.Media)
+	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[at:]))
+}
+
+// ParseHeader reads a header from the beginning of b, which may be longer. It fails with
+// ErrMiss where b begins with zeros (no record), with ErrForeign where the record is of
+// another version or fingerprint, and with ErrCorrupt where bytes are wrong. A record
+// that it returns has lengths that agree with the layout, and the key of its extent.
+func (f *Format) ParseHeader(b []byte) (Record, error) {
+	if len(b) < recordFixed+8 {
+		return Record{}, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
+	}
+	if string(b[:8]) != recordMagic {
+		if bytes.Count(b[:recordFixed], []byte{0}) == recordFixed {
+			return Record{}, ErrMiss
+		}
+		return Record{}, fmt.Errorf("%w: no record begins with %q", ErrCorrupt, b[:8])
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != recordVersion {
+		return Record{}, fmt.Errorf("%w: version %d, not %d", ErrForeign, v, recordVersion)
+	}
+	length := int(binary.LittleEndian.Uint32(b[12:]))
+	if length < recordFixed+8 || length > min(len(b), f.HeaderBytes()) {
+		return Record{}, fmt.Errorf("%w: a header of %d bytes in a room of %d", ErrCorrupt, length, min(len(b), f.HeaderBytes()))
+	}
+	b = b[:length]
+	if sum := binary.LittleEndian.Uint64(b[length-8:]); sum != xxh3.Hash(b[:length-8]) {
+		return Record{}, fmt.Errorf("%w: checksum of the header", ErrCorrupt)
+	}
+	if !bytes.Equal(b[16:32], f.Fingerprint[:]) {
+		return Record{}, fmt.Errorf("%w: fingerprint %x, not %s", ErrForeign, b[16:32], f.Fingerprint)
+	}
+	return f.parse(b)
+}
+
+// parse reads a header whose checksum is right. What it says may still be nonsense, of a
+// writer with a fault.
+func (f *Format) parse(b []byte) (Record, error) {
+	var r Record
+	r.Seq = binary.LittleEndian.Uint64(b[32:])
+	copy(r.Key[:], b[40:])
+	copy(r.Parent[:], b[72:])
+	start := binary.LittleEndian.Uint64(b[104:])
+	pages, pageBytes := binary.LittleEndian.Uint32(b[112:]), binary.LittleEndian.Uint32(b[116:])
+	payload := binary.LittleEndian.Uint64(b[120:])
+	r.PayloadSum = binary.LittleEndian.Uint64(b[128:])
+	var lens [4]int
+	for i := range lens {
+		lens[i] = int(binary.LittleEndian.Uint16(b[136+2*i:]))
+	}
+	tokens := binary.LittleEndian.Uint64(b[144:])
+	rest := b[recordFixed : len(b)-8]
+	if start > 1<<40 || tokens > MaxExtentTokens || len(rest) != lens[0]+lens[1]+lens[2]+4*int(tokens)+24*lens[3] {
+		return Record{}, fmt.Errorf("%w: lengths of a header", ErrCorrupt)
+	}
+	r.Start = int(start)
+	for i, s := range [...]*string{&r.Namespace.Model, &r.Namespace.LoRA, &r.Namespace.Salt} {
+		*s, rest = string(rest[:lens[i]]), rest[lens[i]:]
+	}
+	r.Tokens = make([]kv.Token, tokens)
+	for i := range r.Tokens {
+		r.Tokens[i] = kv.Token(binary.LittleEndian.Uint32(rest[4*i:]))
+	}
+	rest = rest[4*len(r.Tokens):]
+	for ; len(rest) > 0; rest = rest[24:] {
+		at, n := binary.LittleEndian.Uint64(rest), binary.LittleEndian.Uint64(rest[8:])
+		r.Media = append(r.Media, kv.Media{At: int(at), Tokens: int(n), Hash: binary.LittleEndian.Uint64(rest[16:])})
+	}
+	if err := f.Layout.Check(&r.Extent); err != nil {
+		return Record{}, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	if int(pages) != f.Layout.Pages(&r.Extent) || int(pageBytes) != f.Layout.PageBytes || payload != uint64(f.Layout.Bytes(&r.Extent)) {
+		return Record{}, fmt.Errorf("%w: %d pages of %d bytes are said to have %d", ErrCorrupt, pages, pageBytes, payload)
+	}
+	r.PayloadBytes = int(payload)
+	return r, nil
+}

@@ -1,0 +1,371 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// checkFaults plants each fault at each kind of call, once and for good. Whatever fails,
+// no wrong byte is read, every operation ends, the ledger holds, and once the fault is
+// over the store works.
+func checkFaults(r *rig) {
+	t := r.TB.(*testing.T)
+	r.close()
+	for _, p := range r.h.Faults {
+		faults, calls := []blockio.Fault{blockio.ShortRead, blockio.FlipBit, blockio.NoSpace, blockio.IOError, blockio.NoEntry}, []int{1, 4}
+		if p > blockio.Write { // calls that move no bytes, and are few
+			faults, calls = faults[2:4], calls[:1]
+		}
+		for _, f := range faults {
+			for _, nth := range calls {
+				for _, forever := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%s/%d/forever=%v", p, f, nth, forever), func(t *testing.T) {
+						s := newRig(t, r.h)
+						s.faulty(p, f, nth, forever)
+						s.close()
+						temporary(t, s.opts.Dir)
+					})
+				}
+			}
+		}
+	}
+	r.open()
+}
+
+func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
+	r.Helper()
+	in := r.opts.Inject
+	before := r.chain("before", 0, 48)
+	r.put(before...)
+	in.Plant(p, f, nth, forever)
+	xs := r.chain("a", 0, 64+8)
+	var present []mempool.Extent
+	for i := range xs {
+		if d := r.tryPut(&xs[i]); d.Err == nil {
+			present = append(present, xs[i])
+		} else if d.Err != nil && i > len(present) {
+			r.expect(d, mempool.ErrOrphan)
+		}
+	}
+	for _, x := range slices.Concat(before, present) {
+		r.tryGet(&x)
+	}
+	r.do(mempool.Op{Kind: mempool.Flush})
+	for _, x := range slices.Backward(present) {
+		r.drop(&x)
+	}
+	in.Clear()
+	// What is there can be read or is gone, and the count says so.
+	n := 0
+	for _, x := range slices.Concat(before, xs) {
+		if r.tryGet(&x).Err == nil {
+			n++
+		}
+	}
+	r.balance(n)
+	again := r.chain("again", 0, 48)
+	r.put(again...)
+	r.get(again...)
+	if r.h.Durable {
+		r.reopen()
+		for _, x := range slices.Concat(before, xs) {
+			r.tryGet(&x)
+		}
+		r.get(again...)
+	}
+}
+
+// checkReadOnce: a failed read is a miss at once; the extent and what is below it are
+// gone, and nothing is read again.
+func checkReadOnce(r *rig) {
+	for _, f := range []blockio.Fault{blockio.ShortRead, blockio.FlipBit, blockio.IOError, blockio.NoEntry} {
+		xs := r.chain(f.String(), 0, 64)
+		r.put(xs...)
+		in := r.opts.Inject
+		in.Plant(blockio.Read, f, 1, false)
+		d := r.tryGet(&xs[1])
+		if d.Err == nil || in.Hits() != 1 {
+			r.Errorf("%s: %v, %d hits", f, d.Err, in.Hits())
+		}
+		if !r.store.Info().Shared {
+			if want := []mempool.Key{xs[3].Key, xs[2].Key, xs[1].Key}; !slices.Equal(d.Gone, want) {
+				r.Errorf("%s: gone are %v, want %v", f, d.Gone, want)
+			}
+		} else if !slices.Contains(d.Gone, xs[1].Key) {
+			r.Errorf("%s: gone are %v", f, d.Gone)
+		}
+		in.Clear()
+		r.expect(r.tryGet(&xs[1]), mempool.ErrMiss)
+		r.get(xs[0])
+		r.put(xs...)
+		r.get(xs...)
+		for _, x := range slices.Backward(xs) {
+			r.drop(&x)
+		}
+	}
+	r.balance(0)
+}
+
+// checkConcurrent: many goroutines, one that polls.
+func checkConcurrent(r *rig) {
+	const goroutines, each = 6, 40
+	var begun sync.WaitGroup
+	type asked struct {
+		x     mempool.Extent
+		pages [][]byte
+	}
+	var mu sync.Mutex
+	gets := map[mempool.OpID]asked{}
+	accepted := 0
+	for g := range goroutines {
+		begun.Add(1)
+		go func() {
+			defer begun.Done()
+			rng := rand.New(rand.NewPCG(uint64(g), 5))
+			for i := range each {
+				chain := r.chain(fmt.Sprint(rng.IntN(3)), 0, 48)
+				x := chain[rng.IntN(len(chain))]
+				op := mempool.Op{ID: mempool.OpID(1_000_000*(g+1) + i), Kind: mempool.OpKind(rng.IntN(4)), Extent: x}
+				switch op.Kind {
+				case mempool.Put:
+					op.Pages = r.content(&x)
+				case mempool.Get:
+					op.Pages = r.memory(&x)
+					mu.Lock()
+					gets[op.ID] = asked{x, op.Pages}
+					mu.Unlock()
+				}
+				if rng.IntN(8) == 0 {
+					op.Deadline = time.Now().Add(time.Duration(rng.IntN(300)) * time.Microsecond)
+				}
+				if err := r.store.Submit(op); err == nil {
+					mu.Lock()
+					accepted++
+					mu.Unlock()
+				} else if !errors.Is(err, mempool.ErrBusy) {
+					r.Error(err)
+				}
+				if rng.IntN(8) == 0 {
+					r.store.Cancel(op.ID)
+				}
+				r.store.Metrics()
+			}
+		}()
+	}
+	begun.Wait()
+	var ended []mempool.Done
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for ended = r.store.Poll(nil); len(ended) < accepted; ended = r.store.Poll(ended) {
+		select {
+		case <-r.store.Ready():
+		case <-limit.C:
+			r.Fatalf("%d operations of %d end", len(ended), accepted)
+		}
+	}
+	for _, d := range ended {
+		if a, ok := gets[d.ID]; ok && d.Err == nil {
+			r.same(a.pages, r.content(&a.x))
+		}
+	}
+	all := slices.Concat(r.chain("0", 0, 48), r.chain("1", 0, 48), r.chain("2", 0, 48))
+	n := 0
+	for i := range all {
+		if r.tryGet(&all[i]).Err == nil {
+			n++
+		}
+	}
+	r.balance(n)
+}
+
+// checkRandom plays operations one by one beside a set that says what is there.
+func checkRandom(r *rig) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	in := map[mempool.Key]mempool.Extent{}
+	for range 400 {
+		chain := r.chain(fmt.Sprint(rng.IntN(4)), rng.IntN(2), 16*(1+rng.IntN(3))+4*rng.IntN(4))
+		x := chain[rng.IntN(len(chain))]
+		_, have := in[x.Key]
+		_, parent := in[x.Parent]
+		switch rng.IntN(4) {
+		case 0, 1:
+			d := r.tryPut(&x)
+			if have || d.Err == nil && (parent || x.Parent.IsZero()) {
+				in[x.Key] = x
+			} else if !errors.Is(d.Err, mempool.ErrFull) && !errors.Is(d.Err, mempool.ErrOrphan) {
+				r.Fatalf("put: %v", d.Err)
+			}
+		case 2:
+			if d := r.tryGet(&x); have != (d.Err == nil) {
+				r.Fatalf("get of what is there (%v): %v", have, d.Err)
+			}
+		case 3:
+			d := r.drop(&x)
+			children := false
+			for _, y := range in {
+				children = children || y.Parent == x.Key
+			}
+			if (d.Err == nil) != (have && !children) {
+				r.Fatalf("drop of what is there (%v, children %v): %v", have, children, d.Err)
+			}
+			if d.Err == nil {
+				delete(in, x.Key)
+			}
+		}
+		r.balance(len(in))
+	}
+}
+
+// checkReopen: what was put is there again, parents first, and what was dropped is not.
+func checkReopen(r *rig) {
+	xs := r.chain("a", 0, 64+12)
+	ys := r.chain("b", 0, 32)
+	r.put(xs...)
+	r.put(ys...)
+	if d := r.drop(&ys[1]); d.Err != nil {
+		r.Fatal(d.Err)
+	}
+	for range 3 {
+		r.reopen()
+		if !r.store.Info().Shared {
+			r.balance(6)
+			seen := map[mempool.Key]bool{{}: true}
+			for _, x := range r.store.Contents(nil) {
+				if !seen[x.Parent] {
+					r.Error("a child comes before its parent")
+				}
+				seen[x.Key] = true
+			}
+			if len(seen) != 7 {
+				r.Errorf("%d extents are listed", len(seen)-1)
+			}
+		}
+		r.get(xs...)
+		r.get(ys[0])
+		r.expect(r.tryGet(&ys[1]), mempool.ErrMiss)
+	}
+}
+
+// checkReopenFewer: a smaller capacity keeps what fits, and nothing without its parent.
+func checkReopenFewer(r *rig) {
+	var all []mempool.Extent
+	for i := range r.opts.Extents / 4 {
+		xs := r.chain(fmt.Sprint(i), 0, 64)
+		r.put(xs...)
+		all = append(all, xs...)
+	}
+	r.opts.Extents /= 2
+	r.reopen()
+	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
+		r.Fatal(d.Err)
+	}
+	n := 0
+	for i := range all {
+		if r.tryGet(&all[i]).Err == nil {
+			if n++; i%4 > 0 && !r.has(&all[i-1]) {
+				r.Error("an extent is there without its parent")
+			}
+		}
+	}
+	if n == 0 || n > r.opts.Extents {
+		r.Errorf("%d extents are left in a store of %d", n, r.opts.Extents)
+	}
+}
+
+// checkOther: what another model or version wrote is left alone and named.
+func checkOther(r *rig) {
+	mine := r.opts.Identity
+	xs := r.chain("a", 0, 48)
+	r.put(xs...)
+	r.close()
+	for i, change := range []func(*mempool.Identity){
+		func(id *mempool.Identity) { id.ModelID += "2" },
+		func(id *mempool.Identity) { id.NumericsID += "2" },
+		func(id *mempool.Identity) { id.KVType++ },
+		func(id *mempool.Identity) { id.Layout.PageBytes *= 2 },
+		func(id *mempool.Identity) { id.PageLayout = "other" },
+	} {
+		r.opts.Identity = mine
+		change(&r.opts.Identity)
+		r.layout = r.opts.Identity.Layout
+		r.open()
+		ys := r.chain("a", 0, 48)
+		r.expect(r.tryGet(&ys[0]), mempool.ErrMiss)
+		r.put(ys...)
+		r.get(ys...)
+		others := r.store.Info().Others
+		if fp := mine.Fingerprint().String(); len(others) != i+1 || !slices.Contains(others, fp) {
+			r.Errorf("others are %v, with %s", others, fp)
+		}
+		r.close()
+	}
+	r.opts.Identity, r.layout = mine, mine.Layout
+	r.open()
+	r.get(xs...)
+}
+
+// checkDamage flips bytes of the files, cuts them and makes them longer. No wrong byte is
+// served, and the store opens and works.
+func checkDamage(r *rig) {
+	rng := rand.New(rand.NewPCG(3, 9))
+	xs := r.chain("a", 0, 64)
+	for round := range 12 {
+		r.put(xs...)
+		r.close()
+		r.damage(rng, round)
+		r.open()
+		for i := range xs {
+			r.tryGet(&xs[i])
+		}
+	}
+	r.put(xs...)
+	r.get(xs...)
+}
+
+func (r *rig) damage(rng *rand.Rand, round int) {
+	r.Helper()
+	err := filepath.WalkDir(r.opts.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || rng.IntN(2) == 0 {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch size := st.Size(); round % 3 {
+		case 0: // bits, in headers and pages
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			for range 4 {
+				b := []byte{0}
+				at := rng.Int64N(size + 1)
+				if _, err := f.ReadAt(b, at); err == nil {
+					b[0] ^= 1 << rng.IntN(8)
+					f.WriteAt(b, at)
+				}
+			}
+		case 1:
+			return os.Truncate(path, rng.Int64N(size+1))
+		default:
+			return os.Truncate(path, size+1+rng.Int64N(8192))
+		}
+		return nil
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+}

@@ -1,0 +1,153 @@
+package storetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// stuck waits until a call has become slow.
+func (r *rig) stuck() {
+	r.Helper()
+	select {
+	case <-r.opts.Inject.Stuck():
+	case <-time.After(patience):
+		r.Fatal("no call became slow")
+	}
+}
+
+// soon is a deadline that is over before a slow call ends.
+func soon() time.Time { return time.Now().Add(time.Millisecond) }
+
+// checkDeadline: an operation that takes too long ends, its pages are the caller's at
+// once, and the store is as if it had not been.
+func checkDeadline(r *rig) {
+	in := r.opts.Inject
+	xs := r.chain("a", 0, 48)
+	r.put(xs[0])
+	if d := r.do(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: r.content(&xs[1]), Deadline: time.Unix(1, 0)}); !errors.Is(d.Err, mempool.ErrDeadline) {
+		// The disk may be faster than a timer that is over already.
+		if d.Err != nil {
+			r.Error(d.Err)
+		}
+		r.drop(&xs[1])
+	}
+	r.balance(1)
+
+	in.Plant(blockio.Write, blockio.Slow, 1, false)
+	pages := r.content(&xs[1])
+	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: pages, Deadline: soon()})
+	r.stuck()
+	r.expect(r.wait(id), mempool.ErrDeadline)
+	for _, p := range pages {
+		clear(p) // they are ours again
+	}
+	in.Clear()
+	r.expect(r.tryPut(&xs[2]), mempool.ErrOrphan)
+	if r.has(&xs[1]) {
+		r.Error("a put past its deadline is there")
+	}
+	r.put(xs[1:]...)
+	r.get(xs...)
+
+	in.Plant(blockio.Read, blockio.Slow, 1, false)
+	pages = r.memory(&xs[1])
+	id = r.submit(mempool.Op{Kind: mempool.Get, Extent: xs[1], Pages: pages, Deadline: soon()})
+	r.stuck()
+	r.expect(r.wait(id), mempool.ErrDeadline)
+	in.Clear()
+	r.get(xs...) // which comes after what was given up, on a store with few workers
+	for _, p := range pages {
+		for _, b := range p {
+			if b != 0 {
+				r.Fatal("the store wrote to pages that were the caller's again")
+			}
+		}
+	}
+	r.balance(3)
+}
+
+// checkCancel: of what waits and of what runs.
+func checkCancel(r *rig) {
+	in := r.opts.Inject
+	xs := r.chain("a", 0, 64)
+	r.put(xs[0])
+	in.Plant(blockio.Write, blockio.Slow, 1, true)
+	var ids []mempool.OpID
+	for i := range xs[1:] {
+		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1+i], Pages: r.content(&xs[1+i])}))
+	}
+	for range 20 { // more than there are workers
+		x := r.chain("b", int(r.last), 16)[0]
+		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
+	}
+	r.stuck()
+	for _, id := range ids {
+		r.store.Cancel(id)
+	}
+	for _, id := range ids {
+		r.expect(r.wait(id), mempool.ErrCanceled)
+		r.store.Cancel(id) // twice, and too late
+	}
+	in.Clear()
+	r.put(xs[1:]...)
+	r.get(xs...)
+	r.balance(4)
+}
+
+// checkBusy: at MaxOps open operations the next one is refused, one below it is not.
+func checkBusy(r *rig) {
+	in := r.opts.Inject
+	in.Plant(blockio.Write, blockio.Slow, 1, true)
+	most := r.store.Info().MaxOps
+	var ids []mempool.OpID
+	for i := range most {
+		x := r.chain("a", 100*i, 16)[0]
+		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
+	}
+	x := r.chain("b", 0, 16)[0]
+	if err := r.store.Submit(mempool.Op{ID: 5000, Kind: mempool.Put, Extent: x, Pages: r.content(&x)}); !errors.Is(err, mempool.ErrBusy) {
+		r.Errorf("operation %d: %v", most+1, err)
+	}
+	in.Clear()
+	fit := 0
+	for _, id := range ids {
+		if d := r.wait(id); d.Err == nil {
+			fit++
+		} else {
+			r.expect(d, mempool.ErrFull)
+		}
+	}
+	r.balance(fit)
+}
+
+// checkClose: what waits ends, what runs ends, nothing begins any more.
+func checkClose(r *rig) {
+	in := r.opts.Inject
+	in.Plant(blockio.Write, blockio.Slow, 1, true)
+	var ids []mempool.OpID
+	for i := range 12 {
+		x := r.chain("a", 100*i, 16)[0]
+		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
+	}
+	r.stuck()
+	closed := make(chan error)
+	go func() { closed <- r.store.Close() }()
+	last := r.wait(ids[len(ids)-1]) // waited, so Close ends it though others are stuck
+	r.expect(last, mempool.ErrClosed)
+	in.Clear()
+	if err := <-closed; err != nil {
+		r.Error(err)
+	}
+	for _, id := range ids {
+		if d := r.wait(id); d.Err != nil {
+			r.expect(d, mempool.ErrClosed)
+		}
+	}
+	x := r.chain("b", 0, 16)[0]
+	if err := r.store.Submit(mempool.Op{ID: 5000, Kind: mempool.Put, Extent: x, Pages: r.content(&x)}); !errors.Is(err, mempool.ErrClosed) {
+		r.Error(err)
+	}
+}

@@ -1,0 +1,12 @@
+// Package storetest is the suite that every mempool.Store passes, with faults planted at
+// the calls below it. It owns no store and knows none by name.
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, storetest.Harness{Open: open, Durable: true})
+//	}
+//
+// What it checks is the contract in the comment of mempool.Store: round trips and parts
+// of extents, order of parents and children, deadlines, cancellation, capacity, faults
+// once and for good, use by many goroutines (run it under the race detector), what is
+// left after Close, and for durable stores what a second opening finds.
+package storetest

@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// rig drives one store and remembers what it should hold.
+type rig struct {
+	testing.TB
+	h      Harness
+	opts   Options
+	store  mempool.Store
+	layout mempool.Layout
+	last   mempool.OpID
+	ended  map[mempool.OpID]mempool.Done
+}
+
+// patience bounds every wait of the suite: a store that takes longer has lost an operation.
+const patience = time.Minute
+
+func newRig(t testing.TB, h Harness) *rig {
+	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: 24, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.layout = r.opts.Identity.Layout
+	r.open()
+	return r
+}
+
+func (r *rig) open() {
+	r.Helper()
+	s, err := r.h.Open(r.opts)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.store = s
+}
+
+func (r *rig) close() {
+	r.Helper()
+	r.opts.Inject.Clear()
+	if err := r.store.Close(); err != nil {
+		r.Error(err)
+	}
+}
+
+func (r *rig) reopen() {
+	r.Helper()
+	r.close()
+	r.open()
+}
+
+// chain makes the extents of a sequence of n tokens, of which the first is from.
+func (r *rig) chain(salt string, from, n int) []mempool.Extent {
+	tokens := make([]kv.Token, n)
+	for i := range tokens {
+		tokens[i] = kv.Token(from + i)
+	}
+	return r.layout.AppendExtents(nil, kv.Namespace{Model: "m", Salt: salt}, tokens, nil)
+}
+
+// content is what the pages of x hold: bytes made of its key.
+func (r *rig) content(x *mempool.Extent) [][]byte {
+	pages := make([][]byte, r.layout.Pages(x))
+	for i := range pages {
+		pages[i] = make([]byte, r.layout.PageBytes)
+		for j := range pages[i] {
+			pages[i][j] = x.Key[j%len(x.Key)] + byte(i) + byte(j/len(x.Key))
+		}
+	}
+	return pages
+}
+
+func (r *rig) memory(x *mempool.Extent) [][]byte {
+	pages := make([][]byte, r.layout.Pages(x))
+	for i := range pages {
+		pages[i] = make([]byte, r.layout.PageBytes)
+	}
+	return pages
+}
+
+func (r *rig) sum(x *mempool.Extent) uint64 { return xxh3.Hash(bytes.Join(r.content(x), nil)) }
+
+// submit begins an operation and returns its number.
+func (r *rig) submit(op mempool.Op) mempool.OpID {
+	r.Helper()
+	r.last++
+	op.ID = r.last
+	if err := r.store.Submit(op); err != nil {
+		r.Fatalf("%s: %v", op.Kind, err)
+	}
+	return op.ID
+}
+
+// poll takes what has ended.
+func (r *rig) poll() {
+	r.Helper()
+	for _, d := range r.store.Poll(nil) {
+		if _, twice := r.ended[d.ID]; twice || d.ID > r.last {
+			r.Errorf("operation %d ended twice, or was never begun: %+v", d.ID, d)
+		}
+		r.ended[d.ID] = d
+	}
+}
+
+// wait waits for an operation's ending.
+func (r *rig) wait(id mempool.OpID) mempool.Done {
+	r.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		r.poll()
+		if d, ok := r.ended[id]; ok {
+			return d
+		}
+		select {
+		case <-r.store.Ready():
+		case <-limit.C:
+			r.Fatalf("operation %d does not end", id)
+		}
+	}
+}
+
+func (r *rig) do(op mempool.Op) mempool.Done { r.Helper(); return r.wait(r.submit(op)) }
+
+func (r *rig) tryPut(x *mempool.Extent) mempool.Done {
+	r.Helper()
+	return r.do(mempool.Op{Kind: mempool.Put, Extent: *x, Pages: r.content(x)})
+}
+
+func (r *rig) put(xs ...mempool.Extent) {
+	r.Helper()
+	for i := range xs {
+		if d := r.tryPut(&xs[i]); d.Err != nil {
+			r.Fatalf("put of extent %d: %v", i, d.Err)
+		}
+	}
+}
+
+// tryGet reads x; what it gets without an error must be right.
+func (r *rig) tryGet(x *mempool.Extent) mempool.Done {
+	r.Helper()
+	pages := r.memory(x)
+	d := r.do(mempool.Op{Kind: mempool.Get, Extent: *x, Pages: pages})
+	if d.Err == nil {
+		r.same(pages, r.content(x))
+	}
+	return d
+}
+
+func (r *rig) get(xs ...mempool.Extent) {
+	r.Helper()
+	for i := range xs {
+		if d := r.tryGet(&xs[i]); d.Err != nil {
+			r.Fatalf("get of extent %d: %v", i, d.Err)
+		} else if d.Sum != r.sum(&xs[i]) || d.Bytes != r.layout.Bytes(&xs[i]) {
+			r.Fatalf("get of extent %d says sum %x and %d bytes", i, d.Sum, d.Bytes)
+		}
+	}
+}
+
+func (r *rig) same(got, want [][]byte) {
+	r.Helper()
+	for i := range want {
+		if !bytes.Equal(got[i], want[i]) {
+			r.Fatalf("page %d of %d has wrong bytes", i, len(want))
+		}
+	}
+}
+
+// expect requires an error of an ending.
+func (r *rig) expect(d mempool.Done, want error) {
+	r.Helper()
+	if !errors.Is(d.Err, want) {
+		r.Errorf("%s of %s: %v, want %v", d.Kind, d.Key.Short(), d.Err, want)
+	}
+}
+
+func (r *rig) drop(x *mempool.Extent) mempool.Done {
+	r.Helper()
+	return r.do(mempool.Op{Kind: mempool.Drop, Extent: *x})
+}
+
+// has asks for an extent by Probe.
+func (r *rig) has(x *mempool.Extent) bool {
+	r.Helper()
+	d := r.do(mempool.Op{Kind: mempool.Probe, Extent: *x})
+	if d.Err != nil && !errors.Is(d.Err, mempool.ErrMiss) {
+		r.Errorf("probe of %s: %v", x.Key.Short(), d.Err)
+	}
+	return d.Err == nil
+}
+
+// balance requires that the ledger holds: what is in the store, and its size.
+func (r *rig) balance(extents int) {
+	r.Helper()
+	m := r.store.Metrics()
+	if m.Extents != extents || m.OpenOps != 0 || m.Bytes > m.CapacityBytes || (m.Bytes == 0) != (extents == 0) {
+		r.Errorf("%d extents should be here:\n%v", extents, m)
+	}
+}
+
+// temporary requires that no half-written files are left.
+func temporary(t testing.TB, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(d.Name(), blockio.TempPrefix) {
+			t.Errorf("%s is left", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
