@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,12 +9,49 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// openBackend is where every command opens what computes.
+// openBackend is where every command opens what computes. It shows how far the weights
+// of a GPU are, and says what to do where a GPU can't be used.
 func openBackend(name backendName, o backends.Options) (engine.Backend, error) {
-	return backends.Open(string(name), o)
+	finish := func() {}
+	if name == "cuda" {
+		o.GPU.Progress, finish = bytesBar("weights")
+	}
+	b, err := backends.Open(string(name), o)
+	finish()
+	if remedy := remedy(err); remedy != "" {
+		err = fmt.Errorf("%w\n%s", err, remedy)
+	}
+	return b, err
+}
+
+// remedy is what to do about a GPU that can't be used.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, cudrv.ErrUnavailable):
+		return "Install NVIDIA's driver, 580 or later, or compute with --backend cpu."
+	case errors.Is(err, cudrv.ErrNoDevice):
+		return "nvidia-smi lists the GPUs that the driver has; --gpu takes their number, and CUDA_VISIBLE_DEVICES may hide some. --backend cpu needs none."
+	case errors.Is(err, cuda.ErrOld):
+		return "Update NVIDIA's driver to 580 or later, take another GPU by --gpu, or compute with --backend cpu."
+	case errors.Is(err, cuda.ErrMemory), errors.Is(err, cudrv.ErrMemory):
+		return "End what else uses the GPU (nvidia-smi lists it), raise --gpu-memory, lower --kv-tokens, --max-running or --step-tokens, or take a smaller model."
+	}
+	return ""
+}
+
+// gpuFlags say which GPU computes, with --backend cuda.
+type gpuFlags struct {
+	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: which GPU, as the driver counts them."`
+	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of its memory that may be in use. The KV pool takes what weights and buffers leave, unless --kv-tokens says how large it is."`
+}
+
+func (f *gpuFlags) options() backends.GPU {
+	return backends.GPU{Device: f.GPU, Memory: f.GPUMemory}
 }
 
 // openCPU opens the cpu backend for commands that measure it.

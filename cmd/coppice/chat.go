@@ -105,3 +105,23 @@ func progressBar(total int, label string) (advance, finish func()) {
 		progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	return func() { bar.Add(1) }, func() { bar.Finish() }
 }
+
+// bytesBar is progressBar of bytes, whose total is known once they come.
+func bytesBar(label string) (advance func(done, total int), finish func()) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil, func() {}
+	}
+	var bar *progressbar.ProgressBar
+	return func(done, total int) {
+			if bar == nil {
+				bar = progressbar.NewOptions(total,
+					progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowBytes(true),
+					progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+			}
+			bar.Set(done)
+		}, func() {
+			if bar != nil {
+				bar.Finish()
+			}
+		}
+}

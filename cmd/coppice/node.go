@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
@@ -15,12 +17,23 @@ import (
 // nodeFlags are what every command that runs a model takes.
 type nodeFlags struct {
 	Model      string           `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3). Default: a generated one, whose text means nothing."`
-	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens."`
+	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes twice --max-running if that is more, and 2048 on sim."`
+	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes twice --max-running if that is more, and 2048 on cuda and sim."`
 	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
 	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants; serve takes it by default where --api-key-file names tenants)."`
 	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
+	gpuFlags
+
+	sized bool // --kv-tokens was given
+}
+
+// AfterApply is called by kong when it has set the flags.
+func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
+	for _, p := range ctx.Path {
+		f.sized = f.sized || p.Flag != nil && p.Flag.Name == "kv-tokens"
+	}
+	return nil
 }
 
 // modelDir is the directory or file given, or a generated model in a temporary one that
@@ -44,7 +57,7 @@ func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
 
 // backendFlags choose what computes.
 type backendFlags struct {
-	Backend backendName `default:"cpu" help:"What computes: cpu, ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
+	Backend backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
 }
 
 // open starts a node for the model at dir.
@@ -53,8 +66,12 @@ func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*coppi
 	if err != nil {
 		return nil, err
 	}
-	backend, err := openBackend(b.Backend, backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads,
-		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens)})
+	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, Threads: f.Threads,
+		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
+	if b.Backend == "cuda" && !f.sized {
+		o.KVTokens = 0 // what memory is left for
+	}
+	backend, err := openBackend(b.Backend, o)
 	// The weights are packed now, or never will be.
 	if err := errors.Join(err, m.Close()); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type serveCmd struct {
 
 	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
 	ModelName string      `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: the name of its directory or file."`
-	Backend   backendName `default:"cpu" help:"What computes: cpu, ptxvm (the CUDA kernels in an interpreter, far too slow to serve anybody), or sim, a simulated device in real time, whose text means nothing, to test load."`
+	Backend   backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, far too slow to serve anybody), or sim, a simulated device in real time, whose text means nothing, to test load."`
 	Profile   string      `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
 
 	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Lose the simulated device when a prompt has this token, to rehearse what clients, routers and supervisors do then."`
@@ -42,7 +42,7 @@ type serveCmd struct {
 	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
 	cacheFlags
 	MaxRequests int  `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
-	MaxRunning  int  `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on sim."`
+	MaxRunning  int  `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
 	MaxQueued   int  `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
 	Displace    bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
 
@@ -201,6 +201,12 @@ func (c *serveCmd) check() error {
 	}
 	if c.KVMemory < 0 {
 		bad("--kv-memory is %v, want more than 0", c.KVMemory)
+	}
+	if (c.settings.given("gpu") || c.settings.given("gpu-memory")) && c.Backend != "cuda" {
+		bad("--gpu and --gpu-memory are for --backend cuda")
+	}
+	if !(c.GPUMemory > 0 && c.GPUMemory <= 1) {
+		bad("--gpu-memory is %v, want more than 0 and at most 1", c.GPUMemory)
 	}
 	if c.settings.given("profile") && c.Backend != "sim" {
 		bad("--profile is for --backend sim")

@@ -63,7 +63,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		}
 	}
 	if !c.settings.given("step-tokens") {
-		if c.Backend == "sim" {
+		if c.Backend == "sim" || c.Backend == "cuda" {
 			c.StepTokens = 2048 // what a small processor bears is too little for a large device
 		}
 		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
@@ -106,7 +106,10 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), Threads: c.Threads,
-		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens),
+		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
+	}
+	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {
+		o.KVTokens = 0 // what fits the device
 	}
 	if c.Backend == "sim" {
 		profile, err := openProfile(c.Profile)
@@ -117,9 +120,6 @@ func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 		s.profile = profileOf(&profile)
 		o.Sim = backends.Simulation{Profile: profile, Sanitize: sim.Boundary, Logits: c.SimLogits, Faults: sim.Faults{Batch: poison(c.SimPoison)}}
 		o.MaxTokens = max(8192, c.StepTokens)
-		if !c.settings.given("kv-tokens") {
-			o.KVTokens = 0 // what fits the device
-		}
 	}
 	b, err := openBackend(c.Backend, o)
 	if errors.Is(err, backends.ErrMemory) {

@@ -16,6 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
@@ -31,7 +33,7 @@ type Options struct {
 	Model *model.Model
 
 	PageTokens int   // slots per page
-	KVTokens   int   // the pool holds at least so many tokens; sim's default is what fits its device
+	KVTokens   int   // the pool holds at least so many tokens; sim's and cuda's default is what fits the device
 	KVBytes    int64 // or so many bytes, in whole pages; goes before KVTokens
 
 	MaxSlots    int // sequences with sampling state
@@ -41,6 +43,15 @@ type Options struct {
 	Threads     int // that compute; of cpu
 
 	Sim Simulation // of sim
+	GPU GPU        // of cuda
+}
+
+// GPU is what only a GPU has.
+type GPU struct {
+	Driver   cudrv.Driver // nil: this machine's, see cudrv/system
+	Device   int          // of those that the driver counts
+	Memory   float64      // fraction of the device's that may be used; 0.9
+	Progress func(done, total int)
 }
 
 // Simulation is what only a simulated device has, see sim.Config.
@@ -62,6 +73,7 @@ type backend struct {
 
 var list = []backend{
 	{"cpu", "this machine's processors", modelKV(4), openCPU},
+	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool is what memory is left for", modelKV(2), openCUDA},
 	{"ptxvm", "the CUDA kernels in an interpreter that checks every access, far too slow for anything but that", modelKV(2), openInterpreter},
 	{"sim", "a simulated device in real time, whose text means nothing, to test load", simKV, openSim},
 }
@@ -134,6 +146,20 @@ func openCPU(o *Options) (engine.Backend, error) {
 	return backendOf(cpu.Open(o.Model, cpu.Config{
 		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
 		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: o.Threads,
+	}))
+}
+
+func openCUDA(o *Options) (engine.Backend, error) {
+	driver := o.GPU.Driver
+	if driver == nil {
+		var err error
+		if driver, err = system.Open(); err != nil {
+			return nil, err
+		}
+	}
+	return backendOf(cuda.Open(o.Model, cuda.Config{
+		Driver: driver, Device: o.GPU.Device, MemoryFraction: o.GPU.Memory, Progress: o.GPU.Progress,
+		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight,
 	}))
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
 )
@@ -38,6 +40,7 @@ func TestOpen(t *testing.T) {
 		}
 		b, err := backends.Open(name, backends.Options{
 			Model: m, PageTokens: 8, KVTokens: 65, MaxSlots: 3, MaxRows: 2, MaxTokens: 64, MaxInflight: 3, Threads: 1,
+			GPU: backends.GPU{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})},
 		})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -78,7 +81,7 @@ func TestBytes(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	if _, err := backends.Open("tpu", backends.Options{}); !errors.Is(err, backends.ErrUnknown) || !strings.Contains(err.Error(), "cpu, ptxvm, sim") {
+	if _, err := backends.Open("tpu", backends.Options{}); !errors.Is(err, backends.ErrUnknown) || !strings.Contains(err.Error(), "cpu, cuda, ptxvm, sim") {
 		t.Errorf("an unknown name: %v", err)
 	}
 	if backends.About("tpu") != "" {
@@ -88,6 +91,28 @@ func TestRefused(t *testing.T) {
 		b, err := backends.Open(name, o)
 		if err == nil || b != engine.Backend(nil) {
 			t.Errorf("%s opens with %+v: %v, %v", name, o, b, err)
+		}
+	}
+}
+
+// TestMeasuredPool: without a size, cuda's pool is what memory is left for, and a
+// smaller share leaves a smaller pool.
+func TestMeasuredPool(t *testing.T) {
+	m := nano(t)
+	pages := 0
+	for _, share := range []float64{0.5, 0.9} {
+		driver := vm.New(ptxvm.Config{MemoryBytes: 32 << 20})
+		b, err := backends.Open("cuda", backends.Options{Model: m, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, GPU: backends.GPU{Driver: driver, Memory: share}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Info().NumPages; n <= pages || n*b.Info().PageBytes > int(share*(32<<20)) {
+			t.Errorf("%v of 32 MiB: %d pages of %d bytes, %d before", share, n, b.Info().PageBytes, pages)
+		} else {
+			pages = n
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -35,7 +35,8 @@ type job struct {
 var _ engine.Backend = (*Backend)(nil)
 
 // Open uploads the weights of m, reserves the pool and starts the goroutines. m
-// may be closed afterwards.
+// may be closed afterwards. It fails with cudrv.ErrNoDevice, ErrOld or ErrMemory
+// before anything is uploaded if the device is not there or can't do it.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -45,12 +46,14 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	if err := supported(c); err != nil {
 		return nil, err
 	}
-	// Positions past the pool can't be reached, so nothing is sized for them.
-	positions := min(c.MaxPositions, cfg.Pages*cfg.PageTokens)
-	d, err := newDevice(m, cfg, positions)
+	if err := usable(cfg.Driver, cfg.Device, c.HeadDim); err != nil {
+		return nil, err
+	}
+	d, err := newDevice(m, cfg)
 	if err != nil {
 		return nil, err
 	}
+	cfg = d.cfg // Pages is known now
 	b := &Backend{
 		info: engine.Info{
 			Name: "cuda", ModelID: m.ID() + "/bf16", NumericsID: NumericsID,

@@ -2,19 +2,24 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/intake"
 )
 
-// Config sizes a backend. Driver, and Pages or KVTokens, are required; 0
-// elsewhere means the default.
+// Config sizes a backend. Driver is required; 0 elsewhere means the default.
 type Config struct {
 	Driver cudrv.Driver
 	Device int // of the driver
+	// MemoryFraction of the device's memory is used; 0.9. What is in use already, by
+	// whomever, counts.
+	MemoryFraction float64
+	// Progress is called as weights are uploaded, with bytes.
+	Progress func(done, total int)
 
 	PageTokens int // slots per page, a power of two up to 256; 16
-	Pages      int // pages of the pool
+	Pages      int // pages of the pool; with KVTokens 0 too, as many as memory is left for
 	KVTokens   int // used if Pages is 0: the pool holds at least so many tokens
 	MaxSlots   int // sequences with sampling state; 256
 	MaxRows    int // per batch; 256
@@ -25,9 +30,15 @@ type Config struct {
 	MaxTransfers int
 }
 
+// maxPages is the most pages of a pool.
+const maxPages = 1 << 24
+
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
 // Pages set from KVTokens.
 func (c Config) WithDefaults() Config {
+	if c.MemoryFraction == 0 {
+		c.MemoryFraction = 0.9
+	}
 	c.size().Fill(intake.Limits{MaxSlots: 256, MaxRows: 256, MaxTokens: 8192, MaxInflight: 3, MaxTransfers: 64})
 	return c
 }
@@ -43,9 +54,15 @@ func (c *Config) size() intake.Size {
 // Validate reports every field of a config with defaults that no backend can
 // have, by name and value.
 func (c Config) Validate() error {
-	err := c.size().Validate("cuda", intake.Limits{Pages: 1 << 24, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})
+	if c.Pages == 0 {
+		c.Pages = 1 // measured later
+	}
+	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})
 	if c.Driver == nil {
 		err = errors.Join(errors.New("cuda: Driver is nil"), err)
+	}
+	if !(c.MemoryFraction > 0 && c.MemoryFraction <= 1) {
+		err = errors.Join(err, fmt.Errorf("cuda: MemoryFraction is %v, want more than 0 and at most 1", c.MemoryFraction))
 	}
 	return err
 }

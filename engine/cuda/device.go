@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
@@ -54,21 +55,29 @@ const (
 	topBytes   = 8
 )
 
-func newDevice(m *model.Model, cfg Config, positions int) (*device, error) {
+// newDevice opens the device with the model on it. Contexts are current for
+// threads, so it keeps to one.
+func newDevice(m *model.Model, cfg Config) (*device, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	ctx, err := cfg.Driver.Open(cfg.Device)
 	if err != nil {
 		return nil, err
 	}
 	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots)}
-	if err := d.open(m, positions); err != nil {
+	if err := d.open(m); err != nil {
 		return nil, errors.Join(err, ctx.Close())
 	}
 	return d, nil
 }
 
-func (d *device) open(m *model.Model, positions int) error {
+func (d *device) open(m *model.Model) error {
 	c := d.model
 	d.pageElements = 2 * c.Layers * c.KVHeads * d.cfg.PageTokens * c.HeadDim
+	positions := c.MaxPositions
+	if d.cfg.Pages > 0 { // those past the pool can't be reached, so nothing is sized for them
+		positions = min(positions, d.cfg.Pages*d.cfg.PageTokens)
+	}
 	d.perSlot = (positions + d.cfg.PageTokens - 1) / d.cfg.PageTokens
 	d.table, d.pages = make([]int32, d.cfg.MaxSlots*d.perSlot), engine.NewTables(d.cfg.MaxSlots)
 	for i := range d.table {
@@ -81,7 +90,11 @@ func (d *device) open(m *model.Model, positions int) error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := d.upload(m, positions); err != nil {
+	weightBytes := d.weightBytes(m, positions)
+	if err := d.budget(weightBytes); err != nil {
+		return err
+	}
+	if err := d.upload(m, positions, weightBytes); err != nil {
 		return fmt.Errorf("cuda: weights: %w", err)
 	}
 	if err := d.makeRooms(); err != nil {
@@ -119,7 +132,9 @@ func (d *device) load() error {
 }
 
 // tileBytes is what attention keeps of K and V in shared memory: two tiles of 64.
-func (d *device) tileBytes() int { return 2 * 2 * 64 * d.model.HeadDim * 2 }
+func (d *device) tileBytes() int { return tileBytes(d.model.HeadDim) }
+
+func tileBytes(headDim int) int { return 2 * 2 * 64 * headDim * 2 }
 
 func (d *device) alloc(n int) (cudrv.Ptr, error) {
 	p, err := d.ctx.Alloc(n)
@@ -129,38 +144,37 @@ func (d *device) alloc(n int) (cudrv.Ptr, error) {
 	return p, nil
 }
 
-func (d *device) makeRooms() error {
+// buffer is one of rooms.
+type buffer struct {
+	p    *cudrv.Ptr
+	n    int
+	fill int // byte to fill it with, -1: none
+}
+
+// buffers are all of rooms but the pool.
+func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
 	ffn := paddedFFN(c)
 	widest := max(c.Hidden, heads, ffn)
-	poolBytes := 2 * d.pageElements * d.cfg.Pages
-	zeroed := []struct {
-		p    *cudrv.Ptr
-		n    int
-		fill byte
-	}{
-		{&r.pool, poolBytes, 0}, {&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
+	return []buffer{
+		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
+		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
+		{&r.q, 2 * tokens * heads, -1}, {&r.gateUp, 2 * tokens * 2 * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
+		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
 	}
-	for _, z := range zeroed {
-		var err error
-		if *z.p, err = d.alloc(z.n); err != nil {
-			return err
-		}
-		if err := d.ctx.Fill(d.stream, *z.p, z.fill, z.n); err != nil {
-			return err
-		}
-	}
-	for _, b := range []struct {
-		p *cudrv.Ptr
-		n int
-	}{
-		{&r.x, 4 * tokens * c.Hidden}, {&r.acts, 2 * max(tokens, rows) * widest}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim},
-		{&r.q, 2 * tokens * heads}, {&r.gateUp, 2 * tokens * 2 * ffn}, {&r.logits, 4 * rows * c.Vocab}, {&r.work, 4 * rows * c.Vocab},
-		{&r.failed, 4 * rows}, {&r.drawn, drawnBytes * rows}, {&r.norms, normBytes * rows}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows},
-	} {
+}
+
+func (d *device) makeRooms() error {
+	for _, b := range append(d.buffers(), buffer{&d.room.pool, 2 * d.pageElements * d.cfg.Pages, 0}) {
 		var err error
 		if *b.p, err = d.alloc(b.n); err != nil {
+			return err
+		}
+		if b.fill < 0 {
+			continue
+		}
+		if err := d.ctx.Fill(d.stream, *b.p, byte(b.fill), b.n); err != nil {
 			return err
 		}
 	}

@@ -49,20 +49,39 @@ func paddedFFN(c *model.Config) int { return (c.FFN + 31) / 32 * 32 }
 // uploader copies weights by way of one pinned buffer.
 type uploader struct {
 	*device
-	staging []byte
-	err     error
+	staging     []byte // nil: nothing is allocated or copied, only counted
+	bytes       int    // asked for
+	done, total int    // of those
+	err         error
 }
 
-const stagingBytes = 4 << 20
+const (
+	stagingBytes = 4 << 20
+	allocUnit    = 512 // what the driver rounds an allocation up to, at least
+)
 
-func (d *device) upload(m *model.Model, positions int) error {
+// weightBytes is how much device memory upload takes.
+func (d *device) weightBytes(m *model.Model, positions int) int {
+	u := &uploader{device: d}
+	u.all(m, positions)
+	d.w = weights{}
+	return u.bytes
+}
+
+// upload copies the model's weights, of that many bytes, to the device.
+func (d *device) upload(m *model.Model, positions, total int) error {
 	staging, err := d.ctx.HostAlloc(stagingBytes)
 	if err != nil {
 		return err
 	}
-	u := &uploader{device: d, staging: staging}
+	u := &uploader{device: d, staging: staging, total: total}
+	u.all(m, positions)
+	return errors.Join(u.err, d.ctx.HostFree(staging))
+}
+
+func (u *uploader) all(m *model.Model, positions int) {
 	c := m.Config()
-	w := &d.w
+	w := &u.w
 	w.embed = u.stack(c.Hidden, m.Embed())
 	w.head = w.embed
 	if !c.TiedHead {
@@ -83,7 +102,6 @@ func (d *device) upload(m *model.Model, positions int) error {
 		})
 	}
 	w.cosine, w.sine = u.rope(c, positions)
-	return errors.Join(u.err, d.ctx.HostFree(staging))
 }
 
 // stack puts matrices of that many columns one above the other; it is 0 if the
@@ -136,7 +154,8 @@ func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
 
 // room is zeroed device memory.
 func (u *uploader) room(n int) cudrv.Ptr {
-	if u.err != nil {
+	u.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
+	if u.err != nil || u.staging == nil {
 		return 0
 	}
 	p, err := u.alloc(n)
@@ -150,6 +169,9 @@ func (u *uploader) room(n int) cudrv.Ptr {
 // put rounds a tensor to bf16 and copies it; each of its rows of n elements takes
 // stride on the device.
 func (u *uploader) put(dst cudrv.Ptr, t *model.Tensor, n, stride int) {
+	if u.staging == nil {
+		return
+	}
 	wide := make([]float32, min(n, stagingBytes/2))
 	for row := range t.Len() / n {
 		for lo := 0; lo < n && u.err == nil; lo += len(wide) {
@@ -168,12 +190,18 @@ func (u *uploader) copy(dst cudrv.Ptr, n int) {
 	if u.err == nil {
 		u.err = errors.Join(u.ctx.CopyIn(u.stream, dst, u.staging[:n]), u.ctx.SyncStream(u.stream))
 	}
+	if u.done += n; u.cfg.Progress != nil {
+		u.cfg.Progress(u.done, u.total)
+	}
 }
 
 // rope tabulates positions [0, positions), as the other backends do.
 func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
 	freq := c.RopeFrequencies()
 	cosine, sine = u.room(4*positions*len(freq)), u.room(4*positions*len(freq))
+	if u.staging == nil {
+		return 0, 0
+	}
 	at, most := 0, stagingBytes/8/len(freq) // positions at a time, cosines in one half of the buffer
 	for at < positions && u.err == nil {
 		n := min(most, positions-at)

@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"engine/sampling":               {"kv", "engine", "internal/f32"},
 	"engine/enginetest":             {"kv", "engine"},
 	"engine/intake":                 {"kv", "engine"},
-	"engine/backends":               {"kv", "engine", "engine/cpu", "engine/cuda", "engine/cuda/cudrv/vm", "engine/cuda/ptxvm", "engine/model", "engine/sim"},
+	"engine/backends":               {"kv", "engine", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/ptxvm", "engine/model", "engine/sim"},
 	"engine/sim":                    {"kv", "engine", "engine/sampling"},
 	"engine/model":                  {"kv", "tokenizer", "engine/model/gguf", "internal/opticks"},
 	"engine/cuda":                   {"kv", "engine", "engine/intake", "engine/model", "engine/cuda/cudrv", "engine/cuda/kernels", "internal/f32"},
@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/model", "engine/model/gguf", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/model", "engine/model/gguf", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// TestNoGPU: where there is no driver or no GPU, each command says so and what to do.
+func TestNoGPU(t *testing.T) {
+	if d, err := system.Open(); err == nil {
+		if n, err := d.Devices(); err == nil && n > 0 {
+			t.Skip("there is a GPU")
+		}
+	}
+	dir := nano(t)
+	for _, args := range [][]string{{"generate", "--model", dir, "x"}, {"bench", "chat", "--model", dir}, {"serve", "--model", dir, "--addr", "127.0.0.1:0"}} {
+		refused(t, []string{"--backend cpu"}, append(args, "--backend", "cuda")...)
+	}
+	refused(t, []string{"--gpu and --gpu-memory are for --backend cuda"}, "serve", "--gpu", "1")
+	refused(t, []string{"--gpu-memory is 1.5"}, "serve", "--backend", "cuda", "--gpu-memory", "1.5")
+}
+
+// posing is the interpreter's driver, which says other things of itself.
+type posing struct {
+	*vm.Driver
+	version, devices, major int
+}
+
+func (p *posing) Version() (int, error) { return p.version, nil }
+func (p *posing) Devices() (int, error) { return p.devices, nil }
+func (p *posing) Properties(i int) (cudrv.Properties, error) {
+	found, err := p.Driver.Properties(i)
+	found.Major = p.major
+	return found, err
+}
+
+// TestRemedies: what is wrong with a GPU, and what to do about it.
+func TestRemedies(t *testing.T) {
+	m, err := model.Open(nano(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	large, small := vm.New(ptxvm.Config{MemoryBytes: 64 << 20}), vm.New(ptxvm.Config{MemoryBytes: 1 << 18})
+	for _, c := range []struct {
+		driver *posing
+		device int
+		says   []string
+	}{
+		{&posing{large, 13000, 1, 9}, 1, []string{"GPU 1", "--gpu", "nvidia-smi"}},
+		{&posing{large, 12020, 1, 9}, 0, []string{"CUDA 12.2", "Update NVIDIA's driver to 580"}},
+		{&posing{large, 13000, 1, 7}, 0, []string{"compute capability 7.0", "another GPU by --gpu"}},
+		{&posing{small, 13000, 1, 9}, 0, []string{"weights take", "raise --gpu-memory"}},
+	} {
+		b, err := openBackend("cuda", backends.Options{Model: m, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, GPU: backends.GPU{Driver: c.driver, Device: c.device}})
+		if err == nil {
+			b.Close()
+			t.Errorf("%+v opens", c.driver)
+			continue
+		}
+		for _, s := range c.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%v does not say %q", err, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package cuda_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// posing is the interpreter's driver, which says other things of itself.
+type posing struct {
+	*vm.Driver
+	version, devices int
+	properties       cudrv.Properties
+}
+
+func (p *posing) Version() (int, error)                    { return p.version, nil }
+func (p *posing) Devices() (int, error)                    { return p.devices, nil }
+func (p *posing) Properties(int) (cudrv.Properties, error) { return p.properties, nil }
+
+// TestUnusable: what can't do it is refused by what it lacks, before anything is
+// uploaded.
+func TestUnusable(t *testing.T) {
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	hopper := cudrv.Properties{Name: "H100", Major: 9, MemoryBytes: 80 << 30, SharedPerBlock: 227 << 10}
+	turing := cudrv.Properties{Name: "T4", Major: 7, Minor: 5, SharedPerBlock: 64 << 10}
+	narrow := cudrv.Properties{Name: "Narrow", Major: 8, SharedPerBlock: 1 << 10}
+	small, large := vm.New(ptxvm.Config{MemoryBytes: 1 << 18}), vm.New(ptxvm.Config{MemoryBytes: 32 << 20})
+	for name, c := range map[string]struct {
+		driver *posing
+		device int
+		pages  int
+		want   error
+		says   []string
+	}{
+		"no device":         {&posing{large, 13000, 0, hopper}, 0, 0, cudrv.ErrNoDevice, []string{"GPU 0", "has 0"}},
+		"no such device":    {&posing{large, 13000, 2, hopper}, 2, 0, cudrv.ErrNoDevice, []string{"GPU 2", "has 2"}},
+		"a negative device": {&posing{large, 13000, 2, hopper}, -1, 0, cudrv.ErrNoDevice, []string{"GPU -1"}},
+		"an old driver":     {&posing{large, 12040, 1, hopper}, 0, 0, cuda.ErrOld, []string{"CUDA 12.4", "13.0", "driver 580"}},
+		"an old device":     {&posing{large, 13000, 1, turing}, 0, 0, cuda.ErrOld, []string{"T4", "7.5", "8.0"}},
+		"a narrow device":   {&posing{large, 13000, 1, narrow}, 0, 0, cuda.ErrOld, []string{"Narrow", "1024", "8192"}},
+		"little memory":     {&posing{small, 13000, 1, hopper}, 0, 0, cuda.ErrMemory, []string{"of 0.2 MiB", "90%", "weights take"}},
+		"too large a pool":  {&posing{large, 13000, 1, hopper}, 0, 1 << 20, cuda.ErrMemory, []string{"32.0 MiB", "the pool"}},
+	} {
+		b, err := cuda.Open(m, cuda.Config{Driver: c.driver, Device: c.device, Pages: c.pages, MaxSlots: 2, MaxRows: 2, MaxTokens: 64})
+		if b != nil {
+			b.Close()
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+			continue
+		}
+		for _, s := range c.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: %v does not say %q", name, err, s)
+			}
+		}
+	}
+}
+
+// TestProgress: the upload ends with all bytes, and what was planned is what it took.
+func TestProgress(t *testing.T) {
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	last, whole := 0, 0
+	b, err := cuda.Open(m, cuda.Config{Driver: driver, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, Progress: func(done, total int) {
+		if done <= last || done > total || whole != 0 && total != whole {
+			t.Errorf("%d of %d bytes after %d of %d", done, total, last, whole)
+		}
+		last, whole = done, total
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if last < whole*9/10 {
+		t.Errorf("%d of %d bytes at the end", last, whole)
+	}
+}
