@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"mempool/storetest":        {"kv", "mempool", "mempool/internal/blockio", "internal/leaks"},
 	"mempool/hostmem":          {"kv", "mempool", "mempool/internal/blockio", "mempool/internal/ops", "mempool/internal/slotted"},
 	"mempool/diskmem":          {"kv", "mempool", "mempool/internal/blockio", "mempool/internal/ops", "mempool/internal/slotted"},
+	"mempool/dirmem":           {"kv", "mempool", "mempool/internal/blockio", "mempool/internal/ops"},
 
 	"engine/sampling":               {"kv", "engine", "internal/f32"},
 	"engine/enginetest":             {"kv", "engine"},

@@ -44,7 +44,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
-	info.Direct = direct(dir)
+	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(m.slots(), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil
@@ -75,14 +75,4 @@ func takeLock(dir string) (*os.File, error) {
 		}
 	}
 	return f, nil
-}
-
-// direct reports whether the file system takes transfers that pass the page cache by.
-func direct(dir string) bool {
-	f, err := blockio.Open(filepath.Join(dir, "lock"), os.O_RDWR, nil)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return f.Direct()
 }

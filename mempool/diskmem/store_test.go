@@ -2,8 +2,11 @@ package diskmem
 
 import (
 	"errors"
+	"flag"
+	"os"
 	"testing"
 
+	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/storetest"
@@ -15,13 +18,26 @@ func testConfig(o storetest.Options) Config {
 		Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, storetest.Harness{
+func harness() storetest.Harness {
+	return storetest.Harness{
 		Open:    func(o storetest.Options) (mempool.Store, error) { return Open(testConfig(o)) },
 		Durable: true,
 		Faults:  []blockio.Point{blockio.Read, blockio.Write, blockio.Sync, blockio.Create, blockio.Rename, blockio.Remove},
-	})
+	}
 }
+
+func TestMain(m *testing.M) {
+	if status, ok := storetest.Child(harness()); ok {
+		os.Exit(status)
+	}
+	os.Exit(leaks.Run(m))
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+var kills = flag.Int("kills", 5, "how often a process is killed")
+
+func TestKill(t *testing.T) { storetest.Kill(t, harness(), *kills) }
 
 func TestLocked(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})

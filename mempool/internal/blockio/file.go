@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // Align is what offsets, lengths and addresses of direct transfers are multiples of here.
@@ -57,6 +58,25 @@ func (f *File) Size() (int64, error) {
 		return 0, err
 	}
 	return st.Size(), nil
+}
+
+// Changed is when the file was last written to or touched.
+func (f *File) Changed() (time.Time, error) {
+	st, err := f.f.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
+}
+
+// Direct reports whether the file system of a file takes direct transfers.
+func Direct(path string) bool {
+	f, err := Open(path, os.O_RDONLY, nil)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Direct()
 }
 
 // ReadAt fills b, from Alloc, from the file. It fails with io.ErrUnexpectedEOF where the

@@ -1,0 +1,258 @@
+package storetest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// childVariable makes a test binary a process that puts load on a store.
+const childVariable = "COPPICE_STORE_CHILD"
+
+// Child is for TestMain: in a process that Kill or KillOneOfTwo started it puts load on
+// the store and returns its exit status; in others ok is false.
+//
+//	func TestMain(m *testing.M) {
+//		if status, ok := storetest.Child(harness); ok {
+//			os.Exit(status)
+//		}
+//		os.Exit(leaks.Run(m))
+//	}
+func Child(h Harness) (status int, ok bool) {
+	arg := os.Getenv(childVariable)
+	if arg == "" {
+		return 0, false
+	}
+	seed, dir, _ := strings.Cut(arg, " ")
+	n, err := strconv.ParseUint(seed, 10, 64)
+	if err == nil {
+		err = load(h, n, dir)
+	}
+	if err != nil {
+		fmt.Println("failed", err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// killExtents is the capacity of stores under load, chains what each process cycles
+// through: more than fit, so slots are used again.
+const (
+	killExtents = 48
+	killChains  = 24
+)
+
+// load puts, reads and drops until its standard input ends. A line says what was put, once
+// it is, and what is to be dropped, before it is.
+func load(h Harness, seed uint64, dir string) error {
+	var end error
+	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r.opts = Options{Dir: dir, Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.layout = r.opts.Identity.Layout
+	over := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		close(over)
+	}()
+	defer func() {
+		if p := recover(); p != nil && end == nil {
+			panic(p)
+		}
+	}()
+	r.open()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for {
+		select {
+		case <-over:
+			r.close()
+			return end
+		default:
+		}
+		if err := r.loadOnce(rng); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *rig) loadOnce(rng *rand.Rand) error {
+	n := rng.IntN(killChains)
+	xs := r.chain(fmt.Sprint(n), 0, 48+8)
+	switch rng.IntN(4) {
+	case 0, 1:
+		var ids []mempool.OpID
+		for i := range xs {
+			ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[i], Pages: r.content(&xs[i])}))
+		}
+		for i, id := range ids {
+			if d := r.wait(id); d.Err == nil {
+				fmt.Println("put", n, i)
+			} else if !errors.Is(d.Err, mempool.ErrFull) && !errors.Is(d.Err, mempool.ErrOrphan) {
+				return d.Err
+			}
+		}
+	case 2:
+		for i := range xs {
+			if d := r.tryGet(&xs[i]); d.Err != nil && !errors.Is(d.Err, mempool.ErrMiss) {
+				return d.Err
+			}
+		}
+	default:
+		for i := len(xs) - 1; i >= rng.IntN(len(xs)); i-- {
+			fmt.Println("drop", n, i)
+			d := r.drop(&xs[i])
+			if d.Err != nil && !errors.Is(d.Err, mempool.ErrMiss) && !errors.Is(d.Err, mempool.ErrChildren) {
+				return d.Err
+			}
+		}
+	}
+	clear(r.ended)
+	return nil
+}
+
+// process is what a rig reports to outside a test.
+type process struct {
+	testing.TB
+	fail func(error)
+}
+
+func (*process) Helper() {}
+func (p *process) Error(args ...any) {
+	p.fail(errors.New(fmt.Sprint(args...)))
+}
+func (p *process) Errorf(format string, args ...any) { p.fail(fmt.Errorf(format, args...)) }
+func (p *process) Fatal(args ...any)                 { p.Error(args...) }
+func (p *process) Fatalf(format string, args ...any) { p.Errorf(format, args...) }
+
+// child is a process under load.
+type child struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	lines *bufio.Scanner
+}
+
+func start(t testing.TB, seed int, dir string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", childVariable, seed, dir))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &child{cmd, in, bufio.NewScanner(out)}
+}
+
+// follow reads n lines, or all that are left if n is negative, and keeps in there what was
+// put and has not been dropped.
+func (c *child) follow(t testing.TB, n int, there map[[2]int]bool) {
+	t.Helper()
+	for ; n != 0 && c.lines.Scan(); n-- {
+		var what string
+		var at [2]int
+		if _, err := fmt.Sscan(c.lines.Text(), &what, &at[0], &at[1]); err != nil {
+			t.Fatalf("the process says %q", c.lines.Text())
+		}
+		if delete(there, at); what == "put" {
+			there[at] = true
+		}
+	}
+}
+
+func (c *child) kill(t testing.TB, there map[[2]int]bool) {
+	t.Helper()
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.follow(t, -1, there) // what it said before, in the pipe
+	c.cmd.Wait()
+	c.stdin.Close()
+}
+
+// Kill kills a process that puts load on a store, at some moment, rounds times in one
+// directory. Each time at least 95 % of what was in the store is found, and all of it is
+// right.
+func Kill(t *testing.T, h Harness, rounds int) {
+	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.layout = r.opts.Identity.Layout
+	other := r.opts
+	other.Identity.ModelID = "another"
+	o, err := h.Open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Close()
+	there := map[[2]int]bool{}
+	rng := rand.New(rand.NewPCG(1, uint64(rounds)))
+	asked, found, shared := 0, 0, false
+	for round := range rounds {
+		c := start(t, round, r.opts.Dir)
+		c.follow(t, 1+rng.IntN(300), there)
+		c.kill(t, there)
+		r.open()
+		if others := r.store.Info().Others; len(others) != 1 || others[0] != other.Identity.Fingerprint().String() {
+			t.Errorf("others are %v", others)
+		}
+		for at := range there {
+			x := r.chain(fmt.Sprint(at[0]), 0, 48+8)[at[1]]
+			asked++
+			if d := r.tryGet(&x); d.Err == nil {
+				found++
+			} else {
+				delete(there, at)
+			}
+		}
+		for i := range killChains { // what nobody told of, as the process died meanwhile, is right too
+			for _, x := range r.chain(fmt.Sprint(i), 0, 48+8) {
+				if d := r.tryGet(&x); d.Err != nil {
+					r.expect(d, mempool.ErrMiss)
+				}
+			}
+		}
+		clear(r.ended)
+		shared = r.store.Info().Shared
+		r.close()
+	}
+	t.Logf("%d kills: %d of %d extents found", rounds, found, asked)
+	if asked == 0 || found*100 < asked*95 {
+		t.Errorf("%d of %d extents are found", found, asked)
+	}
+	if !shared { // where nobody can say yet that a process was killed
+		temporary(t, r.opts.Dir)
+	}
+}
+
+// KillOneOfTwo has two processes use one directory, and kills one of them, rounds times:
+// the other never reads a wrong byte, nor a part of a record.
+func KillOneOfTwo(t *testing.T, rounds int) {
+	dir := t.TempDir()
+	stays := start(t, 1000, dir)
+	for round := range rounds {
+		c := start(t, round, dir)
+		c.follow(t, 1+round*13, map[[2]int]bool{})
+		c.kill(t, map[[2]int]bool{})
+		stays.follow(t, 20, map[[2]int]bool{})
+	}
+	stays.stdin.Close()
+	stays.follow(t, -1, map[[2]int]bool{})
+	if err := stays.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
