@@ -277,7 +277,11 @@ func (s *Store) drop(k mempool.Key) error {
 	if children > 0 {
 		return fmt.Errorf("%w: %s has %d", mempool.ErrChildren, k.Short(), children)
 	}
-	return s.remove(k)
+	err = s.remove(k)
+	if errors.Is(err, fs.ErrNotExist) { // another process was first
+		err = fmt.Errorf("%w: %w", mempool.ErrMiss, err)
+	}
+	return err
 }
 
 func (s *Store) remove(k mempool.Key) error {

@@ -156,6 +156,10 @@ func start(t testing.TB, seed int, dir string) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // where the test ended early
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
 	return &child{cmd, in, bufio.NewScanner(out)}
 }
 
