@@ -69,19 +69,41 @@ const (
 	BF16
 	FP8 // e4m3
 	U8
+	// Q8_0 is blocks of 32: signed bytes with one f16 as their scale, llama.cpp's
+	// block_q8_0.
+	Q8_0
 )
 
 var dtypes = [...]struct {
 	name  string
 	bytes int
-}{{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"fp8", 1}, {"u8", 1}}
+}{{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"fp8", 1}, {"u8", 1}, {"q8_0", 1}}
 
-// Bytes is the size of one element.
+// Bytes is the size of one element; of Q8_0 without its share of the scale.
 func (d DType) Bytes() int { return dtypes[d].bytes }
+
+// Size is the bytes of n elements; of Q8_0 n is a multiple of 32.
+func (d DType) Size(n int) int {
+	if d == Q8_0 {
+		return n + n/32*2
+	}
+	return n * d.Bytes()
+}
 
 func (d DType) String() string {
 	if int(d) < len(dtypes) {
 		return dtypes[d].name
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(d))
+}
+
+// UnmarshalText takes the name of a type, as String gives it.
+func (d *DType) UnmarshalText(text []byte) error {
+	for i := range dtypes {
+		if dtypes[i].name == string(text) {
+			*d = DType(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("kv: %q is no element type, want f32, f16, bf16, fp8, u8 or q8_0", text)
 }

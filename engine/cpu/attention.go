@@ -8,24 +8,24 @@ import (
 )
 
 // attend computes the query heads [first, first+group) of one token, which share
-// kv head head, over positions [0, n): q and out are [group][dim], scores is
-// scratch of group*n. Only slots below n are read.
-func (a *arena) attend(out, q, scores []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
-	a.scores(scores, q, pages, layer, head, group, n, scale)
+// kv head head, over positions [0, n): q and out are [group][dim]. Only slots below n
+// are read.
+func (a *arena) attend(w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
+	a.scores(w, q, pages, layer, head, group, n, scale)
 	for g := range group {
-		s := scores[g*n : (g+1)*n]
+		s := w.scores[g*n : (g+1)*n]
 		inv := 1 / softmaxWeights(s)
-		a.values(out[g*a.dim:(g+1)*a.dim], s, pages, layer, head, inv)
+		a.values(w, out[g*a.dim:(g+1)*a.dim], s, pages, layer, head, inv)
 	}
 }
 
-// scores writes scale·(q_g · k_p) to scores[g*n+p].
-func (a *arena) scores(scores, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
+// scores writes scale·(q_g · k_p) to w.scores[g*n+p].
+func (a *arena) scores(w *scratch, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	for p := 0; p < n; p += a.tokens {
-		k := a.k(pages[p/a.tokens], layer, head)
 		end := min(n-p, a.tokens)
+		k := a.rows(portable, w.rows, pages[p/a.tokens], halfK(layer), head, end)
 		for g := range group {
-			qg, s := q[g*a.dim:(g+1)*a.dim], scores[g*n+p:g*n+p+end]
+			qg, s := q[g*a.dim:(g+1)*a.dim], w.scores[g*n+p:g*n+p+end]
 			for i := range s {
 				s[i] = float32(f32.Dot(qg, k[i*a.dim:(i+1)*a.dim]) * scale)
 			}
@@ -52,21 +52,23 @@ func softmaxWeights(s []float32) float32 {
 }
 
 // values writes (Σ_p w_p·v_p)·inv, each element one fma chain over ascending p.
-func (a *arena) values(out, w []float32, pages []kv.PageID, layer, head int, inv float32) {
+func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, layer, head int, inv float32) {
 	const cols = 8 // dim is a multiple of 16
-	for d := 0; d < a.dim; d += cols {
-		var acc [cols]float64
-		for p := 0; p < len(w); p += a.tokens {
-			v := a.v(pages[p/a.tokens], layer, head)[d:]
-			part := w[p:min(p+a.tokens, len(w))]
-			if before := acc; !values8(&acc, part, v, a.dim) {
-				acc = before
-				plainValues(&acc, part, v, a.dim)
+	sums := w.columns[:a.dim]
+	clear(sums)
+	for p := 0; p < len(weights); p += a.tokens {
+		part := weights[p:min(p+a.tokens, len(weights))]
+		v := a.rows(portable, w.rows, pages[p/a.tokens], halfV(layer), head, len(part))
+		for d := 0; d < a.dim; d += cols {
+			acc := (*[cols]float64)(sums[d:])
+			if before := *acc; !values8(acc, part, v[d:], a.dim) {
+				*acc = before
+				plainValues(acc, part, v[d:], a.dim)
 			}
 		}
-		for i, s := range acc {
-			out[d+i] = float32(float32(s) * inv)
-		}
+	}
+	for i, s := range sums {
+		out[i] = float32(float32(s) * inv)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/intake"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // NumericsID names the order of summation; it changes whenever bits may change.
@@ -49,6 +48,9 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	if c.Hidden%16 != 0 || c.HeadDim%16 != 0 {
 		return nil, fmt.Errorf("cpu: hidden size %d and head dim %d, want multiples of 16", c.Hidden, c.HeadDim)
 	}
+	if err := checkKVType(cfg.KVType, c.HeadDim); err != nil {
+		return nil, err
+	}
 	a, err := newArena(c, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: KV pool: %w", err)
@@ -65,9 +67,9 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	}
 	b := &Backend{
 		info: engine.Info{
-			Name: "cpu", ModelID: m.ID() + "/kv-f32", NumericsID: numerics,
+			Name: "cpu", ModelID: m.ID() + "/kv-" + cfg.KVType.String(), NumericsID: numerics,
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
-			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 4 * a.pageFloats(), KVType: kv.F32,
+			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: a.pageBytes(), KVType: cfg.KVType,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
 			Deterministic: true, BalanceTokens: balanceTokens(c), Capabilities: engine.AllCapabilities(),
 		},

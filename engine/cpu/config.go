@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine/intake"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // Config sizes a backend. Pages or KVTokens is required; 0 elsewhere means the
@@ -23,6 +25,9 @@ type Config struct {
 	// MaxTransfers calls of Transfer may be pending; 64.
 	MaxTransfers int
 	Threads      int // goroutines that compute; GOMAXPROCS
+	// KVType is what K and V are rounded to in pages: F32, F16, BF16 or Q8_0, whose heads
+	// are of a multiple of 32. Default: F32.
+	KVType kv.DType
 	// ISA forces a path of the kernels. Empty: what the environment variable
 	// COPPICE_CPU names (read by Open), else the fastest that the machine has.
 	ISA ISA
@@ -52,6 +57,9 @@ func (c Config) Validate() error {
 	errs := []error{c.size().Validate("cpu", intake.Limits{Pages: 1 << 30, MaxSlots: 1 << 16, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})}
 	if c.Threads < 1 || c.Threads > 1024 {
 		errs = append(errs, fmt.Errorf("cpu: Threads is %d, want 1 to 1024", c.Threads))
+	}
+	if !slices.Contains(kvTypes, c.KVType) {
+		errs = append(errs, fmt.Errorf("cpu: KVType is %v, want one of %v", c.KVType, kvTypes))
 	}
 	if isa := c.ISA; isa != "" {
 		if err := isa.UnmarshalText([]byte(isa)); err != nil {

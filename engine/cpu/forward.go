@@ -164,11 +164,11 @@ func (s *step) writeKV(w *scratch, t int) {
 		s.rope.rotate(head, p)
 	}
 	page := s.tables.row[s.rowOf[t]][p/s.arena.tokens]
-	slot := p % s.arena.tokens * dim
+	slot := p % s.arena.tokens
 	k, v := row[c.Heads*dim:], row[(c.Heads+c.KVHeads)*dim:]
 	for h := range c.KVHeads {
-		copy(s.arena.k(page, s.layer, h)[slot:slot+dim], k[h*dim:])
-		copy(s.arena.v(page, s.layer, h)[slot:slot+dim], v[h*dim:])
+		s.arena.put(page, halfK(s.layer), h, slot, k[h*dim:(h+1)*dim])
+		s.arena.put(page, halfV(s.layer), h, slot, v[h*dim:(h+1)*dim])
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestConformanceOfModels runs the suite over each architecture, biases, tied heads,
@@ -40,7 +41,10 @@ func openModel(t testing.TB, dir string) *model.Model {
 
 // varied makes each backend with other threads than the one before, on another path
 // if the environment leaves it open.
-func varied(m *model.Model) enginetest.Factory {
+func varied(m *model.Model) enginetest.Factory { return variedWith(m, kv.F32) }
+
+// variedWith is varied with KV of a type.
+func variedWith(m *model.Model, kind kv.DType) enginetest.Factory {
 	n, isas := 0, ISAs()
 	if underRace && len(isas) > 1 {
 		isas = isas[1:]
@@ -48,6 +52,7 @@ func varied(m *model.Model) enginetest.Factory {
 	return func(t testing.TB, o enginetest.Options) engine.Backend {
 		n++
 		cfg := suiteConfig(o, 1+n%2)
+		cfg.KVType = kind
 		if os.Getenv(ISAVariable) == "" {
 			cfg.ISA = isas[n%len(isas)]
 		}

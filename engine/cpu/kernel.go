@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
@@ -29,6 +30,26 @@ type kernels struct {
 	scale   func(dst, x, w *float32, r float32, n int)
 	silu    func(dst, g, u *float32, n int)
 	stream  func(p *uint32, n int) uint32
+
+	widenF16  func(dst *float32, src *uint16, n int)
+	widenBF16 func(dst *float32, src *uint16, n int)
+	widenQ8   func(dst *float32, src *byte, rows, dim int)
+}
+
+// portable is the path in plain Go.
+var portable = kernelsOf(Portable)
+
+// widen writes n rows of dim elements of type d, not F32, as f32.
+func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
+	_, _ = dst[n*dim-1], src[d.Size(n*dim)-1]
+	switch d {
+	case kv.F16:
+		k.widenF16(&dst[0], (*uint16)(unsafe.Pointer(&src[0])), n*dim)
+	case kv.BF16:
+		k.widenBF16(&dst[0], (*uint16)(unsafe.Pointer(&src[0])), n*dim)
+	case kv.Q8_0:
+		k.widenQ8(&dst[0], &src[0], n, dim)
+	}
 }
 
 // tile is one shape of the matrix product: rows of activations by some columns of
@@ -80,14 +101,15 @@ func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 // attend is arena.attend with the scratch of a worker.
 func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	if !k.vector() {
-		a.attend(out, q, w.scores, pages, layer, head, group, n, scale)
+		a.attend(w, out, q, pages, layer, head, group, n, scale)
 		return
 	}
 	stride := paddedScores(n)
 	scores := w.scores[:group*stride]
 	for p := 0; p < n; p += a.tokens {
-		part := a.k(pages[p/a.tokens], layer, head)
-		k.scores(&scores[p], 4*stride, &q[0], &part[0], min(a.tokens, n-p), a.dim, group, scale)
+		end := min(a.tokens, n-p)
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, end)
+		k.scores(&scores[p], 4*stride, &q[0], &part[0], end, a.dim, group, scale)
 	}
 	for g := range group {
 		row := scores[g*stride : (g+1)*stride]
@@ -99,8 +121,9 @@ func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.Page
 	}
 	clear(out)
 	for p := 0; p < n; p += a.tokens {
-		part := a.v(pages[p/a.tokens], layer, head)
-		k.values(&out[0], &scores[p], 4*stride, &part[0], min(a.tokens, n-p), a.dim, group)
+		end := min(a.tokens, n-p)
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, end)
+		k.values(&out[0], &scores[p], 4*stride, &part[0], end, a.dim, group)
 	}
 	for i := range out {
 		out[i] = float32(out[i] * w.inverse[i/a.dim])

@@ -156,3 +156,18 @@ func siluAVX2(dst *float32, gate *float32, up *float32, n int)
 //
 //go:noescape
 func streamAVX2(p *uint32, n int) (sum uint32)
+
+// widenF16AVX2 widens n binary16 values; n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16AVX2(dst *float32, src *uint16, n int)
+
+// widenBF16AVX2 widens n bfloat16 values; n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16AVX2(dst *float32, src *uint16, n int)
+
+// widenQ8AVX2 widens rows of dim signed bytes times the f16 scales of their blocks of 32, which follow the row; rows is positive, dim a positive multiple of 32.
+//
+//go:noescape
+func widenQ8AVX2(dst *float32, src *byte, rows int, dim int)

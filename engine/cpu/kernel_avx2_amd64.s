@@ -6469,3 +6469,87 @@ step:
 	MOVL       AX, sum+16(FP)
 	VZEROUPPER
 	RET
+
+// func widenF16AVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, F16C
+TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	VCVTPH2PS 16(CX), Y0
+	VMOVUPS   Y0, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	SUBQ      $+16, DX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+// func widenBF16AVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX2
+TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	VPMOVZXWD 16(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	SUBQ      $+16, DX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+// func widenQ8AVX2(dst *float32, src *byte, rows int, dim int)
+// Requires: AVX, AVX2, F16C
+TEXT ·widenQ8AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ rows+16(FP), DX
+
+row:
+	MOVQ CX, BX
+	ADDQ dim+24(FP), BX
+	MOVQ dim+24(FP), SI
+
+block:
+	MOVWLZX      (BX), DI
+	VMOVD        DI, X0
+	VCVTPH2PS    X0, X0
+	VBROADCASTSS X0, Y0
+	VPMOVSXBD    (CX), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VPMOVSXBD    8(CX), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VPMOVSXBD    16(CX), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 64(AX)
+	VPMOVSXBD    24(CX), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 96(AX)
+	ADDQ         $+32, CX
+	ADDQ         $+128, AX
+	ADDQ         $+2, BX
+	SUBQ         $+32, SI
+	JNZ          block
+	MOVQ         BX, CX
+	DECQ         DX
+	JNZ          row
+	VZEROUPPER
+	RET

@@ -4813,3 +4813,74 @@ step:
 	MOVL       AX, sum+16(FP)
 	VZEROUPPER
 	RET
+
+// func widenF16AVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VCVTPH2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	SUBQ      $+16, DX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+// func widenBF16AVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VPMOVZXWD (CX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	SUBQ      $+16, DX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+// func widenQ8AVX512(dst *float32, src *byte, rows int, dim int)
+// Requires: AVX, AVX512F, F16C
+TEXT ·widenQ8AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ rows+16(FP), DX
+
+row:
+	MOVQ CX, BX
+	ADDQ dim+24(FP), BX
+	MOVQ dim+24(FP), SI
+
+block:
+	MOVWLZX      (BX), DI
+	VMOVD        DI, X0
+	VCVTPH2PS    X0, X0
+	VBROADCASTSS X0, Z0
+	VPMOVSXBD    (CX), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	VPMOVSXBD    16(CX), Z1
+	VCVTDQ2PS    Z1, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         $+32, CX
+	ADDQ         $+128, AX
+	ADDQ         $+2, BX
+	SUBQ         $+32, SI
+	JNZ          block
+	MOVQ         BX, CX
+	DECQ         DX
+	JNZ          row
+	VZEROUPPER
+	RET

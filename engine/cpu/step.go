@@ -81,6 +81,8 @@ type rowTables struct {
 // scratch is what a worker needs for itself, and what it counts.
 type scratch struct {
 	scores  []float32
+	rows    []float32 // those of a page, widened; nil if they are F32
+	columns []float64 // of a head, in the portable path
 	sums    sums
 	inverse []float32 // by query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row, as wide as the widest
@@ -117,6 +119,10 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	for i := range s.scratch {
 		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*paddedScores(positions))
 		s.scratch[i].inverse = make([]float32, c.Heads/c.KVHeads)
+		s.scratch[i].columns = make([]float64, c.HeadDim)
+		if a.kind != kv.F32 {
+			s.scratch[i].rows = make([]float32, cfg.PageTokens*c.HeadDim)
+		}
 		s.scratch[i].norm = make([]float32, widest)
 	}
 	s.crew = newWorkers(cfg.Threads, spins, s.unit)

@@ -94,36 +94,45 @@ func TestVectorProduct(t *testing.T) {
 // portable one's. Slots past the end are NaN.
 func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	dim, group, tokens, n := 16*(1+r.IntN(9)), 1+r.IntN(5), 1<<r.IntN(7), 1+r.IntN(90)
+	kind := kvTypes[trial%len(kvTypes)]
+	if kind == kv.Q8_0 {
+		dim = q8Block * (1 + r.IntN(5))
+	}
 	c := &model.Config{HeadDim: dim, KVHeads: 1, Layers: 1}
-	a, err := newArena(c, Config{PageTokens: tokens, Pages: 100})
+	a, err := newArena(c, Config{PageTokens: tokens, Pages: 100, KVType: kind})
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	for i := range a.data {
-		a.data[i] = float32(math.NaN())
+	for page := range 100 {
+		b := a.bytes(kv.PageID(page))
+		for i := range b {
+			b[i] = 0xff // NaN in all types
+		}
 	}
 	pages := make([]kv.PageID, kv.CeilPages(n, tokens))
 	for i, p := range r.Perm(100)[:len(pages)] {
 		pages[i] = kv.PageID(p)
 	}
 	for p := range n {
-		at := p % tokens * dim
-		nasty(r, a.k(pages[p/tokens], 0, 0)[at:at+dim], trial%nastyKinds)
-		nasty(r, a.v(pages[p/tokens], 0, 0)[at:at+dim], trial/nastyKinds%nastyKinds)
+		row := make([]float32, dim)
+		nasty(r, row, trial/len(kvTypes)%nastyKinds)
+		a.put(pages[p/tokens], halfK(0), 0, p%tokens, row)
+		nasty(r, row, trial/len(kvTypes)/nastyKinds%nastyKinds)
+		a.put(pages[p/tokens], halfV(0), 0, p%tokens, row)
 	}
 	q := make([]float32, group*dim)
 	nasty(r, q, trial%3%2)
 	got, want := make([]float32, len(q)), make([]float32, len(q))
 	nasty(r, got, 5)
-	w := &scratch{scores: make([]float32, group*paddedScores(n)), inverse: make([]float32, group)}
+	w := &scratch{scores: make([]float32, group*paddedScores(n)), inverse: make([]float32, group), rows: make([]float32, tokens*dim), columns: make([]float64, dim)}
 	nasty(r, w.scores, 5)
 	scale := float32(1 / math.Sqrt(float64(dim)))
 	ops.attend(a, w, got, q, pages, 0, 0, group, n, scale)
-	a.attend(want, q, make([]float32, group*n), pages, 0, 0, group, n, scale)
+	a.attend(w, want, q, pages, 0, 0, group, n, scale)
 	for i := range want {
 		if !sameBits(got[i], want[i]) {
-			return fmt.Errorf("trial %d: %d heads of %d, %d positions in pages of %d: element %d is %x, want %x", trial, group, dim, n, tokens, i, got[i], want[i])
+			return fmt.Errorf("trial %d: %d heads of %d, %d positions in pages of %d, %v: element %d is %x, want %x", trial, group, dim, n, tokens, kind, i, got[i], want[i])
 		}
 	}
 	return nil
@@ -132,7 +141,7 @@ func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 func TestVectorAttend(t *testing.T) {
 	eachVector(t, func(t *testing.T, ops *kernels) {
 		r := rand.New(rand.NewPCG(3, 4))
-		for trial := range 4 * nastyKinds * nastyKinds {
+		for trial := range 2 * len(kvTypes) * nastyKinds * nastyKinds {
 			if err := attendDiffers(r, ops, trial); err != nil {
 				t.Fatal(err)
 			}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // GenerateGGUF writes the model of spec to the GGUF file at path: the weights that
@@ -178,7 +178,7 @@ func writeGGUF(out io.Writer, c *Config, seed uint64, t gguf.Type, pairs []gguf.
 				from = permutedRow(r, c.HeadDim)
 			}
 			for j := range row {
-				row[j] = widenBF16(values.at(uint64(from*cols + j)))
+				row[j] = f32.FromBF16(values.at(uint64(from*cols + j)))
 			}
 			gguf.Quantize(tensors[i].Type, packed, row)
 			w.Write(packed)
@@ -194,5 +194,3 @@ func permutedRow(r, dim int) int {
 	head, i := r/dim*dim, r%dim
 	return head + i%2*(dim/2) + i/2
 }
-
-func widenBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }

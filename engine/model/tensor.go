@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -65,29 +66,13 @@ func (t *Tensor) Widen(dst []float32, lo, hi int) {
 		}
 	case kv.BF16:
 		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+			dst[i] = f32.FromBF16(binary.LittleEndian.Uint16(src[2*i:]))
 		}
 	case kv.F16:
 		for i := range dst {
-			dst[i] = widenF16(binary.LittleEndian.Uint16(src[2*i:]))
+			dst[i] = f32.FromF16(binary.LittleEndian.Uint16(src[2*i:]))
 		}
 	default:
 		panic(fmt.Sprintf("model: Widen of %q: type %v", t.Name, t.DType))
 	}
-}
-
-// widenF16 is the f32 of IEEE 754 binary16 bits: 1 sign, 5 exponent (bias 15),
-// 10 fraction bits.
-func widenF16(h uint16) float32 {
-	sign := uint32(h>>15) << 31
-	exp := uint32(h>>10) & 31
-	frac := uint32(h) & 1023
-	switch exp {
-	case 31: // infinity and NaN
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	case 0: // zero and subnormals: frac units of 2^-24, exact in f32
-		abs := float32(frac) * (1.0 / (1 << 24))
-		return math.Float32frombits(sign | math.Float32bits(abs))
-	}
-	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }

@@ -103,30 +103,3 @@ func TestWidenRange(t *testing.T) {
 		}
 	}
 }
-
-func TestRoundBF16(t *testing.T) {
-	// The nearest of both neighbours, by comparing distances in f64.
-	for i := range 1 << 20 {
-		bits := uint32(mix(uint64(i)))
-		v := math.Float32frombits(bits)
-		if bits>>23&0xff >= 0xfe {
-			continue // NaN, or may round to infinity
-		}
-		down := bits >> 16
-		lo := float64(math.Float32frombits(down << 16))
-		hi := float64(math.Float32frombits((down + 1) << 16))
-		a, b := math.Abs(float64(v)-lo), math.Abs(float64(v)-hi)
-		want := uint16(down)
-		if b < a || a == b && down&1 == 1 {
-			want++
-		}
-		if got := roundBF16(v); got != want {
-			t.Fatalf("%#08x: %#04x, want %#04x", bits, got, want)
-		}
-	}
-	for bits, want := range map[uint32]uint16{0x3f808000: 0x3f80, 0x3f818000: 0x3f82, 0x3f808001: 0x3f81, 0x3f807fff: 0x3f80} {
-		if got := roundBF16(math.Float32frombits(bits)); got != want {
-			t.Errorf("%#08x: %#04x, want %#04x", bits, got, want)
-		}
-	}
-}

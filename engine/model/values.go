@@ -2,6 +2,8 @@ package model
 
 import (
 	"math"
+
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // Generated values are the same bits on every machine: a counter-based hash,
@@ -45,13 +47,7 @@ func (s *stream) at(i uint64) uint16 {
 	z := mix(s.key + (i+1)*golden)
 	sum := int64(z&0xffff) + int64(z>>16&0xffff) + int64(z>>32&0xffff) + int64(z>>48) + 2 - 2<<16
 	v := float64(float64(sum) * s.unit)
-	return roundBF16(float32(float64(s.mean + v)))
-}
-
-// roundBF16 rounds to the nearest bf16, ties to the even one. v is finite.
-func roundBF16(v float32) uint16 {
-	b := math.Float32bits(v)
-	return uint16((b + 0x7fff + b>>16&1) >> 16)
+	return f32.ToBF16(float32(float64(s.mean + v)))
 }
 
 // fnv1a is FNV-1a, 64 bits.

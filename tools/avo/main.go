@@ -38,5 +38,8 @@ func main() {
 	t.scale()
 	t.silu()
 	t.stream()
+	t.widenF16()
+	t.widenBF16()
+	t.widenQ8()
 	build.Generate()
 }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// widenF16 needs F16C, which every processor with AVX2 has.
+func (t *target) widenF16() {
+	t.text("widenF16", "(dst *float32, src *uint16, n int)", "widens n binary16 values; n is a positive multiple of 16.")
+	t.widen16(func(src Mem) Op {
+		v := t.vector()
+		VCVTPH2PS(src, v)
+		return v
+	})
+}
+
+func (t *target) widenBF16() {
+	t.text("widenBF16", "(dst *float32, src *uint16, n int)", "widens n bfloat16 values; n is a positive multiple of 16.")
+	t.widen16(func(src Mem) Op {
+		v := t.vector()
+		VPMOVZXWD(src, v)
+		VPSLLD(U8(16), v, v)
+		return v
+	})
+}
+
+// widen16 is the loop around one vector of 16-bit values.
+func (t *target) widen16(widen func(src Mem) Op) {
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	Label("step")
+	for i := range 16 / t.lanes {
+		VMOVUPS(widen(Mem{Base: src, Disp: i * t.bytes() / 2}), Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	ADDQ(I32(32), src)
+	ADDQ(I32(64), dst)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
+// widenQ8 reads rows of dim bytes, behind which are the scales of the row's blocks.
+func (t *target) widenQ8() {
+	t.text("widenQ8", "(dst *float32, src *byte, rows, dim int)",
+		"widens rows of dim signed bytes times the f16 scales of their blocks of 32, which follow the row; rows is positive, dim a positive multiple of 32.")
+	dst, src, rows := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("rows"), GP64())
+	scales, left := GP64(), GP64()
+	Label("row")
+	MOVQ(src, scales)
+	ADDQ(t.param("dim"), scales)
+	MOVQ(t.param("dim"), left)
+	Label("block")
+	scale, one, bits := t.vector(), XMM(), GP32()
+	MOVWLZX(Mem{Base: scales}, bits)
+	VMOVD(bits, one)
+	VCVTPH2PS(one, one)
+	VBROADCASTSS(one, scale)
+	for i := range 32 / t.lanes {
+		v := t.vector()
+		VPMOVSXBD(Mem{Base: src, Disp: i * t.lanes}, v)
+		VCVTDQ2PS(v, v)
+		VMULPS(scale, v, v)
+		VMOVUPS(v, Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	ADDQ(I32(32), src)
+	ADDQ(I32(128), dst)
+	ADDQ(I32(2), scales)
+	SUBQ(I32(32), left)
+	JNZ(LabelRef("block"))
+	MOVQ(scales, src)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
