@@ -104,3 +104,15 @@ func TestPolicyFlag(t *testing.T) {
 		}
 	}
 }
+
+// TestKVType: keys and values of another type give an answer, the same one cached or not; a
+// type that the heads can't have, or that there is not, is refused with what to do.
+func TestKVType(t *testing.T) {
+	table, stderr, ok := command(t, "bench", "chat", "--model", nano(t), "--requests", "6", "--kv-type", "bf16")
+	if !ok || !strings.Contains(table, "identical") || strings.Contains(table, "false") {
+		t.Errorf("%s\n%s", table, stderr)
+	}
+	refused(t, []string{"q8_0", "use f16 or bf16"}, "generate", "--model", nano(t), "--kv-type", "q8_0", "What is light?")
+	refused(t, []string{"f64", "want f32, f16"}, "generate", "--kv-type", "f64", "What is light?")
+	refused(t, []string{"--kv-type is for --backend cpu"}, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-type", "f16")
+}

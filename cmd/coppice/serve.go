@@ -202,6 +202,9 @@ func (c *serveCmd) check() error {
 	if c.KVMemory < 0 {
 		bad("--kv-memory is %v, want more than 0", c.KVMemory)
 	}
+	if c.settings.given("kv-type") && c.Backend != "cpu" {
+		bad("--kv-type is for --backend cpu")
+	}
 	if (c.settings.given("gpu") || c.settings.given("gpu-memory")) && c.Backend != "cuda" {
 		bad("--gpu and --gpu-memory are for --backend cuda")
 	}

@@ -105,7 +105,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 // backend opens the device that the flags name.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
-		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), Threads: c.Threads,
+		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
 		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {

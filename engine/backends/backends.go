@@ -36,6 +36,9 @@ type Options struct {
 	KVTokens   int   // the pool holds at least so many tokens; sim's and cuda's default is what fits the device
 	KVBytes    int64 // or so many bytes, in whole pages; goes before KVTokens
 
+	// KVType is what keys and values are stored as; of cpu. Default: kv.F32.
+	KVType kv.DType
+
 	MaxSlots    int // sequences with sampling state
 	MaxRows     int // per batch
 	MaxTokens   int // per batch
@@ -72,9 +75,9 @@ type backend struct {
 }
 
 var list = []backend{
-	{"cpu", "this machine's processors", modelKV(4), openCPU},
-	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool is what memory is left for", modelKV(2), openCUDA},
-	{"ptxvm", "the CUDA kernels in an interpreter that checks every access, far too slow for anything but that", modelKV(2), openInterpreter},
+	{"cpu", "this machine's processors", cpuKV, openCPU},
+	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool is what memory is left for", cudaKV, openCUDA},
+	{"ptxvm", "the CUDA kernels in an interpreter that checks every access, far too slow for anything but that", cudaKV, openInterpreter},
 	{"sim", "a simulated device in real time, whose text means nothing, to test load", simKV, openSim},
 }
 
@@ -134,18 +137,19 @@ func find(name string) *backend {
 	return nil
 }
 
-// modelKV is kvBytes of a model, with so many bytes an element.
-func modelKV(element int) func(*Options) int {
-	return func(o *Options) int {
-		c := o.Model.Config()
-		return 2 * element * c.Layers * c.KVHeads * c.HeadDim
-	}
+func cpuKV(o *Options) int { return modelKV(o.Model, o.KVType) }
+
+func cudaKV(o *Options) int { return modelKV(o.Model, kv.BF16) }
+
+func modelKV(m *model.Model, d kv.DType) int {
+	c := m.Config()
+	return 2 * c.Layers * c.KVHeads * d.Size(c.HeadDim)
 }
 
 func openCPU(o *Options) (engine.Backend, error) {
 	return backendOf(cpu.Open(o.Model, cpu.Config{
 		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
-		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: o.Threads,
+		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: o.Threads, KVType: o.KVType,
 	}))
 }
 

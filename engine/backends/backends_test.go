@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 func nano(t *testing.T) *model.Model {
@@ -61,6 +62,14 @@ func TestBytes(t *testing.T) {
 	m := nano(t)
 	c := m.Config()
 	page := int64(2 * 4 * c.Layers * c.KVHeads * c.HeadDim * 16)
+	half, err := backends.Open("cpu", backends.Options{Model: m, KVBytes: 2 * page, KVType: kv.F16, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := half.Info(); i.NumPages != 4 || int64(i.PageBytes) != page/2 || i.KVType != kv.F16 {
+		t.Errorf("%d bytes of f16: %d pages of %d", 2*page, i.NumPages, i.PageBytes)
+	}
+	half.Close()
 	for _, extra := range []int64{-1, 0, 1} {
 		b, err := backends.Open("cpu", backends.Options{Model: m, KVBytes: 2*page + extra, Threads: 1})
 		if err != nil {

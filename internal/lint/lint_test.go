@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"engine/intake":                 {"kv", "engine"},
 	"engine/backends":               {"kv", "engine", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/ptxvm", "engine/model", "engine/sim"},
 	"engine/sim":                    {"kv", "engine", "engine/sampling"},
-	"engine/model":                  {"kv", "tokenizer", "engine/model/gguf", "internal/opticks"},
+	"engine/model":                  {"kv", "tokenizer", "engine/model/gguf", "internal/f32", "internal/opticks"},
 	"engine/cuda":                   {"kv", "engine", "engine/intake", "engine/model", "engine/cuda/cudrv", "engine/cuda/kernels", "internal/f32"},
 	"engine/cuda/cudrv":             {},
 	"engine/cuda/cudrv/cudrvtest":   {"engine/cuda/cudrv", "engine/cuda/kernels"},
