@@ -19,6 +19,7 @@ type Backend struct {
 	dev  *device
 
 	*intake.Queue
+	watch   *watch
 	queued  chan *job // to the goroutine that waits
 	places  chan *place
 	done    chan struct{} // closed when both have ended
@@ -68,6 +69,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 		done:   make(chan struct{}),
 	}
 	b.Queue = intake.New(&b.info, cfg.MaxTransfers)
+	b.watch = newWatch(cfg.StepTimeout, b.giveUp)
 	for range cap(b.places) {
 		b.places <- &place{}
 	}
@@ -84,6 +86,9 @@ func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("cuda: HostAlloc of %d bytes", bytes)
 	}
+	if b.watch.isStuck() {
+		return nil, lostError("host memory", ErrStuck)
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := b.dev.ctx.Bind(); err != nil {
@@ -96,25 +101,50 @@ func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 func (b *Backend) HostFree(m []byte) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if b.dev.ctx.Bind() == nil {
+	if !b.watch.isStuck() && b.dev.ctx.Bind() == nil {
 		_ = b.dev.ctx.HostFree(m) // after Close the memory went with the context
 	}
 }
 
-// Close implements engine.Backend. What the device has not done yet is lost.
+// Close implements engine.Backend. What the device has not done yet is lost. It
+// fails with ErrStuck if the device does not answer, whose memory stays taken.
 func (b *Backend) Close() error {
 	first := b.Queue.Close()
-	<-b.done
+	if b.watch.isStuck() {
+		<-b.watch.ended
+		return lostError("close", ErrStuck)
+	}
+	select {
+	case <-b.done:
+	case <-b.watch.ended:
+		return lostError("close", ErrStuck)
+	}
 	if first {
 		return b.closing
 	}
 	return nil
 }
 
-// finish gives the job's place back before it completes the ticket.
+// finish gives the job's place back before it completes the ticket, unless that has
+// been completed because the device did not answer in time.
 func (b *Backend) finish(j *job, res *engine.Result, err error) {
+	if !b.watch.release(j) {
+		return
+	}
 	if j.place != nil {
 		b.places <- j.place
 	}
 	b.Finish(j.Job, res, err)
+}
+
+// giveUp ends jobs, and what comes until Close. The goroutines that wait for the
+// device go on as soon as it answers.
+func (b *Backend) giveUp(jobs []*job) {
+	err := lostError("step", ErrStuck)
+	for _, j := range jobs {
+		b.Finish(j.Job, nil, err)
+	}
+	for j := range b.Jobs() {
+		b.Finish(j, nil, err)
+	}
 }

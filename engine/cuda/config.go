@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/intake"
@@ -28,6 +29,9 @@ type Config struct {
 	MaxInflight int
 	// MaxTransfers calls of Transfer may be pending; 64.
 	MaxTransfers int
+	// StepTimeout is how long the device may end no batch and no transfer that it was
+	// given before it counts as lost; 2 minutes. The longest step takes seconds.
+	StepTimeout time.Duration
 }
 
 // maxPages is the most pages of a pool.
@@ -38,6 +42,9 @@ const maxPages = 1 << 24
 func (c Config) WithDefaults() Config {
 	if c.MemoryFraction == 0 {
 		c.MemoryFraction = 0.9
+	}
+	if c.StepTimeout == 0 {
+		c.StepTimeout = 2 * time.Minute
 	}
 	c.size().Fill(intake.Limits{MaxSlots: 256, MaxRows: 256, MaxTokens: 8192, MaxInflight: 3, MaxTransfers: 64})
 	return c
@@ -60,6 +67,9 @@ func (c Config) Validate() error {
 	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})
 	if c.Driver == nil {
 		err = errors.Join(errors.New("cuda: Driver is nil"), err)
+	}
+	if c.StepTimeout < 0 {
+		err = errors.Join(err, fmt.Errorf("cuda: StepTimeout is %v, want more than 0", c.StepTimeout))
 	}
 	if !(c.MemoryFraction > 0 && c.MemoryFraction <= 1) {
 		err = errors.Join(err, fmt.Errorf("cuda: MemoryFraction is %v, want more than 0 and at most 1", c.MemoryFraction))

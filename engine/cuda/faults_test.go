@@ -1,9 +1,12 @@
 package cuda_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
@@ -14,36 +17,72 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// failure is how call number failAt of a driver fails.
+type failure int
+
+const (
+	lostDevice   failure = iota // it and all that follow
+	outOfMemory                 // it alone
+	faultyKernel                // the next launch writes to nowhere
+	hungKernel                  // the next wait for an event does not return
+	failures
+)
+
+func (f failure) String() string {
+	return [...]string{"lost device", "out of memory", "faulty kernel", "hung kernel"}[f]
+}
+
+// want is what the backend's error is.
+func (f failure) want() error {
+	return [...]error{cudrv.ErrLost, cudrv.ErrMemory, cudrv.ErrLost, cuda.ErrStuck}[f]
+}
+
 // faulty is the interpreter's driver, of which call number failAt fails.
 type faulty struct {
 	*vm.Driver
+	failure       failure
 	failAt, calls int
+	hung          chan struct{} // closed to let a hung kernel end
 	opened        *faultyContext
 }
 
 // faultyContext counts the calls that put work on a stream, wait for it, or take
-// memory. After the one that failed all fail, as on a lost device.
+// memory.
 type faultyContext struct {
-	*vm.Context
+	cudrv.Context
 	f      *faulty
 	mu     sync.Mutex // the backend waits for events on a goroutine of its own
 	err    error
 	closed int
 }
 
-func (f *faulty) Open(int) (cudrv.Context, error) {
-	f.opened = &faultyContext{Context: vm.NewContext(ptxvm.Config{MemoryBytes: 64 << 20}), f: f}
-	return f.opened, nil
+func (f *faulty) Open(i int) (cudrv.Context, error) {
+	c, err := f.Driver.Open(i)
+	f.opened = &faultyContext{Context: c, f: f}
+	return f.opened, err
 }
 
 func (c *faultyContext) fails(call string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.f.calls++
-	if c.err == nil && c.f.calls == c.f.failAt {
-		c.err = &cudrv.Error{Call: call, Code: cudrv.CodeLaunchFailed, Err: errors.New("planted")}
+	if c.f.calls++; c.err != nil || c.f.calls != c.f.failAt {
+		return c.err
 	}
-	return c.err
+	switch c.f.failure {
+	case lostDevice:
+		c.err = &cudrv.Error{Call: call, Code: cudrv.CodeLaunchFailed, Err: errors.New("planted")}
+		return c.err
+	case outOfMemory:
+		return &cudrv.Error{Call: call, Code: cudrv.CodeOutOfMemory, Err: errors.New("planted")}
+	}
+	return nil
+}
+
+// due reports whether the call that fails is over and f is how it fails.
+func (c *faultyContext) due(f failure) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.f.failure == f && c.f.failAt > 0 && c.f.calls >= c.f.failAt
 }
 
 func (c *faultyContext) Alloc(n int) (cudrv.Ptr, error) {
@@ -70,6 +109,10 @@ func (c *faultyContext) NewEvent() (cudrv.Event, error) {
 func (c *faultyContext) Launch(f cudrv.Function, l cudrv.Launch) error {
 	if err := c.fails("cuLaunchKernel"); err != nil {
 		return err
+	}
+	if c.due(faultyKernel) {
+		l.Args = slices.Clone(l.Args)
+		binary.LittleEndian.PutUint64(l.Args, 1<<40) // every kernel writes where its first argument points
 	}
 	return c.Context.Launch(f, l)
 }
@@ -99,11 +142,16 @@ func (c *faultyContext) SyncEvent(e cudrv.Event) error {
 	if err := c.fails("cuEventSynchronize"); err != nil {
 		return err
 	}
+	if c.due(hungKernel) {
+		<-c.f.hung
+	}
 	return c.Context.SyncEvent(e)
 }
 
 func (c *faultyContext) Close() error {
+	c.mu.Lock()
 	c.closed++
+	c.mu.Unlock()
 	return c.Context.Close()
 }
 
@@ -149,19 +197,24 @@ func steps(b engine.Backend) (done int, err error) {
 	return done, err
 }
 
-// TestFailingDriver: whichever call of the driver fails, opening fails and closes
-// the context, or each ticket ends, the error names the call, later submissions
-// give the same error, and Close returns.
+// TestFailingDriver: whichever call of the driver fails, and however, opening fails and
+// closes the context, or each ticket ends, the error says why, later submissions give
+// the same error, and Close returns.
 func TestFailingDriver(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	base := vm.New(ptxvm.Config{MemoryBytes: 16 << 20})
 	open := func(f *faulty) (*cuda.Backend, error) {
-		return cuda.Open(m, cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2})
+		c := cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2}
+		if f.failure == hungKernel {
+			c.StepTimeout = 5 * time.Millisecond // a step may take longer, and then is what hangs
+		}
+		return cuda.Open(m, c)
 	}
-	all := &faulty{Driver: driver}
+	all := &faulty{Driver: base}
 	b, err := open(all)
 	if err != nil {
 		t.Fatal(err)
@@ -176,32 +229,77 @@ func TestFailingDriver(t *testing.T) {
 	if opening < 30 || all.calls < opening+50 {
 		t.Fatalf("%d calls to open, %d in all: too few to test", opening, all.calls)
 	}
-	for at := 1; at <= all.calls; at++ {
-		// Opening is much of the same, and so are the launches of a step.
-		if at < opening && at%9 != 0 || at > opening && at < all.calls-40 && at%3 != 0 {
-			continue
-		}
-		f := &faulty{Driver: driver, failAt: at}
-		b, err := open(f)
-		if at <= opening {
-			if !errors.Is(err, cudrv.ErrLost) || f.opened.closed != 1 {
-				t.Errorf("call %d of opening fails: %v, closed %d times", at, err, f.opened.closed)
+	// Opening is much of the same, and so are the launches of a step.
+	last, every := all.calls-6, [failures]int{7, 29, 19, 37}
+	if cuda.RaceDetector {
+		last, every = all.calls-1, [failures]int{199, 499, 499, 199}
+	}
+	for how := range failures {
+		for at := 1; at <= all.calls; at++ {
+			if at%every[how] != 0 && at < last {
+				continue
 			}
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		done, err := steps(b)
-		var lost *engine.Error
-		if done == 4 || !errors.As(err, &lost) || !errors.Is(err, cudrv.ErrLost) {
-			t.Errorf("call %d fails: %d steps, %v", at, done, err)
-		}
-		if _, again := b.Submit(&engine.Batch{Seq: 100}); !errors.As(again, &lost) {
-			t.Errorf("call %d fails: then Submit gives %v", at, again)
-		}
-		if err := b.Close(); err != nil || f.opened.closed != 1 {
-			t.Errorf("call %d fails: Close gives %v, the context is closed %d times", at, err, f.opened.closed)
+			if at <= opening && how != lostDevice && how != outOfMemory {
+				continue
+			}
+			if at >= last && how == faultyKernel {
+				continue // no launch follows
+			}
+			f := &faulty{Driver: base, failure: how, failAt: at, hung: make(chan struct{})}
+			b, err := open(f)
+			if at <= opening {
+				if !errors.Is(err, how.want()) || f.opened.closed != 1 {
+					t.Errorf("%v at call %d of opening: %v, closed %d times", how, at, err, f.opened.closed)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fails(t, b, f)
 		}
 	}
+}
+
+// fails runs steps on a backend whose driver fails.
+func fails(t *testing.T, b *cuda.Backend, f *faulty) {
+	t.Helper()
+	done, err := steps(b)
+	var lost *engine.Error
+	if done == 4 || !errors.As(err, &lost) || !errors.Is(err, f.failure.want()) {
+		t.Errorf("%v at call %d: %d steps, %v", f.failure, f.failAt, done, err)
+	}
+	if _, again := b.Submit(&engine.Batch{Seq: 100}); !errors.As(again, &lost) {
+		t.Errorf("%v at call %d: then Submit gives %v", f.failure, f.failAt, again)
+	}
+	if f.failure == hungKernel {
+		if _, err := b.HostAlloc(1); !errors.Is(err, cuda.ErrStuck) {
+			t.Errorf("host memory of a device that does not answer: %v", err)
+		}
+		if err := b.Close(); !errors.Is(err, cuda.ErrStuck) {
+			t.Errorf("%v at call %d: Close gives %v", f.failure, f.failAt, err)
+		}
+		close(f.hung) // for the goroutines to end, which on a device is when the process does
+		cuda.Wait(b)
+	} else if err := b.Close(); err != nil {
+		t.Errorf("%v at call %d: Close gives %v", f.failure, f.failAt, err)
+	}
+	if f.opened.closed != 1 {
+		t.Errorf("%v at call %d: the context is closed %d times", f.failure, f.failAt, f.opened.closed)
+	}
+}
+
+// TestEndlessKernel: the driver's own limit ends a kernel that does not end.
+func TestEndlessKernel(t *testing.T) {
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	f := &faulty{Driver: vm.New(ptxvm.Config{MemoryBytes: 16 << 20, MaxInstructions: 20000})}
+	b, err := cuda.Open(m, cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(t, b, f)
 }

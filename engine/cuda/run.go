@@ -59,6 +59,10 @@ func (b *Backend) launch() {
 	}
 	for queued := range b.Jobs() {
 		j := &job{Job: queued}
+		if !b.watch.take(j) {
+			b.Finish(queued, nil, lostError("step", ErrStuck))
+			continue
+		}
 		switch {
 		case b.Aborted():
 			b.finish(j, nil, engine.ErrClosed)

@@ -1,0 +1,93 @@
+package cuda
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrStuck is wrapped by the error of a device that does not answer: by
+// Config.StepTimeout no batch or transfer that it was given has ended. Nothing can
+// be taken back from it until the process ends.
+var ErrStuck = errors.New("cuda: the device does not answer")
+
+// watch ends the jobs of a device that does not answer. Its methods may be called
+// from any goroutine.
+type watch struct {
+	timeout time.Duration
+	expired func(jobs []*job) // ends jobs, and all that is still to come
+	ended   chan struct{}     // closed when expired has returned
+
+	mu    sync.Mutex
+	open  []*job    // taken and not released; nil once stuck
+	since time.Time // when one was released last, or taken while none was open
+	stuck bool
+	timer *time.Timer
+}
+
+func newWatch(timeout time.Duration, expired func(jobs []*job)) *watch {
+	w := &watch{timeout: timeout, expired: expired, ended: make(chan struct{})}
+	w.timer = time.AfterFunc(timeout, w.fire)
+	w.timer.Stop()
+	return w
+}
+
+// take begins to watch over j. It is false if the device does not answer.
+func (w *watch) take(j *job) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stuck {
+		return false
+	}
+	if w.open = append(w.open, j); len(w.open) == 1 {
+		w.restart()
+	}
+	return true
+}
+
+// release ends the watch over j. It is false if j has been ended meanwhile.
+func (w *watch) release(j *job) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(w.open, j)
+	if i < 0 {
+		return false
+	}
+	if w.open = slices.Delete(w.open, i, i+1); len(w.open) == 0 {
+		w.timer.Stop()
+	} else {
+		w.restart()
+	}
+	return true
+}
+
+// restart is called with w.mu held.
+func (w *watch) restart() {
+	w.since = time.Now()
+	w.timer.Reset(w.timeout)
+}
+
+// isStuck reports whether the device has been given up.
+func (w *watch) isStuck() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stuck
+}
+
+// fire runs on the timer's goroutine, which may come late: after a restart.
+func (w *watch) fire() {
+	w.mu.Lock()
+	if left := w.timeout - time.Since(w.since); len(w.open) == 0 || left > 0 {
+		if len(w.open) > 0 {
+			w.timer.Reset(left)
+		}
+		w.mu.Unlock()
+		return
+	}
+	jobs := w.open
+	w.open, w.stuck = nil, true
+	w.mu.Unlock()
+	w.expired(jobs)
+	close(w.ended)
+}
