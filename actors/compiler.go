@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -76,8 +77,30 @@ func (f Format) rules() (grammar.Rules, error) {
 		return jsonschema.Rules([]byte(f.JSONSchema), jsonschema.Config{})
 	case f.Regexp != "":
 		return grammar.ParseRegexp(f.Regexp)
+	case f.Calls != "":
+		return callRules(f.Calls)
 	}
 	return jsonschema.Object(), nil
+}
+
+// callRules reads what Format.Calls has.
+func callRules(text string) (grammar.Rules, error) {
+	var given struct {
+		Tools []struct {
+			Name       string          `json:"name"`
+			Parameters json.RawMessage `json:"parameters"`
+		} `json:"tools"`
+		Most   int             `json:"most"`
+		Answer json.RawMessage `json:"answer"`
+	}
+	if err := json.Unmarshal([]byte(text), &given); err != nil {
+		return nil, fmt.Errorf("Calls can't be read: %w", err)
+	}
+	calls := jsonschema.Calls{Most: given.Most, Answer: given.Answer}
+	for _, t := range given.Tools {
+		calls.Tools = append(calls.Tools, jsonschema.Tool{Name: t.Name, Parameters: t.Parameters})
+	}
+	return calls.Rules(jsonschema.Config{})
 }
 
 // drop answers for the format at which the compiler panicked.

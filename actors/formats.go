@@ -18,6 +18,10 @@ type Format struct {
 	JSONSchema string
 	// Regexp: text that the expression matches from beginning to end. Syntax: RE2.
 	Regexp string
+	// Calls: calls of tools, as jsonschema.Calls describes them, given as JSON:
+	// {"tools": [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}, where
+	// parameters and answer may be left out.
+	Calls string
 }
 
 // ErrFormatTimeout ends requests whose Format took too long to compile.
@@ -25,19 +29,19 @@ var ErrFormatTimeout = errors.New("actors: format takes too long to compile")
 
 func (f Format) check() error {
 	given := 0
-	for _, is := range []bool{f.JSON, f.JSONSchema != "", f.Regexp != ""} {
+	for _, is := range []bool{f.JSON, f.JSONSchema != "", f.Regexp != "", f.Calls != ""} {
 		if is {
 			given++
 		}
 	}
 	if given > 1 {
-		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema and Regexp, want one", scheduler.ErrInvalid, given)}
+		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema, Regexp and Calls, want one", scheduler.ErrInvalid, given)}
 	}
 	return nil
 }
 
 // bytes is the length of its text.
-func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) }
+func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) + len(f.Calls) }
 
 // formatsActor has formats compiled, each once, and keeps those that were used
 // last. Requests wait here, not at the scheduler, where they would hold a place.

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -41,6 +42,10 @@ type Config struct {
 	// Controls is what becomes of control tokens that callers write into messages. Default:
 	// they are taken as such, as by other servers.
 	Controls chat.ControlMode
+
+	// UnknownFields of requests are refused by default, but for those that are known to
+	// change nothing.
+	UnknownFields UnknownFields
 
 	// Keys are who may ask. None: anybody, all as one tenant without a name, who may
 	// do everything.
@@ -114,6 +119,9 @@ type Config struct {
 	// AccessLog has the lines of requests at info level. Probes (/health, /ready) have none.
 	AccessLog bool
 }
+
+// UnknownFields says what becomes of fields that are not known; the zero value refuses them.
+type UnknownFields = openai.UnknownFields
 
 // WithDefaults is c with every zero field filled in.
 func (c Config) WithDefaults() Config {

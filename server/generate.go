@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice"
@@ -14,10 +15,11 @@ import (
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
-	ask, err := read(c, openai.DecodeCompletion)
+	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.cfg.UnknownFields) })
 	if err != nil {
 		return err
 	}
+	c.ignores(&ask.Params)
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
@@ -64,10 +66,11 @@ func (c *call) completions() error {
 
 // chatCompletions answers POST /v1/chat/completions.
 func (c *call) chatCompletions() error {
-	ask, err := read(c, openai.DecodeChat)
+	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.cfg.UnknownFields) })
 	if err != nil {
 		return err
 	}
+	c.ignores(&ask.Params)
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
@@ -100,13 +103,26 @@ func (c *call) chatCompletions() error {
 		if show {
 			c.show(out, reqs, texts)
 		}
+		if c.s.screen.thinks {
+			out.SetReasoning(openai.OpensReasoning(text))
+		}
 		return ask.Blame(c.stream(reqs, out, ask.N))
 	}
 	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
 	if show {
 		c.show(out, reqs, texts)
 	}
+	if c.s.screen.thinks {
+		out.SetReasoning(openai.OpensReasoning(text))
+	}
 	return ask.Blame(c.respond(reqs, out, ask.N))
+}
+
+// ignores names what the answer pays no regard to.
+func (c *call) ignores(p *openai.Params) {
+	if len(p.Ignored) > 0 {
+		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
+	}
 }
 
 // render writes a conversation, and says where in it control tokens are text.

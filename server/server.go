@@ -51,6 +51,7 @@ type Server struct {
 type screen struct {
 	sites    *sites.Policy
 	controls *chat.Controls // nil without a tokenizer
+	thinks   bool           // the model may write its reasoning in tags
 }
 
 // Why requests end that Shutdown or Close found running.
@@ -82,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.screen.controls = chat.NewControls(tok.ControlTokens())
+		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), openai.Reasons(tok)
 	}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.over, s.finish = context.WithCancelCause(context.Background())

@@ -41,10 +41,12 @@ type serveCmd struct {
 	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
 	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
 	cacheFlags
-	MaxRequests int  `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
-	MaxRunning  int  `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
-	MaxQueued   int  `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
-	Displace    bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
+	MaxRequests      int `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
+	MaxRunning       int `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
+	MaxQueued        int `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
+	DefaultMaxTokens int `name:"default-max-tokens" default:"0" help:"Output limit of chats that give none. Default: what is left of the model's positions and of the pool; 256 on sim."`
+
+	Displace bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
 
 	PreemptThreshold int `name:"preempt-threshold" default:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
 	PromptFloor      int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
@@ -57,21 +59,22 @@ type serveCmd struct {
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
 	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
 	doorFlags
-	ControlTokens chat.ControlMode `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
-	TLSCert       string           `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
-	TLSKey        string           `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain         time.Duration    `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	FailedGrace   time.Duration    `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
-	MaxBody       byteSize         `name:"max-body" default:"8MiB" help:"Longest body of a request."`
-	MaxTokenize   byteSize         `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
-	MaxConns      int              `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	MaxTimeout    time.Duration    `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
-	WriteTimeout  time.Duration    `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
-	Page          bool             `default:"true" negatable:"" help:"Serve the live page at /."`
-	Pprof         bool             `help:"Serve /debug/pprof/, to admins."`
-	OTLPEndpoint  string           `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
-	OTLPSample    float64          `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
-	AccessLog     bool             `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
+	ControlTokens chat.ControlMode     `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
+	UnknownFields server.UnknownFields `name:"unknown-fields" default:"refuse" help:"What becomes of fields of requests that are neither known nor known to be harmless: refuse (status 400) or ignore. The header x-coppice-ignored names those that were ignored."`
+	TLSCert       string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
+	TLSKey        string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
+	Drain         time.Duration        `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	FailedGrace   time.Duration        `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
+	MaxBody       byteSize             `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	MaxTokenize   byteSize             `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
+	MaxConns      int                  `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
+	MaxTimeout    time.Duration        `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
+	WriteTimeout  time.Duration        `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	Page          bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
+	Pprof         bool                 `help:"Serve /debug/pprof/, to admins."`
+	OTLPEndpoint  string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
+	OTLPSample    float64              `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	AccessLog     bool                 `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
 	logFlags
 
 	settings serveSettings `kong:"-"`
@@ -166,7 +169,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
+		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -244,7 +247,7 @@ func (c *serveCmd) check() error {
 		lo   int
 	}{
 		{"kv-tokens", c.KVTokens, 1}, {"max-requests", c.MaxRequests, 1}, {"max-conns", c.MaxConns, 1}, {"step-tokens", c.StepTokens, 1},
-		{"max-running", c.MaxRunning, 0}, {"max-queued", c.MaxQueued, 0}, {"preempt-threshold", c.PreemptThreshold, 1}, {"pinned-tokens", c.PinnedTokens, 0}, {"quantum", c.Quantum, 1}, {"max-body", int(c.MaxBody), 1}, {"max-tokenize", int(c.MaxTokenize), 1},
+		{"max-running", c.MaxRunning, 0}, {"max-queued", c.MaxQueued, 0}, {"default-max-tokens", c.DefaultMaxTokens, 0}, {"preempt-threshold", c.PreemptThreshold, 1}, {"pinned-tokens", c.PinnedTokens, 0}, {"quantum", c.Quantum, 1}, {"max-body", int(c.MaxBody), 1}, {"max-tokenize", int(c.MaxTokenize), 1},
 		{"max-timeout", int(c.MaxTimeout), 1}, {"write-timeout", int(c.WriteTimeout), 1},
 	} {
 		if f.v < f.lo {

@@ -79,7 +79,8 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	info := backend.Info()
 	sched := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
-		MaxQueued: c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor,
+		DefaultMaxTokens: c.defaultMaxTokens(info),
+		MaxQueued:        c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
 	if !c.settings.given("pinned-tokens") {
@@ -126,4 +127,13 @@ func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 		return nil, fmt.Errorf("--kv-memory is %v: %w", c.KVMemory, err)
 	}
 	return b, err
+}
+
+// defaultMaxTokens is the output limit of chats that give none. A simulated device hardly
+// ever writes a token that ends its output.
+func (c *serveCmd) defaultMaxTokens(info engine.Info) int {
+	if c.DefaultMaxTokens == 0 && c.Backend != "sim" {
+		return info.MaxPositions
+	}
+	return c.DefaultMaxTokens
 }

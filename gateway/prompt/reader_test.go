@@ -362,7 +362,7 @@ func TestControlsAsTheWorker(t *testing.T) {
 	for _, content := range []string{"x", "a" + controls[0] + "b", strings.Repeat("What is light? ", 40) + controls[len(controls)-1]} {
 		body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q},{"role":"assistant","content":"y"},{"role":"user","content":%q}]}`, content, content)
 		for _, mode := range []chat.ControlMode{chat.Allow, chat.Text} {
-			ask, err := openai.DecodeChat([]byte(body))
+			ask, err := openai.DecodeChat([]byte(body), openai.RefuseUnknown)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -382,6 +382,27 @@ func TestControlsAsTheWorker(t *testing.T) {
 			if (len(rendered.Plain) > 0) != (mode == chat.Text && content != "x") {
 				t.Errorf("%v, %.30q: plain at %v", mode, content, rendered.Plain)
 			}
+		}
+	}
+}
+
+// TestClientsAsTheServer: what client libraries send is read as the server reads it.
+func TestClientsAsTheServer(t *testing.T) {
+	data, err := os.ReadFile("../../server/testdata/clients.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
+	for line := range strings.Lines(string(data)) {
+		var recorded struct {
+			Client string
+			Body   json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &recorded); err != nil {
+			t.Fatal(err)
+		}
+		if !agrees(t, r, Chat, recorded.Body, &Prompt{}) {
+			t.Errorf("%s: the server refuses it", recorded.Client)
 		}
 	}
 }

@@ -44,6 +44,9 @@
 // A grammar in which over some 250 optional properties stand before the first
 // required one may be too ambiguous for package grammar to compile.
 //
+// [Calls] gives the grammar of outputs that call tools, whose arguments are valid
+// against each tool's schema.
+//
 // Everything is pure: equal schemas and equal Configs give equal rules.
 //
 //	rules, err := jsonschema.Rules(schema, jsonschema.Config{})

@@ -39,7 +39,20 @@ type answer struct {
 	echo    bool
 	names   naming
 	prompts []asked
+
+	calls             callMode // of a chat: what calls of tools its text may have
+	reasoning, opened bool     // see SetReasoning
 }
+
+// callMode says what becomes of calls of tools in the text of an output.
+type callMode uint8
+
+const (
+	noCalls     callMode = iota
+	anyCalls             // they are taken out of the text
+	oneCall              // likewise, and only the first counts
+	forcedCalls          // the text is calls and nothing else
+)
 
 // asked is a prompt, as SetPrompt gave it, and what it took.
 type asked struct {
@@ -53,7 +66,16 @@ func (c *Completion) answer(h Head, tok *tokenizer.Tokenizer) answer {
 }
 
 func (c *Chat) answer(h Head, tok *tokenizer.Tokenizer) answer {
-	return answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]asked, 1)}
+	return answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]asked, 1), calls: c.calls}
+}
+
+// SetReasoning has reasoning taken out of the text, before the first Piece; opened is
+// whether the prompt ends with the tag that begins it. Outputs that a grammar holds to calls
+// have none.
+func (a *answer) SetReasoning(opened bool) {
+	if a.calls != forcedCalls {
+		a.reasoning, a.opened = true, opened
+	}
 }
 
 // SetPrompt says what prompt i is, before its first Piece: its text if the answer
@@ -109,12 +131,15 @@ func (a *answer) appendHead(dst []byte, object string) []byte {
 }
 
 // appendFinish writes finish_reason and vLLM's stop_reason: the stop string or the id
-// of the stop token of the request that ended the output, null for the model's own.
-func (a *answer) appendFinish(dst []byte, e *coppice.Ending) []byte {
+// of the stop token of the request that ended the output, null for the model's own. called
+// is whether the output calls tools.
+func (a *answer) appendFinish(dst []byte, e *coppice.Ending, called bool) []byte {
 	dst = append(dst, `"finish_reason":`...)
 	switch {
 	case e == nil:
 		return append(dst, "null"...)
+	case e.Reason == coppice.Stop && called:
+		dst = append(dst, `"tool_calls"`...)
 	case e.Reason == coppice.Stop:
 		dst = append(dst, `"stop"`...)
 	case e.Reason == coppice.Length:

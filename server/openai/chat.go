@@ -19,6 +19,8 @@ type Chat struct {
 	Options chat.Options
 	// ContinueFinal: the answer goes on in the last message; see CutFinal.
 	ContinueFinal bool
+
+	calls callMode
 }
 
 var chatFields = map[string]setter{
@@ -28,9 +30,12 @@ var chatFields = map[string]setter{
 	"top_logprobs": func(r *reading, v value) {
 		r.TopLogprobs, r.top = int(r.integer(v, 0, engine.MaxTopLogprobs)), v.path
 	},
-	"tools":               (*reading).tools,
-	"tool_choice":         (*reading).toolChoice,
-	"parallel_tool_calls": passed,
+	"tools":       (*reading).tools,
+	"tool_choice": (*reading).toolChoice,
+	"parallel_tool_calls": func(r *reading, v value) {
+		parallel := r.flag(v)
+		r.wanted.parallel = &parallel
+	},
 	"modalities": func(r *reading, v value) {
 		for i, m := range r.texts(v, 8) {
 			if m != "text" {
@@ -54,13 +59,13 @@ var chatFields = map[string]setter{
 
 // DecodeChat reads the body of a request to /v1/chat/completions. The error is an
 // *Error. Nothing of body is kept.
-func DecodeChat(body []byte) (*Chat, error) {
+func DecodeChat(body []byte, unknowns UnknownFields) (*Chat, error) {
 	v, fault := parse(slices.Clone(body)) // tools and arguments go to the template as they are
 	if fault != nil {
 		return nil, fault
 	}
 	c := &Chat{}
-	r := newReading(&c.Params)
+	r := newReading(&c.Params, unknowns)
 	r.chat = c
 	c.Options.AddGenerationPrompt = true
 	r.fields(v, "an object", chatFields, shared, extensions, top)
@@ -82,9 +87,7 @@ func (r *reading) checkChat() {
 	case r.top != "" && !c.Logprobs:
 		r.fail(r.top, "invalid_value", "%s is given without logprobs: set that to true", r.top)
 	}
-	if r.noTools {
-		c.Options.Tools = nil
-	}
+	r.checkTools()
 	if r.newer > 0 {
 		c.request.MaxTokens = r.newer
 	}

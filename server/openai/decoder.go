@@ -10,7 +10,11 @@ import (
 
 // decoder reads values as types. It keeps the first fault; what is read after that
 // is without meaning and harmless.
-type decoder struct{ fault *Error }
+type decoder struct {
+	fault    *Error
+	unknowns UnknownFields
+	ignored  []string // paths without indices, each once
+}
 
 func (d *decoder) fail(param, code, format string, args ...any) {
 	if d.fault == nil {
@@ -133,11 +137,6 @@ func (v value) name() string {
 		return "the body"
 	}
 	return v.path
-}
-
-// unknown refuses a field that no table has.
-func (d *decoder) unknown(f field) {
-	d.fail(f.path, "unknown_parameter", "Unrecognized request argument supplied: %s", f.path)
 }
 
 // tokens reads an array of at most most token ids. Whether the model has them is the

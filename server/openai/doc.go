@@ -11,7 +11,7 @@
 // counts. Fields of vLLM's and SGLang's extensions are taken under their names
 // there, and with coppice's own under the key "coppice".
 //
-//	c, err := openai.DecodeCompletion(body)
+//	c, err := openai.DecodeCompletion(body, openai.RefuseUnknown)
 //	if err != nil {
 //		return err // an *openai.Error
 //	}
@@ -26,8 +26,9 @@
 //	}
 //	w.Write(stream.Done(buf[:0]))
 //
-// What a model writes is given as text: calls of tools in it are not looked for,
-// message.tool_calls is never set.
+// Calls of tools are taken out of what a model writes where it writes them as Hermes and
+// Qwen models do, in <tool_call> tags; other forms stay text. Reasoning is taken out where
+// it stands in <think> tags at the beginning.
 //
 // Values are not safe for concurrent use. Decoded ones are not changed after they
 // were made.

@@ -174,6 +174,9 @@ func (d *document) checkObject(s, v map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		one, ok := properties[name]
+		if _, passed := slices.BinarySearch(harmless, name); !ok && passed && d.request {
+			continue // info.description lists them
+		}
 		if !ok {
 			switch rest := s["additionalProperties"].(type) {
 			case bool:
@@ -256,5 +259,35 @@ func TestDocumentIsWhole(t *testing.T) {
 		if !used[name] {
 			t.Errorf("nothing refers to the schema %s", name)
 		}
+	}
+}
+
+// TestHarmless: the document lists the fields that are passed over, and they are sorted.
+func TestHarmless(t *testing.T) {
+	if !slices.IsSorted(harmless) {
+		t.Errorf("the list is not sorted: %q", harmless)
+	}
+	if list := strings.Join(harmless, ", "); !strings.Contains(string(Document), list) {
+		t.Errorf("the document does not list %s", list)
+	}
+	body := `{"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}],"cache_control":{"type":"ephemeral"}},{"role":"assistant","content":"b","provider_specific_fields":null},` +
+		`{"role":"user","content":"c","cache_control":1}],"tools":[{"type":"function","function":{"name":"f"},"cache_control":{}}],"rid":"1","keep_alive":-1,"length_penalty":1.0,"stream_options":{"include_usage":true}}`
+	c, err := DecodeChat([]byte(body), RefuseUnknown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"messages[].content[].cache_control", "messages[].cache_control", "tools[].cache_control", "rid", "keep_alive", "stream_options"}; !slices.Equal(c.Ignored, want) {
+		t.Errorf("ignored %q, want %q", c.Ignored, want)
+	}
+	strange := `{"prompt":"x","what, is\nthis":1,"best_of":1,"use_beam_search":true}`
+	if _, err := DecodeCompletion([]byte(strange), RefuseUnknown); err == nil || !strings.Contains(err.Error(), "what, is") {
+		t.Errorf("an unknown field: %v", err)
+	}
+	if _, err := DecodeCompletion([]byte(strange), IgnoreUnknown); err == nil || !strings.Contains(err.Error(), "use_beam_search") {
+		t.Errorf("a field that changes the output: %v", err)
+	}
+	d, err := DecodeCompletion([]byte(strings.Replace(strange, "true", "false", 1)), IgnoreUnknown)
+	if err != nil || !slices.Equal(d.Ignored, []string{"what??is?this"}) {
+		t.Errorf("an unknown field that is passed over: %v, %v", d, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,7 +70,7 @@ func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, 
 
 // TestAnswers writes the answer to the request in the first line, whole or as a
 // stream. Each further line is an output: "prompt sample how text", how being length,
-// stop, stop=STRING or error.
+// stop, stop=STRING or error. A text may be quoted as in Go.
 func TestAnswers(t *testing.T) {
 	tok := openTokenizer(t)
 	doc := readDocument(t)
@@ -86,14 +87,18 @@ func TestAnswers(t *testing.T) {
 		schema := "Completion"
 		if d.Cmd == "chat" {
 			schema = "ChatCompletion"
-			c, err := DecodeChat([]byte(lines[0]))
+			c, err := DecodeChat([]byte(lines[0]), RefuseUnknown)
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
 			p, stream, whole = &c.Params, c.NewStream(head, names), c.NewResponse(head, names)
+			if d.HasArg("reasoning") {
+				stream.SetReasoning(d.HasArg("opened"))
+				whole.SetReasoning(d.HasArg("opened"))
+			}
 			asked = func(int) ([]kv.Token, string) { return tok.EncodePrompt(nil, c.Messages[0].Content), "" }
 		} else {
-			c, err := DecodeCompletion([]byte(lines[0]))
+			c, err := DecodeCompletion([]byte(lines[0]), RefuseUnknown)
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
@@ -107,20 +112,7 @@ func TestAnswers(t *testing.T) {
 		}
 		var out []byte
 		for _, line := range lines[1:] {
-			var i, sample int
-			var how, text string
-			fields := strings.SplitN(line, " ", 4)
-			if _, err := fmt.Sscan(fields[0]+" "+fields[1], &i, &sample); err != nil {
-				d.Fatalf(t, "%v", err)
-			}
-			how, text = fields[2], fields[3]
-			ending := coppice.Ending{Reason: coppice.Length}
-			switch how, s, _ := strings.Cut(how, "="); how {
-			case "stop":
-				ending = coppice.Ending{Reason: coppice.Stop, StopString: s}
-			case "error":
-				ending = coppice.Ending{Reason: coppice.Abort, Err: coppice.ErrDeadline}
-			}
+			i, sample, text, ending := readOutput(t, d, line)
 			prompt, promptText := asked(i)
 			stream.SetPrompt(i, promptText, prompt)
 			whole.SetPrompt(i, promptText, prompt)
@@ -164,6 +156,26 @@ func TestAnswers(t *testing.T) {
 		}
 		return strings.ReplaceAll(string(out), "\n\n", "\n")
 	})
+}
+
+// readOutput reads a line of TestAnswers.
+func readOutput(t *testing.T, d *datadriven.TestData, line string) (i, sample int, text string, ending coppice.Ending) {
+	fields := strings.SplitN(line, " ", 4)
+	if _, err := fmt.Sscan(fields[0]+" "+fields[1], &i, &sample); err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	how, text := fields[2], fields[3]
+	if quoted, err := strconv.Unquote(text); err == nil {
+		text = quoted
+	}
+	ending = coppice.Ending{Reason: coppice.Length}
+	switch how, s, _ := strings.Cut(how, "="); how {
+	case "stop":
+		ending = coppice.Ending{Reason: coppice.Stop, StopString: s}
+	case "error":
+		ending = coppice.Ending{Reason: coppice.Abort, Err: coppice.ErrDeadline}
+	}
+	return i, sample, text, ending
 }
 
 func TestModelsAndTokens(t *testing.T) {

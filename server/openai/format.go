@@ -20,13 +20,15 @@ func (r *reading) setFormat(v value, f coppice.Format) {
 
 func (r *reading) responseFormat(v value) {
 	var kind string
-	var schema value
+	var schema, beside value
 	for _, f := range r.object(v, "an object") {
 		switch f.name {
 		case "type":
 			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
 		case "json_schema":
 			schema = f.value
+		case "schema": // beside json_object, as llama.cpp's server has it
+			beside = f.value
 		default:
 			r.unknown(f)
 		}
@@ -36,6 +38,10 @@ func (r *reading) responseFormat(v value) {
 		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
 	case schema.raw != nil && kind != "json_schema":
 		r.fail(schema.path, "invalid_value", "%s is given, but %s is %q", schema.path, v.at("type"), kind)
+	case beside.raw != nil && kind != "json_object":
+		r.fail(beside.path, "invalid_value", "%s is given, but %s is %q", beside.path, v.at("type"), kind)
+	case beside.raw != nil:
+		r.setSchema(v, beside)
 	case kind == "json_object":
 		r.setFormat(v, coppice.Format{JSON: true})
 	case kind == "json_schema":

@@ -58,7 +58,6 @@ func (d *decoder) message(v value) (m chat.Message) {
 			m.ToolCallID = d.text(f.value)
 		case "tool_calls":
 			m.ToolCalls = d.toolCalls(f.value)
-		case "annotations": // of an answer that is given back
 		case "audio", "function_call", "refusal":
 			d.fail(f.path, "unsupported_parameter", "%s is not supported: content and tool_calls are", f.path)
 		default:

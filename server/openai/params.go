@@ -44,6 +44,9 @@ type Params struct {
 	ReturnTokenIDs bool
 	PromptLogprobs bool // vLLM's prompt_logprobs are shown
 
+	// Ignored are fields that were given and passed over, "messages[].cache_control".
+	Ignored []string
+
 	request coppice.Request // all but the prompt
 
 	// The fields that Format, MaxTokens and Prompt are from; see Blame.
@@ -60,17 +63,18 @@ type reading struct {
 	bestOf        int
 	newer         int // max_completion_tokens, which goes before max_tokens
 	streamOptions bool
-	noTools       bool
+	toolList      []tool
+	wanted        toolChoice
 	top           string // the path of top_logprobs, if given
 }
 
 // setter reads one field into r.
 type setter func(r *reading, v value)
 
-func newReading(p *Params) *reading {
+func newReading(p *Params, unknowns UnknownFields) *reading {
 	*p = Params{N: 1, limit: "max_tokens", prompt: "prompt"}
 	p.request.Sampling.Temperature = 1
-	return &reading{Params: p}
+	return &reading{Params: p, decoder: decoder{unknowns: unknowns}}
 }
 
 // fields reads the members of v by the first of the tables that has them.
@@ -83,7 +87,7 @@ func (r *reading) fields(v value, what string, tables ...map[string]setter) {
 			set(r, f.value)
 		} else if no, ok := refused[f.name]; !ok || v.path != "" {
 			r.unknown(f)
-		} else if string(f.raw) != no.unless {
+		} else if !no.asksNothing(f.raw) {
 			r.fail(f.path, "unsupported_parameter", "%s is not supported: %s", f.path, no.why)
 		}
 	}
@@ -124,6 +128,15 @@ func passed(*reading, value) {}
 // refusal says why a field is refused, but with the one value that asks for nothing.
 type refusal struct{ unless, why string }
 
+// asksNothing reports whether the value is the one that changes nothing.
+func (n refusal) asksNothing(raw []byte) bool {
+	if n.unless == "1" {
+		one, ok := whole(raw)
+		return ok && one == 1
+	}
+	return string(raw) == n.unless
+}
+
 // refused are fields of the interface that the server lacks.
 var refused = map[string]refusal{
 	"audio":                  {"", "answers are text"},
@@ -131,9 +144,11 @@ var refused = map[string]refusal{
 	"bad_words":              {"[]", "give logit_bias"},
 	"chat_template":          {"", "the model's own is used"},
 	"echo":                   {"false", "/v1/completions has it"},
+	"early_stopping":         {"false", "it is for beam search"},
 	"function_call":          {"", "give tool_choice"},
 	"functions":              {"", "give tools"},
 	"guided_grammar":         {"", "give a JSON schema or a regular expression"},
+	"length_penalty":         {"1", "it is for beam search"},
 	"logits_processors":      {"[]", "give logit_bias"},
 	"mm_processor_kwargs":    {"", "prompts are text"},
 	"prediction":             {"", "the server drafts by itself or not at all"},
@@ -143,7 +158,6 @@ var refused = map[string]refusal{
 	"suffix":                 {"", "text is continued, not filled in"},
 	"truncate_prompt_tokens": {"", "a prompt is taken whole or refused"},
 	"use_beam_search":        {"false", "give n"},
-	"verbosity":              {"", "say it in a message"},
 	"web_search_options":     {"", "the server reaches nothing"},
 }
 
@@ -222,8 +236,6 @@ func (r *reading) finish() error {
 	q := &r.request
 	switch {
 	case r.fault != nil:
-	case r.streamOptions && !r.Stream:
-		r.fail("stream_options", "invalid_value", "stream_options are for streams: set stream")
 	case r.bestOf != 0 && r.bestOf != r.N:
 		r.fail("best_of", "unsupported_parameter", "best_of is %d and n %d: samples are not ranked, give as many as n or leave it out", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
@@ -234,6 +246,10 @@ func (r *reading) finish() error {
 	if r.fault != nil {
 		return r.fault
 	}
+	if r.streamOptions && !r.Stream {
+		r.ignore("stream_options")
+	}
+	r.Ignored = r.ignored
 	if r.newer > 0 {
 		r.limit = "max_completion_tokens"
 	}

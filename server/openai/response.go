@@ -97,7 +97,7 @@ func (r *Response) completionChoice(dst []byte, index int) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
-	dst = r.appendFinish(append(dst, ','), c.ending)
+	dst = r.appendFinish(append(dst, ','), c.ending, false)
 	dst = r.ofPrompt(dst, prompt)
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
@@ -110,18 +110,50 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	dst = append(dst, `{"index":`...)
 	dst = appendInt(dst, index)
 	dst = append(dst, `,"message":{"role":"assistant","content":`...)
-	dst = appendString(dst, string(c.text))
+	out := r.newOutput()
+	if out == nil {
+		dst = appendString(dst, string(c.text))
+	} else {
+		dst = r.message(dst, index, out.message(string(c.text)))
+	}
 	dst = append(dst, `,"refusal":null},"logprobs":`...)
 	if r.params.Logprobs {
 		dst = r.chatLogprobs(dst, c.scored())
 	} else {
 		dst = append(dst, "null"...)
 	}
-	dst = r.appendFinish(append(dst, ','), c.ending)
+	dst = r.appendFinish(append(dst, ','), c.ending, out.called())
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}
 	return append(dst, '}')
+}
+
+// message writes the content and what goes with it.
+func (r *Response) message(dst []byte, choice int, m message) []byte {
+	if len(m.content) == 0 && len(m.calls) > 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = appendString(dst, string(m.content))
+	}
+	if len(m.reasoning) > 0 {
+		dst = append(dst, `,"reasoning_content":`...)
+		dst = appendString(dst, string(m.reasoning))
+	}
+	for i, call := range m.calls {
+		if i == 0 {
+			dst = append(dst, `,"tool_calls":[{`...)
+		} else {
+			dst = append(dst, `},{`...)
+		}
+		dst = r.appendCall(dst, choice, i, call.name)
+		dst = appendString(dst, string(call.arguments))
+		dst = append(dst, '}')
+	}
+	if len(m.calls) > 0 {
+		dst = append(dst, `}]`...)
+	}
+	return dst
 }
 
 func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }

@@ -18,7 +18,9 @@ type Stream struct {
 // streamed is how far a choice has come.
 type streamed struct {
 	begun  bool
-	offset int // code points of the tokens so far
+	offset int     // code points of the tokens so far
+	out    *output // of a chat; nil where all of its text is content
+	call   int     // calls of tools that have begun
 }
 
 // NewStream begins the answer to c. tok names tokens; nil calls them "token_id:5".
@@ -75,7 +77,7 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
-	dst = s.appendFinish(append(dst, ','), p.Ending)
+	dst = s.appendFinish(append(dst, ','), p.Ending, false)
 	if ids {
 		if first {
 			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[i].tokens)
@@ -90,6 +92,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	ids := s.params.ReturnTokenIDs
 	if !c.begun {
 		c.begun = true
+		c.out = s.newOutput()
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
 		if ids {
@@ -97,27 +100,67 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 		}
 		dst = append(dst, s.close...)
 	}
-	if p.Text != "" || len(p.Tokens) > 0 && (s.params.Logprobs || ids) {
-		dst = s.begin(dst, index)
-		dst = append(dst, `,"delta":{"content":`...)
+	if c.out != nil {
+		dst = s.events(dst, index, c, p)
+	} else if p.Text != "" || s.shows(p) {
+		dst = append(s.begin(dst, index), `,"delta":{"content":`...)
 		dst = appendString(dst, p.Text)
-		dst = append(dst, `},"logprobs":`...)
-		if s.params.Logprobs && len(p.Tokens) > 0 {
-			dst = s.chatLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top})
-		} else {
-			dst = append(dst, "null"...)
-		}
-		dst = append(dst, `,"finish_reason":null`...)
-		if ids {
-			dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
-		}
-		dst = append(dst, s.close...)
+		dst = s.delta(append(dst, '}'), p)
 	}
 	if p.Ending != nil {
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{},"logprobs":null,`...)
-		dst = s.appendFinish(dst, p.Ending)
+		dst = s.appendFinish(dst, p.Ending, c.out.called())
 		dst = append(dst, s.close...)
+	}
+	return dst
+}
+
+// shows reports whether a piece without text has to be written for its tokens.
+func (s *Stream) shows(p *coppice.Piece) bool {
+	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
+}
+
+// delta ends an event behind its delta, with what is said of p's tokens; nil: nothing.
+func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
+	dst = append(dst, `,"logprobs":`...)
+	if p != nil && s.params.Logprobs && len(p.Tokens) > 0 {
+		dst = s.chatLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top})
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"finish_reason":null`...)
+	if p != nil && s.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
+	}
+	return append(dst, s.close...)
+}
+
+// events writes what p brings of an output that is split, the tokens with the first event.
+func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
+	all := c.out.next(p.Text, p.Ending != nil)
+	of := p
+	for _, e := range all {
+		dst = append(s.begin(dst, index), `,"delta":{`...)
+		switch e.kind {
+		case saidText:
+			dst = appendString(append(dst, `"content":`...), e.text)
+		case saidThought:
+			dst = appendString(append(dst, `"reasoning_content":`...), e.text)
+		case beganCall:
+			dst = appendInt(append(dst, `"tool_calls":[{"index":`...), c.call)
+			dst = s.appendCall(append(dst, ','), index, c.call, e.text)
+			dst = append(dst, `""}}]`...)
+			c.call++
+		case gaveArguments:
+			dst = appendInt(append(dst, `"tool_calls":[{"index":`...), c.call-1)
+			dst = appendString(append(dst, `,"function":{"arguments":`...), e.text)
+			dst = append(dst, `}}]`...)
+		}
+		dst, of = s.delta(append(dst, '}'), of), nil
+	}
+	if len(all) == 0 && s.shows(p) {
+		dst = s.delta(append(s.begin(dst, index), `,"delta":{}`...), p)
 	}
 	return dst
 }

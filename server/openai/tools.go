@@ -1,20 +1,32 @@
 package openai
 
-import "github.com/coppice-llm/coppice/tokenizer/chat"
+import (
+	"encoding/json"
+	"slices"
+
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
 
 // tools go to the template as they are. Their shape is looked at, for a template that
 // finds another one writes nonsense.
 func (r *reading) tools(v value) {
 	all := r.objects(v, MaxTools)
 	for i, raw := range all {
-		r.tool(value{raw, v.index(i)})
+		r.toolList = append(r.toolList, r.tool(value{raw, v.index(i)}))
 	}
 	if len(all) > 0 {
 		r.chat.Options.Tools = all
 	}
 }
 
-func (d *decoder) tool(v value) {
+// tool is what a request says of a tool that may be called.
+type tool struct {
+	Name       string          `json:"name"`
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+}
+
+func (d *decoder) tool(v value) (t tool) {
 	var kind string
 	var function value
 	for _, f := range d.object(v, "an object") {
@@ -35,45 +47,141 @@ func (d *decoder) tool(v value) {
 		d.fail(v.at("function"), "missing_required_parameter", "%s is missing", v.at("function"))
 	}
 	if d.fault == nil {
-		d.function(function)
+		t = d.function(function)
 	}
+	return t
 }
 
-func (d *decoder) function(v value) {
-	named := false
+func (d *decoder) function(v value) (t tool) {
 	for _, f := range d.object(v, "an object") {
 		switch f.name {
 		case "name":
-			named = d.text(f.value) != ""
+			t.Name = d.label(f.value)
 		case "description":
 			d.text(f.value)
 		case "parameters":
 			d.object(f.value, "a JSON schema, which is an object")
-		case "strict":
+			t.Parameters = f.raw
+		case "strict": // a call that has to be made is held to the schema either way
 			d.flag(f.value)
 		default:
 			d.unknown(f)
 		}
 	}
-	if d.fault == nil && !named {
+	if d.fault == nil && t.Name == "" {
 		d.fail(v.at("name"), "missing_required_parameter", "%s is missing", v.at("name"))
+	}
+	return t
+}
+
+// toolChoice is what tool_choice and parallel_tool_calls say.
+type toolChoice struct {
+	none, required bool
+	name           string // of the one tool that has to be called
+	path           string // of the field that says so
+	parallel       *bool
+}
+
+// toolChoice: with "none" the template is shown no tools, with "auto" the model may write a
+// call, with "required" or the name of a tool a grammar has it write one.
+func (r *reading) toolChoice(v value) {
+	c := &r.wanted
+	c.path = v.path
+	if v.raw[0] != '{' {
+		s := r.oneOf(v, "none", "auto", "required")
+		c.none, c.required = s == "none", s == "required"
+		return
+	}
+	var function value
+	for _, f := range r.object(v, "an object") {
+		switch f.name {
+		case "type":
+			r.oneOf(f.value, "function")
+		case "function":
+			function = f.value
+		default:
+			r.unknown(f)
+		}
+	}
+	if r.fault == nil && function.raw == nil {
+		r.fail(v.at("function"), "missing_required_parameter", "%s is missing", v.at("function"))
+		return
+	}
+	if r.fault != nil {
+		return
+	}
+	for _, f := range r.object(function, "an object") {
+		if f.name != "name" {
+			r.unknown(f)
+			continue
+		}
+		c.path, c.name = f.path, r.text(f.value)
+	}
+	if r.fault == nil && c.name == "" {
+		r.fail(function.at("name"), "missing_required_parameter", "%s is missing", function.at("name"))
 	}
 }
 
-// toolChoice: with "none" the template is shown no tools, with "auto" the model may
-// write a call, as text. To make it write one would take a grammar of the model's way
-// to write calls.
-func (r *reading) toolChoice(v value) {
-	if v.raw[0] == '{' {
-		r.fail(v.path, "unsupported_value", "%s names a tool, which is not supported: give none or auto", v.path)
+// mostCalls is how many tools an output may call that has to call one.
+const mostCalls = 16
+
+// checkTools settles what becomes of calls, and holds the output to them where one has to
+// be made, or where the text has to match a schema if it calls none.
+func (r *reading) checkTools() {
+	c, choice := r.chat, &r.wanted
+	forced := choice.required || choice.name != ""
+	switch {
+	case choice.none:
+		c.Options.Tools = nil
+		return
+	case len(r.toolList) == 0:
+		if forced {
+			r.fail(choice.path, "invalid_value", "%s says that a tool has to be called, but there are no tools", choice.path)
+		}
 		return
 	}
-	switch s := r.oneOf(v, "none", "auto", "required"); s {
-	case "none":
-		r.noTools = true
-	case "required":
-		r.fail(v.path, "unsupported_value", "%s is %q, which is not supported: give none or auto", v.path, s)
+	tools, most := r.toolList, mostCalls
+	if choice.name != "" {
+		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
+		if i < 0 {
+			r.fail(choice.path, "invalid_value", "%s is %q, and no tool has that name", choice.path, clip(choice.name))
+			return
+		}
+		tools = tools[i : i+1]
 	}
+	asked := choice.parallel != nil && *choice.parallel
+	if choice.parallel != nil && !asked || choice.name != "" && !asked {
+		most = 1
+	}
+	format := r.request.Format
+	switch c.calls = anyCalls; {
+	case forced && r.format != "" && r.format != "response_format":
+		r.fail(r.format, "invalid_value", "%s and %s both say what the output has to match, want one", r.format, choice.path)
+		return
+	case forced: // response_format is about answers that call nothing
+		c.calls = forcedCalls
+		r.hold(tools, most, "")
+	case format.JSON:
+		r.hold(tools, most, `{"type":"object"}`)
+	case format.JSONSchema != "" && r.format == "response_format":
+		r.hold(tools, most, format.JSONSchema)
+	}
+	if c.calls == anyCalls && most == 1 {
+		c.calls = oneCall
+	}
+}
+
+// hold makes a format of calls, or else an answer that the schema describes.
+func (r *reading) hold(tools []tool, most int, answer string) {
+	b, err := json.Marshal(struct {
+		Tools  []tool          `json:"tools"`
+		Most   int             `json:"most"`
+		Answer json.RawMessage `json:"answer,omitempty"`
+	}{tools, most, json.RawMessage(answer)})
+	if err != nil {
+		panic("openai: schemas of a sound text can't be written: " + err.Error())
+	}
+	r.request.Format, r.format = coppice.Format{Calls: string(b)}, "tools"
 }
 
 // toolCalls are those of an assistant's turn before.

@@ -1,0 +1,127 @@
+package jsonschema
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
+
+// Calls describes an output that calls tools, in the form of Hermes and Qwen models,
+// one call after another with a line break between them:
+//
+//	<tool_call>
+//	{"name": "weather", "arguments": {"city": "Paris"}}
+//	</tool_call>
+//
+// Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
+type Calls struct {
+	Tools []Tool
+	Most  int // calls in one output, 1 or more
+	// Answer is a schema that the whole output may be valid against instead of
+	// calling tools; nil: it has to call one.
+	Answer []byte
+}
+
+// Tool is what may be called.
+type Tool struct {
+	Name       string
+	Parameters []byte // schema of its arguments, which are an object; nil: there are none
+}
+
+// Parts of a call, and what stands between two calls.
+const (
+	callOpen, callArguments = "<tool_call>\n{\"name\": ", ", \"arguments\": "
+	callClose               = "}\n</tool_call>"
+	callGap                 = "\n"
+)
+
+// Rules returns the grammar of c. Errors are those of [Rules], with the tool's name.
+// cfg.MaxSize bounds all tools together.
+func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
+	cfg = cfg.WithDefaults()
+	if len(c.Tools) == 0 || c.Most < 1 {
+		return nil, fmt.Errorf("%w: there are %d tools and %d calls of them, want at least one", ErrSchema, len(c.Tools), c.Most)
+	}
+	call := &grammar.Expr{Op: grammar.Call, Rule: 1}
+	rules := grammar.Rules{nil, nil}
+	tools := make([]*grammar.Expr, len(c.Tools))
+	for i, tool := range c.Tools {
+		own, err := tool.rules(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("tool %.100q: %w", tool.Name, err)
+		}
+		tools[i] = seq(lit(quote(tool.Name)+callArguments), &grammar.Expr{Op: grammar.Call, Rule: len(rules)})
+		rules = adjoin(rules, own)
+	}
+	rules[0] = seq(call, repeat(seq(lit(callGap), call), 0, c.Most-1))
+	rules[1] = seq(lit(callOpen), either(tools...), lit(callClose))
+	if c.Answer != nil {
+		own, err := Rules(c.Answer, cfg)
+		if err != nil {
+			return nil, err
+		}
+		rules[0] = either(rules[0], &grammar.Expr{Op: grammar.Call, Rule: len(rules)})
+		rules = adjoin(rules, own)
+	}
+	size := 0
+	for _, r := range rules {
+		if size += cost(r, cfg.MaxSize); size > cfg.MaxSize {
+			return nil, fmt.Errorf("%w: the tools together would have over MaxSize, %d, expressions", ErrLimit, cfg.MaxSize)
+		}
+	}
+	return rules, nil
+}
+
+// rules returns the grammar of the tool's arguments.
+func (t Tool) rules(cfg Config) (grammar.Rules, error) {
+	if t.Parameters == nil {
+		return grammar.Rules{lit("{}")}, nil
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	root, err := decode(t.Parameters, cfg)
+	if err != nil {
+		return nil, err
+	}
+	schemas := []*value{root}
+	if kind := root.get("type"); kind == nil || kind.text != "object" { // other types may be open
+		schemas = append(schemas, anyObject())
+	}
+	b := newBuilder(root, cfg)
+	e, err := b.compile(schemas)
+	if err != nil {
+		return nil, err
+	}
+	return b.finish(e)
+}
+
+// anyObject returns the schema {"type": "object"}. Its id is that of no value of
+// another document.
+func anyObject() *value {
+	v, err := decode([]byte(`{"type": "object"}`), Config{}.WithDefaults())
+	if err != nil {
+		panic(fmt.Sprintf("jsonschema: a schema of our own: %v", err))
+	}
+	v.id = -1
+	return v
+}
+
+// adjoin appends the rules of another grammar, whose calls it renumbers in place: trim
+// has made it of expressions of its own.
+func adjoin(rules, more grammar.Rules) grammar.Rules {
+	base := len(rules)
+	var shift func(e *grammar.Expr)
+	shift = func(e *grammar.Expr) {
+		if e.Op == grammar.Call {
+			e.Rule += base
+		}
+		for _, s := range e.Sub {
+			shift(s)
+		}
+	}
+	for _, r := range more {
+		shift(r)
+	}
+	return append(rules, more...)
+}

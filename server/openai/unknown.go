@@ -1,0 +1,103 @@
+package openai
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// UnknownFields says what becomes of fields of a request that are neither read nor in a
+// list of those that change the output, or don't.
+type UnknownFields uint8
+
+// The choices.
+const (
+	RefuseUnknown UnknownFields = iota
+	IgnoreUnknown
+)
+
+// String names the choice.
+func (u UnknownFields) String() string {
+	if u == IgnoreUnknown {
+		return "ignore"
+	}
+	return "refuse"
+}
+
+// UnmarshalText reads what String gives.
+func (u *UnknownFields) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "refuse":
+		*u = RefuseUnknown
+	case "ignore":
+		*u = IgnoreUnknown
+	default:
+		return fmt.Errorf("openai: %q is no choice for unknown fields, want refuse or ignore", text)
+	}
+	return nil
+}
+
+// harmless are fields of other servers and of client libraries that say nothing about the
+// output, wherever they stand. They may be anything; [Params.Ignored] names them.
+var harmless = []string{
+	"annotations",              // OpenAI: of an answer that is given back
+	"cache_control",            // Anthropic: where a cached prefix may end; ours are found
+	"cache_prompt",             // llama.cpp: prompts are always cached
+	"custom_llm_provider",      // LiteLLM
+	"extra_content",            // Gemini: of an answer that is given back
+	"id_slot",                  // llama.cpp
+	"images",                   // LiteLLM: of an answer that is given back
+	"include_usage",            // beside stream_options, some clients
+	"keep_alive",               // Ollama: how long the model stays in memory
+	"litellm_call_id",          //
+	"litellm_metadata",         //
+	"litellm_session_id",       //
+	"litellm_trace_id",         //
+	"num_ctx",                  // Ollama: how much of the context is kept in memory
+	"provider",                 // OpenRouter: for routers
+	"provider_specific_fields", // LiteLLM: of an answer that is given back
+	"reasoning_details",        // OpenRouter: of an answer that is given back
+	"request_id",               // vLLM
+	"return_progress",          // llama.cpp
+	"rid",                      // SGLang: the request's id
+	"session_id",               //
+	"slot_id",                  // llama.cpp
+	"thinking_blocks",          // LiteLLM: of an answer that is given back
+	"timings_per_token",        // llama.cpp
+	"trace_id",                 //
+	"transforms",               // OpenRouter
+	"verbosity",                // OpenAI: models here have no such setting
+}
+
+// mostIgnored bounds the fields that are named.
+const mostIgnored = 32
+
+// unknown refuses a field that no table has, or passes it over.
+func (d *decoder) unknown(f field) {
+	if _, found := slices.BinarySearch(harmless, f.name); found || d.unknowns == IgnoreUnknown {
+		d.ignore(f.path)
+		return
+	}
+	d.fail(f.path, "unknown_parameter", "Unrecognized request argument supplied: %s", f.path)
+}
+
+// ignore notes a field that was passed over.
+func (d *decoder) ignore(path string) {
+	var b strings.Builder
+	index := false
+	for _, c := range []byte(path) {
+		switch {
+		case c == '[' || c == ']':
+			index = c == '['
+			b.WriteByte(c)
+		case index:
+		case c <= ' ' || c >= 0x7f || c == ',': // it goes into a header
+			b.WriteByte('?')
+		default:
+			b.WriteByte(c)
+		}
+	}
+	if name := b.String(); len(d.ignored) < mostIgnored && !slices.Contains(d.ignored, name) {
+		d.ignored = append(d.ignored, name)
+	}
+}
