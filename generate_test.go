@@ -20,10 +20,7 @@ func (cut) Info() engine.Info {
 func (cut) Submit(*engine.Batch) (engine.Ticket, error) {
 	return nil, &engine.Error{Backend: "cut", Op: "submit", Err: fmt.Errorf("read: %w", io.EOF)}
 }
-func (cut) Transfer([]engine.TransferOp) (engine.Ticket, error) { return nil, engine.ErrClosed }
-func (cut) HostAlloc(int) ([]byte, error)                       { return nil, engine.ErrClosed }
-func (cut) HostFree([]byte)                                     {}
-func (cut) Close() error                                        { return nil }
+func (cut) Close() error { return nil }
 
 // An error that wraps io.EOF is an error, not the end of the pieces.
 func TestGenerateYieldsErrorsThatWrapEOF(t *testing.T) {

@@ -20,8 +20,8 @@
 //     RowOut.Err fails one row; an [Error] from a ticket is the device's end.
 //  7. Cancellation is the scheduler's: it drops the row and ignores its output.
 //  8. Stops are the scheduler's: a backend knows logits, not endings.
-//  9. Transfers to the host see all batches submitted before them; pages coming
-//     from the host are idle, and batches that use them name the ticket in After.
+//  9. Moves of pages to and from the host are what a [Mover] does. They have numbers, and
+//     a batch waits on the device for those that it names in After.
 //  10. Tables. A slot keeps its page table: SlotBind.Pages begin it, Row.Pages append
 //     to it, a PageSwap replaces one entry. [Tables] and [TableSizes] do that for a
 //     backend in host memory, [Listed] for a caller that lists all pages of a row.

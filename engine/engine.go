@@ -7,8 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Backend computes batches on one device. Submit and Transfer are called from
-// one goroutine; the other methods from any.
+// Backend computes batches on one device. Submit is called from one goroutine; the
+// other methods from any. A backend that can exchange pages with host memory is a Mover
+// too.
 type Backend interface {
 	// Info is constant over the backend's life.
 	Info() Info
@@ -17,12 +18,6 @@ type Backend interface {
 	// when MaxInflight batches are pending, ErrClosed, or the *Error that ended
 	// the device.
 	Submit(b *Batch) (Ticket, error)
-	// Transfer copies pages between the device and host memory from HostAlloc. It
-	// fails like Submit; how many may be pending is the backend's to say.
-	Transfer(ops []TransferOp) (Ticket, error)
-	// HostAlloc returns host memory that transfers may use; HostFree gives it back.
-	HostAlloc(bytes int) ([]byte, error)
-	HostFree([]byte)
 	// Close ends the backend. A running batch is aborted between layers, and
 	// pending tickets end with ErrClosed. It returns when nothing runs any more;
 	// a second call does nothing.
@@ -91,7 +86,7 @@ func (info *Info) CheckSampling(p *SamplingParams) error {
 // Batch is one step. Seq is strictly increasing over a backend's life.
 type Batch struct {
 	Seq    uint64
-	After  []Ticket // transfers that this batch waits for, on the device
+	After  []MoveID // moves that must have ended before the batch runs, see Mover; those that are not pending have
 	Binds  []SlotBind
 	Swaps  []PageSwap
 	Copies []PageCopy
@@ -165,7 +160,7 @@ type Ticket interface {
 	// Done is closed on completion.
 	Done() <-chan struct{}
 	// Result is ErrPending before completion, then the result or the error that
-	// ended the batch: ErrClosed or an *Error. A transfer's result is empty.
+	// ended the batch: ErrClosed or an *Error.
 	Result() (*Result, error)
 }
 
@@ -187,7 +182,7 @@ type RowOut struct {
 	// the position before: NaN if the slot did not run that one itself.
 	Prompt []float32
 	Digest uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err    error  // this row only, ErrLogits or ErrNoToken; its pages must not be cached
+	Err    error  // this row only, ErrLogits, ErrNoToken or ErrMove; its pages must not be cached
 }
 
 // TokenLogprob is one entry of the top-k list, best first.
@@ -206,23 +201,7 @@ type StepStats struct {
 	Nanos          int64 // device time of the step; for reports, never for decisions
 }
 
-// TransferKind is the direction of a TransferOp.
-type TransferKind uint8
-
-// The directions.
-const (
-	ToHost TransferKind = iota
-	FromHost
-)
-
-// TransferOp copies one page. len(Host) == Info.PageBytes, from HostAlloc.
-type TransferOp struct {
-	Kind TransferKind
-	Page kv.PageID
-	Host []byte
-}
-
-// Sentinels of Submit, Transfer and Ticket.Result.
+// Sentinels of Submit, Mover.Move and Ticket.Result.
 var (
 	ErrInvalid = errors.New("engine: invalid batch")
 	ErrBusy    = errors.New("engine: too many batches in flight")

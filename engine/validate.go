@@ -81,22 +81,6 @@ func (b *Batch) validateTables(info *Info, tables *TableSizes) error {
 	return nil
 }
 
-// CheckTransfer checks ops against what a backend can copy and returns an error that
-// wraps ErrInvalid and names the transfer, or nil. Transfer of every backend calls it.
-func (info *Info) CheckTransfer(ops []TransferOp) error {
-	for i, op := range ops {
-		switch {
-		case op.Kind != ToHost && op.Kind != FromHost:
-			return fmt.Errorf("transfer %d: %w", i, invalid("kind %d", op.Kind))
-		case !info.validPage(op.Page):
-			return fmt.Errorf("transfer %d: %w", i, invalid("page %d of %d", op.Page, info.NumPages))
-		case len(op.Host) != info.PageBytes:
-			return fmt.Errorf("transfer %d: %w", i, invalid("%d bytes for a page of %d", len(op.Host), info.PageBytes))
-		}
-	}
-	return nil
-}
-
 // tablePages is the longest table of use.
 func (info *Info) tablePages() int {
 	return min(kv.CeilPages(info.MaxPositions, info.PageTokens), info.NumPages)

@@ -43,6 +43,19 @@ func (s *Scheduler) checkPages() error {
 			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.pages))
 		}
 	}
+	coming := 0
+	for _, m := range s.moves.inflight {
+		coming += len(m.held)
+		for _, id := range m.held {
+			if other, taken := owner[id]; taken || !s.room.lease.Held(id) {
+				return fmt.Errorf("scheduler: page %d is onboarded by move %d and request %d's, or not held", id, m.id, other)
+			}
+			owner[id] = 0
+		}
+	}
+	if coming != s.moves.coming {
+		return fmt.Errorf("scheduler: %d pages are onboarded, counted %d", coming, s.moves.coming)
+	}
 	if held := s.room.lease.HeldPages(); held != len(owner) {
 		return fmt.Errorf("scheduler: %d pages are held, requests own %d", held, len(owner))
 	}

@@ -83,7 +83,8 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	case q.abort != nil:
 		return s.end(now, q, Ending{Reason: Abort, Err: q.abort}, out)
 	case q.place == preempted:
-		s.resume(q)
+		s.running.preempted = remove(s.running.preempted, q)
+		s.enqueue(q)
 	}
 	return out
 }

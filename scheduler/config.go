@@ -105,6 +105,9 @@ type Config struct {
 	// Vocabulary says which bytes each token stands for. Requests with Stops need it.
 	Vocabulary *grammar.Vocabulary
 
+	// MaxMoves bounds the moves of pages between tiers that are in flight. Default 64.
+	MaxMoves int
+
 	// DisableCache computes every prompt whole and stores nothing.
 	DisableCache bool
 	// PinnedTokens is how many tokens PinPrefix may keep in the cache at a time. A
@@ -166,6 +169,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.MaxPrefilling, 8)
 	set(&c.MaxInflight, 1)
 	set(&c.MaxBypass, 64)
+	set(&c.MaxMoves, 64)
 	set(&c.OldestEvery, 16)
 	set(&c.PreemptThreshold, 1)
 	set(&c.Aging, 128)
@@ -206,6 +210,7 @@ func (c Config) Validate(info engine.Info) error {
 	within("MaxPrefilling", c.MaxPrefilling, 1, many)
 	within("MaxInflight", c.MaxInflight, 1, min(info.MaxInflight, 100))
 	within("MaxBypass", c.MaxBypass, 1, many)
+	within("MaxMoves", c.MaxMoves, 1, 1<<16)
 	within("OldestEvery", c.OldestEvery, 1, many)
 	within("PreemptThreshold", c.PreemptThreshold, 1, many)
 	within("Aging", c.Aging, 1, many)

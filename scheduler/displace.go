@@ -24,7 +24,7 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 	if lack := s.queue.size + req.Samples - s.cfg.MaxQueued; lack > 0 {
 		groups := s.queue.displace(&req, lack)
 		if groups == nil {
-			return out, s.queueFull()
+			return out, s.queue.full()
 		}
 		for _, g := range groups {
 			why := Ending{Reason: Failed, Err: fmt.Errorf("%w: request %d of priority %d came, this one has %d", ErrDisplaced, req.ID, req.Priority, g.req.Priority)}

@@ -17,14 +17,15 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 		return err
 	}
 	if s.queue.size+req.Samples > s.cfg.MaxQueued {
-		return s.queueFull()
+		return s.queue.full()
 	}
 	s.accept(now, req, limit)
 	return nil
 }
 
-func (s *Scheduler) queueFull() error {
-	return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, s.queue.size, s.cfg.MaxQueued)
+// full is the error of a request that finds no place in the queue.
+func (w *queue) full() error {
+	return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, w.size, w.cfg.MaxQueued)
 }
 
 // admissible checks all about a request but whether the queue is full, and fills in
@@ -38,7 +39,7 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 	}
 	req.Samples = max(req.Samples, 1)
 	if req.Samples > s.cfg.MaxQueued {
-		return 0, s.queueFull()
+		return 0, s.queue.full()
 	}
 	if most := s.cfg.tenantConfig(req.Tenant).MaxQueued; most > 0 {
 		n := 0
@@ -149,6 +150,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 		}
 	}
 	s.plans.inflight = s.plans.inflight[:0]
+	s.moves.drop()
 	failed := Ending{Reason: Failed, Err: err}
 	for len(s.running.all) > 0 {
 		out = s.end(now, s.running.all[len(s.running.all)-1], failed, out)

@@ -38,7 +38,7 @@ func (s *Scheduler) Metrics() Metrics {
 	m.Waiting, m.Running = s.queue.size+len(s.running.preempted), len(s.running.all)
 	l := s.room.lease
 	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
-	owned := l.IdlePages()
+	owned := l.IdlePages() + s.moves.coming
 	for _, q := range s.running.all {
 		owned += len(q.own())
 	}

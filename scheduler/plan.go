@@ -13,6 +13,9 @@ import (
 // which are only appended to while a row is out.
 type Plan struct {
 	Batch engine.Batch
+	// Moves are to be begun before Batch is submitted. Each ends by Moved. A plan may
+	// have moves and no rows.
+	Moves []engine.Move
 
 	rows   []planned // by row
 	tokens int
@@ -62,12 +65,13 @@ func (p *Plan) Request(i int) (id RequestID, sample int) {
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
 	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Rows: b.Rows[:0]}
-	p.rows, p.tokens, p.begun = p.rows[:0], 0, p.begun[:0]
+	p.rows, p.tokens, p.begun, p.Moves = p.rows[:0], 0, p.begun[:0], p.Moves[:0]
 }
 
 // release lets go of what the plan points to, or what has ended would be kept alive.
 func (p *Plan) release() {
 	clear(p.rows)
+	clear(p.Moves)
 	clear(p.Batch.Rows)
 	clear(p.Batch.Binds)
 }

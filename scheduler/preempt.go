@@ -29,7 +29,7 @@ func (s *Scheduler) grow(now time.Duration) {
 	}
 	for _, q := range s.running.all {
 		if q.wantsRow() && q.computed == len(q.pages)*pageTokens {
-			q.pages, _ = s.room.lease.Hold(1, q.pages)
+			q.pages = s.moves.hold(1, q.pages)
 			if !q.awaitsToken() {
 				s.budget.decoding++
 			}
@@ -43,8 +43,8 @@ func (q *sequence) wantsRow() bool {
 }
 
 // full reports whether q decodes and its next token needs a page that it has not.
-func (s *Scheduler) full(q *sequence) bool {
-	return q.wantsRow() && q.computed == len(q.pages)*s.info.PageTokens
+func (q *sequence) full(pageTokens int) bool {
+	return q.wantsRow() && q.computed == len(q.pages)*pageTokens
 }
 
 // growByPreempting finds pages one by one, for the first sequence in precedence
@@ -54,7 +54,7 @@ func (s *Scheduler) growByPreempting(now time.Duration) {
 	order := append(s.room.growing[:0], s.running.all...)
 	slices.SortFunc(order, comparePrecedence)
 	for _, q := range order {
-		if q.place == running && s.full(q) {
+		if q.place == running && q.full(s.info.PageTokens) {
 			s.growOne(now, q, order[0])
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 			return
 		}
 	}
-	q.pages, _ = s.room.lease.Hold(1, q.pages)
+	q.pages = s.moves.hold(1, q.pages)
 }
 
 // preemptFor preempts the sequences that are in d's way, if that gives all that it
@@ -80,6 +80,9 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	o := s.room.supply(d)
 	if o.granting && o.idle < d.pages+d.reserve {
 		return false
+	}
+	if o.fitsOnce(d, s.moves.coming) {
+		return false // moves in flight free enough
 	}
 	s.room.preempting(d, &o, s.victims(d))
 	for i, r := range o.victims {
@@ -106,11 +109,5 @@ func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 		s.running.preempted = append(s.running.preempted, q)
 		return
 	}
-	s.enqueue(q)
-}
-
-// resume puts a preempted sequence whose rows have come back into the queue.
-func (s *Scheduler) resume(q *sequence) {
-	s.running.preempted = remove(s.running.preempted, q)
 	s.enqueue(q)
 }

@@ -75,11 +75,12 @@ func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 }
 
 // Drain empties the cache and appends every page to dst; they are the pool's
-// again. No request may be open.
+// again. No request may be open; moves in flight count as failed.
 func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	if len(s.open) > 0 {
 		panic("scheduler: Drain with requests open")
 	}
+	s.moves.drop()
 	if s.cache != nil {
 		s.cache.Flush()
 		s.room.reclaim(s.cache.Evict(s.cache.Stats().Pages, s.room.freed[:0]))

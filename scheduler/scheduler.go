@@ -26,6 +26,7 @@ type Scheduler struct {
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
 	room     room
+	moves    moves
 	budget   budget
 
 	metrics Metrics
@@ -53,6 +54,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	}
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
+	s.moves.cfg, s.moves.room = &s.cfg, &s.room
 	s.budget.cfg = &s.cfg
 	s.accounts = newAccounts(&s.cfg)
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, &s.accounts)

@@ -46,7 +46,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 		q.epoch, q.first = s.cache.Epoch(), noTokens
 	}
 	q.first = min(q.first, q.matched)
-	q.pages, _ = s.room.lease.Hold(own, pages)
+	q.pages = s.moves.hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and in
 		// order, so whoever gets the page next writes after this has read.

@@ -15,7 +15,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.room.demand = 0
-	if len(s.open) == 0 {
+	if len(s.open) == 0 && len(s.moves.due) == 0 {
 		return nil
 	}
 	s.classes.decay()
@@ -31,11 +31,12 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	}
 	s.decode(p, s.cfg.StepTokens-cost)
 	s.prefill(now, p)
-	if len(p.rows) == 0 {
+	if len(p.rows) == 0 && len(s.moves.due) == 0 {
 		s.plans.spare = append(s.plans.spare, p)
 		s.verify()
 		return nil
 	}
+	s.moves.plan(p)
 	p.Batch.Swaps, s.room.swaps = append(p.Batch.Swaps, s.room.swaps...), s.room.swaps[:0]
 	s.plans.last++
 	s.plans.inflight = append(s.plans.inflight, p)

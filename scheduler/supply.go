@@ -38,6 +38,11 @@ func (o *supply) fits(d *demand) bool {
 	return o.free() >= d.pages+d.reserve && (o.slot || !d.slot)
 }
 
+// fitsOnce reports whether d is met once so many more pages can be evicted, and not before.
+func (o *supply) fitsOnce(d *demand, coming int) bool {
+	return coming > 0 && o.free() < d.pages+d.reserve && o.free()+coming >= d.pages+d.reserve && (o.slot || !d.slot)
+}
+
 // fitsByPreempting reports whether d is met once the victims are preempted.
 func (o *supply) fitsByPreempting(d *demand) bool {
 	return len(o.victims) > 0 && o.free()+o.freed >= d.pages+d.reserve && (o.slot || o.freesSlot || !d.slot)

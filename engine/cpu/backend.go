@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/intake"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // NumericsID names the order of summation; it changes whenever bits may change.
@@ -27,7 +28,10 @@ type Backend struct {
 	closing error         // of the arena, set before done
 }
 
-var _ engine.Backend = (*Backend)(nil)
+var (
+	_ engine.Backend = (*Backend)(nil)
+	_ engine.Mover   = (*Backend)(nil)
+)
 
 // Open packs the weights of m, reserves the pool and starts the goroutines. m may
 // be closed afterwards. It takes the packed weights' 4 bytes per parameter, or 2
@@ -77,7 +81,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 		step:  step,
 		done:  make(chan struct{}),
 	}
-	b.Queue = intake.New(&b.info, cfg.MaxTransfers)
+	b.Queue = intake.New(&b.info, cfg.MaxMoves)
 	go b.run()
 	return b, nil
 }
@@ -140,11 +144,11 @@ func (b *Backend) execute(j *intake.Job) (*engine.Result, error) {
 		}
 	} else {
 		res = &engine.Result{}
-		for _, op := range j.Ops {
-			if op.Kind == engine.ToHost {
-				copy(op.Host, b.arena.bytes(op.Page))
+		for i, p := range j.Move.Pages {
+			if j.Move.To == kv.TierDevice {
+				copy(b.arena.bytes(p), j.Memory[i])
 			} else {
-				copy(b.arena.bytes(op.Page), op.Host)
+				copy(j.Memory[i], b.arena.bytes(p))
 			}
 		}
 	}

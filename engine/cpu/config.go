@@ -22,9 +22,9 @@ type Config struct {
 	MaxTokens  int // per batch; 512, some tenths of a second of the demo model
 	// MaxInflight batches may be pending; 2: one runs while the next is planned.
 	MaxInflight int
-	// MaxTransfers calls of Transfer may be pending; 64.
-	MaxTransfers int
-	Threads      int // goroutines that compute; GOMAXPROCS
+	// MaxMoves may be pending; 64.
+	MaxMoves int
+	Threads  int // goroutines that compute; GOMAXPROCS
 	// KVType is what K and V are rounded to in pages: F32, F16, BF16 or Q8_0, whose heads
 	// are of a multiple of 32. Default: F32.
 	KVType kv.DType
@@ -38,7 +38,7 @@ type Config struct {
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
 // Pages set from KVTokens.
 func (c Config) WithDefaults() Config {
-	c.size().Fill(intake.Limits{MaxSlots: 64, MaxRows: 64, MaxTokens: 512, MaxInflight: 2, MaxTransfers: 64})
+	c.size().Fill(intake.Limits{MaxSlots: 64, MaxRows: 64, MaxTokens: 512, MaxInflight: 2, MaxMoves: 64})
 	c.Threads = cmp.Or(c.Threads, runtime.GOMAXPROCS(0))
 	return c
 }
@@ -47,14 +47,14 @@ func (c Config) WithDefaults() Config {
 func (c *Config) size() intake.Size {
 	return intake.Size{
 		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
-		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxTransfers: &c.MaxTransfers,
+		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxMoves: &c.MaxMoves,
 	}
 }
 
 // Validate reports every field of a config with defaults that no backend can
 // have, by name and value.
 func (c Config) Validate() error {
-	errs := []error{c.size().Validate("cpu", intake.Limits{Pages: 1 << 30, MaxSlots: 1 << 16, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})}
+	errs := []error{c.size().Validate("cpu", intake.Limits{Pages: 1 << 30, MaxSlots: 1 << 16, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxMoves: 1 << 16})}
 	if c.Threads < 1 || c.Threads > 1024 {
 		errs = append(errs, fmt.Errorf("cpu: Threads is %d, want 1 to 1024", c.Threads))
 	}

@@ -13,8 +13,8 @@
 // Info.Deterministic is set. Quantised weights are multiplied in integers by blocks of
 // 32 activations, one chain over ascending blocks ("q8-block32", see quant.go).
 //
-// One goroutine runs batches and transfers in the order of submission; workers
-// help it within a layer. Submit and Transfer are called from one goroutine, the
+// One goroutine runs batches and moves in the order of submission; workers
+// help it within a layer. Submit and Move are called from one goroutine, the
 // other methods from any.
 //
 //	m, err := model.Open(dir)

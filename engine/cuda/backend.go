@@ -33,7 +33,10 @@ type job struct {
 	plan  outcome
 }
 
-var _ engine.Backend = (*Backend)(nil)
+var (
+	_ engine.Backend = (*Backend)(nil)
+	_ engine.Mover   = (*Backend)(nil)
+)
 
 // Open uploads the weights of m, reserves the pool and starts the goroutines. m
 // may be closed afterwards. It fails with cudrv.ErrNoDevice, ErrOld or ErrMemory
@@ -64,11 +67,11 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Deterministic: true, Capabilities: engine.Capabilities{Digests: true, Logprobs: true, Penalties: true},
 		},
 		dev:    d,
-		queued: make(chan *job, cfg.MaxInflight+cfg.MaxTransfers),
-		places: make(chan *place, cfg.MaxInflight+cfg.MaxTransfers),
+		queued: make(chan *job, cfg.MaxInflight+cfg.MaxMoves),
+		places: make(chan *place, cfg.MaxInflight+cfg.MaxMoves),
 		done:   make(chan struct{}),
 	}
-	b.Queue = intake.New(&b.info, cfg.MaxTransfers)
+	b.Queue = intake.New(&b.info, cfg.MaxMoves)
 	b.watch = newWatch(cfg.StepTimeout, b.giveUp)
 	for range cap(b.places) {
 		b.places <- &place{}

@@ -27,9 +27,9 @@ type Config struct {
 	MaxTokens  int // per batch; 8192
 	// MaxInflight batches may be pending; 3: one runs, one is queued, one is planned.
 	MaxInflight int
-	// MaxTransfers calls of Transfer may be pending; 64.
-	MaxTransfers int
-	// StepTimeout is how long the device may end no batch and no transfer that it was
+	// MaxMoves may be pending; 64.
+	MaxMoves int
+	// StepTimeout is how long the device may end no batch and no move that it was
 	// given before it counts as lost; 2 minutes. The longest step takes seconds.
 	StepTimeout time.Duration
 }
@@ -46,7 +46,7 @@ func (c Config) WithDefaults() Config {
 	if c.StepTimeout == 0 {
 		c.StepTimeout = 2 * time.Minute
 	}
-	c.size().Fill(intake.Limits{MaxSlots: 256, MaxRows: 256, MaxTokens: 8192, MaxInflight: 3, MaxTransfers: 64})
+	c.size().Fill(intake.Limits{MaxSlots: 256, MaxRows: 256, MaxTokens: 8192, MaxInflight: 3, MaxMoves: 64})
 	return c
 }
 
@@ -54,7 +54,7 @@ func (c Config) WithDefaults() Config {
 func (c *Config) size() intake.Size {
 	return intake.Size{
 		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
-		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxTransfers: &c.MaxTransfers,
+		MaxTokens: &c.MaxTokens, MaxInflight: &c.MaxInflight, MaxMoves: &c.MaxMoves,
 	}
 }
 
@@ -64,7 +64,7 @@ func (c Config) Validate() error {
 	if c.Pages == 0 {
 		c.Pages = 1 // measured later
 	}
-	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxTransfers: 1 << 16})
+	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxMoves: 1 << 16})
 	if c.Driver == nil {
 		err = errors.Join(errors.New("cuda: Driver is nil"), err)
 	}

@@ -89,14 +89,14 @@ func (b *Backend) queue(p *planner, j *job) error {
 		}
 	}
 	if j.Batch == nil {
-		for _, op := range j.Ops {
-			if op.Kind == engine.ToHost {
-				err = d.ctx.CopyOut(d.stream, op.Host, d.page(int(op.Page)))
+		for i, p := range j.Move.Pages {
+			if j.Move.To == kv.TierDevice {
+				err = d.ctx.CopyIn(d.stream, d.page(int(p)), j.Memory[i])
 			} else {
-				err = d.ctx.CopyIn(d.stream, d.page(int(op.Page)), op.Host)
+				err = d.ctx.CopyOut(d.stream, j.Memory[i], d.page(int(p)))
 			}
 			if err != nil {
-				return lostError("transfer", err)
+				return lostError("move", err)
 			}
 		}
 	} else if err := b.step(p, j); err != nil {

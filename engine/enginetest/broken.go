@@ -10,12 +10,13 @@ import (
 // of a sound one. Hooks get copies; nil hooks change nothing.
 type broken struct {
 	engine.Backend
-	info     func(info *engine.Info)
-	batch    func(b *broken, x *engine.Batch)
-	transfer func(b *broken, ops []engine.TransferOp) []engine.TransferOp
-	result   func(res *engine.Result)
-	refused  func(b *broken, err error) (engine.Ticket, error) // Submit failed
-	close    func(b *broken) error
+	info    func(info *engine.Info)
+	batch   func(b *broken, x *engine.Batch)
+	move    func(b *broken, m *engine.Move, memory [][]byte) error // what is done in place of the sound move
+	mover   engine.Mover                                           // of the sound one, or nil
+	result  func(res *engine.Result)
+	refused func(b *broken, err error) (engine.Ticket, error) // Submit failed
+	close   func(b *broken) error
 
 	slots map[engine.Slot]bool // ever bound
 }
@@ -32,11 +33,6 @@ func (b *broken) Submit(x *engine.Batch) (engine.Ticket, error) {
 	y := *x
 	y.Binds, y.Copies, y.Rows = slices.Clone(x.Binds), slices.Clone(x.Copies), slices.Clone(x.Rows)
 	y.After, y.Swaps = slices.Clone(x.After), slices.Clone(x.Swaps)
-	for i, t := range y.After {
-		if c, ok := t.(changed); ok {
-			y.After[i] = c.Ticket
-		}
-	}
 	if b.batch != nil {
 		b.batch(b, &y)
 	}
@@ -50,12 +46,18 @@ func (b *broken) Submit(x *engine.Batch) (engine.Ticket, error) {
 	return changed{t, b.result}, nil
 }
 
-func (b *broken) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
-	if b.transfer != nil {
-		ops = b.transfer(b, slices.Clone(ops))
+// Move implements engine.Mover, if the sound backend does.
+func (b *broken) Move(m *engine.Move, memory [][]byte) error {
+	if b.move != nil {
+		return b.move(b, m, slices.Clone(memory))
 	}
-	return b.Backend.Transfer(ops)
+	return b.mover.Move(m, memory)
 }
+
+func (b *broken) Moved(dst []engine.Moved) []engine.Moved { return b.mover.Moved(dst) }
+func (b *broken) Ready() <-chan struct{}                  { return b.mover.Ready() }
+func (b *broken) HostAlloc(bytes int) ([]byte, error)     { return b.mover.HostAlloc(bytes) }
+func (b *broken) HostFree(memory []byte)                  { b.mover.HostFree(memory) }
 
 func (b *broken) Close() error {
 	if b.close != nil {

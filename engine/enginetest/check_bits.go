@@ -215,20 +215,16 @@ func checkStalePoison(h *Harness) error {
 
 // poison sets every byte of the pages: NaN in f32, f16, bf16 and e4m3 alike.
 func (r *rig) poison(pages ...kv.PageID) error {
-	host, err := r.b.HostAlloc(r.info.PageBytes)
+	host, err := r.mover.HostAlloc(r.info.PageBytes)
 	if err != nil {
 		return err
 	}
-	defer r.b.HostFree(host)
+	defer r.mover.HostFree(host)
 	for i := range host {
 		host[i] = 0xff
 	}
 	for _, p := range pages {
-		t, err := r.b.Transfer([]engine.TransferOp{{Kind: engine.FromHost, Page: p, Host: host}})
-		if err == nil {
-			_, err = wait(t)
-		}
-		if err != nil {
+		if err := r.await(r.begin(kv.TierHost, kv.TierDevice, []kv.PageID{p}, [][]byte{host})); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package enginetest
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -105,91 +104,6 @@ func checkPreemptResume(h *Harness) error {
 			return err
 		}
 		r.free = append(r.free, s.pages...)
-	}
-	return nil
-}
-
-// checkTransfer takes a sequence's pages to the host and back into others while
-// its old ones are overwritten. Nothing waits but by the contract: ToHost sees the
-// batches before it, and the batch names its transfer in After.
-func checkTransfer(h *Harness) error {
-	const steps = 4
-	reqs, err := h.requests(3, steps)
-	if err != nil {
-		return err
-	}
-	q, other := reqs[2], reqs[1]
-	r := h.open(usual(8))
-	s := r.sequence(0, q.params, q.prompt, steps)
-	prefill := &engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, 100)}}
-	first, err := r.submit(prefill)
-	if err != nil {
-		return err
-	}
-	used := kv.CeilPages(len(q.prompt), r.info.PageTokens)
-	var out, in []engine.TransferOp
-	fresh := r.pages(len(q.prompt) + steps)
-	for i := range used {
-		host, err := r.b.HostAlloc(r.info.PageBytes)
-		if err != nil {
-			return err
-		}
-		defer r.b.HostFree(host)
-		out = append(out, engine.TransferOp{Kind: engine.ToHost, Page: s.pages[i], Host: host})
-		in = append(in, engine.TransferOp{Kind: engine.FromHost, Page: fresh[i], Host: host})
-	}
-	slices.Reverse(in)
-	saved, err := r.b.Transfer(out)
-	if err != nil {
-		return err
-	}
-	if _, err := wait(saved); err != nil {
-		return err
-	}
-	res, err := wait(first)
-	if err == nil {
-		err = s.take(prefill, res, 0)
-	}
-	if err != nil {
-		return err
-	}
-	o := r.sequence(1, other.params, other.prompt, steps)
-	copy(o.pages, s.pages)
-	if err := r.finish(o, 100, steps); err != nil {
-		return err
-	}
-	back, err := r.b.Transfer(in)
-	if err != nil {
-		return err
-	}
-	s.pages = fresh
-	b := &engine.Batch{After: []engine.Ticket{back}, Rows: []engine.Row{s.row(&r.info, 100)}}
-	res, err = r.run(b)
-	if err == nil {
-		err = s.take(b, res, 0)
-	}
-	for err == nil && len(s.out) < steps {
-		err = r.step(1, nil, s)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(equal("restored request", s.out, q.want), r.badTransfers(out[0]))
-}
-
-// badTransfers submits transfers that must be refused.
-func (r *rig) badTransfers(good engine.TransferOp) error {
-	for name, change := range map[string]func(op *engine.TransferOp){
-		"page -1":       func(op *engine.TransferOp) { op.Page = -1 },
-		"page past end": func(op *engine.TransferOp) { op.Page = kv.PageID(r.info.NumPages) },
-		"short":         func(op *engine.TransferOp) { op.Host = op.Host[1:] },
-		"kind":          func(op *engine.TransferOp) { op.Kind = 9 },
-	} {
-		op := good
-		change(&op)
-		if _, err := r.b.Transfer([]engine.TransferOp{op}); !errors.Is(err, engine.ErrInvalid) {
-			return fmt.Errorf("transfer with %s: %v, want ErrInvalid", name, err)
-		}
 	}
 	return nil
 }

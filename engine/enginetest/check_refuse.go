@@ -173,16 +173,12 @@ func checkBusy(h *Harness) error {
 	return nil
 }
 
-// checkClose closes with batches and a transfer in flight.
+// checkClose closes with batches and a move in flight.
 func checkClose(h *Harness) error {
 	for inflight := range 3 {
 		o := usual(16)
 		r := h.open(o)
 		pages, tokens := r.pages(o.MaxTokens), r.tokens(1, o.MaxTokens)
-		host, err := r.b.HostAlloc(r.info.PageBytes)
-		if err != nil {
-			return err
-		}
 		var tickets []engine.Ticket
 		for range inflight {
 			t, err := r.submit(&engine.Batch{Rows: []engine.Row{{Tokens: tokens, Pages: pages, Sample: true}}})
@@ -191,14 +187,13 @@ func checkClose(h *Harness) error {
 			}
 			tickets = append(tickets, t)
 		}
-		t, err := r.b.Transfer([]engine.TransferOp{{Kind: engine.ToHost, Page: pages[0], Host: host}})
-		if err != nil {
+		if err := r.closeMoving(pages[0]); err != nil {
 			return err
 		}
 		if err := r.b.Close(); err != nil {
 			return fmt.Errorf("Close: %w", err)
 		}
-		for i, t := range append(tickets, t) {
+		for i, t := range tickets {
 			select {
 			case <-t.Done():
 			default:
@@ -214,9 +209,27 @@ func checkClose(h *Harness) error {
 		if _, err := r.submit(&engine.Batch{}); !errors.Is(err, engine.ErrClosed) {
 			return fmt.Errorf("Submit after Close: %v, want ErrClosed", err)
 		}
-		if _, err := r.b.Transfer(nil); !errors.Is(err, engine.ErrClosed) {
-			return fmt.Errorf("Transfer after Close: %v, want ErrClosed", err)
+		if r.mover == nil {
+			continue
+		}
+		if err := r.await(r.moves, nil); err != nil && !errors.Is(err, engine.ErrClosed) {
+			return fmt.Errorf("a move that was pending ends with %v, want ErrClosed or none", err)
+		}
+		if _, err := r.begin(kv.TierDevice, kv.TierHost, nil, nil); !errors.Is(err, engine.ErrClosed) {
+			return fmt.Errorf("Move after Close: %v, want ErrClosed", err)
 		}
 	}
 	return nil
+}
+
+// closeMoving begins a move for Close to find, if the backend is a mover.
+func (r *rig) closeMoving(page kv.PageID) error {
+	if r.mover == nil {
+		return nil
+	}
+	host, err := r.mover.HostAlloc(r.info.PageBytes)
+	if err == nil {
+		_, err = r.begin(kv.TierDevice, kv.TierHost, []kv.PageID{page}, [][]byte{host})
+	}
+	return err
 }

@@ -17,7 +17,7 @@ type control struct {
 
 // controls are all of them; every check has at least one.
 func controls(can engine.Capabilities) []control {
-	return slices.Concat(bitControls(), tableControls(), flowControls(), samplingControls(), refuseControls(), answerControls(can))
+	return slices.Concat(bitControls(), tableControls(), flowControls(), moveControls(), samplingControls(), refuseControls(), answerControls(can))
 }
 
 // with makes a wrapper from a description of what is broken.
@@ -150,20 +150,6 @@ func flowControls() []control {
 			}
 		}))},
 		{"slot-reuse", "loses the binds of known slots", with(loseBinds)},
-		{"transfer", "drops transfers from the host", with(broken{transfer: func(_ *broken, ops []engine.TransferOp) []engine.TransferOp {
-			return slices.DeleteFunc(ops, func(op engine.TransferOp) bool { return op.Kind == engine.FromHost })
-		}})},
-		{"transfer", "mixes up the pages of transfers to the host", with(broken{transfer: func(_ *broken, ops []engine.TransferOp) []engine.TransferOp {
-			if n := len(ops); n > 1 && ops[0].Kind == engine.ToHost {
-				ops[0].Page, ops[n-1].Page = ops[n-1].Page, ops[0].Page
-			}
-			return ops
-		}})},
-		{"transfer", "accepts bad transfers", with(broken{transfer: func(b *broken, ops []engine.TransferOp) []engine.TransferOp {
-			return slices.DeleteFunc(ops, func(op engine.TransferOp) bool {
-				return op.Page < 0 || int(op.Page) >= b.Backend.Info().NumPages || len(op.Host) != b.Backend.Info().PageBytes || op.Kind > 1
-			})
-		}})},
 		{"row-error", "hides the errors of rows", with(broken{result: func(res *engine.Result) {
 			for i := range res.Out {
 				res.Out[i].Err = nil

@@ -38,21 +38,25 @@ func usual(pageTokens int) Options {
 func (h *Harness) open(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
-	return h.rig(engine.Listed(b))
+	return h.rig(engine.Listed(b), b)
 }
 
 // openRaw makes one whose rows give what is new.
 func (h *Harness) openRaw(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
-	return h.rig(b)
+	return h.rig(b, b)
 }
 
-func (h *Harness) rig(b engine.Backend) *rig {
+func (h *Harness) rig(b, sound engine.Backend) *rig {
+	mover, _ := sound.(engine.Mover)
 	if h.wrap != nil {
 		b = h.wrap(b)
+		if x, ok := b.(*broken); ok && mover != nil {
+			x.mover, mover = mover, x
+		}
 	}
-	r := &rig{b: b, info: b.Info(), rand: rand.New(rand.NewPCG(7, 11))}
+	r := &rig{b: b, mover: mover, info: b.Info(), rand: rand.New(rand.NewPCG(7, 11))}
 	for p := range r.info.NumPages {
 		r.free = append(r.free, kv.PageID(p))
 	}
@@ -61,11 +65,14 @@ func (h *Harness) rig(b engine.Backend) *rig {
 
 // rig drives one backend: it numbers batches and hands out pages.
 type rig struct {
-	b    engine.Backend
-	info engine.Info
-	seq  uint64
-	free []kv.PageID
-	rand *rand.Rand
+	b     engine.Backend
+	mover engine.Mover // nil: it is none
+	info  engine.Info
+	seq   uint64
+	moves engine.MoveID
+	ended map[engine.MoveID]error // moves
+	free  []kv.PageID
+	rand  *rand.Rand
 }
 
 // pages hands out pages for tokens, lowest ids first unless shuffled.

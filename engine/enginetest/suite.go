@@ -23,9 +23,12 @@ type Check struct {
 	Run  func(h *Harness) error
 	// needs reports whether a backend that can do so much makes the promise; nil: all do.
 	needs func(can engine.Capabilities) bool
+	moves bool // it is made of backends that are movers
 }
 
-func (c *Check) applies(can engine.Capabilities) bool { return c.needs == nil || c.needs(can) }
+func (c *Check) applies(can engine.Capabilities, mover bool) bool {
+	return (c.needs == nil || c.needs(can)) && (mover || !c.moves)
+}
 
 // Checks are all of them, in the order of Run.
 func Checks() []Check {
@@ -39,10 +42,10 @@ func Checks() []Check {
 		{Name: "in-batch-sharing", Run: checkInBatchSharing},
 		{Name: "deferred", Run: checkDeferred},
 		{Name: "preempt-resume", Run: checkPreemptResume},
-		{Name: "transfer", Run: checkTransfer},
+		{Name: "moves", Run: checkMoves, moves: true},
 		{Name: "slot-reuse", Run: checkSlotReuse},
-		{Name: "stale-poison", Run: checkStalePoison},
-		{Name: "row-error", Run: checkRowError},
+		{Name: "stale-poison", Run: checkStalePoison, moves: true},
+		{Name: "row-error", Run: checkRowError, moves: true},
 		{Name: "seed", Run: checkSeed},
 		{Name: "penalties", Run: checkPenalties, needs: func(can engine.Capabilities) bool { return can.Penalties }},
 		{Name: "mask", Run: checkMask},
@@ -58,12 +61,12 @@ func Checks() []Check {
 }
 
 // Run runs every check as a subtest, but those of what the backend's Info says that it
-// can't do, and those named in except, which a backend lists with its reason.
+// can't do or that only movers do, and those named in except, which a backend lists with its reason.
 func Run(t *testing.T, f Factory, except ...string) {
 	known(t, except)
-	can := capabilities(t, f)
+	can, mover := capabilities(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(can) {
+		if slices.Contains(except, c.Name) || !c.applies(can, mover) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -78,9 +81,9 @@ func Run(t *testing.T, f Factory, except ...string) {
 // f's, and fails where a check passes. It shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
 	known(t, except)
-	can := capabilities(t, f)
+	can, mover := capabilities(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(can) {
+		if slices.Contains(except, c.Name) || !c.applies(can, mover) {
 			continue
 		}
 		n := 0
@@ -114,12 +117,13 @@ func Try(t testing.TB, f Factory, check string) error {
 	return run(t, f, Checks()[i], nil)
 }
 
-// capabilities asks a backend of the factory.
-func capabilities(t *testing.T, f Factory) engine.Capabilities {
+// capabilities asks a backend of the factory what it gives, and whether it is a mover.
+func capabilities(t *testing.T, f Factory) (engine.Capabilities, bool) {
 	t.Helper()
 	b := f(t, usual(16))
 	defer b.Close()
-	return b.Info().Capabilities
+	_, mover := b.(engine.Mover)
+	return b.Info().Capabilities, mover
 }
 
 func known(t *testing.T, names []string) {

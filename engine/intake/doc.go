@@ -1,11 +1,11 @@
 // Package intake is the front of a backend: it owns the checks and counts of Submit and
-// Transfer, the queue of what was accepted, and the tickets. It never computes, and
+// Move, the queue of what was accepted, tickets, and moves that ended. It never computes, and
 // never looks into a page.
 //
-// A backend embeds a [Queue], which gives it Submit and Transfer for any goroutine, and
-// runs one goroutine over Jobs:
+// A backend embeds a [Queue], which gives it Submit and, but for HostAlloc, what a
+// mover has. It runs one goroutine over Jobs:
 //
-//	q := intake.New(&info, maxTransfers)
+//	q := intake.New(&info, maxMoves)
 //	go func() {
 //		for j := range q.Jobs() {
 //			res, err := execute(j)

@@ -9,32 +9,34 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Queue is the FIFO of a backend: batches and transfers in the order of submission. Its
+// Queue is the FIFO of a backend: batches and moves in the order of submission. Its
 // methods may be called from any goroutine.
 type Queue struct {
-	info         *engine.Info
-	maxTransfers int
+	info     *engine.Info
+	maxMoves int
 
-	mu        sync.Mutex
-	closed    bool
-	lost      error             // ended the device
-	lastSeq   uint64            // of the batches that were accepted
-	tables    engine.TableSizes // as of lastSeq
-	batches   int               // pending
-	transfers int               // pending
-	sampled   []bool            // by slot: a batch accepted since its bind samples
+	mu      sync.Mutex
+	closed  bool
+	lost    error             // ended the device
+	lastSeq uint64            // of the batches that were accepted
+	tables  engine.TableSizes // as of lastSeq
+	batches int               // pending
+	moves   int               // pending
+	moved   []engine.Moved    // ended and not told
+	sampled []bool            // by slot: a batch accepted since its bind samples
 
 	jobs  chan *Job
+	ready chan struct{} // has room for one
 	abort atomic.Bool
 }
 
 // New makes the queue of a backend; info must be complete and not change. At most
-// maxTransfers calls of Transfer may be pending.
-func New(info *engine.Info, maxTransfers int) *Queue {
+// maxMoves moves may be pending.
+func New(info *engine.Info, maxMoves int) *Queue {
 	return &Queue{
-		info: info, maxTransfers: maxTransfers,
+		info: info, maxMoves: maxMoves, ready: make(chan struct{}, 1),
 		sampled: make([]bool, info.MaxSlots), tables: engine.NewTableSizes(info.MaxSlots),
-		jobs: make(chan *Job, info.MaxInflight+maxTransfers),
+		jobs: make(chan *Job, info.MaxInflight+maxMoves),
 	}
 }
 
@@ -47,7 +49,7 @@ func (q *Queue) Aborted() bool { return q.abort.Load() }
 // Abort is set by Close, for loops that look between layers.
 func (q *Queue) Abort() *atomic.Bool { return &q.abort }
 
-// Submit implements engine.Backend. The transfers in After precede the batch in
+// Submit implements engine.Backend. The moves in After precede the batch in
 // the queue, so there is nothing to wait for.
 func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	q.mu.Lock()
@@ -98,25 +100,36 @@ func (q *Queue) checkDeferred(batch *engine.Batch) error {
 	return nil
 }
 
-// Transfer implements engine.Backend: the copies take their turn among the
-// batches. It fails with ErrBusy when maxTransfers calls are pending.
-func (q *Queue) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
+// Move implements engine.Mover: the copies take their turn among the batches. It fails
+// with ErrBusy when maxMoves are pending.
+func (q *Queue) Move(m *engine.Move, memory [][]byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.ended(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := q.info.CheckTransfer(ops); err != nil {
-		return nil, err
+	if err := q.info.CheckMove(m, memory); err != nil {
+		return err
 	}
-	if q.transfers == q.maxTransfers {
-		return nil, engine.ErrBusy
+	if q.moves == q.maxMoves {
+		return engine.ErrBusy
 	}
-	q.transfers++
-	j := &Job{Ops: ops, done: make(chan struct{})}
-	q.jobs <- j
-	return j, nil
+	q.moves++
+	q.jobs <- &Job{Move: m, Memory: memory}
+	return nil
 }
+
+// Moved implements engine.Mover.
+func (q *Queue) Moved(dst []engine.Moved) []engine.Moved {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	dst = append(dst, q.moved...)
+	q.moved = q.moved[:0]
+	return dst
+}
+
+// Ready implements engine.Mover.
+func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
 // ended reports why nothing can be submitted; q.mu is held.
 func (q *Queue) ended() error {
@@ -126,21 +139,29 @@ func (q *Queue) ended() error {
 	return q.lost
 }
 
-// Finish ends a job with a result or an error. An error other than ErrClosed ends the
-// device: every later call fails with it. The place in the queue is given back first,
-// so that a caller that has seen the ticket can submit.
+// Finish ends a job; of a batch with a result or an error. An error other than ErrClosed
+// ends the device: every later call fails with it. The place in the queue is given back
+// first, so that a caller that has seen the ticket can submit.
 func (q *Queue) Finish(j *Job, res *engine.Result, err error) {
 	q.mu.Lock()
 	if err != nil && !errors.Is(err, engine.ErrClosed) && q.lost == nil {
 		q.lost = err
 	}
-	if j.Batch != nil {
-		q.batches--
+	if j.Move != nil {
+		q.moves--
+		q.moved = append(q.moved, engine.Moved{ID: j.Move.ID, Err: err})
 	} else {
-		q.transfers--
+		q.batches--
 	}
 	q.mu.Unlock()
-	j.complete(res, err)
+	if j.Batch != nil {
+		j.complete(res, err)
+		return
+	}
+	select {
+	case q.ready <- struct{}{}:
+	default: // one that nobody has taken yet tells of this move too
+	}
 }
 
 // Close refuses what comes from now on and closes Jobs. It reports whether this was the
@@ -157,10 +178,11 @@ func (q *Queue) Close() (first bool) {
 	return true
 }
 
-// Job is one entry of the queue, a batch or transfers, and its ticket.
+// Job is one entry of the queue: a batch and its ticket, or a move.
 type Job struct {
-	Batch *engine.Batch
-	Ops   []engine.TransferOp
+	Batch  *engine.Batch
+	Move   *engine.Move
+	Memory [][]byte // of Move
 
 	done chan struct{}
 	res  *engine.Result // res and err are written before done is closed

@@ -9,13 +9,13 @@ import (
 
 // Size points at the fields that the configuration of every backend has.
 type Size struct {
-	PageTokens, Pages, KVTokens                             *int
-	MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxTransfers *int
+	PageTokens, Pages, KVTokens                         *int
+	MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxMoves *int
 }
 
 // Limits are values for the fields of a Size that have a default, or the most that each
 // may be.
-type Limits struct{ Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxTransfers int }
+type Limits struct{ Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxMoves int }
 
 // Fill sets what is 0: pages of 16 slots, Pages from KVTokens, the rest from defaults.
 func (s Size) Fill(defaults Limits) {
@@ -32,7 +32,7 @@ func (s Size) Fill(defaults Limits) {
 	set(s.MaxRows, defaults.MaxRows)
 	set(s.MaxTokens, defaults.MaxTokens)
 	set(s.MaxInflight, defaults.MaxInflight)
-	set(s.MaxTransfers, defaults.MaxTransfers)
+	set(s.MaxMoves, defaults.MaxMoves)
 }
 
 // Validate reports every field that no backend called name can have, by name and value.
@@ -56,6 +56,6 @@ func (s Size) Validate(name string, most Limits) error {
 	within("MaxRows", *s.MaxRows, 1, most.MaxRows)
 	within("MaxTokens", *s.MaxTokens, 1, most.MaxTokens)
 	within("MaxInflight", *s.MaxInflight, 2, most.MaxInflight)
-	within("MaxTransfers", *s.MaxTransfers, 1, most.MaxTransfers)
+	within("MaxMoves", *s.MaxMoves, 1, most.MaxMoves)
 	return errors.Join(errs...)
 }

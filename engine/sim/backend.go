@@ -7,14 +7,10 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // NumericsID names the hash; it changes whenever outputs may.
 const NumericsID = "sim/v1"
-
-// maxTransfers calls of Transfer may be pending; one more is ErrBusy.
-const maxTransfers = 1024
 
 // Backend is the simulated backend, see engine.Backend.
 type Backend struct {
@@ -31,19 +27,19 @@ type Backend struct {
 	lost    *engine.Error // ended the device
 	doom    *engine.Error // will end it when its ticket completes
 	lastSeq uint64
-	recent  []uint64              // Seq of the last MaxInflight batches, the oldest first
-	asked   []bool                // by slot: a batch submitted since its bind samples
-	attempt uint64                // counts batches that were validated, refused ones too
-	bound   []uint64              // by slot: the last attempt that binds it
-	batches []*ticket             // pending, in order
-	moves   []*ticket             // transfers pending, in order
-	arrives map[kv.PageID]*ticket // pages that are coming from the host
-
-	// When the device and the two channels to the host are free.
-	free, toHost, fromHost time.Duration
+	recent  []uint64      // Seq of the last MaxInflight batches, the oldest first
+	asked   []bool        // by slot: a batch submitted since its bind samples
+	attempt uint64        // counts batches that were validated, refused ones too
+	bound   []uint64      // by slot: the last attempt that binds it
+	batches []*ticket     // pending, in order
+	free    time.Duration // when the device is free
+	moving  moving
 }
 
-var _ engine.Backend = (*Backend)(nil)
+var (
+	_ engine.Backend = (*Backend)(nil)
+	_ engine.Mover   = (*Backend)(nil)
+)
 
 // Open makes a backend. It takes 20 bytes per token of the pool.
 func Open(cfg Config) (*Backend, error) {
@@ -57,7 +53,7 @@ func Open(cfg Config) (*Backend, error) {
 		pool:  newPool(&cfg, rootHash(cfg.Seed)),
 		asked: make([]bool, cfg.MaxSlots), bound: make([]uint64, cfg.MaxSlots),
 		batches: make([]*ticket, 0, cfg.MaxInflight), recent: make([]uint64, 0, cfg.MaxInflight),
-		arrives: map[kv.PageID]*ticket{},
+		moving: newMoving(),
 	}
 	b.info = engine.Info{
 		Name: "sim", ModelID: modelID(&cfg), NumericsID: NumericsID,
@@ -174,7 +170,7 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 		err = b.cfg.Faults.Batch(batch)
 	}
 	if err == nil {
-		op, err = "sanitizer", b.checkArrivals(batch)
+		op, err = "sanitizer", b.checkMoves(batch)
 	}
 	if err == nil {
 		err = b.device.run(batch, b.known(), &t.res)
@@ -185,42 +181,9 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	}
 }
 
-// checkArrivals looks for pages that are still on their way from the host and
-// whose ticket the batch does not wait for.
-func (b *Backend) checkArrivals(batch *engine.Batch) error {
-	if len(b.arrives) == 0 || b.cfg.Sanitize == Off {
-		return nil
-	}
-	awaited := func(id kv.PageID) bool {
-		t := b.arrives[id]
-		return t == nil || slices.Contains(batch.After, engine.Ticket(t))
-	}
-	for i, c := range batch.Copies {
-		if !awaited(c.Src) || !awaited(c.Dst) {
-			return fmt.Errorf("%w: batch %d, copy %d, page %d to page %d: one is on its way from the host, and the ticket is not in After",
-				ErrCorrupt, batch.Seq, i, c.Src, c.Dst)
-		}
-	}
-	for i := range batch.Rows {
-		r := &batch.Rows[i]
-		for j, id := range b.device.tables.Of(r.Slot)[:kv.CeilPages(int(r.Start)+r.Len(), b.info.PageTokens)] {
-			if !awaited(id) {
-				return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: it is on its way from the host, and the ticket is not in After",
-					ErrCorrupt, batch.Seq, i, j*b.info.PageTokens, id)
-			}
-		}
-	}
-	return nil
-}
-
 // schedule finds when the step ends.
 func (b *Backend) schedule(batch *engine.Batch, t *ticket) {
-	start := max(b.free, later(b.now(), b.cfg.Profile.Host(len(batch.Rows))))
-	for _, a := range batch.After {
-		if a, ok := a.(*ticket); ok && !a.over.Load() {
-			start = max(start, a.end)
-		}
-	}
+	start := max(b.free, b.moving.after(batch.After), later(b.now(), b.cfg.Profile.Host(len(batch.Rows))))
 	took := b.cfg.Profile.Step(batch, b.pageBytes)
 	if b.cfg.Faults.Slow != nil {
 		if f := b.cfg.Faults.Slow(batch.Seq); f >= 0 {
@@ -230,45 +193,6 @@ func (b *Backend) schedule(batch *engine.Batch, t *ticket) {
 	t.end = later(start, took)
 	t.res.Stats.Nanos = took.Nanoseconds()
 	b.free = t.end
-}
-
-// Transfer implements engine.Backend. Each direction is a channel of its own
-// beside the device; what goes to the host waits for the batches before it.
-func (b *Backend) Transfer(ops []engine.TransferOp) (engine.Ticket, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.ended(); err != nil {
-		return nil, err
-	}
-	if err := b.info.CheckTransfer(ops); err != nil {
-		return nil, err
-	}
-	if len(b.moves) == maxTransfers {
-		return nil, engine.ErrBusy
-	}
-	t := &ticket{backend: b, end: b.now()}
-	var pages [2]int
-	for _, op := range ops {
-		pages[op.Kind]++
-		if op.Kind == engine.ToHost {
-			b.pool.save(op.Host, op.Page)
-		} else {
-			b.pool.load(op.Page, op.Host)
-			b.arrives[op.Page] = t
-		}
-	}
-	if n := pages[engine.ToHost]; n > 0 {
-		b.toHost = later(max(b.toHost, b.free, b.now()), b.cfg.Profile.Transfer(n*b.pageBytes))
-		t.end = max(t.end, b.toHost)
-	}
-	if n := pages[engine.FromHost]; n > 0 {
-		b.fromHost = later(max(b.fromHost, b.now()), b.cfg.Profile.Transfer(n*b.pageBytes))
-		t.end = max(t.end, b.fromHost)
-	}
-	t.res.Stats.Nanos = (t.end - b.now()).Nanoseconds()
-	b.moves = append(b.moves, t)
-	b.arm(t)
-	return t, nil
 }
 
 // HostAlloc returns ordinary memory; there is nothing to pin.

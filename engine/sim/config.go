@@ -53,6 +53,8 @@ type Faults struct {
 	// Device loses the device in batch seq: its ticket, those after it and all
 	// later calls end with an *engine.Error that wraps the error.
 	Device func(seq uint64) error
+	// Move fails a move; it is asked when that begins.
+	Move func(id engine.MoveID) error
 	// Batch is like Device, by what the batch has in it.
 	Batch func(b *engine.Batch) error
 }

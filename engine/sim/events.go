@@ -2,13 +2,11 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // now is the time since Open, or the virtual time.
@@ -73,12 +71,12 @@ func (b *Backend) finish(t *ticket) {
 		b.disarm(x) // does nothing to t's event, which runs
 		x.complete(nil)
 	}
-	b.moves = slices.DeleteFunc(b.moves, func(m *ticket) bool {
+	b.moving.pending = slices.DeleteFunc(b.moving.pending, func(m *ticket) bool {
 		if m.end > t.end {
 			return false
 		}
-		maps.DeleteFunc(b.arrives, func(_ kv.PageID, by *ticket) bool { return by == m })
-		end(m)
+		b.disarm(m)
+		b.moving.end(m, m.fail)
 		return true
 	})
 	for len(b.batches) > 0 && b.batches[0].end <= t.end {
@@ -98,14 +96,15 @@ func (b *Backend) finish(t *ticket) {
 
 // drop ends everything that is pending with err; the caller holds b.mu.
 func (b *Backend) drop(err error) {
-	for _, list := range [][]*ticket{b.batches, b.moves} {
-		for _, t := range list {
-			b.disarm(t)
-			t.complete(err)
-		}
+	for _, t := range b.batches {
+		b.disarm(t)
+		t.complete(err)
 	}
-	b.batches, b.moves = b.batches[:0], b.moves[:0]
-	clear(b.arrives)
+	for _, t := range b.moving.pending {
+		b.disarm(t)
+		b.moving.end(t, err)
+	}
+	b.batches, b.moving.pending = b.batches[:0], b.moving.pending[:0]
 }
 
 // ended is the error of calls that come too late; the caller holds b.mu.

@@ -90,10 +90,7 @@ func TestDeviceFault(t *testing.T) {
 		tickets = append(tickets, d.submit(rows(prefill(0, tokens(1, 3), 0))))
 	}
 	host := make([]byte, d.b.Info().PageBytes)
-	move, err := d.b.Transfer([]engine.TransferOp{{Kind: engine.ToHost, Host: host}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.move(1, toHost, 0, host)
 	d.clock.Step()
 	if _, err := tickets[0].Result(); err != nil {
 		t.Errorf("the batch before: %v", err)
@@ -104,7 +101,7 @@ func TestDeviceFault(t *testing.T) {
 	for d.clock.Step() {
 	}
 	var fatal *engine.Error
-	for i, x := range append(tickets[1:], move) {
+	for i, x := range tickets[1:] {
 		if _, err := x.Result(); !errors.As(err, &fatal) || !errors.Is(err, errPlanted) || fatal.Op != "step" {
 			t.Errorf("ticket %d ends with %v", i+1, err)
 		}
@@ -113,13 +110,17 @@ func TestDeviceFault(t *testing.T) {
 	if _, err := d.b.Submit(&engine.Batch{Seq: 9}); !errors.Is(err, errPlanted) {
 		t.Errorf("Submit on a lost device: %v", err)
 	}
-	if _, err := d.b.Transfer(nil); !errors.Is(err, errPlanted) {
-		t.Errorf("Transfer on a lost device: %v", err)
+	if moved := d.b.Moved(nil); len(moved) != 1 || moved[0].ID != 1 || !errors.Is(moved[0].Err, errPlanted) {
+		t.Errorf("the move ends with %v", moved)
+	}
+	if err := d.b.Move(&engine.Move{ID: 2, To: kv.TierHost}, nil); !errors.Is(err, errPlanted) {
+		t.Errorf("Move on a lost device: %v", err)
 	}
 }
 
 // TestTimeline: one step after another, not before it is planned, slowed where a
-// fault says so, and transfers beside it.
+// fault says so, and moves beside it, each
+// direction on its own, that see the steps before them.
 func TestTimeline(t *testing.T) {
 	p, err := ProfileByName("h200")
 	if err != nil {
@@ -139,20 +140,17 @@ func TestTimeline(t *testing.T) {
 		all = append(all, d.submit(b))
 	}
 	bytes := make([]byte, d.b.Info().PageBytes)
-	op := []engine.TransferOp{{Kind: engine.ToHost, Host: bytes}, {Kind: engine.FromHost, Page: 9, Host: bytes}}
-	for i, end := range []time.Duration{ends[2] + p.Transfer(d.b.pageBytes), time.Second + p.Transfer(d.b.pageBytes)} {
-		x, err := d.b.Transfer(op[i : i+1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, ends = append(all, x), append(ends, end)
+	for i, m := range []direction{toHost, fromHost, toHost} {
+		d.move(engine.MoveID(i+1), m, kv.PageID(9+i), bytes)
 	}
+	moved := []time.Duration{ends[2] + p.Transfer(d.b.pageBytes), ends[2] + p.Transfer(d.b.pageBytes), ends[2] + 2*p.Transfer(d.b.pageBytes)}
 	for i, x := range all {
 		if at, ok := d.b.ReadyAt(x); !ok || at != ends[i] {
 			t.Errorf("ticket %d is ready at %v, %v, want %v", i, at, ok, ends[i])
 		}
 	}
 	var order []time.Duration
+	done := 0
 	for d.clock.Step() {
 		for i, x := range all {
 			if _, err := x.Result(); (err == nil) != (ends[i] <= d.clock.Now()) {
@@ -160,10 +158,15 @@ func TestTimeline(t *testing.T) {
 			}
 		}
 		order = append(order, d.clock.Now())
+		for _, m := range d.b.Moved(nil) {
+			if want := moved[m.ID-1]; m.Err != nil || d.clock.Now() != want {
+				t.Errorf("move %d ends at %v with %v, want %v", m.ID, d.clock.Now(), m.Err, want)
+			}
+			done++
+		}
 	}
-	slices.Sort(ends)
-	if !slices.Equal(order, ends) {
-		t.Errorf("events at %v, want %v", order, ends)
+	if want := append(ends, moved[1:]...); done != 3 || !slices.Equal(order, want) {
+		t.Errorf("%d moves, events at %v, want %v", done, order, want)
 	}
 	res, err := all[1].Result()
 	if err != nil || res.Stats.Nanos != 3*step.Nanoseconds() {
@@ -174,24 +177,25 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestAfterDelays: a batch waits on the device for the transfers that it names.
+// TestAfterDelays: a batch waits on the device for the moves that it names.
 func TestAfterDelays(t *testing.T) {
 	p, err := ProfileByName("h200")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Device.PCIeLat = 1
-	d := newBed(t, Config{Profile: p, PageTokens: 4, Pages: 32})
-	back, err := d.b.Transfer([]engine.TransferOp{{Kind: engine.FromHost, Page: 9, Host: make([]byte, d.b.Info().PageBytes)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := rows(prefill(0, tokens(1, 2), 0))
-	b.After = []engine.Ticket{back}
-	x := d.submit(b)
-	moved, _ := d.b.ReadyAt(back)
-	if at, _ := d.b.ReadyAt(x); at != moved+p.Step(&b, d.b.pageBytes) {
-		t.Errorf("the batch ends at %v, its transfer at %v", at, moved)
+	for _, after := range [][]engine.MoveID{{1}, {2, 1}, {2}, nil} {
+		d := newBed(t, Config{Profile: p, PageTokens: 4, Pages: 32})
+		d.move(1, fromHost, 9, make([]byte, d.b.Info().PageBytes))
+		b := rows(prefill(0, tokens(1, 2), 0))
+		b.After = after
+		want := p.Host(1) + p.Step(&b, d.b.pageBytes)
+		if slices.Contains(after, 1) {
+			want = p.Transfer(d.b.pageBytes) + p.Step(&b, d.b.pageBytes)
+		}
+		if at, _ := d.b.ReadyAt(d.submit(b)); at != want {
+			t.Errorf("after %v the batch ends at %v, want %v", after, at, want)
+		}
 	}
 }
 
@@ -251,20 +255,19 @@ func TestFinishKeepsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newBed(t, Config{Profile: p, PageTokens: 4, Pages: 32, MaxInflight: 3})
-	op := []engine.TransferOp{{Kind: engine.FromHost, Page: 9, Host: make([]byte, d.b.Info().PageBytes)}}
-	move, err := d.b.Transfer(op)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.move(1, fromHost, 9, make([]byte, d.b.Info().PageBytes))
 	var all []engine.Ticket
 	for range 3 {
 		all = append(all, d.submit(rows(prefill(0, tokens(1, 3), 0))))
 	}
 	d.b.finish(all[1].(*ticket))
-	for i, x := range append(all, move) {
+	for i, x := range all {
 		if _, err := x.Result(); errors.Is(err, engine.ErrPending) != (i == 2) {
 			t.Errorf("ticket %d after the second batch: %v", i, err)
 		}
+	}
+	if moved := d.b.Moved(nil); len(moved) != 1 {
+		t.Errorf("after the second batch %v are moved", moved)
 	}
 	if d.clock.Len() != 1 {
 		t.Errorf("%d events are left, want the last batch's", d.clock.Len())

@@ -28,8 +28,9 @@ type device struct {
 	one   [1]kv.Token // the token of a deferred row
 	now   engine.Row  // the one that runs, with all its pages
 
-	tables engine.Tables
-	sizes  engine.TableSizes
+	tables  engine.Tables
+	sizes   engine.TableSizes
+	unmoved map[kv.PageID]bool // a failed move was to write them, and nobody has since
 }
 
 // run computes b into res; known is as of pool.begin. The error is the sanitizer's; it leaves the pool in
@@ -43,6 +44,9 @@ func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	}
 	for i, c := range b.Copies {
 		d.pool.row = -1
+		if d.copied(c) {
+			continue
+		}
 		if err := d.pool.copyPage(c); err != nil {
 			return fmt.Errorf("copy %d: %w", i, err)
 		}
@@ -80,8 +84,8 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 		return err
 	}
 	count(r, &res.Stats)
-	hash, finite := uint64(0), false
-	if known {
+	hash, finite, void := uint64(0), false, d.void(r)
+	if known && !void {
 		if hash, finite, err = d.pool.prefix(r, ran); err != nil {
 			return err
 		}
@@ -94,6 +98,8 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	switch {
 	case !known:
 		out.Err = fmt.Errorf("%w: row %d has no token, the last sample of slot %d failed", engine.ErrLogits, i, r.Slot)
+	case void:
+		out.Err = fmt.Errorf("%w: row %d reads what a failed move was to write", engine.ErrMove, i)
 	case !finite:
 		out.Err = fmt.Errorf("%w: row %d reads KV that is not", engine.ErrLogits, i)
 	case d.fail != nil:

@@ -7,12 +7,15 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// ticket implements engine.Ticket for a batch or a transfer.
+// ticket implements engine.Ticket for a batch; of a move it is the
+// entry among the pending ones.
 type ticket struct {
 	backend *Backend
 	end     time.Duration // when it completes, if nothing comes in between
 	// lost is the error that ends the device when the ticket completes.
 	lost *engine.Error
+	move engine.MoveID // or 0: a batch
+	fail error         // of the move
 
 	// The event that completes it, of one kind or the other.
 	event EventID

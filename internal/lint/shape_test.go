@@ -23,7 +23,6 @@ var large = map[string]int{
 	"bench fields schedPlay":                                            23,
 	"bench/fleet fields play":                                           21,
 	"engine/cpu fields step":                                            33,
-	"engine/sim fields Backend":                                         22,
 	"events fields follower":                                            32,
 	"gateway fields Gateway":                                            36,
 	"gateway fields journey":                                            27,

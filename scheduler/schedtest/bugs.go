@@ -33,6 +33,12 @@ func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config
 
 // spoilPlan lets the bugs loose that a scheduler's plan would show.
 func spoilPlan(r *rig, p *scheduler.Plan) {
+	if len(p.Batch.After) > 0 && r.planting.due(ForgetMove, r.plans) {
+		p.Batch.After = p.Batch.After[:0]
+	}
+	if len(p.Batch.Rows) == 0 {
+		return
+	}
 	first := &p.Batch.Rows[0]
 	switch {
 	case len(r.rows) > 1 && r.planting.due(TwoWriters, r.plans):

@@ -49,7 +49,7 @@ func (d *digest) pages(pages []kv.PageID) {
 	}
 }
 
-func (d *digest) plan(b *engine.Batch) {
+func (d *digest) plan(b *engine.Batch, moves []engine.Move) {
 	d.num(b.Seq, uint64(len(b.Binds)), uint64(len(b.Swaps)), uint64(len(b.Copies)), uint64(len(b.Rows)))
 	for i := range b.Binds {
 		bind := &b.Binds[i]
@@ -69,6 +69,15 @@ func (d *digest) plan(b *engine.Batch) {
 		d.num(uint64(r.Slot), uint64(r.Start), bit(r.Deferred)|bit(r.Sample)<<1|bit(r.Digest)<<2, uint64(r.SampleIndex))
 		d.tokens(r.Tokens)
 		d.pages(r.Pages)
+	}
+	for _, id := range b.After {
+		d.num(uint64(id))
+	}
+	for i := range moves {
+		m := &moves[i]
+		d.num(uint64(m.ID), uint64(m.From), uint64(m.To), uint64(m.Start))
+		d.pages(m.Pages)
+		d.tokens(m.Tokens)
 	}
 	d.seal()
 }

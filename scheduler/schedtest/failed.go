@@ -71,6 +71,13 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 			c.bound[s] = c.r.plans
 		}
 	}
+	for i := range p.Moves {
+		if m := &p.Moves[i]; m.To == kv.TierDevice {
+			for _, id := range m.Pages {
+				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // of nobody
+			}
+		}
+	}
 	for _, copied := range p.Batch.Copies {
 		from := c.pages[copied.Src]
 		if b := from.bad(int(copied.Tokens), c.r.plans); b != nil {

@@ -38,7 +38,7 @@ func (r *rig) plan() *flight {
 		return nil
 	}
 	r.book.apply(r.clock.Now(), p, r.rows)
-	r.sum.plan(&p.Batch)
+	r.sum.plan(&p.Batch, p.Moves)
 	r.report.Steps = append(r.report.Steps, r.sum.sum)
 	r.report.CopiedPages += len(p.Batch.Copies)
 	if r.opts.Trace != nil {
@@ -48,6 +48,7 @@ func (r *rig) plan() *flight {
 	for i := range p.Batch.Rows {
 		f.samples += int(bit(p.Batch.Rows[i].Sample))
 	}
+	r.begin(p)
 	var err error
 	if f.ticket, err = r.device.Submit(&p.Batch); err != nil {
 		r.stop(f, err)

@@ -80,7 +80,7 @@ func (s *Script) events(a *args) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	for _, ev := range s.rig.log {
+	for _, ev := range *s.rig.log {
 		fmt.Fprintf(&b, "%v", ev.Kind)
 		if ev.Namespace != (kv.Namespace{}) {
 			fmt.Fprintf(&b, " salt=%q lora=%q", ev.Namespace.Salt, ev.Namespace.LoRA)
@@ -93,7 +93,7 @@ func (s *Script) events(a *args) (string, error) {
 		}
 		b.WriteByte('\n')
 	}
-	s.rig.log = s.rig.log[:0]
+	*s.rig.log = (*s.rig.log)[:0]
 	if b.Len() == 0 {
 		return "none", nil
 	}

@@ -120,8 +120,8 @@ func (r *rig) publish(events []kv.Event) {
 		r.sum.event(&events[i])
 	}
 	r.report.Events += len(events)
-	if r.logging {
-		r.log = append(r.log, events...)
+	if r.log != nil {
+		*r.log = append(*r.log, events...)
 	}
 	switch {
 	case r.planting.due(DropEvent, r.plans):

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
@@ -20,6 +21,7 @@ const (
 	DropCopies // the backend leaves out the copies of boundary pages
 	SwapPages  // the backend looks up two pages of a row the wrong way round
 	EarlyReuse // the backend writes a row to a page that another one still reads
+	ForgetMove // a plan writes to pages that a move reads, and does not wait for it
 
 	// outputs
 	StaleDeferred // the backend feeds an older sample back than the last one
@@ -32,6 +34,7 @@ const (
 	DoubleEnding // the shell tells an ending twice
 	ForgedBill   // an ending counts one token too many
 	DeafToAbort  // an abort is not passed on
+	BelieveMove  // the shell says of a move that failed that it has not
 
 	LoseDisplaced // the shell loses the ending of a request that was displaced
 
@@ -95,6 +98,8 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
 	SwapPages:     {"swap-pages", "sanitizer", "outputs"},
 	EarlyReuse:    {"early-reuse", "sanitizer", "outputs"},
+	ForgetMove:    {"forget-move", "sanitizer", ""},
+	BelieveMove:   {"believe-move", "endings", "sanitizer computed"},
 	StaleDeferred: {"stale-deferred", "outputs", ""},
 	DoubleToken:   {"double-token", "outputs", ""},
 	WrongToken:    {"wrong-token", "outputs", ""},
@@ -150,7 +155,7 @@ func (p Plant) String() string {
 // FoundBy tells whether this checker may find the bug first.
 func (p Plant) FoundBy(checker string) bool {
 	e := &plants[p]
-	return checker != "" && (checker == e.checker || checker == e.or)
+	return checker != "" && (checker == e.checker || slices.Contains(strings.Fields(e.or), checker))
 }
 
 // Checker is the name of the checker that is there for the bug.

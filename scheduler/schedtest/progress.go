@@ -109,7 +109,7 @@ func (c *progress) settled() error {
 	if open == 0 {
 		return nil
 	}
-	if len(r.flights) == 0 && r.mail.underway == 0 {
+	if len(r.flights) == 0 && r.mail.underway == 0 && !r.lower.busy() {
 		return fmt.Errorf("%d requests are open, and no plan, result or page is on its way", open)
 	}
 	if c.idle++; c.idle > maxIdle {

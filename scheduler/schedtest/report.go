@@ -27,6 +27,8 @@ type Report struct {
 	PromptTokens int // tokens of admitted prompts
 	CachedTokens int // of those, from the cache
 	CopiedPages  int // of boundary pages
+	MovedPages   int // between tiers
+	FailedMoves  int
 	Preemptions  int
 	Displaced    int    // samples
 	Endings      [8]int // by scheduler.Reason
@@ -64,6 +66,9 @@ func (r Report) String() string {
 	}
 	fmt.Fprintf(&b, "\ntokens:   %d prompt, %d cached (%.1f %%), %d output, %d boundary pages copied\n",
 		r.PromptTokens, r.CachedTokens, 100*r.HitRate(), r.OutputTokens, r.CopiedPages)
+	if r.MovedPages > 0 {
+		fmt.Fprintf(&b, "moves:    %d pages to and from the host, %d moves failed\n", r.MovedPages, r.FailedMoves)
+	}
 	fmt.Fprintf(&b, "traffic:  %d letters to and from the pool, %d cache events, %d comparisons with the tree\n", r.Letters, r.Events, r.Compared)
 	fmt.Fprintf(&b, "digest:   %016x\n", r.Digest)
 	return b.String()

@@ -26,6 +26,7 @@ type rig struct {
 	oracle  *sim.Backend
 	device  engine.Backend // the same one, or what a planted bug makes of it
 	pool    *mempool.Pool
+	lower   lower
 	mail    mail
 	flights []*flight // submitted, oldest first
 	plans   int       // made so far
@@ -41,8 +42,7 @@ type rig struct {
 	report   Report
 	failed   *Failure // the first one; nothing moves any more
 
-	logging  bool                             // keep the events, for scripts
-	log      []kv.Event                       // since a script last looked
+	log      *[]kv.Event                      // keeps the events, for scripts; nil: nobody looks
 	listener func(*sample, *scheduler.Output) // the callers; may be nil
 
 	out     []scheduler.Output // scratch, as are the next three
@@ -72,6 +72,8 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
+	r.lower = newLower()
+	r.lower.tell = func(d engine.Moved) { r.post(toScheduler, func() { r.hear(d) }) }
 	r.book = newBook(r.info.MaxSlots)
 	r.progress = &progress{r: r}
 	r.checkers = newCheckers(r)

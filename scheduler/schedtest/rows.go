@@ -32,7 +32,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 		return fmt.Errorf("plan %d follows plan %d", b.Seq, c.last)
 	case len(c.r.flights) >= cfg.MaxInflight:
 		return fmt.Errorf("plan %d is made while %d run, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
-	case len(rows) == 0 || len(rows) > cfg.MaxRunning:
+	case len(rows) == 0 && len(p.Moves) == 0 || len(rows) > cfg.MaxRunning:
 		return fmt.Errorf("plan %d has %d rows, want 1 to %d", b.Seq, len(rows), cfg.MaxRunning)
 	case tokens > cfg.StepTokens:
 		return fmt.Errorf("plan %d has %d tokens, want at most %d", b.Seq, tokens, cfg.StepTokens)

@@ -49,6 +49,7 @@ type world struct {
 	when   stream // of arrivals
 	who    stream // of aborts
 	post   stream // delays
+	mover  stream // moves between tiers
 	second bool   // of a pair of twins
 
 	callerOf map[*order]*caller // in a fair world
@@ -69,6 +70,7 @@ func newWorld(o Options) (*world, error) {
 	w.report.Options, w.report.World = o, w.setup.String()
 	w.load.now = w.clock.Now
 	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
+	w.mover = newStream(o.Seed, "moving")
 	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
 	w.listener = w.heard
 	return w, nil
@@ -82,7 +84,7 @@ func (w *world) run() {
 		if w.plans >= w.opts.Steps || w.lost != nil {
 			w.end()
 		}
-		if w.over && len(w.book.live) == 0 && w.mail.underway == 0 && len(w.flights) == 0 {
+		if w.over && len(w.book.live) == 0 && (!w.lower.busy() || w.lost != nil) && w.mail.underway == 0 && len(w.flights) == 0 {
 			break
 		}
 		if !w.clock.Step() {
@@ -99,6 +101,8 @@ func (w *world) run() {
 func (w *world) turn() {
 	w.expire()
 	w.setAlarm()
+	w.moved()
+	w.move()
 	if w.second {
 		w.look()
 	}

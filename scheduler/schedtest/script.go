@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -20,6 +21,8 @@ import (
 //	complete        take the result of the oldest plan; show what callers get
 //	step [n]        next and complete, n times
 //	run [n]         until nothing is open, or n steps; show the endings
+//	offload tokens=(a*8) [salt=x]   onboard tokens=(a*8) [salt=x]
+//	moved [fail]    let time go by until a move ends; show what the scheduler hears
 //	abort id=1      expire      fail      tick 5ms
 //	why id=1        metrics     tenants   tree      events
 //	post [n]        with init pool=manual: deliver n letters between scheduler and pool
@@ -41,6 +44,7 @@ type Script struct {
 	rig    *rig
 	orders map[scheduler.RequestID]*order // all that were accepted
 	nextID scheduler.RequestID
+	ended  []engine.Moved // moves, of which the scheduler has not heard
 	manual bool
 	lines  []string // what callers were told since the last command
 	quiet  bool     // show endings only
@@ -53,6 +57,7 @@ func NewScript() *Script { return &Script{} }
 func (s *Script) commands() map[string]func(*args) (string, error) {
 	return map[string]func(*args) (string, error){
 		"init": s.init, "add": s.add, "next": s.next, "complete": s.complete, "step": s.step, "run": s.run,
+		"offload": s.offload, "onboard": s.onboard, "moved": s.movedOne,
 		"abort": s.abort, "fail": s.fail, "tick": s.tick, "post": s.post,
 		"metrics": s.metrics, "events": s.events, "tree": s.tree, "expire": s.expire, "why": s.why, "tenants": s.tenants,
 	}
@@ -110,7 +115,8 @@ func (s *Script) init(a *args) (string, error) {
 		}
 		return 0
 	}
-	r.listener, r.logging = s.heard, true
+	r.listener, r.log = s.heard, new([]kv.Event)
+	r.lower.tell = func(d engine.Moved) { s.ended = append(s.ended, d) }
 	r.pump()
 	return "", nil
 }
@@ -173,7 +179,7 @@ func (s *Script) planned() string {
 	if f == nil {
 		return "no plan\n"
 	}
-	return s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
+	return formatMoves(f.plan) + s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
 }
 
 func (s *Script) complete(a *args) (string, error) {

@@ -15,6 +15,7 @@ import (
 var (
 	errRow    = fmt.Errorf("schedtest: this row fails: %w", engine.ErrLogits)
 	errDevice = errors.New("schedtest: the device is lost")
+	errMove   = errors.New("schedtest: this move fails")
 	errOver   = errors.New("schedtest: the process ends")
 )
 
@@ -44,6 +45,7 @@ type setup struct {
 	group    int           // requests in a burst, or clients
 	pool     time.Duration // mean delay of a letter
 	notice   time.Duration // mean delay between the end of a step and Complete
+	moves    int           // at one of so many turns pages are moved; 0: never
 	aborts   int           // one of so many requests is given up; 0: none
 	ending   ending
 	callers  []*caller // of a fair world: requests are theirs
@@ -73,6 +75,7 @@ func newSetup(o Options) setup {
 	if o.Faults {
 		w.drawFaults(o, rng)
 	}
+	w.drawMoves(o, newStream(o.Seed, "moves"))
 	if o.Fair || o.Plant.Fair() {
 		w.fair(o.Seed)
 	}
@@ -82,6 +85,8 @@ func newSetup(o Options) setup {
 	case KeepFailed:
 		w.cfg.DisableCache = false
 		w.failRows(o, 20)
+	case ForgetMove, BelieveMove:
+		w.shuttle()
 	case Favour:
 		w.starve()
 		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
@@ -232,6 +237,33 @@ func (w *setup) starve() {
 // drawPriority has a stream of its own: worlds are as they were before it came.
 func (w *setup) drawPriority(rng stream) {
 	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
+}
+
+// drawMoves has pages move between tiers in some worlds, and some of the moves fail.
+func (w *setup) drawMoves(o Options, rng stream) {
+	if rng.one(3) {
+		w.moves = rng.between(2, 8)
+	}
+	if one := pick(rng, 0, 4, 10); o.Faults && one > 0 || o.Plant == BelieveMove {
+		failing := newStream(o.Seed, "failing moves")
+		w.device.Faults.Move = func(engine.MoveID) error {
+			if failing.one(max(one, 2)) {
+				return errMove
+			}
+			return nil
+		}
+	}
+}
+
+// shuttle makes a world in which pages move all the time, slowly.
+func (w *setup) shuttle() {
+	w.moves, w.cfg.DisableCache = 2, false
+	if w.profile == "" { // a step takes as long as thousands did
+		w.profile, w.beat, w.gap = "h200", 5*time.Millisecond, w.gap*5000
+		w.device.Profile, _ = sim.ProfileByName(w.profile)
+	}
+	w.device.Profile.Device.PCIeLat = 0.004
+	w.cfg.Tenant = scheduler.TenantConfig{}
 }
 
 // crowd makes a world in which many come, and nearly all of a step decodes.

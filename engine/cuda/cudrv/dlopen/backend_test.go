@@ -54,13 +54,12 @@ func TestBackend(t *testing.T) {
 		}
 		batch = &engine.Batch{Seq: 2, Rows: []engine.Row{{Start: 3, Deferred: true, Sample: true, SampleIndex: 1}}}
 	}
-	ticket, err := b.Transfer([]engine.TransferOp{{Kind: engine.ToHost, Page: 1, Host: host}})
-	if err != nil {
+	if err := b.Move(&engine.Move{ID: 1, From: kv.TierDevice, To: kv.TierHost, Pages: []kv.PageID{1}}, [][]byte{host}); err != nil {
 		t.Fatal(err)
 	}
-	<-ticket.Done()
-	if _, err := ticket.Result(); err != nil {
-		t.Fatal(err)
+	<-b.Ready()
+	if moved := b.Moved(nil); len(moved) != 1 || moved[0] != (engine.Moved{ID: 1}) {
+		t.Fatalf("moved: %v", moved)
 	}
 	b.HostFree(host)
 	if err := b.Close(); err != nil {
