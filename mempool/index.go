@@ -234,34 +234,37 @@ func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 }
 
 // Match appends the extents that hold the beginning of a sequence, and at last one of
-// which only the first pages fit, if there is such. It costs a hash for each extent; the
-// last look is at MaxSiblings extents at most.
+// which only the first pages fit, if there is such. It costs a hash for each extent.
 func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst []Hit) []Hit {
-	s := ix.roots[ns]
-	if s == nil {
-		return dst
-	}
-	siblings := s.roots
 	for _, x := range ix.layout.AppendExtents(nil, ns, tokens, media) {
-		if i, ok := ix.at[x.Key]; ok {
-			e := &ix.entries[i]
-			dst = append(dst, Hit{e.Key, e.place, ix.layout.Pages(&e.Extent)})
-			siblings = e.child
-			continue
-		}
-		best := Hit{}
-		for i, n := siblings, 0; i != none && n < MaxSiblings; i, n = ix.entries[i].next, n+1 {
-			e := &ix.entries[i]
-			if pages := ix.layout.SharedPages(&e.Extent, &x); pages > best.Pages {
-				best = Hit{e.Key, e.place, pages}
+		i, ok := ix.at[x.Key]
+		if !ok {
+			if part, ok := ix.Part(&x); ok {
+				dst = append(dst, part)
 			}
+			break
 		}
-		if best.Pages > 0 {
-			dst = append(dst, best)
-		}
-		break
+		dst = append(dst, Hit{x.Key, ix.entries[i].place, ix.layout.Pages(&x)})
 	}
 	return dst
+}
+
+// Part finds the extent that shares most pages with one that is not there: a brother, of
+// the MaxSiblings that came last.
+func (ix *Index) Part(x *Extent) (best Hit, ok bool) {
+	siblings := int32(none)
+	if p, ok := ix.at[x.Parent]; ok {
+		siblings = ix.entries[p].child
+	} else if s := ix.roots[x.Namespace]; s != nil && x.Parent.IsZero() {
+		siblings = s.roots
+	}
+	for i, n := siblings, 0; i != none && n < MaxSiblings; i, n = ix.entries[i].next, n+1 {
+		e := &ix.entries[i]
+		if pages := ix.layout.SharedPages(&e.Extent, x); pages > best.Pages {
+			best = Hit{e.Key, e.place, pages}
+		}
+	}
+	return best, best.Pages > 0
 }
 
 // Contents appends all extents, parents before children, in the order in which they came

@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"scheduler":                  {"kv", "radixcache", "mempool", "engine", "grammar", "scheduler/internal/planted", "internal/invariants", "internal/wide"},
 	"scheduler/internal/planted": {},
 
+	"mempool/tiering":          {"kv", "mempool"},
 	"mempool/internal/blockio": {"mempool"},
 	"mempool/internal/ops":     {"mempool"},
 	"mempool/internal/slotted": {"mempool", "mempool/internal/ops"},
@@ -121,7 +122,7 @@ var onlyImporters = map[string][]string{
 }
 
 // core packages are pure: single owner, no goroutine, no clock, replayable.
-var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "grammar", "grammar/jsonschema", "scheduler", "events/wire", "events/card", "router", "router/global", "router/kvindex", "bench/fleet/mocker"}
+var core = []string{"kv", "tokenizer", "tokenizer/chat", "engine", "radixcache", "radixcache/missratio", "mempool", "mempool/tiering", "grammar", "grammar/jsonschema", "scheduler", "events/wire", "events/card", "router", "router/global", "router/kvindex", "bench/fleet/mocker"}
 
 // coreNever are packages of the standard library and zap that core does not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}

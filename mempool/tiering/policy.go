@@ -1,0 +1,379 @@
+package tiering
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// MoveID numbers a move, ascending.
+type MoveID uint64
+
+// Kind is what a [Move] does.
+type Kind uint8
+
+// The kinds.
+const (
+	Write   Kind = iota // copy an extent from From to To, a slower tier
+	Read                // copy an extent from From to the device
+	Drop                // remove an extent from From
+	Cancel              // the move with this ID, begun before, is needed no more; Moved answers it still
+	Abandon             // the move with this ID, promised by Demote, does not begin; nothing answers it
+)
+
+var kindNames = [...]string{"write", "read", "drop", "cancel", "abandon"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Move is one thing to do.
+type Move struct {
+	ID       MoveID
+	Kind     Kind
+	From, To kv.Tier
+	Extent   mempool.Extent // its slices are the policy's, until Moved
+	Deadline time.Time
+}
+
+// Change says that a tier has an extent from now on, or no longer.
+type Change struct {
+	Tier   kv.Tier
+	Key    mempool.Key
+	Stored bool
+}
+
+// RequestID names a request that waits for a prefix.
+type RequestID uint64
+
+// Policy is the state. It belongs to one owner.
+type Policy struct {
+	cfg     Config
+	tiers   [kv.Tiers]*tier // nil: not there
+	nodes   map[mempool.Key]*node
+	reads   []*move // queued
+	writes  []*move // queued, parents before children
+	flights map[MoveID]*move
+	out     []Move // that Next is to append first
+	changes []Change
+	wants   map[RequestID]*want
+	last    MoveID
+	cost    float64   // seconds to compute a token
+	flush   time.Time // of a shutdown: nothing is begun after it
+}
+
+// tier is what the policy knows of one tier.
+type tier struct {
+	TierConfig
+	index     *mempool.Index
+	reserved  int64 // bytes of writes to it that are queued or in flight
+	spaces    map[kv.Namespace]int64
+	moves     int // in flight
+	writing   map[mempool.Key]*move
+	reading   map[mempool.Key]*move
+	dropping  map[mempool.Key]bool
+	bandwidth float64
+}
+
+// node is an extent that is somewhere.
+type node struct {
+	mempool.Extent
+	uses int
+	idle bool // its conversation is
+}
+
+// move is a Move with its state.
+type move struct {
+	Move
+	begun    bool
+	canceled bool
+	promised bool // Demote told of it
+	size     int64
+	waiters  []*want
+}
+
+// New makes a policy for empty tiers.
+func New(c Config) (*Policy, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Policy{cfg: c, nodes: map[mempool.Key]*node{}, flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: c.TokenSeconds}
+	for i := range p.tiers {
+		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
+			p.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
+				writing: map[mempool.Key]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, bandwidth: c.Tiers[i].Bandwidth}
+		}
+	}
+	return p, nil
+}
+
+// Computed says that extents are on the device, whole: parents before children. Their
+// pages are needed, beside what Demote says, while a write from the device is in flight.
+func (p *Policy) Computed(now time.Time, xs []mempool.Extent) {
+	for i := range xs {
+		n := p.node(&xs[i])
+		p.add(kv.TierDevice, &xs[i], 0)
+		p.use(now, n)
+		if p.cfg.Mode == Through {
+			p.write(now, xs[i].Key, kv.TierDevice, p.below(kv.TierDevice), false)
+		}
+	}
+}
+
+// Used says that a request uses extents that are on the device or were read, again.
+func (p *Policy) Used(now time.Time, keys []mempool.Key) {
+	for _, k := range keys {
+		if n := p.nodes[k]; n != nil {
+			p.use(now, n)
+		}
+	}
+}
+
+func (p *Policy) use(now time.Time, n *node) {
+	n.uses++
+	for _, t := range p.tiers {
+		if t != nil {
+			t.index.Touch(n.Key)
+		}
+	}
+	if n.uses >= p.cfg.Uses {
+		p.admit(now, n)
+	}
+}
+
+// Idle says that nobody will ask for a conversation for some time: its extents may go to
+// disk, though used once only.
+func (p *Policy) Idle(now time.Time, k mempool.Key) {
+	for n := p.nodes[k]; n != nil; n = p.nodes[n.Parent] {
+		n.idle = true
+	}
+	if n := p.nodes[k]; n != nil {
+		p.admit(now, n)
+	}
+}
+
+// admit writes an extent to the tiers below the host, from the fastest that has it. From
+// the device it goes through the host, if there is one.
+func (p *Policy) admit(now time.Time, n *node) {
+	first := p.below(kv.TierDevice)
+	if p.cfg.Mode != WriteBack && p.on(kv.TierDevice, n.Key) {
+		p.write(now, n.Key, kv.TierDevice, first, false)
+	}
+	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
+		if p.tiers[to] == nil || to == first {
+			continue
+		}
+		if from := p.fastest(n.Key, kv.TierHost, to); from < to {
+			p.write(now, n.Key, from, to, false)
+		}
+	}
+}
+
+// below is the next tier that there is, after t; kv.Tiers if there is none.
+func (p *Policy) below(t kv.Tier) kv.Tier {
+	for t++; int(t) < kv.Tiers && p.tiers[t] == nil; t++ {
+	}
+	return t
+}
+
+// fastest is the first tier of [from, to) that has an extent, to if none has.
+func (p *Policy) fastest(k mempool.Key, from, to kv.Tier) kv.Tier {
+	for ; from < to && !p.on(from, k); from++ {
+	}
+	return from
+}
+
+// on reports whether a tier has an extent, and will have.
+func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
+	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
+}
+
+// Demote asks what is to become of an extent that the device has no more room for. With
+// wait, its pages are needed until the move with this number is answered, or abandoned.
+// The caller says Evicted once the pages are free.
+func (p *Policy) Demote(now time.Time, k mempool.Key) (id MoveID, wait bool) {
+	n, to := p.nodes[k], p.below(kv.TierDevice)
+	if n == nil || int(to) == kv.Tiers || p.on(to, k) {
+		return 0, false
+	}
+	if to >= kv.TierDisk && n.uses < p.cfg.Uses && !n.idle {
+		return 0, false
+	}
+	if p.write(now, k, kv.TierDevice, to, true); p.tiers[to].writing[k] == nil {
+		return 0, false
+	}
+	m := p.tiers[to].writing[k]
+	m.promised = true
+	return m.ID, true
+}
+
+// Evicted says that an extent is on the device no more, nor any below it.
+func (p *Policy) Evicted(k mempool.Key) { p.gone(kv.TierDevice, k) }
+
+// Gone says that extents are in a tier no more: its store said so.
+func (p *Policy) Gone(t kv.Tier, keys []mempool.Key) {
+	for _, k := range keys {
+		p.gone(t, k)
+	}
+}
+
+// gone removes an extent and what is below it from a tier's index.
+func (p *Policy) gone(t kv.Tier, k mempool.Key) {
+	for _, h := range p.tiers[t].index.RemoveTree(k, nil) {
+		p.removed(t, h.Key)
+	}
+}
+
+// Found says what a tier has, as a store's Contents or a Probe tell: parents first.
+func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
+	for i := range xs {
+		p.node(&xs[i])
+		p.add(t, &xs[i], p.tiers[t].SlotBytes)
+		p.forget(xs[i].Key)
+	}
+}
+
+// Cost corrects what computing costs: so many tokens took so long.
+func (p *Policy) Cost(tokens int, took time.Duration) {
+	if tokens > 0 && took > 0 {
+		p.cost = smooth(p.cost, took.Seconds()/float64(tokens))
+	}
+}
+
+// smooth moves an estimate an eighth of the way to a measurement; the first one counts whole.
+func smooth(old, measured float64) float64 {
+	if old == 0 {
+		return measured
+	}
+	return old + (measured-old)/8
+}
+
+// Shutdown begins the last writes: all that is on the device or in host memory goes to
+// disk, as far as it comes until then. Nothing else begins any more.
+func (p *Policy) Shutdown(now, until time.Time) {
+	for _, m := range p.reads {
+		if !m.canceled {
+			p.unread(m)
+			p.answer(m, false)
+		}
+	}
+	p.reads, p.writes = nil, p.abandon(p.writes)
+	p.flush = until
+	if p.tiers[kv.TierDisk] == nil {
+		return
+	}
+	for from := kv.TierDevice; from < kv.TierDisk; from++ {
+		if p.tiers[from] == nil {
+			continue
+		}
+		for _, x := range p.tiers[from].index.Contents(nil) {
+			p.write(now, x.Key, from, kv.TierDisk, true)
+		}
+	}
+}
+
+// abandon ends moves that have not begun.
+func (p *Policy) abandon(moves []*move) []*move {
+	for _, m := range moves {
+		p.unwrite(m)
+		if m.promised {
+			p.out = append(p.out, Move{ID: m.ID, Kind: Abandon, From: m.From, To: m.To, Extent: m.Extent})
+		}
+	}
+	return nil
+}
+
+// Changes appends what changed in the tiers below the device since the last call.
+func (p *Policy) Changes(dst []Change) []Change {
+	dst = append(dst, p.changes...)
+	p.changes = p.changes[:0]
+	return dst
+}
+
+// Holds reports whether a tier has an extent, as far as the policy knows.
+func (p *Policy) Holds(t kv.Tier, k mempool.Key) bool {
+	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
+}
+
+// Bytes is what a tier has, and what is on its way to it.
+func (p *Policy) Bytes(t kv.Tier) (held, reserved int64) {
+	if p.tiers[t] == nil {
+		return 0, 0
+	}
+	return p.tiers[t].index.Bytes(), p.tiers[t].reserved
+}
+
+// node is the state of an extent, new if need be.
+func (p *Policy) node(x *mempool.Extent) *node {
+	n := p.nodes[x.Key]
+	if n == nil {
+		n = &node{Extent: x.Clone()}
+		p.nodes[x.Key] = n
+	}
+	return n
+}
+
+// add notes that a tier has an extent.
+func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
+	added, err := p.tiers[t].index.Add(x, bytes, 0)
+	if added && t != kv.TierDevice {
+		p.changes = append(p.changes, Change{t, x.Key, true})
+	}
+	return err == nil
+}
+
+// removed notes that a tier has an extent no more.
+func (p *Policy) removed(t kv.Tier, k mempool.Key) {
+	if t != kv.TierDevice {
+		p.changes = append(p.changes, Change{t, k, false})
+	}
+	p.forget(k)
+}
+
+// forget forgets an extent that is nowhere, nor on its way.
+func (p *Policy) forget(k mempool.Key) {
+	for _, t := range p.tiers {
+		if t != nil && (t.index.Has(k) || t.writing[k] != nil || t.reading[k] != nil) {
+			return
+		}
+	}
+	delete(p.nodes, k)
+}
+
+// Check walks the ledgers: what is reserved is on its way, and no tier has more than its
+// quota.
+func (p *Policy) Check() error {
+	var moves [kv.Tiers]int
+	for _, m := range p.flights {
+		moves[m.From]++
+		if m.Kind == Write {
+			moves[m.To]++
+		}
+	}
+	for i, t := range p.tiers {
+		if t == nil {
+			continue
+		}
+		if err := t.index.Check(); err != nil {
+			return err
+		}
+		var reserved int64
+		for _, m := range t.writing {
+			reserved += m.size
+		}
+		if reserved != t.reserved || i > 0 && t.moves != moves[i] {
+			return fmt.Errorf("tiering: %s: %d bytes are reserved of %d, %d moves of %d", kv.Tier(i), t.reserved, reserved, t.moves, moves[i])
+		}
+		if held := t.index.Bytes() + t.reserved; i > 0 && held > t.Bytes && !t.Kept {
+			return fmt.Errorf("tiering: %s: %d bytes of %d", kv.Tier(i), held, t.Bytes)
+		}
+	}
+	for _, m := range slices.Concat(p.reads, p.writes) {
+		if m.begun || p.flights[m.ID] != nil {
+			return fmt.Errorf("tiering: move %d waits and is in flight", m.ID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package tiering
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+func newPolicy(t *testing.T, c Config) *Policy {
+	t.Helper()
+	c.Layout = layout
+	p, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func sequence(n int) []mempool.Extent {
+	return layout.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, n), nil)
+}
+
+// kinds runs all that the policy begins, and lists it.
+func kinds(p *Policy, now time.Time) (list []string) {
+	for {
+		moves := p.Next(now, nil)
+		if len(moves) == 0 {
+			return list
+		}
+		for _, m := range moves {
+			list = append(list, fmt.Sprintf("%s %s-%s %d", m.Kind, m.From, m.To, m.Extent.Start/16))
+			p.Moved(now, m.ID, nil, time.Millisecond)
+		}
+	}
+}
+
+// TestModes: when what is computed goes to the host, and when to disk.
+func TestModes(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, tc := range []struct {
+		mode                    Mode
+		computed, used, demoted []string
+	}{
+		{WriteBack, nil, nil, []string{"write device-host 0", "write device-host 1", "write host-disk 0", "write host-disk 1"}},
+		{Selective, nil, []string{"write device-host 0", "write device-host 1", "write host-disk 0", "write host-disk 1"}, nil},
+		{Through, []string{"write device-host 0", "write device-host 1"}, []string{"write host-disk 0", "write host-disk 1"}, nil},
+	} {
+		c := Config{Mode: tc.mode}
+		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(10), tierOf(10)
+		p := newPolicy(t, c)
+		xs := sequence(32)
+		p.Computed(now, xs)
+		if got := kinds(p, now); !slices.Equal(got, tc.computed) {
+			t.Errorf("%s: computed: %v", tc.mode, got)
+		}
+		p.Used(now, []mempool.Key{xs[0].Key, xs[1].Key})
+		if got := kinds(p, now); !slices.Equal(got, tc.used) {
+			t.Errorf("%s: used again: %v", tc.mode, got)
+		}
+		if _, wait := p.Demote(now, xs[1].Key); wait != (tc.demoted != nil) {
+			t.Errorf("%s: demote waits: %v", tc.mode, wait)
+		}
+		if got := kinds(p, now); !slices.Equal(got, tc.demoted) {
+			t.Errorf("%s: demoted: %v", tc.mode, got)
+		}
+	}
+}
+
+// TestAdmission: disk takes what was used once only when it is idle, or at the end.
+func TestAdmission(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, end := range []bool{false, true} {
+		c := Config{}
+		c.Tiers[kv.TierDisk] = tierOf(10)
+		p := newPolicy(t, c)
+		xs := sequence(16)
+		p.Computed(now, xs)
+		if _, wait := p.Demote(now, xs[0].Key); wait {
+			t.Error("disk takes what was used once")
+		}
+		if end {
+			p.Shutdown(now, now.Add(time.Second))
+		} else {
+			p.Idle(now, xs[0].Key)
+			p.Demote(now, xs[0].Key)
+		}
+		if got := kinds(p, now); !slices.Equal(got, []string{"write device-disk 0"}) {
+			t.Errorf("end %v: %v", end, got)
+		}
+	}
+}
+
+// TestFetchOrCompute: at the bandwidth at which both take as long, one above and below.
+func TestFetchOrCompute(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, tc := range []struct {
+		bandwidth float64
+		want      int
+	}{{1.01e6, 32}, {0.99e6, 0}} {
+		c := Config{TokenSeconds: 1024 / 1e6 / 16} // 1 ms for an extent
+		c.Tiers[kv.TierHost] = tierOf(10)
+		c.Tiers[kv.TierHost].Bandwidth = tc.bandwidth
+		p := newPolicy(t, c)
+		xs := sequence(32)
+		p.Found(kv.TierHost, xs)
+		if got := p.Want(now, 1, xs); got != tc.want {
+			t.Errorf("%v bytes/s: %d tokens, want %d", tc.bandwidth, got, tc.want)
+		}
+	}
+}
+
+// TestFailedRead: a failure is a miss at once; what came before it is kept, what comes
+// after it is given up, and the extent is not offered again. A deadline keeps it.
+func TestFailedRead(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, tc := range []struct {
+		err  error
+		left int
+	}{{mempool.ErrCorrupt, 1}, {mempool.ErrMiss, 1}, {mempool.ErrDeadline, 3}} {
+		c := Config{}
+		c.Tiers[kv.TierHost] = tierOf(10)
+		c.Tiers[kv.TierHost].MaxMoves = 2
+		p := newPolicy(t, c)
+		xs := sequence(48)
+		p.Found(kv.TierHost, xs)
+		p.Want(now, 1, xs)
+		moves := p.Next(now, nil)
+		if len(moves) != 2 {
+			t.Fatalf("%d reads begin, the bound is 2", len(moves))
+		}
+		if tokens, waiting := p.Arrived(1); tokens != 0 || !waiting {
+			t.Error(tokens, waiting)
+		}
+		p.Moved(now, moves[1].ID, tc.err, 0)
+		p.Moved(now, moves[0].ID, nil, time.Millisecond)
+		if tokens, waiting := p.Arrived(1); tokens != 16 || waiting {
+			t.Errorf("%v: %d tokens, waiting %v", tc.err, tokens, waiting)
+		}
+		if more := p.Next(now, nil); len(more) != 0 {
+			t.Errorf("%v: %v begins", tc.err, more)
+		}
+		left := 0
+		for _, x := range xs {
+			if p.Holds(kv.TierHost, x.Key) {
+				left++
+			}
+		}
+		if left != tc.left {
+			t.Errorf("%v: %d extents are left, want %d", tc.err, left, tc.left)
+		}
+	}
+}
+
+// TestCancel: a request that ends cancels its reads, but for those that another waits for.
+func TestCancel(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := Config{}
+	c.Tiers[kv.TierHost] = tierOf(10)
+	p := newPolicy(t, c)
+	xs := sequence(48)
+	p.Found(kv.TierHost, xs)
+	p.Want(now, 1, xs)
+	p.Want(now, 2, xs[:1])
+	if got := p.Next(now, nil); len(got) != 3 {
+		t.Fatalf("%d reads for two requests that share one", len(got))
+	}
+	p.Forget(1)
+	got := p.Next(now, nil)
+	if len(got) != 2 || got[0].Kind != Cancel || got[0].Extent.Key != xs[1].Key || got[1].Extent.Key != xs[2].Key {
+		t.Fatalf("%v", got)
+	}
+}
+
+// TestWatermarks: at the high one nothing leaves, one beyond it down to the low one.
+func TestWatermarks(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := Config{}
+	c.Tiers[kv.TierHost] = tierOf(20)
+	c.Tiers[kv.TierHost].MaxMoves = 20
+	p := newPolicy(t, c)
+	for i := range 19 {
+		x := layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil)
+		p.Found(kv.TierHost, x)
+		if i == 17 {
+			if got := kinds(p, now); len(got) != 0 {
+				t.Errorf("at 0.90: %v", got)
+			}
+		}
+	}
+	if got := kinds(p, now); len(got) != 2 {
+		t.Errorf("beyond 0.90: %v", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := Config{Layout: layout}.WithDefaults()
+	good.Tiers[kv.TierHost] = tierOf(1)
+	for name, change := range map[string]func(*Config){
+		"layout": func(c *Config) { c.Layout.PageBytes = 0 },
+		"device": func(c *Config) { c.Tiers[0] = tierOf(1) },
+		"slot":   func(c *Config) { c.Tiers[1].SlotBytes = 2000 },
+		"marks":  func(c *Config) { c.Tiers[1].Low, c.Tiers[1].High = 0.9, 0.8 },
+		"mode":   func(c *Config) { c.Mode = 3 },
+		"uses":   func(c *Config) { c.Uses = -1 },
+	} {
+		c := good
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s: a policy is made", name)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+	var m Mode
+	for _, want := range []Mode{WriteBack, Selective, Through} {
+		if err := m.UnmarshalText([]byte(want.String())); err != nil || m != want {
+			t.Errorf("%v: %v", want, err)
+		}
+	}
+	if err := m.UnmarshalText([]byte("sideways")); err == nil || errors.Is(err, mempool.ErrInvalid) {
+		t.Error(err)
+	}
+}

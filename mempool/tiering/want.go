@@ -1,0 +1,201 @@
+package tiering
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// minWait is the least time that a read gets: below it a deadline measures the scheduler
+// of the system, not a disk.
+const minWait = 50 * time.Millisecond
+
+// want is a request that waits for extents.
+type want struct {
+	parts []part
+}
+
+// part is an extent that a request waits for.
+type part struct {
+	move   *move // nil once it is answered
+	tokens int
+	here   bool
+}
+
+// source is where an extent, or its first pages, can be read.
+type source struct {
+	tier   kv.Tier
+	extent mempool.Extent // with the record's key, and as many tokens as serve
+	nanos  float64        // to fetch it, after those before it
+}
+
+// Want begins the fetch of a request's extents: those after what the device has, parents
+// first. It takes as many, from the first, as are in lower tiers, and stops where
+// computing the rest is as fast. It returns the tokens that are to come. A request wants
+// once; Forget ends it.
+func (p *Policy) Want(now time.Time, id RequestID, xs []mempool.Extent) (tokens int) {
+	if p.wants[id] != nil || !p.flush.IsZero() {
+		return 0
+	}
+	sources := p.worth(p.sources(xs))
+	if len(sources) == 0 {
+		return 0
+	}
+	w := &want{}
+	p.wants[id] = w
+	for i := range sources {
+		m := p.readOf(now, &sources[i])
+		m.waiters = append(m.waiters, w)
+		w.parts = append(w.parts, part{move: m, tokens: len(m.Extent.Tokens)})
+		tokens += len(m.Extent.Tokens)
+	}
+	return tokens
+}
+
+// sources finds the extents in the lower tiers, the fastest first, up to the first that is
+// nowhere; of that one the pages that a brother shares.
+func (p *Policy) sources(xs []mempool.Extent) (found []source) {
+	for i := range xs {
+		x := &xs[i]
+		if at := p.fastest(x.Key, kv.TierHost, kv.Tiers); int(at) < kv.Tiers {
+			found = append(found, source{tier: at, extent: *x})
+			continue
+		}
+		var best mempool.Hit
+		var in kv.Tier
+		for t := kv.TierHost; int(t) < kv.Tiers; t++ {
+			if p.tiers[t] == nil {
+				continue
+			}
+			if h, ok := p.tiers[t].index.Part(x); ok && h.Pages > best.Pages && !p.tiers[t].dropping[h.Key] {
+				best, in = h, t
+			}
+		}
+		if best.Pages > 0 {
+			part, _ := p.tiers[in].index.Extent(best.Key)
+			part.Tokens = part.Tokens[:best.Pages*p.cfg.Layout.PageTokens]
+			end := part.Start + len(part.Tokens)
+			n := 0
+			for n < len(part.Media) && part.Media[n].At < end {
+				n++
+			}
+			part.Media = part.Media[:n]
+			found = append(found, source{tier: in, extent: part})
+		}
+		break
+	}
+	return found
+}
+
+// worth cuts sources where fetching stops to pay: it keeps the beginning that saves most
+// time, of computing less of fetching.
+func (p *Policy) worth(all []source) []source {
+	var fetch, compute, best float64
+	keep := 0
+	var counted [kv.Tiers]bool
+	for i := range all {
+		s := &all[i]
+		t := p.tiers[s.tier]
+		if !counted[s.tier] { // what is before it in the tier
+			counted[s.tier] = true
+			fetch += float64(t.moves) * float64(p.cfg.Layout.ExtentBytes()) / t.bandwidth
+		}
+		fetch += float64(p.cfg.Layout.Bytes(&s.extent)) / t.bandwidth
+		compute += float64(len(s.extent.Tokens)) * p.cost
+		s.nanos = fetch * 1e9
+		if saved := compute - fetch; saved > best || p.cost == 0 {
+			best, keep = saved, i+1
+		}
+	}
+	return all[:keep]
+}
+
+// readOf is the move that reads a source: one that is under way already, or a new one.
+func (p *Policy) readOf(now time.Time, s *source) *move {
+	t, k := p.tiers[s.tier], s.extent.Key
+	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
+		return m
+	}
+	wait := min(max(time.Duration(p.cfg.Lateness*s.nanos), minWait), p.cfg.Deadline)
+	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now.Add(wait)}}
+	t.index.Pin(k)
+	if t.reading[k] == nil {
+		t.reading[k] = m
+	}
+	p.reads = append(p.reads, m)
+	return m
+}
+
+// unread takes a read out of the ledger.
+func (p *Policy) unread(m *move) {
+	t := p.tiers[m.From]
+	t.index.Unpin(m.Extent.Key)
+	if t.reading[m.Extent.Key] == m {
+		delete(t.reading, m.Extent.Key)
+	}
+}
+
+// answer tells the requests that wait for a read. After a failure a request keeps what has
+// arrived before it, and gives up what comes after.
+func (p *Policy) answer(m *move, ok bool) {
+	for _, w := range m.waiters {
+		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })
+		if i < 0 {
+			continue
+		}
+		w.parts[i].move, w.parts[i].here = nil, ok
+		if !ok {
+			rest := w.parts[i+1:]
+			w.parts = w.parts[:i]
+			p.leave(w, rest)
+		}
+	}
+	m.waiters = nil
+}
+
+// leave takes a request from reads that it waits for. A read that nobody waits for is
+// canceled.
+func (p *Policy) leave(w *want, parts []part) {
+	for _, x := range parts {
+		m := x.move
+		if m == nil {
+			continue
+		}
+		m.waiters = slices.DeleteFunc(m.waiters, func(o *want) bool { return o == w })
+		if len(m.waiters) > 0 || m.canceled {
+			continue
+		}
+		m.canceled = true
+		if m.begun {
+			p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
+		} else {
+			p.unread(m) // Next takes it out of the queue
+		}
+	}
+}
+
+// Arrived says how many tokens of a request's prefix have come, from the first without a
+// gap, and whether more are on their way.
+func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
+	w := p.wants[id]
+	if w == nil {
+		return 0, false
+	}
+	for i, x := range w.parts {
+		if !x.here {
+			return tokens, slices.ContainsFunc(w.parts[i:], func(x part) bool { return x.move != nil })
+		}
+		tokens += x.tokens
+	}
+	return tokens, false
+}
+
+// Forget ends what a request waits for: it has begun, or has ended.
+func (p *Policy) Forget(id RequestID) {
+	if w := p.wants[id]; w != nil {
+		delete(p.wants, id)
+		p.leave(w, w.parts)
+	}
+}

@@ -1,0 +1,366 @@
+package tiering
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+var layout = mempool.Layout{PageTokens: 4, PageBytes: 256, ExtentPages: 4}
+
+func tierOf(extents int) TierConfig {
+	return TierConfig{Bytes: int64(extents) * 1024, SlotBytes: 1024, MaxMoves: 3, Bandwidth: 1e6}
+}
+
+// world is a naive model of what a policy steers: sets of extents, and moves that end at
+// any time with any error.
+type world struct {
+	t       *testing.T
+	p       *Policy
+	rng     *rand.Rand
+	now     time.Time
+	tiers   [kv.Tiers]map[mempool.Key]mempool.Extent
+	held    map[MoveID]mempool.Key // pages that Demote promised to keep
+	flights []Move
+	failed  map[string]bool // reads that failed, until the extent is written anew
+	told    [kv.Tiers]map[mempool.Key]bool
+	wants   map[RequestID]int // tokens promised
+	log     []string
+
+	requests RequestID
+}
+
+func (w *world) children(t kv.Tier, k mempool.Key) bool {
+	for _, x := range w.tiers[t] {
+		if x.Parent == k {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) remove(t kv.Tier, k mempool.Key) (gone []mempool.Key) {
+	for _, x := range w.sorted(t) {
+		if x.Parent == k {
+			gone = append(gone, w.remove(t, x.Key)...)
+		}
+	}
+	if _, ok := w.tiers[t][k]; ok {
+		delete(w.tiers[t], k)
+		gone = append(gone, k)
+	}
+	return gone
+}
+
+// sorted is what a tier has, in an order that is the same in each run.
+func (w *world) sorted(t kv.Tier) []mempool.Extent {
+	var all []mempool.Extent
+	for _, x := range w.tiers[t] {
+		all = append(all, x)
+	}
+	slices.SortFunc(all, func(a, b mempool.Extent) int { return slices.Compare(a.Key[:], b.Key[:]) })
+	return all
+}
+
+func (w *world) chain() []mempool.Extent {
+	tokens := make([]kv.Token, 16*(1+w.rng.IntN(4))+4*w.rng.IntN(4))
+	for i := range tokens {
+		tokens[i] = kv.Token(i / 16)
+	}
+	tokens[0] = kv.Token(w.rng.IntN(4))
+	tokens[len(tokens)/2] = kv.Token(w.rng.IntN(3))
+	return layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(w.rng.IntN(2))}, tokens, nil)
+}
+
+// step makes one input at random.
+func (w *world) step(faults bool) {
+	w.now = w.now.Add(time.Millisecond)
+	switch op := w.rng.IntN(12); {
+	case op < 3:
+		xs := w.chain()
+		w.p.Computed(w.now, xs)
+		for _, x := range xs {
+			w.tiers[kv.TierDevice][x.Key] = x
+		}
+	case op < 5:
+		if all := w.sorted(kv.TierDevice); len(all) > 0 {
+			x := all[w.rng.IntN(len(all))]
+			if w.busy(x.Key) || w.children(kv.TierDevice, x.Key) {
+				return
+			}
+			if id, wait := w.p.Demote(w.now, x.Key); wait {
+				w.held[id] = x.Key
+			} else {
+				w.evict(x.Key)
+			}
+		}
+	case op < 7:
+		xs := w.chain()
+		i := 0
+		for i < len(xs) && w.tiers[kv.TierDevice][xs[i].Key].Tokens != nil {
+			i++
+		}
+		w.requests++
+		id := w.requests
+		w.wants[id] = w.p.Want(w.now, id, xs[i:])
+	case op < 8:
+		var keys []mempool.Key
+		for _, x := range w.chain() {
+			keys = append(keys, x.Key)
+		}
+		w.p.Used(w.now, keys)
+	case op < 9:
+		xs := w.chain()
+		w.p.Idle(w.now, xs[len(xs)-1].Key)
+	case op < 10 && len(w.wants) > 3:
+		oldest := RequestID(1 << 60)
+		for id := range w.wants {
+			oldest = min(oldest, id)
+		}
+		w.p.Forget(oldest)
+		delete(w.wants, oldest)
+	default:
+		w.finish(faults)
+	}
+	w.next()
+	w.check()
+}
+
+// busy reports whether pages on the device are needed by a move.
+func (w *world) busy(k mempool.Key) bool {
+	for _, h := range w.held {
+		if h == k {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.flights, func(m Move) bool {
+		return m.Extent.Key == k && (m.From == kv.TierDevice || m.Kind == Read)
+	})
+}
+
+func (w *world) evict(k mempool.Key) {
+	if !w.children(kv.TierDevice, k) && !w.busy(k) {
+		delete(w.tiers[kv.TierDevice], k)
+		w.p.Evicted(k)
+	}
+}
+
+// next takes the moves to begin, and checks that each may.
+func (w *world) next() {
+	for _, m := range w.p.Next(w.now, nil) {
+		w.log = append(w.log, fmt.Sprint(m.ID, m.Kind, m.From, m.To, m.Extent.Key.Short(), len(m.Extent.Tokens)))
+		key := fmt.Sprint(m.From, m.Extent.Key)
+		switch m.Kind {
+		case Cancel:
+			continue
+		case Abandon:
+			k, ok := w.held[m.ID]
+			if !ok {
+				w.t.Fatalf("move %d is abandoned, and nobody waits for it", m.ID)
+			}
+			delete(w.held, m.ID)
+			w.evict(k)
+			continue
+		case Write:
+			_, parent := w.tiers[m.To][m.Extent.Parent]
+			before := slices.ContainsFunc(w.flights, func(o Move) bool { return o.Kind == Write && o.To == m.To && o.Extent.Key == m.Extent.Parent })
+			if !m.Extent.Parent.IsZero() && !parent && !before {
+				w.t.Fatalf("a child is written before its parent: %s", m.Extent.Key.Short())
+			}
+			if _, ok := w.tiers[m.From][m.Extent.Key]; !ok && !w.gone(m) {
+				w.t.Fatalf("a write from %s of what is not there", m.From)
+			}
+		case Read:
+			if w.failed[key] {
+				w.t.Fatal("a read that failed is tried again")
+			}
+		case Drop:
+			if w.children(m.From, m.Extent.Key) {
+				w.t.Fatal("a parent leaves before its children")
+			}
+		}
+		w.flights = append(w.flights, m)
+	}
+}
+
+// gone reports whether an extent can have vanished without the policy's knowing yet.
+func (w *world) gone(m Move) bool { return m.From != kv.TierDevice }
+
+// finish ends a move that is in flight, any of them.
+func (w *world) finish(faults bool) {
+	if len(w.flights) == 0 {
+		return
+	}
+	i := 0
+	if faults { // otherwise in order
+		i = w.rng.IntN(len(w.flights))
+	}
+	m := w.flights[i]
+	// A child's write ends after its parent's, by the contract of stores.
+	for m.Kind == Write {
+		j := slices.IndexFunc(w.flights, func(o Move) bool { return o.Kind == Write && o.To == m.To && o.Extent.Key == m.Extent.Parent })
+		if j < 0 {
+			break
+		}
+		i, m = j, w.flights[j]
+	}
+	w.flights = slices.Delete(w.flights, i, i+1)
+	err := w.do(m, faults && w.rng.IntN(6) == 0)
+	w.p.Moved(w.now, m.ID, err, time.Duration(1+w.rng.IntN(5))*time.Millisecond)
+	w.p.Moved(w.now, m.ID, err, time.Second) // twice: ignored
+	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.p.Holds(kv.TierDevice, x.Key) {
+		w.tiers[kv.TierDevice][x.Key] = x
+	}
+	if k, ok := w.held[m.ID]; ok {
+		delete(w.held, m.ID)
+		w.evict(k)
+	}
+}
+
+func (w *world) do(m Move, fault bool) error {
+	k, key := m.Extent.Key, fmt.Sprint(m.From, m.Extent.Key)
+	switch m.Kind {
+	case Write:
+		_, parent := w.tiers[m.To][m.Extent.Parent]
+		switch {
+		case fault:
+			return syscall.EIO
+		case !m.Extent.Parent.IsZero() && !parent:
+			return mempool.ErrOrphan
+		}
+		w.tiers[m.To][k] = m.Extent
+		delete(w.failed, fmt.Sprint(m.To, k))
+	case Read:
+		_, ok := w.tiers[m.From][k]
+		switch {
+		case ok && fault && w.rng.IntN(2) == 0:
+			return mempool.ErrDeadline
+		case ok && fault:
+			w.failed[key] = true
+			w.p.Gone(m.From, w.remove(m.From, k))
+			return mempool.ErrCorrupt
+		case !ok:
+			w.failed[key] = true
+			return mempool.ErrMiss
+		}
+	case Drop:
+		w.remove(m.From, k)
+	}
+	return nil
+}
+
+func (w *world) check() {
+	if err := w.p.Check(); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range w.p.Changes(nil) {
+		if w.told[c.Tier][c.Key] == c.Stored {
+			w.t.Fatalf("%s of %s is told twice", c.Tier, c.Key.Short())
+		}
+		w.told[c.Tier][c.Key] = c.Stored
+	}
+	var moves [kv.Tiers]int
+	for _, m := range w.flights {
+		moves[m.From]++
+		if m.Kind == Write {
+			moves[m.To]++
+		}
+	}
+	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
+		if most := w.p.cfg.Tiers[t].MaxMoves; moves[t] > most+2 { // and removals of orphans
+			w.t.Fatalf("%d moves of %s, at most %d", moves[t], t, most)
+		}
+	}
+}
+
+// drain ends all that is in flight, until nothing begins any more.
+func (w *world) drain() {
+	for range 100_000 {
+		w.next()
+		if len(w.flights) == 0 {
+			return
+		}
+		w.finish(false)
+		w.check()
+	}
+	w.t.Fatal("moves do not end")
+}
+
+func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	c := Config{Layout: layout, Mode: mode, TokenSeconds: 1e-3 * rng.Float64()}
+	if rng.IntN(4) > 0 {
+		c.Tiers[kv.TierHost] = tierOf(4 + rng.IntN(12))
+	}
+	if c.Tiers[kv.TierHost].Bytes == 0 || rng.IntN(3) > 0 {
+		c.Tiers[kv.TierDisk] = tierOf(6 + rng.IntN(20))
+		c.Tiers[kv.TierDisk].NamespaceBytes = c.Tiers[kv.TierDisk].Bytes * 2 / 3
+	}
+	if rng.IntN(2) == 0 {
+		c.Tiers[kv.TierShared] = tierOf(40)
+		c.Tiers[kv.TierShared].Kept, c.Tiers[kv.TierShared].FullOnly = true, true
+	}
+	p, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, p: p, rng: rng, now: time.Unix(1000, 0), held: map[MoveID]mempool.Key{}, failed: map[string]bool{}, wants: map[RequestID]int{}}
+	for i := range w.tiers {
+		w.tiers[i], w.told[i] = map[mempool.Key]mempool.Extent{}, map[mempool.Key]bool{}
+	}
+	for range steps {
+		w.step(faults)
+	}
+	w.drain()
+	for id, want := range w.wants {
+		tokens, waiting := p.Arrived(id)
+		if waiting || tokens > want {
+			t.Fatalf("request %d: %d tokens of %d, waiting %v", id, tokens, want, waiting)
+		}
+		p.Forget(id)
+	}
+	if rng.IntN(2) == 0 {
+		p.Shutdown(w.now, w.now.Add(time.Second))
+		w.drain()
+		w.now = w.now.Add(2 * time.Second)
+		w.drain()
+	}
+	if len(w.held) > 0 {
+		t.Fatalf("pages are held for ever: %v", w.held)
+	}
+	for tier := kv.TierHost; int(tier) < kv.Tiers; tier++ {
+		for k, told := range w.told[tier] {
+			if _, there := w.tiers[tier][k]; there != told || p.Holds(tier, k) != there {
+				t.Fatalf("%s has %s: %v, told %v, held %v", tier, k.Short(), there, told, p.Holds(tier, k))
+			}
+		}
+		for k := range w.tiers[tier] {
+			if !p.Holds(tier, k) {
+				t.Fatalf("%s has %s and the policy does not know", tier, k.Short())
+			}
+		}
+		if _, reserved := p.Bytes(tier); reserved != 0 {
+			t.Fatalf("%d bytes of %s stay reserved", reserved, tier)
+		}
+	}
+	return w.log
+}
+
+func FuzzPolicy(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(seed, uint16(400), uint8(seed%3), seed%2 == 0)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16, mode uint8, faults bool) {
+		n := min(int(steps), 1500)
+		log := play(t, seed, n, Mode(mode%3), faults)
+		if again := play(t, seed, n, Mode(mode%3), faults); !slices.Equal(log, again) {
+			t.Fatal("the same inputs give other moves")
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package tiering
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// write queues the copy of an extent to a slower tier, after those of its parents that
+// are missing there. Where something lacks (a parent, room, a place in the queue) nothing
+// is queued: the extent is lost with its last copy, and computed again.
+func (p *Policy) write(now time.Time, k mempool.Key, from, to kv.Tier, urgent bool) {
+	if int(to) >= kv.Tiers || p.tiers[to] == nil || !p.flush.IsZero() && !urgent {
+		return
+	}
+	t := p.tiers[to]
+	var chain []*node // children first
+	for at := k; !at.IsZero() && !p.on(to, at); {
+		if m := t.writing[at]; m != nil && !m.canceled {
+			break
+		}
+		n := p.nodes[at]
+		if n == nil || t.dropping[at] || !p.on(from, at) || t.FullOnly && len(n.Tokens) < p.cfg.Layout.ExtentTokens() {
+			return
+		}
+		chain = append(chain, n)
+		at = n.Parent
+	}
+	if len(chain) == 0 || len(p.writes)+len(chain) > p.cfg.MaxQueue {
+		return
+	}
+	ns, need := chain[0].Namespace, int64(len(chain))*int64(t.SlotBytes)
+	if !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
+		if p.flush.IsZero() {
+			p.trim(to, ns, need)
+		}
+		return
+	}
+	for _, n := range slices.Backward(chain) {
+		m := &move{Move: Move{ID: p.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now.Add(p.cfg.Deadline)}, size: int64(t.SlotBytes)}
+		if !p.flush.IsZero() {
+			m.Deadline = p.flush
+		}
+		t.writing[n.Key] = m
+		t.reserved += m.size
+		t.spaces[ns] += m.size
+		if from != kv.TierDevice {
+			p.tiers[from].index.Pin(n.Key)
+		}
+		p.writes = append(p.writes, m)
+	}
+}
+
+func (p *Policy) next() MoveID {
+	p.last++
+	return p.last
+}
+
+// unwrite takes a write out of the ledger, whether it was begun or not.
+func (p *Policy) unwrite(m *move) {
+	t := p.tiers[m.To]
+	delete(t.writing, m.Extent.Key)
+	t.reserved -= m.size
+	if t.spaces[m.Extent.Namespace] -= m.size; t.spaces[m.Extent.Namespace] == 0 {
+		delete(t.spaces, m.Extent.Namespace)
+	}
+	if m.From != kv.TierDevice {
+		p.tiers[m.From].index.Unpin(m.Extent.Key)
+	}
+}
+
+// turn is what becomes of a queued write now.
+type turn uint8
+
+const (
+	goes turn = iota
+	waits
+	dead // its source is gone, or its parent is not coming
+)
+
+// turn looks at a queued write: it goes when its parent is in the tier, or on its way
+// before it.
+func (p *Policy) turn(m *move) turn {
+	from, to, x := p.tiers[m.From], p.tiers[m.To], &m.Extent
+	parent := to.writing[x.Parent]
+	switch {
+	case !from.index.Has(x.Key):
+		return dead
+	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && (parent == nil || parent.canceled):
+		return dead
+	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && !parent.begun:
+		return waits
+	case to.moves >= to.MaxMoves || m.From != kv.TierDevice && from.moves >= from.MaxMoves:
+		return waits
+	}
+	return goes
+}
+
+// trim begins the removal of what is beyond the quotas: of a namespace that would have
+// more than its share with need bytes, and of the tier beyond its high watermark.
+func (p *Policy) trim(of kv.Tier, ns kv.Namespace, need int64) {
+	t := p.tiers[of]
+	if t.Kept {
+		return
+	}
+	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - p.leaving(t, &ns)
+	for over > 0 && p.dropOne(of, &ns) {
+		over -= int64(t.SlotBytes)
+	}
+	held := t.index.Bytes() + t.reserved - p.leaving(t, nil)
+	if float64(held+need) <= t.High*float64(t.Bytes) {
+		return
+	}
+	for float64(held+need) > t.Low*float64(t.Bytes) && p.dropOne(of, nil) {
+		held -= int64(t.SlotBytes)
+	}
+}
+
+// leaving is the bytes of extents that are being dropped, of one namespace or of all.
+func (p *Policy) leaving(t *tier, ns *kv.Namespace) (bytes int64) {
+	if ns == nil {
+		return int64(len(t.dropping)) * int64(t.SlotBytes)
+	}
+	for k := range t.dropping { // a sum, in any order
+		if x, ok := t.index.Extent(k); ok && x.Namespace == *ns {
+			bytes += int64(t.SlotBytes)
+		}
+	}
+	return bytes
+}
+
+// lookAhead bounds how many leaves dropOne passes by.
+const lookAhead = 8
+
+// dropOne begins the removal of the least valuable leaf. One that a child is on its way to
+// becomes the most valuable.
+func (p *Policy) dropOne(of kv.Tier, ns *kv.Namespace) bool {
+	t := p.tiers[of]
+	if t.moves >= t.MaxMoves {
+		return false
+	}
+	for range lookAhead {
+		k, ok := t.index.Victim(ns)
+		if !ok {
+			return false
+		}
+		if p.awaited(t, k) {
+			t.index.Touch(k)
+			continue
+		}
+		x, _ := t.index.Extent(k)
+		t.index.Pin(k)
+		t.dropping[k] = true
+		p.begin(&move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: x}})
+		return true
+	}
+	return false
+}
+
+// begin counts a move as in flight, and gives it to Next.
+func (p *Policy) begin(m *move) {
+	m.begun = true
+	p.flights[m.ID] = m
+	p.tiers[m.From].moves++
+	if m.Kind == Write {
+		p.tiers[m.To].moves++
+	}
+	p.out = append(p.out, m.Move)
+}
+
+// awaited reports whether a child of the extent is on its way to the tier.
+func (p *Policy) awaited(t *tier, k mempool.Key) bool {
+	for _, m := range t.writing { // one answer, in any order
+		if m.Extent.Parent == k {
+			return true
+		}
+	}
+	return false
+}
