@@ -1,0 +1,168 @@
+package kernels
+
+import "fmt"
+
+// Shape is what of a model the cost of its kernels depends on.
+type Shape struct {
+	Hidden, FFN, Layers, Heads, KVHeads, HeadDim, Vocab int
+}
+
+// Llama8B is the shape of Llama-3.1-8B.
+var Llama8B = Shape{Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
+
+// Cost is what the launches of one kernel for one purpose take in a step, in bytes
+// and operations of all of them together.
+type Cost struct {
+	Kernel, For string
+	Launches    int
+	Blocks      int // of a launch
+
+	Weights     int64 // bytes of weights in device memory that are loaded
+	KV          int64 // bytes of the pool that are loaded
+	Activations int64 // bytes of all else that are loaded
+	Unique      int64 // bytes that come from device memory at least: loaded first, or written
+	Written     int64
+	Flops       int64 // of tensor cores
+
+	fit fit
+}
+
+// fit is how a launch lies on a multiprocessor.
+type fit struct {
+	perSM    int   // blocks, as registers and shared memory allow
+	inFlight int64 // bytes that a block has asked for at a time
+}
+
+// few is how many rows a product that streams its weights takes.
+func few(rows int) (kernel string, f fit) {
+	switch ring := int64(2 * 16 << 10); { // two steps of 16 KiB
+	case rows <= 16:
+		return "gemm16", fit{4, ring}
+	case rows <= 32:
+		return "gemm32", fit{3, ring}
+	case rows <= 64:
+		return "gemm64", fit{2, ring}
+	}
+	return "gemm128", fit{1, 2 * 16 << 10}
+}
+
+func blocks(n, of int) int { return (n + of - 1) / of }
+
+// How a product is stored.
+const (
+	ToF32  = 4 // bytes of an element
+	ToBF16 = 2
+	Added  = 0 // to what is there, in f32
+)
+
+// Product is the cost of launches of a product of rows and a matrix n·k.
+func Product(purpose string, launches, rows, n, k, stored int) Cost {
+	kernel, f := few(rows)
+	c := Cost{Kernel: kernel, For: purpose, Launches: launches, fit: f}
+	columns, height := blocks(n, 32), 1
+	if kernel == "gemm128" {
+		columns, height = blocks(n, 128), blocks(rows, 128)
+	}
+	c.Blocks = columns * height
+	l := int64(launches)
+	c.Weights = l * 2 * int64(n) * int64(k) * int64(height)
+	c.Activations = l * 2 * int64(rows) * int64(k) * int64(columns)
+	c.Written = l * int64(rows) * int64(n) * ToF32
+	if stored == ToBF16 {
+		c.Written /= 2
+	}
+	once := l * 2 * int64(rows) * int64(k)
+	if stored == Added {
+		c.Activations += c.Written
+		once += c.Written
+	}
+	c.Unique = c.Weights/int64(height) + once + c.Written
+	c.Flops = l * 2 * int64(rows) * int64(n) * int64(k)
+	return c
+}
+
+// attend is the cost of decode attention: rows of one token each that all have context
+// positions, and share no pages.
+func (s Shape) attend(rows, context int) Cost {
+	group, splits := s.Heads/s.KVHeads, blocks(context, 256)
+	l := int64(s.Layers)
+	c := Cost{Kernel: fmt.Sprint("attn_split_", s.HeadDim), For: "K and V", Launches: s.Layers, Blocks: rows * splits * s.KVHeads,
+		fit: fit{3, int64(2 * 64 * s.HeadDim * 2)}}
+	c.KV = l * int64(rows) * 2 * 2 * int64(context) * int64(s.HeadDim) * int64(s.KVHeads)
+	c.Written = l * s.states(rows, splits)
+	c.Unique = c.KV + c.Written
+	// 16 rows of an mma hold a group's heads.
+	c.Flops = l * int64(rows) * 4 * int64(context) * int64(s.HeadDim) * int64(s.KVHeads) * int64(blocks(group, 16)*16)
+	return c
+}
+
+// states is how many bytes of splits a layer writes and merges.
+func (s Shape) states(rows, splits int) int64 {
+	return 4 * int64(rows) * int64(splits) * int64(s.Heads) * int64(s.HeadDim+2)
+}
+
+// small is a kernel that goes through its data once, in blocks that are many.
+func small(kernel, purpose string, launches, blocks int, loaded, unique, written int64) Cost {
+	l := int64(launches)
+	return Cost{Kernel: kernel, For: purpose, Launches: launches, Blocks: blocks, Activations: l * loaded, Unique: l * (unique + written), Written: l * written,
+		fit: fit{8, 4 << 10}}
+}
+
+// Decode is a step of rows that decode with so much context each, by kernel, in the
+// order of a layer.
+func (s Shape) Decode(rows, context int) []Cost {
+	return s.step(rows, rows, []Cost{s.attend(rows, context), s.merge(rows, context)})
+}
+
+// Prefill is a step of one prompt, of which a row wants logits.
+func (s Shape) Prefill(tokens int) []Cost {
+	group := s.Heads / s.KVHeads
+	per := 64 / group // tokens of an item
+	items := blocks(tokens, per)
+	c := Cost{Kernel: fmt.Sprint("attn_prefill_", s.HeadDim), For: "K and V", Launches: s.Layers, Blocks: items * s.KVHeads, fit: fit{2, int64(2 * 64 * s.HeadDim * 2)}}
+	l := int64(s.Layers)
+	for i := range items {
+		end := int64(min((i+1)*per, tokens))
+		c.KV += l * 2 * 2 * end * int64(s.HeadDim) * int64(s.KVHeads)
+		c.Flops += l * 4 * 64 * int64(blocks(int(end), 64)) * 64 * int64(s.HeadDim) * int64(s.KVHeads)
+	}
+	c.Written = l * 2 * int64(tokens) * int64(s.Heads) * int64(s.HeadDim)
+	c.Unique = l*2*2*int64(tokens)*int64(s.HeadDim)*int64(s.KVHeads) + c.Written
+	return s.step(tokens, 1, []Cost{c})
+}
+
+// merge is attn_merge: each column's thread reads its split's maximum and sum too.
+func (s Shape) merge(rows, context int) Cost {
+	splits := blocks(context, 256)
+	loaded := 3 * 4 * int64(rows) * int64(splits) * int64(s.Heads) * int64(s.HeadDim)
+	return small("attn_merge", "splits", s.Layers, rows*s.Heads, loaded, s.states(rows, splits), 2*int64(rows)*int64(s.Heads)*int64(s.HeadDim))
+}
+
+// step is all kernels of a step of tokens, of which wanted want logits.
+func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
+	t, hidden, all := int64(tokens), int64(s.Hidden), (s.Heads+2*s.KVHeads)*s.HeadDim
+	norms := func(purpose string, launches, rows int) Cost {
+		x := int64(rows) * 4 * hidden
+		c := small("rmsnorm", purpose, launches, rows, 2*x, x, x/2) // x is read twice
+		c.Weights = int64(launches) * int64(rows) * 2 * hidden
+		return c
+	}
+	embed := small("embed", "tokens", 1, tokens, 0, 0, t*4*hidden)
+	embed.Weights = t * 2 * hidden
+	embed.Unique += embed.Weights
+	steps := []Cost{
+		embed,
+		norms("layers", 2*s.Layers, tokens),
+		Product("queries, keys, values", s.Layers, tokens, all, s.Hidden, ToF32),
+		small("rope_write", "heads", s.Layers, tokens*(s.Heads+2*s.KVHeads), 4*t*int64(all), 4*t*int64(all), 2*t*int64(all)),
+	}
+	steps = append(steps, attention...)
+	return append(steps,
+		Product("attention's output", s.Layers, tokens, s.Hidden, s.Heads*s.HeadDim, Added),
+		Product("gate and up", s.Layers, tokens, 2*s.FFN, s.Hidden, ToBF16),
+		small("swiglu", "FFN", s.Layers, tokens*blocks(s.FFN, 256), 4*t*int64(s.FFN), 4*t*int64(s.FFN), 2*t*int64(s.FFN)),
+		Product("down", s.Layers, tokens, s.Hidden, s.FFN, Added),
+		norms("wanted rows", 1, wanted),
+		Product("logits", 1, wanted, s.Vocab, s.Hidden, ToF32),
+	)
+}

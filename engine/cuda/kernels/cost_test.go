@@ -1,0 +1,133 @@
+package kernels_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the tables of docs/gpu.md")
+
+// of finds the cost of a kernel's one purpose.
+func of(t *testing.T, costs []kernels.Cost, kernel string) kernels.Cost {
+	t.Helper()
+	for _, c := range costs {
+		if c.Kernel == kernel {
+			return c
+		}
+	}
+	t.Fatalf("no cost of %s", kernel)
+	return kernels.Cost{}
+}
+
+// TestCost: what the interpreter counts is what the cost says, for one layer of a
+// small shape: weights, KV and rows loaded, and results written.
+func TestCost(t *testing.T) {
+	same := func(what string, got, want int64) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %d bytes, the cost says %d", what, got, want)
+		}
+	}
+	for i, rows := range []int{3, 20, 64, 130, 5} {
+		p, stored, kind := newProduct(1, rows, 160, 512), kernels.ToF32, toF32
+		if i == 4 {
+			stored, kind = kernels.ToBF16, toBF16
+		}
+		c := kernels.Product("", 1, rows, 160, 512, stored)
+		r := newRig(t, "gemm")
+		out, a, w := r.room(4*rows*160), put(r, p.a), put(r, p.w)
+		grid := ptxvm.Dim{X: 160 / 32}
+		if c.Kernel == "gemm128" {
+			grid = ptxvm.Dim{X: 2, Y: 2}
+		}
+		if grid.X*max(grid.Y, 1) != c.Blocks {
+			t.Errorf("%s: %d blocks, the cost says %d", c.Kernel, grid.X*max(grid.Y, 1), c.Blocks)
+		}
+		r.launch("gemm", c.Kernel, grid, 256, 0, out, a, w, pointer(0), int32(rows), int32(160), int32(512), kind)
+		same(c.Kernel+" weights", r.m.ReadBytes(uint64(w)), c.Weights)
+		same(c.Kernel+" rows", r.m.ReadBytes(uint64(a)), c.Activations)
+		same(c.Kernel+" written", r.m.Stats(c.Kernel).WrittenBytes, c.Written)
+	}
+	s := kernels.Shape{Hidden: 128, FFN: 512, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 64, Vocab: 320}
+	q := newCache(3, s.Heads, s.KVHeads, s.HeadDim, 300)
+	costs := s.Decode(1, 300)
+	r := newRig(t, "attention", "layers")
+	p := newPool(r, seeded(1), 4, q)
+	p.decode([]query{{0, 299, q}}, "attn_split_", 1, 0)
+	same("attn_split KV", r.m.ReadBytes(uint64(p.pages)), of(t, costs, "attn_split_64").KV)
+	same("attn_split written", r.m.Stats("attn_split_64").WrittenBytes, of(t, costs, "attn_split_64").Written)
+	merge := r.m.Stats("attn_merge")
+	same("attn_merge written", merge.WrittenBytes, of(t, costs, "attn_merge").Written)
+	same("attn_merge loaded", merge.ReadBytes-4*int64(s.Heads*s.HeadDim), of(t, costs, "attn_merge").Activations) // but for positions
+
+	prompt := s.Prefill(300)
+	r = newRig(t, "attention", "layers")
+	p = newPool(r, seeded(1), 4, q)
+	p.prefill(span(q, 0, 0, 300), 64/(s.Heads/s.KVHeads))
+	same("attn_prefill KV", r.m.ReadBytes(uint64(p.pages)), of(t, prompt, "attn_prefill_64").KV)
+	same("attn_prefill written", r.m.Stats("attn_prefill_64").WrittenBytes, of(t, prompt, "attn_prefill_64").Written)
+
+	x, w, gateUp := put(r, make([]float32, s.Hidden)), put(r, make([]uint16, s.Hidden)), put(r, make([]uint16, 2*s.FFN))
+	r.launch("layers", "rmsnorm", ptxvm.Dim{X: 1}, 256, 0, r.room(2*s.Hidden), x, w, pointer(0), int32(s.Hidden), float32(1))
+	same("rmsnorm rows", 2*r.m.ReadBytes(uint64(x)), of(t, costs, "rmsnorm").Activations) // two a layer
+	same("rmsnorm weights", 2*r.m.ReadBytes(uint64(w)), of(t, costs, "rmsnorm").Weights)
+	r.launch("layers", "swiglu", ptxvm.Dim{X: 2, Y: 1}, 256, 0, r.room(2*s.FFN), gateUp, int32(s.FFN))
+	same("swiglu loaded", r.m.ReadBytes(uint64(gateUp)), of(t, costs, "swiglu").Activations)
+	same("swiglu written", r.m.Stats("swiglu").WrittenBytes, of(t, costs, "swiglu").Written)
+}
+
+// TestOncePerLaunch: for up to 64 rows weights are loaded once a launch.
+func TestOncePerLaunch(t *testing.T) {
+	for _, rows := range []int{1, 16, 17, 64} {
+		total := int64(0)
+		for _, c := range kernels.Llama8B.Decode(rows, 1024) {
+			if c.Flops > 0 {
+				total += c.Weights
+			}
+		}
+		if total != 2*(32*(6144*4096+4096*4096+28672*4096+14336*4096)+128256*4096) {
+			t.Errorf("%d rows load %d bytes of weights", rows, total)
+		}
+	}
+}
+
+// TestCostTables: docs/gpu.md has the tables as they are.
+func TestCostTables(t *testing.T) {
+	var b strings.Builder
+	for _, x := range []struct {
+		title string
+		costs []kernels.Cost
+	}{
+		{"Decoding, batch 1, 1,024 positions", kernels.Llama8B.Decode(1, 1024)},
+		{"Decoding, batch 64, 1,024 positions each", kernels.Llama8B.Decode(64, 1024)},
+		{"A prompt of 4,096", kernels.Llama8B.Prefill(4096)},
+	} {
+		fmt.Fprintf(&b, "%s; the whole step can reach %.0f %% on an H100, %.0f %% on an H200:\n\n%s\n",
+			x.title, 100*kernels.Whole(x.costs, kernels.H100), 100*kernels.Whole(x.costs, kernels.H200), kernels.Table(x.costs))
+	}
+	const file, from, to = "../../../docs/gpu.md", "<!-- cost tables -->\n", "<!-- end of cost tables -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), from)
+	old, tail, ok2 := strings.Cut(rest, to)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the tables", file)
+	}
+	if old == b.String() {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("the tables of %s are not up to date: go test ./engine/cuda/kernels -run TestCostTables -rewrite", file)
+	}
+	if err := os.WriteFile(file, []byte(head+from+b.String()+to+tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

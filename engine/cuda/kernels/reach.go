@@ -1,0 +1,103 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// GPU is what of a device the reach of a launch depends on.
+type GPU struct {
+	Name  string
+	Bytes float64 // of memory, a second
+	L2    float64 // bytes from L2, a second
+	Flops float64 // of dense bf16 products, a second
+	SMs   int
+}
+
+// The data sheets' figures; L2's is what microbenchmarks of an H100 find, rounded down.
+var (
+	H100 = GPU{"H100 SXM", 3.35e12, 5.5e12, 989e12, 132}
+	H200 = GPU{"H200", 4.8e12, 5.5e12, 989e12, 132}
+)
+
+// What is assumed of both.
+const (
+	latency   = 650e-9     // from asking for device memory to having it
+	fromL2    = 64 * 1.7e9 // bytes a second into one multiprocessor
+	between   = 2e-6       // of a launch in a graph: the last block of one to full flow of the next
+	mmaOfPeak = 0.62       // mma.sync, of what wgmma reaches
+)
+
+// Reach estimates what share of g's limit, of memory or of products, whichever takes
+// longer, the launches can reach by their shape, and says what keeps them from more.
+// Nothing of it is measured.
+func (c *Cost) Reach(g GPU) (share float64, why string) {
+	n := float64(c.Launches)
+	loaded := float64(c.Weights + c.KV + c.Activations)
+	memory, products := float64(c.Unique)/n/g.Bytes, float64(c.Flops)/n/g.Flops
+	limit := max(memory, products)
+	rounds := float64((c.Blocks + g.SMs - 1) / g.SMs) // blocks of the busiest multiprocessor
+	flow := min(float64(int64(min(c.fit.perSM, int(rounds)))*c.fit.inFlight)/latency, fromL2)
+	took := memory
+	for _, x := range []struct {
+		seconds float64
+		why     string
+	}{
+		{loaded / n / g.L2, "rows are loaded again for each block of columns, from L2"},
+		{loaded / n / float64(c.Blocks) * rounds / flow, "too few bytes are asked for at a time, or multiprocessors are idle"},
+		{float64(c.Flops) / n / float64(c.Blocks) * rounds * float64(g.SMs) / (mmaOfPeak * g.Flops), "mma.sync, and idle multiprocessors in the last round"},
+	} {
+		if x.seconds > took {
+			took, why = x.seconds, x.why
+		}
+	}
+	if between > took {
+		why = "a launch is shorter than the gap between launches"
+	} else if why == "" {
+		why = "the gap between launches"
+	}
+	return limit / (took + between), why
+}
+
+// Table writes the costs of a step, and what they can reach, as Markdown.
+func Table(costs []Cost) string {
+	var b strings.Builder
+	b.WriteString("| kernel | for | launches | blocks | weights, MB | KV, MB | other loads, MB | written, MB | Gflop | H100 | H200 | what keeps it from more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	mb := func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		if n < 1e7 {
+			return fmt.Sprintf("%.2g", float64(n)/1e6)
+		}
+		return fmt.Sprintf("%.0f", float64(n)/1e6)
+	}
+	for i := range costs {
+		c := &costs[i]
+		older, why := c.Reach(H100)
+		newer, whyNewer := c.Reach(H200)
+		if why != whyNewer {
+			why += "; H200: " + whyNewer
+		}
+		flops := ""
+		if c.Flops > 0 {
+			flops = fmt.Sprintf("%.0f", math.Ceil(float64(c.Flops)/1e9))
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s | %s | %s | %s | %s | %.0f %% | %.0f %% | %s |\n", c.Kernel, c.For, c.Launches, c.Blocks,
+			mb(c.Weights), mb(c.KV), mb(c.Activations), mb(c.Written), flops, 100*older, 100*newer, why)
+	}
+	return b.String()
+}
+
+// Whole is what share of g's limits a step of all of these can reach.
+func Whole(costs []Cost, g GPU) float64 {
+	limit, took := 0.0, 0.0
+	for i := range costs {
+		c := &costs[i]
+		x := max(float64(c.Unique)/g.Bytes, float64(c.Flops)/g.Flops)
+		share, _ := c.Reach(g)
+		limit, took = limit+x, took+x/share
+	}
+	return limit / took
+}
