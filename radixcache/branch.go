@@ -13,7 +13,7 @@ func (t *tree) attach(n node) NodeID {
 	was := t.shapeOf(parent)
 	t.unheap(parent)
 	n.stamp = t.clock
-	id := t.newNode(n)
+	id := t.newNode(&n)
 	t.by.used(&t.nodes[id].use)
 	t.link(parent, id)
 	t.reshaped(parent, was)

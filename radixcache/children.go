@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
@@ -98,10 +97,10 @@ func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 		return 0, order, shared
 	}
 	k := uint32(key[f.skip])
-	hi := sort.Search(len(f.keys), func(i int) bool { return f.keys[i] > k })
+	hi := below(f.keys, uint64(k)+1)
 	lo := hi
 	if hi > 0 && f.keys[hi-1] == k {
-		lo = sort.Search(hi, func(i int) bool { return f.keys[i] >= k })
+		lo = below(f.keys[:hi], uint64(k))
 	}
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
@@ -128,14 +127,7 @@ func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 		return endOf(r, order), order, shared
 	}
 	k := uint32(key[r.skip])
-	lo, end := 0, n
-	for lo < end {
-		if mid := int(uint(lo+end) >> 1); r.kids[mid].key < k {
-			lo = mid + 1
-		} else {
-			end = mid
-		}
-	}
+	lo := kidsBelow(r.kids, k)
 	hi := lo
 	for hi < n && r.kids[hi].key == k {
 		hi++

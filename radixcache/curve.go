@@ -60,7 +60,7 @@ func (c *Cache) Observe(key Key) {
 	if r.public > 0 && r.public < len(tokens) {
 		tokens = c.curve.withSalt(tokens, r.public, key.Namespace.Salt)
 	}
-	c.curve.live.Access(r.outer, tokens)
+	c.curve.live.Access(r.outer(), tokens)
 }
 
 // HitRates appends to dst, for each capacity in tokens, the hit rate by tokens

@@ -26,13 +26,11 @@ func (c *Cache) Distrust(key Key, from int) {
 	r := c.route(&key)
 	from = min(from, len(r.tokens))
 	whole := c.floorTokens(from)
-	root, ok := c.enter(r.outer, Root)
+	root, ok := c.enter(r.outer(), Root)
 	if !ok {
 		return
 	}
-	cut := r
-	cut.tokens = r.tokens[:whole]
-	cur, _ := c.follow(cursor{node: root}, &cut, false)
+	cur, _ := c.follow(cursor{node: root}, &r, whole, false)
 	if cur.tokens < whole {
 		return // nothing is held from there on
 	}
@@ -55,9 +53,9 @@ func (c *Cache) Distrust(key Key, from int) {
 // more than sound tokens with what a key goes on with, and goes on to the one that has all.
 func (t *tree) distrustBelow(at NodeID, r *route, end, sound int) {
 	for at != Root && end < len(r.tokens) {
-		if r.public > 0 && end == r.public && t.nodes[at].space.ns != r.ns {
+		if r.public > 0 && end == r.public && t.nodes[at].space.ns != *r.ns {
 			var ok bool
-			if at, ok = t.enter(r.ns, t.outer(at)); !ok {
+			if at, ok = t.enter(*r.ns, t.outer(at)); !ok {
 				return
 			}
 		}
@@ -194,9 +192,19 @@ func (t *tree) isDistrusted(id NodeID) bool {
 	return false
 }
 
+// matchedWarily is matched while nodes are marked.
+func (c *Cache) matchedWarily(cur cursor, partial Partial, key *Key, r *route) Match {
+	if partial.Tokens > 0 && c.nodes[partial.Node].flags&distrusted != 0 {
+		partial = Partial{}
+	}
+	m := c.matched(cur, partial, key)
+	m.Distrusted = c.barred(cur, r)
+	return m
+}
+
 // barred reports whether a walk that ended at a cursor did so because of a mark.
 func (s *slab) barred(cur cursor, r *route) bool {
-	if s.doubts.count == 0 || cur.offset < s.nodes[cur.node].tokens.Len() {
+	if cur.offset < s.nodes[cur.node].tokens.Len() {
 		return false
 	}
 	id, _ := s.step(cur.node, r.tokens[cur.tokens:])

@@ -273,8 +273,8 @@ func (w *doubtWorld) distrust(key Key, m Match) {
 	w.note("distrust %v from %d", key.Tokens, from)
 	page := w.c.Config().PageTokens
 	r := w.c.route(&key)
-	if root, ok := w.c.enter(r.outer, Root); ok {
-		cur, _ := w.c.follow(cursor{node: root}, &r, false)
+	if root, ok := w.c.enter(r.outer(), Root); ok {
+		cur, _ := w.c.follow(cursor{node: root}, &r, len(r.tokens), false)
 		for i, id := range w.c.appendPath(cur.node, cur.tokens, nil) {
 			if i >= from/page {
 				w.bad[id] = true

@@ -49,7 +49,7 @@ func newEviction(cfg Config) eviction {
 
 // newNode takes a slot for n, in the orders' tables too. It may move the slab: no
 // *node survives it.
-func (e *eviction) newNode(n node) NodeID {
+func (e *eviction) newNode(n *node) NodeID {
 	id := e.newSlot(n)
 	if int(id) == len(e.line) {
 		e.line = append(e.line, lineLink{})
@@ -125,7 +125,9 @@ func (e *eviction) enlist(id NodeID) {
 // In the line it may stay.
 func (e *eviction) unheap(id NodeID) {
 	o := e.nodes[id].space.order
-	o.late.take(e.places[byAge], id)
+	if len(o.late.keys) > 0 {
+		o.late.take(e.places[byAge], id)
+	}
 	if e.ranked {
 		o.ranked.take(e.places[byRank], id)
 	}
@@ -155,7 +157,9 @@ func (e *eviction) touch(id NodeID) {
 	n := &e.nodes[id]
 	e.delist(id)
 	n.stamp = e.clock
-	e.by.used(&n.use)
+	if e.ranked {
+		e.by.used(&n.use)
+	}
 	if n.pins == 0 && n.isLeaf() {
 		e.enlist(id)
 	}
@@ -173,7 +177,9 @@ func (e *eviction) absorb(parent, child NodeID) {
 	}
 	p.reused(n.hits)
 	p.prio = max(p.prio, n.prio)
-	e.by.absorb(&p.use, &n.use, !p.isLeaf())
+	if e.ranked {
+		e.by.absorb(&p.use, &n.use, !p.isLeaf())
+	}
 }
 
 // oldest is the least recent unpinned leaf, Root if there is none.

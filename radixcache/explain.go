@@ -70,9 +70,8 @@ func (c *Cache) Explain(key Key) Explanation {
 		if sk.anchor != Root || sk.ns == key.Namespace {
 			continue
 		}
-		other := r
-		other.public, other.ns, other.outer = 0, sk.ns, sk.ns
-		cur, _ := c.follow(cursor{node: sp.root}, &other, false)
+		other := route{tokens: r.tokens, ns: &sp.ns}
+		cur, _ := c.follow(cursor{node: sp.root}, &other, len(other.tokens), false)
 		if cur.tokens > max(e.Tokens, e.NamespaceTokens) || cur.tokens == e.NamespaceTokens && cur.tokens > e.Tokens && before(sk.ns, e.Namespace) {
 			e.Why, e.Namespace, e.NamespaceTokens = WhyElsewhere, sk.ns, cur.tokens
 		}
@@ -93,9 +92,9 @@ func (c *Cache) ghostOf(m Match, r *route) *ghost {
 	if c.ghosts.table == nil || m.Tokens >= len(r.tokens) {
 		return nil
 	}
-	want := ghost{ns: r.ns, parent: m.Node, gen: m.gen, start: int32(m.Tokens)}
+	want := ghost{ns: *r.ns, parent: m.Node, gen: m.gen, start: int32(m.Tokens)}
 	if m.Tokens < r.public {
-		want.ns = r.outer
+		want.ns = r.outer()
 	}
 	want.page = hashPage(r.tokens[m.Tokens:], c.cfg.PageTokens)
 	g := &c.ghosts.table[want.slot()]

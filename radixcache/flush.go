@@ -24,7 +24,7 @@ func (c *Cache) Flush() {
 		}
 	}
 	c.tenants = nil
-	c.common = c.newOrder(c.newNode(node{}))
+	c.common = c.newOrder(c.newNode(&node{}))
 	c.ghosts.reset()
 	c.curve.reset()
 	c.prefixes.dead = append(c.prefixes.dead, c.prefixes.pins...)

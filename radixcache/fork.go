@@ -1,8 +1,6 @@
 package radixcache
 
 import (
-	"sort"
-
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -62,6 +60,32 @@ func (f *fork) last() NodeID {
 	return kids[len(kids)-1].id
 }
 
+// below counts the keys, ascending, that are less than a bound.
+func below(keys []uint32, bound uint64) int {
+	lo, hi := 0, len(keys)
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); uint64(keys[mid]) < bound {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// kidsBelow is that for the keys of children.
+func kidsBelow(kids []kid, key uint32) int {
+	lo, hi := 0, len(kids)
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); kids[mid].key < key {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
 // endOf is where a key stands to which all children of a run stand in one
 // order, or the first of them is equal.
 func endOf(r *run, order int) int {
@@ -81,8 +105,7 @@ func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {
 	}
 	key, r := uint32(rest[shared]), 0
 	if f.keys != nil {
-		r = sort.Search(len(f.keys), func(i int) bool { return f.keys[i] > key }) - 1
-		if r < 0 {
+		if r = below(f.keys, uint64(key)+1) - 1; r < 0 {
 			return f.first(), shared, true
 		}
 		if f.keys[r] == key {
@@ -93,7 +116,7 @@ func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {
 	if f.runs[r].skip > shared { // all of the run go on alike, and lower than rest
 		return kids[len(kids)-1].id, shared, true
 	}
-	i := sort.Search(len(kids), func(i int) bool { return kids[i].key >= key })
+	i := kidsBelow(kids, key)
 	if i < len(kids) && kids[i].key == key {
 		return Root, 0, false
 	}

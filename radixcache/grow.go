@@ -18,11 +18,9 @@ func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base 
 	}
 	before, from := len(freed), cur.tokens
 	whole := t.floorTokens(len(r.tokens))
-	cut := *r
-	cut.tokens = r.tokens[:whole]
-	cur, _ = t.follow(cur, &cut, false)
+	cur, _ = t.follow(cur, r, whole, false)
 	reused = cur.tokens
-	run := t.copyRun(cur, r, from, whole)
+	run := t.copyRun(&cur, r, from, whole)
 	t.clock++
 	at = cur.node
 	if cur.offset > 0 && cur.offset < t.nodes[at].tokens.Len() {
@@ -33,8 +31,8 @@ func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base 
 	if done := reused; done < r.public {
 		at, freed = t.addRun(at, done, r.tokens[:r.public], t.memory.Of(r.tokens[done:r.public]), pages, freed)
 	}
-	if r.public > 0 && t.nodes[at].end() == r.public && t.nodes[at].space.ns != r.ns && len(r.tokens) > r.public {
-		at = t.openSpace(r.ns, at)
+	if r.public > 0 && t.nodes[at].end() == r.public && t.nodes[at].space.ns != *r.ns && len(r.tokens) > r.public {
+		at = t.openSpace(*r.ns, at)
 	}
 	if done := t.nodes[at].end(); done < whole {
 		if !r.raw {
@@ -77,7 +75,7 @@ func (t *tree) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.
 // copyRun copies, for a route that is raw, the whole pages that are missing, and
 // panics if any of its tokens from from on is MediaToken or above. Copied first, they
 // are in a cache near the core when they are looked at.
-func (t *tree) copyRun(cur cursor, r *route, from, whole int) (run wide.Vec[kv.Token]) {
+func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.Token]) {
 	if !r.raw {
 		return run
 	}

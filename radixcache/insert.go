@@ -36,7 +36,7 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	r := c.routeIn(&key)
 	var cur cursor
 	if len(r.tokens) > 0 {
-		cur.node = c.openSpace(r.outer, Root)
+		cur.node = c.openSpace(r.outer(), Root)
 	}
 	at, base, reused, freed := c.insert(cur, &r, pages, freed)
 	c.lookedUp(len(key.Tokens), reused)
@@ -83,12 +83,12 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 		return handle, freed
 	}
 	if handle != Root {
-		if ns := c.nodes[handle].space.ns; ns != r.ns && (ns != r.outer || cur.tokens > r.public) {
-			panic(fmt.Sprintf("radixcache: Extend: node %d is of namespace %+v, the key of %+v, %d tokens of it public", handle, ns, r.ns, r.public))
+		if ns := c.nodes[handle].space.ns; ns != *r.ns && (ns != r.outer() || cur.tokens > r.public) {
+			panic(fmt.Sprintf("radixcache: Extend: node %d is of namespace %+v, the key of %+v, %d tokens of it public", handle, ns, *r.ns, r.public))
 		}
 	}
 	if handle == Root && len(r.tokens) > 0 {
-		cur.node = c.openSpace(r.outer, Root)
+		cur.node = c.openSpace(r.outer(), Root)
 	}
 	at, _, _, freed := c.insert(cur, &r, pages, freed)
 	if at != handle {

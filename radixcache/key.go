@@ -36,8 +36,16 @@ type Key struct {
 // namespace, the rest under another.
 type route struct {
 	tokens []kv.Token
-	public int // whole pages; more than tokens if these were cut short
-	outer  kv.Namespace
-	ns     kv.Namespace
-	raw    bool // insert has to see that the tokens are below MediaToken
+	ns     *kv.Namespace // of the key
+	public int           // whole pages; more than tokens if these were cut short
+	raw    bool          // insert has to see that the tokens are below MediaToken
+}
+
+// outer is the namespace under which a route begins.
+func (r *route) outer() kv.Namespace {
+	ns := *r.ns
+	if r.public > 0 {
+		ns.Salt = ""
+	}
+	return ns
 }

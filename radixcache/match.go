@@ -18,8 +18,8 @@ type Match struct {
 	// Distrusted: what comes next is held, but marked by [Cache.Distrust].
 	Distrusted bool
 
-	asked   int    // tokens of the key
 	gen     uint32 // of Node
+	asked   int    // tokens of the key
 	version uint64 // of the cache at the time
 }
 
@@ -43,12 +43,15 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 // them from outside has to refuse them.
 func (c *Cache) Match(key Key) Match {
 	r := c.route(&key)
-	root, ok := c.enter(r.outer, Root)
+	root, ok := c.enter(r.outer(), Root)
 	if !ok {
 		return Match{asked: len(key.Tokens), version: c.version}
 	}
-	cur, partial := c.follow(cursor{node: root}, &r, true)
-	return c.matched(cur, partial, &key, &r)
+	cur, partial := c.follow(cursor{node: root}, &r, len(r.tokens), true)
+	if c.doubts.count > 0 {
+		return c.matchedWarily(cur, partial, &key, &r)
+	}
+	return c.matched(cur, partial, &key)
 }
 
 // Resume is Match for a key of which m is an earlier match: it goes on where
@@ -68,8 +71,11 @@ func (c *Cache) Resume(key Key, m Match) Match {
 	if len(r.tokens) < cur.tokens { // a medium that does not fit any more cuts the key shorter than m
 		return c.Match(key)
 	}
-	cur, partial := c.follow(cur, &r, true)
-	return c.matched(cur, partial, &key, &r)
+	cur, partial := c.follow(cur, &r, len(r.tokens), true)
+	if c.doubts.count > 0 {
+		return c.matchedWarily(cur, partial, &key, &r)
+	}
+	return c.matched(cur, partial, &key)
 }
 
 // place finds where a match ended, whatever was split since.
@@ -84,12 +90,10 @@ func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	return c.ascend(m.Node, m.Tokens), true
 }
 
-func (c *Cache) matched(cur cursor, partial Partial, key *Key, r *route) Match {
+// matched is a match that ends at a cursor.
+func (c *Cache) matched(cur cursor, partial Partial, key *Key) Match {
 	id := c.outer(cur.node)
-	if c.doubts.count > 0 && partial.Tokens > 0 && c.nodes[partial.Node].flags&distrusted != 0 {
-		partial = Partial{}
-	}
-	return Match{Node: id, Tokens: cur.tokens, Partial: partial, Distrusted: c.barred(cur, r), asked: len(key.Tokens), gen: c.nodes[id].gen, version: c.version}
+	return Match{Node: id, Tokens: cur.tokens, Partial: partial, gen: c.nodes[id].gen, asked: len(key.Tokens), version: c.version}
 }
 
 // AppendPages appends the Tokens/PageTokens pages of a match to dst, ascending

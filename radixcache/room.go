@@ -13,7 +13,9 @@ func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 		if id == Root {
 			break
 		}
-		t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
+		if t.ranked {
+			t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
+		}
 		freed = t.trim(id, t.allowance(id, own, pages-(len(freed)-before)), reason, freed)
 	}
 	if len(freed) > before {
@@ -57,9 +59,9 @@ func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
 	if len(t.quotas) == 0 || at != Root && t.nodes[at].space.dead {
 		return freed
 	}
-	freed = t.keepQuotaOf(r.ns, at, freed)
-	if r.outer != r.ns {
-		freed = t.keepQuotaOf(r.outer, at, freed)
+	freed = t.keepQuotaOf(*r.ns, at, freed)
+	if r.outer() != *r.ns {
+		freed = t.keepQuotaOf(r.outer(), at, freed)
 	}
 	return freed
 }

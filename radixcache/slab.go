@@ -25,15 +25,15 @@ type slab struct {
 }
 
 // newSlot takes a slot for n. It may move the slab: no *node survives it.
-func (s *slab) newSlot(n node) NodeID {
+func (s *slab) newSlot(n *node) NodeID {
 	if last := len(s.free) - 1; last >= 0 {
 		id := s.free[last]
 		s.free = s.free[:last]
 		n.gen = s.nodes[id].gen
-		s.nodes[id] = n
+		s.nodes[id] = *n
 		return id
 	}
-	s.nodes = append(s.nodes, n)
+	s.nodes = append(s.nodes, *n)
 	return NodeID(len(s.nodes) - 1)
 }
 

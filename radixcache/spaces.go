@@ -67,7 +67,7 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 		ss.doors[anchor]++
 		ss.reshaped(anchor, was)
 	}
-	sp.root = ss.newNode(n)
+	sp.root = ss.newNode(&n)
 	if !sp.dead {
 		ss.alive[spaceKey{ns, anchor}] = sp
 	}
@@ -127,7 +127,7 @@ func (ss *spaces) orderOf(ns kv.Namespace) *order {
 			return o
 		}
 	}
-	o := ss.newOrder(ss.newNode(node{}))
+	o := ss.newOrder(ss.newNode(&node{}))
 	o.quota = q
 	ss.tenants = append(ss.tenants, o)
 	return o
@@ -184,27 +184,27 @@ func (ss *spaces) spacesByAnchor() map[NodeID][]*space {
 	return spaces
 }
 
-// follow walks on from a cursor as far as whole pages match, through the door
-// to a private space where the route has one. If it reads it stops
+// follow walks on from a cursor as far as whole pages match, end tokens at most,
+// through the door to a private space where the route has one. If it reads it stops
 // at what is distrusted, and looks for a partial page.
-func (ss *spaces) follow(cur cursor, r *route, reads bool) (cursor, Partial) {
+func (ss *spaces) follow(cur cursor, r *route, end int, reads bool) (cursor, Partial) {
 	if cur.tokens < r.public {
 		var partial Partial
-		if cur, partial = ss.descend(cur, r.tokens[:min(r.public, len(r.tokens))], reads); cur.tokens < r.public {
+		if cur, partial = ss.descend(cur, r.tokens[:min(r.public, end)], reads); cur.tokens < r.public {
 			return cur, partial
 		}
 	}
-	if r.public > 0 && cur.tokens == r.public && ss.nodes[cur.node].space.ns != r.ns {
+	if r.public > 0 && cur.tokens == r.public && ss.nodes[cur.node].space.ns != *r.ns {
 		root, ok := Root, false
 		if cur.offset == ss.nodes[cur.node].tokens.Len() && ss.nodes[cur.node].flags&hasDoors != 0 {
-			root, ok = ss.enter(r.ns, cur.node)
+			root, ok = ss.enter(*r.ns, cur.node)
 		}
 		if !ok {
 			return cur, Partial{}
 		}
 		cur.node, cur.offset = root, 0
 	}
-	return ss.descend(cur, r.tokens, reads)
+	return ss.descend(cur, r.tokens[:end], reads)
 }
 
 func compareNamespaces(a, b kv.Namespace) int {

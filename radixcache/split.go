@@ -32,7 +32,7 @@ func (t *tree) split(id NodeID, k int) NodeID {
 	if t.cfg.Events {
 		upper.hashes, n.hashes = t.cutHashes(n, k)
 	}
-	uid := t.newNode(upper)
+	uid := t.newNode(&upper)
 	if upper.flags != 0 {
 		t.doubts.nodes = append(t.doubts.nodes, linkID{uid, t.nodes[uid].gen})
 		t.doubts.count++

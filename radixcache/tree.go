@@ -45,12 +45,9 @@ func (t *tree) routeIn(key *Key) route {
 }
 
 func (t *tree) routeOf(key *Key, tokens []kv.Token) route {
-	r := route{tokens: tokens, outer: key.Namespace, ns: key.Namespace}
+	r := route{tokens: tokens, ns: &key.Namespace}
 	if key.PublicTokens > 0 && key.Namespace.Salt != "" {
 		r.public = t.floorTokens(min(key.PublicTokens, len(key.Tokens)))
-	}
-	if r.public > 0 {
-		r.outer.Salt = ""
 	}
 	return r
 }

@@ -57,6 +57,11 @@ func (a *Arena[T]) Of(s []T) Vec[T] {
 	if len(s) < ArenaWords || len(s) > largestArray {
 		return VecOf(s)
 	}
+	return a.copyOf(s)
+}
+
+// copyOf is Of for an array of the arena's.
+func (a *Arena[T]) copyOf(s []T) Vec[T] {
 	need := uint32((len(s) + granule - 1) / granule)
 	words := a.take(need)
 	copy(words, asWords(s))
@@ -68,6 +73,14 @@ func (a *Arena[T]) CloneRange(v *Vec[T], lo, hi int) Vec[T] { return a.Of(v.Slic
 
 // Free empties v and takes its array back, if it is one of the arena's.
 func (a *Arena[T]) Free(v *Vec[T]) {
+	if v.cap >= ArenaWords {
+		a.takeBack(v)
+	}
+	*v = Vec[T]{}
+}
+
+// takeBack makes an array a free block if it is one of the arena's.
+func (a *Arena[T]) takeBack(v *Vec[T]) {
 	if c, at := a.find(v); c != nil {
 		count := uint32(v.cap) / granule
 		if invariants.Enabled {
@@ -76,7 +89,6 @@ func (a *Arena[T]) Free(v *Vec[T]) {
 		a.used -= int(count)
 		a.give(c, at, count)
 	}
-	*v = Vec[T]{}
 }
 
 // Truncate keeps the first n words and takes back what holds no more of them.

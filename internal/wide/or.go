@@ -3,10 +3,21 @@ package wide
 import "unsafe"
 
 // Or is the bits that any word of s has set: reading s is most of its cost.
-func Or[T Word](s []T) T {
+func Or[T Word](s []T) (bits T) {
+	if len(s) >= 16 {
+		return T(orMany(asWords(s)))
+	}
+	for _, w := range s {
+		bits |= w
+	}
+	return bits
+}
+
+// orMany is Or, by several words at a time.
+func orMany(s []uint32) uint32 {
 	var a, b, c, d uint64
 	if len(s) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(s)))%8 != 0 {
-		a, s = uint64(uint32(s[0])), s[1:]
+		a, s = uint64(s[0]), s[1:]
 	}
 	var pairs []uint64
 	if len(s) >= 2 { // a pointer to a pair of a single word would reach past its memory
@@ -24,8 +35,8 @@ func Or[T Word](s []T) T {
 		a |= p
 	}
 	if len(s)%2 != 0 {
-		b |= uint64(uint32(s[len(s)-1]))
+		b |= uint64(s[len(s)-1])
 	}
 	a |= b | c | d
-	return T(uint32(a) | uint32(a>>32))
+	return uint32(a) | uint32(a>>32)
 }
