@@ -23,10 +23,15 @@ func openBackend(name backendName, o backends.Options) (engine.Backend, error) {
 	}
 	b, err := backends.Open(string(name), o)
 	finish()
+	return b, withRemedy(err)
+}
+
+// withRemedy is err with what to do about it, if that is known.
+func withRemedy(err error) error {
 	if remedy := remedy(err); remedy != "" {
-		err = fmt.Errorf("%w\n%s", err, remedy)
+		return fmt.Errorf("%w\n%s", err, remedy)
 	}
-	return b, err
+	return err
 }
 
 // remedy is what to do about a GPU that can't be used.

@@ -34,6 +34,7 @@ type cli struct {
 	} `cmd:"" help:"Measure."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
+	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes what it should, and measure it."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
 	Sim       struct {
 		Worlds simCmd      `cmd:"" default:"withargs" help:"Simulate worlds around the scheduler and check every promise. What sim does without a command."`

@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"engine/cuda/cudrv/stub/source": {"engine/cuda/cudrv/stub"},
 	"engine/cuda/cudrv/system":      {"engine/cuda/cudrv", "engine/cuda/cudrv/cu", "engine/cuda/cudrv/dlopen"},
 	"engine/cuda/cudrv/vm":          {"engine/cuda/cudrv", "engine/cuda/ptxvm"},
+	"engine/cuda/gpucheck":          {"kv", "engine", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/vm", "engine/cuda/kernels", "engine/cuda/ptxvm", "engine/enginetest", "engine/model"},
 	"engine/cuda/kernels":           {},
 	"engine/cuda/ptxvm":             {"internal/f32"},
 	"engine/cpu":                    {"kv", "engine", "engine/intake", "engine/model", "engine/model/gguf", "engine/sampling", "mempool", "mempool/hostmem", "internal/f32"},
@@ -100,7 +101,7 @@ var mayImport = map[string][]string{
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/model", "engine/model/gguf", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestGPUCheck: the command runs to its end in the interpreter and writes its report.
+func TestGPUCheck(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	stdout, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--json", file)
+	if !ok || !strings.Contains(stdout, "0 failed") || !strings.Contains(stdout, "tokens/s") {
+		t.Fatalf("ok %v: %s%s", ok, stdout, stderr)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Checks []struct{ OK bool }
+		Speed  []any
+	}
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 {
+		t.Errorf("%s, %v", text, err)
+	}
+}

@@ -1,0 +1,117 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+)
+
+// bench is a context with a stream and two events around what is timed. The first
+// error stays.
+type bench struct {
+	cudrv.Context
+	s        cudrv.Stream
+	from, to cudrv.Event
+	err      error
+}
+
+// with runs do on the device, by one thread.
+func with(cfg *Config, do func(b *bench)) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c, err := cfg.Driver.Open(cfg.Device)
+	if err != nil {
+		return err
+	}
+	b := &bench{Context: c}
+	b.s, b.err = c.NewStream()
+	for _, e := range []*cudrv.Event{&b.from, &b.to} {
+		if b.err == nil {
+			*e, b.err = c.NewEvent()
+		}
+	}
+	if b.err == nil {
+		do(b)
+	}
+	return errors.Join(b.err, c.Close())
+}
+
+func (b *bench) do(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+func (b *bench) alloc(n int) (p cudrv.Ptr) {
+	if b.err == nil {
+		p, b.err = b.Alloc(n)
+	}
+	if b.err == nil {
+		b.err = b.Fill(b.s, p, 0, n)
+	}
+	return p
+}
+
+func (b *bench) function(module, name string) (f cudrv.Function) {
+	if b.err != nil {
+		return 0
+	}
+	m, err := b.Load(kernels.PTX(module))
+	if err == nil {
+		f, err = b.Function(m, name)
+	}
+	b.err = err
+	return f
+}
+
+// seconds is the device's time of n times work, by one of them, after one before.
+func (b *bench) seconds(n int, work func() error) float64 {
+	b.do(work())
+	b.do(b.Record(b.from, b.s))
+	for range n {
+		if b.err != nil {
+			return 0
+		}
+		b.err = work()
+	}
+	b.do(b.Record(b.to, b.s))
+	b.do(b.SyncStream(b.s))
+	if b.err != nil {
+		return 0
+	}
+	ns, err := b.Elapsed(b.from, b.to)
+	b.err = err
+	return float64(ns) / 1e9 / float64(n)
+}
+
+// ceilings measures what the device reaches at what it does most.
+func ceilings(_ context.Context, cfg *Config, r *Report) error {
+	c, size := &r.Ceilings, float64(cfg.CopyBytes)
+	return with(cfg, func(b *bench) {
+		x, y := b.alloc(cfg.CopyBytes), b.alloc(cfg.CopyBytes)
+		host, err := b.HostAlloc(cfg.CopyBytes)
+		b.do(err)
+		if b.err != nil {
+			return
+		}
+		c.CopyBytesPerSecond = rate(2*size, b.seconds(8, func() error { return b.CopyWithin(b.s, y, x, cfg.CopyBytes) }))
+		c.ToDevice = rate(size, b.seconds(4, func() error { return b.CopyIn(b.s, x, host) }))
+		c.ToHost = rate(size, b.seconds(4, func() error { return b.CopyOut(b.s, host, x) }))
+		b.do(b.HostFree(host))
+		table, entries := b.alloc(256), b.alloc(256)
+		write := b.function("pages", "table_write")
+		args := cudrv.Args(table, entries, int32(1), int32(64))
+		c.LaunchSeconds = b.seconds(256, func() error { return b.Launch(write, cudrv.Launch{Block: [3]int{256}, Stream: b.s, Args: args}) })
+		n := cfg.GEMM
+		product := b.function("gemm", "gemm128")
+		out, in, w := b.alloc(4*n*n), b.alloc(2*n*n), b.alloc(2*n*n)
+		args = cudrv.Args(out, in, w, cudrv.Ptr(0), int32(n), int32(n), int32(n), int32(1))
+		tiles := (n + 127) / 128
+		c.ProductFlopsPerSec = rate(2*float64(n)*float64(n)*float64(n), b.seconds(4, func() error {
+			return b.Launch(product, cudrv.Launch{Grid: [3]int{tiles, tiles}, Block: [3]int{256}, Stream: b.s, Args: args})
+		}))
+	})
+}

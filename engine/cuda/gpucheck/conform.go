@@ -1,0 +1,207 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/enginetest"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// tester stands for a test: the suite is run by a command here.
+type tester struct {
+	testing.TB // nil: what is not below is not called
+	err        error
+}
+
+// stopped is what Fatal panics with.
+type stopped struct{ err error }
+
+func (t *tester) Helper()                   {}
+func (t *tester) Logf(string, ...any)       {}
+func (t *tester) Errorf(f string, a ...any) { t.err = errors.Join(t.err, fmt.Errorf(f, a...)) }
+func (t *tester) Fatal(a ...any)            { panic(stopped{errors.New(fmt.Sprint(a...))}) }
+func (t *tester) Fatalf(f string, a ...any) { panic(stopped{fmt.Errorf(f, a...)}) }
+
+// try runs one check of the suite.
+func try(f enginetest.Factory, name string) (err error) {
+	t := &tester{}
+	defer func() {
+		switch x := recover().(type) {
+		case nil:
+		case stopped:
+			err = x.err
+		default:
+			panic(x)
+		}
+	}()
+	err = enginetest.Try(t, f, name)
+	return errors.Join(err, t.err)
+}
+
+// nano opens the small model that the suite runs on.
+func nano() (*model.Model, func(), error) {
+	dir, err := os.MkdirTemp("", "coppice-gpucheck-")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove := func() { os.RemoveAll(dir) }
+	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return m, func() { m.Close(); remove() }, nil
+}
+
+// open opens a backend of the suite's size.
+func open(cfg *Config, m *model.Model, o enginetest.Options) (*cuda.Backend, error) {
+	return cuda.Open(m, cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction, PageTokens: o.PageTokens, Pages: o.Pages,
+		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight})
+}
+
+// conformance runs the suite of all backends.
+func conformance(ctx context.Context, cfg *Config, r *Report) error {
+	m, done, err := nano()
+	if err != nil {
+		return err
+	}
+	defer done()
+	b, err := open(cfg, m, enginetest.Options{PageTokens: 16, Pages: 64, MaxSlots: 8, MaxRows: 8, MaxTokens: 128, MaxInflight: 2})
+	if err != nil {
+		return err
+	}
+	can := b.Info().Capabilities
+	if err := b.Close(); err != nil {
+		return err
+	}
+	factory := func(t testing.TB, o enginetest.Options) engine.Backend {
+		b, err := open(cfg, m, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, c := range enginetest.Checks() {
+		if cfg.Checks != nil && !slices.Contains(cfg.Checks, c.Name) || c.Name == "prompt-logprobs" && !can.PromptLogprobs {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.check(cfg, "conformance/"+c.Name, try(factory, c.Name), "")
+	}
+	return nil
+}
+
+// invariance compares the bits of prompts that run alone with those of the same
+// prompts in pieces, in other pages, beside other rows.
+func invariance(ctx context.Context, cfg *Config, r *Report) error {
+	m, done, err := nano()
+	if err != nil {
+		return err
+	}
+	defer done()
+	b, err := open(cfg, m, enginetest.Options{PageTokens: 16, Pages: 256, MaxSlots: 8, MaxRows: 8, MaxTokens: 512, MaxInflight: 2})
+	if err != nil {
+		return err
+	}
+	f := &fuzzer{b: b, rand: rand.New(rand.NewPCG(uint64(r.Date.UnixNano()), 3)), info: b.Info()}
+	trials, end := 0, time.Now().Add(cfg.Fuzz)
+	for err == nil && (trials == 0 || time.Now().Before(end)) && ctx.Err() == nil {
+		err = f.trial()
+		trials++
+	}
+	r.check(cfg, "bits do not depend on the batch", errors.Join(err, b.Close()), fmt.Sprintf("%d prompts", trials))
+	return nil
+}
+
+// fuzzer makes random batches.
+type fuzzer struct {
+	b    *cuda.Backend
+	rand *rand.Rand
+	info engine.Info
+	seq  uint64
+}
+
+func (f *fuzzer) tokens(n int) []kv.Token {
+	t := make([]kv.Token, n)
+	for i := range t {
+		t[i] = kv.Token(f.rand.IntN(f.info.Vocab))
+	}
+	return t
+}
+
+// run submits a batch and gives the digest of its first row.
+func (f *fuzzer) run(b *engine.Batch) (uint64, error) {
+	f.seq++
+	b.Seq = f.seq
+	t, err := f.b.Submit(b)
+	if err != nil {
+		return 0, err
+	}
+	<-t.Done()
+	res, err := t.Result()
+	if err != nil || len(res.Out) == 0 || res.Out[0].Row != 0 {
+		return 0, err
+	}
+	return res.Out[0].Digest, res.Out[0].Err
+}
+
+// trial runs one prompt alone, then in pieces beside others.
+func (f *fuzzer) trial() error {
+	n := 1 + f.rand.IntN(300)
+	prompt := f.tokens(n)
+	pages := make([]kv.PageID, f.info.NumPages)
+	for i, p := range f.rand.Perm(f.info.NumPages) {
+		pages[i] = kv.PageID(p)
+	}
+	take := func(tokens int) []kv.PageID {
+		k := kv.CeilPages(tokens, f.info.PageTokens)
+		p := pages[:k]
+		pages = pages[k:]
+		return p
+	}
+	alone, err := f.run(&engine.Batch{Binds: []engine.SlotBind{{}}, Rows: []engine.Row{{Tokens: prompt, Pages: take(n), Sample: true, Digest: true}}})
+	if err != nil {
+		return err
+	}
+	binds := []engine.SlotBind{{Slot: 1, Pages: take(n)}}
+	for at := 0; at < n; {
+		piece := 1 + f.rand.IntN(n-at)
+		rows := []engine.Row{{Slot: 1, Start: int32(at), Tokens: prompt[at : at+piece], Sample: at+piece == n, Digest: at+piece == n}}
+		for s := range engine.Slot(f.rand.IntN(5)) {
+			other := 1 + f.rand.IntN(20)
+			rows = append(rows, engine.Row{Slot: 2 + s, Tokens: f.tokens(other), Sample: true})
+			bind := engine.SlotBind{Slot: 2 + s}
+			if len(pages) < 8 {
+				rows = rows[:len(rows)-1]
+				break
+			}
+			bind.Pages = take(other)
+			binds = append(binds, bind)
+		}
+		digest, err := f.run(&engine.Batch{Binds: binds, Rows: rows})
+		if err != nil {
+			return err
+		}
+		binds = nil
+		if at += piece; at == n && digest != alone {
+			return fmt.Errorf("%d tokens: logits %016x in pieces beside others, %016x alone", n, digest, alone)
+		}
+	}
+	return nil
+}

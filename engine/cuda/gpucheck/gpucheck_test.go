@@ -1,0 +1,77 @@
+package gpucheck_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/gpucheck"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// TestRun: the whole command on the interpreter: all checks pass, and everything is
+// measured that has a clock.
+func TestRun(t *testing.T) {
+	var lines []string
+	cfg := gpucheck.Config{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}.Tiny()
+	cfg.Log = func(line string) { lines = append(lines, line) }
+	r, err := gpucheck.Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed() != 0 || len(r.Checks) < 16 || len(lines) < len(r.Checks) {
+		t.Errorf("%d of %d checks failed:\n%s", r.Failed(), len(r.Checks), r)
+	}
+	if len(r.Speed) != 6 {
+		t.Fatalf("%d measurements, want 6:\n%s", len(r.Speed), r)
+	}
+	for _, s := range r.Speed {
+		if s.Tokens == 0 || s.PerSec <= 0 || s.Note != "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if r.Ceilings.PagesToHost <= 0 || r.Ceilings.ToPages <= 0 {
+		t.Errorf("%+v", r.Ceilings)
+	}
+	if text, err := json.Marshal(r); err != nil || !strings.Contains(string(text), "tokens_per_second") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if !strings.Contains(r.String(), "0 failed") || !strings.Contains(r.String(), "PTX interpreter") {
+		t.Errorf("%s", r)
+	}
+}
+
+// skewed is a device that leaves a product out now and then.
+type skewed struct{ *vm.Driver }
+
+type skewedContext struct {
+	cudrv.Context
+	n int
+}
+
+func (s skewed) Open(i int) (cudrv.Context, error) {
+	c, err := s.Driver.Open(i)
+	return &skewedContext{Context: c}, err
+}
+
+func (c *skewedContext) Launch(f cudrv.Function, l cudrv.Launch) error {
+	if product := 48; len(l.Args) == product {
+		if c.n++; c.n%7 == 0 {
+			return nil
+		}
+	}
+	return c.Context.Launch(f, l)
+}
+
+// TestFinds: a device that leaves a product out now and then does not pass.
+func TestFinds(t *testing.T) {
+	cfg := gpucheck.Config{Driver: skewed{vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}}.Tiny()
+	cfg.Checks = []string{"logprobs"}
+	r, err := gpucheck.Run(context.Background(), cfg)
+	if err == nil && r.Failed() == 0 {
+		t.Errorf("passes:\n%s", r)
+	}
+}

@@ -1,0 +1,219 @@
+package gpucheck
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+)
+
+// launch is one launch of a case; args are made of the buffers' addresses.
+type launch struct {
+	module, kernel  string
+	grid            [3]int
+	threads, shared int
+	args            func(p []cudrv.Ptr) []byte
+}
+
+// kernelCase is one kernel, or some that belong together, with random inputs. The
+// last buffer is the result, of floats (f32 or bf16) that may be limit apart from the
+// interpreter's by relative L2; 0: all bits are equal.
+type kernelCase struct {
+	name     string
+	launches []launch
+	buffers  [][]byte
+	bf16     bool
+	limit    float64
+}
+
+// kernelsAgree runs kernels on the device and in the interpreter, where they are
+// tested against references in f64.
+func kernelsAgree(ctx context.Context, cfg *Config, r *Report) error {
+	model := *cfg
+	model.Driver, model.Device = vm.New(ptxvm.Config{MemoryBytes: 64 << 20}), 0
+	for _, c := range kernelCases(rand.New(rand.NewPCG(5, 6))) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, err := c.run(cfg)
+		var want []byte
+		if err == nil {
+			want, err = c.run(&model)
+		}
+		detail := ""
+		if err == nil {
+			apart := c.apart(got, want)
+			detail = fmt.Sprintf("relative distance %.2g", apart)
+			if !(apart <= c.limit) {
+				err = fmt.Errorf("%s from the interpreter, at most %.2g", detail, c.limit)
+			}
+		}
+		r.check(cfg, "kernels/"+c.name, err, detail)
+	}
+	return nil
+}
+
+// run gives the last buffer after all launches.
+func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
+	err = with(cfg, func(b *bench) {
+		var p []cudrv.Ptr
+		var host []byte
+		for _, data := range c.buffers {
+			at := b.alloc(len(data))
+			p = append(p, at)
+			if b.err == nil {
+				host, b.err = b.HostAlloc(len(data))
+			}
+			if b.err != nil {
+				return
+			}
+			copy(host, data)
+			b.do(b.CopyIn(b.s, at, host))
+		}
+		for _, l := range c.launches {
+			f := b.function(l.module, l.kernel)
+			if l.shared > 0 {
+				b.do(b.SetMaxDynamicShared(f, l.shared))
+			}
+			if b.err == nil {
+				b.err = b.Launch(f, cudrv.Launch{Grid: l.grid, Block: [3]int{l.threads}, SharedBytes: l.shared, Stream: b.s, Args: l.args(p)})
+			}
+		}
+		b.do(b.CopyOut(b.s, host, p[len(p)-1]))
+		b.do(b.SyncStream(b.s))
+		out = append([]byte(nil), host...)
+	})
+	return out, err
+}
+
+// apart is the relative L2 distance.
+func (c *kernelCase) apart(got, want []byte) float64 {
+	d, n := 0.0, 0.0
+	float := func(b []byte, i int) float64 {
+		if c.bf16 {
+			return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16))
+		}
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+	}
+	size := 4
+	if c.bf16 {
+		size = 2
+	}
+	for i := range len(want) / size {
+		x, y := float(got, i), float(want, i)
+		d, n = d+(x-y)*(x-y), n+y*y
+	}
+	return math.Sqrt(d / n)
+}
+
+// random makes bytes of n normal values, in bf16 or f32.
+func random(r *rand.Rand, n int, bf16 bool) []byte {
+	var b []byte
+	for range n {
+		bits := math.Float32bits(float32(r.NormFloat64()))
+		if bf16 {
+			b = binary.LittleEndian.AppendUint16(b, uint16(bits>>16))
+		} else {
+			b = binary.LittleEndian.AppendUint32(b, bits)
+		}
+	}
+	return b
+}
+
+func words(v ...int32) []byte {
+	b, _ := binary.Append(nil, binary.LittleEndian, v)
+	return b
+}
+
+func kernelCases(r *rand.Rand) []kernelCase {
+	var cases []kernelCase
+	for _, x := range []struct {
+		kernel string
+		rows   int
+	}{{"gemm16", 13}, {"gemm32", 32}, {"gemm64", 50}, {"gemm128", 140}} {
+		const n, k = 160, 512
+		kernel, rows := x.kernel, x.rows
+		grid := [3]int{n / 32}
+		if kernel == "gemm128" {
+			grid = [3]int{2, 2}
+		}
+		cases = append(cases, kernelCase{name: kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, true), make([]byte, 4*rows*n)},
+			launches: []launch{{"gemm", kernel, grid, 256, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1))
+			}}}})
+	}
+	const rows, dim = 5, 512
+	cases = append(cases,
+		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, true), make([]byte, 2*rows*dim)},
+			launches: []launch{{"layers", "rmsnorm", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(dim), float32(1e-5))
+			}}}},
+		kernelCase{name: "swiglu", bf16: true, buffers: [][]byte{random(r, rows*2*dim, true), make([]byte, 2*rows*dim)},
+			launches: []launch{{"layers", "swiglu", [3]int{dim / 256, rows}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[1], p[0], int32(dim)) }}}},
+		kernelCase{name: "embed", buffers: [][]byte{random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)},
+			launches: []launch{{"layers", "embed", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim))
+			}}}},
+		kernelCase{name: "page_copy", bf16: true, buffers: [][]byte{words(0, 2, 5), random(r, 3*2*2*16*64, true)},
+			launches: []launch{{"pages", "page_copy", [3]int{1, 4}, 128, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[1], p[0], uint64(2*2*16*64/8), int32(16*8), int32(8))
+			}}}},
+	)
+	for _, headDim := range []int{64, 128} {
+		cases = append(cases, attentionCases(r, headDim)...)
+	}
+	return cases
+}
+
+// attentionCases are of one sequence of 300 positions in pages of 16, in order.
+func attentionCases(r *rand.Rand, headDim int) []kernelCase {
+	const heads, kvHeads, tokens, page = 8, 2, 300, 16
+	pages, elements := (tokens+page-1)/page, 2*kvHeads*page*headDim
+	table := make([]int32, pages)
+	for i := range table {
+		table[i] = int32(i)
+	}
+	q, pool, shared := random(r, tokens*heads*headDim, true), random(r, pages*elements, true), 2*2*64*headDim*2
+	scale := float32(1 / math.Sqrt(float64(headDim)))
+	cache := func(p []cudrv.Ptr) []any {
+		return []any{p[0], p[1], p[2], uint64(elements), uint64(0), int32(pages), int32(4), int32(kvHeads)}
+	}
+	with := func(before []any, cache []any, after ...any) []byte {
+		return cudrv.Args(append(append(before, cache...), after...)...)
+	}
+	per := 64 / (heads / kvHeads)
+	var items, slots, positions []int32
+	for t := range int32(tokens) {
+		if t%int32(per) == 0 {
+			items = append(items, t, min(int32(per), tokens-t))
+		}
+		slots, positions = append(slots, 0), append(positions, t)
+	}
+	prefill := kernelCase{name: fmt.Sprint("attn_prefill_", headDim), bf16: true, limit: 5e-3,
+		buffers: [][]byte{q, pool, words(table...), words(items...), words(slots...), words(positions...), make([]byte, 2*tokens*heads*headDim)},
+		launches: []launch{{"attention", fmt.Sprint("attn_prefill_", headDim), [3]int{len(items) / 2, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
+			return with([]any{p[6]}, cache(p), p[3], p[4], p[5], int32(heads), scale)
+		}}}}
+	// Two tokens at the last position: their first split together, their second apart.
+	cases := []kernelCase{prefill}
+	for _, kernel := range []string{"attn_split_", "attn_shared_"} {
+		items := words(0, 1, 0, 256, 1, 1, 0, 256, 0, 1, 1, tokens, 1, 1, 1, tokens)
+		if kernel == "attn_shared_" {
+			items = words(0, 2, 0, 256, 0, 2, 1, tokens)
+		}
+		name := fmt.Sprint(kernel, headDim)
+		cases = append(cases, kernelCase{name: name, bf16: true, limit: 5e-3,
+			buffers: [][]byte{q, pool, words(table...), items, words(0, 1), words(0, 0), words(tokens-1, tokens-1), make([]byte, 4*2*2*heads*(headDim+2)), make([]byte, 2*2*heads*headDim)},
+			launches: []launch{{"attention", name, [3]int{len(items) / 16, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
+				return with([]any{p[7]}, cache(p), p[3], p[4], p[5], p[6], int32(heads), int32(2), scale)
+			}}, {"attention", "attn_merge", [3]int{2, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[8], p[7], p[6], int32(heads), int32(headDim), int32(2))
+			}}}})
+	}
+	return cases
+}

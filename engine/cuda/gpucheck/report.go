@@ -1,0 +1,212 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// Config says what to run; 0 is the default. Driver is required.
+type Config struct {
+	Driver cudrv.Driver
+	Device int
+	// MemoryFraction of the device's memory may be used; 0.9.
+	MemoryFraction float64
+	// Fuzz is how long bits are compared over random batches; a minute. Once at least.
+	Fuzz time.Duration
+	// Checks of the conformance suite; nil: all.
+	Checks []string
+	// Model is the shape that speed is measured on; Llama-3.1-8B's.
+	Model *model.Config
+	// Batches to decode at, each row with Context positions before it; 1, 64 and 256,
+	// 1,024. Prompt tokens are prefilled, 4,096; Shared is the prefix that SharedRows
+	// rows share, 8,192 and 64.
+	Batches                             []int
+	Context, Prompt, Shared, SharedRows int
+	CopyBytes                           int // of the ceilings' copies; 256 MiB
+	GEMM                                int // rows, columns and depth of their product; 4,096
+	Log                                 func(line string)
+}
+
+// Tiny is c with sizes that the interpreter runs in seconds, to see the checks at work
+// without a GPU.
+func (c Config) Tiny() Config {
+	c.Checks, c.Batches, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "transfer"}, []int{1, 2}, 20, 32, 16, 4
+	c.Fuzz, c.CopyBytes, c.GEMM = time.Nanosecond, 1<<12, 128
+	c.Model = &model.Config{Hidden: 64, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 320, MaxPositions: 256, NormEps: 1e-5, RopeTheta: 10000}
+	return c
+}
+
+func (c Config) withDefaults() Config {
+	set := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	if c.Fuzz == 0 {
+		c.Fuzz = time.Minute
+	}
+	if c.Model == nil {
+		c.Model = &model.Config{Architecture: "LlamaForCausalLM", Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
+			Vocab: 128256, MaxPositions: 16384, NormEps: 1e-5, RopeTheta: 500000}
+	}
+	if c.Batches == nil {
+		c.Batches = []int{1, 64, 256}
+	}
+	set(&c.Context, 1024)
+	set(&c.Prompt, 4096)
+	set(&c.Shared, 8192)
+	set(&c.SharedRows, 64)
+	set(&c.CopyBytes, 256<<20)
+	set(&c.GEMM, 4096)
+	if c.Log == nil {
+		c.Log = func(string) {}
+	}
+	return c
+}
+
+// Report is what was found. Its JSON is the file's.
+type Report struct {
+	Date     time.Time
+	Commit   string
+	Driver   string
+	CUDA     int
+	Device   cudrv.Properties
+	Checks   []Check
+	Ceilings Ceilings
+	Speed    []Speed
+}
+
+// Check is one that passed or not.
+type Check struct {
+	Name   string
+	OK     bool
+	Detail string `json:",omitempty"`
+}
+
+// Ceilings are what the device was seen to reach; 0 where its clock says nothing.
+type Ceilings struct {
+	CopyBytesPerSecond   float64 // device memory, read and written
+	ToDevice, ToHost     float64 // bytes a second, of pinned memory
+	LaunchSeconds        float64 // from one small kernel to the next
+	ProductFlopsPerSec   float64 // of gemm128
+	PagesToHost, ToPages float64 // bytes a second, by transfers of the backend
+}
+
+// Speed is one measurement.
+type Speed struct {
+	Name     string
+	Tokens   int
+	Seconds  float64
+	PerSec   float64 `json:"tokens_per_second"`
+	OfMemory float64 `json:",omitempty"` // share of the copy's bandwidth that weights and KV make up
+	OfGEMM   float64 `json:",omitempty"` // share of the product's rate
+	Note     string  `json:",omitempty"`
+}
+
+// Failed counts the checks that did not pass.
+func (r *Report) Failed() int {
+	n := 0
+	for _, c := range r.Checks {
+		if !c.OK {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Report) check(cfg *Config, name string, err error, detail string) {
+	c := Check{Name: name, OK: err == nil, Detail: detail}
+	line := "ok    " + name
+	if err != nil {
+		c.Detail = err.Error()
+		line = "FAIL  " + name
+	}
+	if c.Detail != "" {
+		line += ": " + c.Detail
+	}
+	r.Checks = append(r.Checks, c)
+	cfg.Log(line)
+}
+
+// Run checks a device and measures it. It fails only if the device can't be used at
+// all, or ctx ends; what is wrong otherwise is in the report.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Driver == nil {
+		return nil, errors.New("gpucheck: Driver is nil")
+	}
+	cfg = cfg.withDefaults()
+	r := &Report{Date: time.Now().UTC(), Commit: commit(), Driver: cfg.Driver.Name()}
+	var err error
+	if r.CUDA, err = cfg.Driver.Version(); err != nil {
+		return nil, err
+	}
+	if r.Device, err = cfg.Driver.Properties(cfg.Device); err != nil {
+		return nil, err
+	}
+	for _, part := range []func(context.Context, *Config, *Report) error{conformance, kernelsAgree, invariance, ceilings, speed} {
+		if err := errors.Join(part(ctx, &cfg, r), ctx.Err()); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// String is the report for people.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, compute capability %d.%d, %.1f GiB; %s, CUDA %d.%d\n", r.Device.Name, r.Device.Major, r.Device.Minor,
+		float64(r.Device.MemoryBytes)/(1<<30), r.Driver, r.CUDA/1000, r.CUDA%1000/10)
+	fmt.Fprintf(&b, "%d checks, %d failed\n", len(r.Checks), r.Failed())
+	for _, c := range r.Checks {
+		if !c.OK {
+			fmt.Fprintf(&b, "  FAIL %s: %s\n", c.Name, c.Detail)
+		}
+	}
+	c := &r.Ceilings
+	fmt.Fprintf(&b, "copy %.0f GB/s, to the device %.1f, to the host %.1f; pages to the host %.1f, back %.1f\n", c.CopyBytesPerSecond/1e9, c.ToDevice/1e9, c.ToHost/1e9,
+		c.PagesToHost/1e9, c.ToPages/1e9)
+	fmt.Fprintf(&b, "product %.1f Tflop/s, launch %.2f µs\n", c.ProductFlopsPerSec/1e12, c.LaunchSeconds*1e6)
+	for _, s := range r.Speed {
+		fmt.Fprintf(&b, "%-44s %10.1f tokens/s", s.Name, s.PerSec)
+		if s.OfMemory > 0 {
+			fmt.Fprintf(&b, ", %.0f %% of the copy", 100*s.OfMemory)
+		}
+		if s.OfGEMM > 0 {
+			fmt.Fprintf(&b, ", %.0f %% of the product", 100*s.OfGEMM)
+		}
+		if s.Note != "" {
+			fmt.Fprintf(&b, " (%s)", s.Note)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// rate is n in that many seconds; 0 if no time passed, as in an interpreter.
+func rate(n, seconds float64) float64 {
+	if seconds <= 0 || math.IsInf(n/seconds, 0) {
+		return 0
+	}
+	return n / seconds
+}

@@ -1,0 +1,229 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// decodeSteps are timed, after some that are not.
+const decodeSteps, warmSteps = 16, 4
+
+// meter times steps of one backend.
+type meter struct {
+	cfg   *Config
+	r     *Report
+	b     *cuda.Backend
+	info  engine.Info
+	shape kernels.Shape
+	seq   uint64
+}
+
+// speed opens the model that is measured and times it.
+func speed(ctx context.Context, cfg *Config, r *Report) error {
+	c := cfg.Model
+	rows := cfg.SharedRows
+	for _, n := range cfg.Batches {
+		rows = max(rows, n)
+	}
+	cfg.Log("making the weights")
+	b, err := cuda.Open(model.Repeated(c, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
+		MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows)})
+	if err != nil {
+		return err
+	}
+	m := &meter{cfg: cfg, r: r, b: b, info: b.Info(), shape: kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads,
+		KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}}
+	err = m.all(ctx)
+	return errors.Join(err, b.Close())
+}
+
+func (m *meter) all(ctx context.Context) error {
+	for _, rows := range m.cfg.Batches {
+		if err := errors.Join(ctx.Err(), m.decode(fmt.Sprintf("decode, batch %d, %d positions", rows, m.cfg.Context), rows, m.cfg.Context, 0)); err != nil {
+			return err
+		}
+	}
+	for _, shared := range []bool{false, true} {
+		name, prefix := fmt.Sprintf("decode, batch %d, %d positions of each", m.cfg.SharedRows, m.cfg.Shared), 0
+		if shared {
+			name, prefix = fmt.Sprintf("decode, batch %d, %d positions shared", m.cfg.SharedRows, m.cfg.Shared), m.cfg.Shared
+		}
+		if err := errors.Join(ctx.Err(), m.decode(name, m.cfg.SharedRows, m.cfg.Shared, prefix)); err != nil {
+			return err
+		}
+	}
+	n := m.cfg.Prompt
+	for _, cached := range []int{0, n - n/8} {
+		if err := errors.Join(ctx.Err(), m.prefill(n-cached, cached)); err != nil {
+			return err
+		}
+	}
+	return m.tiers()
+}
+
+// run submits a batch.
+func (m *meter) submit(b *engine.Batch) (engine.Ticket, error) {
+	m.seq++
+	b.Seq = m.seq
+	return m.b.Submit(b)
+}
+
+func wait(t engine.Ticket, err error) error {
+	if err != nil {
+		return err
+	}
+	<-t.Done()
+	_, err = t.Result()
+	return err
+}
+
+// pages are those of each row, of which the first are common; nil if the pool has too few.
+func (m *meter) pages(rows, tokens, shared int) [][]kv.PageID {
+	common, each := shared/m.info.PageTokens, kv.CeilPages(tokens, m.info.PageTokens)
+	if common+rows*(each-common) > m.info.NumPages {
+		return nil
+	}
+	all, next := make([][]kv.PageID, rows), common
+	for r := range all {
+		for p := range each {
+			if p < common {
+				all[r] = append(all[r], kv.PageID(p))
+				continue
+			}
+			all[r] = append(all[r], kv.PageID(next))
+			next++
+		}
+	}
+	return all
+}
+
+// decode times steps of rows whose KV is there already: what it holds is no matter.
+func (m *meter) decode(name string, rows, context, shared int) error {
+	steps := warmSteps + decodeSteps
+	pages := m.pages(rows, context+steps, shared)
+	if pages == nil {
+		m.r.Speed = append(m.r.Speed, Speed{Name: name, Note: "not run: too few pages"})
+		return nil
+	}
+	var before engine.Ticket
+	var start time.Time
+	for i := range steps {
+		batch := &engine.Batch{}
+		for r := range rows {
+			row := engine.Row{Slot: engine.Slot(r), Start: int32(context + i), Deferred: i > 0, Sample: true, SampleIndex: int32(i)}
+			if i == 0 {
+				batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(r), Pages: pages[r]})
+				row.Tokens = []kv.Token{1}
+			}
+			batch.Rows = append(batch.Rows, row)
+		}
+		t, err := m.submit(batch)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			if err := wait(before, nil); err != nil {
+				return err
+			}
+		}
+		if before = t; i == warmSteps {
+			start = time.Now()
+		}
+	}
+	if err := wait(before, nil); err != nil {
+		return err
+	}
+	took := time.Since(start).Seconds() // of decodeSteps: the step before the first of them was waited for
+	s := Speed{Name: name, Tokens: rows * decodeSteps, Seconds: took, PerSec: rate(float64(rows*decodeSteps), took)}
+	bytes := int64(0)
+	for _, c := range m.shape.Decode(rows, context) {
+		bytes += c.Unique
+	}
+	if shared == 0 && m.r.Ceilings.CopyBytesPerSecond > 0 {
+		s.OfMemory = rate(float64(bytes)*decodeSteps, took) / m.r.Ceilings.CopyBytesPerSecond
+	}
+	m.add(s)
+	return nil
+}
+
+func (m *meter) add(s Speed) {
+	m.r.Speed = append(m.r.Speed, s)
+	m.cfg.Log(fmt.Sprintf("%s: %.1f tokens/s", s.Name, s.PerSec))
+}
+
+// prefill times a prompt after cached positions.
+func (m *meter) prefill(tokens, cached int) error {
+	name := fmt.Sprintf("prefill %d", tokens)
+	if cached > 0 {
+		name += fmt.Sprintf(" after %d that are cached", cached)
+	}
+	pages := m.pages(1, tokens+cached, 0)
+	if pages == nil {
+		m.r.Speed = append(m.r.Speed, Speed{Name: name, Note: "not run: too few pages"})
+		return nil
+	}
+	took := 0.0
+	for range 2 { // the first warms up
+		batch := &engine.Batch{Binds: []engine.SlotBind{{Pages: pages[0]}}, Rows: []engine.Row{{Start: int32(cached), Tokens: make([]kv.Token, tokens), Sample: true}}}
+		start := time.Now()
+		if err := wait(m.submit(batch)); err != nil {
+			return err
+		}
+		took = time.Since(start).Seconds()
+	}
+	s := Speed{Name: name, Tokens: tokens, Seconds: took, PerSec: rate(float64(tokens), took)}
+	flops := int64(0)
+	for _, c := range m.shape.Prefill(tokens) {
+		flops += c.Flops
+	}
+	if cached == 0 && m.r.Ceilings.ProductFlopsPerSec > 0 {
+		s.OfGEMM = rate(float64(flops), took) / m.r.Ceilings.ProductFlopsPerSec
+	}
+	m.add(s)
+	return nil
+}
+
+// tiers times copies of pages.
+func (m *meter) tiers() error {
+	n := min(64, m.info.NumPages)
+	host, err := m.b.HostAlloc(n * m.info.PageBytes)
+	if err != nil {
+		return err
+	}
+	defer m.b.HostFree(host)
+	memory, move := make([][]byte, n), engine.Move{}
+	for p := range n {
+		memory[p] = host[p*m.info.PageBytes:][:m.info.PageBytes]
+		move.Pages = append(move.Pages, kv.PageID(p))
+	}
+	for i, to := range []kv.Tier{kv.TierHost, kv.TierDevice} {
+		move.ID, move.From, move.To = engine.MoveID(i+1), kv.TierDevice, to
+		if to == kv.TierDevice {
+			move.From = kv.TierHost
+		}
+		start := time.Now()
+		if err := m.b.Move(&move, memory); err != nil {
+			return err
+		}
+		<-m.b.Ready()
+		ended := m.b.Moved(nil)
+		bytes := rate(float64(len(host)), time.Since(start).Seconds())
+		if len(ended) != 1 || ended[0].Err != nil {
+			return fmt.Errorf("moving %d pages: %+v", n, ended)
+		}
+		if to == kv.TierHost {
+			m.r.Ceilings.PagesToHost = bytes
+		} else {
+			m.r.Ceilings.ToPages = bytes
+		}
+	}
+	return nil
+}

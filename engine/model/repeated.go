@@ -1,0 +1,54 @@
+package model
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Repeated is a model of shape c in memory whose matrices all repeat one block of
+// random bf16 numbers, and whose norms are ones: to time what computes it. It takes
+// as much memory as its largest matrix. What it says means nothing, its ID is the
+// same for all shapes, and it has no tokenizer.
+func Repeated(c *Config, seed uint64) *Model {
+	m := &Model{config: c, id: "repeated", layers: make([]Layer, c.Layers)}
+	slots := m.slots()
+	most := 0
+	for _, s := range slots {
+		most = max(most, elements(s.shape))
+	}
+	data := make([]byte, 2*most)
+	r := rand.New(rand.NewPCG(seed, 1))
+	filled := 2 * min(most, 1<<20)
+	for i := 0; i < filled; i += 2 {
+		// Sign, an exponent of 2^-6 and any mantissa: of the size of 1/√4096.
+		binary.LittleEndian.PutUint16(data[i:], uint16(r.Uint32())&0x807f|121<<7)
+	}
+	for filled < len(data) {
+		filled += copy(data[filled:], data[:filled])
+	}
+	ones := make([]byte, 2*max(c.Hidden, c.HeadDim))
+	for i := 0; i < len(ones); i += 2 {
+		binary.LittleEndian.PutUint16(ones[i:], 0x3f80)
+	}
+	for _, s := range slots {
+		from := data
+		if len(s.shape) == 1 && 2*s.shape[0] <= len(ones) {
+			from = ones
+		}
+		*s.dst = &Tensor{Name: s.name, DType: kv.BF16, Shape: s.shape, Data: from[:2*elements(s.shape)]}
+	}
+	if c.TiedHead {
+		m.head = m.embed
+	}
+	return m
+}
+
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
