@@ -46,10 +46,7 @@ type Info struct {
 	MaxTokens   int // per batch, summed over rows
 	MaxInflight int // submitted and not completed batches, at least 2
 
-	// BalanceTokens is the context at which attending to it costs a token as
-	// much as all else, so that a token behind c others costs 1 + c/BalanceTokens
-	// of one behind none. 0 where it is not known.
-	BalanceTokens int
+	Cost StepCost // how long a step takes
 
 	Deterministic bool // keeps the promise in the package comment
 
@@ -198,7 +195,7 @@ type StepStats struct {
 	KVTokensRead   int64 // KV entries attended to, summed over positions
 	Samples        int
 	CopiedPages    int
-	Nanos          int64 // device time of the step; for reports, never for decisions
+	Nanos          int64 // device time of the step; a scheduler may go by it
 }
 
 // Sentinels of Submit, Mover.Move and Ticket.Result.

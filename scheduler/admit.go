@@ -24,7 +24,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if s.queue.size == 0 || len(s.room.slots) == 0 && s.cfg.Policy != Priority {
 		return
 	}
-	budget := s.cfg.promptBudget(s.decoding())
+	budget := s.budget.prompts(s.decoding())
 	if budget == 0 {
 		return
 	}

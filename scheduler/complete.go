@@ -20,6 +20,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 		panic(fmt.Sprintf("scheduler: Complete of plan %d, which is not the next one", p.Batch.Seq))
 	}
 	p.checkResult(&s.info, result)
+	s.budget.time.learn(p, result.Stats.Nanos)
 	s.plans.inflight = slices.Delete(s.plans.inflight, 0, 1)
 	next := 0
 	for i := range p.rows {

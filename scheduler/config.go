@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -30,8 +31,13 @@ type Config struct {
 	// 1 + c/AttentionTokens. So it bounds the inter-token latency that prompts of
 	// any length can cause. Default twice MaxRunning, but at least 256, and at most
 	// the backend's MaxTokens: so when all sequences decode, half of the step is left
-	// for prompts.
+	// for prompts; and not less than the device computes while it reads the weights.
 	StepTokens int
+	// ITLTarget is how long a step may take while sequences decode: prompts then get what
+	// fits, by the backend's Cost and the times of the steps before, of what StepTokens
+	// leaves them, and a few tokens at least. A prompt alone gets all. Default 0: only
+	// StepTokens bounds a step.
+	ITLTarget time.Duration
 	// PromptFloor is what of StepTokens is kept for prompts while there are any,
 	// however many sequences decode: these take turns then. Default a quarter of
 	// StepTokens: with all of the budget decoding, a sequence gets its token in three
@@ -43,7 +49,7 @@ type Config struct {
 	// much together, and two of them are computed at a time. So they do not make
 	// every step a full one. Default a quarter of StepTokens, but at least 128.
 	ChunkTokens int
-	// AttentionTokens: see StepTokens. Default the backend's BalanceTokens;
+	// AttentionTokens: see StepTokens. Default what the backend's Cost says;
 	// negative counts every token as 1.
 	AttentionTokens int
 	// MaxPrefilling bounds the prompts that are computed in turns under one
@@ -60,7 +66,8 @@ type Config struct {
 	// MaxInflight is how many plans may be out at a time: with 2 the next step is
 	// planned while one runs, so that the device never waits for the planning; a
 	// stop is then seen one step late, and a new request waits for one step more.
-	// Default 1, at most the backend's MaxInflight.
+	// Default 1, or 2 where launching takes more than a tenth of a step by the backend's
+	// Cost; at most the backend's MaxInflight.
 	MaxInflight int
 
 	// MaxBypass bounds how many requests are admitted before one that did not fit
@@ -149,7 +156,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	}
 	set(&c.MaxQueued, 1024)
 	set(&c.MaxRunning, min(info.MaxSlots, info.MaxRows))
-	set(&c.StepTokens, min(max(256, 2*c.MaxRunning), info.MaxTokens))
+	set(&c.StepTokens, min(max(256, 2*c.MaxRunning, stepTokens(info)), info.MaxTokens))
 	if c.PromptFloor == 0 {
 		c.PromptFloor = c.StepTokens / 4
 	}
@@ -160,14 +167,14 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.ShareTokens, 32)
 	set(&c.MaxSamples, 64)
 	if c.AttentionTokens == 0 {
-		c.AttentionTokens = info.BalanceTokens
+		c.AttentionTokens = info.Cost.BalanceTokens()
 	}
 	if c.AttentionTokens == 0 { // the backend does not know
 		c.AttentionTokens = -1
 	}
 	set(&c.ChunkTokens, min(max(c.StepTokens/4, 128), c.StepTokens))
 	set(&c.MaxPrefilling, 8)
-	set(&c.MaxInflight, 1)
+	set(&c.MaxInflight, inflight(info))
 	set(&c.MaxBypass, 64)
 	set(&c.MaxMoves, 64)
 	set(&c.OldestEvery, 16)
@@ -183,6 +190,24 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.LeaseBulkPages, info.NumPages/8)
 	set(&c.LeaseHighPages, max(info.NumPages/2, c.LeaseLowPages))
 	return c
+}
+
+// stepTokens is how many tokens of prompts the backend computes in the time that a step
+// takes at any rate: with fewer, reading the weights is most of a step.
+func stepTokens(info engine.Info) int {
+	if !info.Cost.Known() {
+		return 0
+	}
+	return int(math.Round(min(info.Cost.Step/info.Cost.Token, float64(info.MaxTokens))))
+}
+
+// inflight is 2 where the device would wait for more than a tenth of the shortest step
+// otherwise; else plans that are made late, and know more, are worth more.
+func inflight(info engine.Info) int {
+	if info.Cost.Host > 0.1*(info.Cost.Step+info.Cost.Row) {
+		return min(2, info.MaxInflight)
+	}
+	return 1
 }
 
 // Validate reports all faults at once, by field and value. It expects defaults
@@ -201,6 +226,7 @@ func (c Config) Validate(info engine.Info) error {
 	within("MaxQueued", c.MaxQueued, 1, many)
 	within("MaxRunning", c.MaxRunning, 1, min(info.MaxSlots, info.MaxRows))
 	within("StepTokens", c.StepTokens, 1, info.MaxTokens)
+	within("ITLTarget", int(min(c.ITLTarget, many)), 0, many)
 	within("DefaultMaxTokens", c.DefaultMaxTokens, 1, many)
 	within("ShareTokens", c.ShareTokens, 1, many)
 	within("MaxSamples", c.MaxSamples, 1, many)

@@ -8,7 +8,7 @@ import (
 // grow gives every decoding sequence that needs a page for its next token one. When
 // there are not enough, sequences are preempted.
 func (s *Scheduler) grow(now time.Duration) {
-	pageTokens, short, decoding := s.info.PageTokens, 0, 0
+	pageTokens, short, decoding, context := s.info.PageTokens, 0, 0, 0
 	for _, q := range s.running.all {
 		switch {
 		case !q.wantsRow():
@@ -16,9 +16,10 @@ func (s *Scheduler) grow(now time.Duration) {
 			short++
 		case !q.awaitsToken():
 			decoding++
+			context += q.computed
 		}
 	}
-	s.budget.decoding = decoding
+	s.budget.decoding, s.budget.context = decoding, int64(context)
 	if short == 0 {
 		return
 	}
@@ -32,6 +33,7 @@ func (s *Scheduler) grow(now time.Duration) {
 			q.pages = s.moves.hold(1, q.pages)
 			if !q.awaitsToken() {
 				s.budget.decoding++
+				s.budget.context += int64(q.computed)
 			}
 		}
 	}

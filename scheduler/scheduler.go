@@ -56,6 +56,9 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
 	s.moves.cfg, s.moves.room = &s.cfg, &s.room
 	s.budget.cfg = &s.cfg
+	if info.Cost.Known() {
+		s.budget.time = stepTime{cost: info.Cost, target: cfg.ITLTarget.Seconds()}
+	}
 	s.accounts = newAccounts(&s.cfg)
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, &s.accounts)
 	return s, nil

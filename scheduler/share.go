@@ -19,14 +19,25 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 // or anew if any was preempted since.
 func (s *Scheduler) decoding() int {
 	if s.budget.decoding < 0 {
-		s.budget.decoding = 0
+		s.budget.decoding, s.budget.context = 0, 0
 		for _, q := range s.running.all {
 			if s.decodes(q) {
 				s.budget.decoding++
+				s.budget.context += int64(q.computed)
 			}
 		}
 	}
 	return s.budget.decoding
+}
+
+// prompts is what prompts may take of a step in which so many others decode: within the
+// budget, and within the target time.
+func (b *budget) prompts(decoding int) int {
+	n := b.cfg.promptBudget(decoding)
+	if decoding > 0 && b.time.target > 0 {
+		n = min(n, b.time.fits(decoding, b.context))
+	}
+	return n
 }
 
 // promptBudget is what prompts may take of a step in which so many others decode.
@@ -66,8 +77,10 @@ func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool
 // budget shares a step among the prompts that are being computed.
 type budget struct {
 	cfg      *Config
-	chunks   []chunk     // of the step that is planned
-	decoding int         // sequences that decode in it; -1: to be counted
+	chunks   []chunk // of the step that is planned
+	decoding int     // sequences that decode in it; -1: to be counted
+	context  int64   // what these attend to, in tokens, if there is a target
+	time     stepTime
 	order    []*sequence // scratch
 }
 
@@ -84,7 +97,7 @@ func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
 			b.order = append(b.order, q)
 		}
 	}
-	tokens := b.cfg.promptBudget(decoding)
+	tokens := b.prompts(decoding)
 	if len(b.order) == 0 || tokens == 0 {
 		return 0
 	}

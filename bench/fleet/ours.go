@@ -46,7 +46,7 @@ func NewOurs(cfg OursConfig) (Worker, error) {
 	w.info = engine.Info{
 		Name: "fleet", Vocab: vocabulary, MaxPositions: cfg.KVTokens, PageTokens: BlockTokens,
 		NumPages: kv.FloorPages(cfg.KVTokens, BlockTokens), PageBytes: BlockTokens * kvTokenBytes(&cfg.Device.Model), MaxSlots: cfg.MaxRunning, MaxRows: cfg.MaxRunning,
-		MaxTokens: cfg.StepTokens, MaxInflight: 2, BalanceTokens: cfg.Device.BalanceTokens(),
+		MaxTokens: cfg.StepTokens, MaxInflight: 2, Cost: cfg.Device.Cost(),
 	}
 	n := w.info.NumPages
 	var err error

@@ -48,8 +48,10 @@ type serveCmd struct {
 
 	Displace bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
 
-	PreemptThreshold int `name:"preempt-threshold" default:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
-	PromptFloor      int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
+	PreemptThreshold int           `name:"preempt-threshold" default:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
+	ITLTarget        time.Duration `name:"itl-target" default:"50ms" help:"How long a step may take while requests decode: prompts get what of --step-tokens fits, by what steps took before. A prompt alone gets all. 0: only --step-tokens bounds a step."`
+
+	PromptFloor int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
 
 	Quantum int           `default:"4096" help:"Under --policy dlpm: tokens by which the order by cached prefixes may drive tenants apart; at least twice what a usual request computes."`
 	DebtAge time.Duration `name:"debt-age" default:"10m" help:"Under --policy dlpm: how long a tenant that has nothing open is remembered to be ahead of the others."`
@@ -219,6 +221,9 @@ func (c *serveCmd) check() error {
 	}
 	if (c.SimLogits || c.SimPoison >= 0) && c.Backend != "sim" {
 		bad("--sim-logits and --sim-poison are for --backend sim")
+	}
+	if c.ITLTarget < 0 {
+		bad("--itl-target is %v, want 0 (none) or more", c.ITLTarget)
 	}
 	if c.FailedGrace < 0 {
 		bad("--failed-grace is %v, want 0 or more", c.FailedGrace)

@@ -66,6 +66,9 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		if c.Backend == "sim" || c.Backend == "cuda" {
 			c.StepTokens = 2048 // what a small processor bears is too little for a large device
 		}
+		if c.ITLTarget > 0 {
+			c.StepTokens = max(c.StepTokens, 512) // of a prompt alone; beside others the target bounds it
+		}
 		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
 	}
 	if c.APIKeyFile != "" && !c.settings.given("policy") {
@@ -80,7 +83,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	sched := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
 		DefaultMaxTokens: c.defaultMaxTokens(info),
-		MaxQueued:        c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor,
+		MaxQueued:        c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
 	if !c.settings.given("pinned-tokens") {

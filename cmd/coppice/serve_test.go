@@ -188,6 +188,7 @@ func TestServeConfig(t *testing.T) {
 		{`{"kv-tokens": "many"}`, nil, []string{"kv-tokens", "many"}},
 		{`{}`, []string{"--kv-tokens", "0"}, []string{"--kv-tokens is 0"}},
 		{`{}`, []string{"--kv-tokens", "10", "--kv-memory", "1GiB"}, []string{"--kv-memory and --kv-tokens"}},
+		{`{}`, []string{"--itl-target=-1ms"}, []string{"--itl-target is -1ms"}},
 		{`{}`, []string{"--kv-memory", "much"}, []string{"much", "4GiB"}},
 		{`{}`, []string{"--kv-memory", "1KB", "--addr", "127.0.0.1:0"}, []string{"--kv-memory is 1000B", "page"}},
 		{`{}`, []string{"--tls-cert", file}, []string{"--tls-key"}},

@@ -75,7 +75,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: a.pageBytes(), KVType: cfg.KVType,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-			Deterministic: true, BalanceTokens: balanceTokens(c), Capabilities: engine.AllCapabilities(),
+			Deterministic: true, Cost: stepCost(c, step, cfg), Capabilities: engine.AllCapabilities(),
 		},
 		arena: a,
 		step:  step,
@@ -84,13 +84,6 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	b.Queue = intake.New(&b.info, cfg.MaxMoves)
 	go b.run()
 	return b, nil
-}
-
-// balanceTokens counts multiply-adds: those of a token's own weights, over those
-// of scores and values per token of context.
-func balanceTokens(c *model.Config) int {
-	attn := 2*c.Hidden*c.Heads*c.HeadDim + 2*c.Hidden*c.KVHeads*c.HeadDim
-	return (attn + 3*c.Hidden*c.FFN) / (2 * c.Heads * c.HeadDim)
 }
 
 // Info is constant.

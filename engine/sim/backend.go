@@ -60,7 +60,7 @@ func Open(cfg Config) (*Backend, error) {
 		Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
 		PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: entryBytes * cfg.PageTokens, KVType: p.kvType(),
 		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-		BalanceTokens: p.BalanceTokens(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
+		Cost: p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
 	}
 	if cfg.Logits {
 		b.info.Capabilities = engine.AllCapabilities()

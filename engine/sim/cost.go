@@ -106,17 +106,30 @@ func (p *Profile) KVTokens() int {
 	return max(0, int(room/float64(p.KVTokenBytes())))
 }
 
-// BalanceTokens is the context at which attention costs a token of a long prompt
-// as much as all else, see engine.Info; 0 under the zero Profile.
-func (p *Profile) BalanceTokens() int {
+// Cost is p as engine.Info has it, without what can't be said by sums: reading the weights
+// and multiplying count both. It is zero under the zero Profile.
+func (p *Profile) Cost() engine.StepCost {
 	if p.free() {
-		return 0
+		return engine.StepCost{}
 	}
 	m, d, e := &p.Model, &p.Device, &p.Eff
-	linear := float64(2*m.LinearParams) / float64(e.Flops*d.Flops)
-	attend := max(float64(4*m.Heads*m.HeadDim*m.Layers)/float64(e.Attend*d.Flops),
-		float64(p.KVTokenBytes())/float64(float64(tileRows*e.KVTile)*d.BW))
-	return max(1, int(math.Round(linear/attend)))
+	head := float64(m.Vocab * m.Hidden)
+	return engine.StepCost{
+		Step:  e.Step + float64((float64(m.LinearParams)+head)*m.WeightBytes)/float64(e.Weights*d.BW),
+		Row:   e.Row + float64(4*m.Vocab)/float64(e.Sample*d.BW),
+		Token: float64(2*m.LinearParams) / float64(e.Flops*d.Flops),
+		Pair: max(float64(4*m.Heads*m.HeadDim*m.Layers)/float64(e.Attend*d.Flops),
+			float64(p.KVTokenBytes())/float64(float64(tileRows*e.KVTile)*d.BW)),
+		Context: float64(p.KVTokenBytes()) / float64(e.KVRow*d.BW),
+		Host:    e.Host0,
+	}
+}
+
+// BalanceTokens is the context at which attention costs a token of a long prompt
+// as much as all else; 0 under the zero Profile.
+func (p *Profile) BalanceTokens() int {
+	c := p.Cost()
+	return c.BalanceTokens()
 }
 
 // KVTokenBytes is the KV of one token over all layers, on the device; 0 under the zero Profile.

@@ -211,7 +211,7 @@ func TestOpenRefusesConfigs(t *testing.T) {
 	}
 	b := newBed(t, Config{PageTokens: 16}).b
 	if i := b.Info(); i.NumPages != 4096 || i.MaxSlots != 256 || i.MaxRows != 256 || i.MaxTokens != 8192 || i.MaxInflight != 2 ||
-		i.MaxPositions != 131072 || i.Vocab != 128 || i.PageBytes != 256 || i.KVType != kv.F32 || i.BalanceTokens != 0 || !i.Deterministic {
+		i.MaxPositions != 131072 || i.Vocab != 128 || i.PageBytes != 256 || i.KVType != kv.F32 || i.Cost != (engine.StepCost{}) || !i.Deterministic {
 		t.Errorf("info of a default backend: %+v", i)
 	}
 	p, err := ProfileByName("h200")
@@ -219,7 +219,7 @@ func TestOpenRefusesConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := newBed(t, Config{Profile: p, PageTokens: 16, Seed: 3}).b.Info(); i.NumPages != p.KVTokens()/16 || i.KVType != kv.BF16 ||
-		i.BalanceTokens != p.BalanceTokens() || i.ModelID != "sim/h200/hash/vocab-128/seed-3" {
+		i.Cost != p.Cost() || i.ModelID != "sim/h200/hash/vocab-128/seed-3" {
 		t.Errorf("info of a simulated H200: %+v", i)
 	}
 	for m := Full; m <= Off; m++ {

@@ -77,6 +77,7 @@ func (r *rig) land() {
 		r.stop(f, err)
 		return
 	}
+	r.sum.num(uint64(res.Stats.Nanos))
 	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
 	r.each(func(c checker) error { return c.resulted(f, res, nil) })
 	if r.failed != nil {

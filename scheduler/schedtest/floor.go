@@ -39,7 +39,11 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 		}
 	}
 	// What is left over is less than one more token would cost.
-	if floor := min(cfg.PromptFloor, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
+	kept := cfg.PromptFloor
+	if cfg.ITLTarget > 0 {
+		kept = min(kept, 16) // however little of the time is left
+	}
+	if floor := min(kept, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
 		return fmt.Errorf("plan %d gives prompts %d of the budget, which could take %d and have %d kept for them", p.Batch.Seq, got, wanted, cfg.PromptFloor)
 	}
 	return nil

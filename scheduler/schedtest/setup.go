@@ -75,6 +75,7 @@ func newSetup(o Options) setup {
 	if o.Faults {
 		w.drawFaults(o, rng)
 	}
+	w.drawTarget(newStream(o.Seed, "target"))
 	w.drawMoves(o, newStream(o.Seed, "moves"))
 	if o.Fair || o.Plant.Fair() {
 		w.fair(o.Seed)
@@ -237,6 +238,13 @@ func (w *setup) starve() {
 // drawPriority has a stream of its own: worlds are as they were before it came.
 func (w *setup) drawPriority(rng stream) {
 	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
+}
+
+// drawTarget has steps sized by time in some worlds.
+func (w *setup) drawTarget(rng stream) {
+	if w.profile != "" && rng.one(3) {
+		w.cfg.ITLTarget = max(time.Duration(float64(w.beat)*3*rng.Float64()), 1)
+	}
 }
 
 // drawMoves has pages move between tiers in some worlds, and some of the moves fail.
