@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -56,9 +57,19 @@ func TestConformance(t *testing.T) {
 	}
 	// The interpreter is ten times slower with the race detector: what is about
 	// goroutines is enough.
-	for _, check := range []string{"close", "transfer"} {
+	for _, check := range []string{"close", "moves"} {
 		if err := enginetest.Try(t, conform, check); err != nil {
 			t.Errorf("%s: %v", check, err)
 		}
 	}
+}
+
+var controls = flag.Bool("controls", false, "run the suite on backends that are broken on purpose, half a minute")
+
+// TestControls: the suite finds each backend that is broken on purpose.
+func TestControls(t *testing.T) {
+	if !*controls {
+		t.Skip("takes half a minute: -args -controls")
+	}
+	enginetest.RunControls(t, conform)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// TestRun: the whole command on the interpreter: all checks pass, and everything is
+// TestGPUCheckRuns: the whole command on the interpreter: all checks pass, and everything is
 // measured that has a clock.
-func TestRun(t *testing.T) {
+func TestGPUCheckRuns(t *testing.T) {
 	var lines []string
 	cfg := gpucheck.Config{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}.Tiny()
 	cfg.Log = func(line string) { lines = append(lines, line) }
@@ -66,12 +66,19 @@ func (c *skewedContext) Launch(f cudrv.Function, l cudrv.Launch) error {
 	return c.Context.Launch(f, l)
 }
 
-// TestFinds: a device that leaves a product out now and then does not pass.
-func TestFinds(t *testing.T) {
+// TestGPUCheckFinds: a device that leaves a product out now and then does not pass.
+func TestGPUCheckFinds(t *testing.T) {
 	cfg := gpucheck.Config{Driver: skewed{vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}}.Tiny()
 	cfg.Checks = []string{"logprobs"}
-	r, err := gpucheck.Run(context.Background(), cfg)
-	if err == nil && r.Failed() == 0 {
-		t.Errorf("passes:\n%s", r)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	cfg.Log = func(line string) {
+		if strings.HasPrefix(line, "FAIL") {
+			cancel() // that is enough
+		}
+	}
+	r, err := gpucheck.Run(ctx, cfg)
+	if r.Failed() == 0 {
+		t.Errorf("passes, %v:\n%s", err, r)
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 // Tiny is c with sizes that the interpreter runs in seconds, to see the checks at work
 // without a GPU.
 func (c Config) Tiny() Config {
-	c.Checks, c.Batches, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "transfer"}, []int{1, 2}, 20, 32, 16, 4
+	c.Checks, c.Batches, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "moves"}, []int{1, 2}, 20, 32, 16, 4
 	c.Fuzz, c.CopyBytes, c.GEMM = time.Nanosecond, 1<<12, 128
 	c.Model = &model.Config{Hidden: 64, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 320, MaxPositions: 256, NormEps: 1e-5, RopeTheta: 10000}
 	return c
