@@ -30,7 +30,7 @@ const (
 //	[8, 12)     version          [112, 116)  pages
 //	[12, 16)    header's length  [116, 120)  bytes of a page
 //	[16, 32)    fingerprint      [120, 128)  bytes of all pages
-//	[32, 40)    sequence number  [128, 136)  XXH3-64 of the pages
+//	[32, 40)    sequence number  [128, 136)  Sum of the pages
 //	[40, 72)    key              [136, 144)  lengths: model, LoRA, salt; media (u16 each)
 //	[72, 104)   parent           [144, 148)  tokens; then 4 bytes of zero
 //
@@ -46,7 +46,7 @@ type Record struct {
 	Extent
 	Seq          uint64 // ascending in the order of writing, in one store
 	PayloadBytes int
-	PayloadSum   uint64 // XXH3-64 of the pages
+	PayloadSum   uint64 // Sum of the pages
 }
 
 // HeaderBytes is the room that every header has, a multiple of 4096.

@@ -98,7 +98,7 @@ type Op struct {
 	Extent Extent
 	// Pages are memory for Put and Get, PageBytes each, one for each page of Extent.
 	Pages [][]byte
-	// Sum is the XXH3-64 of Pages for a Put, 0 if not known. A Put of other bytes fails.
+	// Sum is the checksum of Pages for a Put, 0 if not known. A Put of other bytes fails.
 	Sum uint64
 	// Deadline ends the operation with ErrDeadline; zero: none.
 	Deadline time.Time
@@ -110,7 +110,7 @@ type Done struct {
 	Kind  OpKind
 	Key   Key
 	Bytes int           // of pages that were moved; 0 for a Put of what was there
-	Sum   uint64        // XXH3-64 of the record's pages, after a Put or Get
+	Sum   uint64        // checksum of the record's pages, after a Put or Get
 	Took  time.Duration // of the work, without the time in the queue
 	Err   error
 	// Gone are extents that are no longer in the store, because they could not be read

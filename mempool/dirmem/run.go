@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
@@ -158,18 +156,10 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	head := s.format.HeaderBytes()
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
 	body := buf[head:]
-	var h xxh3.Hasher
-	if !j.Pages(func(pages [][]byte) {
-		n := 0
-		for _, p := range pages {
-			h.Write(p)
-			n += copy(body[n:], p)
-		}
-		clear(body[n:])
-	}) {
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
 		return "", errEnded
 	}
-	r.PayloadSum = h.Sum64()
+	clear(body[r.PayloadBytes:])
 	n := len(s.format.AppendHeader(buf[:0], r))
 	clear(buf[n:head])
 	tmp = filepath.Join(s.dir, "tmp", fmt.Sprintf("%s%s-%d-%d", blockio.TempPrefix, s.keeper.owner, w, r.Seq))
@@ -242,18 +232,16 @@ func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 	if int64(s.fileBytes(&r.Extent)) != size {
 		return 0, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), size, s.fileBytes(&r.Extent))
 	}
-	body := buf[head : head+r.PayloadBytes]
-	if xxh3.Hash(body) != r.PayloadSum {
-		return 0, fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, f.Name())
-	}
 	if err := s.info.Identity.Layout.CheckRead(&r.Extent, want); err != nil {
 		return 0, err
 	}
-	if !j.Pages(func(pages [][]byte) {
-		for _, p := range pages {
-			body = body[copy(p, body):]
-		}
-	}) || !j.Commit() {
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
+		return 0, errEnded
+	}
+	if sum != r.PayloadSum {
+		return 0, fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, f.Name())
+	}
+	if !j.Commit() {
 		return 0, errEnded
 	}
 	s.learn(want.Key, size)

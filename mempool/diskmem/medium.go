@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
@@ -113,18 +111,10 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Rec
 		}
 	}
 	body := buf[head : head+aligned(r.PayloadBytes)]
-	var h xxh3.Hasher
-	if !j.Pages(func(pages [][]byte) {
-		n := 0
-		for _, p := range pages {
-			h.Write(p)
-			n += copy(body[n:], p)
-		}
-		clear(body[n:])
-	}) {
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
 		return slotted.ErrEnded
 	}
-	r.PayloadSum = h.Sum64()
+	clear(body[r.PayloadBytes:])
 	if err := f.WriteAt(body, at+int64(head)); err != nil {
 		return err
 	}
@@ -152,15 +142,14 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	case got.Key != r.Key || got.Seq != r.Seq || got.PayloadSum != r.PayloadSum:
 		return fmt.Errorf("%w: slot %d has the record %s", mempool.ErrCorrupt, slot, got.Key.Short())
 	}
-	body := buf[head : head+r.PayloadBytes]
-	if xxh3.Hash(body) != r.PayloadSum {
+	var sum uint64
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
+		return slotted.ErrEnded
+	}
+	if sum != r.PayloadSum {
 		return fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
-	if !j.Pages(func(pages [][]byte) {
-		for _, p := range pages {
-			body = body[copy(p, body):]
-		}
-	}) || !j.Commit() {
+	if !j.Commit() {
 		return slotted.ErrEnded
 	}
 	return nil

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
@@ -102,32 +100,13 @@ func (m *medium) slot(at int32, bytes int) []byte {
 	return m.bytes[lo : lo+bytes : lo+bytes]
 }
 
-// hashed is how much is copied before it is hashed, while it is in the nearest caches.
-const hashed = 64 << 10
-
-// transfer copies src to dst and hashes src on its way.
-func transfer(h *xxh3.Hasher, dst, src []byte) {
-	for len(src) > 0 {
-		n := copy(dst[:min(hashed, len(dst))], src)
-		h.Write(src[:n])
-		dst, src = dst[n:], src[n:]
-	}
-}
-
-// Write implements slotted.Medium. The checksum is that of the caller's bytes, so a copy
-// that went wrong is found when it is read.
+// Write implements slotted.Medium.
 func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) error {
 	dst := m.slot(at, r.PayloadBytes)
 	_, err := m.in.Move(blockio.Write, dst, func() (int, error) {
-		var h xxh3.Hasher
-		if !j.Pages(func(pages [][]byte) {
-			for i, p := range pages {
-				transfer(&h, dst[i*len(p):], p)
-			}
-		}) {
+		if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(dst, pages) }) {
 			return 0, slotted.ErrEnded
 		}
-		r.PayloadSum = h.Sum64()
 		return len(dst), nil
 	})
 	return err
@@ -136,24 +115,17 @@ func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) e
 // Read implements slotted.Medium.
 func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
 	src := m.slot(at, r.PayloadBytes)
-	var h xxh3.Hasher
 	n, err := m.in.Move(blockio.Read, src, func() (int, error) {
 		return len(src), nil
 	})
 	if err != nil {
 		return err
 	}
-	if !j.Pages(func(pages [][]byte) {
-		at := 0
-		for _, p := range pages {
-			transfer(&h, p, src[at:at+len(p)])
-			at += len(p)
-		}
-		h.Write(src[at:])
-	}) {
+	var sum uint64
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, src) }) {
 		return slotted.ErrEnded
 	}
-	if n != len(src) || h.Sum64() != r.PayloadSum {
+	if n != len(src) || sum != r.PayloadSum {
 		return fmt.Errorf("%w: checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
 	}
 	if !j.Commit() {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
@@ -90,7 +88,7 @@ func (r *rig) memory(x *mempool.Extent) [][]byte {
 	return pages
 }
 
-func (r *rig) sum(x *mempool.Extent) uint64 { return xxh3.Hash(bytes.Join(r.content(x), nil)) }
+func (r *rig) sum(x *mempool.Extent) uint64 { return mempool.Sum(bytes.Join(r.content(x), nil)) }
 
 // submit begins an operation and returns its number.
 func (r *rig) submit(op mempool.Op) mempool.OpID {
