@@ -97,6 +97,9 @@ func (d DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
 
+// MarshalText gives the form of String.
+func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
 // UnmarshalText takes the name of a type, as String gives it.
 func (d *DType) UnmarshalText(text []byte) error {
 	for i := range dtypes {

@@ -27,8 +27,11 @@ type View struct {
 }
 
 // NewView looks at the beginning of a storage as a tensor. It fails if the storage is too
-// small, or a side is negative.
+// small, a side is negative, or the type has no elements of their own (q8_0).
 func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
+	if d.Size(32) != 32*d.Bytes() {
+		return View{}, fmt.Errorf("mempool: a view of %s: its elements stand in blocks", d)
+	}
 	v := View{storage: s, dtype: d, shape: slices.Clone(shape), strides: make([]int64, len(shape))}
 	stride := int64(d.Bytes())
 	for i := len(shape) - 1; i >= 0; i-- {

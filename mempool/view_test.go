@@ -42,6 +42,9 @@ func TestView(t *testing.T) {
 			t.Errorf("shape %v fits %d bytes", shape, s.Bytes)
 		}
 	}
+	if _, err := NewView(Storage{Bytes: 100}, kv.Q8_0, 32); err == nil {
+		t.Error("a view of blocks")
+	}
 	if v, err := NewView(Storage{}, kv.F32, 3, 0); err != nil || v.Elements() != 0 {
 		t.Errorf("an empty view: %v", err)
 	}

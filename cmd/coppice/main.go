@@ -33,6 +33,7 @@ type cli struct {
 		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
 	} `cmd:"" help:"Measure."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
+	Cache     cacheCmd     `cmd:"" help:"Look at directories of KV on disk, check and prune them."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
 	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes what it should, and measure it."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
@@ -50,6 +51,7 @@ Examples:
   coppice bench chat
   coppice bench radix --kind tree
   coppice bench serving --loads chat
+  coppice cache stat /var/cache/coppice
   coppice calibrate --preset small --out profile.json
   coppice sim --seeds 1000 --faults
   coppice sim fleet

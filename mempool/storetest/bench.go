@@ -3,6 +3,7 @@ package storetest
 import (
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,40 +40,8 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	for i := range memory {
 		memory[i] = r.content(&xs[i])
 	}
-	through := func(kind mempool.OpKind) time.Duration {
-		begun := time.Now()
-		var ids []mempool.OpID
-		for i := range xs {
-			if i >= len(memory) {
-				if d := r.wait(ids[i-len(memory)]); d.Err != nil {
-					b.Fatal(d.Err)
-				}
-			}
-			ids = append(ids, r.submit(mempool.Op{Kind: kind, Extent: xs[i], Pages: memory[i%len(memory)]}))
-		}
-		for _, id := range ids {
-			if d := r.wait(id); d.Err != nil {
-				b.Fatal(d.Err)
-			}
-		}
-		return time.Since(begun)
-	}
-	aside := func(copy func(block int)) time.Duration {
-		begun := time.Now()
-		done := make(chan struct{})
-		for g := range streams {
-			go func() {
-				for i := g; i < extents; i += streams {
-					copy(i)
-				}
-				done <- struct{}{}
-			}()
-		}
-		for range streams {
-			<-done
-		}
-		return time.Since(begun)
-	}
+	through := func(kind mempool.OpKind) time.Duration { return r.through(kind, xs, memory) }
+	aside := func(copy func(block int)) time.Duration { return plainly(copy, streams, extents) }
 	through(mempool.Put) // room is reserved once
 	aside(plain.Write)
 	var ratios [2][]float64
@@ -102,4 +71,40 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 		b.ReportMetric(float64(n*extents*l.ExtentBytes())/spent[i].Seconds()/1e6, name+"-MB/s")
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// through plays one operation on each extent, as many at once as there is memory for.
+func (r *rig) through(kind mempool.OpKind, xs []mempool.Extent, memory [][][]byte) time.Duration {
+	r.Helper()
+	begun := time.Now()
+	var ids []mempool.OpID
+	for i := range xs {
+		if i >= len(memory) {
+			if d := r.wait(ids[i-len(memory)]); d.Err != nil {
+				r.Fatal(d.Err)
+			}
+		}
+		ids = append(ids, r.submit(mempool.Op{Kind: kind, Extent: xs[i], Pages: memory[i%len(memory)]}))
+	}
+	for _, id := range ids {
+		if d := r.wait(id); d.Err != nil {
+			r.Fatal(d.Err)
+		}
+	}
+	return time.Since(begun)
+}
+
+// plainly copies the blocks in a number of goroutines.
+func plainly(copy func(block int), streams, blocks int) time.Duration {
+	begun := time.Now()
+	var done sync.WaitGroup
+	for g := range streams {
+		done.Go(func() {
+			for i := g; i < blocks; i += streams {
+				copy(i)
+			}
+		})
+	}
+	done.Wait()
+	return time.Since(begun)
 }

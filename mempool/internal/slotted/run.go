@@ -111,9 +111,11 @@ func (s *Store) take() (at int32, stale bool, err error) {
 			var now int32
 			now, err = s.medium.Grow(have)
 			s.mu.Lock()
-			for now = min(now, s.most); int32(len(s.slots)) < now; s.slots = append(s.slots, slot{}) {
-				s.free = append(s.free, int32(len(s.slots)))
+			now = min(now, s.most)
+			for i := now - 1; i >= have; i-- { // the first slots first: neighbours on the disk
+				s.free = append(s.free, i)
 			}
+			s.slots = append(s.slots, make([]slot, max(0, now-have))...)
 		}
 		s.grow.Unlock()
 	}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/inspect"
+)
+
+type cacheCmd struct {
+	Ls     cacheLsCmd     `cmd:"" help:"List what a directory of KV holds, extent by extent."`
+	Stat   cacheStatCmd   `cmd:"" help:"Say what a directory of KV is of, and how much is in it."`
+	Verify cacheVerifyCmd `cmd:"" help:"Read all KV of a directory and check it."`
+	Prune  cachePruneCmd  `cmd:"" help:"Remove what is damaged or can't be found, or all of one model."`
+}
+
+// cacheDir is the argument of all of them.
+type cacheDir struct {
+	Dir  string `arg:"" type:"path" help:"Directory of a disk or shared tier, or one fingerprint's directory in it."`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+func (c *cacheDir) find() ([]inspect.Dir, error) {
+	dirs, err := inspect.Find(c.Dir)
+	if err == nil && len(dirs) == 0 {
+		err = fmt.Errorf("%s has no directories of KV: their names are fingerprints of 32 hexadecimal digits", c.Dir)
+	}
+	return dirs, err
+}
+
+type cacheLsCmd struct{ cacheDir }
+
+// Help is printed by kong under the summary.
+func (*cacheLsCmd) Help() string {
+	return `One line for each extent: its key, the tokens that it holds, its size, the namespace
+that it belongs to, when it was used last (shared directories), and what is wrong with
+it, if anything. Pages are not read: verify does that.
+
+Examples:
+  coppice cache ls /var/cache/coppice
+  coppice cache ls /var/cache/coppice --json | jq .namespace`
+}
+
+// extentLine is a line of ls.
+type extentLine struct {
+	Fingerprint string       `json:"fingerprint"`
+	Key         string       `json:"key"`
+	Parent      string       `json:"parent,omitempty"`
+	Start       int          `json:"start"`
+	Tokens      int          `json:"tokens"`
+	Bytes       int          `json:"bytes"`
+	Namespace   kv.Namespace `json:"namespace"`
+	Used        *time.Time   `json:"used,omitempty"`
+	Error       string       `json:"error,omitempty"`
+}
+
+// Run is called by kong.
+func (c *cacheLsCmd) Run() error {
+	dirs, err := c.find()
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	enc := json.NewEncoder(os.Stdout)
+	if !c.JSON {
+		fmt.Fprintln(t, "KEY\tTOKENS\tBYTES\tNAMESPACE\tUSED\t")
+	}
+	for i := range dirs {
+		d := &dirs[i]
+		for r := range d.Records(false) {
+			line := lineOf(d, &r)
+			if c.JSON {
+				if err := enc.Encode(line); err != nil {
+					return err
+				}
+				continue
+			}
+			used := "-"
+			if line.Used != nil {
+				used = line.Used.Format(time.DateTime)
+			}
+			what := fmt.Sprintf("%.16s\t[%d, %d)\t%d\t%s\t%s\t%s", line.Key, line.Start, line.Start+line.Tokens, line.Bytes, spaceName(line.Namespace), used, line.Error)
+			if line.Error != "" {
+				what = fmt.Sprintf("%s at %d\t-\t-\t-\t%s\t%s", r.Path, r.At, used, line.Error)
+			}
+			fmt.Fprintln(t, what)
+		}
+		if d.Err != nil && !c.JSON {
+			fmt.Fprintf(t, "%s\t-\t-\t-\t-\t%v\n", d.Path, d.Err)
+		}
+	}
+	return t.Flush()
+}
+
+func lineOf(d *inspect.Dir, r *inspect.Record) extentLine {
+	l := extentLine{Fingerprint: d.Fingerprint, Start: r.Start, Tokens: len(r.Tokens), Bytes: r.PayloadBytes, Namespace: r.Namespace}
+	if r.Err != nil {
+		l.Error = r.Err.Error()
+		return l
+	}
+	l.Key = r.Key.String()
+	if !r.Parent.IsZero() {
+		l.Parent = r.Parent.String()
+	}
+	if d.Kind == inspect.Shared {
+		l.Used = &r.Used
+	}
+	return l
+}
+
+// spaceName is a namespace in one word.
+func spaceName(ns kv.Namespace) string {
+	var parts []string
+	for _, p := range []struct{ name, value string }{{"model", ns.Model}, {"lora", ns.LoRA}, {"salt", ns.Salt}} {
+		if p.value != "" {
+			parts = append(parts, fmt.Sprintf("%s=%q", p.name, p.value))
+		}
+	}
+	if len(parts) == 0 {
+		return "public"
+	}
+	return strings.Join(parts, " ")
+}
+
+type cacheStatCmd struct{ cacheDir }
+
+// Help is printed by kong under the summary.
+func (*cacheStatCmd) Help() string {
+	return `Each model, numerics, KV type and page layout has a directory of its own, named by its
+fingerprint. A server uses the one of its own and leaves the others alone.
+
+Examples:
+  coppice cache stat /var/cache/coppice`
+}
+
+// dirStat is what stat and verify say of a directory.
+type dirStat struct {
+	Path       string           `json:"path"`
+	Kind       string           `json:"kind"`
+	InUse      bool             `json:"in_use"`
+	Identity   mempool.Identity `json:"identity"`
+	Extents    int              `json:"extents"`
+	Tokens     int              `json:"tokens"`
+	Bytes      int64            `json:"bytes"`
+	Namespaces int              `json:"namespaces"`
+	Damaged    []string         `json:"damaged"`
+	Error      string           `json:"error,omitempty"`
+}
+
+func statOf(d *inspect.Dir, payload bool) dirStat {
+	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, Damaged: []string{}}
+	spaces := map[kv.Namespace]bool{}
+	for r := range d.Records(payload) {
+		if r.Err != nil {
+			s.Damaged = append(s.Damaged, fmt.Sprintf("%s at %d: %v", r.Path, r.At, r.Err))
+			continue
+		}
+		s.Extents++
+		s.Tokens += len(r.Tokens)
+		s.Bytes += int64(r.PayloadBytes)
+		spaces[r.Namespace] = true
+	}
+	s.Namespaces = len(spaces)
+	if d.Err != nil {
+		s.Error = d.Err.Error()
+	}
+	return s
+}
+
+func (s *dirStat) print(w io.Writer, verified string) {
+	fmt.Fprintln(w, s.Path)
+	if s.Error != "" {
+		fmt.Fprintf(w, "  can't be read: %s\n", s.Error)
+		return
+	}
+	id := &s.Identity
+	use := ""
+	if s.InUse {
+		use = ", in use by a process"
+	}
+	fmt.Fprintf(w, "  %s tier%s\n  model %s, numerics %s, KV %s, page layout %s\n", s.Kind, use, id.ModelID, id.NumericsID, id.KVType, id.PageLayout)
+	fmt.Fprintf(w, "  pages of %d tokens and %d bytes, %d in an extent\n", id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages)
+	fmt.Fprintf(w, "  %d extents%s, %d tokens, %d bytes, %d namespaces, %d damaged\n", s.Extents, verified, s.Tokens, s.Bytes, s.Namespaces, len(s.Damaged))
+	for _, line := range s.Damaged {
+		fmt.Fprintf(w, "  damaged: %s\n", line)
+	}
+}
+
+// Run is called by kong.
+func (c *cacheStatCmd) Run() error { _, err := c.stats(false, ""); return err }
+
+// stats prints what is in each directory, and returns how many records are damaged.
+func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error) {
+	dirs, err := c.find()
+	if err != nil {
+		return 0, err
+	}
+	var all []dirStat
+	for i := range dirs {
+		s := statOf(&dirs[i], payload)
+		damaged += len(s.Damaged)
+		if all = append(all, s); !c.JSON {
+			s.print(os.Stdout, verified)
+		}
+	}
+	if c.JSON {
+		return damaged, json.NewEncoder(os.Stdout).Encode(all)
+	}
+	return damaged, nil
+}
+
+type cacheVerifyCmd struct{ cacheDir }
+
+// Help is printed by kong under the summary.
+func (*cacheVerifyCmd) Help() string {
+	return `Reads every page and compares checksums. It exits with status 1 if a record is damaged.
+A server never serves one: it reads the same checksums. So this says what a restart
+would lose, and whether a disk is to be replaced.
+
+Examples:
+  coppice cache verify /var/cache/coppice`
+}
+
+// Run is called by kong.
+func (c *cacheVerifyCmd) Run() error {
+	damaged, err := c.stats(true, " verified")
+	if err == nil && damaged > 0 {
+		err = fmt.Errorf("%d records are damaged; coppice cache prune removes them", damaged)
+	}
+	return err
+}
+
+type cachePruneCmd struct {
+	cacheDir
+	Fingerprint []string `help:"Remove the whole directory of this fingerprint instead, as stat names it. May be given more than once."`
+	DryRun      bool     `name:"dry-run" help:"Only say what would be removed."`
+}
+
+// Help is printed by kong under the summary.
+func (*cachePruneCmd) Help() string {
+	return `Removes damaged records, records whose beginning of the sequence is missing, and
+temporary files that killed processes left an hour ago. A directory that a server has
+open as its disk tier is refused; a shared one may be in use.
+
+Examples:
+  coppice cache prune /var/cache/coppice --dry-run
+  coppice cache prune /var/cache/coppice
+  coppice cache prune /var/cache/coppice --fingerprint 0f3a9c51d27be8460f3a9c51d27be846`
+}
+
+// pruned is what prune says of a directory.
+type pruned struct {
+	Path      string `json:"path"`
+	Removed   bool   `json:"removed"` // the whole directory
+	Damaged   int    `json:"damaged"`
+	Orphans   int    `json:"orphans"`
+	Temporary int    `json:"temporary"`
+	Error     string `json:"error,omitempty"`
+}
+
+// Run is called by kong.
+func (c *cachePruneCmd) Run() error {
+	dirs, err := c.find()
+	if err != nil {
+		return err
+	}
+	for _, f := range c.Fingerprint {
+		if !slices.ContainsFunc(dirs, func(d inspect.Dir) bool { return d.Fingerprint == f }) {
+			return fmt.Errorf("%s has no directory of the fingerprint %s", c.Dir, f)
+		}
+	}
+	all := []pruned{}
+	var errs []error
+	for i := range dirs {
+		d := &dirs[i]
+		p := pruned{Path: d.Path}
+		var err error
+		switch {
+		case len(c.Fingerprint) == 0:
+			var n inspect.Pruned
+			n, err = d.Prune(c.DryRun)
+			p.Damaged, p.Orphans, p.Temporary = n.Damaged, n.Orphans, n.Temporary
+		case !slices.Contains(c.Fingerprint, d.Fingerprint):
+			continue
+		default:
+			p.Removed = true
+			if !c.DryRun {
+				err = d.RemoveAll()
+			}
+		}
+		if err != nil {
+			p.Error = err.Error()
+			errs = append(errs, err)
+		}
+		all = append(all, p)
+		if !c.JSON {
+			p.print(c.DryRun)
+		}
+	}
+	if c.JSON {
+		errs = append(errs, json.NewEncoder(os.Stdout).Encode(all))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *pruned) print(dry bool) {
+	verb := "removed"
+	if dry {
+		verb = "would remove"
+	}
+	switch {
+	case p.Error != "":
+		fmt.Printf("%s: left alone: %s\n", p.Path, p.Error)
+	case p.Removed:
+		fmt.Printf("%s: %s\n", p.Path, verb)
+	default:
+		fmt.Printf("%s: %s %d damaged records, %d without a parent, %d temporary files\n", p.Path, verb, p.Damaged, p.Orphans, p.Temporary)
+	}
+}
