@@ -8,10 +8,7 @@ const sumPiece = 16 << 10
 
 // Sum is the checksum of an extent's pages: the XXH3-64 of their bytes in pieces of 16 KiB,
 // the seed of each being the checksum of those before it, from 0.
-func Sum(payload []byte) (sum uint64) { return sumFrom(0, payload) }
-
-// sumFrom goes on with a sum of whole pieces.
-func sumFrom(sum uint64, payload []byte) uint64 {
+func Sum(payload []byte) (sum uint64) {
 	for len(payload) > 0 {
 		n := min(sumPiece, len(payload))
 		sum = xxh3.HashSeed(payload[:n], sum)
@@ -19,10 +16,6 @@ func sumFrom(sum uint64, payload []byte) uint64 {
 	}
 	return sum
 }
-
-// copyPiece is how much Gather and Scatter copy at a time: long enough for a processor's
-// way to copy without reading what it writes over, short enough for the second cache.
-const copyPiece = 4 * sumPiece
 
 // Gather copies pages to dst, one after another, and returns the Sum of their bytes.
 func Gather(dst []byte, pages [][]byte) (sum uint64) {
@@ -34,10 +27,9 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 		return Sum(dst[:at])
 	}
 	for _, p := range pages {
-		for len(p) > 0 { // hashed first, as what is copied may pass the caches by
-			n := min(copyPiece, len(p))
-			sum = sumFrom(sum, p[:n])
-			copy(dst[:n], p)
+		for len(p) > 0 { // copied first, as a copy reads ahead better; what it wrote may pass the caches by
+			n := copy(dst[:sumPiece], p)
+			sum = xxh3.HashSeed(p[:n], sum)
 			dst, p = dst[n:], p[n:]
 		}
 	}
@@ -49,15 +41,15 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 func Scatter(pages [][]byte, payload []byte) (sum uint64) {
 	page, at := 0, 0
 	for len(payload) > 0 {
-		piece := payload[:min(copyPiece, len(payload))]
+		piece := payload[:min(sumPiece, len(payload))]
 		payload = payload[len(piece):]
-		sum = sumFrom(sum, piece)
-		for len(piece) > 0 && page < len(pages) {
-			n := copy(pages[page][at:], piece)
-			if piece, at = piece[n:], at+n; at == len(pages[page]) {
+		for left := piece; len(left) > 0 && page < len(pages); {
+			n := copy(pages[page][at:], left)
+			if left, at = left[n:], at+n; at == len(pages[page]) {
 				page, at = page+1, 0
 			}
 		}
+		sum = xxh3.HashSeed(piece, sum)
 	}
 	return sum
 }
