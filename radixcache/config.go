@@ -79,7 +79,7 @@ func (c Config) Validate() error {
 	} else if c.PageTokens > 0 && b%c.PageTokens != 0 {
 		fault("BlockTokens %d, want a multiple of PageTokens %d", b, c.PageTokens)
 	}
-	if int(c.Policy) >= len(policies) {
+	if !c.Policy.known() {
 		fault("Policy %d, want one of %v", uint8(c.Policy), Policies())
 	}
 	if h := c.SLRUHits; h < 1 || h > math.MaxInt32 {

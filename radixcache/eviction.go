@@ -35,10 +35,8 @@ const (
 )
 
 func newEviction(cfg Config) eviction {
-	e := eviction{
-		slab: slab{cfg: cfg, nodes: make([]node, 1)}, line: make([]lineLink, 1),
-		by: policies[cfg.Policy].new(cfg), ranked: cfg.Policy != LRU,
-	}
+	by := newRanking(cfg)
+	e := eviction{slab: slab{cfg: cfg, nodes: make([]node, 1)}, line: make([]lineLink, 1), by: by, ranked: !by.ranksByAge()}
 	e.places[byAge] = []int32{nowhere}
 	if e.ranked {
 		e.places[byRank] = []int32{nowhere}

@@ -51,7 +51,7 @@ type Explanation struct {
 // in each namespace.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
-	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.cfg.Policy}
+	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.Config().Policy}
 	whole := c.floorTokens(len(key.Tokens))
 	if m.Tokens == whole {
 		e.Why = WhyWhole

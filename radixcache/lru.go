@@ -9,4 +9,5 @@ type lru struct{ plainRanking }
 func newLRU(Config) ranking { return lru{} }
 
 func (lru) rank(u *use, _ int) uint64    { return u.stamp }
+func (lru) ranksByAge() bool             { return true }
 func (lru) alike(upper, lower *use) bool { return upper.stamp <= lower.stamp }

@@ -73,8 +73,6 @@ func (c *Cache) Prioritize(handle NodeID, priority int32) {
 		return
 	}
 	n.prio = priority
-	if c.cfg.Policy == Priority && c.places[byRank][handle] != nowhere {
-		c.enlist(handle)
-	}
+	c.rerank(handle)
 	c.verify("Prioritize")
 }

@@ -21,6 +21,12 @@ var policies = [...]struct {
 	CostAware: {"cost-aware", newCostAware},
 }
 
+// newRanking starts the policy of a valid configuration.
+func newRanking(cfg Config) ranking { return policies[cfg.Policy].new(cfg) }
+
+// known reports whether there is a policy of this number.
+func (p Policy) known() bool { return int(p) < len(policies) }
+
 // Policies lists all policies, in the order of their numbers.
 func Policies() []Policy {
 	all := make([]Policy, len(policies))
@@ -31,7 +37,7 @@ func Policies() []Policy {
 }
 
 func (p Policy) String() string {
-	if int(p) < len(policies) {
+	if p.known() {
 		return policies[p].name
 	}
 	return fmt.Sprintf("policy(%d)", uint8(p))

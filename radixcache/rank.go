@@ -28,6 +28,9 @@ type ranking interface {
 	// the root to the end of the leaf. A rank may only change by a use, an absorb, or
 	// a trim of the leaf.
 	rank(u *use, end int) uint64
+	// ranksByAge reports whether the rank is the stamp and nothing else is remembered:
+	// leaves then need no heap.
+	ranksByAge() bool
 	// used notes that a walk ended at a node, at u.stamp.
 	used(u *use)
 	// absorb moves what the policy remembers of a removed child to its parent, after
@@ -51,6 +54,7 @@ type ranking interface {
 // plainRanking is the part of a ranking that remembers nothing.
 type plainRanking struct{}
 
+func (plainRanking) ranksByAge() bool          { return false }
 func (plainRanking) used(*use)                 {}
 func (plainRanking) absorb(_, _ *use, _ bool)  {}
 func (plainRanking) divide(*use) uint64        { return 0 }
