@@ -3,8 +3,6 @@ package scheduler
 import (
 	"fmt"
 	"time"
-
-	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // maxTries bounds how many candidates a pass looks at, so that a step costs the
@@ -146,13 +144,6 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	}
 	s.queue.lastLong = s.cfg.lastLong(s.running.prefilling)
 	return true
-}
-
-// found is what there is of a waiting sequence already.
-type found struct {
-	match    radixcache.Match // whole pages in the cache
-	from     *sequence        // whose last page has the boundary, if it is not the tree's
-	boundary int              // tokens of a page that can be copied
 }
 
 // find looks for what there is of q.

@@ -147,6 +147,16 @@ type Config struct {
 	LeaseLowPages, LeaseBulkPages, LeaseHighPages int
 }
 
+// tenantConfig is that of one tenant.
+func (c *Config) tenantConfig(name string) TenantConfig {
+	t, special := c.Tenants[name]
+	if !special {
+		t = c.Tenant
+	}
+	t.Weight = max(t.Weight, 1)
+	return t
+}
+
 // WithDefaults fills what is zero, for a backend described by info.
 func (c Config) WithDefaults(info engine.Info) Config {
 	set := func(field *int, value int) {

@@ -38,22 +38,6 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 	return out, nil
 }
 
-// offer makes a sample that was never admitted one that a full queue may end.
-func (w *queue) offer(q *sequence) {
-	if w.cfg.Displace {
-		q.displaceable = true
-		w.displaceable.push(q)
-	}
-}
-
-// keep takes q off those that a full queue may end.
-func (w *queue) keep(q *sequence) {
-	if q.displaceable {
-		q.displaceable = false
-		w.displaceable.remove(q)
-	}
-}
-
 // displace returns the requests to end so that lack more samples may wait, or nil if
 // those of lower priority than req are not enough.
 func (w *queue) displace(req *Request, lack int) (groups []*group) {

@@ -1,27 +1,11 @@
 package scheduler
 
-import (
-	"math"
-
-	"github.com/coppice-llm/coppice/internal/wide"
-)
+import "github.com/coppice-llm/coppice/internal/wide"
 
 // Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
 // shows only in the logits of who samples from it. So when a request fails for its logits,
 // what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
 // from new requests until one of the holders has sampled a token from it, or all have left.
-
-// origin says whose KV a sequence stands on.
-type origin struct {
-	borrowed int    // of admission.matched, past whole pages: copied from somebody's page
-	first    int    // first token that it has computed itself, ever; noTokens: none
-	swapped  uint64 // Seq of the last plan when pages of it were exchanged for the tree's
-	vouches  bool   // it has sampled from all KV that it holds
-	doubtful bool   // it has copied KV of a request that failed, and does not vouch for it yet
-}
-
-// noTokens is origin.first of who has computed nothing.
-const noTokens = math.MaxInt
 
 // distrust hides what q has computed, and what may be copied from it, in the cache and with
 // others who can't vouch for it. What shares more tokens with q than q had found itself came

@@ -16,18 +16,19 @@
 // With Config.MaxInflight 2, Next may be called while a plan runs; plans complete
 // in order.
 //
-// A request's life, top to bottom: Add (door.go) puts it into the queue
+// A request's life, top to bottom: Add (door.go, validate.go) puts it into the queue
 // (queue.go, lane.go), where its policy ranks it (policy.go, order.go, weight.go,
-// tenant.go). Next (step.go) gives running requests pages and rows to decode,
-// admits waiting ones (admit.go) onto cached prefixes, or lets them follow a prompt
-// in flight (follow.go), and shares the rest of the budget among the prompts that
-// are being computed (share.go, budget.go). Which pages a request can get, and from
-// whom, is asked of supply.go: the lease's, by eviction, and by preemption (room.go,
-// preempt.go, class.go); whose turn it is by priority, of precedence.go. Complete
-// (complete.go, receipt.go) takes tokens, publishes prefixes to the radix cache and
-// ends what is done (retire.go); what a failed request computed is kept from others
-// (distrust.go). Expire (expire.go) ends what has run out of time. Why
-// (why.go) and timelines (timeline.go) tell what happens.
+// tenant.go, accounts.go). Next (step.go) gives running requests pages and rows to
+// decode, admits waiting ones (admit.go) onto cached prefixes, or lets them follow a
+// prompt in flight (follow.go), and shares the rest of the budget among the prompts
+// that are being computed (share.go, budget.go). Which pages a request can get, and
+// from whom, is asked of supply.go: the lease's, by eviction, and by preemption
+// (room.go, preempt.go); how many the others will need, of reserve.go; whose turn it
+// is by priority, of precedence.go. Complete (complete.go, receipt.go) takes tokens,
+// publishes prefixes to the radix cache and ends what is done (retire.go, charge.go);
+// what a failed request computed is kept from others (distrust.go). Expire (expire.go)
+// ends what has run out of time. Why (why.go), the running (running.go) and timelines
+// (timeline.go) tell what happens.
 //
 // Every sample of a request that Add accepts gets exactly one Output with an Ending;
 // the last one's is Final.

@@ -98,18 +98,6 @@ func (s *Scheduler) enqueue(q *sequence) {
 	s.queue.requeue(q)
 }
 
-// dequeue is the opposite of it.
-func (s *Scheduler) dequeue(q *sequence) {
-	if q.place == following {
-		q.leader.unfollow(q)
-	}
-	s.queue.drop(q)
-	q.tenant.waiting--
-	if s.queue.blocked == q {
-		s.queue.blocked = nil
-	}
-}
-
 // Abort ends a request with Reason Abort and err, ErrAborted if nil. A sample
 // whose row is running ends when the plan completes. An unknown ID, one that has
 // ended say, is ignored.

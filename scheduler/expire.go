@@ -32,12 +32,6 @@ func (x *expiries) Pop() any {
 	return q
 }
 
-// limits is a sequence's part of it.
-type limits struct {
-	expires time.Duration
-	expiry  int // place among the expiries, plus 1; 0: none
-}
-
 // setExpiry files q under the time at which its next limit ends it.
 func (s *Scheduler) setExpiry(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0

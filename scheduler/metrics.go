@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/radixcache"
@@ -48,6 +50,29 @@ func (s *Scheduler) Metrics() Metrics {
 	}
 	m.LeakedPages = l.GrantedPages() - owned
 	return m
+}
+
+// TenantUsage is what one tenant has open, and what it was served.
+type TenantUsage struct {
+	Tenant           string
+	Waiting, Running int
+	// ServedTokens are the un-cached prompt tokens, from first admission on, and the
+	// output tokens since the account was opened. An account without open requests
+	// is closed at once, but under DLPM when neither debt nor credit is left.
+	ServedTokens uint64
+	// Deficit is, under DLPM, how many tokens of its share are left in the current
+	// round; negative if the tenant is ahead by so many.
+	Deficit int64
+}
+
+// Tenants are the accounts, by name.
+func (s *Scheduler) Tenants() []TenantUsage {
+	var all []TenantUsage
+	for _, t := range s.accounts.known {
+		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, s.accounts.left(t)})
+	}
+	slices.SortFunc(all, func(a, b TenantUsage) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	return all
 }
 
 // HitRate is the share of prompt tokens that came from the cache.

@@ -27,12 +27,6 @@ func (s *Scheduler) FlushCache() {
 	}
 }
 
-// flushedSince reports whether the cache was flushed since q was admitted: some of its KV is
-// from before, so nobody else gets any of it.
-func (s *Scheduler) flushedSince(q *sequence) bool {
-	return s.cache != nil && q.epoch != s.cache.Epoch()
-}
-
 // PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
 // UnpinPrefix; again, it gives a new time. It fails with ErrNoCache,
 // radixcache.ErrNotCached, or radixcache.ErrPinBudget beyond Config.PinnedTokens.

@@ -212,3 +212,19 @@ func (w *queue) rerankPublished() {
 		w.rerank(q)
 	}
 }
+
+// offer makes a sample that was never admitted one that a full queue may end.
+func (w *queue) offer(q *sequence) {
+	if w.cfg.Displace {
+		q.displaceable = true
+		w.displaceable.push(q)
+	}
+}
+
+// keep takes q off those that a full queue may end.
+func (w *queue) keep(q *sequence) {
+	if q.displaceable {
+		q.displaceable = false
+		w.displaceable.remove(q)
+	}
+}

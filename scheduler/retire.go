@@ -75,3 +75,15 @@ func remove(list []*sequence, q *sequence) []*sequence {
 	i := slices.Index(list, q)
 	return slices.Delete(list, i, i+1)
 }
+
+// dequeue takes q out of the queue: the opposite of enqueue.
+func (s *Scheduler) dequeue(q *sequence) {
+	if q.place == following {
+		q.leader.unfollow(q)
+	}
+	s.queue.drop(q)
+	q.tenant.waiting--
+	if s.queue.blocked == q {
+		s.queue.blocked = nil
+	}
+}

@@ -35,3 +35,17 @@ func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
 	}
 	return dst
 }
+
+// Timeline is what has happened so far to the open samples of a request that was
+// added with Timeline, by sample; nil for others.
+func (s *Scheduler) Timeline(id RequestID) [][]Mark {
+	g, ok := s.open[id]
+	if !ok || !g.req.Timeline {
+		return nil
+	}
+	all := make([][]Mark, g.req.Samples)
+	for _, q := range g.samples {
+		all[q.sample] = append([]Mark(nil), q.timeline...)
+	}
+	return all
+}

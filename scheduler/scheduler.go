@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // Scheduler decides what runs next. It belongs to one goroutine.
@@ -74,6 +75,12 @@ func (s *Scheduler) Open() int { return len(s.open) }
 // DisableCache. Who changes it breaks the scheduler.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
+// flushedSince reports whether the cache was flushed since q was admitted: some of its KV is
+// from before, so nobody else gets any of it.
+func (s *Scheduler) flushedSince(q *sequence) bool {
+	return s.cache != nil && q.epoch != s.cache.Epoch()
+}
+
 // TakeEvents appends the cache events since the last call to dst; Seq is the
 // publisher's to set.
 func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
@@ -82,6 +89,9 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	}
 	return s.cache.TakeEvents(dst)
 }
+
+// Plant puts a fault in, for package schedtest to find: nobody else can name its type.
+func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault = fault }
 
 // verify runs the full walks after a mutation, under -tags invariants.
 func (s *Scheduler) verify() {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -88,12 +89,30 @@ type admission struct {
 	origin         // whose KV it stands on
 }
 
+// origin says whose KV a sequence stands on.
+type origin struct {
+	borrowed int    // of admission.matched, past whole pages: copied from somebody's page
+	first    int    // first token that it has computed itself, ever; noTokens: none
+	swapped  uint64 // Seq of the last plan when pages of it were exchanged for the tree's
+	vouches  bool   // it has sampled from all KV that it holds
+	doubtful bool   // it has copied KV of a request that failed, and does not vouch for it yet
+}
+
+// noTokens is origin.first of who has computed nothing.
+const noTokens = math.MaxInt
+
 // group is a request: its samples.
 type group struct {
 	req     Request
 	samples []*sequence // open ones
 	begun   bool        // one of them has had a row
 	allowed             // of all samples
+}
+
+// limits says when a sequence expires.
+type limits struct {
+	expires time.Duration
+	expiry  int // place among the expiries, plus 1; 0: none
 }
 
 // bill is what an Ending says, and what it takes to say it.
@@ -144,3 +163,10 @@ func (q *sequence) known() int { return min(q.done, len(q.tokens)) }
 
 // own are the pages that the sequence, not the tree, holds.
 func (q *sequence) own() []kv.PageID { return q.pages[q.shared:] }
+
+// mark adds to the timeline, if the request asked for one.
+func (q *sequence) mark(now time.Duration, what Moment, tokens int) {
+	if q.req.Timeline {
+		q.timeline = append(q.timeline, Mark{now - q.arrived, what, tokens})
+	}
+}

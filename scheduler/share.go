@@ -15,21 +15,6 @@ type chunk struct {
 // least, however many shorter ones there are.
 func oldestShare(budget int) int { return (budget + 3) / 4 }
 
-// decoding returns how many sequences can have a decode row now: as grow has counted,
-// or anew if any was preempted since.
-func (s *Scheduler) decoding() int {
-	if s.budget.decoding < 0 {
-		s.budget.decoding, s.budget.context = 0, 0
-		for _, q := range s.running.all {
-			if s.decodes(q) {
-				s.budget.decoding++
-				s.budget.context += int64(q.computed)
-			}
-		}
-	}
-	return s.budget.decoding
-}
-
 // prompts is what prompts may take of a step in which so many others decode: within the
 // budget, and within the target time.
 func (b *budget) prompts(decoding int) int {

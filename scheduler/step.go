@@ -53,6 +53,21 @@ func (s *Scheduler) decodes(q *sequence) bool {
 	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*s.info.PageTokens
 }
 
+// decoding returns how many sequences can have a decode row now: as grow has counted,
+// or anew if any was preempted since.
+func (s *Scheduler) decoding() int {
+	if s.budget.decoding < 0 {
+		s.budget.decoding, s.budget.context = 0, 0
+		for _, q := range s.running.all {
+			if s.decodes(q) {
+				s.budget.decoding++
+				s.budget.context += int64(q.computed)
+			}
+		}
+	}
+	return s.budget.decoding
+}
+
 // decode gives each decoding sequence a row of one token, beginning with another
 // one each time if the budget is too small for all.
 func (s *Scheduler) decode(p *Plan, budget int) int {

@@ -143,6 +143,13 @@ func (l *room) countIn(o *supply, r *sequence) {
 	}
 }
 
+// found is what there is of a waiting sequence already.
+type found struct {
+	match    radixcache.Match // whole pages in the cache
+	from     *sequence        // whose last page has the boundary, if it is not the tree's
+	boundary int              // tokens of a page that can be copied
+}
+
 // startDemand is what a waiting q needs to start on what it found.
 func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserve int) demand {
 	return demand{

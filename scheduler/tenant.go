@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -21,16 +19,6 @@ func (c TenantConfig) validate(name string) error {
 		return fmt.Errorf("scheduler: %s is %+v, want limits of 0 (none) or more and a weight of 0 (1) to %d", name, c, 1<<20)
 	}
 	return nil
-}
-
-// tenantConfig is that of one tenant.
-func (c *Config) tenantConfig(name string) TenantConfig {
-	t, special := c.Tenants[name]
-	if !special {
-		t = c.Tenant
-	}
-	t.Weight = max(t.Weight, 1)
-	return t
 }
 
 // tenant is an account: it has requests open, or its position still matters.
@@ -59,26 +47,3 @@ func (t *tenant) serve(tokens int) {
 
 // round is the one that the tenant's next token belongs to.
 func (t *tenant) round() int64 { return t.position / t.share }
-
-// TenantUsage is what one tenant has open, and what it was served.
-type TenantUsage struct {
-	Tenant           string
-	Waiting, Running int
-	// ServedTokens are the un-cached prompt tokens, from first admission on, and the
-	// output tokens since the account was opened. An account without open requests
-	// is closed at once, but under DLPM when neither debt nor credit is left.
-	ServedTokens uint64
-	// Deficit is, under DLPM, how many tokens of its share are left in the current
-	// round; negative if the tenant is ahead by so many.
-	Deficit int64
-}
-
-// Tenants are the accounts, by name.
-func (s *Scheduler) Tenants() []TenantUsage {
-	var all []TenantUsage
-	for _, t := range s.accounts.known {
-		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, s.accounts.left(t)})
-	}
-	slices.SortFunc(all, func(a, b TenantUsage) int { return cmp.Compare(a.Tenant, b.Tenant) })
-	return all
-}

@@ -35,23 +35,3 @@ type Mark struct {
 }
 
 func (m Mark) String() string { return fmt.Sprintf("%v %v (%d)", m.At, m.What, m.Tokens) }
-
-func (q *sequence) mark(now time.Duration, what Moment, tokens int) {
-	if q.req.Timeline {
-		q.timeline = append(q.timeline, Mark{now - q.arrived, what, tokens})
-	}
-}
-
-// Timeline is what has happened so far to the open samples of a request that was
-// added with Timeline, by sample; nil for others.
-func (s *Scheduler) Timeline(id RequestID) [][]Mark {
-	g, ok := s.open[id]
-	if !ok || !g.req.Timeline {
-		return nil
-	}
-	all := make([][]Mark, g.req.Samples)
-	for _, q := range g.samples {
-		all[q.sample] = append([]Mark(nil), q.timeline...)
-	}
-	return all
-}

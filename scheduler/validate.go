@@ -1,0 +1,84 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/engine"
+)
+
+// validate checks everything about a request that does not change with time,
+// and returns its output limit.
+func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
+	n := len(req.Prompt)
+	if n == 0 {
+		return 0, refuse("Prompt", ErrEmptyPrompt, "give at least one token")
+	}
+	if n > s.info.MaxPositions {
+		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, s.info.MaxPositions)
+	}
+	// What is pinned never makes room.
+	poolTokens := s.info.NumPages*s.info.PageTokens - s.cfg.PinnedTokens
+	if n > poolTokens {
+		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
+	}
+	for i, t := range req.Prompt {
+		if uint64(t) >= uint64(s.info.Vocab) { // int would be negative on 32 bits
+			return 0, refuse("Prompt", ErrInvalid, "prompt token %d is %d, the vocabulary has %d", i, t, s.info.Vocab)
+		}
+	}
+	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
+		return 0, &FieldError{"Sampling", fmt.Errorf("%w: %w", ErrInvalid, err)}
+	}
+	if err := capable(&s.info, req); err != nil {
+		return 0, err
+	}
+	switch {
+	case req.PublicTokens < 0:
+		return 0, refuse("PublicTokens", ErrInvalid, "PublicTokens is %d, want 0 (none) or more", req.PublicTokens)
+	case len(req.StopTokens) > maxStopTokens:
+		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
+	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
+		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, s.cfg.MaxSamples)
+	case req.Deadline < 0 || req.QueueTimeout < 0:
+		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
+	}
+	if err := s.validateShape(req); err != nil {
+		return 0, err
+	}
+	// The last output token is sampled and never run, so it needs no position.
+	modelRoom, poolRoom := s.info.MaxPositions-n+1, poolTokens-n+1
+	switch {
+	case req.MaxTokens < 0:
+		return 0, refuse("MaxTokens", ErrInvalid, "MaxTokens is %d, want 0 (default) or more", req.MaxTokens)
+	case req.MaxTokens > modelRoom:
+		return 0, refuse("MaxTokens", ErrPromptTooLong, "%d prompt and %d output tokens, the model has %d positions",
+			n, req.MaxTokens, s.info.MaxPositions)
+	case req.MaxTokens > poolRoom:
+		return 0, refuse("MaxTokens", ErrTooLarge, "%d prompt and %d output tokens, the pool holds %d",
+			n, req.MaxTokens, poolTokens)
+	}
+	maxTokens = req.MaxTokens
+	if maxTokens == 0 {
+		maxTokens = min(s.cfg.DefaultMaxTokens, modelRoom, poolRoom)
+	}
+	if req.MinTokens < 0 || req.MinTokens > maxTokens {
+		return 0, refuse("MinTokens", ErrInvalid, "MinTokens is %d, want 0 to the output limit, %d", req.MinTokens, maxTokens)
+	}
+	return maxTokens, nil
+}
+
+// capable refuses what the backend says that it does not give.
+func capable(info *engine.Info, req *Request) error {
+	c := &info.Capabilities
+	switch p := &req.Sampling; {
+	case (p.Logprobs || p.TopLogprobs > 0) && !c.Logprobs:
+		return &FieldError{"Logprobs", fmt.Errorf("%w: %w", ErrInvalid, info.CheckSampling(p))}
+	case p.Penalised() && !c.Penalties:
+		return &FieldError{"Penalties", fmt.Errorf("%w: %w", ErrInvalid, info.CheckSampling(p))}
+	case req.PromptLogprobs && !c.PromptLogprobs:
+		return refuse("PromptLogprobs", ErrInvalid, "the backend %s gives no log-probabilities of prompts", info.Name)
+	case req.Digest && !c.Digests:
+		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
+	}
+	return nil
+}
