@@ -52,27 +52,35 @@ func (c *chatCmd) Run(ctx context.Context) error {
 		fmt.Printf("%d requests in conversations of up to %d turns about Newton's Opticks, %d users at a time,\n"+
 			"first with the cache on, then off.\n\n", load.Requests(), c.Turns, c.Clients)
 	}
-	on, onRun, err := c.play(ctx, load, dir, "cache on ", false)
-	if err != nil {
-		return err
+	comparison, why := c.compare(ctx, load, dir)
+	if comparison == nil {
+		return why
 	}
-	off, offRun, err := c.play(ctx, load, dir, "cache off", true)
-	if err != nil {
-		return err
-	}
-	comparison := bench.Comparison{On: on, Off: off}
-	var why error
-	comparison.Identical, why = bench.Identical(onRun, offRun)
 	if c.JSON {
 		err = comparison.WriteJSON(os.Stdout)
 	} else {
 		err = comparison.WriteTable(os.Stdout)
 	}
-	// A cache that changes an answer or loses a page is broken: say so to scripts too.
-	if leaked := on.LeakedPages + off.LeakedPages; leaked != 0 {
-		why = errors.Join(why, fmt.Errorf("%d pages leaked", leaked))
-	}
 	return errors.Join(err, why)
+}
+
+// compare plays the load with the cache on and off. A cache that changes an answer or
+// loses a page is broken: it says so by an error beside the comparison.
+func (c *chatCmd) compare(ctx context.Context, load *bench.Chat, dir string) (*bench.Comparison, error) {
+	on, onRun, err := c.play(ctx, load, dir, "cache on ", false)
+	if err != nil {
+		return nil, err
+	}
+	off, offRun, err := c.play(ctx, load, dir, "cache off", true)
+	if err != nil {
+		return nil, err
+	}
+	comparison := &bench.Comparison{On: on, Off: off}
+	comparison.Identical, err = bench.Identical(onRun, offRun)
+	if leaked := on.LeakedPages + off.LeakedPages; leaked != 0 {
+		err = errors.Join(err, fmt.Errorf("%d pages leaked", leaked))
+	}
+	return comparison, err
 }
 
 // play runs the load once on a node of its own.

@@ -8,10 +8,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/gpucheck"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/engine/model"
 )
 
 type gpucheckCmd struct {
@@ -26,7 +28,7 @@ func (*gpucheckCmd) Help() string {
 	return `Runs the conformance suite of backends on the GPU, compares each kernel with the
 interpreter of its PTX, compares bits over random batches, and measures: copies, launches and
 products, then tokens a second of a generated model of Llama-3.1-8B's shape, which takes 16 GB of
-the GPU and some minutes. The exit status is 1 if anything is wrong; speed is not judged.
+the GPU and some minutes, and conversations with the cache on and off. The exit status is 1 if anything is wrong; speed is not judged.
 
 Examples:
   coppice gpucheck
@@ -45,9 +47,17 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 	}
 	report, err := gpucheck.Run(ctx, cfg)
 	if report != nil {
+		all := gpuReport{Report: report}
+		if err == nil {
+			all.Chat, err = c.chat(ctx)
+		}
 		fmt.Printf("\n%s", report)
+		if all.Chat != nil {
+			fmt.Println("\nConversations, with the cache on and off:")
+			err = errors.Join(err, all.Chat.WriteTable(os.Stdout))
+		}
 		if c.JSON != "" {
-			text, failed := json.MarshalIndent(report, "", "  ")
+			text, failed := json.MarshalIndent(all, "", "  ")
 			if failed == nil {
 				failed = os.WriteFile(c.JSON, append(text, '\n'), 0o644)
 			}
@@ -58,4 +68,35 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		}
 	}
 	return withRemedy(err)
+}
+
+// gpuReport is what the file has.
+type gpuReport struct {
+	*gpucheck.Report
+	Chat *bench.Comparison `json:",omitempty"`
+}
+
+// chat plays conversations with the cache on and off, as bench chat does.
+func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
+	play := chatCmd{nodeFlags: nodeFlags{KVTokens: 65536, PageTokens: 16, StepTokens: 2048, Inflight: 2, gpuFlags: c.gpuFlags},
+		backendFlags: backendFlags{Backend: backendName(c.Backend)}}
+	cfg := bench.ChatConfig{Requests: 200, Turns: 4, SystemPrompts: 6, SystemBytes: 480, OutputTokens: 16, Clients: 8, Seed: 1}
+	preset := model.Demo
+	if c.Backend == "ptxvm" {
+		cfg.Requests, cfg.Turns, cfg.SystemPrompts, cfg.SystemBytes, cfg.OutputTokens, cfg.Clients = 2, 2, 1, 40, 2, 1
+		play.KVTokens, play.StepTokens, preset = 1024, 128, model.Nano
+	}
+	dir, err := os.MkdirTemp("", "coppice-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := model.Generate(dir, model.Spec{Preset: preset, Seed: 1}); err != nil {
+		return nil, err
+	}
+	load, err := bench.NewChat(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return play.compare(ctx, load, dir)
 }

@@ -22,8 +22,9 @@ func TestGPUCheck(t *testing.T) {
 	var report struct {
 		Checks []struct{ OK bool }
 		Speed  []any
+		Chat   struct{ Identical bool }
 	}
-	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 {
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Chat.Identical {
 		t.Errorf("%s, %v", text, err)
 	}
 }
