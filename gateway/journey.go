@@ -95,6 +95,7 @@ func (j *journey) prepare(r *http.Request, kind prompt.Kind, tenant string) erro
 	a.Reset()
 	a.exact = p.Exact
 	a.hashes.Reset(p.Tokens, ns)
+	a.hashes.SetPublic(p.PublicTokens)
 	req := &a.req
 	// Only the first of several prompts is read: the others are taken to be as long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(p.Tokens)), p.Prompts, router.MaxPromptTokens), !p.Exact

@@ -46,6 +46,9 @@ type Prompt struct {
 	// which is about as many tokens as there would be.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
+	// PublicTokens is how many of the first Tokens are not the Namespace's own, but of the one
+	// without a salt.
+	PublicTokens int
 	// Truncated: Tokens are the first of more, as many as may be, or a few less.
 	Truncated bool
 

@@ -80,7 +80,7 @@ func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt)
 		return err
 	}
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
-	p.Hints = q.Hints
+	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
 	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
 	if q.Doubt != nil {
 		p.guess(q.Doubt)

@@ -135,6 +135,8 @@ func TestReadSaysWhatIsAsked(t *testing.T) {
 	}{
 		{Completions, `{"model":"m","prompt":[[1,2],[3],[4]],"n":2,"best_of":3,"stream":true,"user":"u","max_tokens":7,"cache_salt":"s","foo":1}`,
 			Prompt{Model: "m", User: "u", CacheSalt: "s", Stream: true, Tokens: []kv.Token{1, 2}, Prompts: 3, Choices: 9, OutputTokens: 7, Exact: true}},
+		{Completions, `{"prompt":[1,2,3],"coppice":{"cache_salt":"s","public_tokens":2}}`,
+			Prompt{CacheSalt: "s", PublicTokens: 2, Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
 		{Completions, `{"prompt":[1,2,3],"n":2147483647}`, Prompt{Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1<<31 - 1, OutputTokens: 16, Exact: true}},
 		{Completions, `{"prompt":["a"],"add_special_tokens":false}`, Prompt{Tokens: r.cfg.Tokenizer.Encode(nil, "a"), Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
 		{Chat, `{"messages":[{"role":"user","content":"a"}],"add_special_tokens":true,"max_completion_tokens":3}`,

@@ -12,6 +12,7 @@ import (
 type TokensWithHashes struct {
 	tokens []kv.Token
 	ns     kv.Namespace
+	public int // of tokens, those that all salts share
 	media  []kv.Media
 	eagle  bool
 	sizes  []hashed
@@ -29,7 +30,7 @@ type hashed struct {
 // Reset starts another prompt without media. The tokens stay the caller's, who
 // does not change them before the next Reset.
 func (t *TokensWithHashes) Reset(tokens []kv.Token, ns kv.Namespace) {
-	t.tokens, t.ns, t.media, t.eagle = tokens, ns, nil, false
+	t.tokens, t.ns, t.public, t.media, t.eagle = tokens, ns, 0, nil, false
 	t.drop()
 }
 
@@ -54,6 +55,14 @@ func (t *TokensWithHashes) SetEagle(on bool) {
 }
 
 // drop forgets the hashes and keeps the memory.
+// SetPublic says how many of the first tokens all salts share: the blocks within them are
+// those of the namespace without a salt, as radixcache.Key.PublicTokens has it. Hashes
+// are computed anew.
+func (t *TokensWithHashes) SetPublic(tokens int) {
+	t.public = max(tokens, 0)
+	t.drop()
+}
+
 func (t *TokensWithHashes) drop() {
 	for i := range t.sizes {
 		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
@@ -113,9 +122,14 @@ func (t *TokensWithHashes) local(blockTokens int) *hashed {
 		return h
 	}
 	h.locals = slices.Grow(h.locals, blocks-len(h.locals))
-	seed := t.ns.Seed()
+	seed, shared := t.ns.Seed(), t.ns
+	shared.Salt = ""
+	public := shared.Seed()
 	for i := len(h.locals); i < blocks; i++ {
-		lo := i * blockTokens
+		lo, seed := i*blockTokens, seed
+		if lo+blockTokens <= t.public {
+			seed = public
+		}
 		h.locals = append(h.locals, t.hash(lo, t.tokens[lo:lo+window], seed))
 	}
 	return h

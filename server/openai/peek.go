@@ -23,6 +23,7 @@ type Peeked struct {
 
 	Model, User, CacheSalt string
 	Stream                 bool
+	PublicTokens           int // of the prompt, those that other salts may share
 	N, BestOf              int // N is 1 if not given, BestOf 0
 	OutputTokens           int // max_tokens, or max_completion_tokens; 0 if nothing bounds the output
 	// SpecialTokens is add_special_tokens, which vLLM has; nil if not given.
@@ -284,8 +285,10 @@ func (p *Peeked) doubt(format string, args ...any) {
 }
 
 // count is a field that is a positive integer, or else v.
-func (p *Peeked) count(f peekField, v int) int {
-	if raw := p.given[f].raw; len(raw) > 0 && '1' <= raw[0] && raw[0] <= '9' {
+func (p *Peeked) count(f peekField, v int) int { return p.given[f].count(v) }
+
+func (g *given) count(v int) int {
+	if raw := g.raw; len(raw) > 0 && '1' <= raw[0] && raw[0] <= '9' {
 		if n, ok := whole(raw); ok && 1 <= n && n <= math.MaxInt32 {
 			return int(n)
 		}
@@ -318,26 +321,31 @@ func (p *Peeked) unescaped(raw []byte, escaped bool) string {
 	return string(p.buf)
 }
 
-// salt is cache_salt, at the top or in the object "coppice": whichever came last.
+// salt is cache_salt, at the top or in the object "coppice": whichever came last; and what of
+// the prompt it does not cover.
 func (p *Peeked) salt() {
 	top, own := &p.given[fieldSalt], &p.given[fieldCoppice]
 	p.CacheSalt = p.textOf(top, p.last.salt)
 	if !own.is('{') {
 		return
 	}
-	var inner given
+	var inner, public given
 	s := scanner{b: own.raw, at: 1}
 	for i := 0; ; i++ {
 		name, ok := s.member(i)
 		if !ok {
 			break
 		}
-		if string(name) == "cache_salt" {
+		switch string(name) {
+		case "cache_salt":
 			p.take(&s, &inner)
-		} else {
+		case "public_tokens":
+			p.take(&s, &public)
+		default:
 			s.skip()
 		}
 	}
+	p.PublicTokens = public.count(0)
 	if inner.is('"') && (top.raw == nil || own.order > top.order) {
 		p.CacheSalt = p.textOf(&inner, p.last.salt)
 	}

@@ -53,10 +53,10 @@ func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
 	type params struct {
 		model, user, salt string
 		stream            bool
-		n, output         int
+		n, output, public int
 	}
-	got := params{p.Model, p.User, p.CacheSalt, p.Stream, p.N, p.OutputTokens}
-	if want := (params{want.Model, want.User, want.CacheSalt, want.Stream, want.N, want.request.MaxTokens}); got != want {
+	got := params{p.Model, p.User, p.CacheSalt, p.Stream, p.N, p.OutputTokens, p.PublicTokens}
+	if want := (params{want.Model, want.User, want.CacheSalt, want.Stream, want.N, want.request.MaxTokens, want.request.PublicTokens}); got != want {
 		t.Fatalf("%s\ngives %+v,\nwant  %+v", body, got, want)
 	}
 }
@@ -64,6 +64,9 @@ func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
 // peekBodies are what the two readers have to see alike.
 var peekBodies = []string{
 	`{"prompt":"x","cache_salt":"a","coppice":{"cache_salt":"b"}}`,
+	`{"prompt":"x","cache_salt":"a","coppice":{"public_tokens":40}}`,
+	`{"prompt":"x","coppice":{"public_tokens":40,"cache_salt":"b","public_tokens":7}}`,
+	`{"prompt":"x","coppice":{"public_tokens":0}}`,
 	`{"prompt":"x","coppice":{"cache_salt":"b","timeout":3},"cache_salt":"a"}`,
 	`{"prompt":"x","coppice":{"cache_salt":null},"cache_salt":"a","cache_salt":"\u00e9\"\\"}`,
 	`{"prompt":[1,2,3],"prompt":"x"}`, `{"prompt":"x","prompt":[[4],[5,6]] , "max_tokens":null,"n":2.0}`,
