@@ -17,6 +17,14 @@ func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
+// EvictAny is Evict that may bring namespaces below their [Quota.MinPages], for what
+// can't run otherwise.
+func (c *Cache) EvictAny(pages int, freed []kv.PageID) []kv.PageID {
+	freed = c.evict(pages, everyQuota, freed)
+	c.verify("EvictAny")
+	return freed
+}
+
 // EvictFor is Evict to make room for a namespace: it may also take from what
 // that has within its own [Quota.MinPages].
 func (c *Cache) EvictFor(ns kv.Namespace, pages int, freed []kv.PageID) []kv.PageID {

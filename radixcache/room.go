@@ -6,6 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// everyQuota stands for the quotas of all namespaces where one is named that does not
+// keep its pages.
+var everyQuota = new(Quota)
+
 func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for len(freed)-before < pages {
@@ -33,7 +37,7 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	}
 	best := t.victim(t.common)
 	for _, o := range t.tenants {
-		if o.quota != own && o.pages <= o.quota.MinPages {
+		if o.quota != own && own != everyQuota && o.pages <= o.quota.MinPages {
 			continue
 		}
 		if id := t.victim(o); id != Root && (best == Root || t.weaker(id, best)) {
@@ -47,7 +51,7 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 // its namespace has less than its due.
 func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
 	o := t.nodes[id].space.order
-	if o.dead || o.quota == nil || o.quota == own {
+	if o.dead || o.quota == nil || o.quota == own || own == everyQuota {
 		return wanted
 	}
 	return min(wanted, o.pages-o.quota.MinPages)

@@ -132,6 +132,10 @@ type Config struct {
 	// Quotas bound how many tokens a namespace keeps in the cache, by namespace, rounded
 	// down to whole pages. What running requests use counts, but stays. 0 is no bound.
 	Quotas map[kv.Namespace]int
+	// MinQuotas are how many tokens a namespace keeps in the cache while others have any that
+	// can be evicted, by namespace, rounded down to whole pages. They are evicted where a
+	// request could not run otherwise.
+	MinQuotas map[kv.Namespace]int
 	// CurveSamples turns the curve of HitRates on: how many blocks it tracks, in some
 	// 130 bytes each; radixcache.DefaultCurveSamples serves most. Default 0: off.
 	CurveSamples int
@@ -264,8 +268,12 @@ func (c Config) Validate(info engine.Info) error {
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)
 	for _, ns := range c.quotaNames() {
-		if tokens := c.Quotas[ns]; tokens != 0 && tokens < info.PageTokens {
-			errs = append(errs, fmt.Errorf("scheduler: Quotas[%+v] is %d, want 0 (none) or at least a page, %d", ns, tokens, info.PageTokens))
+		least, most := c.MinQuotas[ns], c.Quotas[ns]
+		if most != 0 && most < info.PageTokens {
+			errs = append(errs, fmt.Errorf("scheduler: Quotas[%+v] is %d, want 0 (none) or at least a page, %d", ns, most, info.PageTokens))
+		}
+		if least < 0 || most != 0 && least > most {
+			errs = append(errs, fmt.Errorf("scheduler: MinQuotas[%+v] is %d, want 0 or more, and no more than the quota, %d", ns, least, most))
 		}
 	}
 	if err := c.cache(info).Validate(); err != nil {
@@ -288,7 +296,7 @@ func (c Config) newCache(info engine.Info) (*radixcache.Cache, error) {
 		return nil, err
 	}
 	for _, ns := range c.quotaNames() {
-		if err := cache.SetQuota(ns, radixcache.Quota{MaxPages: c.Quotas[ns] / info.PageTokens}); err != nil {
+		if err := cache.SetQuota(ns, radixcache.Quota{MinPages: c.MinQuotas[ns] / info.PageTokens, MaxPages: c.Quotas[ns] / info.PageTokens}); err != nil {
 			return nil, err
 		}
 	}
@@ -297,7 +305,12 @@ func (c Config) newCache(info engine.Info) (*radixcache.Cache, error) {
 
 // quotaNames are the namespaces that have a quota, in order.
 func (c Config) quotaNames() []kv.Namespace {
-	return slices.SortedFunc(maps.Keys(c.Quotas), func(a, b kv.Namespace) int {
+	all := maps.Clone(c.MinQuotas)
+	if all == nil {
+		all = map[kv.Namespace]int{}
+	}
+	maps.Copy(all, c.Quotas)
+	return slices.SortedFunc(maps.Keys(all), func(a, b kv.Namespace) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.LoRA, b.LoRA), cmp.Compare(a.Salt, b.Salt))
 	})
 }

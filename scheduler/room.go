@@ -113,6 +113,9 @@ func (l *room) take(n int) bool {
 func (l *room) evict(n int) {
 	before := l.lease.IdlePages()
 	l.reclaim(l.cache.Evict(n, l.freed[:0]))
+	if got := l.lease.IdlePages() - before; got < n { // the rest is what namespaces are to keep
+		l.reclaim(l.cache.EvictAny(n-got, l.freed[:0]))
+	}
 	if got := l.lease.IdlePages() - before; got < n {
 		panic(fmt.Sprintf("scheduler: %d pages were evicted, %d could be", got, n))
 	}

@@ -90,6 +90,31 @@ func TestQuotaOfANamespace(t *testing.T) {
 	}
 }
 
+// TestLeastOfANamespace: what a tenant is to keep stays while another one's can go, and goes
+// where that one's request has no room otherwise.
+func TestLeastOfANamespace(t *testing.T) {
+	for least, want := range map[int]int{0: 0, 32: 32, 64: 64} {
+		b := start(t, setup{
+			Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 11},
+			Node: coppice.Config{Scheduler: scheduler.Config{MinQuotas: map[kv.Namespace]int{Namespace("a", ""): least}}},
+		})
+		b.key = "secret-of-a"
+		b.cachedOf(1, "")
+		b.key = "secret-of-b"
+		for first := 2; first < 6; first++ {
+			b.cachedOf(first, "")
+		}
+		b.key = "secret-of-a"
+		if got := b.cachedOf(1, "") / 16 * 16; got != want {
+			t.Errorf("of %d tokens to keep %d are cached, want %d", least, got, want)
+		}
+		b.key = "secret-of-b"
+		tokens, err := json.Marshal(make([]int, 11*16-1)) // all of the pool
+		b.ok(err)
+		b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":1,"ignore_eos":true}`, tokens))
+	}
+}
+
 // TestPublicTokens: what a request says is public another tenant finds, the rest it does not.
 func TestPublicTokens(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64}})

@@ -94,7 +94,8 @@ also have "tenant" and "tenants", limits of each tenant and of those by name:
   {"addr": ":8080", "api-key-file": "keys.txt",
    "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
 
-"cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt.
+"cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt;
+"cache-min-tokens" is what it keeps while other tenants have anything that can go.
 
 Under --policy dlpm, the default with --api-key-file, tenants are served equally, by weight,
 counted in tokens that were computed for them: the metric coppice_tenant_served_tokens_total, and served_tokens and

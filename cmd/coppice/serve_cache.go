@@ -18,12 +18,13 @@ type cacheFlags struct {
 
 // set puts the flags, and the quotas of tenants, into a configuration. A tenant's quota
 // is of what it asks for without a cache_salt.
-func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]int) {
+func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]cacheQuota) {
 	c.Eviction, c.SLRUHits, c.CacheTTL = f.Eviction, f.SLRUHits, f.CacheTTL
 	if len(quotas) > 0 {
-		c.Quotas = map[kv.Namespace]int{}
+		c.Quotas, c.MinQuotas = map[kv.Namespace]int{}, map[kv.Namespace]int{}
 	}
-	for tenant, tokens := range quotas {
-		c.Quotas[server.Namespace(tenant, "")] = tokens
+	for tenant, q := range quotas {
+		ns := server.Namespace(tenant, "")
+		c.Quotas[ns], c.MinQuotas[ns] = q.most, q.least
 	}
 }

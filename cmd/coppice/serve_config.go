@@ -23,7 +23,7 @@ type serveSettings struct {
 	settings
 	tenant  scheduler.TenantConfig
 	tenants map[string]scheduler.TenantConfig
-	quotas  map[string]int // of tenants, in tokens
+	quotas  map[string]cacheQuota // of tenants
 }
 
 // BeforeResolve is called by kong when it has read the flags.
@@ -52,7 +52,7 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 	if err := strict(raw, &all); err != nil {
 		return err
 	}
-	s.tenants, s.quotas = map[string]scheduler.TenantConfig{}, map[string]int{}
+	s.tenants, s.quotas = map[string]scheduler.TenantConfig{}, map[string]cacheQuota{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		limits, cached, err := tenantLimits(all[name], true)
@@ -60,38 +60,49 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 			errs = append(errs, fmt.Errorf("%q: %w", name, err))
 		}
 		s.tenants[name] = limits
-		if cached > 0 {
+		if cached != (cacheQuota{}) {
 			s.quotas[name] = cached
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tenantLimits reads what a tenant may have; cached is how many tokens it keeps in the
-// cache, which only one that is named may say.
-func tenantLimits(raw json.RawMessage, named bool) (_ scheduler.TenantConfig, cached int, err error) {
+// cacheQuota is how many tokens a tenant keeps in the cache at most and, while others have
+// any that can go, at least; 0 is no bound.
+type cacheQuota struct{ most, least int }
+
+// tenantLimits reads what a tenant may have; cached is what it keeps in the cache, which
+// only one that is named may say.
+func tenantLimits(raw json.RawMessage, named bool) (_ scheduler.TenantConfig, cached cacheQuota, err error) {
 	var v struct {
 		MaxQueued   int `json:"max-queued"`
 		MaxRunning  int `json:"max-running"`
 		Weight      int `json:"weight"`
 		CacheTokens int `json:"cache-tokens"`
+		MinTokens   int `json:"cache-min-tokens"`
 	}
 	err = strict(raw, &v)
 	switch {
 	case v.CacheTokens < 0:
 		err = errors.Join(err, fmt.Errorf("cache-tokens is %d, want 0 (no bound) or more", v.CacheTokens))
-	case v.CacheTokens > 0 && !named:
-		err = errors.Join(err, errors.New("cache-tokens is for tenants by name"))
+	case v.MinTokens < 0 || v.CacheTokens > 0 && v.MinTokens > v.CacheTokens:
+		err = errors.Join(err, fmt.Errorf("cache-min-tokens is %d, want 0 or more, and no more than cache-tokens, %d", v.MinTokens, v.CacheTokens))
+	case (v.CacheTokens > 0 || v.MinTokens > 0) && !named:
+		err = errors.Join(err, errors.New("cache-tokens and cache-min-tokens are for tenants by name"))
 	}
-	return scheduler.TenantConfig{MaxQueued: v.MaxQueued, MaxRunning: v.MaxRunning, Weight: v.Weight}, v.CacheTokens, err
+	return scheduler.TenantConfig{MaxQueued: v.MaxQueued, MaxRunning: v.MaxRunning, Weight: v.Weight}, cacheQuota{v.CacheTokens, v.MinTokens}, err
 }
 
 // printTenants lists the limits of tenants.
 func (s *serveSettings) printTenants(w io.Writer) {
 	print := func(name string, c scheduler.TenantConfig) {
 		cached := ""
-		if n := s.quotas[strings.TrimPrefix(name, "tenants.")]; n > 0 {
-			cached = fmt.Sprintf(", cache-tokens %d", n)
+		q := s.quotas[strings.TrimPrefix(name, "tenants.")]
+		if q.most > 0 {
+			cached = fmt.Sprintf(", cache-tokens %d", q.most)
+		}
+		if q.least > 0 {
+			cached += fmt.Sprintf(", cache-min-tokens %d", q.least)
 		}
 		fmt.Fprintf(w, "%s\tmax-queued %d, max-running %d, weight %d%s\t%s\n", name, c.MaxQueued, c.MaxRunning, max(c.Weight, 1), cached, "file")
 	}

@@ -153,7 +153,7 @@ func TestServeConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(`{"addr": ":1", "kv_tokens": 1000000, "policy": "lpm", "pprof": true, "drain": "5s", "max-body": "1MiB", "tenant": {"max-running": 2}, "tenants": {"acme": {"weight": 3, "cache-tokens": 4096}}, "eviction": "slru", "cache-ttl": "1h"}`)
+	write(`{"addr": ":1", "kv_tokens": 1000000, "policy": "lpm", "pprof": true, "drain": "5s", "max-body": "1MiB", "tenant": {"max-running": 2}, "tenants": {"acme": {"weight": 3, "cache-tokens": 4096, "cache-min-tokens": 64}}, "eviction": "slru", "cache-ttl": "1h"}`)
 	t.Setenv("COPPICE_ADDR", ":2")
 	t.Setenv("COPPICE_POLICY", "dlpm")
 	t.Setenv("COPPICE_API_KEY", "very-secret")
@@ -163,7 +163,7 @@ func TestServeConfig(t *testing.T) {
 	}
 	for _, want := range []string{
 		`addr +:2 +COPPICE_ADDR`, `kv-tokens +1000000 +` + regexp.QuoteMeta(file), `policy +hrrn +flag`, `pprof +true +/`, `drain +5s +/`, `max-body +1MiB +/`,
-		`api-key +\(secret\) +COPPICE_API_KEY`, `max-conns +8192 +default`, `quantum +4096 +default`, `debt-age +10m0s +default`, `tenant +max-queued 0, max-running 2, weight 1`, `tenants.acme +.*weight 3, cache-tokens 4096`, `eviction +slru +/`, `cache-ttl +1h0m0s +/`, `slru-hits +1 +default`,
+		`api-key +\(secret\) +COPPICE_API_KEY`, `max-conns +8192 +default`, `quantum +4096 +default`, `debt-age +10m0s +default`, `tenant +max-queued 0, max-running 2, weight 1`, `tenants.acme +.*weight 3, cache-tokens 4096, cache-min-tokens 64`, `eviction +slru +/`, `cache-ttl +1h0m0s +/`, `slru-hits +1 +default`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(stdout) {
 			t.Errorf("no line %q in\n%s", want, stdout)
@@ -181,6 +181,8 @@ func TestServeConfig(t *testing.T) {
 		{`{"addr": [1]}`, nil, []string{`"addr"`, "want a string"}},
 		{`{"tenants": {"acme": {"wait": 1}}}`, nil, []string{`"acme"`, "wait"}},
 		{`{"tenant": {"cache-tokens": 5}}`, nil, []string{"tenant", "by name"}},
+		{`{"tenants": {"acme": {"cache-tokens": 32, "cache-min-tokens": 48}}}`, nil, []string{"acme", "cache-min-tokens is 48"}},
+		{`{"tenant": {"cache-min-tokens": 5}}`, nil, []string{"tenant", "by name"}},
 		{`{"tenants": {"acme": {"cache-tokens": -5}}}`, nil, []string{"acme", "cache-tokens is -5"}},
 		{`{"tenants": {"acme": {"cache-tokens": 5}}}`, []string{"--addr", "127.0.0.1:0"}, []string{"at least a page"}},
 		{`{}`, []string{"--eviction", "best"}, []string{"best", "cost-aware"}},

@@ -76,6 +76,7 @@ func newSetup(o Options) setup {
 		w.drawFaults(o, rng)
 	}
 	w.drawTarget(newStream(o.Seed, "target"))
+	w.drawQuotas(newStream(o.Seed, "quotas"))
 	w.drawMoves(o, newStream(o.Seed, "moves"))
 	if o.Fair || o.Plant.Fair() {
 		w.fair(o.Seed)
@@ -244,6 +245,13 @@ func (w *setup) drawPriority(rng stream) {
 func (w *setup) drawTarget(rng stream) {
 	if w.profile != "" && rng.one(3) {
 		w.cfg.ITLTarget = max(time.Duration(float64(w.beat)*3*rng.Float64()), 1)
+	}
+}
+
+// drawQuotas has namespaces keep some of the cache in some worlds.
+func (w *setup) drawQuotas(rng stream) {
+	if all := w.device.Pages * w.device.PageTokens; rng.one(4) {
+		w.cfg.MinQuotas = map[kv.Namespace]int{{Salt: "a"}: rng.between(0, all/2), {LoRA: "a"}: rng.between(0, all)}
 	}
 }
 
