@@ -34,8 +34,10 @@ type Config struct {
 	StepTimeout time.Duration
 }
 
-// maxPages is the most pages of a pool.
-const maxPages = 1 << 24
+const (
+	maxPages = 1 << 24   // of a pool
+	maxGrid  = 1<<16 - 1 // blocks in a grid's second dimension, which are tokens in some kernels
+)
 
 // WithDefaults is c with every zero field but Pages and KVTokens filled in, and
 // Pages set from KVTokens.
@@ -64,7 +66,7 @@ func (c Config) Validate() error {
 	if c.Pages == 0 {
 		c.Pages = 1 // measured later
 	}
-	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxMoves: 1 << 16})
+	err := c.size().Validate("cuda", intake.Limits{Pages: maxPages, MaxSlots: 1 << 14, MaxRows: 1 << 12, MaxTokens: maxGrid, MaxInflight: 64, MaxMoves: 1 << 16})
 	if c.Driver == nil {
 		err = errors.Join(errors.New("cuda: Driver is nil"), err)
 	}

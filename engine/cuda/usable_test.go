@@ -91,3 +91,14 @@ func TestProgress(t *testing.T) {
 		t.Errorf("%d of %d bytes at the end", last, whole)
 	}
 }
+
+// TestTokensFitAGrid: more tokens than a grid has blocks are refused, not lost with the
+// device.
+func TestTokensFitAGrid(t *testing.T) {
+	for tokens, ok := range map[int]bool{1<<16 - 1: true, 1 << 16: false} {
+		c := cuda.Config{Driver: driver, Pages: 1, MaxTokens: tokens}
+		if err := c.WithDefaults().Validate(); (err == nil) != ok {
+			t.Errorf("%d tokens a batch: %v", tokens, err)
+		}
+	}
+}
