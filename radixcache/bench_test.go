@@ -167,7 +167,7 @@ func BenchmarkMatchSiblings(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory tells the bytes of heap per cached token when nothing is shared.
+// BenchmarkMemory reports the bytes of heap per cached token when nothing is shared.
 func BenchmarkMemory(b *testing.B) {
 	for _, page := range []int{1, 16} {
 		b.Run(fmt.Sprintf("load=unique/page=%d", page), func(b *testing.B) {

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Cache is the prefix tree and what goes with it. See the package comment for who
-// calls it.
+// Cache is the prefix tree and what goes with it. See the package comment for its
+// one caller.
 //
 // The tree is built in layers, each of which embeds the one below and never calls
 // the one above: slab (nodes and children), eviction (orders), spaces (namespaces

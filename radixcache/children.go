@@ -90,7 +90,7 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 
 // findRun returns the last run that starts at or below key, or 0. If it sees
 // that key does not share f.skip tokens with the children, order and shared
-// tell how they stand to it; else shared is at least that, or all of key.
+// say how they stand to it; else shared is at least that, or all of key.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
 		order, shared = s.compare(f.first(), key)

@@ -38,7 +38,7 @@ func (cv *curve) reset() {
 	}
 }
 
-// Observe tells the curve of a request: call it once for each, when it has
+// Observe counts a request in the curve: call it once for each, when it has
 // ended, with all its tokens, those that it generated too. What was matched,
 // inserted or evicted makes no difference. [Cache.Insert] observes its key by
 // itself, as it is called without a handle, for whole requests; [Cache.Extend]

@@ -13,7 +13,7 @@ import (
 // pages: when one of them has sampled a token from it, its KV is known to be sound, and Trust
 // takes the marks off.
 //
-// Marks are for readers. Insert and Extend don't look at them: who computed the same tokens
+// Marks are for readers. Insert and Extend don't look at them: a caller with the same tokens
 // would be given distrusted pages in exchange. A caller asks Match first, and publishes
 // nothing that Match calls Distrusted.
 

@@ -6,7 +6,7 @@
 // A [Key] is a namespace and a token sequence; namespaces share nodes only in
 // what a key declares to be public. Nodes hold runs of whole pages, so the tree
 // forks at page boundaries only. Below a page the tree helps in two ways: a
-// [Match] tells the page that shares most of the first page it could not match
+// [Match] names the page that shares most of the first page it could not match
 // ([Partial], to be copied), and the last, partly filled page of a sequence
 // stays in the tree as a tail leaf.
 //

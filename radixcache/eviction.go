@@ -79,7 +79,7 @@ func (e *eviction) dropOrder(o *order) {
 	}
 }
 
-// byLine tells whether the line is in use.
+// byLine reports whether the line is in use.
 func (e *eviction) byLine() bool { return !e.ranked || e.cfg.TTL > 0 }
 
 // lineInsert puts a node right after another, or first after the edge.
@@ -163,7 +163,7 @@ func (e *eviction) touch(id NodeID) {
 	}
 }
 
-// absorb tells a node what its child, which is being removed, knew of the walks
+// absorb hands a node what its child, which is being removed, knew of the walks
 // through both.
 func (e *eviction) absorb(parent, child NodeID) {
 	p, n := &e.nodes[parent], &e.nodes[child]
@@ -211,7 +211,7 @@ func (e *eviction) victim(o *order) NodeID {
 	return o.ranked.keys[0].id
 }
 
-// weaker tells whether a goes before b, which stand in different orders.
+// weaker reports whether a goes before b, of another order.
 func (e *eviction) weaker(a, b NodeID) bool {
 	m, n := &e.nodes[a], &e.nodes[b]
 	if !e.ranked {

@@ -46,7 +46,7 @@ type Explanation struct {
 	NamespaceTokens int
 }
 
-// Explain tells how far a key matches and why it stops there. It reads only.
+// Explain says how far a key matches and why it stops there. It reads only.
 // What went together with the last of a medium is not remembered. Cost: a match
 // in each namespace.
 func (c *Cache) Explain(key Key) Explanation {

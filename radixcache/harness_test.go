@@ -298,7 +298,7 @@ func (h *harness) comparePage(k mkey, e *entry, p treePage) {
 	}
 }
 
-// countsHits tells whether the policy keeps hits exact across joins.
+// countsHits reports whether the policy keeps hits exact across joins.
 func (h *harness) countsHits() bool {
 	p := h.m.policy
 	return h.m.whole || p == LFU || p == SLRU || !modeled(p)

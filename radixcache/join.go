@@ -32,7 +32,7 @@ func (t *tree) tidy() {
 	}
 }
 
-// joinable tells whether what was queued is still a link, and without pins.
+// joinable reports whether a queued node is still a link, without pins.
 func (t *tree) joinable(l linkID) bool {
 	n := &t.nodes[l.id]
 	return n.gen == l.gen && n.space != nil && n.pins == 0 && l.id != t.links.spared && t.isLink(n)

@@ -33,7 +33,7 @@ type linkID struct {
 	gen uint32
 }
 
-// isLink tells whether a node and its one child could be one run, by their shape and by
+// isLink reports whether a node and its one child could be one run, by their shape and by
 // whether both or neither is distrusted.
 func (s *slab) isLink(n *node) bool {
 	if n.count != 1 || n.fork != nil || n.flags&(hasDoors|isRoot) != 0 {

@@ -85,7 +85,7 @@ func (m *media) translate(key *Key, number func(mediaKey) (uint32, bool)) []kv.T
 	return m.scratch
 }
 
-// count tells which tokens the tree has taken in (sign 1) or let go of (-1).
+// count adds (sign 1) or subtracts (-1) the uses of media by tokens of the tree.
 func (m *media) count(tokens []kv.Token, sign int) {
 	if len(m.ids) == 0 {
 		return

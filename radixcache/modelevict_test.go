@@ -73,7 +73,7 @@ func (m *model) pagesOf(ns int) int {
 	return n
 }
 
-// mayGo tells whether Evict on behalf of a namespace (-1: of none) may take from
+// mayGo reports whether Evict on behalf of a namespace (-1: of none) may take from
 // another: from the dead at once, from the living within its quota not.
 func (m *model) mayGo(k mkey, own int) bool {
 	q, bound := m.quotas[k.ns]

@@ -44,5 +44,5 @@ const (
 // end is the number of tokens from the root to the end of the edge.
 func (n *node) end() int { return int(n.start) + n.tokens.Len() }
 
-// isLeaf tells whether nothing stands below a node.
+// isLeaf reports whether nothing stands below a node.
 func (n *node) isLeaf() bool { return n.count == 0 && n.fork == nil && n.flags&hasDoors == 0 }

@@ -64,13 +64,13 @@ func (s *slab) outer(id NodeID) NodeID {
 	return id
 }
 
-// isTail tells a tail leaf from a run of whole pages.
+// isTail reports whether a node is a tail leaf, not a run of whole pages.
 func (s *slab) isTail(n *node) bool { return n.tokens.Len()%s.cfg.PageTokens != 0 }
 
 // floorTokens rounds down to whole pages. Dividing 32 bits takes half the time of 64, and a match does it at each of its ends.
 func (s *slab) floorTokens(n int) int { return n - int(uint32(n)%uint32(s.cfg.PageTokens)) }
 
-// firstPage is what tells a child from its siblings.
+// firstPage is the part of a child that no sibling shares whole.
 func (s *slab) firstPage(id NodeID) []kv.Token {
 	tokens := s.nodes[id].tokens.Slice()
 	return tokens[:min(s.cfg.PageTokens, len(tokens))]

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ages tells which stamps are how old: at each mark the clock had a value. There
+// ages knows how old stamps are: at each mark the clock had a value. There
 // are never more marks than steps of a TTL, so that the age of a walk is known
 // within that; it is taken for younger than it is, not older.
 type ages struct{ marks []ageMark }

@@ -55,7 +55,7 @@ func TestWalkTo(t *testing.T) {
 			if depth[id] <= most {
 				want = append(want, id)
 			} else {
-				c.nodes[id].space = nil // whoever looks at it panics
+				c.nodes[id].space = nil // a look at it panics
 			}
 		}
 		for v := range c.WalkTo(most) {

@@ -42,7 +42,7 @@ func newAccounts(cfg *Config) accounts {
 	return accounts{cfg: cfg, known: make(map[string]*tenant)}
 }
 
-// start is the position of one who has no debt and as much credit as there may be.
+// start is the position of a tenant without debt and with as much credit as there may be.
 func (a *accounts) start(t *tenant) int64 { return max(a.round-1, 0) * t.share }
 
 // lift takes away what credit a tenant has beyond that.

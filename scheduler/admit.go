@@ -16,7 +16,7 @@ const maxTries = 64
 // among the prompts that were admitted before.
 //
 // A candidate that can follow a prompt in flight leaves its lane. One that does not fit
-// is overtaken by others, MaxBypass times: then it blocks the line, and all that comes
+// is overtaken by others, MaxBypass times: then it blocks the queue, and all that comes
 // free is its own.
 func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if s.queue.size == 0 || len(s.room.slots) == 0 && s.cfg.Policy != Priority {

@@ -7,7 +7,7 @@ import (
 )
 
 // A step that only decodes allocates nothing, neither to plan nor to complete,
-// whoever waits, also when sequences need pages on the way.
+// with requests waiting or without, also when sequences need pages on the way.
 func TestDecodingDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")

@@ -130,7 +130,7 @@ func (s *Scheduler) checkFlights() error {
 	return nil
 }
 
-// check walks the queue: by age, lanes, who follows whom, and the index.
+// check walks the queue: by age, lanes, followers with their leaders, and the index.
 func (w *queue) check() error {
 	n, lined, displaceable := 0, 0, 0
 	for q := w.oldest; q != nil; q = q.newer {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// offer adds a request, and returns who was displaced.
+// offer adds a request, and returns the displaced ones.
 func (b *bed) offer(req Request) (ended []RequestID, err error) {
 	b.t.Helper()
 	out, err := b.s.AddOrDisplace(b.now, req, nil)

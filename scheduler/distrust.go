@@ -3,13 +3,13 @@ package scheduler
 import "github.com/coppice-llm/coppice/internal/wide"
 
 // Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
-// shows only in the logits of who samples from it. So when a request fails for its logits,
+// shows only in the logits that are sampled from it. So when a request fails for its logits,
 // what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
 // from new requests until one of the holders has sampled a token from it, or all have left.
 
 // distrust hides what q has computed, and what may be copied from it, in the cache and with
-// others who can't vouch for it. What shares more tokens with q than q had found itself came
-// after q: so what it hides is rarely somebody else's work.
+// others that can't vouch for it. A node that shares more tokens with q than q had found
+// came after q: so distrust rarely hides the work of another request.
 func distrust(s *Scheduler, q *sequence) {
 	if s.cache == nil || s.flushedSince(q) || q.first == noTokens {
 		return

@@ -56,7 +56,7 @@ func TestFailedChunksAreHidden(t *testing.T) {
 		}
 		b.add(3, seq(0, 12), 1)
 		if !samples {
-			b.s.Abort(b.now, 2, nil, nil) // nobody is left who could say that it is sound
+			b.s.Abort(b.now, 2, nil, nil) // no request is left that could vouch for it
 			if n := b.s.cache.Distrusted(); n != 0 {
 				t.Errorf("%d nodes are distrusted and held by nobody", n)
 			}

@@ -121,7 +121,7 @@ func TestPriorityTakesAPlace(t *testing.T) {
 	}
 }
 
-// The victim is who loses least of its own work; what it shares stays with others.
+// The victim is the sequence that loses least of its own work; what it shares stays with others.
 func TestVictimLosesLeast(t *testing.T) {
 	b := newBed(t, Config{ShareTokens: 1000}, 1, 53)
 	b.add(1, seq(0, 20), 9)

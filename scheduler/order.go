@@ -113,7 +113,7 @@ func (w *queue) choosable(do func(l *lane)) {
 }
 
 // bestByDeficit is LPM among the tenants of the lowest round. It takes nobody of a
-// later round than one who does not fit has: others would be served rounds ahead of it.
+// later round than a tenant that does not fit: others would be served rounds ahead of it.
 func (w *queue) bestByDeficit() (best *sequence) {
 	lowest := w.owed
 	w.choosable(func(l *lane) {
@@ -142,7 +142,7 @@ func (w *queue) hasTurn(q *sequence) bool {
 	return turn
 }
 
-// owe notes the lowest round of those who did not fit in this pass.
+// owe notes the lowest round of the tenants that did not fit in this pass.
 func (w *queue) owe(unfit []*sequence) {
 	w.owed = never
 	if w.cfg.Policy != DLPM {

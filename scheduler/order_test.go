@@ -21,7 +21,7 @@ func (b *bed) request(r Request) {
 	}
 }
 
-// order runs to the end, one request at a time, and returns who ran in which order.
+// order runs to the end, one request at a time, and returns the order in which they ran.
 func (b *bed) order() string {
 	b.t.Helper()
 	var ids []string
@@ -37,7 +37,7 @@ func (b *bed) order() string {
 	return strings.Join(ids, " ")
 }
 
-// TestOrders: who goes next under each policy, among the same requests. SGLang's
+// TestOrders checks which request goes next under each policy, among the same requests. SGLang's
 // tests of its policies have the same cases where the policies are the same.
 func TestOrders(t *testing.T) {
 	const never = 1 << 29
@@ -202,8 +202,8 @@ func TestLaneIsASort(t *testing.T) {
 	}
 }
 
-// Tenants that wait all the time are served by weight, whoever came first and
-// whoever has more cached: within the bound that DLPM states.
+// Tenants that wait all the time are served by weight, not by arrival
+// nor by what they have cached: within the bound that DLPM states.
 func TestDLPMSharesByWeight(t *testing.T) {
 	for _, weight := range []int{1, 3} {
 		cfg := Config{Policy: DLPM, MaxRunning: 1, Quantum: 40, Tenants: map[string]TenantConfig{"b": {Weight: weight}}}

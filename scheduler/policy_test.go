@@ -190,7 +190,7 @@ func TestLimitsAtTheEdge(t *testing.T) {
 	}
 }
 
-// Each OldestEvery-th admission goes to the oldest, whoever has more cached.
+// Each OldestEvery-th admission goes to the oldest, whatever others have cached.
 func TestOldestGoesNow(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 4}, 4, 60)
 	b.add(1, seq(0, 20), 1)

@@ -13,8 +13,8 @@ import (
 var ErrNoCache = errors.New("scheduler: the cache is off")
 
 // FlushCache forgets all prefixes, as after new weights: nothing that is cached now is
-// found any more. Running requests keep what they have, but share it with nobody who
-// comes later.
+// found any more. Running requests keep what they have, but share it with no later
+// request.
 func (s *Scheduler) FlushCache() {
 	if s.cache != nil {
 		s.cache.Flush()

@@ -30,7 +30,7 @@ func TestFlushCutsOffWhatRuns(t *testing.T) {
 	}
 }
 
-// Who waits for a prompt in flight goes on by itself after a flush.
+// A follower of a prompt in flight goes on by itself after a flush.
 func TestFlushFreesFollowers(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 8, ShareTokens: 4}, 4, 40)
 	b.add(1, seq(0, 40), 1)

@@ -19,7 +19,7 @@ type queue struct {
 	oldest, youngest *sequence // by arrival, linked; followers too
 	size             int
 	lastLong         *sequence // if not nil, a long prompt must outrank it to be taken in this pass
-	owed             int64     // under DLPM, within a pass: the lowest round of those who do not fit
+	owed             int64     // under DLPM, within a pass: the lowest round of the tenants that do not fit
 
 	index      index
 	stale      int     // changes since the last ordering by weight

@@ -137,8 +137,8 @@ func (l *room) reclaim(freed []kv.PageID) {
 	l.freed = freed[:0]
 }
 
-// swap takes the tree's pages for those of q that hold the same; the backend hears of it
-// with the next plan.
+// swap takes the tree's pages for those of q that hold the same; the next plan tells the
+// backend.
 func (r *room) swap(q *sequence, pages []kv.PageID) {
 	for i := q.shared; i < len(pages); i++ {
 		if pages[i] != q.pages[i] && i < q.given && pages[i] != kv.NoPage {

@@ -72,7 +72,7 @@ func (s *Scheduler) Config() Config { return s.cfg }
 func (s *Scheduler) Open() int { return len(s.open) }
 
 // Cache is the prefix tree, to look at: Walk, Explain, Stats. Nil with
-// DisableCache. Who changes it breaks the scheduler.
+// DisableCache. Only the scheduler may change it.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
 // flushedSince reports whether the cache was flushed since q was admitted: some of its KV is

@@ -98,7 +98,7 @@ type origin struct {
 	doubtful bool   // it has copied KV of a request that failed, and does not vouch for it yet
 }
 
-// noTokens is origin.first of who has computed nothing.
+// noTokens is origin.first of a sequence that has computed nothing.
 const noTokens = math.MaxInt
 
 // group is a request: its samples.

@@ -25,11 +25,11 @@ type weighed struct {
 	own     *sequence // of those whose match ends here, linked by nextOwn
 }
 
-// notRanked is the place of those who came after the latest ordering.
+// notRanked is the place of sequences that came after the latest ordering.
 const notRanked = math.MaxInt64
 
 // orderByWeight ranks all in lanes depth first through the prefix tree: of a
-// node's children the one first below which most wait, after them those who end in
+// node's children the one first below which most wait, then the sequences that end in
 // the node itself, by age. It is done anew when a quarter of the queue has changed,
 // so that its cost per change does not grow with the queue.
 func (w *queue) orderByWeight() {
@@ -51,7 +51,7 @@ func (w *queue) orderByWeight() {
 			w.rerank(q)
 		}
 	}
-	clear(t.nodes) // or who has left would be kept alive
+	clear(t.nodes) // or sequences that left would be kept alive
 	w.stale = 0
 }
 
