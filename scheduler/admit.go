@@ -140,7 +140,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	s.hold(p, q, &f)
 	s.start(now, p, q)
 	if s.room.reserved >= 0 {
-		s.room.reserved += s.growth(q)
+		s.room.reserved += s.classes.growth(q, s.info.PageTokens)
 	}
 	s.queue.lastLong = s.cfg.lastLong(s.running.prefilling)
 	return true

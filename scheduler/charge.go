@@ -5,9 +5,9 @@ import "github.com/coppice-llm/coppice/scheduler/internal/planted"
 // chargePrompt puts what is going to be computed of q's prompt in its tenant's
 // account: at its first admission, so that nobody is admitted on tokens that have not
 // been counted yet.
-func (s *Scheduler) chargePrompt(q *sequence) {
+func (a *accounts) chargePrompt(q *sequence) {
 	q.tenant.serve(q.prompt - q.cachedTokens)
-	if s.accounts.fault == planted.ChargeCached {
+	if a.fault == planted.ChargeCached {
 		q.tenant.position += int64(q.cachedTokens)
 	}
 }

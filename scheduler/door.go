@@ -85,7 +85,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q.mark(now, Queued, q.prompt)
 	s.enqueue(q)
 	s.queue.offer(q)
-	s.setExpiry(q)
+	s.expiries.file(q)
 }
 
 // enqueue puts q into the queue, by the rank that its cached prefix gives.

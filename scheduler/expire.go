@@ -32,8 +32,8 @@ func (x *expiries) Pop() any {
 	return q
 }
 
-// setExpiry files q under the time at which its next limit ends it.
-func (s *Scheduler) setExpiry(q *sequence) {
+// file files q under the time at which its next limit ends it.
+func (x *expiries) file(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0
 	// The sum of times overflows where a timeout is as good as none.
 	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
@@ -42,18 +42,19 @@ func (s *Scheduler) setExpiry(q *sequence) {
 	switch {
 	case some && q.expiry > 0:
 		q.expires = at
-		heap.Fix(&s.expiries, q.expiry-1)
+		heap.Fix(x, q.expiry-1)
 	case some:
 		q.expires = at
-		heap.Push(&s.expiries, q)
+		heap.Push(x, q)
 	default:
-		s.clearExpiry(q)
+		x.drop(q)
 	}
 }
 
-func (s *Scheduler) clearExpiry(q *sequence) {
+// drop takes q out, if it is in.
+func (x *expiries) drop(q *sequence) {
 	if q.expiry > 0 {
-		heap.Remove(&s.expiries, q.expiry-1)
+		heap.Remove(x, q.expiry-1)
 	}
 }
 
@@ -72,7 +73,7 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
 	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
 		q := s.expiries[0]
-		s.clearExpiry(q)
+		s.expiries.drop(q)
 		err := ErrQueueTimeout
 		if d := q.req.Deadline; d > 0 && d <= now {
 			err = ErrDeadline

@@ -24,7 +24,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		s.dequeue(q)
 	}
 	q.place = ended
-	s.clearExpiry(q)
+	s.expiries.drop(q)
 	if e.Reason == Stop || e.Reason == Length {
 		q.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {

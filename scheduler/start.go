@@ -73,11 +73,11 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
 	q.mark(now, Matched, q.computed)
 	if q.expiry > 0 && !q.seenSlot {
-		defer s.setExpiry(q) // no queue timeout any more
+		defer s.expiries.file(q) // no queue timeout any more
 	}
 	if !q.seenSlot {
 		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)
-		s.chargePrompt(q)
+		s.accounts.chargePrompt(q)
 		s.metrics.PromptTokens += uint64(q.prompt)
 		s.metrics.CachedTokens += uint64(q.cachedTokens)
 	}

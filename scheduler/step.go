@@ -49,8 +49,8 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 
 // decodes reports whether q can have a decode row now: its prompt is computed or
 // will be, a page is there, and what plans in flight sample does not end it.
-func (s *Scheduler) decodes(q *sequence) bool {
-	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*s.info.PageTokens
+func (q *sequence) decodes(pageTokens int) bool {
+	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*pageTokens
 }
 
 // decoding returns how many sequences can have a decode row now: as grow has counted,
@@ -59,7 +59,7 @@ func (s *Scheduler) decoding() int {
 	if s.budget.decoding < 0 {
 		s.budget.decoding, s.budget.context = 0, 0
 		for _, q := range s.running.all {
-			if s.decodes(q) {
+			if q.decodes(s.info.PageTokens) {
 				s.budget.decoding++
 				s.budget.context += int64(q.computed)
 			}
@@ -81,7 +81,7 @@ func (s *Scheduler) decode(p *Plan, budget int) int {
 		if at++; at == n {
 			at = 0
 		}
-		if s.decodes(q) {
+		if q.decodes(s.info.PageTokens) {
 			p.decode(q)
 			budget--
 			s.running.next = at

@@ -99,8 +99,8 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	running := slices.SortedFunc(slices.Values(s.running.all), comparePrecedence)
 	base, reserve := len(dst), 0
 	for _, q := range all {
-		for len(running) > 0 && s.reservesFor(running[0], q) { // so much more than for the one before
-			reserve += s.growth(running[0])
+		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) { // so much more than for the one before
+			reserve += s.classes.growth(running[0], s.info.PageTokens)
 			running = running[1:]
 		}
 		dst = append(dst, s.why(q, reserve))
