@@ -94,6 +94,9 @@ type Request struct {
 	// PromptLogprobs asks for Piece.PromptLogprobs. The whole prompt is computed then,
 	// cached or not.
 	PromptLogprobs bool
+	// PromptTop, up to 20, asks for so many tokens of Piece.PromptTop in each place, beside
+	// PromptLogprobs.
+	PromptTop int32
 
 	// Samples is how many outputs to draw, 1 if 0, at most Scheduler.MaxSamples.
 	// They share the prompt, which is computed once. Sample 0 is what the request

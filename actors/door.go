@@ -37,6 +37,7 @@ type Request struct {
 	MinTokens      int
 	AllowedTokens  []kv.Token
 	PromptLogprobs bool
+	PromptTop      int32
 
 	// As in scheduler.Request. Each of the Samples takes a credit of the door.
 	Samples  int
@@ -145,7 +146,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
 		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
-		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs,
+		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,
 	}}
 	if req.Format == (Format{}) {
 		s.scheduler.tell(m)

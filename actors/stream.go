@@ -29,8 +29,10 @@ type Piece struct {
 	// PromptLogprobs, if asked for, comes with the first piece of sample 0: that of
 	// each token of the prompt, NaN for the first.
 	PromptLogprobs []float32
-	Ending         *Ending // in the last piece of the sample
-	Final          bool    // the last piece of the request
+	// PromptTop, if asked for, comes with it: the most probable tokens in each place.
+	PromptTop [][]engine.TokenLogprob
+	Ending    *Ending // in the last piece of the sample
+	Final     bool    // the last piece of the request
 	// Begun, in a piece with nothing else in it: a sample of the request is in a step for
 	// the first time. It comes before all others, if Request.Begun asks for it.
 	Begun bool
@@ -92,9 +94,10 @@ type sample struct {
 	taken  int                    // tokens that Next has given, the prompt counted in
 	text   []byte                 // not taken yet
 
-	logprobs []float32 // of the output, if asked for
-	top      [][]engine.TokenLogprob
-	prompt   []float32 // of the prompt, not taken yet
+	logprobs  []float32 // of the output, if asked for
+	top       [][]engine.TokenLogprob
+	prompt    []float32 // of the prompt, not taken yet
+	promptTop [][]engine.TokenLogprob
 
 	digest uint64
 	ending *Ending // not taken yet
@@ -181,12 +184,12 @@ func (o *sample) take() (_ Piece, some bool) {
 	if o.taken == n && o.ending == nil {
 		return Piece{}, false
 	}
-	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], PromptLogprobs: o.prompt, Ending: o.ending}
+	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], PromptLogprobs: o.prompt, PromptTop: o.promptTop, Ending: o.ending}
 	if m := len(o.logprobs); m > 0 {
 		at := m - (n - o.taken)
 		piece.Logprobs, piece.Top = o.logprobs[at:m:m], o.top[at:m:m]
 	}
-	o.text, o.prompt, o.taken, o.ending = o.text[:0], nil, n, nil
+	o.text, o.prompt, o.promptTop, o.taken, o.ending = o.text[:0], nil, nil, n, nil
 	return piece, true
 }
 
@@ -244,7 +247,7 @@ func (s *Stream) push(out *scheduler.Output) {
 		o.logprobs, o.top = append(o.logprobs, out.Logprob), append(o.top, out.Top)
 	}
 	if out.Prompt != nil {
-		o.prompt = out.Prompt
+		o.prompt, o.promptTop = out.Prompt, out.PromptTop
 	}
 	s.signal()
 }

@@ -114,8 +114,10 @@ type Row struct {
 	Mask []uint64
 	// Digest asks for RowOut.Digest of a row that samples.
 	Digest bool
-	// PromptLogprobs asks for RowOut.Prompt.
+	// PromptLogprobs asks for RowOut.Prompt, and PromptTop, of 0 to MaxTopLogprobs, for so
+	// many tokens of RowOut.PromptTop in each place.
 	PromptLogprobs bool
+	PromptTop      int32
 }
 
 // Len is the number of tokens that the row runs.
@@ -178,8 +180,11 @@ type RowOut struct {
 	// first, from the one before it. The row's own first token needs the logits of
 	// the position before: NaN if the slot did not run that one itself.
 	Prompt []float32
-	Digest uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err    error  // this row only, ErrLogits, ErrNoToken or ErrMove; its pages must not be cached
+	// PromptTop is the most probable tokens in the places of Prompt, as many as
+	// Row.PromptTop says, best first; none where Prompt is NaN. nil if that is 0.
+	PromptTop [][]TokenLogprob
+	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
+	Err       error  // this row only, ErrLogits, ErrNoToken or ErrMove; its pages must not be cached
 }
 
 // TokenLogprob is one entry of the top-k list, best first.

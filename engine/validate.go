@@ -112,6 +112,8 @@ func (r *Row) validate(info *Info) error {
 		return invalid("a digest is asked for, the backend %s gives none", info.Name)
 	case r.PromptLogprobs && !info.Capabilities.PromptLogprobs:
 		return invalid("log-probabilities of the prompt are asked for, the backend %s gives none", info.Name)
+	case r.PromptTop < 0 || r.PromptTop > MaxTopLogprobs || r.PromptTop > 0 && !r.PromptLogprobs:
+		return invalid("the %d most probable tokens of the prompt are asked for, want 0 to %d, with its log-probabilities", r.PromptTop, MaxTopLogprobs)
 	case r.Mask != nil && len(r.Mask) != (info.Vocab+63)/64:
 		return invalid("mask of %d words for %d tokens", len(r.Mask), info.Vocab)
 	}

@@ -67,7 +67,7 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		}
 	}
 	if row != nil && here && q.wantsPrompt() {
-		q.addPromptLogprobs(int(r.start), row.Prompt)
+		q.addPromptLogprobs(int(r.start), row.Prompt, row.PromptTop)
 	}
 	if r.sample && here && !q.vouches && p.Batch.Seq > q.swapped {
 		vouch(s, q)
@@ -117,7 +117,7 @@ func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, 
 		Token: row.Token, Logprob: row.Logprob, Top: row.Top, Digest: row.Digest,
 	}
 	if q.promptLogprobs != nil && q.outputTokens() == 1 {
-		o.Prompt = q.promptLogprobs
+		o.Prompt, o.PromptTop = q.promptLogprobs, q.promptTop
 	}
 	switch {
 	case len(q.req.StopTokens) > 0 && slices.Contains(q.req.StopTokens, row.Token):

@@ -110,6 +110,9 @@ func (p *Plan) prefill(q *sequence, n int) {
 
 		PromptLogprobs: q.wantsPrompt(),
 	})
+	if r := &p.Batch.Rows[len(p.Batch.Rows)-1]; r.PromptLogprobs {
+		r.PromptTop = q.req.PromptTop
+	}
 	if q.shaped && sample {
 		q.maskRow(&p.Batch.Rows[len(p.Batch.Rows)-1])
 	}

@@ -79,11 +79,16 @@ func checkSample(info *engine.Info, r *engine.Row, i int, p *engine.SamplingPara
 	if p.TopLogprobs == 0 {
 		return nil
 	}
-	if want := min(int(p.TopLogprobs), info.Vocab); len(out.Top) != want {
-		return breach(info, i, "it lists %d tokens as the most probable, %d were asked for", len(out.Top), want)
+	return checkTop(info, i, out.Top, p.TopLogprobs)
+}
+
+// checkTop looks at a list of the most probable tokens in one place.
+func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) error {
+	if want := min(int(asked), info.Vocab); len(top) != want {
+		return breach(info, i, "it lists %d tokens as the most probable, %d were asked for", len(top), want)
 	}
-	for j, e := range out.Top {
-		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || j > 0 && e.Logprob > out.Top[j-1].Logprob {
+	for j, e := range top {
+		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || j > 0 && e.Logprob > top[j-1].Logprob {
 			return breach(info, i, "entry %d of the most probable tokens is token %d with %v", j, e.Token, e.Logprob)
 		}
 	}
@@ -103,6 +108,17 @@ func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) er
 	for j, l := range out.Prompt {
 		if !(l <= 0) {
 			return breach(info, i, "log-probability %d of the prompt is %v", j, l)
+		}
+	}
+	if r.PromptTop == 0 {
+		return nil
+	}
+	if len(out.PromptTop) != want {
+		return breach(info, i, "it lists the most probable tokens in %d places of the prompt, %d were asked for", len(out.PromptTop), want)
+	}
+	for _, top := range out.PromptTop {
+		if err := checkTop(info, i, top, r.PromptTop); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -54,8 +54,9 @@ type Request struct {
 	Format   *grammar.Grammar
 	Sampling engine.SamplingParams
 	// PromptLogprobs asks for Output.Prompt. The whole prompt is computed for that,
-	// cached or not.
+	// cached or not. PromptTop is how many tokens Output.PromptTop has in each place.
 	PromptLogprobs bool
+	PromptTop      int32
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
 
@@ -165,5 +166,8 @@ type Output struct {
 	// Prompt, with the first token of sample 0, is the log-probability of each token
 	// of the prompt, if asked for; NaN for the first, which follows on nothing.
 	Prompt []float32
-	Ending Ending // Reason NotEnded: more is to come
+	// PromptTop, if asked for, is the most probable tokens in the places of Prompt, nil for
+	// the first.
+	PromptTop [][]engine.TokenLogprob
+	Ending    Ending // Reason NotEnded: more is to come
 }

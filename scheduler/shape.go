@@ -24,7 +24,8 @@ type shape struct {
 	mask      []uint64          // of the row on its way, where the matcher has a say
 	stopState grammar.StopState // of Stops
 
-	promptLogprobs []float32 // of the prompt's tokens so far, if asked for
+	promptLogprobs []float32               // of the prompt's tokens so far, if asked for
+	promptTop      [][]engine.TokenLogprob // in their places, if asked for
 }
 
 // validateShape checks what a request wants of the text of its outputs.
@@ -176,8 +177,12 @@ func (q *sequence) wantsPrompt() bool {
 }
 
 // addPromptLogprobs takes log-probabilities of tokens from position start on, or from 1.
-func (q *sequence) addPromptLogprobs(start int, logprobs []float32) {
+// top has the most probable tokens in their places, or nothing.
+func (q *sequence) addPromptLogprobs(start int, logprobs []float32, top [][]engine.TokenLogprob) {
 	if q.promptLogprobs == nil {
+		if q.req.PromptTop > 0 {
+			q.promptTop = make([][]engine.TokenLogprob, 1, q.prompt)
+		}
 		q.promptLogprobs = append(make([]float32, 0, q.prompt), float32(math.NaN()))
 	}
 	// After a preemption the prompt is computed again from its beginning.
@@ -185,9 +190,10 @@ func (q *sequence) addPromptLogprobs(start int, logprobs []float32) {
 	if known < 0 {
 		panic(fmt.Sprintf("scheduler: log-probabilities from position %d, known are %d", start, len(q.promptLogprobs)))
 	}
-	for _, l := range logprobs[min(known, len(logprobs)):] {
-		if len(q.promptLogprobs) < q.prompt {
-			q.promptLogprobs = append(q.promptLogprobs, l)
+	for i := known; i < len(logprobs) && len(q.promptLogprobs) < q.prompt; i++ {
+		q.promptLogprobs = append(q.promptLogprobs, logprobs[i])
+		if q.req.PromptTop > 0 {
+			q.promptTop = append(q.promptTop, top[i])
 		}
 	}
 }

@@ -77,6 +77,8 @@ func capable(info *engine.Info, req *Request) error {
 		return &FieldError{"Penalties", fmt.Errorf("%w: %w", ErrInvalid, info.CheckSampling(p))}
 	case req.PromptLogprobs && !c.PromptLogprobs:
 		return refuse("PromptLogprobs", ErrInvalid, "the backend %s gives no log-probabilities of prompts", info.Name)
+	case req.PromptTop < 0 || req.PromptTop > engine.MaxTopLogprobs || req.PromptTop > 0 && !req.PromptLogprobs:
+		return refuse("PromptLogprobs", ErrInvalid, "PromptTop is %d, want 0 to %d, with PromptLogprobs", req.PromptTop, engine.MaxTopLogprobs)
 	case req.Digest && !c.Digests:
 		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
 	}

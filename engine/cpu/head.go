@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -82,16 +81,15 @@ func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 	}
 	if out.Prompt == nil {
 		out.Prompt = make([]float32, 0, r.Len())
-		if r.Start > 0 {
-			first := float32(math.NaN())
-			if kept.end == r.Start {
-				first = sampling.Normalize(kept.logits).Logprob(kept.logits[s.tokens[t]])
-			}
-			out.Prompt = append(out.Prompt, first)
+		switch {
+		case r.Start > 0 && kept.end == r.Start:
+			sampling.Prompt(r, kept.logits, s.tokens[t], out)
+		case r.Start > 0:
+			sampling.PromptUnknown(r, out)
 		}
 	}
 	if !s.lastOfRow(t) {
-		out.Prompt = append(out.Prompt, sampling.Normalize(logits).Logprob(logits[s.tokens[t+1]]))
+		sampling.Prompt(r, logits, s.tokens[t+1], out)
 		return
 	}
 	kept.logits = append(kept.logits[:0], logits...)

@@ -83,6 +83,12 @@ func judge(info *engine.Info, r *engine.Row, p *engine.SamplingParams, row int, 
 		if len(o.Prompt) != want {
 			bad("%d log-probabilities of the prompt, want %d", len(o.Prompt), want)
 		}
+		if r.PromptTop == 0 {
+			want = 0
+		}
+		if len(o.PromptTop) != want {
+			bad("the most probable tokens in %d places of the prompt, want %d", len(o.PromptTop), want)
+		}
 		for i, l := range o.Prompt {
 			if !(l <= 0) {
 				bad("log-probability %d of the prompt is %v", i, l)

@@ -219,24 +219,50 @@ func checkLogprobs(h *Harness) error {
 	return nil
 }
 
+// checkPlace compares the most probable tokens of a place with the token that stands there.
+func checkPlace(top []engine.TokenLogprob, most int, token kv.Token, logprob float32) error {
+	if len(top) != most {
+		return fmt.Errorf("%d most probable tokens, want %d", len(top), most)
+	}
+	for i, e := range top {
+		if e.Token == token && e.Logprob != logprob || e.Token != token && e.Logprob < logprob || i > 0 && e.Logprob > top[i-1].Logprob {
+			return fmt.Errorf("token %d has %v, and the most probable are %v", token, logprob, top)
+		}
+		if e.Token == token {
+			break // what follows may be less probable
+		}
+	}
+	return nil
+}
+
 // checkPromptLogprobs compares a prompt in one piece with the same in chunks, and
 // an entry with the list of what was most likely there.
 func checkPromptLogprobs(h *Harness) error {
 	r := h.open(usual(16))
 	prompt := r.tokens(1, 40)
+	const most = 3
 	gather := func(slot engine.Slot, chunk int) ([]float32, error) {
 		s := r.sequence(slot, engine.SamplingParams{}, prompt, 1)
 		binds := []engine.SlotBind{s.bind()}
 		var got []float32
 		for len(s.out) == 0 {
 			b := &engine.Batch{Binds: binds, Rows: []engine.Row{s.row(&r.info, chunk)}}
-			b.Rows[0].PromptLogprobs = true
+			b.Rows[0].PromptLogprobs, b.Rows[0].PromptTop = true, most
 			res, err := r.run(b)
 			if err != nil {
 				return nil, err
 			}
 			if _, err := out(res, 0); err != nil {
 				return nil, err
+			}
+			if n := len(res.Out[0].PromptTop); n != len(res.Out[0].Prompt) || len(got)+n >= len(prompt) {
+				return nil, fmt.Errorf("the most probable tokens of %d places, there are %d", n, len(res.Out[0].Prompt))
+			}
+			for i, top := range res.Out[0].PromptTop {
+				at := len(got) + i + 1
+				if err := checkPlace(top, most, prompt[at], res.Out[0].Prompt[i]); err != nil {
+					return nil, fmt.Errorf("position %d: %w", at, err)
+				}
 			}
 			got = append(got, res.Out[0].Prompt...)
 			if err := s.take(b, res, 0); err != nil {

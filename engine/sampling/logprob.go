@@ -50,3 +50,21 @@ func (n Norm) top(logits []float32, k int) []engine.TokenLogprob {
 	}
 	return top
 }
+
+// Prompt appends to out what the logits before a token of a prompt say of it and, if row r
+// asks for them, of the most probable ones in its place.
+func Prompt(r *engine.Row, logits []float32, token kv.Token, out *engine.RowOut) {
+	n := Normalize(logits)
+	out.Prompt = append(out.Prompt, n.Logprob(logits[token]))
+	if r.PromptTop > 0 {
+		out.PromptTop = append(out.PromptTop, n.top(logits, int(r.PromptTop)))
+	}
+}
+
+// PromptUnknown is Prompt for a token whose logits nobody has.
+func PromptUnknown(r *engine.Row, out *engine.RowOut) {
+	out.Prompt = append(out.Prompt, float32(math.NaN()))
+	if r.PromptTop > 0 {
+		out.PromptTop = append(out.PromptTop, nil)
+	}
+}

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"math"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
@@ -53,25 +51,21 @@ func (s *sampler) sample(r *engine.Row, row int, hash uint64, out *engine.RowOut
 	}
 }
 
-// logprob is the log-probability of token t after a prefix.
-func (s *sampler) logprob(hash uint64, t kv.Token) float32 {
-	logitsOf(hash, s.logits)
-	return sampling.Normalize(s.logits).Logprob(s.logits[t])
-}
-
-// prompt is RowOut.Prompt of row r, which has run: hashes are read from its pages.
+// prompt fills in RowOut.Prompt of row r, which has run: hashes are read from its pages.
 // ran is what its slot ran before. Without logits no row asks for it.
-func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress) []float32 {
-	out := make([]float32, 0, len(tokens))
-	if r.Start > 0 {
-		first := float32(math.NaN())
-		if ran.end == r.Start {
-			first = s.logprob(ran.hash, tokens[0])
-		}
-		out = append(out, first)
+func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress, out *engine.RowOut) {
+	out.Prompt = make([]float32, 0, len(tokens))
+	token := func(hash uint64, t kv.Token) {
+		logitsOf(hash, s.logits)
+		sampling.Prompt(r, s.logits, t, out)
+	}
+	switch {
+	case r.Start > 0 && ran.end == r.Start:
+		token(ran.hash, tokens[0])
+	case r.Start > 0:
+		sampling.PromptUnknown(r, out)
 	}
 	for i, t := range tokens[1:] {
-		out = append(out, s.logprob(p.at(r.Pages, int(r.Start)+i).hash, t))
+		token(p.at(r.Pages, int(r.Start)+i).hash, t)
 	}
-	return out
 }

@@ -112,7 +112,7 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 		return nil
 	}
 	if r.PromptLogprobs {
-		out.Prompt = d.draw.prompt(r, tokens, d.pool, ran)
+		d.draw.prompt(r, tokens, d.pool, ran, &out)
 	}
 	d.advance(r, i, after, ran, &out)
 	if r.Sample && out.Err == nil {

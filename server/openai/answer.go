@@ -105,15 +105,19 @@ type Usage struct {
 }
 
 func (u Usage) append(dst []byte) []byte {
+	dst = append(u.appendCounts(dst), `,"prompt_tokens_details":{"cached_tokens":`...)
+	dst = appendInt(dst, u.CachedTokens)
+	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+}
+
+// appendCounts leaves the object open. What was cached is known when a request has ended.
+func (u Usage) appendCounts(dst []byte) []byte {
 	dst = append(dst, `{"prompt_tokens":`...)
 	dst = appendInt(dst, u.PromptTokens)
 	dst = append(dst, `,"completion_tokens":`...)
 	dst = appendInt(dst, u.CompletionTokens)
 	dst = append(dst, `,"total_tokens":`...)
-	dst = appendInt(dst, u.PromptTokens+u.CompletionTokens)
-	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
-	dst = appendInt(dst, u.CachedTokens)
-	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+	return appendInt(dst, u.PromptTokens+u.CompletionTokens)
 }
 
 // appendHead writes what comes before the choices, the object left open.

@@ -54,7 +54,7 @@ func DecodeCompletion(body []byte, unknowns UnknownFields) (*Completion, error) 
 		if c.Stream {
 			r.fail("echo", "unsupported_parameter", "echo with logprobs is not streamed: leave stream out")
 		}
-		c.request.PromptLogprobs = true
+		c.request.PromptLogprobs, c.request.PromptTop = true, int32(c.TopLogprobs)
 	}
 	if err := r.finish(); err != nil {
 		return nil, err
@@ -68,9 +68,11 @@ func (c *Completion) WantsPromptTokens() bool {
 	return c.Params.WantsPromptTokens() || c.Echo && c.Logprobs
 }
 
-// WantsPromptTokens tells that the answer shows tokens of prompts: they have to be
-// given to SetPrompt.
-func (p *Params) WantsPromptTokens() bool { return p.ReturnTokenIDs || p.PromptLogprobs }
+// WantsPromptTokens tells that the answer shows tokens of prompts, or counts them before
+// they have run: they have to be given to SetPrompt.
+func (p *Params) WantsPromptTokens() bool {
+	return p.ReturnTokenIDs || p.PromptLogprobs || p.ContinuousUsage
+}
 
 // Request is what the node is asked for prompt i. The server adds Namespace, Tenant
 // and, unless Seeded, Sampling.Seed. Its slices are shared by those of all prompts.

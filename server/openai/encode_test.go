@@ -52,9 +52,14 @@ func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, 
 		if i == 0 && sample == 0 {
 			for j := range prompt {
 				p.PromptLogprobs = append(p.PromptLogprobs, -float32(j))
+				var top []engine.TokenLogprob
+				for k := range tops {
+					top = append(top, engine.TokenLogprob{Token: prompt[j] + kv.Token(k) - 1, Logprob: -float32(j) - float32(k) + 1})
+				}
+				p.PromptTop = append(p.PromptTop, top)
 			}
 			if len(prompt) > 0 {
-				p.PromptLogprobs[0] = nan
+				p.PromptLogprobs[0], p.PromptTop[0] = nan, nil
 			}
 		}
 		all = append(all, p)
@@ -116,7 +121,7 @@ func TestAnswers(t *testing.T) {
 			prompt, promptText := asked(i)
 			stream.SetPrompt(i, promptText, prompt)
 			whole.SetPrompt(i, promptText, prompt)
-			for _, piece := range play(tok, sample, prompt, text, p.TopLogprobs, ending) {
+			for _, piece := range play(tok, sample, prompt, text, max(p.TopLogprobs, p.PromptTop), ending) {
 				if piece.Ending != nil && ending.Err != nil {
 					out = stream.Error(out, ending.Err)
 					continue

@@ -65,15 +65,12 @@ func (d *decoder) seconds(v value) time.Duration {
 	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
 }
 
-// promptLogprobs is how many others to show beside each token of the prompt. A node
-// computes none of them.
+// promptLogprobs is how many others to show beside each token of the prompt.
 func (r *reading) promptLogprobs(v value) {
 	if v.raw[0] == 't' || v.raw[0] == 'f' {
 		r.PromptLogprobs = r.flag(v)
 		return
 	}
-	if n := r.integer(v, 0, engine.MaxTopLogprobs); n > 0 {
-		r.fail(v.path, "unsupported_value", "%s is %d: only the prompt's own tokens have theirs computed, give 0", v.path, n)
-	}
+	r.PromptTop = int(r.integer(v, 0, engine.MaxTopLogprobs))
 	r.PromptLogprobs = true
 }

@@ -124,19 +124,42 @@ func (a *answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
 	return a.names.appendBytes(dst, t)
 }
 
-// promptLogprobs writes vLLM's prompt_logprobs: for each token of the prompt an
-// object of one member, under its id. Ranks are not known.
+// promptLogprobs writes vLLM's prompt_logprobs: for each token of the prompt an object
+// with the most probable ones, by rank, and itself, under their ids. The rank of a token
+// that is none of those is not known.
 func (a *answer) promptLogprobs(dst []byte, s *scored) []byte {
 	return s.appendList(dst, func(dst []byte, i int) []byte {
 		f, ok := s.known(i)
 		if !ok {
 			return append(dst, "null"...)
 		}
-		dst = append(dst, `{"`...)
-		dst = strconv.AppendUint(dst, uint64(s.tokens[i]), 10)
-		dst = append(dst, `":{"logprob":`...)
-		dst = appendLogprob(dst, f)
-		dst = append(dst, `,"decoded_token":`...)
-		return append(a.names.append(dst, s.tokens[i]), "}}"...)
+		dst = append(dst, '{')
+		own := true
+		for j, t := range s.best(i, a.params.PromptTop) {
+			if j > 0 {
+				dst = append(dst, ',')
+			}
+			own = own && t.Token != s.tokens[i]
+			dst = a.promptToken(dst, t.Token, t.Logprob, j+1)
+		}
+		if own {
+			if dst[len(dst)-1] != '{' {
+				dst = append(dst, ',')
+			}
+			dst = a.promptToken(dst, s.tokens[i], f, 0)
+		}
+		return append(dst, '}')
 	})
+}
+
+// promptToken writes a member of prompt_logprobs. Rank 0 is not known.
+func (a *answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte {
+	dst = strconv.AppendUint(append(dst, '"'), uint64(t), 10)
+	dst = append(dst, `":{"logprob":`...)
+	dst = appendLogprob(dst, f)
+	if rank > 0 {
+		dst = appendInt(append(dst, `,"rank":`...), rank)
+	}
+	dst = append(dst, `,"decoded_token":`...)
+	return append(a.names.append(dst, t), '}')
 }

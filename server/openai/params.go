@@ -35,14 +35,17 @@ type Params struct {
 	Stream    bool
 	// IncludeUsage: a stream ends with a chunk of usage.
 	IncludeUsage bool
-	N            int // choices per prompt, 1 or more
+	// ContinuousUsage: each chunk of a stream says what was used so far.
+	ContinuousUsage bool
+	N               int // choices per prompt, 1 or more
 	// Seeded: a seed was given. If not, the server sets Sampling.Seed of its requests.
 	Seeded bool
 
 	Logprobs       bool // are shown, with TopLogprobs others in each place
 	TopLogprobs    int
 	ReturnTokenIDs bool
-	PromptLogprobs bool // vLLM's prompt_logprobs are shown
+	PromptLogprobs bool // vLLM's prompt_logprobs are shown, with PromptTop others in each place
+	PromptTop      int
 
 	// Ignored are fields that were given and passed over, "messages[].cache_control".
 	Ignored []string
@@ -222,9 +225,7 @@ func (r *reading) streaming(v value) {
 		case "include_obfuscation":
 			r.flag(f.value) // padding against who watches the line's sizes; there is none
 		case "continuous_usage_stats":
-			if r.flag(f.value) {
-				r.fail(f.path, "unsupported_parameter", "%s is not supported: usage comes once, at the end", f.path)
-			}
+			r.ContinuousUsage = r.flag(f.value)
 		default:
 			r.unknown(f)
 		}
@@ -247,6 +248,7 @@ func (r *reading) finish() error {
 		return r.fault
 	}
 	if r.streamOptions && !r.Stream {
+		r.ContinuousUsage = false
 		r.ignore("stream_options")
 	}
 	r.Ignored = r.ignored
@@ -259,5 +261,6 @@ func (r *reading) finish() error {
 	q.Samples = r.N
 	q.Sampling.Logprobs, q.Sampling.TopLogprobs = r.Logprobs, int32(r.TopLogprobs)
 	q.PromptLogprobs = q.PromptLogprobs || r.PromptLogprobs
+	q.PromptTop = max(q.PromptTop, int32(r.PromptTop))
 	return nil
 }

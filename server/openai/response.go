@@ -11,7 +11,7 @@ import (
 type Response struct {
 	answer
 	choices []choice
-	scores  [][]float32 // PromptLogprobs of each prompt
+	scores  []scored // of each prompt, but its tokens
 }
 
 type choice struct {
@@ -33,7 +33,7 @@ func (c *Chat) NewResponse(h Head, tok *tokenizer.Tokenizer) *Response {
 }
 
 func newResponse(a answer) *Response {
-	return &Response{answer: a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([][]float32, len(a.prompts))}
+	return &Response{answer: a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([]scored, len(a.prompts))}
 }
 
 // Piece takes a piece of prompt i. Those of one sample come in their order.
@@ -44,7 +44,7 @@ func (r *Response) Piece(i int, p *coppice.Piece) {
 	c.logprobs = append(c.logprobs, p.Logprobs...)
 	c.top = append(c.top, p.Top...)
 	if p.PromptLogprobs != nil {
-		r.scores[i] = p.PromptLogprobs
+		r.scores[i] = scored{logprobs: p.PromptLogprobs, top: p.PromptTop}
 	}
 	if p.Ending != nil {
 		c.ending = p.Ending
@@ -158,17 +158,18 @@ func (r *Response) message(dst []byte, choice int, m message) []byte {
 
 func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
 
-// after puts the prompt's tokens before those of a choice. Of a prompt only its own
-// tokens have log-probabilities.
+// after puts the prompt's tokens before those of a choice.
 func (r *Response) after(prompt int, s *scored) *scored {
 	p := r.prompts[prompt].tokens
 	n := len(p)
 	all := &scored{
 		tokens:   append(append(make([]kv.Token, 0, n+len(s.tokens)), p...), s.tokens...),
 		logprobs: make([]float32, n, n+len(s.logprobs)),
-		top:      append(make([][]engine.TokenLogprob, n, n+len(s.top)), s.top...),
+		top:      make([][]engine.TokenLogprob, n, n+len(s.top)),
 	}
-	own := scored{logprobs: r.scores[prompt]}
+	own := &r.scores[prompt]
+	copy(all.top, own.top)
+	all.top = append(all.top, s.top...)
 	for i := range n {
 		all.logprobs[i] = nan
 		if f, ok := own.known(i); ok {
@@ -185,7 +186,7 @@ func (r *Response) ofPrompt(dst []byte, i int) []byte {
 	p := r.prompts[i].tokens
 	if r.params.PromptLogprobs {
 		dst = append(dst, `,"prompt_logprobs":`...)
-		dst = r.promptLogprobs(dst, &scored{tokens: p, logprobs: r.scores[i]})
+		dst = r.promptLogprobs(dst, &scored{tokens: p, logprobs: r.scores[i].logprobs, top: r.scores[i].top})
 	}
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), p)

@@ -13,6 +13,7 @@ type Stream struct {
 	open    []byte // of an event, up to its choice
 	close   []byte
 	choices []streamed
+	tokens  int // of all choices so far
 }
 
 // streamed is how far a choice has come.
@@ -44,12 +45,26 @@ func newStream(a answer, object string) *Stream {
 	return s
 }
 
+// end closes an event.
+func (s *Stream) end(dst []byte) []byte {
+	if !s.params.ContinuousUsage {
+		return append(dst, s.close...)
+	}
+	u := Usage{CompletionTokens: s.tokens}
+	for i := range s.prompts {
+		u.PromptTokens += len(s.prompts[i].tokens)
+	}
+	dst = u.appendCounts(append(dst, `}],"usage":`...))
+	return append(dst, "}}\n\n"...)
+}
+
 // Piece appends what p, of prompt i, gives: no event while a character is incomplete,
 // several where a choice of a chat begins or ends. A piece that ended with an error is
 // for Error.
 func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	index := i*s.params.N + p.Sample
 	c := &s.choices[index]
+	s.tokens += len(p.Tokens)
 	if p.Ending != nil {
 		s.prompts[i].bill.Add(p.Ending)
 	}
@@ -84,7 +99,7 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 		}
 		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
 	}
-	return append(dst, s.close...)
+	return s.end(dst)
 }
 
 // chatPiece writes the role first, then what p has, then how it ended.
@@ -98,7 +113,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 		if ids {
 			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[0].tokens)
 		}
-		dst = append(dst, s.close...)
+		dst = s.end(dst)
 	}
 	if c.out != nil {
 		dst = s.events(dst, index, c, p)
@@ -111,7 +126,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{},"logprobs":null,`...)
 		dst = s.appendFinish(dst, p.Ending, c.out.called())
-		dst = append(dst, s.close...)
+		dst = s.end(dst)
 	}
 	return dst
 }
@@ -133,7 +148,7 @@ func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	if p != nil && s.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
 	}
-	return append(dst, s.close...)
+	return s.end(dst)
 }
 
 // events writes what p brings of an output that is split, the tokens with the first event.
