@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -41,6 +42,16 @@ type cli struct {
 		Worlds simCmd      `cmd:"" default:"withargs" help:"Simulate worlds around the scheduler and check every promise. What sim does without a command."`
 		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router, and compare its policies."`
 	} `cmd:"" help:"Simulate: worlds around the scheduler, or fleets."`
+	Version versionCmd       `cmd:"" help:"Print the version."`
+	About   kong.VersionFlag `name:"version" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+// Run is called by kong.
+func (versionCmd) Run() error {
+	fmt.Println("coppice", version())
+	return nil
 }
 
 const description = `An LLM inference scheduler with a token-level radix KV cache.
@@ -63,9 +74,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
-	k := kong.Parse(&c, kong.Name("coppice"), kong.Description(description), kong.UsageOnError(),
-		kong.BindTo(ctx, (*context.Context)(nil)), vars)
-	err := k.Run()
+	parser := kong.Must(&c, kong.Name("coppice"), kong.Description(description),
+		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Vars{"version": "coppice " + version()})
+	k, err := parser.Parse(helped(os.Args[1:]))
+	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {
+		fmt.Fprintf(os.Stderr, "coppice: %v\nSee %s --help.\n", err, meant(wrong))
+		os.Exit(exitUsage)
+	}
+	if err == nil {
+		err = k.Run()
+	}
 	failed := (*nodeFailed)(nil)
 	switch {
 	case errors.As(err, &failed):
@@ -79,6 +97,25 @@ func main() {
 		fmt.Fprintln(os.Stderr, "coppice:", err)
 		os.Exit(1)
 	}
+}
+
+// exitUsage is the status of a command line that can't be read.
+const exitUsage = 2
+
+// helped is the arguments with "help serve" as "serve --help".
+func helped(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// meant is the command whose help says what is wrong with a command line.
+func meant(err *kong.ParseError) string {
+	if err.Context != nil && err.Context.Selected() != nil {
+		return err.Context.Selected().FullPath()
+	}
+	return "coppice"
 }
 
 // vars are what help texts say in ${}.

@@ -163,7 +163,7 @@ func TestBadInput(t *testing.T) {
 		{"bad policy", generate("--model", dir, "--policy", "best", "x"), []string{"best", "fcfs"}},
 		{"bad step", generate("--model", dir, "--step-tokens=-4", "x"), []string{"StepTokens is -4"}},
 		{"unknown flag", generate("--nope", "x"), []string{"--nope"}},
-		{"no command", nil, []string{"bench chat"}},
+		{"no command", nil, []string{"coppice --help"}},
 		{"unknown preset", []string{"make-model", t.TempDir(), "--preset", "huge"}, []string{"huge", "nano"}},
 		{"a place with another model", []string{"make-model", dir, "--preset", "nano", "--seed", "9"}, []string{dir}},
 		{"no requests", []string{"bench", "chat", "--model", dir, "--requests=-3"}, []string{"Requests is -3"}},
@@ -198,5 +198,24 @@ func refused(t *testing.T, want []string, args ...string) {
 	}
 	if strings.Contains(stderr, "goroutine ") {
 		t.Errorf("a panic: %s", stderr)
+	}
+}
+
+// TestCommandLine: a wrong command line gives a sentence and where help is, not all of the
+// help.
+func TestCommandLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve --kv-tokns 5":  "coppice: unknown flag --kv-tokns, did you mean \"--kv-tokens\"?\nSee coppice serve --help.\n",
+		"serve --kv-tokens x": "coppice: --kv-tokens: expected a valid 64 bit int but got \"x\"\nSee coppice serve --help.\n",
+		"serv":                "coppice: unexpected argument serv, did you mean \"serve\"?\nSee coppice --help.\n",
+	} {
+		if stdout, stderr, ok := command(t, strings.Fields(args)...); ok || stdout != "" || stderr != want {
+			t.Errorf("%s: ok %v, printed %q and %q", args, ok, stdout, stderr)
+		}
+	}
+	for args, want := range map[string]string{"help": "Usage: coppice <command>", "help serve": "Usage: coppice serve", "version": "coppice ", "--version": "coppice "} {
+		if stdout, stderr, ok := command(t, strings.Fields(args)...); !ok || !strings.HasPrefix(stdout, want) || stderr != "" {
+			t.Errorf("%q: ok %v, printed %.60q and %q", args, ok, stdout, stderr)
+		}
 	}
 }

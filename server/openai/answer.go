@@ -85,6 +85,23 @@ func (a *answer) SetPrompt(i int, text string, tokens []kv.Token) {
 	a.prompts[i].text, a.prompts[i].tokens = text, tokens
 }
 
+// cut is p without its output, if none was asked for.
+func (a *answer) cut(p *coppice.Piece) *coppice.Piece {
+	if !a.params.NoOutput {
+		return p
+	}
+	q := coppice.Piece{Sample: p.Sample, PromptLogprobs: p.PromptLogprobs, PromptTop: p.PromptTop, Ending: p.Ending, Final: p.Final}
+	if e := p.Ending; e != nil {
+		ending := *e
+		ending.OutputTokens, ending.StopString = 0, ""
+		if ending.Reason == coppice.Stop {
+			ending.Reason = coppice.Length
+		}
+		q.Ending = &ending
+	}
+	return &q
+}
+
 // Usage is the bill of what has ended so far.
 func (a *answer) Usage() (u Usage) {
 	for i := range a.prompts {

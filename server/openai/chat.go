@@ -25,7 +25,7 @@ type Chat struct {
 
 var chatFields = map[string]setter{
 	"messages":              (*reading).messages,
-	"max_completion_tokens": func(r *reading, v value) { r.newer = int(r.integer(v, 1, maxOutput)) },
+	"max_completion_tokens": func(r *reading, v value) { r.newer, r.newerNone = r.outputLimit(v) },
 	"logprobs":              func(r *reading, v value) { r.Logprobs = r.flag(v) },
 	"top_logprobs": func(r *reading, v value) {
 		r.TopLogprobs, r.top = int(r.integer(v, 0, engine.MaxTopLogprobs)), v.path
@@ -89,7 +89,7 @@ func (r *reading) checkChat() {
 	}
 	r.checkTools()
 	if r.newer > 0 {
-		c.request.MaxTokens = r.newer
+		c.request.MaxTokens, c.NoOutput = r.newer, r.newerNone
 	}
 	if !c.ContinueFinal {
 		return

@@ -41,6 +41,9 @@ type Params struct {
 	// Seeded: a seed was given. If not, the server sets Sampling.Seed of its requests.
 	Seeded bool
 
+	// NoOutput: max_tokens is 0. The node samples one token, which the answer leaves out.
+	NoOutput bool
+
 	Logprobs       bool // are shown, with TopLogprobs others in each place
 	TopLogprobs    int
 	ReturnTokenIDs bool
@@ -65,6 +68,7 @@ type reading struct {
 
 	bestOf        int
 	newer         int // max_completion_tokens, which goes before max_tokens
+	newerNone     bool
 	streamOptions bool
 	toolList      []tool
 	wanted        toolChoice
@@ -118,7 +122,7 @@ var shared = map[string]setter{
 	"top_p":             func(r *reading, v value) { r.request.Sampling.TopP = r.above(v, 1) },
 	"presence_penalty":  func(r *reading, v value) { r.request.Sampling.PresencePenalty = r.number(v, -2, 2) },
 	"frequency_penalty": func(r *reading, v value) { r.request.Sampling.FrequencyPenalty = r.number(v, -2, 2) },
-	"max_tokens":        func(r *reading, v value) { r.request.MaxTokens = int(r.integer(v, 1, maxOutput)) },
+	"max_tokens":        func(r *reading, v value) { r.request.MaxTokens, r.NoOutput = r.outputLimit(v) },
 	"stop":              (*reading).stop,
 	"logit_bias":        (*reading).logitBias,
 	"stream_options":    (*reading).streaming,
@@ -162,6 +166,12 @@ var refused = map[string]refusal{
 	"truncate_prompt_tokens": {"", "a prompt is taken whole or refused"},
 	"use_beam_search":        {"false", "give n"},
 	"web_search_options":     {"", "the server reaches nothing"},
+}
+
+// outputLimit is max_tokens as the node has it, for which 0 is no limit.
+func (r *reading) outputLimit(v value) (most int, none bool) {
+	n := int(r.integer(v, 0, maxOutput))
+	return max(n, 1), n == 0
 }
 
 func (r *reading) stop(v value) {
@@ -241,6 +251,8 @@ func (r *reading) finish() error {
 		r.fail("best_of", "unsupported_parameter", "best_of is %d and n %d: samples are not ranked, give as many as n or leave it out", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
 		r.fail("min_tokens", "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
+	case r.NoOutput && q.MinTokens > 0:
+		r.fail("min_tokens", "invalid_value", "min_tokens is %d, but no output is asked for", q.MinTokens)
 	case r.Stream && r.PromptLogprobs:
 		r.fail("prompt_logprobs", "unsupported_parameter", "prompt_logprobs are not streamed: leave stream out")
 	}

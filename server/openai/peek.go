@@ -185,7 +185,7 @@ func PeekCompletion(body []byte, p *Peeked) error {
 		p.Reset()
 		return err
 	}
-	p.OutputTokens = p.count(fieldMaxTokens, defaultCompletionTokens)
+	p.OutputTokens = p.limit(fieldMaxTokens, defaultCompletionTokens)
 	if p.given[fieldEmbeds].raw != nil {
 		p.doubt("prompt_embeds is given: a prompt that is no tokens")
 	} else if p.Prompts == 0 {
@@ -203,7 +203,7 @@ func PeekChat(body []byte, p *Peeked) error {
 		p.Reset()
 		return err
 	}
-	p.OutputTokens = p.count(fieldMaxCompletion, p.count(fieldMaxTokens, 0))
+	p.OutputTokens = p.limit(fieldMaxCompletion, p.limit(fieldMaxTokens, 0))
 	p.conversation()
 	p.given = [fieldCount]given{}
 	return nil
@@ -294,6 +294,16 @@ func (g *given) count(v int) int {
 		}
 	}
 	return v
+}
+
+// limit is count for a limit of the output, where 0 takes the node one token.
+func (p *Peeked) limit(f peekField, v int) int {
+	if raw := p.given[f].raw; len(raw) > 0 && (raw[0] == '0' || raw[0] == '-') {
+		if n, ok := whole(raw); ok && n == 0 {
+			return 1
+		}
+	}
+	return p.count(f, v)
 }
 
 // name is a field that is a string; the one before, if it is the same.

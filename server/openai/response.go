@@ -38,6 +38,7 @@ func newResponse(a answer) *Response {
 
 // Piece takes a piece of prompt i. Those of one sample come in their order.
 func (r *Response) Piece(i int, p *coppice.Piece) {
+	p = r.cut(p)
 	c := &r.choices[i*r.params.N+p.Sample]
 	c.text = append(c.text, p.Text...)
 	c.tokens = append(c.tokens, p.Tokens...)

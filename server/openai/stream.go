@@ -62,6 +62,7 @@ func (s *Stream) end(dst []byte) []byte {
 // several where a choice of a chat begins or ends. A piece that ended with an error is
 // for Error.
 func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
+	p = s.cut(p)
 	index := i*s.params.N + p.Sample
 	c := &s.choices[index]
 	s.tokens += len(p.Tokens)
