@@ -65,6 +65,10 @@ type Request struct {
 	// may share, such as a system prompt that holds no secret; the rest is the
 	// Namespace's own. Rounded down to whole pages. Without a salt it means nothing.
 	PublicTokens int
+	// Media are the spans of Tokens that only stand for something else, such as the
+	// patches of an image: by ascending At, without overlap. Spans of equal hashes have
+	// equal KV; where they differ, nothing is shared from there on.
+	Media []kv.Media
 	// MaxTokens bounds the output; 0 takes Scheduler.DefaultMaxTokens, or what
 	// room is left.
 	MaxTokens int

@@ -20,7 +20,8 @@ type Request struct {
 	Rendered     bool  // Prompt goes in as it is: no BOS before it
 	Plain        []int // offsets in Prompt at which no special token begins; see tokenizer.Options
 	Namespace    kv.Namespace
-	PublicTokens int // as in scheduler.Request
+	PublicTokens int        // as in scheduler.Request
+	Media        []kv.Media // as in scheduler.Request
 	MaxTokens    int
 	StopTokens   []kv.Token
 	IgnoreEOS    bool
@@ -142,7 +143,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	}
 	stream.setPrompt(tokens)
 	m := &submit{stream, scheduler.Request{
-		ID: stream.id, Namespace: req.Namespace, PublicTokens: req.PublicTokens, Prompt: tokens, MaxTokens: req.MaxTokens,
+		ID: stream.id, Namespace: req.Namespace, PublicTokens: req.PublicTokens, Media: req.Media, Prompt: tokens, MaxTokens: req.MaxTokens,
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
 		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),

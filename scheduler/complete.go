@@ -143,6 +143,7 @@ func (s *Scheduler) publish(q *sequence, valid int, tail bool) {
 	if s.cache == nil || s.flushedSince(q) || isDoubtful(s, q, valid) {
 		return
 	}
+	valid = q.wholeMedia(valid)
 	if !tail {
 		valid -= valid % s.info.PageTokens
 	}

@@ -1,7 +1,5 @@
 package scheduler
 
-import "github.com/coppice-llm/coppice/internal/wide"
-
 // Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
 // shows only in the logits that are sampled from it. So when a request fails for its logits,
 // what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
@@ -21,7 +19,7 @@ func distrust(s *Scheduler, q *sequence) {
 		case o.vouches:
 			s.cache.Trust(o.pin)
 		case o != q && o.borrowed > 0 && o.matched > q.first && o.req.Namespace == q.req.Namespace &&
-			wide.CommonPrefix(o.tokens[:o.matched], q.tokens) > q.first:
+			q.shares(o, 0, o.tokens[:o.matched], q.tokens) > q.first:
 			o.doubtful = true
 		}
 	}

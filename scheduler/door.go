@@ -57,7 +57,7 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
-	req.AllowedTokens = slices.Clone(req.AllowedTokens)
+	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
 	g := &group{req: req, allowed: s.allowedOf(&req)}
 	s.open[req.ID] = g
 	for i := range req.Samples {

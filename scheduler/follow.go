@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -31,7 +30,7 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || s.flushedSince(r) {
 			continue
 		}
-		if n := wide.CommonPrefix(known, most); n >= have+share && n > until && !isDoubtful(s, r, r.target) {
+		if n := q.shares(r, 0, known, most); n >= have+share && n > until && !isDoubtful(s, r, r.target) {
 			leader, until = r, n
 		}
 	}
@@ -92,7 +91,7 @@ func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, toke
 			continue
 		}
 		end := min(o.known(), at+s.info.PageTokens)
-		if n := wide.CommonPrefix(o.tokens[at:end], q.tokens[at:most]); n > tokens {
+		if n := q.shares(o, at, o.tokens[at:end], q.tokens[at:most]); n > tokens {
 			r, tokens = o, n
 		}
 	}

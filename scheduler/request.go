@@ -21,6 +21,10 @@ type Request struct {
 	// may share, such as a system prompt that holds no secret; the rest is the
 	// Namespace's own. Rounded down to whole pages. Without a salt it means nothing.
 	PublicTokens int
+	// Media are the spans of Prompt that only stand for something else, such as the
+	// patches of an image: by ascending At, without overlap. Spans of equal hashes have
+	// equal KV; where they differ, nothing is shared from there on.
+	Media []kv.Media
 	// Tenant is on whose account the request runs: limits and fair shares go by
 	// it. It may be empty.
 	Tenant string

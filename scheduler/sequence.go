@@ -141,7 +141,7 @@ func (q *sequence) matchable() int {
 
 // key names the first n tokens in the cache.
 func (q *sequence) key(n int) radixcache.Key {
-	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: q.req.PublicTokens}
+	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: q.req.PublicTokens, Media: q.req.Media}
 }
 
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }

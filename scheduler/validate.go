@@ -42,6 +42,9 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	case req.Deadline < 0 || req.QueueTimeout < 0:
 		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
 	}
+	if err := validMedia(req); err != nil {
+		return 0, err
+	}
 	if err := s.validateShape(req); err != nil {
 		return 0, err
 	}

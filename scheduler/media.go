@@ -1,0 +1,56 @@
+package scheduler
+
+import (
+	"math"
+
+	"github.com/coppice-llm/coppice/internal/wide"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// validMedia refuses spans that are not ascending, overlap, or leave the prompt.
+func validMedia(req *Request) error {
+	end := 0
+	for i, m := range req.Media {
+		if m.At < end || m.Tokens < 1 || m.Tokens > len(req.Prompt)-m.At {
+			return refuse("Media", ErrInvalid, "Media[%d] has %d tokens from %d on, after one that ends at %d; the prompt has %d", i, m.Tokens, m.At, end, len(req.Prompt))
+		}
+		end = m.At + m.Tokens
+	}
+	return nil
+}
+
+// shares is how many tokens x and y have in common, which are tokens [at, ...) of q and o:
+// placeholders are equal where what they stand for is.
+func (q *sequence) shares(o *sequence, at int, x, y []kv.Token) int {
+	n := wide.CommonPrefix(x, y)
+	if len(q.req.Media)+len(o.req.Media) > 0 {
+		n = max(min(n, mediaDiffer(q.req.Media, o.req.Media)-at), 0)
+	}
+	return n
+}
+
+// mediaDiffer is the first token from which on two lists of spans differ.
+func mediaDiffer(x, y []kv.Media) int {
+	for i := 0; i < len(x) || i < len(y); i++ {
+		switch {
+		case i >= len(x):
+			return y[i].At
+		case i >= len(y):
+			return x[i].At
+		case x[i] != y[i]:
+			return min(x[i].At, y[i].At)
+		}
+	}
+	return math.MaxInt
+}
+
+// wholeMedia is n, or where the span begins of which n is within: the cache takes spans as
+// wholes.
+func (q *sequence) wholeMedia(n int) int {
+	for _, m := range q.req.Media {
+		if m.At < n && n < m.At+m.Tokens {
+			return m.At
+		}
+	}
+	return n
+}
