@@ -11,8 +11,6 @@ import (
 type Partial struct {
 	Node   NodeID
 	Tokens int // shared with the key: 1 <= Tokens < PageTokens
-
-	index int // of the page among Node's
 }
 
 // cursor is a place in the tree: offset tokens into the edge of node, which may
@@ -60,7 +58,7 @@ func (s *slab) descend(cur cursor, tokens []kv.Token, reads bool) (cursor, Parti
 		cur.offset += whole
 		cur.tokens += whole
 		if cur.offset < n.tokens.Len() {
-			return cur, s.partOf(cur.node, cur.offset, shared-whole)
+			return cur, partOf(cur.node, shared-whole)
 		}
 	}
 	for cur.tokens < len(tokens) {
@@ -81,17 +79,17 @@ func (s *slab) descend(cur cursor, tokens []kv.Token, reads bool) (cursor, Parti
 			continue
 		}
 		whole := s.floorTokens(shared)
-		return cursor{id, whole, cur.tokens + whole}, s.partOf(id, whole, shared-whole)
+		return cursor{id, whole, cur.tokens + whole}, partOf(id, shared-whole)
 	}
 	return cur, Partial{}
 }
 
-// partOf is the page of a node that begins offset tokens into it, shared in part.
-func (s *slab) partOf(id NodeID, offset, shared int) Partial {
+// partOf is the page of a node after what matched whole, shared in part.
+func partOf(id NodeID, shared int) Partial {
 	if shared == 0 {
 		return Partial{}
 	}
-	return Partial{Node: id, Tokens: shared, index: offset / s.cfg.PageTokens}
+	return Partial{Node: id, Tokens: shared}
 }
 
 // step finds the child that shares a whole page with rest, and how many tokens

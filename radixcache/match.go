@@ -10,7 +10,7 @@ import (
 // Match is what the tree holds of a key. It is valid until the tree's shape
 // changes: any Insert, Extend, Evict, Expire, Unpin, UnpinPrefix or Flush may do
 // so, and a Pin or PinPrefix that splits. [Cache.Resume] makes it valid again.
-type Match struct {
+type Match struct { // eight words, so that calls pass it in registers
 	Node    NodeID  // deepest node that the matched whole pages reach, maybe ending inside it; Root if none
 	Tokens  int     // whole pages matched, in tokens
 	Partial Partial // the page that shares most of the next page's tokens; Tokens 0 if none
@@ -29,7 +29,8 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 	if m.version != c.version || m.Partial.Tokens == 0 {
 		panic(fmt.Sprintf("radixcache: PartialPage: match with %d tokens of a page of node %d, version %d, now %d", m.Partial.Tokens, m.Partial.Node, m.version, c.version))
 	}
-	return c.nodes[m.Partial.Node].pages.At(m.Partial.index)
+	n := &c.nodes[m.Partial.Node]
+	return n.pages.At((m.Tokens - int(n.start)) / c.cfg.PageTokens) // it follows the whole pages
 }
 
 // Match finds the longest prefix of a key that is held: whole pages, and the
