@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -241,5 +242,6 @@ func (c *Config) canonical() []byte {
 	if err != nil {
 		panic(fmt.Sprintf("model: config %+v: %v", fixed, err)) // numbers are finite, parseConfig saw to it
 	}
-	return out
+	// Ids have the number of F32 here, from before types were written by name.
+	return bytes.Replace(out, []byte(`"DType":"f32"`), []byte(`"DType":0`), 1)
 }
