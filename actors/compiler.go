@@ -94,7 +94,7 @@ func callRules(text string) (grammar.Rules, error) {
 		Answer json.RawMessage `json:"answer"`
 	}
 	if err := json.Unmarshal([]byte(text), &given); err != nil {
-		return nil, fmt.Errorf("Calls can't be read: %w", err)
+		return nil, fmt.Errorf("the calls of tools can't be read: %w", err)
 	}
 	calls := jsonschema.Calls{Most: given.Most, Answer: given.Answer}
 	for _, t := range given.Tools {
