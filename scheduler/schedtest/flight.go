@@ -48,9 +48,11 @@ func (r *rig) plan() *flight {
 	for i := range p.Batch.Rows {
 		f.samples += int(bit(p.Batch.Rows[i].Sample))
 	}
-	r.begin(p)
-	var err error
-	if f.ticket, err = r.device.Submit(&p.Batch); err != nil {
+	err := r.begin(p)
+	if err == nil {
+		f.ticket, err = r.device.Submit(&p.Batch)
+	}
+	if err != nil {
 		r.stop(f, err)
 		return nil
 	}

@@ -2,6 +2,7 @@ package schedtest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -67,8 +68,8 @@ func (r *rig) onboard(key radixcache.Key) (from int, err error) {
 	return from, err
 }
 
-// begin begins the moves of a plan.
-func (r *rig) begin(p *scheduler.Plan) {
+// begin begins the moves of a plan. The error is that of a device that is lost.
+func (r *rig) begin(p *scheduler.Plan) error {
 	size := r.info.PageTokens
 	for i := range p.Moves {
 		m := &moving{Move: p.Moves[i], memory: make([][]byte, len(p.Moves[i].Pages))}
@@ -80,10 +81,15 @@ func (r *rig) begin(p *scheduler.Plan) {
 				copy(m.memory[j], r.lower.kept[m.name(j, size)])
 			}
 		}
-		if err := r.oracle.Move(&m.Move, m.memory); err != nil {
+		err := r.oracle.Move(&m.Move, m.memory)
+		if lost := (*engine.Error)(nil); errors.As(err, &lost) {
+			return err
+		}
+		if err != nil {
 			r.fail("moves", fmt.Errorf("move %d: %w", m.ID, err))
 		}
 	}
+	return nil
 }
 
 // moved passes the endings of moves on to the scheduler.
