@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -31,7 +32,10 @@ type cacheDir struct {
 
 func (c *cacheDir) find() ([]inspect.Dir, error) {
 	dirs, err := inspect.Find(c.Dir)
-	if err == nil && len(dirs) == 0 {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%s does not exist; give the directory that holds the KV, or one of the directories in it", c.Dir)
+	case err == nil && len(dirs) == 0:
 		err = fmt.Errorf("%s has no directories of KV: their names are fingerprints of 32 hexadecimal digits", c.Dir)
 	}
 	return dirs, err
