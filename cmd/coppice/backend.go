@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // openBackend is where every command opens what computes. It shows how far the weights
@@ -78,5 +79,20 @@ func (b *backendName) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is no backend, want one of %s", text, strings.Join(backends.Names(), ", "))
 	}
 	*b = backendName(text)
+	return nil
+}
+
+// kvType is a type that the cpu backend stores keys and values in.
+type kvType kv.DType
+
+func (k kvType) String() string { return kv.DType(k).String() }
+
+// UnmarshalText takes the name of a type, and lists them otherwise.
+func (k *kvType) UnmarshalText(text []byte) error {
+	var d kv.DType
+	if err := d.UnmarshalText(text); err != nil || !slices.Contains(cpu.KVTypes(), d) {
+		return fmt.Errorf("%q is no type of keys and values, want one of %v", text, cpu.KVTypes())
+	}
+	*k = kvType(d)
 	return nil
 }

@@ -18,7 +18,7 @@ type engineCmd struct {
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
 	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`
-	KVType       kv.DType     `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
+	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
 	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
 	JSON         bool         `name:"json" help:"Print one JSON object instead of the table."`
 }
@@ -67,7 +67,7 @@ func (c *engineCmd) Run(ctx context.Context) error {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	backend, err := openCPU(m, backends.Options{
-		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads, KVType: c.KVType,
+		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads, KVType: kv.DType(c.KVType),
 	})
 	if err != nil {
 		return err

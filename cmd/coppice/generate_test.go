@@ -113,6 +113,11 @@ func TestKVType(t *testing.T) {
 		t.Errorf("%s\n%s", table, stderr)
 	}
 	refused(t, []string{"q8_0", "use f16 or bf16"}, "generate", "--model", nano(t), "--kv-type", "q8_0", "What is light?")
-	refused(t, []string{"f64", "want f32, f16"}, "generate", "--kv-type", "f64", "What is light?")
+	if printed, _, ok := command(t, "serve", "--kv-type", "bf16", "--print-config"); !ok || !regexp.MustCompile(`kv-type +bf16 +flag`).MatchString(printed) {
+		t.Errorf("--print-config says %s", printed)
+	}
+	for _, name := range []string{"f64", "fp8"} {
+		refused(t, []string{name, "want one of [f32 f16 bf16 q8_0]"}, "generate", "--kv-type", name, "What is light?")
+	}
 	refused(t, []string{"--kv-type is for --backend cpu"}, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-type", "f16")
 }

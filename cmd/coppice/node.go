@@ -19,7 +19,7 @@ import (
 type nodeFlags struct {
 	Model      string           `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3). Default: a generated one, whose text means nothing."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
-	KVType     kv.DType         `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, never from one run to another)."`
+	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 512 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
 	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
@@ -68,7 +68,7 @@ func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*coppi
 	if err != nil {
 		return nil, err
 	}
-	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: f.KVType, Threads: f.Threads,
+	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: kv.DType(f.KVType), Threads: f.Threads,
 		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
 	if b.Backend == "cuda" && !f.sized {
 		o.KVTokens = 0 // what memory is left for

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -109,7 +110,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 // backend opens the device that the flags name.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
-		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
+		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: kv.DType(c.KVType), Threads: c.Threads,
 		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
@@ -21,6 +22,9 @@ const q8Block = 32
 
 // kvTypes are the types that K and V may have.
 var kvTypes = []kv.DType{kv.F32, kv.F16, kv.BF16, kv.Q8_0}
+
+// KVTypes lists what Config.KVType may be.
+func KVTypes() []kv.DType { return slices.Clone(kvTypes) }
 
 // checkKVType reports a type that heads of dim can't have.
 func checkKVType(d kv.DType, dim int) error {
