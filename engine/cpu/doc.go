@@ -11,7 +11,8 @@
 // the batch, on pages, on chunks or on threads, and K and V are always read back
 // from pages, so the logits after a prefix are the same bits in all cases:
 // Info.Deterministic is set. Quantised weights are multiplied in integers by blocks of
-// 32 activations, one chain over ascending blocks ("q8-block32", see quant.go).
+// 32 activations, one chain over ascending blocks ("q8-block32", see quant.go). K and V may
+// be stored in other types than f32 ([Config.KVType]), which round an entry once.
 //
 // One goroutine runs batches and moves in the order of submission; workers
 // help it within a layer. Submit and Move are called from one goroutine, the
