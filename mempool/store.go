@@ -61,7 +61,7 @@ type StoreInfo struct {
 	Shared        bool     // other processes may add and remove extents
 	Durable       bool     // what is in it outlives the process
 	Direct        bool     // the system's page cache is passed by
-	Others        []string // what lies in the place beside, of other models or versions, untouched
+	Others        []string // names of other models or versions at the same place, left alone
 }
 
 // OpID numbers an operation; the caller chooses it, anew for each.

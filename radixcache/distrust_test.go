@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Distrusted pages that nobody holds go, with all below them and their events; those before
+// Distrusted pages without a pin go, with all below them and their events; those before
 // stay.
 func TestDistrustRemoves(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2, Events: true, BlockTokens: 2})}

@@ -20,7 +20,7 @@ func stallRouter(t *testing.T, workers int) *Router {
 	return newRouter(t, Config{Stall: stall, Policy: CostRoundRobin}, specs...)
 }
 
-// chosen is who would be chosen now, which is nobody else in the next calls.
+// chosen is the worker that the next calls would choose.
 func chosen(t *testing.T, r *Router, now time.Duration) map[kv.Rank]bool {
 	t.Helper()
 	all := map[kv.Rank]bool{}

@@ -90,7 +90,7 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	return s.cache.TakeEvents(dst)
 }
 
-// Plant puts a fault in, for package schedtest to find: nobody else can name its type.
+// Plant puts a fault in, for package schedtest to find. No other package can name its type.
 func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault = fault }
 
 // verify runs the full walks after a mutation, under -tags invariants.

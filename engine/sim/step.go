@@ -30,7 +30,7 @@ type device struct {
 
 	tables  engine.Tables
 	sizes   engine.TableSizes
-	unmoved map[kv.PageID]bool // a failed move was to write them, and nobody has since
+	unmoved map[kv.PageID]bool // pages of failed moves that no batch has written since
 }
 
 // run computes b into res; known is as of pool.begin. The error is the sanitizer's; it leaves the pool in

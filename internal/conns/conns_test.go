@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fakeListener gives connections that are nobody's, or what is put in fail.
+// fakeListener accepts connections from conns and returns errors from fail.
 type fakeListener struct {
 	conns  chan net.Conn
 	fail   chan error
@@ -40,7 +40,7 @@ func (l *fakeListener) Close() error {
 	return nil
 }
 
-// knock is a connection that somebody makes, sooner or later.
+// knock makes a connection, or returns once the listener is closed.
 func (l *fakeListener) knock() {
 	a, b := net.Pipe()
 	b.Close()

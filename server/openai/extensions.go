@@ -65,7 +65,7 @@ func (d *decoder) seconds(v value) time.Duration {
 	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
 }
 
-// promptLogprobs is how many others to show beside each token of the prompt.
+// promptLogprobs is the number of most likely tokens to report beside each prompt token.
 func (r *reading) promptLogprobs(v value) {
 	if v.raw[0] == 't' || v.raw[0] == 'f' {
 		r.PromptLogprobs = r.flag(v)
