@@ -35,6 +35,10 @@ type Move struct {
 	From, To kv.Tier
 	Extent   mempool.Extent // its slices are the policy's, until Moved
 	Deadline time.Time
+	// Pages are those of the device that a Write reads, or a Read writes, by ascending
+	// position: one for each page of Extent. The policy does not know them; its caller
+	// sets them.
+	Pages []kv.PageID
 }
 
 // Change says that a tier has an extent from now on, or no longer.
