@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"scheduler/internal/planted": {},
 
 	"mempool/tiering":          {"kv", "mempool"},
+	"mempool/carrier":          {"kv", "engine", "mempool", "mempool/tiering"},
 	"mempool/inspect":          {"mempool", "mempool/internal/blockio"},
 	"mempool/internal/blockio": {"mempool"},
 	"mempool/internal/ops":     {"mempool"},

@@ -1,0 +1,74 @@
+package carrier
+
+import (
+	"sync"
+	"time"
+)
+
+// watch makes one channel of those of the device and the stores, and of an alarm.
+type watch struct {
+	ready chan struct{} // has room for one
+	stop  chan struct{}
+	wait  sync.WaitGroup
+	alarm *time.Timer
+}
+
+// begin starts a goroutine for each source.
+func (w *watch) begin(sources []<-chan struct{}) {
+	w.ready, w.stop = make(chan struct{}, 1), make(chan struct{})
+	for _, s := range sources {
+		w.wait.Go(func() {
+			for {
+				select {
+				case <-s:
+					w.wake()
+				case <-w.stop:
+					return
+				}
+			}
+		})
+	}
+}
+
+// wake has Ready tell.
+func (w *watch) wake() {
+	select {
+	case w.ready <- struct{}{}:
+	default: // a value is there already
+	}
+}
+
+// wakeAt has Ready tell at a time, in place of the one set before; zero: never.
+func (w *watch) wakeAt(at time.Time) {
+	if w.alarm != nil {
+		w.alarm.Stop()
+	}
+	if at.IsZero() {
+		return
+	}
+	if w.alarm == nil {
+		w.alarm = time.AfterFunc(time.Until(at), w.wake)
+		return
+	}
+	w.alarm.Reset(time.Until(at))
+}
+
+// end stops the goroutines and waits for them.
+func (w *watch) end() {
+	w.wakeAt(time.Time{})
+	close(w.stop)
+	w.wait.Wait()
+}
+
+// arm sets the alarm to when the first of the moves is overdue.
+func (x *Carrier) arm() {
+	var first time.Time
+	for _, c := range x.moves { // the least, in any order
+		if due := x.due(c); c.stage != copying && !due.IsZero() {
+			if at := due.Add(x.cfg.Grace); first.IsZero() || at.Before(first) {
+				first = at
+			}
+		}
+	}
+	x.watch.wakeAt(first)
+}
