@@ -31,7 +31,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if blocked != nil && (blocked.lane == nil || s.queue.closed(blocked.lane) || !s.queue.hasTurn(blocked)) {
 		blocked = nil // it waits for others than room, and stops nobody
 	}
-	if blocked != nil && !s.outranked(blocked) {
+	if blocked != nil && !outranked(s, blocked) {
 		if !s.try(now, p, blocked) {
 			return
 		}
@@ -71,7 +71,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 
 // outranked reports whether the policy Priority takes another one before b, however
 // often b was overtaken.
-func (s *Scheduler) outranked(b *sequence) bool {
+func outranked(s *Scheduler, b *sequence) bool {
 	if s.cfg.Policy != Priority {
 		return false
 	}

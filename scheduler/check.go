@@ -19,10 +19,10 @@ func (s *Scheduler) Check() error {
 			errs = append(errs, fmt.Errorf("scheduler: the tree holds %d pages, the lease says %d", tree, lease))
 		}
 	}
-	return errors.Join(append(errs, s.checkPages(), s.checkPlaces())...)
+	return errors.Join(append(errs, checkPages(s), checkPlaces(s))...)
 }
 
-func (s *Scheduler) checkPages() error {
+func checkPages(s *Scheduler) error {
 	owner := make(map[kv.PageID]RequestID)
 	for _, q := range s.running.all {
 		for _, id := range q.own() {
@@ -62,7 +62,7 @@ func (s *Scheduler) checkPages() error {
 	return nil
 }
 
-func (s *Scheduler) checkPlaces() error {
+func checkPlaces(s *Scheduler) error {
 	samples := 0
 	for id, g := range s.open { // any order: only checks
 		for _, q := range g.samples {
@@ -106,11 +106,11 @@ func (s *Scheduler) checkPlaces() error {
 	if len(used) != s.cfg.MaxRunning {
 		return fmt.Errorf("scheduler: %d slots are accounted for, there are %d", len(used), s.cfg.MaxRunning)
 	}
-	return s.checkFlights()
+	return checkFlights(s)
 }
 
 // checkFlights counts rows in flight.
-func (s *Scheduler) checkFlights() error {
+func checkFlights(s *Scheduler) error {
 	rows := make(map[*sequence]int8)
 	for _, p := range s.plans.inflight {
 		for i := range p.rows {

@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -112,6 +113,9 @@ type Config struct {
 	// Vocabulary says which bytes each token stands for. Requests with Stops need it.
 	Vocabulary *grammar.Vocabulary
 
+	// Tiers are the tiers of KV below the device, and when it moves. Layout, and Bytes and
+	// SlotBytes of each tier, are as its store says. Nil: there is none.
+	Tiers *tiering.Config
 	// MaxMoves bounds the moves of pages between tiers that are in flight. Default 64.
 	MaxMoves int
 

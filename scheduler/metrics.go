@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -30,7 +31,21 @@ type Metrics struct {
 	Waiting, Running                             int
 	IdlePages, HeldPages, CachedPages, PoolPages int
 	LeakedPages                                  int // granted, but nobody's; always 0
+	Tiers                                        [kv.Tiers]TierMetrics
 	Cache                                        radixcache.Stats
+}
+
+// TierMetrics count what a tier below the device holds and has done; all 0 where there is
+// no such tier, and for the device.
+type TierMetrics struct {
+	HeldBytes             int64  // of its quota
+	Extents               int    // in it
+	HitTokens             uint64 // of prompts at first admission, fetched from it
+	Reads, Writes         uint64 // that ended well, those between lower tiers too
+	ReadBytes, WriteBytes uint64 // of them
+	ReadNanos             uint64 // that they took
+	Errors                uint64 // moves from it or to it that failed; not those canceled
+	Lost                  uint64 // extents that were to be written to it and found no room
 }
 
 // Metrics counts what is open now beside the running totals. It walks the

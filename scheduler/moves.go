@@ -8,6 +8,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -28,9 +30,9 @@ type moves struct {
 	room *room
 
 	last     engine.MoveID
-	due      []engine.Move // for the next plan
-	inflight []move        // by number, those that are due among them
-	coming   int           // pages that moves in flight will free, as evictable ones
+	due      []tiering.Move // for the next plan
+	inflight []move         // by number, those that are due among them
+	coming   int            // pages that moves in flight will free, as evictable ones
 	after    []engine.MoveID
 	reads    map[kv.PageID]engine.MoveID // pages that moves in flight read; nil: none
 }
@@ -58,7 +60,7 @@ func (s *Scheduler) Offload(key radixcache.Key, to kv.Tier) (engine.MoveID, int,
 	}
 	key.Tokens = slices.Clone(key.Tokens[:m.Tokens])
 	pages := s.cache.AppendPages(m, make([]kv.PageID, 0, m.Tokens/s.info.PageTokens))
-	id := s.moves.begin(key, 0, pages, kv.TierDevice, to)
+	id := s.moves.begin(key, pages, kv.TierDevice, to)
 	s.moves.inflight = append(s.moves.inflight, move{id: id, read: pages})
 	if s.moves.reads == nil {
 		s.moves.reads = make(map[kv.PageID]engine.MoveID, len(pages))
@@ -95,7 +97,7 @@ func (s *Scheduler) Onboard(key radixcache.Key, from kv.Tier) (engine.MoveID, in
 		return 0, 0, fmt.Errorf("%w: %d pages wanted", ErrNoRoom, n)
 	}
 	held, _ := s.room.lease.Hold(n, nil)
-	id := s.moves.begin(key, m.Tokens, held, from, kv.TierDevice)
+	id := s.moves.begin(key, held, from, kv.TierDevice)
 	s.moves.coming += n
 	s.moves.inflight = append(s.moves.inflight, move{id: id, held: held, key: key, pin: pin, epoch: s.cache.Epoch()})
 	s.verify()
@@ -116,19 +118,25 @@ func (v *moves) may(tier kv.Tier) error {
 }
 
 // begin gives a move its number.
-func (v *moves) begin(key radixcache.Key, start int, pages []kv.PageID, from, to kv.Tier) engine.MoveID {
+func (v *moves) begin(key radixcache.Key, pages []kv.PageID, from, to kv.Tier) engine.MoveID {
 	v.last++
-	v.due = append(v.due, engine.Move{
-		ID: v.last, From: from, To: to, Pages: pages,
-		Namespace: key.Namespace, PublicTokens: key.PublicTokens, Tokens: key.Tokens, Start: start,
+	kind := tiering.Write
+	if to == kv.TierDevice {
+		kind = tiering.Read
+	}
+	v.due = append(v.due, tiering.Move{
+		ID: tiering.MoveID(v.last), Kind: kind, From: from, To: to, Pages: pages,
+		Extent: mempool.Extent{Namespace: key.Namespace, Tokens: key.Tokens},
 	})
 	return v.last
 }
 
-// Moved takes the ending of a move. What was onboarded is cached, if err is nil; else its
-// pages are free. A number that is not in flight, since Fail for example, is ignored.
-func (s *Scheduler) Moved(now time.Duration, id engine.MoveID, err error) {
-	i, ok := slices.BinarySearchFunc(s.moves.inflight, id, func(m move, id engine.MoveID) int {
+// Moved takes the ending of a Write, Read or Drop of Plan.Moves, which has been under way
+// for took: a Write has stored its extent, and a Read's pages hold the KV, if err is nil.
+// After that nothing touches the pages of the move any more. A number that is not in
+// flight, since Fail for example, is ignored.
+func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took time.Duration) {
+	i, ok := slices.BinarySearchFunc(s.moves.inflight, engine.MoveID(id), func(m move, id engine.MoveID) int {
 		return int(int64(m.id) - int64(id))
 	})
 	if !ok {

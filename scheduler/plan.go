@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
 // Plan is one step: the batch for the backend and, behind it, whose rows they
@@ -13,9 +14,10 @@ import (
 // which are only appended to while a row is out.
 type Plan struct {
 	Batch engine.Batch
-	// Moves are to be begun before Batch is submitted. Each ends by Moved. A plan may
-	// have moves and no rows.
-	Moves []engine.Move
+	// Moves are to be begun, in this order, before Batch is submitted. Each Write, Read and
+	// Drop is answered by one Moved; a Cancel is not. A plan may have moves and no rows.
+	// Batch.After names Writes whose pages the batch overwrites.
+	Moves []tiering.Move
 
 	rows   []planned // by row
 	tokens int

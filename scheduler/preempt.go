@@ -24,7 +24,7 @@ func (s *Scheduler) grow(now time.Duration) {
 		return
 	}
 	if !s.room.take(short) {
-		s.growByPreempting(now)
+		growByPreempting(s, now)
 		s.budget.decoding = -1
 		return
 	}
@@ -52,7 +52,7 @@ func (q *sequence) full(pageTokens int) bool {
 // growByPreempting finds pages one by one, for the first sequence in precedence
 // first, and preempts where there are none. A sequence that finds neither page nor
 // victim gets no row in this step. The first one always goes on.
-func (s *Scheduler) growByPreempting(now time.Duration) {
+func growByPreempting(s *Scheduler, now time.Duration) {
 	order := append(s.room.growing[:0], s.running.all...)
 	slices.SortFunc(order, comparePrecedence)
 	for _, q := range order {

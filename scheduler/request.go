@@ -145,6 +145,9 @@ type Ending struct {
 	StopString   string // Stop: the one of Request.Stops that was the end
 	PromptTokens int
 	CachedTokens int // of the prompt, taken from the cache at first admission
+	// CachedByTier says of CachedTokens in which tier each was when the request came. The
+	// device has all of them without Config.Tiers.
+	CachedByTier [kv.Tiers]int
 	// ComputedTokens are the others of the prompt, but fewer if the sample ended
 	// before they were computed. What preemption had computed again does not count.
 	ComputedTokens int

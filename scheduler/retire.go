@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -33,6 +34,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	}
 	q.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.cachedTokens, q.outputTokens()
+	e.CachedByTier[kv.TierDevice] = q.cachedTokens
 	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.preemptions, q.queued, q.firstToken, now-q.arrived
 	e.Timeline = q.timeline
 	s.metrics.Endings[e.Reason]++

@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"mempool":                    {"kv", "internal/invariants"},
 	"grammar":                    {"kv"},
 	"grammar/jsonschema":         {"grammar"},
-	"scheduler":                  {"kv", "radixcache", "mempool", "engine", "grammar", "scheduler/internal/planted", "internal/invariants", "internal/wide"},
+	"scheduler":                  {"kv", "radixcache", "mempool", "mempool/tiering", "engine", "grammar", "scheduler/internal/planted", "internal/invariants", "internal/wide"},
 	"scheduler/internal/planted": {},
 
 	"mempool/tiering":          {"kv", "mempool"},
@@ -87,9 +87,9 @@ var mayImport = map[string][]string{
 	"events/nats/embedded": {},
 	"events/eventstest":    {"events", "kv"},
 
-	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "radixcache", "scheduler", "scheduler/internal/planted", "internal/invariants"},
+	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "mempool/tiering", "radixcache", "scheduler", "scheduler/internal/planted", "internal/invariants"},
 
-	"actors":     {"kv", "engine", "mempool", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
+	"actors":     {"kv", "engine", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 

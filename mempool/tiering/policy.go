@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// MoveID numbers a move, ascending.
+// MoveID numbers a move, from 1, ascending. The copy of a move between the device and host
+// memory, one at most, has the same number as an engine.MoveID.
 type MoveID uint64
 
 // Kind is what a [Move] does.
@@ -33,12 +34,12 @@ type Move struct {
 	ID       MoveID
 	Kind     Kind
 	From, To kv.Tier
-	Extent   mempool.Extent // its slices are the policy's, until Moved
-	Deadline time.Time
-	// Pages are those of the device that a Write reads, or a Read writes, by ascending
-	// position: one for each page of Extent. The policy does not know them; its caller
-	// sets them.
-	Pages []kv.PageID
+	Extent   mempool.Extent // its slices are the policy's, and constant
+	// Pages are those of the device that a Write from it reads or a Read to it fills: one
+	// for each page of Extent, by ascending position. kv.NoPage is a page of a Read that
+	// the device has already, so it is not copied. The owner of the policy fills them in.
+	Pages    []kv.PageID
+	Deadline time.Duration // on the clock of now; 0: none
 }
 
 // Change says that a tier has an extent from now on, or no longer.
@@ -53,18 +54,19 @@ type RequestID uint64
 
 // Policy is the state. It belongs to one owner.
 type Policy struct {
-	cfg     Config
-	tiers   [kv.Tiers]*tier // nil: not there
-	nodes   map[mempool.Key]*node
-	reads   []*move // queued
-	writes  []*move // queued, parents before children
-	flights map[MoveID]*move
-	out     []Move // that Next is to append first
-	changes []Change
-	wants   map[RequestID]*want
-	last    MoveID
-	cost    float64   // seconds to compute a token
-	flush   time.Time // of a shutdown: nothing is begun after it
+	cfg      Config
+	tiers    [kv.Tiers]*tier // nil: not there
+	nodes    map[mempool.Key]*node
+	reads    []*move // queued
+	writes   []*move // queued, parents before children
+	flights  map[MoveID]*move
+	out      []Move // that Next is to append first
+	changes  []Change
+	wants    map[RequestID]*want
+	last     MoveID
+	cost     float64       // seconds to compute a token
+	flush    time.Duration // of a shutdown: nothing is begun after it
+	flushing bool
 }
 
 // tier is what the policy knows of one tier.
@@ -115,7 +117,7 @@ func New(c Config) (*Policy, error) {
 
 // Computed says that extents are on the device, whole: parents before children. Their
 // pages are needed, beside what Demote says, while a write from the device is in flight.
-func (p *Policy) Computed(now time.Time, xs []mempool.Extent) {
+func (p *Policy) Computed(now time.Duration, xs []mempool.Extent) {
 	for i := range xs {
 		n := p.node(&xs[i])
 		p.add(kv.TierDevice, &xs[i], 0)
@@ -127,7 +129,7 @@ func (p *Policy) Computed(now time.Time, xs []mempool.Extent) {
 }
 
 // Used says that a request uses extents that are on the device or were read, again.
-func (p *Policy) Used(now time.Time, keys []mempool.Key) {
+func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
 	for _, k := range keys {
 		if n := p.nodes[k]; n != nil {
 			p.use(now, n)
@@ -135,7 +137,7 @@ func (p *Policy) Used(now time.Time, keys []mempool.Key) {
 	}
 }
 
-func (p *Policy) use(now time.Time, n *node) {
+func (p *Policy) use(now time.Duration, n *node) {
 	n.uses++
 	for _, t := range p.tiers {
 		if t != nil {
@@ -149,7 +151,7 @@ func (p *Policy) use(now time.Time, n *node) {
 
 // Idle says that nobody will ask for a conversation for some time: its extents may go to
 // disk, though used once only.
-func (p *Policy) Idle(now time.Time, k mempool.Key) {
+func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	for n := p.nodes[k]; n != nil; n = p.nodes[n.Parent] {
 		n.idle = true
 	}
@@ -160,7 +162,7 @@ func (p *Policy) Idle(now time.Time, k mempool.Key) {
 
 // admit writes an extent to the tiers below the host, from the fastest that has it. From
 // the device it goes through the host, if there is one.
-func (p *Policy) admit(now time.Time, n *node) {
+func (p *Policy) admit(now time.Duration, n *node) {
 	first := p.below(kv.TierDevice)
 	if p.cfg.Mode != WriteBack && p.on(kv.TierDevice, n.Key) {
 		p.write(now, n.Key, kv.TierDevice, first, false)
@@ -197,7 +199,7 @@ func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 // Demote asks what is to become of an extent that the device has no more room for. With
 // wait, its pages are needed until the move with this number is answered, or abandoned.
 // The caller says Evicted once the pages are free.
-func (p *Policy) Demote(now time.Time, k mempool.Key) (id MoveID, wait bool) {
+func (p *Policy) Demote(now time.Duration, k mempool.Key) (id MoveID, wait bool) {
 	n, to := p.nodes[k], p.below(kv.TierDevice)
 	if n == nil || int(to) == kv.Tiers || p.on(to, k) {
 		return 0, false
@@ -256,7 +258,7 @@ func smooth(old, measured float64) float64 {
 
 // Shutdown begins the last writes: all that is on the device or in host memory goes to
 // disk, as far as it comes until then. Nothing else begins any more.
-func (p *Policy) Shutdown(now, until time.Time) {
+func (p *Policy) Shutdown(now, until time.Duration) {
 	for _, m := range p.reads {
 		if !m.canceled {
 			p.unread(m)
@@ -264,7 +266,7 @@ func (p *Policy) Shutdown(now, until time.Time) {
 		}
 	}
 	p.reads, p.writes = nil, p.abandon(p.writes)
-	p.flush = until
+	p.flush, p.flushing = until, true
 	if p.tiers[kv.TierDisk] == nil {
 		return
 	}

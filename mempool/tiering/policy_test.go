@@ -26,7 +26,7 @@ func sequence(n int) []mempool.Extent {
 }
 
 // kinds runs all that the policy begins, and lists it.
-func kinds(p *Policy, now time.Time) (list []string) {
+func kinds(p *Policy, now time.Duration) (list []string) {
 	for {
 		moves := p.Next(now, nil)
 		if len(moves) == 0 {
@@ -41,7 +41,7 @@ func kinds(p *Policy, now time.Time) (list []string) {
 
 // TestModes: when what is computed goes to the host, and when to disk.
 func TestModes(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	for _, tc := range []struct {
 		mode                    Mode
 		computed, used, demoted []string
@@ -73,7 +73,7 @@ func TestModes(t *testing.T) {
 
 // TestAdmission: disk takes what was used once only when it is idle, or at the end.
 func TestAdmission(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	for _, end := range []bool{false, true} {
 		c := Config{}
 		c.Tiers[kv.TierDisk] = tierOf(10)
@@ -84,7 +84,7 @@ func TestAdmission(t *testing.T) {
 			t.Error("disk takes what was used once")
 		}
 		if end {
-			p.Shutdown(now, now.Add(time.Second))
+			p.Shutdown(now, now+time.Second)
 		} else {
 			p.Idle(now, xs[0].Key)
 			p.Demote(now, xs[0].Key)
@@ -97,7 +97,7 @@ func TestAdmission(t *testing.T) {
 
 // TestFetchOrCompute: at the bandwidth at which both take as long, one above and below.
 func TestFetchOrCompute(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	for _, tc := range []struct {
 		bandwidth float64
 		want      int
@@ -117,7 +117,7 @@ func TestFetchOrCompute(t *testing.T) {
 // TestFailedRead: a failure is a miss at once; what came before it is kept, what comes
 // after it is given up, and the extent is not offered again. A deadline keeps it.
 func TestFailedRead(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	for _, tc := range []struct {
 		err  error
 		left int
@@ -158,7 +158,7 @@ func TestFailedRead(t *testing.T) {
 
 // TestCancel: a request that ends cancels its reads, but for those that another waits for.
 func TestCancel(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierHost] = tierOf(10)
 	p := newPolicy(t, c)
@@ -178,7 +178,7 @@ func TestCancel(t *testing.T) {
 
 // TestWatermarks: at the high one nothing leaves, one beyond it down to the low one.
 func TestWatermarks(t *testing.T) {
-	now := time.Unix(0, 0)
+	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierHost] = tierOf(20)
 	c.Tiers[kv.TierHost].MaxMoves = 20

@@ -10,14 +10,14 @@ import (
 
 // Next appends the moves to begin now. Those of kind Cancel and Abandon are not answered;
 // all others are, by Moved.
-func (p *Policy) Next(now time.Time, dst []Move) []Move {
-	if !p.flush.IsZero() && !now.Before(p.flush) {
+func (p *Policy) Next(now time.Duration, dst []Move) []Move {
+	if p.flushing && now >= p.flush {
 		p.writes = p.abandon(p.writes)
 	}
 	p.nextReads(now)
 	p.nextWrites(now)
 	for i, t := range p.tiers {
-		if t != nil && i > 0 && p.flush.IsZero() {
+		if t != nil && i > 0 && !p.flushing {
 			p.trim(kv.Tier(i), kv.Namespace{}, 0)
 		}
 	}
@@ -27,12 +27,12 @@ func (p *Policy) Next(now time.Time, dst []Move) []Move {
 }
 
 // nextReads begins reads, in the order in which they were asked for, of each tier.
-func (p *Policy) nextReads(now time.Time) {
+func (p *Policy) nextReads(now time.Duration) {
 	kept := p.reads[:0]
 	for _, m := range p.reads {
 		switch t := p.tiers[m.From]; {
 		case m.canceled:
-		case !p.on(m.From, m.Extent.Key) || now.After(m.Deadline):
+		case !p.on(m.From, m.Extent.Key) || now > m.Deadline:
 			p.unread(m)
 			p.answer(m, false)
 		case t.moves >= t.MaxMoves:
@@ -46,7 +46,7 @@ func (p *Policy) nextReads(now time.Time) {
 }
 
 // nextWrites begins writes, parents first.
-func (p *Policy) nextWrites(now time.Time) {
+func (p *Policy) nextWrites(now time.Duration) {
 	kept := p.writes[:0]
 	var lost []*move
 	for _, m := range p.writes {
@@ -57,8 +57,8 @@ func (p *Policy) nextWrites(now time.Time) {
 			m.canceled = true // so are those below it, which come after it
 			lost = append(lost, m)
 		default:
-			if p.flush.IsZero() {
-				m.Deadline = now.Add(p.cfg.Deadline)
+			if !p.flushing {
+				m.Deadline = now + p.cfg.Deadline
 			}
 			p.begin(m)
 		}
@@ -73,7 +73,7 @@ func (p *Policy) nextWrites(now time.Time) {
 
 // Moved says how a move has ended: with err, or after how long. An unknown number is
 // ignored, as is that of one answered before.
-func (p *Policy) Moved(now time.Time, id MoveID, err error, took time.Duration) {
+func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Duration) {
 	m := p.flights[id]
 	if m == nil {
 		return
@@ -92,7 +92,7 @@ func (p *Policy) Moved(now time.Time, id MoveID, err error, took time.Duration) 
 }
 
 // wrote ends a write. One that failed is not tried again.
-func (p *Policy) wrote(now time.Time, m *move, err error) {
+func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.unwrite(m)
 	x := &m.Extent
 	if err == nil && !p.add(m.To, x, p.tiers[m.To].SlotBytes) {
@@ -107,7 +107,7 @@ func (p *Policy) wrote(now time.Time, m *move, err error) {
 
 // read ends a read. After a failure the extent, and what is below it, is in the tier no
 // more; after a deadline or a cancellation it still is.
-func (p *Policy) read(now time.Time, m *move, err error, took time.Duration) {
+func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration) {
 	p.unread(m)
 	t := p.tiers[m.From]
 	switch {

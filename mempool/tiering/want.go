@@ -35,8 +35,8 @@ type source struct {
 // first. It takes as many, from the first, as are in lower tiers, and stops where
 // computing the rest is as fast. It returns the tokens that are to come. A request wants
 // once; Forget ends it.
-func (p *Policy) Want(now time.Time, id RequestID, xs []mempool.Extent) (tokens int) {
-	if p.wants[id] != nil || !p.flush.IsZero() {
+func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent) (tokens int) {
+	if p.wants[id] != nil || p.flushing {
 		return 0
 	}
 	sources := p.worth(p.sources(xs))
@@ -113,13 +113,13 @@ func (p *Policy) worth(all []source) []source {
 }
 
 // readOf is the move that reads a source: one that is under way already, or a new one.
-func (p *Policy) readOf(now time.Time, s *source) *move {
+func (p *Policy) readOf(now time.Duration, s *source) *move {
 	t, k := p.tiers[s.tier], s.extent.Key
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
 	wait := min(max(time.Duration(p.cfg.Lateness*s.nanos), minWait), p.cfg.Deadline)
-	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now.Add(wait)}}
+	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + wait}}
 	t.index.Pin(k)
 	if t.reading[k] == nil {
 		t.reading[k] = m

@@ -24,7 +24,7 @@ type world struct {
 	t       *testing.T
 	p       *Policy
 	rng     *rand.Rand
-	now     time.Time
+	now     time.Duration
 	tiers   [kv.Tiers]map[mempool.Key]mempool.Extent
 	held    map[MoveID]mempool.Key // pages that Demote promised to keep
 	flights []Move
@@ -80,7 +80,7 @@ func (w *world) chain() []mempool.Extent {
 
 // step makes one input at random.
 func (w *world) step(faults bool) {
-	w.now = w.now.Add(time.Millisecond)
+	w.now = w.now + time.Millisecond
 	switch op := w.rng.IntN(12); {
 	case op < 3:
 		xs := w.chain()
@@ -310,7 +310,7 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, p: p, rng: rng, now: time.Unix(1000, 0), held: map[MoveID]mempool.Key{}, failed: map[string]bool{}, wants: map[RequestID]int{}}
+	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, held: map[MoveID]mempool.Key{}, failed: map[string]bool{}, wants: map[RequestID]int{}}
 	for i := range w.tiers {
 		w.tiers[i], w.told[i] = map[mempool.Key]mempool.Extent{}, map[mempool.Key]bool{}
 	}
@@ -326,9 +326,9 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 		p.Forget(id)
 	}
 	if rng.IntN(2) == 0 {
-		p.Shutdown(w.now, w.now.Add(time.Second))
+		p.Shutdown(w.now, w.now+time.Second)
 		w.drain()
-		w.now = w.now.Add(2 * time.Second)
+		w.now = w.now + 2*time.Second
 		w.drain()
 	}
 	if len(w.held) > 0 {

@@ -11,8 +11,8 @@ import (
 // write queues the copy of an extent to a slower tier, after those of its parents that
 // are missing there. Where something lacks (a parent, room, a place in the queue) nothing
 // is queued: the extent is lost with its last copy, and computed again.
-func (p *Policy) write(now time.Time, k mempool.Key, from, to kv.Tier, urgent bool) {
-	if int(to) >= kv.Tiers || p.tiers[to] == nil || !p.flush.IsZero() && !urgent {
+func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) {
+	if int(to) >= kv.Tiers || p.tiers[to] == nil || p.flushing && !urgent {
 		return
 	}
 	t := p.tiers[to]
@@ -33,14 +33,14 @@ func (p *Policy) write(now time.Time, k mempool.Key, from, to kv.Tier, urgent bo
 	}
 	ns, need := chain[0].Namespace, int64(len(chain))*int64(t.SlotBytes)
 	if !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
-		if p.flush.IsZero() {
+		if !p.flushing {
 			p.trim(to, ns, need)
 		}
 		return
 	}
 	for _, n := range slices.Backward(chain) {
-		m := &move{Move: Move{ID: p.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now.Add(p.cfg.Deadline)}, size: int64(t.SlotBytes)}
-		if !p.flush.IsZero() {
+		m := &move{Move: Move{ID: p.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + p.cfg.Deadline}, size: int64(t.SlotBytes)}
+		if p.flushing {
 			m.Deadline = p.flush
 		}
 		t.writing[n.Key] = m

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -49,7 +50,7 @@ func (d *digest) pages(pages []kv.PageID) {
 	}
 }
 
-func (d *digest) plan(b *engine.Batch, moves []engine.Move) {
+func (d *digest) plan(b *engine.Batch, moves []tiering.Move) {
 	d.num(b.Seq, uint64(len(b.Binds)), uint64(len(b.Swaps)), uint64(len(b.Copies)), uint64(len(b.Rows)))
 	for i := range b.Binds {
 		bind := &b.Binds[i]
@@ -75,9 +76,9 @@ func (d *digest) plan(b *engine.Batch, moves []engine.Move) {
 	}
 	for i := range moves {
 		m := &moves[i]
-		d.num(uint64(m.ID), uint64(m.From), uint64(m.To), uint64(m.Start))
+		d.num(uint64(m.ID), uint64(m.Kind), uint64(m.From), uint64(m.To), uint64(m.Extent.Start), uint64(m.Deadline))
 		d.pages(m.Pages)
-		d.tokens(m.Tokens)
+		d.tokens(m.Extent.Tokens)
 	}
 	d.seal()
 }

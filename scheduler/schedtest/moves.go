@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -23,7 +24,7 @@ type lower struct {
 
 // moving is a move that has begun.
 type moving struct {
-	engine.Move
+	tiering.Move
 	memory [][]byte
 }
 
@@ -36,8 +37,9 @@ func (l *lower) busy() bool { return len(l.pending)+l.letters > 0 }
 
 // name is the key of page i of a move.
 func (m *moving) name(i, pageTokens int) string {
-	name := fmt.Appendf(nil, "%q %d ", m.Namespace, min(m.PublicTokens, m.Start+(i+1)*pageTokens))
-	for _, t := range m.Tokens[:m.Start+(i+1)*pageTokens] {
+	end := len(m.Extent.Tokens) - (len(m.Pages)-1-i)*pageTokens
+	name := fmt.Appendf(nil, "%q ", m.Extent.Namespace)
+	for _, t := range m.Extent.Tokens[:end] {
 		name = binary.LittleEndian.AppendUint32(name, uint32(t))
 	}
 	return string(name)
@@ -74,14 +76,14 @@ func (r *rig) begin(p *scheduler.Plan) error {
 	for i := range p.Moves {
 		m := &moving{Move: p.Moves[i], memory: make([][]byte, len(p.Moves[i].Pages))}
 		r.report.MovedPages += len(m.Pages)
-		r.lower.pending[m.ID] = m
+		r.lower.pending[engine.MoveID(m.ID)] = m
 		for j := range m.memory {
 			m.memory[j] = make([]byte, r.info.PageBytes)
 			if m.To == kv.TierDevice {
 				copy(m.memory[j], r.lower.kept[m.name(j, size)])
 			}
 		}
-		err := r.oracle.Move(&m.Move, m.memory)
+		err := r.oracle.Move(&engine.Move{ID: engine.MoveID(m.ID), From: m.From, To: m.To, Pages: m.Pages}, m.memory)
 		if lost := (*engine.Error)(nil); errors.As(err, &lost) {
 			return err
 		}
@@ -105,7 +107,7 @@ func (r *rig) moved() {
 			for i := range m.memory {
 				r.lower.kept[m.name(i, r.info.PageTokens)] = m.memory[i]
 			}
-			r.lower.keys = append(r.lower.keys, radixcache.Key{Namespace: m.Namespace, PublicTokens: m.PublicTokens, Tokens: m.Tokens})
+			r.lower.keys = append(r.lower.keys, radixcache.Key{Namespace: m.Extent.Namespace, Tokens: m.Extent.Tokens})
 		}
 		if d.Err != nil {
 			r.report.FailedMoves++
@@ -125,7 +127,7 @@ func (r *rig) hear(d engine.Moved) {
 		return
 	}
 	r.note("move %d has ended: %v", d.ID, d.Err)
-	r.sched.Moved(r.clock.Now(), d.ID, d.Err)
+	r.sched.Moved(r.clock.Now(), tiering.MoveID(d.ID), d.Err, 0)
 	r.pump()
 }
 

@@ -179,7 +179,7 @@ func (s *Script) planned() string {
 	if f == nil {
 		return "no plan\n"
 	}
-	return formatMoves(f.plan) + s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
+	return formatMoves(f.plan, s.rig.info.PageTokens) + s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
 }
 
 func (s *Script) complete(a *args) (string, error) {

@@ -65,11 +65,12 @@ func (s *Script) movedOne(a *args) (string, error) {
 }
 
 // formatMoves shows the moves of a plan and what its batch waits for.
-func formatMoves(p *scheduler.Plan) string {
+func formatMoves(p *scheduler.Plan, size int) string {
 	var b strings.Builder
 	for i := range p.Moves {
 		m := &p.Moves[i]
-		fmt.Fprintf(&b, "move %d: %v to %v, pages %s hold [%d,%d) of %s\n", m.ID, m.From, m.To, formatPages(m.Pages), m.Start, len(m.Tokens), formatTokens(m.Tokens))
+		end := len(m.Extent.Tokens)
+		fmt.Fprintf(&b, "move %d: %v to %v, pages %s hold [%d,%d) of %s\n", m.ID, m.From, m.To, formatPages(m.Pages), end-len(m.Pages)*size, end, formatTokens(m.Extent.Tokens))
 	}
 	if len(p.Batch.After) > 0 {
 		fmt.Fprintf(&b, "after moves %v\n", p.Batch.After)
