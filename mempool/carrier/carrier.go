@@ -27,8 +27,7 @@ type Config struct {
 	// Buffers is how many extents can be in flight: the sum of the tiers' MaxMoves. A move
 	// that finds no buffer ends with mempool.ErrBusy.
 	Buffers int
-	// Start is the wall time at which the clock of deadlines stands at time.Time{}: a move
-	// with Deadline time.Time{}.Add(d) is due at Start.Add(d).
+	// Start is the wall time at which the clock of deadlines stands at 0.
 	Start time.Time
 	// Grace is how long after its deadline a move is given up whose store has not ended
 	// it. Default DefaultGrace.

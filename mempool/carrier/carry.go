@@ -163,10 +163,10 @@ func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 
 // due is the deadline of a move by the wall clock; zero: none.
 func (x *Carrier) due(c *carry) time.Time {
-	if c.Deadline.IsZero() {
+	if c.Deadline == 0 {
 		return time.Time{}
 	}
-	return x.cfg.Start.Add(c.Deadline.Sub(time.Time{}))
+	return x.cfg.Start.Add(c.Deadline)
 }
 
 // stored goes on after the ending of a store's operation.

@@ -239,7 +239,7 @@ func (r *rig) begin(kind tiering.Kind, from, to kv.Tier, x *mempool.Extent, at i
 	r.last++
 	m := tiering.Move{ID: r.last, Kind: kind, From: from, To: to, Extent: *x}
 	if wait > 0 {
-		m.Deadline = time.Time{}.Add(time.Since(r.c.cfg.Start) + wait)
+		m.Deadline = time.Since(r.c.cfg.Start) + wait
 	}
 	if from == kv.TierDevice || to == kv.TierDevice {
 		m.Pages = r.pagesOf(x, at)
