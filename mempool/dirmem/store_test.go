@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 
 func TestStore(t *testing.T) { storetest.Run(t, harness()) }
 
+func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
+
 var kills = flag.Int("kills", 5, "how often a process is killed")
 
 func TestKill(t *testing.T) { storetest.Kill(t, harness(), *kills) }

@@ -12,9 +12,13 @@ func openTest(o storetest.Options) (mempool.Store, error) {
 	return Open(Config{Identity: o.Identity, Bytes: int64(o.Extents * o.Identity.Layout.ExtentBytes()), Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject})
 }
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, storetest.Harness{Open: openTest, Faults: []blockio.Point{blockio.Read, blockio.Write}})
+func harness() storetest.Harness {
+	return storetest.Harness{Open: openTest, Faults: []blockio.Point{blockio.Read, blockio.Write}}
 }
+
+func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
 
 // TestAdopt: memory from outside is used, and given back once.
 func TestAdopt(t *testing.T) {

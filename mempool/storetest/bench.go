@@ -29,7 +29,7 @@ type Copies struct {
 func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.Helper()
 	l := s.Info().Identity.Layout
-	r := &rig{TB: b, store: s, layout: l, ended: map[mempool.OpID]mempool.Done{}}
+	r := &rig{TB: b, store: s, layout: l, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	var xs []mempool.Extent
 	for i := range extents {
 		tokens := make([]kv.Token, l.ExtentTokens())

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -20,7 +19,6 @@ import (
 // no wrong byte is read, every operation ends, the ledger holds, and once the fault is
 // over the store works.
 func checkFaults(r *rig) {
-	t := r.TB.(*testing.T)
 	r.close()
 	for _, p := range r.h.Faults {
 		faults, calls := []blockio.Fault{blockio.ShortRead, blockio.FlipBit, blockio.NoSpace, blockio.IOError, blockio.NoEntry}, []int{1, 4}
@@ -30,12 +28,7 @@ func checkFaults(r *rig) {
 		for _, f := range faults {
 			for _, nth := range calls {
 				for _, forever := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/%s/%d/forever=%v", p, f, nth, forever), func(t *testing.T) {
-						s := newRig(t, r.h)
-						s.faulty(p, f, nth, forever)
-						s.close()
-						temporary(t, s.opts.Dir)
-					})
+					r.sub(fmt.Sprintf("%s/%s/%d/forever=%v", p, f, nth, forever), func(s *rig) { s.faulty(p, f, nth, forever) })
 				}
 			}
 		}
@@ -58,8 +51,13 @@ func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
 			r.expect(d, mempool.ErrOrphan)
 		}
 	}
-	for _, x := range slices.Concat(before, present) {
-		r.tryGet(&x)
+	if p == blockio.Read || f == blockio.FlipBit { // these show when an extent is read
+		for _, x := range slices.Concat(before, present) {
+			r.tryGet(&x)
+		}
+	} else {
+		r.get(before...)
+		r.get(present...)
 	}
 	r.do(mempool.Op{Kind: mempool.Flush})
 	for _, x := range slices.Backward(present) {
@@ -117,33 +115,73 @@ func checkReadOnce(r *rig) {
 	r.balance(0)
 }
 
-// checkConcurrent: many goroutines, one that polls.
+// asked is a Get with its pages.
+type asked struct {
+	x     mempool.Extent
+	pages [][]byte
+}
+
+// checkConcurrent: many goroutines, one that polls. They put, read and drop the same
+// extents; those of one chain are there from the start, and only read.
 func checkConcurrent(r *rig) {
-	const goroutines, each = 6, 40
-	var begun sync.WaitGroup
-	type asked struct {
-		x     mempool.Extent
-		pages [][]byte
+	r.put(r.chain("kept", 0, 48)...)
+	gets, accepted := r.many()
+	var ended []mempool.Done
+	limit := time.NewTimer(r.patience)
+	defer limit.Stop()
+	for ended = r.store.Poll(nil); len(ended) < accepted; ended = r.store.Poll(ended) {
+		select {
+		case <-r.store.Ready():
+		case <-limit.C:
+			r.Fatalf("%d operations of %d have ended, the next does not end", len(ended), accepted)
+		}
 	}
+	once := map[mempool.OpID]bool{}
+	for _, d := range ended {
+		if once[d.ID] {
+			r.Errorf("operation %d ended twice", d.ID)
+		}
+		once[d.ID] = true
+		if a, ok := gets[d.ID]; ok && d.Err == nil {
+			r.same(a.pages, r.content(&a.x))
+		}
+	}
+	all := slices.Concat(r.chain("kept", 0, 48), r.chain("0", 0, 48), r.chain("1", 0, 48), r.chain("2", 0, 48))
+	r.get(all[:3]...)
+	n := 0
+	for i := range all {
+		if r.tryGet(&all[i]).Err == nil {
+			n++
+		}
+	}
+	r.balance(n)
+}
+
+// many submits operations of all kinds from several goroutines. It returns the Gets, and
+// how many operations the store took.
+func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
+	const goroutines, each = 6, 40
+	gets = map[mempool.OpID]asked{}
+	var begun sync.WaitGroup
 	var mu sync.Mutex
-	gets := map[mempool.OpID]asked{}
-	accepted := 0
 	for g := range goroutines {
-		begun.Add(1)
-		go func() {
-			defer begun.Done()
+		begun.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 5))
 			for i := range each {
-				chain := r.chain(fmt.Sprint(rng.IntN(3)), 0, 48)
-				x := chain[rng.IntN(len(chain))]
-				op := mempool.Op{ID: mempool.OpID(1_000_000*(g+1) + i), Kind: mempool.OpKind(rng.IntN(4)), Extent: x}
+				op := mempool.Op{ID: mempool.OpID(1_000_000*(g+1) + i), Kind: mempool.OpKind(rng.IntN(4))}
+				salt := fmt.Sprint(rng.IntN(3))
+				if op.Kind == mempool.Get && i%2 == 0 {
+					salt = "kept"
+				}
+				chain := r.chain(salt, 0, 48)
+				op.Extent = chain[rng.IntN(len(chain))]
 				switch op.Kind {
 				case mempool.Put:
-					op.Pages = r.content(&x)
+					op.Pages = r.content(&op.Extent)
 				case mempool.Get:
-					op.Pages = r.memory(&x)
+					op.Pages = r.memory(&op.Extent)
 					mu.Lock()
-					gets[op.ID] = asked{x, op.Pages}
+					gets[op.ID] = asked{op.Extent, op.Pages}
 					mu.Unlock()
 				}
 				if rng.IntN(8) == 0 {
@@ -161,32 +199,10 @@ func checkConcurrent(r *rig) {
 				}
 				r.store.Metrics()
 			}
-		}()
+		})
 	}
 	begun.Wait()
-	var ended []mempool.Done
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for ended = r.store.Poll(nil); len(ended) < accepted; ended = r.store.Poll(ended) {
-		select {
-		case <-r.store.Ready():
-		case <-limit.C:
-			r.Fatalf("%d operations of %d end", len(ended), accepted)
-		}
-	}
-	for _, d := range ended {
-		if a, ok := gets[d.ID]; ok && d.Err == nil {
-			r.same(a.pages, r.content(&a.x))
-		}
-	}
-	all := slices.Concat(r.chain("0", 0, 48), r.chain("1", 0, 48), r.chain("2", 0, 48))
-	n := 0
-	for i := range all {
-		if r.tryGet(&all[i]).Err == nil {
-			n++
-		}
-	}
-	r.balance(n)
+	return gets, accepted
 }
 
 // checkRandom plays operations one by one beside a set that says what is there.

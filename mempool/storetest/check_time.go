@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -13,13 +14,38 @@ func (r *rig) stuck() {
 	r.Helper()
 	select {
 	case <-r.opts.Inject.Stuck():
-	case <-time.After(patience):
+	case <-time.After(r.patience):
 		r.Fatal("no call became slow")
 	}
 }
 
 // soon is a deadline that is over before a slow call ends.
 func soon() time.Time { return time.Now().Add(time.Millisecond) }
+
+// checkWhole: an extent that is being written is not there for anybody.
+func checkWhole(r *rig) {
+	in := r.opts.Inject
+	x := r.chain("a", 0, 16)[0]
+	in.Plant(blockio.Write, blockio.Slow, 1, false)
+	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)})
+	r.stuck()
+	if r.has(&x) {
+		r.Error("an extent that is being written can be found")
+	}
+	r.expect(r.tryGet(&x), mempool.ErrMiss)
+	if m := r.store.Metrics(); m.Extents != 0 {
+		r.Errorf("an extent that is being written is counted:\n%v", m)
+	}
+	if len(r.store.Contents(nil)) != 0 {
+		r.Error("an extent that is being written is listed")
+	}
+	in.Clear()
+	if d := r.wait(id); d.Err != nil {
+		r.Fatal(d.Err)
+	}
+	r.get(x)
+	r.balance(1)
+}
 
 // checkDeadline: an operation that takes too long ends, its pages are the caller's at
 // once, and the store is as if it had not been.
@@ -133,8 +159,11 @@ func checkClose(r *rig) {
 		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
 	}
 	r.stuck()
-	closed := make(chan error)
-	go func() { closed <- r.store.Close() }()
+	closed := make(chan error, 1)
+	var closing sync.WaitGroup
+	closing.Go(func() { closed <- r.store.Close() })
+	defer closing.Wait() // where the check ends early
+	defer in.Clear()
 	last := r.wait(ids[len(ids)-1]) // waited, so Close ends it though others are stuck
 	r.expect(last, mempool.ErrClosed)
 	in.Clear()

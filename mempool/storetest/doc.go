@@ -5,8 +5,14 @@
 //		storetest.Run(t, storetest.Harness{Open: open, Durable: true})
 //	}
 //
+//	func TestBrokenStores(t *testing.T) {
+//		storetest.RunControls(t, harness)
+//	}
+//
 // What it checks is the contract in the comment of mempool.Store: round trips and parts
 // of extents, order of parents and children, deadlines, cancellation, capacity, faults
 // once and for good, use by many goroutines (run it under the race detector), what is
 // left after Close, and for durable stores what a second opening finds.
+// RunControls runs the same checks against stores broken on purpose, and fails where a
+// check finds nothing.
 package storetest

@@ -56,7 +56,7 @@ const (
 // it is, and what is to be dropped, before it is.
 func load(h Harness, seed uint64, dir string) error {
 	var end error
-	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.opts = Options{Dir: dir, Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
 	r.layout = r.opts.Identity.Layout
 	over := make(chan struct{})
@@ -193,7 +193,7 @@ func (c *child) kill(t testing.TB, there map[[2]int]bool) {
 // directory. Each time at least 95 % of what was in the store is found, and all of it is
 // right.
 func Kill(t *testing.T, h Harness, rounds int) {
-	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
 	r.layout = r.opts.Identity.Layout
 	other := r.opts

@@ -23,17 +23,41 @@ type rig struct {
 	layout mempool.Layout
 	last   mempool.OpID
 	ended  map[mempool.OpID]mempool.Done
+
+	patience time.Duration // bounds every wait: a store that takes longer has lost an operation
 }
 
-// patience bounds every wait of the suite: a store that takes longer has lost an operation.
+// patience is that of rigs whose store is taken to be sound.
 const patience = time.Minute
 
 func newRig(t testing.TB, h Harness) *rig {
-	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}}
+	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: 24, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
 	r.layout = r.opts.Identity.Layout
 	r.open()
+	t.Cleanup(func() { // where the check ended early
+		r.opts.Inject.Clear()
+		r.store.Close()
+	})
 	return r
+}
+
+// sub runs part of a check with a store of its own, as a subtest where that is possible.
+func (r *rig) sub(name string, run func(*rig)) {
+	inner := func(t testing.TB) {
+		s := newRig(t, r.h)
+		s.patience = r.patience
+		run(s)
+		s.close()
+		temporary(t, s.opts.Dir)
+	}
+	if t, ok := r.TB.(*testing.T); ok {
+		t.Run(name, func(t *testing.T) { inner(t) })
+		return
+	}
+	if v, ok := r.TB.(*verdict); !ok || v.found.Len() == 0 {
+		inner(r.TB)
+	}
 }
 
 func (r *rig) open() {
@@ -115,7 +139,7 @@ func (r *rig) poll() {
 // wait waits for an operation's ending.
 func (r *rig) wait(id mempool.OpID) mempool.Done {
 	r.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(r.patience)
 	defer limit.Stop()
 	for {
 		r.poll()

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
@@ -35,47 +36,62 @@ func Identity() mempool.Identity {
 		Layout: mempool.Layout{PageTokens: 4, PageBytes: 1020, ExtentPages: 4}}
 }
 
+// check is one promise of a store.
+type check struct {
+	name    string
+	run     func(*rig)
+	durable bool // only of stores that outlive the process
+}
+
+// checks are all of them, in the order of Run.
+func checks() []check {
+	return []check{
+		{"RoundTrip", checkRoundTrip, false},
+		{"PartOfExtent", checkPart, false},
+		{"Identity", checkIdentity, false},
+		{"Order", checkOrder, false},
+		{"Whole", checkWhole, false},
+		{"Refused", checkRefused, false},
+		{"Capacity", checkCapacity, false},
+		{"Sum", checkSum, false},
+		{"Deadline", checkDeadline, false},
+		{"Cancel", checkCancel, false},
+		{"Busy", checkBusy, false},
+		{"Close", checkClose, false},
+		{"Faults", checkFaults, false},
+		{"ReadOnce", checkReadOnce, false},
+		{"Concurrent", checkConcurrent, false},
+		{"Random", checkRandom, false},
+		{"Reopen", checkReopen, true},
+		{"ReopenFewer", checkReopenFewer, true},
+		{"OtherIdentity", checkOther, true},
+		{"Damage", checkDamage, true},
+	}
+}
+
 // Run runs all checks, each with a store of its own.
 func Run(t *testing.T, h Harness) {
-	for _, c := range []struct {
-		name  string
-		check func(*rig)
-		when  bool
-	}{
-		{"RoundTrip", checkRoundTrip, true},
-		{"PartOfExtent", checkPart, true},
-		{"Identity", checkIdentity, true},
-		{"Order", checkOrder, true},
-		{"Refused", checkRefused, true},
-		{"Capacity", checkCapacity, true},
-		{"Sum", checkSum, true},
-		{"Deadline", checkDeadline, true},
-		{"Cancel", checkCancel, true},
-		{"Busy", checkBusy, true},
-		{"Close", checkClose, true},
-		{"Faults", checkFaults, true},
-		{"ReadOnce", checkReadOnce, true},
-		{"Concurrent", checkConcurrent, true},
-		{"Random", checkRandom, true},
-		{"Reopen", checkReopen, h.Durable},
-		{"ReopenFewer", checkReopenFewer, h.Durable},
-		{"OtherIdentity", checkOther, h.Durable},
-		{"Damage", checkDamage, h.Durable},
-	} {
-		if c.when {
+	for _, c := range checks() {
+		if !c.durable || h.Durable {
 			t.Run(c.name, func(t *testing.T) {
-				fds := descriptors()
-				r := newRig(t, h)
-				c.check(r)
-				r.close()
+				judge(t, h, c, patience)
 				leaks.Check(t)
-				if after := descriptors(); len(after) > len(fds) {
-					t.Errorf("descriptors %v were open before, %v are after Close", fds, after)
-				}
-				temporary(t, r.opts.Dir)
 			})
 		}
 	}
+}
+
+// judge runs one check, and looks for what the closed store has left.
+func judge(t testing.TB, h Harness, c check, patience time.Duration) {
+	fds := descriptors()
+	r := newRig(t, h)
+	r.patience = patience
+	c.run(r)
+	r.close()
+	if after := descriptors(); len(after) > len(fds) {
+		t.Errorf("descriptors %v were open before, %v are after Close", fds, after)
+	}
+	temporary(t, r.opts.Dir)
 }
 
 // descriptors lists what the process has open, where the system says so.

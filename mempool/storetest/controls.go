@@ -1,0 +1,111 @@
+package storetest
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// control is a store that a check must find broken. name completes "a store that …"; says
+// is part of what the check reports.
+type control struct {
+	check, name, says string
+	flaw              flaw
+	private           bool // not made of shared stores
+}
+
+// hangs is what the suite reports of an operation that never ends. With stores of which it
+// is to report an end that does not come, its patience is brief.
+const (
+	hangs = "does not end"
+	brief = 100 * time.Millisecond
+)
+
+// RunControls runs every check against stores broken on purpose, made from those of h, and
+// fails where a check passes. It shows that Run can fail.
+func RunControls(t *testing.T, h Harness) {
+	s, err := h.Open(Options{Dir: t.TempDir(), Identity: Identity(), Extents: 4, Workers: 1, MaxOps: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := s.Info().Shared
+	s.Close()
+	h.Faults = []blockio.Point{blockio.Write} // shows all that the controls break
+	for _, c := range checks() {
+		if c.durable && !h.Durable {
+			continue
+		}
+		n := 0
+		for _, k := range controls() {
+			if k.check != c.name || k.private && shared {
+				continue
+			}
+			n++
+			t.Run(c.name+"/"+strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) {
+				found := k.try(t, h, c)
+				t.Log(found)
+				if !strings.Contains(found, k.says) || found == "" {
+					t.Errorf("check %s finds %q in a store that %s, want %q", c.name, found, k.name, k.says)
+				}
+			})
+		}
+		if n == 0 {
+			t.Errorf("check %s has no control", c.name)
+		}
+	}
+}
+
+// try runs a check on a broken store and returns what it reports.
+func (k *control) try(t *testing.T, h Harness, c check) string {
+	v := &verdict{TB: t}
+	p := newPast()
+	here := goleak.IgnoreCurrent()
+	over := make(chan struct{})
+	go func() { // which Fatal ends
+		defer close(over)
+		defer func() {
+			for _, f := range v.after {
+				f()
+			}
+		}()
+		patience := patience
+		if k.says == hangs {
+			patience = brief
+		}
+		judge(v, p.wrap(h, k.flaw), c, patience)
+		if err := goleak.Find(here); err != nil {
+			v.Error(err)
+		}
+	}()
+	<-over
+	for _, undo := range p.undo {
+		undo()
+	}
+	return v.found.String()
+}
+
+// verdict takes what a check reports. Parts of a check are not run after one that reported.
+type verdict struct {
+	testing.TB
+	mu    sync.Mutex
+	found strings.Builder
+	after []func()
+}
+
+func (v *verdict) Helper()          {}
+func (v *verdict) Cleanup(f func()) { v.after = append(v.after, f) }
+func (v *verdict) Error(args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fmt.Fprintln(&v.found, args...)
+}
+func (v *verdict) Errorf(format string, args ...any) { v.Error(fmt.Sprintf(format, args...)) }
+func (v *verdict) Fatal(args ...any)                 { v.Error(args...); runtime.Goexit() }
+func (v *verdict) Fatalf(format string, args ...any) { v.Errorf(format, args...); runtime.Goexit() }

@@ -1,0 +1,358 @@
+package storetest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+)
+
+// controls are all of them; every check has at least one.
+func controls() []control {
+	return slices.Concat(basicControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls())
+}
+
+// ending makes a flaw of how operations of a kind end.
+func ending(kind mempool.OpKind, change func(b *broken, op mempool.Op, d *mempool.Done)) flaw {
+	return flaw{ended: func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done {
+		if d.Kind == kind {
+			change(b, op, &d)
+		}
+		return []mempool.Done{d}
+	}}
+}
+
+// forgive makes a flaw that says that an operation went well where it failed with cause.
+func forgive(kind mempool.OpKind, cause error) flaw {
+	return ending(kind, func(_ *broken, _ mempool.Op, d *mempool.Done) {
+		if errors.Is(d.Err, cause) {
+			d.Err = nil
+		}
+	})
+}
+
+// instead makes a flaw that says of the operations that match none or two endings.
+func instead(times int, match func(d *mempool.Done) bool) flaw {
+	return flaw{ended: func(_ *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
+		if match(&d) {
+			return slices.Repeat([]mempool.Done{d}, times)
+		}
+		return []mempool.Done{d}
+	}}
+}
+
+func endsWith(cause error) func(d *mempool.Done) bool {
+	return func(d *mempool.Done) bool { return errors.Is(d.Err, cause) }
+}
+
+// accept makes a flaw of a Submit that refuses nothing for a cause.
+func accept(cause error) flaw {
+	return flaw{refused: func(_ *broken, _ mempool.Op, err error) error {
+		if errors.Is(err, cause) {
+			return nil
+		}
+		return err
+	}}
+}
+
+// miscount makes a flaw of Metrics.
+func miscount(by func(b *broken) int) flaw {
+	return flaw{metrics: func(b *broken, m *mempool.StoreMetrics) { m.Extents += by(b) }}
+}
+
+// revive makes a flaw that serves from a memory of its own what fails.
+func revive(from func(p *past) map[mempool.Key]copied, when func(b *broken, x *mempool.Extent, err error) bool) flaw {
+	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		if c, ok := from(b.past)[op.Extent.Key]; ok && d.Err != nil && when(b, &op.Extent, d.Err) {
+			c.serve(op, d)
+		}
+	})
+}
+
+func wasPut(p *past) map[mempool.Key]copied     { return p.put }
+func wasDropped(p *past) map[mempool.Key]copied { return p.dropped }
+
+// writing is the put of an extent that has not ended.
+func (b *broken) writing(k mempool.Key) (mempool.Op, bool) {
+	for _, op := range b.open {
+		if op.Kind == mempool.Put && op.Extent.Key == k {
+			return op, true
+		}
+	}
+	return mempool.Op{}, false
+}
+
+const wantMiss = "want mempool: no such extent"
+
+func basicControls() []control {
+	trust := func(believe func(mine, asked *mempool.Extent)) flaw {
+		return flaw{submit: func(b *broken, op *mempool.Op) {
+			if c, ok := b.past.put[op.Extent.Key]; ok && op.Kind == mempool.Get {
+				believe(&c.extent, &op.Extent)
+			}
+		}}
+	}
+	return []control{
+		{check: "RoundTrip", name: "never ends a flush", says: hangs, flaw: instead(0, func(d *mempool.Done) bool { return d.Kind == mempool.Flush })},
+		{check: "RoundTrip", name: "ends gets twice", says: "ended twice", flaw: instead(2, func(d *mempool.Done) bool { return d.Kind == mempool.Get })},
+		{check: "RoundTrip", name: "mixes up pages", says: "wrong bytes", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, _ *mempool.Done) {
+			copy(op.Pages[0], op.Pages[len(op.Pages)-1])
+		})},
+		{check: "RoundTrip", name: "says another checksum", says: "says sum", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Sum++ })},
+		{check: "RoundTrip", name: "serves what was dropped", says: wantMiss, flaw: revive(wasDropped, func(*broken, *mempool.Extent, error) bool { return true })},
+		{check: "RoundTrip", name: "counts what was dropped", says: "should be here", flaw: miscount(func(b *broken) int { return len(b.past.dropped) })},
+		{check: "PartOfExtent", name: "gives the last pages for the first", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+			c := b.past.put[op.Extent.Key]
+			for i := range op.Pages {
+				copy(op.Pages[i], c.pages[len(c.pages)-len(op.Pages)+i])
+			}
+		})},
+		{check: "PartOfExtent", name: "says the checksum of what it gives alone", says: "1 pages", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
+			d.Sum = mempool.Sum(slices.Concat(op.Pages...))
+		})},
+		{check: "Identity", name: "serves other tokens than asked for", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Tokens = mine.Tokens[:len(asked.Tokens)] })},
+		{check: "Identity", name: "serves other namespaces", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Namespace = mine.Namespace })},
+		{check: "Identity", name: "serves other media", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Media = mine.Media })},
+		{check: "Identity", name: "serves other positions", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Start, asked.Parent = mine.Start, mine.Parent })},
+		{check: "Refused", name: "takes what can't be", says: "<nil>", flaw: accept(mempool.ErrInvalid)},
+		{check: "Refused", name: "finds what was never put", says: "never put", flaw: forgive(mempool.Probe, mempool.ErrMiss)},
+		{check: "Capacity", name: "takes more than it holds", says: "extents took", flaw: forgive(mempool.Put, mempool.ErrFull)},
+		{check: "Capacity", name: "is full too early", says: "extents fit", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
+			if len(b.past.put) == 12 {
+				d.Err = mempool.ErrFull
+			}
+		})},
+		{check: "Capacity", name: "has no room after a drop", says: "put of extent 0", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
+			if len(b.past.dropped) > 0 {
+				d.Err = mempool.ErrFull
+			}
+		})},
+		{check: "Sum", name: "ignores the checksum of a put", says: "want mempool: record is damaged", flaw: flaw{submit: func(_ *broken, op *mempool.Op) { op.Sum = 0 }}},
+		{check: "Random", name: "now and then misses what is there", says: "get of what is there (true)", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
+			if b.past.count++; d.Err == nil && b.past.count > 20 {
+				d.Err = mempool.ErrMiss
+			}
+		})},
+		{check: "Concurrent", name: "mixes up operations that run at once", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+			if len(b.open) > 0 {
+				op.Pages[0][0] ^= 1
+			}
+		})},
+		{check: "Concurrent", name: "loses one operation of many", says: hangs, flaw: flaw{ended: func(b *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
+			if b.past.count++; b.past.count == 10 {
+				return nil
+			}
+			return []mempool.Done{d}
+		}}},
+		{check: "Concurrent", name: "ends one operation of many twice", says: "ended twice", flaw: flaw{ended: func(b *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
+			if b.past.count++; b.past.count == 10 {
+				return []mempool.Done{d, d}
+			}
+			return []mempool.Done{d}
+		}}},
+	}
+}
+
+func orderControls() []control {
+	impatient := flaw{
+		submit: func(b *broken, op *mempool.Op) {
+			if _, ok := b.writing(op.Extent.Parent); ok && op.Kind == mempool.Put {
+				b.past.late = append(b.past.late, *op)
+			}
+		},
+		ended: func(b *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
+			if slices.ContainsFunc(b.past.late, func(op mempool.Op) bool { return op.ID == d.ID }) {
+				d.Err = mempool.ErrOrphan
+			}
+			return []mempool.Done{d}
+		},
+	}
+	return []control{
+		{check: "Order", name: "takes a child without its parent", says: "want mempool: parent is not in the store", flaw: forgive(mempool.Put, mempool.ErrOrphan)},
+		{check: "Order", name: "does not wait for a parent's put", says: "mempool: parent is not in the store", flaw: impatient},
+		{check: "Order", name: "drops a parent before its children", says: "want mempool: extent has children", flaw: forgive(mempool.Drop, mempool.ErrChildren)},
+		{check: "Order", name: "takes an extent below a tail", says: "an extent with a wrong key", flaw: accept(mempool.ErrInvalid)},
+		{check: "Whole", name: "shows an extent before it is whole", says: "can be found", flaw: ending(mempool.Probe, func(b *broken, op mempool.Op, d *mempool.Done) {
+			if _, ok := b.writing(op.Extent.Key); ok {
+				d.Err = nil
+			}
+		})},
+		{check: "Whole", name: "serves an extent before it is whole", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+			if from, ok := b.writing(op.Extent.Key); ok {
+				copy(op.Pages[0], from.Pages[0])
+				d.Err = nil
+			}
+		})},
+		{check: "Whole", name: "counts what it writes", says: "is counted", flaw: miscount(func(b *broken) int { return len(b.open) })},
+		{check: "Whole", name: "lists what it writes", says: "is listed", flaw: flaw{list: func(b *broken, dst []mempool.Extent) []mempool.Extent {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, op := range b.open {
+				dst = append(dst, op.Extent)
+			}
+			return dst
+		}}},
+	}
+}
+
+func timeControls() []control {
+	touches := flaw{
+		ended: func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done {
+			if d.Kind == mempool.Get && errors.Is(d.Err, mempool.ErrDeadline) {
+				b.past.late = append(b.past.late, op)
+			}
+			return []mempool.Done{d}
+		},
+		submit: func(b *broken, _ *mempool.Op) {
+			for _, op := range b.past.late {
+				op.Pages[0][7] = 1
+			}
+		},
+	}
+	shows := ending(mempool.Put, func(b *broken, op mempool.Op, d *mempool.Done) {
+		if errors.Is(d.Err, mempool.ErrDeadline) {
+			b.past.put[op.Extent.Key] = copied{extent: op.Extent.Clone(), pages: op.Pages}
+		}
+	})
+	late := shows.ended
+	shows.ended = func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done {
+		if _, ok := b.past.put[op.Extent.Key]; ok && d.Kind == mempool.Probe {
+			d.Err = nil
+		}
+		return late(b, op, d)
+	}
+	return []control{
+		{check: "Deadline", name: "has no deadlines", says: hangs, flaw: flaw{submit: func(_ *broken, op *mempool.Op) {
+			if op.Deadline.Unix() > 1 { // those that are over may be met
+				op.Deadline = op.Deadline.AddDate(1, 0, 0)
+			}
+		}}},
+		{check: "Deadline", name: "writes to pages that were given back", says: "the caller's again", flaw: touches},
+		{check: "Deadline", name: "goes on with a put past its deadline", says: "past its deadline is there", flaw: shows},
+		{check: "Cancel", name: "cancels nothing", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
+		{check: "Cancel", name: "ends what was canceled twice", says: "ended twice", flaw: instead(2, endsWith(mempool.ErrCanceled))},
+		{check: "Cancel", name: "ends nothing that was canceled", says: hangs, flaw: instead(0, endsWith(mempool.ErrCanceled))},
+		{check: "Cancel", name: "counts what was canceled", says: "should be here", flaw: miscount(func(b *broken) int { return b.past.failures })},
+		{check: "Busy", name: "takes more operations than it says", says: "<nil>", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps-- }}},
+		{check: "Busy", name: "takes fewer operations than it says", says: "too many operations", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps++ }}},
+	}
+}
+
+func closeControls() []control {
+	leave := func(leak func(b *broken) (undo func())) flaw {
+		return flaw{close: func(b *broken) error {
+			b.past.undo = append(b.past.undo, leak(b))
+			return nil
+		}}
+	}
+	return []control{
+		{check: "Close", name: "ends nothing that waits", says: hangs, flaw: instead(0, endsWith(mempool.ErrClosed))},
+		{check: "Close", name: "takes operations after it", says: "<nil>", flaw: accept(mempool.ErrClosed)},
+		{check: "Close", name: "leaves a goroutine", says: "unexpected goroutines", flaw: leave(func(*broken) func() {
+			stop := make(chan struct{})
+			go func() { <-stop }()
+			return func() { close(stop) }
+		})},
+		{check: "Close", name: "leaves a descriptor", says: "are after Close", flaw: leave(func(*broken) func() {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				return func() {}
+			}
+			return func() { f.Close() }
+		})},
+		{check: "Close", name: "leaves a temporary file", says: "is left", flaw: leave(func(b *broken) func() { b.litter(); return func() {} })},
+	}
+}
+
+// litter leaves a file that is not whole.
+func (b *broken) litter() {
+	_ = os.WriteFile(filepath.Join(b.options.Dir, blockio.TempPrefix+"left"), nil, 0o644)
+}
+
+// damaged reports whether err says that an extent was there and could not be read.
+func damaged(err error) bool {
+	return !errors.Is(err, mempool.ErrMiss) && !errors.Is(err, mempool.ErrDeadline) && !errors.Is(err, mempool.ErrCanceled)
+}
+
+// unchecked serves an extent with a wrong bit where the sound store finds one.
+func unchecked() flaw {
+	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		if c, ok := b.past.put[op.Extent.Key]; ok && errors.Is(d.Err, mempool.ErrCorrupt) {
+			c.serve(op, d)
+			op.Pages[0][3] ^= 4
+		}
+	})
+}
+
+func faultControls() []control {
+	return []control{
+		{check: "Faults", name: "swallows ENOSPC", says: "get of extent", flaw: forgive(mempool.Put, syscall.ENOSPC)},
+		{check: "Faults", name: "swallows EIO", says: "get of extent", flaw: forgive(mempool.Put, syscall.EIO)},
+		{check: "Faults", name: "never ends what failed", says: hangs, flaw: instead(0, endsWith(syscall.EIO))},
+		{check: "Faults", name: "has no checksums", says: "wrong bytes", flaw: unchecked()},
+		{check: "Faults", name: "counts puts that failed", says: "should be here", flaw: miscount(func(b *broken) int { return b.past.failures })},
+		{check: "Faults", name: "leaves a temporary file where a put fails", says: "is left", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
+			if d.Err != nil {
+				b.litter()
+			}
+		})},
+		{check: "ReadOnce", name: "reads again what failed", says: "<nil>", flaw: revive(wasPut, func(_ *broken, _ *mempool.Extent, err error) bool {
+			return damaged(err) || errors.Is(err, syscall.ENOENT)
+		})},
+		{check: "ReadOnce", name: "keeps what it could not read", says: wantMiss, flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+			failed := slices.ContainsFunc(b.past.late, func(o mempool.Op) bool { return o.Extent.Key == op.Extent.Key })
+			if c, ok := b.past.put[op.Extent.Key]; ok && failed && errors.Is(d.Err, mempool.ErrMiss) {
+				c.serve(op, d)
+			} else if d.Err != nil {
+				b.past.late = append(b.past.late, op)
+			}
+		})},
+		{check: "ReadOnce", name: "does not say what is gone", says: "gone are", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Gone = nil })},
+		{check: "ReadOnce", name: "says of the extent alone that it is gone", says: "gone are", private: true, flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) {
+			d.Gone = d.Gone[max(0, len(d.Gone)-1):]
+		})},
+	}
+}
+
+func durableControls() []control {
+	again := func(p *past) bool { return p.openings > 1 }
+	return []control{
+		{check: "Reopen", name: "forgets what it had", says: "get of extent", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
+			if again(b.past) {
+				d.Err = mempool.ErrMiss
+			}
+		})},
+		{check: "Reopen", name: "brings back what was dropped", says: wantMiss, flaw: revive(wasDropped, func(b *broken, _ *mempool.Extent, _ error) bool { return again(b.past) })},
+		{check: "Reopen", name: "lists children first", says: "before its parent", private: true, flaw: flaw{list: func(b *broken, dst []mempool.Extent) []mempool.Extent {
+			dst = b.Store.Contents(dst)
+			slices.Reverse(dst)
+			return dst
+		}}},
+		{check: "ReopenFewer", name: "keeps more than fits", says: "are left in a store", flaw: flaw{options: func(p *past, o *Options) {
+			if again(p) {
+				o.Extents *= 2
+			}
+		}}},
+		{check: "ReopenFewer", name: "keeps children without parents", says: "without its parent", flaw: revive(wasPut, func(b *broken, x *mempool.Extent, _ error) bool { return again(b.past) && x.Start > 0 })},
+		{check: "OtherIdentity", name: "reads what another model wrote", says: wantMiss, flaw: flaw{options: func(_ *past, o *Options) { o.Identity.ModelID = Identity().ModelID }}},
+		{check: "OtherIdentity", name: "names no others", says: "others are", flaw: flaw{info: func(i *mempool.StoreInfo) { i.Others = nil }}},
+		{check: "OtherIdentity", name: "removes what others wrote", says: "others are", flaw: flaw{options: func(_ *past, o *Options) {
+			entries, _ := os.ReadDir(o.Dir)
+			for _, e := range entries {
+				if e.Name() != o.Identity.Fingerprint().String() {
+					os.RemoveAll(filepath.Join(o.Dir, e.Name()))
+				}
+			}
+		}}},
+		{check: "Damage", name: "serves what is damaged", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+			if c, ok := b.past.put[op.Extent.Key]; ok && d.Err != nil && again(b.past) {
+				c.serve(op, d)
+				op.Pages[0][3] ^= 4
+			}
+		})},
+	}
+}
