@@ -42,6 +42,11 @@ func conform(t testing.TB, o enginetest.Options) engine.Backend {
 		t.Fatal(err)
 	}
 	defer m.Close()
+	return open(t, m, o)
+}
+
+func open(t testing.TB, m *model.Model, o enginetest.Options) engine.Backend {
+	t.Helper()
 	b, err := cuda.Open(m, cuda.Config{Driver: driver, PageTokens: o.PageTokens, Pages: o.Pages,
 		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight})
 	if err != nil {
@@ -60,6 +65,29 @@ func TestConformance(t *testing.T) {
 	for _, check := range []string{"close", "moves"} {
 		if err := enginetest.Try(t, conform, check); err != nil {
 			t.Errorf("%s: %v", check, err)
+		}
+	}
+}
+
+var every = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
+
+// TestConformanceOfShapes: models of each architecture and of each size of heads pass what of
+// the suite depends on these; with -every all of it.
+func TestConformanceOfShapes(t *testing.T) {
+	if cuda.RaceDetector {
+		t.Skip("the nano model is enough")
+	}
+	shapes := []string{"qwen3-d32-bf16", "llama-d80-f16", "qwen3-d96-bf16"}
+	if *every {
+		shapes = append(shapes, "llama3-d64-bf16", "llama-bias-f16", "mistral-bf16", "qwen2-d16-bf16", "qwen2-d128-f16", "qwen3-d16-bf16")
+	}
+	for _, name := range shapes {
+		m := cuda.OpenGolden(t, name, false)
+		factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o) }
+		if *every {
+			t.Run(name, func(t *testing.T) { enginetest.Run(t, factory) })
+		} else if err := enginetest.Try(t, factory, "batch-mix"); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

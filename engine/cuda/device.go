@@ -108,8 +108,9 @@ func (d *device) load() error {
 	for module, names := range map[string][]string{
 		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "swiglu"},
 		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
-		"attention": {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
-			fmt.Sprint("attn_shared_", d.model.HeadDim), "attn_merge"},
+		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
+			fmt.Sprint("attn_shared_", d.model.HeadDim)},
+		"merge":  {"attn_merge"},
 		"sample": {"sample", "logprobs"},
 		"pages":  {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
 	} {
@@ -131,10 +132,8 @@ func (d *device) load() error {
 	return nil
 }
 
-// tileBytes is what attention keeps of K and V in shared memory: two tiles of 64.
-func (d *device) tileBytes() int { return tileBytes(d.model.HeadDim) }
-
-func tileBytes(headDim int) int { return 2 * 2 * 64 * headDim * 2 }
+// tileBytes is what attention keeps of K and V in shared memory.
+func (d *device) tileBytes() int { return kernels.TileBytes(d.model.HeadDim) }
 
 func (d *device) alloc(n int) (cudrv.Ptr, error) {
 	p, err := d.ctx.Alloc(n)
@@ -155,8 +154,8 @@ type buffer struct {
 func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
-	ffn := paddedFFN(c)
-	widest := max(c.Hidden, heads, ffn)
+	ffn := kernels.Padded(c.FFN)
+	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads), ffn)
 	return []buffer{
 		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},

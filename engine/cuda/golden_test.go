@@ -98,8 +98,26 @@ func logitsAfter(t *testing.T, b *Backend, tokens []kv.Token, chunk int) []float
 	return logits
 }
 
-// TestGolden: logits are within 2e-2 of what transformers computes in f64, for the
-// models that the kernels can compute. With -v it gives the figures.
+// bf16Errors are how far logits are off where each operation's result is rounded to
+// bf16, as transformers does in that type: by model, by tokens of the prompt. They come
+// of the same files and prompts, computed so in numpy; without rounding that program is
+// within 2e-6 of the goldens.
+func bf16Errors(t *testing.T) map[string]map[int]float64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "bf16.json"))
+	var errs map[string]map[int]float64
+	if err == nil {
+		err = json.Unmarshal(text, &errs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return errs
+}
+
+// TestGolden: logits of all models are at most twice as far off what transformers
+// computes in f64 as rounding each operation to bf16 would be; where that is not known,
+// within 2e-2. With -v it gives the figures.
 func TestGolden(t *testing.T) {
 	if raceDetector {
 		t.Skip("one goroutine, ten times slower")
@@ -113,15 +131,9 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	driver := vm.New(ptxvm.Config{MemoryBytes: 512 << 20})
-	families := map[string]bool{}
+	rounded := bf16Errors(t)
 	for _, gm := range g.Models {
 		m := openGolden(t, gm.Name, gm.Generated != "")
-		if err := supported(m.Config()); err != nil {
-			t.Logf("%s: left out: %v", gm.Name, err)
-			continue
-		}
-		family, _, _ := strings.Cut(gm.Name, "-")
-		families[family] = true
 		for _, p := range gm.Prompts {
 			b, err := Open(m, Config{Driver: driver, KVTokens: 16 + len(p.Tokens), MaxSlots: 1, MaxRows: 2, MaxTokens: 512})
 			if err != nil {
@@ -137,13 +149,35 @@ func TestGolden(t *testing.T) {
 				norm += w * w
 			}
 			rel := math.Sqrt(diff / norm)
-			t.Logf("%s, %d tokens: rel-L2 %.3g", gm.Name, len(p.Tokens), rel)
-			if !(rel <= 2e-2) {
-				t.Errorf("%s, %d tokens: rel-L2 %.3g, want at most 2e-2", gm.Name, len(p.Tokens), rel)
+			in16, known := rounded[gm.Name][len(p.Tokens)]
+			t.Logf("%s, %d tokens: rel-L2 %.3g, in bf16 %.3g", gm.Name, len(p.Tokens), rel, in16)
+			limit := 2e-2
+			if known {
+				limit = 2 * in16
+			}
+			if !(rel <= limit) {
+				t.Errorf("%s, %d tokens: rel-L2 %.3g, want at most %.3g", gm.Name, len(p.Tokens), rel, limit)
 			}
 		}
 	}
-	if len(families) < 4 {
-		t.Errorf("only %v can be computed", families)
+}
+
+// TestUnsupported: a model that the kernels can't compute is refused with what is wrong.
+func TestUnsupported(t *testing.T) {
+	good := model.Config{HeadDim: 96, Hidden: 48, Heads: 3, KVHeads: 1}
+	if err := supported(&good); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(c *model.Config){
+		"heads of 48, the kernels have [16 32 64 80 96 128]": func(c *model.Config) { c.HeadDim = 48 },
+		"heads of 256":                             func(c *model.Config) { c.HeadDim = 256 },
+		"hidden size 47, want an even one":         func(c *model.Config) { c.Hidden = 47 },
+		"17 query heads for a KV head, at most 16": func(c *model.Config) { c.Heads = 17 },
+	} {
+		c := good
+		change(&c)
+		if err := supported(&c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
 // How a product is stored, as gemm.cu has it.
@@ -70,7 +71,7 @@ func (l *launcher) prepare() {
 // forward runs all layers; x holds the last one's output.
 func (l *launcher) forward() {
 	p, r, c := l.p, &l.room, l.model
-	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, paddedFFN(c)
+	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, kernels.Padded(c.FFN)
 	if l.err == nil {
 		l.err = l.ctx.Fill32(l.stream, r.failed, 0, p.rows)
 	}
@@ -131,7 +132,8 @@ func (l *launcher) norm(rows int, weight, index cudrv.Ptr) {
 	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, int32(l.model.Hidden), float32(l.model.NormEps))
 }
 
-// product queues out = in·Wᵀ + bias by the kernel for that many rows.
+// product queues out = in·Wᵀ + bias by the kernel for that many rows. Rows of in and W
+// are padded.
 func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) {
 	kernel, gridX, gridY := "gemm128", blocks(n, 128), blocks(m, 128)
 	if m <= 64 {
@@ -145,7 +147,7 @@ func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) 
 			kernel = "gemm64"
 		}
 	}
-	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(k), kind)
+	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind)
 }
 
 // finish computes the logits that are wanted and draws from them.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
 // What keeps a device from being used, beside cudrv.ErrNoDevice.
@@ -44,7 +45,7 @@ func usable(d cudrv.Driver, i, headDim int) error {
 	if p.Major < minMajor {
 		return fmt.Errorf("%w: GPU %d (%s) has compute capability %d.%d, the kernels need %d.0", ErrOld, i, p.Name, p.Major, p.Minor, minMajor)
 	}
-	if need := tileBytes(headDim); p.SharedPerBlock < need {
+	if need := kernels.TileBytes(headDim); p.SharedPerBlock < need {
 		return fmt.Errorf("%w: GPU %d (%s) has %d bytes of shared memory for a block, attention needs %d", ErrOld, i, p.Name, p.SharedPerBlock, need)
 	}
 	return nil

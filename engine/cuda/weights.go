@@ -7,12 +7,13 @@ import (
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // weights are a model's, in bf16 on the device. Matrices are [out][in] as in the
-// file; those that share an input are stacked.
+// file, with rows padded; those that share an input are stacked.
 type weights struct {
 	embed, norm, head cudrv.Ptr
 	layers            []layer
@@ -25,26 +26,20 @@ type layer struct {
 	ffnNorm, gateUp, gateUpBias, down, downBias    cudrv.Ptr
 }
 
-// headDims are those that attention is compiled for.
-var headDims = map[int]bool{16: true, 64: true, 128: true}
-
 // supported reports what of a model the kernels can't compute.
 func supported(c *model.Config) error {
 	var errs []error
-	if !headDims[c.HeadDim] {
-		errs = append(errs, fmt.Errorf("cuda: heads of %d, the kernels have 16, 64 and 128", c.HeadDim))
+	if !kernels.HasHeadDim(c.HeadDim) {
+		errs = append(errs, fmt.Errorf("cuda: heads of %d, the kernels have %v", c.HeadDim, kernels.HeadDims()))
 	}
-	if c.Hidden%32 != 0 || c.Heads*c.HeadDim%32 != 0 {
-		errs = append(errs, fmt.Errorf("cuda: hidden size %d and %d heads of %d, want multiples of 32", c.Hidden, c.Heads, c.HeadDim))
+	if c.Hidden%2 != 0 {
+		errs = append(errs, fmt.Errorf("cuda: hidden size %d, want an even one", c.Hidden))
 	}
 	if c.Heads/c.KVHeads > 16 {
 		errs = append(errs, fmt.Errorf("cuda: %d query heads for a KV head, at most 16", c.Heads/c.KVHeads))
 	}
 	return errors.Join(errs...)
 }
-
-// paddedFFN is the width between gate/up and down on the device: the rest is zero.
-func paddedFFN(c *model.Config) int { return (c.FFN + 31) / 32 * 32 }
 
 // uploader copies weights by way of one pinned buffer.
 type uploader struct {
@@ -87,16 +82,16 @@ func (u *uploader) all(m *model.Model, positions int) {
 	if !c.TiedHead {
 		w.head = u.stack(c.Hidden, m.Head())
 	}
-	w.norm = u.stack(c.Hidden, m.Norm())
+	w.norm = u.vector(m.Norm())
 	heads, kvHeads := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	ffn := paddedFFN(c)
+	ffn := kernels.Padded(c.FFN)
 	for i := range m.Layers() {
 		l := &m.Layers()[i]
 		w.layers = append(w.layers, layer{
-			attnNorm: u.stack(c.Hidden, l.AttnNorm), ffnNorm: u.stack(c.Hidden, l.FFNNorm),
+			attnNorm: u.vector(l.AttnNorm), ffnNorm: u.vector(l.FFNNorm),
 			qkv: u.stack(c.Hidden, l.Q, l.K, l.V), o: u.stack(heads, l.O),
-			gateUp: u.padded(c.Hidden, ffn, l.Gate, l.Up), down: u.wider(c.FFN, ffn, l.Down),
-			qNorm: u.stack(c.HeadDim, l.QNorm), kNorm: u.stack(c.HeadDim, l.KNorm),
+			gateUp: u.taller(c.Hidden, ffn, l.Gate, l.Up), down: u.stack(c.FFN, l.Down),
+			qNorm: u.vector(l.QNorm), kNorm: u.vector(l.KNorm),
 			qkvBias: u.biases([]int{heads, kvHeads, kvHeads}, l.QBias, l.KBias, l.VBias), oBias: u.biases([]int{c.Hidden}, l.OBias),
 			gateUpBias: u.biases([]int{ffn, ffn}, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
 		})
@@ -104,34 +99,35 @@ func (u *uploader) all(m *model.Model, positions int) {
 	w.cosine, w.sine = u.rope(c, positions)
 }
 
-// stack puts matrices of that many columns one above the other; it is 0 if the
-// first is nil.
-func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
-	if tensors[0] == nil {
+// vector is a tensor as it is; it is 0 if that is nil.
+func (u *uploader) vector(t *model.Tensor) cudrv.Ptr {
+	if t == nil {
 		return 0
 	}
-	return u.padded(columns, 0, tensors...)
+	return u.biases([]int{t.Len()}, t)
 }
 
-// padded is stack with at least rows rows to each, of zeros at the end.
-func (u *uploader) padded(columns, rows int, tensors ...*model.Tensor) cudrv.Ptr {
-	total := 0
+// stack puts matrices of that many columns one above the other, their rows padded.
+func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
+	return u.taller(columns, 0, tensors...)
+}
+
+// taller is stack with at least rows rows to each, of zeros at the end.
+func (u *uploader) taller(columns, rows int, tensors ...*model.Tensor) cudrv.Ptr {
+	stride, total := kernels.Padded(columns), 0
 	for _, t := range tensors {
 		total += max(rows, t.Len()/columns)
 	}
-	p := u.room(2 * total * columns)
-	at := 0
+	p, at := u.room(2*total*stride), 0
 	for _, t := range tensors {
-		u.put(p+cudrv.Ptr(2*at), t, t.Len(), t.Len())
-		at += max(rows*columns, t.Len())
+		to := p + cudrv.Ptr(2*at*stride)
+		if stride == columns {
+			u.put(to, t, t.Len(), t.Len())
+		} else {
+			u.put(to, t, columns, stride)
+		}
+		at += max(rows, t.Len()/columns)
 	}
-	return p
-}
-
-// wider gives a matrix more columns, of zeros.
-func (u *uploader) wider(columns, to int, t *model.Tensor) cudrv.Ptr {
-	p := u.room(2 * t.Len() / columns * to)
-	u.put(p, t, columns, to)
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
@@ -164,7 +165,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 				return cudrv.Args(p[1], p[0], uint64(2*2*16*64/8), int32(16*8), int32(8))
 			}}}},
 	)
-	for _, headDim := range []int{64, 128} {
+	for _, headDim := range kernels.HeadDims() {
 		cases = append(cases, attentionCases(r, headDim)...)
 	}
 	return cases
@@ -172,13 +173,13 @@ func kernelCases(r *rand.Rand) []kernelCase {
 
 // attentionCases are of one sequence of 300 positions in pages of 16, in order.
 func attentionCases(r *rand.Rand, headDim int) []kernelCase {
-	const heads, kvHeads, tokens, page = 8, 2, 300, 16
+	const heads, kvHeads, tokens, page = 8, 2, 300, 16 // the heads' width needs no padding
 	pages, elements := (tokens+page-1)/page, 2*kvHeads*page*headDim
 	table := make([]int32, pages)
 	for i := range table {
 		table[i] = int32(i)
 	}
-	q, pool, shared := random(r, tokens*heads*headDim, true), random(r, pages*elements, true), 2*2*64*headDim*2
+	q, pool, shared := random(r, tokens*heads*headDim, true), random(r, pages*elements, true), kernels.TileBytes(headDim)
 	scale := float32(1 / math.Sqrt(float64(headDim)))
 	cache := func(p []cudrv.Ptr) []any {
 		return []any{p[0], p[1], p[2], uint64(elements), uint64(0), int32(pages), int32(4), int32(kvHeads)}
@@ -196,7 +197,7 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 	}
 	prefill := kernelCase{name: fmt.Sprint("attn_prefill_", headDim), bf16: true, limit: 5e-3,
 		buffers: [][]byte{q, pool, words(table...), words(items...), words(slots...), words(positions...), make([]byte, 2*tokens*heads*headDim)},
-		launches: []launch{{"attention", fmt.Sprint("attn_prefill_", headDim), [3]int{len(items) / 2, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
+		launches: []launch{{kernels.Attention(headDim), fmt.Sprint("attn_prefill_", headDim), [3]int{len(items) / 2, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
 			return with([]any{p[6]}, cache(p), p[3], p[4], p[5], int32(heads), scale)
 		}}}}
 	// Two tokens at the last position: their first split together, their second apart.
@@ -209,9 +210,9 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 		name := fmt.Sprint(kernel, headDim)
 		cases = append(cases, kernelCase{name: name, bf16: true, limit: 5e-3,
 			buffers: [][]byte{q, pool, words(table...), items, words(0, 1), words(0, 0), words(tokens-1, tokens-1), make([]byte, 4*2*2*heads*(headDim+2)), make([]byte, 2*2*heads*headDim)},
-			launches: []launch{{"attention", name, [3]int{len(items) / 16, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
+			launches: []launch{{kernels.Attention(headDim), name, [3]int{len(items) / 16, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
 				return with([]any{p[7]}, cache(p), p[3], p[4], p[5], p[6], int32(heads), int32(2), scale)
-			}}, {"attention", "attn_merge", [3]int{2, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
+			}}, {"merge", "attn_merge", [3]int{2, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[8], p[7], p[6], int32(heads), int32(headDim), int32(2))
 			}}}})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
@@ -109,7 +110,29 @@ func (p *pool) place() []any {
 
 func (p *pool) scale() float32 { return float32(1 / math.Sqrt(float64(p.c.dim))) }
 
-func (p *pool) sharedBytes() int { return 2 * 2 * 64 * p.c.dim * 2 }
+func (p *pool) sharedBytes() int { return kernels.TileBytes(p.c.dim) }
+
+// output reads rows, whose padding must be zero.
+func (p *pool) output(out pointer, rows int) []uint16 {
+	p.r.t.Helper()
+	n := p.c.heads * p.c.dim
+	stride := kernels.Padded(n)
+	all := get[uint16](p.r, out, rows*stride)
+	var rest []uint16
+	for i := range rows {
+		if slices.ContainsFunc(all[i*stride+n:(i+1)*stride], func(x uint16) bool { return x != 0 }) {
+			p.r.t.Errorf("row %d is padded by %v", i, all[i*stride+n:(i+1)*stride])
+		}
+		rest = append(rest, all[i*stride:i*stride+n]...)
+	}
+	return rest
+}
+
+// attentionRig is a rig with what attention needs for heads of dim.
+func attentionRig(t *testing.T, dim int, more ...string) *rig {
+	t.Helper()
+	return newRig(t, append(more, kernels.Attention(dim), "merge")...)
+}
 
 // query is one token that asks: its slot, its position and its sequence.
 type query struct {
@@ -143,10 +166,10 @@ func (p *pool) prefill(queries []query, perItem int) []uint16 {
 		items = append(items, int32(i), int32(n))
 		i += n
 	}
-	out := p.r.room(2 * len(queries) * p.c.heads * p.c.dim)
+	out := p.r.room(2 * len(queries) * kernels.Padded(p.c.heads*p.c.dim))
 	values := append(append([]any{out, q}, p.place()...), put(p.r, items), slots, positions, int32(p.c.heads), p.scale())
-	p.r.launch("attention", fmt.Sprint("attn_prefill_", p.c.dim), ptxvm.Dim{X: count, Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
-	return get[uint16](p.r, out, len(queries)*p.c.heads*p.c.dim)
+	p.r.launch(kernels.Attention(p.c.dim), fmt.Sprint("attn_prefill_", p.c.dim), ptxvm.Dim{X: count, Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
+	return p.output(out, len(queries))
 }
 
 // item is one work item of the split kernels.
@@ -177,11 +200,11 @@ func (p *pool) decode(queries []query, kernel string, perItem, shared int) []uin
 	states := p.r.room(4 * len(queries) * splits * p.c.heads * (p.c.dim + 2))
 	order := put(p.r, tokens)
 	values := append(append([]any{states, q}, p.place()...), put(p.r, items), order, slots, positions, int32(p.c.heads), int32(splits), p.scale())
-	p.r.launch("attention", fmt.Sprint(kernel, p.c.dim), ptxvm.Dim{X: len(items), Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
-	out := p.r.room(2 * len(queries) * p.c.heads * p.c.dim)
-	p.r.launch("attention", "attn_merge", ptxvm.Dim{X: len(queries), Y: p.c.heads}, 128, 0,
+	p.r.launch(kernels.Attention(p.c.dim), fmt.Sprint(kernel, p.c.dim), ptxvm.Dim{X: len(items), Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
+	out := p.r.room(2 * len(queries) * kernels.Padded(p.c.heads*p.c.dim))
+	p.r.launch("merge", "attn_merge", ptxvm.Dim{X: len(queries), Y: p.c.heads}, 128, 0,
 		out, states, positions, int32(p.c.heads), int32(p.c.dim), int32(splits))
-	return get[uint16](p.r, out, len(queries)*p.c.heads*p.c.dim)
+	return p.output(out, len(queries))
 }
 
 func span(seq *cache, slot, lo, hi int) []query {
@@ -196,7 +219,7 @@ func span(seq *cache, slot, lo, hi int) []query {
 // of pages, tiles and splits, and give the same bits as each other, by each kernel,
 // whatever the pages' size and places and however tokens are dealt to items.
 func TestAttention(t *testing.T) {
-	for _, shape := range []struct{ heads, kvHeads, dim, tokens int }{{4, 2, 16, 530}, {7, 1, 64, 300}, {8, 2, 128, 270}} {
+	for _, shape := range []struct{ heads, kvHeads, dim, tokens int }{{4, 2, 16, 530}, {3, 1, 32, 270}, {7, 1, 64, 300}, {3, 1, 80, 260}, {6, 2, 96, 258}, {8, 2, 128, 270}} {
 		c := newCache(1, shape.heads, shape.kvHeads, shape.dim, shape.tokens)
 		var queries []query
 		for _, pos := range []int{0, 1, 15, 63, 64, 255, 256, shape.tokens - 1} {
@@ -207,14 +230,14 @@ func TestAttention(t *testing.T) {
 			want = append(want, c.reference(q.pos)...)
 		}
 		group := shape.heads / shape.kvHeads
-		r := newRig(t, "attention")
+		r := attentionRig(t, shape.dim)
 		p := newPool(r, seeded(2), 4, c)
 		got := p.decode(queries, "attn_split_", 1, 0)
 		near(t, fmt.Sprint("decode ", shape), wide(got), want, 4e-3) // of bf16
 		equal(t, fmt.Sprint("wide decode ", shape), p.decode(queries, "attn_shared_", 1, 0), got)
 
 		for i, shift := range []int{0, 4, 6, 8} {
-			q := newPool(newRig(t, "attention"), seeded(uint64(3+i)), shift, newCache(9, shape.heads, shape.kvHeads, shape.dim, 20), c)
+			q := newPool(attentionRig(t, shape.dim), seeded(uint64(3+i)), shift, newCache(9, shape.heads, shape.kvHeads, shape.dim, 20), c)
 			moved := slices.Clone(queries)
 			for j := range moved {
 				moved[j].slot = 1
@@ -238,10 +261,10 @@ func TestAttentionSharedPrefix(t *testing.T) {
 	for _, pos := range []int{520, 530, 555, 599, 512} {
 		queries = append(queries, query{0, pos, c})
 	}
-	alone := newPool(newRig(t, "attention"), seeded(5), 4, c)
+	alone := newPool(attentionRig(t, 16), seeded(5), 4, c)
 	want := alone.decode(queries, "attn_split_", 1, 0)
 	for kernel, perItem := range map[string]int{"attn_split_": 8, "attn_shared_": 32} {
-		together := newPool(newRig(t, "attention"), seeded(6), 4, c)
+		together := newPool(attentionRig(t, 16), seeded(6), 4, c)
 		equal(t, kernel, together.decode(queries, kernel, perItem, 512), want)
 		if one, all := together.r.m.ReadBytes(uint64(together.pages)), alone.r.m.ReadBytes(uint64(alone.pages)); one*2 > all {
 			t.Errorf("%s reads %d bytes of pages together, %d alone: want less than half", kernel, one, all)
@@ -252,7 +275,7 @@ func TestAttentionSharedPrefix(t *testing.T) {
 // TestAttentionReadsKVOnce: a token that decodes loads each of its K and V once.
 func TestAttentionReadsKVOnce(t *testing.T) {
 	c := newCache(5, 8, 2, 64, 300)
-	p := newPool(newRig(t, "attention"), seeded(7), 4, c)
+	p := newPool(attentionRig(t, 64), seeded(7), 4, c)
 	p.decode(span(c, 0, 299, 300), "attn_split_", 1, 0)
 	if got, want := p.r.m.ReadBytes(uint64(p.pages)), int64(300*2*2*64*2); got != want {
 		t.Errorf("%d bytes of pages, want %d", got, want)
@@ -267,12 +290,12 @@ func TestAttentionMutants(t *testing.T) {
 		p := newPool(r, seeded(8), 4, c)
 		q, slots, positions := upload(r, span(c, 0, 292, 300))
 		values := append(append([]any{r.room(2 * 8 * 8 * 64), q}, p.place()...), put(r, []int32{0, 8}), slots, positions, int32(8), p.scale())
-		return r.try("attention", "attn_prefill_64", ptxvm.Dim{X: 1, Y: 2}, 128, p.sharedBytes(), values...)
+		return r.try("attention_64", "attn_prefill_64", ptxvm.Dim{X: 1, Y: 2}, 128, p.sharedBytes(), values...)
 	}
-	if err := run(newRig(t, "attention")); err != nil {
+	if err := run(attentionRig(t, 64)); err != nil {
 		t.Fatal(err)
 	}
-	caught(t, "attention", "attn_prefill_64", "bar.sync", "// bar", 2, run, ptxvm.SharedRace, ptxvm.PendingCopy, ptxvm.Uninitialised)
-	caught(t, "attention", "attn_prefill_64", "cp.async.commit_group", "// cp", 1, run, ptxvm.PendingCopy)
-	caught(t, "attention", "attn_prefill_64", "cp.async.wait_group 1", "cp.async.wait_group 2", 1, run, ptxvm.PendingCopy)
+	caught(t, "attention_64", "attn_prefill_64", "bar.sync", "// bar", 2, run, ptxvm.SharedRace, ptxvm.PendingCopy, ptxvm.Uninitialised)
+	caught(t, "attention_64", "attn_prefill_64", "cp.async.commit_group", "// cp", 1, run, ptxvm.PendingCopy)
+	caught(t, "attention_64", "attn_prefill_64", "cp.async.wait_group 1", "cp.async.wait_group 2", 1, run, ptxvm.PendingCopy)
 }

@@ -15,6 +15,9 @@ typedef unsigned long long u64;
 #define POS_INF __int_as_float(0x7f800000)
 #define MAX_F32 __int_as_float(0x7f7fffff)
 
+// padded is how long a row of n is that is an input of a product: the rest is zero.
+__device__ __forceinline__ int padded(int n) { return (n + 31) / 32 * 32; }
+
 // widen is exact.
 __device__ __forceinline__ float widen(u16 b) { return __uint_as_float((u32)b << 16); }
 __device__ __forceinline__ float widen_lo(u32 pair) { return __uint_as_float(pair << 16); }

@@ -57,7 +57,7 @@ func TestCost(t *testing.T) {
 	s := kernels.Shape{Hidden: 128, FFN: 512, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 64, Vocab: 320}
 	q := newCache(3, s.Heads, s.KVHeads, s.HeadDim, 300)
 	costs := s.Decode(1, 300)
-	r := newRig(t, "attention", "layers")
+	r := attentionRig(t, s.HeadDim, "layers")
 	p := newPool(r, seeded(1), 4, q)
 	p.decode([]query{{0, 299, q}}, "attn_split_", 1, 0)
 	same("attn_split KV", r.m.ReadBytes(uint64(p.pages)), of(t, costs, "attn_split_64").KV)
@@ -67,7 +67,7 @@ func TestCost(t *testing.T) {
 	same("attn_merge loaded", merge.ReadBytes-4*int64(s.Heads*s.HeadDim), of(t, costs, "attn_merge").Activations) // but for positions
 
 	prompt := s.Prefill(300)
-	r = newRig(t, "attention", "layers")
+	r = attentionRig(t, s.HeadDim, "layers")
 	p = newPool(r, seeded(1), 4, q)
 	p.prefill(span(q, 0, 0, 300), 64/(s.Heads/s.KVHeads))
 	same("attn_prefill KV", r.m.ReadBytes(uint64(p.pages)), of(t, prompt, "attn_prefill_64").KV)

@@ -1,15 +1,48 @@
 package kernels
 
-import "embed"
+import (
+	"embed"
+	"fmt"
+	"slices"
+)
 
 //go:embed *.ptx
 var modules embed.FS
 
-// Names are the modules, each one file of PTX.
-var names = [...]string{"layers", "gemm", "attention", "sample", "pages"}
+var headDims = [...]int{16, 32, 64, 80, 96, 128}
 
-// Names returns the modules' names.
-func Names() []string { return names[:] }
+// HeadDims returns the sizes of heads that attention is compiled for, ascending.
+func HeadDims() []int { return headDims[:] }
+
+// HasHeadDim reports whether attention is compiled for heads of n.
+func HasHeadDim(n int) bool { return slices.Contains(headDims[:], n) }
+
+// Attention names the module of attention for heads of that size.
+func Attention(headDim int) string { return fmt.Sprint("attention_", headDim) }
+
+// TileBytes is the dynamic shared memory of a block of attention: two tiles of K and V
+// in turn, 64 positions each. Rows that are no power of two of 16 bytes take an odd
+// number of them (Tile in attention.cuh).
+func TileBytes(headDim int) int {
+	pieces := headDim / 8
+	if pieces&(pieces-1) != 0 {
+		pieces |= 1
+	}
+	return 2 * 2 * 64 * pieces * 16
+}
+
+// Padded is the length on the device of a row of n that is an input of a product: the
+// rest is zero.
+func Padded(n int) int { return (n + 31) / 32 * 32 }
+
+// Names returns the modules' names, each one file of PTX.
+func Names() []string {
+	names := []string{"gemm", "layers", "merge", "pages", "sample"}
+	for _, d := range headDims {
+		names = append(names, Attention(d))
+	}
+	return names
+}
 
 // PTX is the text of a module of that name. It panics if there is none.
 func PTX(name string) []byte {

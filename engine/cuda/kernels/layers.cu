@@ -2,7 +2,7 @@
 #include "common.cuh"
 
 // embed writes x[t] = table[token]. A token below 0 is deferred: the last one sampled for its slot. If that one
-// failed there is none: the row of the batch fails. Grid: tokens. dim is even.
+// failed there is none: the row of the batch fails. Rows of the table are padded. Grid: tokens. dim is even.
 KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim) {
 	int t = blockIdx.x;
 	int token = tokens[t];
@@ -11,7 +11,7 @@ KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, co
 		if (threadIdx.x == 0) atomicOr(failed + rows[t], 1);
 		token = 0;
 	}
-	const u32 *row = (const u32 *)(table + (size_t)token * dim);
+	const u32 *row = (const u32 *)(table + (size_t)token * padded(dim));
 	float2 *out = (float2 *)(x + (size_t)t * dim);
 	for (int i = threadIdx.x; i < dim / 2; i += blockDim.x) {
 		u32 pair = row[i];
@@ -21,7 +21,7 @@ KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, co
 
 // rmsnorm writes out[i] = bf16(x[row]/rms · w), the rows picked by index (or all, if it is null): the head
 // needs sampled rows only. Order of the sum: thread i takes elements i, i+256, …; a tree in each warp; the
-// warps ascending. Grid: rows.
+// warps ascending. Rows of out are padded. Grid: rows.
 KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, int dim, float eps) {
 	__shared__ float part[8];
 	const float *row = x + (size_t)(index ? index[blockIdx.x] : blockIdx.x) * dim;
@@ -34,8 +34,9 @@ KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, in
 #pragma unroll
 	for (int i = 1; i < 8; i++) sum = __fadd_rn(sum, part[i]);
 	float r = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)dim), eps)));
-	for (int i = threadIdx.x; i < dim; i += 256)
-		out[(size_t)blockIdx.x * dim + i] = narrow(__fmul_rn(__fmul_rn(row[i], r), widen(w[i])));
+	out += (size_t)blockIdx.x * padded(dim);
+	for (int i = threadIdx.x; i < dim; i += 256) out[i] = narrow(__fmul_rn(__fmul_rn(row[i], r), widen(w[i])));
+	for (int i = dim + threadIdx.x; i < padded(dim); i += 256) out[i] = 0;
 }
 
 // check_finite fails the rows of the batch that have a token whose x is not finite. Grid: tokens.

@@ -5,15 +5,16 @@ import (
 	"math"
 	"testing"
 
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// TestEmbed: rows of the table, widened; a token below 0 is its slot's last one.
+// TestEmbed: rows of the table, which are padded, widened; a token below 0 is its slot's last one.
 func TestEmbed(t *testing.T) {
 	const dim, vocab = 48, 20
 	r := newRig(t, "layers")
-	table := bf16s(seeded(1), vocab*dim, 1)
+	table := bf16s(seeded(1), vocab*kernels.Padded(dim), 1)
 	tokens, slots, last := []int32{3, -1, 19, -1}, []int32{0, 2, 1, 0}, []int32{7, 8, 9}
 	x, failed := r.room(4*len(tokens)*dim), put(r, make([]int32, 3))
 	rows := put(r, []int32{0, 1, 1, 2})
@@ -21,7 +22,7 @@ func TestEmbed(t *testing.T) {
 	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 0, 0})
 	var want []float32
 	for _, token := range []int{3, 9, 19, 7} {
-		for _, b := range table[token*dim : (token+1)*dim] {
+		for _, b := range table[token*kernels.Padded(dim):][:dim] {
 			want = append(want, float32(widen(b)))
 		}
 	}
@@ -52,24 +53,25 @@ func TestRMSNorm(t *testing.T) {
 		const rows, eps = 5, 1e-6
 		x, w := floats(seeded(2), rows*dim, 3), bf16s(seeded(3), dim, 1)
 		r := newRig(t, "layers")
-		out := r.room(2 * rows * dim)
+		stride := kernels.Padded(dim)
+		out := r.room(2 * rows * stride)
 		in, weights := put(r, x), put(r, w)
 		r.launch("layers", "rmsnorm", ptxvm.Dim{X: rows}, 256, 0, out, in, weights, pointer(0), int32(dim), float32(eps))
-		got := get[uint16](r, out, rows*dim)
-		want := make([]float64, rows*dim)
+		got := get[uint16](r, out, rows*stride)
+		want := make([]float64, rows*stride) // rows are padded with zeros
 		for m := range rows {
 			sum := 0.0
 			for i := range dim {
 				sum += float64(x[m*dim+i]) * float64(x[m*dim+i])
 			}
 			for i := range dim {
-				want[m*dim+i] = float64(x[m*dim+i]) / math.Sqrt(sum/float64(dim)+eps) * widen(w[i])
+				want[m*stride+i] = float64(x[m*dim+i]) / math.Sqrt(sum/float64(dim)+eps) * widen(w[i])
 			}
 		}
 		near(t, fmt.Sprint("rmsnorm ", dim), wide(got), want, 3e-3)
-		picked := r.room(2 * 2 * dim)
+		picked := r.room(2 * 2 * stride)
 		r.launch("layers", "rmsnorm", ptxvm.Dim{X: 2}, 256, 0, picked, in, weights, put(r, []int32{4, 1}), int32(dim), float32(eps))
-		equal(t, "picked", get[uint16](r, picked, 2*dim), append(append([]uint16{}, got[4*dim:]...), got[dim:2*dim]...))
+		equal(t, "picked", get[uint16](r, picked, 2*stride), append(append([]uint16{}, got[4*stride:]...), got[stride:2*stride]...))
 	}
 }
 
@@ -77,7 +79,7 @@ func TestRMSNorm(t *testing.T) {
 // rounded, and K and V lie where attention looks for them.
 func TestRopeWrite(t *testing.T) {
 	const heads, kvHeads, tokens, perSlot = 3, 1, 7, 4
-	for _, dim := range []int{16, 64, 128} {
+	for _, dim := range []int{16, 64, 80, 128} {
 		for _, normed := range []bool{false, true} {
 			for _, shift := range []int{0, 2} {
 				ropeWrite(t, heads, kvHeads, tokens, dim, shift, normed)

@@ -39,6 +39,7 @@ var unaryOps = map[string]func(a uint64) uint64{
 	"cvt.rn.bf16.f32": func(a uint64) uint64 { return uint64(narrow(uint32(a))) },
 	"cvt.u32.u16":     func(a uint64) uint64 { return uint64(uint16(a)) },
 	"cvt.u16.u32":     func(a uint64) uint64 { return uint64(uint16(a)) },
+	"mov.u16":         func(a uint64) uint64 { return uint64(uint16(a)) },
 }
 
 func same(a uint64) uint64  { return a }

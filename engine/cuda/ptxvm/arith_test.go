@@ -66,6 +66,7 @@ func TestInstructions(t *testing.T) {
 		want uint64
 		in   []uint64
 	}{
+		{"mov.u16$s$s", 0xfffe, []uint64{0xfffffffe}},
 		{"add.s32", 0, []uint64{n1, 1}},
 		{"sub.s32", n1, []uint64{0, 1}},
 		{"add.s64$d$d$d", 0, []uint64{math.MaxUint64, 1}},

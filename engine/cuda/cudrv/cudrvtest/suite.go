@@ -237,7 +237,7 @@ func arguments(b *bench) {
 
 // sharedMemory beyond 48 KiB has to be asked for.
 func sharedMemory(b *bench) {
-	f := b.function("attention", "attn_prefill_128")
+	f := b.function("attention_128", "attn_prefill_128")
 	l := cudrv.Launch{Grid: [3]int{1}, Block: [3]int{128}, SharedBytes: 64 << 10, Stream: b.s, Args: make([]byte, 84)}
 	b.fails("64 KiB without asking", b.Launch(f, l), cudrv.ErrInvalid)
 	b.ok(b.SetMaxDynamicShared(f, 64<<10))

@@ -5,6 +5,7 @@
 // maximum, a sum and an unnormalised output, are merged ascending. K and V are read from pages only. A row is
 // one query head of one token; the rows of a group, times some tokens, are packed into the 16 rows of an mma.
 // Bits do not depend on how splits and rows are dealt to blocks, nor on the size and the places of pages.
+#pragma once
 #include "common.cuh"
 
 enum { TILE = 64, SPLIT = 256, THREADS = 128 };
@@ -16,11 +17,17 @@ struct Cache {
 	int pages_per_slot, page_shift, kv_heads;
 };
 
-// Tile buffers: two of K and V in turn, each 64 rows in pieces of 8 elements, swizzled so that the 8 rows that
-// ldmatrix reads at a time lie in different banks.
+// Tile buffers: two of K and V in turn, each 64 rows in pieces of 8 elements. The 8 rows that ldmatrix reads at a
+// time lie in different banks: rows of a power of two of pieces are swizzled, others have an odd number of places.
+template <int HD> struct Tile {
+	static const int pieces = HD / 8, turn = pieces < 8 ? pieces - 1 : 7;
+	static const bool swizzled = (pieces & (pieces - 1)) == 0;
+	static const int places = swizzled ? pieces : pieces | 1;
+	static const int size = TILE * places; // of K, and of V after it
+};
 template <int HD> __device__ __forceinline__ int place(int row, int piece) {
-	const int pieces = HD / 8, turn = pieces < 8 ? pieces - 1 : 7;
-	return row * pieces + (piece ^ (row & turn));
+	typedef Tile<HD> T;
+	return row * T::places + (T::swizzled ? piece ^ (row & T::turn) : piece);
 }
 
 // fetch starts copying the tile at position p0 of slot's K and V; positions from end on become zeros, for what
@@ -38,7 +45,7 @@ __device__ __forceinline__ void fetch(uint4 *tile, const Cache &c, int slot, int
 			from += page * c.page_elements + c.layer_offset +
 			        (((size_t)(kind * c.kv_heads + head) << c.page_shift) + in_page) * HD + piece * 8;
 		}
-		copy16(tile + kind * TILE * pieces + place<HD>(row, piece), from, pos < end);
+		copy16(tile + kind * Tile<HD>::size + place<HD>(row, piece), from, pos < end);
 	}
 }
 
@@ -111,22 +118,24 @@ __device__ __forceinline__ void attend(State<COLS> &s, const uint4 *tile, const 
 			s.out[j][2 * r + 1] = __fmul_rn(s.out[j][2 * r + 1], shrink);
 		}
 	}
-	const uint4 *v = tile + TILE * HD / 8;
+	const uint4 *v = tile + Tile<HD>::size;
 #pragma unroll
-	for (int j = 0; j < COLS / 8; j++)
+	for (int j = 0; j < COLS / 8; j++) {
+		if (HD % COLS && col0 + 8 * j >= HD) break; // the last warp has fewer columns
 #pragma unroll
 		for (int k = 0; k < TILE / 16; k++) {
 			u32 b0, b1, at = shared_address(v + place<HD>(16 * k + lane % 16, col0 / 8 + j));
 			asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(b0), "=r"(b1) : "r"(at) : "memory");
 			mma(s.out[j], p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b0, b1);
 		}
+	}
 }
 
 // split runs the tiles of one split below end. All warps call it; a warp that has no columns helps copying.
 template <int HD, int COLS>
 __device__ __forceinline__ void split(State<COLS> &s, uint4 *tiles, const Cache &c, const u32 (&q)[HD / 16][4],
                                              const int (&pos)[2], int slot, int head, int p0, int end, int col0, float scale) {
-	const int size = 2 * TILE * HD / 8;
+	const int size = 2 * Tile<HD>::size;
 	int count = (min(end, p0 + SPLIT) - p0 + TILE - 1) / TILE;
 	s.clear();
 #pragma unroll 1
@@ -171,6 +180,11 @@ __device__ __forceinline__ void load_queries(u32 (&q)[HD / 16][4], int (&pos)[2]
 	}
 }
 
+// out_of is where a token's output lies: rows are inputs of a product, so padded.
+__device__ __forceinline__ u16 *out_of(u16 *out, int token, int head, int heads, int head_dim) {
+	return out + (size_t)token * padded(heads * head_dim) + head * head_dim;
+}
+
 // normal is an output as it is stored: plus zero, so that what underflowed has no sign.
 __device__ __forceinline__ float normal(float out, float sum) { return __fadd_rn(__fdiv_rn(out, sum), 0.0f); }
 
@@ -203,9 +217,13 @@ __device__ __forceinline__ void prefill(u16 *out, const u16 *Q, const Cache &c, 
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
 		if (r.token[i] < 0) continue;
-		u32 *to = (u32 *)(out + ((size_t)r.token[i] * heads + r.head[i]) * HD) + threadIdx.x % 4;
+		u32 *to = (u32 *)out_of(out, r.token[i], r.head[i], heads, HD) + threadIdx.x % 4;
 #pragma unroll
 		for (int j = 0; j < HD / 8; j++) to[4 * j] = narrow2(normal(all.out[j][2 * i], all.sum[i]), normal(all.out[j][2 * i + 1], all.sum[i]));
+	}
+	if (HD % 32 && kv_head == c.kv_heads - 1) {
+		int pad = padded(heads * HD) - heads * HD;
+		for (int e = threadIdx.x; e < item.y * pad; e += THREADS) out_of(out, item.x + e / pad, heads, heads, HD)[e % pad] = 0;
 	}
 }
 
@@ -217,7 +235,7 @@ template <int HD, int ROWS>
 __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache &c, const int4 *items, const int *tokens,
                                               const int *slots, const int *positions, int heads, int max_splits, float scale) {
 	extern __shared__ uint4 tiles[];
-	const int COLS = ROWS == 64 ? HD : HD / 4 < 8 ? 8 : HD / 4;
+	const int COLS = ROWS == 64 ? HD : (HD / 8 + 3) / 4 * 8;
 	int4 item = items[blockIdx.x];
 	int warp = threadIdx.x / 32, kv_head = blockIdx.y, group = heads / c.kv_heads, slot = slots[tokens[item.x]];
 	int col0 = ROWS == 64 ? 0 : warp * COLS;
@@ -234,40 +252,27 @@ __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache 
 		float *to = states + (((size_t)r.token[i] * max_splits + item.z) * heads + r.head[i]) * (HD + 2);
 		if (col0 == 0 && threadIdx.x % 4 == 0) *(float2 *)to = make_float2(s.max[i], s.sum[i]);
 #pragma unroll
-		for (int j = 0; j < COLS / 8; j++)
+		for (int j = 0; j < COLS / 8; j++) {
+			if (HD % COLS && col0 + 8 * j >= HD) break;
 			*(float2 *)(to + 2 + col0 + 8 * j + threadIdx.x % 4 * 2) = make_float2(s.out[j][2 * i], s.out[j][2 * i + 1]);
+		}
 	}
-}
-
-// attn_merge merges the splits of the first tokens, those that decode. Grid: (tokens, heads); a thread has one column.
-KERNEL(128) attn_merge(u16 *out, const float *states, const int *positions, int heads, int head_dim, int max_splits) {
-	int t = blockIdx.x, h = blockIdx.y;
-	if (threadIdx.x >= head_dim) return;
-	const float *from = states + ((size_t)t * max_splits * heads + h) * (head_dim + 2);
-	float max = NEG_INF, sum = 0, o = 0;
-#pragma unroll 1
-	for (int i = 0; i <= positions[t] / SPLIT; i++, from += (size_t)heads * (head_dim + 2)) {
-		float2 by = merge(max, sum, from[0], from[1]);
-		o = __fmaf_rn(o, by.x, __fmul_rn(from[2 + threadIdx.x], by.y));
-	}
-	out[((size_t)t * heads + h) * head_dim + threadIdx.x] = narrow(normal(o, sum));
 }
 
 #define CACHE_ARGS const u16 *pool, const int *table, size_t page_elements, size_t layer_offset, int pages_per_slot, int page_shift, int kv_heads
 #define CACHE Cache{pool, table, page_elements, layer_offset, pages_per_slot, page_shift, kv_heads}
+// Two blocks to a multiprocessor leave a thread all 255 registers; said nothing, ptxas spills some for more blocks.
+#define BOUNDED extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #define KERNELS(HD)                                                                                                              \
-	KERNEL(THREADS) attn_prefill_##HD(u16 *out, const u16 *Q, CACHE_ARGS, const int2 *items, const int *slots,                   \
+	BOUNDED attn_prefill_##HD(u16 *out, const u16 *Q, CACHE_ARGS, const int2 *items, const int *slots,                   \
 	                                  const int *positions, int heads, float scale) {                                            \
 		prefill<HD>(out, Q, CACHE, items, slots, positions, heads, scale);                                                       \
 	}                                                                                                                            \
-	KERNEL(THREADS) attn_split_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,               \
+	BOUNDED attn_split_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,               \
 	                                const int *slots, const int *positions, int heads, int max_splits, float scale) {            \
 		splits<HD, 16>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale);                             \
 	}                                                                                                                            \
-	KERNEL(THREADS) attn_shared_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,              \
+	BOUNDED attn_shared_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,              \
 	                                 const int *slots, const int *positions, int heads, int max_splits, float scale) {           \
 		splits<HD, 64>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale);                             \
 	}
-KERNELS(16)
-KERNELS(64)
-KERNELS(128)

@@ -1,0 +1,4 @@
+// Attention for heads of 128: a module of its own, for a backend loads one.
+#include "attention.cuh"
+
+KERNELS(128)
