@@ -281,7 +281,7 @@ func TestNoTemplate(t *testing.T) {
 
 // TestDocumentHasTheRoutes: the document lists exactly what is mounted.
 func TestDocumentHasTheRoutes(t *testing.T) {
-	b := start(t, setup{Server: Config{Page: true, Card: &card.Card{Name: "worker-1"}, Bundle: &bundle.Bundle{Digest: "d", Data: []byte("tar")}}})
+	b := start(t, setup{Server: Config{Page: true, TokenizerInfo: []byte("{}"), Card: &card.Card{Name: "worker-1"}, Bundle: &bundle.Bundle{Digest: "d", Data: []byte("tar")}}})
 	var doc struct {
 		Paths map[string]map[string]json.RawMessage
 	}

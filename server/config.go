@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/sites"
@@ -29,6 +30,8 @@ type Config struct {
 	Node *coppice.Node
 	// Model is the name under which it is asked for; requests may leave it out.
 	Model string
+	// Aliases are other names that requests may give. Answers and metrics say Model.
+	Aliases []string
 	// Owner is owned_by of /v1/models. Default "coppice".
 	Owner string
 	// Created is when the model came to be, for /v1/models. Default the time of New.
@@ -46,6 +49,9 @@ type Config struct {
 	// UnknownFields of requests are refused by default, but for those that are known to
 	// change nothing.
 	UnknownFields UnknownFields
+	// Sampling is what requests get that don't say how to sample. Default: temperature 1, and
+	// all else off, as OpenAI has it.
+	Sampling *engine.SamplingParams
 
 	// Keys are who may ask. None: anybody, all as one tenant without a name, who may
 	// do everything.
@@ -94,6 +100,9 @@ type Config struct {
 	// Bundle is the model's tokenizer and chat template for routers, at the path that the
 	// card's Tokenizer speaks of; nil: they are not handed out.
 	Bundle *bundle.Bundle
+	// TokenizerInfo is the answer of /tokenizer_info, as the function of that name makes it;
+	// nil: that is a 404.
+	TokenizerInfo []byte
 	// Events reads the figures of who publishes the node's cache events, for the metrics;
 	// it may be called by any goroutine. Default: there are none.
 	Events func() events.PublisherMetrics
@@ -101,7 +110,7 @@ type Config struct {
 	// Page serves the live page at / and what feeds it, at /v1/view: to admins all of it,
 	// to others neither text of prompts nor names of tenants.
 	Page bool
-	// Version of the server, for the page.
+	// Version of the server, for /version, the metric coppice_build_info and the page. Default "devel".
 	Version string
 	// Pprof serves /debug/pprof/, to admins.
 	Pprof bool
@@ -122,6 +131,13 @@ type Config struct {
 
 // UnknownFields says what becomes of fields that are not known; the zero value refuses them.
 type UnknownFields = openai.UnknownFields
+
+// TokenizerInfo makes the answer of /tokenizer_info from what a model's
+// tokenizer_config.json holds, nil if there is none, and from a chat template that is a file
+// of its own, "" if there is none.
+func TokenizerInfo(config []byte, template string) ([]byte, error) {
+	return openai.TokenizerInfo(config, template)
+}
 
 // WithDefaults is c with every zero field filled in.
 func (c Config) WithDefaults() Config {
@@ -148,6 +164,9 @@ func (c Config) WithDefaults() Config {
 	span(&c.ReadTimeout, 30*time.Second)
 	span(&c.WriteTimeout, 30*time.Second)
 	span(&c.IdleTimeout, 2*time.Minute)
+	if c.Version == "" {
+		c.Version = "devel"
+	}
 	if c.Owner == "" {
 		c.Owner = "coppice"
 	}
@@ -178,6 +197,18 @@ func (c Config) Validate() error {
 	}
 	if c.Model == "" {
 		errs = append(errs, errors.New("server: Model is empty, give the name that requests ask for"))
+	}
+	seen := map[string]bool{c.Model: true}
+	for i, name := range c.Aliases {
+		if name == "" || seen[name] {
+			errs = append(errs, fmt.Errorf("server: Aliases[%d] is %q, want a name that is not there yet", i, name))
+		}
+		seen[name] = true
+	}
+	if c.Sampling != nil {
+		if err := c.Sampling.Validate(0); err != nil {
+			errs = append(errs, fmt.Errorf("server: Sampling: %w", err))
+		}
 	}
 	if c.Card != nil {
 		if err := c.Card.Validate(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
-	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.cfg.UnknownFields) })
+	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.reading()) })
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (c *call) completions() error {
 
 // chatCompletions answers POST /v1/chat/completions.
 func (c *call) chatCompletions() error {
-	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.cfg.UnknownFields) })
+	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.reading()) })
 	if err != nil {
 		return err
 	}
@@ -138,12 +139,17 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "messages", Code: "no_chat_template",
 	Message: "the model has no chat template, so it may be no chat model: send text to /v1/completions"}
 
-// knows tells whether a request asks for the model that is served.
+// reading says how requests are read.
+func (s *Server) reading() openai.Options {
+	return openai.Options{UnknownFields: s.cfg.UnknownFields, Sampling: s.cfg.Sampling}
+}
+
+// knows reports, by an error, that a request asks for another model than the one served.
 func (s *Server) knows(model string) error {
-	if model != "" && model != s.cfg.Model {
-		return openai.ModelNotFound(model)
+	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
+		return nil
 	}
-	return nil
+	return openai.ModelNotFound(model)
 }
 
 func (s *Server) choices(n int) error {

@@ -71,6 +71,7 @@ type bed struct {
 	client  *http.Client
 	sim     *sim.Backend
 	served  chan error
+	paths   map[string]described
 }
 
 // chatTemplate is simple and shows all that goes in.
@@ -127,6 +128,7 @@ func start(t testing.TB, with setup) *bed {
 	}
 	b.srv, err = New(with.Server)
 	b.ok(err)
+	b.paths, _ = readDescribed(t, b.srv.fixed.document)
 	l := with.Listener
 	if l == nil {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
@@ -183,6 +185,7 @@ func (b *bed) try(ctx context.Context, method, path, body string) (answer, error
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
+	b.documented(method, req.URL.Path, res)
 	return answer{res, data}, err
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -86,7 +87,12 @@ func newMetrics(s *Server) (*metrics, error) {
 		func() float64 { return float64(m.conns.Load()) })
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_http_body_bytes", Help: "Bodies of open requests.", ConstLabels: labels},
 		func() float64 { return float64(s.bodies.Load()) })
+	info := s.cfg.Node.Info()
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_build_info", Help: "Always 1: the labels are version, Go's version, the backend and its arithmetic.",
+		ConstLabels: prometheus.Labels{"model_name": s.cfg.Model, "version": s.cfg.Version, "go_version": runtime.Version(), "backend": info.Name, "numerics": info.NumericsID}},
+		func() float64 { return 1 })
 	all := []prometheus.Collector{
+		build,
 		m.firstToken, m.nextToken, m.perToken, m.whole, m.queued, m.prompts, m.outputs,
 		m.requests, m.refused, m.gone, m.slow, conns, bodies,
 		m.byTenant.requests, m.byTenant.prompt, m.byTenant.cached, m.byTenant.output, m.byTenant.served,

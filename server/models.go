@@ -7,12 +7,17 @@ import (
 	"github.com/coppice-llm/coppice/server/openai"
 )
 
-func (s *Server) model() openai.Model {
-	return openai.Model{ID: s.cfg.Model, Created: s.cfg.Created.Unix(), OwnedBy: s.cfg.Owner, MaxModelLen: s.cfg.Node.Info().MaxPositions}
+// model describes the model under one of its names.
+func (s *Server) model(name string) openai.Model {
+	return openai.Model{ID: name, Created: s.cfg.Created.Unix(), OwnedBy: s.cfg.Owner, MaxModelLen: s.cfg.Node.Info().MaxPositions}
 }
 
 func (c *call) models() error {
-	return c.json(http.StatusOK, openai.AppendModels(nil, []openai.Model{c.s.model()}))
+	all := []openai.Model{c.s.model(c.s.cfg.Model)}
+	for _, name := range c.s.cfg.Aliases {
+		all = append(all, c.s.model(name))
+	}
+	return c.json(http.StatusOK, openai.AppendModels(nil, all))
 }
 
 func (c *call) model() error {
@@ -23,7 +28,21 @@ func (c *call) model() error {
 	if err := c.s.knows(id); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model()))
+	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model(id)))
+}
+
+func version(c *call) error {
+	return c.marshal(map[string]string{"version": c.s.cfg.Version})
+}
+
+var errNoTokenizerInfo = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+	Message: "this server knows nothing of its tokenizer's settings"}
+
+func tokenizerInfo(c *call) error {
+	if c.s.cfg.TokenizerInfo == nil {
+		return errNoTokenizerInfo
+	}
+	return c.json(http.StatusOK, c.s.cfg.TokenizerInfo)
 }
 
 var (

@@ -86,6 +86,8 @@ func (s *Server) mount() {
 	on("/v1/models/{id}", get(endpoint{access: holders, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
 	on("/detokenize", post((*call).detokenize))
+	on("/tokenizer_info", get(endpoint{access: holders, serve: tokenizerInfo}))
+	on("/version", get(endpoint{drained: true, serve: version}))
 	on("/health", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).health}))
 	on("/ready", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).ready}))
 	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
@@ -94,7 +96,9 @@ func (s *Server) mount() {
 	on(card.TokenizerPath, get(endpoint{access: holders, serve: (*call).tokenizer}))
 	on("/v1/cache/stats", get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).cacheStats}))
 	on("/v1/cache/tree", get(endpoint{access: holders, drained: true, serve: (*call).cacheTree}))
-	on("/v1/cache/flush", map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
+		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+	}
 	on("/v1/cache/pin", map[string]endpoint{
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
@@ -122,7 +126,7 @@ func (c *call) notFound() error {
 		Message: fmt.Sprintf("there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)}
 }
 
-func (c *call) document() error { return c.json(http.StatusOK, openai.Document) }
+func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.document) }
 
 var errNoPprof = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
 	Message: "profiles are off; coppice serve --pprof turns them on"}

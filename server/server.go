@@ -29,7 +29,7 @@ type Server struct {
 	metrics *metrics
 	routes  *http.ServeMux
 	paths   []Route
-	card    []byte     // as JSON; nil without one
+	fixed   fixed
 	feed    *view.Feed // nil without a page
 	http    http.Server
 	screen  screen
@@ -45,6 +45,12 @@ type Server struct {
 	open     int           // requests that are being answered
 	draining bool          // no more are let in
 	idle     chan struct{} // closed when it drains and none is open
+}
+
+// fixed are answers that are always the same, as JSON.
+type fixed struct {
+	card     []byte // nil without one
+	document []byte
 }
 
 // screen is what requests are held against.
@@ -76,7 +82,7 @@ func New(cfg Config) (*Server, error) {
 		if cfg.Controls != chat.Allow {
 			says.ControlTokens = cfg.Controls.String()
 		}
-		s.card = says.Append(nil)
+		s.fixed.card = says.Append(nil)
 	}
 	var err error
 	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {
@@ -90,6 +96,10 @@ func New(cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, err
 	}
+	s.fixed.document = openai.Facts{
+		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
+		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: cfg.Sampling,
+	}.Document()
 	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
 	s.cfg.Keys = nil // the secrets
 	if cfg.Page {

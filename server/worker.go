@@ -16,10 +16,10 @@ var errNoCard = &openai.Error{Status: http.StatusNotFound, Type: "invalid_reques
 
 // worker answers with what this server is to a fleet.
 func (c *call) worker() error {
-	if c.s.card == nil {
+	if c.s.fixed.card == nil {
 		return errNoCard
 	}
-	return c.json(http.StatusOK, c.s.card)
+	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
 var errNoTokenizerBundle = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",

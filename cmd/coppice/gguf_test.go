@@ -65,7 +65,7 @@ func TestServeGGUF(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.node.Close()
-	if s.name != "Some-Model.Q8_0" || s.template == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
+	if s.names[0] != "Some-Model.Q8_0" || s.template == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
 		t.Fatalf("%+v", s)
 	}
 	dir := t.TempDir()

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ type serveCmd struct {
 	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
 
 	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
-	ModelName string      `name:"model-name" placeholder:"NAME" help:"What requests call the model. Default: the name of its directory or file."`
+	ModelName []string    `name:"model-name" placeholder:"NAME" help:"What requests call the model: names separated by commas, of which answers and metrics say the first. Default: the name of its directory or file."`
 	Backend   backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, far too slow to serve anybody), or sim, a simulated device in real time, whose text means nothing, to test load."`
 	Profile   string      `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
 
@@ -61,22 +62,23 @@ type serveCmd struct {
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
 	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
 	doorFlags
-	ControlTokens chat.ControlMode     `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
-	UnknownFields server.UnknownFields `name:"unknown-fields" default:"refuse" help:"What becomes of fields of requests that are neither known nor known to be harmless: refuse (status 400) or ignore. The header x-coppice-ignored names those that were ignored."`
-	TLSCert       string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
-	TLSKey        string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain         time.Duration        `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	FailedGrace   time.Duration        `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
-	MaxBody       byteSize             `name:"max-body" default:"8MiB" help:"Longest body of a request."`
-	MaxTokenize   byteSize             `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
-	MaxConns      int                  `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	MaxTimeout    time.Duration        `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
-	WriteTimeout  time.Duration        `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
-	Page          bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
-	Pprof         bool                 `help:"Serve /debug/pprof/, to admins."`
-	OTLPEndpoint  string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
-	OTLPSample    float64              `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
-	AccessLog     bool                 `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
+	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
+	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"What becomes of fields of requests that are neither known nor known to be harmless: refuse (status 400) or ignore. The header x-coppice-ignored names those that were ignored."`
+	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"How to sample for requests that don't say: model (what generation_config.json or the GGUF file recommends: temperature, top_p, top_k, min_p, repetition_penalty) or neutral (temperature 1, all else off)."`
+	TLSCert          string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
+	TLSKey           string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
+	Drain            time.Duration        `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
+	MaxBody          byteSize             `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
+	MaxConns         int                  `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
+	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
+	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	Page             bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
+	Pprof            bool                 `help:"Serve /debug/pprof/, to admins."`
+	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
+	OTLPSample       float64              `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	AccessLog        bool                 `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
 	logFlags
 
 	settings serveSettings `kong:"-"`
@@ -172,7 +174,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.name, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -247,6 +249,22 @@ func (c *serveCmd) check() error {
 	if err := c.fleetFlags.check(c.PageTokens); err != nil {
 		errs = append(errs, err)
 	}
+	return errors.Join(append(errs, c.checkNames(), c.checkCounts())...)
+}
+
+// checkNames reports names of the model that are none.
+func (c *serveCmd) checkNames() error {
+	for i, name := range c.ModelName {
+		if strings.TrimSpace(name) == "" || slices.Contains(c.ModelName[:i], name) {
+			return fmt.Errorf("--model-name has %q among %q, want different names, separated by commas", name, c.ModelName)
+		}
+	}
+	return nil
+}
+
+// checkCounts reports numbers that are too low.
+func (c *serveCmd) checkCounts() error {
+	var errs []error
 	for _, f := range []struct {
 		name string
 		v    int
@@ -257,7 +275,7 @@ func (c *serveCmd) check() error {
 		{"max-timeout", int(c.MaxTimeout), 1}, {"write-timeout", int(c.WriteTimeout), 1},
 	} {
 		if f.v < f.lo {
-			bad("--%s is %d, want at least %d", f.name, f.v, f.lo)
+			errs = append(errs, fmt.Errorf("--%s is %d, want at least %d", f.name, f.v, f.lo))
 		}
 	}
 	return errors.Join(errs...)
@@ -283,7 +301,7 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 }
 
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
 	return "devel"
@@ -297,12 +315,15 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	}
 	url := scheme + "://" + reachable(at.String())
 	info := s.node.Info()
-	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", s.name, info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
+	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
 	switch {
 	case c.Backend == "sim":
 		fmt.Fprintf(w, "coppice: the device is simulated (%s), the text means nothing\n", s.device)
 	case c.Model == "":
 		fmt.Fprintln(w, "coppice: no --model given: the weights are generated at random, the text means nothing")
+	}
+	if how := describeSampling(s.sampling); how != "" {
+		fmt.Fprintf(w, "coppice: requests that don't say how to sample get what the model recommends: %s (--sampling-defaults neutral for none)\n", how)
 	}
 	auth := ""
 	if keys {

@@ -26,20 +26,23 @@ import (
 // served is a model that was opened.
 type served struct {
 	node      *coppice.Node
-	name      string
+	names     []string      // what requests call the model; answers say the first
 	device    string        // simulated
 	profile   *card.Profile // its
 	scheduler scheduler.Config
 	template  *chat.Template
 	created   time.Time
 	bundle    *bundle.Bundle // for routers; nil: it is no worker of a fleet
+
+	sampling      *engine.SamplingParams // of requests that don't say; nil: neutral
+	tokenizerInfo []byte
 }
 
 // open reads the model and starts a node.
 func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
-	s := &served{name: c.ModelName}
-	if s.name == "" {
-		s.name = modelName(dir)
+	s := &served{names: c.ModelName}
+	if len(s.names) == 0 {
+		s.names = []string{modelName(dir)}
 	}
 	at := dir
 	if !model.IsGGUF(dir) {
@@ -52,16 +55,8 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.template, err = openTemplate(dir); err != nil {
-		if !errors.Is(err, chat.ErrInvalid) {
-			return nil, errors.Join(err, m.Close())
-		}
-		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
-	}
-	if len(c.Publish) > 0 {
-		if s.bundle, err = readBundle(dir); err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
+	if err := s.readWords(dir, len(c.Publish) > 0, log); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
 	if !c.settings.given("step-tokens") {
 		if c.Backend == "sim" || c.Backend == "cuda" {
@@ -81,6 +76,9 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		return nil, err
 	}
 	info := backend.Info()
+	if s.sampling, err = c.SamplingDefaults.of(dir, info.Capabilities); err != nil {
+		return nil, errors.Join(err, backend.Close())
+	}
 	sched := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
 		DefaultMaxTokens: c.defaultMaxTokens(info),
@@ -105,6 +103,21 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		return nil, errors.Join(err, backend.Close())
 	}
 	return s, nil
+}
+
+// readWords reads what makes the model's tokens and chats, for routers too if they are
+// to have it.
+func (s *served) readWords(dir string, routed bool, log *zap.Logger) (err error) {
+	if s.template, err = openTemplate(dir); err != nil {
+		if !errors.Is(err, chat.ErrInvalid) {
+			return err
+		}
+		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
+	}
+	if s.tokenizerInfo, err = tokenizerInfo(dir); err == nil && routed {
+		s.bundle, err = readBundle(dir)
+	}
+	return err
 }
 
 // backend opens the device that the flags name.

@@ -53,7 +53,7 @@ func (c *serveCmd) startWorker(s *served, at net.Addr, keyed bool, log *zap.Logg
 	info := s.node.Info()
 	pool := info.NumPages * info.PageTokens
 	w := &worker{log: log, done: make(chan struct{}), card: card.Card{
-		Name: name, URL: reached, Pool: c.Pool, Models: []string{s.name}, Keyed: keyed, PoolTokens: pool, StepTokens: s.scheduler.StepTokens, ChunkTokens: s.scheduler.ChunkTokens,
+		Name: name, URL: reached, Pool: c.Pool, Models: s.names, Keyed: keyed, PoolTokens: pool, StepTokens: s.scheduler.StepTokens, ChunkTokens: s.scheduler.ChunkTokens,
 		MaxRunning: s.scheduler.MaxRunning, MaxModelTokens: min(info.MaxPositions, pool), Epoch: uint64(time.Now().UnixNano()), Profile: s.profile,
 	}}
 	if c.ControlTokens != chat.Allow {

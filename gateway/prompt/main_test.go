@@ -72,7 +72,7 @@ func read(t testing.TB, r *Reader, kind Kind, body string, p *Prompt) {
 // completions, chatCompletions and encode.
 func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []byte) ([]kv.Token, error) {
 	if kind == Completions {
-		ask, err := openai.DecodeCompletion(body, openai.RefuseUnknown)
+		ask, err := openai.DecodeCompletion(body, openai.Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 		}
 		return tok.EncodePrompt(nil, req.Prompt), nil
 	}
-	ask, err := openai.DecodeChat(body, openai.RefuseUnknown)
+	ask, err := openai.DecodeChat(body, openai.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -364,7 +364,7 @@ func TestControlsAsTheWorker(t *testing.T) {
 	for _, content := range []string{"x", "a" + controls[0] + "b", strings.Repeat("What is light? ", 40) + controls[len(controls)-1]} {
 		body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q},{"role":"assistant","content":"y"},{"role":"user","content":%q}]}`, content, content)
 		for _, mode := range []chat.ControlMode{chat.Allow, chat.Text} {
-			ask, err := openai.DecodeChat([]byte(body), openai.RefuseUnknown)
+			ask, err := openai.DecodeChat([]byte(body), openai.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

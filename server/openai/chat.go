@@ -59,13 +59,13 @@ var chatFields = map[string]setter{
 
 // DecodeChat reads the body of a request to /v1/chat/completions. The error is an
 // *Error. Nothing of body is kept.
-func DecodeChat(body []byte, unknowns UnknownFields) (*Chat, error) {
+func DecodeChat(body []byte, o Options) (*Chat, error) {
 	v, fault := parse(slices.Clone(body)) // tools and arguments go to the template as they are
 	if fault != nil {
 		return nil, fault
 	}
 	c := &Chat{}
-	r := newReading(&c.Params, unknowns)
+	r := newReading(&c.Params, o)
 	r.chat = c
 	c.Options.AddGenerationPrompt = true
 	r.fields(v, "an object", chatFields, shared, extensions, top)

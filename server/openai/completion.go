@@ -37,13 +37,13 @@ var completionFields = map[string]setter{
 
 // DecodeCompletion reads the body of a request to /v1/completions. The error is an
 // *Error. Nothing of body is kept.
-func DecodeCompletion(body []byte, unknowns UnknownFields) (*Completion, error) {
+func DecodeCompletion(body []byte, o Options) (*Completion, error) {
 	v, fault := parse(body)
 	if fault != nil {
 		return nil, fault
 	}
 	c := &Completion{}
-	r := newReading(&c.Params, unknowns)
+	r := newReading(&c.Params, o)
 	r.completion = c
 	r.request.MaxTokens = defaultCompletionTokens
 	r.fields(v, "an object", completionFields, shared, extensions, top)

@@ -46,7 +46,7 @@ func TestDecode(t *testing.T) {
 func decodeLine(kind, line string) (string, error) {
 	switch kind {
 	case "completion":
-		c, err := DecodeCompletion([]byte(line), RefuseUnknown)
+		c, err := DecodeCompletion([]byte(line), Options{})
 		if err != nil {
 			return "", err
 		}
@@ -58,7 +58,7 @@ func decodeLine(kind, line string) (string, error) {
 		}
 		return s, nil
 	case "chat":
-		c, err := DecodeChat([]byte(line), RefuseUnknown)
+		c, err := DecodeChat([]byte(line), Options{})
 		if err != nil {
 			return "", err
 		}
@@ -169,10 +169,10 @@ func TestDecodeLimits(t *testing.T) {
 	} {
 		decode := func(body string) error {
 			if tc.asChat {
-				_, err := DecodeChat([]byte(body), RefuseUnknown)
+				_, err := DecodeChat([]byte(body), Options{})
 				return err
 			}
-			_, err := DecodeCompletion([]byte(body), RefuseUnknown)
+			_, err := DecodeCompletion([]byte(body), Options{})
 			return err
 		}
 		if err := decode(tc.fits); err != nil {
@@ -184,7 +184,7 @@ func TestDecodeLimits(t *testing.T) {
 		}
 	}
 	// Far beyond what a recursive reader would survive.
-	if _, err := DecodeCompletion([]byte(strings.Repeat(`{"a":`, 1<<20)), RefuseUnknown); err == nil {
+	if _, err := DecodeCompletion([]byte(strings.Repeat(`{"a":`, 1<<20)), Options{}); err == nil {
 		t.Error("a body nested a million deep is accepted")
 	}
 }
@@ -196,7 +196,7 @@ func TestCutFinal(t *testing.T) {
 		{"It is ", "<bot>It is</bot>", "<bot>It is"},   // by a template that trims
 		{" It is", "<bot>It is</bot>", "<bot>It is"},
 	} {
-		c, err := DecodeChat([]byte(`{"continue_final_message":true,"messages":[{"role":"assistant","content":"`+tc.content+`"}]}`), RefuseUnknown)
+		c, err := DecodeChat([]byte(`{"continue_final_message":true,"messages":[{"role":"assistant","content":"`+tc.content+`"}]}`), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func FuzzDecode(f *testing.F) {
 	doc := readDocument(f)
 	doc.request = true
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if c, err := DecodeCompletion(body, RefuseUnknown); err == nil {
+		if c, err := DecodeCompletion(body, Options{}); err == nil {
 			for i := range c.Prompts {
 				req := c.Request(i)
 				check(t, &c.Params, req.Sampling.Validate(1<<32-1), req.Samples)
@@ -235,7 +235,7 @@ func FuzzDecode(f *testing.F) {
 		} else if err.(*Error).Message == "" {
 			t.Errorf("%s is refused without a word", body)
 		}
-		if c, err := DecodeChat(body, RefuseUnknown); err == nil {
+		if c, err := DecodeChat(body, Options{}); err == nil {
 			req := c.Request("x")
 			check(t, &c.Params, req.Sampling.Validate(1<<32-1), req.Samples)
 			if err := doc.checkJSON("ChatRequest", string(body)); err != nil {
@@ -259,7 +259,7 @@ func BenchmarkDecodeChat(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodeChat(body, RefuseUnknown); err != nil {
+		if _, err := DecodeChat(body, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -270,7 +270,7 @@ func BenchmarkDecodeTokens(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := DecodeCompletion(body, RefuseUnknown); err != nil {
+		if _, err := DecodeCompletion(body, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@
 // counts. Fields of vLLM's and SGLang's extensions are taken under their names
 // there, and with coppice's own under the key "coppice".
 //
-//	c, err := openai.DecodeCompletion(body, openai.RefuseUnknown)
+//	c, err := openai.DecodeCompletion(body, openai.Options{})
 //	if err != nil {
 //		return err // an *openai.Error
 //	}

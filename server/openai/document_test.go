@@ -235,6 +235,8 @@ func TestDocumentIsWhole(t *testing.T) {
 	var all struct {
 		OpenAPI string
 		Paths   map[string]any
+
+		Components struct{ Responses map[string]any }
 	}
 	if err := json.Unmarshal(Document, &all); err != nil {
 		t.Fatal(err)
@@ -242,14 +244,20 @@ func TestDocumentIsWhole(t *testing.T) {
 	if all.OpenAPI != "3.1.0" {
 		t.Errorf("version %s", all.OpenAPI)
 	}
-	routes := []string{"/debug/pprof/", "/detokenize", "/health", "/metrics", "/openapi.json", "/ready", "/tokenize", "/v1/cache/flush", "/v1/cache/pin",
-		"/v1/cache/stats", "/v1/cache/tree", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{id}", "/v1/worker", "/v1/worker/tokenizer"}
+	routes := []string{"/debug/pprof/", "/detokenize", "/health", "/metrics", "/openapi.json", "/ready", "/reset_prefix_cache", "/tokenize", "/tokenizer_info", "/v1/cache/flush", "/v1/cache/pin",
+		"/v1/cache/stats", "/v1/cache/tree", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{id}", "/v1/worker", "/v1/worker/tokenizer", "/version"}
 	if got := slices.Sorted(maps.Keys(all.Paths)); !slices.Equal(got, routes) {
 		t.Errorf("routes are %q, want %q", got, routes)
 	}
 	doc := readDocument(t)
 	used := map[string]bool{}
 	for _, m := range regexp.MustCompile(`"\$ref": "([^"]*)"`).FindAllSubmatch(Document, -1) {
+		if answer, ok := bytes.CutPrefix(m[1], []byte("#/components/responses/")); ok {
+			if all.Components.Responses[string(answer)] == nil {
+				t.Errorf("no response %s", answer)
+			}
+			continue
+		}
 		name := string(bytes.TrimPrefix(m[1], []byte("#/components/schemas/")))
 		if used[name] = true; doc.schemas[name] == nil {
 			t.Errorf("no schema %s", m[1])
@@ -272,7 +280,7 @@ func TestHarmless(t *testing.T) {
 	}
 	body := `{"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{}}],"cache_control":{"type":"ephemeral"}},{"role":"assistant","content":"b","provider_specific_fields":null},` +
 		`{"role":"user","content":"c","cache_control":1}],"tools":[{"type":"function","function":{"name":"f"},"cache_control":{}}],"rid":"1","keep_alive":-1,"length_penalty":1.0,"stream_options":{"include_usage":true}}`
-	c, err := DecodeChat([]byte(body), RefuseUnknown)
+	c, err := DecodeChat([]byte(body), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,13 +288,13 @@ func TestHarmless(t *testing.T) {
 		t.Errorf("ignored %q, want %q", c.Ignored, want)
 	}
 	strange := `{"prompt":"x","what, is\nthis":1,"best_of":1,"use_beam_search":true}`
-	if _, err := DecodeCompletion([]byte(strange), RefuseUnknown); err == nil || !strings.Contains(err.Error(), "what, is") {
+	if _, err := DecodeCompletion([]byte(strange), Options{}); err == nil || !strings.Contains(err.Error(), "what, is") {
 		t.Errorf("an unknown field: %v", err)
 	}
-	if _, err := DecodeCompletion([]byte(strange), IgnoreUnknown); err == nil || !strings.Contains(err.Error(), "use_beam_search") {
+	if _, err := DecodeCompletion([]byte(strange), Options{UnknownFields: IgnoreUnknown}); err == nil || !strings.Contains(err.Error(), "use_beam_search") {
 		t.Errorf("a field that changes the output: %v", err)
 	}
-	d, err := DecodeCompletion([]byte(strings.Replace(strange, "true", "false", 1)), IgnoreUnknown)
+	d, err := DecodeCompletion([]byte(strings.Replace(strange, "true", "false", 1)), Options{UnknownFields: IgnoreUnknown})
 	if err != nil || !slices.Equal(d.Ignored, []string{"what??is?this"}) {
 		t.Errorf("an unknown field that is passed over: %v, %v", d, err)
 	}

@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 		schema := "Completion"
 		if d.Cmd == "chat" {
 			schema = "ChatCompletion"
-			c, err := DecodeChat([]byte(lines[0]), RefuseUnknown)
+			c, err := DecodeChat([]byte(lines[0]), Options{})
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
@@ -103,7 +103,7 @@ func TestAnswers(t *testing.T) {
 			}
 			asked = func(int) ([]kv.Token, string) { return tok.EncodePrompt(nil, c.Messages[0].Content), "" }
 		} else {
-			c, err := DecodeCompletion([]byte(lines[0]), RefuseUnknown)
+			c, err := DecodeCompletion([]byte(lines[0]), Options{})
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}

@@ -78,10 +78,22 @@ type reading struct {
 // setter reads one field into r.
 type setter func(r *reading, v value)
 
-func newReading(p *Params, unknowns UnknownFields) *reading {
+// Options say how requests are read. The zero value refuses unknown fields and takes
+// OpenAI's sampling defaults.
+type Options struct {
+	UnknownFields UnknownFields
+	// Sampling is what a request gets that does not say how to sample. Nil: temperature 1,
+	// and all else off.
+	Sampling *engine.SamplingParams
+}
+
+func newReading(p *Params, o Options) *reading {
 	*p = Params{N: 1, limit: "max_tokens", prompt: "prompt"}
 	p.request.Sampling.Temperature = 1
-	return &reading{Params: p, decoder: decoder{unknowns: unknowns}}
+	if o.Sampling != nil {
+		p.request.Sampling = *o.Sampling
+	}
+	return &reading{Params: p, decoder: decoder{unknowns: o.UnknownFields}}
 }
 
 // fields reads the members of v by the first of the tables that has them.

@@ -17,7 +17,7 @@ import (
 func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	t.Helper()
 	before := string(body)
-	if c, err := DecodeCompletion(body, RefuseUnknown); err == nil {
+	if c, err := DecodeCompletion(body, Options{}); err == nil {
 		accepted = true
 		if err := PeekCompletion(body, p); err != nil || p.Doubt != nil {
 			t.Fatalf("%s is a completion, but: %v, %v", body, err, p.Doubt)
@@ -30,7 +30,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	} else {
 		PeekCompletion(body, p)
 	}
-	if c, err := DecodeChat(body, RefuseUnknown); err == nil {
+	if c, err := DecodeChat(body, Options{}); err == nil {
 		accepted = true
 		if err := PeekChat(body, p); err != nil || p.Doubt != nil {
 			t.Fatalf("%s is a chat, but: %v, %v", body, err, p.Doubt)
