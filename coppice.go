@@ -41,6 +41,9 @@ type Config struct {
 	FormatBytes int
 	// EventRing is how many cache events are kept for late readers. Default 65536.
 	EventRing int
+	// Tiers say where KV goes that the device has no room for: host memory, a directory
+	// that a restart finds again, one that several processes share. Default: nowhere.
+	Tiers Tiers
 	// Log takes failures and, at debug level, steps. Default none.
 	Log *zap.Logger
 }
@@ -151,6 +154,12 @@ type Stream = actors.Stream
 // Stats are a Node's figures: the scheduler's, its tenants', the backend's own
 // counts, and leaked pages.
 type Stats = actors.Stats
+
+// Tiers say where KV goes below the device, and TierStats what a tier holds and has done.
+type (
+	Tiers     = actors.Tiers
+	TierStats = actors.TierStats
+)
 
 // TreeQuery bounds what Node.Tree shows; Tree is what the cache holds, TreeNode a run
 // of tokens in it.

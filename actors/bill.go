@@ -1,11 +1,15 @@
 package actors
 
+import "github.com/coppice-llm/coppice/kv"
+
 // Bill is what one request took, all its samples together, in whatever order they ran
 // and ended: those that were given up or failed with what was computed for them. The
 // prompt counts once.
 type Bill struct {
-	PromptTokens   int // 0: no sample was begun
-	CachedTokens   int // of the prompt, found by the sample that found least
+	PromptTokens int // 0: no sample was begun
+	CachedTokens int // of the prompt, found by the sample that found least
+	// CachedByTier says of CachedTokens in which tier they were when the request came.
+	CachedByTier   [kv.Tiers]int
 	ComputedTokens int // of the prompt, for all samples; with OutputTokens what the tenant's account is charged
 	OutputTokens   int
 }
@@ -18,7 +22,7 @@ func (b *Bill) Add(e *Ending) {
 		return // not begun
 	}
 	if b.PromptTokens == 0 || e.CachedTokens < b.CachedTokens {
-		b.CachedTokens = e.CachedTokens
+		b.CachedTokens, b.CachedByTier = e.CachedTokens, e.CachedByTier
 	}
 	b.PromptTokens = e.PromptTokens
 }

@@ -6,7 +6,10 @@ import (
 	"runtime"
 	"sync"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -17,6 +20,8 @@ type engineActor struct {
 	backend engine.Backend
 	pending chan pendingStep
 	waiter  sync.WaitGroup
+	carrier *carrier.Carrier // nil: there are no tiers
+	stop    chan struct{}    // closed when nothing watches the carrier any more
 }
 
 type pendingStep struct {
@@ -27,13 +32,31 @@ type pendingStep struct {
 func newEngineActor(s *System, backend engine.Backend) *engineActor {
 	a := &engineActor{sys: s, backend: backend, pending: make(chan pendingStep, backend.Info().MaxInflight)}
 	a.waiter.Go(a.wait)
+	if s.tiers != nil {
+		a.carrier, a.stop = s.tiers.carrier, make(chan struct{})
+		a.waiter.Go(func() { a.watch(s) })
+	}
 	return a
+}
+
+// watch has the actor poll the carrier when that has news.
+func (a *engineActor) watch(s *System) {
+	for {
+		select {
+		case <-a.carrier.Ready():
+			s.engine.tell(&carried{})
+		case <-a.stop:
+			return
+		}
+	}
 }
 
 func (a *engineActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *step:
 		a.step(m)
+	case *carried:
+		a.poll()
 	case *shutdown:
 		self.quit()
 	default:
@@ -45,6 +68,9 @@ func (a *engineActor) step(m *step) {
 	// A device context may be bound to the thread; locked for good, the thread
 	// would cost tens of microseconds a message.
 	runtime.LockOSThread()
+	for i := range m.plan.Moves { // they read what the batch may overwrite
+		a.carrier.Begin(&m.plan.Moves[i])
+	}
 	ticket, err := a.backend.Submit(&m.plan.Batch)
 	runtime.UnlockOSThread()
 	if err != nil {
@@ -52,6 +78,16 @@ func (a *engineActor) step(m *step) {
 		return
 	}
 	a.pending <- pendingStep{m.plan, ticket} // has room for all that Submit lets in
+}
+
+// poll passes on what has become of moves.
+func (a *engineActor) poll() {
+	runtime.LockOSThread()
+	ended := a.carrier.Poll(nil)
+	runtime.UnlockOSThread()
+	if len(ended) > 0 {
+		a.sys.scheduler.tell(&moved{ended})
+	}
 }
 
 // wait passes results on in the order of submission.
@@ -82,6 +118,12 @@ func (p *pendingStep) await() (result *engine.Result, err error) {
 func (a *engineActor) release() {
 	defer a.waiter.Wait()
 	defer close(a.pending)
+	if a.carrier != nil {
+		close(a.stop)
+		if err := a.carrier.Close(); err != nil { // while the device still ends what it copies
+			a.sys.log.Error("closing the tiers", zap.Error(err))
+		}
+	}
 	if err := a.backend.Close(); err != nil {
 		a.sys.log.Sugar().Errorw("closing the backend", "error", err)
 	}

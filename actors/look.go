@@ -31,6 +31,8 @@ type Stats struct {
 	// Tenants are those with requests open, by name.
 	Tenants []scheduler.TenantUsage
 	Engine  engine.StepStats // summed over all steps, as the backend counted them
+	// Tiers are those below the device, the fastest first.
+	Tiers []TierStats
 	// LeakedPages have no owner: granted to the scheduler but nobody's there, or,
 	// after the end, not returned to the pool. Always 0.
 	LeakedPages int
@@ -50,7 +52,7 @@ func (s *System) Stats(ctx context.Context) (Stats, error) {
 
 func (a *schedulerActor) stats() Stats {
 	m := a.core.Metrics()
-	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, LeakedPages: m.LeakedPages}
+	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, Tiers: a.sys.tiers.stats(&m), LeakedPages: m.LeakedPages}
 }
 
 // Waiting says of each sample that waits why, in the order in which the requests

@@ -2,10 +2,12 @@ package actors
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -78,6 +80,18 @@ type stepDone struct {
 	err    error
 }
 
+// To the engine, from its own watcher: the carrier has news.
+type carried struct{}
+
+// To the scheduler: what has become of moves.
+type moved struct{ ended []carrier.Ended }
+
+// To the scheduler: write the cache to disk until then, and close done.
+type flush struct {
+	until time.Duration
+	done  chan struct{}
+}
+
 // To the pool: as many pages as there are, up to n; answered by granted.
 type want struct{ n int }
 
@@ -138,6 +152,9 @@ func (*submit) IgnoreDeadLetterLogging()           {}
 func (*abort) IgnoreDeadLetterLogging()            {}
 func (*step) IgnoreDeadLetterLogging()             {}
 func (*stepDone) IgnoreDeadLetterLogging()         {}
+func (*carried) IgnoreDeadLetterLogging()          {}
+func (*moved) IgnoreDeadLetterLogging()            {}
+func (*flush) IgnoreDeadLetterLogging()            {}
 func (*want) IgnoreDeadLetterLogging()             {}
 func (*granted) IgnoreDeadLetterLogging()          {}
 func (*give) IgnoreDeadLetterLogging()             {}

@@ -47,10 +47,8 @@ func (a *poolActor) give(m *give) {
 // panicked and its books are lost with it.
 func (a *poolActor) shutdown(self *process) {
 	if final := self.sys.final.Load(); final != nil {
-		leaked := a.pool.LeasedPages()
-		self.sys.leaked.Store(int64(leaked))
 		st := *final
-		st.LeakedPages += leaked
+		st.LeakedPages += a.pool.LeasedPages()
 		self.sys.final.Store(&st)
 	}
 	self.quit()

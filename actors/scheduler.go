@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/zap"
@@ -17,6 +20,7 @@ type schedulerActor struct {
 	asked   bool                            // the pool has a question
 	broken  bool                            // the device is lost: plan no more
 	alarm   alarm                           // rings at the next time limit
+	last    *flush                          // under way
 }
 
 func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
@@ -37,6 +41,10 @@ func (a *schedulerActor) receive(self *process, message any) {
 	case *granted:
 		a.asked = false
 		a.core.Grant(m.pages, m.poolFree)
+	case *moved:
+		a.moved(m)
+	case *flush:
+		a.flush(m)
 	case *tick:
 		a.alarm.rang()
 	case *look:
@@ -50,6 +58,7 @@ func (a *schedulerActor) receive(self *process, message any) {
 	a.expire()
 	a.deliver()
 	a.pump()
+	a.flushed()
 }
 
 // submit hands a request to the core, or ends it if the core refuses it or its
@@ -94,6 +103,45 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 	}
 	a.count(&m.result.Stats)
 	a.out = a.core.Complete(a.sys.now(), m.plan, m.result, a.out)
+}
+
+// moved tells the core what has become of moves.
+func (a *schedulerActor) moved(m *moved) {
+	now := a.sys.now()
+	for i := range m.ended {
+		e := &m.ended[i]
+		if e.Copied {
+			a.core.Copied(now, e.ID)
+			continue
+		}
+		if e.Err != nil {
+			a.sys.log.Debug("move failed", zap.Uint64("move", uint64(e.ID)), zap.Error(e.Err))
+		}
+		if len(e.Gone) > 0 {
+			a.core.Gone(e.GoneFrom, e.Gone)
+		}
+		a.core.Moved(now, e.ID, e.Err, e.Took)
+	}
+}
+
+// flush gives up what is open, whose callers have their endings already, and begins the
+// last writes.
+func (a *schedulerActor) flush(m *flush) {
+	now := a.sys.now()
+	for _, id := range slices.Sorted(maps.Keys(a.streams)) {
+		a.out = a.core.Abort(now, id, ErrClosed, a.out)
+	}
+	a.last = m
+	a.core.Flush(now, m.until)
+	a.alarm.wakeAt(now, m.until)
+}
+
+// flushed says that a flush has ended.
+func (a *schedulerActor) flushed() {
+	if a.last != nil && (a.broken || !a.core.Flushing()) {
+		close(a.last.done)
+		a.last = nil
+	}
 }
 
 func (a *schedulerActor) count(st *engine.StepStats) {

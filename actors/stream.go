@@ -45,6 +45,8 @@ type Ending struct {
 	Tokens       []kv.Token // prompt and output, for a next turn to go on from; not to be written to
 	PromptTokens int
 	CachedTokens int
+	// CachedByTier says of CachedTokens in which tier they were when the request came.
+	CachedByTier [kv.Tiers]int
 	// ComputedTokens are the others of the prompt, but fewer if the sample ended before.
 	ComputedTokens int
 	OutputTokens   int
@@ -330,7 +332,7 @@ func (s *Stream) close(o *sample, e scheduler.Ending) {
 	s.open--
 	o.ending = &Ending{
 		Reason: e.Reason, Err: e.Err, Tokens: o.tokens,
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, CachedByTier: e.CachedByTier, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
 		Preemptions: e.Preemptions, LogitDigest: o.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,
 	}

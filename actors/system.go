@@ -48,6 +48,9 @@ type Config struct {
 	FormatBytes int
 	// EventRing is how many events a late subscriber can still get. Default 65536.
 	EventRing int
+	// Tiers say where KV goes that the device has no room for. Default: nowhere. Backend
+	// must be an engine.Mover for them.
+	Tiers Tiers
 	// Log takes failures and, at debug, steps. Default none.
 	Log *zap.Logger
 }
@@ -73,6 +76,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
+	}
+	if c.Tiers.Flush == 0 {
+		c.Tiers.Flush = DefaultFlush
 	}
 	// The door's limit is mostly the one that counts; the scheduler counts samples too.
 	if c.Scheduler.MaxQueued == 0 {
@@ -102,6 +108,7 @@ func (c Config) validate() error {
 	positive("Tokenizers", c.Tokenizers)
 	positive("EventRing", c.EventRing)
 	positive("FormatBytes", c.FormatBytes)
+	errs = append(errs, c.Tiers.validate())
 	if c.FormatTimeout < 0 {
 		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
 	}
@@ -129,6 +136,7 @@ type System struct {
 	deliverer *process
 	events    *process
 	processes []*process // all of them
+	tiers     *hierarchy // nil: none
 
 	started time.Time
 	cause   error         // why it ends; set before ending is closed
@@ -136,7 +144,6 @@ type System struct {
 	ending  chan struct{} // closed when the end begins
 	ended   chan struct{} // closed when nothing runs any more
 	final   atomic.Pointer[Stats]
-	leaked  atomic.Int64 // pages that did not come back to the pool
 }
 
 // Start checks the configuration and starts the actors. If it fails, Backend is
@@ -150,18 +157,25 @@ func Start(cfg Config) (*System, error) {
 	if cfg.Tokenizer != nil && cfg.Scheduler.Vocabulary == nil {
 		cfg.Scheduler.Vocabulary = grammar.NewVocabulary(info.Vocab, func(t kv.Token) []byte { return []byte(cfg.Tokenizer.Text(t)) })
 	}
-	core, err := scheduler.New(cfg.Scheduler, info)
+	tiers, err := openTiers(&cfg)
 	if err != nil {
 		return nil, err
+	}
+	core, err := scheduler.New(cfg.Scheduler, info)
+	if err != nil {
+		return nil, errors.Join(err, tiers.abandon())
 	}
 	cfg.Scheduler = core.Config()
 	ledger, err := mempool.NewPool(info.NumPages)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, tiers.abandon())
 	}
 	s := &System{
-		cfg: cfg, log: cfg.Log, started: time.Now(),
+		cfg: cfg, log: cfg.Log, started: time.Now(), tiers: tiers,
 		ending: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if err := tiers.begin(s, core); err != nil {
+		return nil, errors.Join(err, tiers.abandon())
 	}
 	s.door = newDoor(s)
 	// Receivers before senders, so that nobody ever lacks an address.
@@ -202,8 +216,8 @@ func (s *System) Close() error {
 	if !errors.Is(s.cause, ErrClosed) {
 		return s.cause
 	}
-	if n := s.leaked.Load(); n != 0 {
-		return fmt.Errorf("actors: %d pages did not come back to the pool", n)
+	if st := s.final.Load(); st != nil && st.LeakedPages != 0 {
+		return fmt.Errorf("actors: %d pages did not come back to the pool", st.LeakedPages)
 	}
 	return nil
 }
@@ -229,7 +243,8 @@ func (s *System) keep() {
 	defer close(s.ended)
 	// No new requests, and every open one has its ending, whatever comes next.
 	s.door.close(s.cause)
-	// Nothing computes any more, so nothing touches pages.
+	s.flush()
+	// Nothing computes any more and no moves are under way, so nothing touches pages.
 	s.end(s.engine)
 	// The scheduler gives all its pages back; then the pool can count.
 	s.end(s.scheduler)

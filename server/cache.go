@@ -44,7 +44,39 @@ type cacheFigures struct {
 	EvictedTokens   map[string]uint64 `json:"evicted_tokens"` // by why
 	EvictedPages    map[string]uint64 `json:"evicted_pages"`
 
+	Tiers []tierFigures `json:"tiers"` // below the device, the fastest first
+
 	Tenants []tenantFigures `json:"tenants,omitempty"` // with requests open, or under dlpm a debt; for admins
+}
+
+// tierFigures are those of a tier below the device.
+type tierFigures struct {
+	Tier          string  `json:"tier"` // host, disk, shared
+	Extents       int     `json:"extents"`
+	HeldBytes     int64   `json:"held_bytes"`
+	CapacityBytes int64   `json:"capacity_bytes"`
+	HitTokens     uint64  `json:"hit_tokens"` // of cached_tokens, fetched from it
+	Reads         uint64  `json:"reads"`
+	ReadBytes     uint64  `json:"read_bytes"`
+	ReadSeconds   float64 `json:"read_seconds"`
+	Writes        uint64  `json:"writes"`
+	WriteBytes    uint64  `json:"write_bytes"`
+	Errors        uint64  `json:"errors"`
+	Lost          uint64  `json:"lost"`    // extents that found no room in it
+	Damaged       int64   `json:"damaged"` // records whose bytes were wrong; they were computed again
+}
+
+func tierFiguresOf(all []coppice.TierStats) []tierFigures {
+	figures := make([]tierFigures, 0, len(all))
+	for i := range all {
+		t := &all[i]
+		figures = append(figures, tierFigures{
+			Tier: t.Tier.String(), Extents: t.Extents, HeldBytes: t.HeldBytes, CapacityBytes: t.CapacityBytes, HitTokens: t.HitTokens,
+			Reads: t.Reads, ReadBytes: t.ReadBytes, ReadSeconds: float64(t.ReadNanos) / 1e9, Writes: t.Writes, WriteBytes: t.WriteBytes,
+			Errors: t.Errors, Lost: t.Lost, Damaged: t.Damaged,
+		})
+	}
+	return figures
 }
 
 type tenantFigures struct {
@@ -68,7 +100,7 @@ func (c *call) cacheStats() error {
 		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.Cache.ProtectedPages, LeakedPages: st.LeakedPages,
 		Nodes: m.Cache.Nodes, Leaves: m.Cache.Leaves, Namespaces: m.Cache.Namespaces, TreeTokens: m.Cache.Tokens,
 		EvictableTokens: m.Cache.EvictableTokens, ProtectedTokens: m.Cache.ProtectedTokens,
-		EvictedTokens: map[string]uint64{}, EvictedPages: map[string]uint64{},
+		EvictedTokens: map[string]uint64{}, EvictedPages: map[string]uint64{}, Tiers: tierFiguresOf(st.Tiers),
 	}
 	for why, n := range m.Cache.EvictedTokens {
 		f.EvictedTokens[radixcache.Reason(why).String()] = n

@@ -19,6 +19,7 @@ type collector struct {
 	waiting *prometheus.Desc // by tenant
 	running *prometheus.Desc
 	up      *prometheus.Desc
+	tiers   tierCollector
 }
 
 // figure is a number in Stats.
@@ -27,6 +28,8 @@ type figure struct {
 	kind  prometheus.ValueType
 	value func(*coppice.Stats) float64
 }
+
+const cachedHelp = "Prompt tokens that were not computed, by where they came from."
 
 const (
 	counts = prometheus.CounterValue
@@ -74,7 +77,7 @@ func newCollector(s *Server, labels prometheus.Labels) *collector {
 
 	add(counts, "prefix_cache_queries_total", "Prompt tokens that were looked for in the cache.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.PromptTokens) })
 	add(counts, "prefix_cache_hits_total", "Of these, the ones that were there.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.CachedTokens) })
-	add(counts, "cached_tokens_total", "Prompt tokens that were not computed, by where they came from.", prometheus.Labels{"cache_source": "device"}, func(s *coppice.Stats) float64 { return float64(s.Scheduler.CachedTokens) })
+	add(counts, "cached_tokens_total", cachedHelp, prometheus.Labels{"cache_source": "device"}, fromDevice)
 	add(counts, "prompt_tokens_total", "Prompt tokens of admitted requests.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.PromptTokens) })
 	add(counts, "generation_tokens_total", "Output tokens.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.OutputTokens) })
 	add(counts, "recomputed_tokens_total", "Tokens that were run again after preemptions.", nil, func(s *coppice.Stats) float64 { return float64(s.Scheduler.RecomputedTokens) })
@@ -96,6 +99,7 @@ func newCollector(s *Server, labels prometheus.Labels) *collector {
 		add(counts, "evicted_tokens_total", "Tokens that left the cache, by why.", why, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Cache.EvictedTokens[i]) })
 		add(counts, "evicted_pages_total", "Pages that left the cache, by why.", why, func(s *coppice.Stats) float64 { return float64(s.Scheduler.Cache.EvictedPages[i]) })
 	}
+	c.tiers = newTierCollector(desc)
 	c.running = desc("tenant_requests_running", "Samples that have a slot, by tenant.", nil, "tenant")
 	c.waiting = desc("tenant_requests_waiting", "Samples that wait, by tenant.", nil, "tenant")
 	c.up = desc("up", "1 while the node runs and takes requests.", nil)
@@ -116,6 +120,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	for i := range c.figures {
 		to <- c.figures[i].desc
 	}
+	c.tiers.describe(to)
 	to <- c.running
 	to <- c.waiting
 	to <- c.up
@@ -142,6 +147,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		f := &c.figures[i]
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(&st))
 	}
+	c.tiers.collect(to, st.Tiers)
 	type load struct{ running, waiting int }
 	loads := map[string]load{}
 	for _, t := range st.Tenants {

@@ -42,6 +42,7 @@ type serveCmd struct {
 	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
 	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
 	cacheFlags
+	tierFlags
 	MaxRequests      int `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
 	MaxRunning       int `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
 	MaxQueued        int `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
@@ -110,6 +111,7 @@ Examples:
   coppice serve
   coppice serve --model ./llama --kv-memory 4GiB --policy lpm
   coppice serve --eviction cost-aware --cache-ttl 1h
+  coppice serve --kv-host 4GiB --kv-disk /var/cache/coppice:20GiB
   coppice serve --backend sim --profile h200 --max-running 1024
   coppice serve --policy priority --preempt-threshold 10 --max-queued 100 --displace
   COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
@@ -244,6 +246,9 @@ func (c *serveCmd) check() error {
 		}
 	}
 	if err := c.doorFlags.check(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.tierFlags.check(c.settings.given); err != nil {
 		errs = append(errs, err)
 	}
 	if err := c.fleetFlags.check(c.PageTokens); err != nil {

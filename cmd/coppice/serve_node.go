@@ -97,7 +97,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	}
 	s.scheduler = sched.WithDefaults(info)
 	s.node, err = coppice.Open(coppice.Config{
-		Backend: backend, EventRing: eventRing, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Log: log.Named("node"),
+		Backend: backend, EventRing: eventRing, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node"),
 	})
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())

@@ -156,7 +156,23 @@ func (m topModel) figures() []string {
 		drawn = max(drawn, to)
 		fmt.Fprintf(&legend, "%s %s %.1f %%   ", m.paint(part.style, part.mark), part.name, 100*float64(part.pages)/all)
 	}
-	return append(lines, m.paint(topFaint, "pool ")+bar.String(), "     "+strings.TrimRight(legend.String(), " "))
+	lines = append(lines, m.paint(topFaint, "pool ")+bar.String(), "     "+strings.TrimRight(legend.String(), " "))
+	if len(p.Tiers) > 1 {
+		lines = append(lines, topCut(m.paint(topFaint, "tiers")+topTiers(p.Tiers), m.width))
+	}
+	return lines
+}
+
+// topTiers says how full each tier is, and how many cached tokens it had.
+func topTiers(tiers []view.Tier) string {
+	var b strings.Builder
+	for _, t := range tiers {
+		fmt.Fprintf(&b, "  %s %s, %s found", topClean(t.Name), topShare(view.Figure(float64(t.UsedPages)/float64(max(t.Pages, 1)))), topCount(float64(t.HitTokens)))
+		if t.Errors > 0 {
+			fmt.Fprintf(&b, ", %s failed", topCount(float64(t.Errors)))
+		}
+	}
+	return b.String()
 }
 
 // table is a list with its title, in so many lines at most.

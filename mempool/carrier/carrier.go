@@ -27,7 +27,8 @@ type Config struct {
 	// Buffers is how many extents can be in flight: the sum of the tiers' MaxMoves. A move
 	// that finds no buffer ends with mempool.ErrBusy.
 	Buffers int
-	// Start is the wall time at which the clock of deadlines stands at 0.
+	// Start is the wall time at which the scheduler's clock stands at 0, from which
+	// deadlines count.
 	Start time.Time
 	// Grace is how long after its deadline a move is given up whose store has not ended
 	// it. Default DefaultGrace.

@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -296,6 +297,32 @@ func TestClose(t *testing.T) {
 	if e := r.c.Poll(nil); len(e) != 1 || !errors.Is(e[0].Err, mempool.ErrClosed) {
 		t.Errorf("a move after Close: %v", e)
 	}
+}
+
+// TestPart: a read leaves the pages alone that the device has already, and may be of a
+// brother's first pages.
+func TestPart(t *testing.T) {
+	r := newRig(t, openSim(t), 1, nil, kv.TierHost)
+	x, other := r.chain("a", 16)[0], r.chain("b", 16)[0]
+	r.fill(&x, 0)
+	r.good(r.write(kv.TierHost, &x, 0))
+	r.fill(&x, 8)
+	r.device(kv.TierDevice, []kv.PageID{9, 10, 11}, r.content(&other)[1:])
+	r.last++
+	r.c.Begin(&tiering.Move{ID: r.last, Kind: tiering.Read, From: kv.TierHost, Extent: x, Pages: []kv.PageID{kv.NoPage, 9, 10, 11}})
+	r.good(r.last)
+	r.same(&x, 8)
+
+	part := x
+	part.Tokens = x.Tokens[:8]
+	r.fill(&other, 16)
+	r.good(r.read(kv.TierHost, &part, 16))
+	got := [][]byte{make([]byte, r.layout.PageBytes), make([]byte, r.layout.PageBytes)}
+	r.device(kv.TierHost, []kv.PageID{17, 18}, got)
+	if !bytes.Equal(got[0], r.content(&x)[1]) || !bytes.Equal(got[1], r.content(&other)[2]) {
+		t.Error("a read of two pages wrote others, or not these")
+	}
+	r.close()
 }
 
 // TestInvalid: a move that can't be one ends at once.

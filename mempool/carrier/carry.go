@@ -89,7 +89,18 @@ func (x *Carrier) memory(c *carry) [][]byte {
 func (x *Carrier) copy(c *carry) {
 	c.stage = copying
 	m := engine.Move{ID: engine.MoveID(c.ID), From: c.From, To: c.To, Pages: c.Pages}
-	if err := x.mover.Move(&m, x.memory(c)); err != nil {
+	memory := x.memory(c)
+	if slices.Contains(c.Pages, kv.NoPage) { // of a read; the device has these
+		m.Pages = nil
+		var wanted [][]byte
+		for i, p := range c.Pages {
+			if p != kv.NoPage {
+				m.Pages, wanted = append(m.Pages, p), append(wanted, memory[i])
+			}
+		}
+		memory = wanted
+	}
+	if err := x.mover.Move(&m, memory); err != nil {
 		x.finish(c, fmt.Errorf("%w: copying pages: %w", mempool.ErrCanceled, err))
 	}
 }

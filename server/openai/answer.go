@@ -108,6 +108,9 @@ func (a *answer) Usage() (u Usage) {
 		b := &a.prompts[i].bill
 		u.PromptTokens += b.PromptTokens
 		u.CachedTokens += b.CachedTokens
+		for t, n := range b.CachedByTier {
+			u.CachedByTier[t] += n
+		}
 		u.CompletionTokens += b.OutputTokens
 	}
 	return u
@@ -118,13 +121,41 @@ func (a *answer) Usage() (u Usage) {
 type Usage struct {
 	PromptTokens     int
 	CachedTokens     int // of them, taken from the cache
+	CachedByTier     [kv.Tiers]int
 	CompletionTokens int
 }
 
 func (u Usage) append(dst []byte) []byte {
 	dst = append(u.appendCounts(dst), `,"prompt_tokens_details":{"cached_tokens":`...)
 	dst = appendInt(dst, u.CachedTokens)
+	dst = u.appendTiers(dst)
 	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+}
+
+// appendTiers says in which tiers the cached tokens were, if any of them was in one below
+// the device. It is an extension: OpenAI's interface does not have the field.
+func (u Usage) appendTiers(dst []byte) []byte {
+	below := 0
+	for _, n := range u.CachedByTier[kv.TierHost:] {
+		below += n
+	}
+	if below == 0 {
+		return dst
+	}
+	dst = append(dst, `,"cached_tokens_by_tier":{`...)
+	comma := false
+	for t, n := range u.CachedByTier {
+		if n == 0 {
+			continue
+		}
+		if comma {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, kv.Tier(t).String())
+		dst = appendInt(append(dst, ':'), n)
+		comma = true
+	}
+	return append(dst, '}')
 }
 
 // appendCounts leaves the object open. What was cached is known when a request has ended.

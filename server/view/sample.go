@@ -81,7 +81,7 @@ func (s *sampler) figures(now time.Time, stats *coppice.Stats) {
 		PageTokens: info.PageTokens, PageBytes: info.PageBytes, Pages: m.PoolPages,
 		IdlePages: m.PoolPages - m.HeldPages - m.CachedPages, HeldPages: m.HeldPages,
 		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.CachedPages - m.Cache.EvictablePages,
-		Tiers: []Tier{{kv.TierDevice.String(), m.PoolPages, m.HeldPages + m.CachedPages}},
+		Tiers: tiers(info.PageBytes, stats),
 	}
 	_, evicted := m.Cache.Evicted()
 	snap.Totals = Totals{
@@ -106,6 +106,25 @@ func (s *sampler) figures(now time.Time, stats *coppice.Stats) {
 	p.ITLp50Millis, p.ITLp99Millis = itl.quantile(0.5), itl.quantile(0.99)
 	s.history.add(p)
 	snap.Now, snap.History = p, s.history.h
+}
+
+// tiers lists the levels of KV memory, fastest first.
+func tiers(pageBytes int, stats *coppice.Stats) []Tier {
+	m := &stats.Scheduler
+	all := []Tier{{Name: kv.TierDevice.String(), Pages: m.PoolPages, UsedPages: m.HeldPages + m.CachedPages, HitTokens: m.CachedTokens}}
+	for i := range stats.Tiers {
+		t := &stats.Tiers[i]
+		all[0].HitTokens -= t.HitTokens
+		v := Tier{
+			Name: t.Tier.String(), Pages: int(t.CapacityBytes / int64(pageBytes)), UsedPages: int(t.HeldBytes / int64(pageBytes)), HitTokens: t.HitTokens,
+			Reads: t.Reads, Writes: t.Writes, Errors: t.Errors, Lost: t.Lost,
+		}
+		if t.Reads > 0 {
+			v.ReadMillis = rounded(float64(t.ReadNanos) / 1e6 / float64(t.Reads))
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // lists fills in who runs and who waits.

@@ -52,6 +52,13 @@ type Tier struct {
 	Name      string `json:"tier"` // kv.Tier: "device", ...
 	Pages     int    `json:"pages"`
 	UsedPages int    `json:"used_pages"` // held and cached
+	HitTokens uint64 `json:"hit_tokens"` // cached tokens of prompts that it had
+	// Of tiers below the device only.
+	Reads      uint64 `json:"reads,omitempty"` // extents
+	Writes     uint64 `json:"writes,omitempty"`
+	ReadMillis Figure `json:"read_ms,omitempty"` // mean time of a read
+	Errors     uint64 `json:"errors,omitempty"`
+	Lost       uint64 `json:"lost,omitempty"` // extents that found no room
 }
 
 // Totals count since the node opened; Running and Waiting are of now.

@@ -61,6 +61,7 @@ function show(s) {
   trouble(v.error);
   tiles(s);
   pool(s.pool);
+  tiers(s.pool.tiers);
   tree.update(s.tree);
   $("empty").hidden = s.tree.shown.length > 0;
   $("tree-sub").textContent = s.tree.nodes ? `${count(s.tree.tokens)} tokens in ${count(s.tree.nodes)} nodes, ${count(s.tree.leaves)} leaves` +
@@ -111,6 +112,17 @@ function pool(p) {
   });
   bar.setAttribute("aria-label", `${count(p.pages)} pages of ${p.page_tokens} tokens: ` + parts.map(([f, , t]) => `${count(p[f])} ${t}`).join(", "));
   bar.title = `${count(p.pages)} pages of ${p.page_tokens} tokens`;
+}
+
+// tiers lists the levels of KV memory, where there are any below the device.
+function tiers(all) {
+  $("tiers").hidden = all.length < 2;
+  $("tiers").replaceChildren(...all.map((t) => {
+    const more = t.errors ? `, ${count(t.errors)} failed` : "";
+    const item = el("li", "", el("span", "", `${t.tier} ${percent(t.pages ? t.used_pages / t.pages : 0)}, ${count(t.hit_tokens)} tokens found${more}`));
+    item.title = `${count(t.used_pages)} of ${count(t.pages)} pages` + (t.reads || t.writes ? `, ${count(t.reads ?? 0)} extents read` + (t.read_ms ? ` in ${duration(t.read_ms)} each` : "") + `, ${count(t.writes ?? 0)} written` : "") + (t.lost ? `, ${count(t.lost)} found no room` : "");
+    return item;
+  }));
 }
 
 function fill(id, items, none) { $(id).replaceChildren(...(items.length ? items : [el("li", "none", none)])); }

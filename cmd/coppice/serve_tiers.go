@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
+
+// tierFlags say where KV goes that the device has no room for.
+type tierFlags struct {
+	KVHost  byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device has no room for, as 4GiB."`
+	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for it, as /var/cache/coppice:20GiB, which a restart finds again. One process at a time uses it."`
+	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory that several processes use at once, as /mnt/kv:100GiB; give all of them the same size."`
+	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV goes from the device to the tier below: back (when its room is needed), selective (on its second use) or through (when it is computed). Disk and share take what was used twice, conversations that are idle, and at the end all."`
+	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk, after the drain. 0: nothing is written."`
+}
+
+// none reports whether there is no tier below the device.
+func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && f.KVShare.dir == "" }
+
+// tiers are what the flags ask for.
+func (f *tierFlags) tiers() coppice.Tiers {
+	t := coppice.Tiers{
+		HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
+		Write: f.KVWrite, Flush: f.KVFlush,
+	}
+	if f.KVFlush == 0 {
+		t.Flush = -1
+	}
+	return t
+}
+
+// check reports what no single flag is to blame for.
+func (f *tierFlags) check(given func(string) bool) error {
+	var errs []error
+	if f.KVFlush < 0 {
+		errs = append(errs, fmt.Errorf("--kv-flush is %v, want 0 (nothing is written) or more", f.KVFlush))
+	}
+	if f.none() && (given("kv-write") || given("kv-flush")) {
+		errs = append(errs, errors.New("--kv-write and --kv-flush say how tiers are used: give --kv-host, --kv-disk or --kv-share too"))
+	}
+	if f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir) {
+		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give them a directory each", f.KVDisk.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// sizedDir is a directory and how much it may hold, as "/var/cache/coppice:20GiB".
+type sizedDir struct {
+	dir  string
+	size byteSize
+}
+
+// UnmarshalText reads the form of String.
+func (d *sizedDir) UnmarshalText(text []byte) error {
+	s := string(text)
+	at := strings.LastIndexByte(s, ':')
+	if at <= 0 {
+		return fmt.Errorf("%q is no directory with a size, want one like /var/cache/coppice:20GiB", s)
+	}
+	var size byteSize
+	if err := size.UnmarshalText([]byte(s[at+1:])); err != nil {
+		return fmt.Errorf("%q: %w", s, err)
+	}
+	if size <= 0 {
+		return fmt.Errorf("%q: the size is %v, want more than 0", s, size)
+	}
+	*d = sizedDir{s[:at], size}
+	return nil
+}
+
+func (d sizedDir) String() string {
+	if d.dir == "" {
+		return ""
+	}
+	return d.dir + ":" + d.size.String()
+}
