@@ -64,7 +64,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 2 * d.pageElements, KVType: kv.BF16,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
-			Deterministic: true, Capabilities: engine.Capabilities{Digests: true, Logprobs: true, Penalties: true},
+			Deterministic: true, Capabilities: engine.AllCapabilities(),
 		},
 		dev:    d,
 		queued: make(chan *job, cfg.MaxInflight+cfg.MaxMoves),

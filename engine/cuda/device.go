@@ -31,6 +31,7 @@ type device struct {
 	pages  engine.Tables
 	table  []int32 // page tables as the device has them when all that is queued has run
 	params []engine.SamplingParams
+	kept   []int32 // by slot: the position after that of which x is kept; 0: none
 }
 
 // rooms are the device's buffers, each written by kernels alone.
@@ -46,6 +47,13 @@ type rooms struct {
 	logits, work       cudrv.Ptr // f32 [rows][vocab]
 	failed             cudrv.Ptr // by row
 	drawn, norms, tops cudrv.Ptr // by row that wants logits
+	prompt             promptRooms
+}
+
+// promptRooms are for log-probabilities of prompts: by token, but for kept.
+type promptRooms struct {
+	norms, tops, picked cudrv.Ptr
+	kept                cudrv.Ptr // x of each slot's last token, f32 [slots][hidden]
 }
 
 // Sizes of the kernels' structures.
@@ -64,7 +72,7 @@ func newDevice(m *model.Model, cfg Config) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots)}
+	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots), kept: make([]int32, cfg.MaxSlots)}
 	if err := d.open(m); err != nil {
 		return nil, errors.Join(err, ctx.Close())
 	}
@@ -106,12 +114,12 @@ func (d *device) open(m *model.Model) error {
 // load finds all kernels.
 func (d *device) load() error {
 	for module, names := range map[string][]string{
-		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "swiglu"},
+		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "swiglu", "keep"},
 		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
 		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
 			fmt.Sprint("attn_shared_", d.model.HeadDim)},
 		"merge":  {"attn_merge"},
-		"sample": {"sample", "logprobs"},
+		"sample": {"sample", "logprobs", "prompt_logprobs"},
 		"pages":  {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
 	} {
 		m, err := d.ctx.Load(kernels.PTX(module))
@@ -161,6 +169,8 @@ func (d *device) buffers() []buffer {
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
 		{&r.q, 2 * tokens * heads, -1}, {&r.gateUp, 2 * tokens * 2 * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
 		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
+		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
+		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
 	}
 }
 

@@ -92,7 +92,6 @@ func (l *launcher) forward() {
 		l.product(r.x, r.acts, w.down, w.downBias, p.tokens, c.Hidden, ffn, addF32)
 	}
 	l.launch("check_finite", p.tokens, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden))
-	l.launch("slot_fail", blocks(p.rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(p.rows))
 }
 
 // attention reads q and pages, and writes acts.
@@ -127,9 +126,9 @@ func (l *launcher) pageShift() int32 {
 	return shift
 }
 
-// norm writes acts from rows of x, all or those that index picks.
+// norm writes acts from rows of x, all or those that index picks, also of kept ones.
 func (l *launcher) norm(rows int, weight, index cudrv.Ptr) {
-	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, int32(l.model.Hidden), float32(l.model.NormEps))
+	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps))
 }
 
 // product queues out = in·Wᵀ + bias by the kernel for that many rows. Rows of in and W
@@ -153,6 +152,8 @@ func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) 
 // finish computes the logits that are wanted and draws from them.
 func (l *launcher) finish() {
 	p, r, c := l.p, &l.room, l.model
+	l.prompts()
+	l.launch("slot_fail", blocks(p.rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(p.rows))
 	n := p.want.n
 	if n == 0 {
 		return

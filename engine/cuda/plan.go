@@ -37,6 +37,7 @@ type plan struct {
 	slotLists
 	attentionLists
 	logitLists
+	promptLists
 	stats engine.StepStats
 }
 
@@ -98,12 +99,14 @@ type planner struct {
 
 // make plans a batch, and moves the host's idea of page tables and parameters on.
 func (p *planner) make(b *engine.Batch) *plan {
-	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]}}
+	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
+		promptLists: promptLists{spans: p.spans[:0]}}
 	p.binds(b)
 	p.pageCopies(b)
 	p.layOut(b)
 	p.attention(b)
 	p.logits(b)
+	p.prompts(b)
 	p.stats.CopiedPages = len(b.Copies)
 	return &p.plan
 }
@@ -116,7 +119,7 @@ func (p *planner) binds(b *engine.Batch) {
 		if slices.ContainsFunc(b.Binds[i+1:], func(x engine.SlotBind) bool { return x.Slot == bind.Slot }) {
 			continue
 		}
-		p.params[bind.Slot] = bind.Sampling
+		p.params[bind.Slot], p.kept[bind.Slot] = bind.Sampling, 0
 		p.params[bind.Slot].Bias = slices.Clone(bind.Sampling.Bias)
 		if !bind.Sampling.Penalised() {
 			plain = append(plain, int32(bind.Slot))

@@ -1,13 +1,9 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"math"
 	"runtime"
-
-	"github.com/zeebo/xxh3"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
@@ -30,16 +26,24 @@ type outcome struct {
 	topK     []int
 	logprobs []bool // which of them want log-probabilities
 	logits   int    // bytes, 0 if no digest is wanted
-	stats    engine.StepStats
+
+	spans     []span // of rows that want log-probabilities of their prompt
+	prompts   int    // tokens in them
+	promptTop int
+	stats     engine.StepStats
 }
 
 // Offsets in place.out: failed by row, then drawn, norms, tops and logits by row
-// that wants logits.
+// that wants logits, then norms, picked and tops by token of prompts.
 func (o *outcome) drawnAt() int  { return 4 * o.rows }
 func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.wantRow) }
 func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow) }
 func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.wantRow) }
-func (o *outcome) bytes() int    { return o.logitsAt() + o.logits }
+
+func (o *outcome) promptNormsAt() int  { return o.logitsAt() + o.logits }
+func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.prompts }
+func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.prompts }
+func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.prompts }
 
 // lostError is an error of the driver as the contract wants it.
 func lostError(op string, err error) error {
@@ -133,7 +137,8 @@ func (b *Backend) step(p *planner, j *job) error {
 		return err
 	}
 	o := &j.plan
-	*o = outcome{rows: plan.rows, wantRow: append([]int(nil), plan.wantRow...), top: plan.top, stats: plan.stats}
+	*o = outcome{rows: plan.rows, wantRow: slices.Clone(plan.wantRow), top: plan.top, stats: plan.stats,
+		spans: slices.Clone(plan.spans), prompts: plan.sources.n, promptTop: plan.promptTop}
 	for _, row := range o.wantRow {
 		sp, k := &d.params[j.Batch.Rows[row].Slot], 0
 		if j.Batch.Rows[row].Sample {
@@ -161,7 +166,9 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	copies := []struct {
 		at, n int
 		from  cudrv.Ptr
-	}{{0, 4 * o.rows, r.failed}, {o.drawnAt(), drawnBytes * want, r.drawn}, {o.logitsAt(), o.logits, r.logits}}
+	}{{0, 4 * o.rows, r.failed}, {o.drawnAt(), drawnBytes * want, r.drawn}, {o.logitsAt(), o.logits, r.logits},
+		{o.promptNormsAt(), normBytes * o.prompts, r.prompt.norms}, {o.promptPickedAt(), 4 * o.prompts, r.prompt.picked},
+		{o.promptTopsAt(), topBytes * o.promptTop * o.prompts, r.prompt.tops}}
 	if o.top >= 0 {
 		copies = append(copies, struct {
 			at, n int
@@ -224,69 +231,4 @@ func (b *Backend) wait() {
 		b.finish(j, b.result(j), nil)
 	}
 	b.closing = b.dev.ctx.Close()
-}
-
-// result reads what the device has sent back.
-func (b *Backend) result(j *job) *engine.Result {
-	o, out := &j.plan, j.place.out
-	res := &engine.Result{Seq: j.Batch.Seq, Stats: o.stats}
-	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
-	next := 0
-	for i := range j.Batch.Rows {
-		r := &j.Batch.Rows[i]
-		failed := word(4*i) != 0
-		w := -1
-		if next < len(o.wantRow) && o.wantRow[next] == i {
-			w = next
-			next++
-		}
-		if w < 0 && !failed {
-			continue
-		}
-		ro := engine.RowOut{Row: i}
-		if failed {
-			ro.Err = fmt.Errorf("%w: row %d", engine.ErrLogits, i)
-		} else {
-			b.read(&ro, r, j, w)
-			if r.Sample && ro.Err == nil {
-				res.Stats.Samples++
-			}
-		}
-		res.Out = append(res.Out, ro)
-	}
-	return res
-}
-
-// read fills in row w of those that wanted logits.
-func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
-	o, out := &j.plan, j.place.out
-	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
-	float := func(at int) float32 { return math.Float32frombits(word(at)) }
-	if r.Digest {
-		n := 4 * b.info.Vocab
-		ro.Digest = xxh3.Hash(out[o.logitsAt()+w*n:][:n])
-	}
-	drawn := o.drawnAt() + drawnBytes*w
-	token := int(int32(word(drawn + 4)))
-	switch word(drawn) {
-	case drawnNaN, drawnFailed:
-		ro.Err = fmt.Errorf("%w: row %d, token %d", engine.ErrLogits, ro.Row, token)
-		return
-	case drawnNoToken:
-		ro.Err = fmt.Errorf("%w: row %d", engine.ErrNoToken, ro.Row)
-		return
-	}
-	if !r.Sample {
-		return
-	}
-	ro.Token = kv.Token(token)
-	if o.top < 0 || !o.logprobs[w] {
-		return
-	}
-	most, logSum := float(o.normsAt()+normBytes*w), float(o.normsAt()+normBytes*w+4)
-	ro.Logprob = (float(drawn+8) - most) - logSum
-	for k := range min(o.topK[w], b.info.Vocab) {
-		at := o.topsAt() + topBytes*(w*max(o.top, 1)+k)
-		ro.Top = append(ro.Top, engine.TokenLogprob{Token: kv.Token(word(at + 4)), Logprob: (float(at) - most) - logSum})
-	}
 }

@@ -152,7 +152,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 	cases = append(cases,
 		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, true), make([]byte, 2*rows*dim)},
 			launches: []launch{{"layers", "rmsnorm", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(dim), float32(1e-5))
+				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5))
 			}}}},
 		kernelCase{name: "swiglu", bf16: true, buffers: [][]byte{random(r, rows*2*dim, true), make([]byte, 2*rows*dim)},
 			launches: []launch{{"layers", "swiglu", [3]int{dim / 256, rows}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[1], p[0], int32(dim)) }}}},

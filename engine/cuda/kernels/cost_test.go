@@ -74,7 +74,7 @@ func TestCost(t *testing.T) {
 	same("attn_prefill written", r.m.Stats("attn_prefill_64").WrittenBytes, of(t, prompt, "attn_prefill_64").Written)
 
 	x, w, gateUp := put(r, make([]float32, s.Hidden)), put(r, make([]uint16, s.Hidden)), put(r, make([]uint16, 2*s.FFN))
-	r.launch("layers", "rmsnorm", ptxvm.Dim{X: 1}, 256, 0, r.room(2*s.Hidden), x, w, pointer(0), int32(s.Hidden), float32(1))
+	r.launch("layers", "rmsnorm", ptxvm.Dim{X: 1}, 256, 0, r.room(2*s.Hidden), x, w, pointer(0), pointer(0), int32(s.Hidden), float32(1))
 	same("rmsnorm rows", 2*r.m.ReadBytes(uint64(x)), of(t, costs, "rmsnorm").Activations) // two a layer
 	same("rmsnorm weights", 2*r.m.ReadBytes(uint64(w)), of(t, costs, "rmsnorm").Weights)
 	r.launch("layers", "swiglu", ptxvm.Dim{X: 2, Y: 1}, 256, 0, r.room(2*s.FFN), gateUp, int32(s.FFN))

@@ -20,11 +20,12 @@ KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, co
 }
 
 // rmsnorm writes out[i] = bf16(x[row]/rms · w), the rows picked by index (or all, if it is null): the head
-// needs sampled rows only. Order of the sum: thread i takes elements i, i+256, …; a tree in each warp; the
+// needs some rows only. Index -1-i picks row i of kept. Order of the sum: thread i takes elements i, i+256, …; a tree in each warp; the
 // warps ascending. Rows of out are padded. Grid: rows.
-KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, int dim, float eps) {
+KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, const float *kept, int dim, float eps) {
 	__shared__ float part[8];
-	const float *row = x + (size_t)(index ? index[blockIdx.x] : blockIdx.x) * dim;
+	int pick = index ? index[blockIdx.x] : blockIdx.x;
+	const float *row = pick < 0 ? kept + (size_t)(-1 - pick) * dim : x + (size_t)pick * dim;
 	float sum = 0;
 	for (int i = threadIdx.x; i < dim; i += 256) sum = __fmaf_rn(row[i], row[i], sum);
 	sum = warp_sum(sum);
@@ -37,6 +38,12 @@ KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, in
 	out += (size_t)blockIdx.x * padded(dim);
 	for (int i = threadIdx.x; i < dim; i += 256) out[i] = narrow(__fmul_rn(__fmul_rn(row[i], r), widen(w[i])));
 	for (int i = dim + threadIdx.x; i < padded(dim); i += 256) out[i] = 0;
+}
+
+// keep copies rows of x to kept, where they stay for a later step: entry {slot, row of x}. Grid: entries.
+KERNEL(256) keep(float *kept, const float *x, const int2 *entries, int dim) {
+	int2 e = entries[blockIdx.x];
+	for (int i = threadIdx.x; i < dim; i += 256) kept[(size_t)e.x * dim + i] = x[(size_t)e.y * dim + i];
 }
 
 // check_finite fails the rows of the batch that have a token whose x is not finite. Grid: tokens.

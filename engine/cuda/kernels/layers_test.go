@@ -56,7 +56,7 @@ func TestRMSNorm(t *testing.T) {
 		stride := kernels.Padded(dim)
 		out := r.room(2 * rows * stride)
 		in, weights := put(r, x), put(r, w)
-		r.launch("layers", "rmsnorm", ptxvm.Dim{X: rows}, 256, 0, out, in, weights, pointer(0), int32(dim), float32(eps))
+		r.launch("layers", "rmsnorm", ptxvm.Dim{X: rows}, 256, 0, out, in, weights, pointer(0), pointer(0), int32(dim), float32(eps))
 		got := get[uint16](r, out, rows*stride)
 		want := make([]float64, rows*stride) // rows are padded with zeros
 		for m := range rows {
@@ -70,7 +70,7 @@ func TestRMSNorm(t *testing.T) {
 		}
 		near(t, fmt.Sprint("rmsnorm ", dim), wide(got), want, 3e-3)
 		picked := r.room(2 * 2 * stride)
-		r.launch("layers", "rmsnorm", ptxvm.Dim{X: 2}, 256, 0, picked, in, weights, put(r, []int32{4, 1}), int32(dim), float32(eps))
+		r.launch("layers", "rmsnorm", ptxvm.Dim{X: 2}, 256, 0, picked, in, weights, put(r, []int32{4, 1}), pointer(0), int32(dim), float32(eps))
 		equal(t, "picked", get[uint16](r, picked, 2*stride), append(append([]uint16{}, got[4*stride:]...), got[stride:2*stride]...))
 	}
 }

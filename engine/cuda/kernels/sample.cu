@@ -234,14 +234,18 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *dr
 	if (d.token >= 0 && d.status == SAMPLED && r.flags & PENALISED) counts[(size_t)r.slot * vocab + d.token]++;
 }
 
-// logprobs writes for each row {max, log of the sum}, by which a logit becomes a log-probability, and its k
-// best tokens. The sum is that of engine/sampling: 16 lanes by token, then a tree. Grid: rows.
-KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab) {
+// normalize gives {max, log of the sum}, by which a logit becomes a log-probability. The sum is that of
+// engine/sampling: 16 lanes by token, then a tree. bad is set by the threads that see a logit that is not finite.
+__device__ __forceinline__ float2 normalize(const float *logits, int vocab, u32 &bad) {
 	__shared__ float terms[SAMPLE_THREADS];
 	__shared__ float lanes[16];
-	logits += (size_t)blockIdx.x * vocab;
+	__shared__ float norm;
 	Best top = {NEG_INF, -1};
-	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) top = better(top, Best{logits[t], t});
+	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
+		float l = logits[t];
+		bad |= __fsub_rn(l, l) != 0 ? 1u : 0u;
+		top = better(top, Best{l, t});
+	}
 	top = block_best(top);
 	float sum = 0;
 	for (int base = 0; base < vocab; base += SAMPLE_THREADS) {
@@ -259,16 +263,49 @@ KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, 
 		for (int d = 8; d; d >>= 1)
 #pragma unroll
 			for (int i = 0; i < d; i++) lanes[i] = __fadd_rn(lanes[i], lanes[i + d]);
-		norms[blockIdx.x] = make_float2(top.score, log32(lanes[0]));
+		norm = log32(lanes[0]);
 	}
+	__syncthreads();
+	return make_float2(top.score, norm);
+}
+
+// best writes the k best tokens, the best first.
+__device__ __forceinline__ void best(Best *tops, const float *logits, int k, int vocab) {
 	Best before = {POS_INF, -1};
-	for (int k = 0; k < top_k[blockIdx.x]; k++) {
+	for (int i = 0; i < k; i++) {
 		Best next = {NEG_INF, -1};
 		for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS) {
 			float l = logits[t];
 			if (l < before.score || (l == before.score && t > before.token)) next = better(next, Best{l, t});
 		}
 		before = block_best(next);
-		if (threadIdx.x == 0) tops[(size_t)blockIdx.x * top_stride + k] = before;
+		if (threadIdx.x == 0) tops[i] = before;
 	}
+}
+
+// logprobs writes for each row what normalize gives and its top_k best tokens. Grid: rows.
+KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab) {
+	u32 bad = 0;
+	logits += (size_t)blockIdx.x * vocab;
+	float2 norm = normalize(logits, vocab, bad);
+	if (threadIdx.x == 0) norms[blockIdx.x] = norm;
+	best(tops + (size_t)blockIdx.x * top_stride, logits, top_k[blockIdx.x], vocab);
+}
+
+// prompt_logprobs is logprobs before a token of a prompt: of target {token, its row of the batch, its slot}, whose
+// logit goes to picked. A token below 0 is deferred: the last one sampled for its slot. Logits that are not
+// finite fail the row. Grid: targets.
+KERNEL(SAMPLE_THREADS) prompt_logprobs(float2 *norms, Best *tops, float *picked, int *failed, const float *logits, const int3 *targets,
+                                       const int *last, int top, int vocab) {
+	u32 bad = 0;
+	int3 target = targets[blockIdx.x];
+	logits += (size_t)blockIdx.x * vocab;
+	float2 norm = normalize(logits, vocab, bad);
+	if (bad) atomicOr(failed + target.y, 1);
+	if (threadIdx.x == 0) {
+		int token = target.x < 0 ? last[target.z] : target.x;
+		norms[blockIdx.x] = norm;
+		picked[blockIdx.x] = logits[token < 0 ? 0 : token]; // a last one that failed fails the row
+	}
+	best(tops + (size_t)blockIdx.x * top, logits, top, vocab);
 }

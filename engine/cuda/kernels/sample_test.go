@@ -208,6 +208,32 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
+// TestPromptLogprobs gives what engine/sampling gives before a token of a prompt, of a deferred
+// one too, and fails the row whose logits are not finite.
+func TestPromptLogprobs(t *testing.T) {
+	const vocab, top = 700, 3
+	logits := floats(seeded(4), 3*vocab, 4)
+	logits[2*vocab+600] = float32(math.Inf(-1))
+	r := newRig(t, "sample")
+	norms, best, picked, failed := r.room(8*3), r.room(8*3*top), r.room(4*3), put(r, make([]int32, 4))
+	targets := put(r, []int32{5, 1, 0, -1, 2, 1, 9, 3, 0})
+	r.launch("sample", "prompt_logprobs", ptxvm.Dim{X: 3}, 512, 0, norms, best, picked, failed, put(r, logits), targets, put(r, []int32{7, 650}), int32(top), int32(vocab))
+	equal(t, "failed", get[int32](r, failed, 4), []int32{0, 0, 0, 1})
+	n, list, p := get[float32](r, norms, 4), get[drawnTop](r, best, 2*top), get[float32](r, picked, 2)
+	for i, token := range []kv.Token{5, 650} {
+		var want engine.RowOut
+		sampling.Prompt(&engine.Row{PromptLogprobs: true, PromptTop: top}, logits[i*vocab:][:vocab], token, &want)
+		if got := (p[i] - n[2*i]) - n[2*i+1]; got != want.Prompt[0] {
+			t.Errorf("token %d: %v, want %v", token, got, want.Prompt[0])
+		}
+		for k, w := range want.PromptTop[0] {
+			if got := list[i*top+k]; got.Token != int32(w.Token) || (got.Score-n[2*i])-n[2*i+1] != w.Logprob {
+				t.Errorf("token %d: best %d is %+v, want %+v", token, k, got, w)
+			}
+		}
+	}
+}
+
 type drawnTop struct {
 	Score float32
 	Token int32

@@ -1,0 +1,126 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// promptLists are by token of prompts whose log-probability is wanted.
+type promptLists struct {
+	sources   part // token before it, or -1-slot for what is kept of the slot
+	targets   part // {token, row, slot}
+	keeps     part // {slot, token}: x to keep
+	promptTop int  // most best tokens of a row
+	spans     []span
+}
+
+// span is which of these are a row's. unknown is whether nobody has the logits before its
+// first token.
+type span struct {
+	row, at, n int
+	unknown    bool
+}
+
+// prompts lists the tokens of prompts whose log-probability is wanted. The logits before a
+// row's first token are those after the row before it, of which x is kept.
+func (p *planner) prompts(b *engine.Batch) {
+	var sources, targets, keeps []int32
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if !r.PromptLogprobs {
+			continue
+		}
+		p.promptTop = max(p.promptTop, int(r.PromptTop))
+		s := span{row: i, at: len(sources)}
+		for j := range r.Len() {
+			from := int32(p.first[i] + j - 1)
+			switch {
+			case j > 0:
+			case r.Start == 0:
+				continue
+			case p.kept[r.Slot] != r.Start:
+				s.unknown = true
+				continue
+			default:
+				from = -1 - int32(r.Slot)
+				if at := keepOf(keeps, r.Slot); at >= 0 {
+					from = keeps[at+1] // a row of this batch
+				}
+			}
+			token := int32(-1)
+			if !r.Deferred {
+				token = int32(r.Tokens[j])
+			}
+			sources, targets = append(sources, from), append(targets, token, int32(i), int32(r.Slot))
+		}
+		s.n = len(sources) - s.at
+		p.spans = append(p.spans, s)
+		p.kept[r.Slot] = r.Start + int32(r.Len())
+		last := int32(p.first[i] + r.Len() - 1)
+		if at := keepOf(keeps, r.Slot); at >= 0 {
+			keeps[at+1] = last
+		} else {
+			keeps = append(keeps, int32(r.Slot), last)
+		}
+	}
+	p.sources, p.targets, p.keeps = p.list(1, sources...), p.list(3, targets...), p.list(2, keeps...)
+}
+
+// keepOf is where a slot's entry begins, -1 if it has none.
+func keepOf(keeps []int32, s engine.Slot) int {
+	for at := 0; at < len(keeps); at += 2 {
+		if keeps[at] == int32(s) {
+			return at
+		}
+	}
+	return -1
+}
+
+// prompts computes the logits before the tokens of prompts that want log-probabilities, as
+// many at a time as there is room for, and keeps rows for the next step.
+func (l *launcher) prompts() {
+	p, r, c := l.p, &l.room, l.model
+	for lo := 0; lo < p.sources.n; lo += l.cfg.MaxRows {
+		n := min(p.sources.n-lo, l.cfg.MaxRows)
+		l.norm(n, l.w.norm, l.at(p.sources)+cudrv.Ptr(4*lo))
+		l.product(r.work, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32)
+		l.launch("prompt_logprobs", n, 1, 512, 0, r.prompt.norms+cudrv.Ptr(normBytes*lo), r.prompt.tops+cudrv.Ptr(topBytes*p.promptTop*lo), r.prompt.picked+cudrv.Ptr(4*lo),
+			r.failed, r.work, l.at(p.targets)+cudrv.Ptr(12*lo), r.last, int32(p.promptTop), int32(c.Vocab))
+	}
+	if n := p.keeps.n; n > 0 {
+		l.launch("keep", n, 1, 256, 0, r.prompt.kept, r.x, l.at(p.keeps), int32(c.Hidden))
+	}
+}
+
+// readPrompt fills in the log-probabilities of a row's prompt, unless the row has failed.
+func (b *Backend) readPrompt(ro *engine.RowOut, r *engine.Row, j *job, s span) {
+	if ro.Err != nil {
+		return
+	}
+	o, out := &j.plan, j.place.out
+	float := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(out[at:])) }
+	ro.Prompt = make([]float32, 0, s.n+1)
+	if s.unknown {
+		ro.Prompt = append(ro.Prompt, float32(math.NaN()))
+		if r.PromptTop > 0 {
+			ro.PromptTop = append(ro.PromptTop, nil)
+		}
+	}
+	for i := s.at; i < s.at+s.n; i++ {
+		most, logSum := float(o.promptNormsAt()+normBytes*i), float(o.promptNormsAt()+normBytes*i+4)
+		ro.Prompt = append(ro.Prompt, (float(o.promptPickedAt()+4*i)-most)-logSum)
+		if r.PromptTop == 0 {
+			continue
+		}
+		var top []engine.TokenLogprob
+		for k := range min(int(r.PromptTop), b.info.Vocab) {
+			at := o.promptTopsAt() + topBytes*(i*o.promptTop+k)
+			top = append(top, engine.TokenLogprob{Token: kv.Token(binary.LittleEndian.Uint32(out[at+4:])), Logprob: (float(at) - most) - logSum})
+		}
+		ro.PromptTop = append(ro.PromptTop, top)
+	}
+}
