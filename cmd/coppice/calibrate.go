@@ -22,7 +22,7 @@ import (
 )
 
 type calibrateCmd struct {
-	Model         string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
+	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
 	Threads       int          `default:"0" help:"Threads that compute. Default: all processors."`
 	NewTokens     int          `name:"new-tokens" default:"512" help:"Tokens of the longest prompt in a step."`
@@ -53,7 +53,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	m, done, err := c.open()
+	m, done, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,14 @@ func (c *calibrateCmd) validate() error {
 }
 
 // open gives the model, generated if need be, and what closes it.
-func (c *calibrateCmd) open() (*model.Model, func(), error) {
-	dir, clean := c.Model, func() {}
-	if dir == "" {
+func (c *calibrateCmd) open(ctx context.Context) (*model.Model, func(), error) {
+	dir, clean := "", func() {}
+	if c.Model != "" {
+		var err error
+		if dir, err = c.Model.find(ctx); err != nil {
+			return nil, nil, err
+		}
+	} else {
 		tmp, err := os.MkdirTemp("", "coppice-")
 		if err != nil {
 			return nil, nil, fmt.Errorf("a place for the generated model: %w", err)

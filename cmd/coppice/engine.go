@@ -14,7 +14,7 @@ import (
 )
 
 type engineCmd struct {
-	Model        string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
+	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
 	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`
@@ -45,8 +45,13 @@ func (c *engineCmd) Run(ctx context.Context) error {
 			return fmt.Errorf("%s is %d, want at least %d", f.flag, f.value, f.want)
 		}
 	}
-	dir := c.Model
-	if dir == "" {
+	dir := ""
+	if c.Model != "" {
+		var err error
+		if dir, err = c.Model.find(ctx); err != nil {
+			return err
+		}
+	} else {
 		tmp, err := os.MkdirTemp("", "coppice-")
 		if err != nil {
 			return fmt.Errorf("a place for the generated model: %w", err)

@@ -48,7 +48,7 @@ func (*generateCmd) Help() string {
 
 // Run is called by kong.
 func (c *generateCmd) Run(ctx context.Context) (err error) {
-	dir, remove, err := c.modelDir()
+	dir, remove, err := c.modelDir(ctx)
 	if err != nil {
 		return err
 	}

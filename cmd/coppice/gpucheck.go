@@ -78,7 +78,7 @@ type gpuReport struct {
 
 // chat plays conversations with the cache on and off, as bench chat does.
 func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
-	play := chatCmd{nodeFlags: nodeFlags{KVTokens: 65536, PageTokens: 16, StepTokens: 2048, Inflight: 2, gpuFlags: c.gpuFlags},
+	play := benchChatCmd{nodeFlags: nodeFlags{KVTokens: 65536, PageTokens: 16, StepTokens: 2048, Inflight: 2, gpuFlags: c.gpuFlags},
 		backendFlags: backendFlags{Backend: backendName(c.Backend)}}
 	cfg := bench.ChatConfig{Requests: 200, Turns: 4, SystemPrompts: 6, SystemBytes: 480, OutputTokens: 16, Clients: 8, Seed: 1}
 	preset := model.Demo

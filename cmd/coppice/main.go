@@ -21,9 +21,11 @@ type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
 	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
+	Pull      pullCmd      `cmd:"" help:"Download a model from a hub into the cache that Hugging Face's tools share."`
+	Models    modelsCmd    `cmd:"" help:"List the models of that cache, and whether they can be loaded."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, as Hugging Face's directories or GGUF files are."`
 	Bench     struct {
-		Chat     chatCmd       `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Chat     benchChatCmd  `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Index    indexCmd      `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
 		Policies policiesCmd   `cmd:"" help:"Compare eviction policies with the clairvoyant best."`

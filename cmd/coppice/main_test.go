@@ -25,7 +25,23 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+// runTests keeps tests from the models, the tokens and the hub that this machine has.
+func runTests(m *testing.M) int {
+	home, err := os.MkdirTemp("", "coppice-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(home)
+	for _, name := range []string{"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
+		os.Unsetenv(name)
+	}
+	os.Setenv("HF_HOME", home)
+	os.Setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+	return m.Run()
 }
 
 // command runs coppice and returns what it printed and whether it succeeded.

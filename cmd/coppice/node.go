@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 
 // nodeFlags are what every command that runs a model takes.
 type nodeFlags struct {
-	Model      string           `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3). Default: a generated one, whose text means nothing."`
+	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
 	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
@@ -40,9 +41,10 @@ func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
 
 // modelDir is the directory or file given, or a generated model in a temporary one that
 // remove deletes.
-func (f *nodeFlags) modelDir() (dir string, remove func(), err error) {
+func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), err error) {
 	if f.Model != "" {
-		return f.Model, func() {}, nil
+		dir, err := f.Model.find(ctx)
+		return dir, func() {}, err
 	}
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {

@@ -26,13 +26,13 @@ type routeCmd struct {
 	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
 	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
 
-	Addr        string   `default:"127.0.0.1:8000" help:"Address to listen at. Others than this machine need one like :8000, and then keys."`
-	Worker      []string `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
-	WorkersFile string   `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
-	Events      []string `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
-	Replicas    string   `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
-	Model       string   `type:"path" placeholder:"PATH" help:"Model directory or GGUF file whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
-	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
+	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen at. Others than this machine need one like :8000, and then keys."`
+	Worker      []string  `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
+	WorkersFile string    `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
+	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
+	Replicas    string    `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
+	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
+	BlockTokens int       `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
 
 	poolFlags
 

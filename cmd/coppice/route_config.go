@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,13 +150,17 @@ func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	if c.Model == "" {
 		return cfg, "", nil
 	}
-	if cfg.Tokenizer, err = openTokenizer(c.Model); err != nil {
+	path, err := c.Model.find(context.Background())
+	if err != nil {
+		return cfg, "", err
+	}
+	if cfg.Tokenizer, err = openTokenizer(path); err != nil {
 		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json or a GGUF file, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
 	}
-	if cfg.Template, err = openTemplate(c.Model); err != nil && !errors.Is(err, chat.ErrInvalid) {
+	if cfg.Template, err = openTemplate(path); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}
-	b, err := readBundle(c.Model)
+	b, err := readBundle(path)
 	if err != nil {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}

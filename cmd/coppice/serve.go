@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -151,7 +150,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	dir, remove, err := c.modelDir()
+	dir, remove, err := c.modelDir(ctx)
 	if err != nil {
 		return err
 	}
@@ -350,9 +349,4 @@ func reachable(addr string) string {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return addr
-}
-
-// modelName is what a directory's model is called.
-func modelName(path string) string {
-	return strings.TrimSpace(strings.TrimSuffix(filepath.Base(filepath.Clean(path)), ".gguf"))
 }

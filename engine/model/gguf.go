@@ -36,6 +36,22 @@ func openGGUF(path string) (*Model, error) {
 }
 
 func fromGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
+	m, err := checkGGUF(path, w, meta)
+	if err != nil {
+		return nil, err
+	}
+	if archOf(m.config.Architecture) == Llama {
+		for i := range m.layers {
+			m.layers[i].unpermute(m.config)
+		}
+	}
+	m.files = w.files
+	m.id = m.hash()
+	return m, nil
+}
+
+// checkGGUF makes all of a model that takes no look at the weights' values.
+func checkGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	vocab, err := readVocabulary(meta)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -57,17 +73,7 @@ func fromGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	if err := renameTensors(w, m.config); err != nil {
 		return nil, err
 	}
-	if err := m.bind(w); err != nil {
-		return nil, err
-	}
-	if archOf(m.config.Architecture) == Llama {
-		for i := range m.layers {
-			m.layers[i].unpermute(m.config)
-		}
-	}
-	m.files = w.files
-	m.id = m.hash()
-	return m, nil
+	return m, m.bind(w)
 }
 
 // mapGGUF maps the file at path and those that belong to it. The metadata are the

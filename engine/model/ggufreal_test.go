@@ -120,7 +120,10 @@ func TestGGUFOfPieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	merges := v.pieceMerges(file.Model.Vocab)
+	merges, err := v.pieceMerges(file.Model.Vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := make([]string, len(merges))
 	for i, m := range merges {
 		got[i] = m[0] + " " + m[1]

@@ -163,7 +163,11 @@ func (v *vocabulary) files() (Words, error) {
 		"fuse_unk": v.pieces, "byte_fallback": v.pieces, "ignore_merges": v.pre.ignoreMerges, "vocab": vocab}
 	if v.pieces {
 		v.sentencePiece(file)
-		model["merges"] = v.pieceMerges(vocab)
+		merges, err := v.pieceMerges(vocab)
+		if err != nil {
+			return nil, err
+		}
+		model["merges"] = merges
 		if unknown != "" {
 			model["unk_token"] = unknown
 		}
@@ -247,10 +251,19 @@ type pieceMerge struct {
 	score       float64
 }
 
+// maxMergeRatio is how many bytes the merges of a vocabulary may have for each byte of
+// its pieces. Published vocabularies have 2 to 4; one of "a", "aa", "aaa" and so on has
+// hundreds, and would take far more memory than its file.
+const maxMergeRatio = 16
+
 // pieceMerges are the merges that the scores imply: every way to make a piece of two,
 // the highest score first (transformers, convert_slow_tokenizer.py, generate_merges).
-func (v *vocabulary) pieceMerges(vocab map[string]int) [][2]string {
+func (v *vocabulary) pieceMerges(vocab map[string]int) ([][2]string, error) {
 	var all []pieceMerge
+	mergeBytes, most := 0, 1<<16
+	for _, piece := range v.tokens {
+		most += maxMergeRatio * len(piece)
+	}
 	for id, piece := range v.tokens {
 		if v.kinds[id] != tokenNormal || vocab[piece] != id {
 			continue
@@ -263,6 +276,9 @@ func (v *vocabulary) pieceMerges(vocab map[string]int) [][2]string {
 			_, left := vocab[piece[:i]]
 			_, right := vocab[piece[i:]]
 			if left && right {
+				if mergeBytes += len(piece); mergeBytes > most {
+					return nil, damaged("%stokens are made of each other in too many ways, by merges of over %d bytes", wordKeys, most)
+				}
 				all = append(all, pieceMerge{piece[:i], piece[i:], v.scores[id]})
 			}
 		}
@@ -279,5 +295,5 @@ func (v *vocabulary) pieceMerges(vocab map[string]int) [][2]string {
 	for i, m := range all {
 		merges[i] = [2]string{m.left, m.right}
 	}
-	return merges
+	return merges, nil
 }

@@ -36,15 +36,12 @@ func openDirectory(dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: config}
-	if err := m.openTokenizer(dir); err != nil {
-		return nil, err
-	}
 	w, err := openWeights(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.bind(w); err != nil {
+	m, err := checkDirectory(dir, config, w)
+	if err != nil {
 		w.close()
 		return nil, err
 	}
@@ -54,6 +51,15 @@ func openDirectory(dir string) (*Model, error) {
 	}
 	m.id = m.hash()
 	return m, nil
+}
+
+// checkDirectory makes all of a model that takes no look at the weights' values.
+func checkDirectory(dir string, config *Config, w *weights) (*Model, error) {
+	m := &Model{config: config}
+	if err := m.openTokenizer(dir); err != nil {
+		return nil, err
+	}
+	return m, m.bind(w)
 }
 
 func readConfig(dir string) (*Config, error) {

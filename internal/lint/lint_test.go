@@ -100,10 +100,11 @@ var mayImport = map[string][]string{
 	"bench/fleet/mocker": {"kv", "internal/invariants"},
 
 	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/sites", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"hub":           {},
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-type chatCmd struct {
+type benchChatCmd struct {
 	nodeFlags
 	backendFlags
 	Requests     int    `default:"200" help:"Requests in all."`
@@ -26,7 +26,7 @@ type chatCmd struct {
 }
 
 // Help is printed by kong under the summary.
-func (*chatCmd) Help() string {
+func (*benchChatCmd) Help() string {
 	return `Examples:
   coppice bench chat
   coppice bench chat --json
@@ -35,8 +35,8 @@ func (*chatCmd) Help() string {
 }
 
 // Run is called by kong.
-func (c *chatCmd) Run(ctx context.Context) error {
-	dir, remove, err := c.modelDir()
+func (c *benchChatCmd) Run(ctx context.Context) error {
+	dir, remove, err := c.modelDir(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c *chatCmd) Run(ctx context.Context) error {
 
 // compare plays the load with the cache on and off. A cache that changes an answer or
 // loses a page is broken: it says so by an error beside the comparison.
-func (c *chatCmd) compare(ctx context.Context, load *bench.Chat, dir string) (*bench.Comparison, error) {
+func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string) (*bench.Comparison, error) {
 	on, onRun, err := c.play(ctx, load, dir, "cache on ", false)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *chatCmd) compare(ctx context.Context, load *bench.Chat, dir string) (*b
 }
 
 // play runs the load once on a node of its own.
-func (c *chatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
+func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, disableCache)
 	if err != nil {
 		return s, nil, err

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/coppice-llm/coppice/hub"
+)
+
+// openHub is the hub and the cache directory that the environment names, by the rules of
+// huggingface_hub (constants.py): HF_HUB_CACHE, or hub in HF_HOME, or in
+// XDG_CACHE_HOME/huggingface, or in ~/.cache/huggingface.
+func openHub() (*hub.Hub, error) {
+	home := expandedEnv("HF_HOME")
+	if home == "" {
+		cache := expandedEnv("XDG_CACHE_HOME")
+		if cache == "" {
+			dir, err := os.UserHomeDir()
+			if err != nil {
+				return nil, fmt.Errorf("no place for models: %w; HF_HOME sets one", err)
+			}
+			cache = filepath.Join(dir, ".cache")
+		}
+		home = filepath.Join(cache, "huggingface")
+	}
+	dir := expandedEnv("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+	if dir == "" {
+		dir = filepath.Join(home, "hub")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	token := firstEnv("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+	if token == "" {
+		path := expandedEnv("HF_TOKEN_PATH")
+		if path == "" {
+			path = filepath.Join(home, "token")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the hub's token: %w", err)
+		}
+		token = string(data)
+	}
+	h, err := hub.New(hub.Config{Dir: dir, Endpoint: firstEnv("HF_ENDPOINT"), Token: strings.TrimSpace(token)})
+	if err != nil {
+		return nil, fmt.Errorf("%w (HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_CACHE set these)", err)
+	}
+	return h, nil
+}
+
+// firstEnv is the first of the variables that is set and not empty.
+func firstEnv(names ...string) string {
+	for _, name := range names {
+		if v := strings.TrimSpace(os.Getenv(name)); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// expandedEnv is firstEnv of paths, which may begin with ~ and name variables.
+func expandedEnv(names ...string) string {
+	v := os.ExpandEnv(firstEnv(names...))
+	if v == "~" || strings.HasPrefix(v, "~/") {
+		if home, err := os.UserHomeDir(); err == nil {
+			v = filepath.Join(home, v[1:])
+		}
+	}
+	return v
+}
+
+// offline reports whether HF_HUB_OFFLINE forbids to ask the hub.
+func offline() bool {
+	v := firstEnv("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+	on, err := strconv.ParseBool(strings.ToLower(v))
+	return on || err != nil && (strings.EqualFold(v, "yes") || strings.EqualFold(v, "on"))
+}
+
+// modelPath is what --model takes: a path, or after "hf:" a model of the hub.
+type modelPath string
+
+// find is the path of what p means, absolute. A model of the hub comes from the cache, or
+// is pulled.
+func (p modelPath) find(ctx context.Context) (string, error) {
+	text := string(p)
+	if !strings.HasPrefix(text, hub.Prefix) {
+		path := kong.ExpandPath(text)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && hub.IsRepo(strings.TrimPrefix(text, "./")) {
+			return "", fmt.Errorf("there is no file or directory %s; if you mean the model of that name on the hub, give --model %s%s", text, hub.Prefix, text)
+		}
+		return path, nil
+	}
+	h, err := openHub()
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	ref, err := hub.ParseRef(text, h.Endpoint())
+	if err != nil {
+		return "", fmt.Errorf("--model: %w", err)
+	}
+	m, err := h.Find(ref)
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(os.Stderr, "coppice: %v is not in %s, pulling it\n", ref, h.Dir())
+		m, err = pull(ctx, h, ref)
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.Path, nil
+}
+
+// pull downloads with a bar.
+func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
+	if offline() {
+		return nil, fmt.Errorf("%v is to be pulled, but HF_HUB_OFFLINE is set", ref)
+	}
+	advance, finish := bytesBar(ref.Repo)
+	defer finish()
+	var progress hub.Progress
+	if advance != nil {
+		progress = func(done, total int64) { advance(int(done), int(total)) }
+	}
+	return h.Pull(ctx, ref, progress)
+}
+
+var snapshotForm = regexp.MustCompile(`[/\\]models--([^/\\]+)[/\\]snapshots[/\\][0-9a-f]{40}$`)
+
+// modelName is what the model at a path is called: a file or a directory by its name, a
+// directory in the cache of models by its repository's.
+func modelName(path string) string {
+	path = filepath.Clean(path)
+	if m := snapshotForm.FindStringSubmatch(path); m != nil {
+		return strings.Replace(m[1], "--", "/", 1)
+	}
+	return strings.TrimSpace(strings.TrimSuffix(filepath.Base(path), ".gguf"))
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/hub"
+)
+
+type modelsCmd struct {
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// Help is printed by kong under the summary.
+func (*modelsCmd) Help() string {
+	return `Lists the models in the cache that Hugging Face's tools share (HF_HUB_CACHE, HF_HOME),
+whoever put them there, by the name that --model takes.
+
+Examples:
+  coppice models
+  coppice models --json`
+}
+
+// listedModel is a model of the cache, and what its files say.
+type listedModel struct {
+	Name         string `json:"name"`
+	Path         string `json:"path"`
+	Bytes        int64  `json:"bytes"`
+	Architecture string `json:"architecture,omitempty"`
+	Weights      string `json:"weights,omitempty"`
+	Parameters   int64  `json:"parameters,omitempty"`
+	Context      int    `json:"context_tokens,omitempty"`
+	Loads        bool   `json:"loads"`
+	Why          string `json:"why,omitempty"`
+}
+
+// Run is called by kong.
+func (c *modelsCmd) Run() error {
+	h, err := openHub()
+	if err != nil {
+		return err
+	}
+	found, err := h.Models()
+	if err != nil {
+		return err
+	}
+	listed := []listedModel{}
+	for _, m := range found {
+		listed = append(listed, inspected(m))
+	}
+	if c.JSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"cache": h.Dir(), "models": listed})
+	}
+	if len(listed) == 0 {
+		fmt.Printf("There are no models in %s. For example:\n  coppice pull bartowski/SmolLM2-135M-Instruct-GGUF\n", h.Dir())
+		return nil
+	}
+	t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tSIZE\tARCHITECTURE\tWEIGHTS\tLOADS")
+	for _, m := range listed {
+		loads := "yes"
+		if !m.Loads {
+			loads = "no: " + m.Why
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, decimalBytes(m.Bytes), orDash(m.Architecture), orDash(m.Weights), loads)
+	}
+	return t.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// inspected reads what a model's files say of it.
+func inspected(m *hub.Model) listedModel {
+	s := model.Inspect(m.Path)
+	l := listedModel{Name: m.Ref.String(), Path: m.Path, Bytes: m.Bytes, Architecture: s.Architecture, Weights: s.Weights,
+		Parameters: s.Parameters, Context: s.Context, Loads: s.Err == nil}
+	if quant := m.Quantisation(); quant != "" {
+		l.Weights = quant // the usual name of a mixture of types
+	}
+	if s.Err != nil {
+		l.Why = s.Err.Error()
+	}
+	return l
+}

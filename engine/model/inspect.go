@@ -1,0 +1,99 @@
+package model
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+)
+
+// Summary says what the model at a path is. What its files do not tell is left empty.
+type Summary struct {
+	Architecture string // of general.architecture or config.json, known or not
+	Weights      string // the type that most bytes of the matrices have, as "Q4_K"
+	Parameters   int64
+	Bytes        int64 // of the weights
+	Context      int   // tokens
+	Err          error // why Open refuses it; nil: it does not
+}
+
+// Inspect reads what Open reads but for the weights' values, which takes milliseconds.
+func Inspect(path string) Summary {
+	if IsGGUF(path) {
+		return inspectGGUF(path)
+	}
+	return inspectDirectory(path)
+}
+
+func inspectGGUF(path string) Summary {
+	w, meta, err := mapGGUF(path)
+	if err != nil {
+		return Summary{Err: err}
+	}
+	defer w.close()
+	s := Summary{}
+	s.Architecture, _ = meta.String("general.architecture")
+	s.weigh(w)
+	m, err := checkGGUF(path, w, meta)
+	s.finish(m, err)
+	return s
+}
+
+func inspectDirectory(dir string) Summary {
+	s := Summary{Architecture: namedArchitecture(dir)}
+	config, err := readConfig(dir)
+	w, wrong := openWeights(dir)
+	if wrong == nil {
+		defer w.close()
+		s.weigh(w)
+	}
+	if err == nil {
+		err = wrong
+	}
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	m, err := checkDirectory(dir, config, w)
+	s.finish(m, err)
+	return s
+}
+
+// namedArchitecture is what config.json says, known or not.
+func namedArchitecture(dir string) string {
+	data, err := readFile(filepath.Join(dir, "config.json"), maxConfigBytes)
+	if err != nil {
+		return ""
+	}
+	var config struct {
+		Type  string   `json:"model_type"`
+		Names []string `json:"architectures"`
+	}
+	if json.Unmarshal(data, &config) != nil {
+		return ""
+	}
+	if config.Type == "" && len(config.Names) > 0 {
+		return clip(strings.TrimSuffix(config.Names[0], "ForCausalLM"))
+	}
+	return clip(config.Type)
+}
+
+// weigh counts weights.
+func (s *Summary) weigh(w *weights) {
+	of := map[string]int64{}
+	for _, name := range sortedKeys(w.tensors) {
+		t := w.tensors[name]
+		s.Parameters += int64(t.Len())
+		s.Bytes += int64(len(t.Data))
+		if len(t.Shape) == 2 {
+			if of[t.Type()] += int64(len(t.Data)); of[t.Type()] > of[s.Weights] {
+				s.Weights = t.Type()
+			}
+		}
+	}
+}
+
+func (s *Summary) finish(m *Model, err error) {
+	if s.Err = err; err == nil {
+		s.Context = m.config.MaxPositions
+	}
+}

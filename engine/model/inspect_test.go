@@ -1,0 +1,45 @@
+package model
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+// TestInspect: a file and a directory say what they are, and why they are refused where
+// Open refuses them.
+func TestInspect(t *testing.T) {
+	spec := Spec{Preset: Nano, Seed: 1}
+	path, m := generateGGUF(t, spec, gguf.Q8_0)
+	s := Inspect(path)
+	if s.Err != nil || s.Architecture != "llama" || s.Weights != "Q8_0" || s.Context != m.Config().MaxPositions || s.Parameters == 0 || s.Bytes == 0 {
+		t.Errorf("%+v", s)
+	}
+	dir := t.TempDir()
+	if err := Generate(dir, Spec{Preset: Nano, Arch: Qwen3, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if s := Inspect(dir); s.Err != nil || s.Architecture != "qwen3" || s.Weights != "bf16" || s.Context == 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"model_type":"mamba","architectures":["MambaForCausalLM"]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s := Inspect(dir); !errors.Is(s.Err, ErrUnsupported) || s.Architecture != "mamba" || s.Weights != "bf16" {
+		t.Errorf("%+v", s)
+	}
+	strange := filepath.Join(t.TempDir(), "x.gguf")
+	if err := os.WriteFile(strange, rewriteGGUF(t, path, set(pairsOf(t, spec), "general.architecture", "mamba"), nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s := Inspect(strange); !errors.Is(s.Err, ErrUnsupported) || s.Architecture != "mamba" || s.Weights != "Q8_0" {
+		t.Errorf("%+v", s)
+	}
+	if s := Inspect(filepath.Join(dir, "none")); !errors.Is(s.Err, fs.ErrNotExist) {
+		t.Errorf("%+v", s)
+	}
+}

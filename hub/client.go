@@ -1,0 +1,238 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Errors of a hub's answers; each says what to do.
+var (
+	// ErrDenied is wrapped where the hub wants a token, or one with more rights.
+	ErrDenied = errors.New("hub: not allowed")
+	// ErrMissing is wrapped where there is no such model, revision or file.
+	ErrMissing = errors.New("hub: not there")
+	// ErrAnswer is wrapped where the hub answers what it should not, or fails each time.
+	ErrAnswer = errors.New("hub: bad answer")
+)
+
+// newClient makes a client that follows no redirect by itself: see Hub.get.
+func newClient(cfg Config) *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = cfg.Stall
+	t.DisableCompression = true // sizes and hashes are of the bytes as they are
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Close closes connections that are idle.
+func (h *Hub) Close() { h.http.CloseIdleConnections() }
+
+const maxRedirects = 10
+
+// get asks for a URL from byte from on, and follows redirects. The token goes to the
+// endpoint alone: a hub sends downloads on to other hosts, whose addresses carry what
+// they need. The caller closes the body.
+func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Response, error) {
+	home, err := url.Parse(h.cfg.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	for range maxRedirects {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("User-Agent", "coppice")
+		if from > 0 {
+			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+		}
+		if h.cfg.Token != "" && at.Scheme == home.Scheme && at.Host == home.Host {
+			req.Header.Set("Authorization", "Bearer "+h.cfg.Token)
+		}
+		resp, err := h.http.Do(req)
+		if err != nil {
+			return nil, hidden(err)
+		}
+		to := resp.Header.Get("Location")
+		if resp.StatusCode < 300 || resp.StatusCode > 399 || to == "" {
+			return resp, nil
+		}
+		resp.Body.Close()
+		next, err := at.Parse(to)
+		if err != nil || next.Scheme != "https" && next.Scheme != at.Scheme || next.Scheme != "https" && next.Scheme != "http" {
+			return nil, fmt.Errorf("%w: %s redirects to where it may not", ErrAnswer, at.Host)
+		}
+		at = next
+	}
+	return nil, fmt.Errorf("%w: more than %d redirects", ErrAnswer, maxRedirects)
+}
+
+// hidden is err without the query of its URL, which may hold a signature.
+func hidden(err error) error {
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		at, _, _ := strings.Cut(failed.URL, "?")
+		return fmt.Errorf("hub: %s %s: %w", failed.Op, at, failed.Err)
+	}
+	return err
+}
+
+// refusal is a status that is no success.
+type refusal struct {
+	err   error
+	again bool          // it may pass
+	after time.Duration // and not before, as the hub says
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// refused is what a status means, nil of success. It reads the body for a message.
+func (h *Hub) refused(resp *http.Response, repo string) error {
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
+		return nil
+	}
+	code, says := resp.Header.Get("X-Error-Code"), resp.Header.Get("X-Error-Message")
+	if says == "" {
+		says = message(resp.Body)
+	}
+	said := func(kind error, format string, args ...any) error {
+		text := fmt.Sprintf(format, args...)
+		if says != "" {
+			text += fmt.Sprintf(" (the hub says: %.300s)", says)
+		}
+		return fmt.Errorf("%w: %s", kind, text)
+	}
+	page := h.cfg.Endpoint + "/" + repo
+	switch status := resp.StatusCode; {
+	case code == "GatedRepo" || status == http.StatusForbidden:
+		return &refusal{err: said(ErrDenied, "%s: accept its conditions at %s, and give a token that may read it in HF_TOKEN", repo, page)}
+	case code == "RevisionNotFound":
+		return &refusal{err: said(ErrMissing, "%s has no such revision; see %s", repo, page)}
+	case code == "EntryNotFound":
+		return &refusal{err: said(ErrMissing, "%s has no such file; see %s", repo, page)}
+	case status == http.StatusUnauthorized && h.cfg.Token != "":
+		return &refusal{err: said(ErrDenied, "%s: there is no such model, or the token in HF_TOKEN may not read it", repo)}
+	case status == http.StatusUnauthorized:
+		return &refusal{err: said(ErrDenied, "%s: there is no such model, or it is not public; HF_TOKEN takes a token", repo)}
+	case status == http.StatusNotFound:
+		return &refusal{err: said(ErrMissing, "%s: there is no such model at %s", repo, h.cfg.Endpoint)}
+	case status == http.StatusTooManyRequests:
+		return &refusal{said(ErrAnswer, "status 429: too many requests; HF_TOKEN raises the limit"), true, retryAfter(resp)}
+	case status >= 500 || status == http.StatusRequestTimeout:
+		return &refusal{said(ErrAnswer, "status %d", status), true, retryAfter(resp)}
+	default:
+		return &refusal{err: said(ErrAnswer, "status %d", status)}
+	}
+}
+
+// message is the text of an error's body.
+func message(body io.Reader) string {
+	data, _ := io.ReadAll(io.LimitReader(body, 4096))
+	var said struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(data, &said) == nil && said.Error != "" {
+		return said.Error
+	}
+	if text := strings.TrimSpace(string(data)); !strings.HasPrefix(text, "<") {
+		return text
+	}
+	return ""
+}
+
+func retryAfter(resp *http.Response) time.Duration {
+	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, maxWait)
+}
+
+// pause waits before attempt n, counted from 0, and no shorter than err asks for.
+func (h *Hub) pause(ctx context.Context, n int, err error) error {
+	wait := min(h.cfg.Wait<<min(n, 16), maxWait)
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		wait = max(wait, r.after)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// maxListing bounds the list of a repository's files: 100 bytes or so each.
+const maxListing = 64 << 20
+
+var hashForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// list asks which files a revision has.
+func (h *Hub) list(ctx context.Context, ref Ref) (commit string, files []file, err error) {
+	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.cfg.Endpoint, ref.Repo, url.PathEscape(ref.Revision))
+	for n := 0; ; n++ {
+		commit, files, err = h.listOnce(ctx, address, ref.Repo)
+		r := (*refusal)(nil)
+		if err == nil || n+1 >= h.cfg.Attempts || !errors.As(err, &r) || !r.again {
+			return commit, files, err
+		}
+		if err := h.pause(ctx, n, err); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+func (h *Hub) listOnce(ctx context.Context, address, repo string) (commit string, files []file, err error) {
+	resp, err := h.get(ctx, address, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w\nIs the network there? HF_ENDPOINT sets another hub than %s", err, h.cfg.Endpoint)
+	}
+	defer resp.Body.Close()
+	if err := h.refused(resp, repo); err != nil {
+		return "", nil, err
+	}
+	var answer struct {
+		SHA      string `json:"sha"`
+		Siblings []struct {
+			Path string `json:"rfilename"`
+			Size int64  `json:"size"`
+			Blob string `json:"blobId"`
+			LFS  *struct {
+				SHA256 string `json:"sha256"`
+				Size   int64  `json:"size"`
+			} `json:"lfs"`
+		} `json:"siblings"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxListing)).Decode(&answer); err != nil {
+		return "", nil, fmt.Errorf("%w: the list of %s's files can't be read: %w", ErrAnswer, repo, err)
+	}
+	if !commitForm.MatchString(answer.SHA) {
+		return "", nil, fmt.Errorf("%w: %s's commit is %.60q", ErrAnswer, repo, answer.SHA)
+	}
+	for _, s := range answer.Siblings {
+		f := file{s.Path, s.Size, s.Blob, false}
+		if s.LFS != nil {
+			f.size, f.hash, f.lfs = s.LFS.Size, s.LFS.SHA256, true
+		}
+		if !filepath.IsLocal(f.path) || strings.ContainsAny(f.path, "\\:\x00") || f.size < 0 || !hashForm.MatchString(f.hash) || f.lfs != (len(f.hash) == 64) {
+			return "", nil, fmt.Errorf("%w: %s lists a file %.120q of %d bytes with hash %.80q", ErrAnswer, repo, f.path, f.size, f.hash)
+		}
+		files = append(files, f)
+	}
+	return answer.SHA, files, nil
+}

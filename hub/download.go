@@ -1,0 +1,272 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+var (
+	// ErrHash is wrapped where a whole download is not what the hub says it is.
+	ErrHash = errors.New("hub: wrong contents")
+	// ErrFull is wrapped where the disk has no room. What was loaded is kept.
+	ErrFull = errors.New("hub: the disk is full")
+)
+
+// download brings one file into blobs.
+type download struct {
+	hub      *Hub
+	repo     string
+	commit   string
+	file     file
+	dir      string // of the repository
+	progress func(done int64)
+
+	out *os.File
+	sum hash.Hash // of the bytes in out
+	at  int64     // how many these are
+}
+
+// run downloads under the blob's lock, unless another process has while it waited.
+func (d *download) run(ctx context.Context) error {
+	blob := filepath.Join(d.dir, "blobs", d.file.hash)
+	if d.there(blob) {
+		return nil
+	}
+	unlock, err := lockBlob(ctx, filepath.Join(d.hub.cfg.Dir, ".locks", filepath.Base(d.dir), d.file.hash+".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if d.there(blob) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
+		return err
+	}
+	partial := blob + ".incomplete"
+	if d.out, err = os.OpenFile(partial, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return err
+	}
+	err = d.fill(ctx)
+	if err == nil {
+		err = d.out.Sync()
+	}
+	err = errors.Join(noRoom(err, d.file.size-d.at), d.out.Close())
+	if errors.Is(err, ErrHash) {
+		return errors.Join(err, os.Remove(partial))
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(partial, blob)
+}
+
+// there reports whether the blob is whole. Blobs get their names when they have been
+// checked, so their size is enough.
+func (d *download) there(blob string) bool {
+	info, err := os.Stat(blob)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != d.file.size {
+		return false
+	}
+	d.progress(d.file.size)
+	return true
+}
+
+// noRoom names a full disk.
+func noRoom(err error, missing int64) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("%w: %d MB more are needed; pull again to go on", ErrFull, missing/1e6+1)
+	}
+	return err
+}
+
+// fill completes out and checks it. Bytes of an earlier try that turn out to be wrong are
+// given up once.
+func (d *download) fill(ctx context.Context) error {
+	if err := d.resume(); err != nil {
+		return err
+	}
+	again := d.at > 0
+	for {
+		if err := d.load(ctx); err != nil {
+			return err
+		}
+		got := hex.EncodeToString(d.sum.Sum(nil))
+		if got == d.file.hash {
+			return nil
+		}
+		if !again {
+			return fmt.Errorf("%w: its hash is %s, want %s", ErrHash, got, d.file.hash)
+		}
+		again = false
+		if err := d.restart(); err != nil {
+			return err
+		}
+	}
+}
+
+// resume hashes what an earlier try left.
+func (d *download) resume() error {
+	if err := d.begin(); err != nil {
+		return err
+	}
+	info, err := d.out.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	if info.Size() > d.file.size {
+		return d.restart()
+	}
+	d.at, err = io.Copy(d.sum, d.out)
+	return err
+}
+
+// begin makes an empty hash: git's is of a header and the contents.
+func (d *download) begin() error {
+	d.at = 0
+	if d.file.lfs {
+		d.sum = sha256.New()
+		return nil
+	}
+	d.sum = sha1.New()
+	_, err := fmt.Fprintf(d.sum, "blob %d\x00", d.file.size)
+	return err
+}
+
+// restart throws away what is there.
+func (d *download) restart() error {
+	if err := d.out.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := d.out.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return d.begin()
+}
+
+// load reads until the size is reached, over as many requests as that takes: a try that
+// gained bytes is none of those that Config.Attempts counts.
+func (d *download) load(ctx context.Context) error {
+	for n := 0; d.at < d.file.size; n++ {
+		from := d.at
+		err := d.request(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !passes(err):
+			return err
+		}
+		if d.at > from {
+			n = 0
+		}
+		if n+1 >= d.hub.cfg.Attempts {
+			return fmt.Errorf("%w: given up after %d attempts; what is there is kept, pull again to go on: %w", ErrAnswer, n+1, err)
+		}
+		if err := d.hub.pause(ctx, n, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passes reports whether an error is worth another try: all of the network's are, and of
+// statuses those that say so.
+func passes(err error) bool {
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		return r.again
+	}
+	disk := (*os.PathError)(nil)
+	return !errors.Is(err, ErrHash) && !errors.As(err, &disk) && !errors.Is(err, ErrAnswer)
+}
+
+// errStalled ends a request that gives nothing.
+var errStalled = errors.New("hub: no byte came for too long")
+
+// request asks once for what is missing, and writes what comes.
+func (d *download) request(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(d.hub.cfg.Stall, func() { cancel(errStalled) })
+	defer stall.Stop()
+	resp, err := d.hub.get(ctx, d.address(), d.at)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && d.at > 0 {
+		return errors.Join(d.restart(), errors.New("hub: the rest was refused, the whole comes next"))
+	}
+	if err := d.hub.refused(resp, d.repo); err != nil {
+		return err
+	}
+	if err := d.place(resp); err != nil {
+		return err
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		stall.Reset(d.hub.cfg.Stall)
+		if int64(n) > d.file.size-d.at {
+			return fmt.Errorf("%w: it is longer than the %d bytes that the hub says", ErrHash, d.file.size)
+		}
+		if _, err := d.out.Write(buf[:n]); err != nil {
+			return err
+		}
+		d.sum.Write(buf[:n])
+		d.at += int64(n)
+		d.progress(d.at)
+		if err == io.EOF && d.at == d.file.size {
+			return nil
+		}
+		if err == io.EOF {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// place checks that an answer begins where out ends. A server that knows no ranges sends
+// all again.
+func (d *download) place(resp *http.Response) error {
+	if resp.StatusCode == http.StatusPartialContent {
+		var from, to, size int64
+		_, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &to, &size)
+		if err != nil || from != d.at || size != d.file.size {
+			return fmt.Errorf("%w: asked from byte %d of %d on, the answer is of %.80q", ErrAnswer, d.at, d.file.size, resp.Header.Get("Content-Range"))
+		}
+		return nil
+	}
+	if resp.ContentLength >= 0 && resp.ContentLength != d.file.size {
+		return fmt.Errorf("%w: %d bytes come, the hub lists %d", ErrHash, resp.ContentLength, d.file.size)
+	}
+	if d.at == 0 {
+		return nil
+	}
+	return d.restart()
+}
+
+// address is where the file is, at the commit that was listed.
+func (d *download) address() string {
+	parts := strings.Split(d.file.path, "/")
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return fmt.Sprintf("%s/%s/resolve/%s/%s", d.hub.cfg.Endpoint, d.repo, d.commit, strings.Join(parts, "/"))
+}

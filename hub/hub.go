@@ -1,0 +1,185 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Hub is a cache directory and the hub that fills it.
+type Hub struct {
+	cfg  Config
+	http *http.Client
+}
+
+// New makes a Hub. It touches neither disk nor network. Errors are those of Validate.
+func New(cfg Config) (*Hub, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Hub{cfg, newClient(cfg)}, nil
+}
+
+// Endpoint is the hub's address.
+func (h *Hub) Endpoint() string { return h.cfg.Endpoint }
+
+// Dir is the cache directory.
+func (h *Hub) Dir() string { return h.cfg.Dir }
+
+// Model is a model in the cache.
+type Model struct {
+	Ref      Ref    // names it alone: File is a file's path, or "" for a directory
+	Commit   string // of the repository
+	Path     string // what opens it: a GGUF file, the first of its parts, or a directory
+	Bytes    int64  // of its files
+	Modified time.Time
+}
+
+// Quantisation is what the file's name says of its weights; "" of a directory.
+func (m *Model) Quantisation() string { return Quantisation(m.Ref.File) }
+
+// Find finds a model in the cache, without asking the hub. Errors wrap fs.ErrNotExist
+// where a pull may help, and ErrChoice where ref means several files.
+func (h *Hub) Find(ref Ref) (*Model, error) {
+	dir := h.repoDir(ref.Repo)
+	commit, err := h.commitOf(dir, ref.Revision)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %v is not in %s: %w", ref, h.cfg.Dir, err)
+	}
+	files, err := snapshotFiles(filepath.Join(dir, "snapshots", commit))
+	if err != nil {
+		return nil, fmt.Errorf("hub: %v is not in %s: %w", ref, h.cfg.Dir, err)
+	}
+	c, err := choose(files, ref.File)
+	if err != nil {
+		if errors.Is(err, ErrChoice) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("hub: %v is not in %s: %w: %w", ref, h.cfg.Dir, fs.ErrNotExist, err)
+	}
+	return h.model(ref, commit, c), nil
+}
+
+// model describes a choice in the cache.
+func (h *Hub) model(ref Ref, commit string, c *choice) *Model {
+	m := &Model{Ref: Ref{ref.Repo, ref.Revision, c.name}, Commit: commit, Bytes: c.bytes()}
+	m.Path = filepath.Join(h.repoDir(ref.Repo), "snapshots", commit, filepath.FromSlash(c.name))
+	at := m.Path
+	if c.name == "" {
+		at = filepath.Join(m.Path, "config.json")
+	}
+	if info, err := os.Stat(at); err == nil {
+		m.Modified = info.ModTime()
+	}
+	return m
+}
+
+// Models lists the whole models of the cache: those of the revisions that were pulled, by
+// repository and file. Other commits, which older pulls have left, are not listed.
+func (h *Hub) Models() ([]*Model, error) {
+	entries, err := os.ReadDir(h.cfg.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	var all []*Model
+	for _, e := range entries {
+		repo, ok := strings.CutPrefix(e.Name(), "models--")
+		if repo = strings.Replace(repo, "--", "/", 1); !ok || !IsRepo(repo) {
+			continue // of data sets and spaces, or of models without an owner
+		}
+		for _, revision := range h.revisions(repo) {
+			commit, err := h.commitOf(h.repoDir(repo), revision)
+			if err != nil {
+				continue
+			}
+			files, err := snapshotFiles(filepath.Join(h.repoDir(repo), "snapshots", commit))
+			if err != nil {
+				continue // a commit of which no file was kept
+			}
+			found, _ := choices(files)
+			for _, c := range found {
+				all = append(all, h.model(Ref{Repo: repo, Revision: revision}, commit, c))
+			}
+		}
+	}
+	return all, nil
+}
+
+// revisions are those that refs has, ascending, "main" first.
+func (h *Hub) revisions(repo string) []string {
+	root := filepath.Join(h.repoDir(repo), "refs")
+	var found []string
+	filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(root, p)
+			if name := filepath.ToSlash(rel); revisionForm.MatchString(name) {
+				found = append(found, name)
+			}
+		}
+		return nil
+	})
+	slices.SortStableFunc(found, func(a, b string) int {
+		switch {
+		case a == b:
+			return 0
+		case a == "main":
+			return -1
+		case b == "main":
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	return found
+}
+
+// repoDir is where a repository's files are.
+func (h *Hub) repoDir(repo string) string {
+	return filepath.Join(h.cfg.Dir, "models--"+strings.ReplaceAll(repo, "/", "--"))
+}
+
+var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// commitOf is the commit that a revision was when it was pulled last.
+func (h *Hub) commitOf(dir, revision string) (string, error) {
+	if commitForm.MatchString(revision) {
+		return revision, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "refs", filepath.FromSlash(revision)))
+	if err != nil {
+		return "", err
+	}
+	commit := strings.TrimSpace(string(data))
+	if !commitForm.MatchString(commit) {
+		return "", fmt.Errorf("refs/%s holds %.60q, want a commit: %w", revision, commit, fs.ErrNotExist)
+	}
+	return commit, nil
+}
+
+// snapshotFiles lists the files of a snapshot whose contents are there.
+func snapshotFiles(root string) ([]file, error) {
+	var files []file
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := os.Stat(p) // of what the link points to
+		if err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		rel, err := filepath.Rel(root, p)
+		files = append(files, file{path: filepath.ToSlash(rel), size: info.Size()})
+		return err
+	})
+	return files, err
+}

@@ -1,0 +1,41 @@
+package hub
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// lockEvery is how often a lock that another holds is tried.
+const lockEvery = 100 * time.Millisecond
+
+// lockBlob takes the lock that huggingface_hub takes too, or waits for it until ctx ends.
+// The file stays: removing it would let two have it.
+func lockBlob(ctx context.Context, path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockEvery)
+	defer tick.Stop()
+	for {
+		ok, err := tryLock(f)
+		if ok {
+			return func() { f.Close() }, nil
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
