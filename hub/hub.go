@@ -123,7 +123,7 @@ func (h *Hub) revisions(repo string) []string {
 	filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			rel, _ := filepath.Rel(root, p)
-			if name := filepath.ToSlash(rel); revisionForm.MatchString(name) {
+			if name := filepath.ToSlash(rel); revisionForm.MatchString(name) && !strings.HasSuffix(name, tmpSuffix) {
 				found = append(found, name)
 			}
 		}

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -70,13 +71,15 @@ func link(dir, commit string, f file) error {
 	})
 }
 
+// tmpSuffix ends names of what is not there yet.
+const tmpSuffix = ".tmp"
+
 // replace makes a file at path by making it under another name first.
 func replace(path string, make func(tmp string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-	os.Remove(tmp) // of an earlier process of that number
+	tmp := path + "." + rand.Text() + tmpSuffix
 	if err := make(tmp); err != nil {
 		return err
 	}

@@ -252,7 +252,7 @@ func fileRefusals(data []byte) map[string]refusalCase {
 		}
 	}
 	return map[string]refusalCase{
-		"wrong bytes":    {download(func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, len(data))) }), ErrHash, "its hash is", 3},
+		"wrong bytes": {download(func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, len(data))) }), ErrHash, "its hash is", 3},
 		"too short": {download(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "10")
 			w.Write(data[:10])
