@@ -94,7 +94,7 @@ func (c *chooser) find(a *ask) {
 	a.overlaps = a.overlaps[:0]
 	for i := range a.known {
 		o := &a.known[i]
-		a.overlaps = append(a.overlaps, router.Overlap{Worker: o.Holder, Device: o.Device, Host: o.Host, Disk: o.Disk})
+		a.overlaps = append(a.overlaps, router.Overlap{Worker: o.Holder, Device: o.Device, Host: o.Host, Disk: o.Disk, Shared: o.Shared, Object: o.Object})
 	}
 	a.guessed = c.guesses.FindChain(a.req.Hashes, a.guessed[:0])
 	a.add()

@@ -159,9 +159,11 @@ func (w *worker) close() {
 // holds publishes that the worker has the blocks of tokens.
 func (w *worker) holds(tokens []kv.Token) { w.hold(tokens, blockTokens) }
 
-func (w *worker) hold(tokens []kv.Token, size int) {
+func (w *worker) hold(tokens []kv.Token, size int) { w.holdIn(kv.TierDevice, tokens, size) }
+
+func (w *worker) holdIn(tier kv.Tier, tokens []kv.Token, size int) {
 	h := kv.NewHasher(kv.Namespace{}, size)
-	ev := kv.Event{Kind: kv.Stored}
+	ev := kv.Event{Kind: kv.Stored, Tier: tier}
 	for i := 0; i+size <= len(tokens); i += size {
 		b := tokens[i : i+size]
 		hash, local := h.Next(b)

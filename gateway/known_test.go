@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // TestByEvents: a prompt goes to the worker whose events said that it has it.
@@ -40,6 +41,55 @@ func TestByEvents(t *testing.T) {
 	s.idle()
 	if f := s.Fleet(); f.Workers[0].Mode != "events" || f.Workers[1].Mode != "events" || f.BlockTokens != blockTokens {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestTierWeights: of two workers that have a part of a prompt, the one gets it whose part
+// counts more by the tiers that its events named.
+func TestTierWeights(t *testing.T) {
+	const blocks = 50
+	type part struct {
+		tier   kv.Tier
+		blocks int
+	}
+	for _, tc := range []struct {
+		name, weights string
+		a, b          part
+		want          string
+	}{
+		{"host before less on the device", "", part{kv.TierHost, 50}, part{kv.TierDevice, 35}, "a"},
+		{"device before more on disk", "", part{kv.TierDisk, 50}, part{kv.TierDevice, 35}, "b"},
+		{"disk before more in a shared directory", "", part{kv.TierShared, 50}, part{kv.TierDisk, 40}, "b"},
+		{"shared directory before an object store", "", part{kv.TierObject, 50}, part{kv.TierShared, 30}, "b"},
+		{"object store before nothing", "", part{kv.TierObject, 50}, part{kv.TierDevice, 0}, "a"},
+		{"weights given", "disk=0.9", part{kv.TierDisk, 50}, part{kv.TierDevice, 35}, "a"},
+		{"a tier that counts nothing", "object=0,host=0.1", part{kv.TierObject, 50}, part{kv.TierHost, 20}, "b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+			cfg := Config{NoPredict: true, Router: router.Config{Policy: router.Cost2026}}
+			if tc.weights != "" {
+				if err := cfg.Router.TierWeights.UnmarshalText([]byte(tc.weights)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := newStand(t, cfg, a, b)
+			s.ready(2)
+			tokens := run(0, blocks*blockTokens)
+			for w, p := range map[*worker]part{a: tc.a, b: tc.b} {
+				w.holdIn(p.tier, tokens[:p.blocks*blockTokens], blockTokens)
+			}
+			s.until("the events", func() bool {
+				held := func(name string, n int) bool {
+					return n == 0 || len(s.worker(name).Ranks) == 1 && s.worker(name).Ranks[0].HeldBlocks == n
+				}
+				return held("a", tc.a.blocks) && held("b", tc.b.blocks)
+			})
+			if r := s.ask(t.Context(), tokens, `,"max_tokens":1,"model":"m"`); r.worker() != tc.want {
+				t.Errorf("%s from %q, want from %s", r.Status, r.worker(), tc.want)
+			}
+			s.idle()
+		})
 	}
 }
 

@@ -24,6 +24,9 @@ type Config struct {
 	Policy Policy
 	// Weights of the policy. All zero means DefaultWeights.
 	Weights Weights
+	// TierWeights say what cached blocks below the device count. All zero means
+	// DefaultTierWeights.
+	TierWeights TierWeights
 	// Profile of workers that join without one. Zero means DefaultProfile.
 	Profile Profile
 	// Seed of all chance.
@@ -109,6 +112,9 @@ func (c Config) WithDefaults() Config {
 	if c.Weights == (Weights{}) {
 		c.Weights = DefaultWeights()
 	}
+	if c.TierWeights == (TierWeights{}) {
+		c.TierWeights = DefaultTierWeights()
+	}
 	if c.Profile == (Profile{}) {
 		c.Profile = DefaultProfile()
 	}
@@ -156,5 +162,5 @@ func (c *Config) Validate() error {
 	if !(c.BusyFactor >= 0) || math.IsInf(c.BusyFactor, 0) {
 		bad("BusyFactor", c.BusyFactor, "0 or a positive number")
 	}
-	return errors.Join(append(errs, c.Weights.Validate(), c.Profile.Validate())...)
+	return errors.Join(append(errs, c.Weights.Validate(), c.TierWeights.Validate(), c.Profile.Validate())...)
 }

@@ -113,7 +113,7 @@ func (e Explanation) String() string {
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	names := e.Policy.terms()
-	fmt.Fprint(t, "worker\tcost\tchance\tdevice\thost\tdisk\tactive\t")
+	fmt.Fprint(t, "worker\tcost\tchance\tdevice\thost\tdisk\tshared\tobject\tactive\t")
 	for _, name := range names {
 		fmt.Fprintf(t, "%s\t", name)
 	}
@@ -128,7 +128,7 @@ func (e Explanation) String() string {
 		}
 	})
 	for _, c := range rows {
-		fmt.Fprintf(t, "%v\t%.6g\t%.4g\t%d\t%d\t%d\t%d\t", c.Worker, c.Cost, c.Probability, c.Overlap.Device, c.Overlap.Host, c.Overlap.Disk, c.Shared)
+		fmt.Fprintf(t, "%v\t%.6g\t%.4g\t%d\t%d\t%d\t%d\t%d\t%d\t", c.Worker, c.Cost, c.Probability, c.Overlap.Device, c.Overlap.Host, c.Overlap.Disk, c.Overlap.Shared, c.Overlap.Object, c.Shared)
 		for i := range names {
 			fmt.Fprintf(t, "%.6g\t", c.Terms[i])
 		}

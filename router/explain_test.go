@@ -23,10 +23,10 @@ func TestExplainGolden(t *testing.T) {
 	}
 	d := selected(t, r, 0, req)
 	const want = `policy credits: worker 3/0 by cost
-  worker   cost  chance  device  host  disk  active  prefill  credits  decode
-     3/0    7.5       1       1     2     1       0     6.25     2.75       4
-     1/0  10.25       0       0     0     0       0     6.25        0       4
-     2/0  12.25       0       3     0     0       3    10.25        3       5
+  worker   cost  chance  device  host  disk  shared  object  active  prefill  credits  decode
+     3/0    7.5       1       1     2     1       0       0       0     6.25     2.75       4
+     1/0  10.25       0       0     0     0       0       0       0     6.25        0       4
+     2/0  12.25       0       3     0     0       0       0       3    10.25        3       5
 `
 	if got := fmt.Sprint(e); got != want {
 		t.Errorf("%s", got)

@@ -78,7 +78,15 @@ func (p *plain) fit(w *worker) bool {
 }
 
 func (p *plain) uncached(slot int32) int {
-	return max(0, p.req.PromptTokens-p.overlaps[slot].Blocks()*p.r.cfg.BlockTokens)
+	return max(0, p.req.PromptTokens-int(math.Round(p.weighed(slot)*float64(p.r.cfg.BlockTokens))))
+}
+
+func (p *plain) weighed(slot int32) (blocks float64) {
+	o := &p.overlaps[slot]
+	for t, n := range []int{o.Device, o.Host, o.Disk, o.Shared, o.Object} {
+		blocks += p.r.cfg.TierWeights[t] * float64(n)
+	}
+	return blocks
 }
 
 func (p *plain) cost(slot int32) (cost float64, terms [maxTerms]float64) {
@@ -94,7 +102,7 @@ func (p *plain) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	case CostLatency:
 		return p.latency(slot)
 	case Cost2025:
-		terms[0] = float64(o.Blocks()*bs) / float64(isl)
+		terms[0] = p.weighed(slot) * float64(bs) / float64(isl)
 		if w.spec.TotalBlocks > 0 {
 			terms[1] = float64(w.usedBlocks()) / float64(w.spec.TotalBlocks)
 		}
@@ -111,7 +119,7 @@ func (p *plain) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	case CostCredits:
 		excess := float64(w.prefillTokens-p.leastPrefill) / float64(bs) / max(1, float64(isl)/float64(bs))
 		device := k.Device * float64(o.Device) / (1 + k.Decay*excess)
-		terms[1] = device + k.Host*float64(o.Host) + k.Disk*float64(o.Disk)
+		terms[1] = device + k.Host*float64(o.Host) + k.Disk*float64(o.Disk+o.Shared+o.Object)
 		terms[2] = blocks + k.Requests*float64(w.requests)
 		if decodeOnly {
 			return max(0, blocks-terms[1]) + k.Requests*float64(w.requests), terms
@@ -145,7 +153,7 @@ func (p *plain) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	uncached := float64(p.uncached(slot))
 	prompt, delay, own := 0.0, 0.0, isl+p.output/2
 	if !decodeOnly {
-		prompt = f.prefill(uncached, isl-uncached) + f.HostBlock*float64(o.Host) + f.DiskBlock*float64(o.Disk)
+		prompt = f.prefill(uncached, isl-uncached) + f.HostBlock*float64(o.Host) + f.DiskBlock*float64(o.Disk+o.Shared+o.Object)
 	}
 	rows, running, context := float64(w.requests), float64(w.requests-w.prefilling), float64(w.contextTokens)
 	blocks := w.blocks() + len(p.req.Hashes) - int(p.depths[slot])
@@ -381,7 +389,7 @@ func (h *herd) request(workers int) Request {
 		}
 		lap := Overlap{Worker: worker1(o % (workers + 1)), Device: rng.IntN(2) * 12}
 		if h.odd(7) {
-			lap.Host, lap.Disk = rng.IntN(9), rng.IntN(9)
+			lap.Host, lap.Disk, lap.Shared, lap.Object = rng.IntN(9), rng.IntN(9), rng.IntN(4), rng.IntN(4)
 		}
 		req.Overlaps = append(req.Overlaps, lap)
 	}

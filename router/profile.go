@@ -17,7 +17,7 @@ type Profile struct {
 	Row       float64 // for each decoding row
 	KV        float64 // for each token of KV that a decoding row reads
 	HostBlock float64 // to bring a block in from the host
-	DiskBlock float64 // to bring a block in from disk
+	DiskBlock float64 // to bring a block in from disk, or from what is below it
 
 	// Block is for each distinct block that decoding rows hold, on devices where rows that
 	// share a block read it once (cascade attention, say): in place of KV there.

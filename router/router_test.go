@@ -150,8 +150,9 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uncached := 1000.0 - 17*16
-	prompt := 1e-4*uncached + 1e-7*(uncached*272+uncached*(uncached+1)/2) + 5*0.002 + 2*0.02
+	cached := math.Round((10 + 0.8*5 + 0.6*2) * 16)
+	uncached := 1000 - cached
+	prompt := 1e-4*uncached + 1e-7*(uncached*cached+uncached*(uncached+1)/2) + 5*0.002 + 2*0.02
 	context, own := 1000.0+600, 1000.0+100
 	all := 0.01 + 3e-3 + 1e-6*(context+own)
 	step := 0.01 + 1e-3 + 1e-6*context/2

@@ -11,6 +11,7 @@ import (
 type scorer struct {
 	policy      Policy
 	weights     *Weights
+	tiers       *TierWeights
 	blockTokens int
 	prompt      int            // tokens
 	blocks      int            // of the prompt, as far as there are hashes
@@ -31,7 +32,7 @@ type scorer struct {
 // score finds the candidates and their costs.
 func (r *Router) score(req *Request) scorer {
 	s := scorer{
-		policy: r.cfg.Policy, weights: &r.cfg.Weights, blockTokens: r.cfg.BlockTokens, prompt: req.PromptTokens,
+		policy: r.cfg.Policy, weights: &r.cfg.Weights, tiers: &r.cfg.TierWeights, blockTokens: r.cfg.BlockTokens, prompt: req.PromptTokens,
 		blocks: len(req.Hashes), hashes: req.Hashes, output: float64(r.cfg.ExpectedOutput), decodeOnly: req.Phase == DecodeOnly,
 	}
 	if req.Weights != nil {
@@ -67,7 +68,7 @@ func (r *Router) gather(req *Request, s *scorer) {
 	slot := int32(noEntry)
 	for i := range req.Overlaps {
 		o := &req.Overlaps[i]
-		if o.Device != last.Device || o.Host != last.Host || o.Disk != last.Disk {
+		if last.Worker = o.Worker; *o != last {
 			last = *o
 			x.shares = append(x.shares, share{Overlap: last, kind: none})
 			s.best = max(s.best, last.Blocks())
@@ -148,7 +149,7 @@ func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]floa
 	w, o, k := &r.workers[slot], r.scratch.overlap(slot), s.weights
 	switch s.policy {
 	case Cost2025:
-		terms[0] = float64(o.Blocks()*s.blockTokens) / float64(s.prompt)
+		terms[0] = s.tiers.blocks(o) * float64(s.blockTokens) / float64(s.prompt)
 		if w.spec.TotalBlocks > 0 {
 			terms[1] = float64(w.usedBlocks()) / float64(w.spec.TotalBlocks)
 		}
@@ -158,7 +159,7 @@ func (r *Router) cost(s *scorer, slot int32) (cost float64, terms [maxTerms]floa
 		cost = k.Usage*terms[1] + k.Waiting*terms[2] - k.Score*terms[0]
 	case Cost2026:
 		if !s.decodeOnly {
-			terms[0] = float64(w.prefillTokens+s.uncached(o)) / float64(s.blockTokens)
+			terms[0] = float64(w.prefillTokens+s.missing(o)) / float64(s.blockTokens)
 		}
 		terms[1], terms[2] = float64(r.blocksWith(s, slot)), float64(w.tree)
 		cost = k.Prefill*terms[0] + terms[1]
@@ -190,7 +191,7 @@ func (s *scorer) credits(w *worker, o *Overlap, blocks float64, terms *[maxTerms
 	k, bs := s.weights, float64(s.blockTokens)
 	excess := float64(w.prefillTokens-s.leastPrefill) / bs / max(1, float64(s.prompt)/bs)
 	device := k.Device * float64(o.Device) / (1 + k.Decay*excess)
-	terms[1] = device + k.Host*float64(o.Host) + k.Disk*float64(o.Disk)
+	terms[1] = device + k.Host*float64(o.Host) + k.Disk*float64(o.Disk+o.Shared+o.Object)
 	terms[2] = blocks + k.Requests*float64(w.requests)
 	if s.decodeOnly {
 		return max(0, blocks-terms[1]) + k.Requests*float64(w.requests)
@@ -204,15 +205,21 @@ func (s *scorer) credits(w *worker, o *Overlap, blocks float64, terms *[maxTerms
 // uncached are the prompt's tokens that a worker must compute.
 func (s *scorer) uncached(o *Overlap) int { return max(0, s.prompt-o.Blocks()*s.blockTokens) }
 
+// missing are the prompt's tokens less what is cached, each block of that counted by its
+// tier.
+func (s *scorer) missing(o *Overlap) int {
+	return max(0, s.prompt-int(math.Round(s.tiers.blocks(o)*float64(s.blockTokens))))
+}
+
 // blocksWith are the distinct blocks of a worker's active requests and this one.
 func (r *Router) blocksWith(s *scorer, slot int32) int {
 	return r.workers[slot].blocks() + s.blocks - r.depth(s, slot)
 }
 
-// prefill is how long the prompt takes on a worker by itself, in seconds.
-func (s *scorer) prefill(p *Profile, o *Overlap) float64 {
-	n := s.uncached(o)
-	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk)
+// prefill is how long n tokens of the prompt take on a worker by themselves, in seconds,
+// with what is fetched.
+func (s *scorer) prefill(p *Profile, o *Overlap, n int) float64 {
+	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk+o.Shared+o.Object)
 }
 
 // latency is CostLatency, in seconds: what all requests together will wait for if
@@ -272,9 +279,10 @@ func (r *Router) beyond(s *scorer, slot int32) float64 {
 // lay works out what an overlap comes to for workers of a kind.
 func (s *scorer) lay(h *share, k *kind, at int32) {
 	h.kind, h.prompt, h.delay = at, 0, 0
-	h.steps = k.steps(float64(s.uncached(&h.Overlap)))
+	missing := s.missing(&h.Overlap)
+	h.steps = k.steps(float64(missing))
 	if !s.decodeOnly {
-		h.prompt = s.prefill(&k.Profile, &h.Overlap)
+		h.prompt = s.prefill(&k.Profile, &h.Overlap, missing)
 		h.delay = min(h.prompt+k.Prompt*h.steps, s.beside*k.chunk*k.Token+s.beside*k.Prompt)
 	}
 	h.row = k.Row + k.KV*s.context

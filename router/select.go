@@ -19,12 +19,12 @@ var (
 // Overlap is what a worker has of a prompt: consecutive blocks from its first
 // token, each tier's beyond those of the tier before.
 type Overlap struct {
-	Worker             kv.Rank
-	Device, Host, Disk int // blocks
+	Worker                             kv.Rank
+	Device, Host, Disk, Shared, Object int // blocks
 }
 
 // Blocks are those of all tiers.
-func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk }
+func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
 
 // Phase says which part of a request a worker gets.
 type Phase uint8
@@ -193,7 +193,7 @@ func (r *Router) check(req *Request) error {
 		return fmt.Errorf("%w: Phase is %d, want 0 or 1", ErrRequest, req.Phase)
 	}
 	for i := range req.Overlaps {
-		if o := &req.Overlaps[i]; min(o.Device, o.Host, o.Disk) < 0 || max(o.Device, o.Host, o.Disk) > MaxPromptTokens {
+		if o := &req.Overlaps[i]; min(o.Device, o.Host, o.Disk, o.Shared, o.Object) < 0 || max(o.Device, o.Host, o.Disk, o.Shared, o.Object) > MaxPromptTokens {
 			return fmt.Errorf("%w: overlap %+v, want 0 to %d blocks", ErrRequest, *o, MaxPromptTokens)
 		}
 	}
@@ -277,7 +277,7 @@ func (r *Router) book(req *Request, s *scorer, slot int32, reason Reason) Decisi
 	a.known = o.Blocks() - r.scratch.shares[r.scratch.shareOf[slot]].promised
 	if !s.decodeOnly {
 		a.uncached = s.uncached(o)
-		a.predicted = seconds(s.prefill(&w.spec.Profile, o))
+		a.predicted = seconds(s.prefill(&w.spec.Profile, o, a.uncached))
 	}
 	if req.Unshared {
 		a.hashes, a.privatePart = nil, s.blocks

@@ -12,7 +12,7 @@ import (
 type Policy uint8
 
 // The policies. bs is the block size, isl the prompt's tokens; the overlap is what
-// the worker has of it. Formulas of the first three: Dynamo, lib/kv-router, at the
+// the worker has of it, in blocks weighed by [TierWeights] but for CostCredits. Formulas of the first three: Dynamo, lib/kv-router, at the
 // dates that they are named after.
 const (
 	// CostLatency is the predicted increase of all latencies, see [Profile]: the
@@ -29,7 +29,7 @@ const (
 	Cost2026
 	// CostCredits: Scale·max(0, P − credits) + D + Requests·active requests, with P
 	// as if nothing were cached and for each block of the overlap Device, Host or
-	// Disk as credit. Decay lowers Device by 1/(1 + Decay·excess), where the excess
+	// Disk (for shared and object tiers too) as credit. Decay lowers Device by 1/(1 + Decay·excess), where the excess
 	// is how many prefill blocks more than the least loaded a worker has, over those
 	// of the request.
 	CostCredits

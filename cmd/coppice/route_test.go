@@ -29,7 +29,7 @@ func TestRoutePrintConfig(t *testing.T) {
 	t.Setenv("COPPICE_MAX_QUEUED", "8")
 	t.Setenv("COPPICE_WORKER_KEY", "hidden")
 	t.Setenv("COPPICE_EVENTS", "nats://me:hidden@b:4222")
-	stdout, stderr, ok := command(t, "route", "--config", file, "--max-queued", "9", "--weight", "ttft=2;itl=0.5", "--worker", "http://me:hidden@w:1,http://v:1", "--print-config")
+	stdout, stderr, ok := command(t, "route", "--config", file, "--max-queued", "9", "--weight", "ttft=2;itl=0.5", "--tier-weights", "disk=0.5", "--worker", "http://me:hidden@w:1,http://v:1", "--print-config")
 	if !ok {
 		t.Fatal(stderr)
 	}
@@ -37,7 +37,7 @@ func TestRoutePrintConfig(t *testing.T) {
 	for _, want := range []string{
 		`addr +:2 +COPPICE_ADDR`, `max-queued +9 +flag`, `queue-timeout +0s +COPPICE_QUEUE_TIMEOUT`, `retries +0 +` + from, `max-bodies +1GiB +` + from,
 		`drain +5s +` + from, `max-conns +8192 +default`, `worker-key +\(secret\) +COPPICE_WORKER_KEY`, `replicas +nats://\(secret\)@a:4222 +` + from,
-		`events +nats://\(secret\)@b:4222 +COPPICE_EVENTS`, `worker +http://\(secret\)@w:1,http://v:1 +flag`, `weight +itl=0.5;ttft=2 +flag`,
+		`events +nats://\(secret\)@b:4222 +COPPICE_EVENTS`, `worker +http://\(secret\)@w:1,http://v:1 +flag`, `weight +itl=0.5;ttft=2 +flag`, `tier-weights +device=1,host=0.8,disk=0.5,shared=0.4,object=0.2 +flag`,
 		`queue-order +fcfs +default`, `busy-factor +0 +default`, `api-key +- +default`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + want).MatchString(stdout) {
@@ -46,6 +46,16 @@ func TestRoutePrintConfig(t *testing.T) {
 	}
 	if strings.Contains(stdout, "hidden") {
 		t.Errorf("secrets are printed: %s", stdout)
+	}
+}
+
+// TestRouteRefusesTierWeights: by the name of the tier.
+func TestRouteRefusesTierWeights(t *testing.T) {
+	for value, want := range map[string]string{"tape=1": `"tape=1" is no tier and its weight`, "disk=2": "disk is 2, want 0 to 1"} {
+		_, stderr, ok := command(t, "route", "--tier-weights", value, "--worker", "http://a:1")
+		if ok || !strings.Contains(stderr, "tier-weights") || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %s", value, stderr)
+		}
 	}
 }
 

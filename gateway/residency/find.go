@@ -98,11 +98,13 @@ func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	}
 	device := f.while(k.tiers, o.Device, onDevice)
 	end := f.while(k.tiers, max(device, all), anyTier)
-	host := end
+	host, disk, shared := end, end, end
 	if k.tiers.deep > 0 {
 		host = f.while(k.tiers, device, onDevice|onHost)
+		disk = f.while(k.tiers, host, onDevice|onHost|onDisk)
+		shared = f.while(k.tiers, disk, onDevice|onHost|onDisk|onShared)
 	}
-	o.Device, o.Host, o.Disk = device, host-device, end-host
+	o.Device, o.Host, o.Disk, o.Shared, o.Object = device, host-device, disk-host, shared-disk, end-shared
 }
 
 // while is the first block from at on that is in none of some tiers.

@@ -53,7 +53,9 @@ func overlap(all map[kv.BlockHash]tierSet, hashes []kv.BlockHash) (o Overlap) {
 	}
 	o.Device = while(onDevice)
 	o.Host = while(onDevice | onHost)
-	o.Disk = while(anyTier)
+	o.Disk = while(onDevice | onHost | onDisk)
+	o.Shared = while(onDevice | onHost | onDisk | onShared)
+	o.Object = while(anyTier)
 	return o
 }
 
@@ -362,14 +364,14 @@ func (p *play) check() {
 
 // more tells whether an overlap says more than another.
 func more(a, b Overlap) bool {
-	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Blocks() > b.Blocks()
+	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Device+a.Host+a.Disk > b.Device+b.Host+b.Disk || a.Blocks()-a.Object > b.Blocks()-b.Object || a.Blocks() > b.Blocks()
 }
 
 func found(t testing.TB, overlaps []Overlap) map[kv.Rank]Overlap {
 	t.Helper()
 	m := map[kv.Rank]Overlap{}
 	for _, o := range overlaps {
-		if _, twice := m[o.Holder]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 {
+		if _, twice := m[o.Holder]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 || o.Shared < 0 || o.Object < 0 {
 			t.Fatalf("overlap %+v twice or empty in %v", o, overlaps)
 		}
 		m[o.Holder] = o

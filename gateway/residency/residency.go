@@ -12,17 +12,17 @@ import (
 
 // Overlap is how much of a query a holder has: so many consecutive blocks from the
 // first on, the device's, then those that go on in host memory, page-locked or not,
-// then those on disk. At least one is not 0.
+// then those on disk, in shared directories and in object stores. At least one is not 0.
 //
 // A block counts where it stands in this order: behind the first that the device lacks,
 // one that is on the device counts as the host's, as it is there or better.
 type Overlap struct {
-	Holder             kv.Rank
-	Device, Host, Disk int // blocks
+	Holder                             kv.Rank
+	Device, Host, Disk, Shared, Object int // blocks
 }
 
 // Blocks is all of it.
-func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk }
+func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
 
 // Residency is what all ranks hold. It is an [events.Sink].
 type Residency struct {

@@ -8,6 +8,8 @@ type tierSet uint8
 const (
 	onDevice tierSet = 1 << kv.TierDevice
 	onHost   tierSet = 1 << kv.TierHost
+	onDisk   tierSet = 1 << kv.TierDisk
+	onShared tierSet = 1 << kv.TierShared
 	anyTier  tierSet = ^tierSet(0)
 )
 

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TierWeights say how much a cached block counts by the tier where it lies: 1 as a block
+// on the device, 0 as one that is to be computed. A block below the device has to be
+// fetched, and may be gone by then. They apply to CostLatency, Cost2025 and Cost2026;
+// CostCredits has weights of its own. Blocks in unknown tiers count nothing: no index
+// keeps them.
+type TierWeights [kv.Tiers]float64
+
+// DefaultTierWeights are device 1, host 0.8, disk 0.6, shared 0.4, object 0.2.
+func DefaultTierWeights() TierWeights {
+	return TierWeights{kv.TierDevice: 1, kv.TierHost: 0.8, kv.TierDisk: 0.6, kv.TierShared: 0.4, kv.TierObject: 0.2}
+}
+
+func (w TierWeights) String() string {
+	var parts []string
+	for t := range kv.Tier(kv.Tiers) {
+		parts = append(parts, fmt.Sprintf("%v=%v", t, w[t]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// MarshalText is String.
+func (w TierWeights) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText reads pairs as String writes them. Tiers that are not named have their
+// defaults.
+func (w *TierWeights) UnmarshalText(text []byte) error {
+	weights, seen := DefaultTierWeights(), [kv.Tiers]bool{}
+	for pair := range strings.SplitSeq(string(text), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		t := kv.Tier(0)
+		for t < kv.Tiers && t.String() != name {
+			t++
+		}
+		x, err := strconv.ParseFloat(value, 64)
+		if t == kv.Tiers || err != nil || seen[t] {
+			return fmt.Errorf("router: %.40q is no tier and its weight, as in %v, each tier once", pair, DefaultTierWeights())
+		}
+		weights[t], seen[t] = x, true
+	}
+	if err := weights.Validate(); err != nil {
+		return err
+	}
+	*w = weights
+	return nil
+}
+
+// Validate reports every weight that is not a number from 0 to 1, and weights that are
+// all zero, which a Config takes for none given.
+func (w TierWeights) Validate() error {
+	var errs []error
+	for t, x := range w {
+		if !(x >= 0 && x <= 1) {
+			errs = append(errs, fmt.Errorf("router: TierWeights of %v is %v, want 0 to 1", kv.Tier(t), x))
+		}
+	}
+	if w == (TierWeights{}) {
+		errs = append(errs, errors.New("router: TierWeights are all 0"))
+	}
+	return errors.Join(errs...)
+}
+
+// blocks are those of an overlap, each counted by its tier.
+func (w *TierWeights) blocks(o *Overlap) float64 {
+	sum := w[kv.TierDevice] * float64(o.Device)
+	if o.Host|o.Disk|o.Shared|o.Object != 0 {
+		for t, n := range [...]int{o.Host, o.Disk, o.Shared, o.Object} {
+			sum += w[int(kv.TierHost)+t] * float64(n)
+		}
+	}
+	return sum
+}
