@@ -112,6 +112,9 @@ type Config struct {
 	Page bool
 	// Version of the server, for /version, the metric coppice_build_info and the page. Default "devel".
 	Version string
+	// PageNote is a short sentence that the page shows beside the model, such as that its
+	// weights are random. Default: none.
+	PageNote string
 	// Pprof serves /debug/pprof/, to admins.
 	Pprof bool
 	// Registry takes the metrics. Default one of its own, with those of Go and of the

@@ -10,7 +10,7 @@ import (
 // newFeed is what the live page shows of s.
 func newFeed(s *Server) (*view.Feed, error) {
 	return view.NewFeed(view.Config{
-		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Text: view.Texts(s.cfg.Node.Tokenizer()),
+		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Note: s.cfg.PageNote, Text: view.Texts(s.cfg.Node.Tokenizer()),
 		Access: func(r *http.Request) (view.Access, string) {
 			who, err := s.keys.find(r)
 			switch {

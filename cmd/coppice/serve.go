@@ -177,7 +177,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	cfg := server.Config{
 		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
+		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, PageNote: served.note(), Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
@@ -320,11 +320,11 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	url := scheme + "://" + reachable(at.String())
 	info := s.node.Info()
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
-	switch {
-	case c.Backend == "sim":
-		fmt.Fprintf(w, "coppice: the device is simulated (%s), the text means nothing\n", s.device)
-	case c.Model == "":
-		fmt.Fprintln(w, "coppice: no --model given: the weights are generated at random, the text means nothing")
+	switch note := s.note(); {
+	case note != "" && c.Model == "" && s.device == "":
+		fmt.Fprintf(w, "coppice: no --model given: %s\n", note)
+	case note != "":
+		fmt.Fprintf(w, "coppice: %s\n", note)
 	}
 	if how := describeSampling(s.sampling); how != "" {
 		fmt.Fprintf(w, "coppice: requests that don't say how to sample get what the model recommends: %s (--sampling-defaults neutral for none)\n", how)
@@ -340,6 +340,17 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
 		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
 	}
+}
+
+// note says why the text that s writes means nothing; empty for a real model.
+func (s *served) note() string {
+	switch {
+	case s.device != "":
+		return "the device is simulated (" + s.device + "), the text means nothing"
+	case s.generated:
+		return "the weights are random, the text means nothing"
+	}
+	return ""
 }
 
 // reachable is an address that a program on this machine can use.

@@ -27,6 +27,7 @@ import (
 type served struct {
 	node      *coppice.Node
 	names     []string      // what requests call the model; answers say the first
+	generated bool          // the weights are random
 	device    string        // simulated
 	profile   *card.Profile // its
 	scheduler scheduler.Config
@@ -55,6 +56,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.generated = m.Config().Generated
 	if err := s.readWords(dir, len(c.Publish) > 0, log); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}

@@ -15,6 +15,9 @@ const maxCount = 1 << 24
 // maxLayers bounds the memory that a config alone can make Open take.
 const maxLayers = 1024
 
+// originField of config.json says how a generated model came to be.
+const originField = "coppice_generated"
+
 // parseConfig reads config.json and, if not nil, generation_config.json. All
 // faults are reported at once.
 func parseConfig(config, generation []byte) (*Config, error) {
@@ -22,7 +25,7 @@ func parseConfig(config, generation []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Architecture: f.architecture()}
+	c := &Config{Architecture: f.architecture(), Generated: f.has(originField)}
 	f.refuseFeatures()
 	f.parts(c)
 	f.shape(c)

@@ -72,7 +72,8 @@ func ggufConfig(meta *gguf.Meta, w *weights, v *vocabulary) (*Config, error) {
 		return nil, unsupported("general.architecture is %s; supported are %s", meta.Text("general.architecture"), strings.Join(sortedKeys(ggufArchs), ", "))
 	}
 	f := &metaFields{meta: meta, prefix: name + ".", seen: map[string]bool{}}
-	c := &Config{Architecture: arch.class(), QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos}
+	by, _ := meta.String("general.description")
+	c := &Config{Architecture: arch.class(), QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos, Generated: by == generatedBy}
 	f.shape(c, w)
 	f.rope(c, w)
 	f.refuse(c)

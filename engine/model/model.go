@@ -41,6 +41,10 @@ type Config struct {
 	// that names them, else from config.json; empty if neither does.
 	BOS, EOS []kv.Token
 
+	// Generated reports that [Generate] wrote the model: its weights are random. ID
+	// does not depend on it.
+	Generated bool `json:"-"`
+
 	// DType is the type that the config declares for the weights, or that of the
 	// embedding where it declares none. Each [Tensor] carries its own.
 	DType kv.DType

@@ -56,7 +56,7 @@ func (s Spec) config() (*Config, error) {
 	if !arch.known() {
 		return nil, unknownArch(string(arch))
 	}
-	c.Architecture = arch.class()
+	c.Architecture, c.Generated = arch.class(), true
 	switch arch {
 	case Mistral:
 		c.RopeTheta = 1e6

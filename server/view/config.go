@@ -14,6 +14,7 @@ type Config struct {
 	Source  Source
 	Model   string // as it is asked for
 	Version string // of the server
+	Note    string // a short sentence to show beside the model; may be empty
 	// Text shows tokens, as Texts does; nil shows none. It is called by one goroutine.
 	Text func([]kv.Token) string
 	// Access decides what a request may see. Default: Full for everybody, right for a

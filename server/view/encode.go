@@ -79,6 +79,7 @@ func (s *Snapshot) redact() {
 
 func (h *History) append(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"period_ms":`...), h.PeriodMillis, 10)
+	dst = strconv.AppendInt(append(dst, `,"window_ms":`...), h.WindowMillis, 10)
 	dst = appendList(append(dst, `,"at_ms":`...), h.AtMillis, appendInt)
 	for _, column := range []struct {
 		name   string

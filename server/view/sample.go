@@ -38,7 +38,7 @@ func newSampler(f *Feed) *sampler {
 		history: history{limit: c.History},
 		pruner:  pruner{limit: c.TreeNodes, depth: c.TreeDepth, text: c.Text},
 	}
-	s.history.h.PeriodMillis = c.Period.Milliseconds()
+	s.history.h.PeriodMillis, s.history.h.WindowMillis = c.Period.Milliseconds(), c.Window.Milliseconds()
 	s.snap.Tree.Shown = []Node{}
 	return s
 }
@@ -53,7 +53,7 @@ func (s *sampler) sample(ctx context.Context) *Snapshot {
 	snap := &s.snap
 	snap.Schema, snap.AtMillis = Schema, now.UnixMilli()
 	snap.Server = Server{
-		Model: c.Model, Version: c.Version, Backend: info.Name, MaxPositions: info.MaxPositions,
+		Model: c.Model, Version: c.Version, Note: c.Note, Backend: info.Name, MaxPositions: info.MaxPositions,
 		UptimeSeconds: math.Round(now.Sub(s.feed.started).Seconds()*10) / 10,
 	}
 	stats, err := c.Source.Stats(ctx)

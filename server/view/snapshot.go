@@ -27,6 +27,7 @@ type Snapshot struct {
 type Server struct {
 	Model         string  `json:"model"`
 	Version       string  `json:"version"`
+	Note          string  `json:"note,omitempty"` // to be shown beside the model
 	Backend       string  `json:"backend"`
 	UptimeSeconds float64 `json:"uptime_s"`
 	MaxPositions  int     `json:"max_positions"` // longest sequence, tokens
@@ -143,6 +144,7 @@ type TenantLoad struct {
 // while nobody watches, so there may be gaps in AtMillis.
 type History struct {
 	PeriodMillis  int64    `json:"period_ms"` // between two samples
+	WindowMillis  int64    `json:"window_ms"` // that hit rates and latencies are taken over
 	AtMillis      []int64  `json:"at_ms"`
 	HitRate       []Figure `json:"hit_rate"`
 	TTFTp50Millis []Figure `json:"ttft_p50_ms"`

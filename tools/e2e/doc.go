@@ -6,7 +6,7 @@
 // what drives the browser.
 //
 //	go test .                             # all; the browser where there is one
-//	go test . -run Page -screenshot p.png # the page, and a picture of it
+//	go test . -run Page -pictures DIR     # the page, and pictures of it
 //	go test . -coppice ./coppice          # another build of the program
 //
 // openai_client.py does the main paths with OpenAI's Python package against a running

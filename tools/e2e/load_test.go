@@ -47,6 +47,7 @@ func (p *process) converse(ctx context.Context, n int) {
 		q := questions[(n/len(systems)+turn*(1+n%3))%len(questions)]
 		messages = append(messages, openai.UserMessage(q))
 		req := talk(int64(24+8*(n%5)), messages...)
+		req.Model = p.model
 		s := p.client.Chat.Completions.NewStreaming(ctx, req)
 		for s.Next() {
 		}

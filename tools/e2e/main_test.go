@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	binaryFlag     = flag.String("coppice", "", "program to test; default: the parent module's, built now")
-	screenshotFlag = flag.String("screenshot", "", "where to write a picture of the page, PNG")
+	binaryFlag   = flag.String("coppice", "", "program to test; default: the parent module's, built now")
+	picturesFlag = flag.String("pictures", "", "directory to write pictures of the page to, PNG: idle and under load, light and dark, wide and narrow")
 )
 
 // What all tests share: the program, a generated model that it serves as "nano", and

@@ -164,6 +164,7 @@ func TestPage(t *testing.T) {
 	run(b, "load the page", chromedp.Navigate(p.url+"/"))
 	b.see("the page is live", `document.querySelector("#state").textContent === "live"`)
 	b.see("nothing is cached yet", `!document.querySelector("#empty").hidden`)
+	b.see("it says that the text means nothing", `!document.querySelector("#note").hidden && /the text means nothing/.test(document.querySelector("#note").textContent)`)
 	if title, model := b.text("h1"), b.text("#model"); title != "Coppice" || model != "nano" {
 		t.Errorf("it is called %q, of %q", title, model)
 	}
@@ -214,7 +215,6 @@ func TestPage(t *testing.T) {
 		t.Errorf("with more words behind it %d of %d tokens are cached, before it was %d of %d", third, longer, second, all)
 	}
 	t.Logf("of %d tokens %d came from the cache, then %d, and %d with more behind them", all, first, second, third)
-	b.picture()
 	b.hover()
 	b.themes()
 	p.quietPage(b)
@@ -253,21 +253,6 @@ func (b *browser) themes() {
 	}
 	run(b, "the button", chromedp.Click("#theme"))
 	b.see("dark by the button", `document.documentElement.dataset.theme === "dark"`)
-}
-
-// picture writes what is seen to the file that the flag names.
-func (b *browser) picture() {
-	b.t.Helper()
-	if *screenshotFlag == "" {
-		return
-	}
-	run(b, "the size of a picture", chromedp.EmulateViewport(1440, 1000, chromedp.EmulateScale(1.5)))
-	b.see("the charts have some time in them", "performance.now() > 15000")
-	run(b, "the top", chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
-	png := run(b, "a picture", chromedp.FullScreenshot(100))
-	if err := os.WriteFile(*screenshotFlag, png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // quietPage checks that the page asked nobody else, and complained of nothing.

@@ -27,6 +27,7 @@ const patience = 90 * time.Second
 type process struct {
 	t      *testing.T
 	url    string // http://127.0.0.1:port
+	model  string // what load asks for
 	http   *http.Client
 	client openai.Client // of url/v1, without retries
 	root   openai.Client // of url, for paths that are not OpenAI's
@@ -89,7 +90,7 @@ func route(t *testing.T, workers []*process, args ...string) *process {
 
 func launch(t *testing.T, client *http.Client, flags, args []string) *process {
 	t.Helper()
-	p := &process{t: t, http: client, log: &output{more: make(chan struct{}, 1)}, ended: make(chan struct{})}
+	p := &process{t: t, model: "nano", http: client, log: &output{more: make(chan struct{}, 1)}, ended: make(chan struct{})}
 	flags = append(flags, "--addr", "127.0.0.1:0", "--log-format", "json")
 	var env []string
 	for _, v := range os.Environ() {

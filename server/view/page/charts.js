@@ -54,7 +54,7 @@ export function curve(c, target) {
     const px = x(c.pool_tokens), rate = c.hit_rate[at];
     target.append(svg("line", { x1: px, x2: px, y1: top, y2: h - bottom, stroke: "var(--use)", "stroke-dasharray": "4 4" }),
       svg("circle", { cx: px, cy: y(rate), r: 4.5, fill: "var(--use)" }),
-      svg("text", { x: px + 9, y: y(rate) + (rate > 0.85 ? 18 : -9) }, "this pool: " + percent(rate)));
+      svg("text", { x: px + (px > w / 2 ? -9 : 9), y: y(rate) + (rate > 0.85 ? 18 : -9), "text-anchor": px > w / 2 ? "end" : "start" }, "this pool: " + percent(rate)));
   }
   target.setAttribute("aria-label", "Hit rate by pool size in tokens: " + c.capacity_tokens.map((t, i) => count(t) + " " + percent(c.hit_rate[i])).join(", "));
 }

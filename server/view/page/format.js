@@ -18,7 +18,7 @@ export function millis(v) {
 
 export const duration = (v) => millis(v).filter(Boolean).join(" ");
 export const percent = (v) => v == null ? "–" : (100 * v).toFixed(v > 0.9995 || v === 0 ? 0 : 1) + " %";
-export const seconds = (v) => v < 60 ? v.toFixed(1) + " s" : v < 3600 ? Math.floor(v / 60) + " min" : v < 172800 ? (v / 3600).toFixed(1) + " h" : Math.floor(v / 86400) + " d";
+export const seconds = (v) => v < 60 ? (Number.isInteger(v) ? v : v.toFixed(1)) + " s" : v < 3600 ? Math.floor(v / 60) + " min" : v < 172800 ? (v / 3600).toFixed(1) + " h" : Math.floor(v / 86400) + " d";
 export const visible = (text) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
 
 // el makes an element: el("p", "class", child, "text", ...).

@@ -2,7 +2,7 @@
 import { watch, useKey } from "./api.js";
 import { line, curve } from "./charts.js";
 import { count, duration, el, millis, percent, seconds, visible, $ } from "./format.js";
-import { promptBox } from "./prompt.js";
+import { tryBox } from "./try.js";
 import { TreeView } from "./tree.js";
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -22,10 +22,11 @@ $("theme").addEventListener("click", () => {
 });
 theme();
 
-for (const button of document.querySelectorAll(".modes button")) {
+const modes = document.querySelectorAll(".modes [data-mode]");
+for (const button of modes) {
   button.addEventListener("click", () => {
     tree.mode = button.dataset.mode;
-    for (const b of document.querySelectorAll(".modes button")) b.setAttribute("aria-pressed", String(b === button));
+    for (const b of modes) b.setAttribute("aria-pressed", String(b === button));
     $("ramp").parentElement.hidden = tree.mode === "space";
     $("ramp-text").textContent = tree.mode === "age" ? "longest unused … just now" : "never reused … most";
     tree.draw();
@@ -39,7 +40,7 @@ $("keyform").addEventListener("submit", (e) => {
   useKey($("key").value.trim());
   $("key").value = "";
 });
-promptBox(() => snapshot?.server.model, needKey);
+tryBox(() => snapshot?.server.model, needKey);
 
 watch((s) => {
   snapshot = s;
@@ -57,6 +58,8 @@ function trouble(message) { $("trouble").hidden = !message; $("trouble").textCon
 function show(s) {
   const v = s.server;
   $("model").textContent = v.model;
+  $("note").textContent = v.note || "";
+  $("note").hidden = !v.note;
   $("facts").textContent = `${v.version ? "coppice " + v.version + " · " : ""}${v.backend} · up ${seconds(v.uptime_s)}${v.redacted ? " · text hidden" : ""}`;
   trouble(v.error);
   tiles(s);
@@ -71,7 +74,7 @@ function show(s) {
   $("curve-card").hidden = !curved;
   if (curved) {
     curve(s.curve, $("curve"));
-    $("curve-sub").textContent = "by what was asked since the last flush, in whole pages; tokens of KV";
+    $("curve-sub").textContent = "an estimate, of all prompts since the last flush and in whole pages, so it is not the rate above; sizes in tokens of KV";
   }
 }
 
@@ -81,16 +84,20 @@ function tiles(s) {
   const h = s.history, n = s.now, t = s.totals, period = h.period_ms;
   const strong = "var(--line1)", faint = "var(--line2)";
   big("hit", percent(n.hit_rate ?? (t.prompt_tokens ? t.hit_rate : null)));
-  $("hit-sub").textContent = t.prompt_tokens ? `${percent(t.hit_rate)} of all ${count(t.prompt_tokens)} tokens` : "no prompt yet";
+  // Two rates: of the last seconds, if prompts came in them, and of all since the start.
+  const since = `${percent(t.hit_rate)} of ${count(t.prompt_tokens)} since the start`;
+  $("hit-sub").textContent = !t.prompt_tokens ? "share of prompt tokens found in the cache"
+    : n.hit_rate == null ? `of ${count(t.prompt_tokens)} prompt tokens since the start; none in the last ${seconds(h.window_ms / 1000)}`
+    : `of prompt tokens, last ${seconds(h.window_ms / 1000)}; ${since}`;
   line(h.at_ms, [{ values: h.hit_rate, color: strong, area: true }], $("hit-line"), { top: 1, period, label: "Hit rate over the last minutes" });
   big("ttft", ...millis(n.ttft_p50_ms));
-  $("ttft-sub").textContent = n.ttft_p99_ms == null ? "median" : `median; 99 %: ${duration(n.ttft_p99_ms)}`;
+  $("ttft-sub").textContent = n.ttft_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.ttft_p99_ms)}`;
   line(h.at_ms, [{ values: h.ttft_p99_ms, color: faint }, { values: h.ttft_p50_ms, color: strong, area: true }], $("ttft-line"), { period, label: "Time to first token, median and 99th percentile" });
   big("itl", ...millis(n.itl_p50_ms));
-  $("itl-sub").textContent = n.itl_p99_ms == null ? "median" : `median; 99 %: ${duration(n.itl_p99_ms)}`;
+  $("itl-sub").textContent = n.itl_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.itl_p99_ms)}`;
   line(h.at_ms, [{ values: h.itl_p99_ms, color: faint }, { values: h.itl_p50_ms, color: strong, area: true }], $("itl-line"), { period, label: "Time between tokens, median and 99th percentile" });
   big("rate", count(n.output_tokens_s), "tokens/s");
-  $("rate-sub").textContent = `prompts: ${count(n.prompt_tokens_s)}/s, cached: ${count(n.cached_tokens_s)}/s`;
+  $("rate-sub").textContent = n.prompt_tokens_s == null ? "" : `prompts: ${count(n.prompt_tokens_s)}/s, of them cached: ${count(n.cached_tokens_s)}/s`;
   line(h.at_ms, [{ values: h.output_tokens_s, color: strong, area: true }], $("rate-line"), { period, label: "Output tokens per second" });
   big("load", count(t.running), "running");
   $("load-sub").textContent = `${count(t.waiting)} waiting, ${count(t.requests)} in all`;
@@ -141,7 +148,7 @@ function lists(s) {
   }), hidden || "Nothing runs.");
   $("waiting-sub").textContent = s.totals.waiting ? count(s.totals.waiting) : "";
   fill("waiting", s.waiting.map((w) => el("li", "", el("div", "line", el("b", "", name(w)), el("span", "", w.cause)),
-    el("div", "why", w.why.replace(/^request \d+( \(sample \d+\))? /, "").replace(w.cause, "").replace(/^: /, "") || `${count(w.cached_tokens)} tokens cached`))), hidden || "Nobody waits.");
+    el("div", "why", w.why.replace(/^request \d+( \(sample \d+\))? /, "").replace(w.cause, "").replace(/^: /, "") || `${count(w.cached_tokens)} tokens cached`))), hidden || "Nothing waits.");
   fill("finished", s.finished.slice(0, 20).map((r) => {
     const bar = el("div", "mini", share(r.cached_tokens / (r.prompt_tokens || 1), "a"), share(1 - r.cached_tokens / (r.prompt_tokens || 1), "b"));
     bar.title = `${r.cached_tokens} of ${r.prompt_tokens} prompt tokens came from the cache; ended by ${r.reason}`;
