@@ -33,6 +33,7 @@ type answer struct {
 	tokens   int // events so far: about one a token
 	told     int // of them, that the router knows of
 	toldAt   time.Time
+	firstAt  time.Time // of the first event; zero: none, or no stream
 	released bool
 }
 
@@ -177,6 +178,7 @@ var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"
 func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
 	if a.toldAt.IsZero() {
+		a.firstAt = now
 		a.j.g.metrics.firstToken.Observe(now.Sub(a.j.start).Seconds())
 	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
 		return

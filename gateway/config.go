@@ -157,6 +157,10 @@ type Config struct {
 	// rest. Defaults 10 s, 30 s, 30 s and 2 min.
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 
+	// NoPage leaves out the live page of the fleet at /. Version stands on it.
+	NoPage  bool
+	Version string
+
 	TLS      *tls.Config // what Serve speaks, if any
 	Registry *prometheus.Registry
 	Log      *zap.Logger

@@ -324,6 +324,7 @@ func (g *Gateway) forget(name string) {
 	g.mu.Unlock()
 	if !taken {
 		g.metrics.forget(name)
+		g.metrics.recent.Forget(name)
 	}
 }
 

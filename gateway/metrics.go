@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -28,6 +29,9 @@ type metrics struct {
 	inexact    prometheus.Counter
 	pooled     *prometheus.CounterVec // by pool; not registered without pools
 	poolLeft   *prometheus.CounterVec // by pool
+
+	recent *fleetview.Recorder // for the live page
+	begun  time.Time
 }
 
 // stages has a bucket for each factor of two from a microsecond.
@@ -44,6 +48,7 @@ func newMetrics(g *Gateway) (*metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, by)
 	}
 	m := &metrics{
+		recent: fleetview.NewRecorder(), begun: time.Now(),
 		requests:   vec("requests_total", "Requests by worker and status; no worker: none was asked; 499: the client had gone.", "worker", "status"),
 		refused:    vec("refused_total", "Requests that the gateway itself answered with an error, by its code.", "code"),
 		retries:    counter("retries_total", "Times that a request that no worker had begun to compute went to another worker."),
@@ -111,6 +116,7 @@ func (m *metrics) ended(j *journey, r *http.Request) {
 		j.g.forget(worker) // or it would be counted for ever: it was forgotten before this
 	}
 	m.whole.Observe(total.Seconds())
+	j.record(worker, status, total)
 	line := j.g.log.Check(zap.InfoLevel, "request")
 	if line == nil {
 		return

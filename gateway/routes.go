@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/router"
@@ -61,9 +62,15 @@ func (g *Gateway) mount() {
 	g.on("/v1/fleet", map[string]http.HandlerFunc{"GET": g.admins(g.fleet)})
 	g.on("/v1/fleet/weights", map[string]http.HandlerFunc{"GET": g.admins(g.showWeights), "PUT": g.admins(g.putWeights)})
 	g.on("/v1/fleet/explain", map[string]http.HandlerFunc{"POST": g.admins(g.explainRequest)})
+	g.on("/v1/fleet/view", map[string]http.HandlerFunc{"GET": g.admins(serveView(g))})
+	g.on("/openapi.json", map[string]http.HandlerFunc{"GET": g.known(serveOpenAPI)})
+	if page := fleetview.Page(); !g.cfg.NoPage {
+		g.routes.Handle("GET /{$}", page)
+		g.routes.Handle("GET /page/{file}", page)
+	}
 	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
-			Message: fmt.Sprintf("%.10s %.100q is nothing that the gateway has; what a worker tells of its cache is at the worker's own URL, see /v1/fleet", r.Method, r.URL.Path)})
+			Message: fmt.Sprintf("%.10s %.100q is nothing that the gateway has: /openapi.json lists what it has; what a worker tells of its cache is at the worker's own URL, see /v1/fleet", r.Method, r.URL.Path)})
 	})
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
@@ -148,7 +155,7 @@ func (g *Gateway) travel(w http.ResponseWriter, r *http.Request, prepare func(*j
 		err = prepare(j, tenant)
 	}
 	if err != nil {
-		j.status = g.refuse(w, r, err)
+		j.status, j.fault = g.refuse(w, r, err), err
 		return
 	}
 	r.Header.Del("Expect") // what is asked for has been read

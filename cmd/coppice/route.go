@@ -59,6 +59,7 @@ type routeCmd struct {
 	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own questions to workers. Default: the first of the keys that is no admin's, or else, unless workers register over NATS, an admin's."`
 	Salts      string `enum:"coppice,plain" default:"coppice" help:"How a request's cache_salt and tenant separate caches: as coppice serve does, or plain: cache_salt alone, as vLLM does."`
 
+	Page bool `default:"true" negatable:"" help:"Serve the live page of the fleet at /."`
 	doorFlags
 	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
 	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
@@ -83,7 +84,8 @@ func (c *routeCmd) BeforeResolve(ctx *kong.Context) error {
 func (*routeCmd) Help() string {
 	return `An OpenAI-compatible server in front of several: each request goes to the worker that
 will answer it soonest, by what the workers' caches hold and by what they have to do.
-/v1/fleet shows the workers, /v1/fleet/explain why a request would go where, /metrics the rest.
+/ is a live page of the fleet, as is coppice top --url; /v1/fleet shows the workers,
+/v1/fleet/explain why a request would go where, /metrics the rest.
 
 Workers are coppice serve --publish …, vLLM or SGLang. They are given by --worker or in a file,
 
@@ -187,7 +189,11 @@ func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
 	}
 	fmt.Fprintf(w, "coppice: routing to %d workers given, by %v\n", workers, c.Policy)
 	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
-	fmt.Fprintf(w, "coppice: look at %s/v1/fleet\n", url)
+	look := "/v1/fleet"
+	if c.Page {
+		look = "/"
+	}
+	fmt.Fprintf(w, "coppice: look at %s%s\n", url, look)
 	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
 		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
 	}

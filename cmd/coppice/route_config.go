@@ -79,7 +79,7 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 			TierWeights: c.TierWeights, SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
 		},
 		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
-		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, Log: log,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
 	}
 	// Zeros would be the defaults.
 	if c.Retries == 0 {

@@ -15,11 +15,12 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
 
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
 type topCmd struct {
-	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"Server to look at."`
+	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"Server or router to look at."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key of the server, if it asks for one."`
 	Interval time.Duration `default:"1s" help:"Time between two looks, at least 100ms."`
 	Once     bool          `help:"Print one frame as plain text, as without a terminal."`
@@ -32,6 +33,7 @@ func (*topCmd) Help() string {
 Examples:
   coppice top
   coppice top --url http://10.0.0.7:8080 --api-key $KEY
+  coppice top --url http://127.0.0.1:8000   # the fleet of a router
   coppice top --once`
 }
 
@@ -51,33 +53,72 @@ func (c *topCmd) Run(ctx context.Context) error {
 		return err
 	}
 	out := int(os.Stdout.Fd())
-	if c.Once || !term.IsTerminal(out) || !term.IsTerminal(int(os.Stdin.Fd())) {
-		m := topModel{width: topPlainWidth, height: topPlainHeight}
-		if w, h, err := term.GetSize(out); err == nil {
-			m.width, m.height = w, max(h-1, topMinHeight)
+	once := c.Once || !term.IsTerminal(out) || !term.IsTerminal(int(os.Stdin.Fd()))
+	width, height := topPlainWidth, topPlainHeight
+	if w, h, err := term.GetSize(out); err == nil {
+		width, height = w, max(h-1, topMinHeight)
+	}
+	snap, err := from.get(ctx)
+	if errors.Is(err, errTopNothing) { // a router has no /v1/view
+		if fleet, err := from.getFleet(ctx); !errors.Is(err, errTopNothing) {
+			return c.fleet(ctx, from, fleet, err, once, width, height)
 		}
-		if m.snap, err = from.get(ctx); err != nil {
-			return err
-		}
-		if !m.snap.Now.OutputRate.Known() { // nobody watched before: a rate takes two looks
-			select {
-			case <-time.After(c.Interval):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			if m.snap, err = from.get(ctx); err != nil {
-				return err
-			}
-		}
-		_, err = fmt.Println(m.frame())
+	}
+	if !once {
+		m := topModel{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*view.Snapshot, error) { return from.get(ctx) }}
+		return topRun(ctx, m)
+	}
+	if err != nil {
 		return err
 	}
-	m := topModel{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*view.Snapshot, error) { return from.get(ctx) }}
-	_, err = tea.NewProgram(m, tea.WithContext(ctx)).Run()
+	if !snap.Now.OutputRate.Known() { // no look came before this one, and a rate takes two
+		if err := topWait(ctx, c.Interval); err != nil {
+			return err
+		}
+		if snap, err = from.get(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Println(topModel{width: width, height: height, snap: snap}.frame())
+	return err
+}
+
+// fleet shows a router's fleet. snap and err are of the first look.
+func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Snapshot, err error, once bool, width, height int) error {
+	if !once {
+		m := topFleet{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) }}
+		return topRun(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	if err := topWait(ctx, c.Interval); err != nil {
+		return err
+	}
+	m := topFleet{width: width, height: height, before: snap}
+	if m.snap, err = from.getFleet(ctx); err != nil {
+		return err
+	}
+	_, err = fmt.Println(m.frame())
+	return err
+}
+
+// topRun shows a model until it quits or ctx ends.
+func topRun(ctx context.Context, m tea.Model) error {
+	_, err := tea.NewProgram(m, tea.WithContext(ctx)).Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
+}
+
+func topWait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // topClient asks a server for snapshots.
@@ -98,35 +139,59 @@ func newTopClient(base, key string) (*topClient, error) {
 const maxSnapshotBytes = 64 << 20
 
 func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/v1/view", nil)
+	snap := &view.Snapshot{}
+	err := c.read(ctx, "/v1/view", snap)
+	switch {
+	case err != nil:
+		return nil, err
+	case snap.Schema != view.Schema:
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", redact(c.url), snap.Schema, view.Schema)
+	}
+	return snap, nil
+}
+
+// getFleet is get for a router.
+func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
+	snap := &fleetview.Snapshot{}
+	err := c.read(ctx, "/v1/fleet/view", snap)
+	switch {
+	case err != nil:
+		return nil, err
+	case snap.Schema != fleetview.Schema:
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the router's version", redact(c.url), snap.Schema, fleetview.Schema)
+	}
+	return snap, nil
+}
+
+// errTopNothing says that there is nothing at a path.
+var errTopNothing = errors.New("only servers of coppice serve and routers of coppice route can be looked at")
+
+// read decodes what is at a path.
+func (c *topClient) read(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("--url: %w", err)
+		return fmt.Errorf("--url: %w", err)
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	answer, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer (does coppice serve run there?): %w", err)
+		return fmt.Errorf("no answer (does coppice serve or route run there?): %w", err)
 	}
 	defer answer.Body.Close()
 	switch answer.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", redact(c.url))
+		return fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", redact(c.url))
 	case http.StatusNotFound:
-		return nil, fmt.Errorf("%s has no /v1/view: only servers of coppice serve can be looked at", redact(c.url))
+		return fmt.Errorf("%s has no %s: %w", redact(c.url), path, errTopNothing)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return nil, fmt.Errorf("%s answers %s: %s", redact(c.url), answer.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s answers %s: %s", redact(c.url), answer.Status, strings.TrimSpace(string(text)))
 	}
-	snap := &view.Snapshot{}
-	err = json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(snap)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s/v1/view is no snapshot of coppice serve: %w", redact(c.url), err)
-	case snap.Schema != view.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", redact(c.url), snap.Schema, view.Schema)
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
+		return fmt.Errorf("%s%s is no snapshot of coppice: %w", redact(c.url), path, err)
 	}
-	return snap, nil
+	return nil
 }

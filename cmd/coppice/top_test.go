@@ -16,6 +16,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -206,7 +207,7 @@ func TestTopOnce(t *testing.T) {
 		{server.URL, "odd", "no snapshot"},
 		{server.URL, "ill", "500"},
 		{server.URL + "/other", "good", "only servers of coppice serve"},
-		{"http://127.0.0.1:1", "", "does coppice serve run there?"},
+		{"http://127.0.0.1:1", "", "does coppice serve or route run there?"},
 		{"127.0.0.1:8080", "", "--url"},
 		{"ftp://x", "", "--url"},
 	} {
@@ -216,5 +217,52 @@ func TestTopOnce(t *testing.T) {
 	}
 	if _, stderr, ok := command(t, "top", "--interval", "1ms"); ok || !strings.Contains(stderr, "100ms") {
 		t.Errorf("ok %v, %q", ok, stderr)
+	}
+}
+
+// TestTopFleet: at a router's URL coppice top shows the fleet, whatever workers call
+// themselves.
+func TestTopFleet(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/fleet/view" {
+			w.WriteHeader(404)
+			return
+		}
+		n := asked.Add(1)
+		s := fleetview.Snapshot{Schema: fleetview.Schema, Policy: "latency", UptimeS: 10 * float64(n), Open: 3, Troubles: []string{"a worker\x1b[2J is refused"},
+			Fleet: fleetview.Sums{Requests: 50 * uint64(n), ConfirmedTokens: 1000, CachedTokens: 800, PredictedTokens: 900}}
+		for i := range 30 {
+			w := fleetview.Worker{Name: fmt.Sprintf("worker-%d", i), State: "healthy", Mode: "events", Requests: i}
+			if i == 29 {
+				w.Name, w.State = "evil\x1b]0;owned\a", "lost"
+			}
+			s.Workers = append(s.Workers, w)
+		}
+		s.Recent = []fleetview.Routed{{Worker: "worker-1", Status: 200, Reason: "cost", PromptTokens: 600, PredictedTokens: 512, CachedTokens: new(496), TTFTMillis: new(12.5), TotalMillis: 340, Attempts: 2},
+			{Status: 503, PromptTokens: 5, Error: "no worker\nis ready"}}
+		json.NewEncoder(w).Encode(s)
+	}))
+	defer server.Close()
+	stdout, stderr, ok := command(t, "top", "--once", "--url", server.URL, "--interval", "100ms")
+	for _, want := range []string{"29 of 30 workers healthy", "5.0 requests/s", "cached 80.0 %, predicted 90.0 %", "worker-28", "… and ", "cost, 2 asked", "no worker↵is"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s%s", want, stdout, stderr)
+		}
+	}
+	if !ok || strings.ContainsAny(stdout, "\x1b\a") {
+		t.Errorf("ok %v, %q", ok, stdout)
+	}
+	for _, size := range [][2]int{{80, 24}, {40, 12}, {10, 3}} {
+		m := topFleet{width: size[0], height: size[1], colored: true, snap: &fleetview.Snapshot{Workers: make([]fleetview.Worker, 9)}}
+		lines := strings.Split(m.frame(), "\n")
+		if len(lines) > size[1] {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		for _, line := range lines {
+			if lipgloss.Width(line) > size[0] {
+				t.Errorf("%v: %q is too wide", size, line)
+			}
+		}
 	}
 }

@@ -93,7 +93,8 @@ var mayImport = map[string][]string{
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 
-	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/prompt", "gateway/residency", "internal/conns", "internal/sites", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/fleetview", "gateway/prompt", "gateway/residency", "internal/conns", "internal/sites", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway/fleetview":  {},
 	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
@@ -104,7 +105,7 @@ var mayImport = map[string][]string{
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

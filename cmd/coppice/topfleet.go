@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+
+	"github.com/coppice-llm/coppice/gateway/fleetview"
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// topFleet is coppice top of a router: its workers, and where requests went.
+type topFleet struct {
+	width, height int
+	colored       bool
+	interval      time.Duration
+	get           func() (*fleetview.Snapshot, error)
+
+	snap, before *fleetview.Snapshot // nil before the first
+	err          error               // of the latest try
+	paused       bool
+}
+
+type topFleetNews struct {
+	snap *fleetview.Snapshot
+	err  error
+}
+
+func (m topFleet) look() tea.Msg {
+	snap, err := m.get()
+	return topFleetNews{snap, err}
+}
+
+// Init is called by bubbletea.
+func (m topFleet) Init() tea.Cmd { return m.look }
+
+// Update is called by bubbletea.
+func (m topFleet) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	later := tea.Tick(m.interval, func(time.Time) tea.Msg { return topLook{} })
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case topLook:
+		if m.paused {
+			return m, later
+		}
+		return m, m.look
+	case topFleetNews:
+		if m.err = msg.err; msg.snap != nil && !m.paused {
+			m.before, m.snap = m.snap, msg.snap
+		}
+		return m, later
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "esc", "ctrl+c":
+			return m, tea.Quit
+		case "p", "space":
+			m.paused = !m.paused
+		}
+	}
+	return m, nil
+}
+
+// View is called by bubbletea.
+func (m topFleet) View() tea.View {
+	v := tea.NewView(m.frame())
+	v.AltScreen = true
+	v.WindowTitle = "coppice top"
+	return v
+}
+
+func (m topFleet) paint(s lipgloss.Style, text string) string {
+	return topModel{colored: m.colored}.paint(s, text)
+}
+
+// frame is height lines, none wider than width.
+func (m topFleet) frame() string {
+	if m.width < topMinWidth || m.height < topMinHeight {
+		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
+	}
+	var lines []string
+	add := func(line string) { lines = append(lines, strings.TrimRight(topCut(line, m.width), " ")) }
+	switch {
+	case m.snap == nil && m.err == nil:
+		add(m.paint(topBold, "coppice top"))
+		add("asking …")
+	case m.snap == nil:
+		add(m.paint(topBold, "coppice top"))
+		for _, line := range strings.Split(lipgloss.NewStyle().Width(m.width).Render(topClean(m.err.Error())), "\n") {
+			add(m.paint(topRed, strings.TrimRight(line, " ")))
+		}
+	default:
+		add(m.head())
+		if m.err != nil {
+			add(m.paint(topRed, topClean(m.err.Error())))
+		}
+		for _, t := range m.snap.Troubles {
+			add(m.paint(topRed, topClean(t)))
+		}
+		for _, line := range m.figures() {
+			add(line)
+		}
+		add("")
+		room := max(3, (m.height-len(lines)-2)/2)
+		for _, line := range m.workers(room) {
+			add(line)
+		}
+		add("")
+		for _, line := range m.recent(m.height - 1 - len(lines)) {
+			add(line)
+		}
+	}
+	lines = lines[:min(len(lines), m.height-1)]
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	return strings.Join(append(lines, topCut(m.paint(topFaint, "p pause · q quit"), m.width)), "\n")
+}
+
+func (m topFleet) head() string {
+	state := m.paint(topGreen, "live")
+	switch {
+	case m.paused:
+		state = m.paint(topYellow, "paused")
+	case m.err != nil:
+		state = m.paint(topRed, "lost")
+	}
+	healthy := 0
+	for _, w := range m.snap.Workers {
+		if w.State == "healthy" {
+			healthy++
+		}
+	}
+	left := m.paint(topBold, "coppice top") + fmt.Sprintf("  %d of %d workers healthy", healthy, len(m.snap.Workers)) +
+		m.paint(topFaint, fmt.Sprintf("  by %s, up %s", topClean(m.snap.Policy), topAge(m.snap.UptimeS)))
+	return topSpread(left, state, m.width)
+}
+
+// figures are the lines of the fleet.
+func (m topFleet) figures() []string {
+	s, f := m.snap, m.snap.Fleet
+	rate := "–"
+	if b := m.before; b != nil && s.UptimeS > b.UptimeS {
+		rate = fmt.Sprintf("%.1f", float64(f.Requests-b.Fleet.Requests)/(s.UptimeS-b.UptimeS))
+	}
+	return []string{
+		fmt.Sprintf("%s requests/s, %d open, %d waiting, %s in all, %s failed", rate, s.Open, s.Queued, topCount(float64(f.Requests)), topCount(float64(f.Failed))),
+		fmt.Sprintf("prompt tokens cached %s, predicted %s", fleetShare(f.CachedTokens, &f), fleetShare(f.PredictedTokens, &f)),
+	}
+}
+
+// fleetShare is tokens of those whose requests' answers said how many were cached.
+func fleetShare(tokens uint64, of *fleetview.Sums) string {
+	if of.ConfirmedTokens == 0 {
+		return "–"
+	}
+	return topShare(view.Figure(float64(tokens) / float64(of.ConfirmedTokens)))
+}
+
+// workers is a table of so many lines at most, the busiest first.
+func (m topFleet) workers(room int) []string {
+	all := slices.Clone(m.snap.Workers)
+	slices.SortStableFunc(all, func(a, b fleetview.Worker) int { return cmp.Compare(b.Requests, a.Requests) })
+	lines := []string{m.paint(topFaint, fmt.Sprintf("%-22s%-10s%-12s%6s%9s%9s%9s%8s%10s", "worker", "state", "cache by", "open", "prefill", "held", "ended", "cached", "predicted"))}
+	for i, w := range all {
+		if i == room-2 && len(all) > room-1 {
+			return append(lines, m.paint(topFaint, fmt.Sprintf("  … and %d more", len(all)-i)))
+		}
+		lines = append(lines, fmt.Sprintf("%s%s%s%6d%9s%9s%9s%8s%10s", topField(cmp.Or(w.Name, w.URL), 22), topField(w.State, 10), topField(w.Mode, 12),
+			w.Requests, topCount(float64(w.Prefill)), topCount(float64(w.HeldTokens)), topCount(float64(w.Sums.Requests)), fleetShare(w.Sums.CachedTokens, &w.Sums), fleetShare(w.Sums.PredictedTokens, &w.Sums)))
+	}
+	if len(all) == 0 {
+		lines = append(lines, m.paint(topFaint, "  none"))
+	}
+	return lines
+}
+
+// recent is a table of the requests that ended last.
+func (m topFleet) recent(room int) []string {
+	lines := []string{m.paint(topFaint, fmt.Sprintf("%6s  %-20s%7s%9s%9s%10s%10s%10s  %s", "ago", "went to", "status", "prompt", "cached", "predicted", "ttft", "total", "why"))}
+	for _, r := range m.snap.Recent[:min(len(m.snap.Recent), max(room-1, 0))] {
+		cached, ttft := "–", "–"
+		if r.CachedTokens != nil {
+			cached = topCount(float64(*r.CachedTokens))
+		}
+		if r.TTFTMillis != nil {
+			ttft = topMillis(view.Figure(*r.TTFTMillis))
+		}
+		why := r.Reason
+		if r.Attempts > 1 {
+			why += fmt.Sprintf(", %d asked", r.Attempts)
+		}
+		if r.Error != "" {
+			why = r.Error
+		}
+		lines = append(lines, fmt.Sprintf("%6s  %s%7d%9s%9s%10s%10s%10s  %s", topAge(r.AgeSeconds), topField(cmp.Or(r.Worker, "no worker"), 20), r.Status,
+			topCount(float64(r.PromptTokens)), cached, topCount(float64(r.PredictedTokens)), ttft, topMillis(view.Figure(r.TotalMillis)), topClean(why)))
+	}
+	if len(m.snap.Recent) == 0 {
+		lines = append(lines, m.paint(topFaint, "  no request yet"))
+	}
+	return lines
+}

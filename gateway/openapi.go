@@ -1,0 +1,57 @@
+package gateway
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+
+	"github.com/coppice-llm/coppice/server/openai"
+)
+
+// fleetPaths are the paths that only a router has, as OpenAPI describes them, and its info.
+//
+//go:embed openapi.json
+var fleetPaths []byte
+
+// workersPaths are those of a worker's description that the router answers as a worker does.
+var workersPaths = []string{
+	"/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
+	"/openapi.json",
+}
+
+// openAPIDocument is the OpenAPI description of the router: what it passes on is described
+// as at a worker.
+var openAPIDocument = sync.OnceValue(func() []byte {
+	var worker, own struct {
+		OpenAPI    string                     `json:"openapi"`
+		Info       json.RawMessage            `json:"info"`
+		Security   json.RawMessage            `json:"security,omitempty"`
+		Paths      map[string]json.RawMessage `json:"paths"`
+		Components struct {
+			SecuritySchemes json.RawMessage            `json:"securitySchemes,omitempty"`
+			Schemas         map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	for text, doc := range map[*[]byte]any{&openai.Document: &worker, &fleetPaths: &own} {
+		if err := json.Unmarshal(*text, doc); err != nil {
+			panic(fmt.Sprintf("gateway: openapi.json: %v", err)) // it is embedded
+		}
+	}
+	for _, path := range workersPaths {
+		own.Paths[path] = worker.Paths[path]
+	}
+	own.OpenAPI, own.Security, own.Components.SecuritySchemes = worker.OpenAPI, worker.Security, worker.Components.SecuritySchemes
+	maps.Copy(own.Components.Schemas, worker.Components.Schemas)
+	text, err := json.MarshalIndent(&own, "", "  ")
+	if err != nil {
+		panic(err) // of what was read
+	}
+	return append(text, '\n')
+})
+
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, openAPIDocument())
+}
