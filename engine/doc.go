@@ -7,7 +7,7 @@
 // enginetest, which every backend passes.
 //
 //  1. FIFO. Batches run as if one after another in the order of submission, each
-//     as Binds, then Swaps, Copies in order, then Rows. So a page that is freed
+//     as Binds, then Swaps, Copies in order, Drops, Masks, then Rows. So a page that is freed
 //     while batch N runs may be handed out in batch N+1.
 //  2. Visibility. A row may read KV slots written by earlier rows of its batch.
 //  3. Write exclusivity. Slots [Start, Start+n) are written by one row only.
@@ -23,8 +23,12 @@
 //  9. Moves of pages to and from the host are what a [Mover] does. They have numbers, and
 //     a batch waits on the device for those that it names in After.
 //  10. Tables. A slot keeps its page table: SlotBind.Pages begin it, Row.Pages append
-//     to it, a PageSwap replaces one entry. [Tables] and [TableSizes] do that for a
+//     to it, a PageSwap replaces one entry. [Tables] does that for a
 //     backend in host memory, [Listed] for a caller that lists all pages of a row.
+//  11. Masks. A row names the mask of its sample by number. A Batch sets the bits of a
+//     number once, and the backend keeps them for all rows that name it, until a batch
+//     drops the number or sets it anew. [Masks] does that in host memory. [Submitted] is
+//     what Batch.Validate needs to know of earlier batches.
 //
 // The promise that makes a cache provable, where Info.Deterministic is set: the
 // logits after a token prefix are the same bits for every batch mix, chunking,

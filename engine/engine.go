@@ -28,6 +28,10 @@ type Backend interface {
 // and the last sampled token. The scheduler chooses it in [0, MaxSlots).
 type Slot int32
 
+// MaskID names a mask that a backend keeps, in [1, MaxMasks]. 0 names none: all tokens
+// are allowed.
+type MaskID int32
+
 // Info describes a backend.
 type Info struct {
 	Name       string // "cpu"
@@ -45,6 +49,9 @@ type Info struct {
 	MaxRows     int // per batch
 	MaxTokens   int // per batch, summed over rows
 	MaxInflight int // submitted and not completed batches, at least 2
+	// MaxMasks is how many masks it keeps: 0 if it knows none, else at least
+	// MaxRows·MaxInflight, so that each row in flight can have its own.
+	MaxMasks int
 
 	Cost StepCost // how long a step takes
 
@@ -87,6 +94,8 @@ type Batch struct {
 	Binds  []SlotBind
 	Swaps  []PageSwap
 	Copies []PageCopy
+	Drops  []MaskID  // masks that the backend forgets
+	Masks  []MaskSet // after Drops: one batch may drop a mask and set it anew
 	Rows   []Row
 }
 
@@ -109,9 +118,9 @@ type Row struct {
 	// SampleIndex is the index of that token in the request's output, the
 	// counter of the random generator.
 	SampleIndex int32
-	// Mask allows token t if bit t%64 of Mask[t/64] is set; nil allows all. One
-	// that allows none fails the row.
-	Mask []uint64
+	// Mask names a mask that this batch or an earlier one has set; 0 allows all tokens.
+	// One that allows none fails the row.
+	Mask MaskID
 	// Digest asks for RowOut.Digest of a row that samples.
 	Digest bool
 	// PromptLogprobs asks for RowOut.Prompt, and PromptTop, of 0 to MaxTopLogprobs, for so
@@ -146,6 +155,15 @@ type PageSwap struct {
 	Slot Slot
 	At   int32
 	Page kv.PageID
+}
+
+// MaskSet gives a mask its tokens, in place of those that it had. The backend keeps the
+// mask until a batch drops it or sets it anew, so rows that may sample the same tokens
+// share one upload. Bits are one form of a mask: token t is allowed if bit t%64 of
+// Bits[t/64] is set.
+type MaskSet struct {
+	ID   MaskID
+	Bits []uint64
 }
 
 // PageCopy copies the first Tokens slots of page Src to page Dst, in all layers.

@@ -33,51 +33,6 @@ func (t Tables) Apply(b *Batch) {
 	}
 }
 
-// TableSizes are how many pages each slot's table has after the batches that were
-// submitted, which may be ahead of those that ran: what Batch.Validate needs to know.
-type TableSizes struct {
-	pages []int32
-	undo  []sizeWas // scratch
-}
-
-type sizeWas struct {
-	slot  Slot
-	pages int32
-}
-
-// NewTableSizes has an empty table for each slot.
-func NewTableSizes(slots int) TableSizes { return TableSizes{pages: make([]int32, slots)} }
-
-// Take counts what a batch that was found valid binds and appends.
-func (t *TableSizes) Take(b *Batch) {
-	for i := range b.Binds {
-		t.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
-	}
-	for i := range b.Rows {
-		t.append(&b.Rows[i])
-	}
-	t.undo = t.undo[:0]
-}
-
-func (t *TableSizes) set(s Slot, pages int32) {
-	t.undo = append(t.undo, sizeWas{s, t.pages[s]})
-	t.pages[s] = pages
-}
-
-func (t *TableSizes) append(r *Row) {
-	if len(r.Pages) > 0 {
-		t.set(r.Slot, t.pages[r.Slot]+int32(len(r.Pages)))
-	}
-}
-
-// restore undoes what was set since the last Take or restore.
-func (t *TableSizes) restore() {
-	for i := len(t.undo) - 1; i >= 0; i-- {
-		t.pages[t.undo[i].slot] = t.undo[i].pages
-	}
-	t.undo = t.undo[:0]
-}
-
 // Listed is a backend for a caller that keeps no count of what it gave: each row lists
 // all pages that it needs, by ascending position, and a bind none. What the slot's table
 // has already is left out, and what it has otherwise is swapped.

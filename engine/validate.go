@@ -8,9 +8,9 @@ import (
 
 // Validate checks b against what a backend can run and returns an error that
 // wraps ErrInvalid and names the row, or nil. lastSeq is the sequence number of
-// the batch before, tables what the slots have after it; they stay as they are. It is
+// the batch before, before what it and earlier ones leave, which stays as it is. It is
 // what Submit of every backend calls first.
-func (b *Batch) Validate(info *Info, lastSeq uint64, tables *TableSizes) error {
+func (b *Batch) Validate(info *Info, lastSeq uint64, before *Submitted) error {
 	if b.Seq <= lastSeq {
 		return invalid("Seq %d does not follow %d", b.Seq, lastSeq)
 	}
@@ -49,13 +49,43 @@ func (b *Batch) Validate(info *Info, lastSeq uint64, tables *TableSizes) error {
 	if tokens > info.MaxTokens {
 		return invalid("%d tokens, at most %d fit", tokens, info.MaxTokens)
 	}
-	defer tables.restore()
-	return b.validateTables(info, tables)
+	defer before.restore()
+	if err := b.validateMasks(info, before); err != nil {
+		return err
+	}
+	return b.validateTables(info, before)
+}
+
+// validateMasks checks that each row's mask is set, and leaves which ones will be.
+func (b *Batch) validateMasks(info *Info, state *Submitted) error {
+	for i, id := range b.Drops {
+		if !info.validMask(id) || state.masks[id] == 0 {
+			return invalid("drop %d: mask %d is not set", i, id)
+		}
+		state.setMask(id, 0)
+	}
+	for _, m := range b.Masks {
+		switch {
+		case !info.validMask(m.ID):
+			return invalid("mask %d of %d", m.ID, info.MaxMasks)
+		case len(m.Bits) != info.MaskWords():
+			return invalid("mask %d has %d words for %d tokens", m.ID, len(m.Bits), info.Vocab)
+		case state.masks[m.ID] == b.Seq:
+			return invalid("mask %d is set twice", m.ID)
+		}
+		state.setMask(m.ID, b.Seq)
+	}
+	for i := range b.Rows {
+		if id := b.Rows[i].Mask; id != 0 && (!info.validMask(id) || state.masks[id] == 0) {
+			return fmt.Errorf("row %d: %w", i, invalid("mask %d is not set", id))
+		}
+	}
+	return nil
 }
 
 // validateTables checks that each row finds its pages in its slot's table, and leaves
 // the sizes as they will be.
-func (b *Batch) validateTables(info *Info, tables *TableSizes) error {
+func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
 		tables.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
 		if n := len(b.Binds[i].Pages); n > info.tablePages() {
@@ -114,8 +144,6 @@ func (r *Row) validate(info *Info) error {
 		return invalid("log-probabilities of the prompt are asked for, the backend %s gives none", info.Name)
 	case r.PromptTop < 0 || r.PromptTop > MaxTopLogprobs || r.PromptTop > 0 && !r.PromptLogprobs:
 		return invalid("the %d most probable tokens of the prompt are asked for, want 0 to %d, with its log-probabilities", r.PromptTop, MaxTopLogprobs)
-	case r.Mask != nil && len(r.Mask) != (info.Vocab+63)/64:
-		return invalid("mask of %d words for %d tokens", len(r.Mask), info.Vocab)
 	}
 	end := int(r.Start) + r.Len()
 	if end > info.MaxPositions {
@@ -134,6 +162,11 @@ func (r *Row) validate(info *Info) error {
 	}
 	return nil
 }
+
+func (info *Info) validMask(id MaskID) bool { return id > 0 && int(id) <= info.MaxMasks }
+
+// MaskWords is the length of MaskSet.Bits: a bit for each token.
+func (info *Info) MaskWords() int { return (info.Vocab + 63) / 64 }
 
 func (info *Info) validPage(p kv.PageID) bool { return p >= 0 && int(p) < info.NumPages }
 

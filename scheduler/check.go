@@ -19,7 +19,7 @@ func (s *Scheduler) Check() error {
 			errs = append(errs, fmt.Errorf("scheduler: the tree holds %d pages, the lease says %d", tree, lease))
 		}
 	}
-	return errors.Join(append(errs, checkPages(s), checkPlaces(s))...)
+	return errors.Join(append(errs, checkPages(s), checkPlaces(s), s.plans.masks.check(s.plans.inflight))...)
 }
 
 func checkPages(s *Scheduler) error {

@@ -30,6 +30,9 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 			next++
 		}
 		out = s.advance(now, p, i, row, out)
+		if id := p.Batch.Rows[i].Mask; id != 0 {
+			s.plans.masks.done(id)
+		}
 	}
 	p.release()
 	s.plans.spare = append(s.plans.spare, p)

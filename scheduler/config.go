@@ -253,6 +253,9 @@ func (c Config) Validate(info engine.Info) error {
 	within("AttentionTokens", c.AttentionTokens, -many, many)
 	within("MaxPrefilling", c.MaxPrefilling, 1, many)
 	within("MaxInflight", c.MaxInflight, 1, min(info.MaxInflight, 100))
+	if n := info.MaxMasks; n > 0 {
+		within("MaxRunning times MaxInflight", c.MaxRunning*c.MaxInflight, 1, n)
+	}
 	within("MaxBypass", c.MaxBypass, 1, many)
 	within("MaxMoves", c.MaxMoves, 1, 1<<16)
 	within("OldestEvery", c.OldestEvery, 1, many)

@@ -138,6 +138,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 		}
 	}
 	s.plans.inflight = s.plans.inflight[:0]
+	s.plans.masks.reset()
 	s.moves.drop()
 	failed := Ending{Reason: Failed, Err: err}
 	for len(s.running.all) > 0 {

@@ -20,6 +20,8 @@ type Metrics struct {
 	RecomputedTokens uint64 // run again after preemptions
 	VoidTokens       uint64 // run for samples that had ended by then
 	OutputTokens     uint64
+	MaskedRows       uint64 // rows that may sample some tokens only
+	MasksSet         uint64 // masks that went to the backend for them; rows share those that are the same
 	Preemptions      uint64
 	Followers        uint64    // waits for a prefix that was being computed
 	Bypasses         uint64    // admissions past one that did not fit, each by each
@@ -63,6 +65,7 @@ func (s *Scheduler) Metrics() Metrics {
 		m.Cache = s.cache.Stats()
 		owned += m.Cache.Pages
 	}
+	m.MaskedRows, m.MasksSet = s.plans.masks.rows, s.plans.masks.sets
 	m.LeakedPages = l.GrantedPages() - owned
 	return m
 }

@@ -22,13 +22,15 @@ type Plan struct {
 	rows   []planned // by row
 	tokens int
 	begun  []RequestID
+	masks  *maskTable
 }
 
-// plans are those that run, and others to reuse.
+// plans are those that run, the masks that they name, and others to reuse.
 type plans struct {
 	inflight []*Plan // oldest first
 	spare    []*Plan
 	last     uint64 // Seq of the latest plan that had rows
+	masks    maskTable
 }
 
 // take returns an empty plan, with the Seq that follows.
@@ -37,7 +39,7 @@ func (ps *plans) take() *Plan {
 	if n := len(ps.spare); n > 0 {
 		p, ps.spare = ps.spare[n-1], ps.spare[:n-1]
 	} else {
-		p = new(Plan)
+		p = &Plan{masks: &ps.masks}
 	}
 	p.reset(ps.last + 1)
 	return p
@@ -66,7 +68,7 @@ func (p *Plan) Request(i int) (id RequestID, sample int) {
 
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
-	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Rows: b.Rows[:0]}
+	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Drops: b.Drops[:0], Masks: b.Masks[:0], Rows: b.Rows[:0]}
 	p.rows, p.tokens, p.begun, p.Moves = p.rows[:0], 0, p.begun[:0], p.Moves[:0]
 }
 
@@ -76,6 +78,7 @@ func (p *Plan) release() {
 	clear(p.Moves)
 	clear(p.Batch.Rows)
 	clear(p.Batch.Binds)
+	clear(p.Batch.Masks)
 }
 
 // decode appends a row that runs the token which q samples last.
@@ -91,7 +94,7 @@ func (p *Plan) decode(q *sequence) {
 	// What plans in flight sample has its place already.
 	r.SampleIndex = int32(q.outputTokens() + int(q.sampling))
 	if q.shaped {
-		q.maskRow(r)
+		p.maskRow(q, r)
 	}
 	p.add(q, 1, true)
 }
@@ -116,7 +119,7 @@ func (p *Plan) prefill(q *sequence, n int) {
 		r.PromptTop = q.req.PromptTop
 	}
 	if q.shaped && sample {
-		q.maskRow(&p.Batch.Rows[len(p.Batch.Rows)-1])
+		p.maskRow(q, &p.Batch.Rows[len(p.Batch.Rows)-1])
 	}
 	p.add(q, n, sample)
 }

@@ -33,7 +33,7 @@ func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 // answer, nil if there is none, is not what the row asked for.
 func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
-	if out != nil && out.Err == nil && r.Sample && r.Mask == nil && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
+	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
 		if s := &p.rows[i].q.req.Sampling; !s.Logprobs && s.TopLogprobs == 0 {
 			return nil // as nearly all rows
 		}
@@ -54,7 +54,7 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 		return out.Err
 	}
 	if r.Sample {
-		if err := checkSample(info, r, i, &p.rows[i].q.req.Sampling, out); err != nil {
+		if err := p.checkSample(info, i, out); err != nil {
 			return err
 		}
 	}
@@ -66,20 +66,20 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 
 // checkSample looks at a sampled token and its log-probabilities. The token becomes part of
 // a key of the cache and of a text, the numbers part of a JSON answer.
-func checkSample(info *engine.Info, r *engine.Row, i int, p *engine.SamplingParams, out *engine.RowOut) error {
-	t := out.Token
+func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
+	t, asked := out.Token, &p.rows[i].q.req.Sampling
 	switch {
 	case uint64(t) >= uint64(info.Vocab):
 		return breach(info, i, "it sampled token %d, the vocabulary has %d", t, info.Vocab)
-	case r.Mask != nil && r.Mask[t/64]>>(t%64)&1 == 0:
+	case !p.masks.allows(p.Batch.Rows[i].Mask, t):
 		return breach(info, i, "it sampled token %d, which the row's mask forbids", t)
-	case (p.Logprobs || p.TopLogprobs > 0) && !(out.Logprob <= 0): // the negated form finds NaN
+	case (asked.Logprobs || asked.TopLogprobs > 0) && !(out.Logprob <= 0): // the negated form finds NaN
 		return breach(info, i, "the log-probability of token %d is %v", t, out.Logprob)
 	}
-	if p.TopLogprobs == 0 {
+	if asked.TopLogprobs == 0 {
 		return nil
 	}
-	return checkTop(info, i, out.Top, p.TopLogprobs)
+	return checkTop(info, i, out.Top, asked.TopLogprobs)
 }
 
 // checkTop looks at a list of the most probable tokens in one place.

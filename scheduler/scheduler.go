@@ -53,6 +53,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
+	s.plans.masks = newMaskTable(&info)
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
 	s.moves.cfg, s.moves.room = &s.cfg, &s.room

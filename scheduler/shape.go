@@ -11,17 +11,16 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// allowed are the tokens that the samples of a request may draw, as masks of
-// engine.Row; nil allows all.
+// allowed are the tokens that the samples of a request may draw; nil allows all.
 type allowed struct {
-	always []uint64
-	early  []uint64 // within MinTokens: those but the stop tokens
+	always *fixedMask
+	early  *fixedMask // within MinTokens: those but the stop tokens
 }
 
 // shape is what a sample's text has to be like, and where it stands in that.
 type shape struct {
 	matcher   *grammar.Matcher  // of Format, or nil
-	mask      []uint64          // of the row on its way, where the matcher has a say
+	lastMask  maskPlace         // of the row before, where the matcher has a say
 	stopState grammar.StopState // of Stops
 
 	promptLogprobs []float32               // of the prompt's tokens so far, if asked for
@@ -57,26 +56,26 @@ func (s *Scheduler) validateShape(req *Request) error {
 
 // allowedOf makes the masks of a request.
 func (s *Scheduler) allowedOf(req *Request) (a allowed) {
-	words := (s.info.Vocab + 63) / 64
+	words := s.info.MaskWords()
 	if len(req.AllowedTokens) > 0 {
-		a.always = make([]uint64, words)
+		a.always = &fixedMask{bits: make([]uint64, words)}
 		for _, t := range req.AllowedTokens {
-			a.always[t/64] |= 1 << (t % 64)
+			a.always.bits[t/64] |= 1 << (t % 64)
 		}
 	}
 	a.early = a.always
 	if req.MinTokens == 0 || len(req.StopTokens) == 0 {
 		return a
 	}
-	a.early = make([]uint64, words)
-	for i := range a.early {
-		if a.early[i] = math.MaxUint64; a.always != nil {
-			a.early[i] = a.always[i]
+	a.early = &fixedMask{bits: make([]uint64, words)}
+	for i := range a.early.bits {
+		if a.early.bits[i] = math.MaxUint64; a.always != nil {
+			a.early.bits[i] = a.always.bits[i]
 		}
 	}
 	for _, t := range req.StopTokens {
 		if uint64(t) < uint64(s.info.Vocab) {
-			a.early[t/64] &^= 1 << (t % 64)
+			a.early.bits[t/64] &^= 1 << (t % 64)
 		}
 	}
 	return a
@@ -86,7 +85,6 @@ func (s *Scheduler) allowedOf(req *Request) (a allowed) {
 func (q *sequence) shapeAs(req *Request) {
 	if req.Format != nil {
 		q.matcher = req.Format.NewMatcher()
-		q.mask = make([]uint64, (req.Format.Vocabulary().Size()+63)/64)
 	}
 	q.shaped = q.matcher != nil || req.Stops != nil || q.group.early != nil
 }
@@ -94,33 +92,35 @@ func (q *sequence) shapeAs(req *Request) {
 // awaitsToken: what q may sample next depends on a token that is not known yet.
 func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 0 }
 
-// maskRow says which tokens the row may sample. The mask is valid until the row comes
-// back: with a matcher there is one row at a time that samples.
-func (q *sequence) maskRow(r *engine.Row) {
+// maskRow says which tokens a row of q may sample.
+func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	base := q.group.always
 	late := int(r.SampleIndex) >= q.req.MinTokens
 	if !late {
 		base = q.group.early
 	}
 	if q.matcher == nil {
-		r.Mask = base
+		r.Mask = p.masks.fixed(&p.Batch, base)
 		return
 	}
-	q.matcher.Mask(q.mask)
+	mask := p.masks.scratch()
+	q.matcher.Mask(mask)
 	ends := late && q.matcher.CanEnd()
 	for _, t := range q.req.StopTokens { // one with text is no text of the format
 		switch {
-		case int(t/64) >= len(q.mask):
+		case int(t/64) >= len(mask):
 		case ends:
-			q.mask[t/64] |= 1 << (t % 64)
+			mask[t/64] |= 1 << (t % 64)
 		default:
-			q.mask[t/64] &^= 1 << (t % 64)
+			mask[t/64] &^= 1 << (t % 64)
 		}
 	}
-	for i, w := range base {
-		q.mask[i] &= w
+	if base != nil {
+		for i, w := range base.bits {
+			mask[i] &= w
+		}
 	}
-	r.Mask = q.mask
+	r.Mask = p.masks.of(&p.Batch, mask, &q.lastMask)
 }
 
 // completes feeds a token that is no stop token to the matcher and the stop strings of q,

@@ -37,6 +37,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.moves.plan(p)
+	s.plans.masks.expire(&p.Batch)
 	p.Batch.Swaps, s.room.swaps = append(p.Batch.Swaps, s.room.swaps...), s.room.swaps[:0]
 	s.plans.last++
 	s.plans.inflight = append(s.plans.inflight, p)

@@ -82,8 +82,22 @@ func capable(info *engine.Info, req *Request) error {
 		return refuse("PromptLogprobs", ErrInvalid, "the backend %s gives no log-probabilities of prompts", info.Name)
 	case req.PromptTop < 0 || req.PromptTop > engine.MaxTopLogprobs || req.PromptTop > 0 && !req.PromptLogprobs:
 		return refuse("PromptLogprobs", ErrInvalid, "PromptTop is %d, want 0 to %d, with PromptLogprobs", req.PromptTop, engine.MaxTopLogprobs)
+	case info.MaxMasks == 0 && (req.Format != nil || len(req.AllowedTokens) > 0 || req.MinTokens > 0 && len(req.StopTokens) > 0):
+		return refuse(maskField(req), ErrInvalid, "the backend %s keeps no masks of tokens", info.Name)
 	case req.Digest && !c.Digests:
 		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
 	}
 	return nil
+}
+
+// maskField is the field of a request that needs a mask.
+func maskField(req *Request) string {
+	switch {
+	case req.Format != nil:
+		return "Format"
+	case len(req.AllowedTokens) > 0:
+		return "AllowedTokens"
+	default:
+		return "MinTokens"
+	}
 }

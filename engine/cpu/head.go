@@ -60,7 +60,7 @@ func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *e
 		s.promptLogprob(t, row, logits, out)
 	}
 	if out.Err == nil && s.lastOfRow(t) && (r.Sample || r.Digest) {
-		s.draw.Sample(r, row, logits, out)
+		s.draw.Sample(r, row, s.masks.Of(r.Mask), logits, out)
 		if r.Sample && out.Err == nil {
 			stats.Samples++
 		}

@@ -13,8 +13,10 @@ import (
 func TestDeferredAfterFailure(t *testing.T) {
 	b := openTest(t, testModel(t, model.Nano), Config{KVTokens: 64})
 	tokens := randomTokens(1, 5, 100)
-	row := engine.Row{Tokens: tokens, Pages: pageRange(0, 1), Sample: true, Mask: make([]uint64, (b.Info().Vocab+63)/64)}
-	first := wait(t, b, &engine.Batch{Seq: 1, Rows: []engine.Row{row}})
+	row := engine.Row{Tokens: tokens, Pages: pageRange(0, 1), Sample: true, Mask: 1}
+	info := b.Info()
+	nothing := []engine.MaskSet{{ID: 1, Bits: make([]uint64, info.MaskWords())}}
+	first := wait(t, b, &engine.Batch{Seq: 1, Masks: nothing, Rows: []engine.Row{row}})
 	if first.Out[0].Err == nil {
 		t.Fatal("a row with an empty mask did not fail")
 	}
@@ -22,7 +24,7 @@ func TestDeferredAfterFailure(t *testing.T) {
 	if res := wait(t, b, &engine.Batch{Seq: 2, Rows: []engine.Row{next}}); !errors.Is(res.Out[0].Err, engine.ErrLogits) {
 		t.Errorf("deferred row after a failure: %v, want ErrLogits", res.Out[0].Err)
 	}
-	row.Mask = nil
+	row.Mask = 0
 	res := wait(t, b, &engine.Batch{Seq: 3, Binds: []engine.SlotBind{{}}, Rows: []engine.Row{row}})
 	if res.Out[0].Err != nil {
 		t.Errorf("after a bind: %v", res.Out[0].Err)

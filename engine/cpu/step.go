@@ -36,8 +36,7 @@ type step struct {
 	rope   *rope
 	arena  *arena
 	crew   *workers
-	draw   *sampling.Sampler
-	kept   []lastLogits // by slot, for prompt log-probabilities across chunks
+	sampler
 	tables rowTables
 
 	// The batch, one entry per token.
@@ -72,6 +71,13 @@ type step struct {
 	outOfRow []int32   // index into the result's Out, or -1
 }
 
+// sampler is what the head knows of earlier batches.
+type sampler struct {
+	draw  *sampling.Sampler
+	kept  []lastLogits // by slot, for prompt log-probabilities across chunks
+	masks engine.Masks
+}
+
 // rowTables are the slots' page tables, and those of the batch's rows.
 type rowTables struct {
 	engine.Tables
@@ -101,8 +107,8 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s := &step{
 		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
 		w: w, ops: ops, rope: newRope(c, positions), arena: a,
-		draw: sampling.New(cfg.MaxSlots, c.Vocab), kept: make([]lastLogits, cfg.MaxSlots),
-		tables: rowTables{engine.NewTables(cfg.MaxSlots), make([][]kv.PageID, cfg.MaxRows)},
+		sampler: sampler{sampling.New(cfg.MaxSlots, c.Vocab), make([]lastLogits, cfg.MaxSlots), engine.NewMasks(cfg.maxMasks())},
+		tables:  rowTables{engine.NewTables(cfg.MaxSlots), make([][]kv.PageID, cfg.MaxRows)},
 	}
 	n, attn, widest := cfg.MaxTokens, c.Heads*c.HeadDim, max(c.Hidden, c.Heads*c.HeadDim, c.FFN)
 	s.tokens, s.rowOf, s.pos = make([]kv.Token, n), make([]int32, n), make([]int32, n)
@@ -160,6 +166,7 @@ func (s *step) load(b *engine.Batch) {
 		s.kept[b.Binds[i].Slot].end = 0
 	}
 	s.tables.Apply(b)
+	s.masks.Apply(b)
 	s.tokens, s.rowOf, s.pos = s.tokens[:0], s.rowOf[:0], s.pos[:0]
 	for i := range b.Rows {
 		r := &b.Rows[i]

@@ -18,13 +18,13 @@ func TestLargestValuesAreRefused(t *testing.T) {
 	token.Tokens = []kv.Token{math.MaxUint32}
 	start.Start, start.Pages = math.MaxInt32, nil
 	bias := engine.SlotBind{Sampling: engine.SamplingParams{Bias: []engine.TokenBias{{Token: math.MaxUint32}}}}
-	tables := engine.NewTableSizes(b.info.MaxSlots)
+	before := engine.NewSubmitted(&b.info)
 	for name, batch := range map[string]*engine.Batch{
 		"token": {Seq: 1, Rows: []engine.Row{token}},
 		"start": {Seq: 1, Rows: []engine.Row{start}},
 		"bias":  {Seq: 1, Binds: []engine.SlotBind{bias}, Rows: []engine.Row{good}},
 	} {
-		if err := batch.Validate(&b.info, 0, &tables); !errors.Is(err, engine.ErrInvalid) {
+		if err := batch.Validate(&b.info, 0, &before); !errors.Is(err, engine.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}

@@ -63,7 +63,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Name: "cuda", ModelID: m.ID() + "/bf16", NumericsID: NumericsID,
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 2 * d.pageElements, KVType: kv.BF16,
-			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
+			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
 			Deterministic: true, Capabilities: engine.AllCapabilities(),
 		},
 		dev:    d,

@@ -52,6 +52,9 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// maxMasks is one for each row in flight, and some for those that come again.
+func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
+
 // size are the fields that all backends have.
 func (c *Config) size() intake.Size {
 	return intake.Size{

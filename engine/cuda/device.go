@@ -26,6 +26,7 @@ type device struct {
 	room         rooms
 	meta         cudrv.Ptr // what a step needs to know, uploaded in one copy
 	metaBytes    int
+	uploaded     int // bytes of the last step's
 	statesBytes  int
 
 	pages  engine.Tables
@@ -38,6 +39,7 @@ type device struct {
 type rooms struct {
 	pool, table        cudrv.Ptr
 	last, counts       cudrv.Ptr // by slot
+	masks              cudrv.Ptr // by MaskID from 1 on
 	x                  cudrv.Ptr // residual stream, f32 [tokens][hidden]
 	acts               cudrv.Ptr // input of a product, bf16 [tokens][widest]
 	qkv                cudrv.Ptr // f32
@@ -166,6 +168,7 @@ func (d *device) buffers() []buffer {
 	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads), ffn)
 	return []buffer{
 		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
+		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
 		{&r.q, 2 * tokens * heads, -1}, {&r.gateUp, 2 * tokens * 2 * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
 		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
@@ -210,6 +213,9 @@ func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	*have = n
 	return nil
 }
+
+// maskBytes is what a mask takes.
+func (d *device) maskBytes() int { return 8 * ((d.model.Vocab + 63) / 64) }
 
 func (d *device) page(p int) cudrv.Ptr { return d.room.pool + cudrv.Ptr(2*d.pageElements*p) }
 

@@ -47,7 +47,7 @@ func (l *launcher) step() error {
 	return l.err
 }
 
-// prepare binds slots, copies pages and brings page tables up to date.
+// prepare binds slots, sets masks, copies pages and brings page tables up to date.
 func (l *launcher) prepare() {
 	p, r, c := l.p, &l.room, l.model
 	if n := p.cleared.n; n > 0 {
@@ -58,6 +58,11 @@ func (l *launcher) prepare() {
 	}
 	if n := p.counted.n; n > 0 {
 		l.launch("slot_count", blocks(n, 256), 1, 256, 0, r.counts, l.at(p.counted), int32(n), int32(c.Vocab))
+	}
+	for _, m := range p.masks {
+		if l.err == nil {
+			l.err = l.ctx.CopyWithin(l.stream, r.masks+cudrv.Ptr(l.maskBytes()*int(m.first-1)), l.meta+cudrv.Ptr(m.at), l.maskBytes()*m.n)
+		}
 	}
 	slot := c.HeadDim / 8 // pieces of 16 bytes of one slot of a strip
 	for _, x := range p.copies {
@@ -160,7 +165,7 @@ func (l *launcher) finish() {
 	}
 	l.norm(n, l.w.norm, l.at(p.want))
 	l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32)
-	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), l.at(p.masks), r.failed, r.last, r.counts, int32(c.Vocab))
+	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(c.Vocab))
 	if p.top >= 0 {
 		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab))
 	}

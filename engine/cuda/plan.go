@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -56,6 +57,14 @@ type slotLists struct {
 	counted                 part   // {slot, token, in the prompt}
 	copies                  []part // {from, to, tokens}, one launch after another
 	tables                  part   // {slot, index, page}
+	masks                   []maskRun
+}
+
+// maskRun is bits of masks that follow on each other, on the device too.
+type maskRun struct {
+	at    int // in data
+	first engine.MaskID
+	n     int // masks
 }
 
 // attentionLists are work items.
@@ -68,12 +77,12 @@ type attentionLists struct {
 
 // logitLists are by row that wants logits.
 type logitLists struct {
-	want                 part // its last token
-	draws, biases, masks part
-	topK                 part
-	top                  int // the most of topK, -1 if no row wants log-probabilities
-	wantRow              []int
-	digests              bool
+	want          part // its last token
+	draws, biases part
+	topK          part
+	top           int // the most of topK, -1 if no row wants log-probabilities
+	wantRow       []int
+	digests       bool
 }
 
 // list appends values and returns where; width of them make an entry.
@@ -95,14 +104,17 @@ type planner struct {
 	first   []int // by row: its first token
 	decodes []int // rows of one token
 	ints    [12][]int32
+
+	newMasks []engine.MaskSet // scratch
 }
 
 // make plans a batch, and moves the host's idea of page tables and parameters on.
 func (p *planner) make(b *engine.Batch) *plan {
-	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
+	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
 	p.binds(b)
 	p.pageCopies(b)
+	p.setMasks(b)
 	p.layOut(b)
 	p.attention(b)
 	p.logits(b)
@@ -158,6 +170,25 @@ func (p *planner) pageCopies(b *engine.Batch) {
 		launch = append(launch, int32(c.Src), int32(c.Dst), c.Tokens)
 	}
 	flush()
+}
+
+// setMasks takes along the bits of the masks that the batch sets; those of earlier batches
+// are on the device. What is dropped needs nothing: no row names it.
+func (p *planner) setMasks(b *engine.Batch) {
+	p.list(1) // aligned
+	p.newMasks = append(p.newMasks[:0], b.Masks...)
+	slices.SortFunc(p.newMasks, func(x, y engine.MaskSet) int { return cmp.Compare(x.ID, y.ID) })
+	for _, m := range p.newMasks {
+		if n := len(p.masks); n > 0 && p.masks[n-1].first+engine.MaskID(p.masks[n-1].n) == m.ID {
+			p.masks[n-1].n++
+		} else {
+			p.masks = append(p.masks, maskRun{len(p.data), m.ID, 1})
+		}
+		for _, w := range m.Bits {
+			p.data = binary.LittleEndian.AppendUint64(p.data, w)
+		}
+	}
+	clear(p.newMasks)
 }
 
 // layOut puts the tokens one after another, those of rows of one first.
@@ -309,7 +340,6 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 func (p *planner) logits(b *engine.Batch) {
 	want, topK := p.ints[10][:0], p.ints[11][:0]
 	var biases []engine.TokenBias
-	var masks []uint64
 	draws := p.list(1)
 	for i := range b.Rows {
 		r := &b.Rows[i]
@@ -320,16 +350,12 @@ func (p *planner) logits(b *engine.Batch) {
 		want = append(want, int32(p.first[i]+r.Len()-1))
 		p.wantRow = append(p.wantRow, i)
 		p.digests = p.digests || r.Digest
-		flags, mask := uint32(0), int32(-1)
+		flags := uint32(0)
 		if r.Sample {
 			flags |= flagDraw
 		}
 		if sp.Penalised() {
 			flags |= flagPenalised
-		}
-		if r.Mask != nil {
-			mask = int32(len(masks) / len(r.Mask))
-			masks = append(masks, r.Mask...)
 		}
 		if r.Sample && (sp.Logprobs || sp.TopLogprobs > 0) {
 			p.top = max(p.top, int(sp.TopLogprobs))
@@ -338,7 +364,7 @@ func (p *planner) logits(b *engine.Batch) {
 			topK = append(topK, 0)
 		}
 		p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex, sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
-			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), mask, int32(i))
+			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), int32(r.Mask)-1, int32(i))
 		biases = append(biases, sp.Bias...)
 	}
 	p.draws = part{draws.at, len(want)}
@@ -347,9 +373,5 @@ func (p *planner) logits(b *engine.Batch) {
 	p.biases = part{p.list(1).at, len(biases)}
 	for _, x := range biases {
 		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))
-	}
-	p.masks = part{p.list(1).at, len(masks)}
-	for _, m := range masks {
-		p.data = binary.LittleEndian.AppendUint64(p.data, m)
 	}
 }

@@ -117,6 +117,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	plan := p.make(j.Batch)
 	n := len(plan.data)
+	d.uploaded = n
 	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ type broken struct {
 	refused func(b *broken, err error) (engine.Ticket, error) // Submit failed
 	close   func(b *broken) error
 
-	slots map[engine.Slot]bool // ever bound
+	slots map[engine.Slot]bool             // ever bound
+	masks map[engine.MaskID]engine.MaskSet // set by earlier batches
 }
 
 func (b *broken) Info() engine.Info {
@@ -33,6 +34,7 @@ func (b *broken) Submit(x *engine.Batch) (engine.Ticket, error) {
 	y := *x
 	y.Binds, y.Copies, y.Rows = slices.Clone(x.Binds), slices.Clone(x.Copies), slices.Clone(x.Rows)
 	y.After, y.Swaps = slices.Clone(x.After), slices.Clone(x.Swaps)
+	y.Drops, y.Masks = slices.Clone(x.Drops), slices.Clone(x.Masks)
 	if b.batch != nil {
 		b.batch(b, &y)
 	}

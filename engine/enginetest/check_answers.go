@@ -17,14 +17,15 @@ func checkAnswers(h *Harness) error {
 	if can.Logprobs {
 		params.Logprobs, params.TopLogprobs = true, 5
 	}
-	mask := make([]uint64, (r.info.Vocab+63)/64)
-	mask[0] = 1 << 7 // one token
 	chunk := r.sequence(0, params, r.tokens(1, 20), 1)
 	whole := r.sequence(1, params, r.tokens(2, 12), 1)
 	masked := r.sequence(2, params, r.tokens(3, 9), 1)
 	b := &engine.Batch{Binds: []engine.SlotBind{chunk.bind(), whole.bind(), masked.bind()}}
 	b.Rows = []engine.Row{chunk.row(&r.info, 16), whole.row(&r.info, 100), masked.row(&r.info, 100)}
-	b.Rows[2].Mask = mask
+	if r.info.MaxMasks > 0 {
+		b.Masks = []engine.MaskSet{{ID: 2, Bits: r.maskOf(7)}}
+		b.Rows[2].Mask = 2
+	}
 	want := []int{1, 2}
 	if can.PromptLogprobs {
 		b.Rows[0].PromptLogprobs, b.Rows[1].PromptLogprobs = true, true
@@ -38,15 +39,25 @@ func checkAnswers(h *Harness) error {
 		return fmt.Errorf("%d rows are answered, want %v", len(res.Out), want)
 	}
 	for i, row := range want {
-		if err := judge(&r.info, &b.Rows[row], &params, row, &res.Out[i]); err != nil {
+		if err := judge(&r.info, &b.Rows[row], maskOf(b, row), &params, row, &res.Out[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// maskOf is the bits of the row's mask, which its batch sets.
+func maskOf(b *engine.Batch, row int) []uint64 {
+	for _, m := range b.Masks {
+		if m.ID == b.Rows[row].Mask {
+			return m.Bits
+		}
+	}
+	return nil
+}
+
 // judge compares the answer for a row with what the row asked for.
-func judge(info *engine.Info, r *engine.Row, p *engine.SamplingParams, row int, o *engine.RowOut) error {
+func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingParams, row int, o *engine.RowOut) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("row %d: "+format, append([]any{row}, args...)...))
@@ -61,7 +72,7 @@ func judge(info *engine.Info, r *engine.Row, p *engine.SamplingParams, row int, 
 		switch {
 		case uint64(o.Token) >= uint64(info.Vocab):
 			bad("token %d of a vocabulary of %d", o.Token, info.Vocab)
-		case r.Mask != nil && r.Mask[o.Token/64]>>(o.Token%64)&1 == 0:
+		case !allows(mask, o.Token):
 			bad("token %d is sampled, the mask forbids it", o.Token)
 		case p.Logprobs && !(o.Logprob <= 0):
 			bad("token %d has log-probability %v", o.Token, o.Logprob)
@@ -100,10 +111,15 @@ func judge(info *engine.Info, r *engine.Row, p *engine.SamplingParams, row int, 
 
 // answerControls are the faults of single answers and of whole results, in the first row that
 // shows them.
-func answerControls(can engine.Capabilities) []control {
+func answerControls(info *engine.Info) []control {
+	can := info.Capabilities
 	var all []control
 	for _, f := range Faults() {
 		switch f.Needs {
+		case NeedsMask:
+			if info.MaxMasks == 0 {
+				continue
+			}
 		case NeedsLogprobs, NeedsTop:
 			if !can.Logprobs {
 				continue

@@ -54,7 +54,6 @@ func checkValidation(h *Harness) error {
 		})},
 		{"page -1", row(func(x *engine.Row) { x.Pages = append([]kv.PageID{kv.NoPage}, x.Pages[1:]...) })},
 		{"token past end", row(func(x *engine.Row) { x.Tokens = []kv.Token{kv.Token(r.info.Vocab)} })},
-		{"short mask", row(func(x *engine.Row) { x.Mask = []uint64{} })},
 		{"copy to itself", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: 1, Dst: 1, Tokens: 1}} }},
 		{"copy of no tokens", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: s.pages[0], Dst: 60}} }},
 		{"copy past the page", func(b *engine.Batch) { b.Copies = []engine.PageCopy{{Src: 0, Dst: 1, Tokens: 17}} }},

@@ -117,16 +117,12 @@ func checkPenalties(h *Harness) error {
 func checkMask(h *Harness) error {
 	r := h.open(usual(16))
 	allowed := []kv.Token{3, 64, 127}
-	mask := make([]uint64, (r.info.Vocab+63)/64)
-	for _, t := range allowed {
-		mask[t/64] |= 1 << (t % 64)
-	}
 	prompt := r.tokens(1, 9)
 	for i, p := range []engine.SamplingParams{{}, {Temperature: 2, Seed: 1}, {Temperature: 1, TopP: 0.5, TopK: 50}} {
 		s := r.sequence(0, p, prompt, 1)
 		free := r.sequence(1, p, prompt, 1)
 		b := &engine.Batch{Binds: []engine.SlotBind{s.bind(), free.bind()}, Rows: []engine.Row{s.row(&r.info, 100), free.row(&r.info, 100)}}
-		b.Rows[0].Mask = mask
+		b.Masks, b.Rows[0].Mask = []engine.MaskSet{{ID: 1, Bits: r.maskOf(allowed...)}}, 1
 		res, err := r.run(b)
 		if err != nil {
 			return err
@@ -140,7 +136,7 @@ func checkMask(h *Harness) error {
 		if s.out[0].digest != free.out[0].digest {
 			return errors.New("the digest of masked logits differs, it is of the raw ones")
 		}
-		b.Rows[0].Mask = make([]uint64, len(mask))
+		b.Masks[0].Bits = r.maskOf()
 		if res, err = r.run(b); err != nil {
 			return err
 		}

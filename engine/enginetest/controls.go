@@ -16,15 +16,15 @@ type control struct {
 }
 
 // controls are all of them; every check has at least one.
-func controls(can engine.Capabilities) []control {
-	return slices.Concat(bitControls(), tableControls(), flowControls(), moveControls(), samplingControls(), refuseControls(), answerControls(can))
+func controls(info *engine.Info) []control {
+	return slices.Concat(bitControls(), tableControls(), maskControls(), flowControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
 }
 
 // with makes a wrapper from a description of what is broken.
 func with(b broken) func(engine.Backend) engine.Backend {
 	return func(sound engine.Backend) engine.Backend {
 		c := b
-		c.Backend, c.slots = sound, map[engine.Slot]bool{}
+		c.Backend, c.slots, c.masks = sound, map[engine.Slot]bool{}, map[engine.MaskID]engine.MaskSet{}
 		return &c
 	}
 }
@@ -194,7 +194,7 @@ func samplingControls() []control {
 		{"penalties", "ignores penalties", with(eachBind(func(s *engine.SlotBind) {
 			s.Sampling.RepetitionPenalty, s.Sampling.PresencePenalty, s.Sampling.FrequencyPenalty = 0, 0, 0
 		}))},
-		{"mask", "ignores masks", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) { r.Mask = nil }))},
+		{"mask", "ignores masks", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) { r.Mask = 0 }))},
 		{"mask", "hides that nothing is allowed", eachOut(func(o *engine.RowOut) { o.Err = nil })},
 		{"mask", "takes the digest after the mask", with(broken{result: func(res *engine.Result) {
 			for i := range res.Out {

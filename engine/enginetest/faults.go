@@ -19,7 +19,7 @@ type Fault struct {
 	Whole bool
 	// Needs is what the row must have asked for, so that the fault shows.
 	Needs Need
-	spoil func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result
+	spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result
 }
 
 // Need is what a row asks for.
@@ -44,7 +44,7 @@ func Faults() []Fault { return slices.Concat(tokenFaults(), logprobFaults(), who
 
 // inRow is a fault of one row's entry.
 func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
-	return Fault{Name: name, Needs: needs, spoil: func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+	return Fault{Name: name, Needs: needs, spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
 		spoil(out)
 		return res
 	}}
@@ -53,20 +53,19 @@ func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
 // tokenFaults are of answers and their tokens.
 func tokenFaults() []Fault {
 	return []Fault{
-		{Name: "leaves out a row", spoil: func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+		{Name: "leaves out a row", spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
 			at := out.Row
 			res.Out = slices.DeleteFunc(res.Out, func(o engine.RowOut) bool { return o.Row == at })
 			return res
 		}},
 		inRow("samples a token past the vocabulary", NeedsSample, func(o *engine.RowOut) { o.Token = pastVocabulary }),
-		{Name: "samples a token that the mask forbids", Needs: NeedsMask, spoil: func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
-			for t, mask := 0, x.Rows[out.Row].Mask; t < 64*len(mask); t++ {
-				if mask[t/64]>>(t%64)&1 == 0 {
-					out.Token = kv.Token(t)
-					break
+		{Name: "samples a token that the mask forbids", Needs: NeedsMask, spoil: func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
+			for t := kv.Token(0); ; t++ {
+				if !allows(of.mask, t) {
+					out.Token = t
+					return res
 				}
 			}
-			return res
 		}},
 		inRow("fails a row for its logits", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: engine.ErrLogits} }),
 		inRow("fails a row for a reason of its own", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: errOther} }),
@@ -105,23 +104,23 @@ func logprobFaults() []Fault {
 
 // wholeFaults are of results.
 func wholeFaults() []Fault {
-	whole := func(name string, spoil func(x *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result) Fault {
+	whole := func(name string, spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result) Fault {
 		return Fault{Name: name, Whole: true, spoil: spoil}
 	}
 	return []Fault{
-		whole("answers a row that there is not", func(x *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
-			res.Out = append(res.Out, engine.RowOut{Row: len(x.Rows)})
+		whole("answers a row that there is not", func(of *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
+			res.Out = append(res.Out, engine.RowOut{Row: len(of.batch.Rows)})
 			return res
 		}),
-		whole("answers row -1", func(_ *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
+		whole("answers row -1", func(_ *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
 			res.Out = slices.Insert(res.Out, 0, engine.RowOut{Row: -1})
 			return res
 		}),
-		whole("answers a row twice", func(_ *engine.Batch, res *engine.Result, out *engine.RowOut) *engine.Result {
+		whole("answers a row twice", func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
 			res.Out = append(res.Out, res.Out[len(res.Out)-1])
 			return res
 		}),
-		whole("answers as another batch", func(_ *engine.Batch, res *engine.Result, _ *engine.RowOut) *engine.Result {
+		whole("answers as another batch", func(_ *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
 			res.Seq++
 			return res
 		}),
@@ -131,14 +130,14 @@ func wholeFaults() []Fault {
 // Plant gives a backend with the fault: in the answer of the row that due names, if it
 // names one. due is called once for each batch, within Submit.
 func (f Fault) Plant(sound engine.Backend, due func(x *engine.Batch) (row int, ok bool)) engine.Backend {
-	return &faulty{Backend: sound, fault: f, due: due}
+	return &faulty{Backend: sound, fault: f, due: due, masks: engine.NewMasks(sound.Info().MaxMasks)}
 }
 
 // Fits reports whether a row, with the sampling of its slot, asks for what shows the fault.
 func (f Fault) Fits(r *engine.Row, p *engine.SamplingParams) bool {
 	switch f.Needs {
 	case NeedsMask:
-		return r.Sample && r.Mask != nil
+		return r.Sample && r.Mask != 0
 	case NeedsLogprobs:
 		return r.Sample && p.Logprobs
 	case NeedsTop:
@@ -154,15 +153,20 @@ type faulty struct {
 	engine.Backend
 	fault Fault
 	due   func(x *engine.Batch) (row int, ok bool)
+	masks engine.Masks // as of the last batch
 }
 
 func (b *faulty) Submit(x *engine.Batch) (engine.Ticket, error) {
 	row, ok := b.due(x)
 	t, err := b.Backend.Submit(x)
-	if err != nil || !ok {
+	if err != nil {
 		return t, err
 	}
-	return spoilt{t, b.fault, x, row}, nil
+	b.masks.Apply(x)
+	if !ok {
+		return t, nil
+	}
+	return &spoilt{t, b.fault, x, row, slices.Clone(b.masks.Of(x.Rows[row].Mask))}, nil
 }
 
 // spoilt is the ticket of a batch whose result the fault changes.
@@ -171,9 +175,10 @@ type spoilt struct {
 	fault Fault
 	batch *engine.Batch
 	row   int
+	mask  []uint64 // the row's
 }
 
-func (s spoilt) Result() (*engine.Result, error) {
+func (s *spoilt) Result() (*engine.Result, error) {
 	res, err := s.Ticket.Result()
 	if err != nil {
 		return nil, err
@@ -184,5 +189,5 @@ func (s spoilt) Result() (*engine.Result, error) {
 	if at < 0 {
 		panic(fmt.Sprintf("enginetest: row %d of batch %d has no answer to spoil", s.row, s.batch.Seq))
 	}
-	return s.fault.spoil(s.batch, &r, &r.Out[at]), nil
+	return s.fault.spoil(s, &r, &r.Out[at]), nil
 }

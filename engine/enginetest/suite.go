@@ -21,17 +21,18 @@ type Factory func(t testing.TB, o Options) engine.Backend
 type Check struct {
 	Name string
 	Run  func(h *Harness) error
-	// needs reports whether a backend that can do so much makes the promise; nil: all do.
-	needs func(can engine.Capabilities) bool
+	// needs reports whether a backend that is so makes the promise; nil: all do.
+	needs func(info *engine.Info) bool
 	moves bool // it is made of backends that are movers
 }
 
-func (c *Check) applies(can engine.Capabilities, mover bool) bool {
-	return (c.needs == nil || c.needs(can)) && (mover || !c.moves)
+func (c *Check) applies(info *engine.Info, mover bool) bool {
+	return (c.needs == nil || c.needs(info)) && (mover || !c.moves)
 }
 
 // Checks are all of them, in the order of Run.
 func Checks() []Check {
+	masks := func(info *engine.Info) bool { return info.MaxMasks > 0 }
 	return []Check{
 		{Name: "batch-mix", Run: checkBatchMix},
 		{Name: "chunking", Run: checkChunking},
@@ -47,11 +48,12 @@ func Checks() []Check {
 		{Name: "stale-poison", Run: checkStalePoison, moves: true},
 		{Name: "row-error", Run: checkRowError, moves: true},
 		{Name: "seed", Run: checkSeed},
-		{Name: "penalties", Run: checkPenalties, needs: func(can engine.Capabilities) bool { return can.Penalties }},
-		{Name: "mask", Run: checkMask},
+		{Name: "penalties", Run: checkPenalties, needs: func(info *engine.Info) bool { return info.Capabilities.Penalties }},
+		{Name: "mask", Run: checkMask, needs: masks},
+		{Name: "masks", Run: checkMasks, needs: masks},
 		{Name: "bias", Run: checkBias},
-		{Name: "logprobs", Run: checkLogprobs, needs: func(can engine.Capabilities) bool { return can.Logprobs }},
-		{Name: "prompt-logprobs", Run: checkPromptLogprobs, needs: func(can engine.Capabilities) bool { return can.PromptLogprobs }},
+		{Name: "logprobs", Run: checkLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.Logprobs }},
+		{Name: "prompt-logprobs", Run: checkPromptLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.PromptLogprobs }},
 		{Name: "answers", Run: checkAnswers},
 		{Name: "validation", Run: checkValidation},
 		{Name: "busy", Run: checkBusy},
@@ -64,9 +66,9 @@ func Checks() []Check {
 // can't do or that only movers do, and those named in except, which a backend lists with its reason.
 func Run(t *testing.T, f Factory, except ...string) {
 	known(t, except)
-	can, mover := capabilities(t, f)
+	info, mover := describe(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(can, mover) {
+		if slices.Contains(except, c.Name) || !c.applies(info, mover) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -81,13 +83,13 @@ func Run(t *testing.T, f Factory, except ...string) {
 // f's, and fails where a check passes. It shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
 	known(t, except)
-	can, mover := capabilities(t, f)
+	info, mover := describe(t, f)
 	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(can, mover) {
+		if slices.Contains(except, c.Name) || !c.applies(info, mover) {
 			continue
 		}
 		n := 0
-		for _, k := range controls(can) {
+		for _, k := range controls(info) {
 			if k.check != c.Name {
 				continue
 			}
@@ -117,13 +119,14 @@ func Try(t testing.TB, f Factory, check string) error {
 	return run(t, f, Checks()[i], nil)
 }
 
-// capabilities asks a backend of the factory what it gives, and whether it is a mover.
-func capabilities(t *testing.T, f Factory) (engine.Capabilities, bool) {
+// describe asks a backend of the factory what it gives, and whether it is a mover.
+func describe(t *testing.T, f Factory) (*engine.Info, bool) {
 	t.Helper()
 	b := f(t, usual(16))
 	defer b.Close()
 	_, mover := b.(engine.Mover)
-	return b.Info().Capabilities, mover
+	info := b.Info()
+	return &info, mover
 }
 
 func known(t *testing.T, names []string) {

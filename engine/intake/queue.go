@@ -17,13 +17,13 @@ type Queue struct {
 
 	mu      sync.Mutex
 	closed  bool
-	lost    error             // ended the device
-	lastSeq uint64            // of the batches that were accepted
-	tables  engine.TableSizes // as of lastSeq
-	batches int               // pending
-	moves   int               // pending
-	moved   []engine.Moved    // ended and not told
-	sampled []bool            // by slot: a batch accepted since its bind samples
+	lost    error            // ended the device
+	lastSeq uint64           // of the batches that were accepted
+	before  engine.Submitted // as of lastSeq
+	batches int              // pending
+	moves   int              // pending
+	moved   []engine.Moved   // ended and not told
+	sampled []bool           // by slot: a batch accepted since its bind samples
 
 	jobs  chan *Job
 	ready chan struct{} // has room for one
@@ -35,7 +35,7 @@ type Queue struct {
 func New(info *engine.Info, maxMoves int) *Queue {
 	return &Queue{
 		info: info, maxMoves: maxMoves, ready: make(chan struct{}, 1),
-		sampled: make([]bool, info.MaxSlots), tables: engine.NewTableSizes(info.MaxSlots),
+		sampled: make([]bool, info.MaxSlots), before: engine.NewSubmitted(info),
 		jobs: make(chan *Job, info.MaxInflight+maxMoves),
 	}
 }
@@ -57,7 +57,7 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if err := q.ended(); err != nil {
 		return nil, err
 	}
-	if err := batch.Validate(q.info, q.lastSeq, &q.tables); err != nil {
+	if err := batch.Validate(q.info, q.lastSeq, &q.before); err != nil {
 		return nil, err
 	}
 	if err := q.checkDeferred(batch); err != nil {
@@ -75,7 +75,7 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		}
 	}
 	q.lastSeq = batch.Seq
-	q.tables.Take(batch)
+	q.before.Take(batch)
 	q.batches++
 	j := &Job{Batch: batch, done: make(chan struct{})}
 	q.jobs <- j // has room for all that is accepted

@@ -12,6 +12,6 @@
 //
 //	s := sampling.New(info.MaxSlots, info.Vocab)
 //	s.Bind(&batch.Binds[i])                       // in FIFO order
-//	s.Sample(&batch.Rows[r], r, logits, &out)     // fills out, counts the token
+//	s.Sample(&batch.Rows[r], r, mask, logits, &out)     // fills out, counts the token
 //	token, ok := s.Last(slot)                     // for Deferred rows
 package sampling

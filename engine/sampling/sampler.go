@@ -71,13 +71,13 @@ func (s *Sampler) Last(id engine.Slot) (token kv.Token, ok bool) {
 // Fail notes that the slot's last sample failed: a Deferred row has no token.
 func (s *Sampler) Fail(id engine.Slot) { s.slots[id].sampled = false }
 
-// Sample fills out for row r, number index of its batch, from its raw logits
-// (len = vocab, left as they are): Digest if asked, Err if a logit is not finite
+// Sample fills out for row r, number index of its batch, from its mask, nil for none, and
+// its raw logits (len = vocab, left as they are): Digest if asked, Err if a logit is not finite
 // or nothing is allowed, else Token and the log-probabilities asked for. A
 // sampled token becomes the slot's last one and is counted by its penalties.
 // With r.Sample unset only the digest is taken. Cost O(vocab), no allocation
 // but out.Top.
-func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine.RowOut) {
+func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float32, out *engine.RowOut) {
 	if len(logits) != s.vocab {
 		panic(fmt.Sprintf("sampling: %d logits for a vocabulary of %d", len(logits), s.vocab))
 	}
@@ -96,7 +96,7 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 	if !r.Sample {
 		return
 	}
-	token, ok := s.draw(sl, r, logits, best)
+	token, ok := s.draw(sl, r, mask, logits, best)
 	if !ok {
 		sl.sampled = false
 		out.Err = fmt.Errorf("%w: row %d", engine.ErrNoToken, index)
@@ -118,9 +118,9 @@ func (s *Sampler) Sample(r *engine.Row, index int, logits []float32, out *engine
 
 // draw applies the slot's parameters in the order of engine.SamplingParams. best is
 // the index of the largest logit.
-func (s *Sampler) draw(sl *slot, r *engine.Row, logits []float32, best int) (kv.Token, bool) {
+func (s *Sampler) draw(sl *slot, r *engine.Row, mask []uint64, logits []float32, best int) (kv.Token, bool) {
 	p := &sl.params
-	if len(p.Bias) == 0 && !p.Penalised() && r.Mask == nil && p.Temperature == 0 {
+	if len(p.Bias) == 0 && !p.Penalised() && mask == nil && p.Temperature == 0 {
 		return kv.Token(best), true
 	}
 	copy(s.work, logits)
@@ -130,7 +130,7 @@ func (s *Sampler) draw(sl *slot, r *engine.Row, logits []float32, best int) (kv.
 	if p.Penalised() {
 		sl.counts.apply(s.work, p)
 	}
-	applyMask(s.work, r.Mask)
+	applyMask(s.work, mask)
 	if p.Temperature == 0 {
 		best := argmax(s.work)
 		return kv.Token(best), !math.IsInf(float64(s.work[best]), -1)

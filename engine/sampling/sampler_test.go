@@ -114,7 +114,7 @@ func TestDrawEqualsSorting(t *testing.T) {
 		index := int32(r.IntN(1000))
 		before := slices.Clone(l)
 		var o engine.RowOut
-		bound(n, p).Sample(&engine.Row{Sample: true, SampleIndex: index}, 0, l, &o)
+		bound(n, p).Sample(&engine.Row{Sample: true, SampleIndex: index}, 0, nil, l, &o)
 		if o.Err != nil {
 			t.Fatal(o.Err)
 		}
@@ -136,7 +136,7 @@ func TestDistribution(t *testing.T) {
 	const n = 20000
 	for i := range n {
 		var o engine.RowOut
-		s.Sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, l, &o)
+		s.Sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, nil, l, &o)
 		seen[o.Token]++
 	}
 	sum := 0.0
@@ -166,7 +166,7 @@ func TestDigestAndLogprobs(t *testing.T) {
 	}
 	s := bound(100, engine.SamplingParams{TopLogprobs: 20, Bias: []engine.TokenBias{{Token: 3, Bias: 100}}})
 	var o engine.RowOut
-	s.Sample(&engine.Row{Sample: true, Digest: true}, 4, l, &o)
+	s.Sample(&engine.Row{Sample: true, Digest: true}, 4, nil, l, &o)
 	if o.Row != 4 || o.Token != 3 || o.Digest != xxh3.Hash(buf) {
 		t.Errorf("row %d, token %d, digest %x; want 4, 3, %x", o.Row, o.Token, o.Digest, xxh3.Hash(buf))
 	}
@@ -225,7 +225,7 @@ func TestErrors(t *testing.T) {
 	for _, bad := range [][]float32{{1, nan, 2}, {inf, 0, 0}, {0, 0, -inf}} {
 		s.slots[0].sampled = true
 		var o engine.RowOut
-		s.Sample(&engine.Row{Sample: true}, 0, bad, &o)
+		s.Sample(&engine.Row{Sample: true}, 0, nil, bad, &o)
 		if !errors.Is(o.Err, engine.ErrLogits) {
 			t.Errorf("logits %v: %v, want ErrLogits", bad, o.Err)
 		}
@@ -236,7 +236,7 @@ func TestErrors(t *testing.T) {
 	for _, temperature := range []float32{0, 1} {
 		s = bound(3, engine.SamplingParams{Temperature: temperature})
 		var o engine.RowOut
-		s.Sample(&engine.Row{Sample: true, Mask: []uint64{0}}, 0, []float32{1, 2, 3}, &o)
+		s.Sample(&engine.Row{Sample: true}, 0, []uint64{0}, []float32{1, 2, 3}, &o)
 		if !errors.Is(o.Err, engine.ErrNoToken) {
 			t.Errorf("temperature %v, empty mask: %v, want ErrNoToken", temperature, o.Err)
 		}
@@ -244,7 +244,7 @@ func TestErrors(t *testing.T) {
 	// Extremes stay finite: a draw among huge logits at a tiny temperature.
 	s = bound(3, engine.SamplingParams{Temperature: 1e-38, TopP: 0.5, Bias: []engine.TokenBias{{Token: 0, Bias: math.MaxFloat32}}})
 	var o engine.RowOut
-	s.Sample(&engine.Row{Sample: true}, 0, []float32{math.MaxFloat32, 1, -math.MaxFloat32}, &o)
+	s.Sample(&engine.Row{Sample: true}, 0, nil, []float32{math.MaxFloat32, 1, -math.MaxFloat32}, &o)
 	if o.Err != nil || o.Token != 0 {
 		t.Errorf("extreme logits: token %d, %v", o.Token, o.Err)
 	}
@@ -262,8 +262,8 @@ func TestTinyTemperature(t *testing.T) {
 				greedy := p
 				p.Temperature, p.Seed = temperature, uint64(i)
 				var got, want engine.RowOut
-				bound(len(l), greedy).Sample(&engine.Row{Sample: true}, 0, l, &want)
-				bound(len(l), p).Sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, l, &got)
+				bound(len(l), greedy).Sample(&engine.Row{Sample: true}, 0, nil, l, &want)
+				bound(len(l), p).Sample(&engine.Row{Sample: true, SampleIndex: int32(i)}, 0, nil, l, &got)
 				if got.Err != nil || got.Token != want.Token {
 					t.Errorf("%.4g at %g, %+v: token %d, %v; want %d", l[:5], temperature, p, got.Token, got.Err, want.Token)
 				}
@@ -303,7 +303,7 @@ func TestNoAllocations(t *testing.T) {
 		var o engine.RowOut
 		if n := testing.AllocsPerRun(100, func() {
 			row.SampleIndex++
-			s.Sample(&row, 0, l, &o)
+			s.Sample(&row, 0, nil, l, &o)
 		}); n != 0 {
 			t.Errorf("%+v: %v allocations per sample", p, n)
 		}
@@ -319,7 +319,7 @@ func BenchmarkSample(b *testing.B) {
 			s := bound(len(l), p)
 			var o engine.RowOut
 			for b.Loop() {
-				s.Sample(&engine.Row{Sample: true}, 0, l, &o)
+				s.Sample(&engine.Row{Sample: true}, 0, nil, l, &o)
 			}
 		})
 	}

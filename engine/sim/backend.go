@@ -59,7 +59,7 @@ func Open(cfg Config) (*Backend, error) {
 		Name: "sim", ModelID: modelID(&cfg), NumericsID: NumericsID,
 		Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
 		PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: entryBytes * cfg.PageTokens, KVType: p.kvType(),
-		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight,
+		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.MaxRows * cfg.MaxInflight,
 		Cost: p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
 	}
 	if cfg.Logits {
@@ -68,7 +68,7 @@ func Open(cfg Config) (*Backend, error) {
 	b.device = &device{
 		pool: b.pool, draw: newSampler(cfg.MaxSlots, cfg.Vocab, cfg.Logits),
 		slots: make([]progress, cfg.MaxSlots), fail: cfg.Faults.Row,
-		tables: engine.NewTables(cfg.MaxSlots), sizes: engine.NewTableSizes(cfg.MaxSlots),
+		tables: engine.NewTables(cfg.MaxSlots), masks: engine.NewMasks(b.info.MaxMasks), before: engine.NewSubmitted(&b.info),
 	}
 	return b, nil
 }
@@ -96,7 +96,7 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if err := b.ended(); err != nil {
 		return nil, err
 	}
-	if err := batch.Validate(&b.info, b.lastSeq, &b.device.sizes); err != nil {
+	if err := batch.Validate(&b.info, b.lastSeq, &b.device.before); err != nil {
 		return nil, err
 	}
 	if err := b.checkDeferred(batch); err != nil {
@@ -106,8 +106,9 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		return nil, engine.ErrBusy
 	}
 	b.lastSeq = batch.Seq
-	b.device.sizes.Take(batch)
+	b.device.before.Take(batch)
 	b.device.tables.Apply(batch)
+	b.device.masks.Apply(batch)
 	for i := range batch.Binds {
 		b.asked[batch.Binds[i].Slot] = false
 	}

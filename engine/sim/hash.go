@@ -52,17 +52,17 @@ const forceBias = 100
 
 // draw is the token after a prefix where there are no logits: even over the
 // vocabulary; then the next higher one, in a circle, that mask and biases allow.
-func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row) (kv.Token, error) {
+func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
 	h := mix(hash ^ saltToken)
 	if p.Temperature > 0 {
 		h = mix(mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*golden)
 	}
 	hi, _ := bits.Mul64(h, uint64(vocab))
 	first := kv.Token(hi)
-	if len(p.Bias) == 0 && r.Mask == nil {
+	if len(p.Bias) == 0 && mask == nil {
 		return first, nil
 	}
-	allowed := func(t kv.Token) bool { return r.Mask == nil || r.Mask[t/64]>>(t%64)&1 == 1 }
+	allowed := func(t kv.Token) bool { return mask == nil || mask[t/64]>>(t%64)&1 == 1 }
 	force, best := float32(forceBias), -1
 	for i, b := range p.Bias {
 		if b.Bias >= force && (best < 0 || b.Bias > force) && allowed(b.Token) {
@@ -104,10 +104,11 @@ func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask
 	out := make([]kv.Token, 0, n)
 	for i := range n {
 		row, in := engine.RowOut{}, engine.Row{Sample: true, SampleIndex: int32(i)}
+		var allowed []uint64
 		if mask != nil {
-			in.Mask = mask(out)
+			allowed = mask(out)
 		}
-		if s.sample(&in, 0, hash, &row); row.Err != nil {
+		if s.sample(&in, 0, allowed, hash, &row); row.Err != nil {
 			break
 		}
 		out = append(out, row.Token)

@@ -36,18 +36,18 @@ func (s *sampler) bind(b *engine.SlotBind) {
 	p.Bias = bias
 }
 
-// sample fills out from the hash after row r, number row of its batch.
-func (s *sampler) sample(r *engine.Row, row int, hash uint64, out *engine.RowOut) {
+// sample fills out from the hash after row r, number row of its batch, under its mask.
+func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out *engine.RowOut) {
 	if s.draw != nil {
 		logitsOf(hash, s.logits)
-		s.draw.Sample(r, row, s.logits, out)
+		s.draw.Sample(r, row, mask, s.logits, out)
 		return
 	}
 	if r.Digest {
 		out.Digest = digestOf(hash)
 	}
 	if r.Sample {
-		out.Token, out.Err = draw(hash, s.vocab, &s.params[r.Slot], r)
+		out.Token, out.Err = draw(hash, s.vocab, &s.params[r.Slot], r, mask)
 	}
 }
 

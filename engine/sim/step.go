@@ -29,7 +29,8 @@ type device struct {
 	now   engine.Row  // the one that runs, with all its pages
 
 	tables  engine.Tables
-	sizes   engine.TableSizes
+	masks   engine.Masks
+	before  engine.Submitted
 	unmoved map[kv.PageID]bool // pages of failed moves that no batch has written since
 }
 
@@ -130,7 +131,7 @@ func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out 
 	if !r.Sample && !r.Digest {
 		return
 	}
-	d.draw.sample(r, i, after, out)
+	d.draw.sample(r, i, d.masks.Of(r.Mask), after, out)
 	if r.Sample || out.Err != nil {
 		ran.last, ran.lastAt, ran.sampled = out.Token, ran.end, out.Err == nil
 	}

@@ -121,8 +121,8 @@ func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 		b.reuseEarly(&c)
 	case LoseMask:
 		for i := range c.Rows {
-			if c.Rows[i].Mask != nil && b.rig.planting.due(LoseMask, b.rig.plans) {
-				c.Rows[i].Mask = nil
+			if c.Rows[i].Mask != 0 && b.rig.planting.due(LoseMask, b.rig.plans) {
+				c.Rows[i].Mask = 0
 				break
 			}
 		}

@@ -2,6 +2,7 @@ package schedtest
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -24,6 +25,16 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	for _, c := range p.Batch.Copies {
 		fmt.Fprintf(&text, "\n  copy %d tokens of page %d to page %d", c.Tokens, c.Src, c.Dst)
 	}
+	for _, id := range p.Batch.Drops {
+		fmt.Fprintf(&text, "\n  drop mask %d", id)
+	}
+	for _, m := range p.Batch.Masks {
+		n := 0
+		for _, w := range m.Bits {
+			n += bits.OnesCount64(w)
+		}
+		fmt.Fprintf(&text, "\n  mask %d allows %s", m.ID, plural(n, "token"))
+	}
 	for _, v := range rows {
 		who := "?"
 		if v.of != nil {
@@ -35,6 +46,9 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 		}
 		if v.row.Sample {
 			fmt.Fprintf(&text, " sample=%d", v.row.SampleIndex)
+		}
+		if v.row.Mask != 0 {
+			fmt.Fprintf(&text, " mask=%d", v.row.Mask)
 		}
 	}
 	return text.String()

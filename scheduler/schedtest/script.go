@@ -136,12 +136,13 @@ func (s *Script) add(a *args) (string, error) {
 	id := scheduler.RequestID(a.number("id", int(s.nextID)+1))
 	prompt, err := s.parseTokens(a.values("prompt"))
 	stop, err2 := s.parseTokens(a.values("stop"))
-	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), StopTokens: stop, Digest: a.has("digest")}
+	allowed, err3 := s.parseTokens(a.values("allowed"))
+	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), MinTokens: a.number("min", 0), StopTokens: stop, AllowedTokens: allowed, Digest: a.has("digest")}
 	req.Namespace.Salt, req.Namespace.LoRA = a.text("salt", ""), a.text("lora", "")
 	// A seed for each, as plans tell by it whose a slot is.
 	req.Sampling = engine.SamplingParams{Seed: uint64(a.number("seed", int(id))), Temperature: a.fraction("temp")}
 	s.scriptRequest(&req, a)
-	if err := errors.Join(err, err2, a.done()); err != nil {
+	if err := errors.Join(err, err2, err3, a.done()); err != nil {
 		return "", err
 	}
 	if s.rig.book.seeds[req.Sampling.Seed] != nil && s.rig.book.byID[id] == nil {

@@ -37,6 +37,7 @@ type draws struct {
 	vocab  int
 	binds  []engine.SlotBind
 	rows   []engine.Row
+	masks  [][]uint64 // by row, nil: none
 	logits []float32
 }
 
@@ -49,7 +50,8 @@ func (d *draws) add(g *rand.Rand, p engine.SamplingParams, logits []float32, mas
 		bind.Output = append(bind.Output, kv.Token(g.IntN(d.vocab)), bind.Prompt[0])
 	}
 	d.binds = append(d.binds, bind)
-	d.rows = append(d.rows, engine.Row{Slot: slot, Sample: true, SampleIndex: int32(g.IntN(100)), Mask: mask})
+	d.rows = append(d.rows, engine.Row{Slot: slot, Sample: true, SampleIndex: int32(g.IntN(100))})
+	d.masks = append(d.masks, mask)
 	d.logits = append(d.logits, logits...)
 }
 
@@ -67,9 +69,9 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 		for _, x := range p.Bias {
 			biases = append(biases, biasEntry{int32(x.Token), x.Bias})
 		}
-		if d.rows[i].Mask != nil {
+		if d.masks[i] != nil {
 			row.Mask = int32(len(masks) / ((d.vocab + 63) / 64))
-			masks = append(masks, d.rows[i].Mask...)
+			masks = append(masks, d.masks[i]...)
 		}
 		if p.Penalised() {
 			row.Flags |= 1
@@ -100,7 +102,7 @@ func (d *draws) host() []engine.RowOut {
 	out := make([]engine.RowOut, len(d.rows))
 	for i := range d.rows {
 		s.Bind(&d.binds[i])
-		s.Sample(&d.rows[i], i, d.logits[i*d.vocab:(i+1)*d.vocab], &out[i])
+		s.Sample(&d.rows[i], i, d.masks[i], d.logits[i*d.vocab:(i+1)*d.vocab], &out[i])
 	}
 	return out
 }
@@ -137,7 +139,7 @@ func TestSampleAsTheHost(t *testing.T) {
 	got, counts, last := d.device(t)
 	for i, want := range d.host() {
 		if want.Err != nil || got[i].Status != 0 || got[i].Token != int32(want.Token) {
-			t.Errorf("row %d: %+v, want token %d (%v); %+v, masked %v", i, got[i], want.Token, want.Err, d.binds[i].Sampling, d.rows[i].Mask != nil)
+			t.Errorf("row %d: %+v, want token %d (%v); %+v, masked %v", i, got[i], want.Token, want.Err, d.binds[i].Sampling, d.masks[i] != nil)
 		}
 		if last[i] != got[i].Token {
 			t.Errorf("row %d: the slot's last token is %d, want %d", i, last[i], got[i].Token)
@@ -195,7 +197,7 @@ func TestLogprobs(t *testing.T) {
 		s := sampling.New(1, vocab)
 		s.Bind(&engine.SlotBind{Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 20}})
 		var want engine.RowOut
-		s.Sample(&engine.Row{Sample: true}, 0, logits[:vocab], &want)
+		s.Sample(&engine.Row{Sample: true}, 0, nil, logits[:vocab], &want)
 		for i, w := range want.Top {
 			l := (list[i].Score - got[0]) - got[1]
 			if list[i].Token != int32(w.Token) || l != w.Logprob {

@@ -1,0 +1,72 @@
+package engine
+
+// Submitted is what the batches that were submitted leave, which may be ahead of those
+// that ran: how many pages each slot's table has, and which masks are set. Batch.Validate
+// needs it.
+type Submitted struct {
+	pages []int32
+	masks []uint64 // by MaskID: Seq of the batch that set it, 0 if it is not set
+
+	slotsWere []slotWas // to undo, scratch
+	masksWere []maskWas
+}
+
+type slotWas struct {
+	slot  Slot
+	pages int32
+}
+
+type maskWas struct {
+	id  MaskID
+	seq uint64
+}
+
+// NewSubmitted is that of a backend before its first batch: tables are empty, and no mask
+// is set.
+func NewSubmitted(info *Info) Submitted {
+	return Submitted{pages: make([]int32, info.MaxSlots), masks: make([]uint64, info.MaxMasks+1)}
+}
+
+// Take counts what a batch that was found valid leaves.
+func (s *Submitted) Take(b *Batch) {
+	for i := range b.Binds {
+		s.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
+	}
+	for i := range b.Rows {
+		s.append(&b.Rows[i])
+	}
+	for _, id := range b.Drops {
+		s.setMask(id, 0)
+	}
+	for i := range b.Masks {
+		s.setMask(b.Masks[i].ID, b.Seq)
+	}
+	s.slotsWere, s.masksWere = s.slotsWere[:0], s.masksWere[:0]
+}
+
+func (s *Submitted) set(slot Slot, pages int32) {
+	s.slotsWere = append(s.slotsWere, slotWas{slot, s.pages[slot]})
+	s.pages[slot] = pages
+}
+
+func (s *Submitted) append(r *Row) {
+	if len(r.Pages) > 0 {
+		s.set(r.Slot, s.pages[r.Slot]+int32(len(r.Pages)))
+	}
+}
+
+func (s *Submitted) setMask(id MaskID, seq uint64) {
+	s.masksWere = append(s.masksWere, maskWas{id, s.masks[id]})
+	s.masks[id] = seq
+}
+
+// restore undoes what was set since the last Take or restore.
+func (s *Submitted) restore() {
+	for i := len(s.slotsWere) - 1; i >= 0; i-- {
+		s.pages[s.slotsWere[i].slot] = s.slotsWere[i].pages
+	}
+	for i := len(s.masksWere) - 1; i >= 0; i-- {
+		s.masks[s.masksWere[i].id] = s.masksWere[i].seq
+	}
+	s.slotsWere, s.masksWere = s.slotsWere[:0], s.masksWere[:0]
+}

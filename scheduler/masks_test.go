@@ -1,0 +1,244 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestMaskTable plays plans of random rows, up to three in flight, on a table of no more
+// ids than can be named, beside a backend that keeps masks as package engine says. Each row
+// must find its own bits when its batch runs, and again when it is completed.
+func TestMaskTable(t *testing.T) {
+	const rows, inflight, words = 5, 3, 2
+	info := engine.Info{Name: "null", Vocab: 64 * words, MaxPositions: 64, PageTokens: 16, NumPages: 8, MaxSlots: 1,
+		MaxRows: rows, MaxTokens: rows, MaxInflight: inflight, MaxMasks: rows * inflight}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		table, sent, device := newMaskTable(&info), engine.NewSubmitted(&info), engine.NewMasks(info.MaxMasks)
+		different := 3 + rng.IntN(60)
+		fixed := make([]fixedMask, 6)
+		for i := range fixed {
+			fixed[i].bits = []uint64{1 << i, uint64(i)}
+		}
+		var plans []*Plan
+		places := make([]maskPlace, 4)
+		want := map[*Plan][][]uint64{}
+		complete := func() {
+			p := plans[0]
+			plans = plans[1:]
+			device.Apply(&p.Batch)
+			for i, bits := range want[p] {
+				if id := p.Batch.Rows[i].Mask; !slices.Equal(device.Of(id), bits) || !slices.Equal(table.kept[id].bits, bits) {
+					t.Fatalf("seed %d, plan %d, row %d: mask %d has %x, want %x", seed, p.Batch.Seq, i, id, device.Of(id), bits)
+				}
+				table.done(p.Batch.Rows[i].Mask)
+			}
+		}
+		for seq := uint64(1); seq < 3000; seq++ {
+			p := &Plan{Batch: engine.Batch{Seq: seq}, masks: &table}
+			if rng.IntN(400) == 0 {
+				p.Batch.Seq += maskLife
+				seq += maskLife
+			}
+			for range rng.IntN(rows + 1) {
+				r := engine.Row{Tokens: []kv.Token{1}, Sample: true}
+				bits := []uint64{rng.Uint64N(uint64(different)), 7}
+				if f := &fixed[rng.IntN(len(fixed))]; rng.IntN(3) == 0 {
+					r.Mask, bits = table.fixed(&p.Batch, f), f.bits
+				} else {
+					r.Mask = table.of(&p.Batch, bits, &places[rng.IntN(len(places))])
+				}
+				p.Batch.Rows = append(p.Batch.Rows, r)
+				want[p] = append(want[p], bits)
+			}
+			table.expire(&p.Batch)
+			p.Batch.Binds = []engine.SlotBind{{Pages: make([]kv.PageID, 1)}}
+			if err := p.Batch.Validate(&info, 0, &sent); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			sent.Take(&p.Batch)
+			plans = append(plans, p)
+			if err := table.check(plans); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for len(plans) == inflight || len(plans) > 0 && rng.IntN(2) == 0 {
+				complete()
+			}
+		}
+	}
+}
+
+// TestMasksAreSetOnce: requests of one format share the masks of its states, and a later
+// request finds them all.
+func TestMasksAreSetOnce(t *testing.T) {
+	const format = "[ab]{2}[cd]{2}[ef]{4}"
+	b, vocab := formatBed(t)
+	add := func(id RequestID) {
+		if err := b.s.Add(b.now, Request{ID: id, Prompt: seq(int(id), 20), MaxTokens: 30, Format: compiled(t, vocab, format)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range RequestID(6) {
+		add(id + 1)
+	}
+	for id, e := range b.run() {
+		if e.Reason != Stop || e.OutputTokens != 8 {
+			t.Errorf("request %d ends with %+v", id, e)
+		}
+	}
+	m := b.s.Metrics()
+	if m.MaskedRows != 48 || m.MasksSet != 3 {
+		t.Errorf("%d masks are set for %d rows, want 3 for 48", m.MasksSet, m.MaskedRows)
+	}
+	add(7)
+	b.run()
+	if again := b.s.Metrics(); again.MaskedRows != 56 || again.MasksSet != 3 {
+		t.Errorf("%d masks are set for %d rows after a request of the same format, want 3 for 56", again.MasksSet, again.MaskedRows)
+	}
+}
+
+// TestMasksAreDropped: a mask that no row named for long is dropped.
+func TestMasksAreDropped(t *testing.T) {
+	info := engine.Info{Vocab: 64, MaxMasks: 4}
+	table := newMaskTable(&info)
+	first := engine.Batch{Seq: 1}
+	for i := range uint64(3) {
+		table.done(table.of(&first, []uint64{i + 1}, new(maskPlace)))
+	}
+	for seq, want := range map[uint64]int{maskLife: 0, maskLife + 1: 1} {
+		b := engine.Batch{Seq: seq}
+		table.expire(&b)
+		if len(b.Drops) != want {
+			t.Errorf("at plan %d masks %v are dropped, want %d", seq, b.Drops, want)
+		}
+	}
+	again := engine.Batch{Seq: maskLife + 2}
+	if id := table.of(&again, []uint64{1}, new(maskPlace)); id != 1 || len(again.Masks) != 1 {
+		t.Errorf("what was dropped gets id %d and is set in %v", id, again.Masks)
+	}
+}
+
+// TestNoMasks: a backend that keeps none gets no request that needs one.
+func TestNoMasks(t *testing.T) {
+	b, vocab := formatBed(t)
+	b.s.info.MaxMasks = 0
+	for field, req := range map[string]Request{
+		"Format":        {Format: compiled(t, vocab, "a")},
+		"AllowedTokens": {AllowedTokens: seq(1, 3)},
+		"MinTokens":     {StopTokens: seq(1, 3), MinTokens: 1, MaxTokens: 2},
+	} {
+		req.ID, req.Prompt = 1, seq(0, 5)
+		var f *FieldError
+		if err := b.s.Add(0, req); !errors.As(err, &f) || f.Field != field || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if err := b.s.Add(0, Request{ID: 1, Prompt: seq(0, 5), StopTokens: seq(1, 3)}); err != nil {
+		t.Errorf("a request without masks: %v", err)
+	}
+}
+
+// formatBed is one whose tokens are the bytes of its vocabulary.
+func formatBed(t *testing.T) (*bed, *grammar.Vocabulary) {
+	t.Helper()
+	tokens := make([][]byte, 97)
+	for i := range tokens {
+		tokens[i] = []byte{byte(32 + i)}
+	}
+	vocab := grammar.NewVocabulary(len(tokens), func(t kv.Token) []byte { return tokens[t] })
+	return newBed(t, Config{Vocabulary: vocab, MaxInflight: 2}, 4, 200), vocab
+}
+
+// compiled is a format by its regular expression.
+func compiled(tb testing.TB, vocab *grammar.Vocabulary, pattern string) *grammar.Grammar {
+	tb.Helper()
+	rules, err := grammar.ParseRegexp(pattern)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := grammar.NewCompiler(vocab, rules, grammar.Limits{})
+	for done := false; err == nil && !done; {
+		done, err = c.Run(1 << 30)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c.Grammar()
+}
+
+// BenchmarkMasks plans steps of rows that write JSON of one schema, and answers them with
+// random tokens that are allowed, on a vocabulary of 32,768. Reported: bytes of masks that
+// go to the backend a step, and what they would be if each row gave its own.
+func BenchmarkMasks(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	tokens := make([][]byte, 1<<15)
+	for i := range tokens {
+		for range 1 + min(i/256, 1)*rng.IntN(7) {
+			tokens[i] = append(tokens[i], "abcdefghijklmnopqrstuvwxyz0123456789 \",:{}[]"[rng.IntN(44)])
+		}
+		if i < 256 {
+			tokens[i] = []byte{byte(i)}
+		}
+	}
+	vocab := grammar.NewVocabulary(len(tokens), func(t kv.Token) []byte { return tokens[t] })
+	for _, rows := range []int{1, 64, 256} {
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			l := newLoaded(b, Config{MaxInflight: 1}, rows, 0, 64)
+			l.s.info.Vocab, l.s.info.MaxMasks = len(tokens), max(2*rows, 256)
+			l.s.plans.masks = newMaskTable(&l.s.info)
+			for i := range rows {
+				l.out = l.s.Abort(0, RequestID(i), errors.New("not of this benchmark"), l.out[:0])
+			}
+			format := compiled(b, vocab, `\{"name": "[a-z ]{1,40}", "age": [0-9]{1,3}, "tags": \["[a-z]{1,12}"(, "[a-z]{1,12}"){0,3}\], "text": "[a-z0-9 ,.:]{0,400}"\}`)
+			var bytes, named int
+			var spent time.Duration
+			id := RequestID(1 << 20)
+			step := func() {
+				for l.s.Open() < rows {
+					id++
+					if err := l.s.Add(0, Request{ID: id, Prompt: seq(int(id), 64), MaxTokens: 300, Format: format}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				start := time.Now()
+				p := l.s.Next(0)
+				spent += time.Since(start)
+				for _, m := range p.Batch.Masks {
+					bytes += 8 * len(m.Bits)
+				}
+				l.res.Seq, l.res.Out = p.Batch.Seq, l.res.Out[:0]
+				for i := range p.Batch.Rows {
+					r := &p.Batch.Rows[i]
+					if !r.Sample {
+						continue
+					}
+					named++
+					t := kv.Token(rng.IntN(len(tokens)))
+					for !p.masks.allows(r.Mask, t) {
+						t = (t + 1) % kv.Token(len(tokens))
+					}
+					l.res.Out = append(l.res.Out, engine.RowOut{Row: i, Token: t})
+				}
+				l.out = l.s.Complete(0, p, &l.res, l.out[:0])
+			}
+			for range 300 {
+				step()
+			}
+			bytes, named, spent = 0, 0, 0
+			for b.Loop() {
+				step()
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "next-ns/step")
+			b.ReportMetric(float64(bytes)/float64(b.N), "mask-B/step")
+			b.ReportMetric(float64(named*8*len(tokens)/64)/float64(b.N), "rows-B/step")
+		})
+	}
+}
