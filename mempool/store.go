@@ -75,7 +75,7 @@ const (
 	Put   OpKind = iota // Pages into the store
 	Get                 // from the store into Pages
 	Drop                // remove an extent
-	Probe               // is an extent there?
+	Probe               // is an extent there, and how many of those that follow it?
 	Flush               // make what is there outlive the process, the machine's crash included
 )
 
@@ -96,6 +96,10 @@ type Op struct {
 	// of fewer pages, from the first: the whole record is read and checked, and its
 	// first pages are given. So a branch that parts within an extent uses what it shares.
 	Extent Extent
+	// Then are, for a Probe, the keys of the extents that follow Extent in its sequence, in
+	// order. So one operation finds how much of a prompt a store has, also of what other
+	// processes have written to a shared one since Contents.
+	Then []Key
 	// Pages are memory for Put and Get, PageBytes each, one for each page of Extent.
 	Pages [][]byte
 	// Sum is the checksum of Pages for a Put, 0 if not known. A Put of other bytes fails.
@@ -110,6 +114,7 @@ type Done struct {
 	Kind  OpKind
 	Key   Key
 	Bytes int           // of pages that were moved; 0 for a Put of what was there
+	Found int           // extents that a Probe found without a gap, from the first on
 	Sum   uint64        // checksum of the record's pages, after a Put or Get
 	Took  time.Duration // of the work, without the time in the queue
 	Err   error

@@ -30,10 +30,26 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 	case mempool.Drop:
 		return mempool.Done{Err: s.drop(k)}
 	case mempool.Probe:
-		return mempool.Done{Err: s.find(k)}
+		return s.probe(j)
 	default:
 		return mempool.Done{Err: s.keeper.round()}
 	}
+}
+
+// probe asks the directory itself, so it finds what other processes have written since the
+// last look.
+func (s *Store) probe(j *ops.Job) mempool.Done {
+	if err := s.find(j.Op.Extent.Key); err != nil {
+		return mempool.Done{Err: err}
+	}
+	d := mempool.Done{Found: 1}
+	for _, k := range j.Op.Then {
+		if s.find(k) != nil { // what can't be looked at is not counted
+			break
+		}
+		d.Found++
+	}
+	return d
 }
 
 // find looks for a record, and renews its time of use.

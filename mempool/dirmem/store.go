@@ -103,7 +103,9 @@ func (s *Store) Poll(dst []mempool.Done) []mempool.Done { return s.queue.Poll(ds
 // Cancel implements mempool.Store.
 func (s *Store) Cancel(id mempool.OpID) { s.queue.Cancel(id) }
 
-// Contents implements mempool.Store. What the directory holds is found by Probe.
+// Contents implements mempool.Store: none. What the directory holds is found by Probe, for
+// the prompts that ask for it: others' records may be many, and have to be read for their
+// tokens.
 func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent { return dst }
 
 // Metrics implements mempool.Store: as of the last look at the directory, and what this

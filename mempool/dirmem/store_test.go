@@ -48,6 +48,62 @@ func TestKill(t *testing.T) { storetest.Kill(t, harness(), *kills) }
 // TestKillOneOfTwo: two processes at once.
 func TestKillOneOfTwo(t *testing.T) { storetest.KillOneOfTwo(t, *kills) }
 
+// TestProbeOfOthers: a store finds what another one has written to the directory since, and
+// no more, without a look at all of it; a record that is being written or was removed is
+// not there.
+func TestProbeOfOthers(t *testing.T) {
+	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 20})
+	open := func(in *blockio.Injector) *Store {
+		c.Inject = in
+		s, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	slow := &blockio.Injector{}
+	mine, others := open(nil), open(slow)
+	t.Cleanup(slow.Clear)
+	l := c.Identity.Layout
+	xs := l.AppendExtents(nil, kv.Namespace{Salt: "a"}, make([]kv.Token, 64), nil)
+	probe := func(want int) {
+		t.Helper()
+		then := []mempool.Key{xs[1].Key, xs[2].Key, xs[3].Key}
+		if d := do(t, mine, mempool.Op{Kind: mempool.Probe, Extent: xs[0], Then: then}); d.Found != want || (d.Err == nil) != (want > 0) {
+			t.Errorf("%d extents are found, want %d: %v", d.Found, want, d.Err)
+		}
+		if m := mine.Metrics(); m.Extents < want {
+			t.Errorf("%d extents are counted, want at least %d", m.Extents, want)
+		}
+	}
+	probe(0)
+	for i := range xs[:3] {
+		if d := do(t, others, mempool.Op{Kind: mempool.Put, Extent: xs[i], Pages: pages(l, &xs[i])}); d.Err != nil {
+			t.Fatal(d.Err)
+		}
+	}
+	probe(3)
+	slow.Plant(blockio.Write, blockio.Slow, 1, false)
+	if err := others.Submit(mempool.Op{ID: 7, Kind: mempool.Put, Extent: xs[3], Pages: pages(l, &xs[3])}); err != nil {
+		t.Fatal(err)
+	}
+	<-slow.Stuck()
+	probe(3)
+	slow.Clear()
+	<-others.Ready()
+	if done := others.Poll(nil); len(done) != 1 || done[0].Err != nil {
+		t.Fatalf("%+v", done)
+	}
+	probe(4)
+	for _, i := range []int{3, 2} {
+		if d := do(t, others, mempool.Op{Kind: mempool.Drop, Extent: xs[i]}); d.Err != nil {
+			t.Fatal(d.Err)
+		}
+	}
+	probe(2)
+}
+
 // TestKeeperRuns: a store takes the lease by itself, and nothing is left of it.
 func TestKeeperRuns(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})

@@ -59,6 +59,34 @@ func checkPart(r *rig) {
 	}
 }
 
+// checkProbe: one Probe counts how many extents of a sequence are there without a gap.
+func checkProbe(r *rig) {
+	xs := r.chain("a", 0, 16*4+8)
+	var then []mempool.Key
+	for i := range xs[1:] {
+		then = append(then, xs[i+1].Key)
+	}
+	probe := func(want int) {
+		r.Helper()
+		d := r.do(mempool.Op{Kind: mempool.Probe, Extent: xs[0], Then: then})
+		if d.Found != want || (d.Err == nil) != (want > 0) {
+			r.Errorf("%d extents are found, want %d: %v", d.Found, want, d.Err)
+		}
+	}
+	probe(0)
+	for i := range xs {
+		r.put(xs[i])
+		probe(i + 1)
+	}
+	for i := len(xs) - 1; i >= 0; i-- {
+		if d := r.drop(&xs[i]); d.Err != nil {
+			r.Error(d.Err)
+		}
+		probe(i)
+	}
+	r.expect(r.do(mempool.Op{Kind: mempool.Probe, Extent: xs[0], Then: then}), mempool.ErrMiss)
+}
+
 // checkIdentity: a key alone is not believed.
 func checkIdentity(r *rig) {
 	x := r.chain("a", 0, 16)[0]

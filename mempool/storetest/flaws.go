@@ -13,7 +13,7 @@ import (
 
 // controls are all of them; every check has at least one.
 func controls() []control {
-	return slices.Concat(basicControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls())
+	return slices.Concat(basicControls(), manyControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls())
 }
 
 // ending makes a flaw of how operations of a kind end.
@@ -114,6 +114,12 @@ func basicControls() []control {
 		{check: "PartOfExtent", name: "says the checksum of what it gives alone", says: "1 pages", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
 			d.Sum = mempool.Sum(slices.Concat(op.Pages...))
 		})},
+		{check: "Probe", name: "counts what stands behind a gap", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, op mempool.Op, d *mempool.Done) {
+			if d.Err == nil {
+				d.Found = 1 + len(op.Then)
+			}
+		})},
+		{check: "Probe", name: "counts the first alone", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Found = min(d.Found, 1) })},
 		{check: "Identity", name: "serves other tokens than asked for", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Tokens = mine.Tokens[:len(asked.Tokens)] })},
 		{check: "Identity", name: "serves other namespaces", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Namespace = mine.Namespace })},
 		{check: "Identity", name: "serves other media", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Media = mine.Media })},
@@ -132,6 +138,11 @@ func basicControls() []control {
 			}
 		})},
 		{check: "Sum", name: "ignores the checksum of a put", says: "want mempool: record is damaged", flaw: flaw{submit: func(_ *broken, op *mempool.Op) { op.Sum = 0 }}},
+	}
+}
+
+func manyControls() []control {
+	return []control{
 		{check: "Random", name: "now and then misses what is there", says: "get of what is there (true)", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
 			if b.past.count++; d.Err == nil && b.past.count > 20 {
 				d.Err = mempool.ErrMiss

@@ -48,6 +48,7 @@ func checks() []check {
 	return []check{
 		{"RoundTrip", checkRoundTrip, false},
 		{"PartOfExtent", checkPart, false},
+		{"Probe", checkProbe, false},
 		{"Identity", checkIdentity, false},
 		{"Order", checkOrder, false},
 		{"Whole", checkWhole, false},

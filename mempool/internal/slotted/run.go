@@ -23,7 +23,15 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 			return failed(mempool.ErrMiss)
 		}
 		s.index.Touch(j.Op.Extent.Key)
-		return mempool.Done{}
+		d := mempool.Done{Found: 1}
+		for _, k := range j.Op.Then {
+			if !s.index.Has(k) {
+				break
+			}
+			s.index.Touch(k)
+			d.Found++
+		}
+		return d
 	default:
 		return failed(s.medium.Flush(w, s.placed))
 	}
