@@ -39,6 +39,9 @@ type Tiers struct {
 	ShareBytes int64
 	// Stores are others, one for a tier at most. A System that started owns and closes them.
 	Stores []mempool.Store
+	// ExtentPages is how many pages move together, where one of the directories or
+	// HostBytes is given. Default that of mempool.LayoutOf: as many as have 1 MiB.
+	ExtentPages int
 	// Write says when KV goes from the device to the tier below. Default tiering.WriteBack.
 	Write tiering.Mode
 	// Flush bounds how long Close writes what is on the device and in host memory to disk.
@@ -67,6 +70,9 @@ func (t *Tiers) validate() error {
 			errs = append(errs, fmt.Errorf("actors: Tiers.%s is %q and %sBytes %d, want both or none", d.name, d.dir, d.name, d.bytes))
 		}
 	}
+	if t.ExtentPages < 0 {
+		errs = append(errs, fmt.Errorf("actors: Tiers.ExtentPages is %d, want 0 (as many as have 1 MiB) or more", t.ExtentPages))
+	}
 	if t.HostBytes < 0 {
 		errs = append(errs, fmt.Errorf("actors: Tiers.HostBytes is %d, want 0 (none) or more", t.HostBytes))
 	}
@@ -93,6 +99,9 @@ func identity(info *engine.Info) mempool.Identity {
 // is left open.
 func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 	id := identity(info)
+	if t.ExtentPages > 0 {
+		id.Layout.ExtentPages = t.ExtentPages
+	}
 	var opened []mempool.Store
 	add := func(s mempool.Store, err error) error {
 		if err == nil {

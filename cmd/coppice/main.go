@@ -33,6 +33,7 @@ type cli struct {
 		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`
 		Sched    schedCmd      `cmd:"" help:"Time the scheduler's planning alone."`
 		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
+		Tiers    benchTiersCmd `cmd:"" help:"Compare tiers of KV memory below the device, with a restart in the middle."`
 		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
 	} `cmd:"" help:"Measure."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`

@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// TiersConfig says what [PlayTiers] measures. 0 means the default.
+type TiersConfig struct {
+	// Open starts a node with a pool of so many tokens.
+	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error)
+	// Dir is where directories of disk tiers are made, and removed. Default: the system's
+	// for temporary files.
+	Dir          string
+	PoolTokens   int   // of the device; default 8192
+	PromptTokens int   // of a document; default 512
+	WorkingSets  []int // times the pool; default 1, 4, 16
+	Rounds       int   // in which each document is asked about once; default 3
+	Clients      int   // requests at a time; default 1
+	Seed         uint64
+}
+
+// A question follows a document, new in each round, and gets a short answer.
+const (
+	tierQuestion = 16
+	tierAnswer   = 4
+)
+
+func (c TiersConfig) withDefaults() TiersConfig {
+	set := func(field *int, v int) {
+		if *field == 0 {
+			*field = v
+		}
+	}
+	set(&c.PoolTokens, 8192)
+	set(&c.PromptTokens, 512)
+	set(&c.Rounds, 3)
+	set(&c.Clients, 1)
+	if len(c.WorkingSets) == 0 {
+		c.WorkingSets = []int{1, 4, 16}
+	}
+	return c
+}
+
+func (c *TiersConfig) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field       string
+		value, most int
+	}{{"PoolTokens", c.PoolTokens, 1 << 28}, {"PromptTokens", c.PromptTokens, c.PoolTokens / 2}, {"Rounds", c.Rounds, 1000}, {"Clients", c.Clients, 1000}, {"WorkingSets", slices.Min(c.WorkingSets), 1 << 16}} {
+		if f.value < 1 || f.value > f.most {
+			errs = append(errs, fmt.Errorf("bench: %s is %d, want 1 to %d", f.field, f.value, f.most))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// TierConfigs are the tiers that are compared.
+var TierConfigs = [...]string{"none", "host", "disk", "host+disk"}
+
+// TierRun is what one configuration did with a working set. Its rates are of prompt
+// tokens, before the restart.
+type TierRun struct {
+	WorkingSet    int     `json:"working_set"` // times the pool
+	Config        string  `json:"config"`
+	HitRateDevice float64 `json:"hit_rate_device"`
+	HitRateHost   float64 `json:"hit_rate_host"`
+	HitRateDisk   float64 `json:"hit_rate_disk"`
+	// ComputedTokens are those of prompts; IdealComputedTokens those that a device with room
+	// for everything computes.
+	ComputedTokens      int     `json:"computed_tokens"`
+	IdealComputedTokens int     `json:"ideal_computed_tokens"`
+	TTFTp50Millis       float64 `json:"ttft_ms_p50"`
+	TTFTp99Millis       float64 `json:"ttft_ms_p99"`
+	RestoredTokens      int     `json:"restored_tokens"`  // from lower tiers, the restart's too
+	RestartHitRate      float64 `json:"restart_hit_rate"` // of the first round after the restart
+	Identical           bool    `json:"identical"`        // all logit bits are those of the ideal
+	LeakedPages         int     `json:"leaked_pages"`     // of both nodes
+}
+
+// tierAsk is one request, and tierReply what came of it.
+type tierAsk struct{ document, round int }
+
+type tierReply struct {
+	cached           [kv.Tiers]int
+	prompt, computed int
+	digest           uint64
+	ttft             time.Duration
+}
+
+// tierPlay is a working set.
+type tierPlay struct {
+	cfg       *TiersConfig
+	progress  func()
+	set       int
+	documents int
+	vocab     int
+	bytes     int64 // that all of it needs below the device
+	ideal     map[tierAsk]tierReply
+}
+
+// TierSteps is the number of requests that PlayTiers makes, if documents stay whole.
+func (c TiersConfig) TierSteps(pageTokens int) (n int) {
+	c = c.withDefaults()
+	for _, set := range c.WorkingSets {
+		n += c.documents(set, pageTokens) * (c.Rounds + 1) * (1 + len(TierConfigs))
+	}
+	return n
+}
+
+// documents is how many fill a working set, with all that is said about them.
+func (c *TiersConfig) documents(set, pageTokens int) int {
+	each := c.PromptTokens + (c.Rounds+1)*kv.CeilPages(tierQuestion+tierAnswer+pageTokens, pageTokens)*pageTokens
+	return max(set*c.PoolTokens/each, 1)
+}
+
+// PlayTiers asks about documents in turn, so that a cache which is too small for all of
+// them has lost each when it is asked about again, and compares tiers below the device.
+// Each configuration is closed and opened anew before a last round.
+func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) ([]TierRun, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	var runs []TierRun
+	for _, set := range cfg.WorkingSets {
+		p := &tierPlay{cfg: &cfg, progress: progress, set: set}
+		if err := p.reference(ctx); err != nil {
+			return nil, err
+		}
+		for _, name := range TierConfigs {
+			run, err := p.run(ctx, name)
+			if err != nil {
+				return nil, fmt.Errorf("working set %dx, %s: %w", set, name, err)
+			}
+			runs = append(runs, run)
+		}
+	}
+	return runs, nil
+}
+
+// reference plays the working set on a device with room for all.
+func (p *tierPlay) reference(ctx context.Context) error {
+	node, err := p.cfg.Open((p.set+1)*p.cfg.PoolTokens, coppice.Tiers{})
+	if err != nil {
+		return err
+	}
+	info := node.Info()
+	layout := mempool.LayoutOf(info.PageTokens, info.PageBytes)
+	p.vocab, p.documents = info.Vocab, p.cfg.documents(p.set, info.PageTokens)
+	format := mempool.Format{Layout: layout}
+	extents := kv.CeilPages(p.cfg.PromptTokens, layout.ExtentTokens()) + p.cfg.Rounds + 1 // each question has a tail of its own
+	p.bytes = int64(p.documents*extents+16) * int64(format.SlotBytes()) * 5 / 4
+	p.ideal = map[tierAsk]tierReply{}
+	err = p.play(ctx, node, 0, p.cfg.Rounds+1, p.ideal)
+	return errors.Join(err, node.Close())
+}
+
+// tiers are those of a configuration, which keep all of the working set.
+func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
+	var t coppice.Tiers
+	switch name {
+	case "host":
+		t.HostBytes = p.bytes
+	case "disk":
+		t.Disk, t.DiskBytes = dir, p.bytes
+	case "host+disk":
+		t.HostBytes, t.Disk, t.DiskBytes = max(p.bytes/2, 64<<20), dir, p.bytes
+	}
+	return t
+}
+
+// run plays all rounds but the last on one node, and that on another.
+func (p *tierPlay) run(ctx context.Context, name string) (run TierRun, err error) {
+	dir, err := os.MkdirTemp(p.cfg.Dir, "coppice-tiers-")
+	if err != nil {
+		return run, fmt.Errorf("a place for the disk tier: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	run = TierRun{WorkingSet: p.set, Config: name, Identical: true}
+	for phase, rounds := range [][2]int{{0, p.cfg.Rounds}, {p.cfg.Rounds, p.cfg.Rounds + 1}} {
+		node, err := p.cfg.Open(p.cfg.PoolTokens, p.tiers(name, dir))
+		if err != nil {
+			return run, err
+		}
+		got := map[tierAsk]tierReply{}
+		if err := errors.Join(p.play(ctx, node, rounds[0], rounds[1], got), node.Close()); err != nil {
+			return run, err
+		}
+		st, err := node.Stats(context.Background()) // a closed node answers at once
+		if err != nil {
+			return run, err
+		}
+		run.LeakedPages += st.LeakedPages
+		if phase == 0 {
+			run.count(got, p.ideal)
+		} else {
+			run.restart(got, p.ideal)
+		}
+	}
+	return run, nil
+}
+
+// count fills in what was seen before the restart.
+func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
+	var cached [kv.Tiers]int
+	prompts := 0
+	ttft := make([]time.Duration, 0, len(got))
+	for ask, reply := range got {
+		prompts += reply.prompt
+		for t, n := range reply.cached {
+			cached[t] += n
+		}
+		r.ComputedTokens += reply.computed
+		r.IdealComputedTokens += ideal[ask].computed
+		r.Identical = r.Identical && reply.digest == ideal[ask].digest
+		ttft = append(ttft, reply.ttft)
+	}
+	rate := func(n int) float64 { return float64(n) / float64(prompts) }
+	r.HitRateDevice, r.HitRateHost, r.HitRateDisk = rate(cached[kv.TierDevice]), rate(cached[kv.TierHost]), rate(cached[kv.TierDisk])
+	r.RestoredTokens = cached[kv.TierHost] + cached[kv.TierDisk]
+	slices.Sort(ttft)
+	at := func(q int) float64 { return float64(ttft[(len(ttft)*q-1)/100]) / 1e6 }
+	r.TTFTp50Millis, r.TTFTp99Millis = at(50), at(99)
+}
+
+// restart fills in what was seen after it.
+func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
+	prompts, cached := 0, 0
+	for ask, reply := range got {
+		prompts += reply.prompt
+		for _, n := range reply.cached {
+			cached += n
+		}
+		r.RestoredTokens += reply.cached[kv.TierHost] + reply.cached[kv.TierDisk]
+		r.Identical = r.Identical && reply.digest == ideal[ask].digest
+	}
+	r.RestartHitRate = float64(cached) / float64(prompts)
+}
+
+// play asks about each document once in each of the rounds [from, to).
+func (p *tierPlay) play(ctx context.Context, node *coppice.Node, from, to int, replies map[tierAsk]tierReply) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	next := make(chan tierAsk)
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	errs := make([]error, p.cfg.Clients)
+	for i := range p.cfg.Clients {
+		clients.Go(func() {
+			for ask := range next {
+				if errs[i] != nil {
+					continue
+				}
+				reply, err := p.ask(ctx, node, ask)
+				if err != nil {
+					errs[i] = fmt.Errorf("document %d, round %d: %w", ask.document, ask.round, err)
+					cancel()
+				}
+				mu.Lock()
+				replies[ask] = reply
+				if p.progress != nil {
+					p.progress()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for round := from; round < to; round++ {
+		for document := range p.documents {
+			next <- tierAsk{document, round}
+		}
+	}
+	close(next)
+	clients.Wait()
+	return errors.Join(errs...)
+}
+
+// ask puts one question about a document.
+func (p *tierPlay) ask(ctx context.Context, node *coppice.Node, ask tierAsk) (reply tierReply, err error) {
+	tokens := make([]kv.Token, 0, p.cfg.PromptTokens+tierQuestion)
+	for _, part := range [][2]int{{0, p.cfg.PromptTokens}, {1 + ask.round, tierQuestion}} {
+		rng := rand.New(rand.NewPCG(p.cfg.Seed^uint64(ask.document), uint64(part[0])))
+		for range part[1] {
+			tokens = append(tokens, kv.Token(rng.IntN(p.vocab)))
+		}
+	}
+	req := coppice.Request{Tokens: tokens, MaxTokens: tierAnswer, IgnoreEOS: true, Digest: true}
+	for piece, err := range node.Generate(ctx, req) {
+		if err != nil {
+			return reply, err
+		}
+		if e := piece.Ending; e != nil {
+			reply = tierReply{cached: e.CachedByTier, prompt: e.PromptTokens, computed: e.ComputedTokens, digest: e.LogitDigest, ttft: e.FirstToken}
+		}
+	}
+	return reply, ctx.Err()
+}

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// TestTiersBench plays a small working set: all bits are those of a device with room for
+// everything, no page leaks, and the JSON has its fields.
+func TestTiersBench(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nano")
+	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	cfg := TiersConfig{
+		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+			b, err := cpu.Open(m, cpu.Config{KVTokens: tokens, PageTokens: 16})
+			if err != nil {
+				return nil, err
+			}
+			if tiers.HostBytes > 0 || tiers.DiskBytes > 0 {
+				tiers.ExtentPages = 4
+			}
+			return coppice.Open(coppice.Config{Backend: b, Tiers: tiers})
+		},
+		Dir: t.TempDir(), PoolTokens: 512, PromptTokens: 100, WorkingSets: []int{1, 4}, Clients: 2, Seed: 1,
+	}
+	asked := 0
+	runs, err := PlayTiers(t.Context(), cfg, func() { asked++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := cfg.TierSteps(16); len(runs) != 2*len(TierConfigs) || asked != want {
+		t.Errorf("%d runs, %d requests of %d", len(runs), asked, want)
+	}
+	for _, r := range runs {
+		if !r.Identical || r.LeakedPages != 0 || r.ComputedTokens < r.IdealComputedTokens || r.TTFTp50Millis <= 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	var b bytes.Buffer
+	if err := WriteTiersJSON(&b, runs); err != nil {
+		t.Fatal(err)
+	}
+	var all []map[string]any
+	if err := json.Unmarshal(b.Bytes(), &all); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"computed_tokens", "config", "hit_rate_device", "hit_rate_disk", "hit_rate_host", "ideal_computed_tokens", "identical", "leaked_pages",
+		"restart_hit_rate", "restored_tokens", "ttft_ms_p50", "ttft_ms_p99", "working_set"}
+	if got := slices.Sorted(maps.Keys(all[0])); !slices.Equal(got, want) {
+		t.Errorf("the fields are %v, want %v", got, want)
+	}
+	if err := WriteTiersTable(&b, runs); err != nil {
+		t.Error(err)
+	}
+}

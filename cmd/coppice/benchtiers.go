@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+type benchTiersCmd struct {
+	Model        string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
+	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
+	PageTokens   int          `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	PoolTokens   int          `name:"pool-tokens" default:"8192" help:"Size of the device's pool, in tokens."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of a document; each is asked about once in a round."`
+	WorkingSets  []int        `name:"working-sets" default:"1,4,16" help:"How many times the pool the documents fill."`
+	Rounds       int          `default:"3" help:"Rounds before the restart. The first computes everything."`
+	Clients      int          `default:"1" help:"Requests at a time."`
+	Dir          string       `type:"path" placeholder:"DIR" help:"Where directories of the disk tier are made, and removed. Default: that for temporary files, which may be in memory."`
+	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
+	Seed         uint64       `default:"1" help:"Of what is asked."`
+	JSON         bool         `name:"json" help:"Print a JSON array instead of the table."`
+}
+
+// Help is printed by kong under the summary.
+func (*benchTiersCmd) Help() string {
+	return `Documents that fill a multiple of the device's pool are asked about in turn, so
+that without tiers each is lost before it comes again. Compared are no tier, host
+memory, disk, and both; then the node is closed and opened again, and asked once
+more. All logit bits are compared with those of a device with room for everything.
+
+Examples:
+  coppice bench tiers
+  coppice bench tiers --json
+  coppice bench tiers --working-sets 4 --preset small --prompt-tokens 2048 --dir /var/tmp`
+}
+
+// Run is called by kong.
+func (c *benchTiersCmd) Run(ctx context.Context) error {
+	for _, f := range []struct {
+		flag  string
+		value int
+	}{{"--pool-tokens", c.PoolTokens}, {"--prompt-tokens", c.PromptTokens}, {"--rounds", c.Rounds}, {"--clients", c.Clients}} {
+		if f.value < 1 {
+			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value)
+		}
+	}
+	dir := c.Model
+	if dir == "" {
+		tmp, err := os.MkdirTemp("", "coppice-")
+		if err != nil {
+			return fmt.Errorf("a place for the generated model: %w", err)
+		}
+		defer os.RemoveAll(tmp)
+		dir = filepath.Join(tmp, "model")
+		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
+			return err
+		}
+	}
+	cfg := bench.TiersConfig{
+		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) },
+		Dir:  c.Dir, PoolTokens: c.PoolTokens, PromptTokens: c.PromptTokens, WorkingSets: c.WorkingSets, Rounds: c.Rounds, Clients: c.Clients, Seed: c.Seed,
+	}
+	progress, finish := progressBar(cfg.TierSteps(c.PageTokens), "requests")
+	runs, err := bench.PlayTiers(ctx, cfg, progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = bench.WriteTiersJSON(os.Stdout, runs)
+	} else {
+		err = bench.WriteTiersTable(os.Stdout, runs)
+	}
+	for i := range runs {
+		if r := &runs[i]; !r.Identical || r.LeakedPages != 0 {
+			err = errors.Join(err, fmt.Errorf("working set %dx, %s: same bits: %v, leaked pages: %d", r.WorkingSet, r.Config, r.Identical, r.LeakedPages))
+		}
+	}
+	return err
+}
+
+// open starts a node on the processor.
+func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+	m, err := model.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openBackend("cpu", backends.Options{
+		Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: kv.DType(c.KVType), Threads: c.Threads, MaxTokens: 512,
+	})
+	if err := errors.Join(err, m.Close()); err != nil {
+		return nil, err
+	}
+	node, err := coppice.Open(coppice.Config{Backend: b, Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}})
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return node, nil
+}
