@@ -21,6 +21,7 @@ type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
 	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
+	Chat      chatCmd      `cmd:"" help:"Talk to a model in the terminal, or to a server."`
 	Pull      pullCmd      `cmd:"" help:"Download a model from a hub into the cache that Hugging Face's tools share."`
 	Models    modelsCmd    `cmd:"" help:"List the models of that cache, and whether they can be loaded."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, as Hugging Face's directories or GGUF files are."`
@@ -61,6 +62,7 @@ const description = `An LLM inference scheduler with a token-level radix KV cach
 
 Examples:
   coppice serve
+  coppice chat --model hf:bartowski/SmolLM2-135M-Instruct-GGUF
   coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
   coppice bench chat
   coppice bench radix --kind tree

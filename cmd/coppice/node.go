@@ -18,7 +18,7 @@ import (
 
 // nodeFlags are what every command that runs a model takes.
 type nodeFlags struct {
-	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing."`
+	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing; serve and chat look for one in the cache first."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
 	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/coppice-llm/coppice/hub"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -82,12 +83,17 @@ type serveCmd struct {
 	logFlags
 
 	settings serveSettings `kong:"-"`
+	cached   *hub.Model    // taken without --model
 }
 
 // Help is printed by kong under the summary.
 func (*serveCmd) Help() string {
 	return `An OpenAI-compatible server: /v1/completions, /v1/chat/completions, /v1/models,
 /tokenize, /metrics and more; /openapi.json describes them. The live page is at /.
+
+Without --model it takes the model of Hugging Face's cache (HF_HUB_CACHE, HF_HOME) that was
+put there last, can be loaded and takes no more than half the memory; without such a one a
+generated model. sim and ptxvm always take that.
 
 Each flag may also be set by the environment, --kv-tokens as COPPICE_KV_TOKENS, or in
 --config; flags go before the environment, and that before the file. The file may
@@ -108,6 +114,7 @@ what drives it has failed: a supervisor should start it anew then.
 
 Examples:
   coppice serve
+  coppice serve --model hf:bartowski/SmolLM2-135M-Instruct-GGUF:Q8_0
   coppice serve --model ./llama --kv-memory 4GiB --policy lpm
   coppice serve --eviction cost-aware --cache-ttl 1h
   coppice serve --kv-host 4GiB --kv-disk /var/cache/coppice:20GiB
@@ -150,7 +157,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	dir, remove, err := c.modelDir(ctx)
+	dir, remove, err := c.findModel(ctx)
 	if err != nil {
 		return err
 	}
@@ -322,9 +329,11 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
 	switch note := s.note(); {
 	case note != "" && c.Model == "" && s.device == "":
-		fmt.Fprintf(w, "coppice: no --model given: %s\n", note)
+		fmt.Fprintf(w, "coppice: no --model given: %s; for a real one: coppice pull %s\n", note, exampleModel)
 	case note != "":
 		fmt.Fprintf(w, "coppice: %s\n", note)
+	case c.cached != nil:
+		fmt.Fprintf(w, "coppice: no --model given: this is %v of the cache, and coppice models lists others\n", c.cached.Ref)
 	}
 	if how := describeSampling(s.sampling); how != "" {
 		fmt.Fprintf(w, "coppice: requests that don't say how to sample get what the model recommends: %s (--sampling-defaults neutral for none)\n", how)

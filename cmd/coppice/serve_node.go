@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -37,6 +38,16 @@ type served struct {
 
 	sampling      *engine.SamplingParams // of requests that don't say; nil: neutral
 	tokenizerInfo []byte
+}
+
+// findModel is the path of --model, of a model of the cache, or of a generated one.
+func (c *serveCmd) findModel(ctx context.Context) (dir string, remove func(), err error) {
+	if c.Model == "" && (c.Backend == "cpu" || c.Backend == "cuda") {
+		if c.cached = cachedModel(); c.cached != nil {
+			return c.cached.Path, func() {}, nil
+		}
+	}
+	return c.modelDir(ctx)
 }
 
 // open reads the model and starts a node.

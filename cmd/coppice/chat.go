@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+type chatCmd struct {
+	nodeFlags
+	backendFlags
+	URL    string `name:"url" placeholder:"URL" help:"Talk to a running server, any that is OpenAI-compatible, instead of opening a model."`
+	Name   string `name:"model-name" placeholder:"NAME" help:"With --url: which model. Default: the first of /v1/models."`
+	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"With --url: sent as a bearer token."`
+
+	System      string  `help:"What the system message says."`
+	MaxTokens   int     `name:"max-tokens" default:"1024" help:"Most tokens of an answer."`
+	Temperature float32 `default:"0.7" help:"0 takes the best token always; 1 draws as the model says."`
+	TopP        float32 `name:"top-p" default:"0.95" help:"Draw among the best tokens that make up this probability."`
+	Seed        uint64  `default:"0" help:"Same seed, same answers."`
+}
+
+const chatHelp = `  /system TEXT   set the system message and begin anew; without TEXT show it
+  /clear         begin anew
+  /help          this
+  /exit          leave, as Ctrl-D does
+Ctrl-C stops an answer. A line that ends in \ goes on in the next. // begins a message with /.
+`
+
+// Help is printed by kong under the summary.
+func (*chatCmd) Help() string {
+	return `Each line is a turn, and the whole conversation is sent each time: what it has in common
+with the last turn comes from the cache, and its share is shown after each answer.
+
+Commands:
+` + chatHelp + `
+Examples:
+  coppice chat --model hf:bartowski/SmolLM2-135M-Instruct-GGUF
+  coppice chat --model ./model.gguf --system "Be brief."
+  coppice chat --url http://127.0.0.1:8080
+  printf 'What is light?\nAnd shade?\n' | coppice chat --model ./model.gguf --temperature 0`
+}
+
+// talker answers conversations: a model in this process, or a server.
+type talker interface {
+	// answer streams the answer to messages into say, which is called in order by one
+	// goroutine. When ctx ends so does the answer, without an error.
+	answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error)
+	// greeting says who answers.
+	greeting() string
+	close() error
+}
+
+// turn is what an answer took.
+type turn struct {
+	prompt, cached, output int // tokens; prompt is 0 if the server does not say
+	first, total           time.Duration
+}
+
+// String is a line for people.
+func (t turn) String() string {
+	var parts []string
+	if t.prompt > 0 {
+		parts = append(parts, fmt.Sprintf("%d prompt tokens, %d of them cached (%.0f %%)", t.prompt, t.cached, 100*float64(t.cached)/float64(t.prompt)))
+	}
+	parts = append(parts, fmt.Sprintf("%d output tokens", t.output), fmt.Sprintf("first after %.2f s", t.first.Seconds()))
+	if d := t.total - t.first; t.output > 1 && d > 0 {
+		parts = append(parts, fmt.Sprintf("then %.1f tokens/s", float64(t.output-1)/d.Seconds()))
+	}
+	return "[" + strings.Join(parts, "; ") + "]"
+}
+
+// Run is called by kong.
+func (c *chatCmd) Run(ctx context.Context) (err error) {
+	if c.MaxTokens < 1 {
+		return fmt.Errorf("--max-tokens is %d, want at least 1", c.MaxTokens)
+	}
+	if c.URL != "" && c.Model != "" {
+		return errors.New("--url and --model: give one of them, and with --url the model's name as --model-name")
+	}
+	var t talker
+	if c.URL != "" {
+		t, err = c.dial(ctx)
+	} else {
+		t, err = c.openLocal(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	d := &dialogue{talker: t, system: c.System, out: os.Stdout, notes: os.Stderr, signals: signals, lines: readLines(os.Stdin),
+		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))}
+	d.clear()
+	return d.run()
+}
+
+// readLines sends the lines of r until it ends. The goroutine ends with r, or with the
+// process.
+func readLines(r io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		in := bufio.NewReader(r)
+		for {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				lines <- strings.TrimRight(line, "\r\n")
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// dialogue is a conversation on a terminal or a pipe. Answers go to out, all else to notes.
+type dialogue struct {
+	talker     talker
+	system     string
+	messages   []chat.Message
+	out, notes io.Writer
+	terminal   bool
+	signals    <-chan os.Signal
+	lines      <-chan string
+}
+
+func (d *dialogue) clear() {
+	d.messages = nil
+	if d.system != "" {
+		d.messages = []chat.Message{{Role: "system", Content: d.system}}
+	}
+}
+
+// run takes turns until the input ends.
+func (d *dialogue) run() error {
+	fmt.Fprintf(d.notes, "coppice: %s; /help lists commands\n", d.talker.greeting())
+	for {
+		text, err := d.read()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case strings.TrimSpace(text) == "":
+		case strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//"):
+			if d.command(text) {
+				return nil
+			}
+		default:
+			text = strings.TrimPrefix(text, "/") // of two
+			if err := d.turn(text); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// read is the next message: a line, and those that it goes on in.
+func (d *dialogue) read() (string, error) {
+	prompt, text := "> ", ""
+	for {
+		if d.terminal {
+			fmt.Fprint(d.out, prompt)
+		}
+		select {
+		case <-d.signals:
+			if d.terminal {
+				fmt.Fprintln(d.out)
+			}
+			return "", context.Canceled
+		case line, ok := <-d.lines:
+			if !ok && text == "" {
+				if d.terminal {
+					fmt.Fprintln(d.out)
+				}
+				return "", io.EOF
+			}
+			more := strings.HasSuffix(line, `\`)
+			text += strings.TrimSuffix(line, `\`)
+			if !more {
+				return text, nil
+			}
+			text += "\n"
+			prompt = ". "
+		}
+	}
+}
+
+// command does what begins with a slash, and reports whether to leave.
+func (d *dialogue) command(line string) (leave bool) {
+	name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch rest = strings.TrimSpace(rest); name {
+	case "/exit", "/quit", "/bye":
+		return true
+	case "/help", "/?":
+		fmt.Fprint(d.notes, chatHelp)
+	case "/clear":
+		d.clear()
+		fmt.Fprintln(d.notes, "coppice: a new conversation")
+	case "/system":
+		if rest == "" {
+			fmt.Fprintf(d.notes, "coppice: the system message is %q\n", d.system)
+			break
+		}
+		d.system = rest
+		d.clear()
+		fmt.Fprintln(d.notes, "coppice: a new conversation with that system message")
+	default:
+		fmt.Fprintf(d.notes, "coppice: there is no command %s; /help lists them\n", name)
+	}
+	return false
+}
+
+// turn sends a message and prints the answer. What is refused is told, and not part of the
+// conversation; an error ends it.
+func (d *dialogue) turn(text string) error {
+	messages := append(d.messages[:len(d.messages):len(d.messages)], chat.Message{Role: "user", Content: text})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	over, watched := make(chan struct{}), make(chan bool)
+	go func() {
+		select {
+		case s := <-d.signals:
+			cancel()
+			watched <- s == syscall.SIGTERM
+		case <-over:
+			watched <- false
+		}
+	}()
+	var said strings.Builder
+	took, err := d.talker.answer(ctx, messages, func(piece string) {
+		said.WriteString(piece)
+		fmt.Fprint(d.out, piece)
+	})
+	close(over)
+	if end := <-watched; end {
+		return context.Canceled
+	}
+	if said.Len() > 0 && !strings.HasSuffix(said.String(), "\n") {
+		fmt.Fprintln(d.out)
+	}
+	if err != nil {
+		if errors.Is(err, coppice.ErrClosed) {
+			return err
+		}
+		fmt.Fprintf(d.notes, "coppice: %v\n", err)
+		return nil
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(d.notes, "coppice: stopped")
+	}
+	fmt.Fprintln(d.notes, took)
+	d.messages = append(messages, chat.Message{Role: "assistant", Content: said.String()})
+	return nil
+}

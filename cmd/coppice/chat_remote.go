@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// remoteTalker is an OpenAI-compatible server.
+type remoteTalker struct {
+	base, key, model string
+	http             *http.Client
+	fields           map[string]any
+}
+
+// dial finds the server and its model.
+func (c *chatCmd) dial(ctx context.Context) (talker, error) {
+	client, err := load.Dial(ctx, load.ClientConfig{URL: c.URL, Endpoint: load.Chat, Model: c.Name, APIKey: c.APIKey})
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	t := &remoteTalker{base: strings.TrimSuffix(strings.TrimRight(c.URL, "/"), "/v1"), key: c.APIKey, model: client.Model(), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
+		fields: map[string]any{"max_tokens": c.MaxTokens, "temperature": c.Temperature, "top_p": c.TopP, "seed": c.Seed}}
+	return t, nil
+}
+
+func (t *remoteTalker) greeting() string { return t.model + " at " + redact(t.base) }
+
+func (t *remoteTalker) close() error {
+	t.http.CloseIdleConnections()
+	return nil
+}
+
+// chatChunk is what a stream's event has.
+type chatChunk struct {
+	Choices []struct {
+		Delta struct {
+			Content   string `json:"content"`
+			Reasoning string `json:"reasoning_content"`
+		} `json:"delta"`
+	} `json:"choices"`
+	Usage *struct {
+		Prompt  int `json:"prompt_tokens"`
+		Output  int `json:"completion_tokens"`
+		Details struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	} `json:"usage"`
+	Error json.RawMessage `json:"error"`
+}
+
+func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error) {
+	var said []map[string]string
+	for _, m := range messages {
+		said = append(said, map[string]string{"role": m.Role, "content": m.Content})
+	}
+	fields := map[string]any{"model": t.model, "messages": said, "stream": true, "stream_options": map[string]any{"include_usage": true}}
+	for k, v := range t.fields {
+		fields[k] = v
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return turn{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.base+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return turn{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if t.key != "" {
+		req.Header.Set("Authorization", "Bearer "+t.key)
+	}
+	begun := time.Now()
+	resp, err := t.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return turn{}, nil
+		}
+		return turn{}, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2000))
+		return turn{}, fmt.Errorf("the server answers %s: %s", resp.Status, bytes.TrimSpace(text))
+	}
+	took, err := readChat(resp.Body, begun, say)
+	if ctx.Err() != nil {
+		return took, nil
+	}
+	return took, err
+}
+
+// readChat reads a stream of chunks until its end.
+func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
+	var took turn
+	events := load.NewEventReader(body, time.Now)
+	for {
+		event, err := events.Next()
+		took.total = time.Since(begun)
+		if err == io.EOF {
+			return took, errors.New("the server ended the answer without [DONE]")
+		}
+		if err != nil {
+			return took, err
+		}
+		if string(event.Data) == "[DONE]" {
+			return took, nil
+		}
+		var chunk chatChunk
+		if err := json.Unmarshal(event.Data, &chunk); err != nil {
+			return took, fmt.Errorf("the server's answer is not of the OpenAI API: %w", err)
+		}
+		if len(chunk.Error) > 0 && string(chunk.Error) != "null" {
+			return took, fmt.Errorf("the server ended the answer: %.300s", chunk.Error)
+		}
+		for _, c := range chunk.Choices {
+			if text := c.Delta.Reasoning + c.Delta.Content; text != "" {
+				if took.output == 0 {
+					took.first = time.Since(begun)
+				}
+				took.output++ // a chunk for a token, until usage says how many there were
+				say(text)
+			}
+		}
+		if u := chunk.Usage; u != nil && u.Output > 0 {
+			took.prompt, took.cached, took.output = u.Prompt, u.Details.Cached, u.Output
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/hub"
+)
+
+// exampleModel is a small one that loads here and knows how to chat.
+const exampleModel = "bartowski/SmolLM2-135M-Instruct-GGUF"
+
+// unknownMemory is how large a model may be where the machine's memory is not known.
+const unknownMemory = 4 << 30
+
+// cachedModel is the model of the cache that was put there last, among those that can be
+// loaded and take no more than half the memory; nil if there is none. It asks no hub.
+func cachedModel() *hub.Model {
+	h, err := openHub()
+	if err != nil {
+		return nil
+	}
+	found, err := h.Models()
+	if err != nil {
+		return nil
+	}
+	return pickModel(found, memoryBytes())
+}
+
+// pickModel is cachedModel for a machine with that much memory, 0 if that is not known.
+func pickModel(found []*hub.Model, memory int64) *hub.Model {
+	most := memory / 2
+	if memory == 0 {
+		most = unknownMemory
+	}
+	slices.SortStableFunc(found, func(a, b *hub.Model) int { return b.Modified.Compare(a.Modified) })
+	for _, m := range found {
+		if m.Bytes <= most && model.Inspect(m.Path).Err == nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// modelOrCached is modelDir, but without --model it takes a model of the cache where one
+// will do. origin says so after the model's name.
+func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
+	if f.Model == "" {
+		if m := cachedModel(); m != nil {
+			return m.Path, fmt.Sprintf(" (no --model given: this one is %v of the cache, and coppice models lists others)", m.Ref), func() {}, nil
+		}
+		origin = " (no --model given: the weights are random, the text means nothing; for a real one: coppice pull " + exampleModel + ")"
+	}
+	dir, remove, err = f.modelDir(ctx)
+	return dir, origin, remove, err
+}
