@@ -327,13 +327,14 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	url := scheme + "://" + reachable(at.String())
 	info := s.node.Info()
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
+	if c.cached != nil {
+		fmt.Fprintf(w, "coppice: no --model given: this is %v of the cache, and coppice models lists others\n", c.cached.Ref)
+	}
 	switch note := s.note(); {
-	case note != "" && c.Model == "" && s.device == "":
+	case note != "" && c.Model == "" && s.device == "" && c.cached == nil:
 		fmt.Fprintf(w, "coppice: no --model given: %s; for a real one: coppice pull %s\n", note, exampleModel)
 	case note != "":
 		fmt.Fprintf(w, "coppice: %s\n", note)
-	case c.cached != nil:
-		fmt.Fprintf(w, "coppice: no --model given: this is %v of the cache, and coppice models lists others\n", c.cached.Ref)
 	}
 	if how := describeSampling(s.sampling); how != "" {
 		fmt.Fprintf(w, "coppice: requests that don't say how to sample get what the model recommends: %s (--sampling-defaults neutral for none)\n", how)
