@@ -45,10 +45,14 @@ func conform(t testing.TB, o enginetest.Options) engine.Backend {
 	return open(t, m, o)
 }
 
-func open(t testing.TB, m *model.Model, o enginetest.Options) engine.Backend {
+func open(t testing.TB, m *model.Model, o enginetest.Options, change ...func(c *cuda.Config)) engine.Backend {
 	t.Helper()
-	b, err := cuda.Open(m, cuda.Config{Driver: driver, PageTokens: o.PageTokens, Pages: o.Pages,
-		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight})
+	c := cuda.Config{Driver: driver, PageTokens: o.PageTokens, Pages: o.Pages,
+		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight}
+	for _, f := range change {
+		f(&c)
+	}
+	b, err := cuda.Open(m, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,7 @@ func TestConformance(t *testing.T) {
 var every = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
 
 // TestConformanceOfShapes: models of each architecture and of each size of heads pass what of
-// the suite depends on these; with -every all of it.
+// the suite depends on these, and the nano model does without graphs; with -every all of it.
 func TestConformanceOfShapes(t *testing.T) {
 	if cuda.RaceDetector {
 		t.Skip("the nano model is enough")
@@ -90,7 +94,20 @@ func TestConformanceOfShapes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o, noGraphs) }
+	if *every {
+		t.Run("without graphs", func(t *testing.T) { enginetest.Run(t, factory) })
+	} else if err := enginetest.Try(t, factory, "deferred"); err != nil {
+		t.Errorf("without graphs: %v", err)
+	}
 }
+
+func noGraphs(c *cuda.Config) { c.NoGraphs = true }
 
 var controls = flag.Bool("controls", false, "run the suite on backends that are broken on purpose, half a minute")
 

@@ -29,6 +29,9 @@ type Config struct {
 	MaxInflight int
 	// MaxMoves may be pending; 64.
 	MaxMoves int
+	// NoGraphs launches each kernel of a step by itself, to compare. Else the kernels of a
+	// step whose rows decode are launched as one graph, where the driver makes graphs.
+	NoGraphs bool
 	// StepTimeout is how long the device may end no batch and no move that it was
 	// given before it counts as lost; 2 minutes. The longest step takes seconds.
 	StepTimeout time.Duration

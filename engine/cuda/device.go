@@ -32,6 +32,7 @@ type device struct {
 	pages  engine.Tables
 	table  []int32 // page tables as the device has them when all that is queued has run
 	params []engine.SamplingParams
+	graphs graphs
 	kept   []int32 // by slot: the position after that of which x is kept; 0: none
 }
 
@@ -44,7 +45,7 @@ type rooms struct {
 	acts               cudrv.Ptr // input of a product, bf16 [tokens][widest]
 	qkv                cudrv.Ptr // f32
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
-	gateUp             cudrv.Ptr // bf16 [tokens][2·ffn]
+	ffn                cudrv.Ptr // input of the last product, bf16 [tokens][ffn]
 	states             cudrv.Ptr // of splits
 	logits, work       cudrv.Ptr // f32 [rows][vocab]
 	failed             cudrv.Ptr // by row
@@ -74,7 +75,8 @@ func newDevice(m *model.Model, cfg Config) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots), kept: make([]int32, cfg.MaxSlots)}
+	d := &device{ctx: ctx, cfg: cfg, model: m.Config(), run: map[string]cudrv.Function{}, params: make([]engine.SamplingParams, cfg.MaxSlots), kept: make([]int32, cfg.MaxSlots),
+		graphs: graphs{execs: map[shape]cudrv.GraphExec{}, off: cfg.NoGraphs}}
 	if err := d.open(m); err != nil {
 		return nil, errors.Join(err, ctx.Close())
 	}
@@ -116,7 +118,7 @@ func (d *device) open(m *model.Model) error {
 // load finds all kernels.
 func (d *device) load() error {
 	for module, names := range map[string][]string{
-		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "swiglu", "keep"},
+		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
 		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
 		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
 			fmt.Sprint("attn_shared_", d.model.HeadDim)},
@@ -165,12 +167,12 @@ func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
 	ffn := kernels.Padded(c.FFN)
-	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads), ffn)
+	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads))
 	return []buffer{
 		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
 		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
-		{&r.q, 2 * tokens * heads, -1}, {&r.gateUp, 2 * tokens * 2 * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
+		{&r.q, 2 * tokens * heads, -1}, {&r.ffn, 2 * tokens * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
 		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
 		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
 		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
@@ -193,14 +195,14 @@ func (d *device) makeRooms() error {
 	return d.ctx.SyncStream(d.stream)
 }
 
-// grow gives *p room for n bytes; what it held is lost. It waits for the device
-// where it has to.
+// grow gives *p room for n bytes; what it held is lost, and graphs with it. It waits for
+// the device where it has to.
 func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	if n <= *have {
 		return nil
 	}
 	if *p != 0 {
-		if err := d.ctx.Free(*p); err != nil {
+		if err := errors.Join(d.dropGraphs(), d.ctx.Free(*p)); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,9 @@ type faultyContext struct {
 	mu     sync.Mutex // the backend waits for events on a goroutine of its own
 	err    error
 	closed int
+	// capturing until a graph is made; spared if the call that fails was meanwhile and for
+	// lack of memory: then there is no graph.
+	capturing, spared bool
 }
 
 func (f *faulty) Open(i int) (cudrv.Context, error) {
@@ -73,6 +76,7 @@ func (c *faultyContext) fails(call string) error {
 		c.err = &cudrv.Error{Call: call, Code: cudrv.CodeLaunchFailed, Err: errors.New("planted")}
 		return c.err
 	case outOfMemory:
+		c.spared = c.capturing
 		return &cudrv.Error{Call: call, Code: cudrv.CodeOutOfMemory, Err: errors.New("planted")}
 	}
 	return nil
@@ -146,6 +150,43 @@ func (c *faultyContext) SyncEvent(e cudrv.Event) error {
 		<-c.f.hung
 	}
 	return c.Context.SyncEvent(e)
+}
+
+func (c *faultyContext) capture(on bool) {
+	c.mu.Lock()
+	c.capturing = on
+	c.mu.Unlock()
+}
+
+func (c *faultyContext) BeginCapture(s cudrv.Stream) error {
+	c.capture(true)
+	if err := c.fails("cuStreamBeginCapture"); err != nil {
+		return err
+	}
+	return c.Context.BeginCapture(s)
+}
+
+func (c *faultyContext) EndCapture(s cudrv.Stream) (cudrv.Graph, error) {
+	g, err := c.Context.EndCapture(s)
+	return g, errors.Join(c.fails("cuStreamEndCapture"), err)
+}
+
+func (c *faultyContext) Instantiate(g cudrv.Graph) (cudrv.GraphExec, error) {
+	defer c.capture(false)
+	if err := c.fails("cuGraphInstantiate"); err != nil {
+		return 0, err
+	}
+	return c.Context.Instantiate(g)
+}
+
+func (c *faultyContext) LaunchGraph(x cudrv.GraphExec, s cudrv.Stream) error {
+	if err := c.fails("cuGraphLaunch"); err != nil {
+		return err
+	}
+	if c.due(faultyKernel) {
+		return c.Context.Fill(s, 1<<40, 0, 4)
+	}
+	return c.Context.LaunchGraph(x, s)
 }
 
 func (c *faultyContext) Close() error {
@@ -234,6 +275,7 @@ func TestFailingDriver(t *testing.T) {
 	if cuda.RaceDetector {
 		last, every = all.calls-1, [failures]int{199, 499, 499, 199}
 	}
+	spared := 0
 	for how := range failures {
 		for at := 1; at <= all.calls; at++ {
 			if at%every[how] != 0 && at < last {
@@ -256,16 +298,28 @@ func TestFailingDriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fails(t, b, f)
+			if fails(t, b, f) {
+				spared++
+			}
 		}
+	}
+	if spared == 0 {
+		t.Error("no call failed while a graph was made")
 	}
 }
 
-// fails runs steps on a backend whose driver fails.
-func fails(t *testing.T, b *cuda.Backend, f *faulty) {
+// fails runs steps on a backend whose driver fails, and reports whether the backend goes on:
+// the call that failed was to make a graph, for which there is no memory.
+func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 	t.Helper()
 	done, err := steps(b)
 	var lost *engine.Error
+	if f.opened.spared {
+		if err := errors.Join(err, b.Close()); done != 4 || err != nil {
+			t.Errorf("%v at call %d, which makes a graph: %d steps, %v", f.failure, f.failAt, done, err)
+		}
+		return true
+	}
 	if done == 4 || !errors.As(err, &lost) || !errors.Is(err, f.failure.want()) {
 		t.Errorf("%v at call %d: %d steps, %v", f.failure, f.failAt, done, err)
 	}
@@ -287,6 +341,7 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) {
 	if f.opened.closed != 1 {
 		t.Errorf("%v at call %d: the context is closed %d times", f.failure, f.failAt, f.opened.closed)
 	}
+	return false
 }
 
 // TestEndlessKernel: the driver's own limit ends a kernel that does not end.

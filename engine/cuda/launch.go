@@ -12,6 +12,7 @@ const (
 	toBF16 = int32(iota)
 	toF32
 	addF32
+	swiGLU // of columns by four gates and four values in turn
 )
 
 // launcher queues the kernels of one plan. The first error stays.
@@ -32,17 +33,25 @@ func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args
 	l.err = l.ctx.Launch(f, cudrv.Launch{Grid: [3]int{gridX, gridY, 1}, Block: [3]int{threads, 1, 1}, SharedBytes: shared, Stream: l.stream, Args: cudrv.Args(args...)})
 }
 
-// at is where a part of the plan lies on the device.
+// at is where a part of the plan's data lies on the device.
 func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
+
+// before is at for parts in more.
+func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
+
+// moreAt is where more begins.
+func (p *plan) moreAt() int { return blocks(len(p.data), 16) * 16 }
+
+// live is where a count lies.
+func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
 
 func blocks(n, of int) int { return (n + of - 1) / of }
 
 // step queues everything of a plan whose data is on the device.
 func (l *launcher) step() error {
 	l.prepare()
-	if l.p.tokens > 0 {
-		l.forward()
-		l.finish()
+	if l.p.tokens > 0 && l.err == nil && !(l.p.graph && l.graph()) {
+		l.kernels()
 	}
 	return l.err
 }
@@ -51,52 +60,62 @@ func (l *launcher) step() error {
 func (l *launcher) prepare() {
 	p, r, c := l.p, &l.room, l.model
 	if n := p.cleared.n; n > 0 {
-		l.launch("slot_clear", n, 1, 256, 0, r.last, r.counts, l.at(p.cleared), int32(0))
+		l.launch("slot_clear", n, 1, 256, 0, r.last, r.counts, l.before(p.cleared), int32(0))
 	}
 	if n := p.clearedCounted.n; n > 0 {
-		l.launch("slot_clear", n, 8, 256, 0, r.last, r.counts, l.at(p.clearedCounted), int32(c.Vocab))
+		l.launch("slot_clear", n, 8, 256, 0, r.last, r.counts, l.before(p.clearedCounted), int32(c.Vocab))
 	}
 	if n := p.counted.n; n > 0 {
-		l.launch("slot_count", blocks(n, 256), 1, 256, 0, r.counts, l.at(p.counted), int32(n), int32(c.Vocab))
+		l.launch("slot_count", blocks(n, 256), 1, 256, 0, r.counts, l.before(p.counted), int32(n), int32(c.Vocab))
 	}
 	for _, m := range p.masks {
 		if l.err == nil {
-			l.err = l.ctx.CopyWithin(l.stream, r.masks+cudrv.Ptr(l.maskBytes()*int(m.first-1)), l.meta+cudrv.Ptr(m.at), l.maskBytes()*m.n)
+			l.err = l.ctx.CopyWithin(l.stream, r.masks+cudrv.Ptr(l.maskBytes()*int(m.first-1)), l.before(part{at: m.at}), l.maskBytes()*m.n)
 		}
 	}
 	slot := c.HeadDim / 8 // pieces of 16 bytes of one slot of a strip
 	for _, x := range p.copies {
-		l.launch("page_copy", x.n, 2*c.Layers*c.KVHeads, 128, 0, r.pool, l.at(x), uint64(l.pageElements/8), int32(l.cfg.PageTokens*slot), int32(slot))
+		l.launch("page_copy", x.n, 2*c.Layers*c.KVHeads, 128, 0, r.pool, l.before(x), uint64(l.pageElements/8), int32(l.cfg.PageTokens*slot), int32(slot))
 	}
-	if n := p.tables.n; n > 0 {
-		l.launch("table_write", blocks(n, 256), 1, 256, 0, r.table, l.at(p.tables), int32(n), int32(l.perSlot))
+	if n := p.tables.n; n > 0 && p.tablesFirst {
+		l.launch("table_write", blocks(n, 256), 1, 256, 0, r.table, l.before(p.tables), int32(n), int32(l.perSlot), cudrv.Ptr(0))
 	}
+}
+
+// kernels queues what a graph has, or what it would have. All sizes here are the plan's,
+// and what there is less of is live.
+func (l *launcher) kernels() {
+	if n := l.p.sizes.tokens; l.p.graph {
+		l.launch("table_write", blocks(n, 256), 1, 256, 0, l.room.table, l.at(l.p.written), int32(n), int32(l.perSlot), l.live(liveTables))
+	}
+	l.forward()
+	l.finish()
 }
 
 // forward runs all layers; x holds the last one's output.
 func (l *launcher) forward() {
 	p, r, c := l.p, &l.room, l.model
 	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, kernels.Padded(c.FFN)
+	n, live := p.sizes.tokens, l.live(liveTokens)
 	if l.err == nil {
-		l.err = l.ctx.Fill32(l.stream, r.failed, 0, p.rows)
+		l.err = l.ctx.Fill32(l.stream, r.failed, 0, max(p.rows, p.sizes.want))
 	}
-	l.launch("embed", p.tokens, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden))
+	l.launch("embed", n, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), live)
 	for i := range l.w.layers {
 		w := &l.w.layers[i]
-		l.norm(p.tokens, w.attnNorm, 0)
-		l.product(r.qkv, r.acts, w.qkv, w.qkvBias, p.tokens, all, c.Hidden, toF32)
+		l.norm(n, w.attnNorm, 0, live)
+		l.product(r.qkv, r.acts, w.qkv, w.qkvBias, n, all, c.Hidden, toF32, live)
 		layer := i * l.pageElements / c.Layers
-		l.launch("rope_write", p.tokens, c.Heads+2*c.KVHeads, 32, 0, r.q, r.pool, r.qkv, w.qNorm, w.kNorm, l.w.cosine, l.w.sine,
+		l.launch("rope_write", n, c.Heads+2*c.KVHeads, 32, 0, r.q, r.pool, r.qkv, w.qNorm, w.kNorm, l.w.cosine, l.w.sine,
 			l.at(p.slots), l.at(p.positions), r.table, uint64(l.pageElements), uint64(layer),
-			int32(l.perSlot), l.pageShift(), int32(c.Heads), int32(c.KVHeads), int32(c.HeadDim), float32(c.NormEps))
+			int32(l.perSlot), l.pageShift(), int32(c.Heads), int32(c.KVHeads), int32(c.HeadDim), float32(c.NormEps), live)
 		l.attention(layer)
-		l.product(r.x, r.acts, w.o, w.oBias, p.tokens, c.Hidden, heads, addF32)
-		l.norm(p.tokens, w.ffnNorm, 0)
-		l.product(r.gateUp, r.acts, w.gateUp, w.gateUpBias, p.tokens, 2*ffn, c.Hidden, toBF16)
-		l.launch("swiglu", blocks(ffn, 256), p.tokens, 256, 0, r.acts, r.gateUp, int32(ffn))
-		l.product(r.x, r.acts, w.down, w.downBias, p.tokens, c.Hidden, ffn, addF32)
+		l.product(r.x, r.acts, w.o, w.oBias, n, c.Hidden, heads, addF32, live)
+		l.norm(n, w.ffnNorm, 0, live)
+		l.product(r.ffn, r.acts, w.gateUp, w.gateUpBias, n, 2*ffn, c.Hidden, swiGLU, live)
+		l.product(r.x, r.ffn, w.down, w.downBias, n, c.Hidden, ffn, addF32, live)
 	}
-	l.launch("check_finite", p.tokens, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden))
+	l.launch("check_finite", n, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden), live)
 }
 
 // attention reads q and pages, and writes acts.
@@ -111,15 +130,21 @@ func (l *launcher) attention(layer int) {
 	for _, x := range []struct {
 		name  string
 		items part
-	}{{"attn_split_", p.split}, {"attn_shared_", p.shared}} {
-		if x.items.n > 0 {
+		n     int
+		live  int
+	}{{"attn_split_", p.split, p.sizes.splits, liveSplits}, {"attn_shared_", p.shared, p.sizes.shared, liveShared}} {
+		if x.n > 0 {
 			args := append(append([]any{r.states}, cache...), l.at(x.items), l.at(p.order), l.at(p.slots), l.at(p.positions),
-				int32(c.Heads), int32(p.maxSplits), l.scale())
-			l.launch(kernel(x.name), x.items.n, c.KVHeads, 128, l.tileBytes(), args...)
+				int32(c.Heads), int32(0), l.scale(), l.live(x.live))
+			l.launch(kernel(x.name), x.n, c.KVHeads, 128, l.tileBytes(), args...)
 		}
 	}
-	if n := p.decoding; n > 0 {
-		l.launch("attn_merge", n, c.Heads, 128, 0, r.acts, r.states, l.at(p.positions), int32(c.Heads), int32(c.HeadDim), int32(p.maxSplits))
+	n := p.decoding
+	if p.graph {
+		n = p.sizes.tokens
+	}
+	if n > 0 {
+		l.launch("attn_merge", n, c.Heads, 128, 0, r.acts, r.states, l.at(p.positions), int32(c.Heads), int32(c.HeadDim), int32(0), l.live(liveDecoding))
 	}
 }
 
@@ -132,13 +157,13 @@ func (l *launcher) pageShift() int32 {
 }
 
 // norm writes acts from rows of x, all or those that index picks, also of kept ones.
-func (l *launcher) norm(rows int, weight, index cudrv.Ptr) {
-	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps))
+func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
+	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
 }
 
 // product queues out = in·Wᵀ + bias by the kernel for that many rows. Rows of in and W
 // are padded.
-func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) {
+func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
 	kernel, gridX, gridY := "gemm128", blocks(n, 128), blocks(m, 128)
 	if m <= 64 {
 		gridX, gridY = blocks(n, 32), 1
@@ -151,22 +176,23 @@ func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32) 
 			kernel = "gemm64"
 		}
 	}
-	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind)
+	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
 }
 
 // finish computes the logits that are wanted and draws from them.
 func (l *launcher) finish() {
 	p, r, c := l.p, &l.room, l.model
 	l.prompts()
-	l.launch("slot_fail", blocks(p.rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(p.rows))
-	n := p.want.n
+	rows := max(p.rows, p.sizes.want)
+	l.launch("slot_fail", blocks(rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(rows), l.live(liveRows))
+	n, live := p.sizes.want, l.live(liveWant)
 	if n == 0 {
 		return
 	}
-	l.norm(n, l.w.norm, l.at(p.want))
-	l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32)
-	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(c.Vocab))
+	l.norm(n, l.w.norm, l.at(p.want), live)
+	l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32, live)
+	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(c.Vocab), live)
 	if p.top >= 0 {
-		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab))
+		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab), live)
 	}
 }

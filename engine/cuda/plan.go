@@ -29,11 +29,14 @@ const (
 // part is some of a step's data: where it begins and how many entries it has.
 type part struct{ at, n int }
 
-// plan is one step as the kernels want it: data, which goes to the device in one
-// copy, and where in it each list lies.
+// plan is one step as the kernels want it: data and then more, which go to the device in
+// one copy, and where in them each list lies. What the kernels of a graph read is in data,
+// at places that depend on sizes alone.
 type plan struct {
-	data []byte
-	rows int
+	data, more []byte
+	sizes      sizes
+	graph      bool // sizes are rounded up
+	rows       int
 	tokenLists
 	slotLists
 	attentionLists
@@ -53,16 +56,18 @@ type tokenLists struct {
 
 // slotLists are what changes before any row runs.
 type slotLists struct {
-	cleared, clearedCounted part   // slots that are bound; with their counts
-	counted                 part   // {slot, token, in the prompt}
-	copies                  []part // {from, to, tokens}, one launch after another
+	cleared, clearedCounted part   // in more: slots that are bound; with their counts
+	counted                 part   // in more: {slot, token, in the prompt}
+	copies                  []part // in more: {from, to, tokens}, one launch after another
 	tables                  part   // {slot, index, page}
+	tablesFirst             bool   // are in more, and written before all else
+	written                 part   // room for those that a graph writes
 	masks                   []maskRun
 }
 
 // maskRun is bits of masks that follow on each other, on the device too.
 type maskRun struct {
-	at    int // in data
+	at    int // in more
 	first engine.MaskID
 	n     int // masks
 }
@@ -85,16 +90,31 @@ type logitLists struct {
 	digests       bool
 }
 
-// list appends values and returns where; width of them make an entry.
-func (p *plan) list(width int, values ...int32) part {
-	for len(p.data)%16 != 0 {
-		p.data = append(p.data, 0)
+// list appends values to data and returns where; width of them make an entry. There is
+// room for at least so many entries.
+func (p *plan) list(width, room int, values ...int32) (x part) {
+	p.data, x = appendList(p.data, width, room, values)
+	return x
+}
+
+// before is list for what is in more.
+func (p *plan) before(width int, values ...int32) (x part) {
+	p.more, x = appendList(p.more, width, 0, values)
+	return x
+}
+
+func appendList(to []byte, width, room int, values []int32) ([]byte, part) {
+	for len(to)%16 != 0 {
+		to = append(to, 0)
 	}
-	at := len(p.data)
+	at := len(to)
 	for _, v := range values {
-		p.data = binary.LittleEndian.AppendUint32(p.data, uint32(v))
+		to = binary.LittleEndian.AppendUint32(to, uint32(v))
 	}
-	return part{at, len(values) / width}
+	for range width*room - len(values) {
+		to = append(to, 0, 0, 0, 0)
+	}
+	return to, part{at, len(values) / width}
 }
 
 // planner makes plans; its scratch is kept. It belongs to the launching goroutine.
@@ -110,8 +130,9 @@ type planner struct {
 
 // make plans a batch, and moves the host's idea of page tables and parameters on.
 func (p *planner) make(b *engine.Batch) *plan {
-	p.plan = plan{data: p.data[:0], rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
+	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
+	p.list(1, liveCounts)
 	p.binds(b)
 	p.pageCopies(b)
 	p.setMasks(b)
@@ -119,6 +140,7 @@ func (p *planner) make(b *engine.Batch) *plan {
 	p.attention(b)
 	p.logits(b)
 	p.prompts(b)
+	p.live()
 	p.stats.CopiedPages = len(b.Copies)
 	return &p.plan
 }
@@ -146,7 +168,7 @@ func (p *planner) binds(b *engine.Batch) {
 			}
 		}
 	}
-	p.cleared, p.clearedCounted, p.counted = p.list(1, plain...), p.list(1, penalised...), p.list(3, entries...)
+	p.cleared, p.clearedCounted, p.counted = p.before(1, plain...), p.before(1, penalised...), p.before(3, entries...)
 }
 
 // pageCopies puts copies into launches such that none touches a page that another
@@ -156,7 +178,7 @@ func (p *planner) pageCopies(b *engine.Batch) {
 	touched, written := map[kv.PageID]bool{}, map[kv.PageID]bool{}
 	flush := func() {
 		if len(launch) > 0 {
-			p.copies = append(p.copies, p.list(3, launch...))
+			p.copies = append(p.copies, p.before(3, launch...))
 			launch = launch[:0]
 			clear(touched)
 			clear(written)
@@ -175,17 +197,17 @@ func (p *planner) pageCopies(b *engine.Batch) {
 // setMasks takes along the bits of the masks that the batch sets; those of earlier batches
 // are on the device. What is dropped needs nothing: no row names it.
 func (p *planner) setMasks(b *engine.Batch) {
-	p.list(1) // aligned
+	p.before(1) // aligned
 	p.newMasks = append(p.newMasks[:0], b.Masks...)
 	slices.SortFunc(p.newMasks, func(x, y engine.MaskSet) int { return cmp.Compare(x.ID, y.ID) })
 	for _, m := range p.newMasks {
 		if n := len(p.masks); n > 0 && p.masks[n-1].first+engine.MaskID(p.masks[n-1].n) == m.ID {
 			p.masks[n-1].n++
 		} else {
-			p.masks = append(p.masks, maskRun{len(p.data), m.ID, 1})
+			p.masks = append(p.masks, maskRun{len(p.more), m.ID, 1})
 		}
 		for _, w := range m.Bits {
-			p.data = binary.LittleEndian.AppendUint64(p.data, w)
+			p.more = binary.LittleEndian.AppendUint64(p.more, w)
 		}
 	}
 	clear(p.newMasks)
@@ -227,8 +249,18 @@ func (p *planner) layOut(b *engine.Batch) {
 	entries = p.tableEntries(b, entries)
 	p.ints[0], p.ints[1], p.ints[2], p.ints[3], p.ints[4], p.ints[5] = ids, slots, positions, rowOf, entries, rowSlots
 	p.tokens, p.decoding = len(ids), len(p.decodes)
-	p.ids, p.slots, p.positions, p.rowOf = p.list(1, ids...), p.list(1, slots...), p.list(1, positions...), p.list(1, rowOf...)
-	p.tables, p.rowSlots = p.list(3, entries...), p.list(1, rowSlots...)
+	n := p.size(&p.sizes.tokens, p.tokens, 16, p.cfg.MaxRows)
+	p.ids, p.slots, p.positions, p.rowOf = p.list(1, n, ids...), p.list(1, n, slots...), p.list(1, n, positions...), p.list(1, n, rowOf...)
+	p.rowSlots = p.list(1, n, rowSlots...)
+	if p.tablesFirst = !p.graph || len(entries) > 3*n; p.tablesFirst {
+		p.tables, entries = p.before(3, entries...), nil
+	}
+	if p.graph {
+		p.written = p.list(3, n, entries...)
+	}
+	if !p.tablesFirst {
+		p.tables = p.written
+	}
 }
 
 // tableEntries brings the page tables up to date and appends what the device's lack of
@@ -328,7 +360,9 @@ func (p *planner) attention(b *engine.Batch) {
 		}
 	}
 	p.ints[6], p.ints[7], p.ints[8], p.ints[9] = prefill, split, shared, order
-	p.prefill, p.split, p.shared, p.order = p.list(2, prefill...), p.list(4, split...), p.list(4, shared...), p.list(1, order...)
+	splits, together := p.size(&p.sizes.splits, len(split)/4, 1, math.MaxInt), p.size(&p.sizes.shared, len(shared)/4, 1, math.MaxInt)
+	p.prefill = p.list(2, 0, prefill...)
+	p.split, p.shared, p.order = p.list(4, splits, split...), p.list(4, together, shared...), p.list(1, splits+together*(64/group), order...)
 }
 
 // splitPages are the pages of split s, all of which are there.
@@ -340,7 +374,7 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 func (p *planner) logits(b *engine.Batch) {
 	want, topK := p.ints[10][:0], p.ints[11][:0]
 	var biases []engine.TokenBias
-	draws := p.list(1)
+	draws := p.list(1, 0)
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		if !r.Sample && !r.Digest {
@@ -369,8 +403,15 @@ func (p *planner) logits(b *engine.Batch) {
 	}
 	p.draws = part{draws.at, len(want)}
 	p.ints[10], p.ints[11] = want, topK
-	p.want, p.topK = p.list(1, want...), p.list(1, topK...)
-	p.biases = part{p.list(1).at, len(biases)}
+	p.sizes.want = len(want)
+	if p.graph {
+		p.sizes.want = p.sizes.tokens
+	}
+	for range sampleRowSize * (p.sizes.want - len(want)) {
+		p.data = append(p.data, 0)
+	}
+	p.want, p.topK = p.list(1, p.sizes.want, want...), p.list(1, p.sizes.want, topK...)
+	p.biases = part{p.list(1, 0).at, len(biases)}
 	for _, x := range biases {
 		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))
 	}

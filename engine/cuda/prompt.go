@@ -67,7 +67,7 @@ func (p *planner) prompts(b *engine.Batch) {
 			keeps = append(keeps, int32(r.Slot), last)
 		}
 	}
-	p.sources, p.targets, p.keeps = p.list(1, sources...), p.list(3, targets...), p.list(2, keeps...)
+	p.sources, p.targets, p.keeps = p.list(1, 0, sources...), p.list(3, 0, targets...), p.list(2, 0, keeps...)
 }
 
 // keepOf is where a slot's entry begins, -1 if it has none.
@@ -86,8 +86,8 @@ func (l *launcher) prompts() {
 	p, r, c := l.p, &l.room, l.model
 	for lo := 0; lo < p.sources.n; lo += l.cfg.MaxRows {
 		n := min(p.sources.n-lo, l.cfg.MaxRows)
-		l.norm(n, l.w.norm, l.at(p.sources)+cudrv.Ptr(4*lo))
-		l.product(r.work, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32)
+		l.norm(n, l.w.norm, l.at(p.sources)+cudrv.Ptr(4*lo), 0)
+		l.product(r.work, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32, 0)
 		l.launch("prompt_logprobs", n, 1, 512, 0, r.prompt.norms+cudrv.Ptr(normBytes*lo), r.prompt.tops+cudrv.Ptr(topBytes*p.promptTop*lo), r.prompt.picked+cudrv.Ptr(4*lo),
 			r.failed, r.work, l.at(p.targets)+cudrv.Ptr(12*lo), r.last, int32(p.promptTop), int32(c.Vocab))
 	}

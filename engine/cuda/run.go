@@ -116,7 +116,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 func (b *Backend) step(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	plan := p.make(j.Batch)
-	n := len(plan.data)
+	n := plan.moreAt() + len(plan.more)
 	d.uploaded = n
 	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {
 		return err
@@ -129,6 +129,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	}
 	if n > 0 {
 		copy(pl.in, plan.data)
+		copy(pl.in[plan.moreAt():], plan.more)
 		if err := d.ctx.CopyIn(d.stream, d.meta, pl.in[:n]); err != nil {
 			return err
 		}

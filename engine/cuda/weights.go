@@ -90,10 +90,10 @@ func (u *uploader) all(m *model.Model, positions int) {
 		w.layers = append(w.layers, layer{
 			attnNorm: u.vector(l.AttnNorm), ffnNorm: u.vector(l.FFNNorm),
 			qkv: u.stack(c.Hidden, l.Q, l.K, l.V), o: u.stack(heads, l.O),
-			gateUp: u.taller(c.Hidden, ffn, l.Gate, l.Up), down: u.stack(c.FFN, l.Down),
+			gateUp: u.interleaved(c.Hidden, kernels.Padded(c.Hidden), ffn, l.Gate, l.Up), down: u.stack(c.FFN, l.Down),
 			qNorm: u.vector(l.QNorm), kNorm: u.vector(l.KNorm),
 			qkvBias: u.biases([]int{heads, kvHeads, kvHeads}, l.QBias, l.KBias, l.VBias), oBias: u.biases([]int{c.Hidden}, l.OBias),
-			gateUpBias: u.biases([]int{ffn, ffn}, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
+			gateUpBias: u.interleaved(1, 1, ffn, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
 		})
 	}
 	w.cosine, w.sine = u.rope(c, positions)
@@ -109,24 +109,53 @@ func (u *uploader) vector(t *model.Tensor) cudrv.Ptr {
 
 // stack puts matrices of that many columns one above the other, their rows padded.
 func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
-	return u.taller(columns, 0, tensors...)
-}
-
-// taller is stack with at least rows rows to each, of zeros at the end.
-func (u *uploader) taller(columns, rows int, tensors ...*model.Tensor) cudrv.Ptr {
 	stride, total := kernels.Padded(columns), 0
 	for _, t := range tensors {
-		total += max(rows, t.Len()/columns)
+		total += t.Len() / columns
 	}
-	p, at := u.room(2*total*stride), 0
+	p := u.room(2 * total * stride)
+	to := p
 	for _, t := range tensors {
-		to := p + cudrv.Ptr(2*at*stride)
 		if stride == columns {
 			u.put(to, t, t.Len(), t.Len())
 		} else {
 			u.put(to, t, columns, stride)
 		}
-		at += max(rows, t.Len()/columns)
+		to += cudrv.Ptr(2 * t.Len() / columns * stride)
+	}
+	return p
+}
+
+// interleaved puts two matrices of that many columns into one by four rows of each in turn,
+// as the product wants gates and values; it is 0 if the first is nil. Both get rows rows of
+// stride elements, what they lack is zero.
+func (u *uploader) interleaved(columns, stride, rows int, gate, up *model.Tensor) cudrv.Ptr {
+	if gate == nil {
+		return 0
+	}
+	p := u.room(2 * 2 * rows * stride)
+	if u.staging == nil {
+		return p
+	}
+	turn := 8 * stride // elements of four rows of each
+	wide, most := make([]float32, columns), stagingBytes/2/turn
+	for lo := 0; lo < rows/4 && u.err == nil; lo += most {
+		n := min(most, rows/4-lo)
+		clear(u.staging[:2*n*turn])
+		for i := range 8 * n {
+			t, row := gate, 4*(lo+i/8)+i%4
+			if i%8 >= 4 {
+				t = up
+			}
+			if row >= t.Len()/columns {
+				continue
+			}
+			t.Widen(wide, row*columns, (row+1)*columns)
+			for j, x := range wide {
+				binary.LittleEndian.PutUint16(u.staging[2*(i*stride+j):], narrow(x))
+			}
+		}
+		u.copy(p+cudrv.Ptr(2*lo*turn), 2*n*turn)
 	}
 	return p
 }

@@ -103,12 +103,12 @@ func ceilings(_ context.Context, cfg *Config, r *Report) error {
 		b.do(b.HostFree(host))
 		table, entries := b.alloc(256), b.alloc(256)
 		write := b.function("pages", "table_write")
-		args := cudrv.Args(table, entries, int32(1), int32(64))
+		args := cudrv.Args(table, entries, int32(1), int32(64), cudrv.Ptr(0))
 		c.LaunchSeconds = b.seconds(256, func() error { return b.Launch(write, cudrv.Launch{Block: [3]int{256}, Stream: b.s, Args: args}) })
 		n := cfg.GEMM
 		product := b.function("gemm", "gemm128")
 		out, in, w := b.alloc(4*n*n), b.alloc(2*n*n), b.alloc(2*n*n)
-		args = cudrv.Args(out, in, w, cudrv.Ptr(0), int32(n), int32(n), int32(n), int32(1))
+		args = cudrv.Args(out, in, w, cudrv.Ptr(0), int32(n), int32(n), int32(n), int32(1), cudrv.Ptr(0))
 		tiles := (n + 127) / 128
 		c.ProductFlopsPerSec = rate(2*float64(n)*float64(n)*float64(n), b.seconds(4, func() error {
 			return b.Launch(product, cudrv.Launch{Grid: [3]int{tiles, tiles}, Block: [3]int{256}, Stream: b.s, Args: args})

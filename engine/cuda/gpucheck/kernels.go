@@ -145,20 +145,22 @@ func kernelCases(r *rand.Rand) []kernelCase {
 		}
 		cases = append(cases, kernelCase{name: kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, true), make([]byte, 4*rows*n)},
 			launches: []launch{{"gemm", kernel, grid, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1))
+				return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0))
 			}}}})
 	}
 	const rows, dim = 5, 512
 	cases = append(cases,
 		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, true), make([]byte, 2*rows*dim)},
 			launches: []launch{{"layers", "rmsnorm", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5))
+				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
 			}}}},
-		kernelCase{name: "swiglu", bf16: true, buffers: [][]byte{random(r, rows*2*dim, true), make([]byte, 2*rows*dim)},
-			launches: []launch{{"layers", "swiglu", [3]int{dim / 256, rows}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[1], p[0], int32(dim)) }}}},
+		kernelCase{name: "gemm32 swiglu", bf16: true, limit: 5e-3, buffers: [][]byte{random(r, 20*dim, true), random(r, 64*dim, true), make([]byte, 2*20*32)},
+			launches: []launch{{"gemm", "gemm32", [3]int{2}, 256, 0, func(p []cudrv.Ptr) []byte {
+				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(20), int32(64), int32(dim), int32(3), cudrv.Ptr(0))
+			}}}},
 		kernelCase{name: "embed", buffers: [][]byte{random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)},
 			launches: []launch{{"layers", "embed", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim))
+				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), cudrv.Ptr(0))
 			}}}},
 		kernelCase{name: "page_copy", bf16: true, buffers: [][]byte{words(0, 2, 5), random(r, 3*2*2*16*64, true)},
 			launches: []launch{{"pages", "page_copy", [3]int{1, 4}, 128, 0, func(p []cudrv.Ptr) []byte {
@@ -211,9 +213,9 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 		cases = append(cases, kernelCase{name: name, bf16: true, limit: 5e-3,
 			buffers: [][]byte{q, pool, words(table...), items, words(0, 1), words(0, 0), words(tokens-1, tokens-1), make([]byte, 4*2*2*heads*(headDim+2)), make([]byte, 2*2*heads*headDim)},
 			launches: []launch{{kernels.Attention(headDim), name, [3]int{len(items) / 16, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
-				return with([]any{p[7]}, cache(p), p[3], p[4], p[5], p[6], int32(heads), int32(2), scale)
+				return with([]any{p[7]}, cache(p), p[3], p[4], p[5], p[6], int32(heads), int32(2), scale, cudrv.Ptr(0))
 			}}, {"merge", "attn_merge", [3]int{2, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[8], p[7], p[6], int32(heads), int32(headDim), int32(2))
+				return cudrv.Args(p[8], p[7], p[6], int32(heads), int32(headDim), int32(2), cudrv.Ptr(0))
 			}}}})
 	}
 	return cases

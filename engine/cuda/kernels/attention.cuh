@@ -230,10 +230,12 @@ __device__ __forceinline__ void prefill(u16 *out, const u16 *Q, const Cache &c, 
 // splits: an item is one split of some tokens, {first of tokens, count, split, the last position + 1}: of one
 // token, or of several that hold the same pages there. Its states go to states[token][split][head]: maximum,
 // sum, then HD outputs. ROWS is 16 (the warps share out the columns) or 64 (they share out the rows).
-// Grid: (items, kv_heads).
+// If live is given, it has how many items there are and max_splits. Grid: (items, kv_heads).
 template <int HD, int ROWS>
 __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache &c, const int4 *items, const int *tokens,
-                                              const int *slots, const int *positions, int heads, int max_splits, float scale) {
+                                              const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
+	if (live) max_splits = live[1];
 	extern __shared__ uint4 tiles[];
 	const int COLS = ROWS == 64 ? HD : (HD / 8 + 3) / 4 * 8;
 	int4 item = items[blockIdx.x];
@@ -269,10 +271,10 @@ __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache 
 		prefill<HD>(out, Q, CACHE, items, slots, positions, heads, scale);                                                       \
 	}                                                                                                                            \
 	BOUNDED attn_split_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,               \
-	                                const int *slots, const int *positions, int heads, int max_splits, float scale) {            \
-		splits<HD, 16>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale);                             \
+	                                const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) {  \
+		splits<HD, 16>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale, live);                             \
 	}                                                                                                                            \
 	BOUNDED attn_shared_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,              \
-	                                 const int *slots, const int *positions, int heads, int max_splits, float scale) {           \
-		splits<HD, 64>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale);                             \
+	                                 const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) { \
+		splits<HD, 64>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale, live);                             \
 	}

@@ -199,11 +199,11 @@ func (p *pool) decode(queries []query, kernel string, perItem, shared int) []uin
 	}
 	states := p.r.room(4 * len(queries) * splits * p.c.heads * (p.c.dim + 2))
 	order := put(p.r, tokens)
-	values := append(append([]any{states, q}, p.place()...), put(p.r, items), order, slots, positions, int32(p.c.heads), int32(splits), p.scale())
+	values := append(append([]any{states, q}, p.place()...), put(p.r, items), order, slots, positions, int32(p.c.heads), int32(splits), p.scale(), pointer(0))
 	p.r.launch(kernels.Attention(p.c.dim), fmt.Sprint(kernel, p.c.dim), ptxvm.Dim{X: len(items), Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
 	out := p.r.room(2 * len(queries) * kernels.Padded(p.c.heads*p.c.dim))
 	p.r.launch("merge", "attn_merge", ptxvm.Dim{X: len(queries), Y: p.c.heads}, 128, 0,
-		out, states, positions, int32(p.c.heads), int32(p.c.dim), int32(splits))
+		out, states, positions, int32(p.c.heads), int32(p.c.dim), int32(splits), pointer(0))
 	return p.output(out, len(queries))
 }
 

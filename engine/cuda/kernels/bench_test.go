@@ -17,7 +17,7 @@ func BenchmarkInterpreter(b *testing.B) {
 			if kernel == "gemm128" {
 				grid = ptxvm.Dim{X: 1, Y: 1}
 			}
-			args := []any{c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), toF32}
+			args := []any{c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), toF32, pointer(0)}
 			before := r.m.Stats(kernel).Instructions
 			for b.Loop() {
 				r.launch("gemm", kernel, grid, 256, 0, args...)

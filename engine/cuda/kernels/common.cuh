@@ -18,6 +18,10 @@ typedef unsigned long long u64;
 // padded is how long a row of n is that is an input of a product: the rest is zero.
 __device__ __forceinline__ int padded(int n) { return (n + 31) / 32 * 32; }
 
+// blocks_of is how many blocks have something to do: a graph is launched for a step of fewer tokens than its grid
+// has blocks, and live is where the step says how many. Null: all blocks have something to do.
+__device__ __forceinline__ u32 blocks_of(const int *live) { return live ? (u32)*live : ~0u; }
+
 // widen is exact.
 __device__ __forceinline__ float widen(u16 b) { return __uint_as_float((u32)b << 16); }
 __device__ __forceinline__ float widen_lo(u32 pair) { return __uint_as_float(pair << 16); }

@@ -50,9 +50,10 @@ func blocks(n, of int) int { return (n + of - 1) / of }
 
 // How a product is stored.
 const (
-	ToF32  = 4 // bytes of an element
+	ToF32  = 4 // bytes of an element, but for Added and SwiGLU
 	ToBF16 = 2
 	Added  = 0 // to what is there, in f32
+	SwiGLU = 1 // half as many, in bf16
 )
 
 // Product is the cost of launches of a product of rows and a matrix n·k.
@@ -68,8 +69,11 @@ func Product(purpose string, launches, rows, n, k, stored int) Cost {
 	c.Weights = l * 2 * int64(n) * int64(k) * int64(height)
 	c.Activations = l * 2 * int64(rows) * int64(k) * int64(columns)
 	c.Written = l * int64(rows) * int64(n) * ToF32
-	if stored == ToBF16 {
+	switch stored {
+	case ToBF16:
 		c.Written /= 2
+	case SwiGLU:
+		c.Written /= 4
 	}
 	once := l * 2 * int64(rows) * int64(k)
 	if stored == Added {
@@ -159,8 +163,7 @@ func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
 	steps = append(steps, attention...)
 	return append(steps,
 		Product("attention's output", s.Layers, tokens, s.Hidden, s.Heads*s.HeadDim, Added),
-		Product("gate and up", s.Layers, tokens, 2*s.FFN, s.Hidden, ToBF16),
-		small("swiglu", "FFN", s.Layers, tokens*blocks(s.FFN, 256), 4*t*int64(s.FFN), 4*t*int64(s.FFN), 2*t*int64(s.FFN)),
+		Product("gate, up, SwiGLU", s.Layers, tokens, 2*s.FFN, s.Hidden, SwiGLU),
 		Product("down", s.Layers, tokens, s.Hidden, s.FFN, Added),
 		norms("wanted rows", 1, wanted),
 		Product("logits", 1, wanted, s.Vocab, s.Hidden, ToF32),

@@ -8,7 +8,9 @@
 // on M or on which row of a tile a row is in, provided that mma computes rows apart.
 #include "common.cuh"
 
-enum { TO_BF16 = 0, TO_F32 = 1, ADD_F32 = 2 }; // what becomes of a sum
+// What becomes of a sum. SWIGLU takes columns in groups of 8, four gates and the four values that they are for, and
+// writes silu(gate)·value, half as many: each rounded to bf16 first.
+enum { TO_BF16 = 0, TO_F32 = 1, ADD_F32 = 2, SWIGLU = 3 };
 
 __device__ __forceinline__ int slices_of(int K) {
 	int s = 8;
@@ -21,6 +23,22 @@ __device__ __forceinline__ void put(void *C, size_t at, float sum, const u16 *bi
 	if (kind == TO_BF16) ((u16 *)C)[at] = narrow(sum);
 	else if (kind == TO_F32) ((float *)C)[at] = sum;
 	else ((float *)C)[at] = __fadd_rn(((float *)C)[at], sum);
+}
+
+// put_swiglu is put for a gate in column n and its value, of row m.
+__device__ __forceinline__ void put_swiglu(void *C, int m, int N, float gate, float value, const u16 *bias, int n) {
+	if (bias) gate = __fadd_rn(gate, widen(bias[n])), value = __fadd_rn(value, widen(bias[n + 4]));
+	gate = widen(narrow(gate));
+	value = widen(narrow(value));
+	((u16 *)C)[(size_t)m * (N / 2) + n / 8 * 4 + n % 8] = narrow(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, exp32(-gate))), value));
+}
+
+// slices_sum adds the slices' parts of one element.
+__device__ __forceinline__ float slices_sum(const float *part, int stride, int slices) {
+	float sum = 0;
+#pragma unroll 1
+	for (int s = 0; s < slices; s++) sum = __fadd_rn(sum, part[s * stride]);
+	return sum;
 }
 
 // few streams the weights past up to 16·MT rows: each byte of W is loaded once a launch. A block has 32
@@ -85,24 +103,28 @@ __device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u
 #pragma unroll 1
 		for (int e = threadIdx.x; e < 16 * MT * 8; e += 256) {
 			int m = e / 8, n = n0 + 8 * j + e % 8;
-			if (m >= M || n >= N) continue;
-			float sum = 0;
-#pragma unroll 1
-			for (int s = 0; s < slices; s++) sum = __fadd_rn(sum, part[s * 16 * MT * 8 + e]);
-			put(C, m * (size_t)N + n, sum, bias, n, kind);
+			if (m >= M || n >= N || (kind == SWIGLU && e % 8 >= 4)) continue;
+			float sum = slices_sum(part + e, 16 * MT * 8, slices);
+			if (kind == SWIGLU) put_swiglu(C, m, N, sum, slices_sum(part + e + 4, 16 * MT * 8, slices), bias, n);
+			else put(C, m * (size_t)N + n, sum, bias, n, kind);
 		}
 	}
 }
 
+// rows_of is M, or how many rows a step has if live says so.
+__device__ __forceinline__ int rows_of(int M, const int *live) { return live ? min(M, *live) : M; }
+
 // Grid: columns/32. For up to 16, 32 and 64 rows.
-KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<1>(C, A, W, bias, M, N, K, kind); }
-KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<2>(C, A, W, bias, M, N, K, kind); }
-KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) { few<4>(C, A, W, bias, M, N, K, kind); }
+KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<1>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<2>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
 
 // gemm128 is for many rows: a block has 128 rows and 128 columns, a warp 64 and 32 of them. Each warp goes
 // through all of K and adds its accumulators to its totals at the end of a slice. Steps of 32 go through three
 // buffers in shared memory. Grid: (columns/128, rows/128).
-KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) {
+KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) {
+	M = rows_of(M, live);
+	if (blockIdx.y * 128 >= M) return;
 	__shared__ uint4 tileA[3][128 * 4], tileW[3][128 * 4]; // a row of 32 elements is 4 pieces
 	static_assert(sizeof tileA >= 32 * 128 * sizeof(float), "a quarter of the totals fits");
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
@@ -166,7 +188,9 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M,
 #pragma unroll 1
 		for (int e = threadIdx.x; e < 32 * 128; e += 256) {
 			int m = m0 + e / 2048 * 64 + 16 * i + e / 128 % 16, n = n0 + e % 128;
-			if (m < M && n < N) put(C, m * (size_t)N + n, part[e], bias, n, kind);
+			if (m >= M || n >= N) continue;
+			if (kind != SWIGLU) put(C, m * (size_t)N + n, part[e], bias, n, kind);
+			else if (e % 8 < 4) put_swiglu(C, m, N, part[e], part[e + 4], bias, n);
 		}
 	}
 }

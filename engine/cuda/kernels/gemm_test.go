@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 const (
 	toBF16 = int32(iota)
 	toF32
 	addF32
+	swiGLU
 )
 
 // product is one matrix product: c = a·wᵀ (+ bias).
@@ -52,7 +54,7 @@ func (p *product) run(r *rig, kernel string, kind int32, c pointer) {
 	if kernel == "gemm128" {
 		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
 	}
-	r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), kind)
+	r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), kind, pointer(0))
 }
 
 func (p *product) f32(r *rig, kernel string) []float32 {
@@ -130,9 +132,48 @@ func TestGEMMReadsWeightsOnce(t *testing.T) {
 		r := newRig(t, "gemm")
 		kernel := fits(rows)[1]
 		w, c := put(r, p.w), r.room(4*rows*p.columns)
-		r.launch("gemm", kernel, ptxvm.Dim{X: 3}, 256, 0, c, put(r, p.a), w, pointer(0), int32(rows), int32(p.columns), int32(p.inner), toF32)
+		r.launch("gemm", kernel, ptxvm.Dim{X: 3}, 256, 0, c, put(r, p.a), w, pointer(0), int32(rows), int32(p.columns), int32(p.inner), toF32, pointer(0))
 		if got, want := r.m.ReadBytes(uint64(w)), int64(2*len(p.w)); got != want {
 			t.Errorf("%s loads %d bytes of weights, want %d", kernel, got, want)
 		}
+	}
+}
+
+// TestGEMMSwiGLU gives the bits of f32.SiLUMul on the products rounded to bf16, from each
+// kernel: columns come in groups of four gates and their four values.
+func TestGEMMSwiGLU(t *testing.T) {
+	p := newProduct(8, 20, 40, 128)
+	r := newRig(t, "gemm")
+	c := r.room(2 * p.rows * p.columns)
+	p.run(r, "gemm32", toBF16, c)
+	both := get[uint16](r, c, p.rows*p.columns)
+	var want []uint16
+	for at := 0; at < len(both); at += 8 {
+		for i := at; i < at+4; i++ {
+			want = append(want, narrow(f32.SiLUMul(float32(widen(both[i])), float32(widen(both[i+4])))))
+		}
+	}
+	for _, kernel := range fits(p.rows) {
+		out := r.room(p.rows * p.columns)
+		p.run(r, kernel, swiGLU, out)
+		equal(t, kernel, get[uint16](r, out, p.rows*p.columns/2), want)
+	}
+}
+
+// TestLive: a launch for more rows than there are computes those that live says, and
+// touches no others.
+func TestLive(t *testing.T) {
+	p := newProduct(9, 20, 40, 128)
+	for _, kernel := range fits(p.rows) {
+		r := newRig(t, "gemm")
+		want := p.f32(r, kernel)
+		c := r.room(4 * p.rows * p.columns)
+		grid := ptxvm.Dim{X: 2}
+		rows := 32
+		if kernel == "gemm128" {
+			grid, rows = ptxvm.Dim{X: 1, Y: 3}, 384
+		}
+		r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(rows), int32(p.columns), int32(p.inner), toF32, put(r, []int32{20}))
+		equal(t, kernel, get[float32](r, c, p.rows*p.columns), want)
 	}
 }

@@ -1,9 +1,10 @@
-// The small kernels of a layer: embedding, RMSNorm, rotary embedding with the write of K and V, SwiGLU.
+// The small kernels of a layer: embedding, RMSNorm, rotary embedding with the write of K and V.
 #include "common.cuh"
 
 // embed writes x[t] = table[token]. A token below 0 is deferred: the last one sampled for its slot. If that one
 // failed there is none: the row of the batch fails. Rows of the table are padded. Grid: tokens. dim is even.
-KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim) {
+KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	int t = blockIdx.x;
 	int token = tokens[t];
 	if (token < 0) token = last[slots[t]];
@@ -22,7 +23,8 @@ KERNEL(256) embed(float *x, int *failed, const u16 *table, const int *tokens, co
 // rmsnorm writes out[i] = bf16(x[row]/rms · w), the rows picked by index (or all, if it is null): the head
 // needs some rows only. Index -1-i picks row i of kept. Order of the sum: thread i takes elements i, i+256, …; a tree in each warp; the
 // warps ascending. Rows of out are padded. Grid: rows.
-KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, const float *kept, int dim, float eps) {
+KERNEL(256) rmsnorm(u16 *out, const float *x, const u16 *w, const int *index, const float *kept, int dim, float eps, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	__shared__ float part[8];
 	int pick = index ? index[blockIdx.x] : blockIdx.x;
 	const float *row = pick < 0 ? kept + (size_t)(-1 - pick) * dim : x + (size_t)pick * dim;
@@ -47,7 +49,8 @@ KERNEL(256) keep(float *kept, const float *x, const int2 *entries, int dim) {
 }
 
 // check_finite fails the rows of the batch that have a token whose x is not finite. Grid: tokens.
-KERNEL(256) check_finite(int *failed, const float *x, const int *rows, int dim) {
+KERNEL(256) check_finite(int *failed, const float *x, const int *rows, int dim, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	const float *row = x + (size_t)blockIdx.x * dim;
 	bool bad = false;
 	for (int i = threadIdx.x; i < dim; i += 256) bad |= __fsub_rn(row[i], row[i]) != 0;
@@ -60,7 +63,8 @@ KERNEL(256) check_finite(int *failed, const float *x, const int *rows, int dim) 
 // table[slot·pages_per_slot + p>>page_shift]. Grid: (tokens, heads + 2·kv_heads), one warp each.
 KERNEL(32) rope_write(u16 *q, u16 *pool, const float *qkv, const u16 *q_norm, const u16 *k_norm, const float *cosine,
                       const float *sine, const int *slots, const int *positions, const int *table, size_t page_elements,
-                      size_t layer_offset, int pages_per_slot, int page_shift, int heads, int kv_heads, int head_dim, float eps) {
+                      size_t layer_offset, int pages_per_slot, int page_shift, int heads, int kv_heads, int head_dim, float eps, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	int t = blockIdx.x, h = blockIdx.y, lane = threadIdx.x, half = head_dim / 2;
 	const float *in = qkv + ((size_t)t * (heads + 2 * kv_heads) + h) * head_dim;
 	int pos = positions[t];
@@ -97,13 +101,4 @@ KERNEL(32) rope_write(u16 *q, u16 *pool, const float *qkv, const u16 *q_norm, co
 		out[i] = narrow(a);
 		out[i + half] = narrow(b);
 	}
-}
-
-// swiglu writes out = bf16(silu(gate)·up), of rows that hold gate and then up. Grid: (columns/256, rows).
-KERNEL(256) swiglu(u16 *out, const u16 *gate_up, int width) {
-	int i = blockIdx.x * 256 + threadIdx.x;
-	if (i >= width) return;
-	const u16 *row = gate_up + (size_t)blockIdx.y * 2 * width;
-	float g = widen(row[i]), u = widen(row[i + width]);
-	out[(size_t)blockIdx.y * width + i] = narrow(__fmul_rn(__fdiv_rn(g, __fadd_rn(1.0f, exp32(-g))), u));
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
-	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // TestEmbed: rows of the table, which are padded, widened; a token below 0 is its slot's last one.
@@ -18,7 +17,7 @@ func TestEmbed(t *testing.T) {
 	tokens, slots, last := []int32{3, -1, 19, -1}, []int32{0, 2, 1, 0}, []int32{7, 8, 9}
 	x, failed := r.room(4*len(tokens)*dim), put(r, make([]int32, 3))
 	rows := put(r, []int32{0, 1, 1, 2})
-	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim))
+	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim), pointer(0))
 	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 0, 0})
 	var want []float32
 	for _, token := range []int{3, 9, 19, 7} {
@@ -29,7 +28,7 @@ func TestEmbed(t *testing.T) {
 	equal(t, "embed", get[float32](r, x, len(want)), want)
 
 	last[2] = -1 // the slot's last sample has failed
-	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim))
+	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim), pointer(0))
 	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 1, 0})
 }
 
@@ -40,10 +39,10 @@ func TestCheckFinite(t *testing.T) {
 	x[dim+299], x[4*dim] = float32(math.NaN()), float32(math.Inf(-1))
 	r := newRig(t, "layers", "pages")
 	failed := put(r, make([]int32, 4))
-	r.launch("layers", "check_finite", ptxvm.Dim{X: tokens}, 256, 0, failed, put(r, x), put(r, []int32{0, 1, 1, 2, 3}), int32(dim))
+	r.launch("layers", "check_finite", ptxvm.Dim{X: tokens}, 256, 0, failed, put(r, x), put(r, []int32{0, 1, 1, 2, 3}), int32(dim), pointer(0))
 	equal(t, "failed", get[int32](r, failed, 4), []int32{0, 1, 0, 1})
 	last := put(r, []int32{5, 6, 7, 8})
-	r.launch("pages", "slot_fail", ptxvm.Dim{X: 1}, 256, 0, last, failed, put(r, []int32{3, 2, 1, 0}), int32(4))
+	r.launch("pages", "slot_fail", ptxvm.Dim{X: 1}, 256, 0, last, failed, put(r, []int32{3, 2, 1, 0}), int32(4), pointer(0))
 	equal(t, "last", get[int32](r, last, 4), []int32{-1, 6, -1, 8})
 }
 
@@ -56,7 +55,7 @@ func TestRMSNorm(t *testing.T) {
 		stride := kernels.Padded(dim)
 		out := r.room(2 * rows * stride)
 		in, weights := put(r, x), put(r, w)
-		r.launch("layers", "rmsnorm", ptxvm.Dim{X: rows}, 256, 0, out, in, weights, pointer(0), pointer(0), int32(dim), float32(eps))
+		r.launch("layers", "rmsnorm", ptxvm.Dim{X: rows}, 256, 0, out, in, weights, pointer(0), pointer(0), int32(dim), float32(eps), pointer(0))
 		got := get[uint16](r, out, rows*stride)
 		want := make([]float64, rows*stride) // rows are padded with zeros
 		for m := range rows {
@@ -70,7 +69,7 @@ func TestRMSNorm(t *testing.T) {
 		}
 		near(t, fmt.Sprint("rmsnorm ", dim), wide(got), want, 3e-3)
 		picked := r.room(2 * 2 * stride)
-		r.launch("layers", "rmsnorm", ptxvm.Dim{X: 2}, 256, 0, picked, in, weights, put(r, []int32{4, 1}), pointer(0), int32(dim), float32(eps))
+		r.launch("layers", "rmsnorm", ptxvm.Dim{X: 2}, 256, 0, picked, in, weights, put(r, []int32{4, 1}), pointer(0), int32(dim), float32(eps), pointer(0))
 		equal(t, "picked", get[uint16](r, picked, 2*stride), append(append([]uint16{}, got[4*stride:]...), got[stride:2*stride]...))
 	}
 }
@@ -118,7 +117,7 @@ func ropeWrite(t *testing.T, heads, kvHeads, tokens, dim, shift int, normed bool
 	}
 	values := append([]any{q, pages, put(r, qkv)}, norms...)
 	values = append(values, put(r, cosine), put(r, sine), put(r, slots), put(r, positions), put(r, table), uint64(2*layer), uint64(layer),
-		int32(perSlot), int32(shift), int32(heads), int32(kvHeads), int32(dim), float32(eps))
+		int32(perSlot), int32(shift), int32(heads), int32(kvHeads), int32(dim), float32(eps), pointer(0))
 	r.launch("layers", "rope_write", ptxvm.Dim{X: tokens, Y: all}, 32, 0, values...)
 	gotQ, gotPool := get[uint16](r, q, tokens*heads*dim), get[uint16](r, pages, 2*perSlot*2*layer)
 	for token := range tokens {
@@ -167,20 +166,4 @@ func rotated(in []float64, norm []uint16, pos, eps float64) []float64 {
 		out[i+half] = x[i+half]*math.Cos(a) + x[i]*math.Sin(a)
 	}
 	return out
-}
-
-// TestSwiGLU gives the bits of f32.SiLUMul, rounded.
-func TestSwiGLU(t *testing.T) {
-	const rows, width = 3, 300
-	in := bf16s(seeded(5), rows*2*width, 20)
-	r := newRig(t, "layers")
-	out := r.room(2 * rows * width)
-	r.launch("layers", "swiglu", ptxvm.Dim{X: 2, Y: rows}, 256, 0, out, put(r, in), int32(width))
-	want := make([]uint16, rows*width)
-	for m := range rows {
-		for i := range width {
-			want[m*width+i] = narrow(f32.SiLUMul(float32(widen(in[2*m*width+i])), float32(widen(in[(2*m+1)*width+i]))))
-		}
-	}
-	equal(t, "swiglu", get[uint16](r, out, rows*width), want)
 }

@@ -2,7 +2,9 @@
 #include "attention.cuh"
 
 // attn_merge merges the splits of the first tokens, those that decode. Grid: (tokens, heads); a thread has one column.
-KERNEL(128) attn_merge(u16 *out, const float *states, const int *positions, int heads, int head_dim, int max_splits) {
+KERNEL(128) attn_merge(u16 *out, const float *states, const int *positions, int heads, int head_dim, int max_splits, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
+	if (live) max_splits = live[1];
 	int t = blockIdx.x, h = blockIdx.y;
 	if (h == heads - 1)
 		for (int i = heads * head_dim + threadIdx.x; i < padded(heads * head_dim); i += blockDim.x) out[(size_t)t * padded(heads * head_dim) + i] = 0;

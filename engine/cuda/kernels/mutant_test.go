@@ -73,7 +73,7 @@ func (p *product) try(r *rig, kernel string) error {
 		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
 	}
 	return r.try("gemm", kernel, grid, 256, 0, r.room(4*p.rows*p.columns), put(r, p.a), put(r, p.w), put(r, p.bias),
-		int32(p.rows), int32(p.columns), int32(p.inner), toF32)
+		int32(p.rows), int32(p.columns), int32(p.inner), toF32, pointer(0))
 }
 
 // TestGEMMMutants: without any one of its barriers, commits and waits a product is

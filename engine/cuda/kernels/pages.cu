@@ -28,9 +28,9 @@ KERNEL(256) page_scatter(uint4 *pool, const uint4 *buffer, const int *pages, siz
 }
 
 // table_write puts page z at index y of slot x's table. Grid: entries/256.
-KERNEL(256) table_write(int *table, const int3 *entries, int count, int pages_per_slot) {
+KERNEL(256) table_write(int *table, const int3 *entries, int count, int pages_per_slot, const int *live) {
 	int i = blockIdx.x * 256 + threadIdx.x;
-	if (i >= count) return;
+	if (i >= (live ? *live : count)) return;
 	int3 e = entries[i];
 	table[(size_t)e.x * pages_per_slot + e.y] = e.z;
 }
@@ -43,9 +43,9 @@ KERNEL(256) slot_clear(int *last, u32 *counts, const int *slots, int vocab) {
 }
 
 // slot_fail takes the last token from slots whose row has failed. Grid: rows/256.
-KERNEL(256) slot_fail(int *last, const int *failed, const int *slots, int rows) {
+KERNEL(256) slot_fail(int *last, const int *failed, const int *slots, int rows, const int *live) {
 	int i = blockIdx.x * 256 + threadIdx.x;
-	if (i < rows && failed[i]) last[slots[i]] = -1;
+	if (i < (live ? *live : rows) && failed[i]) last[slots[i]] = -1;
 }
 
 // slot_count counts tokens for a slot's penalties: entry {slot, token, 1 if of the prompt}. Bit 31 says that a

@@ -58,7 +58,7 @@ func TestSlots(t *testing.T) {
 	r := newRig(t, "pages")
 	table := put(r, make([]int32, slots*perSlot))
 	entries := []int32{0, 4, 11, 2, 0, 12, 1, 1, 13}
-	r.launch("pages", "table_write", ptxvm.Dim{X: 1}, 256, 0, table, put(r, entries), int32(3), int32(perSlot))
+	r.launch("pages", "table_write", ptxvm.Dim{X: 1}, 256, 0, table, put(r, entries), int32(3), int32(perSlot), pointer(0))
 	want := make([]int32, slots*perSlot)
 	want[4], want[10], want[6] = 11, 12, 13
 	equal(t, "table", get[int32](r, table, len(want)), want)

@@ -201,7 +201,8 @@ __device__ __forceinline__ int draw(float *work, const Row &r, Best top, int voc
 // sample draws a token for each row that has DRAW; of the others it looks at the logits alone. work has room for
 // the rows' logits. last and counts learn the token. Grid: rows.
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *drawn, float *work, const float *logits, const Row *rows, const Bias *biases, const u64 *masks,
-                              const int *failed, int *last, u32 *counts, int vocab) {
+                              const int *failed, int *last, u32 *counts, int vocab, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	Row r = rows[blockIdx.x];
 	logits += (size_t)blockIdx.x * vocab;
 	work += (size_t)blockIdx.x * vocab;
@@ -284,7 +285,8 @@ __device__ __forceinline__ void best(Best *tops, const float *logits, int k, int
 }
 
 // logprobs writes for each row what normalize gives and its top_k best tokens. Grid: rows.
-KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab) {
+KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
 	u32 bad = 0;
 	logits += (size_t)blockIdx.x * vocab;
 	float2 norm = normalize(logits, vocab, bad);

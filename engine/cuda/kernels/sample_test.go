@@ -92,7 +92,7 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 	}
 	result, lastTokens := r.room(12*n), put(r, make([]int32, n))
 	r.launch("sample", "sample", ptxvm.Dim{X: n}, 512, 0, result, r.room(4*n*d.vocab), put(r, d.logits), put(r, rows), put(r, biases), put(r, masks),
-		put(r, make([]int32, n)), lastTokens, device, int32(d.vocab))
+		put(r, make([]int32, n)), lastTokens, device, int32(d.vocab), pointer(0))
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
@@ -192,7 +192,7 @@ func TestLogprobs(t *testing.T) {
 		}
 		r := newRig(t, "sample")
 		norms, best := r.room(16), put(r, make([]biasEntry, 40))
-		r.launch("sample", "logprobs", ptxvm.Dim{X: 2}, 512, 0, norms, best, put(r, logits), put(r, tops), int32(20), int32(vocab))
+		r.launch("sample", "logprobs", ptxvm.Dim{X: 2}, 512, 0, norms, best, put(r, logits), put(r, tops), int32(20), int32(vocab), pointer(0))
 		got, list := get[float32](r, norms, 4), get[drawnTop](r, best, 40)
 		s := sampling.New(1, vocab)
 		s.Bind(&engine.SlotBind{Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 20}})

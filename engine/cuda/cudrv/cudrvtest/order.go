@@ -91,7 +91,7 @@ func graphs(b *bench) {
 
 func invalid(b *bench) {
 	f := b.function("pages", "table_write")
-	args := cudrv.Args(b.words(0), b.words(0, 0, 0), int32(0), int32(1))
+	args := cudrv.Args(b.words(0), b.words(0, 0, 0), int32(0), int32(1), cudrv.Ptr(0))
 	b.fails("too many threads", b.Launch(f, cudrv.Launch{Block: [3]int{2048}, Stream: b.s, Args: args}), cudrv.ErrInvalid)
 	_, err := b.Alloc(0)
 	b.fails("no bytes", err, cudrv.ErrInvalid)

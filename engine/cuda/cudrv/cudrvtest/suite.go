@@ -129,7 +129,7 @@ func newWriter(b *bench, index, value int32) *writer {
 
 func (w *writer) launch(s cudrv.Stream, table cudrv.Ptr) {
 	w.b.t.Helper()
-	w.b.ok(w.b.Launch(w.f, cudrv.Launch{Grid: [3]int{1}, Block: [3]int{256}, Stream: s, Args: cudrv.Args(table, w.entries, int32(1), int32(64))}))
+	w.b.ok(w.b.Launch(w.f, cudrv.Launch{Grid: [3]int{1}, Block: [3]int{256}, Stream: s, Args: cudrv.Args(table, w.entries, int32(1), int32(64), cudrv.Ptr(0))}))
 }
 
 func device(b *bench) {
@@ -227,7 +227,7 @@ func launch(b *bench) {
 // arguments are copied by the launch.
 func arguments(b *bench) {
 	w := newWriter(b, 1, 7)
-	args := cudrv.Args(w.table, w.entries, int32(1), int32(64))
+	args := cudrv.Args(w.table, w.entries, int32(1), int32(64), cudrv.Ptr(0))
 	b.ok(b.Launch(w.f, cudrv.Launch{Grid: [3]int{1}, Block: [3]int{256}, Stream: b.s, Args: args}))
 	clear(args)
 	if got := b.read(w.table, 2); got[1] != 7 {

@@ -1,0 +1,142 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+)
+
+// sizes are for how many a step's data is laid out and its kernels are launched.
+type sizes struct{ tokens, want, splits, shared int }
+
+// What a step tells its kernels of how many there are of what, at the start of its data:
+// those of a graph are launched for as many as sizes say. Attention reads the most splits
+// of a token after each of its counts.
+const (
+	liveTokens = 4 * iota // of the step
+	liveWant              // rows that want logits
+	liveRows
+	liveTables   // entries of page tables that the graph writes
+	liveDecoding // tokens that decode
+	_
+	liveSplits // work items
+	_
+	liveShared // work items
+	_
+	liveEnd
+	liveCounts = liveEnd / 4
+)
+
+// live writes the counts.
+func (p *planner) live() {
+	put := func(at, n int) { binary.LittleEndian.PutUint32(p.data[at:], uint32(n)) }
+	put(liveTokens, p.tokens)
+	put(liveWant, p.want.n)
+	put(liveRows, p.rows)
+	if !p.tablesFirst {
+		put(liveTables, p.tables.n)
+	}
+	for at, n := range map[int]int{liveDecoding: p.decoding, liveSplits: p.split.n, liveShared: p.shared.n} {
+		put(at, n)
+		put(at+4, p.maxSplits)
+	}
+}
+
+// size sets a size for n things and returns it: n, or, for a graph, the next power of two
+// that is at least least, but most.
+func (p *planner) size(to *int, n, least, most int) int {
+	if *to = n; p.graph && n > 0 {
+		*to = min(max(least, 1<<bits.Len(uint(n-1))), most)
+	}
+	return *to
+}
+
+// shape is what a graph depends on.
+type shape struct {
+	sizes
+	top int // as in logitLists
+}
+
+// maxGraphs are kept; a device that is asked for more begins anew.
+const maxGraphs = 64
+
+// graphs are those of steps whose rows decode, by shape. A graph has the addresses of the
+// step's data and of the states of splits in it: it goes when these move.
+type graphs struct {
+	execs map[shape]cudrv.GraphExec
+	off   bool // each kernel is launched by itself
+}
+
+// fit reports whether the batch can be a graph: its rows decode, and one wants logits.
+func (g *graphs) fit(b *engine.Batch) bool {
+	want := false
+	for i := range b.Rows {
+		r := &b.Rows[i]
+		if r.Len() != 1 || r.PromptLogprobs {
+			return false
+		}
+		want = want || r.Sample || r.Digest
+	}
+	return want && !g.off
+}
+
+// dropGraphs ends all graphs. Those that run do so to their end.
+func (d *device) dropGraphs() error {
+	var err error
+	for _, x := range d.graphs.execs {
+		err = errors.Join(err, d.ctx.DestroyGraphExec(x))
+	}
+	clear(d.graphs.execs)
+	return err
+}
+
+// graph queues the step as a graph, which it makes if it is the first of its shape. It
+// reports false where that can't be done: then the kernels are to be launched.
+func (l *launcher) graph() bool {
+	key := shape{l.p.sizes, l.p.top}
+	x, ok := l.graphs.execs[key]
+	if !ok {
+		var err error
+		if x, err = l.capture(); err != nil {
+			if errors.Is(err, cudrv.ErrLost) {
+				l.err = err
+				return true
+			}
+			l.graphs.off = true // the driver has none, or no memory for them
+			return false
+		}
+		if len(l.graphs.execs) == maxGraphs {
+			l.err = l.dropGraphs()
+		}
+		l.graphs.execs[key] = x
+	}
+	if l.err == nil {
+		l.err = l.ctx.LaunchGraph(x, l.stream)
+	}
+	return true
+}
+
+// capture makes a graph of the step's kernels.
+func (l *launcher) capture() (cudrv.GraphExec, error) {
+	if err := l.ctx.BeginCapture(l.stream); err != nil {
+		return 0, err
+	}
+	l.kernels()
+	failed := l.err
+	l.err = nil
+	g, err := l.ctx.EndCapture(l.stream)
+	if err != nil || failed != nil {
+		if err == nil {
+			err = l.ctx.DestroyGraph(g)
+		}
+		return 0, errors.Join(failed, err)
+	}
+	x, err := l.ctx.Instantiate(g)
+	if err != nil {
+		return 0, errors.Join(err, l.ctx.DestroyGraph(g))
+	}
+	return x, l.ctx.DestroyGraph(g)
+}
