@@ -54,6 +54,8 @@ var harmless = []string{
 	"litellm_session_id",       //
 	"litellm_trace_id",         //
 	"num_ctx",                  // Ollama: how much of the context is kept in memory
+	"parsed",                   // OpenAI's clients: of an answer that is given back
+	"parsed_arguments",         // the same, of a call
 	"provider",                 // OpenRouter: for routers
 	"provider_specific_fields", // LiteLLM: of an answer that is given back
 	"reasoning_details",        // OpenRouter: of an answer that is given back

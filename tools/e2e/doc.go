@@ -7,6 +7,7 @@
 //
 //	go test .                             # all; the browser where there is one
 //	go test . -run Page -pictures DIR     # the page, and pictures of it
+//	go test . -run Clients -clients DIR   # other clients, as clients/install.py installs them in DIR
 //	go test . -coppice ./coppice          # another build of the program
 //
 // openai_client.py does the main paths with OpenAI's Python package against a running

@@ -14,6 +14,8 @@ import (
 
 var (
 	binaryFlag   = flag.String("coppice", "", "program to test; default: the parent module's, built now")
+	clientsFlag  = flag.String("clients", os.Getenv("COPPICE_CLIENTS"), "directory where clients/install.py has put clients, to run them; default $COPPICE_CLIENTS")
+	updateFlag   = flag.Bool("update", false, "write the table of docs/clients.md anew")
 	picturesFlag = flag.String("pictures", "", "directory to write pictures of the page to, PNG: idle and under load, light and dark, wide and narrow")
 )
 
