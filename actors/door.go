@@ -149,12 +149,21 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
 		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,
 	}}
-	if req.Format == (Format{}) {
+	stream.formatted.Store(req.Format != Format{})
+	if xs := s.tiers.shared(&m.req); len(xs) > 0 {
+		s.engine.tell(&seek{m, req.Format, xs})
+		return
+	}
+	s.pass(m, req.Format)
+}
+
+// pass hands a request to the scheduler, by way of the formats actor if it has a format.
+func (s *System) pass(m *submit, format Format) {
+	if format == (Format{}) {
 		s.scheduler.tell(m)
 		return
 	}
-	stream.formatted.Store(true)
-	s.formats.tell(&needFormat{m, req.Format})
+	s.formats.tell(&needFormat{m, format})
 }
 
 // enter takes a credit for each sample and registers the stream.

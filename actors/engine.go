@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -22,6 +24,8 @@ type engineActor struct {
 	waiter  sync.WaitGroup
 	carrier *carrier.Carrier // nil: there are no tiers
 	stop    chan struct{}    // closed when nothing watches the carrier any more
+	sought  map[carrier.ProbeID]*seek
+	probes  carrier.ProbeID // so far
 }
 
 type pendingStep struct {
@@ -33,7 +37,7 @@ func newEngineActor(s *System, backend engine.Backend) *engineActor {
 	a := &engineActor{sys: s, backend: backend, pending: make(chan pendingStep, backend.Info().MaxInflight)}
 	a.waiter.Go(a.wait)
 	if s.tiers != nil {
-		a.carrier, a.stop = s.tiers.carrier, make(chan struct{})
+		a.carrier, a.stop, a.sought = s.tiers.carrier, make(chan struct{}), map[carrier.ProbeID]*seek{}
 		a.waiter.Go(func() { a.watch(s) })
 	}
 	return a
@@ -55,6 +59,8 @@ func (a *engineActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *step:
 		a.step(m)
+	case *seek:
+		a.seek(m)
 	case *carried:
 		a.poll()
 	case *shutdown:
@@ -80,13 +86,31 @@ func (a *engineActor) step(m *step) {
 	a.pending <- pendingStep{m.plan, ticket} // has room for all that Submit lets in
 }
 
-// poll passes on what has become of moves.
+// seekPatience is how long a request waits to hear what a shared tier has of its prompt.
+const seekPatience = 50 * time.Millisecond
+
+// seek asks the shared tier; poll passes the request on.
+func (a *engineActor) seek(m *seek) {
+	a.probes++
+	a.sought[a.probes] = m
+	a.carrier.Probe(a.probes, kv.TierShared, m.extents, time.Now().Add(seekPatience))
+}
+
+// poll passes on what has become of moves and probes.
 func (a *engineActor) poll() {
 	runtime.LockOSThread()
 	ended := a.carrier.Poll(nil)
 	runtime.UnlockOSThread()
 	if len(ended) > 0 {
 		a.sys.scheduler.tell(&moved{ended})
+	}
+	for _, p := range a.carrier.Probed(nil) {
+		m := a.sought[p.ID]
+		delete(a.sought, p.ID)
+		if len(p.Found) > 0 {
+			a.sys.scheduler.tell(&found{p.Tier, p.Found})
+		}
+		a.sys.pass(m.submit, m.format)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -78,6 +79,19 @@ type stepDone struct {
 	plan   *scheduler.Plan
 	result *engine.Result
 	err    error
+}
+
+// To the engine: see what a shared tier has of a request's prompt, then pass the request on.
+type seek struct {
+	submit  *submit
+	format  Format
+	extents []mempool.Extent
+}
+
+// To the scheduler: a tier has these, parents first.
+type found struct {
+	tier    kv.Tier
+	extents []mempool.Extent
 }
 
 // To the engine, from its own watcher: the carrier has news.
@@ -152,6 +166,8 @@ func (*submit) IgnoreDeadLetterLogging()           {}
 func (*abort) IgnoreDeadLetterLogging()            {}
 func (*step) IgnoreDeadLetterLogging()             {}
 func (*stepDone) IgnoreDeadLetterLogging()         {}
+func (*seek) IgnoreDeadLetterLogging()             {}
+func (*found) IgnoreDeadLetterLogging()            {}
 func (*carried) IgnoreDeadLetterLogging()          {}
 func (*moved) IgnoreDeadLetterLogging()            {}
 func (*flush) IgnoreDeadLetterLogging()            {}

@@ -41,6 +41,8 @@ func (a *schedulerActor) receive(self *process, message any) {
 	case *granted:
 		a.asked = false
 		a.core.Grant(m.pages, m.poolFree)
+	case *found:
+		a.core.Found(m.tier, m.extents)
 	case *moved:
 		a.moved(m)
 	case *flush:

@@ -157,6 +157,7 @@ type hierarchy struct {
 	stores  []mempool.Store
 	own     int // of them, those that open opened
 	buffers int
+	sharing int // tokens of an extent, if there is a tier that other processes write to
 	carrier *carrier.Carrier
 }
 
@@ -179,6 +180,11 @@ func openTiers(c *Config) (*hierarchy, error) {
 	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores)}
 	policy, buffers := c.Tiers.policy(stores)
 	c.Scheduler.Tiers, h.buffers = &policy, buffers
+	for _, s := range stores {
+		if s.Info().Shared {
+			h.sharing = policy.Layout.ExtentTokens()
+		}
+	}
 	return h, nil
 }
 
@@ -202,6 +208,17 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		Backend: s.cfg.Backend, Layout: h.stores[0].Info().Identity.Layout, Stores: h.stores, Buffers: h.buffers, Start: s.started,
 	})
 	return err
+}
+
+// shared are the extents of a request's prompt that may be in the shared tier, which other
+// processes write to: whole ones. Nil where there is no such tier.
+func (h *hierarchy) shared(req *scheduler.Request) []mempool.Extent {
+	if h == nil || h.sharing == 0 || len(req.Prompt) <= h.sharing || req.PromptLogprobs {
+		return nil
+	}
+	layout := h.stores[0].Info().Identity.Layout
+	whole := kv.FloorPages(len(req.Prompt)-1, h.sharing) * h.sharing
+	return layout.AppendExtents(nil, req.Namespace, req.Prompt[:whole], req.Media)
 }
 
 // abandon closes what openTiers opened, of a system that does not start.

@@ -95,6 +95,8 @@ type Carrier struct {
 	ended  []Ended  // for the next Poll
 	moved  []engine.Moved
 	done   []mempool.Done
+	probes map[ProbeID]probe
+	probed []Probed // for the next Probed
 	closed bool
 
 	watch watch
@@ -115,7 +117,7 @@ func Open(c Config) (*Carrier, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}}
+	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}, probes: map[ProbeID]probe{}}
 	for _, s := range c.Stores {
 		x.stores[s.Info().Tier] = s
 	}
@@ -177,6 +179,7 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 		}
 	}
 	x.overdue(time.Now())
+	x.unanswered(time.Now())
 	x.release()
 	x.arm()
 	dst = append(dst, x.ended...)

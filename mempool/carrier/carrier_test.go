@@ -325,6 +325,42 @@ func TestPart(t *testing.T) {
 	r.close()
 }
 
+// TestProbe: what a store has is found as far as there is no gap, also where it was written
+// by nobody that the carrier knows; a store that fails, hangs or is not there has nothing.
+func TestProbe(t *testing.T) {
+	r := newRig(t, openSim(t), 1, nil, kv.TierShared)
+	xs := r.chain("a", 64)
+	for i := range xs[:2] {
+		r.fill(&xs[i], 0)
+		r.good(r.write(kv.TierShared, &xs[i], 0))
+	}
+	ask := func(id ProbeID, tier kv.Tier, xs []mempool.Extent, due time.Time) int {
+		r.c.Probe(id, tier, xs, due)
+		var got []Probed
+		r.until(func() bool { got = r.c.Probed(got); return len(got) > 0 })
+		if len(got) != 1 || got[0].ID != id || got[0].Tier != tier {
+			t.Fatalf("probe %d is answered by %+v", id, got)
+		}
+		return len(got[0].Found)
+	}
+	soon := time.Now().Add(time.Minute)
+	for i, want := range []int{2, 1, 0} {
+		if got := ask(ProbeID(1+i), kv.TierShared, xs[i:], soon); got != want {
+			t.Errorf("from extent %d on %d are found, want %d", i, got, want)
+		}
+	}
+	if got := ask(4, kv.TierHost, xs, soon) + ask(5, kv.TierShared, nil, soon); got != 0 {
+		t.Errorf("%d extents are found nowhere", got)
+	}
+	r.close()
+	h, hung := hangingRig(t, 1)
+	h.c.Probe(1, kv.TierDisk, xs, time.Now().Add(time.Millisecond))
+	var got []Probed
+	h.until(func() bool { got = h.c.Probed(got); return len(got) > 0 })
+	hung.set(false)
+	h.close()
+}
+
 // TestInvalid: a move that can't be one ends at once.
 func TestInvalid(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierDisk)

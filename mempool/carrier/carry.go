@@ -182,6 +182,10 @@ func (x *Carrier) due(c *carry) time.Time {
 
 // stored goes on after the ending of a store's operation.
 func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
+	if d.ID&probing != 0 {
+		x.counted(d)
+		return
+	}
 	if d.ID&undo != 0 {
 		x.forget(d.ID, t)
 		return

@@ -60,7 +60,7 @@ func (w *watch) end() {
 	w.wait.Wait()
 }
 
-// arm sets the alarm to when the first of the moves is overdue.
+// arm sets the alarm to when the first of the moves and probes is overdue.
 func (x *Carrier) arm() {
 	var first time.Time
 	for _, c := range x.moves { // the least, in any order
@@ -68,6 +68,11 @@ func (x *Carrier) arm() {
 			if at := due.Add(x.cfg.Grace); first.IsZero() || at.Before(first) {
 				first = at
 			}
+		}
+	}
+	for _, p := range x.probes {
+		if at := p.due.Add(x.cfg.Grace); !p.due.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
 	x.watch.wakeAt(first)
