@@ -26,6 +26,7 @@ type heldBlock struct {
 	ns        kv.Namespace
 	parent    kv.BlockHash
 	hasParent bool
+	salted    bool   // it says its salt: its parent, if there is one, is public
 	tiers     uint8  // bit per kv.Tier, never 0
 	order     uint64 // of its announcement: dumps keep runs together
 }
@@ -47,8 +48,11 @@ func (h *held) apply(ev *kv.Event) bool {
 
 func (h *held) store(ev *kv.Event) bool {
 	parent, hasParent := ev.Parent, ev.HasParent
+	salted := ev.Namespace.Salt != ""
 	if hasParent {
-		if _, ok := h.blocks[parent]; !ok {
+		was, ok := h.blocks[parent]
+		salted = salted && was.ns.Salt == ""
+		if !ok {
 			// After a gap, or by a fault of the cache: no reader could place them.
 			h.metrics.OrphanBlocks += uint64(len(ev.Blocks))
 			return true
@@ -72,11 +76,11 @@ func (h *held) store(ev *kv.Event) bool {
 			return false
 		default:
 			h.order++
-			now := heldBlock{b, ev.Namespace, parent, hasParent, bit, h.order}
+			now := heldBlock{b, ev.Namespace, parent, hasParent, salted, bit, h.order}
 			h.blocks[b.Hash] = now
 			h.out.store(ev.Tier, &now)
 		}
-		parent, hasParent = b.Hash, true
+		parent, hasParent, salted = b.Hash, true, false
 	}
 	return true
 }
@@ -186,8 +190,7 @@ func (o *batchBuilder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
 // store adds a block, to the last event if it goes on where that one ends. A
 // block with extra keys is an event of its own, so that plain ones have none.
 func (o *batchBuilder) store(tier kv.Tier, b *heldBlock) {
-	salted := b.ns.Salt != "" && !b.hasParent
-	plain := len(b.Media) == 0 && !salted
+	plain := len(b.Media) == 0 && !b.salted
 	e := o.last(wire.BlockStored, tier)
 	if e == nil || !plain || e.Extra != nil || !b.hasParent || uint64(b.parent) != e.Hashes[len(e.Hashes)-1] || o.lastNS != b.ns {
 		e = o.begin(wire.Event{Kind: wire.BlockStored, Medium: mediaBytes[tier], BlockTokens: len(b.Tokens),
@@ -197,7 +200,7 @@ func (o *batchBuilder) store(tier kv.Tier, b *heldBlock) {
 		}
 		if !plain {
 			from := len(o.extras)
-			o.extras = wire.AppendExtra(o.extras, o.extraKeys(b, salted))
+			o.extras = wire.AppendExtra(o.extras, o.extraKeys(b))
 			e.Extra = o.extras[from:len(o.extras):len(o.extras)]
 		}
 		o.lastNS = b.ns
@@ -211,17 +214,21 @@ func (o *batchBuilder) store(tier kv.Tier, b *heldBlock) {
 }
 
 // extraKeys are the keys in vLLM's order: the adapter's name, which is needed only where the
-// salt is the same, media, then the salt, on the first block of a sequence alone. Media are 64
+// salt is the same, media, then the salt, on the first block of a sequence alone. A private
+// block after a public one, which vLLM does not have, says its salt after a mark. Media are 64
 // hexadecimal digits, of which Dynamo reads the first 16.
-func (o *batchBuilder) extraKeys(b *heldBlock, salted bool) [][]string {
+func (o *batchBuilder) extraKeys(b *heldBlock) [][]string {
 	keys := o.keys[0][:0]
-	if salted && b.ns.Salt == b.ns.LoRA {
+	if b.salted && !b.hasParent && b.ns.Salt == b.ns.LoRA {
 		keys = append(keys, b.ns.LoRA)
 	}
 	for _, m := range b.Media {
 		keys = append(keys, fmt.Sprintf("%016x%048x", m, 0))
 	}
-	if salted {
+	switch {
+	case b.salted && b.hasParent:
+		keys = append(keys, privateMark+b.ns.Salt)
+	case b.salted:
 		keys = append(keys, b.ns.Salt)
 	}
 	o.keys[0] = keys

@@ -27,8 +27,9 @@ type translator struct {
 	buf    []byte
 }
 
-// saltOf is the salt of a block of a salted sequence. Only the first block's
-// event names it, and all others are hashed under it too.
+// saltOf is the salt of a block of a salted sequence. Only the event of the first block
+// names it, or that of the first one after a public prefix, and all later ones are hashed
+// under it too.
 type saltOf struct {
 	salt  string
 	tiers uint8
@@ -82,7 +83,9 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 		ns.LoRA = fmt.Sprintf("#%d", e.LoRAID) // of old: no name to be found by
 	}
 	if s.HasParent {
-		ns.Salt = t.salts[s.Parent].salt
+		if ns.Salt = t.salts[s.Parent].salt; ns.Salt == "" {
+			ns.Salt = privateSaltIn(e)
+		}
 	} else {
 		ns.Salt = saltIn(e)
 	}
@@ -101,7 +104,7 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 		t.media = t.media[:0]
 		for ; more && key.Block == i; key, more = keys.Next() {
 			isName := !key.Nested && key.Text != nil && string(key.Text) == ns.LoRA
-			isSalt := !key.Nested && i == 0 && !s.HasParent && ns.Salt != "" && string(key.Text) == ns.Salt
+			isSalt := !key.Nested && i == 0 && ns.Salt != "" && (!s.HasParent && string(key.Text) == ns.Salt || s.HasParent && isPrivate(key.Text))
 			if !isName && !isSalt {
 				t.media = append(t.media, mediumOf(&key))
 			}
@@ -182,6 +185,25 @@ func saltIn(e *wire.Event) (salt string) {
 			} else if _, medium := mediumHash(key.Text); !medium {
 				salt = string(key.Text)
 			}
+		}
+	}
+}
+
+// privateMark stands before the salt of a block whose parent is public. Elsewhere a key in
+// the middle of a sequence is a medium's.
+const privateMark = "coppice.salt:"
+
+func isPrivate(key []byte) bool { return bytes.HasPrefix(key, []byte(privateMark)) }
+
+// privateSaltIn finds the salt of a block whose parent has none.
+func privateSaltIn(e *wire.Event) string {
+	for keys := e.ExtraKeys(); ; {
+		key, ok := keys.Next()
+		if !ok || key.Block > 0 {
+			return ""
+		}
+		if !key.Nested && isPrivate(key.Text) {
+			return string(key.Text[len(privateMark):])
 		}
 	}
 }

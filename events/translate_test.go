@@ -54,6 +54,50 @@ func TestNamespacesGetAcross(t *testing.T) {
 	}
 }
 
+// Private blocks after a public prefix get across with their salt, also in an event of
+// their own, on a tier of their own, and with media; public ones get across without.
+func TestPrivateAfterPublicGetsAcross(t *testing.T) {
+	for _, ns := range []kv.Namespace{{Salt: "tenant"}, {LoRA: "sql", Salt: "sql"}} {
+		for _, media := range [][]uint64{nil, {5, 6}} {
+			public := kv.NewHasher(kv.Namespace{LoRA: ns.LoRA}, testBlock)
+			var blocks []kv.Block
+			for i := range 6 {
+				b := kv.Block{Tokens: []kv.Token{kv.Token(i), 1, 2, 3}}
+				if i == 3 {
+					b.Media = media
+				}
+				if i < 3 {
+					b.Hash, b.Local = public.Next(b.Tokens)
+				} else {
+					b.Local = kv.HashLocal(b.Tokens, ns.Seed())
+					if b.Media != nil {
+						b.Local, _ = kv.HashLocalMedia(b.Tokens, b.Media, ns.Seed(), nil)
+					}
+					b.Hash = kv.Chain(blocks[i-1].Hash, b.Local)
+				}
+				blocks = append(blocks, b)
+			}
+			stored := func(ns kv.Namespace, tier kv.Tier, from, to int) kv.Event {
+				ev := kv.Event{Kind: kv.Stored, Namespace: ns, Tier: tier, Blocks: blocks[from:to]}
+				if from > 0 {
+					ev.Parent, ev.HasParent = blocks[from-1].Hash, true
+				}
+				return ev
+			}
+			held := via(t, stored(kv.Namespace{LoRA: ns.LoRA}, kv.TierDevice, 0, 3), stored(ns, kv.TierDevice, 3, 5), stored(ns, kv.TierDevice, 5, 6),
+				stored(ns, kv.TierHost, 3, 4)).held(rank1)
+			for i, b := range blocks {
+				if held[tierHash{hash: b.Hash}] != b.Local {
+					t.Errorf("%+v, media %v: block %d has another content", ns, media, i)
+				}
+			}
+			if b := blocks[3]; held[tierHash{kv.TierHost, b.Hash}] != b.Local {
+				t.Errorf("%+v, media %v: block 3 has another content in host memory", ns, media)
+			}
+		}
+	}
+}
+
 func extra(t *testing.T, v ...any) []byte {
 	b, err := msgpack.Marshal(v)
 	if err != nil {
