@@ -268,8 +268,10 @@ func fileRefusals(data []byte) map[string]refusalCase {
 		"file gone":          {download(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) }), ErrMissing, "", 3},
 		"file forbidden":     {download(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }), ErrDenied, "", 3},
 		"always busy":        {download(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502) }), ErrAnswer, "given up after 5", 0},
-		"redirects for ever": {download(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), 302) }), ErrAnswer, "more than 10", 0},
-		"to a file":          {download(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "file:///etc/passwd", 302) }), ErrAnswer, "may not", 0},
+		"redirects for ever": {download(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), http.StatusFound) }), ErrAnswer, "more than 10", 0},
+		"to a file": {download(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+		}), ErrAnswer, "may not", 0},
 	}
 }
 
