@@ -27,7 +27,7 @@ func TestFaultyAnswers(t *testing.T) {
 				return 0, false
 			})
 			s := start(t, Config{Backend: device}, cpu.Config{})
-			req := Request{Prompt: prompt, MaxTokens: 3, IgnoreEOS: true, PromptLogprobs: true, AllowedTokens: s.Tokenizer().Encode(nil, prompt),
+			req := Request{Prompt: prompt, MaxTokens: 3, IgnoreEOS: true, PromptLogprobs: true, PromptTop: 2, AllowedTokens: s.Tokenizer().Encode(nil, prompt),
 				Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 2}}
 			if _, _, e := drain(t, open(t, s, req)); e.Reason != scheduler.Failed || e.Err == nil || !planted {
 				t.Errorf("the request ends with %+v", e)

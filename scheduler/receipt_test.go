@@ -30,7 +30,7 @@ func newLogitsBed(t *testing.T, cfg Config, pages int) *bed {
 
 // asksAll is a request whose rows ask for everything that can be answered wrongly.
 func asksAll(id RequestID, prompt []kv.Token) Request {
-	return Request{ID: id, Prompt: prompt, MaxTokens: 4, PromptLogprobs: true, AllowedTokens: seq(0, 50),
+	return Request{ID: id, Prompt: prompt, MaxTokens: 4, PromptLogprobs: true, PromptTop: 3, AllowedTokens: seq(0, 50),
 		Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(id), Logprobs: true, TopLogprobs: 3}}
 }
 

@@ -28,7 +28,9 @@ func checkAnswers(h *Harness) error {
 	}
 	want := []int{1, 2}
 	if can.PromptLogprobs {
-		b.Rows[0].PromptLogprobs, b.Rows[1].PromptLogprobs = true, true
+		for i := range 2 {
+			b.Rows[i].PromptLogprobs, b.Rows[i].PromptTop = true, 4
+		}
 		want = []int{0, 1, 2}
 	}
 	res, err := r.run(b)
@@ -80,10 +82,8 @@ func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingPa
 		if len(o.Top) != min(int(p.TopLogprobs), info.Vocab) {
 			bad("%d most probable tokens, want %d", len(o.Top), p.TopLogprobs)
 		}
-		for i, e := range o.Top {
-			if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || i > 0 && e.Logprob > o.Top[i-1].Logprob {
-				bad("entry %d of the most probable tokens: %+v", i, e)
-			}
+		if i := wrongEntry(info, o.Top); i >= 0 {
+			bad("entry %d of the most probable tokens: %+v", i, o.Top[i])
 		}
 	}
 	if r.PromptLogprobs {
@@ -105,8 +105,27 @@ func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingPa
 				bad("log-probability %d of the prompt is %v", i, l)
 			}
 		}
+		for i, top := range o.PromptTop {
+			if len(top) != min(int(r.PromptTop), info.Vocab) {
+				bad("%d most probable tokens in place %d of the prompt, want %d", len(top), i, r.PromptTop)
+			}
+			if j := wrongEntry(info, top); j >= 0 {
+				bad("entry %d of the most probable tokens in place %d of the prompt: %+v", j, i, top[j])
+			}
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// wrongEntry finds the first entry of a list of most probable tokens that can't be; -1: there
+// is none.
+func wrongEntry(info *engine.Info, top []engine.TokenLogprob) int {
+	for i, e := range top {
+		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || i > 0 && e.Logprob > top[i-1].Logprob {
+			return i
+		}
+	}
+	return -1
 }
 
 // answerControls are the faults of single answers and of whole results, in the first row that
@@ -124,7 +143,7 @@ func answerControls(info *engine.Info) []control {
 			if !can.Logprobs {
 				continue
 			}
-		case NeedsPrompt:
+		case NeedsPrompt, NeedsPromptTop:
 			if !can.PromptLogprobs {
 				continue
 			}

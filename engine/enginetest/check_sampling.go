@@ -231,13 +231,39 @@ func checkPlace(top []engine.TokenLogprob, most int, token kv.Token, logprob flo
 	return nil
 }
 
-// checkPromptLogprobs compares a prompt in one piece with the same in chunks, and
-// an entry with the list of what was most likely there.
+// checkLists compares the most probable tokens of places of a prompt with those of a sample
+// that the prompt up to there gives.
+func checkLists(r *rig, prompt []kv.Token, lists [][]engine.TokenLogprob) error {
+	if !r.info.Capabilities.Logprobs {
+		return nil
+	}
+	for at := 1; at < len(prompt); at += 9 {
+		want := lists[at-1]
+		s := r.sequence(1, engine.SamplingParams{Logprobs: true, TopLogprobs: int32(len(want))}, prompt[:at], 1)
+		b := &engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, at)}}
+		res, err := r.run(b)
+		if err != nil {
+			return err
+		}
+		if _, err := out(res, 0); err != nil {
+			return err
+		}
+		if got := res.Out[0].Top; !slices.Equal(got, want) {
+			return fmt.Errorf("position %d: the prompt lists %v, a sample there %v", at, want, got)
+		}
+	}
+	return nil
+}
+
+// checkPromptLogprobs compares a prompt in one piece with the same in chunks, an entry with
+// the list of what was most likely there, and lists with those of a sample in their place.
 func checkPromptLogprobs(h *Harness) error {
 	r := h.open(usual(16))
 	prompt := r.tokens(1, 40)
 	const most = 3
+	var lists [][]engine.TokenLogprob
 	gather := func(slot engine.Slot, chunk int) ([]float32, error) {
+		lists = lists[:0]
 		s := r.sequence(slot, engine.SamplingParams{}, prompt, 1)
 		binds := []engine.SlotBind{s.bind()}
 		var got []float32
@@ -261,6 +287,7 @@ func checkPromptLogprobs(h *Harness) error {
 				}
 			}
 			got = append(got, res.Out[0].Prompt...)
+			lists = append(lists, res.Out[0].PromptTop...)
 			if err := s.take(b, res, 0); err != nil {
 				return nil, err
 			}
@@ -279,6 +306,9 @@ func checkPromptLogprobs(h *Harness) error {
 		if !(v <= 0) {
 			return fmt.Errorf("log-probability %d is %v", i, v)
 		}
+	}
+	if err := checkLists(r, prompt, lists); err != nil {
+		return err
 	}
 	for _, chunk := range []int{1, 7, 39} {
 		got, err := gather(1, chunk)

@@ -219,6 +219,22 @@ func samplingControls() []control {
 				o.Prompt = o.Prompt[1:]
 			}
 		})},
+		{"prompt-logprobs", "lists what is most probable a place later", eachOut(func(o *engine.RowOut) {
+			if n := len(o.PromptTop); n > 1 {
+				o.PromptTop = append(slices.Clone(o.PromptTop[1:]), o.PromptTop[n-1])
+			}
+		})},
+		{"prompt-logprobs", "lists another token in a place of the prompt", eachOut(func(o *engine.RowOut) {
+			for i, top := range o.PromptTop {
+				if n := len(top); n > 0 {
+					o.PromptTop[i] = slices.Clone(top)
+					o.PromptTop[i][n-1].Token ^= 1
+				}
+			}
+		})},
+		{"prompt-logprobs", "lists too few in a prompt", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) {
+			r.PromptTop = min(r.PromptTop, 2)
+		}))},
 		{"prompt-logprobs", "can't see the chunk before", with(broken{batch: func(_ *broken, x *engine.Batch) {
 			for _, r := range x.Rows {
 				x.Binds = append(x.Binds, engine.SlotBind{Slot: r.Slot})

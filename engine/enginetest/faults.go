@@ -31,7 +31,8 @@ const (
 	NeedsMask        // and a sample
 	NeedsLogprobs
 	NeedsTop
-	NeedsPrompt // log-probabilities of a prompt
+	NeedsPrompt    // log-probabilities of a prompt
+	NeedsPromptTop // and the most probable tokens in its places
 )
 
 // pastVocabulary is no token of any backend.
@@ -99,6 +100,24 @@ func logprobFaults() []Fault {
 			o.Prompt = slices.Clone(o.Prompt)
 			o.Prompt[len(o.Prompt)-1] = nan
 		}),
+		inRow("leaves out the most probable tokens of a prompt", NeedsPromptTop, func(o *engine.RowOut) { o.PromptTop = nil }),
+		inRow("leaves out those of one place", NeedsPromptTop, func(o *engine.RowOut) {
+			o.PromptTop = slices.Clone(o.PromptTop)
+			o.PromptTop[len(o.PromptTop)-1] = nil
+		}),
+		inRow("lists a token past the vocabulary in a prompt", NeedsPromptTop, spoilPlace(func(top []engine.TokenLogprob) { top[0].Token = pastVocabulary })),
+		inRow("lists NaN in a prompt", NeedsPromptTop, spoilPlace(func(top []engine.TokenLogprob) { top[len(top)-1].Logprob = nan })),
+		inRow("lists the least probable first in a prompt", NeedsPromptTop, spoilPlace(slices.Reverse)),
+	}
+}
+
+// spoilPlace changes the list of the last place of a prompt.
+func spoilPlace(change func(top []engine.TokenLogprob)) func(o *engine.RowOut) {
+	return func(o *engine.RowOut) {
+		o.PromptTop = slices.Clone(o.PromptTop)
+		last := len(o.PromptTop) - 1
+		o.PromptTop[last] = slices.Clone(o.PromptTop[last])
+		change(o.PromptTop[last])
 	}
 }
 
@@ -144,6 +163,8 @@ func (f Fault) Fits(r *engine.Row, p *engine.SamplingParams) bool {
 		return r.Sample && p.TopLogprobs > 1
 	case NeedsPrompt:
 		return r.PromptLogprobs && r.Len() > 1
+	case NeedsPromptTop:
+		return r.PromptTop > 1 && r.Len() > 1
 	default:
 		return r.Sample
 	}
