@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,14 +17,20 @@ func split(o *output, text string, cuts []byte) (all []outputEvent) {
 			n, cuts = min(n, int(cuts[0])%24), cuts[1:]
 		}
 		last = n == len(text)
-		for _, e := range o.next(text[:n], last) {
-			if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
-				all[k].text += e.text
-			} else {
-				all = append(all, e)
-			}
-		}
+		all = join(all, o.next(text[:n], last))
 		text = text[n:]
+	}
+	return all
+}
+
+// join appends events, and joins neighbours of one kind.
+func join(all, more []outputEvent) []outputEvent {
+	for _, e := range more {
+		if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
+			all[k].text += e.text
+		} else {
+			all = append(all, e)
+		}
 	}
 	return all
 }
@@ -137,6 +144,41 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
+// again returns a copy of an output that has read nothing.
+func (o *output) again() *output {
+	twin := *o
+	if o.calls != nil {
+		calls := *o.calls
+		twin.calls = &calls
+	}
+	if o.think != nil {
+		think := *o.think
+		twin.think = &think
+	}
+	return &twin
+}
+
+// TestEverySplit: a text in three pieces, wherever it is cut, gives what it gives whole.
+func TestEverySplit(t *testing.T) {
+	for _, text := range hermesTexts {
+		for k, unread := range outputs() {
+			want := split(unread.again(), text, nil)
+			for i := range len(text) + 1 {
+				for j := i; j <= len(text); j++ {
+					o := unread.again()
+					var got []outputEvent
+					for n, piece := range []string{text[:i], text[i:j], text[j:]} {
+						got = join(got, o.next(piece, n == 2))
+					}
+					if !slices.Equal(got, want) {
+						t.Fatalf("way %d: %q, %q, %q: %q, whole %q", k, text[:i], text[i:j], text[j:], got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestHeldBack: of text that begins no call, no more than 64 bytes wait for what comes.
 func TestHeldBack(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a <tool_cal ", 100), strings.Repeat(" \n", 500), strings.Repeat("<tool_call> x ", 100),
@@ -147,7 +189,7 @@ func TestHeldBack(t *testing.T) {
 				for _, e := range o.next(text[j:j+1], false) {
 					given += len(e.text)
 				}
-				if o.calls != nil && o.calls.state != hermesText || o.think != nil && o.think.inside {
+				if o.calls != nil && o.calls.state >= hermesBody || o.think != nil && o.think.inside {
 					continue
 				}
 				if held := j + 1 - given; held > 64 && !o.called() && (o.think == nil || o.think.done && !o.think.begun) {
@@ -159,7 +201,8 @@ func TestHeldBack(t *testing.T) {
 }
 
 // TestHostileTags: each byte of a hostile text is looked at once: a megabyte is read in
-// pieces of one byte within the time of a test.
+// pieces of one byte within the time of a test, and four times the text allocates some four
+// times the memory.
 func TestHostileTags(t *testing.T) {
 	const size = 1 << 20
 	for _, unit := range []string{"<tool_call>", `<tool_call>{"a":"`, `<tool_call>{"name":"f"}`, "<tool_call>{", " ", `<tool_call>{"name":"f","arguments":{}}</tool_call>`, "<think>", "</think", "<think> "} {
@@ -177,5 +220,26 @@ func TestHostileTags(t *testing.T) {
 				t.Errorf("%q: %d bytes are looked at again with each piece", unit, steps)
 			}
 		}
+		for i := range outputs() {
+			quarter, whole := allocated(i, text[:size/16]), allocated(i, text[:size/4])
+			if whole > 6*quarter+1<<18 {
+				t.Errorf("way %d, %q: a quarter of a megabyte takes %d bytes of memory, a quarter of that %d", i, unit, whole, quarter)
+			}
+		}
 	}
+}
+
+// allocated is how many bytes are allocated while a text is read in one way, in pieces of
+// seven bytes.
+func allocated(way int, text string) uint64 {
+	o := outputs()[way]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for len(text) > 0 {
+		n := min(7, len(text))
+		o.next(text[:n], n == len(text))
+		text = text[n:]
+	}
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
