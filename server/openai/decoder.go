@@ -94,10 +94,13 @@ func (d *decoder) number(v value, lo, hi float64) float32 {
 }
 
 // above is number in (0, hi]: of what the sampler takes 0 to mean off, 0 would be the
-// opposite of what is asked for.
+// opposite of what is asked for. What 32 bits round to 0 is the least number above it.
 func (d *decoder) above(v value, hi float64) float32 {
 	f := d.number(v, 0, hi)
 	if d.fault == nil && f == 0 {
+		if f, err := strconv.ParseFloat(string(v.raw), 64); err == nil && f > 0 {
+			return math.SmallestNonzeroFloat32
+		}
 		d.fail(v.path, "invalid_value", "%s is %s, want a number above 0, up to %v", v.path, short(v.raw), hi)
 	}
 	return f
