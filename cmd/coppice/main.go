@@ -79,11 +79,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
-	parser := kong.Must(&c, kong.Name("coppice"), kong.Description(description),
-		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Vars{"version": "coppice " + version()})
+	parser := kong.Must(&c, append(valueMappers(), kong.Name("coppice"), kong.Description(description),
+		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Vars{"version": "coppice " + version()})...)
 	k, err := parser.Parse(helped(os.Args[1:]))
 	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {
-		fmt.Fprintf(os.Stderr, "coppice: %v\nSee %s --help.\n", err, meant(wrong))
+		fmt.Fprintf(os.Stderr, "coppice: %s\nSee %s --help.\n", sentence(err), meant(wrong))
 		os.Exit(exitUsage)
 	}
 	if err == nil {

@@ -23,8 +23,8 @@ import (
 )
 
 type routeCmd struct {
-	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
-	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
+	Config      string    `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
+	PrintConfig printMode `name:"print-config" help:"Print each setting and where it is from, and exit; --print-config=json prints a file for --config instead, without keys."`
 
 	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen at. Others than this machine need one like :8000, and then keys."`
 	Worker      []string  `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
@@ -55,7 +55,7 @@ type routeCmd struct {
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
 
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin, and that the workers know too. Better in COPPICE_API_KEY: others see flags."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may see the fleet. The workers' own file serves."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: \"acme: sk-acme-1f3a\", with \" admin\" at the end for one who may see the fleet. The workers' own file serves."`
 	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own questions to workers. Default: the first of the keys that is no admin's, or else, unless workers register over NATS, an admin's."`
 	Salts      string `enum:"coppice,plain" default:"coppice" help:"How a request's cache_salt and tenant separate caches: as coppice serve does, or plain: cache_salt alone, as vLLM does."`
 
@@ -120,8 +120,8 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if c.PrintConfig {
-		return c.settings.print(os.Stdout, nil)
+	if c.PrintConfig != "" {
+		return c.settings.print(os.Stdout, c.PrintConfig, nil)
 	}
 	signals := make(chan os.Signal, 3) // first: the rest may take its time, as a model's tokenizer does
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -28,8 +28,8 @@ import (
 type serveCmd struct {
 	nodeFlags
 	fleetFlags
-	Config      string `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
-	PrintConfig bool   `name:"print-config" help:"Print each setting and where it is from, and exit."`
+	Config      string    `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
+	PrintConfig printMode `name:"print-config" help:"Print each setting and where it is from, and exit; --print-config=json prints a file for --config instead, without keys."`
 
 	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
 	ModelName []string    `name:"model-name" placeholder:"NAME" help:"What requests call the model: names separated by commas, of which answers and metrics say the first. Default: the name of its directory or file."`
@@ -61,7 +61,7 @@ type serveCmd struct {
 	Curve bool `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
 
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: tenant: key, and behind it admin for one who may flush, pin and profile."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: \"acme: sk-acme-1f3a\", with \" admin\" at the end for one who may flush, pin and profile; see above."`
 	doorFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"What becomes of fields of requests that are neither known nor known to be harmless: refuse (status 400) or ignore. The header x-coppice-ignored names those that were ignored."`
@@ -102,6 +102,12 @@ also have "tenant" and "tenants", limits of each tenant and of those by name:
   {"addr": ":8080", "api-key-file": "keys.txt",
    "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
 
+A file of --api-key-file names the tenant of each key, and the administrators:
+
+  # tenant: key
+  acme: sk-acme-1f3a
+  ops:  sk-ops-77d0 admin
+
 "cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt;
 "cache-min-tokens" is what it keeps while other tenants have anything that can go.
 
@@ -121,6 +127,8 @@ Examples:
   coppice serve --backend sim --profile h200 --max-running 1024
   coppice serve --policy priority --preempt-threshold 10 --max-queued 100 --displace
   COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
+  coppice serve --addr :8080 --api-key-file keys.txt --print-config=json >coppice.json
+  coppice serve --config coppice.json
   coppice serve --addr :8080 --publish "zmq://*:5557" --name worker-1
   coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080
   coppice serve --addr :8080 --publish nats://nats-1:4222 --pool fast`
@@ -131,8 +139,8 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if c.PrintConfig {
-		return c.settings.print(os.Stdout, c.settings.printTenants)
+	if c.PrintConfig != "" {
+		return c.settings.print(os.Stdout, c.PrintConfig, c.settings.printTenants)
 	}
 	keys, err := readKeys(c.APIKey, c.APIKeyFile)
 	if err != nil {

@@ -127,7 +127,7 @@ func readKeys(key, file string) ([]server.Key, error) {
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("--api-key-file: %w", err)
+		return nil, unread("--api-key-file", file, err)
 	}
 	keys, err := parseKeys(string(data))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
@@ -20,8 +19,9 @@ import (
 // environment before a file of JSON.
 type settings struct {
 	flags     []*kong.Flag
-	sources   map[string]string // of flags; those not in it have their defaults
-	strangers []string          // variables that look like settings and are none
+	sources   map[string]string          // of flags; those not in it have their defaults
+	strangers []string                   // variables that look like settings and are none
+	parts     map[string]json.RawMessage // of the file, that are no flags
 }
 
 const envPrefix = "COPPICE_"
@@ -66,9 +66,18 @@ func (s *settings) resolve(ctx *kong.Context, more section) error {
 	if path == "" {
 		path = os.Getenv(envName("config"))
 	}
-	file, err := readSettings(path, node.Name, names, more)
+	s.parts = map[string]json.RawMessage{}
+	file, err := readSettings(path, node.Name, names, func(key string, raw json.RawMessage) (taken bool, err error) {
+		if more == nil {
+			return false, nil
+		}
+		if taken, err = more(key, raw); taken {
+			s.parts[key] = raw
+		}
+		return taken, err
+	})
 	if err != nil {
-		return fmt.Errorf("--config %s: %w", path, err)
+		return unread("--config", path, err)
 	}
 	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 		if !slices.Contains(node.Flags, f) {
@@ -175,49 +184,4 @@ func strict(data []byte, to any) error {
 		return errors.New("more follows after the object, want one object")
 	}
 	return nil
-}
-
-// print lists each setting, its value and where that is from, and then what more says.
-func (s *settings) print(w io.Writer, more func(io.Writer)) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, f := range s.flags {
-		if f.Name == "help" || f.Name == "print-config" {
-			continue
-		}
-		source := s.sources[f.Name]
-		if source == "" {
-			source = "default"
-		}
-		value := fmt.Sprint(f.Target.Interface())
-		switch v := f.Target.Interface().(type) {
-		case []string:
-			value = redactURLs(v)
-		case string:
-			if strings.Contains(v, ":") { // else it is no URL; paths may have an @
-				value = redact(v)
-			}
-		case map[string]float64:
-			value = pairs(v)
-		}
-		switch {
-		case strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" && value != "":
-			value = "(secret)"
-		case value == "":
-			value = "-"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, value, source)
-	}
-	if more != nil {
-		more(t)
-	}
-	return t.Flush()
-}
-
-// pairs is a map as a flag would have it.
-func pairs(all map[string]float64) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		parts = append(parts, fmt.Sprintf("%s=%v", name, all[name]))
-	}
-	return strings.Join(parts, ";")
 }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/alecthomas/kong"
+)
+
+// printMode is how --print-config prints: not at all, as a table with where each setting is
+// from, or as a file for --config.
+type printMode string
+
+const (
+	asTable printMode = "table"
+	asJSON  printMode = "json"
+)
+
+// Decode reads the flag: alone it means the table.
+func (m *printMode) Decode(ctx *kong.DecodeContext) error {
+	text := "true"
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		text = fmt.Sprint(ctx.Scan.Pop().Value)
+	}
+	switch text {
+	case "true", "1", string(asTable):
+		*m = asTable
+	case string(asJSON):
+		*m = asJSON
+	case "false", "0":
+		*m = ""
+	default:
+		return fmt.Errorf("%.40q is no form, want table or json", text)
+	}
+	return nil
+}
+
+// IsBool has kong take the flag without a value.
+func (*printMode) IsBool() bool { return true }
+
+// print prints the settings in that form. more adds lines to the table.
+func (s *settings) print(w io.Writer, mode printMode, more func(io.Writer)) error {
+	if mode == asJSON {
+		return s.json(w)
+	}
+	return s.table(w, more)
+}
+
+// printed are the flags that are settings.
+func (s *settings) printed() []*kong.Flag {
+	return slices.DeleteFunc(slices.Clone(s.flags), func(f *kong.Flag) bool {
+		return f.Name == "help" || f.Name == "version" || f.Name == "print-config"
+	})
+}
+
+// secret reports whether a flag's value is not to be shown.
+func secret(f *kong.Flag) bool { return strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" }
+
+// table lists each setting, its value and where that is from, and then what more says.
+func (s *settings) table(w io.Writer, more func(io.Writer)) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, f := range s.printed() {
+		source := s.sources[f.Name]
+		if source == "" {
+			source = "default"
+		}
+		value := shown(f)
+		switch {
+		case secret(f) && value != "":
+			value = "(secret)"
+		case value == "":
+			value = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, value, source)
+	}
+	if more != nil {
+		more(t)
+	}
+	return t.Flush()
+}
+
+// json writes a file for --config with what is set, and not what is by default. Keys
+// and passwords are left out.
+func (s *settings) json(w io.Writer) error {
+	file := map[string]any{}
+	for name, part := range s.parts {
+		file[name] = part
+	}
+	for _, f := range s.printed() {
+		if !s.given(f.Name) || f.Name == "config" || secret(f) {
+			continue
+		}
+		switch f.Target.Kind() {
+		case reflect.Bool, reflect.Int, reflect.Uint64, reflect.Float64:
+			file[f.Name] = f.Target.Interface()
+		default:
+			file[f.Name] = shown(f)
+		}
+	}
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+// shown is a flag's value as the command line would have it, without passwords.
+func shown(f *kong.Flag) string {
+	switch v := f.Target.Interface().(type) {
+	case []string:
+		return redactURLs(v)
+	case string:
+		if strings.Contains(v, ":") { // else it is no URL; paths may have an @
+			return redact(v)
+		}
+	case map[string]float64:
+		return pairs(v)
+	}
+	return fmt.Sprint(f.Target.Interface())
+}
+
+// pairs is a map as a flag would have it.
+func pairs(all map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", name, all[name]))
+	}
+	return strings.Join(parts, ";")
+}
