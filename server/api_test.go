@@ -243,6 +243,8 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/models/gpt", "", 404, "model_not_found"},
 		{"GET", "/v1/models/a/b", "", 404, "model_not_found"},
 		{"GET", "/v1/cache/tree?depth=-1", "", 400, "invalid_value"},
+		{"GET", "/v1/cache/tree?tokens=", "", 400, "invalid_value"},
+		{"GET", "/v1/cache/tree?nodes=1&nodes=2", "", 400, "invalid_value"},
 		{"GET", "/nothing", "", 404, "unknown_url"},
 		{"GET", "/v1/completions", "", 405, "method_not_allowed"},
 		{"PUT", "/v1/cache/pin", "", 405, "method_not_allowed"},

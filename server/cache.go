@@ -161,10 +161,11 @@ func (c *call) cacheTree() error {
 		value *int
 		most  int
 	}{{"depth", &q.MaxDepth, 1 << 30}, {"nodes", &nodes, 1 << 30}, {"tokens", &q.TokensPerNode, mostFirst}} {
-		text := c.r.URL.Query().Get(p.name)
-		if text == "" {
+		given := c.r.URL.Query()[p.name]
+		if len(given) == 0 {
 			continue
 		}
+		text := strings.Join(given, ",")
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > p.most {
 			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: p.name, Code: "invalid_value",

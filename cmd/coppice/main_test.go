@@ -222,7 +222,7 @@ func refused(t *testing.T, want []string, args ...string) {
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --kv-tokns 5":  "coppice: unknown flag --kv-tokns, did you mean \"--kv-tokens\"?\nSee coppice serve --help.\n",
-		"serve --kv-tokens x": "coppice: --kv-tokens: expected a valid 64 bit int but got \"x\"\nSee coppice serve --help.\n",
+		"serve --kv-tokens x": "coppice: --kv-tokens: \"x\" is no whole number\nSee coppice serve --help.\n",
 		"serv":                "coppice: unexpected argument serv, did you mean \"serve\"?\nSee coppice --help.\n",
 	} {
 		if stdout, stderr, ok := command(t, strings.Fields(args)...); ok || stdout != "" || stderr != want {
