@@ -44,6 +44,10 @@ type Config struct {
 	// Tiers say where KV goes that the device has no room for: host memory, a directory
 	// that a restart finds again, one that several processes share. Default: nowhere.
 	Tiers Tiers
+	// Pool is leased from beside other Nodes of this process, whose backends keep their KV
+	// in the same memory; it has as many pages as the backend. Each Node is sure of its share
+	// and has more while no other needs it. Not together with Tiers. Default: a pool of its own.
+	Pool *Pool
 	// Log takes failures and, at debug level, steps. Default none.
 	Log *zap.Logger
 }
@@ -154,6 +158,12 @@ type Stream = actors.Stream
 // Stats are a Node's figures: the scheduler's, its tenants', the backend's own
 // counts, and leaked pages.
 type Stats = actors.Stats
+
+// Pool is pages that several Nodes lease from; NewPool makes one of so many pages.
+type Pool = actors.Pool
+
+// NewPool makes a pool of pages for so many Nodes at a time.
+func NewPool(pages, nodes int) (*Pool, error) { return actors.NewPool(pages, nodes) }
 
 // Tiers say where KV goes below the device, and TierStats what a tier holds and has done.
 type (

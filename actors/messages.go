@@ -115,6 +115,13 @@ type granted struct {
 	poolFree int
 }
 
+// To the scheduler, where others lease from the pool too: pages to give back, and free
+// ones, which are to be answered by want or decline.
+type poolNews struct{ recall, offer int }
+
+// To the pool: what was offered is not wanted now.
+type decline struct{}
+
 // To the pool: pages come back. asked: the answer to the last want was not seen
 // and will not be; its pages come back too.
 type give struct {
@@ -157,6 +164,8 @@ type shutdown struct{}
 
 // What is sent to an actor that has stopped is lost on purpose; without these
 // methods protoactor would start a goroutine to log it.
+func (*poolNews) IgnoreDeadLetterLogging()         {}
+func (*decline) IgnoreDeadLetterLogging()          {}
 func (*encode) IgnoreDeadLetterLogging()           {}
 func (*encoded) IgnoreDeadLetterLogging()          {}
 func (*needFormat) IgnoreDeadLetterLogging()       {}

@@ -2,15 +2,99 @@ package actors
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// poolActor owns the page pool and grants pages in bulk.
+// Pool is pages that the schedulers of several Systems lease from, see Config.Pool. It is
+// safe for concurrent use, and holds its mutex for no longer than a grant takes.
+type Pool struct {
+	mu       sync.Mutex
+	pages    int
+	division *mempool.Division
+	members  map[mempool.Owner]*System
+	news     []mempool.Notice // scratch
+}
+
+// NewPool makes a pool for so many Systems at a time.
+func NewPool(pages, systems int) (*Pool, error) {
+	ledger, err := mempool.NewPool(pages)
+	if err != nil {
+		return nil, err
+	}
+	d, err := mempool.Divide(ledger, systems)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{pages: pages, division: d, members: map[mempool.Owner]*System{}}, nil
+}
+
+// SharePages is what each of them can count on; no request may need more.
+func (p *Pool) SharePages() int { return p.division.SharePages() }
+
+// join takes a place for a System. Notices go to it once it is told.
+func (p *Pool) join() (mempool.Owner, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.division.Join()
+}
+
+// tell has notices for an owner go to s.
+func (p *Pool) tell(o mempool.Owner, s *System) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[o] = s
+}
+
+// leave ends a membership and returns how many pages the owner had still.
+func (p *Pool) leave(o mempool.Owner) (pages int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.members, o)
+	pages = p.division.Leave(o)
+	p.notify()
+	return pages
+}
+
+func (p *Pool) ask(o mempool.Owner, n int) (pages []kv.PageID, free int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pages, free = p.division.Ask(o, n, nil)
+	p.notify()
+	return pages, free
+}
+
+func (p *Pool) give(o mempool.Owner, pages []kv.PageID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.division.Give(o, pages)
+	p.notify()
+}
+
+func (p *Pool) decline(o mempool.Owner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.division.Decline(o)
+	p.notify()
+}
+
+// notify passes news on to schedulers. The mutex is held; nobody is waited for.
+func (p *Pool) notify() {
+	p.news = p.division.Notices(p.news[:0])
+	for _, n := range p.news {
+		if s := p.members[n.Owner]; s != nil {
+			s.scheduler.tell(&poolNews{recall: n.Recall, offer: n.Offer})
+		}
+	}
+}
+
+// poolActor leases pages in bulk from the pool, for the one scheduler of its System.
 type poolActor struct {
-	pool *mempool.Pool
-	last []kv.PageID // the last grant; the scheduler's to write to, so a copy
+	pool  *Pool
+	owner mempool.Owner
+	last  []kv.PageID // the last grant; the scheduler's to write to, so a copy
 }
 
 func (a *poolActor) receive(self *process, message any) {
@@ -19,6 +103,8 @@ func (a *poolActor) receive(self *process, message any) {
 		a.want(self.sys, m)
 	case *give:
 		a.give(m)
+	case *decline:
+		a.pool.decline(a.owner)
 	case *shutdown:
 		a.shutdown(self)
 	default:
@@ -28,28 +114,42 @@ func (a *poolActor) receive(self *process, message any) {
 
 // want grants what there is: the scheduler plans with fewer, or evicts.
 func (a *poolActor) want(s *System, m *want) {
-	pages, err := a.pool.Grant(min(m.n, a.pool.FreePages()), nil)
-	if err != nil {
-		panic(fmt.Sprintf("pool actor: %v", err))
-	}
+	pages, free := a.pool.ask(a.owner, m.n)
 	a.last = append(a.last[:0], pages...)
-	s.scheduler.tell(&granted{pages, a.pool.FreePages()})
+	s.scheduler.tell(&granted{pages, free})
 }
 
 func (a *poolActor) give(m *give) {
-	a.pool.Return(m.pages)
+	a.pool.give(a.owner, m.pages)
 	if m.asked {
-		a.pool.Return(a.last)
+		a.pool.give(a.owner, a.last)
 	}
 }
 
 // shutdown counts: the scheduler has given everything back by now, unless it
-// panicked and its books are lost with it.
+// panicked and its books are lost with it. Nothing computes any more, so others may have
+// what it left. Where this actor panicked itself they may not: its place stays taken.
 func (a *poolActor) shutdown(self *process) {
+	left := a.pool.leave(a.owner)
 	if final := self.sys.final.Load(); final != nil {
 		st := *final
-		st.LeakedPages += a.pool.LeasedPages()
+		st.LeakedPages += left
 		self.sys.final.Store(&st)
 	}
 	self.quit()
+}
+
+// joinPool takes a place in the pool of the Config, or makes one for this System alone.
+func joinPool(cfg *Config, pages int) (*Pool, mempool.Owner, error) {
+	p := cfg.Pool
+	if p == nil {
+		var err error
+		if p, err = NewPool(pages, 1); err != nil {
+			return nil, 0, err
+		}
+	} else if p.pages != pages {
+		return nil, 0, fmt.Errorf("actors: Pool has %d pages, the backend %d", p.pages, pages)
+	}
+	owner, err := p.join()
+	return p, owner, err
 }

@@ -18,6 +18,7 @@ type schedulerActor struct {
 	ran     engine.StepStats                // sum over steps
 	out     []scheduler.Output              // scratch
 	asked   bool                            // the pool has a question
+	offered bool                            // the pool has offered pages, and has no answer
 	broken  bool                            // the device is lost: plan no more
 	alarm   alarm                           // rings at the next time limit
 	last    *flush                          // under way
@@ -43,6 +44,8 @@ func (a *schedulerActor) receive(self *process, message any) {
 		a.core.Grant(m.pages, m.poolFree)
 	case *found:
 		a.core.Found(m.tier, m.extents)
+	case *poolNews:
+		a.poolNews(m)
 	case *moved:
 		a.moved(m)
 	case *flush:
@@ -176,8 +179,16 @@ func (a *schedulerActor) pump() {
 	if a.broken {
 		return
 	}
+	back, wait := a.core.Return(nil)
+	if len(back) > 0 {
+		a.sys.pool.tell(&give{pages: back})
+	}
 	now := a.sys.now()
-	for plan := a.core.Next(now); plan != nil; plan = a.core.Next(now) {
+	for !wait {
+		plan := a.core.Next(now)
+		if plan == nil {
+			break
+		}
 		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
 		for _, id := range plan.Begun() { // before the step runs: who hears of it is not to repeat a request that ends the device
 			a.streams[id].begin()
@@ -185,14 +196,26 @@ func (a *schedulerActor) pump() {
 		a.sys.engine.tell(&step{plan})
 	}
 	if n := a.core.Want(); n > 0 {
-		a.asked = true
+		a.asked, a.offered = true, false
 		a.sys.pool.tell(&want{n})
+	} else if a.offered && !a.asked {
+		a.offered = false
+		a.sys.pool.tell(&decline{})
 	}
 	if pages := a.core.Surplus(nil); len(pages) > 0 {
 		a.sys.pool.tell(&give{pages: pages})
 	}
 	if events := a.core.TakeEvents(nil); len(events) > 0 {
 		a.sys.events.tell(&publish{events})
+	}
+}
+
+// poolNews hears what other schedulers on the pool did to it.
+func (a *schedulerActor) poolNews(m *poolNews) {
+	a.core.Recall(m.recall)
+	if m.offer > 0 {
+		a.offered = true
+		a.core.Offer(m.offer)
 	}
 }
 

@@ -51,6 +51,10 @@ type Config struct {
 	// Tiers say where KV goes that the device has no room for. Default: nowhere. Backend
 	// must be an engine.Mover for them.
 	Tiers Tiers
+	// Pool is leased from beside other Systems, whose backends keep their KV in the same
+	// memory. It has as many pages as the backend. It can't be had with Tiers. Default: the
+	// System has a pool of its own.
+	Pool *Pool
 	// Log takes failures and, at debug, steps. Default none.
 	Log *zap.Logger
 }
@@ -109,6 +113,9 @@ func (c Config) validate() error {
 	positive("EventRing", c.EventRing)
 	positive("FormatBytes", c.FormatBytes)
 	errs = append(errs, c.Tiers.validate())
+	if c.Pool != nil && !c.Tiers.none() {
+		errs = append(errs, errors.New("actors: Pool and Tiers can't be had together: what moves may still read pages that another scheduler has"))
+	}
 	if c.FormatTimeout < 0 {
 		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
 	}
@@ -157,6 +164,22 @@ func Start(cfg Config) (*System, error) {
 	if cfg.Tokenizer != nil && cfg.Scheduler.Vocabulary == nil {
 		cfg.Scheduler.Vocabulary = grammar.NewVocabulary(info.Vocab, func(t kv.Token) []byte { return []byte(cfg.Tokenizer.Text(t)) })
 	}
+	pool, owner, err := joinPool(&cfg, info.NumPages)
+	if err != nil {
+		return nil, err
+	}
+	s, err := startIn(cfg, info, pool, owner)
+	if err != nil {
+		pool.leave(owner)
+	}
+	return s, err
+}
+
+// startIn starts a System that has its place in a pool.
+func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*System, error) {
+	if cfg.Pool != nil {
+		cfg.Scheduler.SharePages = pool.SharePages()
+	}
 	tiers, err := openTiers(&cfg)
 	if err != nil {
 		return nil, err
@@ -166,10 +189,6 @@ func Start(cfg Config) (*System, error) {
 		return nil, errors.Join(err, tiers.abandon())
 	}
 	cfg.Scheduler = core.Config()
-	ledger, err := mempool.NewPool(info.NumPages)
-	if err != nil {
-		return nil, errors.Join(err, tiers.abandon())
-	}
 	s := &System{
 		cfg: cfg, log: cfg.Log, started: time.Now(), tiers: tiers,
 		ending: make(chan struct{}), ended: make(chan struct{}),
@@ -181,9 +200,10 @@ func Start(cfg Config) (*System, error) {
 	// Receivers before senders, so that nobody ever lacks an address.
 	s.events = s.spawn("events", stopOnPanic, func() receiver { return newEventsActor(cfg.EventRing) })
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })
-	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: ledger} })
+	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: pool, owner: owner} })
 	s.engine = s.spawn("engine", stopOnPanic, func() receiver { return newEngineActor(s, cfg.Backend) })
 	s.scheduler = s.spawn("scheduler", stopOnPanic, func() receiver { return newSchedulerActor(s, core) })
+	pool.tell(owner, s)
 	s.formats = s.spawn("formats", stopOnPanic, func() receiver { return newFormatsActor(s) })
 	for range compilers {
 		s.compilers = append(s.compilers, s.spawn("compiler", restartOnPanic, func() receiver { return &compilerActor{s} }))

@@ -153,6 +153,10 @@ type Config struct {
 	// fewer idle pages than Low it asks the pool for Bulk more; idle pages above
 	// High go back. Defaults 1/16, 1/8 and 1/2 of the pool.
 	LeaseLowPages, LeaseBulkPages, LeaseHighPages int
+
+	// SharePages is what this scheduler can count on where several lease from one pool; no
+	// request may need more. Default 0: the pool is its own.
+	SharePages int
 }
 
 // tenantConfig is that of one tenant.
@@ -271,6 +275,10 @@ func (c Config) Validate(info engine.Info) error {
 		errs = append(errs, c.Tenants[name].validate(fmt.Sprintf("Tenants[%q]", name)))
 	}
 	within("PinnedTokens", c.PinnedTokens, 0, info.NumPages*info.PageTokens-1)
+	within("SharePages", c.SharePages, 0, info.NumPages)
+	if c.SharePages > 0 {
+		within("PinnedTokens", c.PinnedTokens, 0, c.SharePages*info.PageTokens-1)
+	}
 	within("LeaseLowPages", c.LeaseLowPages, 1, info.NumPages)
 	within("LeaseBulkPages", c.LeaseBulkPages, 1, info.NumPages)
 	within("LeaseHighPages", c.LeaseHighPages, c.LeaseLowPages, info.NumPages)

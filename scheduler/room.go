@@ -19,6 +19,8 @@ type room struct {
 	poolFree   int               // free in the pool by its last answer, less what is asked for
 	asked      int               // asked for and not granted yet
 	demand     int               // idle pages wanted at the last refusal
+	owed       int               // recalled by the pool, and not given back yet
+	offered    int               // free by an Offer that came while asked was above 0
 	slots      []engine.Slot     // free, a stack
 	reserved   int               // pages that reserve has summed up for this pass; -1: not yet
 	swaps      []engine.PageSwap // of slots that are taken, for the next plan
@@ -58,7 +60,7 @@ func (s *Scheduler) Want() int {
 // how many the pool has left.
 func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 	s.room.lease.Add(pages)
-	s.room.asked, s.room.poolFree = 0, poolFree
+	s.room.asked, s.room.poolFree, s.room.offered = 0, max(poolFree, s.room.offered), 0
 	s.verify()
 }
 
@@ -68,6 +70,9 @@ func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
 	// While a question is on its way the answer would not count what goes back.
 	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 {
+		return dst
+	}
+	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // others may write to them at once
 		return dst
 	}
 	s.room.poolFree += n

@@ -14,6 +14,7 @@ import (
 type Scheduler struct {
 	cfg  Config
 	info engine.Info
+	sharing
 
 	open     map[RequestID]*group
 	accounts accounts
@@ -46,6 +47,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		open:    make(map[RequestID]*group),
 		classes: newClasses(),
 	}
+	s.sharing.s = s
 	if !cfg.DisableCache {
 		cache, err := cfg.newCache(info)
 		if err != nil {

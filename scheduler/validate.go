@@ -17,7 +17,7 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, s.info.MaxPositions)
 	}
 	// What is pinned never makes room.
-	poolTokens := s.info.NumPages*s.info.PageTokens - s.cfg.PinnedTokens
+	poolTokens := s.cfg.poolPages(s.info.NumPages)*s.info.PageTokens - s.cfg.PinnedTokens
 	if n > poolTokens {
 		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
 	}
