@@ -21,7 +21,7 @@ var lower = []kv.Tier{kv.TierHost, kv.TierDisk, kv.TierShared}
 // TestRoundTrip: what is written from the device comes back to other pages as it was, from
 // each tier and of each backend, though its pages are overwritten meanwhile.
 func TestRoundTrip(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) engine.Backend{"sim": openSim, "cpu": openCPU} {
+	for name, open := range map[string]func(testing.TB) engine.Backend{"sim": openSim, "cpu": openCPU, "cuda": openCUDA} {
 		for _, tier := range lower {
 			t.Run(fmt.Sprintf("%s/%v", name, tier), func(t *testing.T) {
 				r := newRig(t, open(t), 8, nil, tier)

@@ -5,11 +5,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -62,6 +64,21 @@ func openCPU(t testing.TB) engine.Backend {
 	}
 	defer m.Close()
 	b, err := cpu.Open(m, cpu.Config{PageTokens: 4, Pages: pages, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// openCUDA is the cuda backend on the interpreter, whose host memory and copies are those of
+// a driver.
+func openCUDA(t testing.TB) engine.Backend {
+	m, err := model.Open(nano)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b, err := backends.Open("ptxvm", backends.Options{Model: m, PageTokens: 4, KVTokens: 4 * pages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +221,21 @@ func (r *rig) device(to kv.Tier, ids []kv.PageID, memory [][]byte) {
 	if to != kv.TierDevice {
 		m.From = kv.TierDevice
 	}
-	if err := r.tap.Move(&m, memory); err != nil {
+	host, err := r.tap.Mover.HostAlloc(len(ids) * r.layout.PageBytes)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer r.tap.Mover.HostFree(host)
+	pinned := slices.Collect(slices.Chunk(host, r.layout.PageBytes))
+	for i := range memory {
+		copy(pinned[i], memory[i])
+	}
+	defer func() {
+		for i := range memory {
+			copy(memory[i], pinned[i])
+		}
+	}()
+	if err := r.tap.Move(&m, pinned); err != nil {
 		r.Fatal(err)
 	}
 	r.until(func() bool { _, ok := r.tap.own[m.ID]; return ok })

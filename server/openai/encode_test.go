@@ -439,3 +439,16 @@ func TestLongAnswersInParts(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageByTier: the extension is there only where a tier below the device had a part.
+func TestUsageByTier(t *testing.T) {
+	u := Usage{PromptTokens: 20, CachedTokens: 9, CompletionTokens: 1}
+	u.CachedByTier[kv.TierDevice] = 9
+	if got := string(u.append(nil)); strings.Contains(got, "tier") {
+		t.Errorf("all on the device: %s", got)
+	}
+	u.CachedByTier = [kv.Tiers]int{kv.TierDevice: 1, kv.TierDisk: 8}
+	if got, want := string(u.append(nil)), `"cached_tokens":9,"cached_tokens_by_tier":{"device":1,"disk":8},"audio_tokens":0}`; !strings.Contains(got, want) {
+		t.Errorf("%s, want %s in it", got, want)
+	}
+}

@@ -1,0 +1,26 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestTiers: the device is first, and has found what no lower tier has.
+func TestTiers(t *testing.T) {
+	st := coppice.Stats{Tiers: []coppice.TierStats{{Tier: kv.TierDisk, CapacityBytes: 10_000}}}
+	st.Scheduler.PoolPages, st.Scheduler.HeldPages, st.Scheduler.CachedPages, st.Scheduler.CachedTokens = 10, 2, 3, 100
+	d := &st.Tiers[0].TierMetrics
+	d.HeldBytes, d.HitTokens, d.Reads, d.ReadNanos, d.Writes, d.Errors, d.Lost = 2500, 60, 4, 8_000_000, 5, 1, 2
+	want := []Tier{
+		{Name: "device", Pages: 10, UsedPages: 5, HitTokens: 40},
+		{Name: "disk", Pages: 100, UsedPages: 25, HitTokens: 60, Reads: 4, Writes: 5, ReadMillis: 2, Errors: 1, Lost: 2},
+	}
+	got := tiers(100, &st)
+	for i := range want {
+		if len(got) != len(want) || got[i] != want[i] {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
