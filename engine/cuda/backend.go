@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/intake"
@@ -20,10 +21,30 @@ type Backend struct {
 
 	*intake.Queue
 	watch   *watch
-	queued  chan *job // to the goroutine that waits
+	queued  [streams]chan *job // to the goroutines that wait
 	places  chan *place
-	done    chan struct{} // closed when both have ended
+	waiting atomic.Int32  // goroutines that wait
+	done    chan struct{} // closed when all have ended
 	closing error         // of the device, set before done
+}
+
+// The streams of a device: what is on one of them ends in order.
+const (
+	computes = iota
+	movesOut
+	movesIn
+	streams
+)
+
+// stream is which one the job is on.
+func (j *job) stream() int {
+	switch {
+	case j.Batch != nil:
+		return computes
+	case j.Move.To == kv.TierDevice:
+		return movesIn
+	}
+	return movesOut
 }
 
 // job is a job of the queue on its way through the device.
@@ -67,7 +88,6 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Deterministic: true, Capabilities: engine.AllCapabilities(),
 		},
 		dev:    d,
-		queued: make(chan *job, cfg.MaxInflight+cfg.MaxMoves),
 		places: make(chan *place, cfg.MaxInflight+cfg.MaxMoves),
 		done:   make(chan struct{}),
 	}
@@ -76,8 +96,12 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	for range cap(b.places) {
 		b.places <- &place{}
 	}
+	b.waiting.Store(streams)
+	for i := range b.queued {
+		b.queued[i] = make(chan *job, cfg.MaxInflight+cfg.MaxMoves)
+		go b.wait(b.queued[i])
+	}
 	go b.launch()
-	go b.wait()
 	return b, nil
 }
 
@@ -133,6 +157,9 @@ func (b *Backend) Close() error {
 func (b *Backend) finish(j *job, res *engine.Result, err error) {
 	if !b.watch.release(j) {
 		return
+	}
+	if j.Move != nil {
+		b.dev.pool.End(uint64(j.Move.ID))
 	}
 	if j.place != nil {
 		b.places <- j.place

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/mempool/cudamem"
 )
 
 // device is what a backend has on its device. The goroutine that launches owns it.
@@ -17,6 +18,7 @@ type device struct {
 	ctx    cudrv.Context
 	stream cudrv.Stream
 	cfg    Config
+	pool   *cudamem.Pool
 	model  *model.Config
 	w      weights
 	run    map[string]cudrv.Function
@@ -180,8 +182,12 @@ func (d *device) buffers() []buffer {
 }
 
 func (d *device) makeRooms() error {
-	for _, b := range append(d.buffers(), buffer{&d.room.pool, 2 * d.pageElements * d.cfg.Pages, 0}) {
-		var err error
+	var err error
+	if d.pool, err = cudamem.New(d.ctx, d.stream, 2*d.pageElements, d.cfg.Pages); err != nil {
+		return err
+	}
+	d.room.pool = d.pool.Base()
+	for _, b := range d.buffers() {
 		if *b.p, err = d.alloc(b.n); err != nil {
 			return err
 		}
@@ -218,7 +224,5 @@ func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 
 // maskBytes is what a mask takes.
 func (d *device) maskBytes() int { return 8 * ((d.model.Vocab + 63) / 64) }
-
-func (d *device) page(p int) cudrv.Ptr { return d.room.pool + cudrv.Ptr(2*d.pageElements*p) }
 
 func (d *device) scale() float32 { return float32(1 / math.Sqrt(float64(d.model.HeadDim))) }

@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/cudamem"
 )
 
 // place is what one pending job needs: an event, and pinned memory for what goes
@@ -55,7 +56,11 @@ func lostError(op string, err error) error {
 func (b *Backend) launch() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(b.queued)
+	defer func() {
+		for _, c := range b.queued {
+			close(c)
+		}
+	}()
 	p := &planner{device: b.dev}
 	err := b.dev.ctx.Bind()
 	if err != nil {
@@ -79,11 +84,11 @@ func (b *Backend) launch() {
 			b.finish(j, nil, err) // and all that follow
 			continue
 		}
-		b.queued <- j
+		b.queued[j.stream()] <- j
 	}
 }
 
-// queue puts a job's work on the stream.
+// queue puts a job's work on its stream.
 func (b *Backend) queue(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	var err error
@@ -93,17 +98,18 @@ func (b *Backend) queue(p *planner, j *job) error {
 		}
 	}
 	if j.Batch == nil {
-		for i, p := range j.Move.Pages {
-			if j.Move.To == kv.TierDevice {
-				err = d.ctx.CopyIn(d.stream, d.page(int(p)), j.Memory[i])
-			} else {
-				err = d.ctx.CopyOut(d.stream, j.Memory[i], d.page(int(p)))
-			}
-			if err != nil {
-				return lostError("move", err)
-			}
+		c := cudamem.Copy{ID: uint64(j.Move.ID), ToDevice: j.Move.To == kv.TierDevice, Pages: j.Move.Pages, Memory: j.Memory, Done: pl.event}
+		if err := d.pool.Begin(c, d.stream); err != nil {
+			return lostError("move", err)
 		}
-	} else if err := b.step(p, j); err != nil {
+		return nil
+	}
+	for _, id := range j.Batch.After {
+		if err := d.pool.Await(d.stream, uint64(id)); err != nil {
+			return lostError("step", err)
+		}
+	}
+	if err := b.step(p, j); err != nil {
 		return lostError("step", err)
 	}
 	if err := d.ctx.Record(pl.event, d.stream); err != nil {
@@ -210,14 +216,13 @@ func (d *device) growHost(b *[]byte, n int) error {
 	return err
 }
 
-// wait is the goroutine that waits for the device and completes tickets. It ends
-// the device when all is done.
-func (b *Backend) wait() {
+// wait is a goroutine that waits for a stream of the device and completes tickets. The last
+// one to end ends the device.
+func (b *Backend) wait(queued <-chan *job) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(b.done)
 	bound := b.dev.ctx.Bind()
-	for j := range b.queued {
+	for j := range queued {
 		if b.Aborted() {
 			b.finish(j, nil, engine.ErrClosed)
 			continue
@@ -232,5 +237,8 @@ func (b *Backend) wait() {
 		}
 		b.finish(j, b.result(j), nil)
 	}
-	b.closing = b.dev.ctx.Close()
+	if b.waiting.Add(-1) == 0 {
+		b.closing = b.dev.ctx.Close()
+		close(b.done)
+	}
 }

@@ -1,0 +1,157 @@
+package cudamem_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/cudamem"
+	"github.com/coppice-llm/coppice/mempool/hostmem"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/storetest"
+)
+
+// pinned counts what is allocated on the host.
+type pinned struct {
+	cudrv.Context
+	open int
+}
+
+func (p *pinned) HostAlloc(n int) ([]byte, error) {
+	p.open++
+	return p.Context.HostAlloc(n)
+}
+
+func (p *pinned) HostFree(b []byte) error {
+	p.open--
+	return p.Context.HostFree(b)
+}
+
+// TestStore: pinned memory passes the suite of stores.
+func TestStore(t *testing.T) {
+	ctx := &pinned{Context: vm.NewContext(ptxvm.Config{})}
+	storetest.Run(t, storetest.Harness{Faults: []blockio.Point{blockio.Read, blockio.Write}, Open: func(o storetest.Options) (mempool.Store, error) {
+		return cudamem.OpenStore(ctx, hostmem.Config{Identity: o.Identity, Bytes: int64(o.Extents * o.Identity.Layout.ExtentBytes()), Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject})
+	}})
+	for _, c := range []hostmem.Config{
+		{Identity: storetest.Identity()}, {Identity: storetest.Identity(), Bytes: 100}, {Identity: storetest.Identity(), Bytes: 1 << 20, Memory: make([]byte, 1<<20)},
+	} {
+		if s, err := cudamem.OpenStore(ctx, c); err == nil {
+			s.Close()
+			t.Errorf("%+v opens", c)
+		}
+	}
+	if ctx.open != 0 {
+		t.Errorf("%d pieces of pinned memory are not given back", ctx.open)
+	}
+}
+
+const pageBytes = 256
+
+// rig is a pool of eight pages, a stream of kernels, and pinned memory.
+type rig struct {
+	*vm.Context
+	t    *testing.T
+	pool *cudamem.Pool
+	s    cudrv.Stream
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{Context: vm.NewContext(ptxvm.Config{}), t: t}
+	var err error
+	if r.s, err = r.NewStream(); err == nil {
+		r.pool, err = cudamem.New(r, r.s, pageBytes, 8)
+	}
+	r.ok(err)
+	return r
+}
+
+func (r *rig) ok(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) memory(pages int) (m [][]byte) {
+	r.t.Helper()
+	all, err := r.HostAlloc(pages * pageBytes)
+	r.ok(err)
+	for i := range pages {
+		m = append(m, all[i*pageBytes:(i+1)*pageBytes])
+	}
+	return m
+}
+
+func (r *rig) copy(id uint64, toDevice bool, memory [][]byte, pages ...kv.PageID) cudamem.Copy {
+	r.t.Helper()
+	e, err := r.NewEvent()
+	r.ok(err)
+	c := cudamem.Copy{ID: id, ToDevice: toDevice, Pages: pages, Memory: memory, Done: e}
+	r.ok(r.pool.Begin(c, r.s))
+	return c
+}
+
+// TestCopies: a copy sees the kernels before it and the copies before it, of the other
+// stream too, and what waits for it sees it. The interpreter does everything as late as it
+// may, and reports streams that race.
+func TestCopies(t *testing.T) {
+	r := newRig(t)
+	a, b := r.memory(2), r.memory(2)
+	r.ok(r.Fill(r.s, r.pool.Page(3), 7, pageBytes)) // as a kernel would
+	r.copy(1, false, a, 3, 5)
+	r.copy(2, true, a, 6, 3) // over what 1 reads, from where it writes
+	last := r.copy(3, false, b, 6, 3)
+	r.ok(r.SyncEvent(last.Done))
+	if want := bytes.Repeat([]byte{7}, pageBytes); !bytes.Equal(b[0], want) || b[1][0] != 0 {
+		t.Errorf("page 6 holds %d…, page 3 %d…, want 7 and 0", b[0][0], b[1][0])
+	}
+	r.pool.End(1)
+	r.pool.End(2)
+	r.pool.End(3)
+
+	in := r.copy(4, true, b, 0, 1)
+	r.ok(r.pool.Await(r.s, 4))
+	r.ok(r.CopyWithin(r.s, r.pool.Page(2), r.pool.Page(0), pageBytes))
+	r.ok(r.SyncStream(r.s))
+	r.ok(r.SyncEvent(in.Done))
+	r.pool.End(4)
+	r.ok(r.pool.Await(r.s, 4)) // has ended
+	out := r.copy(5, false, a, 2, 7)
+	r.ok(r.SyncEvent(out.Done))
+	if a[0][9] != 7 || a[1][9] != 0 {
+		t.Errorf("page 2 holds %d…, page 7 %d…, want 7 and 0", a[0][9], a[1][9])
+	}
+}
+
+// TestCopiesRunBeside: copies that have nothing in common wait for each other as little as
+// kernels wait for them.
+func TestCopiesRunBeside(t *testing.T) {
+	r := newRig(t)
+	out := r.copy(1, false, r.memory(2), 0, 1)
+	in := r.copy(2, true, r.memory(1), 2)
+	r.ok(r.SyncEvent(in.Done))
+	r.ok(r.SyncStream(r.s))
+	if done, err := r.EventDone(out.Done); err != nil || done {
+		t.Errorf("the copy to the host is done (%v, %v), though nobody waits for it", done, err)
+	}
+	r.ok(r.SyncEvent(out.Done))
+}
+
+// TestNoMemory: a pool that does not fit fails with the driver's error.
+func TestNoMemory(t *testing.T) {
+	c := vm.NewContext(ptxvm.Config{MemoryBytes: 1 << 20})
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cudamem.New(c, s, 1<<19, 3); !errors.Is(err, cudrv.ErrMemory) {
+		t.Errorf("%v, want a lack of memory", err)
+	}
+}
