@@ -119,6 +119,10 @@ func (d *device) open(m *model.Model) error {
 
 // load finds all kernels.
 func (d *device) load() error {
+	p, err := d.cfg.Driver.Properties(d.cfg.Device)
+	if err != nil {
+		return err
+	}
 	for module, names := range map[string][]string{
 		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
 		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
@@ -128,7 +132,7 @@ func (d *device) load() error {
 		"sample": {"sample", "logprobs", "prompt_logprobs"},
 		"pages":  {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
 	} {
-		m, err := d.ctx.Load(kernels.PTX(module))
+		m, err := d.loadModule(module, p)
 		if err != nil {
 			return fmt.Errorf("cuda: kernels %s: %w", module, err)
 		}
@@ -144,6 +148,18 @@ func (d *device) load() error {
 		}
 	}
 	return nil
+}
+
+// loadModule loads machine code, if there is some for the device and its driver takes it,
+// or else PTX, which the driver compiles.
+func (d *device) loadModule(name string, p cudrv.Properties) (cudrv.Module, error) {
+	if code := kernels.Cubin(name, p.Major, p.Minor); code != nil {
+		m, err := d.ctx.Load(code)
+		if err == nil || errors.Is(err, cudrv.ErrLost) {
+			return m, err
+		}
+	}
+	return d.ctx.Load(kernels.PTX(name))
 }
 
 // tileBytes is what attention keeps of K and V in shared memory.

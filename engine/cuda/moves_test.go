@@ -78,6 +78,20 @@ func (c *holdingContext) SyncEvent(e cudrv.Event) error {
 	return c.Context.SyncEvent(e)
 }
 
+// decode submits step seq of one sequence, which runs a token.
+func decode(t *testing.T, b engine.Backend, seq uint64, after []engine.MoveID) engine.Ticket {
+	t.Helper()
+	x := &engine.Batch{Seq: seq, After: after, Rows: []engine.Row{{Start: int32(seq - 1), Tokens: []kv.Token{3}, Sample: true}}}
+	if seq == 1 {
+		x.Binds = []engine.SlotBind{{Pages: []kv.PageID{0}}}
+	}
+	ticket, err := b.Submit(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
 // TestMovesBesideSteps: pages move on streams of their own, one for each direction, and steps
 // that have nothing to do with them end meanwhile.
 func TestMovesBesideSteps(t *testing.T) {
@@ -99,18 +113,7 @@ func TestMovesBesideSteps(t *testing.T) {
 	}
 	memory := [][]byte{host[:d.page], host[d.page:]}
 	seq := uint64(0)
-	step := func(after ...engine.MoveID) engine.Ticket {
-		seq++
-		x := &engine.Batch{Seq: seq, After: after, Rows: []engine.Row{{Start: int32(seq - 1), Tokens: []kv.Token{3}, Sample: true}}}
-		if seq == 1 {
-			x.Binds = []engine.SlotBind{{Pages: []kv.PageID{0}}}
-		}
-		ticket, err := b.Submit(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ticket
-	}
+	step := func(after ...engine.MoveID) engine.Ticket { seq++; return decode(t, b, seq, after) }
 	step()
 	for i, move := range []engine.Move{{From: kv.TierDevice, To: kv.TierHost, Pages: []kv.PageID{4, 5}}, {From: kv.TierHost, To: kv.TierDevice, Pages: []kv.PageID{2, 3}}} {
 		move.ID = engine.MoveID(i + 1)

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 )
@@ -99,6 +101,72 @@ func TestTokensFitAGrid(t *testing.T) {
 		c := cuda.Config{Driver: driver, Pages: 1, MaxTokens: tokens}
 		if err := c.WithDefaults().Validate(); (err == nil) != ok {
 			t.Errorf("%d tokens a batch: %v", tokens, err)
+		}
+	}
+}
+
+// hopper is the interpreter as a device of compute capability 9.0: it takes machine code, of
+// which it executes the PTX. refuses has it take none.
+type hopper struct {
+	*vm.Driver
+	refuses  bool
+	code     int // modules that came as machine code
+	compiled int // and as PTX
+}
+
+type hopperContext struct {
+	cudrv.Context
+	d *hopper
+}
+
+func (d *hopper) Properties(i int) (cudrv.Properties, error) {
+	p, err := d.Driver.Properties(i)
+	p.Major, p.Minor = 9, 0
+	return p, err
+}
+
+func (d *hopper) Open(i int) (cudrv.Context, error) {
+	c, err := d.Driver.Open(i)
+	return &hopperContext{c, d}, err
+}
+
+func (c *hopperContext) Load(image []byte) (cudrv.Module, error) {
+	for _, n := range kernels.Names() {
+		if !bytes.Equal(image, kernels.Cubin(n, 9, 0)) {
+			continue
+		}
+		if c.d.refuses {
+			return 0, &cudrv.Error{Call: "cuModuleLoadDataEx", Code: cudrv.CodeInvalidPTX, Err: errors.New("planted")}
+		}
+		c.d.code++
+		return c.Context.Load(kernels.PTX(n))
+	}
+	c.d.compiled++
+	return c.Context.Load(image)
+}
+
+// TestMachineCode: a device that there is machine code for gets it, and PTX where its driver
+// takes none.
+func TestMachineCode(t *testing.T) {
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, refuses := range []bool{false, true} {
+		d := &hopper{Driver: driver, refuses: refuses}
+		b, err := cuda.Open(m, cuda.Config{Driver: d, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := steps(b); done != 4 || err != nil {
+			t.Errorf("%d steps, %v", done, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if want := 6; refuses && (d.code != 0 || d.compiled != want) || !refuses && (d.code != want || d.compiled != 0) {
+			t.Errorf("refuses %v: %d modules of machine code, %d of PTX", refuses, d.code, d.compiled)
 		}
 	}
 }

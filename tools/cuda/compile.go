@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +19,17 @@ var flags = []string{"-std=c++17", "-arch=compute_80", "-O3", "-fmad=false", "-l
 // targets are the machines that ptxas must accept the PTX for.
 var targets = []string{"sm_80", "sm_90a", "sm_100a"}
 
+// Machine code is made for one machine and packed into files of that suffix.
+const (
+	cubinTarget = "sm_90a"
+	cubinSuffix = "." + cubinTarget + ".cubin.gz"
+)
+
 // compiler is a tree made by install.
-type compiler struct{ root string }
+type compiler struct {
+	root    string
+	machine bool // make machine code too
+}
 
 func (c compiler) command(name string, args ...string) *exec.Cmd {
 	bin := filepath.Join(c.root, "nvidia", "cu13", "bin")
@@ -118,6 +129,46 @@ func canonical(text []byte) []byte {
 		out.WriteString(f)
 	}
 	return out.Bytes()
+}
+
+// cubin is the machine code of PTX, without the lines of the sources, which would be most
+// of it.
+func (c compiler) cubin(ptx []byte) ([]byte, error) {
+	temp, err := os.MkdirTemp("", "cuda")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	var plain bytes.Buffer
+	for line := range bytes.Lines(ptx) {
+		if word := bytes.TrimSpace(line); !bytes.HasPrefix(word, []byte(".loc")) && !bytes.HasPrefix(word, []byte(".file")) {
+			plain.Write(line)
+		}
+	}
+	in, out := filepath.Join(temp, "in.ptx"), filepath.Join(temp, "out.cubin")
+	if err := os.WriteFile(in, plain.Bytes(), 0o600); err != nil {
+		return nil, err
+	}
+	if _, err := c.assemble(in, cubinTarget, out); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(out)
+}
+
+func pack(data []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a level that there is
+	_, _ = w.Write(data)                                  // to memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
+func unpacked(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 // Usage is what a kernel takes on one machine.

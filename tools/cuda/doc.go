@@ -1,6 +1,7 @@
 // Command cuda compiles the kernels of engine/cuda/kernels: CUDA C++ to PTX,
-// which is checked in and embedded, and PTX by ptxas to machine code, to see
-// that it is accepted and how many registers it takes. It owns lock.json beside the kernels:
+// and PTX by ptxas to machine code for sm_90a; both are checked in and embedded.
+// ptxas also says for sm_80, sm_90a and sm_100a how many registers each kernel
+// takes; one that spills some fails. The command owns lock.json beside the kernels:
 // hashes of sources and of what was made of them, the compiler and its flags.
 //
 // The compiler comes as wheels of the four packages in requirements.txt, with
@@ -10,5 +11,4 @@
 //	go run . -tree DIR install    # once
 //	go run . -tree DIR build      # after a change of a kernel
 //	go run . -tree DIR check      # compile again and compare, as CI does
-//	go run . -tree DIR cubin OUT  # machine code for sm_90a, into OUT
 package main

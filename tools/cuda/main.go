@@ -20,6 +20,7 @@ type Lock struct {
 	Flags    []string
 	Sources  map[string]string           // file -> SHA-256
 	PTX      map[string]string           // file -> SHA-256
+	Cubins   map[string]string           `json:",omitempty"` // file -> SHA-256 of what it unpacks to
 	Usage    map[string]map[string]Usage // kernel -> target -> what it takes
 }
 
@@ -27,6 +28,7 @@ func main() {
 	tree := flag.String("tree", "", "directory of the compiler, outside of the repository")
 	kernels := flag.String("kernels", filepath.Join("..", "..", "engine", "cuda", "kernels"), "directory of the kernels")
 	requirements := flag.String("requirements", "requirements.txt", "the packages and their hashes")
+	machine := flag.Bool("cubins", true, "also machine code for "+cubinTarget)
 	flag.Parse()
 	if *tree == "" || flag.NArg() == 0 {
 		flag.Usage()
@@ -34,7 +36,7 @@ func main() {
 	}
 	root, err := filepath.Abs(*tree)
 	if err == nil {
-		err = do(compiler{root}, *kernels, *requirements, flag.Args())
+		err = do(compiler{root, *machine}, *kernels, *requirements, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cuda:", err)
@@ -50,15 +52,13 @@ func do(c compiler, dir, requirements string, args []string) error {
 	case args[0] == "install" && len(args) == 1:
 		return install(c.root, requirements)
 	case args[0] == "build" && len(args) == 1:
-		ptx, lock, err := build(c, dir)
+		made, lock, err := build(c, dir)
 		if err != nil {
 			return err
 		}
-		return write(dir, ptx, lock)
+		return write(dir, made, lock)
 	case args[0] == "check" && len(args) == 1:
 		return check(c, dir)
-	case args[0] == "cubin" && len(args) == 2:
-		return cubins(c, dir, args[1])
 	}
 	return fmt.Errorf("no such command: %s", strings.Join(args, " "))
 }
@@ -68,17 +68,19 @@ func hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// build compiles all sources, in memory.
-func build(c compiler, dir string) (ptx map[string][]byte, lock *Lock, err error) {
-	lock = &Lock{Flags: flags, Sources: map[string]string{}, PTX: map[string]string{}, Usage: map[string]map[string]Usage{}}
+// build compiles all sources, in memory: files of PTX, and of machine code as it is before
+// it is packed.
+func build(c compiler, dir string) (files map[string][]byte, lock *Lock, err error) {
+	lock = &Lock{Flags: flags, Sources: map[string]string{}, PTX: map[string]string{}, Cubins: map[string]string{}, Usage: map[string]map[string]Usage{}}
 	if lock.Compiler, err = c.version(); err != nil {
 		return nil, nil, err
 	}
-	sources, err := filepath.Glob(filepath.Join(dir, "*.cu*"))
-	if err != nil || len(sources) == 0 {
+	sources, err := filepath.Glob(filepath.Join(dir, "*.cu"))
+	headers, _ := filepath.Glob(filepath.Join(dir, "*.cuh")) // the pattern is a good one
+	if sources = append(sources, headers...); err != nil || len(sources) == 0 {
 		return nil, nil, errors.Join(err, fmt.Errorf("no kernels in %s", dir))
 	}
-	ptx = map[string][]byte{}
+	files = map[string][]byte{}
 	for _, path := range sources {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -94,13 +96,21 @@ func build(c compiler, dir string) (ptx map[string][]byte, lock *Lock, err error
 		if err != nil {
 			return nil, nil, err
 		}
-		ptx[stem+".ptx"] = made
+		files[stem+".ptx"] = made
 		lock.PTX[stem+".ptx"] = hash(made)
 		if err := measure(c, made, lock.Usage); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
+		if c.machine {
+			code, err := c.cubin(made)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", name, err)
+			}
+			files[stem+cubinSuffix] = code
+			lock.Cubins[stem+cubinSuffix] = hash(code)
+		}
 	}
-	return ptx, lock, nil
+	return files, lock, nil
 }
 
 // measure asks ptxas for all targets.
@@ -137,9 +147,12 @@ func encode(lock *Lock) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-func write(dir string, ptx map[string][]byte, lock *Lock) error {
-	for name, text := range ptx {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+func write(dir string, files map[string][]byte, lock *Lock) error {
+	for name, data := range files {
+		if strings.HasSuffix(name, cubinSuffix) {
+			data = pack(data)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err
 		}
 	}
@@ -152,48 +165,34 @@ func write(dir string, ptx map[string][]byte, lock *Lock) error {
 
 // check compiles again and names each file that differs.
 func check(c compiler, dir string) error {
-	ptx, lock, err := build(c, dir)
+	files, lock, err := build(c, dir)
 	if err != nil {
 		return err
 	}
-	want, err := encode(lock)
-	if err != nil {
-		return err
-	}
-	ptx["lock.json"] = want
-	there, err := filepath.Glob(filepath.Join(dir, "*.ptx"))
-	if err != nil {
+	if files["lock.json"], err = encode(lock); err != nil {
 		return err
 	}
 	var wrong []error
-	for name, text := range ptx {
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, text) {
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && strings.HasSuffix(name, cubinSuffix) {
+			got, err = unpacked(got)
+		}
+		if err != nil || !bytes.Equal(got, want) {
 			wrong = append(wrong, fmt.Errorf("%s is not what the compiler makes of the sources: build again", name))
 		}
 	}
-	for _, path := range there {
-		if ptx[filepath.Base(path)] == nil {
-			wrong = append(wrong, fmt.Errorf("%s has no source", path))
+	for _, pattern := range []string{"*.ptx", "*" + cubinSuffix} {
+		there, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range there {
+			if files[filepath.Base(path)] == nil {
+				wrong = append(wrong, fmt.Errorf("%s has no source", path))
+			}
 		}
 	}
 	slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(wrong...)
-}
-
-// cubins assembles the PTX that is checked in for sm_90a.
-func cubins(c compiler, dir, out string) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.ptx"))
-	if err != nil {
-		return err
-	}
-	for _, path := range files {
-		name := strings.TrimSuffix(filepath.Base(path), ".ptx") + ".sm_90a.cubin"
-		if _, err := c.assemble(path, "sm_90a", filepath.Join(out, name)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,12 +1,15 @@
 package kernels
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
 	"fmt"
+	"io"
 	"slices"
 )
 
-//go:embed *.ptx
+//go:embed *.ptx *.cubin.gz
 var modules embed.FS
 
 var headDims = [...]int{16, 32, 64, 80, 96, 128}
@@ -51,4 +54,25 @@ func PTX(name string) []byte {
 		panic("kernels: no module " + name)
 	}
 	return text
+}
+
+// Cubin is the machine code of a module for devices of that compute capability, made of the
+// module's PTX; nil if there is none: then a driver compiles the PTX. It panics if there is
+// no such module.
+func Cubin(name string, major, minor int) []byte {
+	if major != 9 || minor != 0 {
+		return nil
+	}
+	packed, err := modules.ReadFile(name + ".sm_90a.cubin.gz")
+	if err != nil {
+		panic("kernels: no module " + name)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err == nil {
+		packed, err = io.ReadAll(r)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("kernels: machine code of %s: %v", name, err))
+	}
+	return packed
 }

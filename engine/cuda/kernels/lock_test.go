@@ -29,7 +29,9 @@ func TestLock(t *testing.T) {
 		if err := json.Unmarshal(text, &lock); err != nil {
 			t.Fatal(err)
 		}
-		sources, _ := filepath.Glob(filepath.Join(dir, "*.cu*"))
+		sources, _ := filepath.Glob(filepath.Join(dir, "*.cu"))
+		headers, _ := filepath.Glob(filepath.Join(dir, "*.cuh"))
+		sources = append(sources, headers...)
 		made, _ := filepath.Glob(filepath.Join(dir, "*.ptx"))
 		for names, locked := range map[*[]string]map[string]string{&sources: lock.Sources, &made: lock.PTX} {
 			if len(*names) != len(locked) {
@@ -52,6 +54,31 @@ func TestLock(t *testing.T) {
 					t.Errorf("%s spills %d bytes on %s", kernel, u.SpillBytes, target)
 				}
 			}
+		}
+	}
+}
+
+// TestCubins: machine code for compute capability 9.0 is what the lock has, for each module.
+func TestCubins(t *testing.T) {
+	text, err := os.ReadFile("lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock struct{ Cubins map[string]string }
+	if err := json.Unmarshal(text, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if len(lock.Cubins) != len(kernels.Names()) {
+		t.Errorf("%d files are locked, there are %d modules", len(lock.Cubins), len(kernels.Names()))
+	}
+	for _, n := range kernels.Names() {
+		code := kernels.Cubin(n, 9, 0)
+		sum := sha256.Sum256(code)
+		if !strings.HasPrefix(string(code), "\x7fELF") || hex.EncodeToString(sum[:]) != lock.Cubins[n+".sm_90a.cubin.gz"] {
+			t.Errorf("%s: %d bytes are not what lock.json has", n, len(code))
+		}
+		if kernels.Cubin(n, 8, 0) != nil || kernels.Cubin(n, 9, 1) != nil || kernels.Cubin(n, 10, 0) != nil {
+			t.Errorf("%s has machine code for others", n)
 		}
 	}
 }
