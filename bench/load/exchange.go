@@ -109,6 +109,10 @@ func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	c.authorise(req)
+	// A server may close a connection after an answer without saying so, and a request may
+	// be on its way then. With this, which is not sent, net/http sends the request again if
+	// the connection had answered another before and closed before it answered this one.
+	req.Header["Idempotency-Key"] = nil
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return err

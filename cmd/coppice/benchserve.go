@@ -20,10 +20,10 @@ type benchServeCmd struct {
 	Model    string        `help:"Name of the model. Default: the first of /v1/models."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Sent as a bearer token."`
 
-	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"random" help:"random, shared-prefix, multi-turn, trace or file."`
+	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"multi-turn" help:"random, shared-prefix, multi-turn, trace or file."`
 	File            string        `group:"Data set:" placeholder:"PATH" help:"Of trace: a Mooncake trace (JSON lines). Of file: a prompt a line, as text, or in .jsonl as {\"prompt\":\"...\",\"output_tokens\":100}."`
-	InputTokens     int           `group:"Data set:" default:"1024" help:"Of random; of each turn of multi-turn."`
-	OutputTokens    int           `group:"Data set:" default:"128" help:"Asked for in each request, but not in those of a trace."`
+	InputTokens     *int          `group:"Data set:" placeholder:"N" help:"Of random, by default 1024; of each turn of multi-turn, by default 128."`
+	OutputTokens    *int          `group:"Data set:" placeholder:"N" help:"Asked for in each request, but not in those of a trace. Default: 128, in multi-turn 64."`
 	RangeRatio      float64       `group:"Data set:" default:"0" help:"Spread lengths evenly by this share both ways, from 0 to below 1. random, multi-turn."`
 	Groups          int           `group:"Data set:" default:"64" help:"Of shared-prefix: groups, each with a prefix of its own."`
 	PromptsPerGroup int           `group:"Data set:" default:"16" help:"Of shared-prefix."`
@@ -31,7 +31,7 @@ type benchServeCmd struct {
 	SuffixTokens    int           `group:"Data set:" default:"128" help:"Of shared-prefix: what each request has of its own."`
 	Ordered         bool          `group:"Data set:" help:"Of shared-prefix: group after group; else shuffled."`
 	Turns           int           `group:"Data set:" default:"4" help:"Of multi-turn: requests of a conversation, which goes on with the server's own answers."`
-	SystemTokens    int           `group:"Data set:" default:"0" help:"Of multi-turn: a beginning that all conversations share."`
+	SystemTokens    int           `group:"Data set:" default:"512" help:"Of multi-turn: a beginning that all conversations share."`
 	Think           time.Duration `group:"Data set:" default:"0s" help:"Of multi-turn: mean time that users take to answer."`
 	Speedup         float64       `group:"Data set:" default:"1" help:"Of trace: its time runs so many times as fast."`
 	Scale           int           `group:"Data set:" default:"1" help:"Of trace: lengths are divided by this power of two, for small models."`
@@ -63,10 +63,15 @@ type benchServeCmd struct {
 
 // Help is printed by kong under the summary.
 func (*benchServeCmd) Help() string {
-	return `Requests go to a running server and their answers are timed as they stream in. In a
+	return `Requests go to a running server and their answers are timed as they stream in. Without
+flags they are turns of conversations over one system prompt, so the server's prefix
+cache has work to do; --dataset random shares nothing. In a
 closed loop (--concurrency) a request begins where one has ended; in an open loop
 (--rate, or a trace's own times) requests arrive whatever the server does. The
 table is the one of vllm bench serve, and its figures are defined as there.
+
+A request whose connection the server closed before it answered anything is sent again,
+on another connection.
 
 Examples:
   coppice bench serve --concurrency 16 --requests 200
@@ -87,7 +92,23 @@ func (c *benchServeCmd) Run(ctx context.Context) error {
 	return err
 }
 
+// lengths fills in the lengths that depend on the data set. Those of multi-turn fit four
+// turns and their answers into a context of 2,048 tokens.
+func (c *benchServeCmd) lengths() {
+	input, output := 1024, 128
+	if c.Dataset == "multi-turn" {
+		input, output = 128, 64
+	}
+	if c.InputTokens == nil {
+		c.InputTokens = &input
+	}
+	if c.OutputTokens == nil {
+		c.OutputTokens = &output
+	}
+}
+
 func (c *benchServeCmd) run(ctx context.Context) error {
+	c.lengths()
 	cfg, err := c.config()
 	if err != nil {
 		return err
@@ -211,12 +232,12 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 	case "shared-prefix":
 		return load.NewSharedPrefix(load.SharedPrefix{
 			Vocabulary: v, Groups: c.Groups, PromptsPerGroup: c.PromptsPerGroup, PrefixTokens: c.PrefixTokens,
-			SuffixTokens: c.SuffixTokens, OutputTokens: c.OutputTokens, Ordered: c.Ordered, Seed: c.Seed,
+			SuffixTokens: c.SuffixTokens, OutputTokens: *c.OutputTokens, Ordered: c.Ordered, Seed: c.Seed,
 		})
 	case "multi-turn":
 		d := &load.MultiTurn{
-			Vocabulary: v, TurnCount: c.Turns, SystemTokens: c.SystemTokens, InputTokens: c.InputTokens,
-			OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Think: c.Think, Seed: c.Seed,
+			Vocabulary: v, TurnCount: c.Turns, SystemTokens: c.SystemTokens, InputTokens: *c.InputTokens,
+			OutputTokens: *c.OutputTokens, RangeRatio: c.RangeRatio, Think: c.Think, Seed: c.Seed,
 		}
 		return d, d.Validate()
 	case "trace":
@@ -225,9 +246,9 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 		}
 		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
 	case "file":
-		return load.OpenPrompts(c.File, c.OutputTokens)
+		return load.OpenPrompts(c.File, *c.OutputTokens)
 	}
-	d := &load.Random{Vocabulary: v, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Seed: c.Seed}
+	d := &load.Random{Vocabulary: v, InputTokens: *c.InputTokens, OutputTokens: *c.OutputTokens, RangeRatio: c.RangeRatio, Seed: c.Seed}
 	return d, d.Validate()
 }
 

@@ -82,14 +82,16 @@ func TestBenchServe(t *testing.T) {
 		sent     int     // with probe and warm-up
 		input    float64
 	}{
-		"random":         {[]string{"--requests", "12", "--input-tokens", "20", "--concurrency", "3"}, 12, 14, 240},
-		"open loop":      {[]string{"--requests", "12", "--input-tokens", "20", "--rate", "inf", "--max-concurrency", "4", "--warmup", "0"}, 12, 13, 240},
-		"known vocab":    {[]string{"--requests", "12", "--input-tokens", "20", "--vocab", "500", "--warmup", "0"}, 12, 12, 240},
-		"default number": {[]string{"--input-tokens", "20", "--warmup", "0"}, 100, 101, 2000},
-		"shared prefix":  {[]string{"--dataset", "shared-prefix", "--groups", "2", "--prompts-per-group", "5", "--prefix-tokens", "30", "--suffix-tokens", "4"}, 10, 12, 340},
-		"multi turn":     {[]string{"--dataset", "multi-turn", "--turns", "3", "--input-tokens", "10", "--requests", "6", "--concurrency", "1"}, 6, 8, 2 * (10 + 23 + 36)},
-		"trace":          {[]string{"--dataset", "trace", "--file", trace, "--scale", "16"}, 2, 4, 38 + 32},
-		"file":           {[]string{"--dataset", "file", "--file", prompts, "--endpoint", "chat", "--warmup", "0"}, 3, 3, 0},
+		"random":         {[]string{"--dataset", "random", "--requests", "12", "--input-tokens", "20", "--concurrency", "3"}, 12, 14, 240},
+		"open loop":      {[]string{"--dataset", "random", "--requests", "12", "--input-tokens", "20", "--rate", "inf", "--max-concurrency", "4", "--warmup", "0"}, 12, 13, 240},
+		"known vocab":    {[]string{"--dataset", "random", "--requests", "12", "--input-tokens", "20", "--vocab", "500", "--warmup", "0"}, 12, 12, 240},
+		"default number": {[]string{"--dataset", "random", "--input-tokens", "20", "--warmup", "0"}, 100, 101, 2000},
+		// 25 conversations: four turns of 128 tokens after a system prompt of 512 and answers of 3.
+		"hardly a flag": {[]string{"--concurrency", "1"}, 100, 102, 25 * (4*512 + (1+2+3+4)*128 + (1+2+3)*3)},
+		"shared prefix": {[]string{"--dataset", "shared-prefix", "--groups", "2", "--prompts-per-group", "5", "--prefix-tokens", "30", "--suffix-tokens", "4"}, 10, 12, 340},
+		"multi turn":    {[]string{"--dataset", "multi-turn", "--turns", "3", "--system-tokens", "0", "--input-tokens", "10", "--requests", "6", "--concurrency", "1"}, 6, 8, 2 * (10 + 23 + 36)},
+		"trace":         {[]string{"--dataset", "trace", "--file", trace, "--scale", "16"}, 2, 4, 38 + 32},
+		"file":          {[]string{"--dataset", "file", "--file", prompts, "--endpoint", "chat", "--warmup", "0"}, 3, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := &scriptedServer{}
@@ -135,7 +137,7 @@ func TestBenchServeTable(t *testing.T) {
 			t.Errorf("%s was sent: %v", gone, body)
 		}
 	}
-	if !text || body["top_k"] != 3.0 || body["max_tokens"] != 128.0 {
+	if !text || body["top_k"] != 3.0 || body["max_tokens"] != 64.0 {
 		t.Errorf("sent %v", body)
 	}
 }
