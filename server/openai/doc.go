@@ -26,6 +26,10 @@
 //	}
 //	w.Write(stream.Done(buf[:0]))
 //
+// A schema that an answer has to match is kept to as it is, but for one: the list that is an
+// object's only property is written even where the schema lets it be left out. Clients that
+// wrap a list so take {} for a broken answer.
+//
 // Calls of tools are taken out of what a model writes where it writes them as Hermes and
 // Qwen models do, in <tool_call> tags; other forms stay text. Reasoning is taken out where
 // it stands in <think> tags at the beginning.

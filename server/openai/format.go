@@ -41,7 +41,7 @@ func (r *reading) responseFormat(v value) {
 	case beside.raw != nil && kind != "json_object":
 		r.fail(beside.path, "invalid_value", "%s is given, but %s is %q", beside.path, v.at("type"), kind)
 	case beside.raw != nil:
-		r.setSchema(v, beside)
+		r.setSchema(v, value{fillWrapper(beside.raw), beside.path})
 	case kind == "json_object":
 		r.setFormat(v, coppice.Format{JSON: true})
 	case kind == "json_schema":
@@ -65,7 +65,7 @@ func (r *reading) namedSchema(at, v value) {
 			r.flag(f.value)
 		case "schema":
 			found = true
-			r.setSchema(at, f.value)
+			r.setSchema(at, value{fillWrapper(f.raw), f.path})
 		default:
 			r.unknown(f)
 		}

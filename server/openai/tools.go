@@ -147,7 +147,7 @@ func (r *reading) checkTools() {
 			r.fail(choice.path, "invalid_value", "%s is %q, and no tool has that name", choice.path, clip(choice.name))
 			return
 		}
-		tools = tools[i : i+1]
+		tools = []tool{{tools[i].Name, fillWrapper(tools[i].Parameters)}}
 	}
 	asked := choice.parallel != nil && *choice.parallel
 	if choice.parallel != nil && !asked || choice.name != "" && !asked {
