@@ -43,6 +43,7 @@ var chatFields = map[string]setter{
 			}
 		}
 	},
+	"add_special_tokens":     special(false, "the chat template writes them"),
 	"add_generation_prompt":  func(r *reading, v value) { r.chat.Options.AddGenerationPrompt = r.flag(v) },
 	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.flag(v) },
 	"documents":              func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },

@@ -24,10 +24,11 @@ type Prompt struct {
 const defaultCompletionTokens = 16
 
 var completionFields = map[string]setter{
-	"prompt":   func(r *reading, v value) { r.completion.Prompts = r.prompts(v) },
-	"echo":     func(r *reading, v value) { r.completion.Echo = r.flag(v) },
-	"best_of":  func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, MaxN)) },
-	"logprobs": (*reading).completionLogprobs,
+	"prompt":             func(r *reading, v value) { r.completion.Prompts = r.prompts(v) },
+	"echo":               func(r *reading, v value) { r.completion.Echo = r.flag(v) },
+	"add_special_tokens": special(true, "a text is put between those that the model expects; give token ids"),
+	"best_of":            func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, MaxN)) },
+	"logprobs":           (*reading).completionLogprobs,
 	"suffix": func(r *reading, v value) {
 		if r.text(v) != "" {
 			r.fail(v.path, "unsupported_parameter", "suffix is not supported: %s", refused["suffix"].why)

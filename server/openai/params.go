@@ -158,26 +158,41 @@ func (n refusal) asksNothing(raw []byte) bool {
 
 // refused are fields of the interface that the server lacks.
 var refused = map[string]refusal{
-	"audio":                  {"", "answers are text"},
-	"best_of":                {"", "give n"},
-	"bad_words":              {"[]", "give logit_bias"},
-	"chat_template":          {"", "the model's own is used"},
-	"echo":                   {"false", "/v1/completions has it"},
-	"early_stopping":         {"false", "it is for beam search"},
-	"function_call":          {"", "give tool_choice"},
-	"functions":              {"", "give tools"},
-	"guided_grammar":         {"", "give a JSON schema or a regular expression"},
-	"length_penalty":         {"1", "it is for beam search"},
-	"logits_processors":      {"[]", "give logit_bias"},
-	"mm_processor_kwargs":    {"", "prompts are text"},
-	"prediction":             {"", "the server drafts by itself or not at all"},
-	"prompt_embeds":          {"", "give text or token ids"},
-	"skip_special_tokens":    {"true", "text has no special tokens in it; give return_token_ids"},
-	"store":                  {"false", "nothing is stored"},
-	"suffix":                 {"", "text is continued, not filled in"},
-	"truncate_prompt_tokens": {"", "a prompt is taken whole or refused"},
-	"use_beam_search":        {"false", "give n"},
-	"web_search_options":     {"", "the server reaches nothing"},
+	"audio":                      {"", "answers are text"},
+	"best_of":                    {"", "give n"},
+	"bad_words":                  {"[]", "give logit_bias"},
+	"chat_template":              {"", "the model's own is used"},
+	"echo":                       {"false", "/v1/completions has it"},
+	"early_stopping":             {"false", "it is for beam search"},
+	"function_call":              {"", "give tool_choice"},
+	"functions":                  {"", "give tools"},
+	"guided_grammar":             {"", "give a JSON schema or a regular expression"},
+	"length_penalty":             {"1", "it is for beam search"},
+	"include_reasoning":          {"true", "reasoning is told apart, and told"},
+	"logits_processors":          {"[]", "give logit_bias"},
+	"mm_processor_kwargs":        {"", "prompts are text"},
+	"no_stop_trim":               {"false", "give include_stop_str_in_output"},
+	"prediction":                 {"", "the server drafts by itself or not at all"},
+	"prompt_embeds":              {"", "give text or token ids"},
+	"return_hidden_states":       {"false", "answers are text"},
+	"return_tokens_as_token_ids": {"false", "give return_token_ids"},
+	"separate_reasoning":         {"true", "reasoning is told apart"},
+	"skip_special_tokens":        {"true", "text has no special tokens in it; give return_token_ids"},
+	"store":                      {"false", "nothing is stored"},
+	"stream_reasoning":           {"true", "reasoning is streamed"},
+	"suffix":                     {"", "text is continued, not filled in"},
+	"truncate_prompt_tokens":     {"", "a prompt is taken whole or refused"},
+	"use_beam_search":            {"false", "give n"},
+	"web_search_options":         {"", "the server reaches nothing"},
+}
+
+// special reads add_special_tokens of vLLM, where always is what the server does anyway.
+func special(always bool, why string) setter {
+	return func(r *reading, v value) {
+		if r.flag(v) != always {
+			r.fail(v.path, "unsupported_parameter", "%s is not supported: %s", v.path, why)
+		}
+	}
 }
 
 // outputLimit is max_tokens as the node has it, for which 0 is no limit.

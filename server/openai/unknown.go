@@ -43,8 +43,11 @@ var harmless = []string{
 	"annotations",              // OpenAI: of an answer that is given back
 	"cache_control",            // Anthropic: where a cached prefix may end; ours are found
 	"cache_prompt",             // llama.cpp: prompts are always cached
+	"chat_id",                  // Open WebUI
 	"custom_llm_provider",      // LiteLLM
+	"data_parallel_rank",       // vLLM, SGLang: which replica computes
 	"extra_content",            // Gemini: of an answer that is given back
+	"guided_decoding_backend",  // vLLM: which library compiles a schema
 	"id_slot",                  // llama.cpp
 	"images",                   // LiteLLM: of an answer that is given back
 	"include_usage",            // beside stream_options, some clients
@@ -55,7 +58,9 @@ var harmless = []string{
 	"litellm_trace_id",         //
 	"num_ctx",                  // Ollama: how much of the context is kept in memory
 	"parsed",                   // OpenAI's clients: of an answer that is given back
+	"parsed",                   // OpenAI's libraries: of an answer that is given back
 	"parsed_arguments",         // the same, of a call
+	"parsed_arguments",         // OpenAI's libraries: of a call that is given back
 	"provider",                 // OpenRouter: for routers
 	"provider_specific_fields", // LiteLLM: of an answer that is given back
 	"reasoning_details",        // OpenRouter: of an answer that is given back
@@ -68,6 +73,7 @@ var harmless = []string{
 	"timings_per_token",        // llama.cpp
 	"trace_id",                 //
 	"transforms",               // OpenRouter
+	"ttl",                      // LM Studio: how long the model stays in memory
 	"verbosity",                // OpenAI: models here have no such setting
 }
 
