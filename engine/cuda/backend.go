@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -79,13 +80,17 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	cfg = d.cfg // Pages is known now
+	properties, err := cfg.Driver.Properties(cfg.Device)
+	if err != nil {
+		return nil, errors.Join(err, d.ctx.Close())
+	}
 	b := &Backend{
 		info: engine.Info{
 			Name: "cuda", ModelID: m.ID() + "/bf16", NumericsID: NumericsID,
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 2 * d.pageElements, KVType: kv.BF16,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
-			Deterministic: true, Capabilities: engine.AllCapabilities(),
+			Deterministic: true, Capabilities: engine.AllCapabilities(), Cost: stepCost(properties.Name, c),
 		},
 		dev:    d,
 		places: make(chan *place, cfg.MaxInflight+cfg.MaxMoves),

@@ -170,7 +170,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 	for _, headDim := range kernels.HeadDims() {
 		cases = append(cases, attentionCases(r, headDim)...)
 	}
-	return cases
+	return append(append(cases, samplingCases(r)...), placingCases(r)...)
 }
 
 // attentionCases are of one sequence of 300 positions in pages of 16, in order.

@@ -90,14 +90,25 @@ func Table(costs []Cost) string {
 	return b.String()
 }
 
+// limit is the least that the launches could take.
+func (c *Cost) limit(g GPU) float64 {
+	return max(float64(c.Unique)/g.Bytes, float64(c.Flops)/g.Flops)
+}
+
+// Seconds is how long a step of all of these takes at least, by what its launches can reach.
+func Seconds(costs []Cost, g GPU) (took float64) {
+	for i := range costs {
+		share, _ := costs[i].Reach(g)
+		took += costs[i].limit(g) / share
+	}
+	return took
+}
+
 // Whole is what share of g's limits a step of all of these can reach.
 func Whole(costs []Cost, g GPU) float64 {
-	limit, took := 0.0, 0.0
+	limit := 0.0
 	for i := range costs {
-		c := &costs[i]
-		x := max(float64(c.Unique)/g.Bytes, float64(c.Flops)/g.Flops)
-		share, _ := c.Reach(g)
-		limit, took = limit+x, took+x/share
+		limit += costs[i].limit(g)
 	}
-	return limit / took
+	return limit / Seconds(costs, g)
 }

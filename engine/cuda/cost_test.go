@@ -1,0 +1,43 @@
+package cuda
+
+import (
+	"math"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/model"
+)
+
+// TestStepCost: the estimate of a step is near the sum over its kernels, for steps that it
+// was not made of too; of a device that is not known there is none.
+func TestStepCost(t *testing.T) {
+	s := kernels.Llama8B
+	c := &model.Config{Hidden: s.Hidden, FFN: s.FFN, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Vocab: s.Vocab}
+	if x := stepCost("PTX interpreter", c); x != (engine.StepCost{}) {
+		t.Errorf("%+v of a device that is not known", x)
+	}
+	x := stepCost("NVIDIA H200", c)
+	if older := stepCost("NVIDIA H100 80GB HBM3", c); older.Step <= x.Step || older.Context <= x.Context || x.BalanceTokens() < 1000 {
+		t.Errorf("an H100 %+v, an H200 %+v", older, x)
+	}
+	for _, e := range []struct {
+		rows, context, prompt int
+		within                float64
+	}{{1, 1, 0, 0.01}, {1, 4096, 0, 0.2}, {64, 1024, 0, 0.1}, {64, 8192, 0, 0.1}, {0, 0, 4096, 0.1}, {0, 0, 2048, 0.1}, {0, 0, 16384, 0.1}} {
+		var shape engine.StepShape
+		costs := s.Prefill(max(e.prompt, 1))
+		if e.prompt > 0 {
+			shape.Add(0, e.prompt)
+		} else {
+			costs = s.Decode(e.rows, e.context)
+		}
+		for range e.rows {
+			shape.Add(e.context-1, 1)
+		}
+		want, got := kernels.Seconds(costs, kernels.H200), x.Fixed(&shape)+x.Prompts(&shape)
+		if off := math.Abs(got/want - 1); off > e.within {
+			t.Errorf("%+v: %.3g s, the kernels add up to %.3g", e, got, want)
+		}
+	}
+}
