@@ -22,7 +22,7 @@ const (
 var large = map[string]int{
 	"bench fields schedPlay":                                            23,
 	"bench/fleet fields play":                                           21,
-	"engine/cpu fields step":                                            33,
+	"engine/cpu fields step":                                            32,
 	"events fields follower":                                            32,
 	"gateway fields Gateway":                                            36,
 	"gateway fields journey":                                            27,
@@ -41,7 +41,7 @@ var large = map[string]int{
 	"cmd/coppice/serve.go func serveCmd.Run":                            73,
 	"cmd/coppice/serve_worker_test.go func TestServePublish":            92,
 	"cmd/coppice/serve_worker_test.go func TestWorkerLags":              74,
-	"engine/enginetest/check_refuse.go func checkValidation":            72,
+	"engine/enginetest/check_refuse.go func checkValidation":            71,
 	"events/faults_test.go func TestFaults":                             74,
 	"events/zmq/zmq_test.go func TestOthersReadUs":                      88,
 	"gateway/bench_test.go func overhead":                               78,
