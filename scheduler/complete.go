@@ -125,7 +125,7 @@ func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, 
 	switch {
 	case len(q.req.StopTokens) > 0 && slices.Contains(q.req.StopTokens, row.Token):
 		o.Ending.Reason, o.Ending.StopToken = Stop, true
-	case q.shaped && s.completes(q, row.Token, &o.Ending):
+	case q.shaped && q.completes(&s.cfg, row.Token, &o.Ending):
 	case q.outputTokens() >= q.limit:
 		o.Ending.Reason = Length
 	default:

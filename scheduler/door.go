@@ -58,7 +58,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
-	g := &group{req: req, allowed: s.allowedOf(&req)}
+	g := &group{req: req, allowed: newAllowed(&s.info, &req)}
 	s.open[req.ID] = g
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)

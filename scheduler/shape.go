@@ -28,23 +28,23 @@ type shape struct {
 }
 
 // validateShape checks what a request wants of the text of its outputs.
-func (s *Scheduler) validateShape(req *Request) error {
+func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 	switch {
-	case req.Stops != nil && s.cfg.Vocabulary == nil:
+	case req.Stops != nil && cfg.Vocabulary == nil:
 		return refuse("Stops", ErrInvalid, "Stops need Config.Vocabulary")
-	case req.Format != nil && req.Format.Vocabulary().Size() != s.info.Vocab:
-		return refuse("Format", ErrInvalid, "Format is compiled for %d tokens, the vocabulary has %d", req.Format.Vocabulary().Size(), s.info.Vocab)
+	case req.Format != nil && req.Format.Vocabulary().Size() != info.Vocab:
+		return refuse("Format", ErrInvalid, "Format is compiled for %d tokens, the vocabulary has %d", req.Format.Vocabulary().Size(), info.Vocab)
 	}
 	if len(req.AllowedTokens) == 0 {
 		return nil
 	}
-	if n := len(req.AllowedTokens); n > s.info.Vocab {
-		return refuse("AllowedTokens", ErrInvalid, "%d AllowedTokens, the vocabulary has %d", n, s.info.Vocab)
+	if n := len(req.AllowedTokens); n > info.Vocab {
+		return refuse("AllowedTokens", ErrInvalid, "%d AllowedTokens, the vocabulary has %d", n, info.Vocab)
 	}
 	goesOn := req.MinTokens == 0
 	for i, t := range req.AllowedTokens {
-		if uint64(t) >= uint64(s.info.Vocab) {
-			return refuse("AllowedTokens", ErrInvalid, "AllowedTokens[%d] is %d, the vocabulary has %d", i, t, s.info.Vocab)
+		if uint64(t) >= uint64(info.Vocab) {
+			return refuse("AllowedTokens", ErrInvalid, "AllowedTokens[%d] is %d, the vocabulary has %d", i, t, info.Vocab)
 		}
 		goesOn = goesOn || !slices.Contains(req.StopTokens, t) // mostly the first one tells
 	}
@@ -54,9 +54,9 @@ func (s *Scheduler) validateShape(req *Request) error {
 	return nil
 }
 
-// allowedOf makes the masks of a request.
-func (s *Scheduler) allowedOf(req *Request) (a allowed) {
-	words := s.info.MaskWords()
+// newAllowed makes the masks of a request.
+func newAllowed(info *engine.Info, req *Request) (a allowed) {
+	words := info.MaskWords()
 	if len(req.AllowedTokens) > 0 {
 		a.always = &fixedMask{bits: make([]uint64, words)}
 		for _, t := range req.AllowedTokens {
@@ -74,7 +74,7 @@ func (s *Scheduler) allowedOf(req *Request) (a allowed) {
 		}
 	}
 	for _, t := range req.StopTokens {
-		if uint64(t) < uint64(s.info.Vocab) {
+		if uint64(t) < uint64(info.Vocab) {
 			a.early.bits[t/64] &^= 1 << (t % 64)
 		}
 	}
@@ -125,11 +125,11 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 
 // completes feeds a token that is no stop token to the matcher and the stop strings of q,
 // and reports whether the output ends with it, and how.
-func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
+func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
 	if q.matcher != nil {
 		if !q.matcher.Accept(t) {
 			e.Reason = Failed
-			e.Err = fmt.Errorf("scheduler: backend %s sampled token %d, which the row's mask forbids", s.info.Name, t)
+			e.Err = fmt.Errorf("scheduler: the backend sampled token %d, which the row's mask forbids", t)
 			return true
 		}
 		if q.matcher.MustEnd() {
@@ -140,7 +140,7 @@ func (s *Scheduler) completes(q *sequence, t kv.Token, e *Ending) bool {
 	if q.req.Stops == nil {
 		return false
 	}
-	for text := s.cfg.Vocabulary.Bytes(t); len(text) > 0; {
+	for text := cfg.Vocabulary.Bytes(t); len(text) > 0; {
 		var which, end int
 		q.stopState, which, end = q.req.Stops.Next(q.stopState, text)
 		if which < 0 {

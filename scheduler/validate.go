@@ -45,7 +45,7 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 	if err := validMedia(req); err != nil {
 		return 0, err
 	}
-	if err := s.validateShape(req); err != nil {
+	if err := validateShape(&s.cfg, &s.info, req); err != nil {
 		return 0, err
 	}
 	// The last output token is sampled and never run, so it needs no position.
