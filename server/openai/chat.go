@@ -85,7 +85,7 @@ func (r *reading) checkChat() {
 	case c.Messages == nil:
 		r.fail("messages", "missing_required_parameter", "messages is missing")
 		return
-	case r.top != "" && !c.Logprobs:
+	case r.TopLogprobs > 0 && !c.Logprobs: // 0, vLLM's default, asks for nothing
 		r.fail(r.top, "invalid_value", "%s is given without logprobs: set that to true", r.top)
 	}
 	r.checkTools()
