@@ -36,6 +36,7 @@ type cli struct {
 		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
 		Tiers    benchTiersCmd `cmd:"" help:"Compare tiers of KV memory below the device, with a restart in the middle."`
 		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
+		Peers    benchPeersCmd `cmd:"" help:"Play the same loads on two running servers in turns, and compare."`
 	} `cmd:"" help:"Measure."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
 	Cache     cacheCmd     `cmd:"" help:"Look at directories of KV on disk, check and prune them."`

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/coppice-llm/coppice/bench/load"
+)
+
+type benchPeersCmd struct {
+	URL       string        `name:"url" default:"http://127.0.0.1:8080" help:"The server to measure."`
+	Against   string        `required:"" placeholder:"URL" help:"The server to measure it against: any that is OpenAI-compatible."`
+	PID       int           `name:"pid" placeholder:"N" help:"Process of the server at --url, whose memory is read from /proc."`
+	PeerPID   int           `name:"peer-pid" placeholder:"N" help:"Process of the server at --against."`
+	Model     string        `placeholder:"NAME" help:"Model of --url. Default: the first of its /v1/models."`
+	PeerModel string        `name:"peer-model" placeholder:"NAME" help:"Model of --against."`
+	APIKey    string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key for --url."`
+	PeerKey   string        `name:"peer-key" env:"COPPICE_PEER_KEY" placeholder:"KEY" help:"Key for --against."`
+	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Which loads: alone (one request at a time), prompt (long ones, an output of 2), streams (8 at a time), prefix (8 at a time on two long prefixes), conversations (16 of four turns)."`
+	Rounds    int           `default:"3" help:"How often each load is played on each server; figures are medians."`
+	Scale     int           `default:"1" help:"Divide lengths of prompts and outputs by this, for small models."`
+	Seed      uint64        `default:"0" help:"Of the prompts. Each round has its own, so that no server knows them from the round before."`
+	Timeout   time.Duration `default:"10m" help:"Of a request."`
+	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
+}
+
+// Help is printed by kong under the summary.
+func (*benchPeersCmd) Help() string {
+	return `Plays the same prompts on both servers in turns, the first one alternating by round, and
+prints the figures of each and their ratio. A ratio below 1 is better for times and memory,
+one above 1 for tokens per second. Prompts are words, so each server's tokenizer counts them.
+
+Examples:
+  coppice bench peers --against http://127.0.0.1:8081
+  coppice bench peers --against http://127.0.0.1:8081 --pid 4711 --peer-pid 4712 --json
+  coppice bench peers --against http://127.0.0.1:8081 --loads alone,streams --rounds 5`
+}
+
+// peerFigures are of one load on one server, medians over the rounds.
+type peerFigures struct {
+	TTFTMedianMS float64 `json:"ttft_p50_ms"`
+	TTFTP99MS    float64 `json:"ttft_p99_ms"`
+	ITLMedianMS  float64 `json:"itl_p50_ms"`
+	ITLP99MS     float64 `json:"itl_p99_ms"`
+	TokensPerS   float64 `json:"output_tokens_per_s"`
+	PromptTokens float64 `json:"prompt_tokens"`
+	CachedTokens float64 `json:"cached_tokens"`
+	Failed       float64 `json:"failed"`
+	ResidentMB   float64 `json:"resident_mb,omitempty"` // after the load
+}
+
+// peerRow is a figure's name in tables, and the figure.
+type peerRow struct {
+	name string
+	of   func(*peerFigures) *float64
+}
+
+var peerRows = []peerRow{
+	{"TTFT p50 ms", func(f *peerFigures) *float64 { return &f.TTFTMedianMS }},
+	{"TTFT p99 ms", func(f *peerFigures) *float64 { return &f.TTFTP99MS }},
+	{"inter-token p50 ms", func(f *peerFigures) *float64 { return &f.ITLMedianMS }},
+	{"inter-token p99 ms", func(f *peerFigures) *float64 { return &f.ITLP99MS }},
+	{"output tokens/s", func(f *peerFigures) *float64 { return &f.TokensPerS }},
+	{"prompt tokens", func(f *peerFigures) *float64 { return &f.PromptTokens }},
+	{"cached tokens", func(f *peerFigures) *float64 { return &f.CachedTokens }},
+	{"failed requests", func(f *peerFigures) *float64 { return &f.Failed }},
+	{"resident MB", func(f *peerFigures) *float64 { return &f.ResidentMB }},
+}
+
+// peerLoad is one load's figures of both servers, and theirs by name of the ratio.
+type peerLoad struct {
+	Load   string             `json:"load"`
+	URL    peerFigures        `json:"url"`
+	Peer   peerFigures        `json:"against"`
+	Ratios map[string]float64 `json:"ratios"`
+}
+
+// peer is a server under measurement.
+type peer struct {
+	client *load.Client
+	pid    int
+	runs   []peerFigures // of the load that is played
+}
+
+// Run is called by kong.
+func (c *benchPeersCmd) Run(ctx context.Context) error {
+	if c.Rounds < 1 || c.Scale < 1 {
+		return fmt.Errorf("--rounds is %d and --scale %d, want at least 1", c.Rounds, c.Scale)
+	}
+	for _, name := range c.Loads {
+		if _, _, err := c.load(name, 0); err != nil {
+			return err
+		}
+	}
+	ours, err := c.dial(ctx, c.URL, c.Model, c.APIKey, c.PID)
+	if err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	defer ours.client.Close()
+	theirs, err := c.dial(ctx, c.Against, c.PeerModel, c.PeerKey, c.PeerPID)
+	if err != nil {
+		return fmt.Errorf("--against: %w", err)
+	}
+	defer theirs.client.Close()
+	advance, finish := progressBar(2*c.Rounds*len(c.Loads), "loads")
+	var all []peerLoad
+	for _, name := range c.Loads {
+		l, err := c.play(ctx, name, ours, theirs, advance)
+		if err != nil {
+			finish()
+			return err
+		}
+		all = append(all, l)
+	}
+	finish()
+	if c.JSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"url": redact(c.URL), "against": redact(c.Against), "rounds": c.Rounds, "loads": all})
+	}
+	return writePeers(os.Stdout, all)
+}
+
+func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid int) (*peer, error) {
+	if pid != 0 {
+		if _, err := residentBytes(pid); err != nil {
+			return nil, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	zero := 0.0
+	client, err := load.Dial(ctx, load.ClientConfig{URL: url, Model: model, APIKey: key, Options: load.Options{IgnoreEOS: true, Temperature: &zero}})
+	if err != nil {
+		return nil, err
+	}
+	return &peer{client: client, pid: pid}, nil
+}
+
+// load is a load by its name, with the prompts of a round.
+func (c *benchPeersCmd) load(name string, round int) (load.Dataset, load.Config, error) {
+	seed := c.Seed + uint64(round)<<20
+	tokens := func(n int) int { return max(2, n/c.Scale) }
+	cfg := load.Config{Warmup: 1, Timeout: c.Timeout, Percentiles: []float64{99},
+		WarmupSet: &load.Random{InputTokens: 8, OutputTokens: 2, Seed: seed + 1}}
+	switch name {
+	case "alone":
+		cfg.Concurrency, cfg.Requests = 1, 4
+		return &load.Random{InputTokens: tokens(64), OutputTokens: tokens(64), Seed: seed}, cfg, nil
+	case "prompt":
+		cfg.Concurrency, cfg.Requests = 1, 4
+		return &load.Random{InputTokens: tokens(512), OutputTokens: 2, Seed: seed + 2}, cfg, nil
+	case "streams":
+		cfg.Concurrency, cfg.Requests = 8, 16
+		return &load.Random{InputTokens: tokens(64), OutputTokens: tokens(64), Seed: seed + 3}, cfg, nil
+	case "prefix":
+		cfg.Concurrency = 8
+		d, err := load.NewSharedPrefix(load.SharedPrefix{Groups: 2, PromptsPerGroup: 8, PrefixTokens: tokens(512), SuffixTokens: tokens(32), OutputTokens: tokens(16), Seed: seed + 4})
+		return d, cfg, err
+	case "conversations":
+		cfg.Concurrency = 16
+		return &conversations{load.MultiTurn{TurnCount: 4, SystemTokens: tokens(128), InputTokens: tokens(48), OutputTokens: tokens(32), Seed: seed + 5}}, cfg, nil
+	}
+	return nil, cfg, fmt.Errorf("--loads: there is no load %q, want alone, prompt, streams, prefix or conversations", name)
+}
+
+// conversations end after 16: both servers get the same ones, whichever ends first.
+type conversations struct{ load.MultiTurn }
+
+// Sessions is how many there are.
+func (*conversations) Sessions() int { return 16 }
+
+// play plays one load in all rounds.
+func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *peer, advance func()) (peerLoad, error) {
+	ours.runs, theirs.runs = nil, nil
+	for round := range c.Rounds {
+		order := []*peer{ours, theirs}
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, p := range order {
+			data, cfg, err := c.load(name, round)
+			if err != nil {
+				return peerLoad{}, err
+			}
+			if err := p.run(ctx, data, cfg); err != nil {
+				return peerLoad{}, fmt.Errorf("%s: %w", name, err)
+			}
+			advance()
+		}
+	}
+	l := peerLoad{Load: name, URL: medians(ours.runs), Peer: medians(theirs.runs), Ratios: map[string]float64{}}
+	for _, row := range peerRows {
+		if a, b := *row.of(&l.URL), *row.of(&l.Peer); a > 0 && b > 0 {
+			l.Ratios[strings.ReplaceAll(row.name, " ", "_")] = a / b
+		}
+	}
+	return l, nil
+}
+
+// run plays one load once.
+func (p *peer) run(ctx context.Context, data load.Dataset, cfg load.Config) error {
+	r, err := load.Run(ctx, p.client, data, cfg, nil)
+	if err != nil {
+		return err
+	}
+	if err := allFailed(r); err != nil {
+		return err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	f := peerFigures{TTFTMedianMS: ms(r.TTFT.Median), TTFTP99MS: ms(r.TTFT.Percentiles[0]), ITLMedianMS: ms(r.ITL.Median), ITLP99MS: ms(r.ITL.Percentiles[0]),
+		TokensPerS: float64(r.OutputTokens) / r.Duration.Seconds(), PromptTokens: float64(r.InputTokens), CachedTokens: float64(r.CachedTokens), Failed: float64(r.Failed)}
+	if p.pid != 0 {
+		bytes, err := residentBytes(p.pid)
+		if err != nil {
+			return fmt.Errorf("process %d: %w", p.pid, err)
+		}
+		f.ResidentMB = float64(bytes) / 1e6
+	}
+	p.runs = append(p.runs, f)
+	return nil
+}
+
+// medians are figure by figure; of an even number the lower one of the two in the middle.
+func medians(runs []peerFigures) (m peerFigures) {
+	for _, row := range peerRows {
+		var values []float64
+		for i := range runs {
+			values = append(values, *row.of(&runs[i]))
+		}
+		slices.SortFunc(values, cmp.Compare[float64])
+		*row.of(&m) = values[(len(values)-1)/2]
+	}
+	return m
+}
+
+// residentBytes is the memory of a process that is in RAM, by Linux's /proc.
+func residentBytes(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("its status has no VmRSS")
+}
+
+func writePeers(w io.Writer, all []peerLoad) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "load\tfigure\t--url\t--against\tratio\t")
+	for _, l := range all {
+		for i, row := range peerRows {
+			a, b, name, ratio := *row.of(&l.URL), *row.of(&l.Peer), "", "-"
+			if a == 0 && b == 0 {
+				continue
+			}
+			if i == 0 {
+				name = l.Load
+			}
+			if r, ok := l.Ratios[strings.ReplaceAll(row.name, " ", "_")]; ok {
+				ratio = fmt.Sprintf("%.2f", r)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%s\t\n", name, row.name, a, b, ratio)
+		}
+	}
+	return t.Flush()
+}
