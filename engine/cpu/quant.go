@@ -3,6 +3,9 @@ package cpu
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/coppice-llm/coppice/engine/model"
@@ -146,15 +149,36 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 		m.quant[i] = quantPanel{f, data[:n:n]}
 		data = data[n:]
 	}
-	c := 0
+	rows := make([][]byte, 0, m.n)
 	for _, t := range tensors {
 		row := len(t.Data) / t.Shape[0]
 		for r := range t.Shape[0] {
-			m.quant[c/vectorCols].setColumn(c%vectorCols, t.Data[r*row:(r+1)*row])
-			c++
+			rows = append(rows, t.Data[r*row:(r+1)*row])
 		}
 	}
+	setPanels(m.quant, rows)
 	return nil
+}
+
+// setPanels stores the rows as columns of the panels, which it shares out to all processors: it
+// is most of what opening a model takes.
+func setPanels(panels []quantPanel, rows [][]byte) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(panels)) {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(panels) {
+					return
+				}
+				for c, row := range rows[i*vectorCols : min((i+1)*vectorCols, len(rows))] {
+					panels[i].setColumn(c, row)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // setColumn stores a row of a tensor as column c. What is not stored is zero: scales of
@@ -190,13 +214,20 @@ func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 			copy(dst[2*(vectorCols+c):], raw[2:4])
 		}
 	}
-	weights := dst[f.headBytes():]
-	for j, q := range b.Quants[quantBlock*i : quantBlock*(i+1)] {
-		quad := j / 4
-		if f.table == nil {
-			weights[(quad*vectorCols+c)*4+j%4] = byte(int(q) + quantBias)
-			continue
+	weights, quants := dst[f.headBytes():], b.Quants[quantBlock*i:quantBlock*(i+1)]
+	if f.table == nil {
+		for quad := range quantBlock / 4 {
+			to := weights[(quad*vectorCols+c)*4:][:4]
+			for j, q := range quants[4*quad : 4*quad+4] {
+				to[j] = byte(int(q) + quantBias)
+			}
 		}
-		weights[(quad/2*vectorCols+c)*4+j%4] |= f.nibble[byte(q)] << (quad % 2 * 4)
+		return
+	}
+	for pair := range quantBlock / 8 {
+		to, low, high := weights[(pair*vectorCols+c)*4:][:4], quants[8*pair:8*pair+4], quants[8*pair+4:8*pair+8]
+		for j := range to {
+			to[j] = f.nibble[byte(low[j])] | f.nibble[byte(high[j])]<<4
+		}
 	}
 }

@@ -327,9 +327,9 @@ func (r *reader) shape(e *entry) error {
 		return err
 	}
 	e.Type = Type(number)
-	l, ok := layouts[e.Type]
+	l := e.Type.find()
 	switch {
-	case !ok:
+	case l.values == 0:
 		r.at -= 4
 		return r.unsupported("tensor %q is of %v; read are %v", name, e.Type, Types())
 	case axes == 0 && l.values > 1, axes > 0 && e.Shape[axes-1]%l.values != 0:

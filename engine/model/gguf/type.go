@@ -28,7 +28,7 @@ type layout struct {
 	values, bytes int
 }
 
-var layouts = map[Type]layout{
+var layouts = [...]layout{
 	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, BF16: {"BF16", 1, 2},
 	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24}, Q8_0: {"Q8_0", 32, 34},
 	Q4_K: {"Q4_K", 256, 144}, Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210},
@@ -47,11 +47,19 @@ func Types() []Type {
 }
 
 // Known reports whether values of the type are read.
-func (t Type) Known() bool { return layouts[t].values > 0 }
+func (t Type) Known() bool { return t.find().values > 0 }
+
+// find is the layout, zero of a type that is not read.
+func (t Type) find() layout {
+	if int64(t) < int64(len(layouts)) {
+		return layouts[t]
+	}
+	return layout{}
+}
 
 // String is ggml's name of the type.
 func (t Type) String() string {
-	if l, ok := layouts[t]; ok {
+	if l := t.find(); l.values > 0 {
 		return l.name
 	}
 	if name, ok := others[t]; ok {
@@ -87,8 +95,8 @@ func (t Type) Bytes(n int) int {
 }
 
 func (t Type) layout() layout {
-	l, ok := layouts[t]
-	if !ok {
+	l := t.find()
+	if l.values == 0 {
 		panic(fmt.Sprintf("gguf: %v is not read", t))
 	}
 	return l
