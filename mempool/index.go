@@ -217,6 +217,34 @@ func (ix *Index) RemoveTree(k Key, dst []Hit) []Hit {
 	return dst
 }
 
+// Children is how many extents stand right below one.
+func (ix *Index) Children(k Key) int {
+	if i, ok := ix.at[k]; ok {
+		return int(ix.entries[i].children)
+	}
+	return 0
+}
+
+// Subtree appends an extent and all below it to dst, children first. Nothing, if it is not
+// there. The slices are the index's.
+func (ix *Index) Subtree(k Key, dst []Extent) []Extent {
+	top, ok := ix.at[k]
+	if !ok {
+		return dst
+	}
+	first := len(dst)
+	for next := []int32{top}; len(next) > 0; {
+		i := next[len(next)-1]
+		next = next[:len(next)-1]
+		dst = append(dst, ix.entries[i].Extent)
+		for c := ix.entries[i].child; c != none; c = ix.entries[c].next {
+			next = append(next, c)
+		}
+	}
+	slices.Reverse(dst[first:])
+	return dst
+}
+
 // Victim is the extent to leave next, of all or of one namespace.
 func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 	h := &ix.leaves

@@ -110,6 +110,9 @@ func (l *Lease) Evicted(pages []kv.PageID) {
 // Held tells whether a request, rather than the tree, owns the page.
 func (l *Lease) Held(id kv.PageID) bool { return l.state[id] == held }
 
+// Cached tells whether the tree owns the page.
+func (l *Lease) Cached(id kv.PageID) bool { return l.state[id] == cached }
+
 func (l *Lease) pop() kv.PageID {
 	id := l.idle[len(l.idle)-1]
 	l.idle = l.idle[:len(l.idle)-1]

@@ -12,23 +12,42 @@ import "fmt"
 // path that was not pinned.
 func (c *Cache) Pin(m Match) NodeID {
 	c.lookedUp(m.asked, m.Tokens)
+	id := c.pin(m, "Pin")
+	if id == Root {
+		return Root
+	}
+	n := &c.nodes[id]
+	n.reused(1)
+	n.space.hits += uint64(m.Tokens)
+	c.touch(id)
+	c.verify("Pin") // joins nothing: the match's Partial.Node must live
+	return id
+}
+
+// Keep is Pin for what no request uses yet: it counts no lookup and no reuse.
+func (c *Cache) Keep(m Match) NodeID {
+	id := c.pin(m, "Keep")
+	if id != Root {
+		c.touch(id)
+		c.verify("Keep")
+	}
+	return id
+}
+
+// pin adds a handle to the node at which a match ends, which it splits if need be.
+func (c *Cache) pin(m Match, call string) NodeID {
 	if m.Node == Root {
 		return Root
 	}
 	if m.version != c.version {
-		panic(fmt.Sprintf("radixcache: Pin: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
+		panic(fmt.Sprintf("radixcache: %s: match of %d tokens at node %d is stale: version %d, now %d", call, m.Tokens, m.Node, m.version, c.version))
 	}
 	id := m.Node
 	if n := &c.nodes[id]; m.Tokens < n.end() {
 		id = c.split(id, m.Tokens-int(n.start))
 	}
 	c.clock++
-	n := &c.nodes[id]
-	n.reused(1)
-	n.space.hits += uint64(m.Tokens)
 	c.pinPath(id)
-	c.touch(id)
-	c.verify("Pin") // joins nothing: the match's Partial.Node must live
 	return id
 }
 

@@ -114,12 +114,19 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 		s.follow(q, leader, until)
 		return false
 	}
+	if s.tiers != nil && fetchFirst(s, now, q, &f) {
+		return false
+	}
 	if s.queue.excluded(q) { // it is long, as much of it was evicted
 		s.queue.rerank(q)
 		return false
 	}
 	reserve := s.reserve(q)
 	fits, copies := s.room.fits(&f, q, reserve)
+	if !fits && yieldFor(s, q, &f, reserve) {
+		f = s.find(q)
+		fits, copies = s.room.fits(&f, q, reserve)
+	}
 	if !fits && s.cfg.Policy == Priority {
 		if d := s.room.startDemand(q, f.match, false, reserve); s.preemptFor(now, &d) {
 			f = s.find(q) // what the victims had computed is in the tree now

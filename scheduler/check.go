@@ -43,18 +43,8 @@ func checkPages(s *Scheduler) error {
 			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.pages))
 		}
 	}
-	coming := 0
-	for _, m := range s.moves.inflight {
-		coming += len(m.held)
-		for _, id := range m.held {
-			if other, taken := owner[id]; taken || !s.room.lease.Held(id) {
-				return fmt.Errorf("scheduler: page %d is onboarded by move %d and request %d's, or not held", id, m.id, other)
-			}
-			owner[id] = 0
-		}
-	}
-	if coming != s.moves.coming {
-		return fmt.Errorf("scheduler: %d pages are onboarded, counted %d", coming, s.moves.coming)
+	if err := s.tiers.check(s, owner); err != nil {
+		return err
 	}
 	if held := s.room.lease.HeldPages(); held != len(owner) {
 		return fmt.Errorf("scheduler: %d pages are held, requests own %d", held, len(owner))
@@ -142,9 +132,13 @@ func (w *queue) check() error {
 			return fmt.Errorf("scheduler: request %d waits out of order", q.req.ID)
 		}
 		switch {
+		case q.place == fetching:
+			if q.lane != nil || q.fetch == nil || len(q.fetch.parts) == 0 {
+				return fmt.Errorf("scheduler: request %d fetches nothing, or stands in a lane", q.req.ID)
+			}
 		case q.place == following:
 			follows := slices.ContainsFunc(q.leader.followers, func(f follower) bool { return f.q == q })
-			if q.lane != nil || q.leader.place != running || !follows {
+			if q.lane != nil || q.leader.place != running && q.leader.place != fetching || !follows {
 				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
 			}
 		case q.place != waiting || q.lane == nil || q.lane.ranked.items[q.heapAt[byRank]].q != q:

@@ -116,8 +116,6 @@ type Config struct {
 	// Tiers are the tiers of KV below the device, and when it moves. Layout, and Bytes and
 	// SlotBytes of each tier, are as its store says. Nil: there is none.
 	Tiers *tiering.Config
-	// MaxMoves bounds the moves of pages between tiers that are in flight. Default 64.
-	MaxMoves int
 
 	// DisableCache computes every prompt whole and stores nothing.
 	DisableCache bool
@@ -198,7 +196,6 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	set(&c.MaxPrefilling, 8)
 	set(&c.MaxInflight, inflight(info))
 	set(&c.MaxBypass, 64)
-	set(&c.MaxMoves, 64)
 	set(&c.OldestEvery, 16)
 	set(&c.PreemptThreshold, 1)
 	set(&c.Aging, 128)
@@ -261,7 +258,6 @@ func (c Config) Validate(info engine.Info) error {
 		within("MaxRunning times MaxInflight", c.MaxRunning*c.MaxInflight, 1, n)
 	}
 	within("MaxBypass", c.MaxBypass, 1, many)
-	within("MaxMoves", c.MaxMoves, 1, 1<<16)
 	within("OldestEvery", c.OldestEvery, 1, many)
 	within("PreemptThreshold", c.PreemptThreshold, 1, many)
 	within("Aging", c.Aging, 1, many)
@@ -273,6 +269,9 @@ func (c Config) Validate(info engine.Info) error {
 	errs = append(errs, c.Tenant.validate("Tenant"))
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		errs = append(errs, c.Tenants[name].validate(fmt.Sprintf("Tenants[%q]", name)))
+	}
+	if c.Tiers != nil {
+		errs = append(errs, c.validateTiers(info))
 	}
 	within("PinnedTokens", c.PinnedTokens, 0, info.NumPages*info.PageTokens-1)
 	within("SharePages", c.SharePages, 0, info.NumPages)
@@ -293,6 +292,19 @@ func (c Config) Validate(info engine.Info) error {
 	}
 	if err := c.cache(info).Validate(); err != nil {
 		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// validateTiers reports what of Tiers does not fit the rest.
+func (c Config) validateTiers(info engine.Info) error {
+	t := c.Tiers.WithDefaults()
+	errs := []error{t.Validate()}
+	if c.DisableCache {
+		errs = append(errs, errors.New("scheduler: Tiers are set, and DisableCache too"))
+	}
+	if l := t.Layout; l.PageTokens != info.PageTokens || info.PageBytes > 0 && l.PageBytes != info.PageBytes {
+		errs = append(errs, fmt.Errorf("scheduler: Tiers.Layout has pages of %d tokens and %d bytes, the backend of %d and %d", l.PageTokens, l.PageBytes, info.PageTokens, info.PageBytes))
 	}
 	return errors.Join(errs...)
 }

@@ -1,5 +1,7 @@
 package scheduler
 
+import "github.com/coppice-llm/coppice/mempool/tiering"
+
 // Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
 // shows only in the logits that are sampled from it. So when a request fails for its logits,
 // what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
@@ -32,12 +34,15 @@ func vouch(s *Scheduler, q *sequence) {
 	if s.cache != nil {
 		s.cache.Trust(q.pin)
 	}
+	if s.tiers != nil && s.cfg.Tiers.Mode == tiering.Through && q.done >= q.target && !s.flushedSince(q) {
+		s.tiers.computed(q, q.done, false)
+	}
 }
 
 // purge gives back what is distrusted and held by nobody any more.
 func purge(s *Scheduler) {
 	if s.cache != nil && s.cache.Distrusted() > 0 {
-		s.room.reclaim(s.cache.Purge(s.room.freed[:0]))
+		s.room.takeBack(s.cache.Purge(s.room.freed[:0]), discarded)
 	}
 }
 

@@ -139,7 +139,9 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	}
 	s.plans.inflight = s.plans.inflight[:0]
 	s.plans.masks.reset()
-	s.moves.drop()
+	if s.tiers != nil {
+		s.tiers.drop()
+	}
 	failed := Ending{Reason: Failed, Err: err}
 	for len(s.running.all) > 0 {
 		out = s.end(now, s.running.all[len(s.running.all)-1], failed, out)

@@ -58,12 +58,20 @@ func (x *expiries) drop(q *sequence) {
 	}
 }
 
-// NextExpiry is when the next time limit of an open request ends it, if any does.
+// NextExpiry is when the next time limit of an open request ends it, or a fetch for one, if
+// any does; with Config.Tiers also when a conversation is idle.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
-	if len(s.expiries) == 0 {
-		return 0, false
+	var at time.Duration
+	some := len(s.expiries) > 0
+	if some {
+		at = s.expiries[0].expires
 	}
-	return s.expiries[0].expires, true
+	if s.tiers != nil {
+		if t, due := s.tiers.nextWake(); due && (!some || t < at) {
+			at, some = t, true
+		}
+	}
+	return at, some
 }
 
 // Expire ends what is past its deadline or queue timeout by now, with Reason Abort
@@ -71,6 +79,9 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 // plan completes.
 func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
+	if s.tiers != nil {
+		tick(s, now)
+	}
 	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
 		q := s.expiries[0]
 		s.expiries.drop(q)

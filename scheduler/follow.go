@@ -57,10 +57,14 @@ func (r *sequence) unfollow(q *sequence) {
 
 // release lets followers of r go on whose part r has computed, all of them if it
 // computes no more.
-func (s *Scheduler) release(r *sequence, all bool) {
+func (s *Scheduler) release(r *sequence, all bool) { s.releaseTo(r, r.done, all) }
+
+// releaseTo lets followers of r go on that wait for no more than its first have tokens, or
+// all of them.
+func (s *Scheduler) releaseTo(r *sequence, have int, all bool) {
 	kept := r.followers[:0]
 	for i, f := range r.followers {
-		if !all && f.until > r.done {
+		if !all && f.until > have {
 			if i > len(kept) {
 				f.q.followAt = len(kept)
 			}
@@ -69,7 +73,7 @@ func (s *Scheduler) release(r *sequence, all bool) {
 		}
 		f.q.leader = nil
 		if s.cache != nil {
-			f.q.cached = max(f.q.cached, min(f.until, r.done))
+			f.q.cached = max(f.q.cached, min(f.until, have))
 		}
 		s.queue.requeue(f.q)
 	}

@@ -23,7 +23,8 @@ type Metrics struct {
 	MaskedRows       uint64 // rows that may sample some tokens only
 	MasksSet         uint64 // masks that went to the backend for them; rows share those that are the same
 	Preemptions      uint64
-	Followers        uint64    // waits for a prefix that was being computed
+	Followers        uint64    // waits for a prefix that was being computed, or fetched by another request
+	Fetches          uint64    // waits for a prefix from a lower tier
 	Bypasses         uint64    // admissions past one that did not fit, each by each
 	Expired          uint64    // samples ended by a deadline or queue timeout
 	Displaced        uint64    // requests ended in a full queue by others of higher priority
@@ -57,7 +58,11 @@ func (s *Scheduler) Metrics() Metrics {
 	m.Waiting, m.Running = s.queue.size+len(s.running.preempted), len(s.running.all)
 	l := s.room.lease
 	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
-	owned := l.IdlePages() + s.moves.coming
+	owned := l.IdlePages()
+	if t := s.tiers; t != nil {
+		owned += t.held
+		m.Tiers = t.metrics()
+	}
 	for _, q := range s.running.all {
 		owned += len(q.own())
 	}

@@ -23,14 +23,14 @@ func (s *Scheduler) grow(now time.Duration) {
 	if short == 0 {
 		return
 	}
-	if !s.room.take(short) {
+	if !takeYielding(s, short) {
 		growByPreempting(s, now)
 		s.budget.decoding = -1
 		return
 	}
 	for _, q := range s.running.all {
 		if q.wantsRow() && q.computed == len(q.pages)*pageTokens {
-			q.pages = s.moves.hold(1, q.pages)
+			q.pages = s.room.hold(1, q.pages)
 			if !q.awaitsToken() {
 				s.budget.decoding++
 				s.budget.context += int64(q.computed)
@@ -67,13 +67,13 @@ func growByPreempting(s *Scheduler, now time.Duration) {
 // growOne gives q a page, if need be one of a sequence that does not precede it by
 // priority.
 func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
-	if !s.room.take(1) {
+	if !takeYielding(s, 1) {
 		d := demand{q: q, pages: 1, spared: first}
 		if !s.preemptFor(now, &d) || q.place != running || !s.room.take(1) {
 			return
 		}
 	}
-	q.pages = s.moves.hold(1, q.pages)
+	q.pages = s.room.hold(1, q.pages)
 }
 
 // preemptFor preempts the sequences that are in d's way, if that gives all that it
@@ -83,7 +83,7 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	if o.granting && o.idle < d.pages+d.reserve {
 		return false
 	}
-	if o.fitsOnce(d, s.moves.coming) {
+	if s.tiers != nil && o.fitsOnce(d, s.tiers.coming) {
 		return false // moves in flight free enough
 	}
 	s.room.preempting(d, &o, s.victims(d))

@@ -17,6 +17,15 @@ var ErrNoCache = errors.New("scheduler: the cache is off")
 // request.
 func (s *Scheduler) FlushCache() {
 	if s.cache != nil {
+		if s.tiers != nil {
+			s.tiers.clear()
+			for len(s.tiers.fetches) > 0 {
+				goOn(s, s.tiers.fetches[0])
+			}
+			for len(s.tiers.keepers) > 0 {
+				yield(s, s.tiers.keepers[0])
+			}
+		}
 		s.cache.Flush()
 		// Or it would go bit by bit, as others need room.
 		s.room.reclaim(s.cache.Evict(s.cache.Stats().EvictablePages, s.room.freed[:0]))
@@ -76,7 +85,7 @@ func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, 
 // for Config.CacheTTL.
 func (s *Scheduler) expireCache(now time.Duration) {
 	if s.cache != nil && (s.cfg.PinnedTokens > 0 || s.cfg.CacheTTL > 0) {
-		s.room.reclaim(s.cache.Expire(now, s.room.freed[:0]))
+		s.room.takeBack(s.cache.Expire(now, s.room.freed[:0]), forgotten)
 	}
 }
 

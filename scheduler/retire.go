@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -27,6 +26,9 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	q.place = ended
 	s.expiries.drop(q)
 	if e.Reason == Stop || e.Reason == Length {
+		if s.tiers != nil && q.fetch != nil {
+			s.tiers.rests(q.fetch.last)
+		}
 		q.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
 			s.cache.Observe(q.key(len(q.tokens)))
@@ -34,7 +36,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	}
 	q.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.cachedTokens, q.outputTokens()
-	e.CachedByTier[kv.TierDevice] = q.cachedTokens
+	e.CachedByTier = q.cachedByTier()
 	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.preemptions, q.queued, q.firstToken, now-q.arrived
 	e.Timeline = q.timeline
 	s.metrics.Endings[e.Reason]++
@@ -56,6 +58,9 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 // reused at once, rows in flight or not.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.publish(q, valid, true)
+	if s.tiers != nil && q.vouches && !s.flushedSince(q) && !q.doubtful {
+		q.fetched().last = s.tiers.computed(q, valid, true)
+	}
 	s.room.lease.Drop(q.own())
 	if s.cache != nil {
 		s.cache.Unpin(q.pin)
@@ -83,6 +88,7 @@ func (s *Scheduler) dequeue(q *sequence) {
 	if q.place == following {
 		q.leader.unfollow(q)
 	}
+	leaveFetch(s, q)
 	s.queue.drop(q)
 	q.tenant.waiting--
 	if s.queue.blocked == q {

@@ -24,6 +24,7 @@ type room struct {
 	slots      []engine.Slot     // free, a stack
 	reserved   int               // pages that reserve has summed up for this pass; -1: not yet
 	swaps      []engine.PageSwap // of slots that are taken, for the next plan
+	below      *tiers            // nil: nothing below the device
 
 	// Scratch: what the tree gives back, what is published, and of preemption.
 	freed, lent         []kv.PageID
@@ -69,7 +70,7 @@ func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
 	// While a question is on its way the answer would not count what goes back.
-	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 {
+	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && len(s.tiers.reads) > 0 { // they may still be read
 		return dst
 	}
 	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // others may write to them at once
@@ -85,7 +86,9 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	if len(s.open) > 0 {
 		panic("scheduler: Drain with requests open")
 	}
-	s.moves.drop()
+	if s.tiers != nil {
+		s.tiers.drop()
+	}
 	if s.cache != nil {
 		s.cache.Flush()
 		s.room.reclaim(s.cache.Evict(s.cache.Stats().Pages, s.room.freed[:0]))
@@ -126,12 +129,28 @@ func (l *room) evict(n int) {
 	}
 }
 
+// hold takes idle pages of the lease to write to, and appends them to dst.
+func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
+	from := len(dst)
+	dst, _ = l.lease.Hold(n, dst)
+	if l.below != nil {
+		l.below.overwrites(dst[from:])
+	}
+	return dst
+}
+
 // waitsForGrant reports whether the pool may still give pages.
 func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 
-// reclaim takes back pages that the tree let go of, its own or a sequence's
+// reclaim takes back pages that the tree let go of to make room, its own or a sequence's
 // duplicates, and keeps the slice as scratch.
-func (l *room) reclaim(freed []kv.PageID) {
+func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
+
+// takeBack is reclaim that says what is to become of the KV.
+func (l *room) takeBack(freed []kv.PageID, to fate) {
+	if l.below != nil {
+		l.below.lose(freed, to)
+	}
 	for i, id := range freed {
 		if l.lease.Held(id) {
 			l.lease.Drop(freed[i : i+1])

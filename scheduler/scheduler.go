@@ -28,7 +28,7 @@ type Scheduler struct {
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
 	room     room
-	moves    moves
+	tiers    *tiers // nil: nothing below the device
 	budget   budget
 
 	metrics Metrics
@@ -58,7 +58,11 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	s.plans.masks = newMaskTable(&info)
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
-	s.moves.cfg, s.moves.room = &s.cfg, &s.room
+	tiers, err := newTiers(&s.cfg, &info, &s.room)
+	if err != nil {
+		return nil, err
+	}
+	s.tiers, s.room.below = tiers, tiers
 	s.budget.cfg = &s.cfg
 	if info.Cost.Known() {
 		s.budget.time = stepTime{cost: info.Cost, target: cfg.ITLTarget.Seconds()}
@@ -90,7 +94,11 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	if s.cache == nil {
 		return dst
 	}
-	return s.cache.TakeEvents(dst)
+	dst = s.cache.TakeEvents(dst)
+	if s.tiers != nil {
+		dst = s.tiers.takeEvents(dst)
+	}
+	return dst
 }
 
 // Plant puts a fault in, for package schedtest to find. No other package can name its type.

@@ -15,6 +15,7 @@ type place uint8
 const (
 	waiting   place = iota // in a lane of the queue
 	following              // in the queue, for a prompt in flight: its leader's
+	fetching               // in the queue, for KV on its way from a lower tier
 	preempted              // lost its slot while a row of it runs, and waits for that
 	running                // has a slot and pages
 	ended
@@ -52,6 +53,7 @@ type sequence struct {
 	limits
 	shape
 	bill
+	fetch *fetch // nil without Config.Tiers, and before it was looked at
 }
 
 // rowsOut counts a sequence's rows in plans in flight.

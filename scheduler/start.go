@@ -46,7 +46,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 		q.epoch, q.first = s.cache.Epoch(), noTokens
 	}
 	q.first = min(q.first, q.matched)
-	q.pages = s.moves.hold(own, pages)
+	q.pages = s.room.hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and in
 		// order, so whoever gets the page next writes after this has read.
@@ -72,6 +72,9 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	q.since = p.Batch.Seq
 	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
 	q.mark(now, Matched, q.computed)
+	if s.tiers != nil {
+		s.tiers.admitted(s, q, !q.seenSlot)
+	}
 	if q.expiry > 0 && !q.seenSlot {
 		defer s.expiries.file(q) // no queue timeout any more
 	}

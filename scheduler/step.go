@@ -15,8 +15,11 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.room.demand = 0
-	if len(s.open) == 0 && len(s.moves.due) == 0 {
-		return nil
+	if s.tiers != nil {
+		tick(s, now)
+	}
+	if len(s.open) == 0 {
+		return planMoves(s, now)
 	}
 	s.classes.decay()
 	s.expireCache(now)
@@ -31,12 +34,34 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	}
 	s.decode(p, s.cfg.StepTokens-cost)
 	s.prefill(now, p)
-	if len(p.rows) == 0 && len(s.moves.due) == 0 {
+	if s.tiers != nil {
+		prefetch(s, now)
+		s.tiers.next(now)
+	}
+	if len(p.rows) == 0 && (s.tiers == nil || len(s.tiers.due) == 0) {
 		s.plans.spare = append(s.plans.spare, p)
 		s.verify()
 		return nil
 	}
-	s.moves.plan(p)
+	return launch(s, p)
+}
+
+// planMoves plans moves between tiers while no request is open, nil if there are none.
+func planMoves(s *Scheduler, now time.Duration) *Plan {
+	if s.tiers == nil {
+		return nil
+	}
+	if s.tiers.next(now); len(s.tiers.due) == 0 {
+		return nil
+	}
+	return launch(s, s.plans.take())
+}
+
+// launch hands a plan out.
+func launch(s *Scheduler, p *Plan) *Plan {
+	if s.tiers != nil {
+		s.tiers.plan(p)
+	}
 	s.plans.masks.expire(&p.Batch)
 	p.Batch.Swaps, s.room.swaps = append(p.Batch.Swaps, s.room.swaps...), s.room.swaps[:0]
 	s.plans.last++

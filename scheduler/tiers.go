@@ -1,28 +1,417 @@
 package scheduler
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
+// tiers drive the policy of the tiers below the device: they tell it what the device has,
+// gives up and lacks, and put its moves into plans, with the pages that they are about.
+// A Scheduler without Config.Tiers has none.
+type tiers struct {
+	policy *tiering.Policy
+	layout mempool.Layout
+	room   *room
+	now    time.Duration // of the latest input
+
+	residents map[mempool.Key]*resident
+	byPage    map[kv.PageID][]*resident
+	tails     []mempool.Key // scratch, as is the next
+	leaving   []*resident
+
+	due     []tiering.Move                 // for the next plan
+	copying map[tiering.MoveID][]kv.PageID // Writes that may still read pages of the device
+	reads   map[kv.PageID][]tiering.MoveID // by page: those Writes
+	after   []engine.MoveID                // that the next plan's batch waits for
+	reading map[tiering.MoveID]*arrival    // Reads that have not ended
+	fetches []*sequence                    // that wait for Reads, by when they began
+	keepers []*sequence                    // that wait with a pin on what they have fetched
+	held    int                            // pages held for Reads, until they are cached
+	coming  int                            // of them, those of Reads that have not ended
+	hits    [kv.Tiers]uint64               // tokens of prompts at first admission
+	idle    []idleExtent                   // conversations that may be idle, oldest first
+	blocks  *tierBlocks                    // nil without Config.Events
+}
+
+// resident is an extent whose pages are all in the tree, as it was told to the policy.
+type resident struct {
+	key     mempool.Key
+	start   int
+	pages   []kv.PageID
+	leaving bool
+}
+
+// newTiers makes what drives the tiers of cfg, or nil if there are none.
+func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
+	if cfg.Tiers == nil {
+		return nil, nil
+	}
+	c := *cfg.Tiers
+	if c.TokenSeconds == 0 && info.Cost.Known() {
+		c.TokenSeconds = info.Cost.Token
+	}
+	policy, err := tiering.New(c)
+	if err != nil {
+		return nil, err
+	}
+	t := &tiers{
+		policy: policy, layout: c.Layout, room: l,
+		residents: map[mempool.Key]*resident{}, byPage: map[kv.PageID][]*resident{},
+		copying: map[tiering.MoveID][]kv.PageID{}, reads: map[kv.PageID][]tiering.MoveID{}, reading: map[tiering.MoveID]*arrival{},
+	}
+	if cfg.Events {
+		t.blocks = newTierBlocks(cfg.BlockTokens)
+	}
+	return t, nil
+}
+
 // Found says what a tier below the device has, as Contents or a Probe of its store tell:
 // parents first. Extents that are known are ignored.
-func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {}
+func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
+	if s.tiers != nil && s.tiers.policy.Has(tier) {
+		s.tiers.policy.Found(tier, xs)
+		s.verify()
+	}
+}
 
 // Gone says that extents are in a tier no more, for another reason than a Drop of the
 // scheduler: Done.Gone of its store.
-func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {}
+func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
+	if s.tiers != nil && s.tiers.policy.Has(tier) {
+		s.tiers.policy.Gone(tier, keys)
+		s.verify()
+	}
+}
 
 // Copied says that the device's pages of a Write are read: they may be overwritten without
 // naming the move in Batch.After. It comes before the Moved of the same number, or not at all.
-func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {}
+func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
+	if s.tiers != nil {
+		s.tiers.now = now
+		s.tiers.copied(id)
+		s.verify()
+	}
+}
+
+// Moved takes the ending of a Write, Read or Drop of Plan.Moves, which has been under way
+// for took: a Write has stored its extent, and a Read's pages hold the KV, if err is nil.
+// After that nothing touches the pages of the move any more. A number that is not in
+// flight, since Fail for example, is ignored.
+func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took time.Duration) {
+	t := s.tiers
+	if t == nil {
+		return
+	}
+	t.now = now
+	t.copied(id)
+	if errors.Is(err, engine.ErrMove) {
+		err = fmt.Errorf("%w: %w", tiering.ErrCopy, err)
+	}
+	t.policy.Moved(now, id, err, took)
+	if a := t.reading[id]; a != nil {
+		t.read(id, a, err == nil)
+	}
+	settleFetches(s)
+	if len(s.open) == 0 {
+		s.expireCache(now)
+	}
+	s.verify()
+}
 
 // Flush begins the last writes: what is cached goes to disk, as far as it comes by until.
 // No request may be added any more. Call Next, and tell it of moves, while Flushing.
-func (s *Scheduler) Flush(now, until time.Duration) {}
+func (s *Scheduler) Flush(now, until time.Duration) {
+	if s.tiers != nil {
+		s.tiers.now = now
+		s.tiers.policy.Shutdown(now, until)
+		settleFetches(s)
+		s.verify()
+	}
+}
 
-// Flushing reports whether moves of a Flush are due or in flight.
-func (s *Scheduler) Flushing() bool { return false }
+// Flushing reports whether writes to lower tiers are due or in flight.
+func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.busy() }
+
+func (t *tiers) busy() bool { return len(t.due) > 0 || t.policy.Busy() }
+
+// metrics counts by tier.
+func (t *tiers) metrics() (all [kv.Tiers]TierMetrics) {
+	for i := range all {
+		c := t.policy.Stats(kv.Tier(i))
+		all[i] = TierMetrics{
+			HeldBytes: c.HeldBytes, Extents: c.Extents, HitTokens: t.hits[i], Reads: c.Reads, Writes: c.Writes,
+			ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, ReadNanos: c.ReadNanos, Errors: c.Errors, Lost: c.Lost,
+		}
+	}
+	return all
+}
+
+// tick lets the time pass: conversations become idle, and fetches come to their end.
+func tick(s *Scheduler, now time.Duration) {
+	s.tiers.now = now
+	s.tiers.wake(now)
+	settleFetches(s)
+}
+
+// computed tells the policy of the extents that q has put into the tree, and that are
+// known to be sound as q has sampled from them; with tail set also of the last one, if q
+// will not extend it any more. It returns the key of the last.
+func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
+	size := t.layout.PageTokens
+	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.shared) * size
+	if !tail {
+		n -= n % t.layout.ExtentTokens()
+	}
+	xs := t.layout.AppendExtents(nil, q.req.Namespace, q.tokens[:n], q.req.Media)
+	if len(xs) == 0 {
+		return last
+	}
+	t.settle(xs, q.pages)
+	return xs[len(xs)-1].Key
+}
+
+// settle tells the policy of extents whose pages, by position, the tree has.
+func (t *tiers) settle(xs []mempool.Extent, pages []kv.PageID) {
+	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
+	for _, k := range t.tails {
+		if r := t.residents[k]; r != nil {
+			t.forget(r)
+		}
+	}
+	for i := range xs {
+		x := &xs[i]
+		if t.residents[x.Key] != nil || !t.policy.Holds(kv.TierDevice, x.Key) {
+			continue
+		}
+		lo := x.Start / t.layout.PageTokens
+		r := &resident{key: x.Key, start: x.Start, pages: slices.Clone(pages[lo : lo+t.layout.Pages(x)])}
+		t.residents[x.Key] = r
+		for _, p := range r.pages {
+			t.byPage[p] = append(t.byPage[p], r)
+		}
+	}
+	t.collect()
+}
+
+// forget takes an extent off the books.
+func (t *tiers) forget(r *resident) {
+	delete(t.residents, r.key)
+	for _, p := range r.pages {
+		list := t.byPage[p]
+		i := slices.Index(list, r)
+		if list = slices.Delete(list, i, i+1); len(list) == 0 {
+			delete(t.byPage, p)
+		} else {
+			t.byPage[p] = list
+		}
+	}
+}
+
+// fate is what becomes of extents that lose pages.
+type fate uint8
+
+const (
+	demoted   fate = iota // they are written below, if they are worth it
+	forgotten             // they are too old, or of no use
+	discarded             // they are wrong: what lies below of them goes too
+)
+
+// lose tells the policy that the tree gives up pages.
+func (t *tiers) lose(pages []kv.PageID, to fate) {
+	t.leaving = t.leaving[:0]
+	for _, p := range pages {
+		for _, r := range t.byPage[p] {
+			if !r.leaving {
+				r.leaving = true
+				t.leaving = append(t.leaving, r)
+			}
+		}
+	}
+	if len(t.leaving) == 0 {
+		return
+	}
+	// Children first: a parent stands on the device while its child is written.
+	slices.SortStableFunc(t.leaving, func(a, b *resident) int { return cmp.Compare(b.start, a.start) })
+	for _, r := range t.leaving {
+		switch to {
+		case demoted:
+			t.policy.Demote(t.now, r.key)
+		case discarded:
+			t.policy.Discard(r.key)
+		}
+	}
+	t.collect() // while their pages are known
+	for i, r := range t.leaving {
+		t.policy.Evicted(r.key)
+		t.forget(r)
+		t.leaving[i] = nil
+	}
+}
+
+// clear forgets everything, as after new weights.
+func (t *tiers) clear() {
+	t.policy.Clear()
+	clear(t.residents)
+	clear(t.byPage)
+	t.idle = t.idle[:0]
+	if t.blocks != nil {
+		t.policy.Changes(nil)
+		t.blocks = newTierBlocks(t.blocks.blockTokens)
+	}
+	t.collect()
+}
+
+// collect takes the moves that have begun, with their pages.
+func (t *tiers) collect() {
+	from := len(t.due)
+	t.due = t.policy.Begun(t.due)
+	t.resolve(t.due[from:])
+}
+
+// resolve fills in the pages of moves of the device.
+func (t *tiers) resolve(moves []tiering.Move) {
+	for i := range moves {
+		switch m := &moves[i]; {
+		case m.Kind == tiering.Write && m.From == kv.TierDevice:
+			m.Pages = t.residents[m.Extent.Key].pages
+			t.copying[m.ID] = m.Pages
+			for _, p := range m.Pages {
+				t.reads[p] = append(t.reads[p], m.ID)
+			}
+		case m.Kind == tiering.Read:
+			a := t.reading[m.ID]
+			a.begun, m.Pages = true, a.pages
+		}
+	}
+}
+
+// copied notes that a Write reads no page of the device any more.
+func (t *tiers) copied(id tiering.MoveID) {
+	for _, p := range t.copying[id] {
+		list := slices.DeleteFunc(t.reads[p], func(x tiering.MoveID) bool { return x == id })
+		if len(list) == 0 {
+			delete(t.reads, p)
+		} else {
+			t.reads[p] = list
+		}
+	}
+	delete(t.copying, id)
+}
+
+// overwrites notes that the next plan's batch writes to pages: it waits for the Writes that
+// still read them.
+func (t *tiers) overwrites(pages []kv.PageID) {
+	if len(t.reads) == 0 {
+		return
+	}
+	for _, p := range pages {
+		for _, id := range t.reads[p] {
+			if !slices.Contains(t.after, engine.MoveID(id)) {
+				t.after = append(t.after, engine.MoveID(id))
+			}
+		}
+	}
+}
+
+// next begins the moves that are to go with the next plan.
+func (t *tiers) next(now time.Duration) {
+	if t.room.deviceFull() {
+		t.policy.Offer(now)
+	}
+	from := len(t.due)
+	t.due = t.policy.Next(now, t.due)
+	t.resolve(t.due[from:])
+}
+
+// plan hands over what goes with p.
+func (t *tiers) plan(p *Plan) {
+	p.Moves = append(p.Moves, t.due...)
+	p.Batch.After = append(p.Batch.After, t.after...)
+	clear(t.due)
+	t.due, t.after = t.due[:0], t.after[:0]
+}
+
+// drop ends all moves as failed: the device is lost, or the scheduler is emptied.
+func (t *tiers) drop() {
+	for _, q := range t.fetches {
+		t.letGo(q)
+	}
+	for _, a := range t.reading {
+		t.release(a.pages)
+	}
+	clear(t.reading)
+	clear(t.copying)
+	clear(t.reads)
+	clear(t.residents)
+	clear(t.byPage)
+	clear(t.due)
+	t.due, t.after, t.idle, t.coming = t.due[:0], t.after[:0], t.idle[:0], 0
+}
+
+// deviceHigh is the part of the pool beyond which extents are written ahead of need: the
+// offload threshold of Dynamo's device tier.
+const deviceHigh = 0.85
+
+// deviceFull reports whether the device is beyond its watermark.
+func (l *room) deviceFull() bool {
+	return float64(l.lease.IdlePages()+l.poolFree) < (1-deviceHigh)*float64(l.lease.Capacity())
+}
+
+// idleExtent is the end of a conversation, which is idle at a time if it was not used again.
+type idleExtent struct {
+	key  mempool.Key
+	uses int
+	at   time.Duration
+}
+
+// How long a conversation is not used until it is idle, and how many are remembered; the
+// oldest is idle before its time where there are more.
+const (
+	idleAfter = 30 * time.Second
+	maxIdle   = 4096
+)
+
+// rests notes that a request has ended whose last extent is k.
+func (t *tiers) rests(k mempool.Key) {
+	if k.IsZero() || !t.policy.HasBelowHost() {
+		return
+	}
+	if len(t.idle) == maxIdle {
+		t.policy.Idle(t.now, t.idle[0].key)
+		t.idle = slices.Delete(t.idle, 0, 1)
+	}
+	t.idle = append(t.idle, idleExtent{k, t.policy.Uses(k), t.now + idleAfter})
+}
+
+// nextWake is when the next fetch is given up, or the next conversation idle.
+func (t *tiers) nextWake() (at time.Duration, some bool) {
+	if len(t.idle) > 0 {
+		at, some = t.idle[0].at, true
+	}
+	for _, q := range t.fetches {
+		if !some || q.fetch.until < at {
+			at, some = q.fetch.until, true
+		}
+	}
+	return at, some
+}
+
+// wake lets the policy know of conversations that are idle by now.
+func (t *tiers) wake(now time.Duration) {
+	n := 0
+	for n < len(t.idle) && t.idle[n].at <= now {
+		if x := &t.idle[n]; t.policy.Uses(x.key) == x.uses {
+			t.policy.Idle(now, x.key)
+		}
+		n++
+	}
+	t.idle = slices.Delete(t.idle, 0, n)
+}

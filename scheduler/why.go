@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -23,13 +24,14 @@ const (
 	AwaitsTenant                // its tenant runs as many as it may
 	AwaitsLong                  // as many long prompts are being computed as may be at a time
 	AwaitsTurn                  // others come first, or the step's budget is used up
+	AwaitsTier                  // Tokens of its prompt are on their way from Tier
 )
 
 var causeNames = [...]string{
 	"runs", "waits for a row of it that is still out", "waits for a prefix that is being computed", "waits for a slot",
 	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
 	"waits for other long prompts",
-	"waits for its turn",
+	"waits for its turn", "waits for a prefix on its way from a lower tier",
 }
 
 func (c Cause) String() string {
@@ -47,7 +49,8 @@ type Wait struct {
 
 	CachedTokens int       // of its prompt, found now
 	Behind       RequestID // AwaitsPrefix, AwaitsReserved
-	Tokens       int       // AwaitsPrefix: shared with Behind
+	Tokens       int       // AwaitsPrefix: shared with Behind; AwaitsTier: to come
+	Tier         kv.Tier   // AwaitsTier: that of the next part
 	// AwaitsPages, AwaitsPool, AwaitsTurn:
 	NeedPages   int // what it needs of its own
 	FreePages   int // idle and evictable, beside what it found itself
@@ -64,6 +67,8 @@ func (w Wait) String() string {
 	switch w.Cause {
 	case AwaitsPrefix:
 		s += fmt.Sprintf(": request %d computes %d tokens of it", w.Behind, w.Tokens)
+	case AwaitsTier:
+		s += fmt.Sprintf(": %d tokens of it, from %s", w.Tokens, w.Tier)
 	case AwaitsPages, AwaitsPool:
 		s += fmt.Sprintf(": needs %d, %d are free or can be evicted, %d of these are expected to be needed by running requests", w.NeedPages, w.FreePages, w.ExpectPages)
 	case AwaitsReserved:
@@ -129,6 +134,15 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 	switch last := s.cfg.lastLong(s.running.prefilling); {
 	case q.place == following:
 		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
+		return w
+	case q.place == fetching:
+		w.Cause = AwaitsTier
+		for _, p := range q.fetch.parts[q.fetch.next:] {
+			if w.Tokens == 0 {
+				w.Tier = p.From
+			}
+			w.Tokens += p.Tokens
+		}
 		return w
 	case q.tenant.atLimit():
 		w.Cause = AwaitsTenant

@@ -20,6 +20,7 @@ type simCmd struct {
 	Steps  int             `default:"300" help:"Plans that run while requests arrive."`
 	Faults bool            `help:"Slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
 	Fair   bool            `help:"Worlds of tenants under the policy dlpm: some send one request at a time, some many, some come and go."`
+	Tiers  bool            `help:"Tiers of KV below the device in every world with a cache, not in one of three."`
 	Seeds  int             `default:"1" help:"Play so many seeds, from --seed on, on all processors."`
 	Twin   bool            `help:"Play each world twice and compare the two step by step."`
 	Trace  bool            `help:"Print what happens, line by line, to the standard error. For one seed."`
@@ -38,6 +39,7 @@ Examples:
   coppice sim --seed 7 --faults --trace
   coppice sim --seeds 10000 --faults
   coppice sim --seeds 1000 --fair
+  coppice sim --seeds 2000 --tiers --faults
   coppice sim --seeds 100 --twin`
 }
 
@@ -66,7 +68,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 }
 
 func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
-	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Plant: c.Plant}
+	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Tiers: c.Tiers, Plant: c.Plant}
 	if c.Trace {
 		o.Trace = os.Stderr
 	}

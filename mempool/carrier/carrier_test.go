@@ -372,7 +372,6 @@ func TestInvalid(t *testing.T) {
 		{Kind: tiering.Write, From: kv.TierDisk, To: kv.TierDisk, Extent: x},
 		{Kind: tiering.Drop, From: kv.TierDevice, To: kv.TierDevice, Extent: x},
 		{Kind: tiering.Drop, From: 200, To: 200, Extent: x},
-		{Kind: tiering.Abandon, From: kv.TierDisk, To: kv.TierDisk, Extent: x},
 	} {
 		r.last++
 		m.ID = r.last

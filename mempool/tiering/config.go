@@ -48,6 +48,7 @@ const (
 	DefaultMaxQueue  = 1024
 	DefaultDeadline  = 10 * time.Second
 	DefaultLateness  = 4.0
+	DefaultMinWait   = 50 * time.Millisecond // below it a deadline measures the system's scheduler, not a disk
 	DefaultUses      = 2
 	DefaultBandwidth = 1e9
 )
@@ -72,6 +73,7 @@ type Config struct {
 	Uses         int                  // of an extent, from which on disk and below admit it
 	MaxQueue     int                  // writes that wait; more are not written
 	Deadline     time.Duration        // of a write, and the most of a read
+	MinWait      time.Duration        // the least that a read may take
 	Lateness     float64              // a read may take so often the time that it should
 	TokenSeconds float64              // computing a token, until it is measured; 0: fetching always pays
 }
@@ -93,6 +95,7 @@ func (c Config) WithDefaults() Config {
 	or(&c.MaxQueue, DefaultMaxQueue)
 	or(&c.Deadline, DefaultDeadline)
 	or(&c.Lateness, DefaultLateness)
+	or(&c.MinWait, min(DefaultMinWait, c.Deadline))
 	return c
 }
 
@@ -120,8 +123,8 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("tiering: %s has MaxMoves %d, Bandwidth %v, NamespaceBytes %d", name, t.MaxMoves, t.Bandwidth, t.NamespaceBytes))
 		}
 	}
-	if c.Uses < 1 || c.MaxQueue < 1 || c.Deadline <= 0 || c.Lateness < 1 || c.TokenSeconds < 0 || c.Mode > Through {
-		errs = append(errs, fmt.Errorf("tiering: Uses %d, MaxQueue %d, Deadline %v, Lateness %v, TokenSeconds %v, Mode %v", c.Uses, c.MaxQueue, c.Deadline, c.Lateness, c.TokenSeconds, c.Mode))
+	if c.Uses < 1 || c.MaxQueue < 1 || c.Deadline <= 0 || c.Lateness < 1 || c.MinWait <= 0 || c.MinWait > c.Deadline || c.TokenSeconds < 0 || c.Mode > Through {
+		errs = append(errs, fmt.Errorf("tiering: Uses %d, MaxQueue %d, Deadline %v, MinWait %v, Lateness %v, TokenSeconds %v, Mode %v", c.Uses, c.MaxQueue, c.Deadline, c.MinWait, c.Lateness, c.TokenSeconds, c.Mode))
 	}
 	return errors.Join(errs...)
 }

@@ -7,9 +7,9 @@
 // move is answered by Moved, once. The same calls in the same order give the same moves.
 //
 //	p, err := tiering.New(cfg)
-//	p.Computed(now, extents)         // they are on the device
-//	id, wait := p.Demote(now, key)   // the device needs the room
-//	p.Want(now, request, extents)    // a request waits: fetch what pays
+//	p.Computed(now, extents, nil)    // they are on the device
+//	p.Demote(now, key)               // the device gives one up
+//	parts = p.Want(now, request, extents, have, parts[:0]) // a request waits: fetch what pays
 //	moves = p.Next(now, moves[:0])   // begin these
 //	p.Moved(now, move, err, took)    // one has ended
 //	tokens, waiting := p.Arrived(request)

@@ -18,14 +18,13 @@ type Kind uint8
 
 // The kinds.
 const (
-	Write   Kind = iota // copy an extent from From to To, a slower tier
-	Read                // copy an extent from From to the device
-	Drop                // remove an extent from From
-	Cancel              // the move with this ID, begun before, is needed no more; Moved answers it still
-	Abandon             // the move with this ID, promised by Demote, does not begin; nothing answers it
+	Write  Kind = iota // copy an extent from From to To, a slower tier
+	Read               // copy an extent from From to the device
+	Drop               // remove an extent from From
+	Cancel             // the move with this ID, begun before, is needed no more; Moved answers it still
 )
 
-var kindNames = [...]string{"write", "read", "drop", "cancel", "abandon"}
+var kindNames = [...]string{"write", "read", "drop", "cancel"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -59,6 +58,7 @@ type Policy struct {
 	nodes    map[mempool.Key]*node
 	reads    []*move // queued
 	writes   []*move // queued, parents before children
+	drops    []*move // queued, children before parents
 	flights  map[MoveID]*move
 	out      []Move // that Next is to append first
 	changes  []Change
@@ -75,18 +75,22 @@ type tier struct {
 	index     *mempool.Index
 	reserved  int64 // bytes of writes to it that are queued or in flight
 	spaces    map[kv.Namespace]int64
-	moves     int // in flight
+	moves     int       // in flight
+	kinds     [Drop]int // of them, the writes to it and the reads
 	writing   map[mempool.Key]*move
 	reading   map[mempool.Key]*move
 	dropping  map[mempool.Key]bool
+	orphans   map[mempool.Key]int // by parent: drops of what the index has not
 	bandwidth float64
+	stats     Stats
 }
 
 // node is an extent that is somewhere.
 type node struct {
 	mempool.Extent
-	uses int
-	idle bool // its conversation is
+	uses    int
+	idle    bool // its conversation is
+	offered bool // to the tier below since its last use; it is pinned in the device's index then
 }
 
 // move is a Move with its state.
@@ -94,7 +98,8 @@ type move struct {
 	Move
 	begun    bool
 	canceled bool
-	promised bool // Demote told of it
+	void     bool // a write of what must not be found
+	orphan   bool // a drop of what the index has not
 	size     int64
 	waiters  []*want
 }
@@ -109,23 +114,60 @@ func New(c Config) (*Policy, error) {
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			p.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
-				writing: map[mempool.Key]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, bandwidth: c.Tiers[i].Bandwidth}
+				writing: map[mempool.Key]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, bandwidth: c.Tiers[i].Bandwidth}
 		}
 	}
 	return p, nil
 }
 
-// Computed says that extents are on the device, whole: parents before children. Their
-// pages are needed, beside what Demote says, while a write from the device is in flight.
-func (p *Policy) Computed(now time.Duration, xs []mempool.Extent) {
+// Computed says that extents are on the device, whole: parents before children. It appends
+// the tails on the device that they make superfluous, which are there no more for the policy.
+func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.Key) []mempool.Key {
+	device := p.tiers[kv.TierDevice].index
 	for i := range xs {
 		n := p.node(&xs[i])
-		p.add(kv.TierDevice, &xs[i], 0)
-		p.use(now, n)
+		n.uses = max(n.uses, 1)
+		if tail, ok := outgrown(p, kv.TierDevice, &xs[i]); ok && !device.Has(xs[i].Key) {
+			dst = append(dst, tail)
+			p.gone(kv.TierDevice, tail)
+		}
+		if !p.add(kv.TierDevice, &xs[i], 0) { // its parent is not there
+			p.forget(xs[i].Key)
+			continue
+		}
 		if p.cfg.Mode == Through {
 			p.write(now, xs[i].Key, kv.TierDevice, p.below(kv.TierDevice), false)
 		}
 	}
+	return dst
+}
+
+// outgrown finds a tail in a tier all of whose pages x has too.
+func outgrown(p *Policy, t kv.Tier, x *mempool.Extent) (tail mempool.Key, ok bool) {
+	ix := p.tiers[t].index
+	h, ok := ix.Part(x)
+	if !ok || h.Key == x.Key {
+		return tail, false
+	}
+	y, _ := ix.Extent(h.Key)
+	return h.Key, h.Pages == p.cfg.Layout.Pages(&y)
+}
+
+// covered reports whether a brother of x, in a tier or on its way there, has all pages of x.
+func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
+	l := &p.cfg.Layout
+	if len(x.Tokens) == l.ExtentTokens() {
+		return false
+	}
+	if h, ok := p.tiers[t].index.Part(x); ok && h.Pages == l.Pages(x) && !p.tiers[t].dropping[h.Key] {
+		return true
+	}
+	for _, m := range p.tiers[t].writing { // one answer, in any order
+		if !m.canceled && m.Extent.Key != x.Key && l.SharedPages(&m.Extent, x) == l.Pages(x) {
+			return true
+		}
+	}
+	return false
 }
 
 // Used says that a request uses extents that are on the device or were read, again.
@@ -139,6 +181,7 @@ func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
 
 func (p *Policy) use(now time.Duration, n *node) {
 	n.uses++
+	reoffer(p, n)
 	for _, t := range p.tiers {
 		if t != nil {
 			t.index.Touch(n.Key)
@@ -149,11 +192,20 @@ func (p *Policy) use(now time.Duration, n *node) {
 	}
 }
 
+// reoffer lets Offer look at an extent again.
+func reoffer(p *Policy, n *node) {
+	if n.offered {
+		n.offered = false
+		p.tiers[kv.TierDevice].index.Unpin(n.Key)
+	}
+}
+
 // Idle says that nobody will ask for a conversation for some time: its extents may go to
 // disk, though used once only.
 func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	for n := p.nodes[k]; n != nil; n = p.nodes[n.Parent] {
 		n.idle = true
+		reoffer(p, n)
 	}
 	if n := p.nodes[k]; n != nil {
 		p.admit(now, n)
@@ -196,26 +248,8 @@ func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
 }
 
-// Demote asks what is to become of an extent that the device has no more room for. With
-// wait, its pages are needed until the move with this number is answered, or abandoned.
-// The caller says Evicted once the pages are free.
-func (p *Policy) Demote(now time.Duration, k mempool.Key) (id MoveID, wait bool) {
-	n, to := p.nodes[k], p.below(kv.TierDevice)
-	if n == nil || int(to) == kv.Tiers || p.on(to, k) {
-		return 0, false
-	}
-	if to >= kv.TierDisk && n.uses < p.cfg.Uses && !n.idle {
-		return 0, false
-	}
-	if p.write(now, k, kv.TierDevice, to, true); p.tiers[to].writing[k] == nil {
-		return 0, false
-	}
-	m := p.tiers[to].writing[k]
-	m.promised = true
-	return m.ID, true
-}
-
-// Evicted says that an extent is on the device no more, nor any below it.
+// Evicted says that an extent is on the device no more, nor any below it. A write of it
+// that has not begun is not done.
 func (p *Policy) Evicted(k mempool.Key) { p.gone(kv.TierDevice, k) }
 
 // Gone says that extents are in a tier no more: its store said so.
@@ -275,18 +309,22 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 			continue
 		}
 		for _, x := range p.tiers[from].index.Contents(nil) {
-			p.write(now, x.Key, from, kv.TierDisk, true)
+			if !covered(p, kv.TierDisk, &x) {
+				p.write(now, x.Key, from, kv.TierDisk, true)
+			}
 		}
 	}
+}
+
+// Busy reports whether writes or drops wait or are in flight, or reads are in flight.
+func (p *Policy) Busy() bool {
+	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out) > 0
 }
 
 // abandon ends moves that have not begun.
 func (p *Policy) abandon(moves []*move) []*move {
 	for _, m := range moves {
 		p.unwrite(m)
-		if m.promised {
-			p.out = append(p.out, Move{ID: m.ID, Kind: Abandon, From: m.From, To: m.To, Extent: m.Extent})
-		}
 	}
 	return nil
 }
@@ -301,6 +339,30 @@ func (p *Policy) Changes(dst []Change) []Change {
 // Holds reports whether a tier has an extent, as far as the policy knows.
 func (p *Policy) Holds(t kv.Tier, k mempool.Key) bool {
 	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
+}
+
+// Has reports whether there is such a tier below the device.
+func (p *Policy) Has(t kv.Tier) bool {
+	return t != kv.TierDevice && int(t) < kv.Tiers && p.tiers[t] != nil
+}
+
+// HasBelowHost reports whether there is a tier that admits extents when they are idle.
+func (p *Policy) HasBelowHost() bool { return int(p.below(kv.TierHost)) < kv.Tiers }
+
+// Uses is how often an extent was used; 0 for one that is nowhere.
+func (p *Policy) Uses(k mempool.Key) int {
+	if n := p.nodes[k]; n != nil {
+		return n.uses
+	}
+	return 0
+}
+
+// Extent is an extent that is in some tier, or on its way. Its slices must not be changed.
+func (p *Policy) Extent(k mempool.Key) (x mempool.Extent, ok bool) {
+	if n := p.nodes[k]; n != nil {
+		return n.Extent, true
+	}
+	return x, false
 }
 
 // Bytes is what a tier has, and what is on its way to it.
@@ -334,6 +396,8 @@ func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
 func (p *Policy) removed(t kv.Tier, k mempool.Key) {
 	if t != kv.TierDevice {
 		p.changes = append(p.changes, Change{t, k, false})
+	} else if n := p.nodes[k]; n != nil {
+		n.offered = false
 	}
 	p.forget(k)
 }
@@ -352,10 +416,15 @@ func (p *Policy) forget(k mempool.Key) {
 // quota.
 func (p *Policy) Check() error {
 	var moves [kv.Tiers]int
+	var kinds [kv.Tiers][Drop]int
 	for _, m := range p.flights {
 		moves[m.From]++
-		if m.Kind == Write {
+		switch m.Kind {
+		case Write:
 			moves[m.To]++
+			kinds[m.To][Write]++
+		case Read:
+			kinds[m.From][Read]++
 		}
 	}
 	for i, t := range p.tiers {
@@ -369,14 +438,14 @@ func (p *Policy) Check() error {
 		for _, m := range t.writing {
 			reserved += m.size
 		}
-		if reserved != t.reserved || i > 0 && t.moves != moves[i] {
+		if reserved != t.reserved || i > 0 && (t.moves != moves[i] || t.kinds != kinds[i]) {
 			return fmt.Errorf("tiering: %s: %d bytes are reserved of %d, %d moves of %d", kv.Tier(i), t.reserved, reserved, t.moves, moves[i])
 		}
 		if held := t.index.Bytes() + t.reserved; i > 0 && held > t.Bytes && !t.Kept {
 			return fmt.Errorf("tiering: %s: %d bytes of %d", kv.Tier(i), held, t.Bytes)
 		}
 	}
-	for _, m := range slices.Concat(p.reads, p.writes) {
+	for _, m := range slices.Concat(p.reads, p.writes, p.drops) {
 		if m.begun || p.flights[m.ID] != nil {
 			return fmt.Errorf("tiering: move %d waits and is in flight", m.ID)
 		}

@@ -54,7 +54,7 @@ func TestModes(t *testing.T) {
 		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(10), tierOf(10)
 		p := newPolicy(t, c)
 		xs := sequence(32)
-		p.Computed(now, xs)
+		p.Computed(now, xs, nil)
 		if got := kinds(p, now); !slices.Equal(got, tc.computed) {
 			t.Errorf("%s: computed: %v", tc.mode, got)
 		}
@@ -62,9 +62,7 @@ func TestModes(t *testing.T) {
 		if got := kinds(p, now); !slices.Equal(got, tc.used) {
 			t.Errorf("%s: used again: %v", tc.mode, got)
 		}
-		if _, wait := p.Demote(now, xs[1].Key); wait != (tc.demoted != nil) {
-			t.Errorf("%s: demote waits: %v", tc.mode, wait)
-		}
+		p.Demote(now, xs[1].Key)
 		if got := kinds(p, now); !slices.Equal(got, tc.demoted) {
 			t.Errorf("%s: demoted: %v", tc.mode, got)
 		}
@@ -79,8 +77,8 @@ func TestAdmission(t *testing.T) {
 		c.Tiers[kv.TierDisk] = tierOf(10)
 		p := newPolicy(t, c)
 		xs := sequence(16)
-		p.Computed(now, xs)
-		if _, wait := p.Demote(now, xs[0].Key); wait {
+		p.Computed(now, xs, nil)
+		if p.Demote(now, xs[0].Key); p.Busy() {
 			t.Error("disk takes what was used once")
 		}
 		if end {
@@ -108,7 +106,11 @@ func TestFetchOrCompute(t *testing.T) {
 		p := newPolicy(t, c)
 		xs := sequence(32)
 		p.Found(kv.TierHost, xs)
-		if got := p.Want(now, 1, xs); got != tc.want {
+		got := 0
+		for _, part := range p.Want(now, 1, xs, 0, nil) {
+			got += part.Tokens
+		}
+		if got != tc.want {
 			t.Errorf("%v bytes/s: %d tokens, want %d", tc.bandwidth, got, tc.want)
 		}
 	}
@@ -128,7 +130,7 @@ func TestFailedRead(t *testing.T) {
 		p := newPolicy(t, c)
 		xs := sequence(48)
 		p.Found(kv.TierHost, xs)
-		p.Want(now, 1, xs)
+		p.Want(now, 1, xs, 0, nil)
 		moves := p.Next(now, nil)
 		if len(moves) != 2 {
 			t.Fatalf("%d reads begin, the bound is 2", len(moves))
@@ -164,8 +166,8 @@ func TestCancel(t *testing.T) {
 	p := newPolicy(t, c)
 	xs := sequence(48)
 	p.Found(kv.TierHost, xs)
-	p.Want(now, 1, xs)
-	p.Want(now, 2, xs[:1])
+	p.Want(now, 1, xs, 0, nil)
+	p.Want(now, 2, xs[:1], 0, nil)
 	if got := p.Next(now, nil); len(got) != 3 {
 		t.Fatalf("%d reads for two requests that share one", len(got))
 	}

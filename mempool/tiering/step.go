@@ -8,26 +8,51 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Next appends the moves to begin now. Those of kind Cancel and Abandon are not answered;
-// all others are, by Moved.
+// ErrCopy says that the device did not take the pages of a Read: the extent is sound.
+var ErrCopy = errors.New("tiering: pages were not copied to the device")
+
+// Next appends the moves to begin now, those of Begun first. A Cancel is not answered; all
+// others are, by Moved.
 func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 	if p.flushing && now >= p.flush {
 		p.writes = p.abandon(p.writes)
 	}
-	p.nextReads(now)
-	p.nextWrites(now)
+	nextDrops(p)
+	nextReads(p, now)
+	nextWrites(p, now)
 	for i, t := range p.tiers {
 		if t != nil && i > 0 && !p.flushing {
 			p.trim(kv.Tier(i), kv.Namespace{}, 0)
 		}
 	}
+	return p.Begun(dst)
+}
+
+// Begun appends the moves that have begun since the last call. Begin them in this order.
+func (p *Policy) Begun(dst []Move) []Move {
 	dst = append(dst, p.out...)
+	clear(p.out)
 	p.out = p.out[:0]
 	return dst
 }
 
+// nextDrops begins removals, of extents below which nothing is or comes.
+func nextDrops(p *Policy) {
+	kept := p.drops[:0]
+	for _, m := range p.drops {
+		t, k := p.tiers[m.From], m.Extent.Key
+		if t.moves >= t.MaxMoves || t.index.Children(k) > 0 || t.orphans[k] > 0 || p.awaited(t, k) {
+			kept = append(kept, m)
+			continue
+		}
+		p.begin(m)
+	}
+	clear(p.drops[len(kept):])
+	p.drops = kept
+}
+
 // nextReads begins reads, in the order in which they were asked for, of each tier.
-func (p *Policy) nextReads(now time.Duration) {
+func nextReads(p *Policy, now time.Duration) {
 	kept := p.reads[:0]
 	for _, m := range p.reads {
 		switch t := p.tiers[m.From]; {
@@ -35,7 +60,7 @@ func (p *Policy) nextReads(now time.Duration) {
 		case !p.on(m.From, m.Extent.Key) || now > m.Deadline:
 			p.unread(m)
 			p.answer(m, false)
-		case t.moves >= t.MaxMoves:
+		case t.moves >= t.MaxMoves || t.kinds[Read] >= t.most():
 			kept = append(kept, m)
 		default:
 			p.begin(m)
@@ -46,7 +71,7 @@ func (p *Policy) nextReads(now time.Duration) {
 }
 
 // nextWrites begins writes, parents first.
-func (p *Policy) nextWrites(now time.Duration) {
+func nextWrites(p *Policy, now time.Duration) {
 	kept := p.writes[:0]
 	var lost []*move
 	for _, m := range p.writes {
@@ -79,14 +104,29 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 		return
 	}
 	delete(p.flights, id)
-	p.tiers[m.From].moves--
+	from := p.tiers[m.From]
+	from.moves--
+	failed := err != nil && !errors.Is(err, mempool.ErrCanceled)
 	switch m.Kind {
 	case Write:
-		p.tiers[m.To].moves--
+		to := p.tiers[m.To]
+		to.moves--
+		to.kinds[Write]--
+		if to.stats.count(failed); err == nil {
+			to.stats.Writes++
+			to.stats.WriteBytes += uint64(p.cfg.Layout.Bytes(&m.Extent))
+		}
 		p.wrote(now, m, err)
 	case Read:
-		p.read(now, m, err, took)
+		from.kinds[Read]--
+		if from.stats.count(failed); err == nil {
+			from.stats.Reads++
+			from.stats.ReadBytes += uint64(p.cfg.Layout.Bytes(&m.Extent))
+			from.stats.ReadNanos += uint64(max(took, 0))
+		}
+		p.read(m, err, took)
 	case Drop:
+		from.stats.count(failed && !errors.Is(err, mempool.ErrMiss))
 		p.dropped(m)
 	}
 }
@@ -95,19 +135,46 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.unwrite(m)
 	x := &m.Extent
-	if err == nil && !p.add(m.To, x, p.tiers[m.To].SlotBytes) {
-		// Its parent went meanwhile, so nobody would find it.
-		p.begin(&move{Move: Move{ID: p.next(), Kind: Drop, From: m.To, To: m.To, Extent: *x}})
+	switch {
+	case err != nil:
+	case m.void || p.tiers[m.To].dropping[x.Parent]:
+		dropUnknown(p, m.To, x)
+	case p.add(m.To, x, p.tiers[m.To].SlotBytes):
+		replaced(p, m.To, x)
+	default: // its parent went meanwhile, so nobody would find it
+		dropUnknown(p, m.To, x)
 	}
-	if n := p.nodes[x.Key]; err == nil && n != nil && m.To < kv.TierDisk && (n.uses >= p.cfg.Uses || n.idle) {
+	if n := p.nodes[x.Key]; err == nil && n != nil && !m.void && m.To < kv.TierDisk && (n.uses >= p.cfg.Uses || n.idle) {
 		p.admit(now, n)
 	}
 	p.forget(x.Key)
 }
 
+// dropUnknown drops what a store has and the index has not.
+func dropUnknown(p *Policy, of kv.Tier, x *mempool.Extent) {
+	m := p.drop(of, x)
+	m.orphan = true
+	p.tiers[of].dropping[x.Key] = true
+	p.tiers[of].orphans[x.Parent]++
+	p.drops = append(p.drops, m)
+}
+
+// replaced drops a tail of a tier that an extent makes superfluous.
+func replaced(p *Policy, of kv.Tier, x *mempool.Extent) {
+	tail, ok := outgrown(p, of, x)
+	t := p.tiers[of]
+	if !ok || t.Kept || t.dropping[tail] || t.reading[tail] != nil || !p.flushing && t.moves >= t.MaxMoves {
+		return
+	}
+	y, _ := t.index.Extent(tail)
+	t.index.Pin(tail)
+	t.dropping[tail] = true
+	p.drops = append(p.drops, p.drop(of, &y))
+}
+
 // read ends a read. After a failure the extent, and what is below it, is in the tier no
-// more; after a deadline or a cancellation it still is.
-func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration) {
+// more; after a deadline, a cancellation or ErrCopy it still is.
+func (p *Policy) read(m *move, err error, took time.Duration) {
 	p.unread(m)
 	t := p.tiers[m.From]
 	switch {
@@ -115,11 +182,7 @@ func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration)
 		if took > 0 {
 			t.bandwidth = smooth(t.bandwidth, float64(p.cfg.Layout.Bytes(&m.Extent))/took.Seconds())
 		}
-		if n := p.nodes[m.Extent.Key]; n != nil && !m.canceled && len(n.Tokens) == len(m.Extent.Tokens) {
-			p.add(kv.TierDevice, &n.Extent, 0)
-			p.use(now, n)
-		}
-	case errors.Is(err, mempool.ErrDeadline), errors.Is(err, mempool.ErrCanceled), errors.Is(err, mempool.ErrBusy), errors.Is(err, mempool.ErrClosed):
+	case errors.Is(err, mempool.ErrDeadline), errors.Is(err, mempool.ErrCanceled), errors.Is(err, mempool.ErrBusy), errors.Is(err, mempool.ErrClosed), errors.Is(err, ErrCopy):
 		if errors.Is(err, mempool.ErrDeadline) { // slower than it was believed to be
 			t.bandwidth /= 2
 		}
@@ -134,6 +197,11 @@ func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration)
 func (p *Policy) dropped(m *move) {
 	t := p.tiers[m.From]
 	delete(t.dropping, m.Extent.Key)
+	if m.orphan {
+		if t.orphans[m.Extent.Parent]--; t.orphans[m.Extent.Parent] == 0 {
+			delete(t.orphans, m.Extent.Parent)
+		}
+	}
 	t.index.Unpin(m.Extent.Key)
 	p.gone(m.From, m.Extent.Key)
 }

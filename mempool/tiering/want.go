@@ -8,10 +8,6 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// minWait is the least time that a read gets: below it a deadline measures the scheduler
-// of the system, not a disk.
-const minWait = 50 * time.Millisecond
-
 // want is a request that waits for extents.
 type want struct {
 	parts []part
@@ -31,32 +27,54 @@ type source struct {
 	nanos  float64        // to fetch it, after those before it
 }
 
-// Want begins the fetch of a request's extents: those after what the device has, parents
-// first. It takes as many, from the first, as are in lower tiers, and stops where
-// computing the rest is as fast. It returns the tokens that are to come. A request wants
-// once; Forget ends it.
-func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent) (tokens int) {
-	if p.wants[id] != nil || p.flushing {
+// Part is one of the reads that Want promises.
+type Part struct {
+	Move   MoveID
+	From   kv.Tier
+	Start  int // the first token that it reads
+	Tokens int
+	// Deadline, on the clock of now: without an answer by then it is not worth waiting for.
+	Deadline time.Duration
+}
+
+// Worth is how many tokens Want would fetch, to the end of the last extent. It changes
+// nothing.
+func (p *Policy) Worth(xs []mempool.Extent, have int) (tokens int) {
+	if p.flushing {
 		return 0
 	}
-	sources := p.worth(p.sources(xs))
-	if len(sources) == 0 {
-		return 0
-	}
-	w := &want{}
-	p.wants[id] = w
-	for i := range sources {
-		m := p.readOf(now, &sources[i])
-		m.waiters = append(m.waiters, w)
-		w.parts = append(w.parts, part{move: m, tokens: len(m.Extent.Tokens)})
-		tokens += len(m.Extent.Tokens)
+	for _, s := range p.worth(sources(p, xs), have) {
+		tokens += len(s.extent.Tokens)
 	}
 	return tokens
 }
 
+// Want begins the fetch of a request's extents: those after the have tokens that the device
+// has, parents first; have may end within the first of them. It takes as many, from the first, as are in lower tiers, and stops where
+// computing the rest is as fast. It appends the reads that are to come, in order: of whole
+// extents, and at last maybe of the first pages of one. A request wants once; Forget ends it.
+func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have int, dst []Part) []Part {
+	if p.wants[id] != nil || p.flushing {
+		return dst
+	}
+	sources := p.worth(sources(p, xs), have)
+	if len(sources) == 0 {
+		return dst
+	}
+	w := &want{}
+	p.wants[id] = w
+	for i := range sources {
+		m := readOf(p, now, &sources[i])
+		m.waiters = append(m.waiters, w)
+		w.parts = append(w.parts, part{move: m, tokens: len(m.Extent.Tokens)})
+		dst = append(dst, Part{m.ID, m.From, m.Extent.Start, len(m.Extent.Tokens), m.Deadline})
+	}
+	return dst
+}
+
 // sources finds the extents in the lower tiers, the fastest first, up to the first that is
 // nowhere; of that one the pages that a brother shares.
-func (p *Policy) sources(xs []mempool.Extent) (found []source) {
+func sources(p *Policy, xs []mempool.Extent) (found []source) {
 	for i := range xs {
 		x := &xs[i]
 		if at := p.fastest(x.Key, kv.TierHost, kv.Tiers); int(at) < kv.Tiers {
@@ -91,7 +109,7 @@ func (p *Policy) sources(xs []mempool.Extent) (found []source) {
 
 // worth cuts sources where fetching stops to pay: it keeps the beginning that saves most
 // time, of computing less of fetching.
-func (p *Policy) worth(all []source) []source {
+func (p *Policy) worth(all []source, have int) []source {
 	var fetch, compute, best float64
 	keep := 0
 	var counted [kv.Tiers]bool
@@ -103,7 +121,7 @@ func (p *Policy) worth(all []source) []source {
 			fetch += float64(t.moves) * float64(p.cfg.Layout.ExtentBytes()) / t.bandwidth
 		}
 		fetch += float64(p.cfg.Layout.Bytes(&s.extent)) / t.bandwidth
-		compute += float64(len(s.extent.Tokens)) * p.cost
+		compute += float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * p.cost
 		s.nanos = fetch * 1e9
 		if saved := compute - fetch; saved > best || p.cost == 0 {
 			best, keep = saved, i+1
@@ -113,12 +131,12 @@ func (p *Policy) worth(all []source) []source {
 }
 
 // readOf is the move that reads a source: one that is under way already, or a new one.
-func (p *Policy) readOf(now time.Duration, s *source) *move {
+func readOf(p *Policy, now time.Duration, s *source) *move {
 	t, k := p.tiers[s.tier], s.extent.Key
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
-	wait := min(max(time.Duration(p.cfg.Lateness*s.nanos), minWait), p.cfg.Deadline)
+	wait := min(max(time.Duration(p.cfg.Lateness*s.nanos), p.cfg.MinWait), p.cfg.Deadline)
 	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + wait}}
 	t.index.Pin(k)
 	if t.reading[k] == nil {
@@ -169,7 +187,7 @@ func (p *Policy) leave(w *want, parts []part) {
 		}
 		m.canceled = true
 		if m.begun {
-			p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
+			p.cancel(m)
 		} else {
 			p.unread(m) // Next takes it out of the queue
 		}

@@ -26,7 +26,6 @@ type world struct {
 	rng     *rand.Rand
 	now     time.Duration
 	tiers   [kv.Tiers]map[mempool.Key]mempool.Extent
-	held    map[MoveID]mempool.Key // pages that Demote promised to keep
 	flights []Move
 	failed  map[string]bool // reads that failed, until the extent is written anew
 	told    [kv.Tiers]map[mempool.Key]bool
@@ -84,19 +83,18 @@ func (w *world) step(faults bool) {
 	switch op := w.rng.IntN(12); {
 	case op < 3:
 		xs := w.chain()
-		w.p.Computed(w.now, xs)
+		for _, tail := range w.p.Computed(w.now, xs, nil) {
+			delete(w.tiers[kv.TierDevice], tail)
+		}
 		for _, x := range xs {
 			w.tiers[kv.TierDevice][x.Key] = x
 		}
 	case op < 5:
 		if all := w.sorted(kv.TierDevice); len(all) > 0 {
 			x := all[w.rng.IntN(len(all))]
-			if w.busy(x.Key) || w.children(kv.TierDevice, x.Key) {
-				return
-			}
-			if id, wait := w.p.Demote(w.now, x.Key); wait {
-				w.held[id] = x.Key
-			} else {
+			if !w.children(kv.TierDevice, x.Key) {
+				w.p.Demote(w.now, x.Key)
+				w.took(w.p.Begun(nil))
 				w.evict(x.Key)
 			}
 		}
@@ -108,7 +106,10 @@ func (w *world) step(faults bool) {
 		}
 		w.requests++
 		id := w.requests
-		w.wants[id] = w.p.Want(w.now, id, xs[i:])
+		w.wants[id] = 0
+		for _, part := range w.p.Want(w.now, id, xs[i:], 0, nil) {
+			w.wants[id] += part.Tokens
+		}
 	case op < 8:
 		var keys []mempool.Key
 		for _, x := range w.chain() {
@@ -125,47 +126,60 @@ func (w *world) step(faults bool) {
 		}
 		w.p.Forget(oldest)
 		delete(w.wants, oldest)
+	case op < 11 && faults && w.rng.IntN(8) == 0:
+		w.discard()
 	default:
 		w.finish(faults)
+	}
+	if w.rng.IntN(2) == 0 {
+		w.p.Offer(w.now)
 	}
 	w.next()
 	w.check()
 }
 
-// busy reports whether pages on the device are needed by a move.
-func (w *world) busy(k mempool.Key) bool {
-	for _, h := range w.held {
-		if h == k {
-			return true
+// discard finds some KV wrong, or once in a while all.
+func (w *world) discard() {
+	if w.rng.IntN(8) == 0 {
+		w.p.Clear()
+		clear(w.tiers[kv.TierDevice])
+		for t := range w.p.tiers {
+			for k := range w.tiers[t] {
+				if t > 0 && w.p.on(kv.Tier(t), k) {
+					w.t.Fatalf("%s has %s after a flush", kv.Tier(t), k.Short())
+				}
+				if t > 0 && w.p.tiers[t].Kept {
+					delete(w.tiers[t], k) // as if the directory had forgotten too
+				}
+			}
+		}
+		return
+	}
+	xs := w.chain()
+	x := xs[w.rng.IntN(len(xs))]
+	w.p.Discard(x.Key)
+	w.remove(kv.TierDevice, x.Key)
+	for t := range w.p.tiers {
+		if w.p.on(kv.Tier(t), x.Key) {
+			w.t.Fatalf("%s has %s, which is wrong", kv.Tier(t), x.Key.Short())
 		}
 	}
-	return slices.ContainsFunc(w.flights, func(m Move) bool {
-		return m.Extent.Key == k && (m.From == kv.TierDevice || m.Kind == Read)
-	})
 }
 
 func (w *world) evict(k mempool.Key) {
-	if !w.children(kv.TierDevice, k) && !w.busy(k) {
-		delete(w.tiers[kv.TierDevice], k)
-		w.p.Evicted(k)
-	}
+	delete(w.tiers[kv.TierDevice], k)
+	w.p.Evicted(k)
 }
 
 // next takes the moves to begin, and checks that each may.
-func (w *world) next() {
-	for _, m := range w.p.Next(w.now, nil) {
+func (w *world) next() { w.took(w.p.Next(w.now, nil)) }
+
+func (w *world) took(moves []Move) {
+	for _, m := range moves {
 		w.log = append(w.log, fmt.Sprint(m.ID, m.Kind, m.From, m.To, m.Extent.Key.Short(), len(m.Extent.Tokens)))
 		key := fmt.Sprint(m.From, m.Extent.Key)
 		switch m.Kind {
 		case Cancel:
-			continue
-		case Abandon:
-			k, ok := w.held[m.ID]
-			if !ok {
-				w.t.Fatalf("move %d is abandoned, and nobody waits for it", m.ID)
-			}
-			delete(w.held, m.ID)
-			w.evict(k)
 			continue
 		case Write:
 			_, parent := w.tiers[m.To][m.Extent.Parent]
@@ -214,12 +228,11 @@ func (w *world) finish(faults bool) {
 	err := w.do(m, faults && w.rng.IntN(6) == 0)
 	w.p.Moved(w.now, m.ID, err, time.Duration(1+w.rng.IntN(5))*time.Millisecond)
 	w.p.Moved(w.now, m.ID, err, time.Second) // twice: ignored
-	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.p.Holds(kv.TierDevice, x.Key) {
-		w.tiers[kv.TierDevice][x.Key] = x
-	}
-	if k, ok := w.held[m.ID]; ok {
-		delete(w.held, m.ID)
-		w.evict(k)
+	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.rng.IntN(2) == 0 {
+		if _, parent := w.tiers[kv.TierDevice][x.Parent]; parent || x.Parent.IsZero() { // it is used
+			w.p.Computed(w.now, []mempool.Extent{x}, nil)
+			w.tiers[kv.TierDevice][x.Key] = x
+		}
 	}
 }
 
@@ -310,7 +323,7 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, held: map[MoveID]mempool.Key{}, failed: map[string]bool{}, wants: map[RequestID]int{}}
+	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, failed: map[string]bool{}, wants: map[RequestID]int{}}
 	for i := range w.tiers {
 		w.tiers[i], w.told[i] = map[mempool.Key]mempool.Extent{}, map[mempool.Key]bool{}
 	}
@@ -331,8 +344,8 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 		w.now = w.now + 2*time.Second
 		w.drain()
 	}
-	if len(w.held) > 0 {
-		t.Fatalf("pages are held for ever: %v", w.held)
+	if p.Busy() {
+		t.Fatal("the policy is busy for ever")
 	}
 	for tier := kv.TierHost; int(tier) < kv.Tiers; tier++ {
 		for k, told := range w.told[tier] {

@@ -18,7 +18,9 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 	t := p.tiers[to]
 	var chain []*node // children first
 	for at := k; !at.IsZero() && !p.on(to, at); {
-		if m := t.writing[at]; m != nil && !m.canceled {
+		if m := t.writing[at]; m != nil && m.canceled {
+			return // it may still be in flight
+		} else if m != nil {
 			break
 		}
 		n := p.nodes[at]
@@ -86,13 +88,13 @@ func (p *Policy) turn(m *move) turn {
 	from, to, x := p.tiers[m.From], p.tiers[m.To], &m.Extent
 	parent := to.writing[x.Parent]
 	switch {
-	case !from.index.Has(x.Key):
+	case m.canceled || !from.index.Has(x.Key):
 		return dead
 	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && (parent == nil || parent.canceled):
 		return dead
 	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && !parent.begun:
 		return waits
-	case to.moves >= to.MaxMoves || m.From != kv.TierDevice && from.moves >= from.MaxMoves:
+	case to.moves >= to.MaxMoves || to.kinds[Write] >= to.most() || m.From != kv.TierDevice && from.moves >= from.MaxMoves:
 		return waits
 	}
 	return goes
@@ -105,21 +107,21 @@ func (p *Policy) trim(of kv.Tier, ns kv.Namespace, need int64) {
 	if t.Kept {
 		return
 	}
-	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - p.leaving(t, &ns)
-	for over > 0 && p.dropOne(of, &ns) {
+	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - leaving(p, t, &ns)
+	for over > 0 && dropOne(p, of, &ns) {
 		over -= int64(t.SlotBytes)
 	}
-	held := t.index.Bytes() + t.reserved - p.leaving(t, nil)
+	held := t.index.Bytes() + t.reserved - leaving(p, t, nil)
 	if float64(held+need) <= t.High*float64(t.Bytes) {
 		return
 	}
-	for float64(held+need) > t.Low*float64(t.Bytes) && p.dropOne(of, nil) {
+	for float64(held+need) > t.Low*float64(t.Bytes) && dropOne(p, of, nil) {
 		held -= int64(t.SlotBytes)
 	}
 }
 
 // leaving is the bytes of extents that are being dropped, of one namespace or of all.
-func (p *Policy) leaving(t *tier, ns *kv.Namespace) (bytes int64) {
+func leaving(p *Policy, t *tier, ns *kv.Namespace) (bytes int64) {
 	if ns == nil {
 		return int64(len(t.dropping)) * int64(t.SlotBytes)
 	}
@@ -136,7 +138,7 @@ const lookAhead = 8
 
 // dropOne begins the removal of the least valuable leaf. One that a child is on its way to
 // becomes the most valuable.
-func (p *Policy) dropOne(of kv.Tier, ns *kv.Namespace) bool {
+func dropOne(p *Policy, of kv.Tier, ns *kv.Namespace) bool {
 	t := p.tiers[of]
 	if t.moves >= t.MaxMoves {
 		return false
@@ -146,26 +148,35 @@ func (p *Policy) dropOne(of kv.Tier, ns *kv.Namespace) bool {
 		if !ok {
 			return false
 		}
-		if p.awaited(t, k) {
+		if p.awaited(t, k) || t.orphans[k] > 0 {
 			t.index.Touch(k)
 			continue
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)
 		t.dropping[k] = true
-		p.begin(&move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: x}})
+		p.begin(p.drop(of, &x))
 		return true
 	}
 	return false
 }
 
-// begin counts a move as in flight, and gives it to Next.
+// drop is a move that removes an extent.
+func (p *Policy) drop(of kv.Tier, x *mempool.Extent) *move {
+	return &move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: *x}}
+}
+
+// begin counts a move as in flight, and gives it to Begun.
 func (p *Policy) begin(m *move) {
 	m.begun = true
 	p.flights[m.ID] = m
 	p.tiers[m.From].moves++
-	if m.Kind == Write {
+	switch m.Kind {
+	case Write:
 		p.tiers[m.To].moves++
+		p.tiers[m.To].kinds[Write]++
+	case Read:
+		p.tiers[m.From].kinds[Read]++
 	}
 	p.out = append(p.out, m.Move)
 }

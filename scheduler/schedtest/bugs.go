@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -36,6 +37,7 @@ func spoilPlan(r *rig, p *scheduler.Plan) {
 	if len(p.Batch.After) > 0 && r.planting.due(ForgetMove, r.plans) {
 		p.Batch.After = p.Batch.After[:0]
 	}
+	spoilMoves(r, p)
 	if len(p.Batch.Rows) == 0 {
 		return
 	}
@@ -52,6 +54,21 @@ func spoilPlan(r *rig, p *scheduler.Plan) {
 		if err == nil {
 			replaceLast(&p.Batch, &r.rows[0], pages[0])
 			r.pool.Return(pages)
+		}
+	}
+}
+
+// spoilMoves loses a cancellation, or has a child written without its parent.
+func spoilMoves(r *rig, p *scheduler.Plan) {
+	for i := range p.Moves {
+		m := &p.Moves[i]
+		switch {
+		case m.Kind == tiering.Cancel && r.planting.due(LoseCancel, r.plans):
+			m.ID = 0 // of nobody
+			return
+		case m.Kind == tiering.Write && i > 0 && m.Extent.Parent == p.Moves[i-1].Extent.Key && r.planting.due(ChildFirst, r.plans):
+			p.Moves[i-1], p.Moves[i] = p.Moves[i], p.Moves[i-1]
+			return
 		}
 	}
 }

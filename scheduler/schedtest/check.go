@@ -68,6 +68,7 @@ func newCheckers(r *rig) []checker {
 		&computed{r: r},
 		newFailedKV(r),
 		newMirror(r),
+		r.lower.ledger,
 		r.progress,
 		newShares(r),
 	}

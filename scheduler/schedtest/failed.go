@@ -7,6 +7,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -16,10 +18,17 @@ import (
 type failedKV struct {
 	blind
 	r       *rig
-	pages   []*content          // by page: what is in it now
+	pages   []*content // by page: what is in it now
+	below   map[pageName]*content
 	written map[*sample][]*part // of those that are open
 	bound   map[*sample]int     // plans made, at their latest bind
 	proofs  map[uint64][]proof  // by plan that runs
+}
+
+// pageName is a page of an extent that was written to a lower tier.
+type pageName struct {
+	key  mempool.Key
+	page int
 }
 
 // content is what a page holds, until it begins to hold something else.
@@ -46,7 +55,7 @@ type proof struct {
 }
 
 func newFailedKV(r *rig) *failedKV {
-	return &failedKV{r: r, pages: make([]*content, r.info.NumPages), written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
+	return &failedKV{r: r, pages: make([]*content, r.info.NumPages), below: map[pageName]*content{}, written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
 }
 
 func (*failedKV) name() string { return "failed" }
@@ -72,8 +81,15 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 		}
 	}
 	for i := range p.Moves {
-		if m := &p.Moves[i]; m.To == kv.TierDevice {
-			for _, id := range m.Pages {
+		m := &p.Moves[i]
+		for j, id := range m.Pages {
+			name := pageName{m.Extent.Key, j}
+			switch {
+			case m.Kind == tiering.Write:
+				c.below[name] = c.pages[id]
+			case id != kv.NoPage && c.below[name] != nil:
+				c.pages[id] = &content{id: id, parts: c.below[name].parts}
+			case id != kv.NoPage:
 				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // of nobody
 			}
 		}

@@ -48,7 +48,7 @@ func (r *rig) plan() *flight {
 	for i := range p.Batch.Rows {
 		f.samples += int(bit(p.Batch.Rows[i].Sample))
 	}
-	err := r.begin(p)
+	err := r.lower.begin(p)
 	if err == nil {
 		f.ticket, err = r.device.Submit(&p.Batch)
 	}

@@ -41,6 +41,9 @@ func (m *mirror) heard(events []kv.Event) error {
 	}
 	for i := range events {
 		ev := &events[i]
+		if ev.Tier != kv.TierDevice {
+			continue // those are of another checker
+		}
 		switch ev.Kind {
 		case kv.Stored:
 			if err := m.stored(ev); err != nil {

@@ -1,152 +1,340 @@
 package schedtest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
+	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
-	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// lower is a tier below the device, as the shell keeps it: the bytes of pages by what
-// they hold, and the moves that are under way.
+// lower is what carries moves out in a shell: stores of extents below the device, and the
+// copies to and from them. Each operation of a store takes a while, and may fail.
 type lower struct {
-	kept    map[string][]byte // by namespace and tokens up to the page's end
-	keys    []radixcache.Key  // that have been offloaded, oldest first
-	pending map[engine.MoveID]*moving
-	letters int // endings under way to the scheduler
-	tell    func(engine.Moved)
+	r       *rig
+	layout  mempool.Layout
+	cfg     *tiering.Config // nil: there are no tiers
+	stores  [kv.Tiers]map[mempool.Key]*record
+	moves   map[tiering.MoveID]*carried
+	ledger  *tierLedger
+	letters int                                 // to the scheduler, under way
+	took    func() time.Duration                // by the next operation
+	fault   func(m *tiering.Move) (error, bool) // of it; true: slower than its deadline
 }
 
-// moving is a move that has begun.
-type moving struct {
+// record is an extent in a store.
+type record struct {
+	extent mempool.Extent
+	pages  [][]byte
+}
+
+// carried is a move that has not ended.
+type carried struct {
 	tiering.Move
-	memory [][]byte
+	memory   [][]byte
+	canceled bool
+	copying  bool       // to or from the device
+	stored   bool       // a put that has ended: others wait for it
+	children []*carried // puts below it that wait for it
 }
 
-func newLower() lower {
-	return lower{kept: map[string][]byte{}, pending: map[engine.MoveID]*moving{}}
+func newLower(r *rig, cfg *tiering.Config) lower {
+	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}}
+	l.took = func() time.Duration { return 0 }
+	l.fault = func(*tiering.Move) (error, bool) { return nil, false }
+	if cfg != nil {
+		l.layout = cfg.Layout
+		for i := range l.stores {
+			l.stores[i] = map[mempool.Key]*record{}
+		}
+	}
+	return l
 }
 
 // busy reports whether a move has not ended for the scheduler.
-func (l *lower) busy() bool { return len(l.pending)+l.letters > 0 }
-
-// name is the key of page i of a move.
-func (m *moving) name(i, pageTokens int) string {
-	end := len(m.Extent.Tokens) - (len(m.Pages)-1-i)*pageTokens
-	name := fmt.Appendf(nil, "%q ", m.Extent.Namespace)
-	for _, t := range m.Extent.Tokens[:end] {
-		name = binary.LittleEndian.AppendUint32(name, uint32(t))
-	}
-	return string(name)
-}
-
-// offload has the scheduler copy what is cached of a key.
-func (r *rig) offload(key radixcache.Key) (tokens int, err error) {
-	id, tokens, err := r.sched.Offload(key, kv.TierHost)
-	if err == nil {
-		r.sum.num(uint64(id), uint64(tokens))
-		r.note("offload %d tokens by move %d", tokens, id)
-	}
-	r.sum.error(err)
-	r.sum.seal()
-	return tokens, err
-}
-
-// onboard has the scheduler copy back what is missing of a key.
-func (r *rig) onboard(key radixcache.Key) (from int, err error) {
-	id, from, err := r.sched.Onboard(key, kv.TierHost)
-	if err == nil {
-		r.note("onboard tokens [%d,%d) by move %d", from, len(key.Tokens), id)
-	}
-	r.sum.num(uint64(id), uint64(from))
-	r.sum.error(err)
-	r.sum.seal()
-	r.pump()
-	return from, err
-}
+func (l *lower) busy() bool { return len(l.moves)+l.letters > 0 }
 
 // begin begins the moves of a plan. The error is that of a device that is lost.
-func (r *rig) begin(p *scheduler.Plan) error {
-	size := r.info.PageTokens
+func (l *lower) begin(p *scheduler.Plan) error {
 	for i := range p.Moves {
-		m := &moving{Move: p.Moves[i], memory: make([][]byte, len(p.Moves[i].Pages))}
-		r.report.MovedPages += len(m.Pages)
-		r.lower.pending[engine.MoveID(m.ID)] = m
-		for j := range m.memory {
-			m.memory[j] = make([]byte, r.info.PageBytes)
-			if m.To == kv.TierDevice {
-				copy(m.memory[j], r.lower.kept[m.name(j, size)])
+		m := &p.Moves[i]
+		if m.Kind == tiering.Cancel {
+			l.cancel(m.ID)
+			continue
+		}
+		c := &carried{Move: *m}
+		l.moves[m.ID] = c
+		l.r.note("%v", formatMove(m))
+		switch {
+		case m.Kind == tiering.Write && m.From == kv.TierDevice:
+			if err := l.copy(c); err != nil {
+				return err
 			}
-		}
-		err := r.oracle.Move(&engine.Move{ID: engine.MoveID(m.ID), From: m.From, To: m.To, Pages: m.Pages}, m.memory)
-		if lost := (*engine.Error)(nil); errors.As(err, &lost) {
-			return err
-		}
-		if err != nil {
-			r.fail("moves", fmt.Errorf("move %d: %w", m.ID, err))
+		default:
+			l.later(c, l.operate)
 		}
 	}
 	return nil
 }
 
-// moved passes the endings of moves on to the scheduler.
-func (r *rig) moved() {
-	for _, d := range r.oracle.Moved(nil) {
-		m := r.lower.pending[d.ID]
-		if m == nil {
-			r.fail("moves", fmt.Errorf("move %d ends, which has not begun or has ended", d.ID))
+// copy exchanges the pages of a move with the device.
+func (l *lower) copy(c *carried) error {
+	m := engine.Move{ID: engine.MoveID(c.ID), From: kv.TierDevice, To: kv.TierHost}
+	if c.Kind == tiering.Read {
+		m.From, m.To = m.To, m.From
+	}
+	var memory [][]byte
+	for i, p := range c.Pages {
+		if c.Kind == tiering.Write {
+			c.memory = append(c.memory, make([]byte, l.r.info.PageBytes))
+		}
+		if p != kv.NoPage {
+			m.Pages, memory = append(m.Pages, p), append(memory, c.memory[i])
+		}
+	}
+	l.r.report.MovedPages += len(m.Pages)
+	c.copying = true
+	err := l.r.oracle.Move(&m, memory)
+	if lost := (*engine.Error)(nil); errors.As(err, &lost) {
+		return err
+	}
+	if err != nil {
+		l.r.fail("moves", fmt.Errorf("move %d: %w", m.ID, err))
+	}
+	return nil
+}
+
+// copied goes on with the moves whose copy has ended.
+func (l *lower) copied() {
+	for _, d := range l.r.oracle.Moved(nil) {
+		c := l.moves[tiering.MoveID(d.ID)]
+		switch {
+		case c == nil || !c.copying:
+			l.r.fail("moves", fmt.Errorf("the copy of move %d ends, which has not begun or has ended", d.ID))
+			return
+		case c.Kind == tiering.Read || d.Err != nil:
+			l.end(c, d.Err)
+		default:
+			c.copying = false
+			if c.ID%3 > 0 { // the others are told with their ending
+				l.tell(func() { l.r.sched.Copied(l.r.clock.Now(), c.ID) })
+			}
+			l.later(c, l.operate)
+		}
+	}
+}
+
+// later has the store of a move work on it.
+func (l *lower) later(c *carried, do func(*carried, error)) {
+	now := l.r.clock.Now()
+	err, late := l.fault(&c.Move)
+	at := now + l.took()
+	if late && c.Deadline > 0 || c.Deadline > 0 && at > c.Deadline {
+		at, err = max(c.Deadline, now), mempool.ErrDeadline
+	}
+	l.r.clock.At(at, func() {
+		if l.r.failed == nil && !l.r.closed && l.moves[c.ID] == c {
+			do(c, err)
+		}
+	})
+}
+
+// operate is what a store does.
+func (l *lower) operate(c *carried, err error) {
+	k := c.Extent.Key
+	switch {
+	case c.canceled:
+		err = mempool.ErrCanceled
+	case c.Kind == tiering.Drop:
+		if err = l.mayDrop(c.From, k); err == nil {
+			delete(l.stores[c.From], k)
+		}
+	case c.From != kv.TierDevice && err == nil:
+		if err = l.get(c); err == nil && c.Kind == tiering.Read {
+			if err := l.copy(c); err != nil {
+				l.r.shut(err)
+			}
 			return
 		}
-		delete(r.lower.pending, d.ID)
-		if d.Err == nil && m.From == kv.TierDevice {
-			for i := range m.memory {
-				r.lower.kept[m.name(i, r.info.PageTokens)] = m.memory[i]
+	case c.From != kv.TierDevice:
+		l.bad(c, err)
+	}
+	if c.Kind == tiering.Write && err == nil {
+		if parent := l.putting(c); parent != nil {
+			parent.children = append(parent.children, c)
+			return
+		}
+		err = l.put(c)
+	}
+	l.end(c, err)
+}
+
+func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
+	if l.stores[t][k] == nil {
+		return mempool.ErrMiss
+	}
+	for _, r := range l.stores[t] { // one answer, in any order
+		if r.extent.Parent == k {
+			l.r.fail("tiers", fmt.Errorf("extent %s is to be dropped from %v before %s below it", k.Short(), t, r.extent.Key.Short()))
+			return mempool.ErrChildren
+		}
+	}
+	return nil
+}
+
+// get reads a record into the move's memory.
+func (l *lower) get(c *carried) error {
+	rec := l.stores[c.From][c.Extent.Key]
+	if rec == nil || l.layout.CheckRead(&rec.extent, &c.Extent) != nil {
+		return mempool.ErrMiss
+	}
+	if c.Kind == tiering.Read && l.r.planting.kind == StalePage {
+		rec = l.other(rec)
+	}
+	n := l.layout.Pages(&c.Extent)
+	if len(rec.pages) < n { // of the stale page's
+		n = len(rec.pages)
+	}
+	c.memory = rec.pages[:n:n]
+	for len(c.memory) < l.layout.Pages(&c.Extent) {
+		c.memory = append(c.memory, rec.pages[0])
+	}
+	return nil
+}
+
+// other is a record of another content, if there is one.
+func (l *lower) other(rec *record) *record {
+	for _, tier := range l.stores {
+		for _, k := range sortedKeys(tier) {
+			if o := tier[k]; l.layout.SharedPages(&o.extent, &rec.extent) == 0 && l.r.planting.due(StalePage, l.r.plans) {
+				return o
 			}
-			r.lower.keys = append(r.lower.keys, radixcache.Key{Namespace: m.Extent.Namespace, Tokens: m.Extent.Tokens})
 		}
-		if d.Err != nil {
-			r.report.FailedMoves++
-		}
-		if d.Err != nil && m.To == kv.TierDevice && r.planting.due(BelieveMove, r.plans) {
-			d.Err = nil
-		}
-		r.lower.letters++
-		r.lower.tell(d)
 	}
+	return rec
 }
 
-// hear tells the scheduler of the ending of a move.
-func (r *rig) hear(d engine.Moved) {
-	r.lower.letters--
-	if r.failed != nil || r.closed {
+// bad ends what a store can't read: the record goes, with all below it.
+func (l *lower) bad(c *carried, err error) {
+	if errors.Is(err, mempool.ErrDeadline) || l.stores[c.From][c.Extent.Key] == nil {
 		return
 	}
-	r.note("move %d has ended: %v", d.ID, d.Err)
-	r.sched.Moved(r.clock.Now(), tiering.MoveID(d.ID), d.Err, 0)
-	r.pump()
+	l.lose(c.From, c.Extent.Key)
 }
 
-// move lets pages go and come, in worlds where they do.
-func (w *world) move() {
-	if w.setup.moves == 0 || w.cache == nil || w.lost != nil || w.over || w.failed != nil || !w.mover.one(w.setup.moves) {
-		return
+// lose takes an extent and what is below it out of a store, which says so.
+func (l *lower) lose(t kv.Tier, k mempool.Key) {
+	gone := l.below(t, k, nil)
+	for _, k := range gone {
+		delete(l.stores[t], k)
 	}
-	keys := w.lower.keys
+	l.tell(func() { l.r.sched.Gone(t, gone) })
+}
+
+// below lists an extent of a store and those below it, children first.
+func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key {
+	for _, x := range sortedKeys(l.stores[t]) {
+		if l.stores[t][x].extent.Parent == k {
+			dst = l.below(t, x, dst)
+		}
+	}
+	return append(dst, k)
+}
+
+// putting is the parent's put, if that has not ended.
+func (l *lower) putting(c *carried) *carried {
+	for _, o := range l.moves { // there is one at most
+		if o != c && o.Kind == tiering.Write && o.To == c.To && o.Extent.Key == c.Extent.Parent && !o.stored {
+			return o
+		}
+	}
+	return nil
+}
+
+func (l *lower) put(c *carried) error {
+	t := &l.cfg.Tiers[c.To]
+	store := l.stores[c.To]
 	switch {
-	case len(keys) > 0 && w.mover.one(2):
-		key := keys[w.mover.IntN(len(keys))]
-		if w.mover.one(3) { // as if something else had asked for the pages meanwhile
-			w.sched.FlushCache()
-			w.pump()
-		}
-		_, _ = w.onboard(key) // refused where all is there, or no room
-	case len(w.book.live) > 0:
-		req := &w.book.live[w.mover.IntN(len(w.book.live))].req
-		_, _ = w.offload(radixcache.Key{Namespace: req.Namespace, PublicTokens: req.PublicTokens, Tokens: req.Prompt})
+	case !c.Extent.Parent.IsZero() && store[c.Extent.Parent] == nil:
+		return mempool.ErrOrphan
+	case store[c.Extent.Key] != nil:
+		return nil
+	case !t.Kept && int64(len(store)+1)*int64(t.SlotBytes) > t.Bytes:
+		return mempool.ErrFull
 	}
+	store[c.Extent.Key] = &record{extent: c.Extent.Clone(), pages: c.memory}
+	return nil
+}
+
+// cancel ends a move soon, unless its copy to the device runs.
+func (l *lower) cancel(id tiering.MoveID) {
+	c := l.moves[id]
+	if c == nil {
+		return
+	}
+	c.canceled = true
+	if !c.copying {
+		l.r.clock.At(l.r.clock.Now()+l.took(), func() {
+			if l.r.failed == nil && !l.r.closed && l.moves[id] == c && !c.copying {
+				l.end(c, mempool.ErrCanceled)
+			}
+		})
+	}
+}
+
+// end tells the scheduler of the ending of a move.
+func (l *lower) end(c *carried, err error) {
+	delete(l.moves, c.ID)
+	c.stored = true
+	if err != nil {
+		l.r.report.FailedMoves++
+	}
+	if c.Kind == tiering.Read && err != nil && l.r.planting.due(BelieveMove, l.r.plans) {
+		err = nil
+	}
+	if c.Kind == tiering.Read && l.r.planting.due(LoseMove, l.r.plans) {
+		return
+	}
+	took := l.took()
+	l.tell(func() {
+		l.r.note("move %d has ended: %v", c.ID, err)
+		l.r.sched.Moved(l.r.clock.Now(), c.ID, err, took)
+	})
+	for _, child := range c.children {
+		l.operate(child, nil)
+	}
+}
+
+// tell sends the scheduler a letter.
+func (l *lower) tell(what func()) {
+	l.letters++
+	l.r.post(toScheduler, func() {
+		l.letters--
+		if l.r.failed == nil && !l.r.closed {
+			what()
+			l.r.pump()
+		}
+	})
+}
+
+// errIO is a failure of a store.
+var errIO = fmt.Errorf("schedtest: this operation of a store fails: %w", syscall.EIO)
+
+func formatMove(m *tiering.Move) string {
+	return fmt.Sprintf("move %d: %v %v to %v, pages %s hold [%d,%d) of %s", m.ID, m.Kind, m.From, m.To, formatPages(m.Pages), m.Extent.Start, m.Extent.Start+len(m.Extent.Tokens), m.Extent.Key.Short())
+}
+
+// move lets others take extents away, in worlds with a shared tier.
+func (w *world) move() {
+	store := w.lower.stores[kv.TierShared]
+	if len(store) == 0 || w.lost != nil || w.failed != nil || !w.mover.one(40) {
+		return
+	}
+	keys := sortedKeys(store)
+	w.lower.lose(kv.TierShared, keys[w.mover.IntN(len(keys))])
 }

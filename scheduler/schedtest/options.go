@@ -19,6 +19,9 @@ type Options struct {
 	Faults bool
 	// Fair makes a world of tenants with habits of their own under the policy DLPM.
 	Fair bool
+	// Tiers puts tiers below the device of every world with a cache; else one world of three
+	// has some. Fair worlds have none.
+	Tiers bool
 	// Plant is a bug that a checker must find. Default none.
 	Plant Plant
 	// Trace, if set, gets a line for each thing that happens, and the stack of a
@@ -55,6 +58,9 @@ func (o Options) Command() string {
 	}
 	if o.Fair {
 		b.WriteString(" --fair")
+	}
+	if o.Tiers {
+		b.WriteString(" --tiers")
 	}
 	if o.Plant != NoPlant {
 		fmt.Fprintf(&b, " --plant %v", o.Plant)

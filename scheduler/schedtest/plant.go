@@ -22,6 +22,12 @@ const (
 	SwapPages  // the backend looks up two pages of a row the wrong way round
 	EarlyReuse // the backend writes a row to a page that another one still reads
 	ForgetMove // a plan writes to pages that a move reads, and does not wait for it
+	StalePage  // a store gives other pages than those asked for
+
+	// tiers
+	LoseCancel // the shell does not pass on that a move is needed no more
+	ChildFirst // an extent is written to a tier before its parent
+	LoseMove   // the shell loses the ending of a move
 
 	// outputs
 	StaleDeferred // the backend feeds an older sample back than the last one
@@ -99,6 +105,10 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	SwapPages:     {"swap-pages", "sanitizer", "outputs"},
 	EarlyReuse:    {"early-reuse", "sanitizer", "outputs"},
 	ForgetMove:    {"forget-move", "sanitizer", ""},
+	StalePage:     {"stale-page", "sanitizer", "outputs contents"},
+	LoseCancel:    {"lose-cancel", "tiers", ""},
+	ChildFirst:    {"child-first", "tiers", ""},
+	LoseMove:      {"lose-move", "tiers", "progress"},
 	BelieveMove:   {"believe-move", "endings", "sanitizer computed"},
 	StaleDeferred: {"stale-deferred", "outputs", ""},
 	DoubleToken:   {"double-token", "outputs", ""},

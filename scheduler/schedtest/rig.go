@@ -72,10 +72,9 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
-	r.lower = newLower()
-	r.lower.tell = func(d engine.Moved) { r.post(toScheduler, func() { r.hear(d) }) }
+	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
-	r.progress = &progress{r: r}
+	r.progress, r.lower.ledger = &progress{r: r}, newTierLedger(r)
 	r.checkers = newCheckers(r)
 	return r, nil
 }
@@ -253,6 +252,10 @@ func (r *rig) close() {
 	r.pump()
 	r.deliver() // Drain takes only what has arrived
 	r.planting.overwrite(r)
+	if err := r.lower.ledger.closing(); err != nil {
+		r.fail(r.lower.ledger.name(), err)
+		return
+	}
 	if err := (&contents{r}).check(); err != nil {
 		r.fail("contents", err)
 		return

@@ -54,9 +54,10 @@ type world struct {
 
 	callerOf map[*order]*caller // in a fair world
 
-	over   bool          // no more arrivals
-	landed bool          // the landing of the oldest flight is under way
-	alarm  time.Duration // set for the next expiry; 0 if none is
+	over     bool          // no more arrivals
+	flushing bool          // the last writes have begun
+	landed   bool          // the landing of the oldest flight is under way
+	alarm    time.Duration // set for the next expiry; 0 if none is
 }
 
 func newWorld(o Options) (*world, error) {
@@ -71,6 +72,8 @@ func newWorld(o Options) (*world, error) {
 	w.load.now = w.clock.Now
 	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover = newStream(o.Seed, "moving")
+	w.lower.took = func() time.Duration { return w.mover.wait(w.setup.store) }
+	w.lower.fault = w.setup.storeFault
 	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
 	w.listener = w.heard
 	return w, nil
@@ -84,7 +87,7 @@ func (w *world) run() {
 		if w.plans >= w.opts.Steps || w.lost != nil {
 			w.end()
 		}
-		if w.over && len(w.book.live) == 0 && (!w.lower.busy() || w.lost != nil) && w.mail.underway == 0 && len(w.flights) == 0 {
+		if w.over && len(w.book.live) == 0 && w.flushed() && (!w.lower.busy() || w.lost != nil) && w.mail.underway == 0 && len(w.flights) == 0 {
 			break
 		}
 		if !w.clock.Step() {
@@ -97,11 +100,27 @@ func (w *world) run() {
 	w.close()
 }
 
+// flushed begins the last writes, once nothing is open any more, and reports whether they
+// have ended.
+func (w *world) flushed() bool {
+	if w.lost != nil || w.setup.ending == shutsDown {
+		return true
+	}
+	if !w.flushing {
+		w.flushing = true
+		until := w.clock.Now() + 200*w.setup.beat
+		w.sched.Flush(w.clock.Now(), until)
+		w.later(until-w.clock.Now(), func() {})
+		w.turn()
+	}
+	return !w.sched.Flushing()
+}
+
 // turn does all that can be done at this time.
 func (w *world) turn() {
 	w.expire()
 	w.setAlarm()
-	w.moved()
+	w.lower.copied()
 	w.move()
 	if w.second {
 		w.look()
@@ -132,7 +151,7 @@ func (w *world) turn() {
 func (w *world) setAlarm() {
 	now := w.clock.Now()
 	at, ok := w.sched.NextExpiry()
-	if ok && (w.alarm <= now || at < w.alarm) {
+	if ok && w.lost == nil && (w.alarm <= now || at < w.alarm) {
 		w.alarm = max(at, now)
 		w.later(w.alarm-now, func() {})
 	}

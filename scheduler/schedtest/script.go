@@ -21,15 +21,15 @@ import (
 //	complete        take the result of the oldest plan; show what callers get
 //	step [n]        next and complete, n times
 //	run [n]         until nothing is open, or n steps; show the endings
-//	offload tokens=(a*8) [salt=x]   onboard tokens=(a*8) [salt=x]
-//	moved [fail]    let time go by until a move ends; show what the scheduler hears
+//	moved [fail]    let time go by until a move ends
 //	abort id=1      expire      fail      tick 5ms
 //	why id=1        metrics     tenants   tree      events
 //	post [n]        with init pool=manual: deliver n letters between scheduler and pool
 //
 // init takes the fields of scheduler.Config in this spelling, those of the
 // backend (page-tokens, pages, positions, vocab, slots), and lease=(low,bulk,high),
-// by default such that the scheduler has all pages from the start.
+// by default such that the scheduler has all pages from the start. With host=8 there is a
+// host tier of 8 extents, of a page each.
 // Tokens are written as items, one behind the other:
 //
 //	17       a token
@@ -44,7 +44,6 @@ type Script struct {
 	rig    *rig
 	orders map[scheduler.RequestID]*order // all that were accepted
 	nextID scheduler.RequestID
-	ended  []engine.Moved // moves, of which the scheduler has not heard
 	manual bool
 	lines  []string // what callers were told since the last command
 	quiet  bool     // show endings only
@@ -57,7 +56,7 @@ func NewScript() *Script { return &Script{} }
 func (s *Script) commands() map[string]func(*args) (string, error) {
 	return map[string]func(*args) (string, error){
 		"init": s.init, "add": s.add, "next": s.next, "complete": s.complete, "step": s.step, "run": s.run,
-		"offload": s.offload, "onboard": s.onboard, "moved": s.movedOne,
+		"moved": s.moved,
 		"abort": s.abort, "fail": s.fail, "tick": s.tick, "post": s.post,
 		"metrics": s.metrics, "events": s.events, "tree": s.tree, "expire": s.expire, "why": s.why, "tenants": s.tenants,
 	}
@@ -100,6 +99,9 @@ func (s *Script) init(a *args) (string, error) {
 	}
 	device.MaxRows = device.MaxSlots
 	cfg, err := scriptConfig(a, device.Pages)
+	if n := a.number("host", 0); n > 0 {
+		cfg.Tiers = hostTier(n, device.PageTokens)
+	}
 	s.manual = a.text("pool", "auto") == "manual"
 	if err := errors.Join(err, a.done()); err != nil {
 		return "", err
@@ -116,7 +118,6 @@ func (s *Script) init(a *args) (string, error) {
 		return 0
 	}
 	r.listener, r.log = s.heard, new([]kv.Event)
-	r.lower.tell = func(d engine.Moved) { s.ended = append(s.ended, d) }
 	r.pump()
 	return "", nil
 }
@@ -180,7 +181,7 @@ func (s *Script) planned() string {
 	if f == nil {
 		return "no plan\n"
 	}
-	return formatMoves(f.plan, s.rig.info.PageTokens) + s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
+	return formatMoves(f.plan) + s.rig.book.formatPlan(f.plan, s.rig.rows) + "\n"
 }
 
 func (s *Script) complete(a *args) (string, error) {

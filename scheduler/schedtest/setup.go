@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -45,10 +46,13 @@ type setup struct {
 	group    int           // requests in a burst, or clients
 	pool     time.Duration // mean delay of a letter
 	notice   time.Duration // mean delay between the end of a step and Complete
-	moves    int           // at one of so many turns pages are moved; 0: never
-	aborts   int           // one of so many requests is given up; 0: none
-	ending   ending
-	callers  []*caller // of a fair world: requests are theirs
+	store    time.Duration // mean time that a store of a lower tier takes
+	// storeFault is what goes wrong with a move; true: it is slower than its deadline.
+	storeFault func(*tiering.Move) (error, bool)
+	aborts     int // one of so many requests is given up; 0: none
+	ending     ending
+	failReads  bool      // every other copy of a page between tiers fails
+	callers    []*caller // of a fair world: requests are theirs
 }
 
 // ending is what happens to what is open when no more requests arrive.
@@ -77,7 +81,7 @@ func newSetup(o Options) setup {
 	}
 	w.drawTarget(newStream(o.Seed, "target"))
 	w.drawQuotas(newStream(o.Seed, "quotas"))
-	w.drawMoves(o, newStream(o.Seed, "moves"))
+	w.drawTiers(o, newStream(o.Seed, "moves"))
 	if o.Fair || o.Plant.Fair() {
 		w.fair(o.Seed)
 	}
@@ -87,8 +91,12 @@ func newSetup(o Options) setup {
 	case KeepFailed:
 		w.cfg.DisableCache = false
 		w.failRows(o, 20)
-	case ForgetMove, BelieveMove:
+	case ForgetMove, BelieveMove, LoseMove, LoseCancel, StalePage, ChildFirst:
 		w.shuttle()
+		w.failReads = o.Plant == BelieveMove
+		if o.Plant == LoseCancel {
+			w.aborts, w.store, w.ending = 1, 60*w.beat, drains
+		}
 	case Favour:
 		w.starve()
 		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
@@ -253,33 +261,6 @@ func (w *setup) drawQuotas(rng stream) {
 	if all := w.device.Pages * w.device.PageTokens; rng.one(4) {
 		w.cfg.MinQuotas = map[kv.Namespace]int{{Salt: "a"}: rng.between(0, all/2), {LoRA: "a"}: rng.between(0, all)}
 	}
-}
-
-// drawMoves has pages move between tiers in some worlds, and some of the moves fail.
-func (w *setup) drawMoves(o Options, rng stream) {
-	if rng.one(3) {
-		w.moves = rng.between(2, 8)
-	}
-	if one := pick(rng, 0, 4, 10); o.Faults && one > 0 || o.Plant == BelieveMove {
-		failing := newStream(o.Seed, "failing moves")
-		w.device.Faults.Move = func(engine.MoveID) error {
-			if failing.one(max(one, 2)) {
-				return errMove
-			}
-			return nil
-		}
-	}
-}
-
-// shuttle makes a world in which pages move all the time, slowly.
-func (w *setup) shuttle() {
-	w.moves, w.cfg.DisableCache = 2, false
-	if w.profile == "" { // a step takes as long as thousands did
-		w.profile, w.beat, w.gap = "h200", 5*time.Millisecond, w.gap*5000
-		w.device.Profile, _ = sim.ProfileByName(w.profile)
-	}
-	w.device.Profile.Device.PCIeLat = 0.004
-	w.cfg.Tenant = scheduler.TenantConfig{}
 }
 
 // crowd makes a world in which many come, and nearly all of a step decodes.

@@ -1,0 +1,91 @@
+package tiering
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// Demote says that the device is about to give up an extent: it is written to the tier
+// below, after the parents that are missing there, if that can begin now. Begun has the
+// moves. The caller says Evicted afterwards, whatever became of it.
+func (p *Policy) Demote(now time.Duration, k mempool.Key) {
+	n, to := p.nodes[k], p.below(kv.TierDevice)
+	if n == nil || p.flushing || int(to) == kv.Tiers || !p.serves(n, to) || p.on(to, k) || covered(p, to, &n.Extent) {
+		return
+	}
+	p.write(now, k, kv.TierDevice, to, false)
+	if !hasten(p, now, to, k) {
+		p.tiers[to].stats.Lost++
+	}
+}
+
+// serves reports whether an extent is worth a write from the device to a tier.
+func (p *Policy) serves(n *node, to kv.Tier) bool {
+	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle
+}
+
+// hasten begins a write that is queued, and those of its parents, or reports that they
+// can't begin.
+func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
+	t := p.tiers[to]
+	var chain []*move // children first
+	for at := k; ; {
+		m := t.writing[at]
+		if m == nil || m.begun {
+			break
+		}
+		chain = append(chain, m)
+		at = m.Extent.Parent
+	}
+	if len(chain) > 0 { // the parent may have failed since
+		top := chain[len(chain)-1].Extent.Parent
+		if parent := t.writing[top]; !top.IsZero() && !p.on(to, top) && (parent == nil || parent.canceled) {
+			return false
+		}
+	}
+	if m := t.writing[k]; m == nil || m.canceled || t.moves+len(chain) > t.MaxMoves || t.kinds[Write]+len(chain) > t.most() {
+		return false
+	}
+	p.writes = slices.DeleteFunc(p.writes, func(m *move) bool { return slices.Contains(chain, m) })
+	for _, m := range slices.Backward(chain) {
+		m.Deadline = now + p.cfg.Deadline
+		p.begin(m)
+	}
+	return true
+}
+
+// most is how many of a tier's moves may be writes to it, and how many reads, so that
+// neither keeps the other out.
+func (t *tier) most() int { return t.MaxMoves - t.MaxMoves/4 }
+
+// Offer begins writes of what the device will evict next, as far as the tier below has
+// moves to spare: once after each use of an extent. The owner calls it while the device is
+// full beyond its watermark.
+func (p *Policy) Offer(now time.Duration) {
+	to := p.below(kv.TierDevice)
+	if int(to) == kv.Tiers || p.cfg.Mode != WriteBack || p.flushing {
+		return
+	}
+	t, device := p.tiers[to], p.tiers[kv.TierDevice].index
+	for range offersPerCall {
+		if len(p.writes)+t.kinds[Write] > t.most()/2 {
+			return
+		}
+		k, ok := device.Victim(nil)
+		if !ok {
+			return
+		}
+		n := p.nodes[k]
+		device.Pin(k)
+		n.offered = true
+		if p.serves(n, to) && !covered(p, to, &n.Extent) {
+			p.write(now, k, kv.TierDevice, to, false)
+		}
+	}
+}
+
+// offersPerCall bounds how many extents one Offer looks at.
+const offersPerCall = 64

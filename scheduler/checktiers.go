@@ -1,0 +1,80 @@
+package scheduler
+
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// check walks what is known of the tiers: pages held for Reads have no other owner, extents
+// that the policy believes to be on the device have their pages in the tree, and the ledgers
+// of the policy balance.
+func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
+	if t == nil {
+		return nil
+	}
+	held, coming := 0, 0
+	own := func(pages []kv.PageID, id RequestID) error {
+		for _, p := range pages {
+			if p == kv.NoPage {
+				continue
+			}
+			if other, taken := owner[p]; taken || !s.room.lease.Held(p) {
+				return fmt.Errorf("scheduler: page %d, held for a read, is request %d's or not held", p, other)
+			}
+			owner[p] = id
+			held++
+		}
+		return nil
+	}
+	for id, a := range t.reading { // any order: only checks
+		if err := own(a.pages, 0); err != nil {
+			return err
+		}
+		coming += count(a.pages)
+		if a.q != nil && a.q.place != fetching {
+			return fmt.Errorf("scheduler: read %d is for request %d at place %d", id, a.q.req.ID, a.q.place)
+		}
+	}
+	for _, q := range t.fetches {
+		if q.place != fetching {
+			return fmt.Errorf("scheduler: request %d fetches at place %d", q.req.ID, q.place)
+		}
+		for i := range q.fetch.parts {
+			if err := own(q.fetch.parts[i].pages, q.req.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if held != t.held || coming != t.coming {
+		return fmt.Errorf("scheduler: %d pages are held for reads, %d of them coming, counted %d and %d", held, coming, t.held, t.coming)
+	}
+	for _, q := range t.keepers {
+		if q.place != waiting && q.place != following || q.fetch.pin == radixcache.Root {
+			return fmt.Errorf("scheduler: request %d at place %d keeps what it fetched at node %d", q.req.ID, q.place, q.fetch.pin)
+		}
+	}
+	return t.checkResidents(s)
+}
+
+func (t *tiers) checkResidents(s *Scheduler) error {
+	pages := 0
+	for k, r := range t.residents { // any order: only checks
+		if pages += len(r.pages); r.key != k {
+			return fmt.Errorf("scheduler: extent %s is filed as %s", r.key.Short(), k.Short())
+		}
+		for _, p := range r.pages {
+			if !s.room.lease.Cached(p) {
+				return fmt.Errorf("scheduler: page %d of extent %s is not in the tree", p, k.Short())
+			}
+		}
+	}
+	for _, list := range t.byPage {
+		pages -= len(list)
+	}
+	if pages != 0 {
+		return fmt.Errorf("scheduler: extents have %d pages more than are filed", pages)
+	}
+	return t.policy.Check()
+}

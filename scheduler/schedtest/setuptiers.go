@@ -1,0 +1,107 @@
+package schedtest
+
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// entryBytes is what a token takes in a page of the simulated device.
+const entryBytes = 16
+
+// hostTier is a tier of so many extents, of a page each.
+func hostTier(extents, pageTokens int) *tiering.Config {
+	l := mempool.Layout{PageTokens: pageTokens, PageBytes: entryBytes * pageTokens, ExtentPages: 1}
+	c := &tiering.Config{Layout: l}
+	c.Tiers[kv.TierHost] = tiering.TierConfig{Bytes: int64(extents * l.ExtentBytes()), SlotBytes: l.ExtentBytes()}
+	return c
+}
+
+// drawTiers gives one world of three tiers below the device, or each if that was asked for.
+// In fair worlds a fetch would count as a tenant's turn.
+func (w *setup) drawTiers(o Options, rng stream) {
+	w.storeFault = func(*tiering.Move) (error, bool) { return nil, false }
+	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Fair || o.Plant.Fair() {
+		return
+	}
+	w.tier(rng)
+	one := pick(rng, 0, 0, 20, 4)
+	if !o.Faults || one == 0 {
+		return
+	}
+	failing := newStream(o.Seed, "failing moves")
+	w.device.Faults.Move = func(engine.MoveID) error {
+		if failing.one(4 * one) {
+			return errMove
+		}
+		return nil
+	}
+	w.storeFault = func(*tiering.Move) (error, bool) {
+		if !failing.one(one) {
+			return nil, false
+		}
+		err := pick(failing, nil, errIO, mempool.ErrCorrupt, mempool.ErrMiss, mempool.ErrFull)
+		return err, err == nil
+	}
+}
+
+// tier draws the tiers themselves.
+func (w *setup) tier(rng stream) {
+	size := w.device.PageTokens
+	l := mempool.Layout{PageTokens: size, PageBytes: entryBytes * size, ExtentPages: pick(rng, 1, 1, 2, 4)}
+	c := &tiering.Config{Layout: l, Mode: pick(rng, tiering.WriteBack, tiering.WriteBack, tiering.Selective, tiering.Through), Uses: rng.between(1, 2)}
+	if rng.one(2) {
+		c.TokenSeconds = w.beat.Seconds() * rng.Float64()
+	}
+	tier := func() tiering.TierConfig {
+		n := 1 + int(float64(w.device.Pages)*5*rng.Float64())/l.ExtentPages
+		t := tiering.TierConfig{
+			SlotBytes: l.ExtentBytes(), Bytes: int64(n * l.ExtentBytes()), MaxMoves: rng.between(1, 8),
+			Bandwidth: float64(l.ExtentBytes()) / max(w.beat.Seconds(), 1e-9) * 4 * rng.Float64(),
+		}
+		if rng.one(3) {
+			t.NamespaceBytes = t.Bytes/2 + 1
+		}
+		return t
+	}
+	if !rng.one(4) {
+		c.Tiers[kv.TierHost] = tier()
+	}
+	if c.Tiers[kv.TierHost].Bytes == 0 || rng.one(2) {
+		c.Tiers[kv.TierDisk] = tier()
+	}
+	if rng.one(4) {
+		c.Tiers[kv.TierShared] = tier()
+		c.Tiers[kv.TierShared].Kept, c.Tiers[kv.TierShared].FullOnly = true, rng.one(2)
+	}
+	c.MinWait, c.Deadline = w.beat*time.Duration(rng.between(1, 40)), 40*w.beat
+	w.cfg.Tiers = c
+	w.store = time.Duration(float64(w.beat) * 8 * rng.Float64())
+}
+
+// shuttle makes a world in which pages move all the time, slowly.
+func (w *setup) shuttle() {
+	w.cfg.DisableCache = false
+	if w.profile == "" { // a step takes as long as thousands did
+		w.profile, w.beat, w.gap = "h200", 5*time.Millisecond, w.gap*5000
+		w.device.Profile, _ = sim.ProfileByName(w.profile)
+	}
+	w.device.Profile.Device.PCIeLat = 0.004
+	w.cfg.Tenant = scheduler.TenantConfig{}
+	w.cfg.Tiers = hostTier(6*w.device.Pages, w.device.PageTokens)
+	w.cfg.Tiers.Tiers[kv.TierHost].MaxMoves = 64
+	w.store, w.arrivals, w.group = 4*w.beat, closedLoop, 8
+	w.device.Pages = max(w.device.Pages, 2*kv.CeilPages(w.largest, w.device.PageTokens))
+	failing := false
+	w.device.Faults.Move = func(engine.MoveID) error {
+		if failing = !failing; failing && w.failReads {
+			return errMove
+		}
+		return nil
+	}
+}

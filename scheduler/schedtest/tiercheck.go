@@ -1,0 +1,206 @@
+package schedtest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+func sortedKeys(store map[mempool.Key]*record) []mempool.Key {
+	return slices.SortedFunc(maps.Keys(store), func(a, b mempool.Key) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// tierLedger follows extents between tiers: parents are written before their children and
+// dropped after them, what is read is wanted, each move ends, and the scheduler knows what
+// each tier holds.
+type tierLedger struct {
+	blind
+	r        *rig
+	last     tiering.MoveID
+	canceled map[tiering.MoveID]bool
+	blocks   [kv.Tiers]map[kv.BlockHash]bool // as the events tell
+}
+
+func newTierLedger(r *rig) *tierLedger {
+	c := &tierLedger{r: r, canceled: map[tiering.MoveID]bool{}}
+	for i := range c.blocks {
+		c.blocks[i] = map[kv.BlockHash]bool{}
+	}
+	return c
+}
+
+func (*tierLedger) name() string { return "tiers" }
+
+func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) error {
+	begun := map[mempool.Key][]kv.Tier{} // writes of this plan so far
+	for i := range p.Moves {
+		m := &p.Moves[i]
+		if m.Kind == tiering.Cancel {
+			c.canceled[m.ID] = true
+			continue
+		}
+		if m.Kind == tiering.Write {
+			if err := c.written(m, begun); err != nil {
+				return err
+			}
+			begun[m.Extent.Key] = append(begun[m.Extent.Key], m.To)
+		}
+		if (m.From == kv.TierDevice || m.To == kv.TierDevice) && len(m.Pages) != c.r.lower.layout.Pages(&m.Extent) {
+			return fmt.Errorf("move %d of %d pages has %d of the device", m.ID, c.r.lower.layout.Pages(&m.Extent), len(m.Pages))
+		}
+		if m.ID == 0 || c.r.lower.moves[m.ID] != nil || c.canceled[m.ID] {
+			return fmt.Errorf("move %d begins twice, or has no number", m.ID)
+		}
+	}
+	for _, id := range p.Batch.After {
+		if id > engine.MoveID(1<<62) {
+			return fmt.Errorf("plan %d waits for move %d", p.Batch.Seq, id)
+		}
+	}
+	return nil
+}
+
+func (c *tierLedger) written(m *tiering.Move, begun map[mempool.Key][]kv.Tier) error {
+	l := &c.r.lower
+	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(begun[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
+		return nil
+	}
+	if l.letters > 0 { // the parent went, and the scheduler has not heard of it
+		return nil
+	}
+	return fmt.Errorf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
+}
+
+func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
+	for _, m := range l.moves { // one answer, in any order
+		if m.Kind == tiering.Write && m.To == to && m.Extent.Key == k {
+			return true
+		}
+	}
+	return false
+}
+
+// settled: what each tier holds is known, and nothing is read for nobody.
+func (c *tierLedger) settled() error {
+	l := &c.r.lower
+	if l.cfg == nil || c.r.lost != nil {
+		return nil
+	}
+	waits := len(l.moves) == 0
+	for _, w := range c.waiting(waits) {
+		waits = waits || w.Cause == scheduler.AwaitsTier
+	}
+	for id, m := range l.moves { // any order: which one is named does not matter
+		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.letters == 0 && len(c.r.flights) == 0 {
+			return fmt.Errorf("move %d reads extent %s for nobody, and was not canceled", id, m.Extent.Key.Short())
+		}
+	}
+	if l.busy() || c.r.sched.Flushing() || c.r.plans%compareEvery != 0 {
+		return nil
+	}
+	return c.holdings()
+}
+
+// waiting asks why requests wait, if that matters.
+func (c *tierLedger) waiting(known bool) []scheduler.Wait {
+	if known {
+		return nil
+	}
+	return c.r.sched.Waiting(nil)
+}
+
+// holdings compares what tiers hold with what the scheduler and its events say of them.
+func (c *tierLedger) holdings() error {
+	l, m := &c.r.lower, c.r.sched.Metrics()
+	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
+		t := &l.cfg.Tiers[i]
+		if m.Tiers[i].Extents != len(l.stores[i]) {
+			return fmt.Errorf("%v holds %d extents, the scheduler says %d", i, len(l.stores[i]), m.Tiers[i].Extents)
+		}
+		if !t.Kept && int64(len(l.stores[i]))*int64(t.SlotBytes) > t.Bytes {
+			return fmt.Errorf("%v holds %d extents of %d bytes, its quota is %d", i, len(l.stores[i]), t.SlotBytes, t.Bytes)
+		}
+		if c.r.cfg.Events {
+			if err := c.compare(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare hashes what a tier holds anew.
+func (c *tierLedger) compare(t kv.Tier) error {
+	want := map[kv.BlockHash]bool{}
+	store := c.r.lower.stores[t]
+	for _, rec := range store { // a set, in any order
+		var tokens []kv.Token
+		plain := true
+		for x := rec; x != nil; x = store[x.extent.Parent] {
+			tokens = slices.Concat(x.extent.Tokens, tokens)
+			plain = plain && len(x.extent.Media) == 0
+		}
+		if !plain {
+			continue
+		}
+		h := kv.NewHasher(rec.extent.Namespace, c.r.cfg.BlockTokens)
+		for n := c.r.cfg.BlockTokens; len(tokens) >= n; tokens = tokens[n:] {
+			hash, _ := h.NextMedia(tokens[:n], nil)
+			want[hash] = true
+		}
+	}
+	if !maps.Equal(want, c.blocks[t]) {
+		return fmt.Errorf("%v holds %d blocks, the events tell of %d, or of others", t, len(want), len(c.blocks[t]))
+	}
+	return nil
+}
+
+func (c *tierLedger) heard(events []kv.Event) error {
+	for i := range events {
+		ev := &events[i]
+		if ev.Kind == kv.Cleared {
+			for _, b := range c.blocks {
+				clear(b)
+			}
+		}
+		if ev.Tier == kv.TierDevice {
+			continue
+		}
+		held := c.blocks[ev.Tier]
+		if ev.Kind == kv.Stored && ev.HasParent && !held[ev.Parent] {
+			return fmt.Errorf("blocks are stored in %v below %x, which is not there", ev.Tier, uint64(ev.Parent))
+		}
+		for _, b := range ev.Blocks {
+			if held[b.Hash] {
+				return fmt.Errorf("block %x is stored in %v twice", uint64(b.Hash), ev.Tier)
+			}
+			held[b.Hash] = true
+		}
+		for _, h := range ev.Hashes {
+			if !held[h] {
+				return fmt.Errorf("block %x is removed from %v, and was not there", uint64(h), ev.Tier)
+			}
+			delete(held, h)
+		}
+	}
+	return nil
+}
+
+// closing: no move is left.
+func (c *tierLedger) closing() error {
+	l := &c.r.lower
+	if l.cfg == nil || c.r.lost != nil {
+		return nil
+	}
+	if c.r.sched.Flushing() || l.busy() {
+		return fmt.Errorf("all is over, %d moves have not ended, and the scheduler waits for some: %v", len(l.moves), c.r.sched.Flushing())
+	}
+	return c.holdings()
+}

@@ -1,0 +1,142 @@
+package scheduler
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// tierBlocks makes events of what lower tiers have: a block belongs to the extent in which it
+// ends, whose parents are in a tier if it is. Extents with media, and what is below them, give
+// none.
+type tierBlocks struct {
+	blockTokens int
+	known       map[mempool.Key]*extentBlocks // of extents that are in some tier
+	held        [kv.Tiers]map[kv.BlockHash]int
+}
+
+// extentBlocks are the blocks that end in an extent.
+type extentBlocks struct {
+	tiers    int // that have the extent
+	ns       kv.Namespace
+	opaque   bool // its blocks are not known
+	above    kv.BlockHash
+	hasAbove bool
+	blocks   []kv.Block
+	rest     []kv.Token // after the last block
+}
+
+func newTierBlocks(blockTokens int) *tierBlocks {
+	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{}}
+	for i := range b.held {
+		b.held[i] = map[kv.BlockHash]int{}
+	}
+	return b
+}
+
+// last is the hash of the last block that ends in an extent, or before it.
+func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
+	if n := len(x.blocks); n > 0 {
+		return x.blocks[n-1].Hash, true
+	}
+	return x.above, x.hasAbove
+}
+
+// takeEvents appends what changed in the tiers.
+func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
+	if t.blocks == nil {
+		return dst
+	}
+	for _, c := range t.policy.Changes(nil) {
+		if c.Stored {
+			dst = t.blocks.stored(t, c.Tier, c.Key, dst)
+		} else {
+			dst = t.blocks.removed(c.Tier, c.Key, dst)
+		}
+	}
+	return dst
+}
+
+func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
+	x := b.known[k]
+	if x == nil {
+		extent, ok := t.policy.Extent(k)
+		if !ok {
+			return dst // it has gone again, and that is told next
+		}
+		x = b.of(&extent)
+		b.known[k] = x
+	}
+	x.tiers++
+	ev := kv.Event{Kind: kv.Stored, Tier: tier, Namespace: x.ns}
+	for i := range x.blocks {
+		h := x.blocks[i].Hash
+		if b.held[tier][h]++; b.held[tier][h] > 1 {
+			continue
+		}
+		if n := len(ev.Blocks); n == 0 {
+			ev.Parent, ev.HasParent = x.above, x.hasAbove
+			if i > 0 {
+				ev.Parent, ev.HasParent = x.blocks[i-1].Hash, true
+			}
+		}
+		ev.Blocks = append(ev.Blocks, x.blocks[i])
+	}
+	if len(ev.Blocks) > 0 {
+		dst = append(dst, ev)
+	}
+	return dst
+}
+
+func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
+	x := b.known[k]
+	if x == nil {
+		return dst
+	}
+	if x.tiers--; x.tiers == 0 {
+		delete(b.known, k)
+	}
+	ev := kv.Event{Kind: kv.Removed, Tier: tier, Namespace: x.ns}
+	for i := range slices.Backward(x.blocks) {
+		h := x.blocks[i].Hash
+		if b.held[tier][h]--; b.held[tier][h] == 0 {
+			delete(b.held[tier], h)
+			ev.Hashes = append(ev.Hashes, h)
+		}
+	}
+	if len(ev.Hashes) > 0 {
+		dst = append(dst, ev)
+	}
+	return dst
+}
+
+// of hashes the blocks that end in an extent.
+func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
+	e := &extentBlocks{ns: x.Namespace, opaque: len(x.Media) > 0}
+	tokens := x.Tokens
+	if !x.Parent.IsZero() {
+		p := b.known[x.Parent]
+		if p == nil || p.opaque {
+			e.opaque = true
+			return e
+		}
+		e.above, e.hasAbove = p.last()
+		tokens = slices.Concat(p.rest, tokens)
+	}
+	if e.opaque {
+		return e
+	}
+	hasher := kv.NewHasher(x.Namespace, b.blockTokens)
+	if e.hasAbove {
+		hasher.Resume(e.above)
+	}
+	for len(tokens) >= b.blockTokens {
+		block := slices.Clone(tokens[:b.blockTokens])
+		hash, local := hasher.NextMedia(block, nil)
+		e.blocks = append(e.blocks, kv.Block{Hash: hash, Local: local, Tokens: block})
+		tokens = tokens[b.blockTokens:]
+	}
+	e.rest = slices.Clone(tokens)
+	return e
+}
