@@ -56,6 +56,7 @@ type Policy struct {
 	cfg      Config
 	tiers    [kv.Tiers]*tier // nil: not there
 	nodes    map[mempool.Key]*node
+	ghosts   ghosts
 	reads    []*move // queued
 	writes   []*move // queued, parents before children
 	drops    []*move // queued, children before parents
@@ -125,8 +126,11 @@ func New(c Config) (*Policy, error) {
 func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.Key) []mempool.Key {
 	device := p.tiers[kv.TierDevice].index
 	for i := range xs {
+		known := p.nodes[xs[i].Key] != nil
 		n := p.node(&xs[i])
-		n.uses = max(n.uses, 1)
+		if n.uses == 0 || !known { // one that was forgotten has its earlier uses
+			n.uses++
+		}
 		if tail, ok := outgrown(p, kv.TierDevice, &xs[i]); ok && !device.Has(xs[i].Key) {
 			dst = append(dst, tail)
 			p.gone(kv.TierDevice, tail)
@@ -377,7 +381,7 @@ func (p *Policy) Bytes(t kv.Tier) (held, reserved int64) {
 func (p *Policy) node(x *mempool.Extent) *node {
 	n := p.nodes[x.Key]
 	if n == nil {
-		n = &node{Extent: x.Clone()}
+		n = &node{Extent: x.Clone(), uses: p.ghosts.take(x.Key)}
 		p.nodes[x.Key] = n
 	}
 	return n
@@ -408,6 +412,9 @@ func (p *Policy) forget(k mempool.Key) {
 		if t != nil && (t.index.Has(k) || t.writing[k] != nil || t.reading[k] != nil) {
 			return
 		}
+	}
+	if n := p.nodes[k]; n != nil && n.uses > 0 {
+		p.ghosts.put(k, n.uses)
 	}
 	delete(p.nodes, k)
 }

@@ -1,0 +1,259 @@
+package actors
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/dirmem"
+	"github.com/coppice-llm/coppice/mempool/diskmem"
+	"github.com/coppice-llm/coppice/mempool/hostmem"
+	"github.com/coppice-llm/coppice/mempool/storetest"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
+
+// tierPool is the device's pool in tests of tiers: room for two of their prompts.
+const tierPool = 512
+
+// tierPrompt is the nth prompt of 200 tokens.
+func tierPrompt(n int) []kv.Token {
+	rng := rand.New(rand.NewPCG(uint64(n), 1))
+	tokens := make([]kv.Token, 200)
+	for i := range tokens {
+		tokens[i] = kv.Token(rng.IntN(100))
+	}
+	return tokens
+}
+
+// tierAsk has a prompt continued.
+func tierAsk(t *testing.T, s *System, n int) *Ending {
+	t.Helper()
+	_, _, e := drain(t, open(t, s, Request{Tokens: tierPrompt(n), MaxTokens: 3, IgnoreEOS: true, Digest: true}))
+	if e.Err != nil {
+		t.Fatalf("prompt %d: %v", n, e.Err)
+	}
+	return e
+}
+
+// startTiers starts a system with a small pool on the cpu.
+func startTiers(t *testing.T, tiers Tiers) *System {
+	t.Helper()
+	tiers.ExtentPages = 4
+	return start(t, Config{Tiers: tiers}, cpu.Config{KVTokens: tierPool, PageTokens: 16})
+}
+
+// closeTiers closes a system, which must leave nothing in disorder.
+func closeTiers(t *testing.T, s *System) Stats {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.Stats(patience(t))
+	if err != nil || st.LeakedPages != 0 {
+		t.Fatalf("%v, %d pages leaked", err, st.LeakedPages)
+	}
+	return st
+}
+
+// digests are the logit bits of prompts [0, n) without tiers.
+func digests(t *testing.T, n int) (all []uint64) {
+	s := start(t, Config{}, cpu.Config{KVTokens: 256 * (n + 1), PageTokens: 16})
+	for i := range n {
+		all = append(all, tierAsk(t, s, i).LogitDigest)
+	}
+	return all
+}
+
+// TestTiersHost: prompts of three times the pool come back from host memory, bit by bit.
+func TestTiersHost(t *testing.T) {
+	const prompts = 6
+	want := digests(t, prompts)
+	s := startTiers(t, Tiers{HostBytes: 32 << 20})
+	fetched, missed := 0, 0
+	for round := range 3 {
+		for n := range prompts {
+			e := tierAsk(t, s, n)
+			if e.LogitDigest != want[n] {
+				t.Errorf("round %d, prompt %d: other logit bits, with %v cached", round, n, e.CachedByTier)
+			}
+			if sum := e.CachedByTier[kv.TierDevice] + e.CachedByTier[kv.TierHost]; sum != e.CachedTokens {
+				t.Errorf("round %d, prompt %d: %v sums up to %d of %d cached tokens", round, n, e.CachedByTier, sum, e.CachedTokens)
+			}
+			if round > 0 {
+				missed += max(192-e.CachedTokens, 0)
+			}
+			fetched += e.CachedByTier[kv.TierHost]
+		}
+	}
+	st := closeTiers(t, s)
+	if most := 192 * int(st.Tiers[0].Errors); missed > most { // a read may pass its deadline where the machine stands still
+		t.Errorf("%d tokens were not found, with %d errors", missed, st.Tiers[0].Errors)
+	}
+	if fetched == 0 || len(st.Tiers) != 1 || st.Tiers[0].HitTokens != uint64(fetched) || st.Tiers[0].Reads == 0 {
+		t.Errorf("%d tokens fetched; %+v", fetched, st.Tiers)
+	}
+}
+
+// TestTiersRestart: what an orderly Close wrote to disk is found again, bit by bit, by a
+// system with and without host memory; one of another type finds nothing and leaves it alone.
+func TestTiersRestart(t *testing.T) {
+	const prompts = 3
+	want := digests(t, prompts)
+	dir := t.TempDir()
+	s := startTiers(t, Tiers{HostBytes: 32 << 20, Disk: dir, DiskBytes: 64 << 20})
+	for n := range prompts {
+		tierAsk(t, s, n)
+	}
+	closeTiers(t, s)
+	other := start(t, Config{Tiers: Tiers{Disk: dir, DiskBytes: 64 << 20, ExtentPages: 4}}, cpu.Config{KVTokens: tierPool, PageTokens: 16, KVType: kv.BF16})
+	if e := tierAsk(t, other, 0); e.CachedTokens != 0 {
+		t.Errorf("KV of another type is used: %v", e.CachedByTier)
+	}
+	closeTiers(t, other)
+	for _, host := range []int64{0, 32 << 20} {
+		s := startTiers(t, Tiers{HostBytes: host, Disk: dir, DiskBytes: 64 << 20})
+		cached := 0
+		for n := range prompts {
+			e := tierAsk(t, s, n)
+			if e.LogitDigest != want[n] {
+				t.Errorf("prompt %d: other logit bits after the restart", n)
+			}
+			cached += e.CachedByTier[kv.TierDisk]
+		}
+		st := closeTiers(t, s)
+		if most := 192 * int(st.Tiers[len(st.Tiers)-1].Errors); cached < prompts*192-most {
+			t.Errorf("host memory %d: %d tokens of %d prompts came from disk, want %d; %+v", host, cached, prompts, prompts*192, st.Tiers)
+		}
+	}
+}
+
+// tierStore opens a store of a tier with faults.
+func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *storetest.Injector) mempool.Store {
+	t.Helper()
+	id := identity(&info)
+	id.Layout.ExtentPages = 4
+	var s mempool.Store
+	var err error
+	switch tier {
+	case kv.TierHost:
+		s, err = hostmem.Open(hostmem.Config{Identity: id, Bytes: 8 << 20, Inject: in})
+	case kv.TierDisk:
+		s, err = diskmem.Open(diskmem.Config{Dir: dir, Identity: id, Bytes: 16 << 20, SegmentBytes: 4 << 20, Inject: in})
+	default:
+		s, err = dirmem.Open(dirmem.Config{Dir: dir, Identity: id, Bytes: 16 << 20, Inject: in})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestTiersFaults: whatever a store's calls do, every request ends well with the tokens of a
+// device alone, on a device that looks at every slot it reads; the system closes in order.
+func TestTiersFaults(t *testing.T) {
+	device := func() engine.Backend {
+		b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Sanitize: sim.Full, Vocab: nano.Config().Vocab})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	ask := func(s *System, n int) []kv.Token {
+		tokens, _, e := drain(t, open(t, s, Request{Tokens: tierPrompt(n), MaxTokens: 3, IgnoreEOS: true}))
+		if e.Err != nil {
+			t.Fatalf("prompt %d: %v", n, e.Err)
+		}
+		return tokens
+	}
+	plain := start(t, Config{Backend: device()}, cpu.Config{})
+	var want [][]kv.Token
+	for n := range 6 {
+		want = append(want, ask(plain, n))
+	}
+	for _, tier := range []kv.Tier{kv.TierHost, kv.TierDisk, kv.TierShared} {
+		for _, at := range []storetest.Point{storetest.AtRead, storetest.AtWrite} {
+			for _, fault := range append(storetest.Faults(), storetest.Slow) {
+				for _, forever := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%v/%v/%v/forever=%v", tier, at, fault, forever), func(t *testing.T) {
+						b, in := device(), &storetest.Injector{}
+						s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, tier, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1}}, cpu.Config{})
+						in.Plant(at, fault, 3, forever)
+						for i := range 18 {
+							if got := ask(s, i%6); !slices.Equal(got, want[i%6]) {
+								t.Fatalf("prompt %d is continued otherwise", i%6)
+							}
+						}
+						in.Clear()
+						conserve(t, s)
+						closeTiers(t, s)
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestTiersRefused: what can't be is refused before anything is opened.
+func TestTiersRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, tiers := range map[string]Tiers{
+		"no size":      {Disk: dir},
+		"no directory": {ShareBytes: 1},
+		"too small":    {HostBytes: 100},
+		"negative":     {HostBytes: -1},
+		"mode":         {HostBytes: 1 << 30, Write: 9},
+	} {
+		b := backend(t, cpu.Config{})
+		s, err := Start(Config{Backend: b, Tiers: tiers})
+		if err == nil {
+			s.Close()
+			t.Errorf("%s: it starts", name)
+			continue
+		}
+		b.Close()
+	}
+	first := startTiers(t, Tiers{Disk: dir, DiskBytes: 16 << 20})
+	b := backend(t, cpu.Config{KVTokens: tierPool, PageTokens: 16})
+	if s, err := Start(Config{Backend: b, Tiers: Tiers{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4}}); err == nil {
+		s.Close()
+		t.Error("two systems have one directory")
+	}
+	b.Close()
+	closeTiers(t, first)
+}
+
+// TestTiersClose: a Close with reads and writes under way, and after the device was lost,
+// leaves nothing behind.
+func TestTiersClose(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Vocab: nano.Config().Vocab, Faults: sim.Faults{Device: func(seq uint64) error {
+			if lost && seq == 40 {
+				return fmt.Errorf("planted")
+			}
+			return nil
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := &storetest.Injector{}
+		s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: time.Second}}, cpu.Config{})
+		for i := range 24 {
+			stream, err := s.Open(Request{Tokens: tierPrompt(i % 8), MaxTokens: 3, IgnoreEOS: true})
+			if err != nil {
+				break // it is lost
+			}
+			drain(t, stream)
+		}
+		s.Close()
+		if st, err := s.Stats(patience(t)); err != nil || st.LeakedPages != 0 {
+			t.Errorf("%v, %d pages leaked", err, st.LeakedPages)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/inspect"
+)
+
+var serveKills = flag.Int("kills", 5, "how often TestServeKilled kills a server")
+
+// tierLoad is what the servers of a test are asked to continue.
+type tierLoad struct {
+	tokens int      // of a prompt
+	want   []string // how each is continued, by a server without tiers
+}
+
+// prompt is the nth prompt.
+func (l *tierLoad) prompt(n int) []kv.Token {
+	rng := rand.New(rand.NewPCG(uint64(n), 1))
+	tokens := make([]kv.Token, l.tokens)
+	for i := range tokens {
+		tokens[i] = kv.Token(rng.IntN(100))
+	}
+	return tokens
+}
+
+// tierUsage is what an answer says of its prompt.
+type tierUsage struct {
+	Choices []struct {
+		Text    string
+		Message struct{ Content string }
+	}
+	Usage struct {
+		Details struct {
+			Cached int            `json:"cached_tokens"`
+			Tiers  map[string]int `json:"cached_tokens_by_tier"`
+		} `json:"prompt_tokens_details"`
+	}
+}
+
+// tierAsk posts a request; the error is that of a server which is gone.
+func tierAsk(url, path string, body any) (u tierUsage, err error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return u, err
+	}
+	res, err := asker.Post(url+path, "application/json", bytes.NewReader(b))
+	if err != nil {
+		return u, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &u)
+	}
+	return u, err
+}
+
+// newTierLoad asks a server without tiers.
+func newTierLoad(t *testing.T, prompts, tokens int, args []string) *tierLoad {
+	t.Helper()
+	l := &tierLoad{tokens: tokens}
+	plain := startCoppice(t, "plain", args...)
+	for n := range prompts {
+		text, _, err := l.ask(plain.url, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.want = append(l.want, text)
+	}
+	plain.stop()
+	return l
+}
+
+// ask has a server continue the nth prompt.
+func (l *tierLoad) ask(url string, n int) (text string, u tierUsage, err error) {
+	u, err = tierAsk(url, "/v1/completions", map[string]any{"prompt": l.prompt(n), "max_tokens": 4, "temperature": 0, "ignore_eos": true})
+	if err == nil {
+		text = u.Choices[0].Text
+	}
+	return text, u, err
+}
+
+// TestServeKilled kills a server at random moments under load. Each time what is on disk
+// verifies, the next server finds it, and every prompt is continued as without tiers. KV of
+// another type in the same directory is left alone, and named.
+func TestServeKilled(t *testing.T) {
+	dir, model := t.TempDir(), nano(t)
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "1024", "--no-page"}
+	l := newTierLoad(t, 24, 200, args)
+	tiered := append(args, "--kv-disk", dir+":128MiB", "--kv-host", "64MiB", "--kv-write", "through")
+	other := startCoppice(t, "other", append(tiered, "--kv-type", "bf16")...)
+	other.stop()
+	rng := rand.New(rand.NewPCG(1, uint64(*serveKills)))
+	there, found := 0, 0
+	for round := range *serveKills {
+		p := startCoppice(t, fmt.Sprintf("server %d", round), tiered...)
+		if text := p.said.String(); !strings.Contains(text, "left alone") {
+			t.Errorf("nothing is said of KV of another type: %s", text)
+		}
+		l.put(t, p, 30+rng.IntN(60))
+		p.kill()
+		onDisk := l.onDisk(t, dir)
+		p = startCoppice(t, fmt.Sprintf("server %d again", round), tiered...)
+		for n, tokens := range onDisk {
+			text, u, err := l.ask(p.url, n)
+			if err != nil || text != l.want[n] {
+				t.Fatalf("prompt %d is continued by %q, want %q, %v", n, text, l.want[n], err)
+			}
+			there += tokens
+			found += min(u.Usage.Details.Tiers["disk"], tokens)
+		}
+		p.kill()
+	}
+	t.Logf("%d kills: %d of %d tokens on disk were found", *serveKills, found, there)
+	if there == 0 || found*100 < there*95 {
+		t.Errorf("%d of %d tokens on disk were found", found, there)
+	}
+}
+
+// put has three clients ask until so many answers have come; all must be right. The server
+// is still at work when it returns.
+func (l *tierLoad) put(t *testing.T, p *process, answers int) {
+	t.Helper()
+	over := make(chan struct{})
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	for c := range 3 {
+		rng := rand.New(rand.NewPCG(uint64(c), uint64(answers)))
+		clients.Go(func() {
+			for {
+				n := rng.IntN(len(l.want))
+				text, _, err := l.ask(p.url, n)
+				mu.Lock()
+				switch answers--; {
+				case answers < 0:
+					mu.Unlock()
+					return
+				case err != nil || text != l.want[n]:
+					t.Errorf("prompt %d is continued by %q, want %q, %v", n, text, l.want[n], err)
+					answers = 0
+				}
+				if answers == 0 {
+					close(over)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	<-over
+	t.Cleanup(clients.Wait)
+}
+
+// onDisk is how many tokens of each prompt are on disk, by its number. All records must
+// be whole.
+func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
+	t.Helper()
+	dirs, err := inspect.Find(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := map[int]int{}
+	for i := range dirs {
+		if dirs[i].Identity.KVType != kv.F32 {
+			continue
+		}
+		for r := range dirs[i].Records(true) {
+			if r.Err != nil {
+				t.Errorf("a record is damaged: %v", r.Err)
+			}
+			for n := range l.want {
+				if p := l.prompt(n); r.Start == 0 && len(r.Tokens) <= len(p) && slices.Equal(r.Tokens, p[:len(r.Tokens)]) {
+					tokens[n] = max(tokens[n], len(r.Tokens))
+				}
+			}
+		}
+	}
+	return tokens
+}
+
+// TestServeShare has two servers use one shared directory, and kills one: the other goes on
+// giving right answers, finds no damaged record, and has found what the dead one wrote.
+func TestServeShare(t *testing.T) {
+	dir, model := t.TempDir(), nano(t)
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "8192", "--no-page"}
+	l := newTierLoad(t, 8, 2100, args) // only whole extents are shared: 2,048 tokens of this model
+	args = append(args, "--kv-share", dir+":128MiB", "--kv-write", "through")
+	stays := startCoppice(t, "stays", args...)
+	for round := range 2 {
+		dies := startCoppice(t, fmt.Sprintf("dies %d", round), args...)
+		l.put(t, dies, 30)
+		l.put(t, stays, 10)
+		dies.kill()
+		l.put(t, stays, 10)
+	}
+	var figures struct {
+		Tiers []struct {
+			Tier      string
+			HitTokens int `json:"hit_tokens"`
+			Damaged   int
+		}
+	}
+	stays.document("/v1/cache/stats", &figures)
+	if len(figures.Tiers) != 1 || figures.Tiers[0].Tier != "shared" || figures.Tiers[0].Damaged != 0 || figures.Tiers[0].HitTokens == 0 {
+		t.Errorf("the one that stays says %+v", figures.Tiers)
+	}
+}
+
+// TestServeWarmRestart is what a new user does: a long question, a restart, the next one.
+// Usage, the figures and the page say that the prompt came from disk.
+func TestServeWarmRestart(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--kv-disk", dir + ":256MiB"}
+	long := strings.Repeat("Why does a prism part the light that falls on it into colours? ", 40)
+	chat := func(p *process, messages ...map[string]string) tierUsage {
+		t.Helper()
+		u, err := tierAsk(p.url, "/v1/chat/completions", map[string]any{"messages": messages, "max_tokens": 8, "temperature": 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	first := startCoppice(t, "first", args...)
+	asked := map[string]string{"role": "user", "content": long}
+	u := chat(first, asked)
+	if d := u.Usage.Details; d.Tiers != nil {
+		t.Errorf("the first question came from %v", d.Tiers)
+	}
+	answered := map[string]string{"role": "assistant", "content": u.Choices[0].Message.Content}
+	first.stop()
+	var second *process
+	disk := 0
+	for try := 0; disk == 0 && try < 3; try++ { // a read may pass its deadline where the machine stands still
+		if second != nil {
+			second.stop()
+		}
+		second = startCoppice(t, "second", args...)
+		u = chat(second, asked, answered, map[string]string{"role": "user", "content": "And a second prism?"})
+		disk = u.Usage.Details.Tiers["disk"]
+	}
+	if disk < 500 || disk > u.Usage.Details.Cached {
+		t.Errorf("usage says that %d tokens came from disk: %+v", disk, u.Usage.Details)
+	}
+	var figures struct {
+		Tiers []struct {
+			Tier      string
+			HitTokens int `json:"hit_tokens"`
+		}
+	}
+	second.document("/v1/cache/stats", &figures)
+	if len(figures.Tiers) != 1 || figures.Tiers[0].HitTokens != disk {
+		t.Errorf("the figures say %+v, usage %d", figures.Tiers, disk)
+	}
+	var view struct {
+		Pool struct {
+			Tiers []struct {
+				Tier      string
+				HitTokens int `json:"hit_tokens"`
+			}
+		}
+	}
+	second.document("/v1/view", &view)
+	if len(view.Pool.Tiers) != 2 || view.Pool.Tiers[1].Tier != "disk" || view.Pool.Tiers[1].HitTokens != disk {
+		t.Errorf("the page says %+v, usage %d", view.Pool.Tiers, disk)
+	}
+	if n := second.figures()[`coppice_cached_tokens_total{cache_source="disk",model_name="demo"}`]; n != disk {
+		t.Errorf("the metrics say %d tokens, usage %d", n, disk)
+	}
+}
