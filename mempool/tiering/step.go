@@ -144,6 +144,9 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	default: // its parent went meanwhile, so nobody would find it
 		dropUnknown(p, m.To, x)
 	}
+	if err == nil && p.flushing && now < p.flush && m.To < kv.TierDisk && p.on(m.To, x.Key) {
+		p.write(now, x.Key, m.To, kv.TierDisk, true) // it was in flight when the shutdown looked
+	}
 	if n := p.nodes[x.Key]; err == nil && n != nil && !m.void && m.To < kv.TierDisk && (n.uses >= p.cfg.Uses || n.idle) {
 		p.admit(now, n)
 	}
