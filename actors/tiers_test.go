@@ -93,8 +93,8 @@ func TestTiersHost(t *testing.T) {
 		}
 	}
 	st := closeTiers(t, s)
-	if most := 192 * int(st.Tiers[0].Errors); missed > most { // a read may pass its deadline where the machine stands still
-		t.Errorf("%d tokens were not found, with %d errors", missed, st.Tiers[0].Errors)
+	if most := 192 * int(st.Tiers[0].Errors+st.Tiers[0].Lost); missed > most { // where the machine stands still a read may pass its deadline, and writes may not keep up
+		t.Errorf("%d tokens were not found: %+v", missed, st.Tiers[0])
 	}
 	if fetched == 0 || len(st.Tiers) != 1 || st.Tiers[0].HitTokens != uint64(fetched) || st.Tiers[0].Reads == 0 {
 		t.Errorf("%d tokens fetched; %+v", fetched, st.Tiers)
@@ -128,8 +128,12 @@ func TestTiersRestart(t *testing.T) {
 			cached += e.CachedByTier[kv.TierDisk]
 		}
 		st := closeTiers(t, s)
-		if cached < prompts*192/2 { // what is on its way to host memory when Close looks may be lost
-			t.Errorf("host memory %d: %d tokens of %d prompts came from disk, want most of %d; %+v", host, cached, prompts, prompts*192, st.Tiers)
+		late := 0 // reads that pass their deadline, where the machine stands still
+		for _, tier := range st.Tiers {
+			late += int(tier.Errors)
+		}
+		if cached < 192*(prompts-late) {
+			t.Errorf("host memory %d: %d tokens of %d prompts came from disk, want %d; %+v", host, cached, prompts, prompts*192, st.Tiers)
 		}
 	}
 }
