@@ -23,7 +23,6 @@ func sortedKeys(store map[mempool.Key]*record) []mempool.Key {
 type tierLedger struct {
 	blind
 	r        *rig
-	last     tiering.MoveID
 	canceled map[tiering.MoveID]bool
 	blocks   [kv.Tiers]map[kv.BlockHash]bool // as the events tell
 }
