@@ -303,7 +303,7 @@ func TestFailingDriver(t *testing.T) {
 			}
 		}
 	}
-	if spared == 0 {
+	if spared == 0 && !cuda.RaceDetector { // which takes too few calls for that
 		t.Error("no call failed while a graph was made")
 	}
 }
