@@ -39,7 +39,9 @@ func newShares(r *rig) *shares {
 
 func (*shares) name() string { return "shares" }
 
-func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM }
+// off is also where there are tiers below the device: a request that waits for a fetch has
+// had its turn, and others go on, so the bound does not hold there as it stands.
+func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM || c.r.cfg.Tiers != nil }
 
 func (c *shares) added(o *order, err error) error {
 	if err != nil || c.off() {
