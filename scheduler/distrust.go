@@ -26,6 +26,21 @@ func distrust(s *Scheduler, q *sequence) {
 		}
 	}
 	purge(s)
+	discardBelow(s, q)
+}
+
+// discardBelow drops from the lower tiers what q has computed and the device has no more:
+// it was preempted meanwhile, and its pages were given up.
+func discardBelow(s *Scheduler, q *sequence) {
+	if s.tiers == nil {
+		return
+	}
+	for _, x := range s.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
+		if x.Start+len(x.Tokens) > q.first && s.tiers.residents[x.Key] == nil {
+			s.tiers.policy.Discard(x.Key) // with all that continues it
+			return
+		}
+	}
 }
 
 // vouch notes that q has sampled from all that it holds: the KV is sound.
