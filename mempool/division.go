@@ -20,7 +20,7 @@ var ErrDivided = errors.New("mempool: the pool is divided among as many schedule
 type Division struct {
 	pool    *Pool
 	members []member // by Owner
-	of      []Owner  // who has a page, by page id
+	of      []Owner  // the owner of each page, by page id
 	news    []Notice
 }
 

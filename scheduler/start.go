@@ -76,7 +76,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 		s.tiers.admitted(s, q, !q.seenSlot)
 	}
 	if q.expiry > 0 && !q.seenSlot {
-		defer s.expiries.file(q) // no queue timeout any more
+		defer s.expiries.file(q) // its queue timeout is over
 	}
 	if !q.seenSlot {
 		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)

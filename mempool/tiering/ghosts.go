@@ -2,7 +2,7 @@ package tiering
 
 import "github.com/coppice-llm/coppice/mempool"
 
-// maxGhosts is how many extents that are nowhere any more are remembered: some 6 MB. An
+// maxGhosts is how many extents are remembered that have left all tiers: some 6 MB. An
 // extent of 64 tokens each, they are 4 million tokens.
 const maxGhosts = 1 << 16
 

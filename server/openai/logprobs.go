@@ -126,7 +126,7 @@ func (a *answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
 
 // promptLogprobs writes vLLM's prompt_logprobs: for each token of the prompt an object
 // with the most probable ones, by rank, and itself, under their ids. The rank of a token
-// that is none of those is not known.
+// outside of them is unknown.
 func (a *answer) promptLogprobs(dst []byte, s *scored) []byte {
 	return s.appendList(dst, func(dst []byte, i int) []byte {
 		f, ok := s.known(i)
