@@ -150,13 +150,13 @@ func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 			if c.bill.firstToken == 0 {
 				c.bill.firstToken = first
 			}
-			m.firstToken.Observe(first.Seconds())
+			m.FirstToken.Observe(first.Seconds())
 			if c.s.feed != nil {
 				c.s.feed.Observe(view.Observation{TTFT: first})
 			}
 		} else {
 			gap := now.Sub(*at) / time.Duration(n)
-			m.nextToken.Observe(gap.Seconds())
+			m.NextToken.Observe(gap.Seconds())
 			if g.count++; c.s.feed != nil && g.count%oftenObserved == 0 {
 				c.s.feed.Observe(view.Observation{ITL: gap, Gaps: oftenObserved})
 			}
@@ -185,7 +185,7 @@ func (g *gauge) bill(p *piece) {
 		c.bill.cachedTokens += b.CachedTokens
 		c.bill.servedTokens += b.ComputedTokens + b.OutputTokens
 		if b.begun {
-			c.s.metrics.queued.Observe(b.queued.Seconds())
+			c.s.metrics.Queued.Observe(b.queued.Seconds())
 		}
 	}
 }

@@ -10,108 +10,23 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/figures"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/server/openai"
 )
 
-// cacheFigures is the answer of /v1/cache/stats. Tokens and pages; what counts does so
-// since the node opened.
-type cacheFigures struct {
-	Requests     uint64  `json:"requests"`
-	Running      int     `json:"running"`
-	Waiting      int     `json:"waiting"`
-	PromptTokens uint64  `json:"prompt_tokens"` // of admitted requests
-	CachedTokens uint64  `json:"cached_tokens"` // of them, found
-	HitRate      float64 `json:"hit_rate"`
-	OutputTokens uint64  `json:"output_tokens"`
-	Preemptions  uint64  `json:"preemptions"`
-
-	PageTokens     int `json:"page_tokens"`
-	PoolPages      int `json:"pool_pages"`
-	IdlePages      int `json:"idle_pages"`
-	HeldPages      int `json:"held_pages"`
-	EvictablePages int `json:"evictable_pages"`
-	ProtectedPages int `json:"protected_pages"`
-	LeakedPages    int `json:"leaked_pages"`
-
-	Nodes           int               `json:"nodes"`
-	Leaves          int               `json:"leaves"`
-	Namespaces      int               `json:"namespaces"`
-	TreeTokens      int               `json:"tree_tokens"`
-	EvictableTokens int               `json:"evictable_tokens"`
-	ProtectedTokens int               `json:"protected_tokens"`
-	EvictedTokens   map[string]uint64 `json:"evicted_tokens"` // by why
-	EvictedPages    map[string]uint64 `json:"evicted_pages"`
-
-	Tiers []tierFigures `json:"tiers"` // below the device, the fastest first
-
-	Tenants []tenantFigures `json:"tenants,omitempty"` // with requests open, or under dlpm a debt; for admins
-}
-
-// tierFigures are those of a tier below the device.
-type tierFigures struct {
-	Tier          string  `json:"tier"` // host, disk, shared
-	Extents       int     `json:"extents"`
-	HeldBytes     int64   `json:"held_bytes"`
-	CapacityBytes int64   `json:"capacity_bytes"`
-	HitTokens     uint64  `json:"hit_tokens"` // of cached_tokens, fetched from it
-	Reads         uint64  `json:"reads"`
-	ReadBytes     uint64  `json:"read_bytes"`
-	ReadSeconds   float64 `json:"read_seconds"`
-	Writes        uint64  `json:"writes"`
-	WriteBytes    uint64  `json:"write_bytes"`
-	Errors        uint64  `json:"errors"`
-	Lost          uint64  `json:"lost"`    // extents that found no room in it
-	Damaged       int64   `json:"damaged"` // records whose bytes were wrong; they were computed again
-}
-
-func tierFiguresOf(all []coppice.TierStats) []tierFigures {
-	figures := make([]tierFigures, 0, len(all))
-	for i := range all {
-		t := &all[i]
-		figures = append(figures, tierFigures{
-			Tier: t.Tier.String(), Extents: t.Extents, HeldBytes: t.HeldBytes, CapacityBytes: t.CapacityBytes, HitTokens: t.HitTokens,
-			Reads: t.Reads, ReadBytes: t.ReadBytes, ReadSeconds: float64(t.ReadNanos) / 1e9, Writes: t.Writes, WriteBytes: t.WriteBytes,
-			Errors: t.Errors, Lost: t.Lost, Damaged: t.Damaged,
-		})
-	}
-	return figures
-}
-
-type tenantFigures struct {
-	Tenant       string `json:"tenant"`
-	Running      int    `json:"running"`
-	Waiting      int    `json:"waiting"`
-	ServedTokens uint64 `json:"served_tokens"`
-	ShareLeft    int64  `json:"share_left"` // under dlpm: tokens left of its share in this round, negative if it is ahead
-}
-
+// cacheStats answers with the node's figures; those of tenants are for admins.
 func (c *call) cacheStats() error {
-	st, err := c.s.cfg.Node.Stats(c.r.Context())
+	st, err := c.s.stats(c.r.Context())
 	if err != nil {
 		return err
 	}
-	m := &st.Scheduler
-	f := cacheFigures{
-		Requests: m.Requests, Running: m.Running, Waiting: m.Waiting,
-		PromptTokens: m.PromptTokens, CachedTokens: m.CachedTokens, HitRate: m.HitRate(), OutputTokens: m.OutputTokens, Preemptions: m.Preemptions,
-		PageTokens: c.s.cfg.Node.Info().PageTokens, PoolPages: m.PoolPages, IdlePages: m.PoolPages - m.HeldPages - m.CachedPages, HeldPages: m.HeldPages,
-		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.Cache.ProtectedPages, LeakedPages: st.LeakedPages,
-		Nodes: m.Cache.Nodes, Leaves: m.Cache.Leaves, Namespaces: m.Cache.Namespaces, TreeTokens: m.Cache.Tokens,
-		EvictableTokens: m.Cache.EvictableTokens, ProtectedTokens: m.Cache.ProtectedTokens,
-		EvictedTokens: map[string]uint64{}, EvictedPages: map[string]uint64{}, Tiers: tierFiguresOf(st.Tiers),
+	flat := figures.Flat(*st)
+	if !c.who.admin || len(st.Tenants) == 0 {
+		delete(flat, "tenants")
 	}
-	for why, n := range m.Cache.EvictedTokens {
-		f.EvictedTokens[radixcache.Reason(why).String()] = n
-		f.EvictedPages[radixcache.Reason(why).String()] = m.Cache.EvictedPages[why]
-	}
-	if c.who.admin {
-		for _, t := range st.Tenants {
-			f.Tenants = append(f.Tenants, tenantFigures{t.Tenant, t.Running, t.Waiting, t.ServedTokens, t.Deficit})
-		}
-	}
-	return c.marshal(f)
+	return c.marshal(flat)
 }
 
 func (c *call) marshal(v any) error {

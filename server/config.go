@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +18,6 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/sites"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -125,16 +123,23 @@ type Config struct {
 	// TenantLabels bounds the tenants that metrics tell apart, in the order of Keys; the
 	// rest are "other". Default 50.
 	TenantLabels int
+	// MetricAliases adds metrics by the names of another server, beside those of coppice_: VLLMNames for vllm:NAME of what
+	// both have, or NoNames. Default: VLLMNames.
+	MetricAliases string
 	// Tracer makes a span of each request. Default: none, at no cost.
 	Tracer trace.Tracer
-	// Log receives failures, and at debug level a line for each request. No text of a prompt
-	// or an output is in it. Default: LogHandler.
+	// Log takes failures, and at debug level a line for each request. No text of a prompt
+	// or an output is in it. Default: none.
 	Log *zap.Logger
-	// LogHandler receives the same where Log is nil. Default: nothing is logged.
-	LogHandler slog.Handler
 	// AccessLog has the lines of requests at info level. Probes (/health, /ready) have none.
 	AccessLog bool
 }
+
+// The choices of Config.MetricAliases.
+const (
+	VLLMNames = "vllm"
+	NoNames   = "none"
+)
 
 // UnknownFields says what becomes of fields that are not known; the zero value refuses them.
 type UnknownFields = openai.UnknownFields
@@ -189,7 +194,10 @@ func (c Config) WithDefaults() Config {
 		c.Registry = prometheus.NewRegistry()
 		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
-	if c.Log = slogcore.Choose(c.Log, c.LogHandler); c.Log == nil {
+	if c.MetricAliases == "" {
+		c.MetricAliases = VLLMNames
+	}
+	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
 	return c
@@ -211,6 +219,9 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("server: Aliases[%d] is %q, want a name that is not there yet", i, name))
 		}
 		seen[name] = true
+	}
+	if c.MetricAliases != VLLMNames && c.MetricAliases != NoNames {
+		errs = append(errs, fmt.Errorf("server: MetricAliases is %q, want %q or %q", c.MetricAliases, VLLMNames, NoNames))
 	}
 	if c.Sampling != nil {
 		if err := c.Sampling.Validate(0); err != nil {

@@ -9,36 +9,42 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/coppice-llm/coppice/internal/figures"
 )
 
 // metrics are what the server counts itself. Names and meanings are vLLM's and SGLang's
-// where those have one, with the prefix coppice_. What the node counts is in collect.go.
+// where those have one, with the prefix coppice_. What it reads at each scrape is in collect.go.
 type metrics struct {
+	instruments
 	registry *prometheus.Registry
-
-	firstToken prometheus.Histogram
-	nextToken  prometheus.Histogram
-	perToken   prometheus.Histogram
-	whole      prometheus.Histogram
-	queued     prometheus.Histogram
-	prompts    prometheus.Histogram
-	outputs    prometheus.Histogram
-
-	requests *prometheus.CounterVec // by path, method and status
-	refused  *prometheus.CounterVec // by why
-	gone     prometheus.Counter
-	slow     prometheus.Counter
 	conns    atomic.Int64
 
-	byTenant    tenantVecs
 	tenants     map[string]*tenantMeter
 	others      *tenantMeter
 	tenantLimit int
 }
 
-// tenantVecs tell tenants apart.
-type tenantVecs struct {
-	requests, prompt, cached, output, served *prometheus.CounterVec
+// instruments are made and registered by their tags.
+type instruments struct {
+	FirstToken prometheus.Histogram `metric:"time_to_first_token_seconds" alias:"vllm" buckets:"seconds" help:"Time from a request's arrival to the first token of each of its choices."`
+	NextToken  prometheus.Histogram `metric:"inter_token_latency_seconds" alias:"vllm" buckets:"seconds" help:"Time between two tokens of a choice. Where several come at once, their mean."`
+	PerToken   prometheus.Histogram `metric:"request_time_per_output_token_seconds" alias:"vllm" buckets:"seconds" help:"Time from a request's first token to its end, divided by the tokens after the first."`
+	Whole      prometheus.Histogram `metric:"e2e_request_latency_seconds" alias:"vllm" buckets:"seconds" help:"Time from a request's arrival to the end of its answer."`
+	Queued     prometheus.Histogram `metric:"request_queue_time_seconds" alias:"vllm" buckets:"seconds" help:"Time from the tokenized request to its first step."`
+	Prompts    prometheus.Histogram `metric:"request_prompt_tokens" alias:"vllm" buckets:"tokens" help:"Prompt tokens of a request."`
+	Outputs    prometheus.Histogram `metric:"request_generation_tokens" alias:"vllm" buckets:"tokens" help:"Output tokens of a request."`
+
+	Requests *prometheus.CounterVec `metric:"http_requests_total" by:"path,method,status" help:"HTTP requests by path, method and status. 499: the client left before the answer."`
+	Refused  *prometheus.CounterVec `metric:"request_errors_total" by:"code" help:"Requests that were refused or failed, by the code of the error."`
+	Gone     prometheus.Counter     `metric:"client_disconnects_total" help:"Requests for tokens whose client left before the end."`
+	Slow     prometheus.Counter     `metric:"slow_clients_total" help:"Requests for tokens that ended because the client took nothing of the answer for too long."`
+
+	TenantRequests *prometheus.CounterVec `metric:"tenant_requests_total" by:"tenant" help:"Requests for tokens, by tenant."`
+	TenantPrompt   *prometheus.CounterVec `metric:"tenant_prompt_tokens_total" by:"tenant" help:"Prompt tokens, by tenant."`
+	TenantCached   *prometheus.CounterVec `metric:"tenant_cached_tokens_total" by:"tenant" help:"Prompt tokens found in the prefix cache, by tenant."`
+	TenantOutput   *prometheus.CounterVec `metric:"tenant_generation_tokens_total" by:"tenant" help:"Output tokens, by tenant."`
+	TenantServed   *prometheus.CounterVec `metric:"tenant_served_tokens_total" by:"tenant" help:"Tokens computed, by tenant: prompt tokens that were not cached, for each choice, and output tokens. --policy dlpm shares these."`
 }
 
 // tenantMeter is bound to one tenant.
@@ -55,53 +61,18 @@ var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8
 
 func newMetrics(s *Server) (*metrics, error) {
 	m := &metrics{registry: s.cfg.Registry, tenants: map[string]*tenantMeter{}, tenantLimit: s.cfg.TenantLabels}
-	labels := prometheus.Labels{"model_name": s.cfg.Model}
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "coppice_" + name, Help: help, Buckets: buckets, ConstLabels: labels})
+	names := figures.Names{Prefix: "coppice_", Labels: prometheus.Labels{"model_name": s.cfg.Model}}
+	if s.cfg.MetricAliases == VLLMNames {
+		names.Aliases = map[string]string{"vllm": "vllm:"}
 	}
-	counters := func(name, help string, by ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "coppice_" + name, Help: help, ConstLabels: labels}, by)
+	if err := figures.Register(m.registry, names, &m.instruments, map[string][]float64{"seconds": latency, "tokens": sizes}); err != nil {
+		return nil, err
 	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "coppice_" + name, Help: help, ConstLabels: labels})
-	}
-	m.firstToken = histogram("time_to_first_token_seconds", "From a request's arrival to the first token of each of its choices.", latency)
-	m.nextToken = histogram("inter_token_latency_seconds", "Between two tokens of a choice; where several come at once, the mean of them.", latency)
-	m.perToken = histogram("request_time_per_output_token_seconds", "From a request's first token to its end, by the tokens after the first.", latency)
-	m.whole = histogram("e2e_request_latency_seconds", "From a request's arrival to the end of its answer.", latency)
-	m.queued = histogram("request_queue_time_seconds", "From a request's tokens being known to its first turn.", latency)
-	m.prompts = histogram("request_prompt_tokens", "Prompt tokens of a request.", sizes)
-	m.outputs = histogram("request_generation_tokens", "Output tokens of a request.", sizes)
-	m.requests = counters("http_requests_total", "Requests by path, method and status; 499: the client had gone.", "path", "method", "status")
-	m.refused = counters("request_errors_total", "Requests that were refused or failed, by the code of the error.", "code")
-	m.gone = counter("client_disconnects_total", "Requests for tokens whose client left before the end.")
-	m.slow = counter("slow_clients_total", "Of those, the ones that took nothing of their answer for too long.")
-	m.byTenant = tenantVecs{
-		requests: counters("tenant_requests_total", "Requests for tokens by tenant.", "tenant"),
-		prompt:   counters("tenant_prompt_tokens_total", "Prompt tokens by tenant.", "tenant"),
-		cached:   counters("tenant_cached_tokens_total", "Of these, the ones from the cache.", "tenant"),
-		output:   counters("tenant_generation_tokens_total", "Output tokens by tenant.", "tenant"),
-		served:   counters("tenant_served_tokens_total", "Tokens computed by tenant: of prompts what was not cached, for each choice, and outputs. What --policy dlpm shares.", "tenant"),
-	}
-	conns := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_http_connections", Help: "Open connections.", ConstLabels: labels},
-		func() float64 { return float64(m.conns.Load()) })
-	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_http_body_bytes", Help: "Bodies of open requests.", ConstLabels: labels},
-		func() float64 { return float64(s.bodies.Load()) })
 	info := s.cfg.Node.Info()
-	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_build_info", Help: "Always 1: the labels are version, Go's version, the backend and its arithmetic.",
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_build_info", Help: "Always 1. The labels are the version, Go's version, the backend and its arithmetic.",
 		ConstLabels: prometheus.Labels{"model_name": s.cfg.Model, "version": s.cfg.Version, "go_version": runtime.Version(), "backend": info.Name, "numerics": info.NumericsID}},
 		func() float64 { return 1 })
-	all := []prometheus.Collector{
-		build,
-		m.firstToken, m.nextToken, m.perToken, m.whole, m.queued, m.prompts, m.outputs,
-		m.requests, m.refused, m.gone, m.slow, conns, bodies,
-		m.byTenant.requests, m.byTenant.prompt, m.byTenant.cached, m.byTenant.output, m.byTenant.served,
-		newCollector(s, labels),
-	}
-	if s.cfg.Events != nil {
-		all = append(all, newEventsCollector(s.cfg.Events, labels))
-	}
-	for _, c := range all {
+	for _, c := range []prometheus.Collector{build, figures.Collector(names, s.scrape)} {
 		if err := m.registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -123,8 +94,8 @@ func (m *metrics) tenant(name string) *tenantMeter {
 		label = otherTenants
 	}
 	t := &tenantMeter{
-		m.byTenant.requests.WithLabelValues(label), m.byTenant.prompt.WithLabelValues(label),
-		m.byTenant.cached.WithLabelValues(label), m.byTenant.output.WithLabelValues(label), m.byTenant.served.WithLabelValues(label),
+		m.TenantRequests.WithLabelValues(label), m.TenantPrompt.WithLabelValues(label),
+		m.TenantCached.WithLabelValues(label), m.TenantOutput.WithLabelValues(label), m.TenantServed.WithLabelValues(label),
 	}
 	if label == otherTenants && name != otherTenants {
 		m.others = t
@@ -155,19 +126,19 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	if method == "" {
 		method = "other"
 	}
-	m.requests.WithLabelValues(c.at.path, method, strconv.Itoa(status)).Inc()
+	m.Requests.WithLabelValues(c.at.path, method, strconv.Itoa(status)).Inc()
 	if c.fault != nil && c.gone == nil {
-		m.refused.WithLabelValues(c.code()).Inc()
+		m.Refused.WithLabelValues(c.code()).Inc()
 	}
 	if !c.generates {
 		return
 	}
 	c.s.pace.ended(c.start.Add(total))
 	if c.gone != nil {
-		m.gone.Inc()
+		m.Gone.Inc()
 	}
 	if slow {
-		m.slow.Inc()
+		m.Slow.Inc()
 	}
 	b, t := &c.bill, c.who.meter
 	t.requests.Inc()
@@ -178,11 +149,11 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	if status != http.StatusOK {
 		return
 	}
-	m.whole.Observe(total.Seconds())
-	m.prompts.Observe(float64(b.promptTokens))
-	m.outputs.Observe(float64(b.outputTokens))
+	m.Whole.Observe(total.Seconds())
+	m.Prompts.Observe(float64(b.promptTokens))
+	m.Outputs.Observe(float64(b.outputTokens))
 	if b.outputTokens > 1 {
-		m.perToken.Observe((total - b.firstToken).Seconds() / float64(b.outputTokens-1))
+		m.PerToken.Observe((total - b.firstToken).Seconds() / float64(b.outputTokens-1))
 	}
 }
 

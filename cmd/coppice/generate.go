@@ -9,7 +9,6 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -62,11 +61,11 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	req, err := c.request(node)
+	req, err := c.request(dir)
 	if err != nil {
 		return err
 	}
-	if err := c.print(ctx, node.Node, req); err != nil {
+	if err := c.print(ctx, node, req); err != nil {
 		return err
 	}
 	if c.Stats {
@@ -79,8 +78,8 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// request returns what the flags ask for.
-func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
+// request is what the flags ask for, with the chat template of the model in dir.
+func (c *generateCmd) request(dir string) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
 		Sampling:    engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
@@ -96,14 +95,17 @@ func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	if !c.Chat && c.System == "" {
 		return req, nil
 	}
-	if m.NoTemplate != nil {
-		return req, m.NoTemplate
+	template, err := openTemplate(dir)
+	if err != nil {
+		return req, err
 	}
 	messages := []chat.Message{{Role: "user", Content: c.Prompt}}
 	if c.System != "" {
 		messages = append([]chat.Message{{Role: "system", Content: c.System}}, messages...)
 	}
-	return m.ChatRequest(messages, coppice.ChatOptions{Request: req})
+	req.Prompt, err = template.Render(messages, chat.Options{AddGenerationPrompt: true})
+	req.Rendered = true
+	return req, err
 }
 
 // print generates: one text as it comes, several of them in order. What a time

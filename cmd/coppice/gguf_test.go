@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
-	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -66,7 +65,7 @@ func TestServeGGUF(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.node.Close()
-	if s.names[0] != "Some-Model.Q8_0" || s.node.Template() == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
+	if s.names[0] != "Some-Model.Q8_0" || s.template == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
 		t.Fatalf("%+v", s)
 	}
 	dir := t.TempDir()
@@ -82,14 +81,14 @@ func TestServeGGUF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, _ := s.node.Template().Render(messages, chat.Options{AddGenerationPrompt: true}); got != want || !strings.Contains(got, "<|begin_of_text|>") {
+	if want, _ := s.template.Render(messages, chat.Options{AddGenerationPrompt: true}); got != want || !strings.Contains(got, "<|begin_of_text|>") {
 		t.Errorf("the bundle's template renders %q, the worker's %q", got, want)
 	}
-	tok, err := local.Tokenizer(path)
+	tok, err := openTokenizer(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpacked, err := local.Tokenizer(dir)
+	unpacked, err := openTokenizer(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

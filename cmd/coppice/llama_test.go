@@ -22,7 +22,6 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -112,7 +111,7 @@ func (l *llama) tokens(text string) []kv.Token {
 func TestLlamaTokensAndChats(t *testing.T) {
 	file := smolLM2(t)
 	l := startLlama(t, file)
-	tok, err := local.Tokenizer(file)
+	tok, err := openTokenizer(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +128,7 @@ func TestLlamaTokensAndChats(t *testing.T) {
 			t.Errorf("%q\n got %v\nwant %v", text.Text, got, want)
 		}
 	}
-	template, err := local.Template(file)
+	template, err := openTemplate(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,7 @@ type serveCmd struct {
 	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
 	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
 	Page             bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
+	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Names of another server that metrics also go by: vllm (vllm:num_requests_running and the like, for its dashboards and endpoint pickers) or none."`
 	Pprof            bool                 `help:"Serve /debug/pprof/, to admins."`
 	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
 	OTLPSample       float64              `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
@@ -190,9 +191,9 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.template, Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, PageNote: served.note(), Version: version(), Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
+		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")

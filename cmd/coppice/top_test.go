@@ -25,10 +25,12 @@ func topSample() *view.Snapshot {
 	s := &view.Snapshot{
 		Schema: view.Schema,
 		Server: view.Server{Model: "demo-8b", Backend: "cpu", UptimeSeconds: 4321},
-		Pool:   view.Pool{PageTokens: 16, Pages: 1000, IdlePages: 300, HeldPages: 50, EvictablePages: 450, ProtectedPages: 200},
-		Totals: view.Totals{Requests: 12345, Running: 14, Waiting: 2, PromptTokens: 2_500_000, CachedTokens: 2_000_000, HitRate: 0.8, Preemptions: 3, EvictedPages: 52_000},
-		Now:    view.Point{HitRate: 0.861, TTFTp50Millis: 30.5, TTFTp99Millis: 1344, ITLp50Millis: 9.5, ITLp99Millis: 26, PromptRate: 8415, CachedRate: 7312, OutputRate: 560.4},
-		Tree:   view.Tree{Nodes: 14_000},
+		Stats: view.Stats{
+			Pool:   view.Pool{PageTokens: 16, Pages: 1000, IdlePages: 300, HeldPages: 50, EvictablePages: 450, ProtectedPages: 200},
+			Totals: view.Totals{Requests: 12345, Running: 14, Waiting: 2, PromptTokens: 2_500_000, CachedTokens: 2_000_000, HitRate: 0.8, Preemptions: 3, EvictedPages: 52_000},
+			Tree:   view.Tree{Nodes: 14_000},
+		},
+		Now: view.Point{HitRate: 0.861, TTFTp50Millis: 30.5, TTFTp99Millis: 1344, ITLp50Millis: 9.5, ITLp99Millis: 26, PromptRate: 8415, CachedRate: 7312, OutputRate: 560.4},
 	}
 	for i := range 60 {
 		v := view.Figure(1 + math.Sin(float64(i)/4))

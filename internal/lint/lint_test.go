@@ -22,13 +22,12 @@ var mayImport = map[string][]string{
 	"kv":                  {"internal/wide"},
 	"internal/conns":      {},
 	"internal/f32":        {},
+	"internal/figures":    {},
 	"internal/invariants": {},
 	"internal/leaks":      {},
 	"internal/lint":       {},
 	"internal/opticks":    {},
 	"internal/sites":      {},
-	"internal/slogcore":   {},
-	"internal/wording":    {},
 	"internal/wide":       {"internal/invariants"},
 
 	"engine/model/gguf": {},
@@ -93,23 +92,22 @@ var mayImport = map[string][]string{
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "mempool/tiering", "radixcache", "scheduler", "scheduler/internal/planted", "internal/invariants"},
 
 	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
-	".":          {"actors", "kv", "engine", "internal/slogcore", "internal/wording", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "tokenizer/chat"},
-	"local":      {".", "engine", "engine/cpu", "engine/model", "internal/wording", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 
-	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/fleetview", "gateway/prompt", "gateway/residency", "internal/conns", "internal/sites", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/fleetview", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/fleetview":  {},
 	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
 	"bench/fleet/mocker": {"kv", "internal/invariants"},
 
-	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/sites", "internal/slogcore", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"hub":           {},
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
-	"server/view":   {".", "engine", "kv", "scheduler", "tokenizer"},
+	"server/view":   {".", "engine", "internal/figures", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "local", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.
@@ -123,7 +121,7 @@ var onlyImporters = map[string][]string{
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
 	"github.com/nats-io/nats-server":          {"events/nats/embedded"},
-	"github.com/prometheus/client_golang":     {"server", "gateway"},
+	"github.com/prometheus/client_golang":     {"server", "gateway", "internal/figures"},
 	"charm.land/bubbletea":                    {"cmd/coppice"},
 	"charm.land/lipgloss":                     {"cmd/coppice"},
 	"github.com/ebitengine/purego":            {"engine/cuda/cudrv/dlopen"},

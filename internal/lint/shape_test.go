@@ -32,7 +32,7 @@ var large = map[string]int{
 	"router fields Router":                                              30,
 	"router fields worker":                                              22,
 	"router methods Router":                                             101,
-	"scheduler methods Scheduler":                                       75,
+	"scheduler methods Scheduler":                                       76,
 	"scheduler/schedtest fields rig":                                    29,
 	"actors/look_test.go func TestPinPrefix":                            85,
 	"actors/storm_test.go func storm":                                   140,

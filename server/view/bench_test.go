@@ -23,7 +23,7 @@ func BenchmarkFrame(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.walkAt = time.Time{}
-				frame, err := s.sample(b.Context()).appendJSON(make([]byte, 0, 1<<19), false)
+				frame, err := s.sample(b.Context()).encode(false)
 				if err != nil {
 					b.Fatal(err)
 				}

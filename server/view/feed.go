@@ -216,7 +216,7 @@ func (f *Feed) publish(s *Snapshot) {
 		if !asked[access] {
 			continue
 		}
-		frame, err := s.appendJSON(make([]byte, 0, 64<<10+160*len(s.Tree.Shown)), access == Redacted)
+		frame, err := s.encode(access == Redacted)
 		if err != nil { // a value that JSON lacks: ours, not the caller's
 			panic(fmt.Sprintf("view: a snapshot can't be written: %v", err))
 		}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/coppice-llm/coppice/scheduler"
@@ -64,20 +65,14 @@ type history struct {
 	h     History
 }
 
+// add appends each field of p to the column of the same name.
 func (h *history) add(p Point) {
-	c := &h.h
-	push(&c.AtMillis, p.AtMillis, h.limit)
-	push(&c.HitRate, p.HitRate, h.limit)
-	push(&c.TTFTp50Millis, p.TTFTp50Millis, h.limit)
-	push(&c.TTFTp99Millis, p.TTFTp99Millis, h.limit)
-	push(&c.ITLp50Millis, p.ITLp50Millis, h.limit)
-	push(&c.ITLp99Millis, p.ITLp99Millis, h.limit)
-	push(&c.PromptRate, p.PromptRate, h.limit)
-	push(&c.CachedRate, p.CachedRate, h.limit)
-	push(&c.OutputRate, p.OutputRate, h.limit)
-	push(&c.Running, p.Running, h.limit)
-	push(&c.Waiting, p.Waiting, h.limit)
-	push(&c.UsedPages, p.UsedPages, h.limit)
+	point, columns := reflect.ValueOf(p), reflect.ValueOf(&h.h).Elem()
+	for i := range point.NumField() {
+		c := columns.FieldByName(point.Type().Field(i).Name)
+		c.Set(reflect.Append(c, point.Field(i)))
+		c.Set(c.Slice(max(c.Len()-h.limit, 0), c.Len()))
+	}
 }
 
 // push appends v, and lets the first one go if there are more than limit.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -58,11 +58,11 @@ func (s *sampler) sample(ctx context.Context) *Snapshot {
 	}
 	stats, err := c.Source.Stats(ctx)
 	if err == nil {
-		s.figures(now, &stats)
+		s.figures(now, &info, &stats)
 		err = s.lists(ctx)
 	}
 	if err == nil {
-		err = s.tree(ctx, now, &stats.Scheduler)
+		err = s.tree(ctx, now)
 	}
 	if err == nil {
 		err = s.curve(ctx, now)
@@ -74,28 +74,13 @@ func (s *sampler) sample(ctx context.Context) *Snapshot {
 	return snap
 }
 
-// figures fills in what comes of the node's counts.
-func (s *sampler) figures(now time.Time, stats *coppice.Stats) {
-	m, info, snap := &stats.Scheduler, s.feed.cfg.Source.Info(), &s.snap
-	snap.Pool = Pool{
-		PageTokens: info.PageTokens, PageBytes: info.PageBytes, Pages: m.PoolPages,
-		IdlePages: m.PoolPages - m.HeldPages - m.CachedPages, HeldPages: m.HeldPages,
-		EvictablePages: m.Cache.EvictablePages, ProtectedPages: m.CachedPages - m.Cache.EvictablePages,
-		Tiers: tiers(info.PageBytes, stats),
-	}
-	_, evicted := m.Cache.Evicted()
-	snap.Totals = Totals{
-		Requests: m.Requests, Running: m.Running, Waiting: m.Waiting, Steps: m.Steps,
-		PromptTokens: m.PromptTokens, CachedTokens: m.CachedTokens, OutputTokens: m.OutputTokens,
-		HitRate: float64(rounded(m.HitRate())), Preemptions: m.Preemptions, EvictedPages: evicted,
-		Stops: m.Endings[scheduler.Stop], Lengths: m.Endings[scheduler.Length],
-		Aborts: m.Endings[scheduler.Abort], Errors: m.Endings[scheduler.Failed],
-	}
-	snap.Tenants = make([]TenantLoad, 0, len(stats.Tenants))
-	for _, t := range stats.Tenants[:min(len(stats.Tenants), s.feed.cfg.Listed)] {
-		snap.Tenants = append(snap.Tenants, TenantLoad{t.Tenant, t.Running, t.Waiting, t.ServedTokens})
-	}
-	p := s.rates.next(now, m)
+// figures fills in the node's figures and the latest point of the history.
+func (s *sampler) figures(now time.Time, info *engine.Info, stats *coppice.Stats) {
+	shown, hidden := s.snap.Tree.Shown, s.snap.Tree.Hidden
+	s.snap.Stats = StatsOf(info, stats)
+	s.snap.Tree.Shown, s.snap.Tree.Hidden = shown, hidden
+	s.snap.Tenants = s.snap.Tenants[:min(len(s.snap.Tenants), s.feed.cfg.Listed)]
+	p := s.rates.next(now, &stats.Scheduler)
 	f := s.feed
 	f.observed.Lock()
 	f.ttft.turn(now)
@@ -105,26 +90,7 @@ func (s *sampler) figures(now time.Time, stats *coppice.Stats) {
 	p.TTFTp50Millis, p.TTFTp99Millis = ttft.quantile(0.5), ttft.quantile(0.99)
 	p.ITLp50Millis, p.ITLp99Millis = itl.quantile(0.5), itl.quantile(0.99)
 	s.history.add(p)
-	snap.Now, snap.History = p, s.history.h
-}
-
-// tiers lists the levels of KV memory, fastest first.
-func tiers(pageBytes int, stats *coppice.Stats) []Tier {
-	m := &stats.Scheduler
-	all := []Tier{{Name: kv.TierDevice.String(), Pages: m.PoolPages, UsedPages: m.HeldPages + m.CachedPages, HitTokens: m.CachedTokens}}
-	for i := range stats.Tiers {
-		t := &stats.Tiers[i]
-		all[0].HitTokens -= t.HitTokens
-		v := Tier{
-			Name: t.Tier.String(), Pages: int(t.CapacityBytes / int64(pageBytes)), UsedPages: int(t.HeldBytes / int64(pageBytes)), HitTokens: t.HitTokens,
-			Reads: t.Reads, Writes: t.Writes, Errors: t.Errors, Lost: t.Lost,
-		}
-		if t.Reads > 0 {
-			v.ReadMillis = rounded(float64(t.ReadNanos) / 1e6 / float64(t.Reads))
-		}
-		all = append(all, v)
-	}
-	return all
+	s.snap.Now, s.snap.History = p, s.history.h
 }
 
 // lists fills in who runs and who waits.
@@ -163,9 +129,8 @@ func (s *sampler) lists(ctx context.Context) error {
 }
 
 // tree fills in the tree, unless it was walked so lately that steps would feel it.
-func (s *sampler) tree(ctx context.Context, now time.Time, m *scheduler.Metrics) error {
+func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	c, t := &s.feed.cfg, &s.snap.Tree
-	t.Nodes, t.Leaves, t.Tokens, t.Pages, t.Namespaces = m.Cache.Nodes, m.Cache.Leaves, m.Cache.Tokens, m.Cache.Pages, m.Cache.Namespaces
 	if now.Before(s.walkAt) {
 		return nil
 	}

@@ -8,19 +8,16 @@ const Schema = 1
 // each event of GET /v1/view/stream, in JSON. Lists are cut (see Config); the figures
 // beside them are not.
 type Snapshot struct {
-	Schema   int          `json:"schema"`
-	AtMillis int64        `json:"at_ms"` // Unix time, ms
-	Server   Server       `json:"server"`
-	Pool     Pool         `json:"pool"`
-	Totals   Totals       `json:"totals"`
-	Now      Point        `json:"now"` // the latest of History
-	Running  []Running    `json:"running"`
-	Waiting  []Waiting    `json:"waiting"`
-	Finished []Finished   `json:"finished"` // lately, newest first
-	Tenants  []TenantLoad `json:"tenants"`  // with requests open
-	History  History      `json:"history"`
-	Tree     Tree         `json:"tree"`
-	Curve    *Curve       `json:"curve,omitempty"` // absent if the server tracks none
+	Schema   int    `json:"schema"`
+	AtMillis int64  `json:"at_ms"` // Unix time, ms
+	Server   Server `json:"server"`
+	Stats
+	Now      Point      `json:"now"` // the latest of History
+	Running  []Running  `json:"running"`
+	Waiting  []Waiting  `json:"waiting"`
+	Finished []Finished `json:"finished"` // lately, newest first
+	History  History    `json:"history"`
+	Curve    *Curve     `json:"curve,omitempty"` // absent if the server tracks none
 }
 
 // Server says who answers.
@@ -34,54 +31,6 @@ type Server struct {
 	Redacted      bool    `json:"redacted"`      // single requests, their prompts and tenants are left out
 	Error         string  `json:"error,omitempty"`
 }
-
-// Pool says where the pages of KV memory are. Idle, held, evictable and protected
-// pages sum up to Pages.
-type Pool struct {
-	PageTokens     int    `json:"page_tokens"`
-	PageBytes      int    `json:"page_bytes"`
-	Pages          int    `json:"pages"`
-	IdlePages      int    `json:"idle_pages"`      // nobody's
-	HeldPages      int    `json:"held_pages"`      // running requests' own
-	EvictablePages int    `json:"evictable_pages"` // cached, and nobody's need
-	ProtectedPages int    `json:"protected_pages"` // cached, and pinned by somebody
-	Tiers          []Tier `json:"tiers"`           // fastest first
-}
-
-// Tier is one level of KV memory.
-type Tier struct {
-	Name      string `json:"tier"` // kv.Tier: "device", ...
-	Pages     int    `json:"pages"`
-	UsedPages int    `json:"used_pages"` // held and cached
-	HitTokens uint64 `json:"hit_tokens"` // cached tokens of prompts that it had
-	// Of tiers below the device only.
-	Reads      uint64 `json:"reads,omitempty"` // extents
-	Writes     uint64 `json:"writes,omitempty"`
-	ReadMillis Figure `json:"read_ms,omitempty"` // mean time of a read
-	Errors     uint64 `json:"errors,omitempty"`
-	Lost       uint64 `json:"lost,omitempty"` // extents that found no room
-}
-
-// Totals count since the node opened; Running and Waiting are of now.
-type Totals struct {
-	Requests     uint64  `json:"requests"`
-	Running      int     `json:"running"`
-	Waiting      int     `json:"waiting"`
-	Steps        uint64  `json:"steps"`
-	PromptTokens uint64  `json:"prompt_tokens"`
-	CachedTokens uint64  `json:"cached_tokens"` // of PromptTokens
-	OutputTokens uint64  `json:"output_tokens"`
-	HitRate      float64 `json:"hit_rate"` // CachedTokens / PromptTokens, 0 to 1
-	Preemptions  uint64  `json:"preemptions"`
-	EvictedPages uint64  `json:"evicted_pages"`
-	Stops        uint64  `json:"stops"` // endings, by reason
-	Lengths      uint64  `json:"lengths"`
-	Aborts       uint64  `json:"aborts"`
-	Errors       uint64  `json:"errors"`
-}
-
-// Figure is a number, or NaN: null in JSON.
-type Figure float64
 
 // Point is one moment of the history. What is null had nothing to be measured by.
 type Point struct {
@@ -132,14 +81,6 @@ type Finished struct {
 	TotalMillis  float64 `json:"total_ms"`
 }
 
-// TenantLoad is one tenant's share.
-type TenantLoad struct {
-	Tenant       string `json:"tenant,omitempty"`
-	Running      int    `json:"running"`
-	Waiting      int    `json:"waiting"`
-	ServedTokens uint64 `json:"served_tokens"` // computed for it: prompts less cached, and outputs
-}
-
 // History has one entry per sample in each list, oldest first. Nothing is sampled
 // while nobody watches, so there may be gaps in AtMillis.
 type History struct {
@@ -157,18 +98,6 @@ type History struct {
 	Running       []int    `json:"running"`
 	Waiting       []int    `json:"waiting"`
 	UsedPages     []int    `json:"used_pages"`
-}
-
-// Tree is the radix tree. Nodes and its like count all of it; Shown is a part of it,
-// closed under parents, that holds what is pinned and what is reused most.
-type Tree struct {
-	Nodes      int    `json:"nodes"`
-	Leaves     int    `json:"leaves"`
-	Tokens     int    `json:"tokens"`
-	Pages      int    `json:"pages"`
-	Namespaces int    `json:"namespaces"`
-	Hidden     int    `json:"hidden"` // nodes that are not even counted by a node of Shown
-	Shown      []Node `json:"shown"`  // parents before children, siblings in order
 }
 
 // Node is a run of cached tokens, or, if More > 0, stands for More nodes below Parent

@@ -1,9 +1,11 @@
 package view
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -15,12 +17,10 @@ func TestTiers(t *testing.T) {
 	d.HeldBytes, d.HitTokens, d.Reads, d.ReadNanos, d.Writes, d.Errors, d.Lost = 2500, 60, 4, 8_000_000, 5, 1, 2
 	want := []Tier{
 		{Name: "device", Pages: 10, UsedPages: 5, HitTokens: 40},
-		{Name: "disk", Pages: 100, UsedPages: 25, HitTokens: 60, Reads: 4, Writes: 5, ReadMillis: 2, Errors: 1, Lost: 2},
+		{Name: "disk", Pages: 100, UsedPages: 25, HitTokens: 60, CapacityBytes: 10_000, HeldBytes: 2500, Reads: 4, Writes: 5, ReadSeconds: 0.008, ReadMillis: 2, Errors: 1, Lost: 2},
 	}
-	got := tiers(100, &st)
-	for i := range want {
-		if len(got) != len(want) || got[i] != want[i] {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+	got := StatsOf(&engine.Info{PageBytes: 100}, &st)
+	if !slices.Equal(got.Pool.Tiers, want) || !slices.Equal(got.Tiers, want[1:]) || got.Totals.DeviceTokens != 40 {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -40,6 +40,17 @@ func TestPagePictures(t *testing.T) {
 	b.see("the charts have some time in them", "performance.now() > 25000")
 	b.pictures("load")
 	p.quietPage(b)
+
+	run(b, "the size of a picture", chromedp.EmulateViewport(1280, 900))
+	run(b, "light", call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}}))
+	tiers := launch(t, http.DefaultClient, []string{"serve"}, []string{"--kv-tokens", "4096", "--max-running", "6", "--kv-host", "8MiB", "--kv-disk", t.TempDir() + ":64MiB"})
+	tiers.model = "demo"
+	run(b, "load the page", chromedp.Navigate(tiers.url+"/"))
+	tiers.load(10)
+	b.see("tiers are at work", `/disk .*[1-9][\d,.k]* tokens found/.test(document.querySelector("#tiers").textContent)`)
+	b.see("the charts have some time in them", "performance.now() > 25000")
+	run(b, "all figures", chromedp.Click("#all summary"))
+	b.picture("tiers", "light", 1280)
 }
 
 // pictures takes the four of one moment.
@@ -49,13 +60,19 @@ func (b *browser) pictures(when string) {
 		run(b, "the size of a picture", chromedp.EmulateViewport(wide, 900))
 		for _, theme := range []string{"light", "dark"} {
 			run(b, theme, call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}))
-			b.see(theme, `document.documentElement.dataset.theme === "`+theme+`"`)
-			b.see("it is drawn again", `new Promise((done) => setTimeout(() => done(true), 700))`)
-			name := filepath.Join(*picturesFlag, fmt.Sprintf("%s-%s-%d.png", when, theme, wide))
-			if err := os.WriteFile(name, small(b.t, run(b, name, chromedp.FullScreenshot(100))), 0o644); err != nil {
-				b.t.Fatal(err)
-			}
+			b.picture(when, theme, wide)
 		}
+	}
+}
+
+// picture takes one, of a size and in a theme that are set.
+func (b *browser) picture(when, theme string, wide int64) {
+	b.t.Helper()
+	b.see(theme, `document.documentElement.dataset.theme === "`+theme+`"`)
+	b.see("it is drawn again", `new Promise((done) => setTimeout(() => done(true), 700))`)
+	name := filepath.Join(*picturesFlag, fmt.Sprintf("%s-%s-%d.png", when, theme, wide))
+	if err := os.WriteFile(name, small(b.t, run(b, name, chromedp.FullScreenshot(100))), 0o644); err != nil {
+		b.t.Fatal(err)
 	}
 }
 

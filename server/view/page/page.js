@@ -70,6 +70,7 @@ function show(s) {
   $("tree-sub").textContent = s.tree.nodes ? `${count(s.tree.tokens)} tokens in ${count(s.tree.nodes)} nodes, ${count(s.tree.leaves)} leaves` +
     (s.tree.namespaces > 1 ? `, ${count(s.tree.namespaces)} namespaces` : "") : "";
   lists(s);
+  figures(s);
   const curved = s.curve && s.totals.prompt_tokens > 0;
   $("curve-card").hidden = !curved;
   if (curved) {
@@ -131,6 +132,21 @@ function tiers(all) {
     return item;
   }));
 }
+
+// figures lists every figure that the server has, by its name in JSON.
+function figures(s) {
+  if (!$("all").open) return;
+  const rows = [];
+  const add = (name, value) => rows.push(el("div", "", el("dt", "", name.replaceAll("_", " ")), el("dd", "", Number.isInteger(value) ? count(value) : value.toPrecision(4))));
+  for (const [group, values] of [["", s.totals], ["pool", s.pool], ["tree", s.tree], ...s.pool.tiers.map((t) => [t.tier, t])]) {
+    for (const [name, value] of Object.entries(values)) {
+      if (typeof value === "number") add(`${group} ${name}`, value);
+      else if (value && !Array.isArray(value)) for (const [of, n] of Object.entries(value)) if (typeof n === "number") add(`${group} ${name}: ${of}`, n);
+    }
+  }
+  $("figures").replaceChildren(...rows);
+}
+$("all").addEventListener("toggle", () => { if (snapshot) figures(snapshot); });
 
 function fill(id, items, none) { $(id).replaceChildren(...(items.length ? items : [el("li", "none", none)])); }
 const name = (r) => `#${r.request}${r.sample ? "." + r.sample : ""}`;

@@ -1,4 +1,4 @@
-package coppice
+package actors
 
 import (
 	"testing"

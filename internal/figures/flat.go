@@ -1,0 +1,121 @@
+package figures
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Flat returns the figures of a struct, and its other fields that are in the API, in one map
+// for JSON. Lists are lists of maps.
+func Flat(v any) map[string]any {
+	flat := map[string]any{}
+	value := reflect.ValueOf(v)
+	flatten(parse(value.Type()), value, flat)
+	return flat
+}
+
+func flatten(fields []field, v reflect.Value, into map[string]any) {
+	for i := range fields {
+		f := &fields[i]
+		value := v.Field(f.index)
+		switch {
+		case f.inner != nil && !f.list && value.Kind() == reflect.Struct:
+			flatten(f.inner, value, into)
+		case f.api == "":
+		case f.list && f.inner != nil:
+			list := make([]any, value.Len())
+			for j := range list {
+				element := map[string]any{}
+				flatten(f.inner, value.Index(j), element)
+				list[j] = element
+			}
+			into[f.api] = list
+		default:
+			into[f.api] = value.Interface()
+		}
+	}
+}
+
+// Copy sets each field of the struct at dst that has a namesake of a like type in src, embedded structs included.
+// It returns the names that src has and dst lacks.
+func Copy(dst, src any) (left []string) {
+	to, from := reflect.ValueOf(dst).Elem(), reflect.ValueOf(src)
+	for _, sf := range reflect.VisibleFields(from.Type()) {
+		field := to.FieldByName(sf.Name)
+		switch {
+		case sf.Anonymous:
+		case field.IsValid() && sf.Type.ConvertibleTo(field.Type()):
+			field.Set(from.FieldByIndex(sf.Index).Convert(field.Type()))
+		default:
+			left = append(left, sf.Name)
+		}
+	}
+	return left
+}
+
+// ByName returns the counts of a struct by their names in snake case.
+func ByName(prefix string, v any) map[string]uint64 {
+	counts := map[string]uint64{}
+	value := reflect.ValueOf(v)
+	for i := range value.NumField() {
+		if f := value.Field(i); f.CanUint() {
+			counts[prefix+snake(value.Type().Field(i).Name)] = f.Uint()
+		}
+	}
+	return counts
+}
+
+// snake turns StoredBlocks into stored_blocks.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if r >= 'A' && r <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Figure says where one figure is: for tests that compare the faces of a program.
+type Figure struct {
+	Path   string   // names in JSON, as "pool.pages"
+	API    string   // name in Flat, "" if it is not there
+	Metric string   // "" if it has none
+	Labels []string // that the tag gives, as tier="device"
+	By     string
+	Help   string
+	Why    string // why one of them is not there
+}
+
+// List returns the figures of a struct in the order of its fields, those of lists once.
+func List(t reflect.Type) []Figure { return list(t, parse(t), "") }
+
+func list(t reflect.Type, fields []field, path string) (all []Figure) {
+	for i := range fields {
+		f := &fields[i]
+		sf := t.Field(f.index)
+		named, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		at := strings.Trim(path+"."+cmp.Or(given(named), f.api), ".")
+		switch {
+		case f.inner != nil:
+			in := sf.Type
+			if in.Kind() != reflect.Struct {
+				in = in.Elem()
+			}
+			all = append(all, list(in, f.inner, at)...)
+		case !f.label:
+			var labels []string
+			for i, name := range f.fixed[0] {
+				labels = append(labels, fmt.Sprintf("%s=%q", name, f.fixed[1][i]))
+			}
+			all = append(all, Figure{at, f.api, f.metric, labels, f.by, f.help, f.why})
+		}
+	}
+	return all
+}

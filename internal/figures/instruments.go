@@ -1,0 +1,49 @@
+package figures
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Register makes the counters and histograms that the fields of the struct at into are for, and registers them. The tags
+// are those of figures; by has the labels of a vector, with commas between, and buckets names the buckets of a histogram.
+// It panics if tags are wrong.
+func Register(r prometheus.Registerer, n Names, into any, buckets map[string][]float64) error {
+	v := reflect.ValueOf(into).Elem()
+	for i := range v.NumField() {
+		sf := v.Type().Field(i)
+		tag := sf.Tag
+		metric, help := tag.Get("metric"), tag.Get("help")
+		if metric == "" || help == "" {
+			panic(fmt.Sprintf("figures: %s.%s: want metric and help", v.Type(), sf.Name))
+		}
+		by := strings.Split(tag.Get("by"), ",")
+		counter := prometheus.CounterOpts{Name: metric, Help: help, ConstLabels: n.Labels}
+		histogram := prometheus.HistogramOpts{Name: metric, Help: help, ConstLabels: n.Labels, Buckets: buckets[tag.Get("buckets")]}
+		switch p := v.Field(i).Addr().Interface().(type) {
+		case *prometheus.Counter:
+			*p = prometheus.NewCounter(counter)
+		case **prometheus.CounterVec:
+			*p = prometheus.NewCounterVec(counter, by)
+		case *prometheus.Histogram:
+			*p = prometheus.NewHistogram(histogram)
+		case **prometheus.HistogramVec:
+			*p = prometheus.NewHistogramVec(histogram, by)
+		default:
+			panic(fmt.Sprintf("figures: %s.%s is no instrument", v.Type(), sf.Name))
+		}
+		made := v.Field(i).Interface().(prometheus.Collector)
+		for _, prefix := range []string{n.Prefix, n.Aliases[tag.Get("alias")]} {
+			if prefix == "" {
+				continue
+			}
+			if err := prometheus.WrapRegistererWithPrefix(prefix, r).Register(made); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

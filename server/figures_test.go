@@ -1,0 +1,166 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/server/view"
+)
+
+// TestFiguresAgree: every figure has one value on the page, in /v1/cache/stats and in /metrics, or says why it is not there.
+func TestFiguresAgree(t *testing.T) {
+	b := start(t, setup{
+		CPU: cpu.Config{KVTokens: 512, PageTokens: 16}, Node: coppice.Config{Tiers: coppice.Tiers{HostBytes: 4 << 20, ExtentPages: 4}},
+		Server: Config{Page: true},
+	})
+	for n := range 8 { // four prompts fill the pool; the second time each is in host memory
+		rng := rand.New(rand.NewPCG(uint64(n%4), 1))
+		prompt, err := json.Marshal(rng.Perm(200)[:190])
+		b.ok(err)
+		b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":2,"ignore_eos":true}`, prompt))
+	}
+	b.quiet()
+	var page, api map[string]any
+	samples := b.samples()
+	b.ok(json.Unmarshal(b.do("GET", "/v1/cache/stats", "").body, &api))
+	b.ok(json.Unmarshal(b.do("GET", "/v1/view", "").body, &page))
+	page["tiers"] = page["pool"].(map[string]any)["tiers"].([]any)[1:]
+	compared, set := 0, 0
+	for _, f := range figures.List(reflect.TypeFor[view.Stats]()) {
+		if strings.HasPrefix(f.Path, "tenants.") || f.Why != "" && f.API == "" && f.Metric == "" {
+			continue // nobody has anything open; what is on the page alone
+		}
+		values := map[string]any{"page": at(page, f.Path)}
+		tier := strings.HasPrefix(f.Path, "tiers.")
+		switch {
+		case f.API == "":
+		case tier:
+			values["/v1/cache/stats"] = at(api, "tiers."+f.API)
+		default:
+			values["/v1/cache/stats"] = at(api, f.API)
+		}
+		if f.Metric != "" {
+			values["/metrics"] = inMetrics(samples, f, tier)
+		}
+		if values["page"] == nil && tier { // which leaves zeros out
+			values["page"] = 0.0
+		}
+		for face, v := range values {
+			if v == nil || fmt.Sprint(v) != fmt.Sprint(values["page"]) {
+				t.Errorf("%s is %v: %s has %v", f.Path, values, face, v)
+			}
+		}
+		if compared++; fmt.Sprint(values["page"]) != "0" {
+			set++
+		}
+	}
+	if compared < 60 || set < 30 {
+		t.Errorf("%d figures compared, %d of them not 0", compared, set)
+	}
+}
+
+// inMetrics finds a figure's value, or its values by label, among samples; nil if it is not there.
+func inMetrics(samples map[string]float64, f figures.Figure, tier bool) any {
+	labels := append(f.Labels, `model_name="nano"`)
+	switch {
+	case tier:
+		labels = append(labels, cmp.Or(f.By, "tier")+`="host"`)
+	case f.By != "":
+		all := map[string]any{}
+		for name, v := range samples {
+			if rest, ok := strings.CutPrefix(name, "coppice_"+f.Metric+"{"); ok {
+				_, value, _ := strings.Cut(rest, f.By+`="`)
+				value, _, _ = strings.Cut(value, `"`)
+				all[value] = v
+			}
+		}
+		return all
+	}
+	slices.Sort(labels)
+	if v, ok := samples["coppice_"+f.Metric+"{"+strings.Join(labels, ",")+"}"]; ok {
+		return v
+	}
+	return nil
+}
+
+// at finds a value by its path; of a list the first element.
+func at(v any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		if list, ok := v.([]any); ok && len(list) > 0 {
+			v = list[0]
+		}
+		of, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = of[name]
+	}
+	return v
+}
+
+var sampleLine = regexp.MustCompile(`(?m)^([a-z_:0-9]+\{.*\}) (\S+)$`)
+
+// samples are those of /metrics.
+func (b *bed) samples() map[string]float64 {
+	b.Helper()
+	all := map[string]float64{}
+	for _, m := range sampleLine.FindAllStringSubmatch(b.metricsText(), -1) {
+		var v float64
+		if _, err := fmt.Sscan(m[2], &v); err == nil {
+			all[m[1]] = v
+		}
+	}
+	return all
+}
+
+// TestPublisherFigures: every count of the publisher is a metric.
+func TestPublisherFigures(t *testing.T) {
+	if left := figures.Copy(new(publisher), events.PublisherMetrics{}); left != nil {
+		t.Errorf("no metric has %q", left)
+	}
+}
+
+// TestMetricAliases: what vLLM has too goes by its name as well, with the same value, unless that is switched off.
+func TestMetricAliases(t *testing.T) {
+	b := start(t, setup{})
+	b.ask("/v1/completions", `{"prompt":"What is light?","max_tokens":5,"ignore_eos":true}`)
+	b.quiet()
+	b.client.CloseIdleConnections()
+	samples, aliases := b.samples(), map[string]bool{}
+	for name, v := range samples {
+		if alias, ok := strings.CutPrefix(name, "vllm:"); ok {
+			if own, ok := samples["coppice_"+alias]; !ok || own != v {
+				t.Errorf("%s is %v, coppice's %v, %v", name, v, own, ok)
+			}
+			alias, _, _ = strings.Cut(alias, "{")
+			aliases[alias] = true
+		}
+	}
+	for _, want := range []string{ // what endpoint pickers and vLLM's dashboard read
+		"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
+		"prefix_cache_queries_total", "prefix_cache_hits_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket", "e2e_request_latency_seconds_bucket",
+		"request_time_per_output_token_seconds_count", "request_queue_time_seconds_sum", "request_prompt_tokens_bucket", "request_generation_tokens_bucket",
+	} {
+		if !aliases[want] {
+			t.Errorf("no vllm:%s", want)
+		}
+	}
+	b = start(t, setup{Server: Config{MetricAliases: NoNames}})
+	if text := b.metricsText(); strings.Contains(text, "vllm:") || !strings.Contains(text, "coppice_up") {
+		t.Error("names of vLLM though they are off")
+	}
+	if _, err := New(Config{Node: b.node, Model: "nano", MetricAliases: "triton"}); err == nil || !strings.Contains(err.Error(), "triton") {
+		t.Errorf("%v", err)
+	}
+}
