@@ -115,7 +115,8 @@ func (d *SharedPrefix) Session(i int) Session {
 type MultiTurn struct {
 	Vocabulary
 	TurnCount    int
-	SystemTokens int // the same in all conversations; may be 0
+	SystemTokens int // of the system prompt; may be 0
+	Systems      int // system prompts, which conversations take in turns. Default: 1, the same in all
 	InputTokens  int // of each turn, mean
 	OutputTokens int // of each turn, mean
 	RangeRatio   float64
@@ -133,7 +134,8 @@ func (d *MultiTurn) String() string {
 
 func (d *MultiTurn) Session(i int) Session {
 	rng := rand.New(rand.NewPCG(d.Seed, promptStream+uint64(i)))
-	s := Session{System: d.segment(rand.New(rand.NewPCG(d.Seed, prefixStream)), d.SystemTokens)}
+	system := uint64(i % max(1, d.Systems))
+	s := Session{System: d.segment(rand.New(rand.NewPCG(d.Seed, prefixStream+system)), d.SystemTokens)}
 	for n := range d.TurnCount {
 		in, out := spread(rng, d.InputTokens, d.RangeRatio), spread(rng, d.OutputTokens, d.RangeRatio)
 		t := Turn{User: d.segment(rng, in), OutputTokens: out}
@@ -147,8 +149,8 @@ func (d *MultiTurn) Session(i int) Session {
 
 // Validate says what is wrong with the sizes.
 func (d *MultiTurn) Validate() error {
-	if d.SystemTokens < 0 || d.SystemTokens > MaxLength || d.Think < 0 {
-		return fmt.Errorf("load: SystemTokens is %d and Think %v, want neither below 0 nor more than %d tokens", d.SystemTokens, d.Think, MaxLength)
+	if d.SystemTokens < 0 || d.SystemTokens > MaxLength || d.Systems < 0 || d.Think < 0 {
+		return fmt.Errorf("load: SystemTokens is %d, Systems %d and Think %v, want none below 0 and at most %d tokens", d.SystemTokens, d.Systems, d.Think, MaxLength)
 	}
 	return validateLengths(d.RangeRatio, length{"TurnCount", d.TurnCount}, length{"InputTokens", d.InputTokens}, length{"OutputTokens", d.OutputTokens})
 }

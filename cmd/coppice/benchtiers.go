@@ -17,7 +17,7 @@ import (
 
 type benchTiersCmd struct {
 	Model        string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
-	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
 	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
 	PageTokens   int          `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	PoolTokens   int          `name:"pool-tokens" default:"8192" help:"Size of the device's pool, in tokens."`

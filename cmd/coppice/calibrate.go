@@ -23,7 +23,7 @@ import (
 
 type calibrateCmd struct {
 	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
-	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
 	Threads       int          `default:"0" help:"Threads that compute. Default: all processors."`
 	NewTokens     int          `name:"new-tokens" default:"512" help:"Tokens of the longest prompt in a step."`
 	ContextTokens int          `name:"context-tokens" default:"2048" help:"Tokens of the longest context."`

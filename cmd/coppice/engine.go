@@ -15,7 +15,7 @@ import (
 
 type engineCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
-	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters) or small (100M)."`
+	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
 	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`
 	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`

@@ -26,7 +26,7 @@ type benchPeersCmd struct {
 	PeerModel string        `name:"peer-model" placeholder:"NAME" help:"Model of --against."`
 	APIKey    string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key for --url."`
 	PeerKey   string        `name:"peer-key" env:"COPPICE_PEER_KEY" placeholder:"KEY" help:"Key for --against."`
-	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Which loads: alone (one request at a time), prompt (long ones, an output of 2), streams (8 at a time), prefix (8 at a time on two long prefixes), conversations (16 of four turns)."`
+	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Which loads: alone (one request at a time), prompt (long ones, an output of 2), streams (8 at a time), prefix (8 at a time on two long prefixes), conversations (16 of four turns, over four system prompts)."`
 	Rounds    int           `default:"3" help:"How often each load is played on each server; figures are medians."`
 	Scale     int           `default:"1" help:"Divide lengths of prompts and outputs by this, for small models."`
 	Seed      uint64        `default:"0" help:"Of the prompts. Each round has its own, so that no server knows them from the round before."`
@@ -168,7 +168,7 @@ func (c *benchPeersCmd) load(name string, round int) (load.Dataset, load.Config,
 		return d, cfg, err
 	case "conversations":
 		cfg.Concurrency = 16
-		return &conversations{load.MultiTurn{TurnCount: 4, SystemTokens: tokens(128), InputTokens: tokens(48), OutputTokens: tokens(32), Seed: seed + 5}}, cfg, nil
+		return &conversations{load.MultiTurn{TurnCount: 4, SystemTokens: tokens(128), Systems: 4, InputTokens: tokens(48), OutputTokens: tokens(32), Seed: seed + 5}}, cfg, nil
 	}
 	return nil, cfg, fmt.Errorf("--loads: there is no load %q, want alone, prompt, streams, prefix or conversations", name)
 }

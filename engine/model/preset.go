@@ -17,9 +17,10 @@ const (
 	Demo  Preset = "demo"  // 0.5 M, fast enough to chat with on a small machine
 	Tiny  Preset = "tiny"  // 13 M
 	Small Preset = "small" // 100 M, 200 MB
+	Half  Preset = "half"  // 450 M: Qwen2.5-0.5B's depth and FFN, widths for K types; 260 MB in Q4_K
 )
 
-var presets = []Preset{Nano, Demo, Mini, Tiny, Small}
+var presets = []Preset{Nano, Demo, Mini, Tiny, Small, Half}
 
 // Presets lists the known presets, smallest first.
 func Presets() []Preset { return slices.Clone(presets) }
@@ -87,6 +88,9 @@ func (p Preset) shape() (*Config, error) {
 		c.Vocab, c.MaxPositions, c.TiedHead = 8192, 8192, true
 	case Small:
 		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 768, 12, 12, 4, 64, 2048
+		c.Vocab, c.MaxPositions, c.TiedHead = 32000, 8192, true
+	case Half:
+		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 1024, 24, 16, 2, 64, 4864
 		c.Vocab, c.MaxPositions, c.TiedHead = 32000, 8192, true
 	default:
 		return nil, fmt.Errorf("model: unknown preset %q, want one of %s", string(p), presetNames())
