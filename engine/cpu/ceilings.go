@@ -59,7 +59,7 @@ func measureProduct(ops *kernels, threads int) float64 {
 			if ops.vector() {
 				m.cols, m.panels, m.words = vectorCols, nil, make([]uint32, wordCols*k)
 			}
-			a := newActs(spanRows, k, ops.vector(), false, false)
+			a := newActs(ops, spanRows, k, false, false)
 			out := make([]float32, spanRows*m.stride())
 			for start := time.Now(); time.Since(start) < ceilingTime; flops[thread] += 2 * spanRows * vectorCols * k {
 				for p := range m.panelCount() {

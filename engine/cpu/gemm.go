@@ -44,6 +44,7 @@ const blockRows = 4
 // widened to f64, in blocks of four rows: [block][k][4], and each row has its
 // exponents; for the vector kernels they are rows, [row][k].
 type acts struct {
+	ops  *kernels
 	k    int
 	data []float64
 	exps []exponents // by row
@@ -55,12 +56,12 @@ type acts struct {
 }
 
 // newActs makes room for rows; some and all say which products have quantised weights.
-func newActs(rows, k int, vector, some, all bool) *acts {
-	a := &acts{k: k, floats: !all}
+func newActs(ops *kernels, rows, k int, some, all bool) *acts {
+	a := &acts{ops: ops, k: k, floats: !all}
 	if some {
 		a.records = make([]byte, rows*((k+quantBlock-1)/quantBlock)*recordBytes)
 	}
-	if vector {
+	if ops.vector() {
 		a.rows = make([]float32, rows*k)
 		return a
 	}
@@ -72,7 +73,7 @@ func newActs(rows, k int, vector, some, all bool) *acts {
 // set stores a row; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
 	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {
-		quantize(a.records[row*n:(row+1)*n], v)
+		a.ops.quantizeRow(a.records[row*n:(row+1)*n], v)
 	}
 	if !a.floats {
 		return

@@ -31,6 +31,7 @@ type kernels struct {
 	silu    func(dst, g, u *float32, n int)
 	stream  func(p *uint32, n int) uint32
 
+	quantize  func(dst *byte, x *float32, blocks int)
 	widenF16  func(dst *float32, src *uint16, n int)
 	widenBF16 func(dst *float32, src *uint16, n int)
 	widenQ8   func(dst *float32, src *byte, rows, dim int)

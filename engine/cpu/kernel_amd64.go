@@ -24,7 +24,7 @@ func kernelsOf(isa ISA) *kernels {
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
 			quant:   quantTilesAVX2(),
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, stream: streamAVX2,
-			widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
+			quantize: quantizeAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
 	case AVX512:
 		whole := []int{0}
@@ -42,7 +42,7 @@ func kernelsOf(isa ISA) *kernels {
 			},
 			scores: scoresAVX512, softmax: softmaxAVX512, values: valuesAVX512,
 			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, stream: streamAVX512,
-			widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
+			quantize: quantizeAVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
 		}
 	}
 	return nil
@@ -51,10 +51,10 @@ func kernelsOf(isa ISA) *kernels {
 func quantTilesAVX2() []quantTile {
 	return []quantTile{
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
-			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4wAVX2, quant2x16n4wmAVX2, quant2x16b8hAVX2, quant2x16b8hmAVX2, quant2x16b8wmAVX2, quant2x16b8w2AVX2,
+			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b8hmAVX2, quant2x16b8kmAVX2, quant2x16b8k2AVX2,
 		}},
 		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
-			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4wAVX2, quant1x32n4wmAVX2, quant1x32b8hAVX2, quant1x32b8hmAVX2, quant1x32b8wmAVX2, quant1x32b8w2AVX2,
+			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b8hmAVX2, quant1x32b8kmAVX2, quant1x32b8k2AVX2,
 		}},
 	}
 }
@@ -63,10 +63,10 @@ func quantTilesAVX2() []quantTile {
 func quantTilesAVX512() []quantTile {
 	return []quantTile{
 		{rows: 4, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
-			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4wAVX512, quant4x32n4wmAVX512, quant4x32b8hAVX512, quant4x32b8hmAVX512, quant4x32b8wmAVX512, quant4x32b8w2AVX512,
+			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4kmAVX512, quant4x32t4hAVX512, quant4x32t4wAVX512, quant4x32b8hAVX512, quant4x32b8hmAVX512, quant4x32b8kmAVX512, quant4x32b8k2AVX512,
 		}},
 		{rows: 1, columns: []int{0}, byKind: [quantKinds]quantKernel{
-			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4wAVX512, quant1x64n4wmAVX512, quant1x64b8hAVX512, quant1x64b8hmAVX512, quant1x64b8wmAVX512, quant1x64b8w2AVX512,
+			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4kmAVX512, quant1x64t4hAVX512, quant1x64t4wAVX512, quant1x64b8hAVX512, quant1x64b8hmAVX512, quant1x64b8kmAVX512, quant1x64b8k2AVX512,
 		}},
 	}
 }

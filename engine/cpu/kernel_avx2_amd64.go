@@ -42,85 +42,95 @@ func gemm2x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *u
 //go:noescape
 func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// quant2x16n4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16n4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32n4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32n4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16n4hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16n4hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32n4hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32n4hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16n4wAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16n4kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32n4wAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32n4kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16n4wmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16t4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32n4wmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32t4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16b8hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16t4wAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32b8hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32t4wAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16b8hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16b8hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32b8hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32b8hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16b8wmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16b8hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32b8wmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32b8hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8wmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant2x16b8w2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant2x16b8kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8w2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant2x16b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
-// quant1x32b8w2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.
+// quant1x32b8kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8w2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, table *byte, blockBytes int, blocks int, first int)
+func quant1x32b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+
+// quant2x16b8k2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant2x16b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+
+// quant1x32b8k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 
 // scoresAVX2 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //
@@ -151,6 +161,11 @@ func scaleAVX2(dst *float32, x *float32, w *float32, r float32, n int)
 //
 //go:noescape
 func siluAVX2(dst *float32, gate *float32, up *float32, n int)
+
+// quantizeAVX2 writes the records of so many blocks, at least one.
+//
+//go:noescape
+func quantizeAVX2(dst *byte, x *float32, blocks int)
 
 // streamAVX2 adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.
 //

@@ -60,7 +60,7 @@ func TestProductEqualsPlain(t *testing.T) {
 				m.column(c)[i*panelCols] = x
 			}
 		}
-		a := newActs(rows, k, false, false, false)
+		a := newActs(portable, rows, k, false, false)
 		a.k = k
 		x := make([][]float32, rows)
 		for i := range x {

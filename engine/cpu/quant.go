@@ -27,19 +27,44 @@ const quantBlock = 32
 
 // quantFormat is how panels hold the blocks of a type. A panel has [k/32] blocks of 64
 // columns: scales [subs][64], minima [64] if there are some, then the weights, four k of
-// a column side by side, [k/4][64][4]: as bytes, plus 128, or as nibbles, which stand for
-// entries of a table, k/4 = 2j in the low halves of bytes and 2j+1 in the high ones.
+// a column side by side, [k/4][64][4]: as bytes, plus 128, or as nibbles, k/4 = 2j in the
+// low halves of bytes and 2j+1 in the high ones. Nibbles are the whole numbers, plus
+// added, or stand for entries of a table. Where scales and minima are factors, eight
+// blocks multiply theirs by the same f16: before the blocks, a panel has for each eight
+// those of scales [64] and of minima [64].
 type quantFormat struct {
-	typ  gguf.Type
-	subs int  // sub-blocks with scales of their own: 1 or 2
-	wide bool // scales and minima are f32, else f16, as the file has them
-	mins bool
-	// table has the whole numbers that nibbles stand for; nil: weights are bytes.
-	table *[16]int8
-	// The same plus 128, for instructions that want one factor unsigned.
+	typ    gguf.Type
+	subs   int // sub-blocks with scales of their own: 1 or 2
+	scales scaling
+	mins   bool
+	packed packing
+	added  int // to weights as they are stored; 128 where a table or bytes hold them
+	table  [16]int8
+	// The table plus 128, for instructions that want one factor unsigned.
 	biased [16]byte
 	nibble [256]byte // by number: the first nibble that stands for it
 }
+
+// scaling is how scales and minima are stored.
+type scaling int
+
+const (
+	halves  scaling = iota // f16, as the file has them
+	floats                 // f32
+	factors                // bytes, of an f16 that superBlocks share
+)
+
+// packing is how weights are stored.
+type packing int
+
+const (
+	asBytes packing = iota
+	asNibbles
+	byTable
+)
+
+// superBlocks share the f16 that their factors multiply.
+const superBlocks = 8
 
 // quantBias makes weights unsigned.
 const quantBias = 128
@@ -51,22 +76,22 @@ func makeFormats() map[gguf.Type]*quantFormat {
 	for i := range low {
 		low[i], centred[i] = int8(i), int8(i)-8
 	}
-	codebook := &[16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
-	e2m1 := &[16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+	codebook := [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	e2m1 := [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 	out := map[gguf.Type]*quantFormat{}
 	for _, f := range []quantFormat{
-		{typ: gguf.Q4_0, subs: 1, table: &centred},
-		{typ: gguf.Q4_1, subs: 1, table: &low, mins: true},
-		{typ: gguf.Q4_K, subs: 1, table: &low, mins: true, wide: true},
-		{typ: gguf.IQ4_NL, subs: 1, table: codebook},
-		{typ: gguf.MXFP4, subs: 1, table: e2m1, wide: true},
-		{typ: gguf.Q5_0, subs: 1},
-		{typ: gguf.Q5_1, subs: 1, mins: true},
-		{typ: gguf.Q5_K, subs: 1, mins: true, wide: true},
-		{typ: gguf.Q6_K, subs: 2, wide: true},
-		{typ: gguf.Q8_0, subs: 1},
+		{typ: gguf.Q4_0, subs: 1, packed: asNibbles, added: 8, table: centred},
+		{typ: gguf.Q4_1, subs: 1, packed: asNibbles, table: low, mins: true},
+		{typ: gguf.Q4_K, subs: 1, packed: asNibbles, table: low, mins: true, scales: factors},
+		{typ: gguf.IQ4_NL, subs: 1, packed: byTable, added: quantBias, table: codebook},
+		{typ: gguf.MXFP4, subs: 1, packed: byTable, added: quantBias, table: e2m1, scales: floats},
+		{typ: gguf.Q5_0, subs: 1, added: quantBias},
+		{typ: gguf.Q5_1, subs: 1, added: quantBias, mins: true},
+		{typ: gguf.Q5_K, subs: 1, added: quantBias, mins: true, scales: factors},
+		{typ: gguf.Q6_K, subs: 2, added: quantBias, scales: factors},
+		{typ: gguf.Q8_0, subs: 1, added: quantBias},
 	} {
-		if f.table != nil {
+		if f.packed != asBytes {
 			for i := len(f.table) - 1; i >= 0; i-- {
 				f.biased[i] = byte(int(f.table[i]) + quantBias)
 				f.nibble[byte(f.table[i])] = byte(i)
@@ -78,11 +103,22 @@ func makeFormats() map[gguf.Type]*quantFormat {
 }
 
 // scaleBytes is the size of a scale or a minimum.
-func (f *quantFormat) scaleBytes() int {
-	if f.wide {
-		return 4
+func (f *quantFormat) scaleBytes() int { return [...]int{halves: 2, floats: 4, factors: 1}[f.scales] }
+
+// superBytes is what a panel has for eight blocks beside these.
+func (f *quantFormat) superBytes() int {
+	switch {
+	case f.scales != factors:
+		return 0
+	case f.mins:
+		return 2 * 2 * vectorCols
 	}
-	return 2
+	return 2 * vectorCols
+}
+
+// panelBytes is what a panel takes whose rows have k values.
+func (f *quantFormat) panelBytes(k int) int {
+	return k/quantBlock*f.blockBytes() + k/(superBlocks*quantBlock)*f.superBytes()
 }
 
 // headBytes is what scales and minima of one block of a panel take.
@@ -96,7 +132,7 @@ func (f *quantFormat) headBytes() int {
 
 // blockBytes is what one block of a panel takes.
 func (f *quantFormat) blockBytes() int {
-	if f.table != nil {
+	if f.packed != asBytes {
 		return f.headBytes() + vectorCols*quantBlock/2
 	}
 	return f.headBytes() + vectorCols*quantBlock
@@ -105,7 +141,14 @@ func (f *quantFormat) blockBytes() int {
 // quantPanel is one panel of a quantised matrix.
 type quantPanel struct {
 	format *quantFormat
+	supers []byte // [k/256], what eight blocks share
 	data   []byte // [k/32] blocks
+}
+
+// newQuantPanel cuts mem, which is panelBytes long.
+func newQuantPanel(f *quantFormat, k int, mem []byte) quantPanel {
+	n := k / (superBlocks * quantBlock) * f.superBytes()
+	return quantPanel{f, mem[:n:n], mem[n:]}
 }
 
 // quantFormats are the formats of the panels of stacked tensors, nil if they can't be
@@ -135,7 +178,7 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 	m.cols, m.quant = vectorCols, make([]quantPanel, len(formats))
 	size := 0
 	for _, f := range formats {
-		size += m.k / quantBlock * f.blockBytes()
+		size += f.panelBytes(m.k)
 	}
 	store, err := reserve((size + 3) / 4)
 	if err != nil {
@@ -145,8 +188,8 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 	floats := store.F32()
 	data := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(floats))), 4*len(floats))
 	for i, f := range formats {
-		n := m.k / quantBlock * f.blockBytes()
-		m.quant[i] = quantPanel{f, data[:n:n]}
+		n := f.panelBytes(m.k)
+		m.quant[i] = newQuantPanel(f, m.k, data[:n:n])
 		data = data[n:]
 	}
 	rows := make([][]byte, 0, m.n)
@@ -201,21 +244,9 @@ func (p *quantPanel) setColumn(c int, row []byte) {
 func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
 	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
-	if f.wide {
-		for s := range f.subs {
-			binary.LittleEndian.PutUint32(dst[4*(s*vectorCols+c):], math.Float32bits(b.Scales[i*f.subs+s]))
-		}
-		if f.mins {
-			binary.LittleEndian.PutUint32(dst[4*(vectorCols+c):], math.Float32bits(b.Mins[i]))
-		}
-	} else {
-		copy(dst[2*c:], raw[:2])
-		if f.mins {
-			copy(dst[2*(vectorCols+c):], raw[2:4])
-		}
-	}
+	p.setHead(c, n, i, b, raw)
 	weights, quants := dst[f.headBytes():], b.Quants[quantBlock*i:quantBlock*(i+1)]
-	if f.table == nil {
+	if f.packed == asBytes {
 		for quad := range quantBlock / 4 {
 			to := weights[(quad*vectorCols+c)*4:][:4]
 			for j, q := range quants[4*quad : 4*quad+4] {
@@ -228,6 +259,31 @@ func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 		to, low, high := weights[(pair*vectorCols+c)*4:][:4], quants[8*pair:8*pair+4], quants[8*pair+4:8*pair+8]
 		for j := range to {
 			to[j] = f.nibble[byte(low[j])] | f.nibble[byte(high[j])]<<4
+		}
+	}
+}
+
+// setHead stores scales and minimum of a block, as setBlock does.
+func (p *quantPanel) setHead(c, n, i int, b *gguf.Block, raw []byte) {
+	f := p.format
+	dst := p.data[n*f.blockBytes():]
+	switch f.scales {
+	case halves:
+		copy(dst[2*c:], raw[:2])
+		if f.mins {
+			copy(dst[2*(vectorCols+c):], raw[2:4])
+		}
+	case floats:
+		binary.LittleEndian.PutUint32(dst[4*c:], math.Float32bits(b.Scales[i]))
+	case factors:
+		for s := range f.subs {
+			dst[s*vectorCols+c] = b.Factors[i*f.subs+s]
+		}
+		super := p.supers[n/superBlocks*f.superBytes():]
+		binary.LittleEndian.PutUint16(super[2*c:], b.Super)
+		if f.mins {
+			dst[f.subs*vectorCols+c] = b.MinFactors[i]
+			binary.LittleEndian.PutUint16(super[2*(vectorCols+c):], b.SuperMin^0x8000)
 		}
 	}
 }

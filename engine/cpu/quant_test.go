@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -109,7 +110,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 			if p.err != nil || m.quant == nil {
 				t.Fatal(p.err, m.quant)
 			}
-			a := newActs(rows, k, ops.vector(), true, true)
+			a := newActs(ops, rows, k, true, true)
 			for r := range x {
 				a.set(r, x[r])
 			}
@@ -156,13 +157,56 @@ func TestQuantizedBitsArePinned(t *testing.T) {
 	}
 }
 
+// The records of all paths are the portable ones, whatever the values.
+func TestRecordsAreTheSameOnAllPaths(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 1730))
+	const blocks = 64
+	row := make([]float32, blocks*quantBlock)
+	for trial := range 200 {
+		for b := range blocks {
+			block, size := row[b*quantBlock:(b+1)*quantBlock], math.Exp(20*rng.NormFloat64())
+			for i := range block {
+				block[i] = float32(size * rng.NormFloat64())
+				if trial%2 == 1 { // halves are ties
+					block[i] = float32(rng.IntN(255)-127) / 2
+				}
+			}
+			switch at := rng.IntN(quantBlock); rng.IntN(8) {
+			case 0:
+				clear(block)
+			case 1:
+				block[at] = float32(math.NaN())
+			case 2:
+				block[at] = float32(math.Inf(at%2*2 - 1))
+			case 3:
+				clear(block)
+				block[at] = float32(math.Copysign(127*leastScale*(0.99+0.02*rng.Float64()), rng.NormFloat64()))
+			case 4:
+				block[at] = math.MaxFloat32
+			}
+		}
+		want := make([]byte, blocks*recordBytes)
+		portable.quantizeRow(want, row)
+		for _, isa := range ISAs() {
+			got := bytes.Repeat([]byte{0xa5}, len(want))
+			kernelsOf(isa).quantizeRow(got, row)
+			for b := range blocks {
+				lo, hi := b*recordBytes, (b+1)*recordBytes
+				if !bytes.Equal(got[lo:hi], want[lo:hi]) {
+					t.Fatalf("%s: %v\n%v, want\n%v", isa, row[b*quantBlock:(b+1)*quantBlock], got[lo:hi], want[lo:hi])
+				}
+			}
+		}
+	}
+}
+
 // What is not finite stays so: its row fails instead of passing for something else.
 func TestQuantizedNotFinite(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		row := make([]float32, 64)
 		row[40] = float32(v)
 		records := make([]byte, 2*recordBytes)
-		quantize(records, row)
+		portable.quantizeRow(records, row)
 		if d := recordFloat(records[recordBytes:], recordD); d == d {
 			t.Errorf("%v has scale %v", v, d)
 		}

@@ -23,9 +23,14 @@ const (
 // leastScale is the least d: below it a block is zero, as what it would add is.
 const leastScale = 0x1p-120
 
-// quantize writes the records of a row, whose length is a multiple of 32. A block with a
+// quantizeRow writes the records of a row, whose length is a multiple of 32. A block with a
 // value that is not finite has d = NaN, so that its row fails as others do.
-func quantize(dst []byte, row []float32) {
+func (k *kernels) quantizeRow(dst []byte, row []float32) {
+	if k.quantize != nil {
+		_ = dst[len(row)/quantBlock*recordBytes-1]
+		k.quantize(&dst[0], &row[0], len(row)/quantBlock)
+		return
+	}
 	for ; len(row) > 0; dst, row = dst[recordBytes:], row[quantBlock:] {
 		quantizeBlock((*[recordBytes]byte)(dst), (*[quantBlock]float32)(row))
 	}

@@ -10,8 +10,8 @@ import (
 
 // quantKernel adds rows of records by columns of a panel to out, or starts it if first is
 // not 0; strides are in bytes. head and weights point to those of the first block and
-// column.
-type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, table *byte, blockBytes, blocks, first int)
+// column, more to the table of nibbles or to what eight blocks share, from that column on.
+type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, blockBytes, blocks, first int)
 
 // quantTile is one shape of kernels, for each kind of blocks: rows of activations by some
 // columns of a panel, for each start in columns.
@@ -23,24 +23,26 @@ type quantTile struct {
 
 // The kinds of blocks that kernels differ by.
 const (
-	nibblesHalf = iota // scales are f16
+	nibblesHalf = iota
 	nibblesHalfMins
-	nibblesWide // scales are f32
-	nibblesWideMins
+	nibblesFactorsMins
+	tableHalf
+	tableFloat
 	bytesHalf
 	bytesHalfMins
-	bytesWideMins
-	bytesWideTwo // sub-blocks
+	bytesFactorsMins
+	bytesFactorsTwo // sub-blocks
 	quantKinds
 )
 
 // kind is which kernels do the format's blocks.
 func (f *quantFormat) kind() int {
 	for i, is := range [quantKinds]quantFormat{
-		nibblesHalf: {subs: 1}, nibblesHalfMins: {subs: 1, mins: true}, nibblesWide: {subs: 1, wide: true}, nibblesWideMins: {subs: 1, wide: true, mins: true},
-		bytesHalf: {subs: 1}, bytesHalfMins: {subs: 1, mins: true}, bytesWideMins: {subs: 1, wide: true, mins: true}, bytesWideTwo: {subs: 2, wide: true},
+		nibblesHalf: {packed: asNibbles, added: 8}, nibblesHalfMins: {packed: asNibbles, mins: true}, nibblesFactorsMins: {packed: asNibbles, scales: factors, mins: true},
+		tableHalf: {packed: byTable}, tableFloat: {packed: byTable, scales: floats},
+		bytesHalf: {}, bytesHalfMins: {mins: true}, bytesFactorsMins: {scales: factors, mins: true}, bytesFactorsTwo: {scales: factors, subs: 2},
 	} {
-		if (i < bytesHalf) == (f.table != nil) && f.subs == is.subs && f.wide == is.wide && f.mins == is.mins {
+		if f.packed == is.packed && f.subs == max(1, is.subs) && f.scales == is.scales && f.mins == is.mins && (f.packed != asNibbles || f.added == is.added) {
 			return i
 		}
 	}
@@ -76,24 +78,29 @@ func (k *kernels) quantPanelProduct(out []float32, x []byte, m *matrix, panel, l
 			}
 			tile := &k.quant[t]
 			for _, c := range tile.columns {
-				head, weights, table := p.at(at, c, k.biased)
+				head, weights, more := p.at(at, c, k.biased)
 				_ = out[(r+tile.rows-1)*stride+panel*vectorCols+vectorCols-1]
-				tile.byKind[kind](&out[r*stride+panel*vectorCols+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, table, size, n, first)
+				tile.byKind[kind](&out[r*stride+panel*vectorCols+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, n, first)
 			}
 		}
 	}
 }
 
 // at points to the scales and the weights of a block from column c on, and to the table
-// of its nibbles.
-func (p *quantPanel) at(block, c int, biased bool) (head, weights, table *byte) {
+// of its nibbles or to what it shares with others.
+func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	f := p.format
 	data := p.data[block*f.blockBytes() : (block+1)*f.blockBytes()]
-	head, weights, table = &data[c*f.scaleBytes()], &data[f.headBytes()+4*c], &f.biased[0]
-	if f.table != nil && !biased {
-		table = (*byte)(unsafe.Pointer(&f.table[0]))
+	head, weights = &data[c*f.scaleBytes()], &data[f.headBytes()+4*c]
+	switch {
+	case f.scales == factors:
+		more = &p.supers[block/superBlocks*f.superBytes()+2*c]
+	case biased:
+		more = &f.biased[0]
+	default:
+		more = (*byte)(unsafe.Pointer(&f.table[0]))
 	}
-	return head, weights, table
+	return head, weights, more
 }
 
 // product is n rows by the panel, as the sums are defined: the oracle of the vector
@@ -104,17 +111,18 @@ func (p *quantPanel) product(out []float32, stride int, x []byte, n int) {
 		clear(out[r*stride : r*stride+vectorCols])
 	}
 	var weights [quantBlock * vectorCols]int8 // [column][k]
-	for data, at := p.data, 0; len(data) > 0; data, at = data[f.blockBytes():], at+recordBytes {
-		f.unpackBlock(&weights, data[f.headBytes():])
+	for b := range len(p.data) / f.blockBytes() {
+		f.unpackBlock(&weights, p.data[b*f.blockBytes()+f.headBytes():])
 		for r := range n {
-			record := x[r*row+at : r*row+at+recordBytes]
-			f.addBlock((*[vectorCols]float32)(out[r*stride:]), &weights, data, record)
+			record := x[r*row+b*recordBytes:][:recordBytes]
+			p.addBlock((*[vectorCols]float32)(out[r*stride:]), &weights, b, record)
 		}
 	}
 }
 
-// addBlock adds the product of a block with a record.
-func (f *quantFormat) addBlock(out *[vectorCols]float32, weights *[quantBlock * vectorCols]int8, data, record []byte) {
+// addBlock adds the product of block b with a record.
+func (p *quantPanel) addBlock(out *[vectorCols]float32, weights *[quantBlock * vectorCols]int8, b int, record []byte) {
+	f := p.format
 	d, low := recordFloat(record, recordD), recordFloat(record, recordMin)
 	q := (*[quantBlock]byte)(record)
 	n := quantBlock / f.subs
@@ -125,10 +133,10 @@ func (f *quantFormat) addBlock(out *[vectorCols]float32, weights *[quantBlock * 
 			for i := s * n; i < (s+1)*n; i++ {
 				sum += int32(w[i]) * int32(int8(q[i]))
 			}
-			acc = f32.FMA32(float32(sum), float32(f.head(data, s*vectorCols+c)*d), acc)
+			acc = f32.FMA32(float32(sum), float32(p.head(b, s, c)*d), acc)
 		}
 		if f.mins {
-			acc = f32.FMA32(f.head(data, f.subs*vectorCols+c), low, acc)
+			acc = f32.FMA32(p.head(b, f.subs, c), low, acc)
 		}
 		out[c] = acc
 	}
@@ -138,17 +146,28 @@ func recordFloat(x []byte, at int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(x[at:]))
 }
 
-// head is scale or minimum i of a block.
-func (f *quantFormat) head(data []byte, i int) float32 {
-	if f.wide {
-		return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+// head is scale i, or the minimum for i = subs, of column c of block b.
+func (p *quantPanel) head(b, i, c int) float32 {
+	f, at := p.format, i*vectorCols+c
+	data := p.data[b*f.blockBytes():]
+	switch f.scales {
+	case halves:
+		return f32.Half(binary.LittleEndian.Uint16(data[2*at:]))
+	case floats:
+		return math.Float32frombits(binary.LittleEndian.Uint32(data[4*at:]))
 	}
-	return f32.Half(binary.LittleEndian.Uint16(data[2*i:]))
+	of, factor := p.supers[b/superBlocks*f.superBytes()+2*c:], float32(data[at])
+	if i == f.subs {
+		of = of[2*vectorCols:]
+	} else if !f.mins {
+		factor = float32(int8(data[at]))
+	}
+	return f32.Half(binary.LittleEndian.Uint16(of)) * factor // exact: 11 bits by 8
 }
 
 // unpackBlock writes the weights of a block by columns.
 func (f *quantFormat) unpackBlock(dst *[quantBlock * vectorCols]int8, src []byte) {
-	if f.table == nil {
+	if f.packed == asBytes {
 		for i, b := range src[:quantBlock*vectorCols] {
 			c, k := i/4%vectorCols, i/4/vectorCols*4+i%4
 			dst[c*quantBlock+k] = int8(int(b) - quantBias)

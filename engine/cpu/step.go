@@ -120,7 +120,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s.wide = make([]float32, n*max(first.gateUp.stride(), first.down.stride(), first.o.stride()))
 	s.logits = make([]float32, cfg.MaxRows*s.w.head.stride())
 	some, all := w.quantized()
-	s.acts = newActs(max(n, cfg.MaxRows), widest, ops.vector(), some, all)
+	s.acts = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
 		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*paddedScores(positions))

@@ -57,7 +57,7 @@ func productDiffers(r *rand.Rand, ops *kernels, trial int) error {
 		return p.err
 	}
 	defer m.store.Close()
-	a := newActs(rows, k, true, false, false)
+	a := newActs(ops, rows, k, false, false)
 	nasty(r, a.rows, trial/3/nastyKinds%nastyKinds)
 	out := make([]float32, rows*m.stride())
 	nasty(r, out, 5) // must be overwritten

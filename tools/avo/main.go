@@ -37,6 +37,9 @@ func main() {
 	t.squares()
 	t.scale()
 	t.silu()
+	if !t.wide() { // the AVX-512 path takes it too
+		t.quantize()
+	}
 	t.stream()
 	t.widenF16()
 	t.widenBF16()

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -188,6 +190,101 @@ func (t *target) silu() {
 	JNZ(LabelRef("step"))
 	VZEROUPPER()
 	RET()
+}
+
+// quantize writes the records of blocks of 32 activations: engine/cpu, quantacts.go, says
+// what stands in one. Half a vector does as well for what is done once a block.
+func (t *target) quantize() {
+	t.text("quantize", "(dst *byte, x *float32, blocks int)", "writes the records of so many blocks, at least one.")
+	dst, x, blocks := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("blocks"), GP64())
+	Label("block")
+	v, abs := t.vectors(4), t.vectors(4)
+	for i := range v {
+		VMOVUPS(Mem{Base: x, Disp: i * t.bytes()}, v[i])
+		VPAND(t.constant("magnitude"), v[i], abs[i])
+	}
+	// Bits of magnitudes order as integers do.
+	VPMAXSD(abs[1], abs[0], abs[0])
+	VPMAXSD(abs[3], abs[2], abs[2])
+	VPMAXSD(abs[2], abs[0], abs[0])
+	most, other := abs[0].AsX(), XMM()
+	VEXTRACTI128(U8(1), abs[0], other)
+	VPMAXSD(other, most, most)
+	VPSHUFD(U8(0x4e), most, other)
+	VPMAXSD(other, most, most)
+	VPSHUFD(U8(0xb1), most, other)
+	VPMAXSD(other, most, most)
+	bits := GP32()
+	VMOVD(most, bits)
+	CMPL(bits, U32(0x7f800000))
+	JAE(LabelRef("notFinite"))
+	VDIVSS(t.constant("127"), most, most)
+	VMOVD(most, bits)
+	CMPL(bits, U32(math.Float32bits(0x1p-120)))
+	JB(LabelRef("nothing"))
+	one, inverse := XMM(), t.vector()
+	VMOVSS(t.constant("1"), one)
+	VDIVSS(most, one, one)
+	VBROADCASTSS(one, inverse)
+	for _, q := range v {
+		VMULPS(inverse, q, q)
+		VCVTPS2DQ(q, q) // to even
+		VPMINSD(t.constant("int 127"), q, q)
+		VPMAXSD(t.constant("int -127"), q, q)
+	}
+	VPACKSSDW(v[1], v[0], v[0]) // within lanes of 128 bits: 0 2 1 3, of 4 values each
+	VPACKSSDW(v[3], v[2], v[2])
+	VPACKSSWB(v[2], v[0], v[0]) // 0 2 4 6 1 3 5 7
+	order := t.vector()
+	VMOVDQU(t.constant("unpacked"), order)
+	VPERMD(v[0], order, v[0])
+	VMOVDQU(v[0], Mem{Base: dst})
+	// Sums of bytes without their signs, 128 being added to each.
+	zero := t.vector()
+	t.zero(zero)
+	VPXOR(t.constant("byte signs"), v[0], v[0])
+	VPSADBW(zero, v[0], v[0])
+	low, high := v[0].AsX(), XMM()
+	VEXTRACTI128(U8(1), v[0], high)
+	VPADDD(low, high, high)
+	half, sum := GP32(), GP32()
+	for _, s := range []struct {
+		lanes reg.Register
+		added int
+		to    reg.GPVirtual
+		at    int
+	}{{low, 16 * 128, half, recordHalf}, {high, 32 * 128, sum, recordSum}} {
+		VPSHUFD(U8(0x4e), s.lanes, other)
+		VPADDD(s.lanes, other, other)
+		VMOVD(other, s.to)
+		SUBL(U32(uint32(s.added)), s.to)
+		MOVL(s.to, Mem{Base: dst, Disp: s.at})
+	}
+	VMOVSS(most, Mem{Base: dst, Disp: recordD})
+	VXORPS(other, other, other)
+	VCVTSI2SSL(sum, other, other)
+	VMULSS(most, other, other)
+	VMOVSS(other, Mem{Base: dst, Disp: recordMin})
+	Label("next")
+	ADDQ(I32(128), x)
+	ADDQ(I32(recordSize), dst)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+	Label("notFinite")
+	MOVL(U32(math.Float32bits(float32(math.NaN()))), bits)
+	JMP(LabelRef("blank"))
+	Label("nothing")
+	XORL(bits, bits)
+	Label("blank")
+	none := t.vector()
+	t.zero(none)
+	VMOVDQU(none, Mem{Base: dst})
+	VMOVDQU(none.AsX(), Mem{Base: dst, Disp: recordD})
+	MOVL(bits, Mem{Base: dst, Disp: recordD})
+	MOVL(bits, Mem{Base: dst, Disp: recordMin})
+	JMP(LabelRef("next"))
 }
 
 // ahead is how many bytes a stream fetches before it needs them.

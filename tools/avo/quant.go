@@ -22,15 +22,40 @@ const (
 // quantKind is one layout of blocks.
 type quantKind struct {
 	name    string
-	nibbles bool
-	wide    bool // scales are f32, else f16
+	weights packing
+	added   int // to a nibble
+	scales  scaling
 	mins    bool
 	subs    int
 }
 
+// packing is how weights lie: as bytes, as nibbles that are whole numbers themselves,
+// or as nibbles that stand for entries of a table.
+type packing int
+
+const (
+	asBytes packing = iota
+	asNibbles
+	byTable
+)
+
+// scaling is how scales and minima lie: as f16, as f32, or as bytes, which 8 blocks
+// multiply by the same f16.
+type scaling int
+
+const (
+	halves scaling = iota
+	floats
+	factors
+)
+
+// superBlocks share their f16 where scales are factors.
+const superBlocks = 8
+
 var quantKinds = []quantKind{
-	{"n4h", true, false, false, 1}, {"n4hm", true, false, true, 1}, {"n4w", true, true, false, 1}, {"n4wm", true, true, true, 1},
-	{"b8h", false, false, false, 1}, {"b8hm", false, false, true, 1}, {"b8wm", false, true, true, 1}, {"b8w2", false, true, false, 2},
+	{"n4h", asNibbles, 8, halves, false, 1}, {"n4hm", asNibbles, 0, halves, true, 1}, {"n4km", asNibbles, 0, factors, true, 1},
+	{"t4h", byTable, 0, halves, false, 1}, {"t4w", byTable, 0, floats, false, 1},
+	{"b8h", asBytes, 0, halves, false, 1}, {"b8hm", asBytes, 0, halves, true, 1}, {"b8km", asBytes, 0, factors, true, 1}, {"b8k2", asBytes, 0, factors, false, 2},
 }
 
 // quantTiles leave registers for the integer sums beside those of the chain.
@@ -49,6 +74,7 @@ type quant struct {
 
 	x, x3, xStride reg.Register
 	head, weights  reg.Register
+	super, left    reg.Register     // the f16 of factors, and how many blocks are left that share them
 	acc, sums      []reg.VecVirtual // [row][vector]
 
 	mask, table, bias, ones reg.VecVirtual
@@ -57,8 +83,8 @@ type quant struct {
 func (t *target) quant(shape tile, kind quantKind) {
 	q := &quant{target: t, kind: kind, rows: shape.rows, vectors: shape.vectors}
 	t.text(fmt.Sprintf("quant%dx%d%s", q.rows, q.vectors*t.lanes, kind.name),
-		"(out *float32, outStride int, x *byte, xStride int, head, weights, table *byte, blockBytes, blocks, first int)",
-		fmt.Sprintf("adds %d rows of records by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column.", q.rows, q.vectors*t.lanes))
+		"(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, blockBytes, blocks, first int)",
+		fmt.Sprintf("adds %d rows of records by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.", q.rows, q.vectors*t.lanes))
 	q.x, q.head, q.weights = Load(Param("x"), GP64()), Load(Param("head"), GP64()), Load(Param("weights"), GP64())
 	blockBytes, blocks := Load(Param("blockBytes"), GP64()), Load(Param("blocks"), GP64())
 	out := Load(Param("out"), GP64())
@@ -86,6 +112,13 @@ func (t *target) quant(shape tile, kind quantKind) {
 	q.block()
 	ADDQ(blockBytes, q.head)
 	ADDQ(blockBytes, q.weights)
+	if kind.scales == factors {
+		DECQ(q.left)
+		JNZ(LabelRef("sameSuper"))
+		ADDQ(I32(q.superBytes()), q.super)
+		MOVQ(I32(superBlocks), q.left)
+		Label("sameSuper")
+	}
 	ADDQ(I32(recordSize), q.x)
 	if q.rows > 3 {
 		ADDQ(I32(recordSize), q.x3)
@@ -97,28 +130,53 @@ func (t *target) quant(shape tile, kind quantKind) {
 	RET()
 }
 
+// superBytes is what the f16 of 8 blocks take: for scales, and for minima.
+func (q *quant) superBytes() int {
+	if q.kind.mins {
+		return 2 * 2 * panelCols
+	}
+	return 2 * panelCols
+}
+
 // constants loads what does not change: the mask of a nibble, the table that nibbles
 // are looked up in, and for AVX2 what turns bytes signed and ones to add pairs.
 func (q *quant) constants() {
-	if q.kind.nibbles {
-		q.mask, q.table = q.vector(), q.vector()
-		at := Load(Param("table"), GP64())
+	if q.kind.scales == factors {
+		q.super, q.left = Load(Param("more"), GP64()), GP64()
+		MOVQ(I32(superBlocks), q.left)
+	}
+	if q.kind.weights != asBytes {
+		q.mask = q.vector()
+		VMOVUPS(q.constant("nibbles"), q.mask)
+	}
+	if q.kind.weights == byTable {
+		q.table = q.vector()
+		at := Load(Param("more"), GP64())
 		if q.target.wide() {
 			VBROADCASTI32X4(Mem{Base: at}, q.table)
-			VMOVDQU32(q.constant("nibbles"), q.mask)
 		} else {
 			VBROADCASTI128(Mem{Base: at}, q.table)
-			VMOVDQU(q.constant("nibbles"), q.mask)
 		}
 	}
 	if !q.target.wide() {
 		q.ones = q.vector()
 		VMOVDQU(q.constant("int16 ones"), q.ones)
-		if !q.kind.nibbles {
+		if q.kind.weights == asBytes {
 			q.bias = q.vector()
 			VMOVDQU(q.constant("byte signs"), q.bias)
 		}
 	}
+}
+
+// added is the logarithm of what is added to weights as they are multiplied, or -1.
+func (q *quant) added() int {
+	switch {
+	case q.kind.weights == asNibbles && q.kind.added == 8:
+		return 3
+	case q.kind.weights != asNibbles && q.target.wide():
+		return 7
+	}
+	return -1
 }
 
 // block does one block: for each of its sub-blocks the integer sums, then a step of the
@@ -144,33 +202,32 @@ func (q *quant) block() {
 	}
 }
 
-// start sets the sums of sub-block s to zero or, where the weights have 128 added to
-// them, to what that adds, negated.
+// start sets the sums of sub-block s to zero or, where something is added to the
+// weights, to what that adds, negated.
 func (q *quant) start(s int) {
 	for r := range q.rows {
 		sums := q.sums[r*q.vectors : (r+1)*q.vectors]
-		q.zero(sums[0])
-		if q.target.wide() {
-			added := q.vector()
-			at := recordSum
-			if q.kind.subs == 2 && s == 0 {
-				at = recordHalf
-			}
-			VPBROADCASTD(row(q.x, q.x3, q.xStride, r, at), added)
-			if q.kind.subs == 2 && s == 1 {
-				half := q.vector()
-				VPBROADCASTD(row(q.x, q.x3, q.xStride, r, recordHalf), half)
-				VPSUBD(half, added, added)
-			}
-			VPSLLD(U8(7), added, added)
-			VPSUBD(added, sums[0], sums[0])
+		for _, v := range sums {
+			q.zero(v)
 		}
-		for _, v := range sums[1:] {
-			if q.target.wide() {
-				VMOVDQA32(sums[0], v)
-			} else {
-				q.zero(v)
-			}
+		shift := q.added()
+		if shift < 0 {
+			continue
+		}
+		added := q.vector()
+		at := recordSum
+		if q.kind.subs == 2 && s == 0 {
+			at = recordHalf
+		}
+		VPBROADCASTD(row(q.x, q.x3, q.xStride, r, at), added)
+		if q.kind.subs == 2 && s == 1 {
+			half := q.vector()
+			VPBROADCASTD(row(q.x, q.x3, q.xStride, r, recordHalf), half)
+			VPSUBD(half, added, added)
+		}
+		VPSLLD(U8(shift), added, added)
+		for _, v := range sums {
+			VPSUBD(added, v, v)
 		}
 	}
 }
@@ -178,17 +235,21 @@ func (q *quant) start(s int) {
 // quad adds the products of k [4j, 4j+4); with nibbles an even j does the next four as
 // well, an odd one nothing.
 func (q *quant) quad(j int) {
-	if q.kind.nibbles && j%2 == 1 {
+	nibbles := q.kind.weights != asBytes
+	if nibbles && j%2 == 1 {
 		return
 	}
 	for v := range q.vectors {
 		w := q.vector()
 		at := Mem{Base: q.weights, Disp: j*panelCols*4 + v*q.bytes()}
-		if q.kind.nibbles {
+		if nibbles {
 			at.Disp = j/2*panelCols*4 + v*q.bytes()
 		}
-		q.load(at, w)
-		if !q.kind.nibbles {
+		VMOVUPS(at, w)
+		if q.rows == 1 { // the processor's own prefetcher stops at each page of 4 KiB
+			PREFETCHT0(at.Offset(ahead))
+		}
+		if !nibbles {
 			if !q.target.wide() {
 				VPXOR(q.bias, w, w)
 			}
@@ -197,29 +258,27 @@ func (q *quant) quad(j int) {
 		}
 		low := q.vector()
 		q.and(q.mask, w, low)
-		VPSHUFB(low, q.table, low)
+		q.lookUp(low)
 		q.multiply(low, j, v)
 		VPSRLW(U8(4), w, w)
 		q.and(q.mask, w, w)
-		VPSHUFB(w, q.table, w)
+		q.lookUp(w)
 		q.multiply(w, j+1, v)
 	}
 }
 
-func (q *quant) load(at Mem, dst reg.VecVirtual) {
-	if q.target.wide() {
-		VMOVDQU32(at, dst)
-	} else {
-		VMOVDQU(at, dst)
+func (q *quant) lookUp(w reg.VecVirtual) {
+	if q.kind.weights == byTable {
+		VPSHUFB(w, q.table, w)
 	}
 }
 
 // multiply adds the products of weights w of vector v by the activations of quad j. With
-// AVX2, whose instruction adds pairs in 16 bits, the sign of a weight goes to the
-// activation: 2·128·127 fits.
+// AVX2, whose instruction adds pairs in 16 bits and wants one factor unsigned, the sign of
+// a weight that may have one goes to the activation: 2·128·127 fits.
 func (q *quant) multiply(w reg.VecVirtual, j, v int) {
-	var size reg.VecVirtual
-	if !q.target.wide() {
+	size, signed := w, q.kind.weights != asNibbles
+	if !q.target.wide() && signed {
 		size = q.vector()
 		VPABSB(w, size)
 	}
@@ -231,20 +290,37 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 		}
 		a := q.vector()
 		VPBROADCASTD(at, a)
-		VPSIGNB(w, a, a)
+		if signed {
+			VPSIGNB(w, a, a)
+		}
 		VPMADDUBSW(a, size, a)
 		VPMADDWD(q.ones, a, a)
 		VPADDD(a, sum, sum)
 	}
 }
 
-// scale loads scales or minima number i of vector v.
+// scale loads scales, or minima for i = subs, of vector v.
 func (q *quant) scale(i, v int) reg.VecVirtual {
 	dst := q.vector()
-	if q.kind.wide {
+	switch q.kind.scales {
+	case floats:
 		VMOVUPS(Mem{Base: q.head, Disp: 4 * (i*panelCols + v*q.lanes)}, dst)
-	} else {
+	case halves:
 		VCVTPH2PS(Mem{Base: q.head, Disp: 2 * (i*panelCols + v*q.lanes)}, dst)
+	case factors:
+		at, d := Mem{Base: q.head, Disp: i*panelCols + v*q.lanes}, q.vector()
+		super := Mem{Base: q.super, Disp: 2 * v * q.lanes}
+		if i == q.kind.subs {
+			super.Disp += 2 * panelCols
+		}
+		if q.kind.mins {
+			VPMOVZXBD(at, dst)
+		} else {
+			VPMOVSXBD(at, dst)
+		}
+		VCVTDQ2PS(dst, dst)
+		VCVTPH2PS(super, d)
+		VMULPS(d, dst, dst)
 	}
 	return dst
 }

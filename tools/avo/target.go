@@ -112,6 +112,7 @@ func (t *target) table() {
 		{"inf", float(math.Inf(1))}, {"-inf", float(math.Inf(-1))},
 		{"int 126", 126}, {"int 1", 1}, {"sign", 1 << 31}, {"upper", 0xffff0000},
 		{"nibbles", 0x0f0f0f0f}, {"int16 ones", 0x00010001}, {"byte signs", 0x80808080},
+		{"magnitude", 1<<31 - 1}, {"127", float(127)}, {"int 127", 127}, {"int -127", 1<<32 - 127},
 	}
 	t.known = map[string]int{}
 	t.consts = GLOBL("constants"+t.name, attr.RODATA|attr.NOPTR)
@@ -120,5 +121,9 @@ func (t *target) table() {
 		for lane := range t.lanes {
 			DATA(i*t.bytes()+4*lane, U32(e.bits))
 		}
+	}
+	t.known["unpacked"] = len(entries)
+	for lane := range t.lanes {
+		DATA(len(entries)*t.bytes()+4*lane, U32([]uint32{0, 4, 1, 5, 2, 6, 3, 7}[lane%8]))
 	}
 }

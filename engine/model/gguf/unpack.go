@@ -8,10 +8,16 @@ import (
 // Block is a block of quantised values taken apart: value i is
 // Quants[i]·Scales[i/n] + Mins[i/n], rounded after each step, n being
 // [Type.SubBlock]. Without minima (see [Type.HasMins]) nothing is added.
+//
+// In K types a scale is the f16 Super times a factor (of Q6_K with a sign), a minimum
+// -SuperMin times one; both products are exact. Elsewhere these fields mean nothing.
 type Block struct {
 	Quants [256]int8
 	Scales [16]float32
 	Mins   [16]float32
+
+	Super, SuperMin     uint16
+	Factors, MinFactors [16]byte
 }
 
 // SubBlock is how many values share a scale, 0 for plain floats. The type is known.
@@ -86,12 +92,14 @@ func (b *Block) five(t Type, src []byte) {
 
 func (b *Block) scaleMins(t Type, src []byte) {
 	d, dmin, scales, quants := half(src), half(src[2:]), src[4:16], src[16:]
+	b.Super, b.SuperMin = binary.LittleEndian.Uint16(src), binary.LittleEndian.Uint16(src[2:])
 	var high []byte
 	if t == Q5_K {
 		high, quants = quants[:32], quants[32:]
 	}
 	for i := range 8 {
 		scale, minimum := scaleMin(scales, i)
+		b.Factors[i], b.MinFactors[i] = scale, minimum
 		b.Scales[i], b.Mins[i] = d*float32(scale), -(dmin * float32(minimum))
 		for j := range 32 {
 			q := quants[i/2*32+j] >> (i % 2 * 4) & 15
@@ -105,6 +113,7 @@ func (b *Block) scaleMins(t Type, src []byte) {
 
 func (b *Block) six(src []byte) {
 	low, high, scales, d := src[:128], src[128:192], src[192:208], half(src[208:])
+	b.Super, b.Factors = binary.LittleEndian.Uint16(src[208:]), [16]byte(scales)
 	for i := range 16 {
 		b.Scales[i] = d * float32(int8(scales[i]))
 	}
