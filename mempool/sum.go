@@ -1,10 +1,13 @@
 package mempool
 
-import "github.com/zeebo/xxh3"
+import (
+	"github.com/zeebo/xxh3"
 
-// sumPiece is how much is copied and hashed at a time, while it is in the nearest cache:
-// so a checksum costs a copy little more than its instructions.
-const sumPiece = 16 << 10
+	"github.com/coppice-llm/coppice/internal/hashcopy"
+)
+
+// sumPiece is how much is copied and hashed at a time, in one pass.
+const sumPiece = hashcopy.PieceBytes
 
 // Sum is the checksum of an extent's pages: the XXH3-64 of their bytes in pieces of 16 KiB,
 // the seed of each being the checksum of those before it, from 0.
@@ -27,11 +30,8 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 		return Sum(dst[:at])
 	}
 	for _, p := range pages {
-		for len(p) > 0 { // copied first, as a copy reads ahead better; what it wrote may pass the caches by
-			n := copy(dst[:sumPiece], p)
-			sum = xxh3.HashSeed(p[:n], sum)
-			dst, p = dst[n:], p[n:]
-		}
+		sum = hashcopy.Copy(dst, p, sum)
+		dst = dst[len(p):]
 	}
 	return sum
 }
@@ -39,6 +39,11 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 // Scatter copies the first bytes of payload to pages and returns the Sum of all of it. The
 // pages have what it is the sum of, so a caller looks at them only if it is right.
 func Scatter(pages [][]byte, payload []byte) (sum uint64) {
+	for len(pages) > 0 && len(pages[0])%sumPiece == 0 && len(pages[0]) <= len(payload) {
+		n := len(pages[0])
+		sum = hashcopy.Copy(pages[0], payload[:n], sum)
+		pages, payload = pages[1:], payload[n:]
+	}
 	page, at := 0, 0
 	for len(payload) > 0 {
 		piece := payload[:min(sumPiece, len(payload))]

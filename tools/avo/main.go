@@ -10,6 +10,7 @@ import (
 
 func main() {
 	name := flag.String("isa", "avx512", "avx2 or avx512")
+	set := flag.String("set", "engine", "engine (those of engine/cpu) or hashcopy (those of internal/hashcopy)")
 	flag.Parse()
 	var t *target
 	switch *name {
@@ -21,6 +22,20 @@ func main() {
 		fmt.Fprintf(os.Stderr, "avo: isa is %q, want avx2 or avx512\n", *name)
 		os.Exit(2)
 	}
+	switch *set {
+	case "engine":
+		t.engine()
+	case "hashcopy":
+		t.hashCopy()
+	default:
+		fmt.Fprintf(os.Stderr, "avo: set is %q, want engine or hashcopy\n", *set)
+		os.Exit(2)
+	}
+	build.Generate()
+}
+
+// engine writes the kernels of engine/cpu.
+func (t *target) engine() {
 	for _, half := range []bool{false, true} {
 		for _, shape := range t.tiles() {
 			t.gemm(shape.rows, shape.vectors, half)
@@ -44,5 +59,4 @@ func main() {
 	t.widenF16()
 	t.widenBF16()
 	t.widenQ8()
-	build.Generate()
 }

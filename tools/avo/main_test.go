@@ -8,20 +8,22 @@ import (
 	"testing"
 )
 
-// TestCommittedFilesAreCurrent generates into a temporary folder and compares with
-// engine/cpu, but for the first line, which names the command.
+// TestCommittedFilesAreCurrent generates into a temporary folder and compares with what is
+// committed, but for the first line, which names the command.
 func TestCommittedFilesAreCurrent(t *testing.T) {
-	for _, isa := range []string{"avx2", "avx512"} {
-		dir := t.TempDir()
-		names := []string{"kernel_" + isa + "_amd64.s", "kernel_" + isa + "_amd64.go"}
-		cmd := exec.Command("go", "run", ".", "-isa", isa, "-pkg", "cpu", "-out", filepath.Join(dir, names[0]), "-stubs", filepath.Join(dir, names[1]))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		for _, name := range names {
-			_, want := cut(t, filepath.Join(dir, name))
-			if _, got := cut(t, filepath.Join("../../engine/cpu", name)); !bytes.Equal(got, want) {
-				t.Errorf("engine/cpu/%s is not what the generator writes: run go generate ./engine/cpu", name)
+	for _, set := range []struct{ name, pkg, dir string }{{"engine", "cpu", "engine/cpu"}, {"hashcopy", "hashcopy", "internal/hashcopy"}} {
+		for _, isa := range []string{"avx2", "avx512"} {
+			dir := t.TempDir()
+			names := []string{"kernel_" + isa + "_amd64.s", "kernel_" + isa + "_amd64.go"}
+			cmd := exec.Command("go", "run", ".", "-set", set.name, "-isa", isa, "-pkg", set.pkg, "-out", filepath.Join(dir, names[0]), "-stubs", filepath.Join(dir, names[1]))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for _, name := range names {
+				_, want := cut(t, filepath.Join(dir, name))
+				if _, got := cut(t, filepath.Join("../..", set.dir, name)); !bytes.Equal(got, want) {
+					t.Errorf("%s/%s is not what the generator writes: run go generate ./%s", set.dir, name, set.dir)
+				}
 			}
 		}
 	}

@@ -1,0 +1,34 @@
+package hashcopy
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+	machine "golang.org/x/sys/cpu"
+)
+
+// TestKernels: all kernels that this machine can run, not only the one it uses.
+func TestKernels(t *testing.T) {
+	src, to := make([]byte, PieceBytes), make([]byte, PieceBytes+64)
+	for i := range src {
+		src[i] = byte(i * i)
+	}
+	for !aligned(to) {
+		to = to[1:]
+	}
+	dst := to[:PieceBytes]
+	for name, k := range map[string]struct {
+		runs bool
+		copyHash
+	}{"AVX2": {machine.X86.HasAVX2, copyHashAVX2}, "AVX512": {machine.X86.HasAVX512F, copyHashAVX512}} {
+		if !k.runs {
+			continue
+		}
+		clear(dst)
+		got := run(k.copyHash, (*[PieceBytes]byte)(dst), (*[PieceBytes]byte)(src), 12345)
+		if want := xxh3.HashSeed(src, 12345); got != want || !bytes.Equal(dst, src) {
+			t.Errorf("%s: %x, want %x; copied: %v", name, got, want, bytes.Equal(dst, src))
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// XXH3 reads stripes of 64 bytes, sixteen of them to a block, at whose end it scrambles its
+// accumulators. Of a piece of hashPiece bytes, the last stripe has a place of its own in
+// the secret, and the last block is not scrambled.
+const (
+	stripeBytes   = 64
+	blockStripes  = 16
+	hashPiece     = 16 << 10
+	scrambleAt    = 128 // in the secret
+	lastStripeAt  = 121
+	scramblePrime = 2654435761
+)
+
+// hashCopy copies one piece of memory and hashes it.
+func (t *target) hashCopy() {
+	t.text("copyHash", "(acc *[8]uint64, dst, src *[16384]byte, secret *[192]byte)",
+		"copies src to dst and adds it to the accumulators of XXH3. dst is aligned to 64 bytes; the stores pass the caches, and are fenced.")
+	h := &hasher{t: t}
+	acc := Load(Param("acc"), GP64())
+	h.dst, h.src, h.secret = Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("secret"), GP64())
+	n := stripeBytes / t.bytes()
+	h.acc, h.prime = t.vectors(n), t.vector()
+	for i, v := range h.acc {
+		t.load(Mem{Base: acc, Disp: i * t.bytes()}, v)
+	}
+	word := GP64()
+	MOVQ(U64(scramblePrime), word)
+	low := XMM()
+	MOVQ(word, low)
+	VPBROADCASTQ(low, h.prime)
+	blocks := GP64()
+	MOVQ(I32(hashPiece/stripeBytes/blockStripes-1), blocks)
+	Label("block")
+	for i := range blockStripes {
+		h.stripe(i, 8*i)
+	}
+	h.scramble()
+	ADDQ(I32(stripeBytes*blockStripes), h.src)
+	ADDQ(I32(stripeBytes*blockStripes), h.dst)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	for i := range blockStripes - 1 {
+		h.stripe(i, 8*i)
+	}
+	h.stripe(blockStripes-1, lastStripeAt)
+	for i, v := range h.acc {
+		t.store(v, Mem{Base: acc, Disp: i * t.bytes()})
+	}
+	SFENCE()
+	VZEROUPPER()
+	RET()
+}
+
+// hasher is the state of hashCopy.
+type hasher struct {
+	t                *target
+	dst, src, secret reg.Register
+	acc              []reg.VecVirtual
+	prime            reg.VecVirtual
+}
+
+// stripe copies one stripe of the block and accumulates it.
+func (h *hasher) stripe(i, at int) {
+	t := h.t
+	PREFETCHNTA(Mem{Base: h.src, Disp: stripeBytes*i + prefetchAhead})
+	for v, acc := range h.acc {
+		disp := stripeBytes*i + v*t.bytes()
+		data, key, high := t.vector(), t.vector(), t.vector()
+		t.load(Mem{Base: h.src, Disp: disp}, data)
+		VMOVNTDQ(data, Mem{Base: h.dst, Disp: disp})
+		t.load(Mem{Base: h.secret, Disp: at + v*t.bytes()}, key)
+		t.xor(data, key, key)
+		VPSHUFD(U8(0x31), key, high)
+		VPMULUDQ(key, high, high)
+		VPSHUFD(U8(0x4e), data, data)
+		VPADDQ(data, acc, acc)
+		VPADDQ(high, acc, acc)
+	}
+}
+
+// prefetchAhead is how far ahead of the copy memory is asked for: the processor's own
+// guesses end with a page of 4 KiB.
+const prefetchAhead = 4096
+
+// scramble mixes the accumulators at the end of a block.
+func (h *hasher) scramble() {
+	t := h.t
+	for v, acc := range h.acc {
+		x, high := t.vector(), t.vector()
+		VPSRLQ(U8(47), acc, x)
+		t.xor(x, acc, acc)
+		t.load(Mem{Base: h.secret, Disp: scrambleAt + v*t.bytes()}, x)
+		t.xor(x, acc, acc)
+		VPSRLQ(U8(32), acc, high)
+		VPMULUDQ(h.prime, high, high)
+		VPSLLQ(U8(32), high, high)
+		VPMULUDQ(h.prime, acc, acc)
+		VPADDQ(high, acc, acc)
+	}
+}
+
+func (t *target) load(from Mem, to reg.VecVirtual) {
+	if t.wide() {
+		VMOVDQU64(from, to)
+	} else {
+		VMOVDQU(from, to)
+	}
+}
+
+func (t *target) store(from reg.VecVirtual, to Mem) {
+	if t.wide() {
+		VMOVDQU64(from, to)
+	} else {
+		VMOVDQU(from, to)
+	}
+}
