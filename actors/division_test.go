@@ -58,8 +58,35 @@ func (t ownedTicket) Result() (*engine.Result, error) {
 	return t.Ticket.Result()
 }
 
-// share starts Systems on one pool, with a capacity of pages each.
-func share(t *testing.T, systems, pages int, cfg scheduler.Config) (*Pool, []*System) {
+// ownedMover is owned for moves, whose pages must be the System's until they have ended.
+type ownedMover struct {
+	*owned
+	engine.Mover
+	mu    sync.Mutex
+	pages map[engine.MoveID][]kv.PageID
+}
+
+func (b *ownedMover) Move(m *engine.Move, memory [][]byte) error {
+	b.check("before a move", m.Pages)
+	b.mu.Lock()
+	b.pages[m.ID] = slices.Clone(m.Pages)
+	b.mu.Unlock()
+	return b.Mover.Move(m, memory)
+}
+
+func (b *ownedMover) Moved(dst []engine.Moved) []engine.Moved {
+	n := len(dst)
+	dst = b.Mover.Moved(dst)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range dst[n:] {
+		b.check("after a move", b.pages[m.ID])
+	}
+	return dst
+}
+
+// share starts Systems on one pool, with a capacity of pages each, and lower tiers.
+func share(t *testing.T, systems, pages int, cfg scheduler.Config, tiers Tiers) (*Pool, []*System) {
 	t.Helper()
 	const pageTokens = 4
 	pool, err := NewPool(pages, systems)
@@ -69,7 +96,8 @@ func share(t *testing.T, systems, pages int, cfg scheduler.Config) (*Pool, []*Sy
 	var all []*System
 	for i := range systems {
 		b := &owned{Backend: backend(t, cpu.Config{KVTokens: pages * pageTokens, PageTokens: pageTokens}), t: t, pool: pool, owner: mempool.Owner(i)}
-		all = append(all, start(t, Config{Backend: b, Pool: pool, Scheduler: cfg}, cpu.Config{}))
+		m := &ownedMover{owned: b, Mover: b.Backend.(engine.Mover), pages: map[engine.MoveID][]kv.PageID{}}
+		all = append(all, start(t, Config{Backend: m, Pool: pool, Scheduler: cfg, Tiers: tiers}, cpu.Config{}))
 	}
 	return pool, all
 }
@@ -101,7 +129,7 @@ func numbered(i, n int) []kv.Token {
 // TestSharedPool: one System fills the pool with its cache; another one that comes gets its
 // share, and both give the tokens that they would give alone.
 func TestSharedPool(t *testing.T) {
-	pool, systems := share(t, 2, 64, scheduler.Config{MaxInflight: 2, LeaseHighPages: 64})
+	pool, systems := share(t, 2, 64, scheduler.Config{MaxInflight: 2, LeaseHighPages: 64}, Tiers{})
 	alone := start(t, Config{}, cpu.Config{})
 	ask := func(s *System, i, n int) []kv.Token {
 		tokens := numbered(i, n)
@@ -136,44 +164,58 @@ func TestSharedPool(t *testing.T) {
 	pool.verify(t)
 }
 
-// TestSharedPoolUnderLoad: three Systems, each under a load that wants more than its share,
-// until all requests have ended; then they close one after the other.
+// TestSharedPoolUnderLoad: three Systems, with and without lower tiers, each under a load
+// that wants more than its share, until all requests have ended; then they close one after
+// the other.
 func TestSharedPoolUnderLoad(t *testing.T) {
 	for _, inflight := range []int{1, 2} {
-		pool, systems := share(t, 3, 60, scheduler.Config{MaxInflight: inflight, MaxRunning: 6})
-		var callers sync.WaitGroup
-		for n, s := range systems {
-			for c := range 6 {
-				callers.Go(func() {
-					for i := range 6 {
-						tokens := numbered(i+10*n, 10+(7*i+11*c)%40)
-						stream, err := s.Open(Request{Tokens: tokens, MaxTokens: 1 + (i*c)%20})
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						if (i+c)%5 == 0 {
-							stream.Abort(nil)
-						}
-						drain(t, stream)
-					}
-				})
-			}
+		for _, tiers := range []Tiers{{}, {HostBytes: 4 << 20, ExtentPages: 2}} {
+			sharedLoad(t, scheduler.Config{MaxInflight: inflight, MaxRunning: 6}, tiers)
 		}
-		callers.Wait()
-		for _, s := range systems {
-			credits(t, s)
-			conserve(t, s)
+	}
+}
+
+func sharedLoad(t *testing.T, cfg scheduler.Config, tiers Tiers) {
+	pool, systems := share(t, 3, 60, cfg, tiers)
+	var callers sync.WaitGroup
+	for n, s := range systems {
+		for c := range 6 {
+			callers.Go(func() {
+				for i := range 6 {
+					tokens := numbered(i+10*n, 10+(7*i+11*c)%40)
+					stream, err := s.Open(Request{Tokens: tokens, MaxTokens: 1 + (i*c)%20})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if (i+c)%5 == 0 {
+						stream.Abort(nil)
+					}
+					drain(t, stream)
+				}
+			})
+		}
+	}
+	callers.Wait()
+	for _, s := range systems {
+		credits(t, s)
+		conserve(t, s)
+	}
+	pool.verify(t)
+	written := uint64(0)
+	for o, s := range systems {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := pool.held(mempool.Owner(o)); n != 0 {
+			t.Errorf("%d pages are held after Close", n)
 		}
 		pool.verify(t)
-		for o, s := range systems {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if n := pool.held(mempool.Owner(o)); n != 0 {
-				t.Errorf("%d pages are held after Close", n)
-			}
-			pool.verify(t)
+		if st, err := s.Stats(patience(t)); err == nil && len(st.Tiers) > 0 {
+			written += st.Tiers[0].Writes
 		}
+	}
+	if written == 0 && !tiers.none() {
+		t.Error("nothing was written to host memory")
 	}
 }

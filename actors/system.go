@@ -113,9 +113,6 @@ func (c Config) validate() error {
 	positive("EventRing", c.EventRing)
 	positive("FormatBytes", c.FormatBytes)
 	errs = append(errs, c.Tiers.validate())
-	if c.Pool != nil && !c.Tiers.none() {
-		errs = append(errs, errors.New("actors: Pool and Tiers can't be had together: what moves may still read pages that another scheduler has"))
-	}
 	if c.FormatTimeout < 0 {
 		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
 	}

@@ -21,8 +21,9 @@ func (h sharing) Offer(poolFree int) {
 func (h sharing) Recall(pages int) { h.s.room.owed += pages }
 
 // Return appends to dst pages that the pool recalled: idle ones, and what can be evicted
-// for it. While a plan is in flight, which may still touch what was given up, it appends
-// none; wait is true then: no more plans are to be made until those have completed.
+// for it. While a plan is in flight, which may still touch what was given up, or a Write
+// reads pages that were, it appends none; wait is true then: no more plans are to be made
+// until those have completed. What it evicts is not written to lower tiers.
 func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	s, l := h.s, &h.s.room
 	if l.owed == 0 {
@@ -31,8 +32,11 @@ func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	if len(s.plans.inflight) > 0 {
 		return dst, true
 	}
+	if t := s.tiers; t != nil && len(t.reads) > 0 {
+		return dst, len(t.due) == 0 // what is due goes with the next plan
+	}
 	if short := l.owed - l.lease.IdlePages(); short > 0 && s.cache != nil {
-		l.reclaim(s.cache.Evict(short, l.freed[:0]))
+		l.takeBack(s.cache.Evict(short, l.freed[:0]), forgotten)
 	}
 	n := min(l.owed, l.lease.IdlePages())
 	l.owed -= n
