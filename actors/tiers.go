@@ -3,6 +3,8 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,11 +20,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Defaults of Tiers. Buffers of host memory, through which extents move, take StagingBytes
-// of a tier at most: the sixteen that tiering asks for would be gigabytes of a large model's pages.
+// Defaults of Tiers. Extents move through buffers of host memory: StagingBytes of them for
+// each tier, as what a long prompt evicts at once is lost beyond that; an eighth of the
+// tier where that is less, but at least tiering.DefaultMaxMoves extents if they fit.
 const (
 	DefaultFlush = 10 * time.Second
-	StagingBytes = 256 << 20
+	StagingBytes = 128 << 20
 	leastMoves   = 2
 )
 
@@ -44,7 +47,8 @@ type Tiers struct {
 	ExtentPages int
 	// Write says when KV goes from the device to the tier below. Default tiering.WriteBack.
 	Write tiering.Mode
-	// Flush bounds how long Close writes what is on the device and in host memory to disk.
+	// Flush bounds how long Close writes what is on the device and in host memory to Disk
+	// and Share.
 	// Default DefaultFlush; negative: nothing is written.
 	Flush time.Duration
 	// TokenSeconds is what computing a token takes, until steps were measured. A fetch that
@@ -143,7 +147,8 @@ func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 	for _, s := range stores {
 		info := s.Info()
 		c.Layout = info.Identity.Layout
-		moves := min(max(StagingBytes/c.Layout.ExtentBytes(), leastMoves), tiering.DefaultMaxMoves)
+		extent := c.Layout.ExtentBytes()
+		moves := max(min(StagingBytes/extent, max(int(info.CapacityBytes/8)/extent, tiering.DefaultMaxMoves), info.MaxOps/2), leastMoves)
 		c.Tiers[info.Tier] = tiering.TierConfig{
 			Bytes: info.CapacityBytes, SlotBytes: info.SlotBytes, MaxMoves: moves, FullOnly: info.Shared, Kept: info.Shared,
 		}
@@ -157,7 +162,8 @@ type hierarchy struct {
 	stores  []mempool.Store
 	own     int // of them, those that open opened
 	buffers int
-	sharing int // tokens of an extent, if there is a tier that other processes write to
+	sharing int      // tokens of an extent, if there is a tier that other processes write to
+	made    []string // directories that did not exist
 	carrier *carrier.Carrier
 }
 
@@ -173,11 +179,12 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if c.Scheduler.DisableCache {
 		return nil, errors.New("actors: Tiers need a cache: leave out Scheduler.DisableCache")
 	}
+	made := missing(c.Tiers.Disk, c.Tiers.Share)
 	stores, err := c.Tiers.open(&info)
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
 	}
-	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores)}
+	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made}
 	policy, buffers := c.Tiers.policy(stores)
 	c.Scheduler.Tiers, h.buffers = &policy, buffers
 	for _, s := range stores {
@@ -188,10 +195,23 @@ func openTiers(c *Config) (*hierarchy, error) {
 	return h, nil
 }
 
+// missing are those of some directories that do not exist.
+func missing(dirs ...string) (names []string) {
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); dir != "" && errors.Is(err, fs.ErrNotExist) {
+			names = append(names, dir)
+		}
+	}
+	return names
+}
+
 // begin has the scheduler know what the stores have, and makes the carrier.
 func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 	if h == nil {
 		return nil
+	}
+	for _, name := range h.made {
+		s.log.Info("made a directory for KV: it did not exist", zap.String("directory", name))
 	}
 	for _, store := range h.stores {
 		info := store.Info()
@@ -243,7 +263,7 @@ func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 	return all
 }
 
-// flush has the scheduler write the cache to disk, within Tiers.Flush, before the devices
+// flush has the scheduler write the cache to the tiers that outlive the process, within Tiers.Flush, before the devices
 // are closed. A system that failed writes nothing.
 func (s *System) flush() {
 	limit := s.cfg.Tiers.Flush

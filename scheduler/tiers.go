@@ -126,7 +126,8 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	s.verify()
 }
 
-// Flush begins the last writes: what is cached goes to disk, as far as it comes by until.
+// Flush begins the last writes: what is cached goes to disk and the shared tier, as far as
+// it comes by until.
 // No request may be added any more. Call Next, and tell it of moves, while Flushing.
 func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {

@@ -16,8 +16,8 @@ type tierFlags struct {
 	KVHost  byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device has no room for, as 4GiB."`
 	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for it, as /var/cache/coppice:20GiB, which a restart finds again. One process at a time uses it."`
 	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory that several processes use at once, as /mnt/kv:100GiB; give all of them the same size."`
-	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV goes from the device to the tier below: back (when its room is needed), selective (on its second use) or through (when it is computed). Disk and share take what was used twice, conversations that are idle, and at the end all."`
-	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk, after the drain. 0: nothing is written."`
+	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV goes from the device to the tier below: back (when its room is needed), selective (on its second use) or through (when it is computed). Disk and share take what was used twice, conversations that are idle, and at the end all; a disk that is less than 85 % full also takes what the tier above gives up."`
+	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk and share, after the drain. 0: nothing is written."`
 }
 
 // none reports whether there is no tier below the device.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -217,6 +218,41 @@ func TestServeShare(t *testing.T) {
 	stays.document("/v1/cache/stats", &figures)
 	if len(figures.Tiers) != 1 || figures.Tiers[0].Tier != "shared" || figures.Tiers[0].Damaged != 0 || figures.Tiers[0].HitTokens == 0 {
 		t.Errorf("the one that stays says %+v", figures.Tiers)
+	}
+}
+
+// TestServeShareKept: a server with a shared directory alone makes it, says so, and keeps
+// its KV there when it is stopped; a server that starts then finds it.
+func TestServeShareKept(t *testing.T) {
+	dir, model := filepath.Join(t.TempDir(), "new"), nano(t)
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "8192", "--no-page"}
+	l := newTierLoad(t, 2, 2100, args) // only whole extents are shared: 2,048 tokens of this model
+	args = append(args, "--kv-share", dir+":128MiB")
+	ask := func(p *process) (shared int) {
+		t.Helper()
+		for n, want := range l.want {
+			text, u, err := l.ask(p.url, n)
+			if err != nil || text != want {
+				t.Fatalf("prompt %d is continued by %q, want %q, %v", n, text, want, err)
+			}
+			shared += u.Usage.Details.Tiers["shared"]
+		}
+		return shared
+	}
+	first := startCoppice(t, "first", args...)
+	if text := first.said.String(); !strings.Contains(text, "made a directory") {
+		t.Errorf("nothing is said of the directory that was made: %s", text)
+	}
+	ask(first)
+	first.stop()
+	shared := 0
+	for try := 0; shared < 2*2048 && try < 3; try++ { // a probe or read may be late where the machine stands still
+		second := startCoppice(t, "second", args...)
+		shared = ask(second)
+		second.stop()
+	}
+	if shared != 2*2048 {
+		t.Errorf("%d tokens came from the shared directory, want %d", shared, 2*2048)
 	}
 }
 

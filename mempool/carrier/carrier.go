@@ -90,9 +90,10 @@ type Carrier struct {
 	kept    int                     // of all buffers, those in use
 
 	moves  map[tiering.MoveID]*carry
-	held   []*carry // writes that wait until their parent's Put is submitted, in order of Begin
-	lost   []*carry // given up; their stores have not ended the operations
-	ended  []Ended  // for the next Poll
+	writes map[target]*carry // those of moves that are writes
+	held   []*carry          // writes that wait until their parent's Put is submitted, in order of Begin
+	lost   []*carry          // given up; their stores have not ended the operations
+	ended  []Ended           // for the next Poll
 	moved  []engine.Moved
 	done   []mempool.Done
 	probes map[ProbeID]probe
@@ -117,7 +118,7 @@ func Open(c Config) (*Carrier, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}, probes: map[ProbeID]probe{}}
+	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}, writes: map[target]*carry{}, probes: map[ProbeID]probe{}}
 	for _, s := range c.Stores {
 		x.stores[s.Info().Tier] = s
 	}
@@ -153,7 +154,7 @@ func (x *Carrier) Begin(m *tiering.Move) {
 		return
 	}
 	c := &carry{Move: *m}
-	x.moves[m.ID] = c
+	x.track(c)
 	x.start(c)
 	if len(x.ended) > 0 {
 		x.watch.wake()

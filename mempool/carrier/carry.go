@@ -31,6 +31,28 @@ const (
 	dropping              // a Drop
 )
 
+// target is what a write brings into a tier. The policy has one at a time.
+type target struct {
+	to  kv.Tier
+	key mempool.Key
+}
+
+// track begins to know a move.
+func (x *Carrier) track(c *carry) {
+	x.moves[c.ID] = c
+	if c.Kind == tiering.Write {
+		x.writes[target{c.To, c.Extent.Key}] = c
+	}
+}
+
+// untrack ends that.
+func (x *Carrier) untrack(c *carry) {
+	delete(x.moves, c.ID)
+	if at := (target{c.To, c.Extent.Key}); x.writes[at] == c {
+		delete(x.writes, at)
+	}
+}
+
 // undo marks the operation that removes what a Put brought after its move was given up.
 const undo = 1 << 63
 
@@ -135,15 +157,8 @@ func (x *Carrier) put(c *carry) {
 // parentComes reports whether a write of the extent's parent to the same tier is on its
 // way, and its Put not submitted.
 func (x *Carrier) parentComes(c *carry) bool {
-	if c.Extent.Parent.IsZero() {
-		return false
-	}
-	for _, o := range x.moves { // one answer, in any order
-		if o.Kind == tiering.Write && o.To == c.To && o.Extent.Key == c.Extent.Parent && o.stage < storing && !o.canceled {
-			return true
-		}
-	}
-	return false
+	parent := x.writes[target{c.To, c.Extent.Parent}]
+	return parent != nil && parent.stage < storing && !parent.canceled
 }
 
 // release submits the writes that wait for nothing any more.
@@ -219,7 +234,7 @@ func (x *Carrier) finishGone(c *carry, t kv.Tier, d *mempool.Done) {
 
 // finish tells the ending of a move and gives its buffer back.
 func (x *Carrier) finish(c *carry, err error) {
-	delete(x.moves, c.ID)
+	x.untrack(c)
 	x.ended = append(x.ended, Ended{ID: c.ID, Err: err, Took: c.took})
 	x.giveBack(c)
 }
@@ -262,7 +277,7 @@ func (x *Carrier) overdue(now time.Time) {
 			x.finish(c, mempool.ErrDeadline)
 			continue
 		}
-		delete(x.moves, c.ID)
+		x.untrack(c)
 		x.lost = append(x.lost, c)
 		x.ended = append(x.ended, Ended{ID: c.ID, Took: c.took, Err: fmt.Errorf("%w: the store of tier %v does not answer", mempool.ErrDeadline, c.at())})
 	}

@@ -45,7 +45,7 @@ const (
 	DefaultHigh      = 0.90
 	DefaultLow       = 0.85
 	DefaultMaxMoves  = 16
-	DefaultMaxQueue  = 1024
+	DefaultMaxQueue  = 4096
 	DefaultDeadline  = 10 * time.Second
 	DefaultLateness  = 4.0
 	DefaultMinWait   = 50 * time.Millisecond // below it a deadline measures the system's scheduler, not a disk

@@ -22,9 +22,42 @@ func (p *Policy) Demote(now time.Duration, k mempool.Key) {
 	}
 }
 
-// serves reports whether an extent is worth a write from the device to a tier.
+// serves reports whether an extent that the tier above gives up is worth a write to a tier.
 func (p *Policy) serves(n *node, to kv.Tier) bool {
-	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle
+	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle ||
+		p.cfg.Mode == WriteBack && p.tiers[to].spare(n.Namespace)
+}
+
+// spare reports whether a tier has room below its low watermark, so that nothing leaves for
+// what is written there: a disk fills with extents that were used once, and then takes only
+// those that were used again.
+func (t *tier) spare(ns kv.Namespace) bool {
+	has := func(held, quota int64) bool { return float64(held+int64(t.SlotBytes)) <= t.Low*float64(quota) }
+	return !t.Kept && has(t.index.Bytes()+t.reserved, t.Bytes) && has(t.index.NamespaceBytes(ns)+t.spaces[ns], t.NamespaceBytes)
+}
+
+// sinks reports whether an extent that a tier below the device is to drop is worth a write
+// to the tier below it first. Each is tried once after its last use.
+func sinks(p *Policy, of kv.Tier, k mempool.Key) bool {
+	n, to := p.nodes[k], p.below(of)
+	return n != nil && int(to) < kv.Tiers && !n.sunk && !p.flushing && p.tiers[to].writing[k] == nil && !p.on(to, k) &&
+		p.serves(n, to) && !covered(p, to, &n.Extent)
+}
+
+// sink queues that write, and reports whether the drop is as good as begun: otherwise it
+// has to wait for room in the queue.
+func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
+	if len(p.writes) >= p.cfg.MaxQueue/2 {
+		return false
+	}
+	to := p.below(of)
+	p.nodes[k].sunk = true
+	if p.write(now, k, of, to, false); p.tiers[to].writing[k] != nil {
+		p.tiers[of].sinking[k] = true
+	} else {
+		p.tiers[to].stats.Lost++
+	}
+	return true
 }
 
 // hasten begins a write that is queued, and those of its parents, or reports that they
@@ -49,11 +82,11 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	if m := t.writing[k]; m == nil || m.canceled || t.moves+len(chain) > t.MaxMoves || t.kinds[Write]+len(chain) > t.most() {
 		return false
 	}
-	p.writes = slices.DeleteFunc(p.writes, func(m *move) bool { return slices.Contains(chain, m) })
 	for _, m := range slices.Backward(chain) {
 		m.Deadline = now + p.cfg.Deadline
 		p.begin(m)
 	}
+	p.writes = slices.DeleteFunc(p.writes, func(m *move) bool { return m.begun })
 	return true
 }
 

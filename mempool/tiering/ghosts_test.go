@@ -16,6 +16,7 @@ func TestGhosts(t *testing.T) {
 	c := Config{}
 	c.Tiers[kv.TierDisk] = tierOf(10)
 	p := newPolicy(t, c)
+	fill(p, kv.TierDisk, 8) // it takes nothing on its first use
 	xs := sequence(16)
 	for round, want := range []int{0, 1} {
 		p.Computed(now, xs, nil)

@@ -64,10 +64,11 @@ type Policy struct {
 	out      []Move // that Next is to append first
 	changes  []Change
 	wants    map[RequestID]*want
-	last     MoveID
+	moves    MoveID        // so far
 	cost     float64       // seconds to compute a token
 	flush    time.Duration // of a shutdown: nothing is begun after it
 	flushing bool
+	last     []lastWrite // of the shutdown, not queued yet
 }
 
 // tier is what the policy knows of one tier.
@@ -79,9 +80,11 @@ type tier struct {
 	moves     int       // in flight
 	kinds     [Drop]int // of them, the writes to it and the reads
 	writing   map[mempool.Key]*move
+	children  map[mempool.Key][]*move // of writing, by parent
 	reading   map[mempool.Key]*move
 	dropping  map[mempool.Key]bool
-	orphans   map[mempool.Key]int // by parent: drops of what the index has not
+	sinking   map[mempool.Key]bool // written to the tier below before they are dropped
+	orphans   map[mempool.Key]int  // by parent: drops of what the index has not
 	bandwidth float64
 	stats     Stats
 }
@@ -92,6 +95,7 @@ type node struct {
 	uses    int
 	idle    bool // its conversation is
 	offered bool // to the tier below since its last use; it is pinned in the device's index then
+	sunk    bool // a tier above the lowest tried to write it down before dropping it, since its last use
 }
 
 // move is a Move with its state.
@@ -115,7 +119,7 @@ func New(c Config) (*Policy, error) {
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			p.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
-				writing: map[mempool.Key]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, bandwidth: c.Tiers[i].Bandwidth}
+				writing: map[mempool.Key]*move{}, children: map[mempool.Key][]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, bandwidth: c.Tiers[i].Bandwidth}
 		}
 	}
 	return p, nil
@@ -139,8 +143,8 @@ func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.
 			p.forget(xs[i].Key)
 			continue
 		}
-		if p.cfg.Mode == Through {
-			p.write(now, xs[i].Key, kv.TierDevice, p.below(kv.TierDevice), false)
+		if first := p.below(kv.TierDevice); p.cfg.Mode == Through || first >= kv.TierDisk && n.uses >= p.cfg.Uses {
+			p.write(now, xs[i].Key, kv.TierDevice, first, false)
 		}
 	}
 	return dst
@@ -166,7 +170,7 @@ func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
 	if h, ok := p.tiers[t].index.Part(x); ok && h.Pages == l.Pages(x) && !p.tiers[t].dropping[h.Key] {
 		return true
 	}
-	for _, m := range p.tiers[t].writing { // one answer, in any order
+	for _, m := range p.tiers[t].children[x.Parent] {
 		if !m.canceled && m.Extent.Key != x.Key && l.SharedPages(&m.Extent, x) == l.Pages(x) {
 			return true
 		}
@@ -185,6 +189,7 @@ func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
 
 func (p *Policy) use(now time.Duration, n *node) {
 	n.uses++
+	n.sunk = false
 	reoffer(p, n)
 	for _, t := range p.tiers {
 		if t != nil {
@@ -204,8 +209,8 @@ func reoffer(p *Policy, n *node) {
 	}
 }
 
-// Idle says that nobody will ask for a conversation for some time: its extents may go to
-// disk, though used once only.
+// Idle says that nobody will ask for a conversation for some time: its extents go to disk,
+// though used once only.
 func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	for n := p.nodes[k]; n != nil; n = p.nodes[n.Parent] {
 		n.idle = true
@@ -217,10 +222,11 @@ func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 }
 
 // admit writes an extent to the tiers below the host, from the fastest that has it. From
-// the device it goes through the host, if there is one.
+// the device it goes through the host, if there is one, and to that no earlier than the mode
+// says.
 func (p *Policy) admit(now time.Duration, n *node) {
 	first := p.below(kv.TierDevice)
-	if p.cfg.Mode != WriteBack && p.on(kv.TierDevice, n.Key) {
+	if (p.cfg.Mode != WriteBack || first >= kv.TierDisk) && p.on(kv.TierDevice, n.Key) {
 		p.write(now, n.Key, kv.TierDevice, first, false)
 	}
 	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
@@ -294,43 +300,9 @@ func smooth(old, measured float64) float64 {
 	return old + (measured-old)/8
 }
 
-// Shutdown begins the last writes: all that is on the device or in host memory goes to
-// disk, as far as it comes until then. Nothing else begins any more.
-func (p *Policy) Shutdown(now, until time.Duration) {
-	for _, m := range p.reads {
-		if !m.canceled {
-			p.unread(m)
-			p.answer(m, false)
-		}
-	}
-	p.reads, p.writes = nil, p.abandon(p.writes)
-	p.flush, p.flushing = until, true
-	if p.tiers[kv.TierDisk] == nil {
-		return
-	}
-	for from := kv.TierDevice; from < kv.TierDisk; from++ {
-		if p.tiers[from] == nil {
-			continue
-		}
-		for _, x := range p.tiers[from].index.Contents(nil) {
-			if !covered(p, kv.TierDisk, &x) {
-				p.write(now, x.Key, from, kv.TierDisk, true)
-			}
-		}
-	}
-}
-
 // Busy reports whether writes or drops wait or are in flight, or reads are in flight.
 func (p *Policy) Busy() bool {
-	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out) > 0
-}
-
-// abandon ends moves that have not begun.
-func (p *Policy) abandon(moves []*move) []*move {
-	for _, m := range moves {
-		p.unwrite(m)
-	}
-	return nil
+	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out)+len(p.last) > 0
 }
 
 // Changes appends what changed in the tiers below the device since the last call.

@@ -69,27 +69,83 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestAdmission: disk takes what was used once only when it is idle, or at the end.
+// fill has a tier find so many extents, each of a namespace of its own.
+func fill(p *Policy, tier kv.Tier, n int) {
+	for i := range n {
+		p.Found(tier, layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil))
+	}
+}
+
+// TestAdmission: a disk with room below its low watermark takes what the device gives up
+// after one use. A full one takes it on its second use, when it is idle, and at the end.
 func TestAdmission(t *testing.T) {
 	now := time.Duration(0)
-	for _, end := range []bool{false, true} {
+	write := []string{"write device-disk 0"}
+	for name, tc := range map[string]struct {
+		held int
+		do   func(p *Policy, k mempool.Key)
+		want []string
+	}{
+		"room":  {7, func(p *Policy, k mempool.Key) { p.Demote(now, k) }, write},
+		"full":  {8, func(p *Policy, k mempool.Key) { p.Demote(now, k) }, nil},
+		"again": {8, func(p *Policy, k mempool.Key) { p.Used(now, []mempool.Key{k}) }, write},
+		"idle":  {8, func(p *Policy, k mempool.Key) { p.Idle(now, k) }, write},
+		"end":   {8, func(p *Policy, _ mempool.Key) { p.Shutdown(now, now+time.Second) }, write},
+	} {
 		c := Config{}
 		c.Tiers[kv.TierDisk] = tierOf(10)
 		p := newPolicy(t, c)
+		fill(p, kv.TierDisk, tc.held)
 		xs := sequence(16)
 		p.Computed(now, xs, nil)
-		if p.Demote(now, xs[0].Key); p.Busy() {
-			t.Error("disk takes what was used once")
+		tc.do(p, xs[0].Key)
+		if got := kinds(p, now); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
-		if end {
-			p.Shutdown(now, now+time.Second)
-		} else {
-			p.Idle(now, xs[0].Key)
-			p.Demote(now, xs[0].Key)
+	}
+}
+
+// TestSink: host memory that is full writes to disk what it gives up, and drops it then;
+// one whose writes fail drops it all the same, and tries once.
+func TestSink(t *testing.T) {
+	now := time.Duration(0)
+	for _, failed := range []error{nil, mempool.ErrFull} {
+		c := Config{}
+		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(40)
+		p := newPolicy(t, c)
+		fill(p, kv.TierHost, 19)
+		writes, drops := 0, 0
+		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+			for _, m := range moves {
+				var err error
+				if m.Kind == Write {
+					writes++
+					err = failed
+				} else if drops++; !p.Holds(kv.TierDisk, m.Extent.Key) && failed == nil {
+					t.Error("an extent is dropped before it is on disk")
+				}
+				p.Moved(now, m.ID, err, time.Millisecond)
+			}
 		}
-		if got := kinds(p, now); !slices.Equal(got, []string{"write device-disk 0"}) {
-			t.Errorf("end %v: %v", end, got)
+		if writes != 2 || drops != 2 {
+			t.Errorf("%v: %d writes, %d drops, want 2 of each", failed, writes, drops)
 		}
+	}
+}
+
+// TestShutdown: what is on the device goes to disk and to the shared tier, the newest first
+// and parents before it; there is no bound but the time.
+func TestShutdown(t *testing.T) {
+	now := time.Duration(0)
+	c := Config{MaxQueue: 1}
+	c.Tiers[kv.TierDisk], c.Tiers[kv.TierShared] = tierOf(10), tierOf(10)
+	p := newPolicy(t, c)
+	p.Computed(now, layout.AppendExtents(nil, kv.Namespace{Salt: "old"}, make([]kv.Token, 16), nil), nil)
+	p.Computed(now, sequence(32), nil)
+	p.Shutdown(now, now+time.Second)
+	want := []string{"write device-disk 0", "write device-disk 1", "write device-disk 0", "write device-shared 0", "write device-shared 1", "write device-shared 0"}
+	if got := kinds(p, now); !slices.Equal(got, want) || p.Busy() {
+		t.Errorf("%v, want %v; busy %v", got, want, p.Busy())
 	}
 }
 

@@ -10,7 +10,7 @@ type Stats struct {
 	ReadBytes, WriteBytes uint64 // of them
 	ReadNanos             uint64
 	Errors                uint64 // moves that failed, but for those canceled
-	Lost                  uint64 // extents that the device gave up and that could not be written
+	Lost                  uint64 // extents that the tier above gave up and that could not be written
 }
 
 // count counts a move that failed.

@@ -14,17 +14,15 @@ var ErrCopy = errors.New("tiering: pages were not copied to the device")
 // Next appends the moves to begin now, those of Begun first. A Cancel is not answered; all
 // others are, by Moved.
 func (p *Policy) Next(now time.Duration, dst []Move) []Move {
-	if p.flushing && now >= p.flush {
-		p.writes = p.abandon(p.writes)
-	}
+	nextLast(p, now)
 	nextDrops(p)
 	nextReads(p, now)
-	nextWrites(p, now)
 	for i, t := range p.tiers {
 		if t != nil && i > 0 && !p.flushing {
-			p.trim(kv.Tier(i), kv.Namespace{}, 0)
+			p.trim(now, kv.Tier(i), kv.Namespace{}, 0)
 		}
 	}
+	nextWrites(p, now)
 	return p.Begun(dst)
 }
 
@@ -41,7 +39,7 @@ func nextDrops(p *Policy) {
 	kept := p.drops[:0]
 	for _, m := range p.drops {
 		t, k := p.tiers[m.From], m.Extent.Key
-		if t.moves >= t.MaxMoves || t.index.Children(k) > 0 || t.orphans[k] > 0 || p.awaited(t, k) {
+		if t.moves >= t.MaxMoves || t.index.Children(k) > 0 || t.orphans[k] > 0 || t.awaited(k) {
 			kept = append(kept, m)
 			continue
 		}
@@ -75,6 +73,10 @@ func nextWrites(p *Policy, now time.Duration) {
 	kept := p.writes[:0]
 	var lost []*move
 	for _, m := range p.writes {
+		if p.full(m) {
+			kept = append(kept, m)
+			continue
+		}
 		switch p.turn(m) {
 		case waits:
 			kept = append(kept, m)
@@ -144,8 +146,10 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	default: // its parent went meanwhile, so nobody would find it
 		dropUnknown(p, m.To, x)
 	}
-	if err == nil && p.flushing && now < p.flush && m.To < kv.TierDisk && p.on(m.To, x.Key) {
-		p.write(now, x.Key, m.To, kv.TierDisk, true) // it was in flight when the shutdown looked
+	if err == nil && p.flushing && now < p.flush && m.To < kv.TierDisk { // it was in flight when the shutdown looked
+		for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
+			p.writeLast(now, x.Key, m.To, to)
+		}
 	}
 	if n := p.nodes[x.Key]; err == nil && n != nil && !m.void && m.To < kv.TierDisk && (n.uses >= p.cfg.Uses || n.idle) {
 		p.admit(now, n)

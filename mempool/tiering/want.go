@@ -116,9 +116,9 @@ func (p *Policy) worth(all []source, have int) []source {
 	for i := range all {
 		s := &all[i]
 		t := p.tiers[s.tier]
-		if !counted[s.tier] { // what is before it in the tier
+		if !counted[s.tier] { // the reads before it; stores do writes after reads
 			counted[s.tier] = true
-			fetch += float64(t.moves) * float64(p.cfg.Layout.ExtentBytes()) / t.bandwidth
+			fetch += float64(t.kinds[Read]) * float64(p.cfg.Layout.ExtentBytes()) / t.bandwidth
 		}
 		fetch += float64(p.cfg.Layout.Bytes(&s.extent)) / t.bandwidth
 		compute += float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * p.cost

@@ -330,6 +330,10 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	for range steps {
 		w.step(faults)
 	}
+	at := rng.IntN(3) // a shutdown with moves in flight, after them, or none
+	if at == 0 {
+		p.Shutdown(w.now, w.now+time.Second)
+	}
 	w.drain()
 	for id, want := range w.wants {
 		tokens, waiting := p.Arrived(id)
@@ -338,7 +342,7 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 		}
 		p.Forget(id)
 	}
-	if rng.IntN(2) == 0 {
+	if at == 1 {
 		p.Shutdown(w.now, w.now+time.Second)
 		w.drain()
 		w.now = w.now + 2*time.Second

@@ -30,13 +30,13 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 		chain = append(chain, n)
 		at = n.Parent
 	}
-	if len(chain) == 0 || len(p.writes)+len(chain) > p.cfg.MaxQueue {
+	if len(chain) == 0 || !p.flushing && len(p.writes)+len(chain) > p.cfg.MaxQueue {
 		return
 	}
 	ns, need := chain[0].Namespace, int64(len(chain))*int64(t.SlotBytes)
 	if !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
 		if !p.flushing {
-			p.trim(to, ns, need)
+			p.trim(now, to, ns, need)
 		}
 		return
 	}
@@ -46,6 +46,7 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 			m.Deadline = p.flush
 		}
 		t.writing[n.Key] = m
+		t.children[n.Parent] = append(t.children[n.Parent], m)
 		t.reserved += m.size
 		t.spaces[ns] += m.size
 		if from != kv.TierDevice {
@@ -56,20 +57,25 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 }
 
 func (p *Policy) next() MoveID {
-	p.last++
-	return p.last
+	p.moves++
+	return p.moves
 }
 
 // unwrite takes a write out of the ledger, whether it was begun or not.
 func (p *Policy) unwrite(m *move) {
 	t := p.tiers[m.To]
 	delete(t.writing, m.Extent.Key)
+	rest := slices.DeleteFunc(t.children[m.Extent.Parent], func(o *move) bool { return o == m })
+	if t.children[m.Extent.Parent] = rest; len(rest) == 0 {
+		delete(t.children, m.Extent.Parent)
+	}
 	t.reserved -= m.size
 	if t.spaces[m.Extent.Namespace] -= m.size; t.spaces[m.Extent.Namespace] == 0 {
 		delete(t.spaces, m.Extent.Namespace)
 	}
 	if m.From != kv.TierDevice {
 		p.tiers[m.From].index.Unpin(m.Extent.Key)
+		delete(p.tiers[m.From].sinking, m.Extent.Key)
 	}
 }
 
@@ -94,51 +100,64 @@ func (p *Policy) turn(m *move) turn {
 		return dead
 	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && !parent.begun:
 		return waits
-	case to.moves >= to.MaxMoves || to.kinds[Write] >= to.most() || m.From != kv.TierDevice && from.moves >= from.MaxMoves:
-		return waits
 	}
 	return goes
 }
 
+// full reports whether no more writes as m may begin.
+func (p *Policy) full(m *move) bool {
+	from, to := p.tiers[m.From], p.tiers[m.To]
+	return to.moves >= to.MaxMoves || to.kinds[Write] >= to.most() || m.From != kv.TierDevice && from.moves >= from.MaxMoves
+}
+
 // trim begins the removal of what is beyond the quotas: of a namespace that would have
 // more than its share with need bytes, and of the tier beyond its high watermark.
-func (p *Policy) trim(of kv.Tier, ns kv.Namespace, need int64) {
+func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64) {
 	t := p.tiers[of]
 	if t.Kept {
 		return
 	}
-	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - leaving(p, t, &ns)
-	for over > 0 && dropOne(p, of, &ns) {
+	held := t.index.Bytes() + t.reserved + need
+	late := held > t.Bytes
+	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - leaving(t, &ns)
+	for over > 0 && dropOne(p, now, of, &ns, late) {
 		over -= int64(t.SlotBytes)
 	}
-	held := t.index.Bytes() + t.reserved - leaving(p, t, nil)
-	if float64(held+need) <= t.High*float64(t.Bytes) {
+	held -= leaving(t, nil)
+	if float64(held) <= t.High*float64(t.Bytes) {
 		return
 	}
-	for float64(held+need) > t.Low*float64(t.Bytes) && dropOne(p, of, nil) {
+	for float64(held) > t.Low*float64(t.Bytes) && dropOne(p, now, of, nil, late) {
 		held -= int64(t.SlotBytes)
 	}
 }
 
-// leaving is the bytes of extents that are being dropped, of one namespace or of all.
-func leaving(p *Policy, t *tier, ns *kv.Namespace) (bytes int64) {
+// leaving is the bytes of extents that are being dropped or will be once they are written
+// below, of one namespace or of all.
+func leaving(t *tier, ns *kv.Namespace) (bytes int64) {
 	if ns == nil {
-		return int64(len(t.dropping)) * int64(t.SlotBytes)
+		return int64(len(t.dropping)+len(t.sinking)) * int64(t.SlotBytes)
 	}
-	for k := range t.dropping { // a sum, in any order
-		if x, ok := t.index.Extent(k); ok && x.Namespace == *ns {
-			bytes += int64(t.SlotBytes)
+	for _, keys := range [...]map[mempool.Key]bool{t.dropping, t.sinking} {
+		for k := range keys { // a sum, in any order
+			if x, ok := t.index.Extent(k); ok && x.Namespace == *ns {
+				bytes += int64(t.SlotBytes)
+			}
 		}
 	}
 	return bytes
 }
 
+// awaited reports whether a child of the extent is on its way to the tier.
+func (t *tier) awaited(k mempool.Key) bool { return len(t.children[k]) > 0 }
+
 // lookAhead bounds how many leaves dropOne passes by.
 const lookAhead = 8
 
-// dropOne begins the removal of the least valuable leaf. One that a child is on its way to
-// becomes the most valuable.
-func dropOne(p *Policy, of kv.Tier, ns *kv.Namespace) bool {
+// dropOne begins the removal of the least valuable leaf, or the write to the tier below
+// that comes before it. One that a child is on its way to becomes the most valuable. late
+// says that the tier is full, so that no write is waited for.
+func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace, late bool) bool {
 	t := p.tiers[of]
 	if t.moves >= t.MaxMoves {
 		return false
@@ -148,9 +167,12 @@ func dropOne(p *Policy, of kv.Tier, ns *kv.Namespace) bool {
 		if !ok {
 			return false
 		}
-		if p.awaited(t, k) || t.orphans[k] > 0 {
+		if t.awaited(k) || t.orphans[k] > 0 {
 			t.index.Touch(k)
 			continue
+		}
+		if sinks(p, of, k) && !late {
+			return sink(p, now, of, k)
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)
@@ -179,14 +201,4 @@ func (p *Policy) begin(m *move) {
 		p.tiers[m.From].kinds[Read]++
 	}
 	p.out = append(p.out, m.Move)
-}
-
-// awaited reports whether a child of the extent is on its way to the tier.
-func (p *Policy) awaited(t *tier, k mempool.Key) bool {
-	for _, m := range t.writing { // one answer, in any order
-		if m.Extent.Parent == k {
-			return true
-		}
-	}
-	return false
 }

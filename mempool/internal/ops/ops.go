@@ -40,7 +40,7 @@ type Queue struct {
 // Job is an operation that runs.
 type Job struct {
 	Op    mempool.Op
-	Turn  uint64 // ascending in the order of Submit, in which jobs begin
+	Turn  uint64 // ascending in the order of Submit; jobs that write begin in that order
 	q     *Queue
 	timer *time.Timer
 	begun time.Time
@@ -90,13 +90,27 @@ func (q *Queue) Submit(op mempool.Op) (*Job, error) {
 	j := &Job{Op: op, Turn: q.begun, q: q, after: make(chan struct{})}
 	q.open[op.ID] = j
 	q.busy++
-	q.waiting = append(q.waiting, j)
+	q.enter(j)
 	if !op.Deadline.IsZero() {
 		j.timer = time.AfterFunc(time.Until(op.Deadline), func() { q.giveUp(j, mempool.ErrDeadline) })
 	}
 	q.work.Signal()
 	return j, nil
 }
+
+// enter puts a job into the queue: requests wait for reads, so those come before all else.
+// The lock is held.
+func (q *Queue) enter(j *Job) {
+	at := len(q.waiting)
+	if j.reads() {
+		for at > 0 && !q.waiting[at-1].reads() {
+			at--
+		}
+	}
+	q.waiting = slices.Insert(q.waiting, at, j)
+}
+
+func (j *Job) reads() bool { return j.Op.Kind == mempool.Get || j.Op.Kind == mempool.Probe }
 
 // Cancel ends an operation with ErrCanceled, unless it has ended.
 func (q *Queue) Cancel(id mempool.OpID) {
@@ -220,7 +234,7 @@ func (j *Job) HasLeft() bool {
 	}
 }
 
-// worker runs jobs in the order in which they came.
+// worker runs jobs: those that read first, otherwise in the order in which they came.
 func (q *Queue) worker(w int) {
 	defer q.workers.Done()
 	for {

@@ -1,0 +1,66 @@
+package tiering
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// lastWrite is a write of a shutdown that is not queued yet.
+type lastWrite struct {
+	key      mempool.Key
+	from, to kv.Tier
+}
+
+// Shutdown begins the last writes: everything on the device and in host memory goes to the
+// tiers that outlive the process, as much as fits before until: to disk first, the newest
+// extents first. Nothing else begins any more.
+func (p *Policy) Shutdown(now, until time.Duration) {
+	for _, m := range p.reads {
+		if !m.canceled {
+			p.unread(m)
+			p.answer(m, false)
+		}
+	}
+	p.reads, p.writes = nil, p.abandon(p.writes)
+	p.flush, p.flushing = until, true
+	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
+		for from := kv.TierDevice; from < kv.TierDisk && p.tiers[to] != nil; from++ {
+			if p.tiers[from] == nil {
+				continue
+			}
+			for _, x := range slices.Backward(p.tiers[from].index.Contents(nil)) {
+				p.last = append(p.last, lastWrite{x.Key, from, to})
+			}
+		}
+	}
+}
+
+// nextLast queues writes of the shutdown, while it lasts.
+func nextLast(p *Policy, now time.Duration) {
+	if p.flushing && now >= p.flush {
+		p.last, p.writes = nil, p.abandon(p.writes)
+	}
+	for len(p.last) > 0 && len(p.writes) < p.cfg.MaxQueue {
+		w := p.last[0]
+		p.last = p.last[1:]
+		p.writeLast(now, w.key, w.from, w.to)
+	}
+}
+
+// writeLast queues one write of the shutdown, if there is such a tier.
+func (p *Policy) writeLast(now time.Duration, k mempool.Key, from, to kv.Tier) {
+	if n := p.nodes[k]; n != nil && p.tiers[to] != nil && p.on(from, k) && !covered(p, to, &n.Extent) {
+		p.write(now, k, from, to, true)
+	}
+}
+
+// abandon ends moves that have not begun.
+func (p *Policy) abandon(moves []*move) []*move {
+	for _, m := range moves {
+		p.unwrite(m)
+	}
+	return nil
+}
