@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,7 +48,13 @@ func TestNodeWithoutCacheIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if s := decode(t, <-w.Frames()); s.Server.Error != "" || len(s.Tree.Shown) != 0 || s.Curve != nil || s.Pool.IdlePages != s.Pool.Pages {
+	frame := <-w.Frames()
+	for _, list := range []string{"shown", "tenants", "running", "waiting", "finished", "tiers"} {
+		if bytes.Contains(frame, []byte(`"`+list+`":null`)) {
+			t.Errorf("%s is null", list)
+		}
+	}
+	if s := decode(t, frame); s.Server.Error != "" || len(s.Tree.Shown) != 0 || s.Curve != nil || s.Pool.IdlePages != s.Pool.Pages {
 		t.Errorf("%+v", s)
 	}
 	node.Close()

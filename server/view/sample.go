@@ -36,10 +36,10 @@ func newSampler(f *Feed) *sampler {
 		feed:    f,
 		rates:   rates{window: c.Window, period: c.Period},
 		history: history{limit: c.History},
-		pruner:  pruner{limit: c.TreeNodes, depth: c.TreeDepth, text: c.Text},
+		pruner:  pruner{limit: c.TreeNodes, depth: c.TreeDepth, text: c.Text, shown: []Node{}},
 	}
 	s.history.h.PeriodMillis, s.history.h.WindowMillis = c.Period.Milliseconds(), c.Window.Milliseconds()
-	s.snap.Tree.Shown = []Node{}
+	s.snap.Tree.Shown, s.snap.Tenants, s.snap.Running, s.snap.Waiting = []Node{}, []Tenant{}, []Running{}, []Waiting{} // lists are never null
 	return s
 }
 
