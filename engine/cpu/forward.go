@@ -65,7 +65,7 @@ func (s *step) attention() {
 		work += (int(p) + 1) * s.config.Heads * s.config.HeadDim * 2
 	}
 	s.phase = phaseAttend
-	s.crew.do(len(s.tokens)*s.config.KVHeads, work < s.ops.aloneWork())
+	s.crew.do(len(s.runs)*s.config.KVHeads, work < s.ops.aloneWork())
 }
 
 // unit does one unit of the phase in progress.
@@ -75,7 +75,7 @@ func (s *step) unit(worker, u int) {
 		s.productUnit(u)
 		return
 	case phaseAttend:
-		s.attendUnit(&s.scratch[worker], u/s.config.KVHeads, u%s.config.KVHeads)
+		s.attendUnit(&s.scratch[worker], s.runs[u/s.config.KVHeads], u%s.config.KVHeads)
 		return
 	}
 	for t := u * blockRows; t < min((u+1)*blockRows, s.rows); t++ {
@@ -125,19 +125,18 @@ func (s *step) tokenUnit(w *scratch, t int) {
 // normTo writes the norm of token from's residual to activation row.
 func (s *step) normTo(w *scratch, row, from int, weight []float32) {
 	d := s.config.Hidden
-	s.ops.norm(w.norm[:d], s.x[from*d:(from+1)*d], weight, s.eps, &w.sums)
-	s.acts.set(row, w.norm[:d])
+	y := s.acts.place(row, w.norm)
+	s.ops.norm(y, s.x[from*d:(from+1)*d], weight, s.eps, &w.sums)
+	s.acts.set(row, y)
 }
 
 // addProduct adds the product by m, with its bias if there is one, to the
 // residual.
 func (s *step) addProduct(t int, m *matrix, bias []float32) {
 	d := s.config.Hidden
-	x, y := s.x[t*d:(t+1)*d], s.wide[t*m.stride():]
+	y := s.wide[t*m.stride():][:d]
 	addBias(y, bias)
-	for i := range x {
-		x[i] += y[i]
-	}
+	s.ops.addTo(s.x[t*d:(t+1)*d], y)
 }
 
 // addBias adds a bias to a product, rounding once more; nil is none. A bias comes
@@ -161,7 +160,7 @@ func (s *step) writeKV(w *scratch, t int) {
 		if norm := l.headNorm(h, c.Heads); norm != nil {
 			s.ops.norm(head, head, norm, s.eps, &w.sums)
 		}
-		s.rope.rotate(head, p)
+		s.ops.rotateBy(head, s.rope, p)
 	}
 	page := s.tables.row[s.rowOf[t]][p/s.arena.tokens]
 	slot := p % s.arena.tokens
@@ -180,16 +179,34 @@ func (l *layer) headNorm(h, heads int) []float32 {
 	return l.kNorm
 }
 
-// attendUnit is one token's query heads over one kv head.
-func (s *step) attendUnit(w *scratch, t, head int) {
-	c, n := s.config, int(s.pos[t])+1
+// runTokens bounds the tokens of a row whose attention is one unit: they read the pages
+// that they all see together. More gain little, and share out worse.
+const runTokens = 8
+
+// runScores bounds the scores that a run keeps at a time, so that they stay in the
+// second-level cache; one token has as many as it needs.
+const runScores = 1 << 16
+
+// attendUnit is the query heads over one kv head of a run of tokens.
+func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
+	c := s.config
 	group := c.Heads / c.KVHeads
-	width := group * c.HeadDim
-	q := s.qkv[t*s.w.layers[s.layer].qkv.stride()+head*width:]
-	out := s.attn[t*c.Heads*c.HeadDim+head*width:]
-	s.ops.attend(s.arena, w, out[:width], q[:width], s.tables.row[s.rowOf[t]], s.layer, head, group, n, s.scale)
-	if head == 0 && s.layer == 0 {
-		w.kvRead += int64(n)
+	width, qkv, attn := group*c.HeadDim, s.w.layers[s.layer].qkv.stride(), c.Heads*c.HeadDim
+	for t := r.first; t < r.end; {
+		n := int(s.pos[t]) + 1
+		count := min(r.end-t, max(1, runScores/(group*paddedScores(n+runTokens))))
+		q, out := w.queries[:count*width], w.heads[:count*width]
+		for i := range count {
+			copy(q[i*width:(i+1)*width], s.qkv[(t+i)*qkv+head*width:])
+		}
+		s.ops.attend(s.arena, w, out, q, s.tables.row[s.rowOf[t]], s.layer, head, group, n, count, s.scale)
+		for i := range count {
+			copy(s.attn[(t+i)*attn+head*width:][:width], out[i*width:])
+			if head == 0 && s.layer == 0 {
+				w.kvRead += int64(n + i)
+			}
+		}
+		t += count
 	}
 }
 
@@ -198,8 +215,9 @@ func (s *step) gate(w *scratch, t int) {
 	n, l := s.config.FFN, &s.w.layers[s.layer]
 	row := s.wide[t*l.gateUp.stride():]
 	addBias(row, l.gateUpBias)
-	s.ops.gate(w.norm, row[:n], row[n:2*n])
-	s.acts.set(t, w.norm[:n])
+	y := s.acts.place(t, w.norm)
+	s.ops.gate(y, row[:n], row[n:2*n])
+	s.acts.set(t, y)
 }
 
 func finite(v []float32) bool {

@@ -70,6 +70,15 @@ func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	return a
 }
 
+// place is where a row may be computed for set, which then need not copy it: among the
+// rows, or scratch.
+func (a *acts) place(row int, scratch []float32) []float32 {
+	if a.rows == nil || !a.floats {
+		return scratch[:a.k]
+	}
+	return a.rows[row*a.k : (row+1)*a.k]
+}
+
 // set stores a row; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
 	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {
@@ -79,7 +88,9 @@ func (a *acts) set(row int, v []float32) {
 		return
 	}
 	if a.rows != nil {
-		copy(a.rows[row*a.k:(row+1)*a.k], v)
+		if at := a.rows[row*a.k : (row+1)*a.k]; &at[0] != &v[0] {
+			copy(at, v)
+		}
 		return
 	}
 	a.exps[row] = noExponents

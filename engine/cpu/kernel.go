@@ -31,6 +31,9 @@ type kernels struct {
 	silu    func(dst, g, u *float32, n int)
 	stream  func(p *uint32, n int) uint32
 
+	add    func(dst, x *float32, n int)
+	rotate func(x, cos, sin *float32, half int)
+
 	quantize  func(dst *byte, x *float32, blocks int)
 	widenF16  func(dst *float32, src *uint16, n int)
 	widenBF16 func(dst *float32, src *uint16, n int)
@@ -96,37 +99,76 @@ func (k *kernels) gate(dst, g, u []float32) {
 	}
 }
 
+// addTo adds y to x, which is as long.
+func (k *kernels) addTo(x, y []float32) {
+	if k.vector() {
+		_ = y[len(x)-1]
+		k.add(&x[0], &y[0], len(x))
+		return
+	}
+	for i := range x {
+		x[i] += y[i]
+	}
+}
+
+// rotateBy rotates one head at position p.
+func (k *kernels) rotateBy(head []float32, r *rope, p int) {
+	if !k.vector() {
+		r.rotate(head, p)
+		return
+	}
+	_, _, _ = head[2*r.half-1], r.cos[(p+1)*r.half-1], r.sin[(p+1)*r.half-1]
+	k.rotate(&head[0], &r.cos[p*r.half], &r.sin[p*r.half], r.half)
+}
+
 // paddedScores is how many places attend needs for n scores of one head.
 func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 
-// attend is arena.attend with the scratch of a worker.
-func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
+// attend computes the query heads of count tokens in a row, of which the first sees
+// positions [0, n) and each next one more, over one kv head: q and out are
+// [count][group][dim]. Each page that all of them see whole is read once for all.
+func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n, count int, scale float32) {
+	width := group * a.dim
 	if !k.vector() {
-		a.attend(w, out, q, pages, layer, head, group, n, scale)
+		for t := range count {
+			a.attend(w, out[t*width:(t+1)*width], q[t*width:(t+1)*width], pages, layer, head, group, n+t, scale)
+		}
 		return
 	}
-	stride := paddedScores(n)
-	scores := w.scores[:group*stride]
-	for p := 0; p < n; p += a.tokens {
-		end := min(a.tokens, n-p)
-		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, end)
-		k.scores(&scores[p], 4*stride, &q[0], &part[0], end, a.dim, group, scale)
+	stride, common := paddedScores(n+count-1), n/a.tokens*a.tokens
+	scores := w.scores[:count*group*stride]
+	for p := 0; p < common; p += a.tokens {
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, a.tokens)
+		k.scores(&scores[p], 4*stride, &q[0], &part[0], a.tokens, a.dim, count*group, scale)
 	}
-	for g := range group {
-		row := scores[g*stride : (g+1)*stride]
-		for p := n; p < stride; p++ {
+	for p := common; p < n+count-1; p += a.tokens {
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, min(a.tokens, n+count-1-p))
+		for t := max(0, p-n+1); t < count; t++ {
+			k.scores(&scores[t*group*stride+p], 4*stride, &q[t*width], &part[0], min(a.tokens, n+t-p), a.dim, group, scale)
+		}
+	}
+	for g := range count * group {
+		row := scores[g*stride:][:paddedScores(n+g/group)]
+		for p := n + g/group; p < len(row); p++ {
 			row[p] = float32(math.Inf(-1)) // weighs nothing
 		}
-		k.softmax(&row[0], stride, &w.sums[0])
+		k.softmax(&row[0], len(row), &w.sums[0])
 		w.inverse[g] = 1 / f32.Tree16((*[f32.Lanes]float32)(&w.sums))
 	}
 	clear(out)
-	for p := 0; p < n; p += a.tokens {
-		end := min(a.tokens, n-p)
-		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, end)
-		k.values(&out[0], &scores[p], 4*stride, &part[0], end, a.dim, group)
+	for p := 0; p < common; p += a.tokens {
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, a.tokens)
+		k.values(&out[0], &scores[p], 4*stride, &part[0], a.tokens, a.dim, count*group)
 	}
-	for i := range out {
-		out[i] = float32(out[i] * w.inverse[i/a.dim])
+	for p := common; p < n+count-1; p += a.tokens {
+		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, min(a.tokens, n+count-1-p))
+		for t := max(0, p-n+1); t < count; t++ {
+			k.values(&out[t*width], &scores[t*group*stride+p], 4*stride, &part[0], min(a.tokens, n+t-p), a.dim, group)
+		}
+	}
+	for g := range count * group {
+		for i, v := range out[g*a.dim : (g+1)*a.dim] {
+			out[g*a.dim+i] = float32(v * w.inverse[g])
+		}
 	}
 }

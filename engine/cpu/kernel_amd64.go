@@ -24,7 +24,7 @@ func kernelsOf(isa ISA) *kernels {
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
 			quant:   quantTilesAVX2(),
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, stream: streamAVX2,
-			quantize: quantizeAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
+			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
 	case AVX512:
 		whole := []int{0}
@@ -42,7 +42,7 @@ func kernelsOf(isa ISA) *kernels {
 			},
 			scores: scoresAVX512, softmax: softmaxAVX512, values: valuesAVX512,
 			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, stream: streamAVX512,
-			quantize: quantizeAVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
+			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
 		}
 	}
 	return nil

@@ -162,6 +162,16 @@ func scaleAVX2(dst *float32, x *float32, w *float32, r float32, n int)
 //go:noescape
 func siluAVX2(dst *float32, gate *float32, up *float32, n int)
 
+// addAVX2 adds x to dst; n is a positive multiple of 16.
+//
+//go:noescape
+func addAVX2(dst *float32, x *float32, n int)
+
+// rotateAVX2 replaces x[i], x[half+i] by their rotation; half is a positive multiple of 8.
+//
+//go:noescape
+func rotateAVX2(x *float32, cos *float32, sin *float32, half int)
+
 // quantizeAVX2 writes the records of so many blocks, at least one.
 //
 //go:noescape

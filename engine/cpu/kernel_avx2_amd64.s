@@ -6968,6 +6968,58 @@ step:
 	VZEROUPPER
 	RET
 
+// func addAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·addAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VMOVUPS (AX), Y0
+	VADDPS  (CX), Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS 32(AX), Y0
+	VADDPS  32(CX), Y0, Y0
+	VMOVUPS Y0, 32(AX)
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	SUBQ    $+16, DX
+	JNZ     step
+	VZEROUPPER
+	RET
+
+// func rotateAVX2(x *float32, cos *float32, sin *float32, half int)
+// Requires: AVX
+TEXT ·rotateAVX2(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), AX
+	MOVQ cos+8(FP), CX
+	MOVQ sin+16(FP), DX
+	MOVQ half+24(FP), BX
+	LEAQ (AX)(BX*4), SI
+
+step:
+	VMOVUPS (AX), Y0
+	VMOVUPS (SI), Y1
+	VMOVUPS (CX), Y2
+	VMOVUPS (DX), Y3
+	VMULPS  Y3, Y0, Y4
+	VMULPS  Y3, Y1, Y3
+	VMULPS  Y2, Y0, Y0
+	VMULPS  Y2, Y1, Y1
+	VSUBPS  Y3, Y0, Y0
+	VADDPS  Y4, Y1, Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, (SI)
+	ADDQ    $+32, AX
+	ADDQ    $+32, SI
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	SUBQ    $+8, BX
+	JNZ     step
+	VZEROUPPER
+	RET
+
 // func quantizeAVX2(dst *byte, x *float32, blocks int)
 // Requires: AVX, AVX2
 TEXT ·quantizeAVX2(SB), NOSPLIT, $0-24

@@ -18,7 +18,7 @@ const (
 	phaseEmbed    phase = iota // by block of rows: token ids to x, then the first norm
 	phaseProduct               // by panel and span of rows: out = acts · mat
 	phaseWrite                 // by block: bias, norm and rotate q and k, write k and v to pages
-	phaseAttend                // by token and kv head
+	phaseAttend                // by run of tokens and kv head
 	phaseAttnActs              // by block: attention output to acts
 	phaseFFNNorm               // by block: x += product, norm to acts
 	phaseGate                  // by block: silu(gate)·up to acts
@@ -39,13 +39,8 @@ type step struct {
 	sampler
 	tables rowTables
 
-	// The batch, one entry per token.
-	batch  *engine.Batch
-	tokens []kv.Token
-	rowOf  []int32
-	pos    []int32
-	bad    []bool // x is not finite after the last layer
-	noLast []bool // by row: deferred, but the slot's last sample failed
+	batch *engine.Batch
+	batchTokens
 
 	// Activations, one row per token.
 	x    []float32 // residual stream, [tokens][hidden]
@@ -84,13 +79,28 @@ type rowTables struct {
 	row [][]kv.PageID
 }
 
+// batchTokens are the tokens of all rows, one entry each.
+type batchTokens struct {
+	tokens []kv.Token
+	rowOf  []int32
+	pos    []int32
+	bad    []bool     // x is not finite after the last layer
+	noLast []bool     // by row: deferred, but the slot's last sample failed
+	runs   []tokenRun // what attention does at a time
+}
+
+// tokenRun is tokens of one row that follow each other: indices into step.tokens.
+type tokenRun struct{ first, end int }
+
 // scratch is what a worker needs for itself, and what it counts.
 type scratch struct {
 	scores  []float32
 	rows    []float32 // those of a page, widened; nil if they are F32
 	columns []float64 // of a head, in the portable path
 	sums    sums
-	inverse []float32 // by query head of a group: 1/sum of its weights
+	queries []float32 // of a run of tokens, [token][query head][head dim]
+	heads   []float32 // what these heads give
+	inverse []float32 // by token and query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row, as wide as the widest
 	kvRead  int64
 	given   int
@@ -123,8 +133,11 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s.acts = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
-		s.scratch[i].scores = make([]float32, c.Heads/c.KVHeads*paddedScores(positions))
-		s.scratch[i].inverse = make([]float32, c.Heads/c.KVHeads)
+		group := c.Heads / c.KVHeads
+		s.scratch[i].scores = make([]float32, max(runScores, group*paddedScores(positions)))
+		s.scratch[i].inverse = make([]float32, runTokens*group)
+		s.scratch[i].queries = make([]float32, runTokens*group*c.HeadDim)
+		s.scratch[i].heads = make([]float32, runTokens*group*c.HeadDim)
 		s.scratch[i].columns = make([]float64, c.HeadDim)
 		if a.kind != kv.F32 {
 			s.scratch[i].rows = make([]float32, cfg.PageTokens*c.HeadDim)
@@ -167,9 +180,10 @@ func (s *step) load(b *engine.Batch) {
 	}
 	s.tables.Apply(b)
 	s.masks.Apply(b)
-	s.tokens, s.rowOf, s.pos = s.tokens[:0], s.rowOf[:0], s.pos[:0]
+	s.tokens, s.rowOf, s.pos, s.runs = s.tokens[:0], s.rowOf[:0], s.pos[:0], s.runs[:0]
 	for i := range b.Rows {
 		r := &b.Rows[i]
+		s.addRuns(len(s.tokens), len(s.tokens)+r.Len())
 		s.noLast[i] = false
 		s.tables.row[i] = s.tables.Of(r.Slot)
 		if r.Deferred {
@@ -189,6 +203,13 @@ func (s *step) load(b *engine.Batch) {
 	for i := range s.scratch {
 		w := &s.scratch[i]
 		w.kvRead, w.given, w.late = 0, 0, 0
+	}
+}
+
+// addRuns cuts the tokens [lo, hi) of a row into runs.
+func (s *step) addRuns(lo, hi int) {
+	for ; lo < hi; lo += runTokens {
+		s.runs = append(s.runs, tokenRun{lo, min(lo+runTokens, hi)})
 	}
 }
 

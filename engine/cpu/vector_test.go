@@ -121,18 +121,23 @@ func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 		nasty(r, row, trial/len(kvTypes)/nastyKinds%nastyKinds)
 		a.put(pages[p/tokens], halfV(0), 0, p%tokens, row)
 	}
-	q := make([]float32, group*dim)
+	count := 1 + r.IntN(min(n, runTokens))
+	q := make([]float32, count*group*dim)
 	nasty(r, q, trial%3%2)
 	got, want := make([]float32, len(q)), make([]float32, len(q))
 	nasty(r, got, 5)
-	w := &scratch{scores: make([]float32, group*paddedScores(n)), inverse: make([]float32, group), rows: make([]float32, tokens*dim), columns: make([]float64, dim)}
+	w := &scratch{scores: make([]float32, count*group*paddedScores(n)), inverse: make([]float32, count*group), rows: make([]float32, tokens*dim), columns: make([]float64, dim)}
 	nasty(r, w.scores, 5)
 	scale := float32(1 / math.Sqrt(float64(dim)))
-	ops.attend(a, w, got, q, pages, 0, 0, group, n, scale)
-	a.attend(w, want, q, pages, 0, 0, group, n, scale)
+	first := n - count + 1
+	ops.attend(a, w, got, q, pages, 0, 0, group, first, count, scale)
+	for t := range count {
+		width := group * dim
+		a.attend(w, want[t*width:(t+1)*width], q[t*width:(t+1)*width], pages, 0, 0, group, first+t, scale)
+	}
 	for i := range want {
 		if !sameBits(got[i], want[i]) {
-			return fmt.Errorf("trial %d: %d heads of %d, %d positions in pages of %d, %v: element %d is %x, want %x", trial, group, dim, n, tokens, kind, i, got[i], want[i])
+			return fmt.Errorf("trial %d: %d tokens of %d heads of %d, %d positions in pages of %d, %v: element %d is %x, want %x", trial, count, group, dim, n, tokens, kind, i, got[i], want[i])
 		}
 	}
 	return nil

@@ -53,6 +53,8 @@ func (t *target) engine() {
 	t.scale()
 	t.silu()
 	if !t.wide() { // the AVX-512 path takes it too
+		t.add()
+		t.rotate()
 		t.quantize()
 	}
 	t.stream()

@@ -192,6 +192,54 @@ func (t *target) silu() {
 	RET()
 }
 
+// add is the sum of two rows.
+func (t *target) add() {
+	t.text("add", "(dst, x *float32, n int)", "adds x to dst; n is a positive multiple of 16.")
+	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	Label("step")
+	for i := range 16 / t.lanes {
+		v := t.vector()
+		VMOVUPS(Mem{Base: dst, Disp: i * t.bytes()}, v)
+		VADDPS(Mem{Base: x, Disp: i * t.bytes()}, v, v)
+		VMOVUPS(v, Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	ADDQ(I32(64), dst)
+	ADDQ(I32(64), x)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
+// rotate is the rotation of one head by its position, without fused multiply-adds.
+func (t *target) rotate() {
+	t.text("rotate", "(x, cos, sin *float32, half int)", "replaces x[i], x[half+i] by their rotation; half is a positive multiple of 8.")
+	x, cos, sin, half := Load(Param("x"), GP64()), Load(Param("cos"), GP64()), Load(Param("sin"), GP64()), Load(Param("half"), GP64())
+	upper := GP64()
+	LEAQ(Mem{Base: x, Index: half, Scale: 4}, upper)
+	Label("step")
+	a, b, c, s, as, bs := t.vector(), t.vector(), t.vector(), t.vector(), t.vector(), t.vector()
+	VMOVUPS(Mem{Base: x}, a)
+	VMOVUPS(Mem{Base: upper}, b)
+	VMOVUPS(Mem{Base: cos}, c)
+	VMOVUPS(Mem{Base: sin}, s)
+	VMULPS(s, a, as)
+	VMULPS(s, b, bs)
+	VMULPS(c, a, a)
+	VMULPS(c, b, b)
+	VSUBPS(bs, a, a)
+	VADDPS(as, b, b)
+	VMOVUPS(a, Mem{Base: x})
+	VMOVUPS(b, Mem{Base: upper})
+	for _, p := range []reg.Register{x, upper, cos, sin} {
+		ADDQ(I32(32), p)
+	}
+	SUBQ(I32(8), half)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
 // quantize writes the records of blocks of 32 activations: engine/cpu, quantacts.go, says
 // what stands in one. Half a vector does as well for what is done once a block.
 func (t *target) quantize() {
