@@ -15,8 +15,7 @@ import (
 // come, and ends its reservation when the last byte has come or it is closed: before the
 // client has all of it, so that its next request finds the worker free.
 type answer struct {
-	j      *journey
-	try    *attempt
+	p      *proxiedRequest
 	from   io.ReadCloser // nil: there is none
 	ctx    context.Context
 	buffer *[]byte
@@ -38,22 +37,22 @@ type answer struct {
 }
 
 // begin reads the first bytes. An error means that nothing of the answer was seen.
-func (a *answer) begin(j *journey, res *http.Response, try *attempt) error {
+func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	*a = answer{
-		j: j, try: try, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
+		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
 		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") && res.Header.Get("Content-Encoding") == "",
 	}
 	if res.ContentLength == 0 {
 		a.release()
 		return nil
 	}
-	a.buffer = j.g.buffers.Get().(*[]byte)
+	a.buffer = p.g.buffers.Get().(*[]byte)
 	n, err := a.from.Read(*a.buffer)
 	for n == 0 && err == nil {
 		n, err = a.from.Read(*a.buffer)
 	}
 	if n == 0 && err != io.EOF {
-		j.g.buffers.Put(a.buffer)
+		p.g.buffers.Put(a.buffer)
 		*a = answer{}
 		return err
 	}
@@ -68,16 +67,16 @@ func (a *answer) Read(p []byte) (n int, err error) {
 		case len(a.first) > 0:
 			n = copy(p, a.first)
 			a.first = a.first[n:]
-			a.j.extend(time.Now())
+			a.p.client.extend()
 			return n, nil
 		case a.ended != nil && len(a.last) > 0:
 			a.first, a.last = a.last, nil
 			continue
 		case a.ended != nil:
-			a.j.extend(time.Now()) // for what ends the body
+			a.p.client.extend() // for what ends the body
 			return 0, a.ended
 		}
-		a.j.rest()
+		a.p.client.rest()
 		inPlace := len(a.open) == 0
 		n, err = a.from.Read(p)
 		b := a.pass(p[:n], err)
@@ -86,7 +85,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 			continue
 		}
 		if len(b) > 0 {
-			a.j.extend(time.Now())
+			a.p.client.extend()
 			return len(b), nil
 		}
 	}
@@ -96,7 +95,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 // now: the beginning of b, or of what was held back with b behind it.
 func (a *answer) pass(b []byte, err error) []byte {
 	now := time.Now()
-	a.try.heard.Store(now.UnixNano())
+	a.p.attempt.heard.Store(now.UnixNano())
 	if a.left >= 0 {
 		a.left -= int64(len(b))
 	}
@@ -127,8 +126,8 @@ func (a *answer) pass(b []byte, err error) []byte {
 	return b
 }
 
-// mostOpen is how much of an event is held back at most.
-const mostOpen = 256 << 10
+// maxEvent is how much of an event is held back at most.
+const maxEvent = 256 << 10
 
 // hold keeps back the beginning of an event until its end comes: if the worker breaks off
 // there, a client that had read half an event would fail at it, and not see why it ends.
@@ -142,7 +141,7 @@ func (a *answer) hold(b []byte, last bool) []byte {
 	if end > 0 {
 		a.whole = true
 	}
-	if end < len(b) && (last || len(b)-end > mostOpen) {
+	if end < len(b) && (last || len(b)-end > maxEvent) {
 		a.whole, end = false, len(b)
 	}
 	if held {
@@ -179,12 +178,12 @@ func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
 	if a.toldAt.IsZero() {
 		a.firstAt = now
-		a.j.g.metrics.firstToken.Observe(now.Sub(a.j.start).Seconds())
+		a.p.g.metrics.firstToken.Observe(now.Sub(a.p.start).Seconds())
 	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
 		return
 	}
 	a.told, a.toldAt = a.tokens, now
-	a.j.g.chooser.progress(a.j.decision.Reservation, a.j.promptTokens, a.tokens)
+	a.p.g.dispatch.Progress(a.p.decision.Reservation, a.p.promptTokens, a.tokens)
 }
 
 // end turns what ended the worker's answer into how it ends here: a stream that breaks
@@ -194,14 +193,14 @@ func (a *answer) end(err error) {
 	if err == io.EOF {
 		return
 	}
-	drained := context.Cause(a.j.g.over)
+	drained := context.Cause(a.p.g.door.over)
 	if drained == nil {
 		a.broken(err)
 	}
 	if !a.stream {
 		return
 	}
-	e := broken(a.j.member.name())
+	e := broken(a.p.member.Name())
 	errors.As(drained, &e)
 	if !a.whole {
 		a.last = append(a.last, eventEnd...) // of one that was too long to be held back
@@ -216,16 +215,16 @@ func (a *answer) broken(err error) {
 	if a.ctx.Err() != nil && !errors.Is(context.Cause(a.ctx), errSilent) {
 		return
 	}
-	a.j.fault, a.j.status = err, http.StatusBadGateway
-	a.j.g.metrics.broken.Inc()
-	a.j.member.nudge()
+	a.p.fault, a.p.status = err, http.StatusBadGateway
+	a.p.g.metrics.broken.Inc()
+	a.p.member.Nudge()
 }
 
 // release ends the reservation, once.
 func (a *answer) release() {
 	if !a.released {
 		a.released = true
-		a.j.g.chooser.release(a.j.decision.Reservation)
+		a.p.g.dispatch.Release(a.p.decision.Reservation)
 	}
 }
 
@@ -233,7 +232,7 @@ func (a *answer) release() {
 func (a *answer) abandon() {
 	if !a.released {
 		a.released = true
-		a.j.g.chooser.abandon(a.j.decision.Reservation)
+		a.p.g.dispatch.Abandon(a.p.decision.Reservation)
 	}
 }
 
@@ -245,35 +244,15 @@ func (a *answer) Close() error {
 	err := a.from.Close()
 	a.from = nil
 	a.abandon()
-	a.j.member.tried(a.try)
+	a.p.g.attempts.end(a.p.member, a.p.attempt)
 	if a.buffer != nil {
-		a.j.g.buffers.Put(a.buffer)
+		a.p.g.buffers.Put(a.buffer)
 		a.buffer, a.first = nil, nil
 	}
 	if a.ended == nil {
 		a.ended = http.ErrBodyReadAfterClose
 	}
 	return err
-}
-
-// extend gives the client time to take what comes next. The deadline moves when half of
-// it has passed, not with each token.
-func (j *journey) extend(now time.Time) {
-	limit := j.g.cfg.WriteTimeout
-	if j.until.Sub(now) > limit/2 {
-		return
-	}
-	j.until = now.Add(limit)
-	j.out.SetWriteDeadline(j.until) // a writer that can't is a test's
-}
-
-// rest takes the deadline off while there is nothing to write: over HTTP/2 it would end
-// the stream by itself.
-func (j *journey) rest() {
-	if j.http2 {
-		j.until = time.Time{}
-		j.out.SetWriteDeadline(time.Time{})
-	}
 }
 
 // pool lends the proxy its buffers.

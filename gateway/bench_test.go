@@ -15,6 +15,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
@@ -37,33 +38,17 @@ func BenchmarkOverhead(b *testing.B) {
 
 func overhead(b *testing.B, workers, promptTokens int, form string) {
 	const size = 16
-	answer := []byte(`{"id":"cmpl-1","choices":[{"text":"x"}]}`)
-	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		rw.Header().Set("Content-Type", "application/json")
-		rw.Write(answer)
-	})
 	cfg := Config{ProbeEvery: time.Hour, Router: router.Config{BlockTokens: size}}
 	if form != "tokens" {
 		cfg.Prompt = demoPrompts(b)
 	}
-	direct := ""
-	for i := range workers {
-		c := card.Card{Name: fmt.Sprintf("w%d", i), Models: []string{"m"}, BlockTokens: size}
-		mux := http.NewServeMux()
-		mux.HandleFunc("GET "+card.Path, func(rw http.ResponseWriter, r *http.Request) { rw.Write(c.Append(nil)) })
-		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
-		mux.Handle("/", serve)
-		url := listen(b, mux)
-		cfg.Workers = append(cfg.Workers, Worker{URL: url})
-		direct = url
-	}
+	direct := answering(b, &cfg, workers, size)
 	g, err := New(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer g.Close()
-	for g.roll.Load().ready < workers {
+	for g.members.Snapshot().Ready < workers {
 		time.Sleep(time.Millisecond)
 	}
 	routed := listen(b, g)
@@ -112,6 +97,28 @@ func overhead(b *testing.B, workers, promptTokens int, form string) {
 	for stage, mean := range stageMeans(b, g) {
 		b.ReportMetric(mean*1e6, stage+"-µs")
 	}
+}
+
+// answering adds workers that always give one answer, and returns the URL of one.
+func answering(b *testing.B, cfg *Config, workers, size int) string {
+	answer := []byte(`{"id":"cmpl-1","choices":[{"text":"x"}]}`)
+	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Write(answer)
+	})
+	direct := ""
+	for i := range workers {
+		c := card.Card{Name: fmt.Sprintf("w%d", i), Models: []string{"m"}, BlockTokens: size}
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET "+card.Path, func(rw http.ResponseWriter, r *http.Request) { rw.Write(c.Append(nil)) })
+		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+		mux.Handle("/", serve)
+		url := listen(b, mux)
+		cfg.Workers = append(cfg.Workers, members.Worker{URL: url})
+		direct = url
+	}
+	return direct
 }
 
 // demoPrompts reads text as the generated demo model does.

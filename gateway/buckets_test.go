@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
@@ -112,9 +113,9 @@ func TestBucketsAlike(t *testing.T) {
 	a := newStand(t, cfg, workers...)
 	b := newStand(t, cfg, workers[5])
 	b.chosen(1)
-	var given []Worker
+	var given []members.Worker
 	for _, w := range slices.Backward(workers) {
-		given = append(given, Worker{URL: w.http.URL})
+		given = append(given, members.Worker{URL: w.http.URL})
 	}
 	if err := b.SetWorkers(given[:4]); err != nil { // w5 leaves, and comes again
 		t.Fatal(err)
@@ -149,12 +150,12 @@ func TestBucketPlaces(t *testing.T) {
 	workers[3].sick.Store(true)
 	s.until("one is lost", func() bool { return s.worker("w3").State == "lost" })
 	s.chosen(7)
-	s.regroup(time.Now().Add(keepsPlace / 2))
+	s.dispatch.Redeal(s.members.Snapshot(), time.Now().Add(2*time.Minute/2))
 	if after := s.poolsOf(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("a worker was lost for a moment: %v became %v", before, after)
 	}
-	later := time.Now().Add(2 * keepsPlace)
-	s.regroup(later)
+	later := time.Now().Add(2 * 2 * time.Minute)
+	s.dispatch.Redeal(s.members.Snapshot(), later)
 	after := s.poolsOf()
 	sizes := map[string]int{}
 	for name, pool := range after {

@@ -4,16 +4,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/residency"
 	"github.com/coppice-llm/coppice/router"
@@ -21,64 +22,10 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Worker is where a worker is, and what it does not say itself. Those that answer at
-// /v1/worker, as coppice serve does, need a URL alone.
-type Worker struct {
-	URL string // http://host:port, of its OpenAI interface
-	// Name is by default the one that it gives itself, or else host-port.
-	Name string
-	// Pool is the one of Config.Pools that it is in. Default: as it says itself.
-	Pool string
-	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for
-	// workers that do not say. "none": it is routed to by guesses.
-	Events, Replay string
-	Topic          string // of its events; "" is any
-	// Ranks are its data-parallel ranks, each with a cache of its own and events one port
-	// further; a request names its one in X-Data-Parallel-Rank, as vLLM reads it. Default 1.
-	Ranks int
-	// PoolTokens and MaxRunning are of its KV pool and of the requests that it runs at a
-	// time, for each rank. Zeros are unknown.
-	PoolTokens, MaxRunning int
-}
-
-// Validate reports all faults at once.
-func (w *Worker) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("gateway: worker %.100q: "+format, append([]any{w.URL}, args...)...))
-	}
-	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		bad("want a URL like http://host:port")
-	}
-	if w.Name != "" {
-		if err := card.CheckName(w.Name); err != nil {
-			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
-		}
-	}
-	if w.Pool != "" {
-		if err := card.CheckPool(w.Pool); err != nil {
-			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
-		}
-	}
-	if w.Replay != "" && (w.Events == "" || w.Events == noEvents) {
-		bad("Replay is given without Events: say where its events are")
-	}
-	if w.Ranks < 0 || w.Ranks > 1024 {
-		bad("Ranks is %d, want 1 to 1024", w.Ranks)
-	}
-	if w.PoolTokens < 0 || w.MaxRunning < 0 {
-		bad("PoolTokens is %d and MaxRunning %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
-	}
-	return errors.Join(errs...)
-}
-
-// noEvents is what Worker.Events says for: it has none.
-const noEvents = "none"
-
 // Config says which workers there are and how requests are spread. The zero value
 // serves, without workers until SetWorkers or Announce.
 type Config struct {
-	Workers []Worker
+	Workers []members.Worker
 	// Router is the policy, its weights and the block size of the whole fleet.
 	Router router.Config
 	// Index bounds what is known of the workers' caches.
@@ -101,8 +48,9 @@ type Config struct {
 	// NATS is where the events are of workers whose card says so. Without it they are
 	// guessed.
 	NATS *nats.Config
-	// Replicas are the other gateways of the fleet. nil: this is the only one.
-	Replicas *Replicas
+	// Replicas joins the other gateways of the fleet, as [replica.Config.Join] does. nil: this is
+	// the only one. notify is told what is in the way of them, nil when nothing is any more.
+	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
 	// Approximate routes to all workers by guesses, whatever events they have.
 	Approximate bool
 	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers
@@ -182,10 +130,6 @@ func (c Config) WithDefaults() Config {
 	if c.Index.Index.Holders == 0 { // ranks, of which a worker may have some
 		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders)
 	}
-	if c.Replicas != nil {
-		r := c.Replicas.withDefaults()
-		c.Replicas = &r
-	}
 	span(&c.GuessTTL, 2*time.Minute)
 	span(&c.StallAfter, 2*time.Second)
 	c.Router.Predict, c.Router.Stall = !c.NoPredict, max(0, c.StallAfter)
@@ -217,13 +161,26 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// dispatch is what of it says how a worker is chosen.
+func (c *Config) dispatch() dispatch.Config {
+	return dispatch.Config{Router: c.Router, Index: c.Index, GuessTTL: c.GuessTTL, Pools: c.Pools, Buckets: c.Buckets, Stage: c.Stage, Log: c.Log}
+}
+
+// nameReplica gives a router its place among replicas.
+func nameReplica(r *router.Config) {
+	for r.Replica == 0 {
+		r.Replica = router.ReplicaID(rand.Uint64())
+	}
+	if r.Epoch == 0 {
+		r.Epoch = uint64(time.Now().UnixNano())
+	}
+}
+
 // Validate reports all faults at once, by field and value. It expects defaults to be
 // filled in.
 func (c *Config) Validate() error {
-	errs := []error{c.Router.Validate(), validateWorkers(c.Workers), c.validatePools()}
-	if c.Replicas != nil {
-		errs = append(errs, c.Replicas.validate())
-	}
+	chooses := c.dispatch()
+	errs := []error{c.Router.Validate(), members.ValidateWorkers(c.Workers), chooses.ValidatePools()}
 	count := func(field string, v, lo int) {
 		if v < lo || v > 1<<40 {
 			errs = append(errs, fmt.Errorf("gateway: %s is %d, want %d to %d", field, v, lo, 1<<40))
@@ -252,19 +209,5 @@ func (c *Config) Validate() error {
 	span("ReadTimeout", c.ReadTimeout)
 	span("WriteTimeout", c.WriteTimeout)
 	span("IdleTimeout", c.IdleTimeout)
-	return errors.Join(errs...)
-}
-
-// validateWorkers reports the faults of each, and those with one URL.
-func validateWorkers(all []Worker) error {
-	var errs []error
-	seen := map[string]bool{}
-	for i := range all {
-		errs = append(errs, all[i].Validate())
-		if seen[all[i].URL] {
-			errs = append(errs, fmt.Errorf("gateway: worker %.100q is given twice", all[i].URL))
-		}
-		seen[all[i].URL] = true
-	}
 	return errors.Join(errs...)
 }

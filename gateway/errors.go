@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server/openai"
 )
 
@@ -77,6 +80,20 @@ func noModel(name string, models []string) error {
 		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
 }
 
+// nobodyInPool refuses a request that no worker of the pools that were chosen for it can take.
+func nobodyInPool(pools []string, model string) error {
+	faster := ""
+	if len(pools) > 1 {
+		faster = ", nor of the faster ones,"
+	}
+	what := "the request"
+	if model != "" {
+		what = fmt.Sprintf("a request for the model %.100q", model)
+	}
+	return unwilling(http.StatusServiceUnavailable, "no_workers",
+		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet says which pool each is in, and other targets choose other pools", pools[0], faster, what))
+}
+
 // stdLog takes net/http's complaints, which are of interest only to who looks for them,
 // but for those of connections that can't be accepted.
 func stdLog(l *zap.Logger) *log.Logger { return log.New(complaints{l.Named("http")}, "", 0) }
@@ -91,4 +108,23 @@ func (c complaints) Write(line []byte) (int, error) {
 	}
 	c.log.Log(level, "net/http", zap.ByteString("says", bytes.TrimSpace(line)))
 	return len(line), nil
+}
+
+// translate is what a client is told of an error.
+func translate(err error) *openai.Error {
+	e := (*openai.Error)(nil)
+	full := (*router.QueueFullError)(nil)
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, router.ErrNoWorkers):
+		return errNobody
+	case errors.As(err, &full), errors.Is(err, router.ErrFull):
+		return errTooMany
+	case errors.Is(err, dispatch.ErrPatience):
+		return errBusy
+	case errors.Is(err, router.ErrRequest):
+		return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value", Message: strings.TrimPrefix(err.Error(), "router: ")}
+	}
+	return errInternal
 }

@@ -24,7 +24,9 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats/embedded"
 	"github.com/coppice-llm/coppice/events/zmq"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -220,14 +222,16 @@ type stand struct {
 func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
-	cfg.Log = zap.New(core)
+	if cfg.Log == nil {
+		cfg.Log = zap.New(core)
+	}
 	cfg.Router.BlockTokens = blockTokens
 	if cfg.ProbeEvery == 0 {
 		cfg.ProbeEvery = 10 * time.Millisecond
 	}
 	cfg.ProbeTimeout, cfg.DialTimeout = long, long // nobody is lost for being slow
 	for _, w := range workers {
-		cfg.Workers = append(cfg.Workers, Worker{URL: w.http.URL})
+		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
 	}
 	g, err := New(cfg)
 	if err != nil {
@@ -262,19 +266,39 @@ func (s *stand) ready(n int) {
 	s.until("workers ready", func() bool {
 		got := 0
 		for _, w := range s.Fleet().Workers {
-			if w.State == "healthy" && w.Mode != "waiting" && s.sees(w) {
+			if w.State == "healthy" && w.Mode != "waiting" {
 				got++
 			}
 		}
-		return got == n && s.roll.Load().ready == n
+		return got == n && s.members.Snapshot().Ready == n
 	})
 }
 
-// sees tells whether the chooser knows of the mode.
-func (s *stand) sees(w WorkerStatus) bool {
-	s.chooser.mu.Lock()
-	defer s.chooser.mu.Unlock()
-	return s.chooser.blind[kv.Rank{Worker: kv.WorkerID(card.IDOf(w.Name))}] == (w.Mode == "approximate")
+// heard sets when the answers from a worker were last heard of.
+func (s *stand) heard(m *members.Member, nanos int64) {
+	s.attempts.mu.Lock()
+	defer s.attempts.mu.Unlock()
+	for a := range s.attempts.at[m] {
+		a.heard.Store(nanos)
+	}
+}
+
+// patience sets how long a lost worker may be silent.
+func (s *stand) patience(d time.Duration) {
+	s.attempts.mu.Lock()
+	defer s.attempts.mu.Unlock()
+	s.attempts.patience = d
+}
+
+func natsServer(t testing.TB, addr string) *embedded.Server {
+	t.Helper()
+	var s *embedded.Server
+	bind(t, func() (err error) {
+		s, err = embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		return err
+	})
+	t.Cleanup(s.Close)
+	return s
 }
 
 func (s *stand) worker(name string) WorkerStatus {
@@ -290,7 +314,7 @@ func (s *stand) worker(name string) WorkerStatus {
 func (s *stand) idle() {
 	s.t.Helper()
 	s.until("nothing reserved", func() bool {
-		for _, l := range s.chooser.loads() {
+		for _, l := range s.dispatch.Loads() {
 			if l.Requests+l.PrefillTokens+l.Blocks != 0 {
 				return false
 			}

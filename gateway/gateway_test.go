@@ -11,8 +11,10 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -127,7 +129,7 @@ func TestSeveralPrompts(t *testing.T) {
 		case r := <-done:
 			t.Fatalf("%.60s: %s %s", body, r.Status, r.text)
 		}
-		if got := s.chooser.loads()[0].PrefillTokens; got != want {
+		if got := s.dispatch.Loads()[0].PrefillTokens; got != want {
 			t.Errorf("%.60s: %d tokens are to be computed, want %d", body, got, want)
 		}
 		close(goOn)
@@ -182,7 +184,7 @@ func TestClientLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	io.ReadFull(res.Body, make([]byte, 100))
-	if l := s.chooser.loads(); l[0].Requests != 1 || l[0].PrefillTokens != 0 {
+	if l := s.dispatch.Loads(); l[0].Requests != 1 || l[0].PrefillTokens != 0 {
 		t.Errorf("loads are %+v, want one request that decodes", l)
 	}
 	cancel()
@@ -248,15 +250,19 @@ func TestHealth(t *testing.T) {
 // TestStatesAreTrue: a worker is called what it is once requests are spread accordingly.
 func TestStatesAreTrue(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
-	s := newStand(t, Config{})
+	var s *stand
 	said := make(chan string, 99)
-	s.log = s.log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
-		if f, l := s.Fleet(), s.chooser.loads(); strings.HasPrefix(e.Message, "worker ") && len(f.Workers) == 1 && len(l) == 1 {
+	core, _ := observer.New(zapcore.InfoLevel)
+	s = newStand(t, Config{Log: zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		if !strings.HasPrefix(e.Message, "worker ") {
+			return nil
+		}
+		if f, l := s.Fleet(), s.dispatch.Loads(); len(f.Workers) == 1 && len(l) == 1 {
 			said <- fmt.Sprint(f.Workers[0].State, " ", l[0].Health)
 		}
 		return nil
-	}))
-	if err := s.SetWorkers([]Worker{{URL: a.http.URL}}); err != nil {
+	}))})
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	next := func(want router.Health) {
@@ -323,18 +329,18 @@ func TestBusy(t *testing.T) {
 		go func() { done <- s.ask(t.Context(), run(0, 8), `,"max_tokens":1`) }()
 	}
 	s.until("one runs, two wait", func() bool {
-		m, _, _ := s.chooser.metrics()
+		m, _ := s.dispatch.Metrics()
 		return m.Active == 1 && m.Waiting == 2 && a.requests() == 1
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan reply)
 	go func() { gone <- s.ask(ctx, run(0, 8), `,"max_tokens":1`) }()
-	s.until("one more", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 3 })
+	s.until("one more", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 3 })
 	cancel()
 	if r := <-gone; r.err == nil {
 		t.Error("an answer to who has left")
 	}
-	s.until("it is out of the queue", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 2 })
+	s.until("it is out of the queue", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 2 })
 	close(gate)
 	for range 3 {
 		if r := <-done; r.StatusCode != 200 {
@@ -360,13 +366,9 @@ func TestPatience(t *testing.T) {
 	s.cfg.QueueTimeout = time.Hour
 	waits := make(chan reply)
 	go func() { waits <- s.ask(t.Context(), run(0, 8), ``) }()
-	s.until("it waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
-	for _, m := range s.all() { // who runs is not given up for its silence
-		m.mu.Lock()
-		for try := range m.tries {
-			try.heard.Store(time.Now().Add(time.Hour).UnixNano())
-		}
-		m.mu.Unlock()
+	s.until("it waits", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 1 })
+	for _, m := range s.members.All() { // who runs is not given up for its silence
+		s.heard(m, time.Now().Add(time.Hour).UnixNano())
 	}
 	a.sick.Store(true)
 	if r := <-waits; r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") {

@@ -101,11 +101,11 @@ func TestSilentEvents(t *testing.T) {
 	a.holds(run(0, 40))
 	s := newStand(t, Config{EventSilence: 20 * time.Millisecond}, a)
 	s.until("its silence is noticed", func() bool {
-		w, counts := s.worker("a"), s.subscriber.Counts()
+		w, counts := s.worker("a"), s.members.EventCounts()
 		return counts.Snapshots > 0 && w.State == "healthy" && w.Mode == "waiting" && w.Ranks[0].HeldBlocks == 0
 	})
 	a.holds(run(100, 40)) // it lives
-	s.until("it is believed again", func() bool { return s.subscriber.Counts().Snapshots > 1 })
+	s.until("it is believed again", func() bool { return s.members.EventCounts().Snapshots > 1 })
 }
 
 // TestEventsOfAnotherTopic: where nothing comes as the topic is another, somebody is told.
@@ -178,7 +178,8 @@ func TestSiblings(t *testing.T) {
 	const siblings = 6
 	replies := make(chan reply, siblings)
 	predicted := func() int {
-		_, _, n := s.chooser.metrics()
+		m, _ := s.dispatch.Metrics()
+		n := m.Promised
 		return n
 	}
 	for i := range siblings {
@@ -230,7 +231,8 @@ func TestRemovalEndsPrediction(t *testing.T) {
 	a.holds(run(0, 24)) // a chunk, which is evicted in part
 	a.pub.Publish([]kv.Event{{Kind: kv.Removed, Hashes: []kv.BlockHash{gone}}})
 	s.until("the removal", func() bool {
-		_, _, n := s.chooser.metrics()
+		m, _ := s.dispatch.Metrics()
+		n := m.Promised
 		return n == 4
 	})
 	third := ask()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
@@ -36,21 +38,15 @@ func TestFrozenAndGone(t *testing.T) {
 		s.until("a is asked", func() bool { return a.requests() == before+1 })
 		return done
 	}
-	m := s.all()[0]
-	if m.given.URL != a.http.URL {
-		m = s.all()[1]
+	m := s.members.All()[0]
+	if m.Status().URL != a.http.URL {
+		m = s.members.All()[1]
 	}
 	ends, waits := ask(), ask()
-	if err := s.SetWorkers([]Worker{{URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	silent := func() { // as if nothing had come for long
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for try := range m.tries {
-			try.heard.Store(0)
-		}
-	}
+	silent := func() { s.heard(m, 0) } // as if nothing had come for long
 	silent()
 	a.does(nil)
 	goOn <- struct{}{} // one of the two, whichever it is
@@ -64,10 +60,8 @@ func TestFrozenAndGone(t *testing.T) {
 		t.Errorf("of a living one: %s from %q", r.Status, r.worker())
 	}
 	a.sick.Store(true)
-	s.until("it is lost", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.state == Lost })
-	m.mu.Lock()
-	m.lost = time.Time{} // as if the patience were over
-	m.mu.Unlock()
+	s.until("it is lost", func() bool { return m.Status().State == members.Lost })
+	s.patience(0)
 	select {
 	case r = <-ends:
 		if r.StatusCode != 200 || r.worker() != "b" || !strings.HasSuffix(r.text, "[DONE]\n\n") {
@@ -101,12 +95,12 @@ func TestLeavesWhenChosen(t *testing.T) {
 	a, b := newWorker(t, "a", false, one), newWorker(t, "b", false, one)
 	s := newStand(t, Config{}, a, b)
 	s.ready(2)
-	j := s.journey(nil, &http.Request{}, true)
-	req := &j.load.ask.req
+	p := s.newRequest(nil, &http.Request{}, true)
+	req := &p.buffer.ask.Request
 	req.PromptTokens = 1
 	var busy []router.Decision
 	for range 2 {
-		d, err := s.chooser.choose(t.Context(), &ask{req: router.Request{PromptTokens: 1}}, time.Hour)
+		d, err := s.dispatch.Choose(t.Context(), &dispatch.Ask{Request: router.Request{PromptTokens: 1}}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,22 +109,22 @@ func TestLeavesWhenChosen(t *testing.T) {
 	if busy[0].Worker.Worker != kv.WorkerID(card.IDOf("a")) {
 		busy[0], busy[1] = busy[1], busy[0]
 	}
-	err := j.choose(&meanwhile{t.Context(), func() {
-		s.chooser.release(busy[0].Reservation) // a is chosen
-		if err := s.SetWorkers([]Worker{{URL: b.http.URL}}); err != nil {
+	err := p.choose(&meanwhile{t.Context(), func() {
+		s.dispatch.Release(busy[0].Reservation) // a is chosen
+		if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 			t.Error(err)
 		}
-		s.chooser.release(busy[1].Reservation)
+		s.dispatch.Release(busy[1].Reservation)
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name := j.member.name(); name != "b" {
+	if name := p.member.Name(); name != "b" {
 		t.Errorf("%s is asked", name)
 	}
-	s.chooser.release(j.decision.Reservation)
-	j.member.tried(j.try)
-	j.arrive()
+	s.dispatch.Release(p.decision.Reservation)
+	s.attempts.end(p.member, p.attempt)
+	p.close()
 	s.idle()
 }
 
@@ -164,7 +158,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	go func() { done <- s.ask(t.Context(), run(0, 8), ``) }()
 	<-asked
 	a.does(nil)
-	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(1)
@@ -175,16 +169,15 @@ func TestFiguresOfANameStay(t *testing.T) {
 	close(goOn)
 	<-done
 	s.until("the late one is over", func() bool {
-		s.entry.Lock()
-		defer s.entry.Unlock()
-		return s.open == 0
+		open, _ := s.door.state()
+		return open == 0
 	})
 	if n := counted(); n != 4 {
 		t.Errorf("%v are counted, want all 4", n)
 	}
 	// a is started anew as b, which another one is; and a third one as a.
 	third := newWorker(t, "a", false, func(c *card.Card) { c.Epoch = 3 })
-	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(2)
@@ -192,7 +185,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	a.card.Name, a.card.Epoch = "b", 2
 	a.mu.Unlock()
 	s.until("two b are one too many", func() bool { return s.at(a).State == "refused" })
-	if err := s.SetWorkers([]Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}, {URL: third.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}, {URL: third.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(2)
@@ -211,7 +204,7 @@ func TestRanksWithoutRoom(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{Router: router.Config{MaxWorkers: 3}}, a)
 	s.ready(1)
-	list := []Worker{{URL: a.http.URL}, {URL: b.http.URL, Ranks: 3}}
+	list := []members.Worker{{URL: a.http.URL}, {URL: b.http.URL, Ranks: 3}}
 	if err := s.SetWorkers(list); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +213,7 @@ func TestRanksWithoutRoom(t *testing.T) {
 	if w := s.at(b); w.State != "refused" {
 		t.Errorf("it is %s with %d ranks", w.State, len(w.Ranks))
 	}
-	for _, l := range s.chooser.loads() {
+	for _, l := range s.dispatch.Loads() {
 		if l.Worker.Worker == kv.WorkerID(card.IDOf("b")) && l.Health != router.Lost {
 			t.Errorf("%v is %v", l.Worker, l.Health)
 		}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,10 +13,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/gateway/residency"
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -30,16 +27,16 @@ func TestWorkersComeAndGo(t *testing.T) {
 	s.ready(1)
 	a.holds(run(0, 40))
 	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 10 })
-	if err := s.SetWorkers([]Worker{{URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.worker("a").Name != "" || s.index.Stats().Ranks != 0 && s.worker("b").Name == "" {
+	if s.worker("a").Name != "" || s.dispatch.Index().Stats().Ranks != 0 && s.worker("b").Name == "" {
 		t.Error("a has left and is there")
 	}
 	s.ready(1)
 	c.card.URL = c.http.URL
 	for range 3 {
-		if err := s.Announce(&c.card); err != nil {
+		if err := s.members.Announce(&c.card); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,17 +48,17 @@ func TestWorkersComeAndGo(t *testing.T) {
 	if len(seen) != 2 || seen["b"] == 0 || seen["c"] == 0 {
 		t.Errorf("answered by %v", seen)
 	}
-	if err := s.SetWorkers([]Worker{{URL: "127.0.0.1:80"}, {URL: b.http.URL}, {URL: b.http.URL}}); err == nil || !strings.Contains(err.Error(), "twice") || !strings.Contains(err.Error(), "http://host:port") {
+	if err := s.SetWorkers([]members.Worker{{URL: "127.0.0.1:80"}, {URL: b.http.URL}, {URL: b.http.URL}}); err == nil || !strings.Contains(err.Error(), "twice") || !strings.Contains(err.Error(), "http://host:port") {
 		t.Error(err)
 	}
 	if len(s.Fleet().Workers) != 2 {
 		t.Error("a bad list changed the fleet")
 	}
-	s.Gone("c", 0)
+	s.members.Gone("c", 0)
 	if s.worker("c").Name != "" {
 		t.Error("c said goodbye and is there")
 	}
-	if err := s.Announce(&card.Card{Name: "d"}); err == nil || !strings.Contains(err.Error(), "--advertise") {
+	if err := s.members.Announce(&card.Card{Name: "d"}); err == nil || !strings.Contains(err.Error(), "--advertise") {
 		t.Error(err)
 	}
 }
@@ -104,14 +101,10 @@ func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
 	s.until("the request is over", func() bool {
-		s.entry.Lock()
-		defer s.entry.Unlock()
-		return s.open == 0
+		open, _ := s.door.state()
+		return open == 0
 	})
-	s.mu.Lock()
-	claims := len(s.claims)
-	s.mu.Unlock()
-	if claims != 0 {
+	if claims := len(s.members.Snapshot().ByID); claims != 0 {
 		t.Errorf("%d names are taken", claims)
 	}
 	families, err := s.cfg.Registry.Gather()
@@ -126,43 +119,6 @@ func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestGuessesOfManyWorkers: those who left take nobody's place in what is guessed.
-func TestGuessesOfManyWorkers(t *testing.T) {
-	cfg := Config{Index: residency.Config{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: 4}}}}.WithDefaults()
-	index, err := residency.New(cfg.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newChooser(&cfg, index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := run(0, 10*c.blockTokens)
-	for id := range kv.WorkerID(20) {
-		w := kv.Rank{Worker: id + 1}
-		blind := id%2 == 0
-		if err := c.join(w, router.WorkerSpec{BlockTokens: c.blockTokens}, blind); err != nil {
-			t.Fatal(err)
-		}
-		c.health(w, router.Healthy)
-		for _, want := range []int{0, 10} {
-			var a ask
-			a.exact = true
-			a.hashes.Reset(tokens, kv.Namespace{})
-			a.req.PromptTokens, a.req.Hashes = len(tokens), a.hashes.Hashes(c.blockTokens)
-			d, err := c.choose(t.Context(), &a, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := d.Overlap.Blocks(); got != want {
-				t.Errorf("worker %d is guessed to have %d blocks, want %d", w.Worker, got, want)
-			}
-			defer c.release(d.Reservation) // its first token has not come
-		}
-		c.leave(w)
 	}
 }
 
@@ -210,7 +166,7 @@ func TestForeign(t *testing.T) {
 	})
 	w := newWorker(t, "vllm", false, nil)
 	w.http.Config.Handler = mux
-	s := newStand(t, Config{Workers: []Worker{{URL: w.http.URL, Ranks: 2, PoolTokens: 1024}}})
+	s := newStand(t, Config{Workers: []members.Worker{{URL: w.http.URL, Ranks: 2, PoolTokens: 1024}}})
 	s.ready(1)
 	if got := s.Fleet().Workers[0]; got.Mode != "approximate" || len(got.Ranks) != 2 || len(got.Models) != 2 {
 		t.Errorf("%+v", got)
@@ -282,7 +238,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s %s as %q: %d %s, want %d", tc.method, tc.path, tc.key, got, text, tc.want)
 		}
 	}
-	if w := s.Weights(); w.TTFT != 2 || w.ITL != router.DefaultWeights().ITL {
+	if w := s.dispatch.Weights(); w.TTFT != 2 || w.ITL != router.DefaultWeights().ITL {
 		t.Errorf("weights are %+v", w)
 	}
 	if _, text := get("POST", "/v1/fleet/explain", "boss", `{"prompt":[1,2,3,4,5]}`); !strings.Contains(text, " is a at http") {
@@ -386,7 +342,7 @@ func TestTakesTokenizer(t *testing.T) {
 	}
 	s := newStand(t, Config{NoPredict: true}, one, two)
 	s.ready(2)
-	if err := s.SetWorkers([]Worker{{URL: one.http.URL}, {URL: two.http.URL}, {URL: other.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.Worker{{URL: one.http.URL}, {URL: two.http.URL}, {URL: other.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.until("the other is refused", func() bool { return s.at(other).State == "refused" })
@@ -451,7 +407,7 @@ func TestHostileClients(t *testing.T) {
 // TestConfig: all faults at once, by name.
 func TestConfig(t *testing.T) {
 	_, err := New(Config{
-		Workers: []Worker{{URL: "x"}, {URL: "http://a", Name: "a b"}, {URL: "http://b", Ranks: -1}, {URL: "http://c", Replay: "tcp://c:1"}},
+		Workers: []members.Worker{{URL: "x"}, {URL: "http://a", Name: "a b"}, {URL: "http://b", Ranks: -1}, {URL: "http://c", Replay: "tcp://c:1"}},
 		Retries: 1, FailAfter: -1, MaxBodyBytes: -1, QueueTimeout: -1, Router: router.Config{MaxWorkers: -1},
 	})
 	if err == nil {
@@ -461,8 +417,5 @@ func TestConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %q", err, want)
 		}
-	}
-	if errors.Is(err, errClosed) {
-		t.Error(err)
 	}
 }

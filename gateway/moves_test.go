@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway/prompt"
-	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -27,7 +25,7 @@ func TestMoves(t *testing.T) {
 	s := newStand(t, Config{})
 	announce := func(w *worker) {
 		t.Helper()
-		if err := s.Announce(&w.card); err != nil {
+		if err := s.members.Announce(&w.card); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +55,7 @@ func TestMoves(t *testing.T) {
 	if is := states(); is[stale.http.URL] != "refused" {
 		t.Errorf("%v", is)
 	}
-	s.Gone("a", 0)
+	s.members.Gone("a", 0)
 	if is := states(); len(is) != 0 {
 		t.Errorf("%v are there when a is gone", is)
 	}
@@ -87,7 +85,7 @@ func TestModelLengths(t *testing.T) {
 		w.card.MaxModelTokens /= 2
 		w.mu.Unlock()
 	}
-	s.until("the new lengths", func() bool { r := s.roll.Load(); return r.tokens["m"] == 2048 && r.tokens["of-b"] == 4096 })
+	s.until("the new lengths", func() bool { r := s.members.Snapshot(); return r.Tokens["m"] == 2048 && r.Tokens["of-b"] == 4096 })
 }
 
 // TestModelsChange: a worker that loads an adapter keeps what it has and does.
@@ -106,13 +104,13 @@ func TestModelsChange(t *testing.T) {
 	done := make(chan reply, 1)
 	go func() { done <- s.ask(t.Context(), run(0, 80), `,"model":"m"`) }()
 	<-asked
-	before := s.subscriber.Counts()
+	before := s.members.EventCounts()
 	for _, models := range [][]string{{"m", "adapter"}, {"m", "other"}, {"m"}} {
 		a.mu.Lock()
 		a.card.Models = models
 		a.mu.Unlock()
-		s.until("its models", func() bool { return slices.Equal(slices.Sorted(slices.Values(models)), s.roll.Load().models) })
-		w, now := s.worker("a"), s.subscriber.Counts()
+		s.until("its models", func() bool { return slices.Equal(slices.Sorted(slices.Values(models)), s.members.Snapshot().Models) })
+		w, now := s.worker("a"), s.members.EventCounts()
 		if r := w.Ranks[0]; w.State != "healthy" || r.Requests != 1 || r.HeldBlocks != 10 || now.Snapshots != before.Snapshots {
 			t.Errorf("with %v it is %s and has %d requests, %d blocks; %d snapshots, %d before", models, w.State, r.Requests, r.HeldBlocks, now.Snapshots, before.Snapshots)
 		}
@@ -134,9 +132,8 @@ func TestRenamed(t *testing.T) {
 		t.Fatalf("%s %s", r.Status, r.text)
 	}
 	s.until("it is counted", func() bool {
-		s.entry.Lock()
-		defer s.entry.Unlock()
-		return s.open == 0
+		open, _ := s.door.state()
+		return open == 0
 	})
 	a.mu.Lock()
 	a.card.Name, a.card.Epoch = "b", 2
@@ -153,28 +150,6 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
-// TestNoRoom: who registers when there are as many workers as may be comes in when one goes.
-func TestNoRoom(t *testing.T) {
-	s := newStand(t, Config{Router: router.Config{MaxWorkers: 1}})
-	full := map[nats.Process]*card.Card{}
-	for _, name := range []string{"a", "b", "c", "d"} {
-		w := newWorker(t, name, false, nil)
-		w.card.URL = w.http.URL
-		s.register(nats.Change{Process: nats.Process{Name: name}, Payload: w.card.Append(nil)}, full)
-	}
-	s.register(nats.Change{Process: nats.Process{Name: "c"}}, full) // it went while it waited
-	for _, name := range []string{"a", "b", "d"} {
-		s.until(name, func() bool { return s.worker(name).State == "healthy" })
-		if n := len(s.Fleet().Workers); n != 1 {
-			t.Errorf("there are %d workers", n)
-		}
-		s.register(nats.Change{Process: nats.Process{Name: name}}, full)
-	}
-	if n := len(s.Fleet().Workers); n != 0 || len(full) != 0 {
-		t.Errorf("%d workers are left, %d wait", n, len(full))
-	}
-}
-
 // TestWorkersRead: prompts are read as most workers read them, and no further than any of them
 // would.
 func TestWorkersRead(t *testing.T) {
@@ -185,11 +160,11 @@ func TestWorkersRead(t *testing.T) {
 	}
 	s := newStand(t, Config{}, all...)
 	s.ready(3)
-	if as := s.roll.Load().as(); as.MaxTokens != 300 || as.Controls != chat.Text {
+	if as := readAs(s.members.Snapshot()); as.MaxTokens != 300 || as.Controls != chat.Text {
 		t.Errorf("%+v", as)
 	}
 	all[1].mu.Lock()
 	all[1].card.MaxModelTokens, all[1].card.ControlTokens, all[1].card.Epoch = 0, "", 2
 	all[1].mu.Unlock()
-	s.until("the new card", func() bool { return s.roll.Load().as() == prompt.As{MaxTokens: math.MaxInt} })
+	s.until("the new card", func() bool { return readAs(s.members.Snapshot()) == prompt.As{MaxTokens: math.MaxInt} })
 }

@@ -56,15 +56,8 @@ func TestPoolsAnew(t *testing.T) {
 	go func() { runs <- s.wish("/v1/completions", body(8, "")) }()
 	s.until("it runs", func() bool { return slow.requests() == 1 })
 	go func() { waits <- s.wish("/v1/completions", body(8, "")) }()
-	s.until("it waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
-	// What can't be changes nothing.
-	split := *two(t, "a", "b")
-	split.Mode = global.Disaggregated
-	for want, c := range map[string]*global.Config{"nil": nil, "mode": &split, "as another one is": two(t, "same", "same")} {
-		if err := s.SetPools(c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
-	}
+	s.until("it waits", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 1 })
+	s.refusesPools()
 	if r := s.wish("/v1/completions", body(8, ""), "X-Coppice-TTFT-Ms: 50"); r.worker() != "f" || r.pool() != "fast" {
 		t.Errorf("%s by %q in %q", r.Status, r.worker(), r.pool())
 	}
@@ -93,13 +86,26 @@ func TestPoolsAnew(t *testing.T) {
 	}
 	states("healthy refused healthy")
 	s.idle()
-	loads := s.chooser.loads()
+	loads := s.dispatch.Loads()
 	if len(loads) != 3 {
 		t.Errorf("%d workers are known to the router", len(loads))
 	}
 	for _, l := range loads {
 		if l.Worker.Worker == kv.WorkerID(card.IDOf("f")) && l.Health != router.Lost {
 			t.Errorf("f is %v", l.Health)
+		}
+	}
+}
+
+// refusesPools sets pools that can't be, which changes nothing.
+func (s *stand) refusesPools() {
+	t := s.t
+	t.Helper()
+	split := *two(t, "a", "b")
+	split.Mode = global.Disaggregated
+	for want, c := range map[string]*global.Config{"nil": nil, "mode": &split, "as another one is": two(t, "same", "same")} {
+		if err := s.SetPools(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 	if err := newStand(t, Config{}).SetPools(two(t, "slow", "fast")); err == nil || !strings.Contains(err.Error(), "made without Pools") {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/global"
 )
@@ -41,12 +42,12 @@ func (s *stand) chosen(n int) {
 	s.t.Helper()
 	s.until("workers in the router", func() bool {
 		healthy := 0
-		for _, l := range s.chooser.loads() {
+		for _, l := range s.dispatch.Loads() {
 			if l.Health == router.Healthy {
 				healthy++
 			}
 		}
-		return healthy == n && s.roll.Load().ready == n
+		return healthy == n && s.members.Snapshot().Ready == n
 	})
 }
 
@@ -103,50 +104,54 @@ func body(tokens int, rest string) string {
 	return fmt.Sprintf(`{"prompt":%s,"max_tokens":2,"model":"m"%s}`, prompt, rest)
 }
 
+func nvext(router, hints string) string {
+	return fmt.Sprintf(`,"nvext":{"router":{%s},"agent_hints":{%s}}`, router, hints)
+}
+
+// targets are requests and the pools that they go to.
+var targets = []struct {
+	tokens  int
+	rest    string
+	headers []string
+	want    string // pool, or a part of the refusal
+}{
+	{8, ``, nil, "slow"}, // the middle of both axes
+	{8, ``, []string{"x-coppice-ttft-ms: 99.5"}, "fast"},
+	{8, ``, []string{"X-Coppice-TTFT-Ms: 0"}, "fast"},
+	{8, ``, []string{"X-Coppice-TTFT-Ms: 1e300"}, "slow"},
+	{8, ``, []string{"X-Coppice-ITL-Ms: 10"}, "fast"},
+	{8, ``, []string{"X-Coppice-ITL-Ms:  60 "}, "slow"},
+	{499, ``, nil, "slow"},
+	{500, ``, nil, "long"},
+	{8, nvext(`"ttft_target":20`, ``), nil, "fast"},
+	{8, nvext(`"itl_target":20`, ``), nil, "fast"},
+	{8, nvext(`"ttft_target":20`, ``), []string{"X-Coppice-TTFT-Ms: 150"}, "slow"}, // headers count more
+	{8, nvext(``, `"priority":10`), nil, "fast"},
+	{500, `,"priority":99`, nil, "fast"},
+	{8, `,"priority":100`, nil, "slow"},
+	{8, ``, []string{"X-Coppice-TTFT-Ms: NaN"}, `\"NaN\", want a number of milliseconds`},
+	{8, ``, []string{"X-Coppice-TTFT-Ms: -1"}, `\"-1\", want a number of milliseconds`},
+	{8, ``, []string{"X-Coppice-TTFT-Ms: -0.0"}, "fast"},
+	{8, ``, []string{"X-Coppice-ITL-Ms: Inf"}, `X-Coppice-ITL-Ms: it is \"Inf\"`},
+	{8, ``, []string{"X-Coppice-ITL-Ms: 1e999"}, `\"1e999\", want a number`},
+	{8, ``, []string{"X-Coppice-ITL-Ms: 20ms"}, `\"20ms\", want a number`},
+	{8, ``, []string{"X-Coppice-ITL-Ms: "}, `\"\", want a number`},
+	{8, ``, []string{"X-Coppice-ITL-Ms: " + strings.Repeat("9", 4000)}, `want a number`},
+	{8, ``, []string{"X-Coppice-ITL-Ms: 5", "X-Coppice-ITL-Ms: 5"}, "more than once"},
+	{8, nvext(`"ttft_target":"quick"`, ``), nil, `nvext.router.ttft_target: it is`},
+	{8, nvext(`"ttft_target":-5`, ``), nil, `nvext.router.ttft_target: it is \"-5\"`},
+	{8, nvext(`"itl_target":{}`, ``), nil, `nvext.router.itl_target`},
+	{8, `,"priority":1.5`, nil, `priority: it is \"1.5\", want an integer`},
+	{8, `,"priority":"high"`, nil, `priority: it is`},
+	{8, nvext(``, `"priority":99999999999`), nil, `priority: it is`},
+}
+
 // TestPoolByTargets: the grid chooses by the prompt's length, what headers and body say,
 // and what can't be meant is refused in words that help.
 func TestPoolByTargets(t *testing.T) {
 	s := newStand(t, Config{Pools: grid(t, false)}, pooledWorker(t, "s", "slow"), pooledWorker(t, "f", "fast"), pooledWorker(t, "l", "long"))
 	s.chosen(3)
-	nvext := func(router, hints string) string {
-		return fmt.Sprintf(`,"nvext":{"router":{%s},"agent_hints":{%s}}`, router, hints)
-	}
-	for _, tc := range []struct {
-		tokens  int
-		rest    string
-		headers []string
-		want    string // pool, or a part of the refusal
-	}{
-		{8, ``, nil, "slow"}, // the middle of both axes
-		{8, ``, []string{"x-coppice-ttft-ms: 99.5"}, "fast"},
-		{8, ``, []string{"X-Coppice-TTFT-Ms: 0"}, "fast"},
-		{8, ``, []string{"X-Coppice-TTFT-Ms: 1e300"}, "slow"},
-		{8, ``, []string{"X-Coppice-ITL-Ms: 10"}, "fast"},
-		{8, ``, []string{"X-Coppice-ITL-Ms:  60 "}, "slow"},
-		{499, ``, nil, "slow"},
-		{500, ``, nil, "long"},
-		{8, nvext(`"ttft_target":20`, ``), nil, "fast"},
-		{8, nvext(`"itl_target":20`, ``), nil, "fast"},
-		{8, nvext(`"ttft_target":20`, ``), []string{"X-Coppice-TTFT-Ms: 150"}, "slow"}, // headers count more
-		{8, nvext(``, `"priority":10`), nil, "fast"},
-		{500, `,"priority":99`, nil, "fast"},
-		{8, `,"priority":100`, nil, "slow"},
-		{8, ``, []string{"X-Coppice-TTFT-Ms: NaN"}, `\"NaN\", want a number of milliseconds`},
-		{8, ``, []string{"X-Coppice-TTFT-Ms: -1"}, `\"-1\", want a number of milliseconds`},
-		{8, ``, []string{"X-Coppice-TTFT-Ms: -0.0"}, "fast"},
-		{8, ``, []string{"X-Coppice-ITL-Ms: Inf"}, `X-Coppice-ITL-Ms: it is \"Inf\"`},
-		{8, ``, []string{"X-Coppice-ITL-Ms: 1e999"}, `\"1e999\", want a number`},
-		{8, ``, []string{"X-Coppice-ITL-Ms: 20ms"}, `\"20ms\", want a number`},
-		{8, ``, []string{"X-Coppice-ITL-Ms: "}, `\"\", want a number`},
-		{8, ``, []string{"X-Coppice-ITL-Ms: " + strings.Repeat("9", 4000)}, `want a number`},
-		{8, ``, []string{"X-Coppice-ITL-Ms: 5", "X-Coppice-ITL-Ms: 5"}, "more than once"},
-		{8, nvext(`"ttft_target":"quick"`, ``), nil, `nvext.router.ttft_target: it is`},
-		{8, nvext(`"ttft_target":-5`, ``), nil, `nvext.router.ttft_target: it is \"-5\"`},
-		{8, nvext(`"itl_target":{}`, ``), nil, `nvext.router.itl_target`},
-		{8, `,"priority":1.5`, nil, `priority: it is \"1.5\", want an integer`},
-		{8, `,"priority":"high"`, nil, `priority: it is`},
-		{8, nvext(``, `"priority":99999999999`), nil, `priority: it is`},
-	} {
+	for _, tc := range targets {
 		r := s.wish("/v1/completions", body(tc.tokens, tc.rest), tc.headers...)
 		switch {
 		case r.StatusCode == 200:
@@ -183,7 +188,7 @@ func TestPoolByTargets(t *testing.T) {
 // workers counts more than a card.
 func TestPoolRefusesWorkers(t *testing.T) {
 	none, other, given := pooledWorker(t, "none", ""), pooledWorker(t, "other", "quick"), pooledWorker(t, "given", "slow")
-	s := newStand(t, Config{Pools: grid(t, false), Workers: []Worker{{URL: given.http.URL, Pool: "fast"}}}, none, other)
+	s := newStand(t, Config{Pools: grid(t, false), Workers: []members.Worker{{URL: given.http.URL, Pool: "fast"}}}, none, other)
 	s.chosen(1)
 	s.until("the misfits are refused", func() bool { return s.at(none).State == "refused" && s.at(other).State == "refused" })
 	if e := s.at(none).Error; !strings.Contains(e, "in no pool") || !strings.Contains(e, "--pool") || !strings.Contains(e, `"slow" "fast" "long"`) {
@@ -350,7 +355,7 @@ func TestPoolIsWaitedFor(t *testing.T) {
 				}
 				close(free)
 			} else {
-				s.until("one waits", func() bool { m, _, _ := s.chooser.metrics(); return m.Waiting == 1 })
+				s.until("one waits", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 1 })
 				close(free)
 				if r := <-answers; r.worker() != "s" {
 					t.Errorf("%s by %q", r.Status, r.worker())
@@ -376,7 +381,7 @@ func TestPoolConfig(t *testing.T) {
 		"mode disagg, want agg":       {Pools: disagg},
 		"called \"x\" as another":     {Pools: &odd},
 		"pool 0: card: invalid":       {Pools: &odd},
-		"the pool's name is":          {Workers: []Worker{{URL: "http://a:1", Pool: "p q"}}},
+		"the pool's name is":          {Workers: []members.Worker{{URL: "http://a:1", Pool: "p q"}}},
 	} {
 		if g, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

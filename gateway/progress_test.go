@@ -146,7 +146,7 @@ func TestPoison(t *testing.T) {
 		if dead.Load() != 1 || res.StatusCode != 502 || !strings.Contains(string(text), "begun to compute") {
 			t.Errorf("%q: %d of 3 workers are dead: %s %s", header, dead.Load(), res.Status, text)
 		}
-		s.until("one is lost", func() bool { return s.roll.Load().ready == 2 })
+		s.until("one is lost", func() bool { return s.members.Snapshot().Ready == 2 })
 		if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 200 {
 			t.Errorf("a bystander after it: %s %s", r.Status, r.text)
 		}
@@ -214,18 +214,18 @@ func TestLateWorker(t *testing.T) {
 		done := make(chan reply, 1)
 		go func() { done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`) }()
 		s.until("a is late", func() bool {
-			for _, l := range s.chooser.loads() {
+			for _, l := range s.dispatch.Loads() {
 				if l.Stalled {
 					return true
 				}
 			}
-			s.chooser.tick() // as time goes by
+			s.dispatch.Tick() // as time goes by
 			return false
 		})
 		want := "b"
 		if began {
 			want = "a"
-			s.roll.Load().relieve(s.chooser.loads())
+			s.relieve(s.dispatch.Loads())
 			close(goOn)
 		}
 		if r := <-done; r.StatusCode != 200 || r.worker() != want {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -92,10 +92,10 @@ func TestPause(t *testing.T) {
 		}
 		t.Cleanup(func() { g.Close() })
 		g.transport.DialContext = worker.dial
-		if err := g.SetWorkers([]Worker{{URL: "http://a:1"}}); err != nil {
+		if err := g.SetWorkers([]members.Worker{{URL: "http://a:1"}}); err != nil {
 			t.Fatal(err)
 		}
-		for g.roll.Load().ready == 0 {
+		for g.members.Snapshot().Ready == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		front.serve(t, g)
@@ -149,7 +149,7 @@ func TestCompressed(t *testing.T) {
 
 // TestHalfEvents: a client gets whole events, however they come, and all of an answer that ends.
 func TestHalfEvents(t *testing.T) {
-	long := "data: " + strings.Repeat("x", 2*mostOpen) + "\n\n"
+	long := "data: " + strings.Repeat("x", 2*maxEvent) + "\n\n"
 	for _, tc := range []struct {
 		parts []string
 		want  string // of an answer that ends
@@ -212,7 +212,7 @@ func TestFrozen(t *testing.T) {
 	freeze(true)
 	begun := ask()
 	s.until("the first events", func() bool {
-		for _, l := range s.chooser.loads() {
+		for _, l := range s.dispatch.Loads() {
 			if l.Requests == 2 && l.Prefilling == 1 {
 				return true
 			}
@@ -221,14 +221,10 @@ func TestFrozen(t *testing.T) {
 	})
 	a.sick.Store(true)
 	s.until("a is lost", func() bool { return s.worker("a").State == "lost" })
-	for _, m := range s.all() { // as if the patience were over
-		m.mu.Lock()
-		m.lost = time.Time{}
-		for try := range m.tries {
-			try.heard.Store(0)
-		}
-		m.mu.Unlock()
-		m.nudge()
+	s.patience(0)
+	for _, m := range s.members.All() {
+		s.heard(m, 0)
+		m.Nudge()
 	}
 	if r := <-waits; r.StatusCode != 200 || r.worker() != "b" || !strings.HasSuffix(r.text, "[DONE]\n\n") {
 		t.Errorf("not begun: %s from %q: %s", r.Status, r.worker(), r.text)
@@ -255,28 +251,22 @@ func TestSlowAnswer(t *testing.T) {
 		}
 		io.WriteString(rw, "{}")
 	})
-	m := s.all()[0]
+	m := s.members.All()[0]
+	s.patience(time.Hour)                               // the test may be slow
 	for _, state := range []string{"lost", "refused"} { // the second for a minute
 		a.sick.Store(false)
 		s.ready(1)
 		done := make(chan reply, 1)
 		go func() { done <- s.ask(t.Context(), run(0, 40), ``) }()
 		<-asked
-		m.mu.Lock()
-		for try := range m.tries {
-			try.heard.Store(0)
-		}
-		m.mu.Unlock()
+		s.heard(m, 0)
 		if a.sick.Store(state == "lost"); state == "refused" {
 			a.republish(2 * blockTokens)
 		}
 		s.until(state, func() bool { return s.worker("a").State == state })
-		m.mu.Lock()
-		m.lost = time.Now().Add(time.Hour) // the test may be slow
-		before := m.fails
-		m.mu.Unlock()
-		fails := func() int { m.mu.Lock(); defer m.mu.Unlock(); return m.fails }
-		s.until("it is asked again", func() bool { return fails() > before+1 })
+		cards := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.cards }
+		before := cards()
+		s.until("it is asked again", func() bool { return cards() > before+2 })
 		select {
 		case goOn <- struct{}{}:
 		case r := <-done:
@@ -303,32 +293,6 @@ func TestBytesAndEvents(t *testing.T) {
 		}
 		if r.worker() != first || i > 0 && r.Header.Get(headerOverlap) != r.Header.Get(headerBlocks) {
 			t.Errorf("%d: %s from %s, the first from %s, %s of %s blocks", i, r.Status, r.worker(), first, r.Header.Get(headerOverlap), r.Header.Get(headerBlocks))
-		}
-	}
-}
-
-// TestSight: whether events are heard is asked where it is noted, or old news could come
-// behind new ones.
-func TestSight(t *testing.T) {
-	s := newStand(t, Config{})
-	w := kv.Rank{Worker: 1}
-	s.chooser.sight(w, func() bool { return false })
-	if len(s.chooser.blind) != 0 {
-		t.Error("something is noted of a worker that is not there")
-	}
-	if err := s.chooser.join(w, router.WorkerSpec{BlockTokens: blockTokens}, false); err != nil {
-		t.Fatal(err)
-	}
-	for _, live := range []bool{false, true, false} {
-		s.chooser.sight(w, func() bool {
-			if s.chooser.mu.TryLock() {
-				s.chooser.mu.Unlock()
-				t.Error("asked without the mutex")
-			}
-			return live
-		})
-		if s.chooser.blind[w] == live {
-			t.Errorf("heard %v, blind %v", live, s.chooser.blind[w])
 		}
 	}
 }

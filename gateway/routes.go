@@ -2,16 +2,11 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,18 +16,11 @@ import (
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server/openai"
 )
 
-// mount sets routes and transport up.
+// mount sets up the routes and the proxy.
 func (g *Gateway) mount() {
-	dialer := net.Dialer{Timeout: g.cfg.DialTimeout, KeepAlive: 15 * time.Second}
-	g.transport = &http.Transport{
-		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4096, IdleConnTimeout: 90 * time.Second,
-		DisableCompression: true, TLSHandshakeTimeout: 5 * time.Second, WriteBufferSize: 64 << 10, ReadBufferSize: 16 << 10,
-		MaxResponseHeaderBytes: 64 << 10,
-	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetXForwarded()
@@ -122,103 +110,54 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // generate routes by the prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		g.travel(w, r, func(j *journey, tenant string) error {
-			if err := j.prepare(r, kind, tenant); err != nil {
-				return err
-			}
-			return j.stage(false)
-		})
-	}
+	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+		if err := p.readPrompt(r, kind, tenant); err != nil {
+			return err
+		}
+		return p.stage(false)
+	})
 }
 
 // forward goes to any worker that serves the model.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	g.travel(w, r, func(j *journey, _ string) error { return j.address() })
+	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
 }
 
-// travel takes a request through.
-func (g *Gateway) travel(w http.ResponseWriter, r *http.Request, prepare func(*journey, string) error) {
-	tenant, admin, err := g.cfg.Tenant(r)
-	if err == nil {
-		err = g.enter(r)
-	}
-	if err != nil {
-		g.refuse(w, r, err)
-		return
-	}
-	defer g.leave()
-	j := g.journey(w, r, admin)
-	defer j.arrive()
-	defer g.metrics.ended(j, r)
-	if err = j.take(r); err == nil {
-		err = prepare(j, tenant)
-	}
-	if err != nil {
-		j.status, j.fault = g.refuse(w, r, err), err
-		return
-	}
-	r.Header.Del("Expect") // what is asked for has been read
-	r.Header.Del("Upgrade")
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), journeyKey{}, j))
-	defer cancel(nil)
-	defer context.AfterFunc(g.over, func() { cancel(context.Cause(g.over)) })()
-	j.out.SetWriteDeadline(time.Time{}) // until there is something to write
-	j.ctx = ctx
-	g.proxy.ServeHTTP(w, r.WithContext(ctx))
-}
-
-// take reads the body, within its limits.
-func (j *journey) take(r *http.Request) error {
-	g := j.g
-	if r.ContentLength > int64(g.cfg.MaxBodyBytes) {
-		return g.tooLong(j.w)
-	}
-	in := http.MaxBytesReader(j.w, r.Body, int64(g.cfg.MaxBodyBytes))
-	l := j.load
-	for {
-		if len(l.body) == cap(l.body) {
-			l.body = append(l.body, 0)[:len(l.body)]
+// proxied serves requests that read has read.
+func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, admin, err := g.cfg.Tenant(r)
+		if err == nil && g.loops(r) {
+			err = errLoop
 		}
-		n, err := in.Read(l.body[len(l.body):cap(l.body)])
-		l.body = l.body[:len(l.body)+n]
-		l.held += n
-		if held := g.bodies.Add(int64(n)); held > int64(g.cfg.MaxBodiesBytes) {
-			return errBodies
+		if err == nil {
+			err = g.door.enter(g.cfg.MaxOpen)
 		}
-		switch long := (*http.MaxBytesError)(nil); {
-		case err == nil:
-		case errors.Is(err, io.EOF):
-			j.out.SetReadDeadline(time.Time{}) // from here on reading only finds out who leaves
-			return nil
-		case errors.As(err, &long):
-			return g.tooLong(j.w)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			j.w.Header().Set("Connection", "close")
-			return errSlow
-		default:
-			return errBroken
+		if err != nil {
+			g.refuse(w, r, err)
+			return
 		}
+		defer g.door.leave()
+		p := g.newRequest(w, r, admin)
+		defer p.close()
+		defer p.ended(r)
+		if err = p.readBody(r); err == nil {
+			err = read(p, r, tenant)
+		}
+		if err != nil {
+			p.status, p.fault = g.refuse(w, r, err), err
+			return
+		}
+		r.Header.Del("Expect") // what is asked for has been read
+		r.Header.Del("Upgrade")
+		ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), requestKey{}, p))
+		defer cancel(nil)
+		over := g.door.over
+		defer context.AfterFunc(over, func() { cancel(context.Cause(over)) })()
+		p.client.out.SetWriteDeadline(time.Time{}) // until there is something to write
+		p.ctx = ctx
+		g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	}
-}
-
-func (g *Gateway) tooLong(w http.ResponseWriter) error {
-	w.Header().Set("Connection", "close") // what is left of it is not waited for
-	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "body_too_large",
-		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that the gateway takes", g.cfg.MaxBodyBytes)}
-}
-
-// failed is called by the proxy for a request that no worker answers.
-func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
-	j := r.Context().Value(journeyKey{}).(*journey)
-	if cause := context.Cause(r.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the drain's
-	} else if cause != nil {
-		j.status = statusGone
-		return
-	}
-	j.extend(time.Now())
-	j.status = g.refuse(w, r, err)
 }
 
 // statusGone is what metrics say of a client that left before its answer. Nobody is sent
@@ -240,32 +179,4 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 	g.metrics.refused.WithLabelValues(e.Code).Inc()
 	writeJSON(w, e.Status, e.Append(nil))
 	return e.Status
-}
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	w.Write(body) // who has gone is told nothing
-}
-
-// translate is what a client is told of an error.
-func translate(err error) *openai.Error {
-	e := (*openai.Error)(nil)
-	full := (*router.QueueFullError)(nil)
-	switch {
-	case errors.As(err, &e):
-		return e
-	case errors.Is(err, router.ErrNoWorkers):
-		return errNobody
-	case errors.As(err, &full), errors.Is(err, router.ErrFull):
-		return errTooMany
-	case errors.Is(err, errPatience):
-		return errBusy
-	case errors.Is(err, router.ErrRequest):
-		return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value", Message: strings.TrimPrefix(err.Error(), "router: ")}
-	}
-	return errInternal
 }

@@ -93,7 +93,7 @@ func TestWeightsOfTwo(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if w := s.Weights(); w.TTFT != 7.5 || w.ITL != 0.75 {
+	if w := s.dispatch.Weights(); w.TTFT != 7.5 || w.ITL != 0.75 {
 		t.Errorf("%+v", w)
 	}
 }

@@ -3,11 +3,14 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
-	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
@@ -24,8 +27,8 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case g.Draining():
 		g.refuse(w, r, errDraining)
-	case g.roll.Load().ready == 0:
-		g.refuse(w, r, g.nobody(g.roll.Load().total))
+	case g.members.Snapshot().Ready == 0:
+		g.refuse(w, r, g.nobody(g.members.Snapshot().Total))
 	default:
 		g.health(w, r)
 	}
@@ -52,25 +55,24 @@ func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	var list []openai.Model
-	roll := g.roll.Load()
-	for _, name := range roll.models {
-		list = append(list, roll.model(name))
+	fleet := g.members.Snapshot()
+	for _, name := range fleet.Models {
+		list = append(list, modelOf(fleet, name))
 	}
 	writeJSON(w, http.StatusOK, openai.AppendModels(nil, list))
 }
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	roll := g.roll.Load()
-	if _, ok := roll.served[id]; !ok {
+	id, fleet := r.PathValue("id"), g.members.Snapshot()
+	if _, ok := fleet.Served[id]; !ok {
 		g.refuse(w, r, openai.ModelNotFound(id))
 		return
 	}
-	writeJSON(w, http.StatusOK, openai.AppendModel(nil, roll.model(id)))
+	writeJSON(w, http.StatusOK, openai.AppendModel(nil, modelOf(fleet, id)))
 }
 
-func (r *roll) model(name string) openai.Model {
-	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: r.tokens[name]}
+func modelOf(s *members.Snapshot, name string) openai.Model {
+	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
 }
 
 // WorkerStatus is what the gateway knows of one worker.
@@ -98,57 +100,51 @@ type RankStatus struct {
 
 // FleetStatus is the answer of /v1/fleet.
 type FleetStatus struct {
-	Policy      string          `json:"policy"`
-	BlockTokens int             `json:"block_tokens"`
-	Prompts     string          `json:"prompts"`         // compared by tokens or by bytes
-	Pools       string          `json:"pools,omitempty"` // how one is chosen
-	Workers     []WorkerStatus  `json:"workers"`
-	Troubles    []string        `json:"troubles"`           // what is in the way now, in sentences
-	Replica     string          `json:"replica,omitempty"`  // this gateway's name among the others
-	Replicas    []ReplicaStatus `json:"replicas,omitempty"` // the others
+	Policy      string                `json:"policy"`
+	BlockTokens int                   `json:"block_tokens"`
+	Prompts     string                `json:"prompts"`         // compared by tokens or by bytes
+	Pools       string                `json:"pools,omitempty"` // how one is chosen
+	Workers     []WorkerStatus        `json:"workers"`
+	Troubles    []string              `json:"troubles"`           // what is in the way now, in sentences
+	Replica     string                `json:"replica,omitempty"`  // this gateway's name among the others
+	Replicas    []dispatch.PeerStatus `json:"replicas,omitempty"` // the others
 }
 
 // Fleet is what the gateway knows of its workers, by URL.
 func (g *Gateway) Fleet() FleetStatus {
-	pools := g.pools.Load()
-	f := FleetStatus{Policy: g.cfg.Router.Policy.String(), BlockTokens: g.chooser.blockTokens, Prompts: "tokens", Pools: pools.String()}
-	f.Workers, f.Troubles = []WorkerStatus{}, g.sentences()
-	if !g.words.Load().exact {
+	pools := g.dispatch.Pools()
+	f := FleetStatus{
+		Policy: g.cfg.Router.Policy.String(), BlockTokens: g.dispatch.BlockTokens(), Prompts: "tokens", Pools: pools.String(),
+		Workers: []WorkerStatus{}, Troubles: g.members.Troubles(),
+	}
+	if !g.members.Tokenizer().Exact() {
 		f.Prompts = "bytes"
 	}
-	if g.replicas != nil {
-		f.Replica, f.Replicas = replicaName(g.replicas.self), g.Replicas()
+	if g.peers != nil {
+		f.Replica, f.Replicas = strconv.FormatUint(uint64(g.cfg.Router.Replica), 16), g.peers.Status()
 	}
-	loads := map[kv.WorkerID][]router.Load{}
-	for _, l := range g.chooser.loads() {
-		loads[l.Worker.Worker] = append(loads[l.Worker.Worker], l)
+	ranks := map[kv.WorkerID][]RankStatus{}
+	for _, l := range g.dispatch.Loads() {
+		r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.dispatch.Index().Held(l.Worker)}
+		if s, ok := g.members.Events(l.Worker); ok {
+			r.Events, r.NextSeq = s.State.String(), s.Next
+		}
+		ranks[l.Worker.Worker] = append(ranks[l.Worker.Worker], r)
 	}
-	roll := g.roll.Load()
-	for _, m := range g.all() {
-		s := WorkerStatus{URL: m.given.URL, Mode: g.mode(m), Ranks: []RankStatus{}}
-		m.mu.Lock()
-		s.Name, s.State, s.Models = m.nameLocked(), m.state.String(), append([]string{}, m.models...)
-		if m.err != nil {
-			s.Error = m.err.Error()
+	for _, m := range g.members.All() {
+		of := m.Status()
+		s := WorkerStatus{Name: of.Name, URL: of.URL, State: of.State.String(), Mode: g.mode(m), Pool: of.Pool, Models: append([]string{}, of.Models...), Ranks: []RankStatus{}}
+		if of.Err != nil {
+			s.Error = of.Err.Error()
 		}
 		id := kv.WorkerID(0)
-		if m.card != nil && m.state != Refused {
-			id = kv.WorkerID(m.card.ID())
+		if of.Card != nil && of.State != members.Refused {
+			id = kv.WorkerID(of.Card.ID())
 		}
-		if m.card != nil {
-			s.Pool = m.card.Pool
+		if pools != nil && !pools.Grid() {
+			s.Pool = pools.Name(g.dispatch.PoolOf(id))
 		}
-		m.mu.Unlock()
-		if pools != nil && pools.grid == nil {
-			s.Pool = pools.name(roll.pools[id])
-		}
-		for _, l := range loads[id] {
-			r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.index.Held(l.Worker)}
-			if st, ok := g.subscriber.Status(l.Worker); ok {
-				r.Events, r.NextSeq = st.State.String(), st.Next
-			}
-			s.Ranks = append(s.Ranks, r)
-		}
+		s.Ranks = append(s.Ranks, ranks[id]...)
 		f.Workers = append(f.Workers, s)
 	}
 	if len(f.Workers) == 0 {
@@ -157,23 +153,16 @@ func (g *Gateway) Fleet() FleetStatus {
 	return f
 }
 
-// mode is how the gateway knows what a worker holds.
-func (g *Gateway) mode(m *member) string {
-	m.mu.Lock()
-	c := m.card
-	m.mu.Unlock()
-	if c == nil {
-		return "waiting"
-	}
-	if _, blind := m.sources(c); blind {
-		return "approximate"
-	}
-	for rank := range m.given.Ranks {
-		if s, ok := g.subscriber.Status(kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(rank)}); !ok || s.State != events.Live {
+// mode is how the gateway knows what a worker holds. Events count once nothing is guessed any
+// more.
+func (g *Gateway) mode(m *members.Member) string {
+	mode, c := g.members.Mode(m), m.Status().Card
+	for dp := range m.Ranks() {
+		if mode == "events" && g.dispatch.Guesses(kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(dp)}) {
 			return "waiting"
 		}
 	}
-	return "events"
+	return mode
 }
 
 func (g *Gateway) fleet(w http.ResponseWriter, r *http.Request) { g.document(w, r, g.Fleet()) }
@@ -187,19 +176,18 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
 	writeJSON(w, http.StatusOK, append(text, '\n'))
 }
 
-// Weights are those of the policy, in force.
-func (g *Gateway) Weights() router.Weights { return g.chooser.weights() }
+func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) {
+	g.document(w, r, g.dispatch.Weights())
+}
 
-// SetWeights changes them for all requests from now on.
-func (g *Gateway) SetWeights(w router.Weights) error { return g.chooser.setWeights(w) }
-
-func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) { g.document(w, r, g.Weights()) }
+// maxWeights bounds the body of a change of weights, in bytes.
+const maxWeights = 1 << 20
 
 // putWeights changes the weights that are named.
 func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxProbe))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWeights))
 	if err == nil {
-		err = g.chooser.changeWeights(func(weights *router.Weights) error {
+		err = g.dispatch.ChangeWeights(func(weights *router.Weights) error {
 			d := json.NewDecoder(bytes.NewReader(text))
 			d.DisallowUnknownFields()
 			return d.Decode(weights)
@@ -211,7 +199,7 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.log.Info("weights changed")
-	g.document(w, r, g.Weights())
+	g.document(w, r, g.dispatch.Weights())
 }
 
 // explainRequest says where a request would go, and why, as a table. The body is that of
@@ -222,33 +210,35 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 		kind = prompt.Chat
 	}
 	tenant, admin, err := g.cfg.Tenant(r)
-	j := g.journey(w, r, admin)
-	defer j.arrive()
+	p := g.newRequest(w, r, admin)
+	defer p.close()
 	if err == nil {
-		err = j.take(r)
+		err = p.readBody(r)
 	}
 	if err == nil {
-		err = j.prepare(r, kind, tenant)
+		err = p.readPrompt(r, kind, tenant)
+	}
+	if err == nil {
+		err = p.stage(true)
 	}
 	if err != nil {
 		g.refuse(w, r, err)
 		return
 	}
-	if err = j.stage(true); err != nil {
-		g.refuse(w, r, err)
-		return
+	e, pool, err := g.dispatch.Explain(&p.buffer.ask)
+	if errors.Is(err, router.ErrNoWorkers) {
+		err = p.nobody()
 	}
-	e, pool, err := j.explain()
 	if err != nil {
 		g.refuse(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	io.WriteString(w, pool)
-	roll := g.roll.Load()
+	fleet := g.members.Snapshot()
 	for _, c := range e.Candidates {
-		if m := roll.byID[c.Worker.Worker]; m != nil {
-			fmt.Fprintf(w, "%v is %s at %s\n", c.Worker, m.name(), m.given.URL)
+		if m := fleet.ByID[c.Worker.Worker]; m != nil {
+			fmt.Fprintf(w, "%v is %s at %s\n", c.Worker, m.Name(), m.Status().URL)
 		}
 	}
 	io.WriteString(w, "\n"+e.String())
@@ -261,7 +251,7 @@ type eventCount struct {
 
 // eventCounts are those of the subscriber and of the index.
 func (g *Gateway) eventCounts() []eventCount {
-	c, x := g.subscriber.Counts(), g.index.Stats()
+	c, x := g.members.EventCounts(), g.dispatch.Index().Stats()
 	return []eventCount{
 		{"batches", c.Batches}, {"events", c.Events}, {"stored_blocks", c.StoredBlocks}, {"removed_blocks", c.RemovedBlocks},
 		{"stale", c.Stale}, {"gaps", c.Gaps}, {"restarts", c.Restarts}, {"replays", c.Replays}, {"snapshots", c.Snapshots},

@@ -52,7 +52,7 @@ func TestTwins(t *testing.T) {
 		goodbye := second.overNATS(at, epochs[1])
 		s.until("the second one is refused", func() bool { return s.at(second).State == "refused" })
 		second.holds(run(5000, 400))
-		before := s.subscriber.Counts()
+		before := s.members.EventCounts()
 		for i := range 5 { // the second one's are among them, or before
 			first.holds(run(40+4*i, 4))
 			second.holds(run(9000+4*i, 4))
@@ -60,7 +60,7 @@ func TestTwins(t *testing.T) {
 		s.until("more of the first one's events", func() bool { return held() == 15 })
 		if epochs[1] > epochs[0] {
 			s.until("the second one is noticed", func() bool {
-				st, _ := s.subscriber.Status(kv.Rank{Worker: kv.WorkerID(card.IDOf("w"))})
+				st, _ := s.members.Events(kv.Rank{Worker: kv.WorkerID(card.IDOf("w"))})
 				return st.Successor == epochs[1]
 			})
 		}
@@ -69,7 +69,7 @@ func TestTwins(t *testing.T) {
 		if st := s.at(first); st.State != "healthy" || held() != 15 {
 			t.Errorf("epochs %v: the first one is %+v", epochs, st)
 		}
-		if after := s.subscriber.Counts(); after.Clears != before.Clears || after.Restarts != before.Restarts {
+		if after := s.members.EventCounts(); after.Clears != before.Clears || after.Restarts != before.Restarts {
 			t.Errorf("epochs %v: before %v, after %v", epochs, before, after)
 		}
 	}

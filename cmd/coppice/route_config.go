@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server"
@@ -97,8 +98,12 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 	if err := c.events(&cfg); err != nil {
 		return cfg, err
 	}
-	if cfg.Replicas, err = c.replicas(cfg.NATS); err != nil {
+	others, err := c.replicas(cfg.NATS)
+	if err != nil {
 		return cfg, err
+	}
+	if others != nil {
+		cfg.Replicas = others.Join
 	}
 	if err := c.poolFlags.apply(&cfg, log); err != nil {
 		return cfg, err
@@ -222,14 +227,14 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 }
 
 // replicas is where other routers of the same workers are; nil without --replicas.
-func (c *routeCmd) replicas(events *nats.Config) (*gateway.Replicas, error) {
+func (c *routeCmd) replicas(events *nats.Config) (*replica.Config, error) {
 	switch {
 	case c.Replicas == "":
 		return nil, nil
 	case c.Replicas == "auto" && events == nil:
 		return nil, errors.New("--replicas auto: there is no NATS in --events; give its URL")
 	case c.Replicas == "auto":
-		return &gateway.Replicas{NATS: *events}, nil
+		return &replica.Config{NATS: *events}, nil
 	}
 	t, err := parseTarget(c.Replicas)
 	switch {
@@ -241,5 +246,5 @@ func (c *routeCmd) replicas(events *nats.Config) (*gateway.Replicas, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--replicas %s: %w", redact(c.Replicas), err)
 	}
-	return &gateway.Replicas{NATS: t.nats.config("")}, nil
+	return &replica.Config{NATS: t.nats.config("")}, nil
 }

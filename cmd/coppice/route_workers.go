@@ -12,21 +12,22 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/gateway/members"
 )
 
 // givenWorker is a worker, and where that stands.
 type givenWorker struct {
-	gateway.Worker
+	members.Worker
 	by string // the flag, or the file and the worker's place in it
 }
 
 // workers are those given by flag and in the file, whose content this is. It reports all
 // faults at once.
-func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
+func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 	var given []givenWorker
 	for _, text := range c.Worker {
 		at := strings.TrimRight(strings.TrimSpace(text), "/")
-		given = append(given, givenWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", redact(at))})
+		given = append(given, givenWorker{members.Worker{URL: at}, fmt.Sprintf("--worker %.100q", redact(at))})
 	}
 	if c.WorkersFile != "" {
 		more, err := parseWorkers(file)
@@ -37,7 +38,7 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, redact(w.URL))})
 		}
 	}
-	var all []gateway.Worker
+	var all []members.Worker
 	var errs []error
 	urls, names := map[string]string{}, map[string]string{}
 	for i := range given {
@@ -160,7 +161,7 @@ func readWorkersFile(path string) ([]byte, error) {
 const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 
 // parseWorkers reads a file of workers. What is said of one of them it does not judge.
-func parseWorkers(data []byte) ([]gateway.Worker, error) {
+func parseWorkers(data []byte) ([]members.Worker, error) {
 	var file struct {
 		Workers *[]struct {
 			URL        string `json:"url"`
@@ -180,9 +181,9 @@ func parseWorkers(data []byte) ([]gateway.Worker, error) {
 	if file.Workers == nil { // it may be another file
 		return nil, errors.New("it has no \"workers\"; " + workersForm)
 	}
-	var all []gateway.Worker
+	var all []members.Worker
 	for _, w := range *file.Workers {
-		all = append(all, gateway.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Pool: w.Pool, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
+		all = append(all, members.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Pool: w.Pool, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
 			Ranks: w.Ranks, PoolTokens: w.PoolTokens, MaxRunning: w.MaxRunning})
 	}
 	return all, nil

@@ -213,90 +213,100 @@ func (c *chained) counts() events.Counts {
 	return st.Counts
 }
 
-// TestHostileWorker: malformed frames, hostile msgpack, impossible sequences, unknown
-// workers: each is counted, and what is known of another worker stays exact.
-func TestHostileWorker(t *testing.T) {
-	mine := prompt(50, 4)
-	salted := storedEvent(prompt(60, 4), 0, "GPU")
+var mine, salted, otherSalted = hostileEvents()
+
+// hostileEvents are the prompt that a hostile worker tells of, and two stores with salts.
+func hostileEvents() (tokens []uint32, salted, other wire.Event) {
+	tokens = prompt(50, 4)
+	salted = storedEvent(prompt(60, 4), 0, "GPU")
 	salted.Extra = wire.AppendExtra(nil, [][]string{{"salt"}, nil, nil, nil})
-	other := salted
+	other = salted
 	other.Hashes = []uint64{1, 2, 3, 4, 5}
 	other.Tokens = prompt(61, 5)
 	other.Extra = wire.AppendExtra(nil, [][]string{{"salt"}, nil, nil, nil, nil})
-	for _, tc := range []struct {
-		name  string
-		send  func(c *chained)
-		count func(e events.Counts, s Stats) uint64
-		times uint64 // counted at least
-	}{
-		{"frames that are no message", func(c *chained) {
-			for range 5 {
-				c.evil.frames <- events.Frame{Kind: events.FrameMalformed}
-			}
-		}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, 4}, // settle's last one may be counted late
-		{"hostile msgpack", func(c *chained) {
-			for _, p := range hostilePayloads() {
-				c.evil.raw(p)
-			}
-		}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, uint64(len(hostilePayloads())) - 1},
-		{"impossible numbers", func(c *chained) {
-			for _, seq := range []uint64{events.EndSeq, 1 << 63, events.EndSeq - 1} {
-				c.evil.frames <- events.Frame{Topic: topic, Message: events.Message{Seq: seq, Payload: payload(storedEvent(mine, 0, "GPU"))}}
-			}
-		}, func(e events.Counts, _ Stats) uint64 { return e.Impossible }, 3},
-		{"a gap", func(c *chained) { c.evil.next += 1000; c.evil.batch() },
-			func(e events.Counts, _ Stats) uint64 { return e.Gaps }, 1},
-		{"numbers again", func(c *chained) {
-			c.evil.batch()
-			c.evil.next -= 2
-			c.evil.batch()
-			c.evil.next++
-		}, func(e events.Counts, _ Stats) uint64 { return e.Stale }, 1},
-		{"another worker's topic", func(c *chained) {
-			c.evil.frames <- events.Frame{Topic: "kv@other@model", Message: events.Message{Seq: c.evil.next, Payload: payload(storedEvent(mine, 0, "GPU"))}}
-		}, func(e events.Counts, _ Stats) uint64 { return e.UnknownWorker }, 1},
-		{"another rank's batch", func(c *chained) {
-			c.evil.raw(wire.AppendBatch(nil, &wire.Batch{HasRank: true, Rank: 7, Events: []wire.Event{storedEvent(mine, 0, "GPU")}}, wire.Form{}))
-		}, func(e events.Counts, _ Stats) uint64 { return e.UnknownWorker }, 1},
-		{"unknown events", func(c *chained) { c.evil.raw([]byte("\x92\xcb\x00\x00\x00\x00\x00\x00\x00\x00\x91\x92\xa5Alien\x01")) },
-			func(e events.Counts, _ Stats) uint64 { return e.UnknownEvents }, 1},
-		{"unknown media", func(c *chained) { c.evil.batch(storedEvent(mine, 0, "TAPE"), removedEvent(mine, 0, "TAPE")) },
-			func(e events.Counts, _ Stats) uint64 { return e.UnknownMedium }, 2},
-		{"orphans", func(c *chained) { c.evil.batch(storedEvent(mine, 2, "GPU"), storedEvent(mine, 1, "DISK")) },
-			func(e events.Counts, s Stats) uint64 { return min(e.OrphanBlocks, s.OrphanBlocks) }, 5},
-		{"hashes of others' blocks", func(c *chained) {
-			c.evil.batch(storedEvent(prompt(51, 1), 0, "GPU"))
-			lie := storedEvent(mine, 0, "GPU")
-			lie.Hashes = storedEvent(c.shared[:4*blockTokens], 0, "GPU").Hashes
-			c.evil.batch(lie, removedEvent(c.shared, 0, "GPU"), removedEvent(c.own, 0, "CPU"))
-		}, func(_ events.Counts, s Stats) uint64 { return s.ForeignBlocks }, 4},
-		{"salts without end", func(c *chained) { c.evil.batch(salted, other) },
-			func(e events.Counts, _ Stats) uint64 { return e.RefusedSalted }, 1},
-		{"connections without end", func(c *chained) {
-			for range 50 {
-				c.evil.frames <- events.Frame{Kind: events.FrameDisconnected}
-				c.evil.frames <- events.Frame{Kind: events.FrameConnected}
-			}
-		}, func(e events.Counts, _ Stats) uint64 { return e.Recoveries }, 50},
-		{"dumps that are none", func(c *chained) {
-			c.evil.keep(payload(removedEvent(mine, 0, "GPU")))
+	return tokens, salted, other
+}
+
+// hostilities are what a worker may send that must harm no other one, and what counts it.
+var hostilities = []struct {
+	name  string
+	send  func(c *chained)
+	count func(e events.Counts, s Stats) uint64
+	times uint64 // counted at least
+}{
+	{"frames that are no message", func(c *chained) {
+		for range 5 {
+			c.evil.frames <- events.Frame{Kind: events.FrameMalformed}
+		}
+	}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, 4}, // settle's last one may be counted late
+	{"hostile msgpack", func(c *chained) {
+		for _, p := range hostilePayloads() {
+			c.evil.raw(p)
+		}
+	}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, uint64(len(hostilePayloads())) - 1},
+	{"impossible numbers", func(c *chained) {
+		for _, seq := range []uint64{events.EndSeq, 1 << 63, events.EndSeq - 1} {
+			c.evil.frames <- events.Frame{Topic: topic, Message: events.Message{Seq: seq, Payload: payload(storedEvent(mine, 0, "GPU"))}}
+		}
+	}, func(e events.Counts, _ Stats) uint64 { return e.Impossible }, 3},
+	{"a gap", func(c *chained) { c.evil.next += 1000; c.evil.batch() },
+		func(e events.Counts, _ Stats) uint64 { return e.Gaps }, 1},
+	{"numbers again", func(c *chained) {
+		c.evil.batch()
+		c.evil.next -= 2
+		c.evil.batch()
+		c.evil.next++
+	}, func(e events.Counts, _ Stats) uint64 { return e.Stale }, 1},
+	{"another worker's topic", func(c *chained) {
+		c.evil.frames <- events.Frame{Topic: "kv@other@model", Message: events.Message{Seq: c.evil.next, Payload: payload(storedEvent(mine, 0, "GPU"))}}
+	}, func(e events.Counts, _ Stats) uint64 { return e.UnknownWorker }, 1},
+	{"another rank's batch", func(c *chained) {
+		c.evil.raw(wire.AppendBatch(nil, &wire.Batch{HasRank: true, Rank: 7, Events: []wire.Event{storedEvent(mine, 0, "GPU")}}, wire.Form{}))
+	}, func(e events.Counts, _ Stats) uint64 { return e.UnknownWorker }, 1},
+	{"unknown events", func(c *chained) { c.evil.raw([]byte("\x92\xcb\x00\x00\x00\x00\x00\x00\x00\x00\x91\x92\xa5Alien\x01")) },
+		func(e events.Counts, _ Stats) uint64 { return e.UnknownEvents }, 1},
+	{"unknown media", func(c *chained) { c.evil.batch(storedEvent(mine, 0, "TAPE"), removedEvent(mine, 0, "TAPE")) },
+		func(e events.Counts, _ Stats) uint64 { return e.UnknownMedium }, 2},
+	{"orphans", func(c *chained) { c.evil.batch(storedEvent(mine, 2, "GPU"), storedEvent(mine, 1, "DISK")) },
+		func(e events.Counts, s Stats) uint64 { return min(e.OrphanBlocks, s.OrphanBlocks) }, 5},
+	{"hashes of others' blocks", func(c *chained) {
+		c.evil.batch(storedEvent(prompt(51, 1), 0, "GPU"))
+		lie := storedEvent(mine, 0, "GPU")
+		lie.Hashes = storedEvent(c.shared[:4*blockTokens], 0, "GPU").Hashes
+		c.evil.batch(lie, removedEvent(c.shared, 0, "GPU"), removedEvent(c.own, 0, "CPU"))
+	}, func(_ events.Counts, s Stats) uint64 { return s.ForeignBlocks }, 4},
+	{"salts without end", func(c *chained) { c.evil.batch(salted, otherSalted) },
+		func(e events.Counts, _ Stats) uint64 { return e.RefusedSalted }, 1},
+	{"connections without end", func(c *chained) {
+		for range 50 {
+			c.evil.frames <- events.Frame{Kind: events.FrameDisconnected}
 			c.evil.frames <- events.Frame{Kind: events.FrameConnected}
-			c.evil.keep(payload(storedEvent(mine, 0, "GPU")), []byte("hostile"))
-			c.evil.frames <- events.Frame{Kind: events.FrameConnected}
-			c.evil.keep(payload(storedEvent(prompt(52, 1001), 0, "GPU")))
-			c.evil.frames <- events.Frame{Kind: events.FrameConnected}
-		}, func(e events.Counts, _ Stats) uint64 { return e.FailedRecoveries }, 3},
-		{"a dump of orphans", func(c *chained) {
-			c.evil.keep(payload(storedEvent(mine, 1, "GPU"), storedEvent(mine, 2, "CPU")))
-			c.evil.frames <- events.Frame{Kind: events.FrameConnected}
-		}, func(e events.Counts, s Stats) uint64 { return min(e.OrphanBlocks, s.OrphanBlocks) }, 5},
-		{"blocks of another size", func(c *chained) {
-			e := storedEvent(mine, 0, "GPU")
-			e.BlockTokens, e.Hashes = 8, e.Hashes[:2]
-			c.evil.batch(e)
-			c.evil.batch(storedEvent(mine, 0, "GPU"))
-		}, func(e events.Counts, _ Stats) uint64 { return e.Dropped }, 1},
-	} {
+		}
+	}, func(e events.Counts, _ Stats) uint64 { return e.Recoveries }, 50},
+	{"dumps that are none", func(c *chained) {
+		c.evil.keep(payload(removedEvent(mine, 0, "GPU")))
+		c.evil.frames <- events.Frame{Kind: events.FrameConnected}
+		c.evil.keep(payload(storedEvent(mine, 0, "GPU")), []byte("hostile"))
+		c.evil.frames <- events.Frame{Kind: events.FrameConnected}
+		c.evil.keep(payload(storedEvent(prompt(52, 1001), 0, "GPU")))
+		c.evil.frames <- events.Frame{Kind: events.FrameConnected}
+	}, func(e events.Counts, _ Stats) uint64 { return e.FailedRecoveries }, 3},
+	{"a dump of orphans", func(c *chained) {
+		c.evil.keep(payload(storedEvent(mine, 1, "GPU"), storedEvent(mine, 2, "CPU")))
+		c.evil.frames <- events.Frame{Kind: events.FrameConnected}
+	}, func(e events.Counts, s Stats) uint64 { return min(e.OrphanBlocks, s.OrphanBlocks) }, 5},
+	{"blocks of another size", func(c *chained) {
+		e := storedEvent(mine, 0, "GPU")
+		e.BlockTokens, e.Hashes = 8, e.Hashes[:2]
+		c.evil.batch(e)
+		c.evil.batch(storedEvent(mine, 0, "GPU"))
+	}, func(e events.Counts, _ Stats) uint64 { return e.Dropped }, 1},
+}
+
+// TestHostileWorker: malformed frames, hostile msgpack, impossible sequences, unknown
+// workers: each is counted, and what is known of another worker stays exact.
+func TestHostileWorker(t *testing.T) {
+	for _, tc := range hostilities {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newChained(t)
 			before := tc.count(c.counts(), c.x.Stats())

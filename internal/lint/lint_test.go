@@ -96,7 +96,10 @@ var mayImport = map[string][]string{
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
 	"bench/load": {"kv"},
 
-	"gateway":            {"kv", "events", "events/card", "events/nats", "events/zmq", "gateway/fleetview", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "router", "router/global", "router/kvindex", "server/openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "kv", "router", "router/global", "router/kvindex", "server/openai", "tokenizer/chat"},
+	"gateway/dispatch":   {"events", "events/card", "gateway/members", "gateway/residency", "kv", "router", "router/global", "router/kvindex"},
+	"gateway/members":    {"events", "events/card", "events/nats", "events/zmq", "kv", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway/replica":    {"events/nats", "gateway/dispatch", "kv", "router"},
 	"gateway/fleetview":  {},
 	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
@@ -108,7 +111,7 @@ var mayImport = map[string][]string{
 	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
 	"server/view":   {".", "engine", "internal/figures", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/prompt", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.
@@ -122,7 +125,7 @@ var onlyImporters = map[string][]string{
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
 	"github.com/nats-io/nats-server":          {"events/nats/embedded"},
-	"github.com/prometheus/client_golang":     {"server", "gateway", "internal/figures"},
+	"github.com/prometheus/client_golang":     {"server", "gateway", "gateway/replica", "internal/figures"},
 	"charm.land/bubbletea":                    {"cmd/coppice"},
 	"charm.land/lipgloss":                     {"cmd/coppice"},
 	"github.com/ebitengine/purego":            {"engine/cuda/cudrv/dlopen"},

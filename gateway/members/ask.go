@@ -1,0 +1,134 @@
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// maxAnswer bounds the answer to a question, in bytes.
+const maxAnswer = 1 << 20
+
+// get asks a worker for a document.
+func (f *Fleet) get(ctx context.Context, m *Member, path string) (status int, body []byte, err error) {
+	return f.getUpTo(ctx, m, path, maxAnswer)
+}
+
+func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64) (status int, body []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url.String()+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	if f.cfg.Key != "" {
+		r.Header.Set("Authorization", "Bearer "+f.cfg.Key)
+	}
+	res, err := f.cfg.Transport.RoundTrip(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(res.Body, most))
+	return res.StatusCode, body, err
+}
+
+// Exhausted reports whether this process has no more file descriptors, which is no fault of a
+// worker.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// unexpected is the error for a status of an answer.
+func unexpected(m *Member, path string, status int) error {
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		return refuse("worker %s wants an API key: give the gateway one of its own", m.url)
+	}
+	return fmt.Errorf("%s%s answers with status %d", m.url, path, status)
+}
+
+// readCard reads the worker's card or, of a worker that has none, its list of models.
+func (f *Fleet) readCard(ctx context.Context, m *Member) (said, error) {
+	status, body, err := f.get(ctx, m, card.Path)
+	if err != nil {
+		return said{}, err
+	}
+	switch status {
+	case http.StatusOK:
+		c, err := card.Parse(body)
+		if err != nil {
+			return said{}, refuse("%s%s answers with no card: %v", m.url, card.Path, err)
+		}
+		own := c.Name
+		if m.given.Name != "" {
+			c.Name = m.given.Name
+		}
+		if m.given.Pool != "" {
+			c.Pool = m.given.Pool
+		}
+		return said{card: c, own: own}, nil
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return f.readModels(ctx, m)
+	}
+	return said{}, unexpected(m, card.Path, status)
+}
+
+// readModels is for workers of other makes.
+func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
+	status, body, err := f.get(ctx, m, "/v1/models")
+	if err != nil {
+		return said{}, err
+	}
+	if status != http.StatusOK {
+		return said{}, unexpected(m, "/v1/models", status)
+	}
+	var list struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Parent *string `json:"parent"`
+			MaxLen int     `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return said{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
+	}
+	c := &card.Card{Name: m.given.Name, Pool: m.given.Pool, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
+	if c.Name == "" {
+		c.Name = nameOf(m.url)
+	}
+	s := said{card: c, foreign: true, loras: map[string]bool{}}
+	for i := range list.Data[:min(len(list.Data), card.MaxModels)] {
+		d := &list.Data[i]
+		c.Models = append(c.Models, d.ID)
+		s.loras[d.ID] = d.Parent != nil && *d.Parent != "" // vLLM says of an adapter what it adapts
+		c.MaxModelTokens = max(c.MaxModelTokens, d.MaxLen)
+	}
+	return s, c.Validate()
+}
+
+// ready asks whether requests are welcome. A foreign worker has no such page: it is healthy or
+// not.
+func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
+	path, foreign := "/ready", m.Status().Foreign
+	if foreign {
+		path = "/health"
+	}
+	status, _, err := f.get(ctx, m, path)
+	switch {
+	case err != nil:
+		return false, err
+	case status == http.StatusOK:
+		return true, nil
+	case foreign || status != http.StatusServiceUnavailable:
+		return false, fmt.Errorf("%s%s answers with status %d", m.url, path, status)
+	}
+	// It drains, unless what it runs on is lost.
+	if status, _, err = f.get(ctx, m, "/health"); err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s/health answers with status %d", m.url, status)
+	}
+	return false, err
+}

@@ -1,0 +1,35 @@
+package members
+
+import (
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// TestHeardInOrder: whether events are heard is asked under the lock under which it is told, or
+// old news could come after new ones.
+func TestHeardInOrder(t *testing.T) {
+	var f *Fleet
+	told := 0
+	apply := func(c Change) error {
+		if _, ok := c.(Heard); ok {
+			if told++; f.hearing.TryLock() {
+				f.hearing.Unlock()
+				t.Error("told without the lock")
+			}
+		}
+		return nil
+	}
+	var err error
+	if f, err = New(Config{BlockTokens: 4, MaxWorkers: 1, Sink: struct{ events.Sink }{}, Apply: apply, Log: zap.NewNop()}); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.tellHeard(kv.Rank{Worker: 1})
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}

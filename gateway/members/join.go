@@ -1,0 +1,104 @@
+package members
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// settle has the worker join as what it says it is, again if that has changed.
+func (k *keeper) settle(s said) error {
+	f, m, known := k.f, k.m, k.m.card()
+	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch {
+		if len(k.ranks) < m.Ranks() { // there was no room for all
+			return k.join(known)
+		}
+		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens {
+			return nil
+		}
+		return k.remodel(s)
+	}
+	k.part()
+	if known != nil && known.Name != s.card.Name {
+		f.Forget(known.Name)
+	}
+	if want := f.cfg.BlockTokens; s.card.BlockTokens != 0 && s.card.BlockTokens != want {
+		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
+			m.url, s.card.BlockTokens, want)
+	}
+	if err := k.admitted(s.card); err != nil {
+		return err
+	}
+	k.warnOfKeys(&s)
+	if err := f.checkTokenizer(m, s.card); err != nil {
+		return err
+	}
+	if !f.claim(m, s) {
+		return refuse("worker %s is called %q as another one is: give it a --name of its own", m.url, s.card.Name)
+	}
+	if err := k.join(s.card); err != nil {
+		return err
+	}
+	f.Enroll() // before it may be chosen, or nobody would know where it is
+	return nil
+}
+
+func (k *keeper) admitted(c *card.Card) error {
+	if err := k.f.cfg.Admit(k.m.url.String(), c); err != nil {
+		return &refusal{err.Error()}
+	}
+	return nil
+}
+
+// warnOfKeys warns of what lets a worker's prefixes go unseen without being an error.
+func (k *keeper) warnOfKeys(s *said) {
+	f, field := k.f, k.m.Field()
+	switch {
+	case s.card.Keyed && !f.cfg.Keyed:
+		f.log.Warn("worker asks for API keys and the gateway does not, so that prefixes of tenants will not be found: give both the same keys", field)
+	case !s.card.Keyed && f.cfg.Keyed && !s.foreign:
+		f.log.Warn("the gateway asks for API keys and the worker does not, so that prefixes of tenants will not be found: give both the same keys", field)
+	case s.foreign && f.cfg.Keyed && !f.cfg.Tenants:
+		f.log.Warn("the worker is of another make and may not keep tenants apart as the gateway does, so that their prefixes may not be found", field)
+	}
+}
+
+// remodel takes another list of models, or another length, as of a worker that has loaded an
+// adapter. What it holds and does stays.
+func (k *keeper) remodel(s said) error {
+	for _, w := range k.ranks {
+		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
+			return &refusal{err.Error()}
+		}
+	}
+	k.m.mu.Lock()
+	k.m.said.card, k.m.said.loras = s.card, s.loras
+	k.m.mu.Unlock()
+	k.f.Enroll()
+	return nil
+}
+
+// join has the ranks join that have not. They get nothing until all have joined and the worker
+// has said that it is ready.
+func (k *keeper) join(c *card.Card) error {
+	blind := k.f.sources(k.m, c) == nil
+	for dp := len(k.ranks); dp < k.m.Ranks(); dp++ {
+		w := k.m.rank(c, dp)
+		if err := k.f.cfg.Apply(Joined{w, c, blind}); err != nil {
+			return &refusal{err.Error()}
+		}
+		k.ranks = append(k.ranks, w)
+	}
+	k.m.setState(Joining)
+	return nil
+}
+
+// part has the worker leave. What runs there ends by itself.
+func (k *keeper) part() {
+	k.unfollow()
+	for _, w := range k.ranks {
+		k.f.cfg.Apply(Left{w})
+	}
+	k.f.unclaim(k.m) // also of one that could not join
+	k.ranks = nil
+}

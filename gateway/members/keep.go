@@ -1,0 +1,172 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// leastProbe is the part of ProbeEvery that two probes are apart at least.
+const leastProbe = 4
+
+// refreshEvery is how many probes there are for each that reads the card again.
+const refreshEvery = 10
+
+// keep probes the worker again and again, until ctx ends. Then it leaves.
+func (k *keeper) keep(ctx context.Context) {
+	m, every := k.m, k.f.cfg.ProbeEvery
+	defer close(m.done)
+	defer k.fetching.Wait()
+	if m.before != nil {
+		<-m.before.done
+		m.before = nil
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			k.part()
+			k.f.outlive(m)
+			return
+		case <-timer.C:
+		case <-m.kick:
+			k.probes = -1 // what failed may have been started anew
+			// Soon, but not as often as requests fail there.
+			if wait := every/leastProbe - time.Since(last); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
+		}
+		last = time.Now()
+		k.probe(ctx)
+		timer.Reset(every)
+	}
+}
+
+// probe asks the worker once.
+func (k *keeper) probe(whole context.Context) {
+	ctx, cancel := context.WithTimeout(whole, k.f.cfg.ProbeTimeout)
+	defer cancel()
+	ready, err := k.ask(ctx)
+	if err != nil {
+		k.failed(ctx, err)
+		return
+	}
+	k.answered(whole, ready)
+}
+
+// ask reads the card if it is due, and asks whether requests are welcome.
+func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
+	known := k.m.Status()
+	k.probes++
+	if known.Card == nil || known.State == Lost || known.State == Refused || k.probes%refreshEvery == 0 {
+		s, err := k.f.readCard(ctx, k.m)
+		if err == nil {
+			err = k.settle(s)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if ready, err = k.f.ready(ctx, k.m); err == nil {
+		err = k.checkEvents(time.Now())
+	}
+	if err == nil { // the pools, and the tokenizer in force, may be others than when it joined
+		err = k.admitted(k.m.card())
+	}
+	if err == nil {
+		err = k.f.checkTokenizer(k.m, k.m.card())
+	}
+	return ready, err
+}
+
+// answered: the worker lives.
+func (k *keeper) answered(ctx context.Context, ready bool) {
+	to := Healthy
+	if !ready {
+		to = Draining
+	}
+	if err := k.attend(); err != nil {
+		k.warn("events can't be followed", err)
+	}
+	k.learnTokenizer(ctx)
+	for _, w := range k.ranks { // each time, for a request may have thought otherwise
+		k.f.cfg.Apply(Health{w, to})
+	}
+	if was := k.m.setState(to); was != to { // now it is true, and may be told
+		k.f.log.Info("worker "+to.String(), k.m.Field())
+		k.f.Enroll()
+	}
+	k.watch(time.Now())
+}
+
+// failed: the worker does not answer, or not as a worker of this fleet would.
+func (k *keeper) failed(ctx context.Context, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) || Exhausted(err) {
+		return // the gateway ends or is at its limits, not the worker
+	}
+	to := Lost
+	if errors.As(err, new(*refusal)) {
+		to = Refused
+	}
+	if !k.m.failed(to, err, k.f.cfg.FailAfter) {
+		return
+	}
+	for _, w := range k.ranks {
+		k.f.cfg.Apply(Health{w, Lost})
+	}
+	k.unfollow()
+	if to == Lost { // a worker that is refused does answer
+		k.f.cfg.Apply(Silent{k.m, k.m.lostSince()})
+	}
+	what := "worker " + to.String()
+	if was := k.m.setState(to); was == to { // now it is true, and may be told
+		k.warn(what, err)
+		return
+	}
+	k.warned = what + err.Error()
+	k.f.log.Error(what, k.m.Field(), zap.Error(err))
+	k.f.Enroll()
+}
+
+// outlive lets no more requests go to a worker that has left, and looks after those that are
+// there.
+func (f *Fleet) outlive(m *Member) {
+	m.mu.Lock()
+	m.left = true
+	m.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed { // or all requests end
+		f.background.Go(func() { f.linger(m) })
+	}
+}
+
+// linger probes a worker that has left for as long as it has requests: it may have left because
+// its machine did, and then nothing else tells them.
+func (f *Fleet) linger(m *Member) {
+	t := time.NewTicker(f.cfg.ProbeEvery)
+	defer t.Stop()
+	for m.used() {
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(f.ctx, f.cfg.ProbeTimeout)
+		_, err := f.ready(ctx, m)
+		cancel()
+		switch {
+		case err == nil:
+			m.setState(Draining)
+		case Exhausted(err):
+		case m.Status().State == Lost || m.failed(Lost, err, f.cfg.FailAfter):
+			m.setState(Lost)
+			f.cfg.Apply(Silent{m, m.lostSince()})
+		}
+	}
+}

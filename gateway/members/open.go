@@ -1,0 +1,55 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/nats"
+)
+
+// New makes a fleet without workers. Start lets them register.
+func New(cfg Config) (*Fleet, error) {
+	f := &Fleet{cfg: cfg, log: cfg.Log, members: map[string]*Member{}, claims: map[uint64]*Member{}, troubles: troubles{by: map[string]error{}}}
+	f.snapshot.Store(&Snapshot{})
+	f.tokenizers.now.Store(&f.cfg.Tokenizer)
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	var err error
+	f.subscriber, err = events.NewSubscriber(events.SubscriberConfig{BlockTokens: cfg.BlockTokens, OnChange: f.eventsChanged}, cfg.Sink)
+	return f, err
+}
+
+// Start begins to have workers register over NATS, if Config.NATS says where.
+func (f *Fleet) Start() error {
+	if f.cfg.NATS == nil {
+		return nil
+	}
+	at := *f.cfg.NATS
+	if at.Notify == nil {
+		at.Notify = f.Notify("events and registration")
+	}
+	var err error
+	if f.watcher, err = nats.NewWatcher(nats.WatcherConfig{Config: at}); err == nil {
+		f.background.Go(func() { f.watch(f.watcher.Changes()) })
+	}
+	return err
+}
+
+// Close has all workers leave, and returns when nothing runs any more.
+func (f *Fleet) Close() (err error) {
+	f.mu.Lock()
+	f.closed = true
+	all := slices.Collect(maps.Values(f.members))
+	clear(f.members)
+	f.mu.Unlock()
+	f.dismiss(all)
+	f.stop()
+	if f.watcher != nil {
+		err = errors.Join(err, f.watcher.Close())
+	}
+	f.background.Wait()
+	f.subscriber.Close()
+	return err
+}

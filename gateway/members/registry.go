@@ -1,0 +1,68 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/nats"
+)
+
+// watch has workers come and go as they register over NATS, until there are no more changes.
+func (f *Fleet) watch(changes <-chan nats.Change) {
+	full := map[nats.Process]*card.Card{}
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case change, ok := <-changes:
+			if !ok {
+				return
+			}
+			f.register(change, full)
+		case <-t.C:
+			f.fill(full)
+		}
+	}
+}
+
+// register takes one change. full are the workers without room: they are not told of again, and
+// come in when others go.
+func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
+	delete(full, change.Process)
+	if change.Gone() {
+		f.Gone(change.Name, change.Epoch)
+		f.fill(full)
+		return
+	}
+	c, err := card.Parse(change.Payload)
+	if err == nil && c.Name != change.Name {
+		err = fmt.Errorf("the card is of %q", c.Name)
+	}
+	if err == nil && change.Epoch != 0 {
+		c.Epoch = change.Epoch
+	}
+	if err == nil {
+		if err = f.Announce(c); errors.Is(err, errMany) {
+			full[change.Process] = c
+		}
+	}
+	if err != nil {
+		f.log.Warn("what registers can't be taken for a worker", zap.String("worker", change.Name), zap.Error(err))
+	}
+}
+
+// fill has workers come in for which there is room by now.
+func (f *Fleet) fill(full map[nats.Process]*card.Card) {
+	for _, p := range slices.SortedFunc(maps.Keys(full), nats.Process.Compare) {
+		if errors.Is(f.Announce(full[p]), errMany) {
+			return
+		}
+		delete(full, p)
+	}
+}

@@ -1,0 +1,169 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// TokenizerSet is a tokenizer with its chat template. Without a tokenizer prompts are compared
+// by their bytes.
+type TokenizerSet struct {
+	Tokenizer *tokenizer.Tokenizer
+	Template  *chat.Template
+	Digest    string // of the bundle; "": not known
+
+	fetched bool // from a worker, and not given
+}
+
+// Exact reports whether prompts are read by tokens.
+func (t *TokenizerSet) Exact() bool { return t.Tokenizer != nil }
+
+// tokenizers is the set in force.
+type tokenizers struct {
+	learning sync.Mutex // held by the keeper that fetches one
+	swapping sync.Mutex // over now and Apply
+	now      atomic.Pointer[TokenizerSet]
+}
+
+// Tokenizer is the set in force.
+func (f *Fleet) Tokenizer() *TokenizerSet { return f.tokenizers.now.Load() }
+
+// swapTokenizer puts one set in the place of another, if that is still in force.
+func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
+	f.tokenizers.swapping.Lock()
+	defer f.tokenizers.swapping.Unlock()
+	if f.Tokenizer() != from {
+		return errors.New("another tokenizer was taken meanwhile")
+	}
+	err := f.cfg.Apply(Spoken{to})
+	if err == nil {
+		f.tokenizers.now.Store(to)
+	}
+	return err
+}
+
+// checkTokenizer refuses a worker that makes other tokens than the set in force. A set that was
+// fetched is given up when no worker that has joined has it any more.
+func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
+	now := f.Tokenizer()
+	if c.Tokenizer == "" || !now.Exact() || now.Digest == "" || now.Digest == c.Tokenizer {
+		return nil
+	}
+	if now.fetched && !f.spoken(now.Digest, m) && f.swapTokenizer(now, &f.cfg.Tokenizer) == nil {
+		f.log.Warn("the tokenizer is given up: no worker has it any more", m.Field())
+		return nil
+	}
+	return refuse("worker %s makes tokens by another tokenizer or chat template than the gateway does, so what it holds would not be found: serve one model in a fleet", m.url)
+}
+
+// spoken reports whether another member than but has joined with a tokenizer.
+func (f *Fleet) spoken(digest string, but *Member) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.claims {
+		if c := m.card(); m != but && c != nil && c.Tokenizer == digest {
+			return true
+		}
+	}
+	return false
+}
+
+// retry is when to try again: after a second, then twice as long each time, up to a minute.
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+func (r *retry) due(now time.Time) bool {
+	if now.Before(r.at) {
+		return false
+	}
+	r.wait = min(max(time.Second, 2*r.wait), time.Minute)
+	r.at = now.Add(r.wait)
+	return true
+}
+
+// fetchTimeout is how long a worker may take to hand out its tokenizer.
+const fetchTimeout = 30 * time.Second
+
+// learnTokenizer takes a worker's tokenizer if there is none: in the background, from one
+// worker at a time.
+func (k *keeper) learnTokenizer(ctx context.Context) {
+	f, c := k.f, k.m.card()
+	if c == nil || c.Tokenizer == "" || f.Tokenizer().Exact() || !f.tokenizers.learning.TryLock() {
+		return
+	}
+	if !k.fetch.due(time.Now()) {
+		f.tokenizers.learning.Unlock()
+		return
+	}
+	k.fetching.Go(func() {
+		defer f.tokenizers.learning.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		if err := f.fetchTokenizer(ctx, k.m, c); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			f.log.Warn("worker's tokenizer can't be had: prompts are compared by their bytes", k.m.Field(), zap.Error(err))
+		}
+	})
+}
+
+func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) error {
+	before := f.Tokenizer()
+	status, data, err := f.getUpTo(ctx, m, card.TokenizerPath, bundle.MaxBytes+1)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return errors.New(card.TokenizerPath + " answers with " + http.StatusText(status))
+	}
+	b, err := bundle.Of(data)
+	if err != nil {
+		return err
+	}
+	if b.Digest != c.Tokenizer {
+		return errors.New("it is not the one of its card")
+	}
+	set := &TokenizerSet{Digest: b.Digest, fetched: true}
+	if set.Tokenizer, set.Template, err = open(b); err != nil {
+		return err
+	}
+	if err := f.swapTokenizer(before, set); err != nil {
+		return err
+	}
+	f.log.Info("tokenizer taken from worker", zap.String("worker", c.Name), zap.Int("bytes", len(data)), zap.Bool("chat template", set.Template != nil))
+	return nil
+}
+
+// open reads a bundle. A model without a template is no chat model.
+func open(b *bundle.Bundle) (*tokenizer.Tokenizer, *chat.Template, error) {
+	dir, err := os.MkdirTemp("", "coppice-tokenizer-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir) // all of it is in memory then
+	if err := b.Unpack(dir); err != nil {
+		return nil, nil, err
+	}
+	tok, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	template, err := chat.Open(dir)
+	if err != nil && !errors.Is(err, chat.ErrInvalid) {
+		return nil, nil, err
+	}
+	return tok, template, nil
+}

@@ -1,0 +1,100 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// Worker is where a worker is, and what it does not say itself. Those that answer at
+// /v1/worker, as coppice serve does, need a URL alone.
+type Worker struct {
+	URL string // http://host:port, of its OpenAI interface
+	// Name is by default the one that it gives itself, or else host-port.
+	Name string
+	// Pool is the one of Config.Pools that it is in. Default: as it says itself.
+	Pool string
+	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for
+	// workers that do not say. "none": it is routed to by guesses.
+	Events, Replay string
+	Topic          string // of its events; "" is any
+	// Ranks are its data-parallel ranks, each with a cache of its own and events one port
+	// further; a request names its one in X-Data-Parallel-Rank, as vLLM reads it. Default 1.
+	Ranks int
+	// PoolTokens and MaxRunning are of its KV pool and of the requests that it runs at a
+	// time, for each rank. Zeros are unknown.
+	PoolTokens, MaxRunning int
+}
+
+// Validate reports all faults at once.
+func (w *Worker) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("gateway: worker %.100q: "+format, append([]any{w.URL}, args...)...))
+	}
+	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+		bad("want a URL like http://host:port")
+	}
+	if w.Name != "" {
+		if err := card.CheckName(w.Name); err != nil {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
+		}
+	}
+	if w.Pool != "" {
+		if err := card.CheckPool(w.Pool); err != nil {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q: %w", w.URL, err))
+		}
+	}
+	if w.Replay != "" && (w.Events == "" || w.Events == noEvents) {
+		bad("Replay is given without Events: say where its events are")
+	}
+	if w.Ranks < 0 || w.Ranks > 1024 {
+		bad("Ranks is %d, want 1 to 1024", w.Ranks)
+	}
+	if w.PoolTokens < 0 || w.MaxRunning < 0 {
+		bad("PoolTokens is %d and MaxRunning %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
+	}
+	return errors.Join(errs...)
+}
+
+// noEvents is the value of Worker.Events for a worker without events.
+const noEvents = "none"
+
+// ValidateWorkers reports the faults of each worker, and workers that share a URL.
+func ValidateWorkers(all []Worker) error {
+	var errs []error
+	seen := map[string]bool{}
+	for i := range all {
+		errs = append(errs, all[i].Validate())
+		if seen[all[i].URL] {
+			errs = append(errs, fmt.Errorf("gateway: worker %.100q is given twice", all[i].URL))
+		}
+		seen[all[i].URL] = true
+	}
+	return errors.Join(errs...)
+}
+
+func sameWorker(a, b Worker) bool {
+	a.Ranks, b.Ranks = max(a.Ranks, 1), max(b.Ranks, 1)
+	return a == b
+}
+
+// nameOf makes a name of an address.
+func nameOf(u *url.URL) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(".:*>/[]", r) {
+			return '-'
+		}
+		return r
+	}, u.Host+u.Path)
+}
+
+// refusal is why a worker can't be of the fleet, however often it is asked.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }

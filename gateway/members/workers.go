@@ -1,0 +1,126 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/events/card"
+)
+
+// SetWorkers makes all the workers that are given. Those that were given before and are not
+// among them leave; those that registered themselves stay. An invalid list changes nothing.
+func (f *Fleet) SetWorkers(all []Worker) error {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].URL = strings.TrimRight(all[i].URL, "/")
+	}
+	if err := ValidateWorkers(all); err != nil {
+		return err
+	}
+	if most := f.cfg.MaxWorkers; len(all) > most {
+		return fmt.Errorf("gateway: %d workers, at most %d may be: raise Router.MaxWorkers", len(all), most)
+	}
+	given := make(map[string]*Worker, len(all))
+	for i := range all {
+		given[all[i].URL] = &all[i]
+	}
+	var gone []*Member
+	var errs []error
+	f.mu.Lock()
+	for url, m := range f.members {
+		w, as := given[url], m.registered
+		if as.alone && w == nil || w != nil && !as.alone && sameWorker(*w, m.given) {
+			continue
+		}
+		gone = append(gone, m)
+		delete(f.members, url)
+		switch {
+		case w != nil:
+			as.alone = false
+			errs = append(errs, f.admit(*w, as, m))
+		case as.name != "": // it stays by itself
+			as.alone = true
+			errs = append(errs, f.admit(Worker{URL: url}, as, m))
+		}
+	}
+	for _, w := range all {
+		if f.members[w.URL] == nil {
+			errs = append(errs, f.admit(w, registered{}, nil))
+		}
+	}
+	f.mu.Unlock()
+	f.dismiss(gone)
+	f.Enroll()
+	return errors.Join(errs...)
+}
+
+// Announce takes a card as that of a worker that is there. A worker that was given, or has
+// announced itself already, is only probed again.
+func (f *Fleet) Announce(c *card.Card) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.URL == "" {
+		return fmt.Errorf("gateway: worker %s does not say at which URL it is: start it with --advertise", c.Name)
+	}
+	at := strings.TrimRight(c.URL, "/")
+	f.mu.Lock()
+	m := f.members[at]
+	var err error
+	if m == nil {
+		err = f.admit(Worker{URL: at}, registered{alone: true, name: c.Name, epoch: c.Epoch}, nil)
+	} else if as := &m.registered; as.name != c.Name || c.Epoch >= as.epoch {
+		as.name, as.epoch = c.Name, c.Epoch
+	}
+	f.mu.Unlock()
+	if m == nil {
+		f.Enroll()
+		return err
+	}
+	if known := m.card(); known == nil || known.Epoch != c.Epoch {
+		m.Nudge()
+	}
+	return nil
+}
+
+// Gone takes back what Announce said, by the worker's name and the epoch of its card: another
+// process of the name stays. Epoch 0 is any.
+func (f *Fleet) Gone(name string, epoch uint64) {
+	f.mu.Lock()
+	var gone []*Member
+	for url, m := range f.members {
+		switch as := m.registered; {
+		case as.name != name || epoch != 0 && as.epoch != epoch:
+		case as.alone:
+			delete(f.members, url)
+			gone = append(gone, m)
+		default:
+			m.registered = registered{} // it is given, too
+		}
+	}
+	f.mu.Unlock()
+	f.dismiss(gone)
+	f.Enroll()
+}
+
+// admit starts the keeper of a worker, after that of the one that had its URL. The caller holds
+// mu.
+func (f *Fleet) admit(w Worker, as registered, before *Member) error {
+	m, err := newMember(w)
+	switch {
+	case err != nil:
+		return err
+	case f.closed:
+		return errClosed
+	case len(f.members) >= f.cfg.MaxWorkers:
+		return fmt.Errorf("%w: %d already, %s is one more: raise Router.MaxWorkers", errMany, len(f.members), w.URL)
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	m.registered, m.before, m.cancel = as, before, cancel
+	f.members[w.URL] = m
+	go (&keeper{f: f, m: m}).keep(ctx)
+	return nil
+}
