@@ -26,8 +26,12 @@ func (s *step) forward(abort *atomic.Bool) bool {
 		s.byBlock(phaseAttnActs)
 		s.product(l.o, s.wide)
 		s.byBlock(phaseFFNNorm)
-		s.product(l.gateUp, s.wide)
-		s.byBlock(phaseGate)
+		if l.gateUp.paired {
+			s.productPairs(l.gateUp)
+		} else {
+			s.product(l.gateUp, s.wide)
+			s.byBlock(phaseGate)
+		}
 		s.product(l.down, s.wide)
 		s.layer++
 		s.byBlock(phaseNextNorm)
@@ -55,8 +59,21 @@ func (s *step) product(m *matrix, out []float32) {
 		panic(fmt.Sprintf("cpu: activations of %d for a matrix of %d", s.acts.k, m.k))
 	}
 	s.phase, s.mat, s.out = phaseProduct, m, out
-	s.spans = (s.rows + spanRows - 1) / spanRows
-	s.crew.do(m.panelCount()*s.spans, s.rows*m.k*m.n < s.ops.aloneWork())
+	s.productUnits()
+}
+
+// productPairs computes the inputs of the product after m, a paired matrix, and makes
+// them the activations.
+func (s *step) productPairs(m *matrix) {
+	s.gated.k = m.n / 2
+	s.phase, s.mat = phaseGatePairs, m
+	s.productUnits()
+	s.acts, s.gated = s.gated, s.acts
+}
+
+func (s *step) productUnits() {
+	spans := (s.rows + spanRows - 1) / spanRows
+	s.crew.do(s.mat.panelCount()*spans, s.rows*s.mat.k*s.mat.n < s.ops.aloneWork())
 }
 
 func (s *step) attention() {
@@ -71,8 +88,8 @@ func (s *step) attention() {
 // unit does one unit of the phase in progress.
 func (s *step) unit(worker, u int) {
 	switch s.phase {
-	case phaseProduct:
-		s.productUnit(u)
+	case phaseProduct, phaseGatePairs:
+		s.productUnit(&s.scratch[worker], u)
 		return
 	case phaseAttend:
 		s.attendUnit(&s.scratch[worker], s.runs[u/s.config.KVHeads], u%s.config.KVHeads)

@@ -79,6 +79,23 @@ func (a *acts) place(row int, scratch []float32) []float32 {
 	return a.rows[row*a.k : (row+1)*a.k]
 }
 
+// setPairs stores silu(gate)·up of the columns that a panel of a paired matrix has, for
+// the rows [lo, hi); tile is [row][pairCols of gate, pairCols of up], and is overwritten.
+func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
+	dst, stride := tile, vectorCols
+	if a.floats {
+		dst, stride = a.rows[lo*a.k+panel*pairCols:], a.k
+	}
+	a.ops.siluPairs(&dst[0], 4*stride, &tile[0], hi-lo)
+	if a.records == nil {
+		return
+	}
+	blocks := a.k / quantBlock
+	for r := range hi - lo {
+		a.ops.quantize(&a.records[((lo+r)*blocks+panel)*recordBytes], &dst[r*stride], 1)
+	}
+}
+
 // set stores a row; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
 	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {

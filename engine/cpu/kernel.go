@@ -31,6 +31,8 @@ type kernels struct {
 	silu    func(dst, g, u *float32, n int)
 	stream  func(p *uint32, n int) uint32
 
+	siluPairs func(dst *float32, dstStride int, tile *float32, rows int)
+
 	add    func(dst, x *float32, n int)
 	rotate func(x, cos, sin *float32, half int)
 

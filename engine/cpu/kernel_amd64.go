@@ -23,7 +23,7 @@ func kernelsOf(isa ISA) *kernels {
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
 			quant:   quantTilesAVX2(),
-			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, stream: streamAVX2,
+			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, siluPairs: siluPairsAVX2, stream: streamAVX2,
 			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
 	case AVX512:
@@ -41,7 +41,7 @@ func kernelsOf(isa ISA) *kernels {
 				{rows: 1, columns: whole, f32: gemm1x64f32AVX512, bf16: gemm1x64bf16AVX512},
 			},
 			scores: scoresAVX512, softmax: softmaxAVX512, values: valuesAVX512,
-			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, stream: streamAVX512,
+			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, siluPairs: siluPairsAVX512, stream: streamAVX512,
 			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
 		}
 	}

@@ -162,6 +162,11 @@ func scaleAVX2(dst *float32, x *float32, w *float32, r float32, n int)
 //go:noescape
 func siluAVX2(dst *float32, gate *float32, up *float32, n int)
 
+// siluPairsAVX2 writes (gate/(1+e^-gate))·up, 32 a row; tile is [rows][32 of gate, 32 of up], dstStride is in bytes. dst may be the tile.
+//
+//go:noescape
+func siluPairsAVX2(dst *float32, dstStride int, tile *float32, rows int)
+
 // addAVX2 adds x to dst; n is a positive multiple of 16.
 //
 //go:noescape

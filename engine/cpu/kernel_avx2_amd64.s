@@ -6968,6 +6968,150 @@ step:
 	VZEROUPPER
 	RET
 
+// func siluPairsAVX2(dst *float32, dstStride int, tile *float32, rows int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·siluPairsAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ dstStride+8(FP), CX
+	MOVQ tile+16(FP), DX
+	MOVQ rows+24(FP), BX
+
+row:
+	VMOVUPS     (DX), Y0
+	VPXOR       constantsAVX2<>+512(SB), Y0, Y1
+	VMULPS      constantsAVX2<>+0(SB), Y1, Y2
+	VADDPS      constantsAVX2<>+32(SB), Y2, Y2
+	VSUBPS      constantsAVX2<>+32(SB), Y2, Y2
+	VMOVAPS     Y1, Y3
+	VFMADD231PS constantsAVX2<>+64(SB), Y2, Y3
+	VFMADD231PS constantsAVX2<>+96(SB), Y2, Y3
+	VMOVUPS     constantsAVX2<>+128(SB), Y4
+	VFMADD213PS constantsAVX2<>+160(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+192(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+224(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+256(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPADDD      constantsAVX2<>+448(SB), Y2, Y2
+	VPMAXSD     constantsAVX2<>+480(SB), Y2, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPXOR       Y3, Y3, Y3
+	VPCMPEQD    Y3, Y2, Y3
+	VANDNPS     Y4, Y3, Y3
+	VADDPS      Y3, Y4, Y4
+	VCMPPS      $0x11, constantsAVX2<>+320(SB), Y1, Y3
+	VANDNPS     Y4, Y3, Y4
+	VCMPPS      $0x1e, constantsAVX2<>+352(SB), Y1, Y3
+	VBLENDVPS   Y3, constantsAVX2<>+384(SB), Y4, Y1
+	VADDPS      constantsAVX2<>+288(SB), Y1, Y1
+	VDIVPS      Y1, Y0, Y0
+	VMULPS      128(DX), Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VMOVUPS     32(DX), Y0
+	VPXOR       constantsAVX2<>+512(SB), Y0, Y1
+	VMULPS      constantsAVX2<>+0(SB), Y1, Y2
+	VADDPS      constantsAVX2<>+32(SB), Y2, Y2
+	VSUBPS      constantsAVX2<>+32(SB), Y2, Y2
+	VMOVAPS     Y1, Y3
+	VFMADD231PS constantsAVX2<>+64(SB), Y2, Y3
+	VFMADD231PS constantsAVX2<>+96(SB), Y2, Y3
+	VMOVUPS     constantsAVX2<>+128(SB), Y4
+	VFMADD213PS constantsAVX2<>+160(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+192(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+224(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+256(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPADDD      constantsAVX2<>+448(SB), Y2, Y2
+	VPMAXSD     constantsAVX2<>+480(SB), Y2, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPXOR       Y3, Y3, Y3
+	VPCMPEQD    Y3, Y2, Y3
+	VANDNPS     Y4, Y3, Y3
+	VADDPS      Y3, Y4, Y4
+	VCMPPS      $0x11, constantsAVX2<>+320(SB), Y1, Y3
+	VANDNPS     Y4, Y3, Y4
+	VCMPPS      $0x1e, constantsAVX2<>+352(SB), Y1, Y3
+	VBLENDVPS   Y3, constantsAVX2<>+384(SB), Y4, Y1
+	VADDPS      constantsAVX2<>+288(SB), Y1, Y1
+	VDIVPS      Y1, Y0, Y0
+	VMULPS      160(DX), Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VMOVUPS     64(DX), Y0
+	VPXOR       constantsAVX2<>+512(SB), Y0, Y1
+	VMULPS      constantsAVX2<>+0(SB), Y1, Y2
+	VADDPS      constantsAVX2<>+32(SB), Y2, Y2
+	VSUBPS      constantsAVX2<>+32(SB), Y2, Y2
+	VMOVAPS     Y1, Y3
+	VFMADD231PS constantsAVX2<>+64(SB), Y2, Y3
+	VFMADD231PS constantsAVX2<>+96(SB), Y2, Y3
+	VMOVUPS     constantsAVX2<>+128(SB), Y4
+	VFMADD213PS constantsAVX2<>+160(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+192(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+224(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+256(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPADDD      constantsAVX2<>+448(SB), Y2, Y2
+	VPMAXSD     constantsAVX2<>+480(SB), Y2, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPXOR       Y3, Y3, Y3
+	VPCMPEQD    Y3, Y2, Y3
+	VANDNPS     Y4, Y3, Y3
+	VADDPS      Y3, Y4, Y4
+	VCMPPS      $0x11, constantsAVX2<>+320(SB), Y1, Y3
+	VANDNPS     Y4, Y3, Y4
+	VCMPPS      $0x1e, constantsAVX2<>+352(SB), Y1, Y3
+	VBLENDVPS   Y3, constantsAVX2<>+384(SB), Y4, Y1
+	VADDPS      constantsAVX2<>+288(SB), Y1, Y1
+	VDIVPS      Y1, Y0, Y0
+	VMULPS      192(DX), Y0, Y0
+	VMOVUPS     Y0, 64(AX)
+	VMOVUPS     96(DX), Y0
+	VPXOR       constantsAVX2<>+512(SB), Y0, Y1
+	VMULPS      constantsAVX2<>+0(SB), Y1, Y2
+	VADDPS      constantsAVX2<>+32(SB), Y2, Y2
+	VSUBPS      constantsAVX2<>+32(SB), Y2, Y2
+	VMOVAPS     Y1, Y3
+	VFMADD231PS constantsAVX2<>+64(SB), Y2, Y3
+	VFMADD231PS constantsAVX2<>+96(SB), Y2, Y3
+	VMOVUPS     constantsAVX2<>+128(SB), Y4
+	VFMADD213PS constantsAVX2<>+160(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+192(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+224(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+256(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VFMADD213PS constantsAVX2<>+288(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPADDD      constantsAVX2<>+448(SB), Y2, Y2
+	VPMAXSD     constantsAVX2<>+480(SB), Y2, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPXOR       Y3, Y3, Y3
+	VPCMPEQD    Y3, Y2, Y3
+	VANDNPS     Y4, Y3, Y3
+	VADDPS      Y3, Y4, Y4
+	VCMPPS      $0x11, constantsAVX2<>+320(SB), Y1, Y3
+	VANDNPS     Y4, Y3, Y4
+	VCMPPS      $0x1e, constantsAVX2<>+352(SB), Y1, Y3
+	VBLENDVPS   Y3, constantsAVX2<>+384(SB), Y4, Y1
+	VADDPS      constantsAVX2<>+288(SB), Y1, Y1
+	VDIVPS      Y1, Y0, Y0
+	VMULPS      224(DX), Y0, Y0
+	VMOVUPS     Y0, 96(AX)
+	ADDQ        CX, AX
+	ADDQ        $+256, DX
+	DECQ        BX
+	JNZ         row
+	VZEROUPPER
+	RET
+
 // func addAVX2(dst *float32, x *float32, n int)
 // Requires: AVX
 TEXT ·addAVX2(SB), NOSPLIT, $0-24

@@ -162,6 +162,11 @@ func scaleAVX512(dst *float32, x *float32, w *float32, r float32, n int)
 //go:noescape
 func siluAVX512(dst *float32, gate *float32, up *float32, n int)
 
+// siluPairsAVX512 writes (gate/(1+e^-gate))·up, 32 a row; tile is [rows][32 of gate, 32 of up], dstStride is in bytes. dst may be the tile.
+//
+//go:noescape
+func siluPairsAVX512(dst *float32, dstStride int, tile *float32, rows int)
+
 // streamAVX512 adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.
 //
 //go:noescape

@@ -5494,6 +5494,86 @@ step:
 	VZEROUPPER
 	RET
 
+// func siluPairsAVX512(dst *float32, dstStride int, tile *float32, rows int)
+// Requires: AVX, AVX512F
+TEXT ·siluPairsAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ dstStride+8(FP), CX
+	MOVQ tile+16(FP), DX
+	MOVQ rows+24(FP), BX
+
+row:
+	VMOVUPS     (DX), Z0
+	VPXORD      constantsAVX512<>+1024(SB), Z0, Z1
+	VMULPS      constantsAVX512<>+0(SB), Z1, Z2
+	VADDPS      constantsAVX512<>+64(SB), Z2, Z2
+	VSUBPS      constantsAVX512<>+64(SB), Z2, Z2
+	VMOVAPS     Z1, Z3
+	VFMADD231PS constantsAVX512<>+128(SB), Z2, Z3
+	VFMADD231PS constantsAVX512<>+192(SB), Z2, Z3
+	VMOVUPS     constantsAVX512<>+256(SB), Z4
+	VFMADD213PS constantsAVX512<>+320(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+384(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+448(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+512(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+576(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+576(SB), Z3, Z4
+	VCVTPS2DQ   Z2, Z3
+	VPADDD      constantsAVX512<>+896(SB), Z3, Z3
+	VPMAXSD     constantsAVX512<>+960(SB), Z3, Z5
+	VPSLLD      $0x17, Z5, Z5
+	VMULPS      Z5, Z4, Z4
+	VPTESTMD    Z3, Z3, K1
+	VADDPS      Z4, Z4, K1, Z4
+	VCMPPS      $0x11, constantsAVX512<>+640(SB), Z1, K1
+	VCMPPS      $0x1e, constantsAVX512<>+704(SB), Z1, K2
+	VPXORD      Z2, Z2, Z2
+	VMOVAPS     Z2, K1, Z4
+	VMOVUPS     constantsAVX512<>+768(SB), K2, Z4
+	VMOVAPS     Z4, Z1
+	VADDPS      constantsAVX512<>+576(SB), Z1, Z1
+	VDIVPS      Z1, Z0, Z0
+	VMULPS      128(DX), Z0, Z0
+	VMOVUPS     Z0, (AX)
+	VMOVUPS     64(DX), Z0
+	VPXORD      constantsAVX512<>+1024(SB), Z0, Z1
+	VMULPS      constantsAVX512<>+0(SB), Z1, Z2
+	VADDPS      constantsAVX512<>+64(SB), Z2, Z2
+	VSUBPS      constantsAVX512<>+64(SB), Z2, Z2
+	VMOVAPS     Z1, Z3
+	VFMADD231PS constantsAVX512<>+128(SB), Z2, Z3
+	VFMADD231PS constantsAVX512<>+192(SB), Z2, Z3
+	VMOVUPS     constantsAVX512<>+256(SB), Z4
+	VFMADD213PS constantsAVX512<>+320(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+384(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+448(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+512(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+576(SB), Z3, Z4
+	VFMADD213PS constantsAVX512<>+576(SB), Z3, Z4
+	VCVTPS2DQ   Z2, Z3
+	VPADDD      constantsAVX512<>+896(SB), Z3, Z3
+	VPMAXSD     constantsAVX512<>+960(SB), Z3, Z5
+	VPSLLD      $0x17, Z5, Z5
+	VMULPS      Z5, Z4, Z4
+	VPTESTMD    Z3, Z3, K1
+	VADDPS      Z4, Z4, K1, Z4
+	VCMPPS      $0x11, constantsAVX512<>+640(SB), Z1, K1
+	VCMPPS      $0x1e, constantsAVX512<>+704(SB), Z1, K2
+	VPXORD      Z2, Z2, Z2
+	VMOVAPS     Z2, K1, Z4
+	VMOVUPS     constantsAVX512<>+768(SB), K2, Z4
+	VMOVAPS     Z4, Z1
+	VADDPS      constantsAVX512<>+576(SB), Z1, Z1
+	VDIVPS      Z1, Z0, Z0
+	VMULPS      192(DX), Z0, Z0
+	VMOVUPS     Z0, 64(AX)
+	ADDQ        CX, AX
+	ADDQ        $+256, DX
+	DECQ        BX
+	JNZ         row
+	VZEROUPPER
+	RET
+
 // func streamAVX512(p *uint32, n int) (sum uint32)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·streamAVX512(SB), NOSPLIT, $0-20

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"iter"
 	"unsafe"
 
 	"github.com/coppice-llm/coppice/engine/model"
@@ -25,6 +26,32 @@ const blockK = 256
 // aheadK is how many k a single row fetches weights before it needs them.
 const aheadK = 16
 
+// pairCols is how many columns of a gate lie in a panel beside as many of what it gates,
+// where a matrix is paired: enough for a block of quantised activations.
+const pairCols = vectorCols / 2
+
+// columns gives the row of a tensor that each column of m is: those of one tensor after
+// the other or, if m is paired, [pairCols] of the first and of the second in turns.
+func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] {
+	return func(yield func(*model.Tensor, int) bool) {
+		if m.paired {
+			for c := range m.n {
+				if !yield(tensors[c/pairCols%2], c/vectorCols*pairCols+c%pairCols) {
+					return
+				}
+			}
+			return
+		}
+		for _, t := range tensors {
+			for r := range t.Shape[0] {
+				if !yield(t, r) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // packVector packs for the vector kernels: bf16 if all tensors are, else f32.
 func packVector(m *matrix, tensors []*model.Tensor) error {
 	m.cols = vectorCols
@@ -47,12 +74,10 @@ func packVector(m *matrix, tensors []*model.Tensor) error {
 		m.panels = store.F32()
 	}
 	rows, c := make([]float32, vectorCols*rowPlaces(m.k)), 0
-	for _, t := range tensors {
-		for r := range t.Shape[0] {
-			t.Widen(rows[c%vectorCols*rowPlaces(m.k):], r*m.k, (r+1)*m.k)
-			if c++; c%vectorCols == 0 {
-				m.fill(c/vectorCols-1, rows)
-			}
+	for t, r := range m.columns(tensors) {
+		t.Widen(rows[c%vectorCols*rowPlaces(m.k):], r*m.k, (r+1)*m.k)
+		if c++; c%vectorCols == 0 {
+			m.fill(c/vectorCols-1, rows)
 		}
 	}
 	if c%vectorCols > 0 {
@@ -104,24 +129,48 @@ const spanRows = 96
 
 // productUnit does unit u of a product: a panel by a span of rows. All panels pass
 // by one span before the next, for the activations of a span are what is reused.
-func (s *step) productUnit(u int) {
+func (s *step) productUnit(w *scratch, u int) {
 	panels := s.mat.panelCount()
 	panel, lo := u%panels, u/panels*spanRows
-	s.ops.productPanel(s.out, s.acts, s.mat, panel, lo, min(lo+spanRows, s.rows))
+	hi := min(lo+spanRows, s.rows)
+	if s.phase == phaseGatePairs {
+		s.gatePairs(w, panel, lo, hi)
+		return
+	}
+	s.ops.productPanel(s.out, s.acts, s.mat, panel, lo, hi)
+}
+
+// gatePairs computes a panel of a paired matrix, and of that the inputs of the product
+// after it, while they are in the first-level cache.
+func (s *step) gatePairs(w *scratch, panel, lo, hi int) {
+	tile := w.tile[:(hi-lo)*vectorCols]
+	s.ops.productTile(tile, vectorCols, s.acts, s.mat, panel, lo, hi)
+	if bias := s.w.layers[s.layer].gateUpBias; bias != nil {
+		for r := range hi - lo {
+			addBias(tile[r*vectorCols:], bias[panel*vectorCols:(panel+1)*vectorCols])
+		}
+	}
+	s.gated.setPairs(tile, panel, lo, hi)
 }
 
 // productPanel writes the columns of one panel for the rows [lo, hi) of a, lo being
 // a multiple of blockRows; out is [row][m.stride()].
 func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi int) {
-	if m.quant != nil {
-		k.quantPanelProduct(out, a.records, m, panel, lo, hi)
-		return
-	}
-	if k.vector() {
-		k.product(out, a.rows, m, panel, lo, hi)
+	if m.cols == vectorCols {
+		k.productTile(out[lo*m.stride()+panel*vectorCols:], m.stride(), a, m, panel, lo, hi)
 		return
 	}
 	gemmTile(out, a, m, panel, lo, hi)
+}
+
+// productTile is productPanel, out being what begins with the panel's first column of row
+// lo, and its rows stride apart.
+func (k *kernels) productTile(out []float32, stride int, a *acts, m *matrix, panel, lo, hi int) {
+	if m.quant != nil {
+		k.quantPanelProduct(out, stride, a.records, m, panel, lo, hi)
+		return
+	}
+	k.product(out, stride, a.rows, m, panel, lo, hi)
 }
 
 // aloneWork bounds the multiply-adds that one goroutine does without the others:
@@ -133,9 +182,9 @@ func (k *kernels) aloneWork() int {
 	return 20000 // 1 a nanosecond
 }
 
-// product is productPanel by the vector kernels; x is [row][k].
-func (k *kernels) product(out, x []float32, m *matrix, panel, lo, hi int) {
-	stride, block := m.stride(), blockK
+// product is productTile for weights that are not quantised; x is [row][k].
+func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, panel, lo, hi int) {
+	block := blockK
 	if hi-lo <= 1 {
 		block = 16 * blockK // nothing to come back to; some 30 µs that nothing can interrupt
 	}
@@ -146,7 +195,7 @@ func (k *kernels) product(out, x []float32, m *matrix, panel, lo, hi int) {
 			for k.tiles[t].rows > hi-r {
 				t++
 			}
-			k.tiles[t].run(out[r*stride+panel*vectorCols:], stride, x[r*m.k+at:], m, panel, at, n, r-lo, hi-lo)
+			k.tiles[t].run(out[(r-lo)*stride:], stride, x[r*m.k+at:], m, panel, at, n, r-lo, hi-lo)
 			r += k.tiles[t].rows
 		}
 	}

@@ -193,11 +193,9 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 		data = data[n:]
 	}
 	rows := make([][]byte, 0, m.n)
-	for _, t := range tensors {
+	for t, r := range m.columns(tensors) {
 		row := len(t.Data) / t.Shape[0]
-		for r := range t.Shape[0] {
-			rows = append(rows, t.Data[r*row:(r+1)*row])
-		}
+		rows = append(rows, t.Data[r*row:(r+1)*row])
 	}
 	setPanels(m.quant, rows)
 	return nil

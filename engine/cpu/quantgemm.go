@@ -53,13 +53,12 @@ func (f *quantFormat) kind() int {
 // turn; see blockK.
 const quantBlocks = blockK / quantBlock
 
-// quantPanelProduct writes the columns of one panel of a quantised matrix for the rows
-// [lo, hi); x is [row][k/32] records, out [row][m.stride()].
-func (k *kernels) quantPanelProduct(out []float32, x []byte, m *matrix, panel, lo, hi int) {
+// quantPanelProduct is productTile for quantised weights; x is [row][k/32] records.
+func (k *kernels) quantPanelProduct(out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
 	p, total := &m.quant[panel], m.k/quantBlock
-	row, stride := total*recordBytes, m.stride()
+	row := total * recordBytes
 	if k.quant == nil {
-		p.product(out[lo*stride+panel*vectorCols:], stride, x[lo*row:hi*row], hi-lo)
+		p.product(out, stride, x[lo*row:hi*row], hi-lo)
 		return
 	}
 	block := quantBlocks
@@ -79,8 +78,8 @@ func (k *kernels) quantPanelProduct(out []float32, x []byte, m *matrix, panel, l
 			tile := &k.quant[t]
 			for _, c := range tile.columns {
 				head, weights, more := p.at(at, c, k.biased)
-				_ = out[(r+tile.rows-1)*stride+panel*vectorCols+vectorCols-1]
-				tile.byKind[kind](&out[r*stride+panel*vectorCols+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, n, first)
+				_ = out[(r-lo+tile.rows-1)*stride+vectorCols-1]
+				tile.byKind[kind](&out[(r-lo)*stride+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, n, first)
 			}
 		}
 	}

@@ -15,15 +15,16 @@ import (
 type phase uint8
 
 const (
-	phaseEmbed    phase = iota // by block of rows: token ids to x, then the first norm
-	phaseProduct               // by panel and span of rows: out = acts · mat
-	phaseWrite                 // by block: bias, norm and rotate q and k, write k and v to pages
-	phaseAttend                // by run of tokens and kv head
-	phaseAttnActs              // by block: attention output to acts
-	phaseFFNNorm               // by block: x += product, norm to acts
-	phaseGate                  // by block: silu(gate)·up to acts
-	phaseNextNorm              // by block: x += product, norm of the next layer, or check
-	phaseHeadNorm              // by block of logit rows: last norm to acts
+	phaseEmbed     phase = iota // by block of rows: token ids to x, then the first norm
+	phaseProduct                // by panel and span of rows: out = acts · mat
+	phaseGatePairs              // the same of gate and up, and silu(gate)·up of that to acts
+	phaseWrite                  // by block: bias, norm and rotate q and k, write k and v to pages
+	phaseAttend                 // by run of tokens and kv head
+	phaseAttnActs               // by block: attention output to acts
+	phaseFFNNorm                // by block: x += product, norm to acts
+	phaseGate                   // by block: silu(gate)·up to acts
+	phaseNextNorm               // by block: x += product, norm of the next layer, or check
+	phaseHeadNorm               // by block of logit rows: last norm to acts
 )
 
 // step runs one batch at a time. All its memory is made at the start.
@@ -43,11 +44,12 @@ type step struct {
 	batchTokens
 
 	// Activations, one row per token.
-	x    []float32 // residual stream, [tokens][hidden]
-	acts *acts     // inputs of the next product
-	qkv  []float32 // q, k, v of a token, [tokens][stride]
-	attn []float32 // [tokens][heads*dim]
-	wide []float32 // outputs of the other products
+	x     []float32 // residual stream, [tokens][hidden]
+	acts  *acts     // inputs of the next product
+	gated *acts     // inputs of the product after a paired one
+	qkv   []float32 // q, k, v of a token, [tokens][stride]
+	attn  []float32 // [tokens][heads*dim]
+	wide  []float32 // outputs of the other products
 
 	// What the phase in progress works on.
 	phase phase
@@ -55,7 +57,6 @@ type step struct {
 	mat   *matrix
 	out   []float32
 	rows  int // of acts
-	spans int // of rows, in a product
 
 	scratch []scratch // by worker
 
@@ -102,6 +103,7 @@ type scratch struct {
 	heads   []float32 // what these heads give
 	inverse []float32 // by token and query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row, as wide as the widest
+	tile    []float32 // a span of rows by a panel
 	kvRead  int64
 	given   int
 	late    int // deferred
@@ -127,10 +129,21 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s.x, s.attn = make([]float32, n*c.Hidden), make([]float32, n*attn)
 	first := &s.w.layers[0]
 	s.qkv = make([]float32, n*first.qkv.stride())
-	s.wide = make([]float32, n*max(first.gateUp.stride(), first.down.stride(), first.o.stride()))
+	wide, paired := max(first.down.stride(), first.o.stride()), false
+	for i := range s.w.layers {
+		if m := s.w.layers[i].gateUp; m.paired {
+			paired = true
+		} else {
+			wide = max(wide, m.stride())
+		}
+	}
+	s.wide = make([]float32, n*wide)
 	s.logits = make([]float32, cfg.MaxRows*s.w.head.stride())
 	some, all := w.quantized()
 	s.acts = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
+	if paired {
+		s.gated = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
+	}
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
 		group := c.Heads / c.KVHeads
@@ -143,6 +156,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 			s.scratch[i].rows = make([]float32, cfg.PageTokens*c.HeadDim)
 		}
 		s.scratch[i].norm = make([]float32, widest)
+		s.scratch[i].tile = make([]float32, spanRows*vectorCols)
 	}
 	s.crew = newWorkers(cfg.Threads, spins, s.unit)
 	return s, nil

@@ -18,10 +18,12 @@ import (
 const panelCols = 8
 
 // matrix is a weight packed for the kernels: panels [ceil(n/cols)][k][cols], so
-// that a kernel walks k with cols columns at hand. Columns past n are zero. One of
+// that a kernel walks k with cols columns at hand. Columns past n are zero. In a paired one
+// columns of two tensors lie in turns, see columns. One of
 // panels, words and quant is set; see packVector and packQuant for the latter two.
 type matrix struct {
 	n, k   int // output and input width
+	paired bool
 	cols   int // of a panel: panelCols or vectorCols
 	panels []float32
 	words  []uint32       // bf16, two by two
@@ -44,9 +46,32 @@ func (m *matrix) column(c int) []float32 {
 	return m.panels[lo : lo+panelCols*m.k]
 }
 
+// packPair is pack of a gate and what it gates, which it pairs where the kernels can
+// compute both at once: vectors of whole panels of one type.
+func (p *packer) packPair(k int, gate, up *model.Tensor) *matrix {
+	m := &matrix{paired: p.kernels.vector() && gate.Shape[0]%pairCols == 0 && gate.Quant == up.Quant && gate.DType == up.DType}
+	return p.packInto(m, k, gate, up)
+}
+
+// pairedBias is the bias of a gate and of what it gates, in the order of m's columns.
+func (m *matrix) pairedBias(bias []float32) []float32 {
+	if !m.paired || bias == nil {
+		return bias
+	}
+	out, half := make([]float32, 0, len(bias)), len(bias)/2
+	for c := 0; c < half; c += pairCols {
+		out = append(append(out, bias[c:c+pairCols]...), bias[half+c:half+c+pairCols]...)
+	}
+	return out
+}
+
 // pack stacks the rows of the tensors, which all have k columns.
 func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
-	m := &matrix{k: k, cols: panelCols, exps: noExponents}
+	return p.packInto(&matrix{}, k, tensors...)
+}
+
+func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
+	m.k, m.cols, m.exps = k, panelCols, noExponents
 	for _, t := range tensors {
 		m.n += t.Shape[0]
 	}
@@ -115,7 +140,7 @@ func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 			ffnNorm:  widen(l.FFNNorm),
 			qkv:      p.pack(c.Hidden, l.Q, l.K, l.V),
 			o:        p.pack(c.Heads*c.HeadDim, l.O),
-			gateUp:   p.pack(c.Hidden, l.Gate, l.Up),
+			gateUp:   p.packPair(c.Hidden, l.Gate, l.Up),
 			down:     p.pack(c.FFN, l.Down),
 
 			qkvBias:    vector(l.QBias, l.KBias, l.VBias),
@@ -125,6 +150,8 @@ func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 			qNorm:      vector(l.QNorm),
 			kNorm:      vector(l.KNorm),
 		})
+		last := &w.layers[len(w.layers)-1]
+		last.gateUpBias = last.gateUp.pairedBias(last.gateUpBias)
 	}
 	if p.err != nil {
 		return nil, errors.Join(fmt.Errorf("cpu: memory for the packed weights: %w", p.err), w.close())

@@ -52,6 +52,7 @@ func (t *target) engine() {
 	t.squares()
 	t.scale()
 	t.silu()
+	t.siluPairs()
 	if !t.wide() { // the AVX-512 path takes it too
 		t.add()
 		t.rotate()

@@ -335,6 +335,31 @@ func (t *target) quantize() {
 	JMP(LabelRef("next"))
 }
 
+// siluPairs is silu for rows of a panel that has 32 columns of the gate, then 32 of what
+// it gates.
+func (t *target) siluPairs() {
+	t.text("siluPairs", "(dst *float32, dstStride int, tile *float32, rows int)",
+		"writes (gate/(1+e^-gate))·up, 32 a row; tile is [rows][32 of gate, 32 of up], dstStride is in bytes. dst may be the tile.")
+	dst, stride, tile, rows := Load(Param("dst"), GP64()), Load(Param("dstStride"), GP64()), Load(Param("tile"), GP64()), Load(Param("rows"), GP64())
+	Label("row")
+	for i := range 32 / t.lanes {
+		x, e := t.vector(), t.vector()
+		VMOVUPS(Mem{Base: tile, Disp: i * t.bytes()}, x)
+		t.xor(t.constant("sign"), x, e)
+		t.exp(e)
+		VADDPS(t.constant("1"), e, e)
+		VDIVPS(e, x, x)
+		VMULPS(Mem{Base: tile, Disp: 128 + i*t.bytes()}, x, x)
+		VMOVUPS(x, Mem{Base: dst, Disp: i * t.bytes()})
+	}
+	ADDQ(stride, dst)
+	ADDQ(I32(256), tile)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	VZEROUPPER()
+	RET()
+}
+
 // ahead is how many bytes a stream fetches before it needs them.
 const ahead = 2048
 
