@@ -46,7 +46,7 @@ type Config struct {
 	Tiers Tiers
 	// Pool is leased from beside other Nodes of this process, whose backends keep their KV
 	// in the same memory; it has as many pages as the backend. Each Node is sure of its share
-	// and has more while no other needs it. Not together with Tiers. Default: a pool of its own.
+	// and has more while no other needs it. Default: a pool of its own.
 	Pool *Pool
 	// Log takes failures and, at debug level, steps. Default none.
 	Log *zap.Logger

@@ -100,10 +100,13 @@ type carried struct{}
 // To the scheduler: what has become of moves.
 type moved struct{ ended []carrier.Ended }
 
-// To the scheduler: write the cache to disk until then, and close done.
+// To the scheduler: write the cache to the tiers that outlive the process until then, and
+// close done.
 type flush struct {
-	until time.Duration
-	done  chan struct{}
+	until  time.Duration
+	done   chan struct{}
+	begun  time.Duration
+	before [kv.Tiers]scheduler.TierMetrics // at that time
 }
 
 // To the pool: as many pages as there are, up to n; answered by granted.

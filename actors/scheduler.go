@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"go.uber.org/zap"
 )
@@ -136,6 +137,7 @@ func (a *schedulerActor) flush(m *flush) {
 	for _, id := range slices.Sorted(maps.Keys(a.streams)) {
 		a.out = a.core.Abort(now, id, ErrClosed, a.out)
 	}
+	m.begun, m.before = now, a.core.Metrics().Tiers
 	a.last = m
 	a.core.Flush(now, m.until)
 	a.alarm.wakeAt(now, m.until)
@@ -143,10 +145,18 @@ func (a *schedulerActor) flush(m *flush) {
 
 // flushed says that a flush has ended.
 func (a *schedulerActor) flushed() {
-	if a.last != nil && (a.broken || !a.core.Flushing()) {
-		close(a.last.done)
-		a.last = nil
+	if a.last == nil || !a.broken && a.core.Flushing() {
+		return
 	}
+	for t, m := range a.core.Metrics().Tiers {
+		before := &a.last.before[t]
+		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
+			a.sys.log.Info("KV written at the shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
+				zap.Uint64("bytes", m.WriteBytes-before.WriteBytes), zap.Uint64("lost", lost), zap.Duration("took", a.sys.now()-a.last.begun))
+		}
+	}
+	close(a.last.done)
+	a.last = nil
 }
 
 func (a *schedulerActor) count(st *engine.StepStats) {

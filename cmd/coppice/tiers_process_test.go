@@ -245,6 +245,9 @@ func TestServeShareKept(t *testing.T) {
 	}
 	ask(first)
 	first.stop()
+	if text := first.said.String(); !strings.Contains(text, `"msg":"KV written at the shutdown","tier":"shared","extents":2`) {
+		t.Errorf("nothing is said of what was written: %s", text)
+	}
 	shared := 0
 	for try := 0; shared < 2*2048 && try < 3; try++ { // a probe or read may be late where the machine stands still
 		second := startCoppice(t, "second", args...)

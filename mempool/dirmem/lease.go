@@ -19,7 +19,7 @@ const leaseRounds = 3
 func (k *keeper) hold() error {
 	k.has = false
 	tmp := filepath.Join(k.s.dir, "tmp", blockio.TempPrefix+k.owner+"-lease")
-	if err := os.WriteFile(tmp, []byte(k.owner+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(tmp, []byte(k.owner+"\n"), blockio.FileMode); err != nil {
 		return err
 	}
 	defer os.Remove(tmp)

@@ -133,7 +133,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 func rename(tmp, path string) error {
 	err := os.Rename(tmp, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.Mkdir(filepath.Dir(path), 0o755); err == nil || errors.Is(err, fs.ErrExist) {
+		if err = os.Mkdir(filepath.Dir(path), blockio.DirMode); err == nil || errors.Is(err, fs.ErrExist) {
 			err = os.Rename(tmp, path)
 		}
 	}

@@ -43,7 +43,7 @@ func Open(c Config) (*Store, error) {
 	}
 	dir, others, err := blockio.Place(c.Dir, blockio.Shared, &c.Identity, nil)
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(dir, "tmp"), 0o755)
+		err = os.MkdirAll(filepath.Join(dir, "tmp"), blockio.DirMode)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)

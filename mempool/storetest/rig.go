@@ -233,14 +233,20 @@ func (r *rig) balance(extents int) {
 	}
 }
 
-// temporary requires that no half-written files are left.
+// temporary requires that no half-written files are left, and nothing that everybody can read.
 func temporary(t testing.TB, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(d.Name(), blockio.TempPrefix) {
 			t.Errorf("%s is left", path)
 		}
-		return err
+		if err != nil || path == dir {
+			return err
+		}
+		if st, err := d.Info(); err == nil && st.Mode()&0o007 != 0 {
+			t.Errorf("%s has mode %v: everybody can read prompts", path, st.Mode())
+		}
+		return nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -41,6 +41,12 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 // nextLast queues writes of the shutdown, while it lasts.
 func nextLast(p *Policy, now time.Duration) {
 	if p.flushing && now >= p.flush {
+		for _, w := range p.last {
+			p.tiers[w.to].stats.Lost++
+		}
+		for _, m := range p.writes {
+			p.tiers[m.To].stats.Lost++
+		}
 		p.last, p.writes = nil, p.abandon(p.writes)
 	}
 	for len(p.last) > 0 && len(p.writes) < p.cfg.MaxQueue {

@@ -120,6 +120,9 @@ func Replace(path string, content []byte, in *Injector) error {
 	}
 	_, err = in.Move(Write, content, func() (int, error) { return tmp.Write(content) })
 	if err == nil {
+		err = tmp.Chmod(0o640) // for other users of a shared directory
+	}
+	if err == nil {
 		err = in.Do(Sync, tmp.Sync)
 	}
 	if e := tmp.Close(); err == nil {

@@ -10,7 +10,7 @@ import (
 
 // open tries direct transfers first, and asks the system whether Align is enough.
 func open(path string, flag int) (f *os.File, direct bool, err error) {
-	f, err = os.OpenFile(path, flag|syscall.O_DIRECT, 0o644)
+	f, err = os.OpenFile(path, flag|syscall.O_DIRECT, FileMode)
 	if err == nil {
 		if enough(f) {
 			return f, true, nil
@@ -19,7 +19,7 @@ func open(path string, flag int) (f *os.File, direct bool, err error) {
 	} else if !errors.Is(err, syscall.EINVAL) {
 		return nil, false, err
 	}
-	f, err = os.OpenFile(path, flag&^os.O_EXCL, 0o644) // what O_EXCL made is there by now
+	f, err = os.OpenFile(path, flag&^os.O_EXCL, FileMode) // what O_EXCL made is there by now
 	return f, false, err
 }
 

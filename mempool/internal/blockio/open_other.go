@@ -5,7 +5,7 @@ package blockio
 import "os"
 
 func open(path string, flag int) (f *os.File, direct bool, err error) {
-	f, err = os.OpenFile(path, flag, 0o644)
+	f, err = os.OpenFile(path, flag, FileMode)
 	return f, false, err
 }
 

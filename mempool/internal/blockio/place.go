@@ -15,6 +15,13 @@ import (
 // IdentityFile says, in a directory named by a fingerprint, what that stands for.
 const IdentityFile = "identity.json"
 
+// Modes of what is made, of which the system takes its umask: records have the text of
+// prompts in them, so they are not for everybody.
+const (
+	DirMode  = 0o770
+	FileMode = 0o660
+)
+
 // Kinds of directories.
 const (
 	Disk   = "disk"   // of one process at a time
@@ -31,7 +38,7 @@ type Card struct {
 // of others. Temporary files that a killed process left in it go.
 func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, others []string, err error) {
 	path = filepath.Join(dir, id.Fingerprint().String())
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, DirMode); err != nil {
 		return "", nil, err
 	}
 	have, err := ReadCard(path)
