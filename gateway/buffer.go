@@ -7,7 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/gateway/dispatch"
 	"github.com/coppice-llm/coppice/gateway/prompt"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // requestBuffer is what a request needs until a worker has begun to answer: its body, what was

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 func unwilling(status int, code, message string) *openai.Error {

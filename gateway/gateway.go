@@ -22,9 +22,9 @@ import (
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/global"
-	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/members"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )

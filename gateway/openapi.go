@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // fleetPaths are the paths that only a router has, as OpenAPI describes them, and its info.

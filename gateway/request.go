@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // The headers of the gateway's own.

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // health: the process lives.

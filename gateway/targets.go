@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router/global"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // The headers of pools.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -192,7 +192,7 @@ func (g *gauge) bill(p *piece) {
 
 // stream answers with server-sent events, one write for all that has come since the
 // last. Until the first of them an error has its own status, from then on it is an event.
-func (c *call) stream(reqs []coppice.Request, out *openai.Stream, n int) error {
+func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
 	c.rest()
@@ -250,7 +250,7 @@ func (c *call) flush() bool {
 }
 
 // respond answers with one JSON object when all has come.
-func (c *call) respond(reqs []coppice.Request, out *openai.Response, n int) error {
+func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
 	c.rest()
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/internal/figures"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/radixcache"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // cacheStats answers with the node's figures; those of tenants are for admins.
@@ -83,7 +82,7 @@ func (c *call) cacheTree() error {
 		text := strings.Join(given, ",")
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > p.most {
-			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: p.name, Code: "invalid_value",
+			return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: p.name, Code: "invalid_value",
 				Message: fmt.Sprintf("%s is %.20q, want 0 to %d", p.name, text, p.most)}
 		}
 		*p.value = n
@@ -133,7 +132,7 @@ func (c *call) cachePin() error {
 		return err
 	}
 	if err := c.s.cfg.Node.PinPrefix(c.r.Context(), ns, tokens, ask.Duration); err != nil {
-		return pinError(err)
+		return err
 	}
 	return c.pinned(tokens)
 }
@@ -145,7 +144,7 @@ func (c *call) cacheUnpin() error {
 		return err
 	}
 	if err := c.s.cfg.Node.UnpinPrefix(c.r.Context(), ns, tokens); err != nil {
-		return pinError(err)
+		return err
 	}
 	return c.pinned(tokens)
 }
@@ -173,17 +172,4 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, t
 		return nil, nil, ns, err
 	}
 	return ask, req[0].Tokens, Namespace(c.who.tenant, ask.CacheSalt), nil
-}
-
-// pinError says what a pin lacks.
-func pinError(err error) error {
-	for _, e := range []struct {
-		is   error
-		code string
-	}{{coppice.ErrNotCached, "not_cached"}, {coppice.ErrPinBudget, "pin_budget"}, {coppice.ErrNoCache, "unsupported"}} {
-		if errors.Is(err, e.is) {
-			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: e.code, Message: err.Error()}
-		}
-	}
-	return err
 }

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // statusGone is what logs and metrics say of a request whose client left before its
@@ -94,7 +94,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	}
 }
 
-var errConns = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "too_many_connections",
+var errConns = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "too_many_connections",
 	Message: "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open"}
 
 // admit reports whether the caller may ask for this at all. A preflight, by which a browser
@@ -106,7 +106,7 @@ func (c *call) admit() (answered bool, err error) {
 	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
 	switch {
 	case refusal != nil:
-		return false, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: refusal.Code, Message: refusal.Message}
+		return false, &openai.Error{Status: http.StatusForbidden, Type: openai.InvalidRequest, Code: refusal.Code, Message: refusal.Message}
 	case preflight:
 		c.w.Header().Del("Allow") // of a path's methods, which is not what was asked
 		c.status = http.StatusNoContent
@@ -256,7 +256,7 @@ func (c *call) translate(err error) *openai.Error {
 	if lost := c.s.lost(err); lost != nil {
 		return lost
 	}
-	return openai.ErrorOf(err)
+	return errorOf(err)
 }
 
 // foreign serves with a handler that is not of this package.
@@ -355,7 +355,7 @@ func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field
 func (c *call) code() string {
 	e := c.s.lost(c.fault)
 	if e == nil {
-		e = openai.ErrorOf(c.fault)
+		e = errorOf(c.fault)
 	}
 	return cmp.Or(e.Code, "error")
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
-	"github.com/coppice-llm/coppice/server/openai"
 )
 
 // recorded is what a client library sent, with its defaults, see testdata/clients.jsonl.

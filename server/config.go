@@ -18,7 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/sites"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -148,7 +149,7 @@ type UnknownFields = openai.UnknownFields
 // tokenizer_config.json holds, nil if there is none, and from a chat template that is a file
 // of its own, "" if there is none.
 func TokenizerInfo(config []byte, template string) ([]byte, error) {
-	return openai.TokenizerInfo(config, template)
+	return answer.TokenizerInfo(config, template)
 }
 
 // WithDefaults is c with every zero field filled in.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // described is what the document says of a path: the answers by method and status.

@@ -10,24 +10,18 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
-	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.reading()) })
+	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.screen.reading) })
 	if err != nil {
 		return err
 	}
-	c.ignores(&ask.Params)
-	if err := c.s.knows(ask.Model); err != nil {
-		return err
-	}
-	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
-		return err
-	}
-	if err := c.s.choices(len(ask.Prompts) * ask.N); err != nil {
+	if err := c.accept(&ask.Params, len(ask.Prompts)); err != nil {
 		return err
 	}
 	reqs := make([]coppice.Request, len(ask.Prompts))
@@ -35,50 +29,25 @@ func (c *call) completions() error {
 		if err := c.s.within("prompt", ask.Prompts[i].Tokens); err != nil {
 			return err
 		}
-		reqs[i] = ask.Request(i)
-		c.prepare(&reqs[i], &ask.Params)
+		reqs[i] = completionRequest(ask, i)
 	}
-	show := ask.Echo || ask.WantsPromptTokens()
 	texts := make([]string, len(reqs))
 	if ask.Echo {
 		if err := c.s.echoes(texts, ask.Prompts, ask.N); err != nil {
 			return err
 		}
 	}
-	if ask.WantsPromptTokens() {
-		if err := c.encode(reqs); err != nil {
-			return err
-		}
-	}
-	head := c.s.head(openai.CompletionID(rand.Uint64()))
-	if ask.Stream {
-		out := ask.NewStream(head, c.s.cfg.Node.Tokenizer())
-		if show {
-			c.show(out, reqs, texts)
-		}
-		return ask.Blame(c.stream(reqs, out, ask.N))
-	}
-	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
-	if show {
-		c.show(out, reqs, texts)
-	}
-	return ask.Blame(c.respond(reqs, out, ask.N))
+	out := answer.Completion(ask, c.s.head(answer.CompletionID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
+	return c.generate(&ask.Params, out, reqs, texts, ask.WantsPromptTokens())
 }
 
 // chatCompletions answers POST /v1/chat/completions.
 func (c *call) chatCompletions() error {
-	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.reading()) })
+	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.screen.reading) })
 	if err != nil {
 		return err
 	}
-	c.ignores(&ask.Params)
-	if err := c.s.knows(ask.Model); err != nil {
-		return err
-	}
-	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
-		return err
-	}
-	if err := c.s.choices(ask.N); err != nil {
+	if err := c.accept(&ask.Params, 1); err != nil {
 		return err
 	}
 	text, plain, err := c.render(ask.Messages, ask.Options)
@@ -88,42 +57,47 @@ func (c *call) chatCompletions() error {
 	if text, err = ask.CutFinal(text); err != nil {
 		return err
 	}
-	reqs := []coppice.Request{ask.Request(text)}
-	reqs[0].Plain = plain
-	c.prepare(&reqs[0], &ask.Params)
-	show := ask.WantsPromptTokens()
-	if show {
+	req := request(&ask.Params)
+	req.Prompt, req.Rendered, req.Plain = text, true, plain
+	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
+	if c.s.screen.thinks {
+		out.SetReasoning(answer.OpensReasoning(text))
+	}
+	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{text}, ask.WantsPromptTokens())
+}
+
+// accept refuses what this server can't do, and names what the answer pays no regard to.
+func (c *call) accept(p *openai.Params, prompts int) error {
+	if len(p.Ignored) > 0 {
+		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
+	}
+	if err := c.s.knows(p.Model); err != nil {
+		return err
+	}
+	if err := p.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
+		return err
+	}
+	return c.s.choices(prompts * p.N)
+}
+
+// generate runs requests with the parameters p and answers with what comes of them. texts
+// are the prompts; tokens: the answer shows the prompts' tokens.
+func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Request, texts []string, tokens bool) error {
+	for i := range reqs {
+		c.prepare(&reqs[i], p)
+	}
+	if tokens {
 		if err := c.encode(reqs); err != nil {
 			return err
 		}
 	}
-	texts := []string{text}
-	head := c.s.head(openai.ChatID(rand.Uint64()))
-	if ask.Stream {
-		out := ask.NewStream(head, c.s.cfg.Node.Tokenizer())
-		if show {
-			c.show(out, reqs, texts)
-		}
-		if c.s.screen.thinks {
-			out.SetReasoning(openai.OpensReasoning(text))
-		}
-		return ask.Blame(c.stream(reqs, out, ask.N))
+	for i := range reqs {
+		out.SetPrompt(i, texts[i], reqs[i].Tokens)
 	}
-	out := ask.NewResponse(head, c.s.cfg.Node.Tokenizer())
-	if show {
-		c.show(out, reqs, texts)
+	if p.Stream {
+		return blame(p, c.stream(reqs, out.Stream(), p.N))
 	}
-	if c.s.screen.thinks {
-		out.SetReasoning(openai.OpensReasoning(text))
-	}
-	return ask.Blame(c.respond(reqs, out, ask.N))
-}
-
-// ignores names what the answer pays no regard to.
-func (c *call) ignores(p *openai.Params) {
-	if len(p.Ignored) > 0 {
-		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
-	}
+	return blame(p, c.respond(reqs, out.Whole(), p.N))
 }
 
 // render writes a conversation, and says where in it control tokens are text.
@@ -136,13 +110,8 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 	return r.Text, r.Plain, err
 }
 
-var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "messages", Code: "no_chat_template",
+var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "messages", Code: "no_chat_template",
 	Message: "the model has no chat template, so it may be no chat model: send text to /v1/completions"}
-
-// reading says how requests are read.
-func (s *Server) reading() openai.Options {
-	return openai.Options{UnknownFields: s.cfg.UnknownFields, Sampling: s.cfg.Sampling}
-}
 
 // knows reports, by an error, that a request asks for another model than the one served.
 func (s *Server) knows(model string) error {
@@ -156,7 +125,7 @@ func (s *Server) choices(n int) error {
 	if n <= s.cfg.MaxChoices {
 		return nil
 	}
-	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "n", Code: "too_many_choices",
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "n", Code: "too_many_choices",
 		Message: fmt.Sprintf("prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices)}
 }
 
@@ -167,12 +136,12 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	if len(tokens) <= most {
 		return nil
 	}
-	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Code: "context_length_exceeded",
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: param, Code: "context_length_exceeded",
 		Message: fmt.Sprintf("%s has %d tokens, the model has %d positions", param, len(tokens), most)}
 }
 
-func (s *Server) head(id string) openai.Head {
-	return openai.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
+func (s *Server) head(id string) answer.Head {
+	return answer.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
 }
 
 // prepare adds to a request what is not its sender's to say.
@@ -228,18 +197,9 @@ func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
 			texts[i] = string(tok.Decode(nil, p.Tokens, true))
 		}
 		if left -= len(texts[i]); left < 0 {
-			return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: "echo", Code: "invalid_value",
+			return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "echo", Code: "invalid_value",
 				Message: fmt.Sprintf("the prompts' text, for each of their choices, has over %d bytes: leave echo out, or ask for fewer", s.cfg.MaxBodyBytes)}
 		}
 	}
 	return nil
-}
-
-// show gives prompts to an answer that repeats them.
-func (c *call) show(out interface {
-	SetPrompt(i int, text string, tokens []kv.Token)
-}, reqs []coppice.Request, texts []string) {
-	for i := range reqs {
-		out.SetPrompt(i, texts[i], reqs[i].Tokens)
-	}
 }

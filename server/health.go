@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 var bodyOK = []byte(`{"status":"ok"}`)
@@ -35,7 +35,7 @@ func (c *call) ready() error {
 const mostPatience = 500 * time.Millisecond
 
 // errLost is what is told of a node that has ended by itself.
-var errLost = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "device_failed",
+var errLost = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "device_failed",
 	Message: "the device or what drives it has failed, and the server must be started anew; its log says why"}
 
 // alive tells whether the node runs.
@@ -65,7 +65,7 @@ func (s *Server) lost(err error) *openai.Error {
 	if errors.As(err, &device) {
 		return s.fails(err)
 	}
-	if openai.ErrorOf(err).Status == http.StatusInternalServerError && s.alive(context.Background()) != nil {
+	if errorOf(err).Status == http.StatusInternalServerError && s.alive(context.Background()) != nil {
 		return errLost
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // Key lets its holder in. Several may name one tenant.
@@ -97,11 +97,11 @@ func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 }
 
 var (
-	errNoKey = &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "missing_api_key",
+	errNoKey = &openai.Error{Status: http.StatusUnauthorized, Type: openai.InvalidRequest, Code: "missing_api_key",
 		Message: "this server wants an API key: send the header Authorization: Bearer <key>"}
-	errWrongKey = &openai.Error{Status: http.StatusUnauthorized, Type: "invalid_request_error", Code: "invalid_api_key",
+	errWrongKey = &openai.Error{Status: http.StatusUnauthorized, Type: openai.InvalidRequest, Code: "invalid_api_key",
 		Message: "the API key is not known here"}
-	errNoAdmin = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only",
+	errNoAdmin = &openai.Error{Status: http.StatusForbidden, Type: openai.InvalidRequest, Code: "admin_only",
 		Message: "this is for keys of admins"}
 )
 

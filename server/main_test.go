@@ -154,24 +154,24 @@ func (b *bed) ok(err error) {
 	}
 }
 
-// answer is a response that was read.
-type answer struct {
+// received is a response that was read.
+type received struct {
 	*http.Response
 	body []byte
 }
 
 // do sends a request with a JSON body, or none if body is "".
-func (b *bed) do(method, path, body string) answer {
+func (b *bed) do(method, path, body string) received {
 	b.Helper()
 	a, err := b.try(context.Background(), method, path, body)
 	b.ok(err)
 	return a
 }
 
-func (b *bed) try(ctx context.Context, method, path, body string) (answer, error) {
+func (b *bed) try(ctx context.Context, method, path, body string) (received, error) {
 	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
 	if err != nil {
-		return answer{}, err
+		return received{}, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -181,12 +181,12 @@ func (b *bed) try(ctx context.Context, method, path, body string) (answer, error
 	}
 	res, err := b.client.Do(req)
 	if err != nil {
-		return answer{}, err
+		return received{}, err
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	b.documented(method, req.URL.Path, res)
-	return answer{res, data}, err
+	return received{res, data}, err
 }
 
 // reply is an answer of either endpoint, or a chunk of one, or an error.
@@ -234,7 +234,7 @@ func (b *bed) ask(path, body string) *reply {
 }
 
 // refused wants a request refused with a status and an error's code.
-func (b *bed) refused(method, path, body string, status int, code string) answer {
+func (b *bed) refused(method, path, body string, status int, code string) received {
 	b.Helper()
 	a := b.do(method, path, body)
 	if a.StatusCode != status {

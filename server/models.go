@@ -4,7 +4,8 @@ import (
 	"net/http"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/answer"
 )
 
 // model describes the model under one of its names.
@@ -35,7 +36,7 @@ func version(c *call) error {
 	return c.marshal(map[string]string{"version": c.s.cfg.Version})
 }
 
-var errNoTokenizerInfo = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+var errNoTokenizerInfo = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
 	Message: "this server knows nothing of its tokenizer's settings"}
 
 func tokenizerInfo(c *call) error {
@@ -46,9 +47,9 @@ func tokenizerInfo(c *call) error {
 }
 
 var (
-	errNoEmbeddings = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "unsupported",
+	errNoEmbeddings = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Code: "unsupported",
 		Message: "embeddings are not supported: the models here generate text"}
-	errNoTokenizer = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "unsupported",
+	errNoTokenizer = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Code: "unsupported",
 		Message: "this server has no tokenizer: send prompts as token ids"}
 )
 
@@ -88,7 +89,7 @@ func (c *call) tokenize() error {
 	if !ask.ReturnTokenStrings {
 		names = nil
 	}
-	return c.parts(openai.NewTokensAnswer(tokens, c.s.cfg.Node.Info().MaxPositions, names).Append)
+	return c.parts(answer.NewTokensAnswer(tokens, c.s.cfg.Node.Info().MaxPositions, names).Append)
 }
 
 func (c *call) detokenize() error {
@@ -115,5 +116,5 @@ func (c *call) detokenize() error {
 		return err
 	}
 	defer leave()
-	return c.parts(openai.NewTextAnswer(tok, ask.Tokens).Append)
+	return c.parts(answer.NewTextAnswer(tok, ask.Tokens).Append)
 }

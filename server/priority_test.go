@@ -16,8 +16,8 @@ func TestDisplaced(t *testing.T) {
 		Policy: scheduler.Priority, MaxRunning: 1, MaxQueued: 2, Displace: true, PreemptThreshold: 100}}})
 	hold := b.hold(1)
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 1 })
-	ask := func(priority int) <-chan answer {
-		done := make(chan answer, 1)
+	ask := func(priority int) <-chan received {
+		done := make(chan received, 1)
 		go func() {
 			ctx, cancel := contextOf(b)
 			defer cancel()
@@ -43,7 +43,7 @@ func TestDisplaced(t *testing.T) {
 		t.Errorf("%d displaced, %d wait, %d preemptions", s.Scheduler.Displaced, s.Scheduler.Waiting, s.Scheduler.Preemptions)
 	}
 	hold()
-	for _, done := range []<-chan answer{first, third} {
+	for _, done := range []<-chan received{first, third} {
 		if a := <-done; a.StatusCode != 200 {
 			t.Errorf("%s: %s", a.Status, a.body)
 		}

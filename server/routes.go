@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -68,7 +68,7 @@ func (s *Server) mount() {
 			if e == nil {
 				w.Header().Set("Allow", allow)
 				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
-					return &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
+					return &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.InvalidRequest, Code: "method_not_allowed",
 						Message: fmt.Sprintf("%s does not take %.20s, but %s", path, r.Method, allow)}
 				}}
 			}
@@ -122,13 +122,13 @@ func (s *Server) mount() {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
 func (c *call) notFound() error {
-	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+	return &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
 		Message: fmt.Sprintf("there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)}
 }
 
 func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.document) }
 
-var errNoPprof = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+var errNoPprof = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
 	Message: "profiles are off; coppice serve --pprof turns them on"}
 
 func (c *call) pprof() error {

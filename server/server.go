@@ -15,7 +15,8 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/sites"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -58,12 +59,13 @@ type screen struct {
 	sites    *sites.Policy
 	controls *chat.Controls // nil without a tokenizer
 	thinks   bool           // the model may write its reasoning in tags
+	reading  openai.Options
 }
 
 // Why requests end that Shutdown or Close found running.
 var (
-	errDrained  = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down", Message: "the server is shutting down and had no more time for this request; ask again"}
-	errDraining = &openai.Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down", Message: "the server is shutting down and takes no more requests"}
+	errDrained  = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "shutting_down", Message: "the server is shutting down and had no more time for this request; ask again"}
+	errDraining = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "shutting_down", Message: "the server is shutting down and takes no more requests"}
 )
 
 // New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in
@@ -89,8 +91,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), openai.Reasons(tok)
+		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
 	}
+	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.over, s.finish = context.WithCancelCause(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
@@ -98,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
-		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: cfg.Sampling,
+		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
 	}.Document()
 	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
 	s.cfg.Keys = nil // the secrets

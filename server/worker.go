@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
-var errNoCard = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+var errNoCard = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
 	Message: "this server has no card: whoever started it did not make it a worker of a fleet"}
 
 // worker answers with what this server is to a fleet.
@@ -19,7 +19,7 @@ func (c *call) worker() error {
 	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
-var errNoTokenizerBundle = &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+var errNoTokenizerBundle = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
 	Message: "this server does not hand its tokenizer out; coppice serve does with --publish"}
 
 // tokenizer answers with the files that make the model's tokens, for routers.

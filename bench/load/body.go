@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // Endpoint is what of the OpenAI API is asked.
@@ -61,13 +62,8 @@ func (s *Segment) Len() int { return len(s.Tokens) + s.Words }
 type dialogue struct {
 	tokens   []kv.Token
 	text     strings.Builder
-	messages []message
+	messages []openai.Message
 	length   int // sum of the lengths of what was sent
-}
-
-type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
 }
 
 // add puts a segment at the end. Completions know no roles: segments of tokens are
@@ -78,7 +74,7 @@ func (d *dialogue) add(role string, s *Segment) {
 	}
 	d.length += s.Len()
 	d.tokens = append(d.tokens, s.Tokens...)
-	d.messages = append(d.messages, message{role, s.Text})
+	d.messages = append(d.messages, openai.Message{Role: role, Content: s.Text})
 	if s.Text != "" {
 		if d.text.Len() > 0 {
 			d.text.WriteByte('\n')

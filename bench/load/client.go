@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // ErrUnreachable is wrapped by the error of [Dial] where no server answers.
@@ -125,11 +127,7 @@ func (c *Client) models(ctx context.Context) error {
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.shown, resp.Status, hint(resp.StatusCode), clip(body))
 	}
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
+	var list openai.Models
 	if err := json.Unmarshal(body, &list); err != nil {
 		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.shown, err, clip(body))
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 func hangUp(w *writer) {
@@ -124,9 +125,9 @@ func TestTokensAreCounted(t *testing.T) {
 }
 
 func TestChunksDoNotLeakIntoTheNext(t *testing.T) {
-	c := &chunk{}
+	c := &openai.Chunk{}
 	for _, text := range []string{`{"choices":[{"text":"a","token_ids":[1],"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`, `{"choices":[{"index":0}]}`} {
-		if err := c.read([]byte(text)); err != nil {
+		if err := readChunk(c, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // counting is what output tokens were counted by.
@@ -69,7 +70,7 @@ func (s *sample) tpot() (d time.Duration, ok bool) {
 // scratch is what a request needs and the next one can use again.
 type scratch struct {
 	events *EventReader
-	chunk  chunk
+	chunk  openai.Chunk
 	body   []byte
 	sample sample
 }
@@ -161,13 +162,13 @@ func (sc *scratch) read(body io.Reader, keep bool) error {
 			done = true
 			break
 		}
-		if err := sc.chunk.read(event.Data); err != nil {
+		if err := readChunk(&sc.chunk, event.Data); err != nil {
 			s.failure = Malformed
 			return err
 		}
-		if fault := sc.chunk.fault(); fault != "" {
+		if fault := sc.chunk.Fault(); fault != nil {
 			s.failure = StreamError
-			return errors.New(fault)
+			return errors.New(clip(fault))
 		}
 		last = sc.take(event.At, last, keep)
 	}
@@ -189,8 +190,8 @@ func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 	s := &sc.sample
 	if u := sc.chunk.Usage; u != nil { // the last one counts: some servers send it with every chunk
 		s.prompt, s.output, s.counted, s.promptKnown = u.PromptTokens, u.CompletionTokens, byUsage, true
-		if u.Details != nil && u.Details.CachedTokens != nil {
-			s.cached = *u.Details.CachedTokens
+		if u.CachedTokens >= 0 {
+			s.cached = u.CachedTokens
 		}
 	}
 	if len(sc.chunk.Choices) == 0 {
@@ -200,7 +201,7 @@ func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 	output := false
 	for i := range sc.chunk.Choices {
 		c := &sc.chunk.Choices[i]
-		has, ids := c.output()
+		has, ids := c.HasOutput(), len(c.TokenIDs)
 		output = output || has
 		if s.counted != byUsage && has {
 			if ids > 0 {
@@ -213,9 +214,7 @@ func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 		}
 		if keep && i == 0 {
 			s.text = append(append(s.text, c.Text...), c.Delta.Content...)
-			for _, id := range c.TokenIDs {
-				s.tokens = append(s.tokens, kv.Token(id))
-			}
+			s.tokens = append(s.tokens, c.TokenIDs...)
 		}
 	}
 	if !output {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -41,28 +42,10 @@ func (t *remoteTalker) close() error {
 	return nil
 }
 
-// chatChunk is what a stream's event has.
-type chatChunk struct {
-	Choices []struct {
-		Delta struct {
-			Content   string `json:"content"`
-			Reasoning string `json:"reasoning_content"`
-		} `json:"delta"`
-	} `json:"choices"`
-	Usage *struct {
-		Prompt  int `json:"prompt_tokens"`
-		Output  int `json:"completion_tokens"`
-		Details struct {
-			Cached int `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	} `json:"usage"`
-	Error json.RawMessage `json:"error"`
-}
-
 func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error) {
-	var said []map[string]string
+	var said []openai.Message
 	for _, m := range messages {
-		said = append(said, map[string]string{"role": m.Role, "content": m.Content})
+		said = append(said, openai.Message{Role: m.Role, Content: m.Content})
 	}
 	fields := map[string]any{"model": t.model, "messages": said, "stream": true, "stream_options": map[string]any{"include_usage": true}}
 	for k, v := range t.fields {
@@ -103,6 +86,7 @@ func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say 
 // readChat reads a stream of chunks until its end.
 func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 	var took turn
+	var chunk openai.Chunk
 	events := load.NewEventReader(body, time.Now)
 	for {
 		event, err := events.Next()
@@ -116,15 +100,14 @@ func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 		if string(event.Data) == "[DONE]" {
 			return took, nil
 		}
-		var chunk chatChunk
-		if err := json.Unmarshal(event.Data, &chunk); err != nil {
+		if err := chunk.Read(event.Data); err != nil {
 			return took, fmt.Errorf("the server's answer is not of the OpenAI API: %w", err)
 		}
-		if len(chunk.Error) > 0 && string(chunk.Error) != "null" {
-			return took, fmt.Errorf("the server ended the answer: %.300s", chunk.Error)
+		if fault := chunk.Fault(); fault != nil {
+			return took, fmt.Errorf("the server ended the answer: %.300s", fault)
 		}
 		for _, c := range chunk.Choices {
-			if text := c.Delta.Reasoning + c.Delta.Content; text != "" {
+			if text := c.Delta.ReasoningContent + c.Delta.Content; text != "" {
 				if took.output == 0 {
 					took.first = time.Since(begun)
 				}
@@ -132,8 +115,8 @@ func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 				say(text)
 			}
 		}
-		if u := chunk.Usage; u != nil && u.Output > 0 {
-			took.prompt, took.cached, took.output = u.Prompt, u.Details.Cached, u.Output
+		if u := chunk.Usage; u != nil && u.CompletionTokens > 0 {
+			took.prompt, took.cached, took.output = u.PromptTokens, max(u.CachedTokens, 0), u.CompletionTokens
 		}
 	}
 }

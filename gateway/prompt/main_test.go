@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -76,11 +76,11 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 		if err != nil {
 			return nil, err
 		}
-		req := ask.Request(0)
-		if req.Tokens != nil {
-			return req.Tokens, nil
+		if p := ask.Prompts[0]; p.Tokens != nil {
+			return p.Tokens, nil
+		} else {
+			return tok.EncodePrompt(nil, p.Text), nil
 		}
-		return tok.EncodePrompt(nil, req.Prompt), nil
 	}
 	ask, err := openai.DecodeChat(body, openai.Options{})
 	if err != nil {
@@ -94,7 +94,7 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 	if text, err = ask.CutFinal(text); err != nil {
 		return nil, err
 	}
-	return tok.Encode(nil, ask.Request(text).Prompt), nil
+	return tok.Encode(nil, text), nil
 }
 
 // family is a tokenizer.json of one of the pipelines in use.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // Kind is which interface a request is for.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/server/openai"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )

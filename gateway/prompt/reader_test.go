@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server"
-	"github.com/coppice-llm/coppice/server/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -81,7 +81,7 @@ func goldenBodies(t testing.TB) [][]byte {
 func TestReadAgreesWithTheServer(t *testing.T) {
 	tok := testTokenizer(t)
 	bodies := goldenBodies(t)
-	lines, err := os.ReadFile("../../server/openai/testdata/decode")
+	lines, err := os.ReadFile("../../openai/testdata/decode")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/figures":    {},
 	"internal/hashcopy":   {},
 	"internal/invariants": {},
+	"internal/jsontext":   {},
 	"internal/leaks":      {},
 	"internal/lint":       {},
 	"internal/opticks":    {},
@@ -94,24 +95,25 @@ var mayImport = map[string][]string{
 
 	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
 	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
-	"bench/load": {"kv"},
+	"openai":     {"internal/jsontext", "kv", "tokenizer/chat"},
+	"bench/load": {"kv", "openai"},
 
-	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "kv", "router", "router/global", "router/kvindex", "server/openai", "tokenizer/chat"},
+	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "kv", "router", "router/global", "openai", "router/kvindex", "tokenizer/chat"},
 	"gateway/dispatch":   {"events", "events/card", "gateway/members", "gateway/residency", "kv", "router", "router/global", "router/kvindex"},
 	"gateway/members":    {"events", "events/card", "events/nats", "events/zmq", "kv", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/replica":    {"events/nats", "gateway/dispatch", "kv", "router"},
 	"gateway/fleetview":  {},
-	"gateway/prompt":     {"kv", "server/openai", "tokenizer", "tokenizer/chat"},
+	"gateway/prompt":     {"kv", "openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
 	"bench/fleet/mocker": {"kv", "internal/invariants"},
 
-	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "kv", "radixcache", "scheduler", "server/openai", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "kv", "radixcache", "scheduler", "openai", "server/answer", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"hub":           {},
-	"server/openai": {".", "engine", "kv", "tokenizer", "tokenizer/chat"},
+	"server/answer": {".", "engine", "internal/jsontext", "kv", "openai", "tokenizer"},
 	"server/view":   {".", "engine", "internal/figures", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

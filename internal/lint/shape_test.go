@@ -49,7 +49,6 @@ var large = map[string]int{
 	"router/tree_test.go func playTree":                      77,
 	"scheduler/identity_test.go func variant.play":           86,
 	"server/api_test.go func TestSmallEndpoints":             73,
-	"server/openai/encode_test.go func TestAnswers":          86,
 	"tokenizer/chat/filters.go func filters":                 73,
 }
 

@@ -1,0 +1,108 @@
+// Package jsontext writes strings and numbers as JSON, as encoding/json writes them. It
+// reads nothing, and allocates nothing but for what it appends to.
+package jsontext
+
+import (
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Hex are the digits of numbers to base 16.
+const Hex = "0123456789abcdef"
+
+// plain are the bytes that stand in a string as they are.
+var plain = func() (p [utf8.RuneSelf]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		p[c] = c != '"' && c != '\\'
+	}
+	return p
+}()
+
+// AppendString writes s as encoding/json does with SetEscapeHTML(false): what is not
+// UTF-8 becomes \ufffd, once for each byte, and the line separators of JavaScript
+// (U+2028 and U+2029) are escaped.
+func AppendString(dst []byte, s string) []byte {
+	return append(AppendText(append(dst, '"'), s), '"')
+}
+
+// AppendText is AppendString without the quotes.
+func AppendText(dst []byte, s string) []byte {
+	done := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			i++
+			if !plain[c] {
+				dst = appendEscape(append(dst, s[done:i-1]...), c)
+				done = i
+			}
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 || r == '\u2028' || r == '\u2029' {
+			dst = append(dst, s[done:i]...)
+			dst = append(dst, '\\', 'u', Hex[r>>12&0xf], Hex[r>>8&0xf], Hex[r>>4&0xf], Hex[r&0xf])
+			done = i + n
+		}
+		i += n
+	}
+	return append(dst, s[done:]...)
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	case '\b':
+		return append(dst, '\\', 'b')
+	case '\f':
+		return append(dst, '\\', 'f')
+	}
+	return append(dst, '\\', 'u', '0', '0', Hex[c>>4], Hex[c&0xf])
+}
+
+// AppendOptional writes null for "".
+func AppendOptional(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, "null"...)
+	}
+	return AppendString(dst, s)
+}
+
+// AppendInt writes n.
+func AppendInt[T ~int | ~int64 | ~uint32 | ~uint64](dst []byte, n T) []byte {
+	return strconv.AppendInt(dst, int64(n), 10)
+}
+
+// AppendFloat writes f as encoding/json writes a float32. f is a number.
+func AppendFloat(dst []byte, f float32) []byte {
+	format := byte('f')
+	if a := float32(math.Abs(float64(f))); a != 0 && (a < 1e-6 || a >= 1e21) {
+		format = 'e'
+	}
+	dst = strconv.AppendFloat(dst, float64(f), format, -1, 32)
+	if n := len(dst); format == 'e' && n >= 4 && dst[n-4] == 'e' && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1] // e-09 is e-9
+		dst = dst[:n-1]
+	}
+	return dst
+}
+
+// AppendList writes an array, each item by item.
+func AppendList[T any](dst []byte, list []T, item func(dst []byte, v T) []byte) []byte {
+	dst = append(dst, '[')
+	for i, v := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = item(dst, v)
+	}
+	return append(dst, ']')
+}

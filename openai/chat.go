@@ -1,0 +1,172 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// Chat is a request to /v1/chat/completions.
+type Chat struct {
+	Params
+	Messages []chat.Message // one or more
+	// Options are what else the template sees; the server adds Now.
+	Options chat.Options
+	// ContinueFinal: the answer goes on in the last message; see CutFinal.
+	ContinueFinal bool
+
+	Calls Calls
+}
+
+// Calls says what becomes of calls of tools in the text of an output.
+type Calls uint8
+
+// The choices.
+const (
+	NoCalls     Calls = iota
+	AnyCalls          // they are taken out of the text
+	OneCall           // likewise, and only the first counts
+	ForcedCalls       // the text is calls and nothing else
+)
+
+var chatFields = map[string]setter{
+	"messages":              (*reading).messages,
+	"max_completion_tokens": func(r *reading, v value) { r.newerNone = r.outputLimit(v, &r.newer) },
+	"logprobs":              func(r *reading, v value) { r.Logprobs = r.flag(v) },
+	"top_logprobs": func(r *reading, v value) {
+		r.TopLogprobs, r.top = int(r.integer(v, 0, MaxTopLogprobs)), v
+	},
+	"tools":       (*reading).tools,
+	"tool_choice": (*reading).toolChoice,
+	"parallel_tool_calls": func(r *reading, v value) {
+		parallel := r.flag(v)
+		r.wanted.parallel = &parallel
+	},
+	"modalities": func(r *reading, v value) {
+		for i, m := range r.texts(v, 8) {
+			if at := v.index(i); m != "text" {
+				r.fail(at, "unsupported_value", "%s is %q: answers are text", at, clip(m))
+			}
+		}
+	},
+	"add_special_tokens":     special(false, "the chat template writes them"),
+	"add_generation_prompt":  func(r *reading, v value) { r.flag(v); r.chat.Options.AddGenerationPrompt = v.raw[0] != 'f' },
+	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.flag(v) },
+	"documents":              func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
+	"reasoning_effort": func(r *reading, v value) { // some templates look at it
+		if r.isText(v) {
+			r.variable(v, "reasoning_effort")
+		}
+	},
+	"chat_template_kwargs": func(r *reading, v value) {
+		for _, f := range r.object(v, "an object") {
+			r.variable(f.value, string(f.name))
+		}
+	},
+}
+
+// DecodeChat reads the body of a request to /v1/chat/completions. The error is an
+// *Error. Nothing of body is kept.
+func DecodeChat(body []byte, o Options) (*Chat, error) {
+	v, fault := parse(slices.Clone(body)) // tools and arguments go to the template as they are
+	if fault != nil {
+		return nil, fault
+	}
+	c := &Chat{}
+	r := newReading(&c.Params, o)
+	r.chat = c
+	c.Options.AddGenerationPrompt = true
+	r.within("", v, chatFields, shared, extensions, top)
+	r.checkChat()
+	if err := r.finish(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (r *reading) checkChat() {
+	c := r.chat
+	switch {
+	case r.fault != nil:
+		return
+	case c.Messages == nil:
+		r.missing(param("messages"))
+		return
+	case r.TopLogprobs > 0 && !c.Logprobs: // 0, vLLM's default, asks for nothing
+		r.fail(r.top, "invalid_value", "%s is given without logprobs: set that to true", r.top)
+	}
+	r.checkTools()
+	if r.newer > 0 {
+		c.MaxTokens, c.NoOutput = r.newer, r.newerNone
+	}
+	r.checkFinal()
+}
+
+// checkFinal settles whether the template opens another turn.
+func (r *reading) checkFinal() {
+	c := r.chat
+	if !c.ContinueFinal {
+		return
+	}
+	if n := len(c.Messages); n > 0 && strings.TrimSpace(c.Messages[n-1].Content) == "" {
+		r.fail(param("continue_final_message"), "invalid_value", "continue_final_message is set, but the last message has no text")
+	}
+	c.Options.AddGenerationPrompt = false
+}
+
+// variable is what a template sees under a name of its own.
+func (r *reading) variable(v value, name string) {
+	switch name {
+	case "messages", "tools", "documents", "add_generation_prompt":
+		r.fail(v, "invalid_value", "%s would take the place of the field %s: give that", v, name)
+		return
+	}
+	if r.chat.Options.Variables == nil {
+		r.chat.Options.Variables = map[string]json.RawMessage{}
+	}
+	r.chat.Options.Variables[name] = v.raw
+}
+
+// objects reads an array of JSON objects, which are not looked into.
+func (d *decoder) objects(v value, most int) []json.RawMessage {
+	out := []json.RawMessage{}
+	for _, e := range d.list(v, "an array of objects") {
+		if len(out) == most && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d objects", v, most)
+		} else if e.raw[0] != '{' {
+			d.want(e, "an object")
+		}
+		if d.fault != nil {
+			return nil
+		}
+		out = append(out, e.raw)
+	}
+	if d.fault != nil || v.raw[0] != '[' {
+		return nil
+	}
+	return out
+}
+
+// CutFinal takes off a rendered conversation what the template writes behind the
+// content of the last message, if ContinueFinal asks for that.
+//
+// Source: continue_final_message of apply_chat_template, Hugging Face transformers.
+func (c *Chat) CutFinal(rendered string) (string, error) {
+	if !c.ContinueFinal || len(c.Messages) == 0 {
+		return rendered, nil
+	}
+	content := c.Messages[len(c.Messages)-1].Content
+	trimmed := strings.TrimSpace(content)
+	at := strings.LastIndex(rendered, trimmed)
+	if at < 0 {
+		return "", invalid("continue_final_message", "template_failed", "the chat template does not write the last message as it is, so it can't be continued")
+	}
+	// Templates may trim the content or not.
+	if open := strings.TrimLeftFunc(content, unicode.IsSpace); strings.HasPrefix(rendered[at:], open) {
+		return rendered[:at+len(open)], nil
+	}
+	return rendered[:at+len(trimmed)], nil
+}

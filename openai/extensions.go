@@ -1,0 +1,80 @@
+package openai
+
+import (
+	"math"
+	"time"
+)
+
+// extensions are fields that OpenAI's interface does not have, under the names of
+// vLLM (and SGLang: regex), at the top or in the object "coppice".
+var extensions = map[string]setter{
+	"top_k": func(r *reading, v value) { // -1 is off as well
+		r.Sampling.TopK = int32(max(r.integer(v, -1, math.MaxInt32), 0))
+	},
+	"min_p":              func(r *reading, v value) { r.Sampling.MinP = r.number(v, 0, 1) },
+	"repetition_penalty": func(r *reading, v value) { r.Sampling.RepetitionPenalty = r.above(v, 10) },
+	"min_tokens":         func(r *reading, v value) { r.MinTokens = int(r.integer(v, 0, maxOutput)) },
+	"ignore_eos":         func(r *reading, v value) { r.IgnoreEOS = r.flag(v) },
+	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, MaxStopTokens) },
+	"allowed_token_ids": func(r *reading, v value) {
+		if r.AllowedTokens = r.tokens(v, MaxAllowed); r.fault == nil && len(r.AllowedTokens) == 0 {
+			r.fail(v, "invalid_value", "%s is empty: no token could be drawn", v)
+		}
+	},
+	"include_stop_str_in_output": func(r *reading, v value) { r.KeepStop = r.flag(v) },
+	"prompt_logprobs":            (*reading).promptLogprobs,
+	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.flag(v) },
+	"cache_salt":                 (*reading).salt,
+	"priority": func(r *reading, v value) {
+		r.Priority = int32(r.integer(v, math.MinInt32, math.MaxInt32))
+	},
+	"regex":              (*reading).regex,
+	"guided_regex":       (*reading).regex,
+	"guided_json":        (*reading).guidedJSON,
+	"guided_choice":      (*reading).choice,
+	"structured_outputs": (*reading).structured,
+
+	"metadata":                      passed,
+	"service_tier":                  passed,
+	"safety_identifier":             passed,
+	"prompt_cache_key":              passed,
+	"prompt_cache_retention":        passed,
+	"prompt_cache_options":          passed,
+	"spaces_between_special_tokens": passed,
+}
+
+// own are fields of the object "coppice" alone.
+var own = map[string]setter{
+	"timeout":       func(r *reading, v value) { r.Timeout = r.seconds(v) },
+	"queue_timeout": func(r *reading, v value) { r.QueueTimeout = r.seconds(v) },
+	"public_tokens": func(r *reading, v value) { r.PublicTokens = int(r.integer(v, 0, maxOutput)) },
+	"class":         func(r *reading, v value) { r.Class = r.label(v, "") },
+}
+
+// top is the table of what is only at the top: the one extension that holds others, which
+// refers to them, so it is none of them, and what is said to routers, see [Hints].
+var top = map[string]setter{
+	"nvext":   passed,
+	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },
+}
+
+func (r *reading) salt(v value) {
+	if s := r.label(v, r.last.salt); v.raw[0] == '"' {
+		r.CacheSalt = s
+	}
+}
+
+// seconds is at least a nanosecond: 0 would be no limit.
+func (d *decoder) seconds(v value) time.Duration {
+	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
+}
+
+// promptLogprobs is the number of most likely tokens to report beside each prompt token.
+func (r *reading) promptLogprobs(v value) {
+	if v.raw[0] == 't' || v.raw[0] == 'f' {
+		r.PromptLogprobs = r.flag(v)
+		return
+	}
+	r.PromptTop = int(r.integer(v, 0, MaxTopLogprobs))
+	r.PromptLogprobs = true
+}

@@ -1,0 +1,148 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+)
+
+// setFormat notes what the output has to match. Whether the schema or the expression
+// can be compiled is the node's to say.
+func (r *reading) setFormat(v value, f Format) {
+	from := v.String()
+	if r.From.Format != "" && r.From.Format != from {
+		r.fail(v, "invalid_value", "%s and %s both say what the output has to match, want one", r.From.Format, from)
+	}
+	r.From.Format, r.Format = from, f
+}
+
+func (r *reading) responseFormat(v value) {
+	var kind string
+	var schema, beside value
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "type":
+			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
+		case "json_schema":
+			schema = f.value
+		case "schema": // beside json_object, as llama.cpp's server has it
+			beside = f.value
+		default:
+			r.unknown("response_format.", f)
+		}
+	}
+	switch {
+	case kind == "":
+		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
+	case schema.raw != nil && kind != "json_schema":
+		r.fail(schema, "invalid_value", "%s is given, but %s is %q", schema, v.at("type"), kind)
+	case beside.raw != nil && kind != "json_object":
+		r.fail(beside, "invalid_value", "%s is given, but %s is %q", beside, v.at("type"), kind)
+	case beside.raw != nil:
+		r.setSchema(v, beside, fillWrapper(beside.raw))
+	case kind == "json_object":
+		r.setFormat(v, Format{JSON: true})
+	case kind == "json_schema":
+		r.namedSchema(v, schema)
+	}
+}
+
+// namedSchema reads {"name", "description", "strict", "schema"}. A schema is always
+// kept to, strict or not.
+func (r *reading) namedSchema(at, v value) {
+	if v.raw == nil {
+		r.missing(at.at("json_schema"))
+		return
+	}
+	var found bool
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "name", "description":
+			r.text(f.value)
+		case "strict":
+			r.flag(f.value)
+		case "schema":
+			found = true
+			r.setSchema(at, f.value, fillWrapper(f.raw))
+		default:
+			r.unknown("response_format.json_schema.", f)
+		}
+	}
+	if !found {
+		r.missing(v.at("schema"))
+	}
+}
+
+// setSchema takes a schema as JSON. Space is left out, so that the node compiles
+// what says the same once.
+func (r *reading) setSchema(at, v value, schema []byte) {
+	if schema[0] != '{' && schema[0] != 't' && schema[0] != 'f' {
+		r.want(v, "a JSON schema, which is an object")
+		return
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, schema); err != nil {
+		panic("openai: a sound text can't be compacted: " + err.Error())
+	}
+	r.setFormat(at, Format{JSONSchema: b.String()})
+}
+
+func (r *reading) regex(v value) {
+	if s := r.text(v); r.fault == nil && s == "" {
+		r.fail(v, "invalid_value", "%s is empty: so would the output be", v)
+	} else {
+		r.setFormat(v, Format{Regexp: s})
+	}
+}
+
+// guidedJSON is a schema, or a string that holds one.
+func (r *reading) guidedJSON(v value) {
+	if v.raw[0] != '"' {
+		r.setSchema(v, v, v.raw)
+		return
+	}
+	inner, fault := parse([]byte(r.text(v)))
+	if fault != nil {
+		r.fail(v, "invalid_value", "%s holds no JSON schema: %s", v, fault.Message)
+		return
+	}
+	r.setSchema(v, v, inner.raw)
+}
+
+// choice is one of some texts.
+func (r *reading) choice(v value) {
+	texts := r.texts(v, MaxFields)
+	if r.fault == nil && len(texts) == 0 {
+		r.fail(v, "invalid_value", "%s is empty, want what to choose from", v)
+	}
+	for i, s := range texts {
+		if s == "" {
+			r.fail(v.index(i), "invalid_value", "%s is empty", v.index(i))
+		}
+		texts[i] = regexp.QuoteMeta(s)
+	}
+	r.setFormat(v, Format{Regexp: strings.Join(texts, "|")})
+}
+
+// structured is vLLM's newer way to say what guided_… said.
+func (r *reading) structured(v value) {
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "json":
+			r.guidedJSON(f.value)
+		case "regex":
+			r.regex(f.value)
+		case "choice":
+			r.choice(f.value)
+		case "json_object":
+			if r.flag(f.value) {
+				r.setFormat(f.value, Format{JSON: true})
+			}
+		case "grammar", "structural_tag":
+			r.fail(f, "unsupported_parameter", "%s is not supported: give json, regex or choice", f)
+		default:
+			r.unknown("structured_outputs.", f)
+		}
+	}
+}

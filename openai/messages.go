@@ -1,0 +1,182 @@
+package openai
+
+import (
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// MaxMessages and the like bound the lists of a conversation.
+const (
+	MaxMessages  = 8192
+	MaxParts     = 1024 // of one message's content
+	MaxToolCalls = 128  // of one message
+	MaxTools     = 128
+)
+
+var roles = []string{"system", "developer", "user", "assistant", "tool"}
+
+func (r *reading) messages(v value) { r.chat.Messages = r.conversation(v, r.chat.Messages[:0]) }
+
+func (d *decoder) conversation(v value, all []chat.Message) []chat.Message {
+	for _, e := range d.list(v, "an array of messages") {
+		if len(all) == MaxMessages && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d messages", v, MaxMessages)
+		}
+		if d.fault != nil {
+			return nil
+		}
+		mark := len(d.kept)
+		all = append(all, d.message(e))
+		d.kept = d.kept[:mark]
+	}
+	if len(all) == 0 {
+		d.fail(v, "invalid_value", "%s is empty, want at least one message", v)
+	}
+	return all
+}
+
+// message reads one turn. The role developer, which OpenAI's newer models have in
+// place of system, becomes system: templates that don't know it leave such turns out
+// without a word.
+func (d *decoder) message(v value) (m chat.Message) {
+	m.NoContent = true
+	for _, f := range d.object(v, "a message, which is an object") {
+		switch string(f.name) {
+		case "role":
+			m.Role = d.role(f.value)
+		case "content":
+			m.Content, m.NoContent = d.content(f.value), false
+		case "name":
+			m.Name = d.text(f.value)
+		case "reasoning_content", "reasoning":
+			m.Reasoning = d.text(f.value)
+		case "tool_call_id":
+			m.ToolCallID = d.text(f.value)
+		case "tool_calls":
+			m.ToolCalls = d.toolCalls(f.value)
+		case "audio", "function_call", "refusal":
+			if !d.lenient {
+				d.fail(f, Unsupported, "%s is not supported: content and tool_calls are", f)
+			}
+		default:
+			d.unknown("messages[].", f)
+		}
+		if d.fault != nil {
+			return m
+		}
+	}
+	d.checkMessage(v, &m)
+	return m
+}
+
+// role is one of roles. A worker behind a proxy may have others.
+func (d *decoder) role(v value) string {
+	role, ok := d.among(v, roles)
+	switch {
+	case !ok && !d.lenient:
+		d.oneOf(v, roles...)
+	case role == "developer":
+		return "system"
+	}
+	return role
+}
+
+func (d *decoder) checkMessage(v value, m *chat.Message) {
+	switch {
+	case d.fault != nil:
+	case m.Role == "":
+		d.missing(v.at("role"))
+	case d.lenient: // the rest is the worker's to judge
+	case m.NoContent && (m.Role != "assistant" || m.ToolCalls == nil):
+		d.missing(v.at("content"))
+	case m.ToolCalls != nil && m.Role != "assistant":
+		at := v.at("tool_calls")
+		d.fail(at, "invalid_value", "%s are the assistant's, this message is of the role %s", at, m.Role)
+	case m.ToolCallID == "" && m.Role == "tool":
+		at := v.at("tool_call_id")
+		d.fail(at, "missing_required_parameter", "%s is missing: which call does it answer?", at)
+	}
+}
+
+// content is a text, or parts that are texts. Those are joined by line breaks, as
+// vLLM joins them, for only some templates take parts.
+func (d *decoder) content(v value) string {
+	switch v.raw[0] {
+	case '"':
+		return d.text(v)
+	case '[':
+	default:
+		d.want(v, "a string or an array of parts")
+		return placeholder(v)
+	}
+	var texts []string
+	for _, e := range d.list(v, "") {
+		if len(texts) == MaxParts && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d parts", v, MaxParts)
+		}
+		if d.fault != nil {
+			return ""
+		}
+		mark := len(d.kept)
+		text, ok := d.part(e)
+		if d.kept = d.kept[:mark]; !ok {
+			text = placeholder(e)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// part is the text of a part, if it is one. vLLM takes strings too, and the names that
+// OpenAI's other interface has for texts.
+func (d *decoder) part(v value) (text string, ok bool) {
+	if d.lenient && v.raw[0] == '"' {
+		return d.text(v), true
+	}
+	all := d.object(v, "a part, which is an object")
+	var kind string
+	for _, f := range all { // first what it is: the other fields depend on it
+		if string(f.name) == "type" {
+			kind = d.again(f.value, "text")
+		}
+	}
+	switch {
+	case d.fault != nil || v.raw[0] != '{':
+		return "", false
+	case kind == "":
+		d.missing(v.at("type"))
+		return "", false
+	case kind == "text", d.lenient && (kind == "input_text" || kind == "output_text"):
+	default:
+		d.fail(v, "unsupported_value", "%s is of the type %q, which is not supported: only text is", v, clip(kind))
+		return "", false
+	}
+	for _, f := range all {
+		switch string(f.name) {
+		case "type":
+		case "text":
+			text, ok = d.text(f.value), f.raw[0] == '"'
+		default:
+			d.unknown("messages[].content[].", f)
+		}
+	}
+	if d.fault == nil && !ok {
+		d.missing(v.at("text"))
+	}
+	return text, ok
+}
+
+// placeholder stands for what is no text: the same for the same value, so that prompts
+// which differ there are not taken for equal.
+func placeholder(v value) string {
+	h := xxh3.Hash(v.raw)
+	b := []byte("<|no text 0123456789abcdef|>")
+	for i := range 16 {
+		b[10+i] = jsontext.Hex[h>>(60-4*i)&15]
+	}
+	return string(b)
+}

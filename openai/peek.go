@@ -1,0 +1,290 @@
+package openai
+
+import (
+	"cmp"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// Peeked holds what a proxy needs to route a request: model, tenant and prompt. It is read
+// by the functions that read a server's request, leniently: a worker judges the request, so
+// fields that are not known or have odd values count as not given, and Doubt says what makes
+// the prompt uncertain. Of a body that [DecodeCompletion] or [DecodeChat] takes it says the
+// same as they do, without a doubt.
+//
+// The zero value is ready; its memory is kept between uses.
+type Peeked struct {
+	// Most bounds the Tokens that are kept, 0 being [MaxPromptTokens]. It is the
+	// caller's, and stays.
+	Most int
+
+	Model, User, CacheSalt string
+	Stream                 bool
+	PublicTokens           int // of the prompt, those that other salts may share
+	N, BestOf              int // N is 1 if not given, BestOf 0
+	OutputTokens           int // max_tokens, or max_completion_tokens; 0 if nothing bounds the output
+	// SpecialTokens is add_special_tokens, which vLLM has; nil if not given.
+	SpecialTokens *bool
+	Hints         Hints
+
+	// Of a completion: the first of its Prompts is Text, unless Tokens is not nil.
+	Prompts   int
+	Text      string
+	Tokens    []kv.Token // in memory that the next Peek uses again
+	Truncated bool       // there were more than Most
+
+	// Of a chat. Messages and Options hold parts of the body as they are; the next
+	// Peek uses the memory of Messages again.
+	Messages      []chat.Message
+	Options       chat.Options
+	ContinueFinal bool
+
+	// Doubt says why the prompt is perhaps another one; nil if it is not.
+	Doubt error
+
+	state *peeking
+}
+
+// Hints are what a request says to who chooses among pools of workers, where NVIDIA
+// Dynamo's requests have it, as JSON values that nobody has judged; "" if not given.
+type Hints struct {
+	TTFT, ITL string // nvext.router.ttft_target and itl_target: milliseconds
+	// Priority is nvext.agent_hints.priority, or else priority, at the top or in "coppice".
+	Priority string
+}
+
+// peeking is the memory of a Peeked.
+type peeking struct {
+	reading
+	asCompletion Completion
+	asChat       Chat
+	special      bool   // where SpecialTokens points to
+	top, coppice string // priority at the top, in "coppice"
+}
+
+// routed are the fields that a proxy looks at, by the readers that a server has for them.
+var routed = map[string]setter{
+	"model":                  shared["model"],
+	"user":                   shared["user"],
+	"stream":                 shared["stream"],
+	"n":                      shared["n"],
+	"max_tokens":             shared["max_tokens"],
+	"best_of":                completionFields["best_of"],
+	"cache_salt":             (*reading).salt,
+	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
+	"priority":               func(r *reading, v value) { hint(&r.peeked.state.top, v) },
+	"nvext":                  (*reading).nvext,
+	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given, which the worker may follow", v) }),
+	"add_special_tokens": func(r *reading, v value) {
+		if q := r.peeked.state; v.raw[0] == 't' || v.raw[0] == 'f' {
+			q.special = r.flag(v)
+			r.peeked.SpecialTokens = &q.special
+		}
+	},
+}
+
+// routedOwn are those of the object "coppice".
+var routedOwn = map[string]setter{
+	"cache_salt":    (*reading).salt,
+	"public_tokens": own["public_tokens"],
+	"priority":      func(r *reading, v value) { hint(&r.peeked.state.coppice, v) },
+}
+
+var routedCompletion = map[string]setter{
+	"prompt_embeds": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: a prompt that is no tokens", v) }),
+}
+
+var routedChat = map[string]setter{
+	"max_completion_tokens":  chatFields["max_completion_tokens"],
+	"tool_choice":            chatFields["tool_choice"],
+	"messages":               ofPrompt(chatFields["messages"]),
+	"tools":                  ofPrompt(chatFields["tools"]),
+	"documents":              ofPrompt(chatFields["documents"]),
+	"add_generation_prompt":  ofPrompt(chatFields["add_generation_prompt"]),
+	"continue_final_message": ofPrompt(chatFields["continue_final_message"]),
+	"reasoning_effort":       ofPrompt(chatFields["reasoning_effort"]),
+	"chat_template_kwargs":   ofPrompt(chatFields["chat_template_kwargs"]),
+	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: a template of the sender's own", v) }),
+}
+
+// ofPrompt is set for a field of the prompt: its faults are doubts.
+func ofPrompt(set setter) setter {
+	return func(r *reading, v value) {
+		r.ofPrompt = true
+		set(r, v)
+		r.ofPrompt = false
+	}
+}
+
+// mostHint is the longest value that is kept whole: no number is longer.
+const mostHint = 64
+
+// hint keeps a value. What is cut is no number any more.
+func hint(to *string, v value) {
+	if *to = string(v.raw[:min(len(v.raw), mostHint)]); len(v.raw) > mostHint {
+		*to += "..."
+	}
+}
+
+func (r *reading) nvext(v value) {
+	h := &r.peeked.Hints
+	for _, group := range r.object(v, "") {
+		router, agent := string(group.name) == "router", string(group.name) == "agent_hints"
+		if !router && !agent {
+			continue
+		}
+		for _, f := range r.object(group.value, "") {
+			switch name := string(f.name); {
+			case router && name == "ttft_target":
+				hint(&h.TTFT, f.value)
+			case router && name == "itl_target":
+				hint(&h.ITL, f.value)
+			case agent && name == "priority":
+				hint(&h.Priority, f.value)
+			}
+		}
+	}
+}
+
+// Memory that is kept between uses is bounded: one long prompt is not paid for ever.
+const (
+	keptTokens   = 1 << 18
+	keptMessages = 1 << 10
+	keptBytes    = 1 << 18
+	keptFields   = 1 << 8
+	keptName     = 256
+)
+
+// Reset forgets the request, but not Most and the memory.
+func (p *Peeked) Reset() {
+	messages := p.Messages
+	clear(messages)
+	if cap(messages) > keptMessages {
+		messages = nil
+	}
+	if q := p.state; q != nil {
+		if cap(q.ids) > keptTokens {
+			q.ids = nil
+		}
+		if cap(q.buf) > keptBytes {
+			q.buf = nil
+		}
+		if cap(q.kept) > keptFields {
+			q.kept = nil
+		}
+	}
+	*p = Peeked{Most: p.Most, state: p.state, Messages: messages[:0]}
+}
+
+// PeekCompletion reads the body of a request to /v1/completions into p, which it
+// resets. The error, an *Error of status 400, is for what no worker could read: a body
+// that is no JSON object, or ends before its end. p keeps nothing of body.
+func PeekCompletion(body []byte, p *Peeked) error {
+	q := p.begin()
+	q.Params, q.completion = &q.asCompletion.Params, &q.asCompletion
+	q.MaxTokens = defaultCompletionTokens
+	if err := p.read(body, routedCompletion); err != nil {
+		return err
+	}
+	if q.ofPrompt = true; q.prompts == 0 {
+		q.missing(param("prompt"))
+	}
+	if p.Prompts, p.Truncated = q.prompts, q.cut; len(q.first) > 0 {
+		p.Text, p.Tokens = q.first[0].Text, q.first[0].Tokens
+	}
+	p.end()
+	return nil
+}
+
+// PeekChat reads the body of a request to /v1/chat/completions into p, which it resets.
+// The error is that of [PeekCompletion]. Parts of body stay in p: it is not to be
+// changed until the next Reset.
+func PeekChat(body []byte, p *Peeked) error {
+	q := p.begin()
+	c := &q.asChat
+	q.Params, q.chat = &c.Params, c
+	c.Messages, c.Options.AddGenerationPrompt = p.Messages, true
+	if err := p.read(body, routedChat); err != nil {
+		return err
+	}
+	if q.ofPrompt = true; len(c.Messages) == 0 {
+		q.missing(param("messages"))
+	}
+	if q.checkFinal(); q.wanted.none {
+		c.Options.Tools = nil
+	}
+	if q.newer > 0 {
+		c.MaxTokens = q.newer
+	}
+	p.Messages, p.Options, p.ContinueFinal = c.Messages, c.Options, c.ContinueFinal
+	p.end()
+	return nil
+}
+
+// CutFinal is [Chat.CutFinal].
+func (p *Peeked) CutFinal(rendered string) (string, error) {
+	c := Chat{Messages: p.Messages, ContinueFinal: p.ContinueFinal}
+	return c.CutFinal(rendered)
+}
+
+// begin makes p's memory ready for a body.
+func (p *Peeked) begin() *peeking {
+	p.Reset()
+	if p.state == nil {
+		p.state = &peeking{}
+	}
+	q := p.state
+	most := p.Most
+	if most <= 0 {
+		most = MaxPromptTokens
+	}
+	*q = peeking{reading: reading{peeked: p, last: q.last,
+		decoder: decoder{lenient: true, most: most, kept: q.kept[:0], buf: q.buf, ids: q.ids, first: q.first[:0]}}}
+	return q
+}
+
+// read goes through the members of body.
+func (p *Peeked) read(body []byte, more map[string]setter) error {
+	q := p.state
+	s := scanner{b: body}
+	if q.broken = s.next() != '{'; !q.broken {
+		all := q.members(&s, value{body[s.at:], body}, q.completion != nil)
+		for _, f := range all {
+			if set := find(f.name, routed, more); set != nil {
+				set(&q.reading, f.value)
+			}
+		}
+	}
+	if !q.broken && s.next() == 0 && s.at == len(body) {
+		return nil
+	}
+	p.end()
+	p.Reset()
+	if shallow(body) { // what is wrong, as the server says it
+		if _, fault := parse(body); fault != nil {
+			return fault
+		}
+	}
+	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.at)
+}
+
+// end fills p in, and lets go of the body.
+func (p *Peeked) end() {
+	q := p.state
+	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream
+	p.N, p.BestOf, p.OutputTokens, p.PublicTokens = max(q.N, 1), q.bestOf, q.MaxTokens, q.PublicTokens
+	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.top, q.coppice)
+	p.Doubt = q.doubt
+	for _, name := range []struct{ to, is *string }{{&q.last.model, &p.Model}, {&q.last.user, &p.User}, {&q.last.salt, &p.CacheSalt}} {
+		if *name.is != "" && len(*name.is) <= keptName {
+			*name.to = *name.is
+		}
+	}
+	if p.Tokens != nil {
+		q.ids = p.Tokens[:0]
+	}
+	clear(q.kept)
+	clear(q.first)
+	q.asCompletion, q.asChat, q.Params = Completion{}, Chat{}, nil
+}

@@ -1,0 +1,272 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// scanner walks a JSON text that may be broken. A fault that leaves open where values end
+// sets broken; the scanner passes over other faults.
+type scanner struct {
+	b      []byte
+	at     int
+	broken bool
+}
+
+// next is the byte at which what follows on white space begins, 0 at the end.
+func (s *scanner) next() byte {
+	for s.at < len(s.b) {
+		switch c := s.b[s.at]; c {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) breaks() bool {
+	s.broken = true
+	return false
+}
+
+// more goes to the i-th item of what was entered; false, and past its end, if there
+// are no more.
+func (s *scanner) more(i int, end byte) bool {
+	c := s.next()
+	switch {
+	case c == end:
+		s.at++
+		return false
+	case i == 0:
+		return c != 0 && !s.broken || s.breaks()
+	case c != ',' || s.broken:
+		return s.breaks()
+	}
+	s.at++
+	c = s.next()
+	return c != end && c != 0 || s.breaks()
+}
+
+// member goes to the value of the i-th member of an object.
+func (s *scanner) member(i int) (name []byte, ok bool) {
+	if !s.more(i, '}') {
+		return nil, false
+	}
+	if s.b[s.at] != '"' {
+		return nil, s.breaks()
+	}
+	name, escaped := s.quoted()
+	if escaped || !utf8.Valid(name) {
+		name = appendUnescaped(nil, name)
+	}
+	if s.next() != ':' {
+		return nil, s.breaks()
+	}
+	s.at++
+	return name, s.next() != 0 || s.breaks()
+}
+
+// quoted is what stands between the quotes of the string at s.at, and whether there
+// are escapes in it.
+func (s *scanner) quoted() (raw []byte, escaped bool) {
+	b := s.b[s.at+1:]
+	end := bytes.IndexByte(b, '"')
+	if end >= 0 {
+		if first := bytes.IndexByte(b[:end], '\\'); first >= 0 {
+			escaped, end = true, closing(b, first)
+		}
+	}
+	if end < 0 {
+		s.broken, s.at = true, len(s.b)
+		return nil, false
+	}
+	s.at += end + 2
+	return b[:end], escaped
+}
+
+// closing is where the string ends that has a backslash at i, -1 if it doesn't.
+func closing(b []byte, i int) int {
+	for i < len(b) {
+		if i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			n := bits.TrailingZeros64(having(w, '"')|having(w, '\\')) >> 3
+			if i += n; n == 8 {
+				continue
+			}
+		}
+		switch b[i] {
+		case '"':
+			return i
+		case '\\':
+			i++
+		}
+		i++
+	}
+	return -1
+}
+
+// having has the upper bit of that byte set which is the first in w to be c. What is
+// set above it means nothing; nothing is set below it.
+func having(w uint64, c byte) uint64 {
+	x := w ^ uint64(c)*ones
+	return (x - ones) &^ x & highs
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// skip is the value at s.at as it is written, and whether it is a string with
+// escapes.
+func (s *scanner) skip() (raw []byte, escaped bool) {
+	c := s.next()
+	from := s.at
+	switch c {
+	case '"':
+		_, escaped = s.quoted()
+	case '{', '[':
+		s.at++
+		s.leave(1)
+	default:
+		for s.at < len(s.b) && !delimits(s.b[s.at]) {
+			s.at++
+		}
+		if s.at == from {
+			s.broken = true
+		}
+	}
+	return s.b[from:s.at], escaped
+}
+
+func delimits(c byte) bool {
+	switch c {
+	case ',', '}', ']', ':', '"', '{', '[', ' ', '\t', '\n', '\r':
+		return true
+	}
+	return false
+}
+
+// leave goes past the end of the arrays and objects that s is depth deep in.
+func (s *scanner) leave(depth int) {
+	b := s.b
+	for i := s.at; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			s.at = i
+			if s.quoted(); s.broken {
+				return
+			}
+			i = s.at - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				s.at = i + 1
+				return
+			}
+		}
+	}
+	s.broken, s.at = true, len(b)
+}
+
+// appendUnescaped appends the text of a JSON string, given without its quotes, as
+// encoding/json reads it: what is not UTF-8 becomes U+FFFD, and so does half a
+// surrogate pair. A backslash before what can't be escaped is left out.
+func appendUnescaped(dst, raw []byte) []byte {
+	if !utf8.Valid(raw) {
+		raw = appendValid(nil, raw) // which leaves the escapes as they are
+	}
+	dst = slices.Grow(dst, len(raw)+8) // an escape is no shorter than what it stands for
+	for len(raw) > 0 {
+		if len(raw) >= 8 {
+			w := binary.LittleEndian.Uint64(raw)
+			n := bits.TrailingZeros64(having(w, '\\')) >> 3
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+			dst, raw = dst[:len(dst)-8+n], raw[n:]
+			if n == 8 {
+				continue
+			}
+		}
+		if raw[0] != '\\' {
+			dst, raw = append(dst, raw[0]), raw[1:]
+			continue
+		}
+		if len(raw) < 2 {
+			break
+		}
+		c := raw[1]
+		if c == 'u' {
+			if r, n := escapedRune(raw); n > 0 {
+				dst, raw = utf8.AppendRune(dst, r), raw[n:]
+				continue
+			}
+		}
+		if c >= utf8.RuneSelf { // it begins a rune
+			raw = raw[1:]
+			continue
+		}
+		if e := escapes[c]; e != 0 {
+			c = e
+		}
+		dst, raw = append(dst, c), raw[2:]
+	}
+	return dst
+}
+
+// escapes are the characters that letters stand for.
+var escapes = [utf8.RuneSelf]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+func appendValid(dst, raw []byte) []byte {
+	if utf8.Valid(raw) {
+		return append(dst, raw...)
+	}
+	for len(raw) > 0 {
+		r, n := utf8.DecodeRune(raw)
+		dst = utf8.AppendRune(dst, r)
+		raw = raw[n:]
+	}
+	return dst
+}
+
+// escapedRune reads \uXXXX or a pair of them; n is 0 if raw begins with none.
+func escapedRune(raw []byte) (r rune, n int) {
+	r = fourHex(raw)
+	if r < 0 {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 6
+	}
+	if pair := utf16.DecodeRune(r, fourHex(raw[6:])); pair != utf8.RuneError {
+		return pair, 12
+	}
+	return utf8.RuneError, 6
+}
+
+func fourHex(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return -1
+	}
+	var r rune
+	for _, c := range raw[2:6] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return -1
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}

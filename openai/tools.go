@@ -1,0 +1,229 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// tools go to the template as they are. Their shape is looked at, for a template that
+// finds another one writes nonsense.
+func (r *reading) tools(v value) {
+	all := r.objects(v, MaxTools)
+	if !r.lenient {
+		for _, raw := range all {
+			r.toolList = append(r.toolList, r.tool(value{raw, v.top}))
+		}
+	}
+	if len(all) > 0 {
+		r.chat.Options.Tools = all
+	}
+}
+
+// tool is what a request says of a tool that may be called.
+type tool struct {
+	Name       string          `json:"name"`
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+}
+
+func (d *decoder) tool(v value) (t tool) {
+	var kind string
+	var function value
+	for _, f := range d.object(v, "an object") {
+		switch string(f.name) {
+		case "type":
+			kind = d.oneOf(f.value, "function")
+		case "function":
+			function = f.value
+		default:
+			d.unknown("tools[].", f)
+		}
+	}
+	switch {
+	case d.fault != nil:
+	case kind == "":
+		d.missing(v.at("type"))
+	case function.raw == nil:
+		d.missing(v.at("function"))
+	}
+	if d.fault == nil {
+		t = d.function(function)
+	}
+	return t
+}
+
+func (d *decoder) function(v value) (t tool) {
+	for _, f := range d.object(v, "an object") {
+		switch string(f.name) {
+		case "name":
+			t.Name = d.label(f.value, "")
+		case "description":
+			d.text(f.value)
+		case "parameters":
+			d.object(f.value, "a JSON schema, which is an object")
+			t.Parameters = f.raw
+		case "strict": // a call that has to be made is held to the schema either way
+			d.flag(f.value)
+		default:
+			d.unknown("tools[].function.", f)
+		}
+	}
+	if d.fault == nil && t.Name == "" {
+		d.missing(v.at("name"))
+	}
+	return t
+}
+
+// toolChoice is what tool_choice and parallel_tool_calls say.
+type toolChoice struct {
+	none, required bool
+	name           string // of the one tool that has to be called
+	from           place  // the field that says so
+	parallel       *bool
+}
+
+// toolChoice: with "none" the template is shown no tools, with "auto" the model may write a
+// call, with "required" or the name of a tool a grammar has it write one.
+func (r *reading) toolChoice(v value) {
+	c := &r.wanted
+	c.from = v
+	if v.raw[0] != '{' {
+		s := r.oneOf(v, "none", "auto", "required")
+		c.none, c.required = s == "none", s == "required"
+		return
+	}
+	var function value
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "type":
+			r.oneOf(f.value, "function")
+		case "function":
+			function = f.value
+		default:
+			r.unknown("tool_choice.", f)
+		}
+	}
+	if r.fault == nil && function.raw == nil {
+		r.missing(v.at("function"))
+		return
+	}
+	if r.fault != nil {
+		return
+	}
+	for _, f := range r.object(function, "an object") {
+		if string(f.name) != "name" {
+			r.unknown("tool_choice.function.", f)
+			continue
+		}
+		c.from, c.name = f, r.text(f.value)
+	}
+	if r.fault == nil && c.name == "" {
+		r.missing(function.at("name"))
+	}
+}
+
+// mostCalls is how many tools an output may call that has to call one.
+const mostCalls = 16
+
+// checkTools settles what becomes of calls, and holds the output to them where one has to
+// be made, or where the text has to match a schema if it calls none.
+func (r *reading) checkTools() {
+	c, choice := r.chat, &r.wanted
+	forced := choice.required || choice.name != ""
+	switch {
+	case choice.none:
+		c.Options.Tools = nil
+		return
+	case len(r.toolList) == 0:
+		if forced {
+			r.fail(choice.from, "invalid_value", "%s says that a tool has to be called, but there are no tools", choice.from)
+		}
+		return
+	}
+	tools, most := r.toolList, mostCalls
+	if choice.name != "" {
+		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
+		if i < 0 {
+			r.fail(choice.from, "invalid_value", "%s is %q, and no tool has that name", choice.from, clip(choice.name))
+			return
+		}
+		tools = []tool{{tools[i].Name, fillWrapper(tools[i].Parameters)}}
+	}
+	asked := choice.parallel != nil && *choice.parallel
+	if choice.parallel != nil && !asked || choice.name != "" && !asked {
+		most = 1
+	}
+	format := r.Format
+	switch c.Calls = AnyCalls; {
+	case forced && r.From.Format != "" && r.From.Format != "response_format":
+		r.fail(param(r.From.Format), "invalid_value", "%s and %s both say what the output has to match, want one", r.From.Format, choice.from)
+		return
+	case forced: // response_format is about answers that call nothing
+		c.Calls = ForcedCalls
+		r.hold(tools, most, "")
+	case format.JSON:
+		r.hold(tools, most, `{"type":"object"}`)
+	case format.JSONSchema != "" && r.From.Format == "response_format":
+		r.hold(tools, most, format.JSONSchema)
+	}
+	if c.Calls == AnyCalls && most == 1 {
+		c.Calls = OneCall
+	}
+}
+
+// hold makes a format of calls, or else an answer that the schema describes.
+func (r *reading) hold(tools []tool, most int, answer string) {
+	b, err := json.Marshal(struct {
+		Tools  []tool          `json:"tools"`
+		Most   int             `json:"most"`
+		Answer json.RawMessage `json:"answer,omitempty"`
+	}{tools, most, json.RawMessage(answer)})
+	if err != nil {
+		panic("openai: schemas of a sound text can't be written: " + err.Error())
+	}
+	r.Format, r.From.Format = Format{Calls: string(b)}, "tools"
+}
+
+// toolCalls are those of an assistant's turn before.
+func (d *decoder) toolCalls(v value) []chat.ToolCall {
+	var all []chat.ToolCall
+	for _, raw := range d.objects(v, MaxToolCalls) {
+		at, mark := value{raw, v.top}, len(d.kept)
+		var call chat.ToolCall
+		for _, f := range d.object(at, "an object") {
+			switch string(f.name) {
+			case "id":
+				call.ID = d.text(f.value)
+			case "type":
+				d.oneOf(f.value, "function")
+			case "index": // of a stream's delta that is given back
+				d.integer(f.value, 0, MaxToolCalls)
+			case "function":
+				d.called(f.value, &call)
+			default:
+				d.unknown("messages[].tool_calls[].", f)
+			}
+		}
+		if d.fault == nil && call.Name == "" {
+			d.missing(at.at("function.name"))
+		}
+		all, d.kept = append(all, call), d.kept[:mark]
+	}
+	return all
+}
+
+func (d *decoder) called(v value, call *chat.ToolCall) {
+	for _, f := range d.object(v, "an object") {
+		switch string(f.name) {
+		case "name":
+			call.Name = d.text(f.value)
+		case "arguments":
+			if d.lenient || d.isText(f.value) {
+				call.Arguments = f.raw
+			}
+		default:
+			d.unknown("messages[].tool_calls[].function.", f)
+		}
+	}
+}

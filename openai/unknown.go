@@ -1,0 +1,106 @@
+package openai
+
+import (
+	"fmt"
+	"slices"
+)
+
+// UnknownFields says what becomes of fields of a request that are neither read nor in a
+// list of those that change the output, or don't.
+type UnknownFields uint8
+
+// The choices.
+const (
+	RefuseUnknown UnknownFields = iota
+	IgnoreUnknown
+)
+
+// String names the choice.
+func (u UnknownFields) String() string {
+	if u == IgnoreUnknown {
+		return "ignore"
+	}
+	return "refuse"
+}
+
+// UnmarshalText reads what String gives.
+func (u *UnknownFields) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "refuse":
+		*u = RefuseUnknown
+	case "ignore":
+		*u = IgnoreUnknown
+	default:
+		return fmt.Errorf("openai: %q is no choice for unknown fields, want refuse or ignore", text)
+	}
+	return nil
+}
+
+// harmless are fields of other servers and of client libraries that say nothing about the
+// output, wherever they stand. They may be anything; [Params.Ignored] names them.
+var harmless = []string{
+	"annotations",              // OpenAI: of an answer that is given back
+	"cache_control",            // Anthropic: where a cached prefix may end; ours are found
+	"cache_prompt",             // llama.cpp: prompts are always cached
+	"chat_id",                  // Open WebUI
+	"custom_llm_provider",      // LiteLLM
+	"data_parallel_rank",       // vLLM, SGLang: which replica computes
+	"extra_content",            // Gemini: of an answer that is given back
+	"guided_decoding_backend",  // vLLM: which library compiles a schema
+	"id_slot",                  // llama.cpp
+	"images",                   // LiteLLM: of an answer that is given back
+	"include_usage",            // beside stream_options, some clients
+	"keep_alive",               // Ollama: how long the model stays in memory
+	"litellm_call_id",          //
+	"litellm_metadata",         //
+	"litellm_session_id",       //
+	"litellm_trace_id",         //
+	"num_ctx",                  // Ollama: how much of the context is kept in memory
+	"parsed",                   // OpenAI's clients: of an answer that is given back
+	"parsed",                   // OpenAI's libraries: of an answer that is given back
+	"parsed_arguments",         // the same, of a call
+	"parsed_arguments",         // OpenAI's libraries: of a call that is given back
+	"provider",                 // OpenRouter: for routers
+	"provider_specific_fields", // LiteLLM: of an answer that is given back
+	"reasoning_details",        // OpenRouter: of an answer that is given back
+	"request_id",               // vLLM
+	"return_progress",          // llama.cpp
+	"rid",                      // SGLang: the request's id
+	"session_id",               //
+	"slot_id",                  // llama.cpp
+	"thinking_blocks",          // LiteLLM: of an answer that is given back
+	"timings_per_token",        // llama.cpp
+	"trace_id",                 //
+	"transforms",               // OpenRouter
+	"ttl",                      // LM Studio: how long the model stays in memory
+	"verbosity",                // OpenAI: models here have no such setting
+}
+
+// mostIgnored bounds the fields that are named.
+const mostIgnored = 32
+
+// unknown refuses a field that no table has, or passes it over. It is a member of what
+// prefix says, with elements of lists as "messages[].".
+func (d *decoder) unknown(prefix string, f field) {
+	if d.lenient {
+		return
+	}
+	if _, found := slices.BinarySearch(harmless, string(f.name)); found || d.unknowns == IgnoreUnknown {
+		d.ignore(d.under + prefix + clip(string(f.name)))
+		return
+	}
+	d.fail(f, "unknown_parameter", "Unrecognized request argument supplied: %s", f)
+}
+
+// ignore notes a field that was passed over. The name goes into a header.
+func (d *decoder) ignore(name string) {
+	b := []byte(name)
+	for i, c := range b {
+		if c <= ' ' || c >= 0x7f || c == ',' {
+			b[i] = '?'
+		}
+	}
+	if name = string(b); len(d.ignored) < mostIgnored && !slices.Contains(d.ignored, name) {
+		d.ignored = append(d.ignored, name)
+	}
+}

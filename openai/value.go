@@ -1,0 +1,160 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// Limits of a body, beside its size, which the HTTP side bounds.
+const (
+	MaxDepth  = 64   // of nested arrays and objects
+	MaxFields = 1024 // of one object that is read; those of a schema are not counted
+)
+
+// value is a part of a JSON text. Its path from the top is found when an error needs it.
+type value struct {
+	raw []byte // without space around it; a part of top, with top's capacity behind it
+	top []byte // the whole text
+}
+
+// field is a member of an object.
+type field struct {
+	name []byte
+	value
+}
+
+// parse checks that body is one JSON object.
+func parse(body []byte) (value, *Error) {
+	if !shallow(body) {
+		return value{}, invalid("", "invalid_json", "the body nests arrays and objects over %d deep", MaxDepth)
+	}
+	if !json.Valid(body) {
+		var raw json.RawMessage
+		err := json.Unmarshal(body, &raw)
+		at := ""
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+			at = " at byte " + strconv.FormatInt(syntax.Offset, 10)
+		}
+		return value{}, invalid("", "invalid_json", "the body is not JSON: %v%s", err, at)
+	}
+	v := value{raw: bytes.TrimSpace(body), top: body}
+	if v.raw[0] != '{' {
+		return value{}, invalid("", "invalid_type", "the body is %s, want an object", v.kind())
+	}
+	return v, nil
+}
+
+// shallow reports whether body keeps to MaxDepth. The body need not be sound.
+func shallow(body []byte) bool {
+	depth := 0
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '{', '[':
+			if depth++; depth > MaxDepth {
+				return false
+			}
+		case '}', ']':
+			depth--
+		case '"':
+			if end := closing(body, i+1); end >= 0 {
+				i = end
+			} else {
+				return true
+			}
+		}
+	}
+	return true
+}
+
+// kind names v's type in an error.
+func (v value) kind() string {
+	switch v.raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't':
+		return "true"
+	case 'f':
+		return "false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+func (v value) isNumber() bool { return v.raw[0] == '-' || '0' <= v.raw[0] && v.raw[0] <= '9' }
+
+// String is the path from the top, "messages[2].content". It walks the text to find it.
+func (v value) String() string {
+	at := cap(v.top) - cap(v.raw)
+	s := scanner{b: v.top}
+	path := ""
+	for open := s.next(); s.at < at && (open == '{' || open == '['); open = s.next() {
+		s.at++
+		for i, inside := 0, false; !inside; i++ {
+			step := "[" + strconv.Itoa(i) + "]"
+			if open == '{' {
+				name, ok := s.member(i)
+				if !ok {
+					return path
+				}
+				step = dotted(path, string(name))
+			} else if !s.more(i, ']') {
+				return path
+			}
+			from := s.at
+			s.skip()
+			if inside = at < s.at; inside {
+				path += step
+				s.at = from
+			} else if s.broken {
+				return path
+			}
+		}
+	}
+	return path
+}
+
+// dotted is the step from path to a member. Its name is the sender's, and may be as long
+// as the body.
+func dotted(path, name string) string {
+	if path == "" {
+		return clip(name)
+	}
+	return "." + clip(name)
+}
+
+// place is where something is missing or wrong: a value, a param or a part of a value.
+type place interface{ String() string }
+
+// param is the name of a field at the top.
+type param string
+
+func (p param) String() string { return string(p) }
+
+// member is a place in an object that may not be there.
+type member struct {
+	of   value
+	name string
+}
+
+func (m member) String() string {
+	path := m.of.String()
+	return path + dotted(path, m.name)
+}
+
+// element is a place in an array.
+type element struct {
+	of value
+	i  int
+}
+
+func (e element) String() string { return e.of.String() + "[" + strconv.Itoa(e.i) + "]" }
+
+func (v value) at(name string) place { return member{v, name} }
+func (v value) index(i int) place    { return element{v, i} }

@@ -1,0 +1,43 @@
+package openai
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFillWrapper: a list that is all of an answer is written, empty if need be, as
+// instructor's create_iterable wants it; all else stays as it is.
+func TestFillWrapper(t *testing.T) {
+	const list = `"tasks":{"type":"array","items":{"type":"integer"}}`
+	for _, tc := range []struct{ schema, want string }{
+		{`{"type":"object","properties":{` + list + `}}`, `{"properties":{` + list + `},"required":["tasks"],"type":"object"}`},
+		{`{"type":"object","properties":{` + list + `},"required":[]}`, `{"properties":{` + list + `},"required":["tasks"],"type":"object"}`},
+		{`{"type":"object","properties":{` + list + `},"required":["tasks"]}`, ""},
+		{`{"type":"object","properties":{` + list + `,"note":{"type":"string"}}}`, ""},
+		{`{"type":"object","properties":{"note":{"type":"string"}}}`, ""},
+		{`{"type":"object","properties":{"tasks":true}}`, ""}, {`{"properties":5}`, ""}, {`true`, ""}, {"", ""},
+	} {
+		want := tc.want
+		if want == "" {
+			want = tc.schema
+		}
+		if got := string(fillWrapper([]byte(tc.schema))); got != want {
+			t.Errorf("%s gives %s, want %s", tc.schema, got, want)
+		}
+	}
+	const parameters = `{"$defs":{"User":{"type":"object"}},"properties":{"tasks":{"items":{"$ref":"#/$defs/User"},"type":"array"}},"type":"object","required":[]}`
+	body := `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"IterableUser","parameters":` + parameters + `}}],"tool_choice":`
+	for choice, want := range map[string]bool{`{"type":"function","function":{"name":"IterableUser"}}`: true, `"required"`: false} {
+		c, err := DecodeChat([]byte(body+choice+"}"), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(c.Format.Calls, `"required":["tasks"]`); got != want {
+			t.Errorf("tool_choice %s: the list is required: %v, want %v", choice, got, want)
+		}
+	}
+	c, err := DecodeChat([]byte(`{"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"name":"IterableUser","schema":`+parameters+`}}}`), Options{})
+	if err != nil || !strings.Contains(c.Format.JSONSchema, `"required":["tasks"]`) {
+		t.Errorf("response_format: %v, %v", c, err)
+	}
+}

@@ -1,0 +1,248 @@
+package answer
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// split gives the events of a text that comes in pieces of the sizes that cuts says, with
+// neighbours of one kind joined.
+func split(o *output, text string, cuts []byte) (all []outputEvent) {
+	for last := false; !last; {
+		n := len(text)
+		if len(cuts) > 0 {
+			n, cuts = min(n, int(cuts[0])%24), cuts[1:]
+		}
+		last = n == len(text)
+		all = join(all, o.next(text[:n], last))
+		text = text[n:]
+	}
+	return all
+}
+
+// join appends events, and joins neighbours of one kind.
+func join(all, more []outputEvent) []outputEvent {
+	for _, e := range more {
+		if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
+			all[k].text += e.text
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// outputs are the ways to read a text.
+func outputs() []*output {
+	var all []*output
+	for _, mode := range []openai.Calls{openai.NoCalls, openai.AnyCalls, openai.OneCall, openai.ForcedCalls} {
+		for _, reasoning := range []bool{true, false} {
+			for _, opened := range []bool{true, false} {
+				a := &Answer{calls: mode}
+				if reasoning {
+					a.SetReasoning(opened)
+				}
+				if o := a.newOutput(); o != nil {
+					all = append(all, o)
+				}
+			}
+		}
+	}
+	return all
+}
+
+var hermesTexts = []string{
+	"plain text, with <b>tags</b> and  spaces ",
+	"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}}\n</tool_call>",
+	"See:\n\n<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call> \n <tool_call>{\"name\": \"g\"}</tool_call>\n.",
+	"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool",
+	"<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"} </tool_call>\n\n",
+	"<tool_call>{\"name\": 5}</tool_call>", "<tool_call>{'name': 'f'}</tool_call>", "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>",
+	"<tool_call>{\"name\": \"f\"} and more</tool_call>", "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+	"<<tool_call>{\"a\": tru}<tool_<tool_call>", strings.Repeat(" ", 50) + "<tool_call>" + strings.Repeat("\n", 50) + "{}",
+	"<think>\nhm\n</think>\n\nyes", " <think></think>no", "<thin", strings.Repeat(" ", 40) + "<think>a</think>", "<think> a </th ink> " + strings.Repeat(" ", 60) + "</think> b <think>",
+	"<think>one</think>\n<tool_call>{\"name\":\"f\"}</tool_call>", "</think>\n<tool_call>",
+}
+
+// TestHermes says what becomes of calls that are right, broken and cut off.
+func TestHermes(t *testing.T) {
+	var b strings.Builder
+	for _, text := range hermesTexts[:12] {
+		o := &output{calls: &hermes{}}
+		fmt.Fprintf(&b, "%q\n", text)
+		for _, e := range split(o, text, nil) {
+			fmt.Fprintf(&b, "  %s %q\n", []string{"text", "thought", "call", "arguments"}[e.kind], e.text)
+		}
+	}
+	const want = `"plain text, with <b>tags</b> and  spaces "
+  text "plain text, with <b>tags</b> and  spaces "
+"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}}\n</tool_call>"
+  call "f"
+  arguments "{\"a\": [1, {\"b\": \"}\\\"\"}]}"
+"See:\n\n<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call> \n <tool_call>{\"name\": \"g\"}</tool_call>\n."
+  text "See:"
+  call "f"
+  arguments "{}"
+  call "g"
+  arguments "{}"
+  text "\n."
+"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool"
+  call "f"
+  arguments "{\"a\": 1}"
+"<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"} </tool_call>\n\n"
+  call "f"
+  arguments "{}"
+"<tool_call>{\"name\": 5}</tool_call>"
+  text "<tool_call>{\"name\": 5}</tool_call>"
+"<tool_call>{'name': 'f'}</tool_call>"
+  text "<tool_call>{'name': 'f'}</tool_call>"
+"<tool_call><tool_call>{\"name\":\"f\"}</tool_call>"
+  text "<tool_call>"
+  call "f"
+  arguments "{}"
+"<tool_call>{\"name\": \"f\"} and more</tool_call>"
+  text "<tool_call>{\"name\": \"f\"} and more</tool_call>"
+"<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"
+  text "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"
+"<<tool_call>{\"a\": tru}<tool_<tool_call>"
+  text "<<tool_call>{\"a\": tru}<tool_<tool_call>"
+"                                                  <tool_call>\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n{}"
+`
+	got := b.String()
+	if i := strings.LastIndex(got, "  text"); got[:i] != want {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// FuzzOutput: a text gives the same however it is split, and nothing of it is lost but
+// what belongs to calls and reasoning.
+func FuzzOutput(f *testing.F) {
+	for i, text := range hermesTexts {
+		f.Add(text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
+		f.Add(text, []byte(strings.Repeat("\x01", len(text))))
+	}
+	f.Fuzz(func(t *testing.T, text string, cuts []byte) {
+		whole, parts, rest := outputs(), outputs(), outputs()
+		for i := range whole {
+			want := split(whole[i], text, nil)
+			if got := split(parts[i], text, cuts); !slices.Equal(got, want) {
+				t.Errorf("%q in pieces of %v: %q, whole %q", text, cuts, got, want)
+			}
+			said := rest[i].message(text)
+			if calls := rest[i].calls; len(said.calls) == 0 && len(said.reasoning) == 0 && calls != nil && calls.calls == 0 && rest[i].think == nil && !calls.prompt && string(said.content) != text {
+				t.Errorf("%q calls nothing, and %q is left of it", text, said.content)
+			}
+			for _, call := range said.calls {
+				if text := strings.TrimLeft(string(call.arguments), spaces); (!json.Valid(call.arguments) || text[0] != '{') && !rest[i].calls.prompt {
+					t.Errorf("%q: arguments %q are no object", text, call.arguments)
+				}
+			}
+		}
+	})
+}
+
+// again returns a copy of an output that has read nothing.
+func (o *output) again() *output {
+	twin := *o
+	if o.calls != nil {
+		calls := *o.calls
+		twin.calls = &calls
+	}
+	if o.think != nil {
+		think := *o.think
+		twin.think = &think
+	}
+	return &twin
+}
+
+// TestEverySplit: a text in three pieces, wherever it is cut, gives what it gives whole.
+func TestEverySplit(t *testing.T) {
+	for _, text := range hermesTexts {
+		for k, unread := range outputs() {
+			want := split(unread.again(), text, nil)
+			for i := range len(text) + 1 {
+				for j := i; j <= len(text); j++ {
+					o := unread.again()
+					var got []outputEvent
+					for n, piece := range []string{text[:i], text[i:j], text[j:]} {
+						got = join(got, o.next(piece, n == 2))
+					}
+					if !slices.Equal(got, want) {
+						t.Fatalf("way %d: %q, %q, %q: %q, whole %q", k, text[:i], text[i:j], text[j:], got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHeldBack: of text that begins no call, no more than 64 bytes wait for what comes.
+func TestHeldBack(t *testing.T) {
+	for _, text := range []string{strings.Repeat("a <tool_cal ", 100), strings.Repeat(" \n", 500), strings.Repeat("<tool_call> x ", 100),
+		strings.Repeat("<", 500), "<tool_call>" + strings.Repeat(" ", 500), strings.Repeat(`<tool_call>{"a":"<tool_call>{"`, 50)} {
+		for i, o := range outputs() {
+			given := 0
+			for j := range len(text) {
+				for _, e := range o.next(text[j:j+1], false) {
+					given += len(e.text)
+				}
+				if o.calls != nil && o.calls.state >= hermesBody || o.think != nil && o.think.inside {
+					continue
+				}
+				if held := j + 1 - given; held > 64 && !o.called() && (o.think == nil || o.think.done && !o.think.begun) {
+					t.Fatalf("way %d: %d bytes of %.40q are held back", i, held, text)
+				}
+			}
+		}
+	}
+}
+
+// TestHostileTags: each byte of a hostile text is looked at once: a megabyte is read in
+// pieces of one byte within the time of a test, and four times the text allocates some four
+// times the memory.
+func TestHostileTags(t *testing.T) {
+	const size = 1 << 20
+	for _, unit := range []string{"<tool_call>", `<tool_call>{"a":"`, `<tool_call>{"name":"f"}`, "<tool_call>{", " ", `<tool_call>{"name":"f","arguments":{}}</tool_call>`, "<think>", "</think", "<think> "} {
+		text := strings.Repeat(unit, size/len(unit))
+		for _, o := range []*output{{calls: &hermes{}}, {calls: &hermes{prompt: true}, think: &thinking{}}, {think: &thinking{inside: true}}} {
+			steps := 0
+			for i := range len(text) {
+				o.next(text[i:i+1], false)
+				if o.think != nil {
+					steps = max(steps, len(o.think.held))
+				}
+			}
+			o.next("", true)
+			if steps > 64 {
+				t.Errorf("%q: %d bytes are looked at again with each piece", unit, steps)
+			}
+		}
+		for i := range outputs() {
+			quarter, whole := allocated(i, text[:size/16]), allocated(i, text[:size/4])
+			if whole > 6*quarter+1<<18 {
+				t.Errorf("way %d, %q: a quarter of a megabyte takes %d bytes of memory, a quarter of that %d", i, unit, whole, quarter)
+			}
+		}
+	}
+}
+
+// allocated is how many bytes are allocated while a text is read in one way, in pieces of
+// seven bytes.
+func allocated(way int, text string) uint64 {
+	o := outputs()[way]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for len(text) > 0 {
+		n := min(7, len(text))
+		o.next(text[:n], n == len(text))
+		text = text[n:]
+	}
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}

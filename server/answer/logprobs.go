@@ -1,0 +1,180 @@
+package answer
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// scored are tokens with their log-probabilities and the best ones in their places.
+// Logprobs and top may be shorter than tokens, where none are known.
+type scored struct {
+	tokens   []kv.Token
+	logprobs []float32 // NaN: none, the first token of a prompt follows on nothing
+	top      [][]engine.TokenLogprob
+}
+
+// known gives the log-probability of token i, and whether it has one.
+func (s *scored) known(i int) (float32, bool) {
+	if i >= len(s.logprobs) || math.IsNaN(float64(s.logprobs[i])) {
+		return 0, false
+	}
+	return s.logprobs[i], true
+}
+
+func (s *scored) best(i, most int) []engine.TokenLogprob {
+	if i >= len(s.top) {
+		return nil
+	}
+	return s.top[i][:min(most, len(s.top[i]))]
+}
+
+// appendList writes one line of an array for each token.
+func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []byte {
+	dst = append(dst, '[')
+	for i := range s.tokens {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = each(dst, i)
+	}
+	return append(dst, ']')
+}
+
+// completionLogprobs writes the logprobs object of /v1/completions. offset is how
+// many code points of the choice's text have begun before the first token; it returns
+// how many have behind the last.
+func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte, next int) {
+	dst = append(dst, `{"tokens":`...)
+	dst = s.appendList(dst, func(dst []byte, i int) []byte { return a.names.append(dst, s.tokens[i]) })
+	dst = append(dst, `,"token_logprobs":`...)
+	dst = s.appendList(dst, func(dst []byte, i int) []byte {
+		if f, ok := s.known(i); ok {
+			return appendLogprob(dst, f)
+		}
+		return append(dst, "null"...)
+	})
+	dst = append(dst, `,"top_logprobs":`...)
+	dst = s.appendList(dst, func(dst []byte, i int) []byte { return a.topObject(dst, s, i) })
+	dst = append(dst, `,"text_offset":`...)
+	dst = s.appendList(dst, func(dst []byte, i int) []byte {
+		var at int
+		at, offset = a.names.place(s.tokens[i], offset)
+		return jsontext.AppendInt(dst, at)
+	})
+	return append(dst, '}'), offset
+}
+
+// topObject writes the best tokens in place i by name, and the one that stands there,
+// which may be none of them. Of two with one name the better counts.
+func (a *Answer) topObject(dst []byte, s *scored, i int) []byte {
+	own, ok := s.known(i)
+	if !ok {
+		return append(dst, "null"...)
+	}
+	var written [engine.MaxTopLogprobs + 1]kv.Token
+	n := 0
+	entry := func(t kv.Token, f float32) {
+		if a.names.among(t, written[:n]) {
+			return
+		}
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(a.names.append(dst, t), ':')
+		dst = appendLogprob(dst, f)
+		written[n] = t
+		n++
+	}
+	dst = append(dst, '{')
+	for _, t := range s.best(i, a.params.TopLogprobs) {
+		entry(t.Token, t.Logprob)
+	}
+	entry(s.tokens[i], own)
+	return append(dst, '}')
+}
+
+// chatLogprobs writes the logprobs object of /v1/chat/completions.
+func (a *Answer) chatLogprobs(dst []byte, s *scored) []byte {
+	dst = append(dst, `{"content":`...)
+	dst = s.appendList(dst, func(dst []byte, i int) []byte {
+		f, _ := s.known(i)
+		dst = a.chatToken(dst, s.tokens[i], f)
+		dst = append(dst, `,"top_logprobs":[`...)
+		for j, t := range s.best(i, a.params.TopLogprobs) {
+			if j > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(a.chatToken(dst, t.Token, t.Logprob), '}')
+		}
+		return append(dst, "]}"...)
+	})
+	return append(dst, `,"refusal":null}`...)
+}
+
+// chatToken leaves the object open.
+func (a *Answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
+	dst = append(dst, `{"token":`...)
+	dst = a.names.appendText(dst, t)
+	dst = append(dst, `,"logprob":`...)
+	dst = appendLogprob(dst, f)
+	dst = append(dst, `,"bytes":`...)
+	return a.names.appendBytes(dst, t)
+}
+
+// promptLogprobs writes vLLM's prompt_logprobs: for each token of the prompt an object
+// with the most probable ones, by rank, and itself, under their ids. The rank of a token
+// outside of them is unknown.
+func (a *Answer) promptLogprobs(dst []byte, s *scored) []byte {
+	return s.appendList(dst, func(dst []byte, i int) []byte {
+		f, ok := s.known(i)
+		if !ok {
+			return append(dst, "null"...)
+		}
+		dst = append(dst, '{')
+		own := true
+		for j, t := range s.best(i, a.params.PromptTop) {
+			if j > 0 {
+				dst = append(dst, ',')
+			}
+			own = own && t.Token != s.tokens[i]
+			dst = a.promptToken(dst, t.Token, t.Logprob, j+1)
+		}
+		if own {
+			if dst[len(dst)-1] != '{' {
+				dst = append(dst, ',')
+			}
+			dst = a.promptToken(dst, s.tokens[i], f, 0)
+		}
+		return append(dst, '}')
+	})
+}
+
+// promptToken writes a member of prompt_logprobs. Rank 0 is not known.
+func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte {
+	dst = strconv.AppendUint(append(dst, '"'), uint64(t), 10)
+	dst = append(dst, `":{"logprob":`...)
+	dst = appendLogprob(dst, f)
+	if rank > 0 {
+		dst = jsontext.AppendInt(append(dst, `,"rank":`...), rank)
+	}
+	dst = append(dst, `,"decoded_token":`...)
+	return append(a.names.append(dst, t), '}')
+}
+
+// leastLogprob stands for the logarithm of 0, which JSON has no number for, as in
+// OpenAI's answers.
+const leastLogprob = -9999
+
+func appendLogprob(dst []byte, f float32) []byte {
+	if v := float64(f); math.IsNaN(v) || math.IsInf(v, 0) {
+		f = leastLogprob
+	}
+	return jsontext.AppendFloat(dst, f)
+}
+
+// nan stands for no log-probability.
+var nan = float32(math.NaN())

@@ -1,0 +1,111 @@
+package answer
+
+import (
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// naming gives tokens the names that answers show. It belongs to one answer.
+type naming struct {
+	tok     *tokenizer.Tokenizer // nil: all tokens are without text
+	special map[kv.Token]string
+}
+
+// text is what token is called, false if it is none of the vocabulary's. It is not
+// always UTF-8.
+func (n *naming) text(t kv.Token) (_ string, ok bool) {
+	if n.tok == nil || uint64(t) >= uint64(n.tok.VocabSize()) {
+		return "", false
+	}
+	if !n.tok.Special(t) {
+		return n.tok.Text(t), true
+	}
+	s, ok := n.special[t]
+	if !ok {
+		s = string(n.tok.Decode(nil, []kv.Token{t}, false))
+		if n.special == nil {
+			n.special = map[kv.Token]string{}
+		}
+		n.special[t] = s
+	}
+	return s, true
+}
+
+// append writes the name of t: its text, or "bytes:\xe5\x85" if that is not UTF-8, as
+// OpenAI's completions have it, so that no two have one name for that.
+func (n *naming) append(dst []byte, t kv.Token) []byte {
+	s, ok := n.text(t)
+	if !ok || utf8.ValidString(s) {
+		return n.appendText(dst, t)
+	}
+	dst = append(dst, `"bytes:`...)
+	for i := range len(s) {
+		dst = append(dst, '\\', '\\', 'x', jsontext.Hex[s[i]>>4], jsontext.Hex[s[i]&0xf])
+	}
+	return append(dst, '"')
+}
+
+// appendText writes the text of t, "token_id:5" if it has none, as vLLM does.
+func (n *naming) appendText(dst []byte, t kv.Token) []byte {
+	if s, ok := n.text(t); ok {
+		return jsontext.AppendString(dst, s)
+	}
+	dst = append(dst, `"token_id:`...)
+	dst = strconv.AppendUint(dst, uint64(t), 10)
+	return append(dst, '"')
+}
+
+// appendBytes writes the bytes of t as numbers, null if it has no text.
+func (n *naming) appendBytes(dst []byte, t kv.Token) []byte {
+	s, ok := n.text(t)
+	if !ok {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, '[')
+	for i := range len(s) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(s[i]), 10)
+	}
+	return append(dst, ']')
+}
+
+// place gives the code point of a text at which t begins, and how many have begun
+// behind it, where begun had before it. Special tokens are no part of the text. Of
+// bytes that are no UTF-8 together it is not exact.
+func (n *naming) place(t kv.Token, begun int) (at, after int) {
+	if n.tok == nil || n.tok.Special(t) {
+		return begun, begun
+	}
+	s := n.tok.Text(t)
+	at, after = begun, begun
+	for i := range len(s) {
+		if s[i]&0xC0 != 0x80 {
+			after++
+		} else if i == 0 && begun > 0 { // within the last one
+			at--
+		}
+	}
+	return at, after
+}
+
+// same tells whether a and b have one name. An object of JSON has a name once.
+func (n *naming) same(a, b kv.Token) bool {
+	if a == b {
+		return true
+	}
+	s, known := n.text(a)
+	t, other := n.text(b)
+	return known && other && s == t
+}
+
+// among tells whether t has the name of one of tokens.
+func (n *naming) among(t kv.Token, tokens []kv.Token) bool {
+	return slices.ContainsFunc(tokens, func(o kv.Token) bool { return n.same(t, o) })
+}

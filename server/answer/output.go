@@ -1,0 +1,123 @@
+package answer
+
+import (
+	"strconv"
+
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// output splits the text of a choice into what the model thought, what it says and
+// which tools it calls.
+type output struct {
+	think  *thinking // nil: there is no reasoning to look for
+	calls  *hermes   // nil: there are no tools
+	events []outputEvent
+}
+
+// outputEvent is a part of an output.
+type outputEvent struct {
+	kind outputKind
+	text string
+}
+
+type outputKind uint8
+
+const (
+	saidText    outputKind = iota // content
+	saidThought                   // reasoning_content
+	beganCall                     // text is the tool's name
+	gaveArguments
+)
+
+// newOutput is nil where the whole text is content.
+func (a *Answer) newOutput() *output {
+	if a.calls == openai.NoCalls && !a.reasoning {
+		return nil
+	}
+	o := &output{}
+	if a.reasoning {
+		o.think = &thinking{inside: a.opened}
+	}
+	if a.calls != openai.NoCalls {
+		o.calls = &hermes{prompt: a.calls == openai.ForcedCalls, only: a.calls == openai.OneCall}
+	}
+	return o
+}
+
+// next gives what a piece of the text brings, all that is left if it is the last one. The
+// list is valid until the next call.
+func (o *output) next(text string, last bool) []outputEvent {
+	o.events = o.events[:0]
+	if o.think != nil {
+		var thought string
+		if thought, text = o.think.next(text, last); thought != "" {
+			o.events = append(o.events, outputEvent{saidThought, thought})
+		}
+	}
+	if o.calls == nil {
+		if text != "" {
+			o.events = append(o.events, outputEvent{saidText, text})
+		}
+		return o.events
+	}
+	o.events = append(o.events, o.calls.next(text)...)
+	if last {
+		o.events = append(o.events, o.calls.last()...)
+	}
+	return o.events
+}
+
+// called reports whether a tool was called.
+func (o *output) called() bool { return o != nil && o.calls != nil && o.calls.calls > 0 }
+
+// message is an output as the message of a whole answer has it.
+type message struct {
+	content, reasoning []byte
+	calls              []calling
+}
+
+// calling is a call of a tool.
+type calling struct {
+	name      string
+	arguments []byte
+}
+
+// message splits a whole text.
+func (o *output) message(text string) (m message) {
+	for _, e := range o.next(text, true) {
+		switch e.kind {
+		case saidText:
+			m.content = append(m.content, e.text...)
+		case saidThought:
+			m.reasoning = append(m.reasoning, e.text...)
+		case beganCall:
+			m.calls = append(m.calls, calling{name: e.text})
+		case gaveArguments:
+			last := &m.calls[len(m.calls)-1]
+			last.arguments = append(last.arguments, e.text...)
+		}
+	}
+	return m
+}
+
+// appendCallID writes the id of a call: of the answer's own id, the choice and the call.
+func (a *Answer) appendCallID(dst []byte, choice, call int) []byte {
+	id := a.head.ID
+	if len(id) > 16 {
+		id = id[len(id)-16:]
+	}
+	dst = jsontext.AppendText(append(dst, `"call_`...), id)
+	dst = strconv.AppendInt(append(dst, '_'), int64(choice), 10)
+	dst = strconv.AppendInt(append(dst, '_'), int64(call), 10)
+	return append(dst, '"')
+}
+
+// appendCall opens {"id", "type", "function": {"name", "arguments": for call of choice.
+func (a *Answer) appendCall(dst []byte, choice, call int, name string) []byte {
+	dst = append(dst, `"id":`...)
+	dst = a.appendCallID(dst, choice, call)
+	dst = append(dst, `,"type":"function","function":{"name":`...)
+	dst = jsontext.AppendString(dst, name)
+	return append(dst, `,"arguments":`...)
+}

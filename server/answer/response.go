@@ -1,0 +1,187 @@
+package answer
+
+import (
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Response collects an answer that is sent whole.
+type Response struct {
+	Answer
+	choices []choice
+	scores  []scored // of each prompt, but its tokens
+}
+
+type choice struct {
+	text     []byte
+	tokens   []kv.Token
+	logprobs []float32
+	top      [][]engine.TokenLogprob
+	ending   *coppice.Ending
+}
+
+// Whole is the answer as one object.
+func (a *Answer) Whole() *Response {
+	return &Response{Answer: *a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([]scored, len(a.prompts))}
+}
+
+// Piece takes a piece of prompt i. Those of one sample come in their order.
+func (r *Response) Piece(i int, p *coppice.Piece) {
+	p = r.cut(p)
+	c := &r.choices[i*r.params.N+p.Sample]
+	c.text = append(c.text, p.Text...)
+	c.tokens = append(c.tokens, p.Tokens...)
+	c.logprobs = append(c.logprobs, p.Logprobs...)
+	c.top = append(c.top, p.Top...)
+	if p.PromptLogprobs != nil {
+		r.scores[i] = scored{logprobs: p.PromptLogprobs, top: p.PromptTop}
+	}
+	if p.Ending != nil {
+		c.ending = p.Ending
+		r.prompts[i].bill.Add(p.Ending)
+	}
+}
+
+// Append writes the answer, once all samples of all prompts have ended.
+func (r *Response) Append(dst []byte) []byte {
+	object := "text_completion"
+	if r.chat {
+		object = "chat.completion"
+	}
+	dst = r.appendHead(dst, object)
+	dst = append(dst, `,"choices":[`...)
+	for i := range r.choices {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if r.chat {
+			dst = r.chatChoice(dst, i)
+		} else {
+			dst = r.completionChoice(dst, i)
+		}
+	}
+	dst = append(dst, `],"usage":`...)
+	dst = r.Usage().Append(dst)
+	if r.chat {
+		dst = r.ofPrompt(dst, 0)
+	}
+	return append(dst, '}')
+}
+
+func (r *Response) completionChoice(dst []byte, index int) []byte {
+	c, prompt, echo := &r.choices[index], index/r.params.N, ""
+	if r.echo {
+		echo = r.prompts[prompt].text
+	}
+	dst = append(dst, `{"text":`...)
+	dst = appendTwo(dst, echo, string(c.text))
+	dst = append(dst, `,"index":`...)
+	dst = jsontext.AppendInt(dst, index)
+	dst = append(dst, `,"logprobs":`...)
+	if r.params.Logprobs {
+		s := c.scored()
+		if r.echo {
+			s = r.after(prompt, s)
+		}
+		dst, _ = r.completionLogprobs(dst, s, 0)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = r.appendFinish(append(dst, ','), c.ending, false)
+	dst = r.ofPrompt(dst, prompt)
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
+	}
+	return append(dst, '}')
+}
+
+func (r *Response) chatChoice(dst []byte, index int) []byte {
+	c := &r.choices[index]
+	dst = append(dst, `{"index":`...)
+	dst = jsontext.AppendInt(dst, index)
+	dst = append(dst, `,"message":{"role":"assistant","content":`...)
+	out := r.newOutput()
+	if out == nil {
+		dst = jsontext.AppendString(dst, string(c.text))
+	} else {
+		dst = r.message(dst, index, out.message(string(c.text)))
+	}
+	dst = append(dst, `,"refusal":null},"logprobs":`...)
+	if r.params.Logprobs {
+		dst = r.chatLogprobs(dst, c.scored())
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = r.appendFinish(append(dst, ','), c.ending, out.called())
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
+	}
+	return append(dst, '}')
+}
+
+// message writes the content and what goes with it.
+func (r *Response) message(dst []byte, choice int, m message) []byte {
+	if len(m.content) == 0 && len(m.calls) > 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = jsontext.AppendString(dst, string(m.content))
+	}
+	if len(m.reasoning) > 0 {
+		dst = append(dst, `,"reasoning_content":`...)
+		dst = jsontext.AppendString(dst, string(m.reasoning))
+	}
+	for i, call := range m.calls {
+		if i == 0 {
+			dst = append(dst, `,"tool_calls":[{`...)
+		} else {
+			dst = append(dst, `},{`...)
+		}
+		dst = r.appendCall(dst, choice, i, call.name)
+		dst = jsontext.AppendString(dst, string(call.arguments))
+		dst = append(dst, '}')
+	}
+	if len(m.calls) > 0 {
+		dst = append(dst, `}]`...)
+	}
+	return dst
+}
+
+func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
+
+// after puts the prompt's tokens before those of a choice.
+func (r *Response) after(prompt int, s *scored) *scored {
+	p := r.prompts[prompt].tokens
+	n := len(p)
+	all := &scored{
+		tokens:   append(append(make([]kv.Token, 0, n+len(s.tokens)), p...), s.tokens...),
+		logprobs: make([]float32, n, n+len(s.logprobs)),
+		top:      make([][]engine.TokenLogprob, n, n+len(s.top)),
+	}
+	own := &r.scores[prompt]
+	copy(all.top, own.top)
+	all.top = append(all.top, s.top...)
+	for i := range n {
+		all.logprobs[i] = nan
+		if f, ok := own.known(i); ok {
+			all.logprobs[i] = f
+		}
+	}
+	all.logprobs = append(all.logprobs, s.logprobs...)
+	return all
+}
+
+// ofPrompt writes what vLLM's fields say of a prompt: in a completion's choice, or at
+// the end of a chat.
+func (r *Response) ofPrompt(dst []byte, i int) []byte {
+	p := r.prompts[i].tokens
+	if r.params.PromptLogprobs {
+		dst = append(dst, `,"prompt_logprobs":`...)
+		dst = r.promptLogprobs(dst, &scored{tokens: p, logprobs: r.scores[i].logprobs, top: r.scores[i].top})
+	}
+	if r.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), p)
+	}
+	return dst
+}

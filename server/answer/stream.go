@@ -1,0 +1,215 @@
+package answer
+
+import (
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// Stream writes an answer as server-sent events, each with its "data: " and the empty
+// line behind it. In a steady state it allocates nothing but for dst. It belongs to
+// one goroutine.
+type Stream struct {
+	Answer
+	open    []byte // of an event, up to its choice
+	close   []byte
+	choices []streamed
+	tokens  int // of all choices so far
+}
+
+// streamed is how far a choice has come.
+type streamed struct {
+	begun  bool
+	offset int     // code points of the tokens so far
+	out    *output // of a chat; nil where all of its text is content
+	call   int     // calls of tools that have begun
+}
+
+// Stream is the answer as events.
+func (a *Answer) Stream() *Stream {
+	object := "text_completion"
+	if a.chat {
+		object = "chat.completion.chunk"
+	}
+	s := &Stream{Answer: *a, choices: make([]streamed, len(a.prompts)*a.params.N)}
+	s.open = append(a.appendHead([]byte("data: "), object), `,"choices":[`...)
+	s.close = []byte("}]")
+	if a.params.IncludeUsage {
+		s.close = append(s.close, `,"usage":null`...)
+	}
+	s.close = append(s.close, "}\n\n"...)
+	return s
+}
+
+// end closes an event.
+func (s *Stream) end(dst []byte) []byte {
+	if !s.params.ContinuousUsage {
+		return append(dst, s.close...)
+	}
+	u := openai.Usage{CompletionTokens: s.tokens}
+	for i := range s.prompts {
+		u.PromptTokens += len(s.prompts[i].tokens)
+	}
+	dst = u.AppendCounts(append(dst, `}],"usage":`...))
+	return append(dst, "}}\n\n"...)
+}
+
+// Piece appends what p, of prompt i, gives: no event while a character is incomplete,
+// several where a choice of a chat begins or ends. A piece that ended with an error is
+// for Error.
+func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
+	p = s.cut(p)
+	index := i*s.params.N + p.Sample
+	c := &s.choices[index]
+	s.tokens += len(p.Tokens)
+	if p.Ending != nil {
+		s.prompts[i].bill.Add(p.Ending)
+	}
+	if s.chat {
+		return s.chatPiece(dst, index, c, p)
+	}
+	first := !c.begun
+	c.begun = true
+	echo := ""
+	if first && s.echo {
+		echo = s.prompts[i].text
+	}
+	ids := s.params.ReturnTokenIDs
+	if p.Text == "" && echo == "" && p.Ending == nil && !(s.params.Logprobs || ids) {
+		return dst
+	}
+	dst = append(dst, s.open...)
+	dst = append(dst, `{"text":`...)
+	dst = appendTwo(dst, echo, p.Text)
+	dst = append(dst, `,"index":`...)
+	dst = jsontext.AppendInt(dst, index)
+	dst = append(dst, `,"logprobs":`...)
+	if s.params.Logprobs && len(p.Tokens) > 0 {
+		dst, c.offset = s.completionLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top}, c.offset)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = s.appendFinish(append(dst, ','), p.Ending, false)
+	if ids {
+		if first {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[i].tokens)
+		}
+		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
+	}
+	return s.end(dst)
+}
+
+// chatPiece writes the role first, then what p has, then how it ended.
+func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
+	ids := s.params.ReturnTokenIDs
+	if !c.begun {
+		c.begun = true
+		c.out = s.newOutput()
+		dst = s.begin(dst, index)
+		dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
+		if ids {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[0].tokens)
+		}
+		dst = s.end(dst)
+	}
+	if c.out != nil {
+		dst = s.events(dst, index, c, p)
+	} else if p.Text != "" || s.shows(p) {
+		dst = append(s.begin(dst, index), `,"delta":{"content":`...)
+		dst = jsontext.AppendString(dst, p.Text)
+		dst = s.delta(append(dst, '}'), p)
+	}
+	if p.Ending != nil {
+		dst = s.begin(dst, index)
+		dst = append(dst, `,"delta":{},"logprobs":null,`...)
+		dst = s.appendFinish(dst, p.Ending, c.out.called())
+		dst = s.end(dst)
+	}
+	return dst
+}
+
+// shows reports whether a piece without text has to be written for its tokens.
+func (s *Stream) shows(p *coppice.Piece) bool {
+	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
+}
+
+// delta ends an event behind its delta, with what is said of p's tokens; nil: nothing.
+func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
+	dst = append(dst, `,"logprobs":`...)
+	if p != nil && s.params.Logprobs && len(p.Tokens) > 0 {
+		dst = s.chatLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top})
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"finish_reason":null`...)
+	if p != nil && s.params.ReturnTokenIDs {
+		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
+	}
+	return s.end(dst)
+}
+
+// events writes what p brings of an output that is split, the tokens with the first event.
+func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
+	all := c.out.next(p.Text, p.Ending != nil)
+	of := p
+	for _, e := range all {
+		dst = append(s.begin(dst, index), `,"delta":{`...)
+		switch e.kind {
+		case saidText:
+			dst = jsontext.AppendString(append(dst, `"content":`...), e.text)
+		case saidThought:
+			dst = jsontext.AppendString(append(dst, `"reasoning_content":`...), e.text)
+		case beganCall:
+			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call)
+			dst = s.appendCall(append(dst, ','), index, c.call, e.text)
+			dst = append(dst, `""}}]`...)
+			c.call++
+		case gaveArguments:
+			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call-1)
+			dst = jsontext.AppendString(append(dst, `,"function":{"arguments":`...), e.text)
+			dst = append(dst, `}}]`...)
+		}
+		dst, of = s.delta(append(dst, '}'), of), nil
+	}
+	if len(all) == 0 && s.shows(p) {
+		dst = s.delta(append(s.begin(dst, index), `,"delta":{}`...), p)
+	}
+	return dst
+}
+
+// begin opens an event of a chat, up to the choice's index.
+func (s *Stream) begin(dst []byte, index int) []byte {
+	dst = append(dst, s.open...)
+	dst = append(dst, `{"index":`...)
+	return jsontext.AppendInt(dst, index)
+}
+
+// appendTwo writes two texts as one string.
+func appendTwo(dst []byte, a, b string) []byte {
+	if a == "" {
+		return jsontext.AppendString(dst, b)
+	}
+	dst = jsontext.AppendString(dst, a)
+	n := len(dst) - 1 // the quote between them
+	dst = jsontext.AppendString(dst[:n], b)
+	copy(dst[n:], dst[n+1:])
+	return dst[:len(dst)-1]
+}
+
+// Error appends an event with the error. The stream ends with it, without Done.
+func (s *Stream) Error(dst []byte, e *openai.Error) []byte {
+	dst = e.Append(append(dst, "data: "...))
+	return append(dst, "\n\n"...)
+}
+
+// Done appends the end: the usage, if asked for, as a chunk without choices, and
+// "[DONE]".
+func (s *Stream) Done(dst []byte) []byte {
+	if s.params.IncludeUsage {
+		dst = append(dst, s.open...)
+		dst = append(dst, `],"usage":`...)
+		dst = s.Usage().Append(dst)
+		dst = append(dst, "}\n\n"...)
+	}
+	return append(dst, "data: [DONE]\n\n"...)
+}

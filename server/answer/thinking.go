@@ -1,0 +1,104 @@
+package answer
+
+import (
+	"strings"
+
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// thinking takes the reasoning out of the text of an output, which comes in pieces of
+// any size: what stands between <think> and </think> at its beginning. White space around
+// it is left out. It holds back at most heldSpace bytes of white space and the beginning
+// of a tag.
+//
+// Source of the form: the chat templates of Qwen/Qwen3 and deepseek-ai/DeepSeek-R1.
+type thinking struct {
+	inside bool // the text begins within the reasoning: the prompt has the tag
+	done   bool // what comes is no reasoning
+	begun  bool // of what is inside, or behind it, something was given
+	held   string
+}
+
+const openThink, closeThink = "<think>", "</think>"
+
+// next gives the parts of a piece, and all that is left if it is the last one.
+func (t *thinking) next(text string, last bool) (thought, rest string) {
+	if t.done && t.begun && t.held == "" {
+		return "", text
+	}
+	text = t.held + text
+	t.held = ""
+	if !t.inside && !t.done {
+		begin := trimSpaceLeft(text)
+		near := len(text)-len(begin) <= heldSpace
+		switch {
+		case near && strings.HasPrefix(begin, openThink):
+			t.inside, text = true, begin[len(openThink):]
+		case near && !last && strings.HasPrefix(openThink, begin):
+			t.held = text
+			return "", ""
+		default:
+			t.done, t.begun = true, true
+			return "", text
+		}
+	}
+	if t.inside {
+		if thought, text = t.within(text, last); t.inside {
+			return thought, ""
+		}
+	}
+	if !t.begun { // behind the reasoning
+		text = trimSpaceLeft(text)
+		t.begun = text != ""
+	}
+	return thought, text
+}
+
+// within takes text of the reasoning, and gives what is behind its end.
+func (t *thinking) within(text string, last bool) (thought, rest string) {
+	if !t.begun {
+		text = trimSpaceLeft(text)
+	}
+	end := strings.Index(text, closeThink)
+	if end >= 0 {
+		thought, rest = trimSpaceRight(text[:end]), text[end+len(closeThink):]
+		t.inside, t.done, t.begun = false, true, false
+		return thought, rest
+	}
+	if last {
+		return trimSpaceRight(text), ""
+	}
+	keep := len(text)
+	for n := min(len(closeThink)-1, len(text)); n > 0; n-- {
+		if strings.HasSuffix(text, closeThink[:n]) {
+			keep -= n
+			break
+		}
+	}
+	keep = len(trimSpaceRight(text[:keep]))
+	t.begun = t.begun || keep > 0
+	t.held = text[keep:]
+	return text[:keep], ""
+}
+
+const spaces = " \n\r\t"
+
+func trimSpaceLeft(s string) string { return strings.TrimLeft(s, spaces) }
+
+// trimSpaceRight leaves out at most heldSpace bytes.
+func trimSpaceRight(s string) string {
+	least := max(len(s)-heldSpace, 0)
+	return s[:least] + strings.TrimRight(s[least:], spaces)
+}
+
+// OpensReasoning reports whether a rendered conversation ends with the tag that begins
+// the model's reasoning.
+func OpensReasoning(rendered string) bool {
+	return strings.HasSuffix(trimSpaceRight(rendered), openThink)
+}
+
+// Reasons reports whether a model with this tokenizer may write its reasoning in tags: they
+// are tokens.
+func Reasons(tok *tokenizer.Tokenizer) bool {
+	return len(tok.Encode(nil, openThink)) == 1 && len(tok.Encode(nil, closeThink)) == 1
+}

@@ -1,0 +1,114 @@
+package answer
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
+)
+
+// TokensAnswer is the answer of /tokenize, written in parts: it may be ten times as long as
+// the request.
+type TokensAnswer struct {
+	tokens []kv.Token
+	names  naming
+	named  bool // it has token_strs
+	at     int  // tokens, and then names, that are written
+	part   int
+	length int
+}
+
+// NewTokensAnswer writes tokens. maxModelLen: tokens that the model has positions for. With
+// tok it has the token_strs.
+func NewTokensAnswer(tokens []kv.Token, maxModelLen int, tok *tokenizer.Tokenizer) *TokensAnswer {
+	return &TokensAnswer{tokens: tokens, names: naming{tok: tok}, named: tok != nil, length: maxModelLen}
+}
+
+// partTokens is how many tokens a part of an answer holds.
+const partTokens = 2048
+
+// Append appends the next part to dst; more reports whether there is another one.
+func (a *TokensAnswer) Append(dst []byte) (_ []byte, more bool) {
+	if a.part == 0 {
+		dst = append(dst, `{"count":`...)
+		dst = jsontext.AppendInt(dst, len(a.tokens))
+		dst = append(dst, `,"max_model_len":`...)
+		dst = jsontext.AppendInt(dst, a.length)
+		dst = append(dst, `,"tokens":[`...)
+		a.part = 1
+	}
+	for n := min(a.at+partTokens, len(a.tokens)); a.at < n; a.at++ {
+		if a.at > 0 {
+			dst = append(dst, ',')
+		}
+		if a.part == 1 {
+			dst = strconv.AppendUint(dst, uint64(a.tokens[a.at]), 10)
+		} else {
+			dst = a.names.append(dst, a.tokens[a.at])
+		}
+	}
+	switch {
+	case a.at < len(a.tokens):
+		return dst, true
+	case a.part == 2:
+		return append(dst, "]}"...), false
+	case !a.named:
+		return append(dst, `],"token_strs":null}`...), false
+	}
+	a.part, a.at = 2, 0
+	return append(dst, `],"token_strs":[`...), true
+}
+
+// TextAnswer is the answer of /detokenize, written in parts: a token may stand for a hundred
+// bytes.
+type TextAnswer struct {
+	tokens []kv.Token
+	from   *tokenizer.Decoding
+	text   []byte // decoded; at the end of a part what may begin a rune
+	begun  bool
+}
+
+// NewTextAnswer writes the text of tokens.
+func NewTextAnswer(tok *tokenizer.Tokenizer, tokens []kv.Token) *TextAnswer {
+	return &TextAnswer{tokens: tokens, from: tok.NewDecoding()}
+}
+
+// Append appends the next part to dst; more reports whether there is another one.
+func (a *TextAnswer) Append(dst []byte) (_ []byte, more bool) {
+	if !a.begun {
+		dst = append(dst, `{"prompt":"`...)
+		a.begun = true
+	}
+	n := min(partTokens/8, len(a.tokens))
+	a.text = a.from.Append(a.text, a.tokens[:n])
+	a.tokens = a.tokens[n:]
+	whole := len(a.text)
+	if len(a.tokens) > 0 {
+		whole -= unfinished(a.text)
+	}
+	dst = jsontext.AppendText(dst, string(a.text[:whole]))
+	a.text = a.text[:copy(a.text, a.text[whole:])]
+	if len(a.tokens) > 0 {
+		return dst, true
+	}
+	return append(dst, `"}`...), false
+}
+
+// unfinished is how many bytes at the end of text begin a rune and do not complete it.
+func unfinished(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+func appendIDs(dst []byte, tokens []kv.Token) []byte {
+	return jsontext.AppendList(dst, tokens, jsontext.AppendInt[kv.Token])
+}
