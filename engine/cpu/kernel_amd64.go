@@ -3,6 +3,7 @@ package cpu
 import machine "golang.org/x/sys/cpu"
 
 //go:generate go -C ../../tools/avo run . -isa avx2 -pkg cpu -out ../../engine/cpu/kernel_avx2_amd64.s -stubs ../../engine/cpu/kernel_avx2_amd64.go
+//go:generate go -C ../../tools/avo run . -isa avxvnni -pkg cpu -out ../../engine/cpu/kernel_avxvnni_amd64.s -stubs ../../engine/cpu/kernel_avxvnni_amd64.go
 //go:generate go -C ../../tools/avo run . -isa avx512 -pkg cpu -out ../../engine/cpu/kernel_avx512_amd64.s -stubs ../../engine/cpu/kernel_avx512_amd64.go
 
 // kernelsOf is the path's table, nil for an unknown name; whether the machine can
@@ -12,6 +13,10 @@ func kernelsOf(isa ISA) *kernels {
 	case Portable:
 		return &kernels{isa: Portable}
 	case AVX2:
+		quant, vnni := quantTilesAVX2(), machine.X86.HasAVXVNNI
+		if vnni {
+			quant = quantTilesAVXVNNI()
+		}
 		quarters := []int{0, 8, 32, 40} // each is 8 columns and those 16 further on
 		return &kernels{
 			isa: AVX2,
@@ -22,7 +27,7 @@ func kernelsOf(isa ISA) *kernels {
 				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2},
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
-			quant:   quantTilesAVX2(),
+			quant: quant, biased: vnni,
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, siluPairs: siluPairsAVX2, stream: streamAVX2,
 			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
@@ -55,6 +60,18 @@ func quantTilesAVX2() []quantTile {
 		}},
 		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
 			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b8hmAVX2, quant1x32b8kmAVX2, quant1x32b8k2AVX2,
+		}},
+	}
+}
+
+// quantTilesAVXVNNI need AVX-VNNI beside what the AVX2 path does.
+func quantTilesAVXVNNI() []quantTile {
+	return []quantTile{
+		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
+			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b8hmAVXVNNI, quant2x16b8kmAVXVNNI, quant2x16b8k2AVXVNNI,
+		}},
+		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
+			quant1x32n4hAVXVNNI, quant1x32n4hmAVXVNNI, quant1x32n4kmAVXVNNI, quant1x32t4hAVXVNNI, quant1x32t4wAVXVNNI, quant1x32b8hAVXVNNI, quant1x32b8hmAVXVNNI, quant1x32b8kmAVXVNNI, quant1x32b8k2AVXVNNI,
 		}},
 	}
 }

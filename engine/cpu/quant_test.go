@@ -103,8 +103,8 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 		for i := range x[4][:64] {
 			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // all of ±127
 		}
-		for _, isa := range ISAs() {
-			ops := kernelsOf(isa)
+		for _, ops := range productPaths() {
+			isa := ops.isa
 			p := packer{kernels: ops}
 			m := p.pack(k, tensor)
 			if p.err != nil || m.quant == nil {

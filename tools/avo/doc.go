@@ -1,5 +1,5 @@
 // Command avo writes the assembly of engine/cpu: the inner loops of a
-// transformer for AVX2 and for AVX-512, from one description each. It owns no
+// transformer for AVX2, AVX-VNNI and AVX-512, from one description each. It owns no
 // arithmetic of its own: package internal/f32 and the portable code beside the
 // kernels define every bit, and the tests of engine/cpu hold the two together.
 //

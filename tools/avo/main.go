@@ -9,21 +9,27 @@ import (
 )
 
 func main() {
-	name := flag.String("isa", "avx512", "avx2 or avx512")
+	name := flag.String("isa", "avx512", "avx2, avxvnni or avx512")
 	set := flag.String("set", "engine", "engine (those of engine/cpu) or hashcopy (those of internal/hashcopy)")
 	flag.Parse()
 	var t *target
 	switch *name {
 	case "avx2":
 		t = &target{name: "AVX2", lanes: 8}
+	case "avxvnni":
+		t = &target{name: "AVXVNNI", lanes: 8, vnni: true}
 	case "avx512":
-		t = &target{name: "AVX512", lanes: 16}
+		t = &target{name: "AVX512", lanes: 16, vnni: true}
 	default:
-		fmt.Fprintf(os.Stderr, "avo: isa is %q, want avx2 or avx512\n", *name)
+		fmt.Fprintf(os.Stderr, "avo: isa is %q, want avx2, avxvnni or avx512\n", *name)
 		os.Exit(2)
 	}
 	switch *set {
 	case "engine":
+		if *name == "avxvnni" { // all else is as for AVX2
+			t.products()
+			break
+		}
 		t.engine()
 	case "hashcopy":
 		t.hashCopy()
@@ -32,6 +38,21 @@ func main() {
 		os.Exit(2)
 	}
 	build.Generate()
+	if *name == "avxvnni" {
+		if err := vexFile(flag.Lookup("out").Value.String()); err != nil {
+			fmt.Fprintln(os.Stderr, "avo:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// products writes those with quantised weights.
+func (t *target) products() {
+	for _, kind := range quantKinds {
+		for _, shape := range t.quantTiles() {
+			t.quant(shape, kind)
+		}
+	}
 }
 
 // engine writes the kernels of engine/cpu.
@@ -41,11 +62,7 @@ func (t *target) engine() {
 			t.gemm(shape.rows, shape.vectors, half)
 		}
 	}
-	for _, kind := range quantKinds {
-		for _, shape := range t.quantTiles() {
-			t.quant(shape, kind)
-		}
-	}
+	t.products()
 	t.scores()
 	t.softmax()
 	t.values()

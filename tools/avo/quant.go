@@ -158,7 +158,7 @@ func (q *quant) constants() {
 			VBROADCASTI128(Mem{Base: at}, q.table)
 		}
 	}
-	if !q.target.wide() {
+	if !q.vnni {
 		q.ones = q.vector()
 		VMOVDQU(q.constant("int16 ones"), q.ones)
 		if q.kind.weights == asBytes {
@@ -173,7 +173,7 @@ func (q *quant) added() int {
 	switch {
 	case q.kind.weights == asNibbles && q.kind.added == 8:
 		return 3
-	case q.kind.weights != asNibbles && q.target.wide():
+	case q.kind.weights != asNibbles && q.vnni:
 		return 7
 	}
 	return -1
@@ -250,7 +250,7 @@ func (q *quant) quad(j int) {
 			PREFETCHT0(at.Offset(ahead))
 		}
 		if !nibbles {
-			if !q.target.wide() {
+			if !q.vnni {
 				VPXOR(q.bias, w, w)
 			}
 			q.multiply(w, j, v)
@@ -278,7 +278,7 @@ func (q *quant) lookUp(w reg.VecVirtual) {
 // a weight that may have one goes to the activation: 2·128·127 fits.
 func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 	size, signed := w, q.kind.weights != asNibbles
-	if !q.target.wide() && signed {
+	if !q.vnni && signed {
 		size = q.vector()
 		VPABSB(w, size)
 	}
@@ -290,6 +290,10 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 		}
 		a := q.vector()
 		VPBROADCASTD(at, a)
+		if q.vnni {
+			VPDPBUSD(a, w, sum)
+			continue
+		}
 		if signed {
 			VPSIGNB(w, a, a)
 		}

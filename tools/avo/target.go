@@ -14,7 +14,8 @@ import (
 type target struct {
 	name   string
 	lanes  int
-	consts Mem // table of constants, each as wide as the widest vector
+	vnni   bool // it adds products of four bytes, one factor unsigned, in one instruction
+	consts Mem  // table of constants, each as wide as the widest vector
 	known  map[string]int
 }
 

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+)
+
+// dotProduct is the instruction of AVX-VNNI as Go's assembler writes it, which encodes that
+// of AVX-512 alone.
+var dotProduct = regexp.MustCompile(`(?m)^\tVPDPBUSD +Y(\d+), Y(\d+), Y(\d+)$`)
+
+// vexFile replaces dot products by the bytes of their VEX form (Intel's manual, volume 2,
+// VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI run that have no
+// AVX-512.
+func vexFile(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text = dotProduct.ReplaceAllFunc(text, func(line []byte) []byte {
+		var y [3]int
+		for i, digits := range dotProduct.FindSubmatch(line)[1:] {
+			if y[i], err = strconv.Atoi(string(digits)); err == nil && y[i] > 15 {
+				err = fmt.Errorf("%s needs a register that VEX has not", bytes.TrimSpace(line))
+			}
+		}
+		b := dotProductVEX(y[0], y[1], y[2])
+		return fmt.Appendf(nil, "\tBYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x // %s", b[0], b[1], b[2], b[3], b[4], bytes.TrimSpace(line))
+	})
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(bytes.ReplaceAll(text, []byte("// VPDPBUSD"), nil), []byte("VPDPBUSD")) {
+		return fmt.Errorf("%s has dot products of a form that is not known here", path)
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// dotProductVEX adds to sum the products of bytes with a sign and of bytes without.
+func dotProductVEX(signed, unsigned, sum int) [5]byte {
+	inverted := func(register, bit int) byte { // registers 8 to 15 have their bit cleared
+		if register > 7 {
+			return 0
+		}
+		return 1 << bit
+	}
+	return [5]byte{
+		0xc4,
+		inverted(sum, 7) | 1<<6 | inverted(signed, 5) | 2, // R, X, B; map 0F38
+		byte(^unsigned&15)<<3 | 1<<2 | 1,                  // W0, vvvv, 256 bits, 66
+		0x50,
+		3<<6 | byte(sum&7)<<3 | byte(signed&7),
+	}
+}
