@@ -178,7 +178,7 @@ func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
 	if a.toldAt.IsZero() {
 		a.firstAt = now
-		a.p.g.metrics.firstToken.Observe(now.Sub(a.p.start).Seconds())
+		a.p.g.metrics.FirstToken.Observe(now.Sub(a.p.start).Seconds())
 	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
 		return
 	}
@@ -216,7 +216,7 @@ func (a *answer) broken(err error) {
 		return
 	}
 	a.p.fault, a.p.status = err, http.StatusBadGateway
-	a.p.g.metrics.broken.Inc()
+	a.p.g.metrics.Broken.Inc()
 	a.p.member.Nudge()
 }
 

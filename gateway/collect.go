@@ -1,84 +1,76 @@
 package gateway
 
 import (
-	"strconv"
-
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/coppice-llm/coppice/gateway/members"
+	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
-// collector reads what others count when it is asked.
-type collector struct{ g *Gateway }
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("coppice_router_"+name, help, labels, nil)
+// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+type scrape struct {
+	States    map[string]int    `metric:"workers" by:"state" help:"Workers by state."`
+	Workers   []workerScrape    `by:"worker"`
+	Guessed   map[string]int    `metric:"guessed_blocks" by:"why" help:"Blocks that workers are guessed to hold, by reason: no events of the worker, or not yet (a request under way will compute them)."`
+	Queued    int               `metric:"queued_requests" help:"Requests that wait at the router while all workers are busy."`
+	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Events of workers and what became of them: batches, blocks, gaps, recoveries, refusals."`
+	Pools     map[string]int    `metric:"pool_workers" by:"pool" help:"Healthy workers by pool."`
+	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
 }
 
-var (
-	workersDesc   = desc("workers", "Workers by state.", "state")
-	modeDesc      = desc("worker_mode", "1 for how what a worker holds is known: events, approximate, or waiting for its events.", "worker", "mode")
-	activeDesc    = desc("worker_active_requests", "Requests that a worker has.", "worker", "rank")
-	prefillDesc   = desc("worker_active_prefill_tokens", "Prompt tokens that it has yet to compute, as predicted.", "worker", "rank")
-	blocksDesc    = desc("worker_active_blocks", "Distinct blocks of its requests, as predicted.", "worker", "rank")
-	heldDesc      = desc("worker_index_blocks", "Blocks that it is known to hold.", "worker", "rank")
-	guessedDesc   = desc("guessed_blocks", "Blocks that workers are guessed to hold, by why: no events, or not yet (a request on its way will compute them).", "why")
-	queuedDesc    = desc("queued_requests", "Requests that wait while all workers are busy.")
-	eventsDesc    = desc("events_total", "What came of the workers' events, by what it was.", "what")
-	poolDesc      = desc("pool_workers", "Healthy workers by pool.", "pool")
-	decisionsDesc = desc("decisions_total", "Choices of a worker, by why it was chosen.", "reason")
-)
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{workersDesc, modeDesc, activeDesc, prefillDesc, blocksDesc, heldDesc, guessedDesc, queuedDesc, eventsDesc, poolDesc, decisionsDesc} {
-		ch <- d
-	}
+// workerScrape is one worker of a scrape.
+type workerScrape struct {
+	Worker string         `label:"true"`
+	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the way in which a worker's cache is known: events, approximate, or waiting for its events."`
+	Ranks  []RankStatus   `by:"rank"`
 }
 
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// scrape reads the figures for Prometheus. Workers that share a name with another are not among them.
+func (g *Gateway) scrape() scrape {
+	s := scrape{States: map[string]int{}, Pools: map[string]int{}, Decisions: map[string]uint64{}, Events: g.eventCounts()}
+	for state := range members.States {
+		s.States[members.State(state).String()] = 0
 	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	g := c.g
-	states := [members.States]int{}
 	for _, m := range g.members.All() {
-		states[m.Status().State]++
+		s.States[m.Status().State.String()]++
 	}
-	for s, n := range states {
-		gauge(workersDesc, float64(n), members.State(s).String())
-	}
-	fleet := g.members.Snapshot()
-	for _, m := range fleet.ByID {
-		gauge(modeDesc, 1, m.Name(), g.mode(m))
+	ranks := g.ranks()
+	for id, m := range g.members.Snapshot().ByID {
+		s.Workers = append(s.Workers, workerScrape{m.Name(), map[string]int{g.mode(m): 1}, ranks[id]})
 	}
 	for _, name := range g.dispatch.Pools().Names() {
-		gauge(poolDesc, float64(g.dispatch.PoolSize(name)), name)
+		s.Pools[name] = g.dispatch.PoolSize(name)
 	}
+	m, guessed := g.dispatch.Metrics()
+	s.Guessed = map[string]int{"no events": guessed, "not yet": m.Promised}
+	s.Queued = m.Waiting
+	for reason, n := range m.Selected {
+		s.Decisions[router.Reason(reason).String()] = n
+	}
+	return s
+}
+
+// ranks are the loads of each worker's ranks.
+func (g *Gateway) ranks() map[kv.WorkerID][]RankStatus {
+	ranks := map[kv.WorkerID][]RankStatus{}
 	for _, l := range g.dispatch.Loads() {
-		m := fleet.ByID[l.Worker.Worker]
-		if m == nil {
-			continue
+		r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.dispatch.Index().Held(l.Worker)}
+		if s, ok := g.members.Events(l.Worker); ok {
+			r.Events, r.NextSeq = s.State.String(), s.Next
 		}
-		name, rank := m.Name(), strconv.Itoa(int(l.Worker.DP))
-		gauge(activeDesc, float64(l.Requests), name, rank)
-		gauge(prefillDesc, float64(l.PrefillTokens), name, rank)
-		gauge(blocksDesc, float64(l.Blocks), name, rank)
-		gauge(heldDesc, float64(g.dispatch.Index().Held(l.Worker)), name, rank)
+		ranks[l.Worker.Worker] = append(ranks[l.Worker.Worker], r)
 	}
-	rm, guessed := g.dispatch.Metrics()
-	gauge(guessedDesc, float64(guessed), "no events")
-	gauge(guessedDesc, float64(rm.Promised), "not yet")
-	gauge(queuedDesc, float64(rm.Waiting))
-	for reason, n := range rm.Selected {
-		count(decisionsDesc, n, router.Reason(reason).String())
+	return ranks
+}
+
+// eventCounts are those of the followers of events and of the index.
+func (g *Gateway) eventCounts() map[string]uint64 {
+	counts, x := figures.ByName(g.members.EventCounts()), g.dispatch.Index().Stats()
+	for name, n := range map[string]uint64{
+		"below_refused": x.BelowRefused, "overfull": x.OverfullBlocks, "tier_full": x.TierFullBlocks,
+		"foreign": x.ForeignBlocks, "collision": x.CollisionBlocks, "invalid": x.InvalidBlocks,
+	} {
+		counts["index_"+name+"_blocks"] = n
 	}
-	for _, e := range g.eventCounts() {
-		count(eventsDesc, e.n, e.what)
-	}
+	return counts
 }

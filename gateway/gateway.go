@@ -124,8 +124,8 @@ func (g *Gateway) start() error {
 			return err
 		}
 		g.peers = peers
-		if c, ok := peers.(prometheus.Collector); ok {
-			if err := g.cfg.Registry.Register(c); err != nil {
+		if p, ok := peers.(interface{ Collector() prometheus.Collector }); ok {
+			if err := g.cfg.Registry.Register(p.Collector()); err != nil {
 				return err
 			}
 		}

@@ -7,28 +7,42 @@ import (
 
 	"github.com/coppice-llm/coppice/gateway/dispatch"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/figures"
 )
 
-// metrics are what the gateway counts. Names have the prefix coppice_router_.
+// metrics are what the gateway counts itself. What it reads at each scrape is in collect.go.
 type metrics struct {
-	requests   *prometheus.CounterVec // by worker and status
-	refused    *prometheus.CounterVec // by code
-	retries    prometheus.Counter
-	broken     prometheus.Counter
-	firstToken prometheus.Histogram
-	whole      prometheus.Histogram
-	overhead   *prometheus.HistogramVec // by stage
-	prompts    prometheus.Counter
-	overlaps   prometheus.Counter
-	over       prometheus.Counter
-	under      prometheus.Counter
-	untold     prometheus.Counter
-	inexact    prometheus.Counter
-	pooled     *prometheus.CounterVec // by pool; not registered without pools
-	poolLeft   *prometheus.CounterVec // by pool
+	instruments
+	poolInstruments // not registered without pools
 
 	recent *fleetview.Recorder // for the live page
 	begun  time.Time
+}
+
+// names are those of all metrics of a router.
+var names = figures.Names{Prefix: "coppice_router_"}
+
+// instruments are made and registered by their tags.
+type instruments struct {
+	Requests   *prometheus.CounterVec   `metric:"requests_total" by:"worker,status" help:"Requests by worker and status. No worker: none was asked. 499: the client left before the answer."`
+	Refused    *prometheus.CounterVec   `metric:"refused_total" by:"code" help:"Requests that the router itself answered with an error, by its code."`
+	Retries    prometheus.Counter       `metric:"retries_total" help:"Requests sent to another worker because the first had not begun to compute them."`
+	Broken     prometheus.Counter       `metric:"broken_answers_total" help:"Answers that a worker broke off."`
+	FirstToken prometheus.Histogram     `metric:"time_to_first_token_seconds" buckets:"latency" help:"Time from a streaming request's arrival to the first event of its answer."`
+	Whole      prometheus.Histogram     `metric:"request_seconds" buckets:"latency" help:"Time from a request's arrival to the end of its answer."`
+	Overhead   *prometheus.HistogramVec `metric:"overhead_seconds" by:"stage" buckets:"stages" help:"Time that the router itself takes for a request, by stage: read (receive and tokenize), hash, choose (find a worker, with the wait while all are busy)."`
+	Prompts    prometheus.Counter       `metric:"prompt_blocks_total" help:"Blocks of routed prompts."`
+	Overlaps   prometheus.Counter       `metric:"overlap_blocks_total" help:"Blocks of routed prompts that the worker had cached, by the usage in its answer."`
+	Over       prometheus.Counter       `metric:"overpredicted_blocks_total" help:"Blocks predicted to be cached at the worker that were not, by the usage in its answer."`
+	Under      prometheus.Counter       `metric:"underpredicted_blocks_total" help:"Blocks not predicted to be cached at the worker that were, by the usage in its answer."`
+	Untold     prometheus.Counter       `metric:"unconfirmed_requests_total" help:"Routed prompts whose answer did not say how many tokens were cached: broken answers, and streams without usage."`
+	Inexact    prometheus.Counter       `metric:"inexact_prompts_total" help:"Prompts that could not be tokenized and were routed by load alone."`
+}
+
+// poolInstruments count by pool.
+type poolInstruments struct {
+	Pooled   *prometheus.CounterVec `metric:"pool_requests_total" by:"pool" help:"Requests by the pool of the worker that was asked last, or chosen for them."`
+	PoolLeft *prometheus.CounterVec `metric:"pool_moves_total" by:"pool" help:"Requests that left a pool for the next one, because no worker there could take them or an attempt failed."`
 }
 
 // stages has a bucket for each factor of two from a microsecond.
@@ -37,57 +51,30 @@ var stages = prometheus.ExponentialBuckets(1e-6, 2, 18)
 var latency = []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120}
 
 func newMetrics(g *Gateway) (*metrics, error) {
-	const prefix = "coppice_router_"
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
-	}
-	vec := func(name, help string, by ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, by)
-	}
-	m := &metrics{
-		recent: fleetview.NewRecorder(), begun: time.Now(),
-		requests:   vec("requests_total", "Requests by worker and status; no worker: none was asked; 499: the client had gone.", "worker", "status"),
-		refused:    vec("refused_total", "Requests that the gateway itself answered with an error, by its code.", "code"),
-		retries:    counter("retries_total", "Times that a request that no worker had begun to compute went to another worker."),
-		broken:     counter("broken_answers_total", "Answers that a worker broke off."),
-		prompts:    counter("prompt_blocks_total", "Blocks of routed prompts."),
-		overlaps:   counter("overlap_blocks_total", "Blocks of routed prompts that the worker had cached, as its answer's usage says."),
-		over:       counter("overpredicted_blocks_total", "Blocks that a worker was predicted to have cached and, by its answer's usage, had not."),
-		under:      counter("underpredicted_blocks_total", "Blocks that a worker was not predicted to have cached and, by its answer's usage, had."),
-		untold:     counter("unconfirmed_requests_total", "Routed prompts whose answer did not say how much of them was cached: broken, or a stream without usage."),
-		inexact:    counter("inexact_prompts_total", "Prompts whose tokens could not be told, routed by load alone."),
-		pooled:     vec("pool_requests_total", "Requests by the pool of the worker that was asked last, or of which one was to be.", "pool"),
-		poolLeft:   vec("pool_moves_total", "Times that a request left a pool for the next one: nobody there could take it, or an attempt failed and it went to a faster one.", "pool"),
-		firstToken: prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "time_to_first_token_seconds", Help: "From a streaming request's arrival to the first event of its answer.", Buckets: latency}),
-		whole:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "request_seconds", Help: "From a request's arrival to the end of its answer.", Buckets: latency}),
-		overhead: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "overhead_seconds",
-			Help: "What the gateway itself took of a request, by stage: read (to tokens), hash, choose (find and select, with waiting while all are busy).", Buckets: stages}, []string{"stage"}),
-	}
-	all := []prometheus.Collector{
-		m.requests, m.refused, m.retries, m.broken, m.prompts, m.overlaps, m.over, m.under, m.untold, m.inexact, m.firstToken, m.whole, m.overhead, &collector{g: g},
+	m := &metrics{recent: fleetview.NewRecorder(), begun: time.Now()}
+	buckets := map[string][]float64{"latency": latency, "stages": stages}
+	if err := figures.Register(g.cfg.Registry, names, &m.instruments, buckets); err != nil {
+		return nil, err
 	}
 	if p := g.dispatch.Pools(); p != nil {
-		all = append(all, m.pooled, m.poolLeft)
-		m.begin(p)
-	}
-	for _, c := range all {
-		if err := g.cfg.Registry.Register(c); err != nil {
+		if err := figures.Register(g.cfg.Registry, names, &m.poolInstruments, nil); err != nil {
 			return nil, err
 		}
+		m.begin(p)
 	}
-	return m, nil
+	return m, g.cfg.Registry.Register(figures.Collector(names, g.scrape))
 }
 
 // begin has the series of all pools begin.
 func (m *metrics) begin(p *dispatch.Pools) {
 	for _, name := range p.Names() {
-		m.pooled.WithLabelValues(name)
-		m.poolLeft.WithLabelValues(name)
+		m.Pooled.WithLabelValues(name)
+		m.PoolLeft.WithLabelValues(name)
 	}
 }
 
 // forget ends the series of a worker that left.
 func (m *metrics) forget(worker string) {
-	m.requests.DeletePartialMatch(prometheus.Labels{"worker": worker})
+	m.Requests.DeletePartialMatch(prometheus.Labels{"worker": worker})
 	m.recent.Forget(worker)
 }

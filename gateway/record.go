@@ -16,28 +16,28 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	worker := ""
 	if p.member != nil {
 		worker = p.member.Name()
-		m.prompts.Add(float64(p.blocks))
+		m.Prompts.Add(float64(p.blocks))
 		p.confirm()
 		if p.inexact {
-			m.inexact.Inc()
+			m.Inexact.Inc()
 		}
-		m.overhead.WithLabelValues("read").Observe(p.took.read.Seconds())
-		m.overhead.WithLabelValues("hash").Observe(p.took.hash.Seconds())
-		m.overhead.WithLabelValues("choose").Observe(p.took.choose.Seconds())
+		m.Overhead.WithLabelValues("read").Observe(p.took.read.Seconds())
+		m.Overhead.WithLabelValues("hash").Observe(p.took.hash.Seconds())
+		m.Overhead.WithLabelValues("choose").Observe(p.took.choose.Seconds())
 	}
 	if pool := p.poolName(); pool != "" {
-		m.pooled.WithLabelValues(pool).Inc()
+		m.Pooled.WithLabelValues(pool).Inc()
 	}
 	status := p.status
 	if r.Context().Err() != nil && status < 400 {
 		status = statusGone
 	}
 	total := time.Since(p.start)
-	m.requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
+	m.Requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
 	if p.member != nil && p.member.Gone() {
 		p.g.members.Forget(worker) // or it would be counted for ever: it was forgotten before this
 	}
-	m.whole.Observe(total.Seconds())
+	m.Whole.Observe(total.Seconds())
 	p.record(worker, status, total)
 	line := p.g.log.Check(zap.InfoLevel, "request")
 	if line == nil {
@@ -64,13 +64,13 @@ func (p *proxiedRequest) confirm() {
 	}
 	u := &p.answer.usage
 	if !u.told {
-		m.untold.Inc()
+		m.Untold.Inc()
 		return
 	}
 	cached, predicted := min(p.blocks, (u.cached+1)/p.g.dispatch.BlockTokens()), min(p.blocks, p.decision.Overlap.Blocks())
-	m.overlaps.Add(float64(cached))
-	m.over.Add(float64(max(0, predicted-cached)))
-	m.under.Add(float64(max(0, cached-predicted)))
+	m.Overlaps.Add(float64(cached))
+	m.Over.Add(float64(max(0, predicted-cached)))
+	m.Under.Add(float64(max(0, cached-predicted)))
 }
 
 // record tells the page of a request that has ended.

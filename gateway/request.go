@@ -88,7 +88,7 @@ func (p *proxiedRequest) release() {
 	}
 	p.buffer = nil
 	for _, pool := range b.ask.Left {
-		p.g.metrics.poolLeft.WithLabelValues(pool).Inc()
+		p.g.metrics.PoolLeft.WithLabelValues(pool).Inc()
 	}
 	p.g.bodies.Add(-int64(b.held))
 	if b.reset() {

@@ -176,7 +176,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 	case http.StatusInternalServerError:
 		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
-	g.metrics.refused.WithLabelValues(e.Code).Inc()
+	g.metrics.Refused.WithLabelValues(e.Code).Inc()
 	writeJSON(w, e.Status, e.Append(nil))
 	return e.Status
 }

@@ -57,7 +57,7 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		} else if !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others()) {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
 		}
-		g.metrics.retries.Inc()
+		g.metrics.Retries.Inc()
 	}
 }
 

@@ -89,13 +89,13 @@ type WorkerStatus struct {
 
 // RankStatus is what it knows of one rank.
 type RankStatus struct {
-	Rank          uint32 `json:"rank"`
-	Requests      int    `json:"active_requests"`
-	PrefillTokens int    `json:"active_prefill_tokens"`
-	Blocks        int    `json:"active_blocks"`
-	HeldBlocks    int    `json:"index_blocks"`
-	Events        string `json:"events,omitempty"` // state of following them
-	NextSeq       uint64 `json:"next_event,omitempty"`
+	Rank          uint32 `json:"rank" label:"true"`
+	Requests      int    `json:"active_requests" metric:"worker_active_requests" help:"Requests that the router has sent to a worker and that have not ended."`
+	PrefillTokens int    `json:"active_prefill_tokens" metric:"worker_active_prefill_tokens" help:"Prompt tokens that a worker has yet to compute, as predicted."`
+	Blocks        int    `json:"active_blocks" metric:"worker_active_blocks" help:"Distinct blocks of a worker's active requests, as predicted."`
+	HeldBlocks    int    `json:"index_blocks" metric:"worker_index_blocks" help:"Blocks that a worker is known to hold."`
+	Events        string `json:"events,omitempty" metric:"-" why:"a state: worker_mode"` // of following them
+	NextSeq       uint64 `json:"next_event,omitempty" metric:"-" why:"a position, not a figure"`
 }
 
 // FleetStatus is the answer of /v1/fleet.
@@ -123,14 +123,7 @@ func (g *Gateway) Fleet() FleetStatus {
 	if g.peers != nil {
 		f.Replica, f.Replicas = strconv.FormatUint(uint64(g.cfg.Router.Replica), 16), g.peers.Status()
 	}
-	ranks := map[kv.WorkerID][]RankStatus{}
-	for _, l := range g.dispatch.Loads() {
-		r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.dispatch.Index().Held(l.Worker)}
-		if s, ok := g.members.Events(l.Worker); ok {
-			r.Events, r.NextSeq = s.State.String(), s.Next
-		}
-		ranks[l.Worker.Worker] = append(ranks[l.Worker.Worker], r)
-	}
+	ranks := g.ranks()
 	for _, m := range g.members.All() {
 		of := m.Status()
 		s := WorkerStatus{Name: of.Name, URL: of.URL, State: of.State.String(), Mode: g.mode(m), Pool: of.Pool, Models: append([]string{}, of.Models...), Ranks: []RankStatus{}}
@@ -242,23 +235,4 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	io.WriteString(w, "\n"+e.String())
-}
-
-type eventCount struct {
-	what string
-	n    uint64
-}
-
-// eventCounts are those of the subscriber and of the index.
-func (g *Gateway) eventCounts() []eventCount {
-	c, x := g.members.EventCounts(), g.dispatch.Index().Stats()
-	return []eventCount{
-		{"batches", c.Batches}, {"events", c.Events}, {"stored_blocks", c.StoredBlocks}, {"removed_blocks", c.RemovedBlocks},
-		{"stale", c.Stale}, {"gaps", c.Gaps}, {"restarts", c.Restarts}, {"replays", c.Replays}, {"snapshots", c.Snapshots},
-		{"recoveries", c.Recoveries}, {"failed_recoveries", c.FailedRecoveries}, {"clears", c.Clears}, {"malformed", c.Malformed},
-		{"impossible", c.Impossible}, {"unknown_worker", c.UnknownWorker}, {"unknown_events", c.UnknownEvents}, {"unknown_medium", c.UnknownMedium},
-		{"other_group", c.OtherGroup}, {"refused_salted", c.RefusedSalted}, {"orphan_blocks", c.OrphanBlocks}, {"dropped", c.Dropped},
-		{"index_below_refused_blocks", x.BelowRefused}, {"index_overfull_blocks", x.OverfullBlocks}, {"index_tier_full_blocks", x.TierFullBlocks},
-		{"index_foreign_blocks", x.ForeignBlocks}, {"index_collision_blocks", x.CollisionBlocks}, {"index_invalid_blocks", x.InvalidBlocks},
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coppice-llm/coppice/gateway/dispatch"
+	"github.com/coppice-llm/coppice/internal/figures"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -39,57 +40,43 @@ func (x *peer) missing() uint64 {
 	return n
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("coppice_router_"+name, help, labels, nil)
+// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+type scrape struct {
+	Replicas  int               `metric:"replicas" help:"Other routers that tell what they reserve."`
+	Connected bool              `metric:"replica_connected" help:"1 while there is a NATS server over which routers talk."`
+	Events    map[string]uint64 `metric:"replica_events_total" by:"what" help:"Events of reservations between routers, by what became of them. Sent and lost: this router's. All others: received."`
+	Claims    map[string]uint64 `metric:"replica_claims_total" by:"what" help:"Workers of sessions that other routers told: taken, or doubted because their time is in the future."`
+	Messages  map[string]uint64 `metric:"replica_messages_total" by:"what" help:"Messages between routers, by what became of them."`
+	Gaps      uint64            `metric:"replica_gaps_total" help:"Times that events of another router were missing."`
+	Snapshots map[string]uint64 `metric:"replica_snapshots_total" by:"what" help:"Snapshots of reservations: asked for, sent, taken, or too long to be taken."`
+	Ends      map[string]uint64 `metric:"replica_ends_total" by:"why" help:"Other routers that left, by how: goodbye or silence."`
 }
 
-var (
-	replicasDesc  = desc("replicas", "Other gateways that tell what they reserve.")
-	busDesc       = desc("replica_connected", "1 while there is a server over which gateways talk.")
-	replicaEvents = desc("replica_events_total", "Reservations' events between gateways, by what became of them: sent and lost are this one's, the others' are received.", "what")
-	replicaClaims = desc("replica_claims_total", "What other gateways said of sessions: news that was taken, and what is of the future by this one's clock.", "what")
-	replicaWords  = desc("replica_messages_total", "Messages between gateways, by what became of them.", "what")
-	replicaGaps   = desc("replica_gaps_total", "Times that events of another gateway were missing.")
-	replicaSnaps  = desc("replica_snapshots_total", "Snapshots of what is reserved: asked for, sent, taken, or too long to be taken.", "what")
-	replicaEnds   = desc("replica_ends_total", "Other gateways that are gone, by why.", "why")
-)
-
-// Describe implements prometheus.Collector.
-func (r *Replicas) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{replicasDesc, busDesc, replicaEvents, replicaClaims, replicaWords, replicaGaps, replicaSnaps, replicaEnds} {
-		ch <- d
-	}
+// Collector makes the metrics of replicas.
+func (r *Replicas) Collector() prometheus.Collector {
+	return figures.Collector(figures.Names{Prefix: "coppice_router_"}, r.scrape)
 }
 
-// Collect implements prometheus.Collector.
-func (r *Replicas) Collect(ch chan<- prometheus.Metric) {
+// scrape reads the figures for Prometheus.
+func (r *Replicas) scrape() scrape {
 	r.mu.Lock()
-	n, counts := len(r.peers.all), r.peers.counts
-	counts.ShortenedEvents += r.own.shortened
+	n, c := len(r.peers.all), r.peers.counts
+	c.ShortenedEvents += r.own.shortened
 	r.mu.Unlock()
 	m, _ := r.d.Metrics()
 	b := r.bus.Metrics()
-	up := 0.0
-	if b.Connected {
-		up = 1
+	return scrape{
+		Replicas: n, Connected: b.Connected, Gaps: c.Gaps,
+		Events: map[string]uint64{
+			"sent": c.SentEvents, "lost": m.JournalLost, "shortened": c.ShortenedEvents, "received": c.ReceivedEvents, "applied": m.Applied,
+			"duplicate": m.Duplicate, "early": m.Early, "stale": m.Stale, "rejected": m.Rejected,
+		},
+		Claims: map[string]uint64{"taken": m.Claims, "doubted": c.Doubted},
+		Messages: map[string]uint64{
+			"sent": b.Sent, "unsent": b.Unsent, "received": b.Received, "dropped": b.Dropped, "malformed": c.Malformed + b.TooLong, "own": c.Own,
+			"foreign": c.Foreign, "version": c.Versions, "too_many": c.TooMany, "late": c.Late,
+		},
+		Snapshots: map[string]uint64{"asked": c.Asked, "sent": c.SentSnapshots, "taken": c.TakenSnapshots, "overflow": c.Overflows},
+		Ends:      map[string]uint64{"goodbye": c.Goodbyes, "silence": c.Lost},
 	}
-	ch <- prometheus.MustNewConstMetric(replicasDesc, prometheus.GaugeValue, float64(n))
-	ch <- prometheus.MustNewConstMetric(busDesc, prometheus.GaugeValue, up)
-	for _, e := range []struct {
-		d    *prometheus.Desc
-		what string
-		n    uint64
-	}{
-		{replicaEvents, "sent", counts.SentEvents}, {replicaEvents, "lost", m.JournalLost}, {replicaEvents, "shortened", counts.ShortenedEvents},
-		{replicaEvents, "received", counts.ReceivedEvents}, {replicaEvents, "applied", m.Applied}, {replicaEvents, "duplicate", m.Duplicate},
-		{replicaEvents, "early", m.Early}, {replicaEvents, "stale", m.Stale}, {replicaEvents, "rejected", m.Rejected}, {replicaClaims, "taken", m.Claims}, {replicaClaims, "doubted", counts.Doubted},
-		{replicaWords, "sent", b.Sent}, {replicaWords, "unsent", b.Unsent}, {replicaWords, "received", b.Received},
-		{replicaWords, "dropped", b.Dropped}, {replicaWords, "malformed", counts.Malformed + b.TooLong}, {replicaWords, "own", counts.Own},
-		{replicaWords, "foreign", counts.Foreign}, {replicaWords, "version", counts.Versions}, {replicaWords, "too_many", counts.TooMany}, {replicaWords, "late", counts.Late},
-		{replicaSnaps, "asked", counts.Asked}, {replicaSnaps, "sent", counts.SentSnapshots}, {replicaSnaps, "taken", counts.TakenSnapshots},
-		{replicaSnaps, "overflow", counts.Overflows}, {replicaEnds, "goodbye", counts.Goodbyes}, {replicaEnds, "silence", counts.Lost},
-	} {
-		ch <- prometheus.MustNewConstMetric(e.d, prometheus.CounterValue, float64(e.n), e.what)
-	}
-	ch <- prometheus.MustNewConstMetric(replicaGaps, prometheus.CounterValue, float64(counts.Gaps))
 }

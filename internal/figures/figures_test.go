@@ -119,7 +119,7 @@ func TestCopy(t *testing.T) {
 	if into.Reads != 7 || into.Name != "a" || !slices.Equal(left, []string{"Other"}) {
 		t.Errorf("%+v, left %q", into, left)
 	}
-	if got := ByName("x_", struct{ StoredBlocks, Gaps uint64 }{1, 2}); len(got) != 2 || got["x_stored_blocks"] != 1 || got["x_gaps"] != 2 {
+	if got := ByName(struct{ StoredBlocks, Gaps uint64 }{1, 2}); len(got) != 2 || got["stored_blocks"] != 1 || got["gaps"] != 2 {
 		t.Error(got)
 	}
 }

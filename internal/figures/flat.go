@@ -56,12 +56,12 @@ func Copy(dst, src any) (left []string) {
 }
 
 // ByName returns the counts of a struct by their names in snake case.
-func ByName(prefix string, v any) map[string]uint64 {
+func ByName(v any) map[string]uint64 {
 	counts := map[string]uint64{}
 	value := reflect.ValueOf(v)
 	for i := range value.NumField() {
 		if f := value.Field(i); f.CanUint() {
-			counts[prefix+snake(value.Type().Field(i).Name)] = f.Uint()
+			counts[snake(value.Type().Field(i).Name)] = f.Uint()
 		}
 	}
 	return counts
