@@ -37,20 +37,20 @@ func TestFiguresAgree(t *testing.T) {
 	b.ok(json.Unmarshal(b.do("GET", "/v1/view", "").body, &page))
 	page["tiers"] = page["pool"].(map[string]any)["tiers"].([]any)[1:]
 	compared, set := 0, 0
-	for _, f := range figures.List(reflect.TypeFor[view.Stats]()) {
-		if strings.HasPrefix(f.Path, "tenants.") || f.Why != "" && f.API == "" && f.Metric == "" {
+	for _, f := range figuresOf(reflect.TypeFor[view.Stats](), "") {
+		if strings.HasPrefix(f.path, "tenants.") || f.why != "" && f.api == "" && f.metric == "" {
 			continue // nobody has anything open; what is on the page alone
 		}
-		values := map[string]any{"page": at(page, f.Path)}
-		tier := strings.HasPrefix(f.Path, "tiers.")
+		values := map[string]any{"page": at(page, f.path)}
+		tier := strings.HasPrefix(f.path, "tiers.")
 		switch {
-		case f.API == "":
+		case f.api == "":
 		case tier:
-			values["/v1/cache/stats"] = at(api, "tiers."+f.API)
+			values["/v1/cache/stats"] = at(api, "tiers."+f.api)
 		default:
-			values["/v1/cache/stats"] = at(api, f.API)
+			values["/v1/cache/stats"] = at(api, f.api)
 		}
-		if f.Metric != "" {
+		if f.metric != "" {
 			values["/metrics"] = inMetrics(samples, f, tier)
 		}
 		if values["page"] == nil && tier { // which leaves zeros out
@@ -58,7 +58,7 @@ func TestFiguresAgree(t *testing.T) {
 		}
 		for face, v := range values {
 			if v == nil || fmt.Sprint(v) != fmt.Sprint(values["page"]) {
-				t.Errorf("%s is %v: %s has %v", f.Path, values, face, v)
+				t.Errorf("%s is %v: %s has %v", f.path, values, face, v)
 			}
 		}
 		if compared++; fmt.Sprint(values["page"]) != "0" {
@@ -70,17 +70,51 @@ func TestFiguresAgree(t *testing.T) {
 	}
 }
 
+// figure is a field of view.Stats or below, by its tags; labels are as tier="device".
+type figure struct {
+	path, api, metric, by, why string
+	labels                     []string
+}
+
+// figuresOf are the figures of a struct at a path of the page's JSON, those of lists once.
+func figuresOf(t reflect.Type, path string) (all []figure) {
+	name := func(tag string) string {
+		name, _, _ := strings.Cut(tag, ",")
+		return strings.TrimPrefix(name, "-")
+	}
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		tag, in := sf.Tag, sf.Type
+		onPage := name(tag.Get("json"))
+		f := figure{api: name(cmp.Or(tag.Get("api"), onPage)), metric: name(tag.Get("metric")), by: tag.Get("by"), why: tag.Get("why")}
+		f.path = strings.Trim(path+"."+cmp.Or(onPage, f.api), ".")
+		if in.Kind() == reflect.Slice {
+			in = in.Elem()
+		}
+		switch {
+		case in.Kind() == reflect.Struct && f.why == "":
+			all = append(all, figuresOf(in, f.path)...)
+		case tag.Get("label") == "":
+			for pair := range strings.FieldsFuncSeq(tag.Get("labels"), func(r rune) bool { return r == ',' }) {
+				f.labels = append(f.labels, strings.Replace(pair, "=", `="`, 1)+`"`)
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 // inMetrics finds a figure's value, or its values by label, among samples; nil if it is not there.
-func inMetrics(samples map[string]float64, f figures.Figure, tier bool) any {
-	labels := append(f.Labels, `model_name="nano"`)
+func inMetrics(samples map[string]float64, f figure, tier bool) any {
+	labels := append(f.labels, `model_name="nano"`)
 	switch {
 	case tier:
-		labels = append(labels, cmp.Or(f.By, "tier")+`="host"`)
-	case f.By != "":
+		labels = append(labels, cmp.Or(f.by, "tier")+`="host"`)
+	case f.by != "":
 		all := map[string]any{}
 		for name, v := range samples {
-			if rest, ok := strings.CutPrefix(name, "coppice_"+f.Metric+"{"); ok {
-				_, value, _ := strings.Cut(rest, f.By+`="`)
+			if rest, ok := strings.CutPrefix(name, "coppice_"+f.metric+"{"); ok {
+				_, value, _ := strings.Cut(rest, f.by+`="`)
 				value, _, _ = strings.Cut(value, `"`)
 				all[value] = v
 			}
@@ -88,7 +122,7 @@ func inMetrics(samples map[string]float64, f figures.Figure, tier bool) any {
 		return all
 	}
 	slices.Sort(labels)
-	if v, ok := samples["coppice_"+f.Metric+"{"+strings.Join(labels, ",")+"}"]; ok {
+	if v, ok := samples["coppice_"+f.metric+"{"+strings.Join(labels, ",")+"}"]; ok {
 		return v
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/figures"
 )
 
-// metrics are what the server counts itself. Names and meanings are vLLM's and SGLang's
-// where those have one, with the prefix coppice_. What it reads at each scrape is in collect.go.
+// metrics are the instruments of the server. Names and meanings are those of vLLM and SGLang
+// where they have one. What the server reads at each scrape is in collect.go.
 type metrics struct {
 	instruments
 	registry *prometheus.Registry
@@ -52,11 +52,11 @@ type tenantMeter struct {
 	requests, prompt, cached, output, served prometheus.Counter
 }
 
-// latency has a bucket for each step of about 1.8, from half a millisecond, less than
-// which no step of a real model takes, to the minute after which nobody waits.
+// latency has buckets in steps of about 1.5, from half a millisecond, below any step of a real
+// model, to a minute.
 var latency = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .04, .06, .08, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60}
 
-// sizes are tokens.
+// sizes are buckets of tokens.
 var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -108,7 +108,7 @@ func (m *metrics) tenant(name string) *tenantMeter {
 // otherTenants is the label of tenants beyond Config.TenantLabels.
 const otherTenants = "other"
 
-// label is what a tenant is called in metrics.
+// label returns the label of a tenant in metrics.
 func (m *metrics) label(tenant string) string {
 	if m.tenants[tenant] != nil {
 		return tenant
@@ -120,7 +120,7 @@ func (m *metrics) label(tenant string) string {
 var known = map[string]string{http.MethodGet: "GET", http.MethodHead: "HEAD", http.MethodPost: "POST", http.MethodDelete: "DELETE",
 	http.MethodPut: "PUT", http.MethodPatch: "PATCH", http.MethodOptions: "OPTIONS"}
 
-// answered counts a request that is over.
+// answered counts a request that has ended.
 func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) {
 	method := known[c.r.Method]
 	if method == "" {

@@ -1,8 +1,6 @@
 package figures
 
 import (
-	"cmp"
-	"fmt"
 	"reflect"
 	"strings"
 )
@@ -80,42 +78,4 @@ func snake(name string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
-}
-
-// Figure says where one figure is: for tests that compare the faces of a program.
-type Figure struct {
-	Path   string   // names in JSON, as "pool.pages"
-	API    string   // name in Flat, "" if it is not there
-	Metric string   // "" if it has none
-	Labels []string // that the tag gives, as tier="device"
-	By     string
-	Help   string
-	Why    string // why one of them is not there
-}
-
-// List returns the figures of a struct in the order of its fields, those of lists once.
-func List(t reflect.Type) []Figure { return list(t, parse(t), "") }
-
-func list(t reflect.Type, fields []field, path string) (all []Figure) {
-	for i := range fields {
-		f := &fields[i]
-		sf := t.Field(f.index)
-		named, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
-		at := strings.Trim(path+"."+cmp.Or(given(named), f.api), ".")
-		switch {
-		case f.inner != nil:
-			in := sf.Type
-			if in.Kind() != reflect.Struct {
-				in = in.Elem()
-			}
-			all = append(all, list(in, f.inner, at)...)
-		case !f.label:
-			var labels []string
-			for i, name := range f.fixed[0] {
-				labels = append(labels, fmt.Sprintf("%s=%q", name, f.fixed[1][i]))
-			}
-			all = append(all, Figure{at, f.api, f.metric, labels, f.by, f.help, f.why})
-		}
-	}
-	return all
 }

@@ -1,9 +1,9 @@
-// Package view owns what people see of a server: the Snapshot, the feed that samples
-// it while somebody watches, and the page that draws it. It never changes what it
-// looks at, and never decides who may look: Config.Access does.
+// Package view owns what a server shows: the figures (Stats), of which the page, the API and
+// Prometheus are made, the Snapshot with lists and tree, the feed that samples a node while
+// somebody watches, and the page. It changes nothing in the node, and Config.Access decides
+// who may look.
 //
-// A Feed has one goroutine. Without watchers it sleeps, and costs what Observe costs.
-// Its methods may be called from all goroutines.
+// A Feed has one goroutine, which sleeps without watchers. Its methods may be called from any goroutine.
 //
 //	feed, err := view.NewFeed(view.Config{Source: node, Model: name, Text: view.Texts(node.Tokenizer())})
 //	if err != nil {

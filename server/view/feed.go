@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// linger is how long a Feed samples on after its last watcher, so that somebody who
-// polls sees a history without gaps.
+// linger is how long a Feed goes on sampling after its last watcher has left, so that a client
+// that polls sees a history without gaps.
 const linger = 5 * time.Second
 
 // Feed samples a Source while somebody watches.
@@ -50,11 +50,11 @@ func NewFeed(cfg Config) (*Feed, error) {
 	return f, nil
 }
 
-// Observation is what the server saw of a request. What is 0 was not measured.
+// Observation is a latency that the server measured. 0: not measured.
 type Observation struct {
 	TTFT time.Duration // from its arrival to its first token
 	ITL  time.Duration // between two tokens
-	Gaps int           // that ITL is the mean of; 0 means 1
+	Gaps int           // number of gaps that ITL is the mean of; 0 means 1
 }
 
 // Observe counts o. It costs some 0.1 µs and allocates nothing: call it for each token,
@@ -71,14 +71,14 @@ func (f *Feed) Observe(o Observation) {
 	}
 }
 
-// Finish takes down a request that has ended, for the list of the latest.
+// Finish adds a request that has ended to the list of the latest.
 func (f *Feed) Finish(r Finished) {
 	f.observed.Lock()
 	defer f.observed.Unlock()
 	push(&f.finished, r, f.cfg.Listed)
 }
 
-// Watch is somebody who watches.
+// Watch is one watcher of a Feed.
 type Watch struct {
 	feed    *Feed
 	access  Access
@@ -88,11 +88,11 @@ type Watch struct {
 	skipped uint64 // under feed.mu
 }
 
-// Frames gives Snapshots in JSON, the latest first; they are not to be written to. Who
-// is slow skips some. It is closed by Feed.Close, and when the watch has to make room.
+// Frames returns the channel of Snapshots in JSON, which are read-only. A slow watcher skips some. The channel is closed
+// by Feed.Close, and when the watch has to make room for another.
 func (w *Watch) Frames() <-chan []byte { return w.frames }
 
-// Skipped is how many frames came before the last one was taken.
+// Skipped returns how many frames were replaced before this watcher took them.
 func (w *Watch) Skipped() uint64 {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *Feed) Close() error {
 	return nil
 }
 
-// run samples each Period while somebody watches, and a little on.
+// run samples each Period while somebody watches, and for linger after that.
 func (f *Feed) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.end()
@@ -203,7 +203,7 @@ func (f *Feed) watched() bool {
 	return len(f.watchers) > 0 || time.Since(f.left) < linger
 }
 
-// publish encodes what is asked for, and gives it to those who have room.
+// publish encodes the snapshot once for each kind of access, and offers it to the watchers.
 func (f *Feed) publish(s *Snapshot) {
 	f.mu.Lock()
 	var asked [Full + 1]bool
@@ -238,7 +238,7 @@ func (f *Feed) publish(s *Snapshot) {
 	}
 }
 
-// offer puts frame in the place of one that was not taken.
+// offer replaces the frame that the watcher has not taken.
 func (w *Watch) offer(frame []byte) {
 	for {
 		select {

@@ -18,8 +18,7 @@ const (
 	walkShare   = 200 // a walk of the tree is taken this many times its length apart
 )
 
-// sampler makes snapshots. It belongs to the goroutine of a Feed; so do its snapshots,
-// until the next one.
+// sampler makes snapshots. It and its latest snapshot belong to the goroutine of a Feed.
 type sampler struct {
 	feed    *Feed
 	rates   rates
@@ -43,7 +42,7 @@ func newSampler(f *Feed) *sampler {
 	return s
 }
 
-// sample asks the source. What fails is said in Server.Error; the rest stays as it was.
+// sample asks the source. Server.Error says what failed; those parts stay as they were.
 func (s *sampler) sample(ctx context.Context) *Snapshot {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -93,7 +92,7 @@ func (s *sampler) figures(now time.Time, info *engine.Info, stats *coppice.Stats
 	s.snap.Now, s.snap.History = p, s.history.h
 }
 
-// lists fills in who runs and who waits.
+// lists fills in the running and the waiting samples.
 func (s *sampler) lists(ctx context.Context) error {
 	c, snap := &s.feed.cfg, &s.snap
 	running, err := c.Source.Running(ctx)
@@ -128,7 +127,7 @@ func (s *sampler) lists(ctx context.Context) error {
 	return nil
 }
 
-// tree fills in the tree, unless it was walked so lately that steps would feel it.
+// tree fills in the shown nodes, unless the last walk is so recent that walks would slow steps.
 func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	c, t := &s.feed.cfg, &s.snap.Tree
 	if now.Before(s.walkAt) {
@@ -147,8 +146,7 @@ func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// curve fills in the hit rates of other sizes: powers of two from 1/16 to 16 times the
-// pool, and halves between them.
+// curve fills in the hit rates at other sizes: 1/16 to 16 times the pool, in factors of the square root of 2.
 func (s *sampler) curve(ctx context.Context, now time.Time) error {
 	if now.Before(s.curveAt) {
 		return nil

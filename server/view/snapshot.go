@@ -1,12 +1,10 @@
 package view
 
-// Schema is Snapshot.Schema. It grows when a field changes its meaning or goes; new
-// fields don't change it.
+// Schema is the value of Snapshot.Schema. It grows when a field changes its meaning or goes, not when one is added.
 const Schema = 1
 
-// Snapshot is what a server does at one moment. It is the answer of GET /v1/view and
-// each event of GET /v1/view/stream, in JSON. Lists are cut (see Config); the figures
-// beside them are not.
+// Snapshot is the state of a server at one moment: the answer of GET /v1/view and each event of GET /v1/view/stream,
+// in JSON. Lists are cut (see Config), figures are of all.
 type Snapshot struct {
 	Schema   int    `json:"schema"`
 	AtMillis int64  `json:"at_ms"` // Unix time, ms
@@ -20,7 +18,7 @@ type Snapshot struct {
 	Curve    *Curve     `json:"curve,omitempty"` // absent if the server tracks none
 }
 
-// Server says who answers.
+// Server describes the server.
 type Server struct {
 	Model         string  `json:"model"`
 	Version       string  `json:"version"`
@@ -32,7 +30,7 @@ type Server struct {
 	Error         string  `json:"error,omitempty"`
 }
 
-// Point is one moment of the history. What is null had nothing to be measured by.
+// Point is one moment of the history. null: nothing was measured.
 type Point struct {
 	AtMillis      int64  `json:"at_ms"`
 	HitRate       Figure `json:"hit_rate"` // of the prompts admitted within Config.Window, 0 to 1
@@ -48,7 +46,7 @@ type Point struct {
 	UsedPages     int    `json:"used_pages"`
 }
 
-// Running is a sample that has a slot. Tokens; age since it came.
+// Running is a sample that has a slot.
 type Running struct {
 	Request        uint64  `json:"request"`
 	Sample         int     `json:"sample"`
@@ -61,7 +59,7 @@ type Running struct {
 	AgeSeconds     float64 `json:"age_s"`
 }
 
-// Waiting is a sample that has no slot, and why.
+// Waiting is a sample without a slot, and the reason.
 type Waiting struct {
 	Request      uint64 `json:"request"`
 	Sample       int    `json:"sample"`
@@ -119,7 +117,7 @@ type Node struct {
 	TextTotal bool    `json:"text_total,omitempty"` // Text is all of it
 }
 
-// Curve is what hit rate the cache would have at other sizes, by what it has seen.
+// Curve estimates the hit rate of the cache at other sizes.
 type Curve struct {
 	CapacityTokens []int     `json:"capacity_tokens"` // ascending
 	HitRate        []float64 `json:"hit_rate"`        // 0 to 1, one per capacity
