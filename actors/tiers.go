@@ -51,8 +51,8 @@ type Tiers struct {
 	// and Share.
 	// Default DefaultFlush; negative: nothing is written.
 	Flush time.Duration
-	// TokenSeconds is what computing a token takes, until steps were measured. A fetch that
-	// would take longer is not made. 0: fetching always pays at first.
+	// TokenSeconds is how long computing a token of a prompt takes: a fetch that would take
+	// longer is not made. Default 0: steps are measured.
 	TokenSeconds float64
 }
 

@@ -45,7 +45,7 @@ func tierAsk(t *testing.T, s *System, n int) *Ending {
 // startTiers starts a system with a small pool on the cpu.
 func startTiers(t *testing.T, tiers Tiers) *System {
 	t.Helper()
-	tiers.ExtentPages = 4
+	tiers.ExtentPages, tiers.TokenSeconds = 4, 1 // or a model this small is computed
 	return start(t, Config{Tiers: tiers}, cpu.Config{KVTokens: tierPool, PageTokens: 16})
 }
 
@@ -187,7 +187,7 @@ func TestTiersFaults(t *testing.T) {
 				for _, forever := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%v/%v/%v/forever=%v", tier, at, fault, forever), func(t *testing.T) {
 						b, in := device(), &storetest.Injector{}
-						s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, tier, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1}}, cpu.Config{})
+						s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, tier, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1, TokenSeconds: 1}}, cpu.Config{})
 						in.Plant(at, fault, 3, forever)
 						for i := range 18 {
 							if got := ask(s, i%6); !slices.Equal(got, want[i%6]) {
@@ -246,7 +246,7 @@ func TestTiersClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := &storetest.Injector{}
-		s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: time.Second}}, cpu.Config{})
+		s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: time.Second, TokenSeconds: 1}}, cpu.Config{})
 		for i := range 24 {
 			stream, err := s.Open(Request{Tokens: tierPrompt(i % 8), MaxTokens: 3, IgnoreEOS: true})
 			if err != nil {

@@ -179,12 +179,12 @@ func BenchmarkWaiting(b *testing.B) {
 
 // BenchmarkFollowers is what each chunk of a prompt costs that many wait for.
 func BenchmarkFollowers(b *testing.B) {
-	s, r := &Scheduler{}, &sequence{}
+	w, r := &queue{}, &sequence{}
 	for range 10_000 {
 		q := &sequence{queueing: queueing{leader: r, until: 1000, followAt: len(r.followers)}}
 		r.followers = append(r.followers, follower{q, q.until})
 	}
 	for b.Loop() {
-		s.release(r, false)
+		w.release(r, 0, false)
 	}
 }

@@ -43,7 +43,7 @@ func checkPages(s *Scheduler) error {
 			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.pages))
 		}
 	}
-	if err := s.tiers.check(s, owner); err != nil {
+	if err := s.fetches.check(owner); err != nil {
 		return err
 	}
 	if held := s.room.lease.HeldPages(); held != len(owner) {

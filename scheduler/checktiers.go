@@ -7,11 +7,11 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// check walks what is known of the tiers: pages held for Reads have no other owner, extents
+// check walks what is known of fetches and tiers: pages held for Reads have no other owner, extents
 // that the policy believes to be on the device have their pages in the tree, and the ledgers
 // of the policy balance.
-func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
-	if t == nil {
+func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
+	if fs == nil {
 		return nil
 	}
 	held, coming := 0, 0
@@ -20,7 +20,7 @@ func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
 			if p == kv.NoPage {
 				continue
 			}
-			if other, taken := owner[p]; taken || !s.room.lease.Held(p) {
+			if other, taken := owner[p]; taken || !fs.room.lease.Held(p) {
 				return fmt.Errorf("scheduler: page %d, held for a read, is request %d's or not held", p, other)
 			}
 			owner[p] = id
@@ -28,7 +28,7 @@ func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
 		}
 		return nil
 	}
-	for id, a := range t.reading { // any order: only checks
+	for id, a := range fs.reading { // any order: only checks
 		if err := own(a.pages, 0); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
 			return fmt.Errorf("scheduler: read %d is for request %d at place %d", id, a.q.req.ID, a.q.place)
 		}
 	}
-	for _, q := range t.fetches {
+	for _, q := range fs.waiting {
 		if q.place != fetching {
 			return fmt.Errorf("scheduler: request %d fetches at place %d", q.req.ID, q.place)
 		}
@@ -47,25 +47,25 @@ func (t *tiers) check(s *Scheduler, owner map[kv.PageID]RequestID) error {
 			}
 		}
 	}
-	if held != t.held || coming != t.coming {
-		return fmt.Errorf("scheduler: %d pages are held for reads, %d of them coming, counted %d and %d", held, coming, t.held, t.coming)
+	if held != fs.held || coming != fs.coming {
+		return fmt.Errorf("scheduler: %d pages are held for reads, %d of them coming, counted %d and %d", held, coming, fs.held, fs.coming)
 	}
-	for _, q := range t.keepers {
+	for _, q := range fs.keepers {
 		if q.place != waiting && q.place != following || q.fetch.pin == radixcache.Root {
 			return fmt.Errorf("scheduler: request %d at place %d keeps what it fetched at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}
-	return t.checkResidents(s)
+	return fs.checkResidents()
 }
 
-func (t *tiers) checkResidents(s *Scheduler) error {
+func (t *tiers) checkResidents() error {
 	pages := 0
 	for k, r := range t.residents { // any order: only checks
 		if pages += len(r.pages); r.key != k {
 			return fmt.Errorf("scheduler: extent %s is filed as %s", r.key.Short(), k.Short())
 		}
 		for _, p := range r.pages {
-			if !s.room.lease.Cached(p) {
+			if !t.room.lease.Cached(p) {
 				return fmt.Errorf("scheduler: page %d of extent %s is not in the tree", p, k.Short())
 			}
 		}

@@ -25,8 +25,8 @@
 // from whom, is asked of supply.go: the lease's, by eviction, and by preemption
 // (room.go, preempt.go); how many the others will need, of reserve.go; whose turn it
 // is by priority, of precedence.go. Complete (complete.go, receipt.go) takes tokens,
-// publishes prefixes to the radix cache and ends what is done (retire.go, charge.go);
-// what a failed request computed is kept from others (distrust.go). With Config.Tiers, what
+// publishes prefixes to the radix cache (publish.go) and ends samples (retire.go, charge.go);
+// KV of a failed request is hidden from others (distrust.go). With Config.Tiers, what
 // the device gives up is written to lower tiers (tiers.go), and waiting requests fetch what
 // those have of them (fetch.go), which they pin until others need the room (giveway.go). Expire (expire.go)
 // ends what has run out of time. Why (why.go), the running (running.go) and timelines

@@ -31,7 +31,7 @@ func (w *queue) full() error {
 // admissible checks all about a request but whether the queue is full, and fills in
 // Samples.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
-	if limit, err = s.validate(req); err != nil {
+	if limit, err = validate(&s.cfg, &s.info, req); err != nil {
 		return 0, err
 	}
 	if _, dup := s.open[req.ID]; dup {
@@ -83,19 +83,9 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	s.arrived++
 	g.samples = append(g.samples, q)
 	q.mark(now, Queued, q.prompt)
-	s.enqueue(q)
+	s.queue.enqueue(q)
 	s.queue.offer(q)
 	s.expiries.file(q)
-}
-
-// enqueue puts q into the queue, by the rank that its cached prefix gives.
-func (s *Scheduler) enqueue(q *sequence) {
-	s.queue.add(q)
-	q.tenant.waiting++
-	if s.queue.ranksByCache(q) {
-		s.queue.lookup(q)
-	}
-	s.queue.requeue(q)
 }
 
 // Abort ends a request with Reason Abort and err, ErrAborted if nil. A sample
@@ -139,8 +129,8 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	}
 	s.plans.inflight = s.plans.inflight[:0]
 	s.plans.masks.reset()
-	if s.tiers != nil {
-		s.tiers.drop()
+	if s.fetches != nil {
+		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}
 	for len(s.running.all) > 0 {

@@ -66,8 +66,8 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	if some {
 		at = s.expiries[0].expires
 	}
-	if s.tiers != nil {
-		if t, due := s.tiers.nextWake(); due && (!some || t < at) {
+	if s.fetches != nil {
+		if t, due := s.fetches.nextWake(); due && (!some || t < at) {
 			at, some = t, true
 		}
 	}
@@ -79,8 +79,8 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 // plan completes.
 func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
-	if s.tiers != nil {
-		tick(s, now)
+	if s.fetches != nil {
+		s.fetches.tick(now)
 	}
 	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
 		q := s.expiries[0]

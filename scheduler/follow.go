@@ -1,9 +1,5 @@
 package scheduler
 
-import (
-	"github.com/coppice-llm/coppice/radixcache"
-)
-
 // follower waits for tokens [0, until) of a prompt in flight. The field stands here
 // as well as in q, so that looking through many followers reads no sequence.
 type follower struct {
@@ -12,25 +8,24 @@ type follower struct {
 }
 
 // leaderOf finds the prompt in flight that q should wait for, nil if none: one that
-// will soon have at least ShareTokens more of q's prefix than q finds now (have
-// tokens). Nobody waits for ever so: the leader prefills at every step, publishes
-// as it goes, and ends.
-func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int) {
-	if s.cache == nil {
+// will soon have at least ShareTokens more of q's prefix than the have tokens that q finds
+// now. The wait ends: the leader prefills at every step and publishes as it goes.
+func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int) {
+	if x.cache == nil {
 		return nil, 0
 	}
 	most := q.tokens[:q.matchable()]
-	for _, r := range s.running.prefilling {
-		share := s.cfg.ShareTokens
+	for _, r := range x.running.prefilling {
+		share := x.cfg.ShareTokens
 		if r.group == q.group {
 			share = 1
 		}
 		known := r.tokens[:r.target]
 		// Nearly always one token tells.
-		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || s.flushedSince(r) {
+		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || x.flushedSince(r) {
 			continue
 		}
-		if n := q.shares(r, 0, known, most); n >= have+share && n > until && !isDoubtful(s, r, r.target) {
+		if n := q.shares(r, 0, known, most); n >= have+share && n > until && !x.doubtful(r, r.target) {
 			leader, until = r, n
 		}
 	}
@@ -38,11 +33,11 @@ func (s *Scheduler) leaderOf(q *sequence, have int) (leader *sequence, until int
 }
 
 // follow takes q out of its lane until its leader has computed what they share.
-func (s *Scheduler) follow(q, leader *sequence, until int) {
-	s.queue.leaveLane(q)
+func (w *queue) follow(q, leader *sequence, until int) {
+	w.leaveLane(q)
 	q.place, q.leader, q.until, q.followAt = following, leader, until, len(leader.followers)
 	leader.followers = append(leader.followers, follower{q, until})
-	s.metrics.Followers++
+	w.follows++
 }
 
 // unfollow forgets that q follows r.
@@ -55,13 +50,9 @@ func (r *sequence) unfollow(q *sequence) {
 	q.leader, q.place = nil, waiting
 }
 
-// release lets followers of r go on whose part r has computed, all of them if it
-// computes no more.
-func (s *Scheduler) release(r *sequence, all bool) { s.releaseTo(r, r.done, all) }
-
-// releaseTo lets followers of r go on that wait for no more than its first have tokens, or
-// all of them.
-func (s *Scheduler) releaseTo(r *sequence, have int, all bool) {
+// release puts followers of r back into their lanes: those that wait for no more than its
+// first have tokens, or all of them.
+func (w *queue) release(r *sequence, have int, all bool) {
 	kept := r.followers[:0]
 	for i, f := range r.followers {
 		if !all && f.until > have {
@@ -72,32 +63,11 @@ func (s *Scheduler) releaseTo(r *sequence, have int, all bool) {
 			continue
 		}
 		f.q.leader = nil
-		if s.cache != nil {
+		if w.cache != nil {
 			f.q.cached = max(f.q.cached, min(f.until, have))
 		}
-		s.queue.requeue(f.q)
+		w.requeue(f.q)
 	}
 	clear(r.followers[len(kept):])
 	r.followers = kept
-}
-
-// openPage finds a running sequence whose last page, which is not in the tree yet,
-// goes on where q's match ends, and how many tokens of it q may copy: more than
-// the tree's best partial page has.
-func (s *Scheduler) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
-	if s.cache == nil {
-		return nil, 0
-	}
-	at, most := m.Tokens, q.matchable()
-	tokens = m.Partial.Tokens
-	for _, o := range s.running.all {
-		if o.pin != m.Node || o.known() <= at+tokens || o.shared*s.info.PageTokens != at || o.req.Namespace != q.req.Namespace || o == q || s.flushedSince(o) || o.doubtful {
-			continue
-		}
-		end := min(o.known(), at+s.info.PageTokens)
-		if n := q.shares(o, at, o.tokens[at:end], q.tokens[at:most]); n > tokens {
-			r, tokens = o, n
-		}
-	}
-	return r, tokens
 }

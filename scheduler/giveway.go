@@ -3,29 +3,29 @@ package scheduler
 import "slices"
 
 // What waiting sequences have fetched is pinned for them until they are admitted. This file
-// is who gives that up for whom: running sequences that need pages come first, and a
+// decides who gives that up for whom: running sequences that need pages come first, and a
 // sequence whose turn it is comes before those that wait with more than they need.
 
-// takeYielding is room.take for running sequences, for which waiting ones give up what they
-// have fetched, the last in precedence first; then what they are fetching, which frees pages
-// when the moves have ended.
-func takeYielding(s *Scheduler, n int) bool {
-	if s.room.take(n) {
-		return true
-	}
-	t := s.tiers
-	if t == nil || s.room.waitsForGrant() {
+// take is room.take for running sequences, to which waiting ones give way.
+func (s *Scheduler) take(n int) bool {
+	return s.room.take(n) || s.fetches != nil && s.fetches.giveWay(n)
+}
+
+// giveWay makes n pages idle: waiting sequences give up what they have fetched, the last in
+// precedence first; then what they are fetching, which frees pages when the moves have ended.
+func (fs *fetches) giveWay(n int) bool {
+	if fs.room.waitsForGrant() {
 		return false
 	}
-	for len(t.keepers) > 0 {
-		if yield(s, lastOf(t.keepers)); s.room.take(n) {
+	for len(fs.keepers) > 0 {
+		if fs.unpin(lastOf(fs.keepers)); fs.room.take(n) {
 			return true
 		}
 	}
-	for len(t.fetches) > 0 && t.ending() < n {
-		q := lastOf(t.fetches)
-		goOn(s, q)
-		if yield(s, q); s.room.take(n) {
+	for len(fs.waiting) > 0 && fs.ending() < n {
+		q := lastOf(fs.waiting)
+		fs.goOn(q)
+		if fs.unpin(q); fs.room.take(n) {
 			return true
 		}
 	}
@@ -33,8 +33,8 @@ func takeYielding(s *Scheduler, n int) bool {
 }
 
 // ending is how many pages come free with the endings of Reads that nobody waits for.
-func (t *tiers) ending() (n int) {
-	for _, a := range t.reading { // a sum, in any order
+func (fs *fetches) ending() (n int) {
+	for _, a := range fs.reading { // a sum, in any order
 		if a.q == nil {
 			n += count(a.pages)
 		}
@@ -45,26 +45,26 @@ func (t *tiers) ending() (n int) {
 // lastOf is the last of some sequences in precedence.
 func lastOf(all []*sequence) *sequence { return slices.MaxFunc(all, comparePrecedence) }
 
-// yieldFor has others give up what they have fetched for q, whose turn it is, if q fits
+// giveWayFor has others give up what they have fetched for q, whose turn it is, if q fits
 // then, and reports whether they have.
-func yieldFor(s *Scheduler, q *sequence, f *found, reserve int) bool {
-	t := s.tiers
-	if t == nil || len(t.keepers) == 0 {
+func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
+	if fs == nil || len(fs.keepers) == 0 {
 		return false
 	}
-	d := s.room.startDemand(q, f.match, false, reserve)
-	o := s.room.supply(&d)
+	l := fs.room
+	d := l.startDemand(q, f.match, false, reserve)
+	o := l.supply(&d)
 	if o.granting || !o.slot {
 		return false
 	}
-	others := slices.DeleteFunc(slices.SortedFunc(slices.Values(t.keepers), comparePrecedence), func(o *sequence) bool { return o == q })
+	others := slices.DeleteFunc(slices.SortedFunc(slices.Values(fs.keepers), comparePrecedence), func(o *sequence) bool { return o == q })
 	slices.Reverse(others)
-	s.room.release.Reset(s.cache, f.match, false)
+	l.release.Reset(l.cache, f.match, false)
 	for i, other := range others {
-		o.evictable += s.room.release.Unpin(other.fetch.pin)
+		o.evictable += l.release.Unpin(other.fetch.pin)
 		if o.fits(&d) {
 			for _, other := range others[:i+1] {
-				yield(s, other)
+				fs.unpin(other)
 			}
 			return true
 		}

@@ -60,70 +60,90 @@ func (v variant) play(t *testing.T, dir string, requests []Request) (map[sampleK
 			t.Fatal(err)
 		}
 	}
-	got := map[sampleKey][]sampledToken{}
-	type flight struct {
-		p *Plan
-		t engine.Ticket
-	}
-	var flying []flight
-	var free []kv.PageID
+	p := player{t: t, variant: v, s: s, backend: backend, got: map[sampleKey][]sampledToken{}}
 	for i := range backend.Info().NumPages {
-		free = append(free, kv.PageID(i))
+		p.free = append(p.free, kv.PageID(i))
 	}
-	now := time.Duration(0)
-	for step := 1; s.Open() > 0 || len(flying) > 0; step++ {
-		if step > 20_000 {
-			t.Fatalf("%v: no end:\n%v", v, s.Metrics())
-		}
-		now += time.Millisecond
-		if n := s.Want(); n > 0 {
-			s.Grant(free[:n], len(free)-n)
-			free = free[n:]
-		}
-		if v.preemptEvery > 0 && step%v.preemptEvery == 0 && len(s.running.all) > 1 {
-			if q := s.running.all[step/v.preemptEvery%len(s.running.all)]; q.preemptions == 0 || q.sampled > 0 { // as victim chooses
-				s.preempt(now, q)
-			}
-		}
-		for {
-			p := s.Next(now)
-			if p == nil {
-				break
-			}
-			ticket, err := backend.Submit(&p.Batch)
-			if err != nil {
-				t.Fatalf("%v: %v", v, err)
-			}
-			flying = append(flying, flight{p, ticket})
-		}
-		if len(flying) == 0 {
-			continue
-		}
-		f := flying[0]
-		flying = flying[1:]
-		<-f.t.Done()
-		res, err := f.t.Result()
-		if err != nil {
-			t.Fatalf("%v: %v", v, err)
-		}
-		for _, o := range s.Complete(now, f.p, res, nil) {
-			key := sampleKey{o.Request, o.Sample}
-			if o.Sampled {
-				got[key] = append(got[key], sampledToken{o.Token, o.Digest})
-			}
-			if o.Ending.Reason == Failed {
-				t.Fatalf("%v: %v", v, o.Ending.Err)
-			}
-		}
-		if err := s.Check(); err != nil {
-			t.Fatalf("%v: %v", v, err)
-		}
+	for p.steps < 20_000 && (s.Open() > 0 || len(p.flying) > 0) {
+		p.steps++
+		p.submit()
+		p.complete()
 	}
 	m := s.Metrics()
-	if m.LeakedPages != 0 {
-		t.Fatalf("%v: %d pages leaked", v, m.LeakedPages)
+	if s.Open() > 0 || m.LeakedPages != 0 {
+		t.Fatalf("%v: %d requests are open, %d pages leaked:\n%v", v, s.Open(), m.LeakedPages, m)
 	}
-	return got, m
+	return p.got, m
+}
+
+// player is a scheduler on a backend.
+type player struct {
+	variant
+	t       *testing.T
+	s       *Scheduler
+	backend engine.Backend
+	flying  []flight // oldest first
+	free    []kv.PageID
+	steps   int
+	got     map[sampleKey][]sampledToken
+}
+
+// flight is a plan that runs.
+type flight struct {
+	p *Plan
+	t engine.Ticket
+}
+
+func (p *player) now() time.Duration { return time.Duration(p.steps) * time.Millisecond }
+
+// submit grants pages, preempts one in so many steps, and submits all plans that there are.
+func (p *player) submit() {
+	s := p.s
+	if n := s.Want(); n > 0 {
+		s.Grant(p.free[:n], len(p.free)-n)
+		p.free = p.free[n:]
+	}
+	if every := p.preemptEvery; every > 0 && p.steps%every == 0 && len(s.running.all) > 1 {
+		if q := s.running.all[p.steps/every%len(s.running.all)]; q.preemptable() {
+			s.preempt(p.now(), q)
+		}
+	}
+	for {
+		plan := s.Next(p.now())
+		if plan == nil {
+			return
+		}
+		ticket, err := p.backend.Submit(&plan.Batch)
+		if err != nil {
+			p.t.Fatalf("%v: %v", p.variant, err)
+		}
+		p.flying = append(p.flying, flight{plan, ticket})
+	}
+}
+
+// complete waits for the oldest plan.
+func (p *player) complete() {
+	if len(p.flying) == 0 {
+		return
+	}
+	f := p.flying[0]
+	p.flying = p.flying[1:]
+	<-f.t.Done()
+	res, err := f.t.Result()
+	if err != nil {
+		p.t.Fatalf("%v: %v", p.variant, err)
+	}
+	for _, o := range p.s.Complete(p.now(), f.p, res, nil) {
+		if key := (sampleKey{o.Request, o.Sample}); o.Sampled {
+			p.got[key] = append(p.got[key], sampledToken{o.Token, o.Digest})
+		}
+		if o.Ending.Reason == Failed {
+			p.t.Fatalf("%v: %v", p.variant, o.Ending.Err)
+		}
+	}
+	if err := p.s.Check(); err != nil {
+		p.t.Fatalf("%v: %v", p.variant, err)
+	}
 }
 
 // identityRequests share prefixes of all kinds, some draw, one several times.

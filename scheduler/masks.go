@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // maskTable knows which masks the backend keeps. Rows that may sample the same tokens name
@@ -23,6 +24,7 @@ type maskTable struct {
 	work   []uint64 // bits of the row being planned, made when a row has a format
 	sets   uint64   // masks that were set so far
 	rows   uint64   // that named one so far
+	fault  planted.Fault
 }
 
 // keptMask is what the backend has under an id.
@@ -83,7 +85,7 @@ func (t *maskTable) fixed(b *engine.Batch, f *fixedMask) engine.MaskID {
 // of returns the id of a mask with these bits for a row of b. last is where its sequence's
 // mask was; mostly it is the same one.
 func (t *maskTable) of(b *engine.Batch, bits []uint64, last *maskPlace) engine.MaskID {
-	if !t.still(*last) || !sameMask(t.kept[last.id].bits, bits) {
+	if !t.still(*last) || !sameMask(t.kept[last.id].bits, bits) && t.fault != planted.StaleMask {
 		*last = t.find(b, bits)
 	}
 	return t.name(b, last.id)

@@ -59,9 +59,10 @@ func (s *Scheduler) Metrics() Metrics {
 	l := s.room.lease
 	m.IdlePages, m.HeldPages, m.CachedPages, m.PoolPages = l.IdlePages(), l.HeldPages(), l.CachedPages(), l.Capacity()
 	owned := l.IdlePages()
-	if t := s.tiers; t != nil {
-		owned += t.held
-		m.Tiers = t.metrics()
+	m.Followers = s.queue.follows
+	if s.fetches != nil {
+		owned += s.tiers.held
+		m.Tiers, m.Fetches = s.fetches.metrics(), s.fetches.begun
 	}
 	for _, q := range s.running.all {
 		owned += len(q.own())

@@ -112,8 +112,8 @@ func (w *queue) choosable(do func(l *lane)) {
 	}
 }
 
-// bestByDeficit is LPM among the tenants of the lowest round. It takes nobody of a
-// later round than a tenant that does not fit: others would be served rounds ahead of it.
+// bestByDeficit is LPM among the tenants of the lowest round. It takes no tenant of a later
+// round than one that does not fit: others would be served rounds ahead of it.
 func (w *queue) bestByDeficit() (best *sequence) {
 	lowest := w.owed
 	w.choosable(func(l *lane) {
@@ -123,7 +123,6 @@ func (w *queue) bestByDeficit() (best *sequence) {
 	if lowest == never {
 		return nil
 	}
-	w.accounts.round = max(w.accounts.round, lowest)
 	w.choosable(func(l *lane) {
 		if q := l.head(); l.key.tenant.round() == lowest && (best == nil || q.outranks(best)) {
 			best = q
@@ -171,4 +170,57 @@ func (w *queue) longestWaiting() *sequence {
 		}
 	}
 	return oldest
+}
+
+// candidate returns the sequence that the policy takes next, ranked by what is cached
+// of it now: some may have been evicted since it was ranked.
+func (w *queue) candidate(work uint64, freeSlots int) *sequence {
+	w.owe(w.skipped)
+	// Under Priority it is tried once in a pass, and does not keep others from preempting.
+	oldest := w.cfg.Policy != Priority || freeSlots > 0 && len(w.skipped) == 0
+	if oldest && w.needsOldest() && (w.admissions+1)%uint64(w.cfg.OldestEvery) == 0 {
+		if q := w.longestWaiting(); q != nil {
+			w.lookup(q)
+			return q
+		}
+	}
+	for range maxTries {
+		q := w.best(work)
+		if q == nil {
+			return nil
+		}
+		if w.cfg.Policy == DLPM { // only here: a look ahead must not take credit from those that it passes by
+			w.accounts.round = max(w.accounts.round, q.tenant.round())
+		}
+		was := q.cached
+		w.lookup(q)
+		if !w.ranksByCache(q) || q.cached+w.index.blockTokens > was {
+			return q
+		}
+		w.rerank(q) // it was ranked too high
+	}
+	return w.best(work)
+}
+
+// bypass lets others be admitted before q, which does not fit: MaxBypass of them since
+// it was first found so.
+func (w *queue) bypass(q *sequence) {
+	if q == w.blocked {
+		return
+	}
+	if !q.unfit {
+		q.unfit, q.unfitAt = true, w.admissions
+	}
+	w.leaveLane(q)
+	w.skipped = append(w.skipped, q)
+	w.keepRoomFor(w.skipped[len(w.skipped)-1:])
+}
+
+// keepRoomFor keeps room for the first of these that was bypassed MaxBypass times.
+func (w *queue) keepRoomFor(unfit []*sequence) {
+	for _, q := range unfit {
+		if w.blocked == nil && q.place == waiting && w.admissions-q.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {
+			w.blocked = q
+		}
+	}
 }

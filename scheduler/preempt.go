@@ -23,8 +23,8 @@ func (s *Scheduler) grow(now time.Duration) {
 	if short == 0 {
 		return
 	}
-	if !takeYielding(s, short) {
-		growByPreempting(s, now)
+	if !s.take(short) {
+		s.growByPreempting(now)
 		s.budget.decoding = -1
 		return
 	}
@@ -52,7 +52,7 @@ func (q *sequence) full(pageTokens int) bool {
 // growByPreempting finds pages one by one, for the first sequence in precedence
 // first, and preempts where there are none. A sequence that finds neither page nor
 // victim gets no row in this step. The first one always goes on.
-func growByPreempting(s *Scheduler, now time.Duration) {
+func (s *Scheduler) growByPreempting(now time.Duration) {
 	order := append(s.room.growing[:0], s.running.all...)
 	slices.SortFunc(order, comparePrecedence)
 	for _, q := range order {
@@ -67,7 +67,7 @@ func growByPreempting(s *Scheduler, now time.Duration) {
 // growOne gives q a page, if need be one of a sequence that does not precede it by
 // priority.
 func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
-	if !takeYielding(s, 1) {
+	if !s.take(1) {
 		d := demand{q: q, pages: 1, spared: first}
 		if !s.preemptFor(now, &d) || q.place != running || !s.room.take(1) {
 			return
@@ -84,9 +84,9 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 		return false
 	}
 	if s.tiers != nil && o.fitsOnce(d, s.tiers.coming) {
-		return false // moves in flight free enough
+		return false // reads in flight free enough
 	}
-	s.room.preempting(d, &o, s.victims(d))
+	s.room.preempting(d, &o, s.running.victims(d, s.plans.last))
 	for i, r := range o.victims {
 		s.preempt(now, r)
 		o.victims[i] = nil
@@ -111,5 +111,5 @@ func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 		s.running.preempted = append(s.running.preempted, q)
 		return
 	}
-	s.enqueue(q)
+	s.queue.enqueue(q)
 }

@@ -16,24 +16,20 @@ var ErrNoCache = errors.New("scheduler: the cache is off")
 // found any more. Running requests keep what they have, but share it with no later
 // request.
 func (s *Scheduler) FlushCache() {
-	if s.cache != nil {
-		if s.tiers != nil {
-			s.tiers.clear()
-			for len(s.tiers.fetches) > 0 {
-				goOn(s, s.tiers.fetches[0])
-			}
-			for len(s.tiers.keepers) > 0 {
-				yield(s, s.tiers.keepers[0])
-			}
-		}
-		s.cache.Flush()
-		// Or it would go bit by bit, as others need room.
-		s.room.reclaim(s.cache.Evict(s.cache.Stats().EvictablePages, s.room.freed[:0]))
-		for _, r := range s.running.prefilling {
-			s.release(r, true)
-		}
-		s.verify()
+	if s.cache == nil {
+		return
 	}
+	if s.tiers != nil {
+		s.tiers.clear()
+		s.fetches.stop()
+	}
+	s.cache.Flush()
+	// Or it would go bit by bit, as others need room.
+	s.room.reclaim(s.cache.Evict(s.cache.Stats().EvictablePages, s.room.freed[:0]))
+	for _, r := range s.running.prefilling {
+		s.queue.release(r, r.done, true)
+	}
+	s.verify()
 }
 
 // PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
@@ -51,7 +47,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 	if d > 0 {
 		until = max(now+d, 0) // the sum overflows where a time is as good as none
 	}
-	s.expireCache(now)
+	s.prefixes.expire(now)
 	err = s.cache.PinPrefix(key, until)
 	s.verify()
 	return err
@@ -73,27 +69,10 @@ func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, 
 	if s.cache == nil {
 		return radixcache.Key{}, ErrNoCache
 	}
-	for i, t := range tokens {
-		if uint64(t) >= uint64(s.info.Vocab) {
-			return radixcache.Key{}, fmt.Errorf("%w: token %d is %d, the vocabulary has %d", ErrInvalid, i, t, s.info.Vocab)
-		}
+	if i := foreign(&s.info, tokens); i >= 0 {
+		return radixcache.Key{}, fmt.Errorf("%w: token %d is %d, the vocabulary has %d", ErrInvalid, i, tokens[i], s.info.Vocab)
 	}
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
-}
-
-// expireCache lets go of pinned prefixes whose time is over, and of what nobody has used
-// for Config.CacheTTL.
-func (s *Scheduler) expireCache(now time.Duration) {
-	if s.cache != nil && (s.cfg.PinnedTokens > 0 || s.cfg.CacheTTL > 0) {
-		s.room.takeBack(s.cache.Expire(now, s.room.freed[:0]), forgotten)
-	}
-}
-
-// rankPrefix tells the cache the priority of a request whose prefix a handle pins.
-func rankPrefix(c *radixcache.Cache, handle radixcache.NodeID, q *sequence) {
-	if q.req.Priority > 0 { // of what has none it is 0
-		c.Prioritize(handle, q.req.Priority)
-	}
 }
 
 // HitRates appends the share of prompt tokens that caches of other sizes, in tokens,

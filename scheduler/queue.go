@@ -25,6 +25,7 @@ type queue struct {
 	stale      int     // changes since the last ordering by weight
 	weights    weights // scratch of that
 	admissions uint64  // so far, for OldestEvery
+	follows    uint64  // so far: waits for another sequence's prefix
 
 	blocked *sequence   // was overtaken MaxBypass times: nobody else is admitted before it
 	skipped []*sequence // within a pass of admission: candidates that can't start now
@@ -94,7 +95,29 @@ func (w *queue) add(q *sequence) {
 	w.size++
 }
 
-// drop takes q out of everything.
+// enqueue puts q into the queue, by the rank that its cached prefix gives.
+func (w *queue) enqueue(q *sequence) {
+	w.add(q)
+	q.tenant.waiting++
+	if w.ranksByCache(q) {
+		w.lookup(q)
+	}
+	w.requeue(q)
+}
+
+// dequeue is the opposite of enqueue.
+func (w *queue) dequeue(q *sequence) {
+	if q.place == following {
+		q.leader.unfollow(q)
+	}
+	w.drop(q)
+	q.tenant.waiting--
+	if w.blocked == q {
+		w.blocked = nil
+	}
+}
+
+// drop takes q out of all lists.
 func (w *queue) drop(q *sequence) {
 	if q.older == nil {
 		w.oldest = q.newer
@@ -120,10 +143,18 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
 	}
-	q.match = w.cache.Resume(q.key(q.matchable()), q.match)
+	q.match = w.peek(q)
 	q.cached = q.match.Tokens + q.match.Partial.Tokens
 	w.file(q)
 	return q.match
+}
+
+// peek is lookup for a reader: it keeps nothing of what it finds.
+func (w *queue) peek(q *sequence) radixcache.Match {
+	if w.cache == nil {
+		return radixcache.Match{}
+	}
+	return w.cache.Resume(q.key(q.matchable()), q.match)
 }
 
 // requeue puts q into its lane, by the rank that what is known of it gives.
@@ -175,6 +206,17 @@ func (w *queue) leaveLane(q *sequence) {
 	delete(w.byKey, l.key)
 	l.key = laneKey{}
 	w.spare = append(w.spare, l)
+}
+
+// rejoin puts those back into their lanes that were skipped in a pass.
+func (w *queue) rejoin() {
+	for i, q := range w.skipped {
+		if q.lane == nil && q.place == waiting {
+			w.enterLane(q)
+		}
+		w.skipped[i] = nil
+	}
+	w.skipped = w.skipped[:0]
 }
 
 // rerank moves q to where what is known of it now puts it.

@@ -18,21 +18,28 @@ func (c *classes) growth(q *sequence, pageTokens int) int {
 // reserve is what running sequences are expected to need: a newcomer leaves it
 // alone, or it or another one would soon be preempted. Under the policy Priority
 // sequences that the newcomer may replace do not count.
-func (s *Scheduler) reserve(newcomer *sequence) int {
-	if s.cfg.Policy != Priority {
-		if s.room.reserved < 0 {
-			s.room.reserved = 0
-			for _, q := range s.running.all {
-				s.room.reserved += s.classes.growth(q, s.info.PageTokens)
+func (r *runningSet) reserve(newcomer *sequence) int {
+	if r.cfg.Policy != Priority {
+		if r.reserved < 0 {
+			r.reserved = 0
+			for _, q := range r.all {
+				r.reserved += r.classes.growth(q, r.pageTokens)
 			}
 		}
-		return s.room.reserved
+		return r.reserved
 	}
 	n := 0
-	for _, q := range s.running.all {
-		if !s.cfg.mayReplace(newcomer, q) {
-			n += s.classes.growth(q, s.info.PageTokens)
+	for _, q := range r.all {
+		if !r.cfg.mayReplace(newcomer, q) {
+			n += r.classes.growth(q, r.pageTokens)
 		}
 	}
 	return n
+}
+
+// reserveFor adds an admitted sequence to what this pass has summed up.
+func (r *runningSet) reserveFor(q *sequence) {
+	if r.reserved >= 0 {
+		r.reserved += r.classes.growth(q, r.pageTokens)
+	}
 }

@@ -21,13 +21,14 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	case preempted:
 		s.running.preempted = remove(s.running.preempted, q)
 	default:
-		s.dequeue(q)
+		s.fetches.leave(q)
+		s.queue.dequeue(q)
 	}
 	q.place = ended
 	s.expiries.drop(q)
 	if e.Reason == Stop || e.Reason == Length {
-		if s.tiers != nil && q.fetch != nil {
-			s.tiers.rests(q.fetch.last)
+		if s.tiers != nil && q.fetch != nil && len(q.fetch.left) > 0 {
+			s.tiers.rests(q.fetch.left[len(q.fetch.left)-1])
 		}
 		q.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
@@ -57,21 +58,23 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 // lease, and its slot is free; the backend runs batches in order, so both may be
 // reused at once, rows in flight or not.
 func (s *Scheduler) leave(q *sequence, valid int) {
-	s.publish(q, valid, true)
-	if s.tiers != nil && q.vouches && !s.flushedSince(q) && !q.doubtful {
-		q.fetched().last = s.tiers.computed(q, valid, true)
+	s.prefixes.publish(q, valid, true)
+	if s.tiers != nil && q.vouches && !s.prefixes.flushedSince(q) && !q.doubtful {
+		if last := s.tiers.computed(q, valid, true); !last.IsZero() {
+			q.fetched().left = append(q.fetched().left, last)
+		}
 	}
 	s.room.lease.Drop(q.own())
 	if s.cache != nil {
 		s.cache.Unpin(q.pin)
-		purge(s) // what it held last of what is distrusted
+		s.prefixes.purge() // what it held last of what is distrusted
 	}
 	s.room.free(q.slot)
 	s.running.all = remove(s.running.all, q)
 	if q.done < q.target {
 		s.running.prefilling = remove(s.running.prefilling, q)
 	}
-	s.release(q, true)
+	s.queue.release(q, q.done, true)
 	q.tenant.running--
 	q.life++
 	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages, q.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
@@ -81,17 +84,4 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 func remove(list []*sequence, q *sequence) []*sequence {
 	i := slices.Index(list, q)
 	return slices.Delete(list, i, i+1)
-}
-
-// dequeue takes q out of the queue: the opposite of enqueue.
-func (s *Scheduler) dequeue(q *sequence) {
-	if q.place == following {
-		q.leader.unfollow(q)
-	}
-	leaveFetch(s, q)
-	s.queue.drop(q)
-	q.tenant.waiting--
-	if s.queue.blocked == q {
-		s.queue.blocked = nil
-	}
 }

@@ -22,15 +22,13 @@ type room struct {
 	owed       int               // recalled by the pool, and not given back yet
 	offered    int               // free by an Offer that came while asked was above 0
 	slots      []engine.Slot     // free, a stack
-	reserved   int               // pages that reserve has summed up for this pass; -1: not yet
 	swaps      []engine.PageSwap // of slots that are taken, for the next plan
 	below      *tiers            // nil: nothing below the device
 
 	// Scratch: what the tree gives back, what is published, and of preemption.
-	freed, lent         []kv.PageID
-	release             radixcache.Release
-	candidates, without []*sequence
-	growing             []*sequence
+	freed, lent      []kv.PageID
+	release          radixcache.Release
+	without, growing []*sequence
 }
 
 func newRoom(info engine.Info, cache *radixcache.Cache, slots int) room {
@@ -86,8 +84,8 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	if len(s.open) > 0 {
 		panic("scheduler: Drain with requests open")
 	}
-	if s.tiers != nil {
-		s.tiers.drop()
+	if s.fetches != nil {
+		s.fetches.drop()
 	}
 	if s.cache != nil {
 		s.cache.Flush()
@@ -176,4 +174,23 @@ func (r *room) swap(q *sequence, pages []kv.PageID) {
 func (r *room) free(slot engine.Slot) {
 	r.swaps = slices.DeleteFunc(r.swaps, func(w engine.PageSwap) bool { return w.Slot == slot })
 	r.slots = append(r.slots, slot)
+}
+
+// deviceHigh is the part of the pool beyond which extents are written ahead of need: the
+// offload threshold of Dynamo's device tier.
+const deviceHigh = 0.85
+
+// deviceFull reports whether the device is beyond its watermark.
+func (l *room) deviceFull() bool {
+	return float64(l.lease.IdlePages()+l.poolFree) < (1-deviceHigh)*float64(l.lease.Capacity())
+}
+
+// spares reports whether n pages and reserve can be had beside m without asking the pool.
+func (l *room) spares(m radixcache.Match, n, reserve int) bool {
+	o := l.supply(&demand{match: m})
+	if o.idle < n && o.granting {
+		l.demand = max(l.demand, n)
+		return false
+	}
+	return o.free() >= n+reserve
 }

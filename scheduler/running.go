@@ -5,10 +5,17 @@ import "time"
 // runningSet holds the sequences that have a slot, and those that lost theirs while a
 // row of them runs.
 type runningSet struct {
+	cfg        *Config // the scheduler's
+	classes    *classes
+	pageTokens int
+
 	all        []*sequence // by admission, oldest first
 	prefilling []*sequence // subset of all whose prompt is not fully computed
 	preempted  []*sequence // none of all: each waits for its rows before it is queued again
 	next       int         // index of the next sequence to decode, when the budget is too small for all
+	reserved   int         // sum of reserve in this pass; -1: not summed yet
+
+	candidates []*sequence // scratch of victims
 }
 
 // Run is a sample that has a slot, to look at.

@@ -27,8 +27,10 @@ type Scheduler struct {
 	plans    plans
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
+	prefixes prefixes
 	room     room
-	tiers    *tiers // nil: nothing below the device
+	tiers    *tiers   // nil: nothing below the device
+	fetches  *fetches // nil as well
 	budget   budget
 
 	metrics Metrics
@@ -63,10 +65,13 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		return nil, err
 	}
 	s.tiers, s.room.below = tiers, tiers
-	s.budget.cfg = &s.cfg
-	if info.Cost.Known() {
-		s.budget.time = stepTime{cost: info.Cost, target: cfg.ITLTarget.Seconds()}
+	s.running = runningSet{cfg: &s.cfg, classes: &s.classes, pageTokens: info.PageTokens}
+	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans, tiers: tiers}
+	if tiers != nil {
+		s.fetches = &fetches{tiers: tiers, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
 	}
+	s.budget.cfg = &s.cfg
+	s.budget.time = newStepTime(&s.cfg, &info)
 	s.accounts = newAccounts(&s.cfg)
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, &s.accounts)
 	return s, nil
@@ -82,12 +87,6 @@ func (s *Scheduler) Open() int { return len(s.open) }
 // DisableCache. Only the scheduler may change it.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
-// flushedSince reports whether the cache was flushed since q was admitted: some of its KV is
-// from before, so nobody else gets any of it.
-func (s *Scheduler) flushedSince(q *sequence) bool {
-	return s.cache != nil && q.epoch != s.cache.Epoch()
-}
-
 // TakeEvents appends the cache events since the last call to dst; Seq is the
 // publisher's to set.
 func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
@@ -102,7 +101,7 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 }
 
 // Plant puts a fault in, for package schedtest to find. No other package can name its type.
-func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault = fault }
+func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault, s.plans.masks.fault = fault, fault }
 
 // verify runs the full walks after a mutation, under -tags invariants.
 func (s *Scheduler) verify() {

@@ -58,7 +58,8 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 
 // start moves q from the queue to a slot.
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
-	s.dequeue(q)
+	s.fetches.leave(q)
+	s.queue.dequeue(q)
 	for _, o := range q.group.samples {
 		s.queue.keep(o)
 	}
@@ -72,8 +73,8 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	q.since = p.Batch.Seq
 	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
 	q.mark(now, Matched, q.computed)
-	if s.tiers != nil {
-		s.tiers.admitted(s, q, !q.seenSlot)
+	if s.fetches != nil {
+		s.fetches.admitted(q)
 	}
 	if q.expiry > 0 && !q.seenSlot {
 		defer s.expiries.file(q) // its queue timeout is over

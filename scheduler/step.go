@@ -15,14 +15,14 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		return nil
 	}
 	s.room.demand = 0
-	if s.tiers != nil {
-		tick(s, now)
+	if s.fetches != nil {
+		s.fetches.tick(now)
 	}
 	if len(s.open) == 0 {
-		return planMoves(s, now)
+		return s.planMoves(now)
 	}
 	s.classes.decay()
-	s.expireCache(now)
+	s.prefixes.expire(now)
 	s.queue.rerankPublished()
 	s.queue.lastLong = s.cfg.lastLong(s.running.prefilling)
 	s.grow(now)
@@ -32,10 +32,10 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if len(s.running.prefilling) > 0 {
 		cost = s.budget.share(s.running.prefilling, s.decoding())
 	}
-	s.decode(p, s.cfg.StepTokens-cost)
+	s.running.decode(p, s.cfg.StepTokens-cost)
 	s.prefill(now, p)
 	if s.tiers != nil {
-		prefetch(s, now)
+		s.fetches.ahead(now, s.work)
 		s.tiers.next(now)
 	}
 	if len(p.rows) == 0 && (s.tiers == nil || len(s.tiers.due) == 0) {
@@ -43,22 +43,22 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 		s.verify()
 		return nil
 	}
-	return launch(s, p)
+	return s.launch(p)
 }
 
 // planMoves plans moves between tiers while no request is open, nil if there are none.
-func planMoves(s *Scheduler, now time.Duration) *Plan {
+func (s *Scheduler) planMoves(now time.Duration) *Plan {
 	if s.tiers == nil {
 		return nil
 	}
 	if s.tiers.next(now); len(s.tiers.due) == 0 {
 		return nil
 	}
-	return launch(s, s.plans.take())
+	return s.launch(s.plans.take())
 }
 
 // launch hands a plan out.
-func launch(s *Scheduler, p *Plan) *Plan {
+func (s *Scheduler) launch(p *Plan) *Plan {
 	if s.tiers != nil {
 		s.tiers.plan(p)
 	}
@@ -96,24 +96,23 @@ func (s *Scheduler) decoding() int {
 
 // decode gives each decoding sequence a row of one token, beginning with another
 // one each time if the budget is too small for all.
-func (s *Scheduler) decode(p *Plan, budget int) int {
-	n := len(s.running.all)
+func (r *runningSet) decode(p *Plan, budget int) {
+	n := len(r.all)
 	at := 0
 	if n > budget {
-		at = s.running.next % n
+		at = r.next % n
 	}
 	for i := 0; i < n && budget > 0; i++ {
-		q := s.running.all[at]
+		q := r.all[at]
 		if at++; at == n {
 			at = 0
 		}
-		if q.decodes(s.info.PageTokens) {
+		if q.decodes(r.pageTokens) {
 			p.decode(q)
 			budget--
-			s.running.next = at
+			r.next = at
 		}
 	}
-	return budget
 }
 
 // prefill gives the prompts their rows, as the budget has been shared. Their

@@ -16,8 +16,17 @@ const leastPrompt = 16
 type stepTime struct {
 	cost   engine.StepCost
 	target float64 // seconds of a step while others decode; 0: none
+	learns bool    // somebody asks
 	fixed  correction
 	prompt correction
+}
+
+func newStepTime(cfg *Config, info *engine.Info) stepTime {
+	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil}
+	if info.Cost.Known() && cfg.ITLTarget > 0 {
+		t.target, t.learns = cfg.ITLTarget.Seconds(), true
+	}
+	return t
 }
 
 // correction is a factor between measured and predicted times; 0 before the first one.
@@ -46,21 +55,31 @@ func (c *correction) learn(measured, predicted float64) {
 	c.factor += float64((ratio - c.factor) / 8)
 }
 
-// learn takes the device's time of a plan.
-func (t *stepTime) learn(p *Plan, nanos int64) {
-	if t.target == 0 || nanos <= 0 || len(p.rows) == 0 {
-		return
+// learn takes the device's time of a plan, and returns the part of it that its prompts took,
+// and how many of their tokens it ran.
+func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
+	if !t.learns || nanos <= 0 || len(p.rows) == 0 {
+		return 0, 0
 	}
 	var shape engine.StepShape
 	for i := range p.rows {
 		shape.Add(int(p.rows[i].start), int(p.rows[i].end-p.rows[i].start))
 	}
-	took, fixed := time.Duration(nanos).Seconds(), t.cost.Fixed(&shape)
-	if shape.PromptTokens == 0 {
-		t.fixed.learn(took, fixed)
-		return
+	tokens = shape.PromptTokens
+	if !t.cost.Known() { // all tokens count alike
+		return tokens, time.Duration(nanos / int64(p.tokens) * int64(tokens))
 	}
-	t.prompt.learn(took-float64(t.fixed.at()*fixed), t.cost.Prompts(&shape))
+	took, fixed := time.Duration(nanos).Seconds(), t.cost.Fixed(&shape)
+	if tokens == 0 {
+		t.fixed.learn(took, fixed)
+		return 0, 0
+	}
+	rest := took - float64(t.fixed.at()*fixed)
+	t.prompt.learn(rest, t.cost.Prompts(&shape))
+	if len(p.rows) == 1 { // a prompt alone takes all of the step
+		rest = took
+	}
+	return tokens, time.Duration(rest * 1e9)
 }
 
 // fits is how many tokens of prompts fit beside the sequences that decode, as the budget

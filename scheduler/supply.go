@@ -58,16 +58,16 @@ func (l *room) supply(d *demand) supply {
 	return o
 }
 
-// victims lists the running sequences that may be preempted for d, unsorted. The list
-// is valid until the next call.
-func (s *Scheduler) victims(d *demand) []*sequence {
-	all := s.room.candidates[:0]
-	for _, r := range s.running.all {
-		if r.since <= s.plans.last && r.preemptable() && d.mayPreempt(&s.cfg, r) {
-			all = append(all, r)
+// victims lists the running sequences that may be preempted for d, unsorted: those that
+// were bound by plan last or before. The list is valid until the next call.
+func (r *runningSet) victims(d *demand, last uint64) []*sequence {
+	all := r.candidates[:0]
+	for _, q := range r.all {
+		if q.since <= last && q.preemptable() && d.mayPreempt(r.cfg, q) {
+			all = append(all, q)
 		}
 	}
-	s.room.candidates = all
+	r.candidates = all
 	return all
 }
 
@@ -141,13 +141,6 @@ func (l *room) countIn(o *supply, r *sequence) {
 	if l.cache != nil {
 		o.freed += l.release.Unpin(r.pin)
 	}
-}
-
-// found is what there is of a waiting sequence already.
-type found struct {
-	match    radixcache.Match // whole pages in the cache
-	from     *sequence        // whose last page has the boundary, if it is not the tree's
-	boundary int              // tokens of a page that can be copied
 }
 
 // startDemand is what a waiting q needs to start on what it found.

@@ -32,11 +32,8 @@ type tiers struct {
 	reads   map[kv.PageID][]tiering.MoveID // by page: those Writes
 	after   []engine.MoveID                // that the next plan's batch waits for
 	reading map[tiering.MoveID]*arrival    // Reads that have not ended
-	fetches []*sequence                    // that wait for Reads, by when they began
-	keepers []*sequence                    // that wait with a pin on what they have fetched
 	held    int                            // pages held for Reads, until they are cached
 	coming  int                            // of them, those of Reads that have not ended
-	hits    [kv.Tiers]uint64               // tokens of prompts at first admission
 	idle    []idleExtent                   // conversations that may be idle, oldest first
 	blocks  *tierBlocks                    // nil without Config.Events
 }
@@ -49,14 +46,21 @@ type resident struct {
 	leaving bool
 }
 
+// arrival is a Read whose pages are held.
+type arrival struct {
+	q     *sequence // nil: nobody waits for it any more
+	pages []kv.PageID
+	begun bool
+}
+
 // newTiers makes what drives the tiers of cfg, or nil if there are none.
 func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if cfg.Tiers == nil {
 		return nil, nil
 	}
 	c := *cfg.Tiers
-	if c.TokenSeconds == 0 && info.Cost.Known() {
-		c.TokenSeconds = info.Cost.Token
+	if c.TokenGuess == 0 {
+		c.TokenGuess = info.Cost.Token
 	}
 	policy, err := tiering.New(c)
 	if err != nil {
@@ -106,22 +110,19 @@ func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 // After that nothing touches the pages of the move any more. A number that is not in
 // flight, since Fail for example, is ignored.
 func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took time.Duration) {
-	t := s.tiers
-	if t == nil {
+	if s.fetches == nil {
 		return
 	}
-	t.now = now
-	t.copied(id)
+	s.tiers.now = now
+	s.tiers.copied(id)
 	if errors.Is(err, engine.ErrMove) {
 		err = fmt.Errorf("%w: %w", tiering.ErrCopy, err)
 	}
-	t.policy.Moved(now, id, err, took)
-	if a := t.reading[id]; a != nil {
-		t.read(id, a, err == nil)
-	}
-	settleFetches(s)
+	s.tiers.policy.Moved(now, id, err, took)
+	s.fetches.read(id, err)
+	s.fetches.settle()
 	if len(s.open) == 0 {
-		s.expireCache(now)
+		s.prefixes.expire(now)
 	}
 	s.verify()
 }
@@ -133,7 +134,7 @@ func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {
 		s.tiers.now = now
 		s.tiers.policy.Shutdown(now, until)
-		settleFetches(s)
+		s.fetches.settle()
 		s.verify()
 	}
 }
@@ -144,22 +145,15 @@ func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.busy() }
 func (t *tiers) busy() bool { return len(t.due) > 0 || t.policy.Busy() }
 
 // metrics counts by tier.
-func (t *tiers) metrics() (all [kv.Tiers]TierMetrics) {
+func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	for i := range all {
-		c := t.policy.Stats(kv.Tier(i))
+		c := fs.policy.Stats(kv.Tier(i))
 		all[i] = TierMetrics{
-			HeldBytes: c.HeldBytes, Extents: c.Extents, HitTokens: t.hits[i], Reads: c.Reads, Writes: c.Writes,
+			HeldBytes: c.HeldBytes, Extents: c.Extents, HitTokens: fs.hits[i], Reads: c.Reads, Writes: c.Writes,
 			ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, ReadNanos: c.ReadNanos, Errors: c.Errors, Lost: c.Lost,
 		}
 	}
 	return all
-}
-
-// tick lets the time pass: conversations become idle, and fetches come to their end.
-func tick(s *Scheduler, now time.Duration) {
-	s.tiers.now = now
-	s.tiers.wake(now)
-	settleFetches(s)
 }
 
 // computed tells the policy of the extents that q has put into the tree, and that are
@@ -175,12 +169,12 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	if len(xs) == 0 {
 		return last
 	}
-	t.settle(xs, q.pages)
+	t.register(xs, q.pages)
 	return xs[len(xs)-1].Key
 }
 
-// settle tells the policy of extents whose pages, by position, the tree has.
-func (t *tiers) settle(xs []mempool.Extent, pages []kv.PageID) {
+// register tells the policy of extents whose pages, by position, the tree has.
+func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID) {
 	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
 	for _, k := range t.tails {
 		if r := t.residents[k]; r != nil {
@@ -332,6 +326,43 @@ func (t *tiers) next(now time.Duration) {
 	t.resolve(t.due[from:])
 }
 
+// holdFor holds pages for a Read that a sequence waits for.
+func (t *tiers) holdFor(id tiering.MoveID, q *sequence, pages []kv.PageID) {
+	t.reading[id] = &arrival{q: q, pages: pages}
+	n := count(pages)
+	t.held, t.coming = t.held+n, t.coming+n
+}
+
+// count is how many of pages are some.
+func count(pages []kv.PageID) (n int) {
+	for _, p := range pages {
+		if p != kv.NoPage {
+			n++
+		}
+	}
+	return n
+}
+
+// release gives pages back that were held for a Read.
+func (t *tiers) release(pages []kv.PageID) {
+	for i, p := range pages {
+		if p != kv.NoPage {
+			t.room.lease.Drop(pages[i : i+1])
+			t.held--
+		}
+	}
+}
+
+// used tells the policy that a request uses the extents within its first so many tokens.
+func (t *tiers) used(xs []mempool.Extent, tokens int) {
+	for i := range xs {
+		if xs[i].Start+len(xs[i].Tokens) <= tokens {
+			t.policy.Used(t.now, []mempool.Key{xs[i].Key})
+		}
+	}
+	t.collect()
+}
+
 // plan hands over what goes with p.
 func (t *tiers) plan(p *Plan) {
 	p.Moves = append(p.Moves, t.due...)
@@ -342,9 +373,6 @@ func (t *tiers) plan(p *Plan) {
 
 // drop ends all moves as failed: the device is lost, or the scheduler is emptied.
 func (t *tiers) drop() {
-	for _, q := range t.fetches {
-		t.letGo(q)
-	}
 	for _, a := range t.reading {
 		t.release(a.pages)
 	}
@@ -355,15 +383,6 @@ func (t *tiers) drop() {
 	clear(t.byPage)
 	clear(t.due)
 	t.due, t.after, t.idle, t.coming = t.due[:0], t.after[:0], t.idle[:0], 0
-}
-
-// deviceHigh is the part of the pool beyond which extents are written ahead of need: the
-// offload threshold of Dynamo's device tier.
-const deviceHigh = 0.85
-
-// deviceFull reports whether the device is beyond its watermark.
-func (l *room) deviceFull() bool {
-	return float64(l.lease.IdlePages()+l.poolFree) < (1-deviceHigh)*float64(l.lease.Capacity())
 }
 
 // idleExtent is the end of a conversation, which is idle at a time if it was not used again.
@@ -382,7 +401,7 @@ const (
 
 // rests notes that a request has ended whose last extent is k.
 func (t *tiers) rests(k mempool.Key) {
-	if k.IsZero() || !t.policy.HasBelowHost() {
+	if !t.policy.HasBelowHost() {
 		return
 	}
 	if len(t.idle) == maxIdle {
@@ -390,19 +409,6 @@ func (t *tiers) rests(k mempool.Key) {
 		t.idle = slices.Delete(t.idle, 0, 1)
 	}
 	t.idle = append(t.idle, idleExtent{k, t.policy.Uses(k), t.now + idleAfter})
-}
-
-// nextWake is when the next fetch is given up, or the next conversation idle.
-func (t *tiers) nextWake() (at time.Duration, some bool) {
-	if len(t.idle) > 0 {
-		at, some = t.idle[0].at, true
-	}
-	for _, q := range t.fetches {
-		if !some || q.fetch.until < at {
-			at, some = q.fetch.until, true
-		}
-	}
-	return at, some
 }
 
 // wake lets the policy know of conversations that are idle by now.

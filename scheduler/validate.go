@@ -4,32 +4,31 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // validate checks everything about a request that does not change with time,
 // and returns its output limit.
-func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
+func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err error) {
 	n := len(req.Prompt)
 	if n == 0 {
 		return 0, refuse("Prompt", ErrEmptyPrompt, "give at least one token")
 	}
-	if n > s.info.MaxPositions {
-		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, s.info.MaxPositions)
+	if n > info.MaxPositions {
+		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, info.MaxPositions)
 	}
 	// What is pinned never makes room.
-	poolTokens := s.cfg.poolPages(s.info.NumPages)*s.info.PageTokens - s.cfg.PinnedTokens
+	poolTokens := cfg.poolPages(info.NumPages)*info.PageTokens - cfg.PinnedTokens
 	if n > poolTokens {
 		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
 	}
-	for i, t := range req.Prompt {
-		if uint64(t) >= uint64(s.info.Vocab) { // int would be negative on 32 bits
-			return 0, refuse("Prompt", ErrInvalid, "prompt token %d is %d, the vocabulary has %d", i, t, s.info.Vocab)
-		}
+	if i := foreign(info, req.Prompt); i >= 0 {
+		return 0, refuse("Prompt", ErrInvalid, "prompt token %d is %d, the vocabulary has %d", i, req.Prompt[i], info.Vocab)
 	}
-	if err := req.Sampling.Validate(s.info.Vocab); err != nil {
+	if err := req.Sampling.Validate(info.Vocab); err != nil {
 		return 0, &FieldError{"Sampling", fmt.Errorf("%w: %w", ErrInvalid, err)}
 	}
-	if err := capable(&s.info, req); err != nil {
+	if err := capable(info, req); err != nil {
 		return 0, err
 	}
 	switch {
@@ -37,37 +36,47 @@ func (s *Scheduler) validate(req *Request) (maxTokens int, err error) {
 		return 0, refuse("PublicTokens", ErrInvalid, "PublicTokens is %d, want 0 (none) or more", req.PublicTokens)
 	case len(req.StopTokens) > maxStopTokens:
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
-	case req.Samples < 0 || req.Samples > s.cfg.MaxSamples:
-		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, s.cfg.MaxSamples)
+	case req.Samples < 0 || req.Samples > cfg.MaxSamples:
+		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, cfg.MaxSamples)
 	case req.Deadline < 0 || req.QueueTimeout < 0:
 		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
 	}
 	if err := validMedia(req); err != nil {
 		return 0, err
 	}
-	if err := validateShape(&s.cfg, &s.info, req); err != nil {
+	if err := validateShape(cfg, info, req); err != nil {
 		return 0, err
 	}
 	// The last output token is sampled and never run, so it needs no position.
-	modelRoom, poolRoom := s.info.MaxPositions-n+1, poolTokens-n+1
+	modelRoom, poolRoom := info.MaxPositions-n+1, poolTokens-n+1
 	switch {
 	case req.MaxTokens < 0:
 		return 0, refuse("MaxTokens", ErrInvalid, "MaxTokens is %d, want 0 (default) or more", req.MaxTokens)
 	case req.MaxTokens > modelRoom:
 		return 0, refuse("MaxTokens", ErrPromptTooLong, "%d prompt and %d output tokens, the model has %d positions",
-			n, req.MaxTokens, s.info.MaxPositions)
+			n, req.MaxTokens, info.MaxPositions)
 	case req.MaxTokens > poolRoom:
 		return 0, refuse("MaxTokens", ErrTooLarge, "%d prompt and %d output tokens, the pool holds %d",
 			n, req.MaxTokens, poolTokens)
 	}
 	maxTokens = req.MaxTokens
 	if maxTokens == 0 {
-		maxTokens = min(s.cfg.DefaultMaxTokens, modelRoom, poolRoom)
+		maxTokens = min(cfg.DefaultMaxTokens, modelRoom, poolRoom)
 	}
 	if req.MinTokens < 0 || req.MinTokens > maxTokens {
 		return 0, refuse("MinTokens", ErrInvalid, "MinTokens is %d, want 0 to the output limit, %d", req.MinTokens, maxTokens)
 	}
 	return maxTokens, nil
+}
+
+// foreign is the index of the first token that is not in the vocabulary, -1 if all are.
+func foreign(info *engine.Info, tokens []kv.Token) int {
+	for i, t := range tokens {
+		if uint64(t) >= uint64(info.Vocab) { // int would be negative on 32 bits
+			return i
+		}
+	}
+	return -1
 }
 
 // capable refuses what the backend says that it does not give.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // Cause is why a sample does not run, or that it does.
@@ -84,8 +83,8 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 	if !ok {
 		return nil
 	}
-	s.room.reserved = -1 // that of the latest pass is old
-	reserve := s.reserve(g.samples[0])
+	s.running.reserved = -1 // that of the latest pass is old
+	reserve := s.running.reserve(g.samples[0])
 	var all []Wait
 	for _, q := range g.samples {
 		all = append(all, s.why(q, reserve))
@@ -129,7 +128,7 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 		w.Cause = AwaitsResult
 		return w
 	}
-	m := s.matchOf(q)
+	m := s.queue.peek(q)
 	w.CachedTokens = m.Tokens
 	switch last := s.cfg.lastLong(s.running.prefilling); {
 	case q.place == following:
@@ -169,12 +168,4 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 		w.Cause = AwaitsTurn
 	}
 	return w
-}
-
-// matchOf is what of q is cached.
-func (s *Scheduler) matchOf(q *sequence) radixcache.Match {
-	if s.cache == nil {
-		return radixcache.Match{}
-	}
-	return s.cache.Resume(q.key(q.matchable()), q.match)
 }

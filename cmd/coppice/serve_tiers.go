@@ -17,6 +17,7 @@ type tierFlags struct {
 	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for it, as /var/cache/coppice:20GiB, which a restart finds again. One process at a time uses it."`
 	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory that several processes use at once, as /mnt/kv:100GiB; give all of them the same size."`
 	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV goes from the device to the tier below: back (when its room is needed), selective (on its second use) or through (when it is computed). Disk and share take what was used twice, conversations that are idle, and at the end all; a disk that is less than 85 % full also takes what the tier above gives up."`
+	KVToken time.Duration `name:"kv-token-time" help:"How long computing a token of a prompt takes: what would take longer to fetch is computed. Default: steps are measured."`
 	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk and share, after the drain. 0: nothing is written."`
 }
 
@@ -27,7 +28,7 @@ func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && 
 func (f *tierFlags) tiers() coppice.Tiers {
 	t := coppice.Tiers{
 		HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
-		Write: f.KVWrite, Flush: f.KVFlush,
+		Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds(),
 	}
 	if f.KVFlush == 0 {
 		t.Flush = -1
@@ -41,8 +42,11 @@ func (f *tierFlags) check(given func(string) bool) error {
 	if f.KVFlush < 0 {
 		errs = append(errs, fmt.Errorf("--kv-flush is %v, want 0 (nothing is written) or more", f.KVFlush))
 	}
-	if f.none() && (given("kv-write") || given("kv-flush")) {
-		errs = append(errs, errors.New("--kv-write and --kv-flush say how tiers are used: give --kv-host, --kv-disk or --kv-share too"))
+	if f.KVToken < 0 {
+		errs = append(errs, fmt.Errorf("--kv-token-time is %v, want 0 (measured) or more", f.KVToken))
+	}
+	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time")) {
+		errs = append(errs, errors.New("--kv-write, --kv-flush and --kv-token-time say how tiers are used: give --kv-host, --kv-disk or --kv-share too"))
 	}
 	if f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir) {
 		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give them a directory each", f.KVDisk.dir))

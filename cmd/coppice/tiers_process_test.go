@@ -103,7 +103,7 @@ func TestServeKilled(t *testing.T) {
 	dir, model := t.TempDir(), nano(t)
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "1024", "--no-page"}
 	l := newTierLoad(t, 24, 200, args)
-	tiered := append(args, "--kv-disk", dir+":128MiB", "--kv-host", "64MiB", "--kv-write", "through")
+	tiered := append(args, "--kv-disk", dir+":128MiB", "--kv-host", "64MiB", "--kv-write", "through", "--kv-token-time", "1s")
 	other := startCoppice(t, "other", append(tiered, "--kv-type", "bf16")...)
 	other.stop()
 	rng := rand.New(rand.NewPCG(1, uint64(*serveKills)))
@@ -199,7 +199,7 @@ func TestServeShare(t *testing.T) {
 	dir, model := t.TempDir(), nano(t)
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "8192", "--no-page"}
 	l := newTierLoad(t, 8, 2100, args) // only whole extents are shared: 2,048 tokens of this model
-	args = append(args, "--kv-share", dir+":128MiB", "--kv-write", "through")
+	args = append(args, "--kv-share", dir+":128MiB", "--kv-write", "through", "--kv-token-time", "1s")
 	stays := startCoppice(t, "stays", args...)
 	for round := range 2 {
 		dies := startCoppice(t, fmt.Sprintf("dies %d", round), args...)

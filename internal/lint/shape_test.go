@@ -27,8 +27,6 @@ var large = map[string]int{
 	"router fields Router":                                   30,
 	"router fields worker":                                   22,
 	"router methods Router":                                  101,
-	"scheduler methods Scheduler":                            76,
-	"scheduler/schedtest fields rig":                         29,
 	"actors/look_test.go func TestPinPrefix":                 85,
 	"actors/storm_test.go func storm":                        140,
 	"cmd/coppice/fleet_nats_test.go func TestFleetNATS":      83,
@@ -47,7 +45,6 @@ var large = map[string]int{
 	"router/models_test.go func TestModels":                  81,
 	"router/router_test.go func TestWorkersComeAndGo":        71,
 	"router/tree_test.go func playTree":                      77,
-	"scheduler/identity_test.go func variant.play":           86,
 	"server/api_test.go func TestSmallEndpoints":             73,
 	"tokenizer/chat/filters.go func filters":                 73,
 }

@@ -75,7 +75,8 @@ type Config struct {
 	Deadline     time.Duration        // of a write, and the most of a read
 	MinWait      time.Duration        // the least that a read may take
 	Lateness     float64              // a read may take so often the time that it should
-	TokenSeconds float64              // computing a token, until it is measured; 0: fetching always pays
+	TokenSeconds float64              // computing a token of a prompt; 0: it is measured
+	TokenGuess   float64              // until then; 0: fetching always pays
 }
 
 // WithDefaults fills in what is zero.
@@ -123,7 +124,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("tiering: %s has MaxMoves %d, Bandwidth %v, NamespaceBytes %d", name, t.MaxMoves, t.Bandwidth, t.NamespaceBytes))
 		}
 	}
-	if c.Uses < 1 || c.MaxQueue < 1 || c.Deadline <= 0 || c.Lateness < 1 || c.MinWait <= 0 || c.MinWait > c.Deadline || c.TokenSeconds < 0 || c.Mode > Through {
+	if c.Uses < 1 || c.MaxQueue < 1 || c.Deadline <= 0 || c.Lateness < 1 || c.MinWait <= 0 || c.MinWait > c.Deadline || c.TokenSeconds < 0 || c.TokenGuess < 0 || c.Mode > Through {
 		errs = append(errs, fmt.Errorf("tiering: Uses %d, MaxQueue %d, Deadline %v, MinWait %v, Lateness %v, TokenSeconds %v, Mode %v", c.Uses, c.MaxQueue, c.Deadline, c.MinWait, c.Lateness, c.TokenSeconds, c.Mode))
 	}
 	return errors.Join(errs...)

@@ -65,7 +65,8 @@ type Policy struct {
 	changes  []Change
 	wants    map[RequestID]*want
 	moves    MoveID        // so far
-	cost     float64       // seconds to compute a token
+	cost     estimate      // seconds to compute a token; 0: not known
+	computed sum           // since cost was measured last
 	flush    time.Duration // of a shutdown: nothing is begun after it
 	flushing bool
 	last     []lastWrite // of the shutdown, not queued yet
@@ -74,19 +75,21 @@ type Policy struct {
 // tier is what the policy knows of one tier.
 type tier struct {
 	TierConfig
-	index     *mempool.Index
-	reserved  int64 // bytes of writes to it that are queued or in flight
-	spaces    map[kv.Namespace]int64
-	moves     int       // in flight
-	kinds     [Drop]int // of them, the writes to it and the reads
-	writing   map[mempool.Key]*move
-	children  map[mempool.Key][]*move // of writing, by parent
-	reading   map[mempool.Key]*move
-	dropping  map[mempool.Key]bool
-	sinking   map[mempool.Key]bool // written to the tier below before they are dropped
-	orphans   map[mempool.Key]int  // by parent: drops of what the index has not
-	bandwidth float64
-	stats     Stats
+	index    *mempool.Index
+	reserved int64 // bytes of writes to it that are queued or in flight
+	spaces   map[kv.Namespace]int64
+	moves    int       // in flight
+	kinds    [Drop]int // of them, the writes to it and the reads
+	writing  map[mempool.Key]*move
+	children map[mempool.Key][]*move // of writing, by parent
+	reading  map[mempool.Key]*move
+	dropping map[mempool.Key]bool
+	sinking  map[mempool.Key]bool // written to the tier below before they are dropped
+	orphans  map[mempool.Key]int  // by parent: drops of what the index has not
+	speed    estimate             // seconds to read a byte
+	bytes    sum                  // read since then
+	readAt   time.Duration        // when the latest read ended
+	stats    Stats
 }
 
 // node is an extent that is somewhere.
@@ -115,11 +118,14 @@ func New(c Config) (*Policy, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Policy{cfg: c, nodes: map[mempool.Key]*node{}, flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: c.TokenSeconds}
+	if c.TokenSeconds > 0 {
+		c.TokenGuess = c.TokenSeconds
+	}
+	p := &Policy{cfg: c, nodes: map[mempool.Key]*node{}, flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: estimate{guess: c.TokenGuess}}
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			p.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
-				writing: map[mempool.Key]*move{}, children: map[mempool.Key][]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, bandwidth: c.Tiers[i].Bandwidth}
+				writing: map[mempool.Key]*move{}, children: map[mempool.Key][]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, speed: estimate{guess: 1 / max(c.Tiers[i].Bandwidth, 1)}}
 		}
 	}
 	return p, nil
@@ -283,21 +289,6 @@ func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 		p.add(t, &xs[i], p.tiers[t].SlotBytes)
 		p.forget(xs[i].Key)
 	}
-}
-
-// Cost corrects what computing costs: so many tokens took so long.
-func (p *Policy) Cost(tokens int, took time.Duration) {
-	if tokens > 0 && took > 0 {
-		p.cost = smooth(p.cost, took.Seconds()/float64(tokens))
-	}
-}
-
-// smooth moves an estimate an eighth of the way to a measurement; the first one counts whole.
-func smooth(old, measured float64) float64 {
-	if old == 0 {
-		return measured
-	}
-	return old + (measured-old)/8
 }
 
 // Busy reports whether writes or drops wait or are in flight, or reads are in flight.

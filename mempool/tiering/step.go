@@ -126,7 +126,7 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 			from.stats.ReadBytes += uint64(p.cfg.Layout.Bytes(&m.Extent))
 			from.stats.ReadNanos += uint64(max(took, 0))
 		}
-		p.read(m, err, took)
+		p.read(now, m, err, took)
 	case Drop:
 		from.stats.count(failed && !errors.Is(err, mempool.ErrMiss))
 		p.dropped(m)
@@ -181,17 +181,15 @@ func replaced(p *Policy, of kv.Tier, x *mempool.Extent) {
 
 // read ends a read. After a failure the extent, and what is below it, is in the tier no
 // more; after a deadline, a cancellation or ErrCopy it still is.
-func (p *Policy) read(m *move, err error, took time.Duration) {
+func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration) {
 	p.unread(m)
 	t := p.tiers[m.From]
 	switch {
 	case err == nil:
-		if took > 0 {
-			t.bandwidth = smooth(t.bandwidth, float64(p.cfg.Layout.Bytes(&m.Extent))/took.Seconds())
-		}
+		t.measure(now, &p.cfg.Layout, p.cfg.Layout.Bytes(&m.Extent), took)
 	case errors.Is(err, mempool.ErrDeadline), errors.Is(err, mempool.ErrCanceled), errors.Is(err, mempool.ErrBusy), errors.Is(err, mempool.ErrClosed), errors.Is(err, ErrCopy):
-		if errors.Is(err, mempool.ErrDeadline) { // slower than it was believed to be
-			t.bandwidth /= 2
+		if errors.Is(err, mempool.ErrDeadline) {
+			t.late(now)
 		}
 	default:
 		p.gone(m.From, m.Extent.Key)

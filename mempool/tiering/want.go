@@ -37,13 +37,13 @@ type Part struct {
 	Deadline time.Duration
 }
 
-// Worth is how many tokens Want would fetch, to the end of the last extent. It changes
+// Worth is how many tokens Want would fetch now, to the end of the last extent. It changes
 // nothing.
-func (p *Policy) Worth(xs []mempool.Extent, have int) (tokens int) {
+func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens int) {
 	if p.flushing {
 		return 0
 	}
-	for _, s := range p.worth(sources(p, xs), have) {
+	for _, s := range p.worth(now, sources(p, xs), have) {
 		tokens += len(s.extent.Tokens)
 	}
 	return tokens
@@ -57,7 +57,7 @@ func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have
 	if p.wants[id] != nil || p.flushing {
 		return dst
 	}
-	sources := p.worth(sources(p, xs), have)
+	sources := p.worth(now, sources(p, xs), have)
 	if len(sources) == 0 {
 		return dst
 	}
@@ -109,7 +109,8 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 
 // worth cuts sources where fetching stops to pay: it keeps the beginning that saves most
 // time, of computing less of fetching.
-func (p *Policy) worth(all []source, have int) []source {
+func (p *Policy) worth(now time.Duration, all []source, have int) []source {
+	cost := p.cost.at()
 	var fetch, compute, best float64
 	keep := 0
 	var counted [kv.Tiers]bool
@@ -118,12 +119,12 @@ func (p *Policy) worth(all []source, have int) []source {
 		t := p.tiers[s.tier]
 		if !counted[s.tier] { // the reads before it; stores do writes after reads
 			counted[s.tier] = true
-			fetch += float64(t.kinds[Read]) * float64(p.cfg.Layout.ExtentBytes()) / t.bandwidth
+			fetch += t.fetchSeconds(now, t.kinds[Read]*p.cfg.Layout.ExtentBytes())
 		}
-		fetch += float64(p.cfg.Layout.Bytes(&s.extent)) / t.bandwidth
-		compute += float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * p.cost
+		fetch += t.fetchSeconds(now, p.cfg.Layout.Bytes(&s.extent))
+		compute += float64(float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * cost)
 		s.nanos = fetch * 1e9
-		if saved := compute - fetch; saved > best || p.cost == 0 {
+		if saved := compute - fetch; saved > best || cost == 0 {
 			best, keep = saved, i+1
 		}
 	}

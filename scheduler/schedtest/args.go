@@ -13,8 +13,8 @@ type Arg struct {
 	Vals []string
 }
 
-// args reads arguments by name. The first thing that is wrong stays in err; what
-// was never asked for is wrong too.
+// args reads arguments by name and keeps the first error. An argument that no method asked
+// for is an error too.
 type args struct {
 	list []Arg
 	used map[string]bool
@@ -39,7 +39,7 @@ func (a *args) fail(format string, values ...any) {
 	}
 }
 
-// has tells whether a flag stands there.
+// has reports whether a flag is given.
 func (a *args) has(key string) bool {
 	_, ok := a.find(key)
 	return ok

@@ -9,13 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// book is what callers know of their requests, and what plans showed of them. It
-// is kept from the outside: from what went in and what came out.
+// book records the requests, their outputs and the plans, from the scheduler's inputs and
+// outputs alone.
 type book struct {
 	live  []*order // accepted and not ended, oldest first
 	byID  map[scheduler.RequestID]*order
-	seeds map[uint64]*sample // of live requests, by sampling seed: how a bind tells whose it is
-	slots []*sample          // by slot: who was bound last and has not ended; else nil
+	seeds map[uint64]*sample // of live requests, by sampling seed, which binds carry
+	slots []*sample          // by slot: the sample bound last, nil if it has ended
 
 	tables engine.Tables // of the slots, after the plans so far
 
@@ -52,7 +52,7 @@ type sample struct {
 	seen
 }
 
-// seen is what plans showed of a sample.
+// seen is the state of a sample as plans show it.
 type seen struct {
 	slot     engine.Slot
 	bound    bool // the slot is its own
@@ -63,7 +63,7 @@ type seen struct {
 	reached  int    // most that was computed before a bind
 	ran      int    // tokens of the prompt in rows, each once
 	cached   int    // start of its first row, or -1
-	blurred  bool   // it was preempted before its first row after a bind: what it found is not to be seen
+	blurred  bool   // it was preempted before its first row after a bind: its cached tokens can't be told
 	endBy    uint64 // Seq of the plan with which it must end: it is past its time, and that plan runs
 	boundAt  time.Duration
 	firstAt  time.Duration
@@ -115,16 +115,16 @@ func (b *book) release(s *sample) {
 	s.bound = false
 }
 
-// rowView is a row of a plan and whose it is.
+// rowView is a row of a plan with its sample.
 type rowView struct {
 	row   *engine.Row
 	pages []kv.PageID // that the row reads or writes, by position
-	of    *sample     // nil: nobody's that is open
+	of    *sample     // nil: of no open sample
 	fresh bool        // the first one since a bind
 	first bool        // the very first one, and nothing hides what was found in the cache
 }
 
-// read finds out whose rows a plan has: by the binds in it, and before it.
+// read finds the samples of a plan's rows, by the binds of this plan and of earlier ones.
 func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView {
 	for i := range p.Batch.Rows {
 		row := &p.Batch.Rows[i]
@@ -147,7 +147,7 @@ func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView 
 	return dst
 }
 
-// pages are those of a row, by the slot's table as the batch makes it.
+// pages lists the pages of a row, by the slot's table after the batch.
 func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.PageID {
 	if row.Slot < 0 || int(row.Slot) >= len(b.slots) {
 		return nil
@@ -171,14 +171,14 @@ func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.
 	return table[:min(len(table), kv.CeilPages(int(row.Start)+row.Len(), pageTokens))]
 }
 
-// apply takes down what a plan does.
+// apply records a plan.
 func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 	b.tables.Apply(&p.Batch)
 	for i := range p.Batch.Binds {
 		bind := &p.Batch.Binds[i]
 		s := b.seeds[bind.Sampling.Seed]
 		if old := b.slots[bind.Slot]; old != nil {
-			b.release(old) // preempted, or ended in the same breath
+			b.release(old) // preempted, or ended since the last plan
 		}
 		if s == nil {
 			continue

@@ -10,8 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// spoil is the configuration that a scheduler gets with this bug, while the
-// checkers go on believing in cfg.
+// spoil returns the configuration for a scheduler with this bug. The checkers keep cfg.
 func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config {
 	switch plant {
 	case OverBudget:
@@ -32,7 +31,7 @@ func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config
 	return cfg
 }
 
-// spoilPlan lets the bugs loose that a scheduler's plan would show.
+// spoilPlan puts bugs of the scheduler into its plan.
 func spoilPlan(r *rig, p *scheduler.Plan) {
 	if len(p.Batch.After) > 0 && r.planting.due(ForgetMove, r.plans) {
 		p.Batch.After = p.Batch.After[:0]
@@ -58,13 +57,13 @@ func spoilPlan(r *rig, p *scheduler.Plan) {
 	}
 }
 
-// spoilMoves loses a cancellation, or has a child written without its parent.
+// spoilMoves loses a cancellation, or swaps the writes of a parent and its child.
 func spoilMoves(r *rig, p *scheduler.Plan) {
 	for i := range p.Moves {
 		m := &p.Moves[i]
 		switch {
 		case m.Kind == tiering.Cancel && r.planting.due(LoseCancel, r.plans):
-			m.ID = 0 // of nobody
+			m.ID = 0 // no move has this number
 			return
 		case m.Kind == tiering.Write && i > 0 && m.Extent.Parent == p.Moves[i-1].Extent.Key && r.planting.due(ChildFirst, r.plans):
 			p.Moves[i-1], p.Moves[i] = p.Moves[i], p.Moves[i-1]
@@ -73,8 +72,7 @@ func spoilMoves(r *rig, p *scheduler.Plan) {
 	}
 }
 
-// overwrite copies one page of the tree over another, when all is over but for
-// reading the tree.
+// overwrite copies one page of the tree over another, before the tree's pages are compared.
 func (p *planting) overwrite(r *rig) {
 	if p.kind != OverwritePage || r.cache == nil || r.lost != nil {
 		return
@@ -99,7 +97,7 @@ func (p *planting) overwrite(r *rig) {
 	}
 }
 
-// keepFailed has failed rows say that nothing is wrong with their KV.
+// keepFailed makes failed rows claim that their KV is sound.
 func keepFailed(r *rig, res *engine.Result) *engine.Result {
 	if r.planting.kind != KeepFailed {
 		return res
@@ -207,7 +205,7 @@ type lost struct{}
 func (lost) Done() <-chan struct{}           { return nil }
 func (lost) Result() (*engine.Result, error) { return nil, engine.ErrPending }
 
-// counting is a ticket whose result counts what was not done.
+// counting is a ticket whose result counts work that was not done.
 type counting struct {
 	engine.Ticket
 	more engine.StepStats

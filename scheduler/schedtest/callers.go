@@ -54,7 +54,7 @@ func (w *setup) fair(seed uint64) {
 			tenant: string(rune('a' + i)), habit: pick(rng, openLoop, agent, crowd, visitor),
 			width: 1, prompt: rng.between(1, most), output: rng.between(1, max(1, w.largest/4)), samples: 1, aborts: pick(rng, 0, 0, 0, 4),
 		}
-		switch i { // there is always one who waits, and one who sends one at a time
+		switch i { // there is always one that waits, and one that sends one at a time
 		case 0:
 			t.habit = crowd
 		case 1:
@@ -133,7 +133,7 @@ func (w *world) call(c *caller) {
 	}
 }
 
-// answered lets a tenant go on when a request of it has ended.
+// answered has a tenant send its next request after one has ended.
 func (w *world) answered(o *order) {
 	c := w.callerOf[o]
 	if c == nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// checker watches a rig. Each method is told of one kind of move and returns
-// what is wrong about it. The book is brought up to date after the checkers have
-// seen the move, so that they see it as it was before.
+// checker watches a rig. Each method gets one kind of event and returns an error if a promise
+// is broken. The book is updated after the checkers have run, so they see the state before
+// the event.
 type checker interface {
 	name() string
 	// added: Add answered; o describes the request whether it was accepted or not.
@@ -21,7 +21,7 @@ type checker interface {
 	planned(p *scheduler.Plan, rows []rowView) error
 	// resulted: the ticket of a flight is done, or Submit failed.
 	resulted(f *flight, res *engine.Result, err error) error
-	// told: one output; s is nil if it is of nobody who is open.
+	// told: one output; s is nil if its sample is not open.
 	told(s *sample, o *scheduler.Output) error
 	// completed: all outputs of a plan were told.
 	completed(seq uint64) error
@@ -29,7 +29,7 @@ type checker interface {
 	handed(pages []kv.PageID, from, to place) error
 	// posted: a letter was sent.
 	posted() error
-	// heard: the cache's events since the last time.
+	// heard: events of the cache since the last call.
 	heard(events []kv.Event) error
 	// settled: everything that could be done at this time was done.
 	settled() error
@@ -37,7 +37,7 @@ type checker interface {
 	finished() error
 }
 
-// blind is a checker that sees nothing; the others embed it.
+// blind is a checker that accepts everything; the others embed it.
 type blind struct{}
 
 func (blind) added(*order, error) error                     { return nil }
@@ -53,8 +53,8 @@ func (blind) heard([]kv.Event) error                        { return nil }
 func (blind) settled() error                                { return nil }
 func (blind) finished() error                               { return nil }
 
-// newCheckers are all of them. The order is that of asking: what explains most
-// comes first.
+// newCheckers makes all checkers, in the order of asking: those whose errors explain most
+// come first.
 func newCheckers(r *rig) []checker {
 	return []checker{
 		newLedger(r),
@@ -74,7 +74,7 @@ func newCheckers(r *rig) []checker {
 	}
 }
 
-// each asks all checkers until one objects.
+// each calls ask with each checker until one fails.
 func (r *rig) each(ask func(checker) error) {
 	for _, c := range r.checkers {
 		if r.failed != nil {

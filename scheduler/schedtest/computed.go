@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// computed counts along: what the backend says that it ran is what was planned,
-// and what the scheduler's metrics say is what its plans showed.
+// computed counts tokens: those that the backend says it ran must be those planned, and the
+// scheduler's metrics must agree with its plans.
 type computed struct {
 	blind
 	r      *rig
@@ -48,8 +48,8 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// bind counts a prompt at its first admission. What it found in the cache shows
-// with its first row, or in its bill if it never gets one.
+// bind counts a prompt at its first admission. Its cached tokens show
+// in its first row, or in its bill if it never gets one.
 func (c *computed) bind(s *sample) {
 	switch {
 	case s == nil:

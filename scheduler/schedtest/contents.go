@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// contents asks the backend, when all is over, whether the pages of the tree hold
-// what the tree says: for each leaf a row that runs its last token anew, which
-// writes what stands there already, and samples. The sample tells the whole path.
+// contents checks at the end that the pages of the tree hold the KV of its tokens. For each
+// leaf it runs the last token again, which writes the same KV, and samples: the sampled token
+// depends on the whole path.
 type contents struct {
 	r *rig
 }

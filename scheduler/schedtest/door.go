@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// door: a request is refused if there is a reason to, with an error that says
-// which, and else accepted.
+// door checks that a request is refused for a reason that its error names, and accepted if
+// there is none.
 type door struct {
 	blind
 	r *rig
@@ -35,7 +35,7 @@ func (c *door) added(o *order, err error) error {
 		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 }
 
-// reasons are all that there are to refuse a request.
+// reasons lists the errors with which a request may be refused.
 func (c *door) reasons(o *order, accepted bool) []error {
 	info, req, n := &c.r.info, &o.req, len(o.req.Prompt)
 	var all []error
@@ -59,8 +59,8 @@ func (c *door) reasons(o *order, accepted bool) []error {
 	return all
 }
 
-// crowd: too many wait, of all or of one tenant. Preempted samples whose rows are
-// still out are not counted by the scheduler.
+// crowd returns the errors for too many waiting samples, of all tenants or of one. The
+// scheduler does not count preempted samples that still have a row in flight.
 func (c *door) crowd(o *order, accepted bool) (all []error) {
 	waiting, own, samples := 0, 0, max(o.req.Samples, 1)
 	for _, t := range c.r.sched.Tenants() {
@@ -94,7 +94,7 @@ func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 	return lack <= 0
 }
 
-// foreignToken tells whether a token is not of the vocabulary.
+// foreignToken reports whether a token is not in the vocabulary.
 func foreignToken(tokens []kv.Token, vocab int) bool {
 	for _, t := range tokens {
 		if uint64(t) >= uint64(vocab) {
@@ -104,7 +104,7 @@ func foreignToken(tokens []kv.Token, vocab int) bool {
 	return false
 }
 
-// unreachable: MinTokens can't be had of AllowedTokens, which are all stops.
+// unreachable reports whether MinTokens can't be reached, as all AllowedTokens are stops.
 func unreachable(req *scheduler.Request) bool {
 	return req.MinTokens > 0 && len(req.AllowedTokens) > 0 &&
 		!slices.ContainsFunc(req.AllowedTokens, func(t kv.Token) bool { return !slices.Contains(req.StopTokens, t) })

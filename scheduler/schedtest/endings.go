@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// endings: every sample of every accepted request ends once, for a reason that
-// there was, with a bill that agrees with what plans showed; nothing comes
-// afterwards, and who gives up is not kept waiting.
+// endings checks that every sample of every accepted request ends once, for a true reason,
+// with a bill that agrees with the plans, that nothing follows an ending, and that aborts and
+// deadlines end requests at once.
 type endings struct {
 	blind
 	r *rig
@@ -20,7 +20,7 @@ type endings struct {
 
 func (*endings) name() string { return "endings" }
 
-// planned: nothing is run any more for who was given up.
+// planned: a request that was aborted or is past its time gets no more rows.
 func (c *endings) planned(p *scheduler.Plan, rows []rowView) error {
 	for _, v := range rows {
 		if s := v.of; s != nil && (s.of.abort != nil || s.endBy > 0) {
@@ -75,12 +75,12 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// displaced: only by a request of higher priority that comes to a full queue, and none
-// that was admitted before.
+// displaced checks that a request of higher priority came to a full queue, and that the
+// displaced one was never admitted.
 func (c *endings) displaced(s *sample) error {
 	switch by := c.r.book.coming; {
 	case !c.r.cfg.Displace || by == nil:
-		return errors.New("is displaced by nobody")
+		return errors.New("is displaced though no request came")
 	case by.Priority <= s.of.req.Priority:
 		return fmt.Errorf("has priority %d and is displaced by one of %d", s.of.req.Priority, by.Priority)
 	case slices.ContainsFunc(s.of.samples, func(o *sample) bool { return o.binds > 0 }):
@@ -123,8 +123,7 @@ func (c *endings) bill(s *sample, o *scheduler.Output) error {
 	return timeline(s, e)
 }
 
-// timeline: it begins and ends with its request, and tells of each admission and
-// preemption.
+// timeline checks that a timeline covers its request, with each admission and preemption.
 func timeline(s *sample, e *scheduler.Ending) error {
 	if !s.of.req.Timeline {
 		if e.Timeline != nil {
@@ -148,7 +147,7 @@ func timeline(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// mayAbort: its caller gave it up, or it was out of time.
+// mayAbort reports whether the caller aborted the request, or its time was over.
 func (c *endings) mayAbort(s *sample, err error) bool {
 	req, now := &s.of.req, c.r.clock.Now()
 	switch {
@@ -162,8 +161,7 @@ func (c *endings) mayAbort(s *sample, err error) bool {
 	return false
 }
 
-// expired: who is past its time has ended, or does with the last of its rows that
-// are out.
+// expired: a sample past its time has ended, or ends with the last of its rows in flight.
 func (c *endings) expired() error {
 	now := c.r.clock.Now()
 	for _, o := range c.r.book.live {
@@ -220,8 +218,8 @@ func (c *endings) finished() error {
 	return nil
 }
 
-// outputs: callers get the tokens that the model gives for their prompt, whatever
-// was cached, batched, chunked or preempted, and no token less or more.
+// outputs checks that callers get exactly the tokens that the model gives for their prompt,
+// however it was cached, batched, chunked or preempted.
 type outputs struct {
 	blind
 	r *rig
@@ -250,8 +248,8 @@ func (c *outputs) told(s *sample, o *scheduler.Output) error {
 	return nil
 }
 
-// sanitizer listens to the backend: it refuses no batch, and finds in every page
-// what should be there.
+// sanitizer reports errors of the backend, which checks each batch, and the contents of each
+// page that a row reads.
 type sanitizer struct {
 	blind
 	r *rig

@@ -12,9 +12,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// failedKV follows KV from who computed it to who reads it: a request that comes after another
-// one has failed gets nothing that the failed one computed, unless a third one has sampled
-// from it since.
+// failedKV checks that a request which is admitted after another one has failed reads no KV
+// of the failed one, unless a third one has sampled from that KV since.
 type failedKV struct {
 	blind
 	r       *rig
@@ -37,7 +36,7 @@ type content struct {
 	parts []*part
 }
 
-// part is what one sample has computed of it, up to where the next part begins.
+// part is the KV of one sample in it, up to where the next part begins.
 type part struct {
 	by       *sample
 	from     int // slot
@@ -47,7 +46,7 @@ type part struct {
 	provenAt int
 }
 
-// proof is a row that samples, and what it reads.
+// proof is a row that samples, with the contents that it reads.
 type proof struct {
 	row   int
 	by    *sample
@@ -60,7 +59,7 @@ func newFailedKV(r *rig) *failedKV {
 
 func (*failedKV) name() string { return "failed" }
 
-// bad is a part of the first so many slots that nobody who was bound with this plan may read.
+// bad returns a part of the first slots that a sample bound with plan boundAt must not read.
 func (c *content) bad(slots, boundAt int) *part {
 	if c == nil {
 		return nil
@@ -90,14 +89,14 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 			case id != kv.NoPage && c.below[name] != nil:
 				c.pages[id] = &content{id: id, parts: c.below[name].parts}
 			case id != kv.NoPage:
-				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // of nobody
+				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // of no sample
 			}
 		}
 	}
 	for _, copied := range p.Batch.Copies {
 		from := c.pages[copied.Src]
 		if b := from.bad(int(copied.Tokens), c.r.plans); b != nil {
-			return fmt.Errorf("plan %d copies page %d, which only %s computed, who has failed", p.Batch.Seq, copied.Src, label(b.by))
+			return fmt.Errorf("plan %d copies page %d, which only %s computed, and that has failed", p.Batch.Seq, copied.Src, label(b.by))
 		}
 		to := &content{id: copied.Dst}
 		if from != nil {
@@ -113,7 +112,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// row looks at what a row finds, and notes what it writes.
+// row checks the pages that a row reads, and records those that it writes.
 func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	s, size := v.of, c.r.info.PageTokens
 	if s == nil {
@@ -123,7 +122,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	if v.fresh {
 		for _, id := range v.pages[:min(start/size, len(v.pages))] {
 			if b := c.pages[id].bad(size, c.bound[s]); b != nil {
-				return fmt.Errorf("%s begins at token %d on page %d, which only %s computed, who has failed", label(s), start, id, label(b.by))
+				return fmt.Errorf("%s begins at token %d on page %d, which only %s computed, and that has failed", label(s), start, id, label(b.by))
 			}
 		}
 	}
@@ -148,7 +147,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	return nil
 }
 
-// resulted: what was sampled from is sound, says who is not its author.
+// resulted: a sample proves the KV that it reads, but for its own.
 func (c *failedKV) resulted(f *flight, res *engine.Result, err error) error {
 	proofs := c.proofs[f.seq]
 	delete(c.proofs, f.seq)

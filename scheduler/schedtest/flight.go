@@ -61,7 +61,7 @@ func (r *rig) plan() *flight {
 	return f
 }
 
-// arrived tells whether the oldest flight is done.
+// arrived reports whether the oldest flight is done.
 func (r *rig) arrived() bool {
 	if len(r.flights) == 0 {
 		return false

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// promptFloor: prompts that are being computed get their part of each step, however
-// many others decode.
+// promptFloor checks that prompts in flight get their part of each step, however many
+// sequences decode.
 type promptFloor struct {
 	blind
 	r *rig
@@ -49,7 +49,7 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost is what n tokens behind so many others take of the budget.
+// cost is the budget that n tokens take after so many others.
 func (c *promptFloor) cost(n, behind int) int {
 	if k := c.r.cfg.AttentionTokens; k > 0 {
 		return n + (n*(2*behind+n)+2*k-1)/(2*k)

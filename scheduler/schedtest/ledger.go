@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// ledger follows every page from hand to hand: each is in one place at any time,
-// the places add up to the pool, and plans use the scheduler's only.
+// ledger follows every page between pool and scheduler: a page is in one place at any time,
+// the places add up to the pool, and plans use pages of the scheduler only.
 type ledger struct {
 	blind
 	r     *rig

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// load makes requests. Prompts are of an alphabet of three letters, so that
-// prefixes meet at any token, whether or not they were meant to.
+// load makes requests. Most prompts use three tokens only, so that prefixes meet at any token
+// by chance too.
 type load struct {
 	rng      stream
 	w        *setup
@@ -19,6 +19,7 @@ type load struct {
 	shots    [][]kv.Token // few-shot examples: used whole
 	turns    [][]kv.Token // prompts and outputs that a conversation goes on from
 	last     []kv.Token   // the previous prompt
+	past     []question   // with tiers below the device: to be asked again
 	nextID   scheduler.RequestID
 	freed    []scheduler.RequestID // of ended requests, to be used again
 	salts    []kv.Namespace
@@ -31,6 +32,12 @@ type load struct {
 	now      func() time.Duration // for deadlines
 }
 
+// question is a prompt and its namespace.
+type question struct {
+	ns     kv.Namespace
+	prompt []kv.Token
+}
+
 func newLoad(o Options, w *setup) *load {
 	rng := newStream(o.Seed, "load")
 	l := &load{rng: rng, w: w, vocab: w.device.Vocab, hot: rng.one(3) || o.Plant == Starve || o.Plant == Favour, penalise: rng.one(4)}
@@ -41,14 +48,14 @@ func newLoad(o Options, w *setup) *load {
 		l.shots = append(l.shots, l.tokens(rng.between(1, max(1, w.largest*2/3))))
 	}
 	l.salts = []kv.Namespace{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {LoRA: "a"}}
-	if rng.one(2) {
+	if rng.one(2) || w.praise > 1 {
 		l.salts = l.salts[:1]
 	}
 	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) && o.Plant != Favour {
 		l.tenants = l.tenants[:1]
 	}
 	l.many = rng.one(3) && o.Plant != Starve
-	if o.Seed%3 == 0 && (o.Plant == NoPlant || o.Plant == LoseMask) {
+	if o.Seed%3 == 0 && (o.Plant == NoPlant || o.Plant == LoseMask || o.Plant == StaleMask) {
 		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
 	}
 	if rng.one(3) {
@@ -57,7 +64,7 @@ func newLoad(o Options, w *setup) *load {
 	return l
 }
 
-// dress gives a request what else it may have.
+// dress draws the other fields of a request.
 func (l *load) dress(req *scheduler.Request) {
 	rng := l.rng
 	req.Tenant, req.Class = pick(rng, l.tenants...), pick(rng, "", "", "short", "long")
@@ -82,7 +89,7 @@ func (l *load) tokens(n int) []kv.Token {
 	return t
 }
 
-// next is the next request. A few are such that they must be refused.
+// next draws a request. A few must be refused.
 func (l *load) next() scheduler.Request {
 	rng := l.rng
 	output := rng.between(1, max(1, l.w.largest/3))
@@ -93,6 +100,9 @@ func (l *load) next() scheduler.Request {
 		MaxTokens: output,
 		Digest:    rng.one(4),
 	}
+	if l.w.cfg.Tiers != nil {
+		l.again(&req)
+	}
 	if rng.one(10) {
 		req.MaxTokens = 0
 	}
@@ -101,7 +111,7 @@ func (l *load) next() scheduler.Request {
 			req.StopTokens = append(req.StopTokens, kv.Token(rng.IntN(l.vocab)))
 		}
 	}
-	// No two are equal: a bind tells by its seed whose it is.
+	// Seeds differ: binds are matched to samples by them.
 	req.Sampling = engine.SamplingParams{Seed: rng.Uint64(), Temperature: pick[float32](rng, 0, 0, 0.7, 1.5)}
 	if l.penalise && rng.one(2) {
 		req.Sampling.PresencePenalty = 0.5
@@ -114,6 +124,23 @@ func (l *load) next() scheduler.Request {
 		l.distort(&req)
 	}
 	return req
+}
+
+// again makes two requests of three repeat or continue an earlier one, whose KV may have left
+// the device by now.
+func (l *load) again(req *scheduler.Request) {
+	if rng := l.rng; len(l.past) > 0 && !rng.one(3) {
+		old := pick(rng, l.past...)
+		prompt := append(slices.Clone(old.prompt), l.tokens(rng.between(0, 3))...)
+		req.Namespace, req.Prompt = old.ns, prompt[:min(len(prompt), max(1, l.w.largest-req.MaxTokens))]
+		return
+	}
+	q := question{req.Namespace, slices.Clone(req.Prompt)}
+	if len(l.past) < 8 {
+		l.past = append(l.past, q)
+	} else {
+		l.past[l.rng.IntN(len(l.past))] = q
+	}
 }
 
 func (l *load) id() scheduler.RequestID {
@@ -158,7 +185,7 @@ func (l *load) prompt(most int) []kv.Token {
 	return p
 }
 
-// ended remembers what a request was and got.
+// ended keeps the prompt and output of a request, for later turns.
 func (l *load) ended(s *sample) {
 	turn := slices.Concat(s.of.req.Prompt, s.got)
 	if len(turn) < l.w.largest {
@@ -171,7 +198,7 @@ func (l *load) ended(s *sample) {
 	}
 }
 
-// distort makes a request one that is mostly to be refused.
+// distort spoils a request, so that mostly it must be refused.
 func (l *load) distort(req *scheduler.Request) {
 	switch l.rng.IntN(8) {
 	case 0:

@@ -24,7 +24,7 @@ func (s *Script) abort(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// fail is the device's end. The scheduler is of no use afterwards.
+// fail loses the device. The scheduler runs nothing afterwards.
 func (s *Script) fail(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -33,7 +33,7 @@ func (s *Script) fail(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// tick lets time pass. Plans that are done by then wait for their complete.
+// tick advances the clock. Plans that are done by then wait for complete.
 func (s *Script) tick(a *args) (string, error) {
 	var key string
 	if len(a.list) == 1 {
@@ -74,7 +74,7 @@ func (s *Script) metrics(a *args) (string, error) {
 	return s.rig.sched.Metrics().String(), nil
 }
 
-// events shows the cache's events since the last time.
+// events shows the events of the cache since the last call.
 func (s *Script) events(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (s *Script) events(a *args) (string, error) {
 	return b.String(), nil
 }
 
-// tree shows the radix cache, a line a node, children behind their parent.
+// tree shows the radix cache, one line per node, children after their parent.
 func (s *Script) tree(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err

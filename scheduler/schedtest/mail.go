@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// place is where a page can be, as seen from between pool and scheduler.
+// place says where a page is.
 type place uint8
 
 const (
@@ -20,7 +20,7 @@ var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in t
 
 func (p place) String() string { return placeNames[p] }
 
-// mail is the letters between pool and scheduler. Each direction keeps its
+// mail holds the letters between pool and scheduler. Each direction keeps its
 // order, as mailboxes do.
 type mail struct {
 	delay     func() time.Duration // of the next letter
@@ -67,7 +67,7 @@ func (r *rig) pump() {
 	r.publish(r.sched.TakeEvents(r.events[:0]))
 }
 
-// grant is the pool's answer: what there is, up to n.
+// grant answers a request of n pages with as many as are free.
 func (r *rig) grant(n int) {
 	if r.planting.due(LoseGrant, r.plans) {
 		return
@@ -110,7 +110,7 @@ func (r *rig) hand(pages []kv.PageID, from, to place) {
 	r.each(func(c checker) error { return c.handed(pages, from, to) })
 }
 
-// publish passes events on to who keeps an index of them.
+// publish passes events on to the checkers.
 func (r *rig) publish(events []kv.Event) {
 	r.events = events
 	if len(events) == 0 || r.failed != nil {

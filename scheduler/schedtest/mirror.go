@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// mirror keeps an index from the cache's events alone, as a router does, and
-// compares it with what the tree holds: by hashing the paths of the tree anew.
+// mirror keeps an index from the cache's events alone, as a router does, and compares it with
+// the tree, whose paths it hashes again.
 type mirror struct {
 	blind
 	r     *rig
@@ -33,7 +33,7 @@ func newMirror(r *rig) *mirror {
 
 func (*mirror) name() string { return "mirror" }
 
-// heard brings the index up to date. Two spaces of one salt behind different
+// heard brings the index up to date. Two spaces of one salt after different
 // public prefixes may hold the same block: hence the counts.
 func (m *mirror) heard(events []kv.Event) error {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {

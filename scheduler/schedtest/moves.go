@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// lower is what carries moves out in a shell: stores of extents below the device, and the
-// copies to and from them. Each operation of a store takes a while, and may fail.
+// lower plays the carrier of a shell: it has the stores below the device, and copies pages to
+// them and from them. An operation of a store takes some time, and may fail.
 type lower struct {
 	r       *rig
 	layout  mempool.Layout
@@ -25,6 +25,8 @@ type lower struct {
 	letters int                                 // to the scheduler, under way
 	took    func() time.Duration                // by the next operation
 	fault   func(m *tiering.Move) (error, bool) // of it; true: slower than its deadline
+	ended   func(c *carried, err error)         // gets the endings; may be nil
+	praise  time.Duration                       // stores report times that are so many times too short
 }
 
 // record is an extent in a store.
@@ -44,7 +46,7 @@ type carried struct {
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
-	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}}
+	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, praise: 1}
 	l.took = func() time.Duration { return 0 }
 	l.fault = func(*tiering.Move) (error, bool) { return nil, false }
 	if cfg != nil {
@@ -56,10 +58,10 @@ func newLower(r *rig, cfg *tiering.Config) lower {
 	return l
 }
 
-// busy reports whether a move has not ended for the scheduler.
+// busy reports whether the scheduler has not been told the end of some move.
 func (l *lower) busy() bool { return len(l.moves)+l.letters > 0 }
 
-// begin begins the moves of a plan. The error is that of a device that is lost.
+// begin begins the moves of a plan. It fails if the device is lost.
 func (l *lower) begin(p *scheduler.Plan) error {
 	for i := range p.Moves {
 		m := &p.Moves[i]
@@ -129,13 +131,16 @@ func (l *lower) copied() {
 	}
 }
 
-// later has the store of a move work on it.
+// later calls do when the store has worked on a move.
 func (l *lower) later(c *carried, do func(*carried, error)) {
 	now := l.r.clock.Now()
 	err, late := l.fault(&c.Move)
 	at := now + l.took()
 	if late && c.Deadline > 0 || c.Deadline > 0 && at > c.Deadline {
 		at, err = max(c.Deadline, now), mempool.ErrDeadline
+	}
+	if errors.Is(err, errHangs) {
+		return // until it is canceled
 	}
 	l.r.clock.At(at, func() {
 		if l.r.failed == nil && !l.r.closed && l.moves[c.ID] == c {
@@ -144,7 +149,7 @@ func (l *lower) later(c *carried, do func(*carried, error)) {
 	})
 }
 
-// operate is what a store does.
+// operate ends the work of a store on a move.
 func (l *lower) operate(c *carried, err error) {
 	k := c.Extent.Key
 	switch {
@@ -207,7 +212,7 @@ func (l *lower) get(c *carried) error {
 	return nil
 }
 
-// other is a record of another content, if there is one.
+// other returns a record with other tokens, if there is one.
 func (l *lower) other(rec *record) *record {
 	for _, tier := range l.stores {
 		for _, k := range sortedKeys(tier) {
@@ -219,7 +224,7 @@ func (l *lower) other(rec *record) *record {
 	return rec
 }
 
-// bad ends what a store can't read: the record goes, with all below it.
+// bad removes a record that can't be read, and all below it.
 func (l *lower) bad(c *carried, err error) {
 	if errors.Is(err, mempool.ErrDeadline) || l.stores[c.From][c.Extent.Key] == nil {
 		return
@@ -227,7 +232,7 @@ func (l *lower) bad(c *carried, err error) {
 	l.lose(c.From, c.Extent.Key)
 }
 
-// lose takes an extent and what is below it out of a store, which says so.
+// lose removes an extent and all below it from a store, and tells the scheduler.
 func (l *lower) lose(t kv.Tier, k mempool.Key) {
 	gone := l.below(t, k, nil)
 	for _, k := range gone {
@@ -246,7 +251,7 @@ func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key
 	return append(dst, k)
 }
 
-// putting is the parent's put, if that has not ended.
+// putting returns the put of the parent, if that has not ended.
 func (l *lower) putting(c *carried) *carried {
 	for _, o := range l.moves { // there is one at most
 		if o != c && o.Kind == tiering.Write && o.To == c.To && o.Extent.Key == c.Extent.Parent && !o.stored {
@@ -291,8 +296,9 @@ func (l *lower) cancel(id tiering.MoveID) {
 func (l *lower) end(c *carried, err error) {
 	delete(l.moves, c.ID)
 	c.stored = true
-	if err != nil {
-		l.r.report.FailedMoves++
+	l.count(c, err)
+	if l.ended != nil {
+		l.ended(c, err)
 	}
 	if c.Kind == tiering.Read && err != nil && l.r.planting.due(BelieveMove, l.r.plans) {
 		err = nil
@@ -300,13 +306,37 @@ func (l *lower) end(c *carried, err error) {
 	if c.Kind == tiering.Read && l.r.planting.due(LoseMove, l.r.plans) {
 		return
 	}
-	took := l.took()
+	took := l.took() / l.praise
 	l.tell(func() {
 		l.r.note("move %d has ended: %v", c.ID, err)
 		l.r.sched.Moved(l.r.clock.Now(), c.ID, err, took)
 	})
 	for _, child := range c.children {
 		l.operate(child, nil)
+	}
+}
+
+// count counts the ending of a move.
+func (l *lower) count(c *carried, err error) {
+	m := &l.r.report.Moves
+	if err != nil {
+		l.r.report.FailedMoves++
+	}
+	switch {
+	case c.Kind == tiering.Write && err == nil:
+		m.Writes++
+		if c.To == kv.TierHost && (l.stores[kv.TierDisk][c.Extent.Key] != nil || l.stores[kv.TierShared][c.Extent.Key] != nil) {
+			m.Promotions++
+		}
+	case c.Kind != tiering.Read:
+	case err == nil:
+		m.Reads++
+	case errors.Is(err, mempool.ErrDeadline):
+		m.Late++
+	case errors.Is(err, mempool.ErrCanceled):
+		m.Canceled++
+	default:
+		m.Failed++
 	}
 }
 
@@ -325,11 +355,14 @@ func (l *lower) tell(what func()) {
 // errIO is a failure of a store.
 var errIO = fmt.Errorf("schedtest: this operation of a store fails: %w", syscall.EIO)
 
+// errHangs is no failure: the operation does not end by itself.
+var errHangs = errors.New("schedtest: this operation of a store hangs")
+
 func formatMove(m *tiering.Move) string {
 	return fmt.Sprintf("move %d: %v %v to %v, pages %s hold [%d,%d) of %s", m.ID, m.Kind, m.From, m.To, formatPages(m.Pages), m.Extent.Start, m.Extent.Start+len(m.Extent.Tokens), m.Extent.Key.Short())
 }
 
-// move lets others take extents away, in worlds with a shared tier.
+// move removes extents from a shared tier, as other processes do.
 func (w *world) move() {
 	store := w.lower.stores[kv.TierShared]
 	if len(store) == 0 || w.lost != nil || w.failed != nil || !w.mover.one(40) {

@@ -11,8 +11,8 @@ import (
 type Options struct {
 	// Seed decides everything: the world, its load, its faults.
 	Seed uint64
-	// Steps is how many plans run while requests arrive; afterwards what is open
-	// is brought to its end. Default 300.
+	// Steps is how many plans run while requests arrive; then the open ones run to their
+	// ends. Default 300.
 	Steps int
 	// Faults adds slow steps, failing rows, late answers of the pool and, in some
 	// worlds, the loss of the device.
@@ -20,9 +20,9 @@ type Options struct {
 	// Fair makes a world of tenants with habits of their own under the policy DLPM.
 	Fair bool
 	// Tiers puts tiers below the device of every world with a cache; else one world of three
-	// has some. Fair worlds have none.
+	// has some.
 	Tiers bool
-	// Plant is a bug that a checker must find. Default none.
+	// Plant is a bug to be found by a checker. Default none.
 	Plant Plant
 	// Trace, if set, gets a line for each thing that happens, and the stack of a
 	// panic. Errors of writing are ignored.
@@ -70,7 +70,7 @@ func (o Options) Command() string {
 
 // Failure is a promise that was broken. Its text is one line.
 type Failure struct {
-	Checker string // who found it
+	Checker string // that found it
 	Options Options
 	Step    int    // plans made so far
 	What    string // with the values

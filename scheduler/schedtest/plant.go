@@ -36,6 +36,7 @@ const (
 
 	// endings
 	LoseMask     // the backend draws from all tokens, whatever the mask
+	StaleMask    // the scheduler names the mask of the row before
 	LoseEnding   // the shell loses an ending
 	DoubleEnding // the shell tells an ending twice
 	ForgedBill   // an ending counts one token too many
@@ -78,7 +79,7 @@ const (
 	// progress
 	LoseGrant  // the pool never answers
 	LoseResult // the backend never finishes a step
-	Starve     // the policy forgets those who came first
+	Starve     // the policy forgets the oldest requests
 
 	// shares
 	Favour       // the policy gives the tenants far more per round than it says
@@ -114,6 +115,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	DoubleToken:   {"double-token", "outputs", ""},
 	WrongToken:    {"wrong-token", "outputs", ""},
 	LoseMask:      {"lose-mask", "endings", "outputs"},
+	StaleMask:     {"stale-mask", "endings", "outputs"},
 	LoseEnding:    {"lose-ending", "endings", ""},
 	DoubleEnding:  {"double-ending", "endings", ""},
 	ForgedBill:    {"forged-bill", "endings", ""},
@@ -162,7 +164,7 @@ func (p Plant) String() string {
 	return fmt.Sprintf("plant(%d)", uint8(p))
 }
 
-// FoundBy tells whether this checker may find the bug first.
+// FoundBy reports whether this checker may be the first to find the bug.
 func (p Plant) FoundBy(checker string) bool {
 	e := &plants[p]
 	return checker != "" && (checker == e.checker || slices.Contains(strings.Fields(e.or), checker))
@@ -171,21 +173,13 @@ func (p Plant) FoundBy(checker string) bool {
 // Checker is the name of the checker that is there for the bug.
 func (p Plant) Checker() string { return plants[p].checker }
 
-// Fair reports whether it takes a fair world to find the bug.
-func (p Plant) Fair() bool { return p.fault() != planted.None }
-
-// fault is what the scheduler itself is to do wrong.
-func (p Plant) fault() planted.Fault {
-	switch p {
-	case ForgiveDebts:
-		return planted.ForgiveDebts
-	case KeepCredit:
-		return planted.KeepCredit
-	case ChargeCached:
-		return planted.ChargeCached
-	}
-	return planted.None
+// faults maps the bugs that the scheduler itself brings about.
+var faults = map[Plant]planted.Fault{
+	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 }
+
+// Fair reports whether it takes a fair world to find the bug.
+func (p Plant) Fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
 
 // UnmarshalText reads a plant's name.
 func (p *Plant) UnmarshalText(text []byte) error {
@@ -197,15 +191,15 @@ func (p *Plant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// planting keeps one planted bug until its time has come.
+// planting holds the planted bug until it is due.
 type planting struct {
 	kind  Plant
 	after int // plans
 	done  bool
 }
 
-// due tells whether to let this bug loose now, which happens once: the caller
-// must do it. Bugs wait until a world has some life.
+// due reports whether to bring about this bug now. It reports true once, and not before a
+// world has run for some plans.
 func (p *planting) due(kind Plant, plans int) bool {
 	if p.kind != kind || p.done || plans < p.after {
 		return false

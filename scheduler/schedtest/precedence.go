@@ -6,9 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// precedence: a sequence is preempted only for another one that waits and is above it
-// by the threshold, under the policy priority, or for one that runs, needs a page and
-// is not below it.
+// precedence checks that a sequence is preempted only for a waiting one that is above it by
+// the threshold, under the policy priority, or for a running one that needs a page and is not
+// below it.
 type precedence struct {
 	blind
 	r   *rig
@@ -17,7 +17,7 @@ type precedence struct {
 
 func (*precedence) name() string { return "precedence" }
 
-// running is who has a slot, as the scheduler says.
+// running lists the samples that have a slot, as the scheduler reports them.
 func (r *rig) running() map[*sample]bool {
 	set := map[*sample]bool{}
 	for _, run := range r.sched.Running(r.clock.Now(), nil) {

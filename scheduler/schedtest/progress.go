@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// progress: nothing waits for nothing, and nobody for ever.
+// progress checks that every wait has a cause and comes to an end.
 type progress struct {
 	blind
 	r *rig
@@ -76,12 +76,11 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 	return false
 }
 
-// overtakers is how many later samples may be admitted before one that waits:
+// overtakers is how many later samples may be admitted before a waiting one:
 // MaxBypass while it does not fit; those that come past while it follows a prompt
-// in flight; and by the policy's choice, as each OldestEvery-th admission is of
-// who has waited longest, and counts as a bypass if that one does not fit. 0 is no
-// bound: of DLPM, which is fair to tenants, not to
-// requests, and of tenants at their limit.
+// in flight; and by the policy's choice, as each OldestEvery-th admission goes to the oldest,
+// and counts as a bypass if that one does not fit. 0 is no bound: under DLPM, which is fair to
+// tenants and not to requests, and for tenants with a limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg
 	if cfg.Policy == scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
@@ -121,7 +120,7 @@ func (c *progress) settled() error {
 	return nil
 }
 
-// stopped is told that no requests arrive any more.
+// stopped is called when no more requests will arrive.
 func (c *progress) stopped() {
 	c.drainAt, c.drain = c.r.plans, 100
 	for _, o := range c.r.book.live {
@@ -129,7 +128,7 @@ func (c *progress) stopped() {
 	}
 }
 
-// dry is told that nothing will ever happen again.
+// dry is called when no event is left.
 func (c *progress) dry() error {
 	if open := len(c.r.book.live); open > 0 {
 		return fmt.Errorf("%d requests are open, %d plans run, and nothing will happen any more", open, len(c.r.flights))

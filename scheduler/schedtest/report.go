@@ -29,6 +29,7 @@ type Report struct {
 	CopiedPages  int // of boundary pages
 	MovedPages   int // between tiers
 	FailedMoves  int
+	Moves        Moves
 	Preemptions  int
 	Displaced    int    // samples
 	Endings      [8]int // by scheduler.Reason
@@ -67,11 +68,27 @@ func (r Report) String() string {
 	fmt.Fprintf(&b, "\ntokens:   %d prompt, %d cached (%.1f %%), %d output, %d boundary pages copied\n",
 		r.PromptTokens, r.CachedTokens, 100*r.HitRate(), r.OutputTokens, r.CopiedPages)
 	if r.MovedPages > 0 {
-		fmt.Fprintf(&b, "moves:    %d pages to and from the host, %d moves failed\n", r.MovedPages, r.FailedMoves)
+		m := &r.Moves
+		fmt.Fprintf(&b, "moves:    %d pages, %d writes (%d promotions), %d reads (%d failed, %d late, %d canceled), %d tokens fetched, %d extents found\n",
+			r.MovedPages, m.Writes, m.Promotions, m.Reads, m.Failed, m.Late, m.Canceled, m.HitTokens, m.Found)
 	}
 	fmt.Fprintf(&b, "traffic:  %d letters to and from the pool, %d cache events, %d comparisons with the tree\n", r.Letters, r.Events, r.Compared)
 	fmt.Fprintf(&b, "digest:   %016x\n", r.Digest)
 	return b.String()
+}
+
+// Moves counts what became of moves between tiers.
+type Moves struct {
+	Reads      int // that ended well
+	Failed     int // reads that failed, but for the next two
+	Late       int // reads that passed their deadline
+	Canceled   int // reads that were needed no more
+	Writes     int // that ended well
+	Promotions int // of them, to the host of what lies further below
+	Fetches    int // waits of requests for reads
+	HitTokens  int // of prompts, that were fetched
+	Found      int // extents that a restart found
+	Lost       int // extents that the device gave up and that could not be written
 }
 
 // Aborts counts where requests were when their callers gave them up.

@@ -12,27 +12,16 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// rig is a scheduler, a simulated backend and a pool on one virtual clock, with
-// the checkers around them. Its methods are the moves of a shell; whoever drives
-// it decides when.
+// rig is a scheduler, a simulated backend and a pool on one virtual clock, with checkers. Its
+// methods are the actions of a shell; a world or a script decides when to call them.
 type rig struct {
-	opts  Options
-	clock *sim.Clock
-	info  engine.Info
-	cfg   scheduler.Config  // as the checkers believe it to be
-	cache *radixcache.Cache // to be read only; nil if there is none
-	sched *scheduler.Scheduler
-
-	oracle  *sim.Backend
-	device  engine.Backend // the same one, or what a planted bug makes of it
-	pool    *mempool.Pool
-	lower   lower
-	mail    mail
-	flights []*flight // submitted, oldest first
-	plans   int       // made so far
-	lastSeq uint64    // of the latest plan
-	lost    error     // the device's end; nothing is planned any more
-	closed  bool      // all is over, but for letters under way
+	opts Options
+	system
+	lower lower
+	mail  mail
+	flying
+	lost   error // the device's end; nothing is planned any more
+	closed bool  // all is over, but for letters under way
 
 	book     book
 	checkers []checker
@@ -42,18 +31,41 @@ type rig struct {
 	report   Report
 	failed   *Failure // the first one; nothing moves any more
 
-	log      *[]kv.Event                      // keeps the events, for scripts; nil: nobody looks
+	log      *[]kv.Event                      // keeps the events for a script; nil: there is none
 	listener func(*sample, *scheduler.Output) // the callers; may be nil
-
-	out     []scheduler.Output // scratch, as are the next three
-	events  []kv.Event
-	rows    []rowView
-	granted []kv.PageID
+	scratch
 }
 
-// newRig builds all of it. cfg is completed with its defaults.
+// system is the scheduler under test with its backend and pool.
+type system struct {
+	clock  *sim.Clock
+	info   engine.Info
+	cfg    scheduler.Config  // as the checkers believe it to be
+	cache  *radixcache.Cache // to be read only; nil if there is none
+	sched  *scheduler.Scheduler
+	oracle *sim.Backend
+	device engine.Backend // the same one, or what a planted bug makes of it
+	pool   *mempool.Pool
+}
+
+// flying are the plans that run.
+type flying struct {
+	flights []*flight // submitted, oldest first
+	plans   int       // made so far
+	lastSeq uint64    // of the latest plan
+}
+
+// scratch is memory that is used again.
+type scratch struct {
+	out     []scheduler.Output
+	events  []kv.Event
+	rows    []rowView
+	granted []kv.PageID // by the latest grant
+}
+
+// newRig makes a rig, and fills in the defaults of cfg.
 func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
-	r := &rig{opts: o, clock: device.Clock, planting: planting{kind: o.Plant, after: 20}}
+	r := &rig{opts: o, system: system{clock: device.Clock}, planting: planting{kind: o.Plant, after: 20}}
 	var err error
 	if r.oracle, err = sim.Open(device); err != nil {
 		return nil, fmt.Errorf("schedtest: opening the backend: %w", err)
@@ -67,7 +79,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	if r.sched, err = scheduler.New(spoil(cfg, o.Plant, r.info), r.info); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
-	r.sched.Plant(o.Plant.fault())
+	r.sched.Plant(faults[o.Plant])
 	r.cfg, r.cache = cfg, r.sched.Cache()
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
@@ -128,7 +140,7 @@ func (r *rig) newOrder(req scheduler.Request) *order {
 	return o
 }
 
-// foretell finds out what an accepted request must get.
+// foretell computes the outputs that an accepted request must get.
 func (r *rig) foretell(o *order) {
 	for _, s := range o.samples {
 		params := o.req.Sampling
@@ -155,7 +167,7 @@ func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Inf
 	return min(cfg.DefaultMaxTokens, info.MaxPositions-n+1, info.NumPages*info.PageTokens-n+1)
 }
 
-// abort gives a request up; the ID may be of nobody.
+// abort aborts a request; the ID may be unknown.
 func (r *rig) abort(id scheduler.RequestID, cause error) {
 	o := r.book.byID[id]
 	r.note("abort %d: %v", id, cause)
@@ -176,7 +188,7 @@ func (r *rig) abort(id scheduler.RequestID, cause error) {
 	r.pump()
 }
 
-// expire ends what is past its time.
+// expire ends the requests that are past their time.
 func (r *rig) expire() {
 	if r.lost != nil || r.failed != nil {
 		return
@@ -185,7 +197,7 @@ func (r *rig) expire() {
 	r.each(func(c checker) error { return c.expired() })
 }
 
-// runs tells whether a plan that is out has a row of the sample.
+// runs reports whether a plan in flight has a row of the sample.
 func (r *rig) runs(s *sample) bool {
 	for _, f := range r.flights {
 		if s.lastSeq == f.seq {
@@ -195,8 +207,8 @@ func (r *rig) runs(s *sample) bool {
 	return false
 }
 
-// countAbort notes in which phase the request was, and the last running plan
-// that has a row of it.
+// countAbort records the phase of an aborted request, and the last plan in flight that has a
+// row of it.
 func (r *rig) countAbort(o *order) {
 	count := &r.report.Aborts
 	switch s := o.samples[0]; { // as far as that one goes
@@ -217,7 +229,7 @@ func (r *rig) countAbort(o *order) {
 	}
 }
 
-// stop is the device's end, by a fault that was put there or by a bug.
+// stop handles the loss of the device, by a fault of the world or by a bug.
 func (r *rig) stop(f *flight, err error) {
 	r.each(func(c checker) error { return c.resulted(f, nil, err) })
 	r.shut(err)
@@ -234,16 +246,16 @@ func (r *rig) shut(err error) {
 	r.pump()
 }
 
-// settle is called when nothing more can be done at this time.
+// settle is called when nothing is left to do at this time.
 func (r *rig) settle() { r.each(func(c checker) error { return c.settled() }) }
 
-// deliver lets all letters arrive that are under way.
+// deliver advances the clock until all letters have arrived.
 func (r *rig) deliver() {
 	for r.mail.underway > 0 && r.clock.Step() {
 	}
 }
 
-// close gives all pages back, once no request is open and no letter is under way.
+// close gives all pages back, when no request is open and no letter is under way.
 func (r *rig) close() {
 	if r.failed != nil {
 		return
@@ -265,8 +277,16 @@ func (r *rig) close() {
 	r.deliver()
 	r.each(func(c checker) error { return c.finished() })
 	m := r.sched.Metrics()
-	r.report.PromptTokens, r.report.CachedTokens = int(m.PromptTokens), int(m.CachedTokens)
+	r.report.PromptTokens += int(m.PromptTokens)
+	r.report.CachedTokens += int(m.CachedTokens)
+	r.report.Moves.Fetches += int(m.Fetches)
+	for i := range m.Tiers {
+		r.report.Moves.HitTokens += int(m.Tiers[i].HitTokens)
+		r.report.Moves.Lost += int(m.Tiers[i].Lost)
+	}
 	r.sum.text(m.String())
 	r.sum.seal()
-	r.report.Digest, r.report.Letters, r.report.Time = r.sum.sum, r.mail.sent, r.clock.Now()
+	r.report.Digest = r.sum.sum
+	r.report.Letters += r.mail.sent
+	r.report.Time += r.clock.Now()
 }

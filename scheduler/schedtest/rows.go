@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// rowLimits holds plans to their limits: the budget, the slots, each row going
-// on where the one before it ended, with the tokens that the request has, and
-// nobody writing what others use.
+// rowLimits checks the rows of plans: budget and slots are kept, each row begins where the
+// last row of its sample ended, with the request's tokens, and no row writes to a page that
+// another one uses.
 type rowLimits struct {
 	blind
 	r    *rig
@@ -63,7 +63,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// owner: the scheduler says the same as the binds.
+// owner checks that the scheduler names the same requests as the binds.
 func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	for i, v := range rows {
 		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
@@ -73,7 +73,7 @@ func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost is what a plan takes of the budget: 1 for a decode row, and for a prompt's
+// cost is the budget that a plan takes: 1 for a decode row, and for a prompt's
 // token 1 + context/AttentionTokens. A single token is never too dear.
 func (c *rowLimits) cost(rows []rowView) int {
 	sum := 0
@@ -86,7 +86,7 @@ func (c *rowLimits) cost(rows []rowView) int {
 	return sum
 }
 
-// binds: each slot once, for a request that is open, with what it has so far.
+// binds checks that each slot is bound once, to an open request, with its tokens so far.
 func (c *rowLimits) binds(b *engine.Batch) error {
 	c.slots = c.slots[:0]
 	for i := range b.Binds {

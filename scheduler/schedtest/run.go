@@ -1,18 +1,21 @@
 package schedtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // Run plays the world that o names. The error is that of [Options.Validate], or
-// a *[Failure] if a promise was broken; the report is as far as it went.
+// a *[Failure] if a promise was broken; then the report ends there.
 //
 // Cost: about a millisecond for each ten steps.
 func Run(o Options) (Report, error) { return run(o, false) }
@@ -27,6 +30,20 @@ func run(o Options, second bool) (report Report, err error) {
 		return Report{Options: o}, err
 	}
 	w.second = second
+	if report, err = w.live(); err != nil || !w.setup.restarts {
+		return report, err
+	}
+	next, err := newWorld(o)
+	if err != nil {
+		return report, err
+	}
+	next.second = second
+	next.inherit(w)
+	return next.live()
+}
+
+// live plays a world to its end, or to a failure.
+func (w *world) live() (report Report, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.fail("panic", fmt.Errorf("%v", v))
@@ -41,6 +58,24 @@ func run(o Options, second bool) (report Report, err error) {
 	return w.report, nil
 }
 
+// inherit takes over the disk and shared tiers of the process before this one. The same
+// requests arrive again.
+func (w *world) inherit(before *world) {
+	w.report, w.sum = before.report, before.sum
+	w.note("restart")
+	for t := kv.TierDisk; int(t) < kv.Tiers; t++ {
+		w.lower.stores[t] = before.lower.stores[t]
+		var all []mempool.Extent
+		for _, k := range sortedKeys(w.lower.stores[t]) {
+			all = append(all, w.lower.stores[t][k].extent)
+		}
+		slices.SortStableFunc(all, func(a, b mempool.Extent) int { return cmp.Compare(a.Start, b.Start) }) // parents first
+		w.sched.Found(t, all)
+		w.report.Moves.Found += len(all)
+	}
+	w.pump()
+}
+
 // world puts load and faults on a rig.
 type world struct {
 	*rig
@@ -52,6 +87,7 @@ type world struct {
 	mover  stream // moves between tiers
 	second bool   // of a pair of twins
 
+	steps    int                // plans while requests arrive
 	callerOf map[*order]*caller // in a fair world
 
 	over     bool          // no more arrivals
@@ -72,6 +108,10 @@ func newWorld(o Options) (*world, error) {
 	w.load.now = w.clock.Now
 	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover = newStream(o.Seed, "moving")
+	w.steps, w.lower.praise = o.Steps, w.setup.praise
+	if w.setup.restarts {
+		w.steps = (o.Steps + 1) / 2
+	}
 	w.lower.took = func() time.Duration { return w.mover.wait(w.setup.store) }
 	w.lower.fault = w.setup.storeFault
 	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
@@ -84,7 +124,7 @@ func (w *world) run() {
 	w.begin()
 	for w.failed == nil {
 		w.turn()
-		if w.plans >= w.opts.Steps || w.lost != nil {
+		if w.plans >= w.steps || w.lost != nil {
 			w.end()
 		}
 		if w.over && len(w.book.live) == 0 && w.flushed() && (!w.lower.busy() || w.lost != nil) && w.mail.underway == 0 && len(w.flights) == 0 {
@@ -100,8 +140,8 @@ func (w *world) run() {
 	w.close()
 }
 
-// flushed begins the last writes, once nothing is open any more, and reports whether they
-// have ended.
+// flushed begins the last writes when no request is open, and reports whether they have
+// ended.
 func (w *world) flushed() bool {
 	if w.lost != nil || w.setup.ending == shutsDown {
 		return true
@@ -116,7 +156,7 @@ func (w *world) flushed() bool {
 	return !w.sched.Flushing()
 }
 
-// turn does all that can be done at this time.
+// turn does everything that can be done at this time.
 func (w *world) turn() {
 	w.expire()
 	w.setAlarm()
@@ -147,7 +187,7 @@ func (w *world) turn() {
 	w.settle()
 }
 
-// setAlarm has the next deadline noticed when it comes.
+// setAlarm makes the world run at the next deadline.
 func (w *world) setAlarm() {
 	now := w.clock.Now()
 	at, ok := w.sched.NextExpiry()
@@ -157,8 +197,8 @@ func (w *world) setAlarm() {
 	}
 }
 
-// look asks all that can be asked. The second of a pair of twins does so: reading
-// must change nothing.
+// look calls every method that only reads. The second of a pair of twins does so, to show
+// that reading changes nothing.
 func (w *world) look() {
 	waiting := map[scheduler.RequestID][]scheduler.Wait{}
 	for _, wait := range w.sched.Waiting(nil) {
@@ -178,7 +218,7 @@ func (w *world) look() {
 	w.sched.Tenants()
 }
 
-// later calls do unless the world is over by then.
+// later calls do after a delay, unless the world is over by then.
 func (w *world) later(delay time.Duration, do func()) {
 	w.clock.At(w.clock.Now()+delay, func() {
 		if w.failed == nil && !w.closed {
@@ -187,7 +227,7 @@ func (w *world) later(delay time.Duration, do func()) {
 	})
 }
 
-// end stops the arrivals, and in some worlds everything.
+// end stops the arrivals, and in some worlds the process.
 func (w *world) end() {
 	if w.over || w.failed != nil {
 		return
@@ -201,7 +241,7 @@ func (w *world) end() {
 	}
 }
 
-// begin lets requests arrive.
+// begin schedules the first requests.
 func (w *world) begin() {
 	if w.setup.callers != nil {
 		w.callAll()
@@ -248,7 +288,7 @@ func (w *world) arriveOne() {
 	}
 }
 
-// heard lets a client of the closed loop come again when its request is over.
+// heard has a client of the closed loop send its next request after one has ended.
 func (w *world) heard(s *sample, _ *scheduler.Output) {
 	if !s.ended {
 		return
@@ -285,7 +325,7 @@ func (w *world) giveUpRunning() {
 		return
 	}
 	w.giveUp(w.book.live[w.who.IntN(len(w.book.live))].req.ID)
-	if w.who.one(2) { // twice, or nobody
+	if w.who.one(2) { // twice, or an unknown one
 		w.giveUp(scheduler.RequestID(w.who.IntN(int(w.load.nextID) + 2)))
 	}
 }

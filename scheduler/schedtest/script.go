@@ -21,7 +21,10 @@ import (
 //	complete        take the result of the oldest plan; show what callers get
 //	step [n]        next and complete, n times
 //	run [n]         until nothing is open, or n steps; show the endings
-//	moved [fail]    let time go by until a move ends
+//	stores took=5ms fail=io|corrupt|hang [move=7]   how operations of stores go from now on, or that
+//	                of one move; without arguments they are fast and sound
+//	moved [n]       advance the clock until a move ends, or n of them; show how
+//	tiers           what each tier below the device has, and has done
 //	abort id=1      expire      fail      tick 5ms
 //	why id=1        metrics     tenants   tree      events
 //	post [n]        with init pool=manual: deliver n letters between scheduler and pool
@@ -29,8 +32,9 @@ import (
 // init takes the fields of scheduler.Config in this spelling, those of the
 // backend (page-tokens, pages, positions, vocab, slots), and lease=(low,bulk,high),
 // by default such that the scheduler has all pages from the start. With host=8 there is a
-// host tier of 8 extents, of a page each.
-// Tokens are written as items, one behind the other:
+// host tier of 8 extents, of a page each, read at bandwidth=1000 bytes a second until that is
+// measured; with disk=8 a disk, which takes what was used once too. write=through writes at once.
+// Tokens are written as items, one after the other:
 //
 //	17       a token
 //	0..19    the tokens 0 to 19, both included
@@ -52,17 +56,17 @@ type Script struct {
 // NewScript is a script before its init.
 func NewScript() *Script { return &Script{} }
 
-// commands are the methods behind the names.
+// commands maps names to methods.
 func (s *Script) commands() map[string]func(*args) (string, error) {
 	return map[string]func(*args) (string, error){
 		"init": s.init, "add": s.add, "next": s.next, "complete": s.complete, "step": s.step, "run": s.run,
-		"moved": s.moved,
+		"moved": s.moved, "stores": s.stores, "tiers": s.tiers,
 		"abort": s.abort, "fail": s.fail, "tick": s.tick, "post": s.post,
 		"metrics": s.metrics, "events": s.events, "tree": s.tree, "expire": s.expire, "why": s.why, "tenants": s.tenants,
 	}
 }
 
-// Do runs one command and returns what it shows; an error is shown as well.
+// Do runs one command and returns its text, which may be an error.
 func (s *Script) Do(cmd string, list ...Arg) string {
 	f := s.commands()[cmd]
 	if f == nil {
@@ -99,8 +103,8 @@ func (s *Script) init(a *args) (string, error) {
 	}
 	device.MaxRows = device.MaxSlots
 	cfg, err := scriptConfig(a, device.Pages)
-	if n := a.number("host", 0); n > 0 {
-		cfg.Tiers = hostTier(n, device.PageTokens)
+	if err == nil {
+		cfg.Tiers, err = scriptTiers(a, device.PageTokens)
 	}
 	s.manual = a.text("pool", "auto") == "manual"
 	if err := errors.Join(err, a.done()); err != nil {
@@ -122,11 +126,11 @@ func (s *Script) init(a *args) (string, error) {
 	return "", nil
 }
 
-// settleScript is settle without the demand that something goes on by itself:
-// here nothing does.
+// settleScript is settle without the checkers that expect the next plan at once: in a script
+// nothing goes on by itself.
 func (r *rig) settleScript() {
 	r.each(func(c checker) error {
-		if c == r.progress {
+		if c == r.progress || c == r.lower.ledger {
 			return nil
 		}
 		return c.settled()
@@ -140,7 +144,7 @@ func (s *Script) add(a *args) (string, error) {
 	allowed, err3 := s.parseTokens(a.values("allowed"))
 	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), MinTokens: a.number("min", 0), StopTokens: stop, AllowedTokens: allowed, Digest: a.has("digest")}
 	req.Namespace.Salt, req.Namespace.LoRA = a.text("salt", ""), a.text("lora", "")
-	// A seed for each, as plans tell by it whose a slot is.
+	// Seeds differ: binds are matched to samples by them.
 	req.Sampling = engine.SamplingParams{Seed: uint64(a.number("seed", int(id))), Temperature: a.fraction("temp")}
 	s.scriptRequest(&req, a)
 	if err := errors.Join(err, err2, err3, a.done()); err != nil {
@@ -194,7 +198,7 @@ func (s *Script) complete(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// land lets time go by until the oldest plan is done.
+// land advances the clock until the oldest plan is done, and completes it.
 func (s *Script) land() bool {
 	if len(s.rig.flights) == 0 {
 		return false
@@ -205,14 +209,14 @@ func (s *Script) land() bool {
 	return true
 }
 
-// told is what callers heard since the last command.
+// told returns the lines for callers since the last command.
 func (s *Script) told() string {
 	text := strings.Join(s.lines, "")
 	s.lines = s.lines[:0]
 	return text
 }
 
-// heard is the ear of the callers.
+// heard writes the line for an output.
 func (s *Script) heard(of *sample, o *scheduler.Output) {
 	line := label(of) + ":"
 	if o.Sampled {
@@ -223,7 +227,7 @@ func (s *Script) heard(of *sample, o *scheduler.Output) {
 		if e.Err != nil {
 			line += fmt.Sprintf(" (%v)", e.Err)
 		}
-		line += fmt.Sprintf(", %d prompt, %d cached, %d output", e.PromptTokens, e.CachedTokens, e.OutputTokens)
+		line += fmt.Sprintf(", %d prompt, %d cached%s, %d output", e.PromptTokens, e.CachedTokens, formatByTier(e), e.OutputTokens)
 		if e.Preemptions > 0 {
 			line += ", " + plural(e.Preemptions, "preemption")
 		}
@@ -250,7 +254,7 @@ func (s *Script) step(a *args) (string, error) {
 	return text.String(), nil
 }
 
-// between does what happens between two steps of one command.
+// between delivers letters and checks between two steps of one command.
 func (s *Script) between() {
 	if !s.manual {
 		s.rig.deliver()
@@ -258,7 +262,7 @@ func (s *Script) between() {
 	s.rig.settleScript()
 }
 
-// fly submits all plans that there are.
+// fly submits plans until there is none.
 func (s *Script) fly() {
 	for {
 		for s.rig.plan() != nil {

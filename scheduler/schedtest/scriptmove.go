@@ -1,42 +1,140 @@
 package schedtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// moved lets time go by until a move has ended, for the scheduler too.
+// scriptTiers reads the tiers of an init; nil if there are none.
+func scriptTiers(a *args, pageTokens int) (*tiering.Config, error) {
+	host, disk, bandwidth := a.number("host", 0), a.number("disk", 0), a.number("bandwidth", 0)
+	var mode tiering.Mode
+	err := mode.UnmarshalText([]byte(a.text("write", "back")))
+	if host+disk == 0 {
+		return nil, err
+	}
+	c := hostTier(host, pageTokens)
+	c.Mode, c.Uses = mode, 1
+	c.Tiers[kv.TierDisk] = hostTier(disk, pageTokens).Tiers[kv.TierHost]
+	c.Tiers[kv.TierHost].Bandwidth, c.Tiers[kv.TierDisk].Bandwidth = float64(bandwidth), float64(bandwidth)
+	return c, err
+}
+
+// stores sets how operations of stores go from now on.
+func (s *Script) stores(a *args) (string, error) {
+	took, fail, only := a.duration("took"), a.text("fail", ""), a.number("move", 0)
+	faults := map[string]error{"": nil, "io": errIO, "corrupt": mempool.ErrCorrupt, "hang": errHangs}
+	err, known := faults[fail]
+	if !known {
+		a.fail("fail: want io, corrupt or hang")
+	}
+	s.rig.lower.took = func() time.Duration { return took }
+	s.rig.lower.fault = func(m *tiering.Move) (error, bool) {
+		if only > 0 && m.ID != tiering.MoveID(only) {
+			return nil, false
+		}
+		return err, false
+	}
+	return "", a.done()
+}
+
+// moved advances the clock until a move has ended, or n of them.
 func (s *Script) moved(a *args) (string, error) {
-	fails := a.has("fail")
+	n := a.first(1)
 	if err := a.done(); err != nil {
 		return "", err
 	}
 	l := &s.rig.lower
-	if len(l.moves) == 0 {
-		return "", errors.New("no move is under way")
+	var b strings.Builder
+	l.ended = func(c *carried, err error) {
+		fmt.Fprintf(&b, "move %d: %v has ended: %v\n", c.ID, c.Kind, outcome(err))
 	}
-	if fails {
-		l.fault = func(*tiering.Move) (error, bool) { return errIO, false }
-		defer func() { l.fault = func(*tiering.Move) (error, bool) { return nil, false } }()
-	}
-	for n := len(l.moves); len(l.moves) == n; {
-		if l.copied(); len(l.moves) == n && !s.rig.clock.Step() {
-			return "", errors.New("no move ends")
+	defer func() { l.ended = nil }()
+	for range n {
+		if len(l.moves) == 0 {
+			return "", errors.New("no move is under way")
+		}
+		for before := b.Len(); b.Len() == before; {
+			if l.copied(); b.Len() == before && !s.rig.clock.Step() {
+				return "", errors.New("no move ends")
+			}
 		}
 	}
 	s.rig.deliver()
-	return fmt.Sprintf("%d moves are under way", len(l.moves)), nil
+	fmt.Fprintf(&b, "%s under way\n", plural(len(l.moves), "move"))
+	return b.String(), nil
 }
 
-// formatMoves shows the moves of a plan and what its batch waits for.
+// outcome is a word for how a move has ended.
+func outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return oneLine(err)
+}
+
+// tiers shows what each tier below the device has.
+func (s *Script) tiers(a *args) (string, error) {
+	if err := a.done(); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	l, m := &s.rig.lower, s.rig.sched.Metrics()
+	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
+		if l.cfg == nil || l.cfg.Tiers[t].Bytes == 0 {
+			continue
+		}
+		c := &m.Tiers[t]
+		fmt.Fprintf(&b, "%v: %d tokens hit, %d reads, %d writes, %d errors, %d lost\n", t, c.HitTokens, c.Reads, c.Writes, c.Errors, c.Lost)
+		var all []*record
+		for _, k := range sortedKeys(l.stores[t]) {
+			all = append(all, l.stores[t][k])
+		}
+		slices.SortStableFunc(all, func(a, b *record) int {
+			return cmp.Or(cmp.Compare(a.extent.Start, b.extent.Start), slices.Compare(a.extent.Tokens, b.extent.Tokens))
+		})
+		for _, r := range all {
+			fmt.Fprintf(&b, "  [%d,%d) %s\n", r.extent.Start, r.extent.Start+len(r.extent.Tokens), formatTokens(r.extent.Tokens))
+		}
+	}
+	return b.String(), nil
+}
+
+// formatByTier shows how many cached tokens came from lower tiers.
+func formatByTier(e *scheduler.Ending) (text string) {
+	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
+		if n := e.CachedByTier[t]; n > 0 {
+			text += fmt.Sprintf(" (%d from %v)", n, t)
+		}
+	}
+	return text
+}
+
+// formatMoves shows the moves of a plan and those that its batch waits for.
 func formatMoves(p *scheduler.Plan) string {
 	var b strings.Builder
 	for i := range p.Moves {
-		fmt.Fprintln(&b, formatMove(&p.Moves[i]))
+		m := &p.Moves[i]
+		fmt.Fprintf(&b, "move %d: %v", m.ID, m.Kind)
+		if m.Kind != tiering.Cancel {
+			fmt.Fprintf(&b, " [%d,%d) from %v", m.Extent.Start, m.Extent.Start+len(m.Extent.Tokens), m.From)
+		}
+		if m.Kind == tiering.Write || m.Kind == tiering.Read {
+			fmt.Fprintf(&b, " to %v", m.To)
+		}
+		if len(m.Pages) > 0 {
+			fmt.Fprintf(&b, ", pages %s", formatPages(m.Pages))
+		}
+		b.WriteByte('\n')
 	}
 	if len(p.Batch.After) > 0 {
 		fmt.Fprintf(&b, "after moves %v\n", p.Batch.After)

@@ -39,7 +39,7 @@ func scriptConfig(a *args, pages int) (scheduler.Config, error) {
 	return cfg, err
 }
 
-// scriptRequest reads what else a request may have. Times are from now on.
+// scriptRequest reads the other fields of a request. Times count from now.
 func (s *Script) scriptRequest(req *scheduler.Request, a *args) {
 	req.Tenant, req.Class = a.text("tenant", ""), a.text("class", "")
 	req.Priority, req.Samples, req.Timeline = int32(a.number("priority", 0)), a.number("samples", 0), a.has("timeline")
@@ -49,7 +49,7 @@ func (s *Script) scriptRequest(req *scheduler.Request, a *args) {
 	req.QueueTimeout = a.duration("queue-timeout")
 }
 
-// expire ends who is past its time.
+// expire ends the requests that are past their time.
 func (s *Script) expire(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -74,7 +74,7 @@ func (s *Script) why(a *args) (string, error) {
 	return b.String(), nil
 }
 
-// tenants shows who has what open.
+// tenants shows the requests and shares of each tenant.
 func (s *Script) tenants(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err

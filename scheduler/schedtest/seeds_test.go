@@ -125,6 +125,7 @@ func (r *Report) add(o *Report) {
 	r.PromptTokens += o.PromptTokens
 	r.CachedTokens += o.CachedTokens
 	r.CopiedPages += o.CopiedPages
+	r.Moves.add(&o.Moves)
 	r.Preemptions += o.Preemptions
 	r.Displaced += o.Displaced
 	for i := range r.Endings {
@@ -140,6 +141,58 @@ func (r *Report) add(o *Report) {
 	r.Leaves += o.Leaves
 	r.Longest, r.Unfair = max(r.Longest, o.Longest), max(r.Unfair, o.Unfair)
 	r.Time += o.Time
+}
+
+// TestTierSeeds: the same with tiers below the device in every world, half of which begin
+// anew in the middle where a tier outlives the process.
+func TestTierSeeds(t *testing.T) {
+	n := *seedCount
+	if invariants.Enabled {
+		n = min(n, 30)
+	}
+	var mu sync.Mutex
+	var sum Moves
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		o.Tiers = true
+		r, err := Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		sum.add(&r.Moves)
+		return err
+	})
+	t.Logf("%d worlds: %+v", n, sum)
+	if n >= 30 && !t.Failed() {
+		sum.mustBeRich(t)
+	}
+}
+
+func (m *Moves) add(o *Moves) {
+	m.Reads += o.Reads
+	m.Failed += o.Failed
+	m.Late += o.Late
+	m.Canceled += o.Canceled
+	m.Writes += o.Writes
+	m.Promotions += o.Promotions
+	m.Fetches += o.Fetches
+	m.HitTokens += o.HitTokens
+	m.Found += o.Found
+	m.Lost += o.Lost
+}
+
+// mustBeRich: reads are common, and end in each way.
+func (m *Moves) mustBeRich(t *testing.T) {
+	t.Helper()
+	for what, n := range map[string]int{
+		"failed reads": m.Failed, "late reads": m.Late, "canceled reads": m.Canceled, "promotions": m.Promotions,
+		"fetches": m.Fetches, "tokens fetched": m.HitTokens, "extents found": m.Found,
+	} {
+		if n < 10 {
+			t.Errorf("%d %s: the worlds are too easy", n, what)
+		}
+	}
+	if 8*m.Reads < m.Writes {
+		t.Errorf("%d reads beside %d writes: the worlds are too easy", m.Reads, m.Writes)
+	}
 }
 
 // mustBeRich: a simulation in which nothing happens finds nothing.

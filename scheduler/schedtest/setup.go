@@ -49,13 +49,15 @@ type setup struct {
 	store    time.Duration // mean time that a store of a lower tier takes
 	// storeFault is what goes wrong with a move; true: it is slower than its deadline.
 	storeFault func(*tiering.Move) (error, bool)
-	aborts     int // one of so many requests is given up; 0: none
+	praise     time.Duration // see lower
+	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
+	aborts     int           // one of so many requests is given up; 0: none
 	ending     ending
 	failReads  bool      // every other copy of a page between tiers fails
 	callers    []*caller // of a fair world: requests are theirs
 }
 
-// ending is what happens to what is open when no more requests arrive.
+// ending says what happens to open requests when no more arrive.
 type ending uint8
 
 const (
@@ -64,8 +66,7 @@ const (
 	losesDevice               // it failed before: the device was lost at some step
 )
 
-// newSetup draws a world. About half of them are small enough to be always short
-// of pages.
+// newSetup draws a world. About half of them are small, so that pages are always short.
 func newSetup(o Options) setup {
 	rng := newStream(o.Seed, "setup")
 	w := setup{largest: rng.between(12, 40)}
@@ -222,7 +223,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
-// failRows has one of so many rows fail.
+// failRows makes one of so many rows fail.
 func (w *setup) failRows(o Options, one int) {
 	rows := newStream(o.Seed, "failing rows")
 	w.device.Faults.Row = func(uint64, int) error {
@@ -244,26 +245,26 @@ func (w *setup) starve() {
 	w.cfg.StepTokens = 512
 }
 
-// drawPriority has a stream of its own: worlds are as they were before it came.
+// drawPriority has a stream of its own, so that it changes no other draw.
 func (w *setup) drawPriority(rng stream) {
 	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
 }
 
-// drawTarget has steps sized by time in some worlds.
+// drawTarget sizes steps by time in some worlds.
 func (w *setup) drawTarget(rng stream) {
 	if w.profile != "" && rng.one(3) {
 		w.cfg.ITLTarget = max(time.Duration(float64(w.beat)*3*rng.Float64()), 1)
 	}
 }
 
-// drawQuotas has namespaces keep some of the cache in some worlds.
+// drawQuotas reserves parts of the cache for namespaces in some worlds.
 func (w *setup) drawQuotas(rng stream) {
 	if all := w.device.Pages * w.device.PageTokens; rng.one(4) {
 		w.cfg.MinQuotas = map[kv.Namespace]int{{Salt: "a"}: rng.between(0, all/2), {LoRA: "a"}: rng.between(0, all)}
 	}
 }
 
-// crowd makes a world in which many come, and nearly all of a step decodes.
+// crowd makes a world with many requests, in which decoding takes nearly all of a step.
 func (w *setup) crowd() {
 	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.AttentionTokens = 8, 8, -1
 	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)

@@ -23,13 +23,17 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 }
 
 // drawTiers gives one world of three tiers below the device, or each if that was asked for.
-// In fair worlds a fetch would count as a tenant's turn.
 func (w *setup) drawTiers(o Options, rng stream) {
-	w.storeFault = func(*tiering.Move) (error, bool) { return nil, false }
-	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Fair || o.Plant.Fair() {
+	w.storeFault, w.praise = func(*tiering.Move) (error, bool) { return nil, false }, 1
+	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.Fair() {
 		return
 	}
 	w.tier(rng)
+	more := newStream(o.Seed, "restart")
+	if !more.one(3) {
+		w.roomy(more)
+	}
+	w.restarts = more.one(2) && o.Plant == NoPlant && w.cfg.Tiers.Tiers[kv.TierDisk].Bytes+w.cfg.Tiers.Tiers[kv.TierShared].Bytes > 0
 	one := pick(rng, 0, 0, 20, 4)
 	if !o.Faults || one == 0 {
 		return
@@ -56,7 +60,7 @@ func (w *setup) tier(rng stream) {
 	l := mempool.Layout{PageTokens: size, PageBytes: entryBytes * size, ExtentPages: pick(rng, 1, 1, 2, 4)}
 	c := &tiering.Config{Layout: l, Mode: pick(rng, tiering.WriteBack, tiering.WriteBack, tiering.Selective, tiering.Through), Uses: rng.between(1, 2)}
 	if rng.one(2) {
-		c.TokenSeconds = w.beat.Seconds() * rng.Float64()
+		c.TokenGuess = w.beat.Seconds() * rng.Float64()
 	}
 	tier := func() tiering.TierConfig {
 		n := 1 + int(float64(w.device.Pages)*5*rng.Float64())/l.ExtentPages
@@ -82,6 +86,24 @@ func (w *setup) tier(rng stream) {
 	c.MinWait, c.Deadline = w.beat*time.Duration(rng.between(1, 40)), 40*w.beat
 	w.cfg.Tiers = c
 	w.store = time.Duration(float64(w.beat) * 8 * rng.Float64())
+}
+
+// roomy makes tiers so large and fast that most of what leaves the small device is found again,
+// and is worth a fetch: stores report times that are far too short.
+func (w *setup) roomy(rng stream) {
+	c, size := w.cfg.Tiers, w.device.PageTokens
+	w.device.Pages = min(w.device.Pages, kv.CeilPages(2*w.largest, size))
+	w.cfg.LeaseLowPages, w.cfg.LeaseBulkPages, w.cfg.LeaseHighPages = 0, 0, 0
+	c.Layout.ExtentPages = max(c.Layout.ExtentPages, 4/size)
+	c.Mode, c.Uses, w.praise = pick(rng, tiering.WriteBack, tiering.Through), 1, 100
+	for i := range c.Tiers {
+		t := &c.Tiers[i]
+		if t.Bytes > 0 {
+			t.SlotBytes, t.MaxMoves = c.Layout.ExtentBytes(), rng.between(8, 64)
+			t.Bytes = int64(t.SlotBytes * rng.between(1, 10) * kv.CeilPages(w.device.Pages, c.Layout.ExtentPages))
+			t.NamespaceBytes, t.Bandwidth = 0, 100*t.Bandwidth
+		}
+	}
 }
 
 // shuttle makes a world in which pages move all the time, slowly.

@@ -20,7 +20,7 @@ var (
 	formatTexts = []string{"[abc]{2,9}", "(ab|bc|ca)+", "[a-g]*,[012]+", "(a|ab)(c|bcd)*", ".{0,40}"}
 )
 
-// shapes is what a world's requests may ask of the text of their outputs.
+// shapes draws what requests ask of the text of their outputs.
 type shapes struct {
 	rng     stream
 	vocab   *grammar.Vocabulary
@@ -40,7 +40,7 @@ func newVocabulary(tokens int) *grammar.Vocabulary {
 	})
 }
 
-// dress asks for something in most cases.
+// dress adds such a wish to most requests.
 func (w *shapes) dress(req *scheduler.Request, limit int) {
 	rng := w.rng
 	if rng.one(3) {
@@ -90,7 +90,7 @@ func (w *shapes) grammars() []*grammar.Grammar {
 	return w.formats
 }
 
-// must is for what is written in this package.
+// must panics on an error in the texts of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -98,8 +98,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// outline tells, from the request alone, which tokens an output may go on with and
-// where it ends.
+// outline computes, from the request alone, which tokens may follow an output and where it
+// ends.
 type outline struct {
 	req     *scheduler.Request
 	vocab   *grammar.Vocabulary
@@ -116,7 +116,7 @@ func newOutline(req *scheduler.Request, vocab *grammar.Vocabulary) *outline {
 	return o
 }
 
-// mask is that of the row behind output.
+// mask returns the mask of the row that follows output.
 func (o *outline) mask(output []kv.Token) []uint64 {
 	if ended, _ := o.hear(output); ended {
 		return make([]uint64, (o.vocab.Size()+63)/64)
@@ -148,8 +148,8 @@ func (o *outline) allows(t kv.Token, index int) bool {
 	return o.matcher.Clone().Accept(t)
 }
 
-// hear takes the tokens that output has more, and tells whether it ends with the
-// last of them, and how.
+// hear takes the new tokens of output, and reports whether the output ends with the last of
+// them, and how.
 func (o *outline) hear(output []kv.Token) (ended bool, e scheduler.Ending) {
 	for ; o.heard < len(output); o.heard++ {
 		t := output[o.heard]

@@ -6,10 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// shares holds the policy DLPM to its promise: while a tenant has somebody waiting who
-// could be taken, no other one is served much more than it, in whatever stretch of
-// time. What is much stands at [scheduler.DLPM]. What tenants are served is counted
-// here, by what plans and outputs show.
+// shares checks the promise of the policy DLPM: in any stretch of time during which a tenant
+// has a waiting request that could be admitted, no other tenant is served more than it by more
+// than the bound at [scheduler.DLPM]. It counts the service by plans and outputs.
 type shares struct {
 	blind
 	r       *rig
@@ -18,7 +17,7 @@ type shares struct {
 	charged map[*sample]int // un-cached prompt tokens, of those that have a slot or had one
 }
 
-// account is what is known of a tenant.
+// account is the service of a tenant so far.
 type account struct {
 	name   string
 	weight int
@@ -30,7 +29,7 @@ type account struct {
 	least  map[*account]int // while it waits: the lowest lead of the others over it
 }
 
-// over is what the tenant may have been served beyond its share.
+// over is the most tokens that a tenant may be served beyond its share.
 func (a *account) over() int { return a.prompt + a.runs*a.output }
 
 func newShares(r *rig) *shares {
@@ -39,9 +38,7 @@ func newShares(r *rig) *shares {
 
 func (*shares) name() string { return "shares" }
 
-// off is also where there are tiers below the device: a request that waits for a fetch has
-// had its turn, and others go on, so the bound does not hold there as it stands.
-func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM || c.r.cfg.Tiers != nil }
+func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM }
 
 func (c *shares) added(o *order, err error) error {
 	if err != nil || c.off() {
@@ -57,7 +54,9 @@ func (c *shares) added(o *order, err error) error {
 	return nil
 }
 
-// planned charges for prompts that get a slot for the first time.
+// planned charges for prompts that get a slot for the first time. A tenant of which no request
+// can be admitted after this pass may have been passed by within it, as its request went to
+// wait for a fetch: its stretch ends here, even if the fetch ends before the next check.
 func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 	if c.off() {
 		return nil
@@ -83,11 +82,14 @@ func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 		a := c.byName[s.of.req.Tenant]
 		a.served, a.prompt, c.charged[s] = a.served+n, max(a.prompt, n), n
 	}
+	for _, a := range c.of {
+		a.waits = a.waits && c.choosable(a.name)
+	}
 	return nil
 }
 
-// told charges for outputs, and takes back what was not computed after all: then the
-// tenant gave up what its turn was for, and a new stretch begins for it.
+// told charges for outputs. It takes back the charge for prompt tokens that were not computed;
+// the tenant lost its turn for them, so a new stretch begins.
 func (c *shares) told(s *sample, o *scheduler.Output) error {
 	if s == nil || c.off() {
 		return nil
@@ -107,10 +109,10 @@ func (c *shares) told(s *sample, o *scheduler.Output) error {
 	return nil
 }
 
-// choosable reports whether somebody of a tenant could be taken next: one that follows
-// a prompt in flight can't, and one that does not fit is passed over. So are those that
-// would be long if nothing of them were cached: the queue knows what is cached by blocks
-// of 64 tokens, and two long ones are computed at a time.
+// choosable reports whether a request of a tenant could be admitted next. One that follows a
+// prompt in flight, waits for a fetch, or does not fit can't. Requests that would be long
+// without the cache are left out: the queue knows the cached part by blocks of 64 tokens, and
+// two long ones are computed at a time.
 func (c *shares) choosable(tenant string) bool {
 	for _, o := range c.r.book.live {
 		if o.req.Tenant != tenant || c.long(len(o.req.Prompt)+o.limit) {
@@ -160,7 +162,7 @@ func (c *shares) settled() error {
 	return nil
 }
 
-// compare holds what b was served while a waited against what a was. All is times both
+// compare compares the service of b while a waited with that of a. Figures are times both
 // weights.
 func (c *shares) compare(a, b *account) error {
 	lead := b.served*a.weight - a.served*b.weight

@@ -15,7 +15,7 @@ func newStream(seed uint64, name string) stream {
 	return stream{rand.New(rand.NewPCG(seed, xxh3.HashString(name)))}
 }
 
-// one tells true once in n times.
+// one reports true once in n times.
 func (s stream) one(n int) bool { return s.IntN(n) == 0 }
 
 // between is uniform in [lo, hi].

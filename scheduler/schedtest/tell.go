@@ -52,7 +52,7 @@ func (r *rig) tellOne(o *scheduler.Output) {
 	}
 }
 
-// garble lets the bugs loose that are planted between scheduler and callers.
+// garble brings about the bugs between scheduler and callers.
 func (r *rig) garble(out []scheduler.Output) []scheduler.Output {
 	for i := range out {
 		o := &out[i]

@@ -17,9 +17,9 @@ func sortedKeys(store map[mempool.Key]*record) []mempool.Key {
 	return slices.SortedFunc(maps.Keys(store), func(a, b mempool.Key) int { return bytes.Compare(a[:], b[:]) })
 }
 
-// tierLedger follows extents between tiers: parents are written before their children and
-// dropped after them, what is read is wanted, each move ends, and the scheduler knows what
-// each tier holds.
+// tierLedger checks moves between tiers: parents are written before their children and dropped
+// after them, every read has a waiting request, every move ends, and the scheduler knows the
+// extents of each tier.
 type tierLedger struct {
 	blind
 	r        *rig
@@ -71,7 +71,7 @@ func (c *tierLedger) written(m *tiering.Move, begun map[mempool.Key][]kv.Tier) e
 	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(begun[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
 		return nil
 	}
-	if l.letters > 0 { // the parent went, and the scheduler has not heard of it
+	if l.letters > 0 { // the scheduler has not been told yet that the parent went
 		return nil
 	}
 	return fmt.Errorf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
@@ -86,7 +86,7 @@ func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
 	return false
 }
 
-// settled: what each tier holds is known, and nothing is read for nobody.
+// settled: the scheduler knows the extents of each tier, and each read has a waiting request.
 func (c *tierLedger) settled() error {
 	l := &c.r.lower
 	if l.cfg == nil || c.r.lost != nil {
@@ -98,7 +98,7 @@ func (c *tierLedger) settled() error {
 	}
 	for id, m := range l.moves { // any order: which one is named does not matter
 		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.letters == 0 && len(c.r.flights) == 0 {
-			return fmt.Errorf("move %d reads extent %s for nobody, and was not canceled", id, m.Extent.Key.Short())
+			return fmt.Errorf("move %d reads extent %s for no request, and was not canceled", id, m.Extent.Key.Short())
 		}
 	}
 	if l.busy() || c.r.sched.Flushing() || c.r.plans%compareEvery != 0 {
@@ -107,7 +107,7 @@ func (c *tierLedger) settled() error {
 	return c.holdings()
 }
 
-// waiting asks why requests wait, if that matters.
+// waiting returns why requests wait, unless that is known not to matter.
 func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 	if known {
 		return nil
@@ -135,7 +135,7 @@ func (c *tierLedger) holdings() error {
 	return nil
 }
 
-// compare hashes what a tier holds anew.
+// compare hashes the extents of a tier again, and compares them with the events.
 func (c *tierLedger) compare(t kv.Tier) error {
 	want := map[kv.BlockHash]bool{}
 	store := c.r.lower.stores[t]

@@ -3,7 +3,7 @@
 // call Scheduler.Plant. It does nothing by itself.
 package planted
 
-// Fault is a fault of the accounts of tenants.
+// Fault is something that a scheduler does wrong.
 type Fault uint8
 
 // The faults.
@@ -12,4 +12,5 @@ const (
 	ForgiveDebts       // a tenant with nothing open owes nothing
 	KeepCredit         // a tenant keeps what it did not use of its share, for ever
 	ChargeCached       // tokens from the cache are charged as computed ones are
+	StaleMask          // a row names the mask of its sample's row before
 )

@@ -1,0 +1,72 @@
+package tiering
+
+import (
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// TestMeasuredSpeeds: what reads and computing took decides; a tier that was slow once is
+// tried again some time later.
+func TestMeasuredSpeeds(t *testing.T) {
+	c := Config{TokenGuess: 1e-3}
+	c.Tiers[kv.TierHost] = tierOf(10) // 1 ms for an extent of 16 tokens
+	p := newPolicy(t, c)
+	xs := sequence(32)
+	p.Found(kv.TierHost, xs)
+	now := time.Duration(0)
+	worth := func(what string, want int) {
+		t.Helper()
+		if got := p.Worth(now, xs, 0); got != want {
+			t.Errorf("%s: %d tokens are worth a fetch, want %d", what, got, want)
+		}
+	}
+	worth("as guessed", 32)
+	p.Cost(leastTokens-1, time.Microsecond)
+	worth("a small step", 32)
+	p.Cost(1, time.Microsecond)
+	worth("computing is cheap", 0)
+	for range 40 { // the later ones count an eighth
+		p.Cost(leastTokens, leastTokens*time.Millisecond)
+	}
+	worth("computing is dear", 32)
+	for _, err := range []error{nil, mempool.ErrDeadline} {
+		for range leastExtents { // those that pass their deadline count double each
+			p.Want(now, 1, xs[:1], 0, nil)
+			for _, m := range p.Next(now, nil) {
+				now += time.Second
+				p.Moved(now, m.ID, err, time.Second)
+			}
+			p.Forget(1)
+		}
+		worth("the tier is slow", 0)
+		now += 20 * halfLife
+		worth("some time later", 32)
+	}
+}
+
+// TestReadsBesideEachOther: of eight reads that take 4 ms each, at once, each counts for half
+// a millisecond.
+func TestReadsBesideEachOther(t *testing.T) {
+	for _, c := range []struct {
+		computing time.Duration // of 16 tokens
+		want      int
+	}{{510 * time.Microsecond, 16}, {490 * time.Microsecond, 0}} {
+		cfg := Config{TokenSeconds: c.computing.Seconds() / 16}
+		cfg.Tiers[kv.TierHost] = tierOf(10)
+		cfg.Tiers[kv.TierHost].MaxMoves, cfg.Tiers[kv.TierHost].Bandwidth = 16, 1e9
+		p := newPolicy(t, cfg)
+		xs := sequence(16 * leastExtents)
+		p.Found(kv.TierHost, xs)
+		p.Cost(1000, time.Nanosecond) // does nothing: the cost is given
+		p.Want(0, 1, xs, 0, nil)
+		for _, m := range p.Next(0, nil) {
+			p.Moved(4*time.Millisecond, m.ID, nil, 4*time.Millisecond)
+		}
+		if got := p.Worth(5*time.Millisecond, xs[:1], 0); got != c.want {
+			t.Errorf("computing takes %v: %d tokens are worth a fetch, want %d", c.computing, got, c.want)
+		}
+	}
+}

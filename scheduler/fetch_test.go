@@ -1,0 +1,146 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
+
+// shelf is a scheduler above a host tier whose writes end at once, on a backend that samples 7.
+type shelf struct {
+	t     *testing.T
+	s     *Scheduler
+	now   time.Duration
+	token time.Duration // of the device, to compute one
+	fail  RequestID     // whose rows fail
+}
+
+func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf {
+	t.Helper()
+	info := engine.Info{Name: "null", Vocab: 128, MaxPositions: 4096, PageTokens: 16, PageBytes: 1024, NumPages: pages,
+		MaxSlots: 4, MaxRows: 4, MaxTokens: 512, MaxInflight: 1}
+	tiers.Layout = mempool.Layout{PageTokens: 16, PageBytes: 1024, ExtentPages: extentPages}
+	host := &tiers.Tiers[kv.TierHost]
+	host.SlotBytes = tiers.Layout.ExtentBytes()
+	host.Bytes = int64(64 * host.SlotBytes)
+	s, err := New(Config{Tiers: &tiers, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}, info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]kv.PageID, s.Want())
+	for i := range all {
+		all[i] = kv.PageID(i)
+	}
+	s.Grant(all, 0)
+	return &shelf{t: t, s: s}
+}
+
+func (h *shelf) add(id RequestID, prompt []kv.Token, maxTokens int) {
+	h.t.Helper()
+	if err := h.s.Add(h.now, Request{ID: id, Prompt: prompt, MaxTokens: maxTokens}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// step runs one plan and lists what its moves do.
+func (h *shelf) step() (moves []string) {
+	h.t.Helper()
+	h.now += time.Millisecond
+	p := h.s.Next(h.now)
+	if p == nil {
+		return nil
+	}
+	for _, m := range p.Moves {
+		moves = append(moves, fmt.Sprintf("%v [%d,%d)", m.Kind, m.Extent.Start, m.Extent.Start+len(m.Extent.Tokens)))
+	}
+	begun := slices.Clone(p.Moves)
+	res := engine.Result{Seq: p.Batch.Seq, Stats: engine.StepStats{Nanos: int64(p.Tokens()) * int64(h.token)}}
+	for i := range p.Batch.Rows {
+		if p.Batch.Rows[i].Sample {
+			out := engine.RowOut{Row: i, Token: 7}
+			if id, _ := p.Request(i); id == h.fail {
+				out.Err = engine.ErrLogits
+			}
+			res.Out = append(res.Out, out)
+		}
+	}
+	h.s.Complete(h.now, p, &res, nil)
+	for _, m := range begun {
+		if m.Kind != tiering.Cancel {
+			h.s.Moved(h.now, m.ID, nil, 0)
+		}
+	}
+	if err := h.s.Check(); err != nil {
+		h.t.Fatal(err)
+	}
+	return moves
+}
+
+func (h *shelf) run() (moves []string) {
+	for n := 0; h.s.Open() > 0; n++ {
+		if n > 1000 {
+			h.t.Fatal("no end")
+		}
+		moves = append(moves, h.step()...)
+	}
+	return moves
+}
+
+// TestMeasuredCostDecides: what computing was measured to take decides whether a prefix is
+// fetched, whatever was believed at first.
+func TestMeasuredCostDecides(t *testing.T) {
+	const extent = time.Millisecond // to read 16 tokens: 1,024 bytes at 1.024 MB a second
+	for _, c := range []struct {
+		believed, token time.Duration
+		fetches         bool
+	}{
+		{extent, extent / 32, false}, // computing turns out to be cheaper
+		{1, extent / 8, true},        // and to be dearer
+	} {
+		tiers := tiering.Config{TokenGuess: c.believed.Seconds()}
+		tiers.Tiers[kv.TierHost].Bandwidth = 1.024e6
+		h := newShelf(t, tiers, 8, 1)
+		h.token = c.token
+		h.add(1, seq(0, 64), 1)
+		h.run()
+		h.add(2, seq(1, 112), 1)
+		h.run()
+		h.add(3, seq(0, 65), 1)
+		fetches := slices.ContainsFunc(h.run(), func(move string) bool { return strings.HasPrefix(move, "read") })
+		if m := h.s.Metrics(); fetches != c.fetches || fetches != (m.Fetches > 0) || m.Tiers[kv.TierHost].Writes < 4 {
+			t.Errorf("a token takes %v, believed were %v: fetched %v, want %v; %+v", c.token, c.believed, fetches, c.fetches, m.Tiers[kv.TierHost])
+		}
+	}
+}
+
+// TestFailedTailIsDropped: what a request had computed when it was preempted lies in a lower
+// tier as a tail; when it has gone on and fails, the tail is dropped too.
+func TestFailedTailIsDropped(t *testing.T) {
+	h := newShelf(t, tiering.Config{}, 8, 4)
+	h.add(1, seq(0, 40), 60)
+	for range 3 {
+		h.step()
+	}
+	h.s.preempt(h.now, h.s.running.all[0])
+	h.s.room.evict(h.s.cache.Stats().EvictablePages)
+	if got := h.step(); !slices.Contains(got, "write [0,32)") {
+		t.Fatalf("moves %v, want the write of what was computed", got)
+	}
+	for h.s.Metrics().OutputTokens < 30 {
+		h.step()
+	}
+	h.fail = 1
+	if got := h.run(); h.s.Metrics().Endings[Failed] != 1 {
+		t.Fatalf("request 1 did not fail; moves %v", got)
+	}
+	if got := h.step(); !slices.Contains(got, "drop [0,32)") {
+		t.Errorf("moves %v, want the drop of the tail", got)
+	}
+}

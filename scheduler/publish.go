@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// prefixes connects sequences with the cache: it finds the prefix of a waiting sequence,
+// publishes the KV of running ones, and hides KV that may be wrong. Without a cache its
+// methods find and do nothing.
+type prefixes struct {
+	cfg     *Config
+	cache   *radixcache.Cache // nil: none
+	room    *room
+	queue   *queue
+	running *runningSet
+	plans   *plans
+	tiers   *tiers // nil: nothing below the device
+}
+
+// found is the part of a waiting sequence whose KV exists.
+type found struct {
+	match    radixcache.Match // whole pages in the cache
+	from     *sequence        // owns the page with the boundary; nil: the tree does
+	boundary int              // tokens of that page to copy
+}
+
+// find looks for KV of q, in the cache and with running sequences.
+func (x *prefixes) find(q *sequence) (f found) {
+	f.match = x.queue.lookup(q)
+	f.from, f.boundary = x.openPage(q, f.match)
+	return f
+}
+
+// openPage finds a running sequence whose last page, which is not in the tree yet,
+// goes on where q's match ends, and how many tokens of it q may copy: more than
+// the tree's best partial page has.
+func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
+	if x.cache == nil {
+		return nil, 0
+	}
+	at, most := m.Tokens, q.matchable()
+	tokens = m.Partial.Tokens
+	for _, o := range x.running.all {
+		if o.pin != m.Node || o.known() <= at+tokens || o.shared*x.room.pageTokens != at || o.req.Namespace != q.req.Namespace || o == q || x.flushedSince(o) || o.doubtful {
+			continue
+		}
+		end := min(o.known(), at+x.room.pageTokens)
+		if n := q.shares(o, at, o.tokens[at:end], q.tokens[at:most]); n > tokens {
+			r, tokens = o, n
+		}
+	}
+	return r, tokens
+}
+
+// publishChunk puts the computed part of a prompt into the cache and releases the followers
+// that wait for no more than that.
+func (x *prefixes) publishChunk(q *sequence) {
+	x.publish(q, q.done, false)
+	if q.done == q.target {
+		x.running.prefilling = remove(x.running.prefilling, q)
+	}
+	if len(q.followers) > 0 {
+		x.queue.release(q, q.done, q.done == q.target)
+	}
+}
+
+// publish inserts the first valid tokens of q into the cache: whole pages, and with tail the
+// partial last page, which q must not write to afterwards. Where the tree has the same tokens
+// already, q takes the tree's pages. publish does nothing for a sequence that was admitted
+// before a flush, or is doubtful.
+func (x *prefixes) publish(q *sequence, valid int, tail bool) {
+	if x.cache == nil || x.flushedSince(q) || x.doubtful(q, valid) {
+		return
+	}
+	valid = q.wholeMedia(valid)
+	if !tail {
+		valid -= valid % x.room.pageTokens
+	}
+	n := kv.CeilPages(valid, x.room.pageTokens)
+	if n <= q.shared {
+		return
+	}
+	// The tree may rewrite the list; rows in flight alias q's own.
+	x.room.lent = append(x.room.lent[:0], q.pages[:n]...)
+	pin, freed := x.cache.Extend(q.pin, q.key(valid), x.room.lent, x.room.freed[:0])
+	x.room.reclaim(freed)
+	rankPrefix(x.cache, pin, q)
+	for i := q.shared; i < n; i++ {
+		if id := x.room.lent[i]; id != kv.NoPage && x.room.lease.Held(id) {
+			x.room.lease.Publish(x.room.lent[i : i+1])
+		}
+	}
+	if !slices.Equal(x.room.lent[q.shared:], q.pages[q.shared:n]) {
+		if q.inflight > 0 {
+			q.pages = slices.Clone(q.pages)
+		}
+		x.room.swap(q, x.room.lent)
+		q.swapped, q.vouches = x.plans.last, false
+	}
+	from := q.shared * x.room.pageTokens
+	q.pin, q.shared = pin, n
+	x.queue.published(q, from, valid)
+}
+
+// flushedSince reports whether the cache was flushed since q was admitted. Part of q's KV is
+// from before then, so no other sequence may use it.
+func (x *prefixes) flushedSince(q *sequence) bool {
+	return x.cache != nil && q.epoch != x.cache.Epoch()
+}
+
+// expire unpins prefixes whose time is over and removes those that were not used for
+// Config.CacheTTL.
+func (x *prefixes) expire(now time.Duration) {
+	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
+		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), forgotten)
+	}
+}
+
+// rankPrefix tells the cache the priority of a request whose prefix a handle pins.
+func rankPrefix(c *radixcache.Cache, handle radixcache.NodeID, q *sequence) {
+	if q.req.Priority > 0 { // of what has none it is 0
+		c.Prioritize(handle, q.req.Priority)
+	}
+}
