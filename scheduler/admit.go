@@ -29,7 +29,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	s.running.reserved = -1
 	blocked := s.queue.blocked
 	if blocked != nil && (blocked.lane == nil || s.queue.closed(blocked.lane) || !s.queue.hasTurn(blocked)) {
-		blocked = nil // it waits for others than room, and stops nobody
+		blocked = nil // it does not wait for room, so it stops no other
 	}
 	if blocked != nil && !s.outranked(blocked) {
 		if !s.try(now, p, blocked) {

@@ -178,7 +178,7 @@ func (w *queue) check() error {
 	return nil
 }
 
-// check walks the accounts: each is of somebody with requests open, or rests.
+// check walks the accounts: each has requests open, or rests.
 func (a *accounts) check() error {
 	resting := 0
 	for name, t := range a.known { // any order: only checks

@@ -60,8 +60,8 @@ func (k *class) learn(tokens int) {
 }
 
 // remaining is how many more tokens an output of so many is expected to get, with
-// some margin, at least 1 and at most limit-tokens. Of a class that nobody is
-// known of it takes seven tenths of the limit, as SGLang begins.
+// some margin, at least 1 and at most limit-tokens. Of a class without endings
+// it takes seven tenths of the limit, as SGLang begins.
 func (k *class) remaining(tokens, limit int) int {
 	most := limit - tokens
 	expect := most * 7 / 10

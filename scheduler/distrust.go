@@ -2,14 +2,14 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/mempool/tiering"
 
-// Chunks of a prompt go to the cache before their request has sampled: that their KV is wrong
-// shows only in the logits that are sampled from it. So when a request fails for its logits,
-// what it has put into the cache is distrusted: gone where nobody holds it, and else hidden
-// from new requests until one of the holders has sampled a token from it, or all have left.
+// Chunks of a prompt go to the cache before their request has sampled, and wrong KV shows only
+// in sampled logits. So when a request fails for its logits, the KV that it has published is
+// distrusted. Nodes that no request holds are removed; the others are hidden from new requests
+// until a holder has sampled a token from them, or all holders have left.
 
-// distrust hides what q has computed, and what may be copied from it, in the cache and with
-// others that can't vouch for it. A node that shares more tokens with q than q had found
-// came after q: so distrust rarely hides the work of another request.
+// distrust hides the KV that q has computed, and copies of it, in the cache and with running
+// sequences that do not vouch for it. A node that shares more tokens with q than q had found
+// was added after q was admitted, so distrust rarely hides the work of another request.
 func (x *prefixes) distrust(q *sequence) {
 	if x.cache == nil || x.flushedSince(q) || q.first == noTokens {
 		return
@@ -29,8 +29,8 @@ func (x *prefixes) distrust(q *sequence) {
 	x.discardBelow(q)
 }
 
-// discardBelow drops from the lower tiers what q has computed and the device has no more:
-// it was preempted meanwhile, and its pages were given up.
+// discardBelow drops KV of q from the lower tiers that has left the device since q was
+// preempted.
 func (x *prefixes) discardBelow(q *sequence) {
 	if x.tiers == nil {
 		return
@@ -62,7 +62,7 @@ func (x *prefixes) vouch(q *sequence) {
 	}
 }
 
-// purge gives back what is distrusted and held by nobody any more.
+// purge removes distrusted nodes that no request holds.
 func (x *prefixes) purge() {
 	if x.cache != nil && x.cache.Distrusted() > 0 {
 		x.room.takeBack(x.cache.Purge(x.room.freed[:0]), discarded)

@@ -21,10 +21,10 @@
 // tenant.go, accounts.go). Next (step.go) gives running requests pages and rows to
 // decode, admits waiting ones (admit.go) onto cached prefixes, or lets them follow a
 // prompt in flight (follow.go), and shares the rest of the budget among the prompts
-// that are being computed (share.go, budget.go). Which pages a request can get, and
-// from whom, is asked of supply.go: the lease's, by eviction, and by preemption
-// (room.go, preempt.go); how many the others will need, of reserve.go; whose turn it
-// is by priority, of precedence.go. Complete (complete.go, receipt.go) takes tokens,
+// that are being computed (share.go, budget.go). supply.go says which
+// pages a request can get: those of the lease, by eviction, and by preemption (room.go,
+// preempt.go). reserve.go says how many pages the others will need, precedence.go how
+// priorities compare. Complete (complete.go, receipt.go) takes tokens,
 // publishes prefixes to the radix cache (publish.go) and ends samples (retire.go, charge.go);
 // KV of a failed request is hidden from others (distrust.go). With Config.Tiers, what
 // the device gives up is written to lower tiers (tiers.go), and waiting requests fetch what

@@ -28,8 +28,8 @@ type fetches struct {
 	hits    [kv.Tiers]uint64 // tokens of prompts at first admission, by the tier they came from
 }
 
-// fetch is what a waiting sequence has to do with the tiers below the device: the extents of
-// its prompt, and the reads of those that the device lacks.
+// fetch is the state of a waiting sequence towards the lower tiers: the extents of its prompt,
+// and the reads of those that the device lacks.
 //
 //	tokens: [ on the device, pinned | adopted, pinned | to come          | to compute ]
 //	        0                                           parts[next].Start
@@ -86,8 +86,9 @@ func (q *sequence) cachedByTier() (by [kv.Tiers]int) {
 	return by
 }
 
-// first puts q, whose turn it is, beside the queue if what lower tiers have of it is on its
-// way, for itself or for another one, or is fetched now. Else q computes what f has not.
+// first is called at the turn of q. It puts q beside the queue if a fetch of its prefix is
+// under way for another sequence, or begins now, and reports whether it did. Otherwise it
+// brings f up to date.
 func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
 	if leader, until := fs.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {
 		fs.queue.follow(q, leader, until)
@@ -127,9 +128,9 @@ func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w.rejoin()
 }
 
-// seek begins to fetch what lower tiers have of q after m, if that is faster than computing
-// it and there is room: then q waits beside the queue. ahead says that it is not q's turn
-// yet, so that less room is taken for it.
+// seek begins to fetch the prefix of q after m from lower tiers, if that is faster than
+// computing it and there is room, and puts q beside the queue. With ahead it is not q's turn
+// yet, and the fetch may take less room.
 func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahead bool) bool {
 	if q.wantsPrompt() || m.Distrusted {
 		return false
@@ -167,8 +168,9 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	return true
 }
 
-// leaderOf finds the sequence whose fetch q should wait for, nil if none: what that brings
-// is at least a page more of q's prefix than q finds now. It waits so once.
+// leaderOf finds the fetch that q should wait for, by its sequence, nil if none: one that
+// brings at least a page more of q's prefix than the have tokens that q finds now. A sequence
+// waits so once.
 func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int) {
 	if len(fs.waiting) == 0 || q.fetch != nil && (q.fetch.followed || q.fetch.tried) {
 		return nil, 0
@@ -244,7 +246,7 @@ func (fs *fetches) tick(now time.Duration) {
 	fs.settle()
 }
 
-// settle adopts what has arrived, and lets sequences go on for which nothing more comes.
+// settle adopts the extents that have arrived, and ends fetches that bring nothing more.
 func (fs *fetches) settle() {
 	for i := 0; i < len(fs.waiting); i++ {
 		q := fs.waiting[i]
@@ -260,7 +262,7 @@ func (fs *fetches) settle() {
 	}
 }
 
-// goOn puts a sequence back into the queue that has fetched what it could.
+// goOn ends the fetch of q and puts q back into its lane.
 func (fs *fetches) goOn(q *sequence) {
 	fs.letGo(q)
 	fs.queue.release(q, q.fetch.adopted, true)
@@ -273,9 +275,8 @@ func (fs *fetches) goOn(q *sequence) {
 	fs.queue.requeue(q)
 }
 
-// letGo ends the fetch of q but for what it has adopted: it gives back pages that have come
-// after a gap, and those of reads that have not begun. The others are given back when
-// their Read ends.
+// letGo gives up the rest of q's fetch. It returns the pages of extents that came after a gap
+// and of reads that have not begun; those of the other reads return when their Read ends.
 func (fs *fetches) letGo(q *sequence) {
 	i := slices.Index(fs.waiting, q)
 	if i < 0 {
@@ -303,8 +304,8 @@ func (fs *fetches) letGo(q *sequence) {
 	fs.collect()
 }
 
-// adopt puts what has come without a gap into the tree. Where a medium is cut by the end of
-// a part, that waits for the next one.
+// adopt puts the extents that have come without a gap into the tree. A part that ends within a
+// medium waits for the next one.
 func (fs *fetches) adopt(q *sequence) {
 	f, l, size := q.fetch, fs.room, fs.layout.PageTokens
 	for f.next < len(f.parts) && f.parts[f.next].arrived {
@@ -355,8 +356,7 @@ func (fs *fetches) adopted(f *fetch, upto int, pages []kv.PageID) {
 	}
 }
 
-// admitted ends what a sequence has to do with lower tiers before it runs: its own pins
-// hold what it found.
+// admitted ends the fetch of a sequence that runs from now on: its own pin holds its prefix.
 func (fs *fetches) admitted(q *sequence) {
 	f := q.fetch
 	if f == nil {
@@ -374,7 +374,7 @@ func (fs *fetches) admitted(q *sequence) {
 	f.extents, f.spans, f.parts, f.tried, f.followed = nil, nil, nil, false, false
 }
 
-// unpin lets go of what q has fetched: it stays cached while nobody needs the room.
+// unpin unpins the prefix that q has fetched. It stays cached while no page is needed.
 func (fs *fetches) unpin(q *sequence) {
 	if q.fetch != nil && q.fetch.pin != radixcache.Root {
 		fs.room.cache.Unpin(q.fetch.pin)
@@ -385,7 +385,7 @@ func (fs *fetches) unpin(q *sequence) {
 	}
 }
 
-// leave ends all that q, which leaves the queue, has to do with a fetch.
+// leave ends the fetch of a sequence that leaves the queue.
 func (fs *fetches) leave(q *sequence) {
 	if fs == nil || q.fetch == nil {
 		return

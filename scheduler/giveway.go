@@ -2,17 +2,17 @@ package scheduler
 
 import "slices"
 
-// What waiting sequences have fetched is pinned for them until they are admitted. This file
-// decides who gives that up for whom: running sequences that need pages come first, and a
-// sequence whose turn it is comes before those that wait with more than they need.
+// Fetched prefixes are pinned for waiting sequences until admission. They give way: a running
+// sequence that needs pages takes any pin, a waiting sequence takes pins at its turn if it
+// fits then.
 
-// take is room.take for running sequences, to which waiting ones give way.
+// take is room.take for a running sequence, to which waiting ones give way.
 func (s *Scheduler) take(n int) bool {
 	return s.room.take(n) || s.fetches != nil && s.fetches.giveWay(n)
 }
 
-// giveWay makes n pages idle: waiting sequences give up what they have fetched, the last in
-// precedence first; then what they are fetching, which frees pages when the moves have ended.
+// giveWay makes n pages idle. It unpins fetched prefixes, the last sequence in precedence
+// first, then ends fetches, which frees pages when their reads have ended.
 func (fs *fetches) giveWay(n int) bool {
 	if fs.room.waitsForGrant() {
 		return false
@@ -32,7 +32,7 @@ func (fs *fetches) giveWay(n int) bool {
 	return false
 }
 
-// ending is how many pages come free with the endings of Reads that nobody waits for.
+// ending counts the pages that come free when reads end that no sequence waits for.
 func (fs *fetches) ending() (n int) {
 	for _, a := range fs.reading { // a sum, in any order
 		if a.q == nil {
@@ -45,8 +45,8 @@ func (fs *fetches) ending() (n int) {
 // lastOf is the last of some sequences in precedence.
 func lastOf(all []*sequence) *sequence { return slices.MaxFunc(all, comparePrecedence) }
 
-// giveWayFor has others give up what they have fetched for q, whose turn it is, if q fits
-// then, and reports whether they have.
+// giveWayFor is called at the turn of q. It unpins fetched prefixes of others if q fits then,
+// and reports whether it did.
 func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
 	if fs == nil || len(fs.keepers) == 0 {
 		return false

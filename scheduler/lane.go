@@ -5,10 +5,10 @@ type lane struct {
 	key    laneKey
 	at     int // among queue.lanes
 	ranked seqHeap
-	aged   seqHeap // unused where nobody asks for the oldest
+	aged   seqHeap // unused unless needsOldest
 }
 
-// laneKey says whose lane it is. Tenants have lanes of their own where they are
+// laneKey names a lane. Tenants have lanes of their own where they are
 // told apart, response ratios a lane per class of un-cached tokens, and long
 // prompts, so that they can be passed by while enough are being computed.
 type laneKey struct {

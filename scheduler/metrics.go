@@ -33,7 +33,7 @@ type Metrics struct {
 	// Gauges.
 	Waiting, Running                             int
 	IdlePages, HeldPages, CachedPages, PoolPages int
-	LeakedPages                                  int // granted, but nobody's; always 0
+	LeakedPages                                  int // granted, and without an owner; always 0
 	Tiers                                        [kv.Tiers]TierMetrics
 	Cache                                        radixcache.Stats
 }

@@ -3,7 +3,7 @@ package scheduler
 import "math/bits"
 
 // rank sets q.rank by what is known now and says which lane q belongs into.
-// Ranks do not change with time, so lanes stay sorted while nobody looks: where
+// Ranks do not change with time, so lanes stay sorted by themselves: where
 // waiting counts, it counts for all alike, and differences of arrival are left.
 func (w *queue) rank(q *sequence) laneKey {
 	key := laneKey{long: w.cfg.isLong(q.cached, len(q.tokens))}
@@ -50,7 +50,7 @@ func mix(words ...uint64) uint64 {
 	return z
 }
 
-// closed reports whether nobody in a lane can be taken now.
+// closed reports whether no sequence of a lane can be taken now.
 func (w *queue) closed(l *lane) bool {
 	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.atLimit()
 }
@@ -103,7 +103,7 @@ func (q *sequence) outranks(o *sequence) bool {
 	return q.arrival < o.arrival
 }
 
-// choosable calls do for each lane somebody in which can be taken now.
+// choosable calls do for each lane that is not closed.
 func (w *queue) choosable(do func(l *lane)) {
 	for _, l := range w.lanes {
 		if !w.closed(l) {
@@ -154,7 +154,7 @@ func (w *queue) owe(unfit []*sequence) {
 	}
 }
 
-// longestWaiting is the oldest that can be taken, nil if nobody can be.
+// longestWaiting is the oldest sequence that can be taken, nil if none can be.
 func (w *queue) longestWaiting() *sequence {
 	var oldest *sequence
 	for _, l := range w.lanes {

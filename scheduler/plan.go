@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// Plan is one step: the batch for the backend and, behind it, whose rows they
-// are. It belongs to the backend until its ticket is done, then it goes back
-// through Complete, which reuses it. Rows alias their sequences' tokens and pages,
-// which are only appended to while a row is out.
+// Plan is one step: the batch for the backend, and the sequences of its rows. It belongs to
+// the backend until its ticket is done, then it goes back through Complete, which reuses it.
+// Rows alias their sequences' tokens and pages, which are only appended to while a row is in
+// flight.
 type Plan struct {
 	Batch engine.Batch
 	// Moves are to be begun, in this order, before Batch is submitted. Each Write, Read and
@@ -45,7 +45,7 @@ func (ps *plans) take() *Plan {
 	return p
 }
 
-// planned is whose row it is. If the sequence has left the device since, life tells.
+// planned is the sequence of a row. Its life differs if it has left the device since.
 type planned struct {
 	q      *sequence
 	life   uint32
@@ -60,7 +60,7 @@ func (p *Plan) Tokens() int { return p.tokens }
 // Begun lists the requests of which a sample has a row for the first time, once each.
 func (p *Plan) Begun() []RequestID { return p.begun }
 
-// Request is whose row i is, and which of its samples.
+// Request returns the request and sample of row i.
 func (p *Plan) Request(i int) (id RequestID, sample int) {
 	q := p.rows[i].q
 	return q.req.ID, q.sample

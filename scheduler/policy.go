@@ -32,10 +32,10 @@ const (
 	Priority
 	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
 	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
-	// "Locality-aware Fair Scheduling in LLM Serving"). While a tenant has somebody
-	// waiting that could be admitted (follows no prompt in flight, waits for no fetch, is below the
-	// tenant's limit, is not among long prompts that wait for others, and fits), no other tenant of equal weight is served more than
-	// it by more than
+	// "Locality-aware Fair Scheduling in LLM Serving"). While a tenant has a waiting
+	// request that could be admitted (it follows no prompt in flight, waits for no fetch,
+	// is below the tenant's limit, is not among long prompts that wait for others, and
+	// fits), no other tenant of equal weight is served more than it by more than
 	//
 	//	2·(Quantum + P + R·O)
 	//

@@ -12,7 +12,7 @@ type queue struct {
 	cache    *radixcache.Cache // nil: none
 	accounts *accounts         // the scheduler's
 
-	lanes []*lane // those that hold somebody
+	lanes []*lane // those that are not empty
 	byKey map[laneKey]*lane
 	spare []*lane
 
@@ -27,7 +27,7 @@ type queue struct {
 	admissions uint64  // so far, for OldestEvery
 	follows    uint64  // so far: waits for another sequence's prefix
 
-	blocked *sequence   // was overtaken MaxBypass times: nobody else is admitted before it
+	blocked *sequence   // was overtaken MaxBypass times: no other is admitted before it
 	skipped []*sequence // within a pass of admission: candidates that can't start now
 
 	displaceable seqHeap // with Config.Displace: samples of requests that were never admitted

@@ -170,7 +170,7 @@ func (r *room) swap(q *sequence, pages []kv.PageID) {
 	}
 }
 
-// free gives a slot back, whose table nobody needs any more.
+// free gives a slot back. Its table is not needed any more.
 func (r *room) free(slot engine.Slot) {
 	r.swaps = slices.DeleteFunc(r.swaps, func(w engine.PageSwap) bool { return w.Slot == slot })
 	r.slots = append(r.slots, slot)

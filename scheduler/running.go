@@ -11,7 +11,7 @@ type runningSet struct {
 
 	all        []*sequence // by admission, oldest first
 	prefilling []*sequence // subset of all whose prompt is not fully computed
-	preempted  []*sequence // none of all: each waits for its rows before it is queued again
+	preempted  []*sequence // not in all: each is queued again when its rows have ended
 	next       int         // index of the next sequence to decode, when the budget is too small for all
 	reserved   int         // sum of reserve in this pass; -1: not summed yet
 

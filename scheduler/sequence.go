@@ -93,7 +93,7 @@ type admission struct {
 
 // origin says whose KV a sequence stands on.
 type origin struct {
-	borrowed int    // of admission.matched, past whole pages: copied from somebody's page
+	borrowed int    // of admission.matched, past whole pages: copied from another sequence's page
 	first    int    // first token that it has computed itself, ever; noTokens: none
 	swapped  uint64 // Seq of the last plan when pages of it were exchanged for the tree's
 	vouches  bool   // it has sampled from all KV that it holds

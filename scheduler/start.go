@@ -49,7 +49,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	q.pages = s.room.hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and in
-		// order, so whoever gets the page next writes after this has read.
+		// order, so the next owner of the page writes after this copy.
 		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
 			Src: source, Dst: q.pages[q.shared], Tokens: int32(boundary),
 		})

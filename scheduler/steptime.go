@@ -16,7 +16,7 @@ const leastPrompt = 16
 type stepTime struct {
 	cost   engine.StepCost
 	target float64 // seconds of a step while others decode; 0: none
-	learns bool    // somebody asks
+	learns bool    // its figures are used
 	fixed  correction
 	prompt correction
 }

@@ -18,7 +18,7 @@ type demand struct {
 	spared  *sequence        // is not preempted for it
 }
 
-// supply says which pages a sequence can get, and from whom.
+// supply lists the pages that a sequence can get, by source.
 type supply struct {
 	idle      int  // in the lease
 	evictable int  // in the cache, beside what the sequence itself found there
@@ -99,7 +99,7 @@ func (l *room) preempting(d *demand, o *supply, candidates []*sequence) {
 	slices.SortFunc(candidates, compareCost)
 	l.count(d, o, nil)
 	for i, r := range candidates {
-		if r == d.q { // without q nobody needs the page
+		if r == d.q { // without q the page is not needed
 			l.count(d, o, candidates[i:i+1])
 			break
 		}

@@ -48,7 +48,7 @@ type resident struct {
 
 // arrival is a Read whose pages are held.
 type arrival struct {
-	q     *sequence // nil: nobody waits for it any more
+	q     *sequence // nil: no sequence waits for it any more
 	pages []kv.PageID
 	begun bool
 }

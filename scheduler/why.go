@@ -15,7 +15,7 @@ type Cause uint8
 const (
 	Runs           Cause = iota // it has a slot
 	AwaitsResult                // preempted; a row of it is still out
-	AwaitsPrefix                // Behind computes Tokens of its prompt
+	AwaitsPrefix                // Behind computes or fetches Tokens of its prompt
 	AwaitsSlot                  // all MaxRunning slots are taken
 	AwaitsPages                 // NeedPages are more than what is free, less what running requests are expected to need
 	AwaitsPool                  // the pool was asked for pages, or can be
@@ -27,7 +27,7 @@ const (
 )
 
 var causeNames = [...]string{
-	"runs", "waits for a row of it that is still out", "waits for a prefix that is being computed", "waits for a slot",
+	"runs", "waits for a row of it that is still out", "waits for a prefix that another request computes or fetches", "waits for a slot",
 	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
 	"waits for other long prompts",
 	"waits for its turn", "waits for a prefix on its way from a lower tier",
@@ -65,7 +65,7 @@ func (w Wait) String() string {
 	s += " " + w.Cause.String()
 	switch w.Cause {
 	case AwaitsPrefix:
-		s += fmt.Sprintf(": request %d computes %d tokens of it", w.Behind, w.Tokens)
+		s += fmt.Sprintf(": %d tokens of it, by request %d", w.Tokens, w.Behind)
 	case AwaitsTier:
 		s += fmt.Sprintf(": %d tokens of it, from %s", w.Tokens, w.Tier)
 	case AwaitsPages, AwaitsPool:
