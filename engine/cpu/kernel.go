@@ -35,6 +35,7 @@ type kernels struct {
 
 	add    func(dst, x *float32, n int)
 	rotate func(x, cos, sin *float32, half int)
+	fetch  func(p *byte, n int)
 
 	quantize  func(dst *byte, x *float32, blocks int)
 	widenF16  func(dst *float32, src *uint16, n int)
@@ -140,6 +141,7 @@ func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.Page
 	stride, common := paddedScores(n+count-1), n/a.tokens*a.tokens
 	scores := w.scores[:count*group*stride]
 	for p := 0; p < common; p += a.tokens {
+		k.fetchNext(a, pages[p/a.tokens+1:], halfK(layer), head, count)
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, a.tokens)
 		k.scores(&scores[p], 4*stride, &q[0], &part[0], a.tokens, a.dim, count*group, scale)
 	}
@@ -159,6 +161,7 @@ func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.Page
 	}
 	clear(out)
 	for p := 0; p < common; p += a.tokens {
+		k.fetchNext(a, pages[p/a.tokens+1:], halfV(layer), head, count)
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, a.tokens)
 		k.values(&out[0], &scores[p], 4*stride, &part[0], a.tokens, a.dim, count*group)
 	}
@@ -172,5 +175,17 @@ func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.Page
 		for i, v := range out[g*a.dim : (g+1)*a.dim] {
 			out[g*a.dim+i] = float32(v * w.inverse[g])
 		}
+	}
+}
+
+// fetchNext asks for a head's rows in the first of pages, before the ones before it are
+// worked on: pages lie too far apart for the processor to see what comes. A prompt finds
+// them in the second-level cache.
+func (k *kernels) fetchNext(a *arena, pages []kv.PageID, half, head, count int) {
+	if count > 1 || len(pages) == 0 {
+		return
+	}
+	if part := a.part(pages[0], half, head); len(part) >= 64 {
+		k.fetch(&part[0], len(part)&^63)
 	}
 }

@@ -182,6 +182,11 @@ func rotateAVX2(x *float32, cos *float32, sin *float32, half int)
 //go:noescape
 func quantizeAVX2(dst *byte, x *float32, blocks int)
 
+// fetchAVX2 fetches n bytes into the first-level cache; n is a positive multiple of 64.
+//
+//go:noescape
+func fetchAVX2(p *byte, n int)
+
 // streamAVX2 adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.
 //
 //go:noescape

@@ -7265,6 +7265,19 @@ blank:
 	MOVL    BX, 36(AX)
 	JMP     next
 
+// func fetchAVX2(p *byte, n int)
+// Requires: MMX+
+TEXT ·fetchAVX2(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+
+step:
+	PREFETCHT0 (AX)
+	ADDQ       $+64, AX
+	SUBQ       $+64, CX
+	JNZ        step
+	RET
+
 // func streamAVX2(p *uint32, n int) (sum uint32)
 // Requires: AVX, AVX2, MMX+
 TEXT ·streamAVX2(SB), NOSPLIT, $0-20

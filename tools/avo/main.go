@@ -74,6 +74,7 @@ func (t *target) engine() {
 		t.add()
 		t.rotate()
 		t.quantize()
+		t.fetch()
 	}
 	t.stream()
 	t.widenF16()

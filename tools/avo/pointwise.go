@@ -360,6 +360,18 @@ func (t *target) siluPairs() {
 	RET()
 }
 
+// fetch asks for memory that will be read soon.
+func (t *target) fetch() {
+	t.text("fetch", "(p *byte, n int)", "fetches n bytes into the first-level cache; n is a positive multiple of 64.")
+	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
+	Label("step")
+	PREFETCHT0(Mem{Base: p})
+	ADDQ(I32(64), p)
+	SUBQ(I32(64), n)
+	JNZ(LabelRef("step"))
+	RET()
+}
+
 // ahead is how many bytes a stream fetches before it needs them.
 const ahead = 2048
 
