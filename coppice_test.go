@@ -3,7 +3,6 @@ package coppice_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +18,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// nano is the directory of the smallest generated model.
-var nano string
+// nano is the directory of the smallest generated model, from the tests' working directory;
+// root is that of the module.
+const nano = "path/to/model"
+
+var root string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -29,51 +31,14 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(tmp)
-		nano = filepath.Join(tmp, "nano")
-		if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		if root, err = os.Getwd(); err != nil {
+			panic(err)
+		}
+		if err := errors.Join(os.Chdir(tmp), os.MkdirAll(filepath.Dir(nano), 0o755), model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1})); err != nil {
 			panic(err)
 		}
 		return m.Run()
 	}())
-}
-
-// Example embeds Coppice with the CPU backend. A second turn that goes on from
-// the first finds it in the cache.
-func Example() {
-	m, err := model.Open(nano) // a directory from Hugging Face, or from coppice make-model
-	if err != nil {
-		panic(err)
-	}
-	defer m.Close()
-	backend, err := cpu.Open(m, cpu.Config{KVTokens: 4096})
-	if err != nil {
-		panic(err)
-	}
-	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: m.Tokenizer()})
-	if err != nil {
-		panic(err)
-	}
-	defer node.Close()
-
-	ask := func(history []kv.Token, text string) []kv.Token {
-		req := coppice.Request{Tokens: history, Prompt: text, MaxTokens: 8, IgnoreEOS: true}
-		for piece, err := range node.Generate(context.Background(), req) {
-			if err != nil {
-				panic(err)
-			}
-			_ = piece.Text // what to print
-			if e := piece.Ending; e != nil {
-				fmt.Printf("%d prompt tokens, %d cached, %d output, ended by %v\n", e.PromptTokens, e.CachedTokens, e.OutputTokens, e.Reason)
-				history = e.Tokens
-			}
-		}
-		return history
-	}
-	history := ask(nil, "What is light?")
-	ask(history, " And what is colour?")
-	// Output:
-	// 12 prompt tokens, 0 cached, 8 output, ended by length
-	// 32 prompt tokens, 19 cached, 8 output, ended by length
 }
 
 func open(t *testing.T, cfg coppice.Config) *coppice.Node {

@@ -1,25 +1,24 @@
-// Package coppice is an LLM inference scheduler for Go programs: requests that
-// share a prefix share its KV cache, token by token, and only what is new gets
-// computed.
+// Package coppice is an LLM inference scheduler for Go programs: requests that share a prefix
+// share its KV cache, token by token, and only what is new is computed.
 //
-// Open a [Node] around a backend, range over Generate, read Stats, Close. This
-// package is the face of the house and holds no logic; the life of a request
-// begins in package actors and is decided in package scheduler.
+// Package local opens a model of a directory or a GGUF file on this machine's processors, with
+// defaults for everything; [Open] starts a [Node] around any backend.
 //
-//	m, err := model.Open("path/to/model")
-//	backend, err := cpu.Open(m, cpu.Config{KVTokens: 1 << 16})
-//	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: m.Tokenizer()})
+//	node, err := local.Open("path/to/model", local.Options{})
 //	defer node.Close()
-//	for piece, err := range node.Generate(ctx, coppice.Request{Prompt: "Once"}) {
-//		if err != nil {
-//			return err
-//		}
+//	answer, err := node.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{})
+//	fmt.Println(answer.Text)
+//	results, err := node.Batch(ctx, []coppice.Request{{Prompt: "Once"}, {Prompt: "Once more"}})
+//	for piece, err := range node.Generate(ctx, coppice.Request{Prompt: "Once"}) { // as it comes
 //		fmt.Print(piece.Text)
 //	}
 //
-// With Request.Samples a prompt is computed once and continued several times; each
-// [Piece] names its Sample. Timeouts, tenants and priorities are fields of
-// [Request], the policy and the limits fields of Config.Scheduler.
+// [Node.Text], [Node.Batch] and [Node.Chat] wait for results; [Node.Generate] and [Node.Stream]
+// give pieces as they come. With Request.Samples a prompt is computed once and continued several
+// times. Time limits, tenants and priorities are fields of [Request]; policy and limits are
+// fields of Config.Scheduler.
 //
-// A Node may be used from any number of goroutines.
+// Package fleet makes a Node a worker that routers find, package server answers HTTP. This
+// package holds no logic of its own: package actors runs a request, package scheduler decides
+// about it. A Node may be used from any number of goroutines.
 package coppice

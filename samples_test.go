@@ -3,54 +3,14 @@ package coppice_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/cpu"
-	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
-
-// ExampleNode_Generate_samples draws three outputs of one prompt, which is computed
-// once.
-func ExampleNode_Generate_samples() {
-	m, err := model.Open(nano)
-	if err != nil {
-		panic(err)
-	}
-	defer m.Close()
-	backend, err := cpu.Open(m, cpu.Config{KVTokens: 4096})
-	if err != nil {
-		panic(err)
-	}
-	node, err := coppice.Open(coppice.Config{Backend: backend, Tokenizer: m.Tokenizer()})
-	if err != nil {
-		panic(err)
-	}
-	defer node.Close()
-
-	texts := make([]string, 3)
-	for piece, err := range node.Generate(context.Background(), coppice.Request{
-		Prompt: "What is light?", MaxTokens: 8, IgnoreEOS: true, Samples: len(texts), Timeout: time.Minute,
-		Sampling: engine.SamplingParams{Temperature: 1, Seed: 4},
-	}) {
-		if err != nil {
-			panic(err)
-		}
-		texts[piece.Sample] += piece.Text
-		if e := piece.Ending; e != nil {
-			fmt.Printf("sample %d: %d of %d prompt tokens cached, %d output\n", piece.Sample, e.CachedTokens, e.PromptTokens, e.OutputTokens)
-		}
-	}
-	// Unordered output:
-	// sample 0: 0 of 12 prompt tokens cached, 8 output
-	// sample 1: 11 of 12 prompt tokens cached, 8 output
-	// sample 2: 11 of 12 prompt tokens cached, 8 output
-}
 
 // Each of the samples has its ending, whatever it is; the loop ends with the last.
 func TestSamplesEndOneByOne(t *testing.T) {

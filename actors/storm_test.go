@@ -140,7 +140,7 @@ func storm(t *testing.T, seed uint64) {
 				t.Errorf("stats: %v", err)
 				return
 			}
-			if _, err := s.Waiting(ctx); ctx.Err() != nil {
+			if _, err := s.waiting(ctx); ctx.Err() != nil {
 				t.Errorf("waiting: %v", err)
 				return
 			}

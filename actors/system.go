@@ -290,5 +290,11 @@ func (s *System) end(p *process) {
 // Tokenizer is that of the Config.
 func (s *System) Tokenizer() *tokenizer.Tokenizer { return s.cfg.Tokenizer }
 
+// MaxRequests is that of the Config, with its default.
+func (s *System) MaxRequests() int { return s.cfg.MaxRequests }
+
+// Limits is the scheduler's configuration, with its defaults.
+func (s *System) Limits() scheduler.Config { return s.cfg.Scheduler }
+
 // Info describes the backend.
 func (s *System) Info() engine.Info { return s.cfg.Backend.Info() }

@@ -14,7 +14,7 @@ import (
 // Waiting says of each sample that waits why, in order; Stats who has how much open.
 func TestWaitingAndTenants(t *testing.T) {
 	inBubble(t, 10*time.Second, scheduler.Config{MaxRunning: 2, Tenant: scheduler.TenantConfig{MaxRunning: 1}}, func(t *testing.T, s *System) {
-		if waits, err := s.Waiting(patience(t)); err != nil || len(waits) != 0 {
+		if waits, err := s.waiting(patience(t)); err != nil || len(waits) != 0 {
 			t.Errorf("nobody waits, but %v, %v", waits, err)
 		}
 		streams := []*Stream{open(t, s, Request{Tokens: light, Tenant: "a", MaxTokens: 5})}
@@ -24,7 +24,7 @@ func TestWaitingAndTenants(t *testing.T) {
 			open(t, s, Request{Tokens: light[2:], Tenant: "b", MaxTokens: 5}),
 			open(t, s, Request{Tokens: light[3:], Tenant: "c", MaxTokens: 5, Samples: 2}),
 		)
-		waits, err := s.Waiting(patience(t))
+		waits, err := s.waiting(patience(t))
 		if err != nil || len(waits) != 4 {
 			t.Fatalf("%v, %v", waits, err)
 		}
@@ -61,7 +61,7 @@ func TestWaitingAfterClose(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if waits, err := s.Waiting(patience(t)); !errors.Is(err, ErrClosed) || waits != nil {
+	if waits, err := s.waiting(patience(t)); !errors.Is(err, ErrClosed) || waits != nil {
 		t.Errorf("%v, %v", waits, err)
 	}
 }

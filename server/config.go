@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -129,9 +131,11 @@ type Config struct {
 	MetricAliases string
 	// Tracer makes a span of each request. Default: none, at no cost.
 	Tracer trace.Tracer
-	// Log takes failures, and at debug level a line for each request. No text of a prompt
-	// or an output is in it. Default: none.
+	// Log receives failures, and at debug level a line for each request. No text of a prompt
+	// or an output is in it. Default: LogHandler.
 	Log *zap.Logger
+	// LogHandler receives the same where Log is nil. Default: nothing is logged.
+	LogHandler slog.Handler
 	// AccessLog has the lines of requests at info level. Probes (/health, /ready) have none.
 	AccessLog bool
 }
@@ -198,7 +202,7 @@ func (c Config) WithDefaults() Config {
 	if c.MetricAliases == "" {
 		c.MetricAliases = VLLMNames
 	}
-	if c.Log == nil {
+	if c.Log = slogcore.Choose(c.Log, c.LogHandler); c.Log == nil {
 		c.Log = zap.NewNop()
 	}
 	return c

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -56,22 +57,8 @@ func errorOf(err error) *openai.Error {
 	return &openai.Error{Status: http.StatusInternalServerError, Type: openai.ServerError, Code: "internal_error", Message: "the server failed at this request; its log says why"}
 }
 
-// inner are packages that a caller knows nothing of.
-var inner = []string{"actors", "chat", "engine", "grammar", "jsonschema", "kv", "radixcache", "sampling", "scheduler", "tokenizer"}
-
-// outer is the text of err, called by this module's name and not by an inner package.
-func outer(err error) string {
-	text := err.Error()
-	for again := true; again; {
-		again = false
-		for _, name := range inner {
-			if rest, ok := strings.CutPrefix(text, name+": "); ok {
-				text, again = rest, true
-			}
-		}
-	}
-	return text
-}
+// outer is the text of err without the name of a package.
+func outer(err error) string { return strings.TrimPrefix(wording.Public(err.Error()), wording.Name) }
 
 // blame is errorOf for a request with these parameters: what the node refuses because
 // of one field names the parameter that it came from.

@@ -90,7 +90,7 @@ func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label st
 		return s, nil, err
 	}
 	progress, finish := progressBar(load.Requests(), label)
-	run, err = load.Play(ctx, node, progress)
+	run, err = load.Play(ctx, node.Node, progress)
 	finish()
 	if err = errors.Join(err, node.Close()); err != nil {
 		return s, nil, err

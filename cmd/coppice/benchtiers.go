@@ -9,9 +9,11 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -91,19 +93,16 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 
 // open starts a node on the processor.
 func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
-	m, err := model.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	b, err := openBackend("cpu", backends.Options{
-		Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: kv.DType(c.KVType), Threads: c.Threads, MaxTokens: 512,
+	m, err := local.Open(dir, local.Options{
+		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},
+		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
+			return openBackend("cpu", backends.Options{
+				Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: kv.DType(c.KVType), Threads: c.Threads, MaxTokens: 512,
+			})
+		},
 	})
-	if err := errors.Join(err, m.Close()); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	node, err := coppice.Open(coppice.Config{Backend: b, Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}})
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return node, nil
+	return m.Node, nil
 }

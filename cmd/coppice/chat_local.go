@@ -7,15 +7,15 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // localTalker is a model in this process.
 type localTalker struct {
-	node     *coppice.Node
-	template *chat.Template
-	request  coppice.Request
-	says     string
+	*local.Model
+	request coppice.Request
+	name    string
 }
 
 // openLocal opens the model.
@@ -25,31 +25,27 @@ func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
 		return nil, err
 	}
 	defer remove()
-	template, err := openTemplate(dir)
-	if err != nil {
+	if _, err := local.Template(dir); err != nil { // before the weights are read
 		return nil, fmt.Errorf("%w; coppice generate continues texts without one", err)
 	}
-	node, err := unlessEnded(ctx, "the model was read", func() (*coppice.Node, error) { return c.nodeFlags.open(dir, &c.backendFlags, false) })
+	m, err := unlessEnded(ctx, "the model was read", func() (*local.Model, error) { return c.nodeFlags.open(dir, &c.backendFlags, false) })
 	if err != nil {
 		return nil, err
 	}
-	t := &localTalker{node: node, template: template, says: modelName(dir) + origin, request: coppice.Request{Rendered: true, MaxTokens: c.MaxTokens,
-		Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed}}}
-	return t, nil
+	return &localTalker{m, coppice.Request{MaxTokens: c.MaxTokens, Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed}}, modelName(dir) + origin}, nil
 }
 
-func (t *localTalker) greeting() string { return t.says }
+func (t *localTalker) greeting() string { return t.name }
 
-func (t *localTalker) close() error { return t.node.Close() }
+func (t *localTalker) close() error { return t.Close() }
 
 func (t *localTalker) answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error) {
-	req := t.request
-	var err error
-	if req.Prompt, err = t.template.Render(messages, chat.Options{AddGenerationPrompt: true}); err != nil {
+	req, err := t.ChatRequest(messages, coppice.ChatOptions{Request: t.request})
+	if err != nil {
 		return turn{}, err
 	}
 	var took turn
-	for piece, err := range t.node.Generate(ctx, req) {
+	for piece, err := range t.Generate(ctx, req) {
 		if piece.Text != "" {
 			say(piece.Text)
 		}

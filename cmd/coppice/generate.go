@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -61,11 +62,11 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	req, err := c.request(dir)
+	req, err := c.request(node)
 	if err != nil {
 		return err
 	}
-	if err := c.print(ctx, node, req); err != nil {
+	if err := c.print(ctx, node.Node, req); err != nil {
 		return err
 	}
 	if c.Stats {
@@ -78,8 +79,8 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// request is what the flags ask for, with the chat template of the model in dir.
-func (c *generateCmd) request(dir string) (coppice.Request, error) {
+// request returns what the flags ask for.
+func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
 		Sampling:    engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
@@ -95,17 +96,14 @@ func (c *generateCmd) request(dir string) (coppice.Request, error) {
 	if !c.Chat && c.System == "" {
 		return req, nil
 	}
-	template, err := openTemplate(dir)
-	if err != nil {
-		return req, err
+	if m.NoTemplate != nil {
+		return req, m.NoTemplate
 	}
 	messages := []chat.Message{{Role: "user", Content: c.Prompt}}
 	if c.System != "" {
 		messages = append([]chat.Message{{Role: "system", Content: c.System}}, messages...)
 	}
-	req.Prompt, err = template.Render(messages, chat.Options{AddGenerationPrompt: true})
-	req.Rendered = true
-	return req, err
+	return m.ChatRequest(messages, coppice.ChatOptions{Request: req})
 }
 
 // print generates: one text as it comes, several of them in order. What a time

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -65,7 +66,7 @@ func TestServeGGUF(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.node.Close()
-	if s.names[0] != "Some-Model.Q8_0" || s.template == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
+	if s.names[0] != "Some-Model.Q8_0" || s.node.Template() == nil || s.bundle == nil || time.Since(s.created) > time.Hour {
 		t.Fatalf("%+v", s)
 	}
 	dir := t.TempDir()
@@ -81,14 +82,14 @@ func TestServeGGUF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, _ := s.template.Render(messages, chat.Options{AddGenerationPrompt: true}); got != want || !strings.Contains(got, "<|begin_of_text|>") {
+	if want, _ := s.node.Template().Render(messages, chat.Options{AddGenerationPrompt: true}); got != want || !strings.Contains(got, "<|begin_of_text|>") {
 		t.Errorf("the bundle's template renders %q, the worker's %q", got, want)
 	}
-	tok, err := openTokenizer(path)
+	tok, err := local.Tokenizer(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpacked, err := openTokenizer(dir)
+	unpacked, err := local.Tokenizer(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

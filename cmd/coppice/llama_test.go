@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -111,7 +112,7 @@ func (l *llama) tokens(text string) []kv.Token {
 func TestLlamaTokensAndChats(t *testing.T) {
 	file := smolLM2(t)
 	l := startLlama(t, file)
-	tok, err := openTokenizer(file)
+	tok, err := local.Tokenizer(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestLlamaTokensAndChats(t *testing.T) {
 			t.Errorf("%q\n got %v\nwant %v", text.Text, got, want)
 		}
 	}
-	template, err := openTemplate(file)
+	template, err := local.Template(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -64,30 +65,17 @@ type backendFlags struct {
 	Backend backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
 }
 
-// open starts a node for the model at dir.
-func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*coppice.Node, error) {
-	m, err := model.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: kv.DType(f.KVType), Threads: f.Threads,
-		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
-	if b.Backend == "cuda" && !f.sized {
-		o.KVTokens = 0 // what memory is left for
-	}
-	backend, err := openBackend(b.Backend, o)
-	// The weights are packed now, or never will be.
-	if err := errors.Join(err, m.Close()); err != nil {
-		return nil, err
-	}
-	node, err := coppice.Open(coppice.Config{
-		Backend:   backend,
-		Tokenizer: m.Tokenizer(),
-		EOS:       m.Config().EOS,
-		Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, DisableCache: disableCache},
+// open opens the model at dir.
+func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*local.Model, error) {
+	return local.Open(dir, local.Options{
+		Node: coppice.Config{Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, DisableCache: disableCache}},
+		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
+			o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: kv.DType(f.KVType), Threads: f.Threads,
+				MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
+			if b.Backend == "cuda" && !f.sized {
+				o.KVTokens = 0 // what memory is left for
+			}
+			return openBackend(b.Backend, o)
+		},
 	})
-	if err != nil {
-		return nil, errors.Join(err, backend.Close())
-	}
-	return node, nil
 }

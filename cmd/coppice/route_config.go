@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -159,13 +160,13 @@ func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	if err != nil {
 		return cfg, "", err
 	}
-	if cfg.Tokenizer, err = openTokenizer(path); err != nil {
+	if cfg.Tokenizer, err = local.Tokenizer(path); err != nil {
 		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json or a GGUF file, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
 	}
-	if cfg.Template, err = openTemplate(path); err != nil && !errors.Is(err, chat.ErrInvalid) {
+	if cfg.Template, err = local.Template(path); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}
-	b, err := readBundle(path)
+	b, err := local.Bundle(path)
 	if err != nil {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
-	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // served is a model that was opened.
@@ -31,8 +31,6 @@ type served struct {
 	generated bool          // the weights are random
 	device    string        // simulated
 	profile   *card.Profile // its
-	scheduler scheduler.Config
-	template  *chat.Template
 	created   time.Time
 	bundle    *bundle.Bundle // for routers; nil: it is no worker of a fleet
 
@@ -63,13 +61,8 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if st, err := os.Stat(at); err == nil {
 		s.created = st.ModTime()
 	}
-	m, err := model.Open(dir)
-	if err != nil {
+	if err := s.readWords(dir, len(c.Publish) > 0); err != nil {
 		return nil, err
-	}
-	s.generated = m.Config().Generated
-	if err := s.readWords(dir, len(c.Publish) > 0, log); err != nil {
-		return nil, errors.Join(err, m.Close())
 	}
 	if !c.settings.given("step-tokens") {
 		if c.Backend == "sim" || c.Backend == "cuda" {
@@ -83,52 +76,56 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if c.APIKeyFile != "" && !c.settings.given("policy") {
 		c.Policy = scheduler.DLPM // no tenant waits for the long prompts of another
 	}
-	backend, err := c.backend(m, s)
-	// The weights are packed now, or never will be.
-	if err := errors.Join(err, m.Close()); err != nil {
+	opened, err := local.Open(dir, local.Options{
+		Node: coppice.Config{EventRing: eventRing, MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
+		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
+			backend, err := c.backend(m, s)
+			if err != nil {
+				return nil, err
+			}
+			info := backend.Info()
+			if s.sampling, err = c.SamplingDefaults.of(dir, info.Capabilities); err != nil {
+				return nil, errors.Join(err, backend.Close())
+			}
+			cfg.Scheduler = c.scheduler(info)
+			return backend, nil
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
-	info := backend.Info()
-	if s.sampling, err = c.SamplingDefaults.of(dir, info.Capabilities); err != nil {
-		return nil, errors.Join(err, backend.Close())
+	if opened.NoTemplate != nil {
+		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(opened.NoTemplate))
 	}
-	sched := scheduler.Config{
+	s.node, s.generated = opened.Node, opened.Generated
+	return s, nil
+}
+
+// scheduler is what the flags say of the scheduler, for that device.
+func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
+	cfg := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
 		DefaultMaxTokens: c.defaultMaxTokens(info),
 		MaxQueued:        c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
 	if !c.settings.given("pinned-tokens") {
-		sched.PinnedTokens = info.NumPages * info.PageTokens / 8
+		cfg.PinnedTokens = info.NumPages * info.PageTokens / 8
 	}
-	c.cacheFlags.set(&sched, c.settings.quotas)
+	c.cacheFlags.set(&cfg, c.settings.quotas)
 	if c.Curve {
-		sched.CurveSamples = radixcache.DefaultCurveSamples
+		cfg.CurveSamples = radixcache.DefaultCurveSamples
 	}
 	if len(c.Publish) > 0 {
-		sched.Events, sched.BlockTokens = true, c.BlockTokens
+		cfg.Events, cfg.BlockTokens = true, c.BlockTokens
 	}
-	s.scheduler = sched.WithDefaults(info)
-	s.node, err = coppice.Open(coppice.Config{
-		Backend: backend, EventRing: eventRing, Tokenizer: m.Tokenizer(), EOS: m.Config().EOS, Scheduler: sched, MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node"),
-	})
-	if err != nil {
-		return nil, errors.Join(err, backend.Close())
-	}
-	return s, nil
+	return cfg
 }
 
-// readWords reads what makes the model's tokens and chats, for routers too if they are
-// to have it.
-func (s *served) readWords(dir string, routed bool, log *zap.Logger) (err error) {
-	if s.template, err = openTemplate(dir); err != nil {
-		if !errors.Is(err, chat.ErrInvalid) {
-			return err
-		}
-		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(err))
-	}
-	if s.tokenizerInfo, err = tokenizerInfo(dir); err == nil && routed {
-		s.bundle, err = readBundle(dir)
+// readWords reads what /tokenizer_info answers, and for a worker of a fleet what routers need.
+func (s *served) readWords(dir string, worker bool) (err error) {
+	if s.tokenizerInfo, err = tokenizerInfo(dir); err == nil && worker {
+		s.bundle, err = local.Bundle(dir)
 	}
 	return err
 }

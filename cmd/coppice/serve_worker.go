@@ -50,11 +50,11 @@ func (c *serveCmd) startWorker(s *served, at net.Addr, keyed bool, log *zap.Logg
 	if err != nil {
 		return nil, err
 	}
-	info := s.node.Info()
+	info, limits := s.node.Info(), s.node.Limits()
 	pool := info.NumPages * info.PageTokens
 	w := &worker{log: log, done: make(chan struct{}), card: card.Card{
-		Name: name, URL: reached, Pool: c.Pool, Models: s.names, Keyed: keyed, PoolTokens: pool, StepTokens: s.scheduler.StepTokens, ChunkTokens: s.scheduler.ChunkTokens,
-		MaxRunning: s.scheduler.MaxRunning, MaxModelTokens: min(info.MaxPositions, pool), Epoch: uint64(time.Now().UnixNano()), Profile: s.profile,
+		Name: name, URL: reached, Pool: c.Pool, Models: s.names, Keyed: keyed, PoolTokens: pool, StepTokens: limits.StepTokens, ChunkTokens: limits.ChunkTokens,
+		MaxRunning: limits.MaxRunning, MaxModelTokens: min(info.MaxPositions, pool), Epoch: uint64(time.Now().UnixNano()), Profile: s.profile,
 	}}
 	if c.ControlTokens != chat.Allow {
 		w.card.ControlTokens = c.ControlTokens.String()

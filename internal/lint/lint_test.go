@@ -30,6 +30,8 @@ var mayImport = map[string][]string{
 	"internal/lint":       {},
 	"internal/opticks":    {},
 	"internal/sites":      {},
+	"internal/slogcore":   {},
+	"internal/wording":    {},
 	"internal/wide":       {"internal/invariants"},
 
 	"engine/model/gguf": {},
@@ -94,7 +96,8 @@ var mayImport = map[string][]string{
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "mempool/tiering", "radixcache", "scheduler", "scheduler/internal/planted", "internal/invariants"},
 
 	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
-	".":          {"actors", "kv", "engine", "radixcache", "scheduler", "tokenizer"},
+	".":          {"actors", "kv", "engine", "internal/slogcore", "internal/wording", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "tokenizer/chat"},
+	"local":      {".", "engine", "engine/cpu", "engine/model", "internal/wording", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"openai":     {"internal/jsontext", "kv", "tokenizer/chat"},
 	"bench/load": {"kv", "openai"},
 
@@ -108,12 +111,12 @@ var mayImport = map[string][]string{
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
 	"bench/fleet/mocker": {"kv", "internal/invariants"},
 
-	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "kv", "radixcache", "scheduler", "openai", "server/answer", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "internal/slogcore", "internal/wording", "kv", "radixcache", "scheduler", "openai", "server/answer", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"hub":           {},
 	"server/answer": {".", "engine", "internal/jsontext", "kv", "openai", "tokenizer"},
 	"server/view":   {".", "engine", "internal/figures", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "local", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // onlyImporters names the packages that may use a third party.

@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
@@ -14,8 +15,8 @@ import (
 type Source interface {
 	Info() engine.Info
 	Stats(context.Context) (coppice.Stats, error)
-	Running(context.Context) ([]coppice.Run, error)
-	Waiting(context.Context) ([]coppice.Wait, error)
+	Running(context.Context) ([]scheduler.Run, error)
+	Waiting(context.Context) ([]scheduler.Wait, error)
 	Tree(context.Context, coppice.TreeQuery) (coppice.Tree, error)
 	HitRates(ctx context.Context, capacityTokens []int) ([]float64, error)
 }

@@ -46,12 +46,12 @@ func (f *fake) Stats(context.Context) (coppice.Stats, error) {
 	return f.stats, f.err
 }
 
-func (f *fake) Running(context.Context) ([]coppice.Run, error) {
-	return []coppice.Run{{Request: 7, Tenant: "acme", PromptTokens: 100, CachedTokens: 64, ComputedTokens: 101, OutputTokens: 2}}, nil
+func (f *fake) Running(context.Context) ([]scheduler.Run, error) {
+	return []scheduler.Run{{Request: 7, Tenant: "acme", PromptTokens: 100, CachedTokens: 64, ComputedTokens: 101, OutputTokens: 2}}, nil
 }
 
-func (f *fake) Waiting(context.Context) ([]coppice.Wait, error) {
-	return []coppice.Wait{{Request: 7, Cause: scheduler.Runs}, {Request: 8, Cause: scheduler.AwaitsPages, NeedPages: 9}, {Request: 9, Cause: scheduler.AwaitsSlot}}, nil
+func (f *fake) Waiting(context.Context) ([]scheduler.Wait, error) {
+	return []scheduler.Wait{{Request: 7, Cause: scheduler.Runs}, {Request: 8, Cause: scheduler.AwaitsPages, NeedPages: 9}, {Request: 9, Cause: scheduler.AwaitsSlot}}, nil
 }
 
 func (f *fake) Tree(_ context.Context, q coppice.TreeQuery) (coppice.Tree, error) {

@@ -1,4 +1,4 @@
-package actors
+package coppice
 
 import (
 	"testing"

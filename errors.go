@@ -1,0 +1,56 @@
+package coppice
+
+import (
+	"errors"
+
+	"github.com/coppice-llm/coppice/actors"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/wording"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Errors of requests and of the methods around the cache. What a Node returns wraps one of
+// them, with the figures; test with errors.Is.
+var (
+	ErrQueueFull     = wording.Error(scheduler.ErrQueueFull)     // MaxRequests are open, or Scheduler.MaxQueued wait
+	ErrTenantFull    = wording.Error(scheduler.ErrTenantFull)    // the tenant has as many waiting as it may
+	ErrDisplaced     = wording.Error(scheduler.ErrDisplaced)     // a request of higher priority took its place in the queue
+	ErrEmptyPrompt   = wording.Error(scheduler.ErrEmptyPrompt)   // neither text nor tokens
+	ErrPromptTooLong = wording.Error(scheduler.ErrPromptTooLong) // more tokens than the model has positions
+	ErrTooLarge      = wording.Error(scheduler.ErrTooLarge)      // more tokens than the pool can hold
+	ErrInvalid       = wording.Error(scheduler.ErrInvalid)       // a field has a value that it can't have
+	ErrAborted       = wording.Error(scheduler.ErrAborted)       // by Stream.Abort
+	ErrDeadline      = wording.Error(scheduler.ErrDeadline)      // after Request.Timeout
+	ErrQueueTimeout  = wording.Error(scheduler.ErrQueueTimeout)  // after Request.QueueTimeout
+	ErrFormatTimeout = wording.Error(actors.ErrFormatTimeout)    // Request.Format took too long to compile
+	ErrClosed        = wording.Error(actors.ErrClosed)           // the Node was closed
+	ErrLagged        = wording.Error(actors.ErrLagged)           // events that are no longer kept
+	ErrNoCache       = wording.Error(scheduler.ErrNoCache)       // Scheduler.DisableCache is set
+	ErrContract      = wording.Error(scheduler.ErrContract)      // the backend broke its contract
+	ErrLogits        = wording.Error(engine.ErrLogits)           // the backend computed no usable logits
+	ErrNotCached     = wording.Error(radixcache.ErrNotCached)    // the cache does not hold the prefix
+	ErrPinBudget     = wording.Error(radixcache.ErrPinBudget)    // more pinned tokens than Scheduler.PinnedTokens
+)
+
+// FieldError is the refusal of a Request because of one field. Its text is that of Err.
+type FieldError struct {
+	Field string // "MaxTokens"
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// public returns err under the name of this package.
+func public(err error) error {
+	if err == nil {
+		return nil
+	}
+	if field := (*scheduler.FieldError)(nil); errors.As(err, &field) {
+		return &FieldError{field.Field, wording.Error(err)}
+	}
+	return wording.Error(err)
+}

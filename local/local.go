@@ -1,0 +1,141 @@
+// Package local opens a model on this machine: weights, tokenizer, chat template, backend and
+// scheduler behind one Close. It owns the defaults that make Open short, and never runs a
+// request: that is the Node's. Its functions may be called from any goroutine.
+//
+//	m, err := local.Open("path/to/model", local.Options{})
+//	answer, err := m.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{})
+//	err = m.Close()
+package local
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/wording"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/bundle"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// DefaultKVTokens is the default of Options.KVTokens.
+const DefaultKVTokens = 65536
+
+// Options say how a model is opened; the zero value serves.
+type Options struct {
+	// KVTokens is the size of the KV pool. Default: 65536.
+	KVTokens int
+	// Threads is the number of threads that compute. Default: one for each processor.
+	Threads int
+	// Node configures the scheduler and its limits. Open sets Backend, and Tokenizer, Template
+	// and EOS to those of the model.
+	Node coppice.Config
+	// Backend opens the backend, and may change cfg according to the backend's limits. The
+	// model is closed afterwards. Default: engine/cpu with KVTokens and Threads.
+	Backend func(m *model.Model, cfg *coppice.Config) (engine.Backend, error)
+}
+
+// Model is a Node of a model of this machine. Close releases all of it.
+type Model struct {
+	*coppice.Node
+	// Generated reports whether the weights are random, as those of coppice make-model are.
+	Generated bool
+	// NoTemplate is the reason why the Node has no chat template; nil if it has one.
+	NoTemplate error
+}
+
+// Open opens the model at path: a GGUF file, or a directory as Hugging Face's. Errors are those
+// of reading its files, of the backend and of coppice.Open.
+func Open(path string, o Options) (*Model, error) {
+	m, err := open(path, &o)
+	if err != nil {
+		return nil, wording.Error(err)
+	}
+	return m, nil
+}
+
+func open(path string, o *Options) (*Model, error) {
+	cfg, opened := o.Node, &Model{}
+	var err error
+	if cfg.Template, err = readTemplate(path); errors.Is(err, chat.ErrInvalid) {
+		opened.NoTemplate = wording.Error(err)
+	} else if err != nil {
+		return nil, err
+	}
+	m, err := model.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	opened.Generated = m.Config().Generated
+	cfg.Tokenizer, cfg.EOS = m.Tokenizer(), m.Config().EOS
+	cfg.Backend, err = o.backend(m, &cfg)
+	// The backend has copied the weights, or failed.
+	if err := errors.Join(err, m.Close()); err != nil {
+		return nil, err
+	}
+	if opened.Node, err = coppice.Open(cfg); err != nil {
+		return nil, errors.Join(err, cfg.Backend.Close())
+	}
+	return opened, nil
+}
+
+func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
+	if o.Backend != nil {
+		return o.Backend(m, cfg)
+	}
+	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, DefaultKVTokens), Threads: o.Threads})
+	if err != nil {
+		return nil, err // not b, which is no nil interface
+	}
+	return b, nil
+}
+
+// Tokenizer reads the tokenizer of the model at path, a directory or a GGUF file.
+func Tokenizer(path string) (*tokenizer.Tokenizer, error) {
+	if !model.IsGGUF(path) {
+		return wrap(tokenizer.Open(filepath.Join(path, "tokenizer.json")))
+	}
+	words, err := model.GGUFWords(path)
+	if err != nil {
+		return nil, wording.Error(err)
+	}
+	return wrap(tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"]))
+}
+
+// Template reads the chat template of the model at path. Without one, or with one that can't be
+// read, the error wraps chat.ErrInvalid.
+func Template(path string) (*chat.Template, error) { return wrap(readTemplate(path)) }
+
+func readTemplate(path string) (*chat.Template, error) {
+	if !model.IsGGUF(path) {
+		return chat.Open(path)
+	}
+	words, err := model.GGUFWords(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := chat.Parse(words["tokenizer_config.json"])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// Bundle reads what routers need of the model at path: its tokenizer and chat template.
+func Bundle(path string) (*bundle.Bundle, error) {
+	if !model.IsGGUF(path) {
+		return wrap(bundle.Read(path))
+	}
+	words, err := model.GGUFWords(path)
+	if err != nil {
+		return nil, wording.Error(err)
+	}
+	return wrap(bundle.Make(words))
+}
+
+func wrap[T any](v T, err error) (T, error) { return v, wording.Error(err) }

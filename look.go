@@ -1,0 +1,184 @@
+package coppice
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/actors"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Stats are the figures of a Node.
+type Stats struct {
+	Scheduler scheduler.Metrics
+	// Tenants are those with open requests, by name.
+	Tenants []scheduler.TenantUsage
+	// Engine sums what the backend counted in each step.
+	Engine engine.StepStats
+	// Tiers are those below the device, the fastest first.
+	Tiers []TierStats
+	// LeakedPages is the number of pages without an owner: neither free nor in use, or after
+	// Close not returned to the pool. It is always 0.
+	LeakedPages int
+}
+
+// TierStats are the figures of a tier below the device.
+type TierStats struct {
+	Tier kv.Tier
+	scheduler.TierMetrics
+	CapacityBytes int64
+	Damaged       int64 // records with wrong bytes; their tokens were computed again
+}
+
+// Stats returns the current figures; after Close, the last ones.
+func (n *Node) Stats(ctx context.Context) (Stats, error) {
+	st, err := n.sys.Stats(ctx)
+	tiers := make([]TierStats, len(st.Tiers))
+	for i, t := range st.Tiers {
+		tiers[i] = TierStats(t)
+	}
+	return Stats{Scheduler: st.Scheduler, Tenants: st.Tenants, Engine: st.Engine, Tiers: tiers, LeakedPages: st.LeakedPages}, public(err)
+}
+
+// ask calls at between two steps.
+func ask[T any](ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) T) (T, error) {
+	v, err := actors.Ask(ctx, n.sys, at)
+	return v, public(err)
+}
+
+// do is ask for what may fail by itself.
+func do(ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) error) error {
+	failed, err := ask(ctx, n, at)
+	if err != nil {
+		return err
+	}
+	return public(failed)
+}
+
+// Waiting returns each sample that waits, with the cause, in the order in which the requests
+// came; they are numbered from 1. Samples whose text is still being encoded or whose Format is
+// being compiled are not among them.
+func (n *Node) Waiting(ctx context.Context) ([]scheduler.Wait, error) {
+	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []scheduler.Wait { return core.Waiting(nil) })
+}
+
+// Running returns each sample that has a slot, oldest first.
+func (n *Node) Running(ctx context.Context) ([]scheduler.Run, error) {
+	return ask(ctx, n, func(core *scheduler.Scheduler, now time.Duration) []scheduler.Run { return core.Running(now, nil) })
+}
+
+// FlushCache forgets all cached prefixes; running requests keep theirs.
+func (n *Node) FlushCache(ctx context.Context) error {
+	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { core.FlushCache(); return nil })
+}
+
+// PinPrefix keeps the whole pages of a cached prefix for d, or with 0 until UnpinPrefix. It
+// fails with ErrNotCached if they are not cached, with ErrPinBudget beyond
+// Scheduler.PinnedTokens, and with ErrNoCache if the cache is off.
+func (n *Node) PinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
+	tokens = slices.Clone(tokens)
+	return do(ctx, n, func(core *scheduler.Scheduler, now time.Duration) error { return core.PinPrefix(now, ns, tokens, d) })
+}
+
+// UnpinPrefix ends the pin of a prefix; ErrNotCached if it is not pinned.
+func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token) error {
+	tokens = slices.Clone(tokens)
+	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.UnpinPrefix(ns, tokens) })
+}
+
+// HitRates returns, for each capacity in tokens, the share of prompt tokens that a cache of that
+// size would have found so far. It needs Scheduler.CurveSamples.
+func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
+	capacityTokens = slices.Clone(capacityTokens)
+	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []float64 { return core.HitRates(capacityTokens, nil) })
+}
+
+// TreeQuery bounds the answer of Node.Tree.
+type TreeQuery struct {
+	MaxDepth      int // nodes from the root, 1 for the first ones. Default: all.
+	MaxNodes      int // Default: all.
+	TokensPerNode int // length of TreeNode.First. Default: 0.
+}
+
+// Tree is the content of the cache.
+type Tree struct {
+	Nodes []TreeNode // parents before children, siblings ascending
+	// Hidden is the number of nodes that a bound left out. With MaxDepth, and where MaxNodes
+	// left some out, it includes flushed nodes that running requests still use.
+	Hidden int
+}
+
+// TreeNode is a run of tokens in the cache.
+type TreeNode struct {
+	ID, Parent radixcache.NodeID // Parent is radixcache.Root at the beginning of a namespace
+	Namespace  kv.Namespace
+	Start      int // tokens before it
+	Tokens     int
+	First      []kv.Token // the first of its tokens
+	Pages      int
+	Leaf       bool
+	Tail       bool   // its only page is not full
+	Pins       int    // handles on it, and children with pins
+	Hits       uint64 // reuses that ended here
+	Stamp      uint64 // a larger one was used later
+}
+
+// Tree lists what the cache holds. The steps wait for it, about 0.2 µs for each node of the
+// answer.
+func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
+	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) (t Tree) {
+		if cache := core.Cache(); cache != nil {
+			t = q.list(cache.WalkTo(q.MaxDepth), cache.Stats().Nodes)
+		}
+		return t
+	})
+}
+
+// list returns the nodes of a walk to MaxDepth, of all that there are.
+func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
+	n, cut := all, q.MaxDepth > 0
+	if q.MaxNodes > 0 {
+		n = min(n, q.MaxNodes)
+	}
+	t.Nodes = make([]TreeNode, 0, n)
+	for v := range walk {
+		if q.MaxNodes > 0 && len(t.Nodes) == q.MaxNodes {
+			cut = true
+			break
+		}
+		t.Nodes = append(t.Nodes, TreeNode{
+			ID: v.ID, Parent: v.Parent, Namespace: v.Namespace, Start: v.Start, Tokens: len(v.Tokens),
+			First: append([]kv.Token(nil), v.Tokens[:min(len(v.Tokens), q.TokensPerNode)]...),
+			Pages: len(v.Pages), Leaf: v.Leaf, Tail: v.Tail, Pins: v.Pins, Hits: v.Hits, Stamp: v.Stamp,
+		})
+	}
+	if cut {
+		t.Hidden = all - len(t.Nodes)
+	}
+	return t
+}
+
+// Events yields the cache events from sequence number from on, in order and without gaps,
+// until ctx or the Node ends; ErrLagged if some are no longer kept. There are none unless
+// Scheduler.Events is set.
+func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
+	return func(yield func(kv.Event, error) bool) {
+		sub, err := n.sys.Subscribe(ctx, from)
+		if err != nil {
+			yield(kv.Event{}, public(err))
+			return
+		}
+		defer sub.Close()
+		for {
+			event, err := sub.Next(ctx)
+			if !yield(event, public(err)) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package coppice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice/actors"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// Result is a request that has ended. Its own fields are those of sample 0.
+type Result struct {
+	Output
+	// More are the outputs of the other samples: sample i is More[i-1].
+	More []Output
+}
+
+// Output is one sample of a request that has ended.
+type Output struct {
+	Text string
+	// Logprobs are the log-probabilities of the output tokens, and Top the most probable
+	// tokens at each position, best first; both only if Request.Sampling asks for them.
+	Logprobs []float32
+	Top      [][]engine.TokenLogprob
+	// Ending has the reason of the end, the tokens, the error and the figures.
+	Ending
+}
+
+// Piece is the part of one sample's output that has come since the piece before it: usually
+// the token of one step, more for a slow caller. Pieces of several samples are mixed.
+type Piece struct {
+	Sample int        // counted from 0
+	Text   string     // complete UTF-8; empty while a character is incomplete
+	Tokens []kv.Token // as sampled, including those of a stop; read-only
+	// Logprobs are the log-probabilities of Tokens, and Top the most probable tokens at each
+	// position, best first; both only if Request.Sampling asks for them.
+	Logprobs []float32
+	Top      [][]engine.TokenLogprob
+	// PromptLogprobs are those of the prompt's tokens, NaN for the first; PromptTop are the
+	// most probable tokens at each position. They come with the first piece of sample 0, if
+	// Request.PromptLogprobs asks for them.
+	PromptLogprobs []float32
+	PromptTop      [][]engine.TokenLogprob
+	Ending         *Ending // in the last piece of the sample, else nil
+	Final          bool    // the last piece of the request
+	// Begun is set in a piece with nothing else in it, before all others, if Request.Begun
+	// asks for it: a sample has entered a step for the first time.
+	Begun bool
+}
+
+// Reason is why a sample ended.
+type Reason = scheduler.Reason
+
+// The reasons of an Ending.
+const (
+	Stop   = scheduler.Stop   // a stop or end-of-text token, a stop string, a complete Format
+	Length = scheduler.Length // MaxTokens
+	Abort  = scheduler.Abort  // the caller left, or a time limit passed
+	Failed = scheduler.Failed // see Ending.Err
+)
+
+// Ending is the end of one sample, with its figures.
+type Ending struct {
+	Reason       Reason
+	Err          error      // nil for Stop and Length
+	Tokens       []kv.Token // prompt and output, from which a next turn can go on; read-only
+	PromptTokens int
+	CachedTokens int // of the prompt, found in the cache
+	// CachedByTier splits CachedTokens by the tier that held them when the request came.
+	CachedByTier [kv.Tiers]int
+	// ComputedTokens are the prompt's other tokens; fewer if the sample ended early.
+	ComputedTokens int
+	OutputTokens   int
+	StopString     string // the stop string that ended the sample, if one did
+	Preemptions    int
+	LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
+	Queued         time.Duration // in the scheduler's queue
+	FirstToken     time.Duration // since the scheduler got the request
+	Total          time.Duration // likewise
+	// Timeline is what happened to the sample, oldest first, if Request.Timeline is set.
+	Timeline []scheduler.Mark
+}
+
+// Bill sums the samples of one request, in whatever order they ended. The prompt counts
+// once. Samples that were aborted or failed count as far as they were computed.
+type Bill struct {
+	PromptTokens int // 0: no sample began
+	CachedTokens int // of the prompt, found by the sample that found least
+	// CachedByTier splits CachedTokens by the tier that held them when the request came.
+	CachedByTier   [kv.Tiers]int
+	ComputedTokens int // of the prompt, for all samples
+	OutputTokens   int
+}
+
+// Add adds the ending of a sample.
+func (b *Bill) Add(e *Ending) {
+	b.OutputTokens += e.OutputTokens
+	b.ComputedTokens += e.ComputedTokens
+	if e.CachedTokens+e.ComputedTokens == 0 {
+		return // not begun
+	}
+	if b.PromptTokens == 0 || e.CachedTokens < b.CachedTokens {
+		b.CachedTokens, b.CachedByTier = e.CachedTokens, e.CachedByTier
+	}
+	b.PromptTokens = e.PromptTokens
+}
+
+// Stream is a running request. Next belongs to one goroutine, Abort to any.
+type Stream struct{ inner *actors.Stream }
+
+// Stream starts a request and returns a handle. Call Next until io.EOF, or Abort. It fails as
+// Generate does where a request is refused at once.
+func (n *Node) Stream(req Request) (*Stream, error) {
+	s, err := n.sys.Open(req.inner())
+	if err != nil {
+		return nil, public(err)
+	}
+	return &Stream{s}, nil
+}
+
+// Next waits for the next piece. The last piece of each sample has an Ending; its error, if
+// any, is returned with it. After the final piece Next returns io.EOF. If ctx ends first, Next
+// aborts the request and returns the cause; the endings still come, to a Next with another
+// context, once the current step has finished.
+func (s *Stream) Next(ctx context.Context) (Piece, error) {
+	p, err := s.inner.Next(ctx)
+	if err == io.EOF && p.Ending == nil {
+		return Piece{}, err
+	}
+	piece := Piece{
+		Sample: p.Sample, Text: p.Text, Tokens: p.Tokens, Logprobs: p.Logprobs, Top: p.Top, PromptLogprobs: p.PromptLogprobs, PromptTop: p.PromptTop,
+		Ending: (*Ending)(p.Ending), Final: p.Final, Begun: p.Begun,
+	}
+	if err != nil {
+		if err = public(err); piece.Ending != nil {
+			piece.Ending.Err = err
+		}
+	}
+	return piece, err
+}
+
+// Abort ends the request with err, ErrAborted if that is nil, unless it has ended. It does not
+// wait: after Abort, Next still returns the endings once the current step has finished.
+func (s *Stream) Abort(err error) { s.inner.Abort(err) }
+
+// Generate runs a request when ranged over and yields its pieces as they come. The last piece
+// of each sample has an Ending. A refusal, a failure, and the end of a time limit or of ctx are
+// yielded as the error. The loop ends after the final piece, or after an error without an
+// Ending. Leaving the loop early aborts the request.
+func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		stream, err := n.Stream(req)
+		if err != nil {
+			yield(Piece{}, err)
+			return
+		}
+		defer stream.Abort(nil) // no effect once it has ended
+		for {
+			piece, err := stream.Next(ctx)
+			if !yield(piece, err) || piece.Final || err != nil && piece.Ending == nil {
+				return
+			}
+		}
+	}
+}
+
+// Text runs a request and waits for its end. The error is a refusal, or that of the first
+// sample that failed or was aborted; the Result then has what was generated until then.
+func (n *Node) Text(ctx context.Context, req Request) (Result, error) {
+	outputs, texts := make([]Output, 1), make([][]byte, 1)
+	var failed error
+	for p, err := range n.Generate(ctx, req) {
+		if failed == nil {
+			failed = err
+		}
+		for p.Sample >= len(outputs) {
+			outputs, texts = append(outputs, Output{}), append(texts, nil)
+		}
+		o := &outputs[p.Sample]
+		texts[p.Sample] = append(texts[p.Sample], p.Text...)
+		o.Logprobs, o.Top = append(o.Logprobs, p.Logprobs...), append(o.Top, p.Top...)
+		if p.Ending != nil {
+			o.Ending = *p.Ending
+		}
+	}
+	for i := range outputs {
+		outputs[i].Text = string(texts[i])
+	}
+	result := Result{Output: outputs[0], More: outputs[1:]}
+	if result.Err == nil {
+		result.Err = failed // of a refusal, or of another sample
+	}
+	return result, failed
+}
+
+// Batch runs requests side by side and waits for all of them: results[i] belongs to reqs[i],
+// and results[i].Err is its error. The returned error joins those errors. As many requests
+// are open at a time as the Node admits; the others wait for the end of earlier ones.
+func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err error) {
+	results = make([]Result, len(reqs))
+	b := batch{todo: make([]int, len(reqs))}
+	for i := range reqs {
+		b.todo[i] = len(reqs) - 1 - i // taken from the end
+	}
+	var workers sync.WaitGroup
+	for range min(len(reqs), n.maxRequests) {
+		workers.Go(func() {
+			for i, ok := b.take(); ok; i, ok = b.take() {
+				var err error
+				results[i], err = n.Text(ctx, reqs[i])
+				if !b.ended(i, err) {
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	var errs []error
+	for i := range results {
+		if err := results[i].Err; err != nil {
+			errs = append(errs, fmt.Errorf("request %d: %w", i, err))
+		}
+	}
+	return results, errors.Join(errs...)
+}
+
+// batch hands out the requests of a Batch.
+type batch struct {
+	mu   sync.Mutex
+	todo []int // indexes, the next one last
+	open int
+}
+
+func (b *batch) take() (i int, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last := len(b.todo) - 1
+	if last < 0 {
+		return 0, false
+	}
+	i = b.todo[last]
+	b.todo = b.todo[:last]
+	b.open++
+	return i, true
+}
+
+// ended reports whether the worker that ran request i goes on. If the Node was full, the
+// request goes back and the worker ends, as long as others of the batch are open.
+func (b *batch) ended(i int, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open--
+	if b.open > 0 && (errors.Is(err, ErrQueueFull) || errors.Is(err, ErrTenantFull)) {
+		b.todo = append(b.todo, i)
+		return false
+	}
+	return true
+}
