@@ -1,0 +1,91 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/local"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// TestOpen: a directory and a GGUF file of one model give the same tokens, template and text.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	nano, file := filepath.Join(dir, "nano"), filepath.Join(dir, "nano.gguf")
+	if err := errors.Join(model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}), model.GenerateGGUF(file, model.Spec{Preset: model.Nano, Seed: 1}, gguf.F32)); err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, path := range []string{nano, file} {
+		m, err := local.Open(path, local.Options{KVTokens: 2048, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !m.Generated || m.NoTemplate != nil || m.Template() == nil || m.Info().NumPages*m.Info().PageTokens != 2048 {
+			t.Errorf("%s: %+v", path, m)
+		}
+		r, err := m.Chat(context.Background(), []chat.Message{{Role: "user", Content: "Light?"}}, coppice.ChatOptions{Request: coppice.Request{MaxTokens: 8, IgnoreEOS: true}})
+		if err != nil {
+			t.Error(err)
+		}
+		texts = append(texts, r.Text)
+		for _, read := range []func(string) error{
+			func(p string) error { _, err := local.Tokenizer(p); return err },
+			func(p string) error { _, err := local.Template(p); return err },
+			func(p string) error { _, err := local.Bundle(p); return err },
+		} {
+			if err := read(path); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("%q and %q", texts[0], texts[1])
+	}
+}
+
+// TestOpenFails: errors begin with coppice:, and a model without a template opens and says so.
+func TestOpenFails(t *testing.T) {
+	nano := t.TempDir()
+	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := local.Open(filepath.Join(nano, "none"), local.Options{}); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, chat.ErrInvalid) || !strings.HasPrefix(err.Error(), "coppice: ") {
+		t.Errorf("no such directory: %v", err)
+	}
+	broken := errors.New("sim: out of order")
+	_, err := local.Open(nano, local.Options{Backend: func(*model.Model, *coppice.Config) (engine.Backend, error) { return nil, broken }})
+	if !errors.Is(err, broken) || err.Error() != "coppice: out of order" {
+		t.Errorf("%v", err)
+	}
+	if _, err := local.Open(nano, local.Options{Node: coppice.Config{MaxRequests: -1}}); err == nil || !strings.HasPrefix(err.Error(), "coppice: MaxRequests is -1") {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(filepath.Join(nano, "tokenizer_config.json"), []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m, err := local.Open(nano, local.Options{Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
+		cfg.MaxRequests = 7
+		return sim.Open(sim.Config{Vocab: m.Config().Vocab, Pages: 64})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if !errors.Is(m.NoTemplate, chat.ErrInvalid) || m.Template() != nil {
+		t.Errorf("%v", m.NoTemplate)
+	}
+}
