@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/bench"
@@ -18,15 +17,15 @@ import (
 )
 
 type benchTiersCmd struct {
-	Model        string       `type:"path" placeholder:"PATH" help:"GGUF file or Hugging Face model directory. Default: a generated model of --preset."`
+	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
 	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
 	PageTokens   int          `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	PoolTokens   int          `name:"pool-tokens" default:"8192" help:"Size of the device's pool, in tokens."`
-	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of a document; each is asked about once in a round."`
+	PoolTokens   int          `name:"pool-tokens" default:"8192" min:"1" help:"Size of the device's pool, in tokens."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of a document; each is asked about once in a round."`
 	WorkingSets  []int        `name:"working-sets" default:"1,4,16" help:"How many times the pool the documents fill."`
-	Rounds       int          `default:"3" help:"Rounds before the restart. The first computes everything."`
-	Clients      int          `default:"1" help:"Requests at a time."`
+	Rounds       int          `default:"3" min:"1" help:"Rounds before the restart. The first computes everything."`
+	Clients      int          `default:"1" min:"1" help:"Requests at a time."`
 	Dir          string       `type:"path" placeholder:"DIR" help:"Where directories of the disk tier are made, and removed. Default: that for temporary files, which may be in memory."`
 	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
 	Seed         uint64       `default:"1" help:"Of what is asked."`
@@ -48,26 +47,11 @@ Examples:
 
 // Run is called by kong.
 func (c *benchTiersCmd) Run(ctx context.Context) error {
-	for _, f := range []struct {
-		flag  string
-		value int
-	}{{"--pool-tokens", c.PoolTokens}, {"--prompt-tokens", c.PromptTokens}, {"--rounds", c.Rounds}, {"--clients", c.Clients}} {
-		if f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value)
-		}
+	dir, remove, err := c.Model.or(ctx, c.Preset)
+	if err != nil {
+		return err
 	}
-	dir := c.Model
-	if dir == "" {
-		tmp, err := os.MkdirTemp("", "coppice-")
-		if err != nil {
-			return fmt.Errorf("a place for the generated model: %w", err)
-		}
-		defer os.RemoveAll(tmp)
-		dir = filepath.Join(tmp, "model")
-		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
-			return err
-		}
-	}
+	defer remove()
 	cfg := bench.TiersConfig{
 		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) },
 		Dir:  c.Dir, PoolTokens: c.PoolTokens, PromptTokens: c.PromptTokens, WorkingSets: c.WorkingSets, Rounds: c.Rounds, Clients: c.Clients, Seed: c.Seed,

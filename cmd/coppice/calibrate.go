@@ -24,10 +24,10 @@ import (
 type calibrateCmd struct {
 	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	Threads       int          `default:"0" help:"Threads that compute. Default: all processors."`
-	NewTokens     int          `name:"new-tokens" default:"512" help:"Tokens of the longest prompt in a step."`
-	ContextTokens int          `name:"context-tokens" default:"2048" help:"Tokens of the longest context."`
-	Rounds        int          `default:"5" help:"How often each step runs; the median counts."`
+	Threads       int          `default:"0" min:"0" help:"Threads that compute. Default: all processors."`
+	NewTokens     int          `name:"new-tokens" default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
+	ContextTokens int          `name:"context-tokens" default:"2048" min:"1" help:"Tokens of the longest context."`
+	Rounds        int          `default:"5" min:"1" help:"How often each step runs; the median counts."`
 	Out           string       `type:"path" placeholder:"FILE" help:"Write the profile there, as JSON."`
 	CSV           string       `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps there, measured and predicted."`
 	JSON          bool         `name:"json" help:"Print one JSON object, profile and errors, instead of text."`
@@ -87,14 +87,6 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 
 func (c *calibrateCmd) validate() error {
 	var errs []error
-	for _, f := range []struct {
-		flag        string
-		value, want int
-	}{{"--threads", c.Threads, 0}, {"--new-tokens", c.NewTokens, 1}, {"--context-tokens", c.ContextTokens, 1}, {"--rounds", c.Rounds, 1}} {
-		if f.value < f.want {
-			errs = append(errs, fmt.Errorf("%s is %d, want at least %d", f.flag, f.value, f.want))
-		}
-	}
 	for _, f := range []struct{ flag, path string }{{"--out", c.Out}, {"--csv", c.CSV}} {
 		if _, err := os.Stat(filepath.Dir(f.path)); f.path != "" && err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.flag, err)) // now, not after all is measured
@@ -105,22 +97,9 @@ func (c *calibrateCmd) validate() error {
 
 // open gives the model, generated if need be, and what closes it.
 func (c *calibrateCmd) open(ctx context.Context) (*model.Model, func(), error) {
-	dir, clean := "", func() {}
-	if c.Model != "" {
-		var err error
-		if dir, err = c.Model.find(ctx); err != nil {
-			return nil, nil, err
-		}
-	} else {
-		tmp, err := os.MkdirTemp("", "coppice-")
-		if err != nil {
-			return nil, nil, fmt.Errorf("a place for the generated model: %w", err)
-		}
-		dir, clean = tmp, func() { os.RemoveAll(tmp) }
-		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
-			clean()
-			return nil, nil, err
-		}
+	dir, clean, err := c.Model.or(ctx, c.Preset)
+	if err != nil {
+		return nil, nil, err
 	}
 	m, err := model.Open(dir)
 	if err != nil {

@@ -26,7 +26,7 @@ type chatCmd struct {
 	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"With --url: sent as a bearer token."`
 
 	System      string  `help:"What the system message says."`
-	MaxTokens   int     `name:"max-tokens" default:"1024" help:"Most tokens of an answer."`
+	MaxTokens   int     `name:"max-tokens" default:"1024" min:"1" help:"Most tokens of an answer."`
 	Temperature float32 `default:"0.7" help:"0 takes the best token always; 1 draws as the model says."`
 	TopP        float32 `name:"top-p" default:"0.95" help:"Draw among the best tokens that make up this probability."`
 	Seed        uint64  `default:"0" help:"Same seed, same answers."`
@@ -84,9 +84,6 @@ func (t turn) String() string {
 
 // Run is called by kong.
 func (c *chatCmd) Run(ctx context.Context) (err error) {
-	if c.MaxTokens < 1 {
-		return fmt.Errorf("--max-tokens is %d, want at least 1", c.MaxTokens)
-	}
 	if c.URL != "" && c.Model != "" {
 		return errors.New("--url and --model: give one of them, and with --url the model's name as --model-name")
 	}

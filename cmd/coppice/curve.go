@@ -11,9 +11,9 @@ import (
 type curveCmd struct {
 	Requests   int       `default:"10000" help:"Requests of each generated trace."`
 	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
-	PageTokens int       `name:"page-tokens" default:"16" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
+	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
 	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
-	Samples    int       `default:"16384" help:"Blocks that the live curve tracks, in some 130 bytes each."`
+	Samples    int       `default:"16384" min:"1" help:"Blocks that the live curve tracks, in some 130 bytes each."`
 	Room       float64   `default:"10" help:"Capacity of the cache that predicts, in percent of the working set."`
 	Sizes      []float64 `default:"0.25,0.5,1,2,4,8" help:"Capacities that it predicts, as multiples of its own."`
 	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
@@ -34,11 +34,7 @@ Examples:
 
 // Run is called by kong.
 func (c *curveCmd) Run(ctx context.Context) error {
-	switch { // zeros would be the defaults, unasked
-	case c.PageTokens < 1:
-		return fmt.Errorf("--page-tokens is %d, want at least 1", c.PageTokens)
-	case c.Samples < 1:
-		return fmt.Errorf("--samples is %d, want at least 1", c.Samples)
+	switch {
 	case !(c.Room > 0 && c.Room <= 100):
 		return fmt.Errorf("--room is %v %%, want above 0 and at most 100", c.Room)
 	case len(c.Sizes) == 0:

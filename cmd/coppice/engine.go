@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
 
@@ -16,10 +15,10 @@ import (
 type engineCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	PromptTokens int          `name:"prompt-tokens" default:"512" help:"Tokens of the prefill."`
-	OutputTokens int          `name:"output-tokens" default:"64" help:"Tokens of each decode."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prefill."`
+	OutputTokens int          `name:"output-tokens" default:"64" min:"1" help:"Tokens of each decode."`
 	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
-	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
+	Threads      int          `default:"0" min:"0" help:"Threads that compute. Default: all processors."`
 	JSON         bool         `name:"json" help:"Print one JSON object instead of the table."`
 }
 
@@ -37,31 +36,11 @@ Examples:
 
 // Run is called by kong.
 func (c *engineCmd) Run(ctx context.Context) error {
-	for _, f := range []struct {
-		flag        string
-		value, want int
-	}{{"--prompt-tokens", c.PromptTokens, 1}, {"--output-tokens", c.OutputTokens, 1}, {"--threads", c.Threads, 0}} {
-		if f.value < f.want {
-			return fmt.Errorf("%s is %d, want at least %d", f.flag, f.value, f.want)
-		}
+	dir, remove, err := c.Model.or(ctx, c.Preset)
+	if err != nil {
+		return err
 	}
-	dir := ""
-	if c.Model != "" {
-		var err error
-		if dir, err = c.Model.find(ctx); err != nil {
-			return err
-		}
-	} else {
-		tmp, err := os.MkdirTemp("", "coppice-")
-		if err != nil {
-			return fmt.Errorf("a place for the generated model: %w", err)
-		}
-		defer os.RemoveAll(tmp)
-		dir = tmp
-		if err := model.Generate(dir, model.Spec{Preset: c.Preset, Seed: 1}); err != nil {
-			return err
-		}
-	}
+	defer remove()
 	m, err := model.Open(dir)
 	if err != nil {
 		return err

@@ -14,13 +14,13 @@ type indexCmd struct {
 	Kind        *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
 	Requests    *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
 	Seed        *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
-	Workers     int              `default:"8" help:"Request i goes to worker i modulo this."`
-	BlockTokens int              `name:"block-tokens" default:"16" help:"Tokens per block."`
+	Workers     int              `default:"8" min:"1" help:"Request i goes to worker i modulo this."`
+	BlockTokens int              `name:"block-tokens" default:"16" min:"1" help:"Tokens per block."`
 	Index       bench.IndexKind  `default:"radix" help:"Index: radix or sharded."`
 	By          kvindex.Sharding `default:"branch" help:"What the sharded index is cut by: branch or worker."`
-	Shards      int              `default:"8" help:"Shards of the sharded index."`
-	Threads     int              `default:"1" help:"Threads that hash, find and store; what they find is the same for any number."`
-	Passes      int              `default:"5" help:"Timed replays, whose medians are shown."`
+	Shards      int              `default:"8" min:"1" help:"Shards of the sharded index."`
+	Threads     int              `default:"1" min:"1" help:"Threads that hash, find and store; what they find is the same for any number."`
+	Passes      int              `default:"5" min:"1" help:"Timed replays, whose medians are shown."`
 	JSON        bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
 
@@ -38,14 +38,6 @@ Examples:
 
 // Run is called by kong.
 func (c *indexCmd) Run(ctx context.Context) error {
-	for _, f := range []struct {
-		flag  string
-		value int
-	}{{"--workers", c.Workers}, {"--block-tokens", c.BlockTokens}, {"--shards", c.Shards}, {"--threads", c.Threads}, {"--passes", c.Passes}} {
-		if f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
-		}
-	}
 	cfg := bench.IndexConfig{Kind: c.Index, By: c.By, Shards: c.Shards, Workers: c.Workers, BlockTokens: c.BlockTokens, Threads: c.Threads, Passes: c.Passes}
 	trace, source, err := (&radixCmd{Trace: c.Trace, Kind: c.Kind, Requests: c.Requests, Seed: c.Seed}).load()
 	if err != nil {

@@ -88,6 +88,9 @@ func main() {
 		os.Exit(exitUsage)
 	}
 	if err == nil {
+		err = bounded(k)
+	}
+	if err == nil {
 		err = k.Run()
 	}
 	failed := (*nodeFailed)(nil)

@@ -177,7 +177,7 @@ func TestBadInput(t *testing.T) {
 		{"NaN temperature", generate("--model", dir, "--temperature", "NaN", "x"), []string{"Temperature is NaN"}},
 		{"bad page size", generate("--model", dir, "--page-tokens", "3", "x"), []string{"PageTokens is 3", "power of two"}},
 		{"bad policy", generate("--model", dir, "--policy", "best", "x"), []string{"best", "fcfs"}},
-		{"bad step", generate("--model", dir, "--step-tokens=-4", "x"), []string{"StepTokens is -4"}},
+		{"bad step", generate("--model", dir, "--step-tokens=-4", "x"), []string{"--step-tokens is -4, want at least 1"}},
 		{"unknown flag", generate("--nope", "x"), []string{"--nope"}},
 		{"no command", nil, []string{"coppice --help"}},
 		{"unknown preset", []string{"make-model", t.TempDir(), "--preset", "huge"}, []string{"huge", "nano"}},

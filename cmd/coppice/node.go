@@ -20,10 +20,10 @@ import (
 // nodeFlags are what every command that runs a model takes.
 type nodeFlags struct {
 	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing; serve and chat look for one in the cache first."`
-	KVTokens   int              `name:"kv-tokens" default:"65536" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
+	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
 	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 512 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
+	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 512 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
 	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
 	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants; serve takes it by default where --api-key-file names tenants)."`
 	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
@@ -43,21 +43,30 @@ func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
 // modelDir is the directory or file given, or a generated model in a temporary one that
 // remove deletes.
 func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), err error) {
-	if f.Model != "" {
-		dir, err := f.Model.find(ctx)
-		return dir, func() {}, err
-	}
+	return f.Model.or(ctx, model.Demo)
+}
+
+// generated makes a model in a temporary directory, which remove deletes.
+func generated(preset model.Preset, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
 		return "", nil, fmt.Errorf("a place for the generated model: %w", err)
 	}
-	remove = func() { os.RemoveAll(tmp) }
-	dir = filepath.Join(tmp, "demo")
-	if err := model.Generate(dir, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
+	dir, remove = filepath.Join(tmp, name), func() { os.RemoveAll(tmp) }
+	if err := model.Generate(dir, model.Spec{Preset: preset, Seed: 1}); err != nil {
 		remove()
 		return "", nil, err
 	}
 	return dir, remove, nil
+}
+
+// or returns the path of the model, or where none is given that of a generated one.
+func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, remove func(), err error) {
+	if p == "" {
+		return generated(preset, preset.String())
+	}
+	dir, err = p.find(ctx)
+	return dir, func() {}, err
 }
 
 // backendFlags choose what computes.

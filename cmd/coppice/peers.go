@@ -27,8 +27,8 @@ type benchPeersCmd struct {
 	APIKey    string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key for --url."`
 	PeerKey   string        `name:"peer-key" env:"COPPICE_PEER_KEY" placeholder:"KEY" help:"Key for --against."`
 	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Which loads: alone (one request at a time), prompt (long ones, an output of 2), streams (8 at a time), prefix (8 at a time on two long prefixes), conversations (16 of four turns, over four system prompts)."`
-	Rounds    int           `default:"3" help:"How often each load is played on each server; figures are medians."`
-	Scale     int           `default:"1" help:"Divide lengths of prompts and outputs by this, for small models."`
+	Rounds    int           `default:"3" min:"1" help:"How often each load is played on each server; figures are medians."`
+	Scale     int           `default:"1" min:"1" help:"Divide lengths of prompts and outputs by this, for small models."`
 	Seed      uint64        `default:"0" help:"Of the prompts. Each round has its own, so that no server knows them from the round before."`
 	Timeout   time.Duration `default:"10m" help:"Of a request."`
 	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
@@ -94,9 +94,6 @@ type peer struct {
 
 // Run is called by kong.
 func (c *benchPeersCmd) Run(ctx context.Context) error {
-	if c.Rounds < 1 || c.Scale < 1 {
-		return fmt.Errorf("--rounds is %d and --scale %d, want at least 1", c.Rounds, c.Scale)
-	}
 	for _, name := range c.Loads {
 		if _, _, err := c.load(name, 0); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 type policiesCmd struct {
 	Requests   int       `default:"10000" help:"Requests of each generated trace."`
 	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
-	PageTokens int       `name:"page-tokens" default:"16" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
+	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
 	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
 	Policy     []string  `placeholder:"NAME" help:"Policies to compare. Default: all but priority, which no trace has."`
 	Room       []float64 `default:"5,10,25,50" help:"Capacities, in percent of the working set."`
@@ -32,9 +32,6 @@ Examples:
 
 // Run is called by kong.
 func (c *policiesCmd) Run(ctx context.Context) error {
-	if c.PageTokens < 1 {
-		return fmt.Errorf("--page-tokens is %d, want at least 1", c.PageTokens) // 0 would be the default, unasked
-	}
 	if len(c.Room) == 0 {
 		return errors.New("--room is empty, want percentages")
 	}

@@ -14,12 +14,12 @@ type radixCmd struct {
 	Kind           *bench.TraceKind  `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
 	Requests       *int              `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
 	Seed           *uint64           `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
-	PageTokens     int               `name:"page-tokens" default:"16" help:"Tokens per page: 1 to 32768."`
+	PageTokens     int               `name:"page-tokens" default:"16" min:"1" help:"Tokens per page: 1 to 32768."`
 	BlockTokens    int               `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page; nobody listens here. Default: the cache's own."`
 	CapacityTokens int               `name:"capacity-tokens" default:"0" help:"Tokens that the cache may hold. Default: all."`
 	Policy         radixcache.Policy `default:"lru" help:"Which leaf is evicted first: ${evictions}."`
 	Trim           bool              `help:"Evict the last pages of a leaf before the whole of it, and join what was split, as a server does. Default: whole leaves, as the published sums have it."`
-	Passes         int               `default:"5" help:"Timed replays, whose medians are shown."`
+	Passes         int               `default:"5" min:"1" help:"Timed replays, whose medians are shown."`
 	JSON           bool              `name:"json" help:"Print one JSON object instead of the table."`
 }
 
@@ -39,14 +39,6 @@ Examples:
 // Run is called by kong.
 func (c *radixCmd) Run(ctx context.Context) error {
 	cfg := bench.RadixConfig{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, CapacityTokens: c.CapacityTokens, Policy: c.Policy, Trim: c.Trim, Passes: c.Passes}
-	for _, f := range []struct {
-		flag  string
-		value int
-	}{{"--page-tokens", c.PageTokens}, {"--passes", c.Passes}} {
-		if f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
-		}
-	}
 	trace, source, err := c.load()
 	if err != nil {
 		return err

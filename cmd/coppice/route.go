@@ -32,27 +32,27 @@ type routeCmd struct {
 	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
 	Replicas    string    `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
 	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
-	BlockTokens int       `name:"block-tokens" default:"16" help:"Tokens of a block of events: the same in all of a fleet."`
+	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens of a block of events: the same in all of a fleet."`
 
 	poolFlags
 
 	Policy       router.Policy      `default:"latency" help:"How a worker is chosen: latency (predicted times to tokens), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
 	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, as ttft=1;itl=0.05; /v1/fleet/weights shows and changes them."`
 	TierWeights  router.TierWeights `name:"tier-weights" default:"device=1,host=0.8,disk=0.6,shared=0.4,object=0.2" placeholder:"TIER=X" help:"How much a cached block counts by the tier where a worker has it: 1 as on the device, 0 as not cached. Those not named have the defaults. Policy credits has --weight host and disk."`
-	Temperature  float64            `default:"0" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
-	SessionTTL   time.Duration      `name:"session-ttl" default:"0" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker; the same for all --replicas, whichever of them a request comes to. 0: sessions are not looked at."`
-	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
+	Temperature  float64            `default:"0" min:"0" max:"1e9" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
+	SessionTTL   time.Duration      `name:"session-ttl" default:"0" min:"0s" max:"8760h" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker; the same for all --replicas, whichever of them a request comes to. 0: sessions are not looked at."`
+	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" min:"1ms" max:"24h" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
 	Predict      bool               `default:"true" negatable:"" help:"Take a prompt to be cached where it was sent, until its first token, also for workers with events, which come a little later."`
-	StallAfter   time.Duration      `name:"stall-after" default:"2s" help:"By how much a worker may be late with a token, and three times the prediction, before it gets no requests until it makes progress. 0: never."`
+	StallAfter   time.Duration      `name:"stall-after" default:"2s" min:"0s" max:"24h" help:"By how much a worker may be late with a token, and three times the prediction, before it gets no requests until it makes progress. 0: never."`
 	Seed         uint64             `default:"1" help:"Of all chance."`
-	MaxWorkers   int                `name:"max-workers" default:"512" help:"Workers at most; each data-parallel rank is one."`
-	MaxQueued    int                `name:"max-queued" default:"1024" help:"Requests that may wait while all workers are busy; more get status 429."`
+	MaxWorkers   int                `name:"max-workers" default:"512" min:"1" max:"65536" help:"Workers at most; each data-parallel rank is one."`
+	MaxQueued    int                `name:"max-queued" default:"1024" min:"1" max:"1048576" help:"Requests that may wait while all workers are busy; more get status 429."`
 	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Who of them goes first: fcfs, lcfs, or wspt (who has least to be computed)."`
-	BusyFactor   float64            `name:"busy-factor" default:"0" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`
-	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" help:"How long they may wait. 0: not at all."`
+	BusyFactor   float64            `name:"busy-factor" default:"0" min:"0" max:"1e9" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`
+	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" min:"0s" max:"24h" help:"How long they may wait. 0: not at all."`
 	Retries      int                `default:"2" help:"How often a request that no worker has begun to compute goes to another worker. 0: never."`
-	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" help:"How often a worker is asked how it is."`
-	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
+	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" min:"1ms" max:"24h" help:"How often a worker is asked how it is."`
+	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
 
 	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin, and that the workers know too. Better in COPPICE_API_KEY: others see flags."`
 	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: \"acme: sk-acme-1f3a\", with \" admin\" at the end for one who may see the fleet. The workers' own file serves."`
@@ -63,12 +63,12 @@ type routeCmd struct {
 	doorFlags
 	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
 	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain        time.Duration `default:"30s" help:"How long open requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	MaxBody      byteSize      `name:"max-body" default:"8MiB" help:"Longest body of a request."`
+	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"How long open requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Longest body of a request."`
 	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Bodies of all open requests together; one too many gets status 503."`
-	MaxOpen      int           `name:"max-open" default:"16384" help:"Requests that may be open."`
-	MaxConns     int           `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	WriteTimeout time.Duration `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	MaxOpen      int           `name:"max-open" default:"16384" min:"1" max:"16777216" help:"Requests that may be open."`
+	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"16777216" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
+	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"How long a client may take nothing of its answer."`
 	logFlags
 
 	settings settings   `kong:"-"`

@@ -82,7 +82,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--queue-timeout=-1ms", []string{"--queue-timeout is -1ms, want 0s"}},
 		{"--queue-timeout 25h --stall-after 25h", []string{"--queue-timeout is 25h", "--stall-after is 25h"}},
 		{"--drain=-1s --session-ttl=-1s", []string{"--drain is -1s", "--session-ttl is -1s"}},
-		{"--busy-factor=-1 --temperature NaN", []string{"--busy-factor is -1, want 0 or", "--temperature is NaN"}},
+		{"--busy-factor=-1 --temperature NaN", []string{"--busy-factor is -1, want 0 to", "--temperature is NaN"}},
 		{"--busy-factor +Inf", []string{"--busy-factor is +Inf"}},
 		{"--queue-order lifo", []string{"--queue-order", "lifo", "lcfs"}},
 		{"--policy best", []string{"--policy", "best", "least-loaded"}},

@@ -10,14 +10,14 @@ import (
 )
 
 type schedCmd struct {
-	Rows         int              `default:"256" help:"Running requests, kept up."`
+	Rows         int              `default:"256" min:"1" help:"Running requests, kept up."`
 	Queue        int              `default:"0" help:"Waiting requests behind them, kept up."`
 	Policy       scheduler.Policy `default:"lpm" help:"Order of the waiting: fcfs, lpm, dfs-weight, lof, hrrn, random, priority or dlpm."`
-	PromptTokens int              `name:"prompt-tokens" default:"1024" help:"Tokens of a prompt; half of them are shared by one in 16 requests."`
-	OutputTokens int              `name:"output-tokens" default:"128" help:"Tokens of an answer."`
-	Requests     *int             `placeholder:"4096" help:"Requests to measure. Default: 16 for each row, at least 1000."`
-	PageTokens   int              `name:"page-tokens" default:"16" help:"Tokens per page, a power of two."`
-	Inflight     int              `default:"1" help:"Plans that are out at a time."`
+	PromptTokens int              `name:"prompt-tokens" default:"1024" min:"1" help:"Tokens of a prompt; half of them are shared by one in 16 requests."`
+	OutputTokens int              `name:"output-tokens" default:"128" min:"1" help:"Tokens of an answer."`
+	Requests     *int             `placeholder:"4096" min:"1" help:"Requests to measure. Default: 16 for each row, at least 1000."`
+	PageTokens   int              `name:"page-tokens" default:"16" min:"1" help:"Tokens per page, a power of two."`
+	Inflight     int              `default:"1" min:"1" help:"Plans that are out at a time."`
 	Seed         uint64           `default:"7" help:"Of the prompts."`
 	JSON         bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
@@ -39,19 +39,8 @@ func (c *schedCmd) Run(ctx context.Context) error {
 		Rows: c.Rows, Queue: c.Queue, Policy: c.Policy, PromptTokens: c.PromptTokens, OutputTokens: c.OutputTokens,
 		PageTokens: c.PageTokens, Inflight: c.Inflight, Seed: c.Seed,
 	}
-	requests := 1
 	if c.Requests != nil {
-		requests = *c.Requests
-		cfg.Requests = requests
-	}
-	for _, f := range []struct {
-		flag  string
-		value int
-	}{{"--rows", c.Rows}, {"--prompt-tokens", c.PromptTokens}, {"--output-tokens", c.OutputTokens}, {"--requests", requests},
-		{"--page-tokens", c.PageTokens}, {"--inflight", c.Inflight}} {
-		if f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
-		}
+		cfg.Requests = *c.Requests
 	}
 	progress, finish := progressBar(cfg.Steps(), "requests")
 	s, err := bench.PlaySched(ctx, cfg, progress)

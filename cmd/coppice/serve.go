@@ -40,22 +40,22 @@ type serveCmd struct {
 	SimLogits bool `name:"sim-logits" help:"Have sim make logits, for log-probabilities and penalties, which it refuses otherwise. A token then costs this machine as much time as the vocabulary is large."`
 
 	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
-	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
+	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" min:"0" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
 	cacheFlags
 	tierFlags
-	MaxRequests      int `name:"max-requests" default:"1024" help:"Requests that may be open, waiting ones included; more get status 429."`
-	MaxRunning       int `name:"max-running" default:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
-	MaxQueued        int `name:"max-queued" default:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
-	DefaultMaxTokens int `name:"default-max-tokens" default:"0" help:"Output limit of chats that give none. Default: what is left of the model's positions and of the pool; 256 on sim."`
+	MaxRequests      int `name:"max-requests" default:"1024" min:"1" help:"Requests that may be open, waiting ones included; more get status 429."`
+	MaxRunning       int `name:"max-running" default:"0" min:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
+	MaxQueued        int `name:"max-queued" default:"0" min:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
+	DefaultMaxTokens int `name:"default-max-tokens" default:"0" min:"0" help:"Output limit of chats that give none. Default: what is left of the model's positions and of the pool; 256 on sim."`
 
 	Displace bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
 
-	PreemptThreshold int           `name:"preempt-threshold" default:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
-	ITLTarget        time.Duration `name:"itl-target" default:"50ms" help:"How long a step may take while requests decode: prompts get what of --step-tokens fits, by what steps took before. A prompt alone gets all. 0: only --step-tokens bounds a step."`
+	PreemptThreshold int           `name:"preempt-threshold" default:"1" min:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
+	ITLTarget        time.Duration `name:"itl-target" default:"50ms" min:"0s" help:"How long a step may take while requests decode: prompts get what of --step-tokens fits, by what steps took before. A prompt alone gets all. 0: only --step-tokens bounds a step."`
 
 	PromptFloor int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
 
-	Quantum int           `default:"4096" help:"Under --policy dlpm: tokens by which the order by cached prefixes may drive tenants apart; at least twice what a usual request computes."`
+	Quantum int           `default:"4096" min:"1" help:"Under --policy dlpm: tokens by which the order by cached prefixes may drive tenants apart; at least twice what a usual request computes."`
 	DebtAge time.Duration `name:"debt-age" default:"10m" help:"Under --policy dlpm: how long a tenant that has nothing open is remembered to be ahead of the others."`
 
 	Curve bool `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
@@ -68,18 +68,18 @@ type serveCmd struct {
 	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"How to sample for requests that don't say: model (what generation_config.json or the GGUF file recommends: temperature, top_p, top_k, min_p, repetition_penalty) or neutral (temperature 1, all else off)."`
 	TLSCert          string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
 	TLSKey           string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain            time.Duration        `default:"30s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
-	MaxBody          byteSize             `name:"max-body" default:"8MiB" help:"Longest body of a request."`
-	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
-	MaxConns         int                  `name:"max-conns" default:"8192" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" help:"Longest time that a request may take."`
-	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" help:"How long a client may take nothing of its answer."`
+	Drain            time.Duration        `default:"30s" min:"0s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
+	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
+	MaxBody          byteSize             `name:"max-body" default:"8MiB" min:"1" help:"Longest body of a request."`
+	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
+	MaxConns         int                  `name:"max-conns" default:"8192" min:"1" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
+	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time that a request may take."`
+	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" min:"1ns" help:"How long a client may take nothing of its answer."`
 	Page             bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
 	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Names of another server that metrics also go by: vllm (vllm:num_requests_running and the like, for its dashboards and endpoint pickers) or none."`
 	Pprof            bool                 `help:"Serve /debug/pprof/, to admins."`
 	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
-	OTLPSample       float64              `name:"otlp-sample" default:"1" help:"Share of requests to trace, 0 to 1."`
+	OTLPSample       float64              `name:"otlp-sample" default:"1" min:"0" max:"1" help:"Share of requests to trace, 0 to 1."`
 	AccessLog        bool                 `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
 	logFlags
 
@@ -224,9 +224,6 @@ func (c *serveCmd) check() error {
 	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
 		bad("--kv-memory and --kv-tokens both say how large the pool is: leave one out")
 	}
-	if c.KVMemory < 0 {
-		bad("--kv-memory is %v, want more than 0", c.KVMemory)
-	}
 	if c.settings.given("kv-type") && c.Backend != "cpu" {
 		bad("--kv-type is for --backend cpu")
 	}
@@ -241,18 +238,6 @@ func (c *serveCmd) check() error {
 	}
 	if (c.SimLogits || c.SimPoison >= 0) && c.Backend != "sim" {
 		bad("--sim-logits and --sim-poison are for --backend sim")
-	}
-	if c.ITLTarget < 0 {
-		bad("--itl-target is %v, want 0 (none) or more", c.ITLTarget)
-	}
-	if c.FailedGrace < 0 {
-		bad("--failed-grace is %v, want 0 or more", c.FailedGrace)
-	}
-	if c.Drain < 0 {
-		bad("--drain is %v, want 0 or more", c.Drain)
-	}
-	if !(c.OTLPSample >= 0 && c.OTLPSample <= 1) {
-		bad("--otlp-sample is %v, want 0 to 1", c.OTLPSample)
 	}
 	if at := c.OTLPEndpoint; at != "" { // the exporter would log one that it can't read
 		u, err := url.Parse(at)
@@ -269,7 +254,7 @@ func (c *serveCmd) check() error {
 	if err := c.fleetFlags.check(c.PageTokens); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, c.checkNames(), c.checkCounts())...)
+	return errors.Join(append(errs, c.checkNames())...)
 }
 
 // checkNames reports names of the model that are none.
@@ -280,25 +265,6 @@ func (c *serveCmd) checkNames() error {
 		}
 	}
 	return nil
-}
-
-// checkCounts reports numbers that are too low.
-func (c *serveCmd) checkCounts() error {
-	var errs []error
-	for _, f := range []struct {
-		name string
-		v    int
-		lo   int
-	}{
-		{"kv-tokens", c.KVTokens, 1}, {"max-requests", c.MaxRequests, 1}, {"max-conns", c.MaxConns, 1}, {"step-tokens", c.StepTokens, 1},
-		{"max-running", c.MaxRunning, 0}, {"max-queued", c.MaxQueued, 0}, {"default-max-tokens", c.DefaultMaxTokens, 0}, {"preempt-threshold", c.PreemptThreshold, 1}, {"pinned-tokens", c.PinnedTokens, 0}, {"quantum", c.Quantum, 1}, {"max-body", int(c.MaxBody), 1}, {"max-tokenize", int(c.MaxTokenize), 1},
-		{"max-timeout", int(c.MaxTimeout), 1}, {"write-timeout", int(c.WriteTimeout), 1},
-	} {
-		if f.v < f.lo {
-			errs = append(errs, fmt.Errorf("--%s is %d, want at least %d", f.name, f.v, f.lo))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // tracing is nil without an endpoint.

@@ -18,14 +18,14 @@ type servingCmd struct {
 	Policies   []string            `placeholder:"NAME" help:"Policies to compare, with settings if wanted: lpm:aging=64:oldest-every=16. Default: all but priority, which no load has."`
 	Loads      []bench.ServingLoad `placeholder:"NAME" help:"Loads: chat, fewshot, tree, unique, mixed, tenants. Default: all."`
 	Levels     []string            `placeholder:"NAME" help:"low, saturating, overload, or percent of the capacity. Default: the three."`
-	Requests   int                 `default:"3000" help:"Requests of each run."`
+	Requests   int                 `default:"3000" min:"1" help:"Requests of each run."`
 	Seed       uint64              `default:"7" help:"Of the loads: the same seed gives the same table on every machine."`
 	Profile    string              `default:"h200" placeholder:"NAME" help:"Device to simulate: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" help:"KV pool, in tokens. Default: 200000, and 600000 under mixed."`
-	PageTokens int                 `name:"page-tokens" default:"16" help:"Tokens per page, a power of two."`
-	StepTokens int                 `name:"step-tokens" default:"2048" help:"Tokens per step."`
-	MaxRunning int                 `name:"max-running" default:"256" help:"Requests that run at a time."`
-	Inflight   int                 `default:"1" help:"Plans that are out at a time."`
+	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" min:"1" help:"KV pool, in tokens. Default: 200000, and 600000 under mixed."`
+	PageTokens int                 `name:"page-tokens" default:"16" min:"1" help:"Tokens per page, a power of two."`
+	StepTokens int                 `name:"step-tokens" default:"2048" min:"1" help:"Tokens per step."`
+	MaxRunning int                 `name:"max-running" default:"256" min:"1" help:"Requests that run at a time."`
+	Inflight   int                 `default:"1" min:"1" help:"Plans that are out at a time."`
 	JSON       bool                `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool                `xor:"format" help:"Print the table in Markdown."`
 }
@@ -48,17 +48,7 @@ Examples:
 func (c *servingCmd) Run(ctx context.Context) error {
 	kvTokens := 0
 	if c.KVTokens != nil {
-		if kvTokens = *c.KVTokens; kvTokens < 1 {
-			return fmt.Errorf("--kv-tokens is %d, want at least 1", kvTokens)
-		}
-	}
-	for _, f := range []struct {
-		flag  string
-		value int
-	}{{"--requests", c.Requests}, {"--page-tokens", c.PageTokens}, {"--step-tokens", c.StepTokens}, {"--max-running", c.MaxRunning}, {"--inflight", c.Inflight}} {
-		if f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, f.value) // 0 would be the default, unasked
-		}
+		kvTokens = *c.KVTokens
 	}
 	profile, err := openProfile(c.Profile)
 	if err != nil {

@@ -16,12 +16,12 @@ type simFleetCmd struct {
 	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a recorded one of the Mooncake project as a file of JSON lines."`
 	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
 	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
-	Requests   *int               `placeholder:"N" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
+	Requests   *int               `placeholder:"N" min:"1" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
 	Load       float64            `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
 	Seed       uint64             `default:"7" help:"Of traces and choices: the same seed gives the same table."`
 	Profile    string             `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int               `name:"kv-tokens" placeholder:"N" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
-	StepTokens int                `name:"step-tokens" default:"2048" help:"Tokens of a worker's step."`
+	KVTokens   *int               `name:"kv-tokens" placeholder:"N" min:"1" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
+	StepTokens int                `name:"step-tokens" default:"2048" min:"1" help:"Tokens of a worker's step."`
 	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
 	Predict    time.Duration      `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
 	PredictReq bool               `name:"predict-requests" help:"Have the router predict by its requests, as coppice route does: each is taken to be where it was sent until its first token."`
@@ -53,18 +53,11 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Seed: c.Seed, Base: fleet.Config{
 		Kind: c.Worker, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}
-	for _, f := range []struct {
-		flag  string
-		value *int
-		to    *int
-	}{{"--requests", c.Requests, &cfg.Requests}, {"--kv-tokens", c.KVTokens, &cfg.Base.KVTokens}, {"--step-tokens", &c.StepTokens, &cfg.Base.StepTokens}} {
-		if f.value == nil {
-			continue
-		}
-		if *f.value < 1 {
-			return fmt.Errorf("%s is %d, want at least 1", f.flag, *f.value) // 0 would be the default, unasked
-		}
-		*f.to = *f.value
+	if c.Requests != nil {
+		cfg.Requests = *c.Requests
+	}
+	if c.KVTokens != nil {
+		cfg.Base.KVTokens = *c.KVTokens
 	}
 	if c.Predict > 0 && c.PredictReq {
 		return errors.New("--predict and --predict-requests are two ways to predict: want one of them")

@@ -17,11 +17,11 @@ import (
 
 type simCmd struct {
 	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
-	Steps  int             `default:"300" help:"Plans that run while requests arrive."`
+	Steps  int             `default:"300" min:"1" help:"Plans that run while requests arrive."`
 	Faults bool            `help:"Slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
 	Fair   bool            `help:"Worlds of tenants under the policy dlpm: some send one request at a time, some many, some come and go."`
 	Tiers  bool            `help:"Tiers of KV below the device in every world with a cache, not in one of three."`
-	Seeds  int             `default:"1" help:"Play so many seeds, from --seed on, on all processors."`
+	Seeds  int             `default:"1" min:"1" help:"Play so many seeds, from --seed on, on all processors."`
 	Twin   bool            `help:"Play each world twice and compare the two step by step."`
 	Trace  bool            `help:"Print what happens, line by line, to the standard error. For one seed."`
 	Plant  schedtest.Plant `hidden:"" default:"none" help:"A bug that a checker must find."`
@@ -48,12 +48,7 @@ const mostFailures = 10
 
 // Run is called by kong.
 func (c *simCmd) Run(ctx context.Context) error {
-	switch {
-	case c.Steps < 1:
-		return fmt.Errorf("--steps is %d, want at least 1", c.Steps) // 0 would be the default, unasked
-	case c.Seeds < 1:
-		return fmt.Errorf("--seeds is %d, want at least 1", c.Seeds)
-	case c.Trace && c.Seeds > 1:
+	if c.Trace && c.Seeds > 1 {
 		return errors.New("--trace is for one seed: leave --seeds out")
 	}
 	if c.Seeds > 1 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"encoding"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,6 +56,47 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 		}
 		return nil
 	}
+}
+
+// bounded reports every flag whose value is outside of what its tags min and max allow, in the
+// form of the flag's type. A zero that a library takes for its default is refused so.
+func bounded(k *kong.Context) error {
+	var errs []error
+	for _, f := range k.Flags() {
+		v, lo, hi := f.Target, f.Tag.Get("min"), f.Tag.Get("max")
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		switch {
+		case lo == "" || !v.IsValid():
+		case hi != "" && !(compare(v, lo) >= 0 && compare(v, hi) <= 0):
+			errs = append(errs, fmt.Errorf("--%s is %v, want %s to %s", f.Name, v, lo, hi))
+		case hi == "" && !(compare(v, lo) >= 0):
+			errs = append(errs, fmt.Errorf("--%s is %v, want at least %s", f.Name, v, lo))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// compare compares a flag's value with a text of its type; NaN is less than everything.
+func compare(v reflect.Value, text string) int {
+	bound := reflect.New(v.Type())
+	var err error
+	switch to := bound.Interface().(type) {
+	case encoding.TextUnmarshaler:
+		err = to.UnmarshalText([]byte(text))
+	case *time.Duration:
+		*to, err = time.ParseDuration(text)
+	case *float64:
+		*to, err = strconv.ParseFloat(text, 64)
+		return cmp.Compare(v.Float(), *to)
+	case *int:
+		*to, err = strconv.Atoi(text)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("a bound %q of type %v: %v", text, v.Type(), err))
+	}
+	return cmp.Compare(v.Int(), bound.Elem().Int())
 }
 
 // noValue matches what kong says of a flag without its value.

@@ -21,7 +21,7 @@ var packages = strings.Fields(`actors backends blockio bundle card carrier chat 
 // Name begins the errors of the module's public packages.
 const Name = "coppice: "
 
-var inner = regexp.MustCompile(`(?m)^(?:(?:` + strings.Join(packages, "|") + `): )+`)
+var inner = regexp.MustCompile(`(?m)^(?:(?:coppice|` + strings.Join(packages, "|") + `): )+`)
 
 // Public returns the text of an error with Name in place of the names of packages at the
 // beginning of each of its lines.

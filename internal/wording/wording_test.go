@@ -13,7 +13,7 @@ func TestPublic(t *testing.T) {
 		"scheduler: queue full":                    "coppice: queue full",
 		"actors: scheduler: queue full":            "coppice: queue full",
 		"actors: A is 0\nserver: B is 1":           "coppice: A is 0\ncoppice: B is 1",
-		"coppice: scheduler: queue full":           "coppice: scheduler: queue full",
+		"coppice: scheduler: queue full":           "coppice: queue full",
 		"open model: no such file":                 "open model: no such file",
 		"message 1: chat: no role":                 "message 1: chat: no role",
 		"cpu:0 is busy":                            "cpu:0 is busy",
