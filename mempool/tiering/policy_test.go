@@ -133,6 +133,21 @@ func TestSink(t *testing.T) {
 	}
 }
 
+// TestSinkLate: host memory without any room drops at once, and disk counts that as lost.
+func TestSinkLate(t *testing.T) {
+	now := time.Duration(0)
+	c := Config{}
+	c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(40)
+	p := newPolicy(t, c)
+	fill(p, kv.TierHost, 20)
+	p.Computed(now, sequence(16), nil)
+	p.Demote(now, sequence(16)[0].Key) // finds no room, and makes some
+	moves := p.Next(now, nil)
+	if len(moves) != 3 || moves[0].Kind != Drop || p.Stats(kv.TierDisk).Lost != 3 || p.Stats(kv.TierHost).Lost != 1 {
+		t.Errorf("%v, disk lost %d, host %d", moves, p.Stats(kv.TierDisk).Lost, p.Stats(kv.TierHost).Lost)
+	}
+}
+
 // TestShutdown: what is on the device goes to disk and to the shared tier, the newest first
 // and parents before it; there is no bound but the time.
 func TestShutdown(t *testing.T) {

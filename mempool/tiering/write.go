@@ -171,8 +171,11 @@ func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace, late bo
 			t.index.Touch(k)
 			continue
 		}
-		if sinks(p, of, k) && !late {
-			return sink(p, now, of, k)
+		if sinks(p, of, k) {
+			if !late {
+				return sink(p, now, of, k)
+			}
+			p.tiers[p.below(of)].stats.Lost++
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)
