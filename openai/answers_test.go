@@ -71,7 +71,7 @@ func TestModels(t *testing.T) {
 
 func TestErrorAppend(t *testing.T) {
 	doc := readDocument(t)
-	own := &Error{401, "who are you?", InvalidRequest, "", "invalid_api_key"}
+	own := &Error{401, "who are you?", invalidRequest, "", "invalid_api_key"}
 	if got := string(own.Append(nil)); got != `{"error":{"message":"who are you?","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}` {
 		t.Error(got)
 	}

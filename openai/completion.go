@@ -23,7 +23,7 @@ var completionFields = map[string]setter{
 	"prompt":             func(r *reading, v value) { r.completion.Prompts = r.promptList(v) },
 	"echo":               func(r *reading, v value) { r.completion.Echo = r.flag(v) },
 	"add_special_tokens": special(true, "a text is put between those that the model expects; give token ids"),
-	"best_of":            func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, MaxN)) },
+	"best_of":            func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, maxN)) },
 	"logprobs":           (*reading).completionLogprobs,
 	"suffix": func(r *reading, v value) {
 		if r.text(v) != "" {
@@ -100,12 +100,12 @@ func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, c
 		}
 		return all, 0
 	}
-	left := MaxPromptTokens
+	left := maxPromptTokens
 	if d.lenient {
 		left = d.most
 	}
 	if c := s.next(); c == '-' || '0' <= c && c <= '9' {
-		return append(all, Prompt{Tokens: d.idsAt(s, v, d.ids, left)}), 1
+		return append(all, Prompt{Tokens: d.idsAt(s, v, d.room(v, left), left)}), 1
 	}
 	for ; d.fault == nil && s.more(count, ']'); count++ {
 		c := s.next()
@@ -113,8 +113,8 @@ func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, c
 		switch {
 		case d.lenient && count > 0:
 			s.skip()
-		case count == MaxPrompts:
-			d.fail(v, "invalid_value", "%s has over %d prompts", v, MaxPrompts)
+		case count == maxPrompts:
+			d.fail(v, "invalid_value", "%s has over %d prompts", v, maxPrompts)
 		case count > 0 && (c == '"') != (all[0].Tokens == nil):
 			d.fail(e, "invalid_type", "%s is %s, unlike the prompts before it", e, e.kind())
 		case c == '"':
@@ -137,6 +137,6 @@ func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, c
 
 // textAt is the string at s.
 func (d *decoder) textAt(s *scanner) string {
-	raw, _ := s.quoted()
-	return d.unescaped(raw)
+	raw, escaped := s.quoted()
+	return d.unescaped(raw, escaped)
 }

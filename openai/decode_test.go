@@ -145,18 +145,18 @@ func TestDecodeLimits(t *testing.T) {
 		message string
 	}{
 		{"depth", deep(MaxDepth - 1), deep(MaxDepth), "", false, "the body nests arrays and objects over 64 deep"},
-		{"fields", chat + `"chat_template_kwargs":{` + names(MaxFields) + "}}", chat + `"chat_template_kwargs":{` + names(MaxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
-		{"stops", `{"prompt":"x","stop":[` + list(MaxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(MaxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
-		{"prompts", `{"prompt":[` + list(MaxPrompts, `"a"`) + "]}", `{"prompt":[` + list(MaxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
-		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(MaxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(MaxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
-		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", MaxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", MaxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
-		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", MaxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", MaxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
-		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", MaxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", MaxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
-		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", MaxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", MaxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
-		{"biases", `{"prompt":"x","logit_bias":{` + names(MaxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(MaxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},
-		{"messages", `{"messages":[` + list(MaxMessages, `{"role":"user","content":""}`) + "]}", `{"messages":[` + list(MaxMessages+1, `{"role":"user","content":""}`) + "]}", "messages", true, "messages has over 8192 messages"},
-		{"parts", `{"messages":[{"role":"user","content":[` + list(MaxParts, `{"type":"text","text":""}`) + "]}]}", `{"messages":[{"role":"user","content":[` + list(MaxParts+1, `{"type":"text","text":""}`) + "]}]}", "messages[0].content", true, "messages[0].content has over 1024 parts"},
-		{"tools", chat + `"tools":[` + list(MaxTools, `{"type":"function","function":{"name":"f"}}`) + "]}", chat + `"tools":[` + list(MaxTools+1, `{"type":"function","function":{"name":"f"}}`) + "]}", "tools", true, "tools has over 128 objects"},
+		{"fields", chat + `"chat_template_kwargs":{` + names(maxFields) + "}}", chat + `"chat_template_kwargs":{` + names(maxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
+		{"stops", `{"prompt":"x","stop":[` + list(maxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(maxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
+		{"prompts", `{"prompt":[` + list(maxPrompts, `"a"`) + "]}", `{"prompt":[` + list(maxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
+		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
+		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
+		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
+		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
+		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
+		{"biases", `{"prompt":"x","logit_bias":{` + names(maxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(maxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},
+		{"messages", `{"messages":[` + list(maxMessages, `{"role":"user","content":""}`) + "]}", `{"messages":[` + list(maxMessages+1, `{"role":"user","content":""}`) + "]}", "messages", true, "messages has over 8192 messages"},
+		{"parts", `{"messages":[{"role":"user","content":[` + list(maxParts, `{"type":"text","text":""}`) + "]}]}", `{"messages":[{"role":"user","content":[` + list(maxParts+1, `{"type":"text","text":""}`) + "]}]}", "messages[0].content", true, "messages[0].content has over 1024 parts"},
+		{"tools", chat + `"tools":[` + list(maxTools, `{"type":"function","function":{"name":"f"}}`) + "]}", chat + `"tools":[` + list(maxTools+1, `{"type":"function","function":{"name":"f"}}`) + "]}", "tools", true, "tools has over 128 objects"},
 	} {
 		decode := func(body string) error {
 			if tc.asChat {
@@ -236,7 +236,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func checkN(t *testing.T, p *Params) {
-	if p.N < 1 || p.N > MaxN {
+	if p.N < 1 || p.N > maxN {
 		t.Errorf("%+v: %d choices", p, p.N)
 	}
 }

@@ -72,7 +72,8 @@ func (d *decoder) text(v value) string {
 	if !d.isText(v) {
 		return ""
 	}
-	return d.unescaped(v.raw[1 : len(v.raw)-1])
+	raw := v.raw[1 : len(v.raw)-1]
+	return d.unescaped(raw, bytes.IndexByte(raw, '\\') >= 0)
 }
 
 // again is text, in the memory of last if it is the same.
@@ -85,19 +86,19 @@ func (d *decoder) again(v value, last string) string {
 
 // unescaped is the text of a JSON string, given without its quotes. What is not UTF-8
 // becomes U+FFFD.
-func (d *decoder) unescaped(raw []byte) string {
-	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+func (d *decoder) unescaped(raw []byte, escaped bool) string {
+	if !escaped && utf8.Valid(raw) {
 		return string(raw)
 	}
 	d.buf = appendUnescaped(d.buf[:0], raw)
 	return string(d.buf)
 }
 
-// label is again, of at most MaxName bytes.
+// label is again, of at most maxName bytes.
 func (d *decoder) label(v value, last string) string {
 	s := d.again(v, last)
-	if len(s) > MaxName && !d.lenient {
-		d.fail(v, "invalid_value", "%s has %d bytes, want at most %d: give a hash of it", v, len(s), MaxName)
+	if len(s) > maxName && !d.lenient {
+		d.fail(v, "invalid_value", "%s has %d bytes, want at most %d: give a hash of it", v, len(s), maxName)
 		return ""
 	}
 	return s
@@ -279,8 +280,8 @@ func (d *decoder) members(s *scanner, v value, prompt bool) []field {
 		switch {
 		case twice:
 			d.kept[at].raw = raw
-		case n-from == MaxFields:
-			d.fail(v, "invalid_value", "%s has over %d fields", v.nameOr("the body"), MaxFields)
+		case n-from == maxFields:
+			d.fail(v, "invalid_value", "%s has over %d fields", v.nameOr("the body"), maxFields)
 			if !d.lenient {
 				return nil
 			}
@@ -312,7 +313,15 @@ func (d *decoder) tokens(v value, most int) []kv.Token {
 		return nil
 	}
 	s := scanner{b: v.raw, at: 1}
-	return d.idsAt(&s, v, nil, most)
+	return d.idsAt(&s, v, d.room(v, most), most)
+}
+
+// room is memory for the ids of the array v, which is the last in its text.
+func (d *decoder) room(v value, most int) []kv.Token {
+	if d.lenient {
+		return d.ids
+	}
+	return make([]kv.Token, 0, min(bytes.Count(v.raw, []byte{','})+1, most))
 }
 
 // idsAt appends the ids of the array v, which s has entered, to dst.

@@ -44,7 +44,7 @@ func (f Facts) Document() []byte {
 	f.narrow(schemas)
 	for _, name := range []string{"CompletionRequest", "ChatRequest"} {
 		fields := schemas[name].(map[string]any)["properties"].(map[string]any)
-		fields["n"].(map[string]any)["maximum"] = min(f.Choices, MaxN)
+		fields["n"].(map[string]any)["maximum"] = min(f.Choices, maxN)
 		for field, v := range f.Sampling {
 			fields[field].(map[string]any)["default"] = v
 		}

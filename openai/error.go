@@ -18,10 +18,10 @@ type Error struct {
 
 // The values of Error.Type.
 const (
-	InvalidRequest = "invalid_request_error"
-	RateLimit      = "rate_limit_error"
-	TimedOut       = "timeout_error"
-	ServerError    = "server_error"
+	invalidRequest = "invalid_request_error"
+	rateLimit      = "rate_limit_error"
+	timedOut       = "timeout_error"
+	serverError    = "server_error"
 )
 
 // Unsupported is Error.Code where a parameter means something that is not done here.
@@ -42,12 +42,32 @@ func (e *Error) Append(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
+// NewError is an error of the Type that goes with the status.
+func NewError(status int, code, format string, args ...any) *Error {
+	kind := invalidRequest
+	switch {
+	case status == http.StatusTooManyRequests:
+		kind = rateLimit
+	case status == http.StatusRequestTimeout:
+		kind = timedOut
+	case status >= http.StatusInternalServerError:
+		kind = serverError
+	}
+	return &Error{Status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: code}
+}
+
+// At names the field at fault. It changes e and returns it.
+func (e *Error) At(param string) *Error {
+	e.Param = param
+	return e
+}
+
 // invalid is the fault of a request.
 func invalid(param, code, format string, args ...any) *Error {
-	return &Error{http.StatusBadRequest, fmt.Sprintf(format, args...), InvalidRequest, param, code}
+	return NewError(http.StatusBadRequest, code, format, args...).At(param)
 }
 
 // ModelNotFound refuses a request for a model that the server does not have.
 func ModelNotFound(id string) *Error {
-	return &Error{http.StatusNotFound, fmt.Sprintf("the model %q is not served here; /v1/models lists those that are", clip(id)), InvalidRequest, "model", "model_not_found"}
+	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
 }

@@ -15,9 +15,9 @@ var extensions = map[string]setter{
 	"repetition_penalty": func(r *reading, v value) { r.Sampling.RepetitionPenalty = r.above(v, 10) },
 	"min_tokens":         func(r *reading, v value) { r.MinTokens = int(r.integer(v, 0, maxOutput)) },
 	"ignore_eos":         func(r *reading, v value) { r.IgnoreEOS = r.flag(v) },
-	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, MaxStopTokens) },
+	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, maxStopTokens) },
 	"allowed_token_ids": func(r *reading, v value) {
-		if r.AllowedTokens = r.tokens(v, MaxAllowed); r.fault == nil && len(r.AllowedTokens) == 0 {
+		if r.AllowedTokens = r.tokens(v, maxAllowed); r.fault == nil && len(r.AllowedTokens) == 0 {
 			r.fail(v, "invalid_value", "%s is empty: no token could be drawn", v)
 		}
 	},

@@ -112,7 +112,7 @@ func (r *reading) guidedJSON(v value) {
 
 // choice is one of some texts.
 func (r *reading) choice(v value) {
-	texts := r.texts(v, MaxFields)
+	texts := r.texts(v, maxFields)
 	if r.fault == nil && len(texts) == 0 {
 		r.fail(v, "invalid_value", "%s is empty, want what to choose from", v)
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// MaxMessages and the like bound the lists of a conversation.
+// maxMessages and the like bound the lists of a conversation.
 const (
-	MaxMessages  = 8192
-	MaxParts     = 1024 // of one message's content
-	MaxToolCalls = 128  // of one message
-	MaxTools     = 128
+	maxMessages  = 8192
+	maxParts     = 1024 // of one message's content
+	maxToolCalls = 128  // of one message
+	maxTools     = 128
 )
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
@@ -23,8 +23,8 @@ func (r *reading) messages(v value) { r.chat.Messages = r.conversation(v, r.chat
 
 func (d *decoder) conversation(v value, all []chat.Message) []chat.Message {
 	for _, e := range d.list(v, "an array of messages") {
-		if len(all) == MaxMessages && !d.lenient {
-			d.fail(v, "invalid_value", "%s has over %d messages", v, MaxMessages)
+		if len(all) == maxMessages && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d messages", v, maxMessages)
 		}
 		if d.fault != nil {
 			return nil
@@ -115,8 +115,8 @@ func (d *decoder) content(v value) string {
 	}
 	var texts []string
 	for _, e := range d.list(v, "") {
-		if len(texts) == MaxParts && !d.lenient {
-			d.fail(v, "invalid_value", "%s has over %d parts", v, MaxParts)
+		if len(texts) == maxParts && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d parts", v, maxParts)
 		}
 		if d.fault != nil {
 			return ""

@@ -12,15 +12,15 @@ import (
 
 // Limits of the fields of a request. A node may have lower ones, which it says.
 const (
-	MaxN            = 128     // choices per prompt
-	MaxPrompts      = 2048    // of one completion request
-	MaxPromptTokens = 1 << 24 // given as ids, of all prompts
-	MaxStops        = 16      // stop strings
-	MaxStopBytes    = 1024    // of all of them: what finds them takes up to 512 times as much, for each prompt
-	MaxStopTokens   = 256
-	MaxBiases       = 1024
-	MaxAllowed      = 1 << 20 // allowed_token_ids
-	MaxName         = 1024    // bytes of cache_salt and class, which outlive their request
+	maxN            = 128     // choices per prompt
+	maxPrompts      = 2048    // of one completion request
+	maxPromptTokens = 1 << 24 // given as ids, of all prompts
+	maxStops        = 16      // stop strings
+	maxStopBytes    = 1024    // of all of them: what finds them takes up to 512 times as much, for each prompt
+	maxStopTokens   = 256
+	maxBiases       = 1024
+	maxAllowed      = 1 << 20 // allowed_token_ids
+	maxName         = 1024    // bytes of cache_salt and class, which outlive their request
 	maxOutput       = 1 << 30 // max_tokens
 	maxSeconds      = 86400   // timeout, queue_timeout, pins
 	MaxTopLogprobs  = 20      // others in each place
@@ -176,7 +176,7 @@ var shared = map[string]setter{
 	"model":  func(r *reading, v value) { r.Model = r.again(v, r.last.model) },
 	"user":   func(r *reading, v value) { r.User = r.again(v, r.last.user) },
 	"stream": func(r *reading, v value) { r.Stream = r.flag(v) },
-	"n":      func(r *reading, v value) { r.N = max(int(r.integer(v, 1, MaxN)), 1) },
+	"n":      func(r *reading, v value) { r.N = max(int(r.integer(v, 1, maxN)), 1) },
 	"seed": func(r *reading, v value) {
 		r.Sampling.Seed, r.Seeded = uint64(r.integer(v, math.MinInt64, math.MaxInt64)), true
 	},
@@ -266,7 +266,7 @@ func (r *reading) stop(v value) {
 		r.want(v, "a string or an array of strings")
 		return
 	}
-	r.StopStrings = r.texts(v, MaxStops)
+	r.StopStrings = r.texts(v, maxStops)
 	for i, s := range r.StopStrings {
 		if s == "" {
 			r.fail(v.index(i), "invalid_value", "%s is empty: the output would end before it began", v.index(i))
@@ -280,16 +280,16 @@ func (r *reading) stopBytes(v value) {
 	for _, s := range r.StopStrings {
 		n += len(s)
 	}
-	if n > MaxStopBytes {
-		r.fail(v, "invalid_value", "%s has %d bytes, want at most %d", v, n, MaxStopBytes)
+	if n > maxStopBytes {
+		r.fail(v, "invalid_value", "%s has %d bytes, want at most %d", v, n, maxStopBytes)
 	}
 }
 
 // logitBias sorts by token, for the order in an object means nothing.
 func (r *reading) logitBias(v value) {
 	all := r.object(v, "an object of token ids and numbers")
-	if len(all) > MaxBiases {
-		r.fail(v, "invalid_value", "%s has %d tokens, want at most %d", v, len(all), MaxBiases)
+	if len(all) > maxBiases {
+		r.fail(v, "invalid_value", "%s has %d tokens, want at most %d", v, len(all), maxBiases)
 		return
 	}
 	byToken := map[kv.Token]float32{}

@@ -15,7 +15,7 @@ import (
 //
 // The zero value is ready; its memory is kept between uses.
 type Peeked struct {
-	// Most bounds the Tokens that are kept, 0 being [MaxPromptTokens]. It is the
+	// Most bounds the Tokens that are kept, 0 being as many as a server takes. It is the
 	// caller's, and stays.
 	Most int
 
@@ -237,7 +237,7 @@ func (p *Peeked) begin() *peeking {
 	q := p.state
 	most := p.Most
 	if most <= 0 {
-		most = MaxPromptTokens
+		most = maxPromptTokens
 	}
 	*q = peeking{reading: reading{peeked: p, last: q.last,
 		decoder: decoder{lenient: true, most: most, kept: q.kept[:0], buf: q.buf, ids: q.ids, first: q.first[:0]}}}

@@ -90,7 +90,7 @@ func DecodeDetokenize(body []byte) (*Detokenize, error) {
 		case "model":
 			t.Model = d.text(f.value)
 		case "tokens":
-			t.Tokens = d.tokens(f.value, MaxPromptTokens)
+			t.Tokens = d.tokens(f.value, maxPromptTokens)
 		default:
 			d.unknown("", f)
 		}

@@ -10,7 +10,7 @@ import (
 // tools go to the template as they are. Their shape is looked at, for a template that
 // finds another one writes nonsense.
 func (r *reading) tools(v value) {
-	all := r.objects(v, MaxTools)
+	all := r.objects(v, maxTools)
 	if !r.lenient {
 		for _, raw := range all {
 			r.toolList = append(r.toolList, r.tool(value{raw, v.top}))
@@ -188,7 +188,7 @@ func (r *reading) hold(tools []tool, most int, answer string) {
 // toolCalls are those of an assistant's turn before.
 func (d *decoder) toolCalls(v value) []chat.ToolCall {
 	var all []chat.ToolCall
-	for _, raw := range d.objects(v, MaxToolCalls) {
+	for _, raw := range d.objects(v, maxToolCalls) {
 		at, mark := value{raw, v.top}, len(d.kept)
 		var call chat.ToolCall
 		for _, f := range d.object(at, "an object") {
@@ -198,7 +198,7 @@ func (d *decoder) toolCalls(v value) []chat.ToolCall {
 			case "type":
 				d.oneOf(f.value, "function")
 			case "index": // of a stream's delta that is given back
-				d.integer(f.value, 0, MaxToolCalls)
+				d.integer(f.value, 0, maxToolCalls)
 			case "function":
 				d.called(f.value, &call)
 			default:

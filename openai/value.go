@@ -10,7 +10,7 @@ import (
 // Limits of a body, beside its size, which the HTTP side bounds.
 const (
 	MaxDepth  = 64   // of nested arrays and objects
-	MaxFields = 1024 // of one object that is read; those of a schema are not counted
+	maxFields = 1024 // of one object that is read; those of a schema are not counted
 )
 
 // value is a part of a JSON text. Its path from the top is found when an error needs it.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -13,11 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-var errNotJSON = &openai.Error{Status: http.StatusUnsupportedMediaType, Type: openai.InvalidRequest, Code: "unsupported_media_type",
-	Message: "send JSON, with the header Content-Type: application/json"}
+var errNotJSON = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "send JSON, with the header Content-Type: application/json")
 
-var errCoded = &openai.Error{Status: http.StatusUnsupportedMediaType, Type: openai.InvalidRequest, Code: "unsupported_media_type",
-	Message: "the body is compressed; send it as it is, without the header Content-Encoding"}
+var errCoded = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is compressed; send it as it is, without the header Content-Encoding")
 
 // body reads the request's body, within its limits. It is valid until release.
 func (c *call) body() (body []byte, release func(), err error) {
@@ -66,8 +63,8 @@ func (c *call) body() (body []byte, release func(), err error) {
 }
 
 var (
-	errBodies = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "server_busy", Message: "the server holds as many bodies of requests as it may; ask again later"}
-	errBroken = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+	errBodies = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the server holds as many bodies of requests as it may; ask again later")
+	errBroken = openai.NewError(http.StatusBadRequest, "broken_body", "the body ended before it was complete, or is not framed as the header says")
 )
 
 // longest is how many bytes the body may have.
@@ -80,14 +77,12 @@ func (c *call) longest() int {
 
 func (c *call) tooLong() error {
 	c.w.Header().Set("Connection", "close") // what is left of it is not waited for
-	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: openai.InvalidRequest, Code: "body_too_large",
-		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())}
+	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())
 }
 
 func (c *call) tooSlow() error {
 	c.w.Header().Set("Connection", "close")
-	return &openai.Error{Status: http.StatusRequestTimeout, Type: openai.TimedOut, Code: "body_timeout",
-		Message: fmt.Sprintf("the body was not complete within %v", c.s.cfg.ReadTimeout)}
+	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)
 }
 
 // mostKept is the largest buffer that is kept for the next request.

@@ -82,8 +82,7 @@ func (c *call) cacheTree() error {
 		text := strings.Join(given, ",")
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > p.most {
-			return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: p.name, Code: "invalid_value",
-				Message: fmt.Sprintf("%s is %.20q, want 0 to %d", p.name, text, p.most)}
+			return openai.NewError(http.StatusBadRequest, "invalid_value", "%s is %.20q, want 0 to %d", p.name, text, p.most).At(p.name)
 		}
 		*p.value = n
 	}

@@ -94,8 +94,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	}
 }
 
-var errConns = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "too_many_connections",
-	Message: "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open"}
+var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
 
 // admit reports whether the caller may ask for this at all. A preflight, by which a browser
 // asks whether a page may call, is answered here.
@@ -106,7 +105,7 @@ func (c *call) admit() (answered bool, err error) {
 	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
 	switch {
 	case refusal != nil:
-		return false, &openai.Error{Status: http.StatusForbidden, Type: openai.InvalidRequest, Code: refusal.Code, Message: refusal.Message}
+		return false, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message)
 	case preflight:
 		c.w.Header().Del("Allow") // of a path's methods, which is not what was asked
 		c.status = http.StatusNoContent

@@ -16,30 +16,29 @@ import (
 var causes = []struct {
 	is     error
 	status int
-	kind   string
 	param  string
 	code   string
 }{
-	{coppice.ErrQueueFull, http.StatusTooManyRequests, openai.RateLimit, "", "server_busy"},
-	{coppice.ErrDisplaced, http.StatusTooManyRequests, openai.RateLimit, "", "displaced"},
-	{coppice.ErrTenantFull, http.StatusTooManyRequests, openai.RateLimit, "", "rate_limit_exceeded"},
-	{coppice.ErrPromptTooLong, http.StatusBadRequest, openai.InvalidRequest, "", "context_length_exceeded"},
-	{coppice.ErrTooLarge, http.StatusBadRequest, openai.InvalidRequest, "", "request_too_large"},
-	{coppice.ErrEmptyPrompt, http.StatusBadRequest, openai.InvalidRequest, "prompt", "empty_prompt"},
-	{coppice.ErrFormatTimeout, http.StatusBadRequest, openai.InvalidRequest, "response_format", "format_timeout"},
-	{coppice.ErrInvalid, http.StatusBadRequest, openai.InvalidRequest, "", "invalid_value"},
-	{coppice.ErrDeadline, http.StatusRequestTimeout, openai.TimedOut, "", "deadline_exceeded"},
-	{coppice.ErrQueueTimeout, http.StatusRequestTimeout, openai.TimedOut, "", "queue_timeout"},
-	{coppice.ErrClosed, http.StatusServiceUnavailable, openai.ServerError, "", "shutting_down"},
-	{coppice.ErrContract, http.StatusInternalServerError, openai.ServerError, "", "backend_fault"},
-	{coppice.ErrLogits, http.StatusInternalServerError, openai.ServerError, "", "backend_fault"},
-	{chat.ErrControl, http.StatusBadRequest, openai.InvalidRequest, "messages", "control_token"},
-	{chat.ErrRefused, http.StatusBadRequest, openai.InvalidRequest, "messages", "template_refused"},
-	{chat.ErrRender, http.StatusBadRequest, openai.InvalidRequest, "messages", "template_failed"},
-	{chat.ErrLimit, http.StatusBadRequest, openai.InvalidRequest, "messages", "template_limit"},
-	{coppice.ErrNotCached, http.StatusBadRequest, openai.InvalidRequest, "", "not_cached"},
-	{coppice.ErrPinBudget, http.StatusBadRequest, openai.InvalidRequest, "", "pin_budget"},
-	{coppice.ErrNoCache, http.StatusBadRequest, openai.InvalidRequest, "", "unsupported"},
+	{coppice.ErrQueueFull, http.StatusTooManyRequests, "", "server_busy"},
+	{coppice.ErrDisplaced, http.StatusTooManyRequests, "", "displaced"},
+	{coppice.ErrTenantFull, http.StatusTooManyRequests, "", "rate_limit_exceeded"},
+	{coppice.ErrPromptTooLong, http.StatusBadRequest, "", "context_length_exceeded"},
+	{coppice.ErrTooLarge, http.StatusBadRequest, "", "request_too_large"},
+	{coppice.ErrEmptyPrompt, http.StatusBadRequest, "prompt", "empty_prompt"},
+	{coppice.ErrFormatTimeout, http.StatusBadRequest, "response_format", "format_timeout"},
+	{coppice.ErrInvalid, http.StatusBadRequest, "", "invalid_value"},
+	{coppice.ErrDeadline, http.StatusRequestTimeout, "", "deadline_exceeded"},
+	{coppice.ErrQueueTimeout, http.StatusRequestTimeout, "", "queue_timeout"},
+	{coppice.ErrClosed, http.StatusServiceUnavailable, "", "shutting_down"},
+	{coppice.ErrContract, http.StatusInternalServerError, "", "backend_fault"},
+	{coppice.ErrLogits, http.StatusInternalServerError, "", "backend_fault"},
+	{chat.ErrControl, http.StatusBadRequest, "messages", "control_token"},
+	{chat.ErrRefused, http.StatusBadRequest, "messages", "template_refused"},
+	{chat.ErrRender, http.StatusBadRequest, "messages", "template_failed"},
+	{chat.ErrLimit, http.StatusBadRequest, "messages", "template_limit"},
+	{coppice.ErrNotCached, http.StatusBadRequest, "", "not_cached"},
+	{coppice.ErrPinBudget, http.StatusBadRequest, "", "pin_budget"},
+	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }
 
 // errorOf is what a caller is told of err: an openai.Error in it as it is, the errors of
@@ -51,10 +50,10 @@ func errorOf(err error) *openai.Error {
 	}
 	for _, c := range causes {
 		if errors.Is(err, c.is) {
-			return &openai.Error{Status: c.status, Message: outer(err), Type: c.kind, Param: c.param, Code: c.code}
+			return openai.NewError(c.status, c.code, "%s", outer(err)).At(c.param)
 		}
 	}
-	return &openai.Error{Status: http.StatusInternalServerError, Type: openai.ServerError, Code: "internal_error", Message: "the server failed at this request; its log says why"}
+	return openai.NewError(http.StatusInternalServerError, "internal_error", "the server failed at this request; its log says why")
 }
 
 // outer is the text of err without the name of a package.

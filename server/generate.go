@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -110,8 +109,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 	return r.Text, r.Plain, err
 }
 
-var errNoTemplate = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "messages", Code: "no_chat_template",
-	Message: "the model has no chat template, so it may be no chat model: send text to /v1/completions"}
+var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
 
 // knows reports, by an error, that a request asks for another model than the one served.
 func (s *Server) knows(model string) error {
@@ -125,8 +123,7 @@ func (s *Server) choices(n int) error {
 	if n <= s.cfg.MaxChoices {
 		return nil
 	}
-	return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "n", Code: "too_many_choices",
-		Message: fmt.Sprintf("prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices)}
+	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices).At("n")
 }
 
 // within refuses more tokens than the model has positions before text is made of them,
@@ -136,8 +133,7 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	if len(tokens) <= most {
 		return nil
 	}
-	return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: param, Code: "context_length_exceeded",
-		Message: fmt.Sprintf("%s has %d tokens, the model has %d positions", param, len(tokens), most)}
+	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
 }
 
 func (s *Server) head(id string) answer.Head {
@@ -197,8 +193,7 @@ func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
 			texts[i] = string(tok.Decode(nil, p.Tokens, true))
 		}
 		if left -= len(texts[i]); left < 0 {
-			return &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Param: "echo", Code: "invalid_value",
-				Message: fmt.Sprintf("the prompts' text, for each of their choices, has over %d bytes: leave echo out, or ask for fewer", s.cfg.MaxBodyBytes)}
+			return openai.NewError(http.StatusBadRequest, "invalid_value", "the prompts' text, for each of their choices, has over %d bytes: leave echo out, or ask for fewer", s.cfg.MaxBodyBytes).At("echo")
 		}
 	}
 	return nil

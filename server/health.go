@@ -35,8 +35,7 @@ func (c *call) ready() error {
 const mostPatience = 500 * time.Millisecond
 
 // errLost is what is told of a node that has ended by itself.
-var errLost = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "device_failed",
-	Message: "the device or what drives it has failed, and the server must be started anew; its log says why"}
+var errLost = openai.NewError(http.StatusServiceUnavailable, "device_failed", "the device or what drives it has failed, and the server must be started anew; its log says why")
 
 // alive tells whether the node runs.
 func (s *Server) alive(ctx context.Context) error {

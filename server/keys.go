@@ -97,12 +97,9 @@ func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 }
 
 var (
-	errNoKey = &openai.Error{Status: http.StatusUnauthorized, Type: openai.InvalidRequest, Code: "missing_api_key",
-		Message: "this server wants an API key: send the header Authorization: Bearer <key>"}
-	errWrongKey = &openai.Error{Status: http.StatusUnauthorized, Type: openai.InvalidRequest, Code: "invalid_api_key",
-		Message: "the API key is not known here"}
-	errNoAdmin = &openai.Error{Status: http.StatusForbidden, Type: openai.InvalidRequest, Code: "admin_only",
-		Message: "this is for keys of admins"}
+	errNoKey    = openai.NewError(http.StatusUnauthorized, "missing_api_key", "this server wants an API key: send the header Authorization: Bearer <key>")
+	errWrongKey = openai.NewError(http.StatusUnauthorized, "invalid_api_key", "the API key is not known here")
+	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this is for keys of admins")
 )
 
 // find says who asks. How long it takes tells nothing of the keys: all of them are

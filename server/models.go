@@ -36,8 +36,7 @@ func version(c *call) error {
 	return c.marshal(map[string]string{"version": c.s.cfg.Version})
 }
 
-var errNoTokenizerInfo = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
-	Message: "this server knows nothing of its tokenizer's settings"}
+var errNoTokenizerInfo = openai.NewError(http.StatusNotFound, "unknown_url", "this server knows nothing of its tokenizer's settings")
 
 func tokenizerInfo(c *call) error {
 	if c.s.cfg.TokenizerInfo == nil {
@@ -47,10 +46,8 @@ func tokenizerInfo(c *call) error {
 }
 
 var (
-	errNoEmbeddings = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Code: "unsupported",
-		Message: "embeddings are not supported: the models here generate text"}
-	errNoTokenizer = &openai.Error{Status: http.StatusBadRequest, Type: openai.InvalidRequest, Code: "unsupported",
-		Message: "this server has no tokenizer: send prompts as token ids"}
+	errNoEmbeddings = openai.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
+	errNoTokenizer  = openai.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 )
 
 func (c *call) embeddings() error { return errNoEmbeddings }

@@ -17,7 +17,7 @@ import (
 
 // What a node says comes as the status and the code that clients act on.
 func TestErrorOf(t *testing.T) {
-	own := &openai.Error{Status: 401, Message: "who are you?", Type: openai.InvalidRequest, Code: "invalid_api_key"}
+	own := openai.NewError(401, "invalid_api_key", "who are you?")
 	for _, tc := range []struct {
 		err    error
 		status int

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/pprof"
@@ -68,8 +67,7 @@ func (s *Server) mount() {
 			if e == nil {
 				w.Header().Set("Allow", allow)
 				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
-					return &openai.Error{Status: http.StatusMethodNotAllowed, Type: openai.InvalidRequest, Code: "method_not_allowed",
-						Message: fmt.Sprintf("%s does not take %.20s, but %s", path, r.Method, allow)}
+					return openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not take %.20s, but %s", path, r.Method, allow)
 				}}
 			}
 			s.serve(w, r, e)
@@ -122,14 +120,12 @@ func (s *Server) mount() {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
 func (c *call) notFound() error {
-	return &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
-		Message: fmt.Sprintf("there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)}
+	return openai.NewError(http.StatusNotFound, "unknown_url", "there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)
 }
 
 func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.document) }
 
-var errNoPprof = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
-	Message: "profiles are off; coppice serve --pprof turns them on"}
+var errNoPprof = openai.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")
 
 func (c *call) pprof() error {
 	if !c.s.cfg.Pprof {

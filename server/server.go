@@ -64,8 +64,8 @@ type screen struct {
 
 // Why requests end that Shutdown or Close found running.
 var (
-	errDrained  = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "shutting_down", Message: "the server is shutting down and had no more time for this request; ask again"}
-	errDraining = &openai.Error{Status: http.StatusServiceUnavailable, Type: openai.ServerError, Code: "shutting_down", Message: "the server is shutting down and takes no more requests"}
+	errDrained  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and had no more time for this request; ask again")
+	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no more requests")
 )
 
 // New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in

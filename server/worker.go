@@ -8,8 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-var errNoCard = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
-	Message: "this server has no card: whoever started it did not make it a worker of a fleet"}
+var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card: whoever started it did not make it a worker of a fleet")
 
 // worker answers with what this server is to a fleet.
 func (c *call) worker() error {
@@ -19,8 +18,7 @@ func (c *call) worker() error {
 	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
-var errNoTokenizerBundle = &openai.Error{Status: http.StatusNotFound, Type: openai.InvalidRequest, Code: "unknown_url",
-	Message: "this server does not hand its tokenizer out; coppice serve does with --publish"}
+var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not hand its tokenizer out; coppice serve does with --publish")
 
 // tokenizer answers with the files that make the model's tokens, for routers.
 func (c *call) tokenizer() error {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // maxAnswer bounds the answer to a question, in bytes.
@@ -86,13 +87,7 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
 	if status != http.StatusOK {
 		return said{}, unexpected(m, "/v1/models", status)
 	}
-	var list struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Parent *string `json:"parent"`
-			MaxLen int     `json:"max_model_len"`
-		} `json:"data"`
-	}
+	var list openai.Models
 	if err := json.Unmarshal(body, &list); err != nil {
 		return said{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
 	}
@@ -104,8 +99,8 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
 	for i := range list.Data[:min(len(list.Data), card.MaxModels)] {
 		d := &list.Data[i]
 		c.Models = append(c.Models, d.ID)
-		s.loras[d.ID] = d.Parent != nil && *d.Parent != "" // vLLM says of an adapter what it adapts
-		c.MaxModelTokens = max(c.MaxModelTokens, d.MaxLen)
+		s.loras[d.ID] = d.Parent != "" // vLLM says of an adapter what it adapts
+		c.MaxModelTokens = max(c.MaxModelTokens, d.MaxModelLen)
 	}
 	return s, c.Validate()
 }

@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 
 	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "kv", "router", "router/global", "openai", "router/kvindex", "tokenizer/chat"},
 	"gateway/dispatch":   {"events", "events/card", "gateway/members", "gateway/residency", "kv", "router", "router/global", "router/kvindex"},
-	"gateway/members":    {"events", "events/card", "events/nats", "events/zmq", "kv", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"gateway/members":    {"events", "events/card", "events/nats", "events/zmq", "kv", "openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/replica":    {"events/nats", "gateway/dispatch", "internal/figures", "kv", "router"},
 	"gateway/fleetview":  {},
 	"gateway/prompt":     {"kv", "openai", "tokenizer", "tokenizer/chat"},

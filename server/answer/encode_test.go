@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 			whole.SetPrompt(i, promptText, prompt)
 			for _, piece := range play(tok, sample, prompt, text, max(p.TopLogprobs, p.PromptTop), ending) {
 				if piece.Ending != nil && ending.Err != nil {
-					out = stream.Error(out, &openai.Error{Status: 408, Message: ending.Err.Error(), Type: openai.TimedOut, Code: "deadline_exceeded"})
+					out = stream.Error(out, openai.NewError(408, "deadline_exceeded", "%v", ending.Err))
 					continue
 				}
 				whole.Piece(i, &piece)

@@ -18,14 +18,14 @@ var ErrUnsupported = errors.New("chat: unsupported")
 
 // ErrRender wraps errors of a template that is sound but can't render what it was
 // given: an undefined name is asked for something, a type does not fit.
-var ErrRender = errors.New("chat: render")
+var ErrRender = errors.New("chat: the template failed")
 
 // ErrRefused wraps what a template says with raise_exception: it does not take
 // such a conversation. The text is the template's own.
 var ErrRefused = errors.New("chat: the template refuses the conversation")
 
 // ErrLimit wraps errors about a limit that was reached; the text names it.
-var ErrLimit = errors.New("chat: limit")
+var ErrLimit = errors.New("chat: the template reached a limit")
 
 // Limits bound what a template may do. The zero value of a field means its
 // default.
