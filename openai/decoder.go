@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // decoder reads values as Go types, for a server or for a proxy. For a server it keeps the
@@ -31,7 +32,8 @@ type decoder struct {
 	buf  []byte
 
 	// Of a proxy, see promptsAt.
-	first   []Prompt   // the first of the prompts
+	first   []Prompt // the first of the prompts
+	turns   []chat.Message
 	prompts int        // how many there are
 	ids     []kv.Token // memory for the tokens of the first
 	most    int        // tokens that are kept of it
@@ -238,15 +240,15 @@ func (d *decoder) object(v value, what string) []field {
 		return nil
 	}
 	s := scanner{b: v.raw}
-	return d.members(&s, v, false)
+	return d.members(&s, v, "")
 }
 
 // mapFrom is how many members of an object are compared one by one to find two of one name.
 const mapFrom = 32
 
-// members is object for the object at s, and goes past its end. With prompt, the prompt
-// is read where it stands: it is long, and so looked at once.
-func (d *decoder) members(s *scanner, v value, prompt bool) []field {
+// members is object for the object at s, and goes past its end. The member long, for a
+// proxy prompt or messages, is read where it stands, and so looked at once.
+func (d *decoder) members(s *scanner, v value, long string) []field {
 	from := len(d.kept)
 	var seen map[string]int
 	s.at++
@@ -255,10 +257,8 @@ func (d *decoder) members(s *scanner, v value, prompt bool) []field {
 		if !ok {
 			break
 		}
-		if prompt && string(name) == "prompt" {
-			d.doubt, d.cut, d.ofPrompt = nil, false, true
-			d.first, d.prompts = d.promptsAt(s, v.top, d.first[:0])
-			d.ofPrompt = false
+		if long != "" && string(name) == long {
+			d.readLong(s, v.top, long)
 			continue
 		}
 		raw, _ := s.skip()
@@ -295,6 +295,18 @@ func (d *decoder) members(s *scanner, v value, prompt bool) []field {
 	given := slices.DeleteFunc(d.kept[from:], func(f field) bool { return f.raw[0] == 'n' })
 	d.kept = d.kept[:from+len(given)]
 	return given
+}
+
+// readLong reads the prompt or the messages at s for a proxy. Of two the last counts.
+func (d *decoder) readLong(s *scanner, top []byte, name string) {
+	d.doubt, d.cut, d.ofPrompt = nil, false, true
+	if name == "prompt" {
+		d.first, d.prompts = d.promptsAt(s, top, d.first[:0])
+	} else {
+		clear(d.turns)
+		d.turns = d.conversationAt(s, top, d.turns[:0])
+	}
+	d.ofPrompt = false
 }
 
 // nameOr is v's path, or what v is called if it is all of the text.

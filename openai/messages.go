@@ -19,18 +19,28 @@ const (
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
-func (r *reading) messages(v value) { r.chat.Messages = r.conversation(v, r.chat.Messages[:0]) }
+func (r *reading) messages(v value) {
+	s := scanner{b: v.raw}
+	r.chat.Messages = r.conversationAt(&s, v.top, nil)
+}
 
-func (d *decoder) conversation(v value, all []chat.Message) []chat.Message {
-	for _, e := range d.list(v, "an array of messages") {
+// conversationAt appends the messages at s to all. It looks at each once.
+func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []chat.Message {
+	first := s.next()
+	v := value{s.b[s.at:], top}
+	if first != '[' {
+		if s.skip(); first != 'n' {
+			d.want(v, "an array of messages")
+		}
+		return all
+	}
+	s.at++
+	for i := 0; d.fault == nil && s.more(i, ']'); i++ {
 		if len(all) == maxMessages && !d.lenient {
 			d.fail(v, "invalid_value", "%s has over %d messages", v, maxMessages)
 		}
-		if d.fault != nil {
-			return nil
-		}
 		mark := len(d.kept)
-		all = append(all, d.message(e))
+		all = append(all, d.messageAt(s, top))
 		d.kept = d.kept[:mark]
 	}
 	if len(all) == 0 {
@@ -39,12 +49,18 @@ func (d *decoder) conversation(v value, all []chat.Message) []chat.Message {
 	return all
 }
 
-// message reads one turn. The role developer, which OpenAI's newer models have in
+// messageAt reads one turn. The role developer, which OpenAI's newer models have in
 // place of system, becomes system: templates that don't know it leave such turns out
 // without a word.
-func (d *decoder) message(v value) (m chat.Message) {
+func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 	m.NoContent = true
-	for _, f := range d.object(v, "a message, which is an object") {
+	v := value{s.b[s.at:], top}
+	if s.next() != '{' {
+		d.want(v, "a message, which is an object")
+		s.skip()
+		return m
+	}
+	for _, f := range d.members(s, v, "") {
 		switch string(f.name) {
 		case "role":
 			m.Role = d.role(f.value)

@@ -98,7 +98,6 @@ var routedCompletion = map[string]setter{
 var routedChat = map[string]setter{
 	"max_completion_tokens":  chatFields["max_completion_tokens"],
 	"tool_choice":            chatFields["tool_choice"],
-	"messages":               ofPrompt(chatFields["messages"]),
 	"tools":                  ofPrompt(chatFields["tools"]),
 	"documents":              ofPrompt(chatFields["documents"]),
 	"add_generation_prompt":  ofPrompt(chatFields["add_generation_prompt"]),
@@ -184,7 +183,7 @@ func PeekCompletion(body []byte, p *Peeked) error {
 	q := p.begin()
 	q.Params, q.completion = &q.asCompletion.Params, &q.asCompletion
 	q.MaxTokens = defaultCompletionTokens
-	if err := p.read(body, routedCompletion); err != nil {
+	if err := p.read(body, "prompt", routedCompletion); err != nil {
 		return err
 	}
 	if q.ofPrompt = true; q.prompts == 0 {
@@ -204,10 +203,11 @@ func PeekChat(body []byte, p *Peeked) error {
 	q := p.begin()
 	c := &q.asChat
 	q.Params, q.chat = &c.Params, c
-	c.Messages, c.Options.AddGenerationPrompt = p.Messages, true
-	if err := p.read(body, routedChat); err != nil {
+	q.turns, c.Options.AddGenerationPrompt = p.Messages, true
+	if err := p.read(body, "messages", routedChat); err != nil {
 		return err
 	}
+	c.Messages = q.turns
 	if q.ofPrompt = true; len(c.Messages) == 0 {
 		q.missing(param("messages"))
 	}
@@ -245,11 +245,11 @@ func (p *Peeked) begin() *peeking {
 }
 
 // read goes through the members of body.
-func (p *Peeked) read(body []byte, more map[string]setter) error {
+func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
 	s := scanner{b: body}
 	if q.broken = s.next() != '{'; !q.broken {
-		all := q.members(&s, value{body[s.at:], body}, q.completion != nil)
+		all := q.members(&s, value{body[s.at:], body}, long)
 		for _, f := range all {
 			if set := find(f.name, routed, more); set != nil {
 				set(&q.reading, f.value)
@@ -286,5 +286,6 @@ func (p *Peeked) end() {
 	}
 	clear(q.kept)
 	clear(q.first)
+	q.turns = nil
 	q.asCompletion, q.asChat, q.Params = Completion{}, Chat{}, nil
 }
