@@ -195,17 +195,17 @@ func sameMask(a, b []uint64) bool {
 }
 
 // hashMask takes bits in four strands, so that a multiplication need not wait for the one
-// before.
+// before, and four words to each. Equal hashes are compared word by word.
 func hashMask(mask []uint64) uint64 {
 	const odd = 0x9e3779b97f4a7c15
 	a, b, c, d := uint64(1), uint64(2), uint64(3), uint64(4)
-	for len(mask) >= 8 {
-		m := (*[8]uint64)(mask)
-		a = (bits.RotateLeft64(a, 31) ^ m[0] ^ bits.RotateLeft64(m[4], 23)) * odd
-		b = (bits.RotateLeft64(b, 31) ^ m[1] ^ bits.RotateLeft64(m[5], 23)) * odd
-		c = (bits.RotateLeft64(c, 31) ^ m[2] ^ bits.RotateLeft64(m[6], 23)) * odd
-		d = (bits.RotateLeft64(d, 31) ^ m[3] ^ bits.RotateLeft64(m[7], 23)) * odd
-		mask = mask[8:]
+	for len(mask) >= 16 {
+		m := (*[16]uint64)(mask)
+		a = (bits.RotateLeft64(a, 31) ^ m[0] ^ bits.RotateLeft64(m[4], 23) ^ bits.RotateLeft64(m[8], 37) ^ bits.RotateLeft64(m[12], 11)) * odd
+		b = (bits.RotateLeft64(b, 31) ^ m[1] ^ bits.RotateLeft64(m[5], 23) ^ bits.RotateLeft64(m[9], 37) ^ bits.RotateLeft64(m[13], 11)) * odd
+		c = (bits.RotateLeft64(c, 31) ^ m[2] ^ bits.RotateLeft64(m[6], 23) ^ bits.RotateLeft64(m[10], 37) ^ bits.RotateLeft64(m[14], 11)) * odd
+		d = (bits.RotateLeft64(d, 31) ^ m[3] ^ bits.RotateLeft64(m[7], 23) ^ bits.RotateLeft64(m[11], 37) ^ bits.RotateLeft64(m[15], 11)) * odd
+		mask = mask[16:]
 	}
 	for _, w := range mask {
 		a = (bits.RotateLeft64(a, 31) ^ w) * odd
