@@ -35,7 +35,7 @@ var (
 
 // Open packs the weights of m, reserves the pool and starts the goroutines. m may
 // be closed afterwards. It takes the packed weights' 4 bytes per parameter, or 2
-// if they are bf16 and the path is not Portable, or those of their blocks if they are
+// if they are bf16 or f16 and the path is not Portable, or those of their blocks if they are
 // quantised, the embedding once more, and the
 // pool's Pages·PageBytes. It fails if Config.ISA, or COPPICE_CPU where that is
 // empty, names a path that the machine can't run.

@@ -59,13 +59,17 @@ func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
 	}
 }
 
+// halfKernel is a product with weights of 16 bits, see tile.
+type halfKernel func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, fetchStep int)
+
 // tile is one shape of the matrix product: rows of activations by some columns of
 // a panel, for each start in columns.
 type tile struct {
 	rows    int
 	columns []int
 	f32     func(out *float32, outStride int, a *float32, aStride int, w *float32, k, first, fetch, fetchStep int)
-	bf16    func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, fetchStep int)
+	bf16    halfKernel
+	f16     halfKernel
 }
 
 // vector tells whether the path has kernels of its own.

@@ -21,10 +21,10 @@ func kernelsOf(isa ISA) *kernels {
 		return &kernels{
 			isa: AVX2,
 			tiles: []tile{
-				{rows: 6, columns: quarters, f32: gemm6x16f32AVX2, bf16: gemm6x16bf16AVX2},
-				{rows: 4, columns: quarters, f32: gemm4x16f32AVX2, bf16: gemm4x16bf16AVX2},
-				{rows: 2, columns: []int{0, 32}, f32: gemm2x32f32AVX2, bf16: gemm2x32bf16AVX2},
-				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2},
+				{rows: 6, columns: quarters, f32: gemm6x16f32AVX2, bf16: gemm6x16bf16AVX2, f16: gemm6x16f16AVX2},
+				{rows: 4, columns: quarters, f32: gemm4x16f32AVX2, bf16: gemm4x16bf16AVX2, f16: gemm4x16f16AVX2},
+				{rows: 2, columns: []int{0, 32}, f32: gemm2x32f32AVX2, bf16: gemm2x32bf16AVX2, f16: gemm2x32f16AVX2},
+				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2, f16: gemm1x64f16AVX2},
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
 			quant: quant, biased: vnni,
@@ -40,10 +40,10 @@ func kernelsOf(isa ISA) *kernels {
 		return &kernels{
 			isa: AVX512, quant: quant, biased: vnni,
 			tiles: []tile{
-				{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512},
-				{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512},
-				{rows: 2, columns: whole, f32: gemm2x64f32AVX512, bf16: gemm2x64bf16AVX512},
-				{rows: 1, columns: whole, f32: gemm1x64f32AVX512, bf16: gemm1x64bf16AVX512},
+				{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512, f16: gemm6x64f16AVX512},
+				{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512, f16: gemm4x64f16AVX512},
+				{rows: 2, columns: whole, f32: gemm2x64f32AVX512, bf16: gemm2x64bf16AVX512, f16: gemm2x64f16AVX512},
+				{rows: 1, columns: whole, f32: gemm1x64f32AVX512, bf16: gemm1x64bf16AVX512, f16: gemm1x64f16AVX512},
 			},
 			scores: scoresAVX512, softmax: softmaxAVX512, values: valuesAVX512,
 			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, siluPairs: siluPairsAVX512, stream: streamAVX512,

@@ -846,6 +846,311 @@ step:
 	VZEROUPPER
 	RET
 
+// func gemm6x16f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemm6x16f16AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
+	ADDQ  R8, R9
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+	VMOVUPS (R11)(R10*1), Y8
+	VMOVUPS 64(R11)(R10*1), Y9
+	VMOVUPS (R11)(R10*2), Y10
+	VMOVUPS 64(R11)(R10*2), Y11
+
+step:
+	VCVTPH2PS    (CX), Y12
+	VCVTPH2PS    32(CX), Y13
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+128, CX
+	VBROADCASTSS (AX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (AX)(R8*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (AX)(R8*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (R9), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (R9)(R8*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (R9)(R8*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	ADDQ         $+4, AX
+	ADDQ         $+4, R9
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VMOVUPS      Y8, (R11)(R10*1)
+	VMOVUPS      Y9, 64(R11)(R10*1)
+	VMOVUPS      Y10, (R11)(R10*2)
+	VMOVUPS      Y11, 64(R11)(R10*2)
+	VZEROUPPER
+	RET
+
+// func gemm4x16f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemm4x16f16AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	LEAQ  (AX)(R8*2), R9
+	ADDQ  R8, R9
+	MOVQ  outStride+8(FP), R10
+	LEAQ  (BX)(R10*2), R11
+	ADDQ  R10, R11
+	MOVQ  first+48(FP), R12
+	TESTQ R12, R12
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS (BX)(R10*1), Y2
+	VMOVUPS 64(BX)(R10*1), Y3
+	VMOVUPS (BX)(R10*2), Y4
+	VMOVUPS 64(BX)(R10*2), Y5
+	VMOVUPS (R11), Y6
+	VMOVUPS 64(R11), Y7
+
+step:
+	VCVTPH2PS    (CX), Y8
+	VCVTPH2PS    32(CX), Y9
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+128, CX
+	VBROADCASTSS (AX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS (AX)(R8*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS (AX)(R8*2), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS (R9), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, AX
+	ADDQ         $+4, R9
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, (BX)(R10*1)
+	VMOVUPS      Y3, 64(BX)(R10*1)
+	VMOVUPS      Y4, (BX)(R10*2)
+	VMOVUPS      Y5, 64(BX)(R10*2)
+	VMOVUPS      Y6, (R11)
+	VMOVUPS      Y7, 64(R11)
+	VZEROUPPER
+	RET
+
+// func gemm2x32f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemm2x32f16AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  aStride+24(FP), R8
+	MOVQ  outStride+8(FP), R9
+	MOVQ  first+48(FP), R10
+	TESTQ R10, R10
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS 32(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS (BX)(R9*1), Y4
+	VMOVUPS 64(BX)(R9*1), Y5
+	VMOVUPS 32(BX)(R9*1), Y6
+	VMOVUPS 96(BX)(R9*1), Y7
+
+step:
+	VCVTPH2PS    (CX), Y8
+	VCVTPH2PS    32(CX), Y9
+	VCVTPH2PS    16(CX), Y10
+	VCVTPH2PS    48(CX), Y11
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	PREFETCHT1   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+128, CX
+	VBROADCASTSS (AX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS (AX)(R8*1), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+4, AX
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, 32(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, (BX)(R9*1)
+	VMOVUPS      Y5, 64(BX)(R9*1)
+	VMOVUPS      Y6, 32(BX)(R9*1)
+	VMOVUPS      Y7, 96(BX)(R9*1)
+	VZEROUPPER
+	RET
+
+// func gemm1x64f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemm1x64f16AVX2(SB), NOSPLIT, $0-72
+	MOVQ  a+16(FP), AX
+	MOVQ  w+32(FP), CX
+	MOVQ  k+40(FP), DX
+	MOVQ  out+0(FP), BX
+	MOVQ  fetch+56(FP), SI
+	MOVQ  fetchStep+64(FP), DI
+	ADDQ  CX, SI
+	MOVQ  first+48(FP), R8
+	TESTQ R8, R8
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	JMP   step
+
+goOn:
+	VMOVUPS (BX), Y0
+	VMOVUPS 64(BX), Y1
+	VMOVUPS 32(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS 128(BX), Y4
+	VMOVUPS 192(BX), Y5
+	VMOVUPS 160(BX), Y6
+	VMOVUPS 224(BX), Y7
+
+step:
+	VCVTPH2PS    (CX), Y8
+	VCVTPH2PS    32(CX), Y9
+	VCVTPH2PS    16(CX), Y10
+	VCVTPH2PS    48(CX), Y11
+	VCVTPH2PS    64(CX), Y12
+	VCVTPH2PS    96(CX), Y13
+	VCVTPH2PS    80(CX), Y14
+	VCVTPH2PS    112(CX), Y15
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	PREFETCHT0   (SI)
+	ADDQ         DI, SI
+	ADDQ         $+128, CX
+	VBROADCASTSS (AX), Y16
+	VFMADD231PS  Y8, Y16, Y0
+	VFMADD231PS  Y9, Y16, Y1
+	VFMADD231PS  Y10, Y16, Y2
+	VFMADD231PS  Y11, Y16, Y3
+	VFMADD231PS  Y12, Y16, Y4
+	VFMADD231PS  Y13, Y16, Y5
+	VFMADD231PS  Y14, Y16, Y6
+	VFMADD231PS  Y15, Y16, Y7
+	ADDQ         $+4, AX
+	DECQ         DX
+	JNZ          step
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 64(BX)
+	VMOVUPS      Y2, 32(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, 128(BX)
+	VMOVUPS      Y5, 192(BX)
+	VMOVUPS      Y6, 160(BX)
+	VMOVUPS      Y7, 224(BX)
+	VZEROUPPER
+	RET
+
 // func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
 TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-80

@@ -42,6 +42,26 @@ func gemm2x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w 
 //go:noescape
 func gemm1x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// gemm6x64f16AVX512 adds 6 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm6x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm4x64f16AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm4x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm2x64f16AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm2x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm1x64f16AVX512 adds 1 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm1x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
 // quant4x32n4hAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape

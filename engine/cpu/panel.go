@@ -5,12 +5,13 @@ import (
 	"unsafe"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
 
 // vectorCols is the number of columns of a panel for the vector kernels: four
-// AVX-512 accumulators. A panel is [k][64]: f32 in order, or bf16 in 32 words of
+// AVX-512 accumulators. A panel is [k][64]: f32 or f16 in order, or bf16 in 32 words of
 // which word 16g+i holds column 32g+i in its lower half and 32g+16+i in its upper,
 // so that a shift and a mask widen a whole vector.
 const (
@@ -52,13 +53,15 @@ func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] 
 	}
 }
 
-// packVector packs for the vector kernels: bf16 if all tensors are, else f32.
+// packVector packs for the vector kernels: bf16 or f16 if all tensors are, else f32.
 func packVector(m *matrix, tensors []*model.Tensor) error {
-	m.cols = vectorCols
-	half := true
+	m.cols, m.kind = vectorCols, tensors[0].DType
 	for _, t := range tensors {
-		half = half && t.DType == kv.BF16
+		if t.DType != m.kind || t.Quantized() {
+			m.kind = kv.F32
+		}
 	}
+	half := m.kind == kv.BF16 || m.kind == kv.F16
 	size := m.panelCount() * vectorCols * m.k
 	if half {
 		size /= 2
@@ -108,6 +111,16 @@ func (m *matrix) fill(panel int, rows []float32) {
 		for i := range k {
 			for c := range vectorCols {
 				dst[i*vectorCols+c] = rows[c*row+i]
+			}
+		}
+		return
+	}
+	if m.kind == kv.F16 {
+		dst := m.words[panel*wordCols*k:]
+		for i := range k {
+			for j := range wordCols {
+				low, high := rows[2*j*row+i], rows[(2*j+1)*row+i]
+				dst[i*wordCols+j] = uint32(f32.ToF16(low)) | uint32(f32.ToF16(high))<<16
 			}
 		}
 		return
@@ -219,10 +232,14 @@ func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at,
 		if rows == 1 {
 			fetch = rowBytes * aheadK
 		}
-		if m.words == nil {
+		switch {
+		case m.words == nil:
 			w := m.panels[(panel*m.k+at)*vectorCols+c : (panel*m.k+at+n)*vectorCols]
 			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
-		} else {
+		case m.kind == kv.F16:
+			w := m.words[(panel*m.k+at)*wordCols+c/2 : (panel*m.k+at+n)*wordCols]
+			t.f16(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+		default:
 			w := m.words[(panel*m.k+at)*wordCols+c/32*16+c%32 : (panel*m.k+at+n)*wordCols]
 			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
 		}

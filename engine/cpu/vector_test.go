@@ -33,9 +33,12 @@ func nastyTensor(r *rand.Rand, rows, cols, kind int, dtype kv.DType) *model.Tens
 	nasty(r, v, kind)
 	t := &model.Tensor{Name: "w", DType: dtype, Shape: []int{rows, cols}}
 	for _, x := range v {
-		if dtype == kv.BF16 {
+		switch dtype {
+		case kv.BF16:
 			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(math.Float32bits(x)>>16))
-		} else {
+		case kv.F16:
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, f32.ToF16(x))
+		default:
 			t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
 		}
 	}
@@ -46,7 +49,7 @@ func nastyTensor(r *rand.Rand, rows, cols, kind int, dtype kv.DType) *model.Tens
 // first element that is not the chain of FMA32.
 func productDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	rows, k := 1+r.IntN(14), 1+r.IntN(2*blockK+50)
-	dtypes := [][2]kv.DType{{kv.BF16, kv.BF16}, {kv.F32, kv.F32}, {kv.BF16, kv.F32}}[trial%3]
+	dtypes := [][2]kv.DType{{kv.BF16, kv.BF16}, {kv.F32, kv.F32}, {kv.BF16, kv.F32}, {kv.F16, kv.F16}}[trial%4]
 	tensors := []*model.Tensor{
 		nastyTensor(r, 1+r.IntN(70), k, trial/3%nastyKinds, dtypes[0]),
 		nastyTensor(r, 1+r.IntN(70), k, trial/3%nastyKinds, dtypes[1]),
@@ -172,16 +175,21 @@ func lastFirst(ops *kernels, most int) *kernels {
 			}
 			good.f32(out, outStride, a, aStride, w, k, first, fetch, share)
 		}
-		t.bf16 = func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, share int) {
-			if k > 1 {
-				x, p := view(a, (good.rows-1)*aStride/4+k), unsafe.Slice(w, (k-1)*wordCols+1)
-				good.bf16(out, outStride, &x[k-1], aStride, &p[(k-1)*wordCols], 1, first, fetch, share)
-				k, first = k-1, 0
-			}
-			good.bf16(out, outStride, a, aStride, w, k, first, fetch, share)
-		}
+		t.bf16, t.f16 = lastFirstHalf(good, good.bf16), lastFirstHalf(good, good.f16)
 	}
 	return &broken
+}
+
+// lastFirstHalf is that for weights of 16 bits.
+func lastFirstHalf(good tile, kernel halfKernel) halfKernel {
+	return func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, share int) {
+		if k > 1 {
+			x, p := view(a, (good.rows-1)*aStride/4+k), unsafe.Slice(w, (k-1)*wordCols+1)
+			kernel(out, outStride, &x[k-1], aStride, &p[(k-1)*wordCols], 1, first, fetch, share)
+			k, first = k-1, 0
+		}
+		kernel(out, outStride, a, aStride, w, k, first, fetch, share)
+	}
 }
 
 // valuesLastFirst is ops with each page's last value first.

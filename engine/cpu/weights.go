@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
@@ -26,7 +27,8 @@ type matrix struct {
 	paired bool
 	cols   int // of a panel: panelCols or vectorCols
 	panels []float32
-	words  []uint32       // bf16, two by two
+	words  []uint32       // bf16 or f16, two by two
+	kind   kv.DType       // of panels and words
 	quant  []quantPanel   // by panel
 	store  *hostmem.Arena // of panels or words; nil if they are on the Go heap
 	// Exponents (floor of log2) of the smallest and the largest weight but zero;
@@ -190,10 +192,11 @@ func (w *weights) close() error {
 	return errors.Join(errs...)
 }
 
-// embedding is [vocab][hidden], in bf16 or quantised if the file has that.
+// embedding is [vocab][hidden], in bf16, f16 or quantised if the file has that.
 type embedding struct {
 	floats []float32
-	half   []uint16
+	half   []uint16 // of type kind
+	kind   kv.DType
 	blocks []byte // of type quant
 	quant  gguf.Type
 }
@@ -202,10 +205,10 @@ func newEmbedding(t *model.Tensor) embedding {
 	if t.Quantized() {
 		return embedding{blocks: bytes.Clone(t.Data), quant: t.Quant}
 	}
-	if t.DType != kv.BF16 {
+	if t.DType != kv.BF16 && t.DType != kv.F16 {
 		return embedding{floats: widen(t)}
 	}
-	e := embedding{half: make([]uint16, t.Len())}
+	e := embedding{half: make([]uint16, t.Len()), kind: t.DType}
 	for i := range e.half {
 		e.half[i] = binary.LittleEndian.Uint16(t.Data[2*i:])
 	}
@@ -223,8 +226,15 @@ func (e *embedding) row(dst []float32, id int) {
 		copy(dst, e.floats[id*len(dst):])
 		return
 	}
-	for i, h := range e.half[id*len(dst) : (id+1)*len(dst)] {
-		dst[i] = math.Float32frombits(uint32(h) << 16)
+	half := e.half[id*len(dst) : (id+1)*len(dst)]
+	if e.kind == kv.F16 {
+		for i, h := range half {
+			dst[i] = f32.FromF16(h)
+		}
+		return
+	}
+	for i, h := range half {
+		dst[i] = f32.FromBF16(h)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // A weight panel is [k][64]. In f32 a row is 64 columns in order. In bf16 it is 32
 // words of 32 bits, word 16g+i with column 32g+i in its lower half and column
 // 32g+16+i in its upper half: a shift and a mask widen a vector of words to two
-// vectors of f32.
+// vectors of f32. In f16 it is 64 columns in order, for which there is an instruction.
 const (
 	floatRow = 64 * 4
 	halfRow  = 64 * 2
@@ -41,10 +41,10 @@ func (t *target) pair(q int) (lower, upper int) {
 // gemm adds rows x k times k x columns to the tile at out: each element is one
 // chain of fused multiply-adds over ascending k that starts at zero if first is
 // set, else with what is there.
-func (t *target) gemm(rows, vectors int, half bool) {
-	kind, pointer, step := "f32", "*float32", floatRow
-	if half {
-		kind, pointer, step = "bf16", "*uint32", halfRow
+func (t *target) gemm(rows, vectors int, kind string) {
+	pointer, step := "*uint32", halfRow
+	if kind == "f32" {
+		pointer, step = "*float32", floatRow
 	}
 	t.text(fmt.Sprintf("gemm%dx%d%s", rows, vectors*t.lanes, kind),
 		"(out *float32, outStride int, a *float32, aStride int, w "+pointer+", k, first, fetch, fetchStep int)",
@@ -78,7 +78,7 @@ func (t *target) gemm(rows, vectors int, half bool) {
 	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) })
 	weights := t.vectors(vectors)
 	Label("step")
-	t.weights(weights, w, half)
+	t.weights(weights, w, kind)
 	fetch(step)
 	ADDQ(I32(step), w)
 	for r := range rows {
@@ -134,12 +134,17 @@ func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, th
 }
 
 // weights loads the columns of one k.
-func (t *target) weights(dst []reg.VecVirtual, w reg.Register, half bool) {
+func (t *target) weights(dst []reg.VecVirtual, w reg.Register, kind string) {
 	for q := range len(dst) / 2 {
 		lower, upper := t.pair(q)
-		if !half {
+		switch kind {
+		case "f32":
 			VMOVUPS(Mem{Base: w, Disp: 4 * lower}, dst[2*q])
 			VMOVUPS(Mem{Base: w, Disp: 4 * upper}, dst[2*q+1])
+			continue
+		case "f16":
+			VCVTPH2PS(Mem{Base: w, Disp: 2 * lower}, dst[2*q])
+			VCVTPH2PS(Mem{Base: w, Disp: 2 * upper}, dst[2*q+1])
 			continue
 		}
 		words := dst[2*q+1]

@@ -57,9 +57,9 @@ func (t *target) products() {
 
 // engine writes the kernels of engine/cpu.
 func (t *target) engine() {
-	for _, half := range []bool{false, true} {
+	for _, kind := range []string{"f32", "bf16", "f16"} {
 		for _, shape := range t.tiles() {
-			t.gemm(shape.rows, shape.vectors, half)
+			t.gemm(shape.rows, shape.vectors, kind)
 		}
 	}
 	t.products()
