@@ -1,6 +1,8 @@
 package kv
 
-import "fmt"
+import (
+	"github.com/coppice-llm/coppice/internal/enum"
+)
 
 // EventKind tells what happened to the blocks of an [Event].
 type EventKind uint8
@@ -12,14 +14,9 @@ const (
 	Cleared                  // everything is gone, in all tiers
 )
 
-var eventNames = [...]string{"stored", "removed", "cleared"}
+var eventNames = enum.New[EventKind]("kv", "event", "stored", "removed", "cleared")
 
-func (k EventKind) String() string {
-	if int(k) < len(eventNames) {
-		return eventNames[k]
-	}
-	return fmt.Sprintf("event(%d)", uint8(k))
-}
+func (k EventKind) String() string { return eventNames.Name(k) }
 
 // Event is one change of what a cache holds. Blocks are BlockTokens long and
 // aligned from token 0; a parent is always announced before its children, and

@@ -1,6 +1,8 @@
 package kv
 
-import "fmt"
+import (
+	"github.com/coppice-llm/coppice/internal/enum"
+)
 
 // Token is a vocabulary index.
 type Token uint32
@@ -50,14 +52,9 @@ const (
 	Tiers = iota // how many there are
 )
 
-var tierNames = [Tiers]string{"device", "host", "disk", "shared", "object"}
+var tierNames = enum.New[Tier]("kv", "tier", "device", "host", "disk", "shared", "object")
 
-func (t Tier) String() string {
-	if int(t) < len(tierNames) {
-		return tierNames[t]
-	}
-	return fmt.Sprintf("tier(%d)", uint8(t))
-}
+func (t Tier) String() string { return tierNames.Name(t) }
 
 // DType is the element type of stored KV entries or weights.
 type DType uint8
@@ -74,13 +71,13 @@ const (
 	Q8_0
 )
 
-var dtypes = [...]struct {
-	name  string
-	bytes int
-}{{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"fp8", 1}, {"u8", 1}, {"q8_0", 1}}
+var (
+	dtypes     = enum.New[DType]("kv", "dtype", "f32", "f16", "bf16", "fp8", "u8", "q8_0")
+	dtypeBytes = [...]int{4, 2, 2, 1, 1, 1}
+)
 
 // Bytes is the size of one element; of Q8_0 without its share of the scale.
-func (d DType) Bytes() int { return dtypes[d].bytes }
+func (d DType) Bytes() int { return dtypeBytes[d] }
 
 // Size is the bytes of n elements; of Q8_0 n is a multiple of 32.
 func (d DType) Size(n int) int {
@@ -90,23 +87,10 @@ func (d DType) Size(n int) int {
 	return n * d.Bytes()
 }
 
-func (d DType) String() string {
-	if int(d) < len(dtypes) {
-		return dtypes[d].name
-	}
-	return fmt.Sprintf("dtype(%d)", uint8(d))
-}
+func (d DType) String() string { return dtypes.Name(d) }
 
 // MarshalText gives the form of String.
 func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText takes the name of a type, as String gives it.
-func (d *DType) UnmarshalText(text []byte) error {
-	for i := range dtypes {
-		if dtypes[i].name == string(text) {
-			*d = DType(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("kv: %q is no element type, want f32, f16, bf16, fp8, u8 or q8_0", text)
-}
+func (d *DType) UnmarshalText(text []byte) error { return dtypes.Read(d, text) }

@@ -80,8 +80,8 @@ func plant(t *testing.T, policy Policy) *planted {
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.common.late.keys) != 3 || c.nodes[p.wide].fork == nil || len(c.links.loose) == 0 || len(c.free) == 0 {
-		t.Fatalf("late %v, fork %v, loose %v, free %v: something is missing", c.common.late.keys, c.nodes[p.wide].fork, c.links.loose, c.free)
+	if len(c.common.late.Items) != 3 || c.nodes[p.wide].fork == nil || len(c.links.loose) == 0 || len(c.free) == 0 {
+		t.Fatalf("late %v, fork %v, loose %v, free %v: something is missing", c.common.late.Items, c.nodes[p.wide].fork, c.links.loose, c.free)
 	}
 	return p
 }
@@ -241,9 +241,9 @@ var plantedFaults = map[string]func(*planted){
 	"late short":          func(p *planted) { p.common.late.take(p.places[byAge], p.nine) },
 	"late order":          func(p *planted) { swap(&p.common.late, p.places[byAge], 0, 2) },
 	"late place":          func(p *planted) { p.places[byAge][p.nine]++ },
-	"late key":            func(p *planted) { p.common.late.keys[0].key-- },
-	"late stamp":          func(p *planted) { p.common.late.keys[2].stamp++ },
-	"late unknown":        func(p *planted) { p.common.late.keys[0].id = 99 },
+	"late key":            func(p *planted) { p.common.late.Items[0].key-- },
+	"late stamp":          func(p *planted) { p.common.late.Items[2].stamp++ },
+	"late unknown":        func(p *planted) { p.common.late.Items[0].id = 99 },
 	"late and in line": func(p *planted) {
 		p.common.late.put(p.places[byAge], heapKey{p.nodes[p.media].stamp, p.nodes[p.media].stamp, p.media})
 	},
@@ -304,7 +304,7 @@ var rankedFaults = map[string]func(*planted){
 	"rank of pinned": func(p *planted) {
 		p.common.ranked.put(p.places[byRank], heapKey{p.rank(&p.nodes[p.held]), p.nodes[p.held].stamp, p.held})
 	},
-	"rank order":      func(p *planted) { swap(&p.common.ranked, p.places[byRank], 0, len(p.common.ranked.keys)-1) },
+	"rank order":      func(p *planted) { swap(&p.common.ranked, p.places[byRank], 0, len(p.common.ranked.Items)-1) },
 	"no ranks":        func(p *planted) { p.places[byRank] = nil },
 	"line not in use": func(p *planted) { p.cfg.TTL = 0 },
 }
@@ -379,8 +379,8 @@ func (p *planted) rename(id NodeID, ns kv.Namespace) {
 	}
 }
 
-func swap(h *heap, at []int32, i, j int) {
-	a, b := h.keys[i], h.keys[j]
-	h.set(at, i, b)
-	h.set(at, j, a)
+func swap(h *leafHeap, at places, i, j int) {
+	h.Items[i], h.Items[j] = h.Items[j], h.Items[i]
+	at.Place(h.Items[i], i)
+	at.Place(h.Items[j], j)
 }

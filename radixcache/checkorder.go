@@ -95,8 +95,8 @@ func (e *eviction) checkLine(o *order) (int, error) {
 
 // checkHeap checks that a heap is one, and that its nodes know their places and
 // have not changed since they came in.
-func (e *eviction) checkHeap(o *order, h *heap, kind int) error {
-	for i, k := range h.keys {
+func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
+	for i, k := range h.Items {
 		if int(k.id) >= len(e.nodes) || e.places[kind] == nil || int(e.places[kind][k.id]) != i {
 			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, which stands elsewhere", i, kind, k.id)
 		}
@@ -111,8 +111,8 @@ func (e *eviction) checkHeap(o *order, h *heap, kind int) error {
 		if k != want {
 			return fmt.Errorf("radixcache: entry %d of heap %d is %+v, node %d now %+v", i, kind, k, k.id, want)
 		}
-		if i > 0 && k.less(h.keys[(i-1)/2]) {
-			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, kind, k, h.keys[(i-1)/2])
+		if i > 0 && k.Before(h.Items[(i-1)/2]) {
+			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, kind, k, h.Items[(i-1)/2])
 		}
 	}
 	return nil
@@ -133,8 +133,8 @@ func (e *eviction) checkListed(id NodeID) error {
 		if n.space == nil {
 			return fmt.Errorf("radixcache: node %d is not in use but in heap %d at %d", id, kind, at)
 		}
-		h := [heapKinds]*heap{&n.space.order.late, &n.space.order.ranked}[kind]
-		if at < 0 || at >= len(h.keys) || h.keys[at].id != id {
+		h := [heapKinds]*leafHeap{&n.space.order.late, &n.space.order.ranked}[kind]
+		if at < 0 || at >= len(h.Items) || h.Items[at].id != id {
 			return fmt.Errorf("radixcache: node %d is not at %d in heap %d", id, at, kind)
 		}
 	}

@@ -18,13 +18,13 @@ import "slices"
 type eviction struct {
 	slab
 	by      ranking
-	ranked  bool               // leaves stand in heaps by rank; otherwise age decides
-	line    []lineLink         // by NodeID
-	places  [heapKinds][]int32 // by NodeID: index in the heap of that kind, or nowhere
-	common  *order             // of all namespaces without a quota
-	tenants []*order           // with one, alive, in the order of their first Insert
-	dead    []*order           // flushed
-	clock   uint64             // accesses so far; the stamp of the latest walk
+	ranked  bool              // leaves stand in heaps by rank; otherwise age decides
+	line    []lineLink        // by NodeID
+	places  [heapKinds]places // by NodeID: index in the heap of that kind, or nowhere
+	common  *order            // of all namespaces without a quota
+	tenants []*order          // with one, alive, in the order of their first Insert
+	dead    []*order          // flushed
+	clock   uint64            // accesses so far; the stamp of the latest walk
 }
 
 // The heaps that a node can be in, by the index in eviction.places.
@@ -37,9 +37,9 @@ const (
 func newEviction(cfg Config) eviction {
 	by := newRanking(cfg)
 	e := eviction{slab: slab{cfg: cfg, nodes: make([]node, 1)}, line: make([]lineLink, 1), by: by, ranked: !by.ranksByAge()}
-	e.places[byAge] = []int32{nowhere}
+	e.places[byAge] = places{nowhere}
 	if e.ranked {
-		e.places[byRank] = []int32{nowhere}
+		e.places[byRank] = places{nowhere}
 	}
 	e.common = e.newOrder(Root)
 	return e
@@ -123,7 +123,7 @@ func (e *eviction) enlist(id NodeID) {
 // In the line it may stay.
 func (e *eviction) unheap(id NodeID) {
 	o := e.nodes[id].space.order
-	if len(o.late.keys) > 0 {
+	if len(o.late.Items) > 0 {
 		o.late.take(e.places[byAge], id)
 	}
 	if e.ranked {
@@ -194,8 +194,8 @@ func (e *eviction) oldest(o *order) NodeID {
 			e.lineRemove(id)
 		}
 	}
-	if len(o.late.keys) > 0 && (first == Root || o.late.keys[0].key < e.nodes[first].stamp) {
-		return o.late.keys[0].id
+	if len(o.late.Items) > 0 && (first == Root || o.late.Items[0].key < e.nodes[first].stamp) {
+		return o.late.Items[0].id
 	}
 	return first
 }
@@ -205,10 +205,10 @@ func (e *eviction) victim(o *order) NodeID {
 	if !e.ranked {
 		return e.oldest(o)
 	}
-	if len(o.ranked.keys) == 0 {
+	if len(o.ranked.Items) == 0 {
 		return Root
 	}
-	return o.ranked.keys[0].id
+	return o.ranked.Items[0].id
 }
 
 // weaker reports whether a goes before b, of another order.
@@ -217,5 +217,5 @@ func (e *eviction) weaker(a, b NodeID) bool {
 	if !e.ranked {
 		return m.stamp < n.stamp
 	}
-	return heapKey{e.rank(m), m.stamp, a}.less(heapKey{e.rank(n), n.stamp, b})
+	return heapKey{e.rank(m), m.stamp, a}.Before(heapKey{e.rank(n), n.stamp, b})
 }

@@ -1,8 +1,7 @@
 package radixcache
 
 import (
-	"fmt"
-
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -19,14 +18,9 @@ const (
 	WhyDistrusted            // what comes next is distrusted
 )
 
-var whyNames = [...]string{"whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted"}
+var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted")
 
-func (w Why) String() string {
-	if int(w) < len(whyNames) {
-		return whyNames[w]
-	}
-	return fmt.Sprintf("why(%d)", uint8(w))
-}
+func (w Why) String() string { return whyNames.Name(w) }
 
 // Explanation is the answer of [Cache.Explain].
 type Explanation struct {

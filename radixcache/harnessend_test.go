@@ -48,7 +48,7 @@ func (h *harness) weakest(own int) []kv.PageID {
 			continue
 		}
 		k, _ := h.pageKey(n.pages.Slice()[0])
-		if h.m.mayGo(k, own) && (best == Root || (heapKey{h.c.rank(n), n.stamp, id}).less(heapKey{h.c.rank(&h.c.nodes[best]), h.c.nodes[best].stamp, best})) {
+		if h.m.mayGo(k, own) && (best == Root || (heapKey{h.c.rank(n), n.stamp, id}).Before(heapKey{h.c.rank(&h.c.nodes[best]), h.c.nodes[best].stamp, best})) {
 			best = id
 		}
 	}

@@ -266,7 +266,7 @@ func TestLateLeavesStayThere(t *testing.T) {
 		x.c.Unpin(id)
 	}
 	x.check()
-	late := len(x.c.common.late.keys)
+	late := len(x.c.common.late.Items)
 	x.c.Pin(x.c.Match(keyOf(20, 21, 22)))
 	x.c.Pin(x.c.Match(keyOf(10)))
 	x.check()

@@ -3,6 +3,8 @@ package radixcache
 import (
 	"fmt"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Reason says why something left the tree.
@@ -19,14 +21,9 @@ const (
 	reasonCount
 )
 
-var reasonNames = [reasonCount]string{"capacity", "quota", "age", "flush", "distrust", "superseded"}
+var reasonNames = enum.New[Reason]("radixcache", "reason", "capacity", "quota", "age", "flush", "distrust", "superseded")
 
-func (r Reason) String() string {
-	if r < reasonCount {
-		return reasonNames[r]
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
-}
+func (r Reason) String() string { return reasonNames.Name(r) }
 
 // AgeBuckets is the number of entries in [Stats.EvictedAges].
 const AgeBuckets = 32

@@ -1,10 +1,10 @@
 package scheduler
 
 import (
-	"container/heap"
 	"math"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/heap"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
@@ -72,7 +72,7 @@ func (a *accounts) find(now time.Duration, name string) *tenant {
 		return t
 	}
 	if t.restAt > 0 {
-		heap.Remove(&a.resting, t.restAt-1)
+		a.resting.take(t.restAt - 1)
 		if now-t.rests > a.cfg.DebtAge {
 			t.position = min(t.position, a.start(t))
 		}
@@ -91,9 +91,9 @@ func (a *accounts) rest(now time.Duration, t *tenant) {
 		return
 	}
 	t.rests = now
-	heap.Push(&a.resting, t)
-	for len(a.resting) > a.cfg.MaxDebtors || len(a.resting) > 0 && a.even(a.resting[0]) {
-		delete(a.known, heap.Pop(&a.resting).(*tenant).name)
+	a.resting.Push(restPlaces{}, rested{t.evenAt(), t})
+	for n := len(a.resting.Items); n > a.cfg.MaxDebtors || n > 0 && a.even(a.resting.Items[0].t); n-- {
+		delete(a.known, a.resting.take(0).name)
 	}
 }
 
@@ -107,31 +107,29 @@ const never = math.MaxInt64
 
 // resting are the accounts without open requests, those first whose credit and debt
 // are gone first.
-type resting []*tenant
+type resting struct{ heap.Heap[rested, restPlaces] }
 
-// evenAt is the first round at which a tenant's position says no more than a new one's.
-func (t *tenant) evenAt() int64 { return (t.position+t.share-1)/t.share + 1 }
+// rested is an account by evenAt, equal ones by name.
+type rested struct {
+	evenAt int64
+	t      *tenant
+}
 
-func (r resting) Len() int { return len(r) }
-func (r resting) Less(i, j int) bool {
-	if a, b := r[i].evenAt(), r[j].evenAt(); a != b {
-		return a < b
-	}
-	return r[i].name < r[j].name
+// Before implements heap.Element.
+func (a rested) Before(b rested) bool {
+	return a.evenAt < b.evenAt || a.evenAt == b.evenAt && a.t.name < b.t.name
 }
-func (r resting) Swap(i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].restAt, r[j].restAt = i+1, j+1
-}
-func (r *resting) Push(v any) {
-	t := v.(*tenant)
-	*r = append(*r, t)
-	t.restAt = len(*r)
-}
-func (r *resting) Pop() any {
-	t := (*r)[len(*r)-1]
-	(*r)[len(*r)-1] = nil
-	*r = (*r)[:len(*r)-1]
+
+type restPlaces struct{}
+
+// Place implements heap.Places.
+func (restPlaces) Place(x rested, at int) { x.t.restAt = at + 1 }
+
+func (r *resting) take(at int) *tenant {
+	t := r.Remove(restPlaces{}, at).t
 	t.restAt = 0
 	return t
 }
+
+// evenAt is the first round at which a tenant's position says no more than a new one's.
+func (t *tenant) evenAt() int64 { return (t.position+t.share-1)/t.share + 1 }

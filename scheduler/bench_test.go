@@ -90,7 +90,7 @@ func BenchmarkDecodeStep(b *testing.B) {
 // BenchmarkChurn: as many requests arrive as end; prompts of 64 groups share half.
 // Reported: Next, at the median and the 99th percentile of the steps.
 func BenchmarkChurn(b *testing.B) {
-	for _, policy := range policies {
+	for _, policy := range Policies() {
 		for _, queued := range []int{100, 10_000} {
 			b.Run(fmt.Sprintf("rows=256/policy=%v/queued=%d", policy, queued), func(b *testing.B) {
 				churn(b, policy, queued)

@@ -141,7 +141,7 @@ func (w *queue) check() error {
 			if q.lane != nil || q.leader.place != running && q.leader.place != fetching || !follows {
 				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
 			}
-		case q.place != waiting || q.lane == nil || q.lane.ranked.items[q.heapAt[byRank]].q != q:
+		case q.place != waiting || q.lane == nil || q.lane.ranked.Items[q.heapAt[byRank]].q != q:
 			return fmt.Errorf("scheduler: request %d waits at place %d without its lane", q.req.ID, q.place)
 		default:
 			lined++
@@ -157,20 +157,20 @@ func (w *queue) check() error {
 		}
 	}
 	for i, l := range w.lanes {
-		lined -= len(l.ranked.items)
-		if l.at != i || len(l.ranked.items) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.items) != len(l.ranked.items) {
-			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.items), len(l.aged.items))
+		lined -= len(l.ranked.Items)
+		if l.at != i || len(l.ranked.Items) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.Items) != len(l.ranked.Items) {
+			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.Items), len(l.aged.Items))
 		}
 		for _, p := range []*seqHeap{&l.ranked, &l.aged, &w.displaceable} {
-			for j := 1; j < len(p.items); j++ {
-				if p.items[j].before(&p.items[(j-1)/2]) || p.items[j] != p.order.item(p.items[j].q) {
-					return fmt.Errorf("scheduler: request %d is behind one that it precedes, or by another key", p.items[j].q.req.ID)
+			for j := 1; j < len(p.Items); j++ {
+				if p.Items[j].Before(p.Items[(j-1)/2]) || p.Items[j] != p.order.item(p.Items[j].q) {
+					return fmt.Errorf("scheduler: request %d is behind one that it precedes, or by another key", p.Items[j].q.req.ID)
 				}
 			}
 		}
 	}
-	if displaceable != len(w.displaceable.items) {
-		return fmt.Errorf("scheduler: %d wait that may be displaced, %d are listed", displaceable, len(w.displaceable.items))
+	if displaceable != len(w.displaceable.Items) {
+		return fmt.Errorf("scheduler: %d wait that may be displaced, %d are listed", displaceable, len(w.displaceable.Items))
 	}
 	if n != w.size || lined != 0 {
 		return fmt.Errorf("scheduler: %d wait, counted %d, %d of them in no lane or in two", n, w.size, lined)
@@ -187,13 +187,13 @@ func (a *accounts) check() error {
 		}
 		if t.restAt > 0 {
 			resting++
-			if a.resting[t.restAt-1] != t {
+			if a.resting.Items[t.restAt-1].t != t {
 				return fmt.Errorf("scheduler: tenant %q does not rest at %d", name, t.restAt)
 			}
 		}
 	}
-	if resting != len(a.resting) || resting > a.cfg.MaxDebtors {
-		return fmt.Errorf("scheduler: %d of %d accounts rest, %d may, %d are counted", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting))
+	if resting != len(a.resting.Items) || resting > a.cfg.MaxDebtors {
+		return fmt.Errorf("scheduler: %d of %d accounts rest, %d may, %d are counted", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting.Items))
 	}
 	return nil
 }

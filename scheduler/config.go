@@ -239,8 +239,8 @@ func (c Config) Validate(info engine.Info) error {
 		}
 	}
 	const many = 1 << 30
-	if !slices.Contains(policies, c.Policy) {
-		errs = append(errs, fmt.Errorf("scheduler: Policy is %d, want one of %v", c.Policy, policies))
+	if !policyNames.Has(c.Policy) {
+		errs = append(errs, fmt.Errorf("scheduler: Policy is %v, want %s", c.Policy, policyNames.Names()))
 	}
 	within("MaxQueued", c.MaxQueued, 1, many)
 	within("MaxRunning", c.MaxRunning, 1, min(info.MaxSlots, info.MaxRows))

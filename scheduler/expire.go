@@ -1,36 +1,30 @@
 package scheduler
 
 import (
-	"container/heap"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/heap"
 )
 
 // expiries are the sequences that a time limit ends, soonest first.
-type expiries []*sequence
+type expiries struct {
+	heap.Heap[expiry, expiryPlaces]
+}
 
-func (x expiries) Len() int { return len(x) }
-func (x expiries) Less(i, j int) bool {
-	if x[i].expires != x[j].expires {
-		return x[i].expires < x[j].expires
-	}
-	return x[i].arrival < x[j].arrival
+// expiry is a sequence by the time at which it ends, equal ones by age.
+type expiry struct {
+	at      time.Duration
+	arrival uint64
+	q       *sequence
 }
-func (x expiries) Swap(i, j int) {
-	x[i], x[j] = x[j], x[i]
-	x[i].expiry, x[j].expiry = i+1, j+1
-}
-func (x *expiries) Push(v any) {
-	q := v.(*sequence)
-	*x = append(*x, q)
-	q.expiry = len(*x)
-}
-func (x *expiries) Pop() any {
-	q := (*x)[len(*x)-1]
-	(*x)[len(*x)-1] = nil
-	*x = (*x)[:len(*x)-1]
-	q.expiry = 0
-	return q
-}
+
+// Before implements heap.Element.
+func (a expiry) Before(b expiry) bool { return a.at < b.at || a.at == b.at && a.arrival < b.arrival }
+
+type expiryPlaces struct{}
+
+// Place implements heap.Places.
+func (expiryPlaces) Place(x expiry, at int) { x.q.expiry = at + 1 }
 
 // file files q under the time at which its next limit ends it.
 func (x *expiries) file(q *sequence) {
@@ -39,13 +33,11 @@ func (x *expiries) file(q *sequence) {
 	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
 		at, some = t, true
 	}
-	switch {
+	switch e := (expiry{at, q.arrival, q}); {
 	case some && q.expiry > 0:
-		q.expires = at
-		heap.Fix(x, q.expiry-1)
+		x.Set(expiryPlaces{}, q.expiry-1, e)
 	case some:
-		q.expires = at
-		heap.Push(x, q)
+		x.Push(expiryPlaces{}, e)
 	default:
 		x.drop(q)
 	}
@@ -54,7 +46,8 @@ func (x *expiries) file(q *sequence) {
 // drop takes q out, if it is in.
 func (x *expiries) drop(q *sequence) {
 	if q.expiry > 0 {
-		heap.Remove(x, q.expiry-1)
+		x.Remove(expiryPlaces{}, q.expiry-1)
+		q.expiry = 0
 	}
 }
 
@@ -62,9 +55,9 @@ func (x *expiries) drop(q *sequence) {
 // any does; with Config.Tiers also when a conversation is idle.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	var at time.Duration
-	some := len(s.expiries) > 0
+	some := len(s.expiries.Items) > 0
 	if some {
-		at = s.expiries[0].expires
+		at = s.expiries.Items[0].at
 	}
 	if s.fetches != nil {
 		if t, due := s.fetches.nextWake(); due && (!some || t < at) {
@@ -82,8 +75,8 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	if s.fetches != nil {
 		s.fetches.tick(now)
 	}
-	for len(s.expiries) > 0 && s.expiries[0].expires <= now {
-		q := s.expiries[0]
+	for len(s.expiries.Items) > 0 && s.expiries.Items[0].at <= now {
+		q := s.expiries.Items[0].q
 		s.expiries.drop(q)
 		err := ErrQueueTimeout
 		if d := q.req.Deadline; d > 0 && d <= now {

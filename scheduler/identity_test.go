@@ -196,7 +196,7 @@ func TestSameBitsHoweverScheduled(t *testing.T) {
 	}
 	n, forced := 0, 0
 	var preempted, cached uint64
-	for _, policy := range policies {
+	for _, policy := range Policies() {
 		for _, inflight := range []int{1, 2, 1, 2} {
 			n++
 			v := variant{

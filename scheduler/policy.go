@@ -1,8 +1,7 @@
 package scheduler
 
 import (
-	"fmt"
-	"slices"
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Policy orders the waiting requests.
@@ -50,32 +49,17 @@ const (
 	DLPM
 )
 
-var (
-	policies    = []Policy{FCFS, LPM, DFSWeight, LOF, HRRN, Random, Priority, DLPM}
-	policyNames = []string{"fcfs", "lpm", "dfs-weight", "lof", "hrrn", "random", "priority", "dlpm"}
-)
+var policyNames = enum.New[Policy]("scheduler", "policy", "fcfs", "lpm", "dfs-weight", "lof", "hrrn", "random", "priority", "dlpm")
 
 // Policies are all of them.
-func Policies() []Policy { return slices.Clone(policies) }
+func Policies() []Policy { return policyNames.Values() }
 
 // usesMatches reports whether the order depends on what is cached.
 func (p Policy) usesMatches() bool {
 	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
 }
 
-func (p Policy) String() string {
-	if int(p) < len(policyNames) {
-		return policyNames[p]
-	}
-	return fmt.Sprintf("policy(%d)", uint8(p))
-}
+func (p Policy) String() string { return policyNames.Name(p) }
 
 // UnmarshalText reads a policy's name.
-func (p *Policy) UnmarshalText(text []byte) error {
-	i := slices.Index(policyNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("scheduler: unknown policy %q, want one of %v", text, policyNames)
-	}
-	*p = policies[i]
-	return nil
-}
+func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -128,14 +129,9 @@ const (
 	Failed          // an error, in Ending.Err
 )
 
-var reasonNames = [...]string{"not ended", "stop", "length", "abort", "error"}
+var reasonNames = enum.New[Reason]("scheduler", "reason", "not ended", "stop", "length", "abort", "error")
 
-func (r Reason) String() string {
-	if int(r) < len(reasonNames) {
-		return reasonNames[r]
-	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
-}
+func (r Reason) String() string { return reasonNames.Name(r) }
 
 // Ending is the one ending of a request, or of one of its samples, with its bill.
 type Ending struct {

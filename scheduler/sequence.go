@@ -113,8 +113,7 @@ type group struct {
 
 // limits says when a sequence expires.
 type limits struct {
-	expires time.Duration
-	expiry  int // place among the expiries, plus 1; 0: none
+	expiry int // place among the expiries, plus 1; 0: none
 }
 
 // bill is what an Ending says, and what it takes to say it.

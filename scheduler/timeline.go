@@ -3,6 +3,8 @@ package scheduler
 import (
 	"fmt"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Moment is a kind of thing that happens to a request.
@@ -18,14 +20,9 @@ const (
 	Ended                    // output tokens
 )
 
-var momentNames = [...]string{"queued", "matched", "first chunk", "first token", "preempted", "ended"}
+var momentNames = enum.New[Moment]("scheduler", "moment", "queued", "matched", "first chunk", "first token", "preempted", "ended")
 
-func (m Moment) String() string {
-	if int(m) < len(momentNames) {
-		return momentNames[m]
-	}
-	return fmt.Sprintf("moment(%d)", uint8(m))
-}
+func (m Moment) String() string { return momentNames.Name(m) }
 
 // Mark is one entry of a timeline.
 type Mark struct {

@@ -12,7 +12,7 @@ import (
 // is larger than the pool is refused with the figures.
 func TestTinyPool(t *testing.T) {
 	const largest, pool = 150, 180
-	for i, policy := range policies {
+	for i, policy := range Policies() {
 		for _, pageTokens := range []int{1, 4} {
 			rng := rand.New(rand.NewPCG(uint64(i), uint64(pageTokens)))
 			cfg := Config{Policy: policy, MaxQueued: 500, StepTokens: 32, MaxInflight: 1, DisableCache: i%3 == 2}

@@ -18,7 +18,7 @@ func TestNothingIsComputedTwice(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		pageTokens := []int{1, 4, 16}[rng.IntN(3)]
 		cfg := Config{
-			Policy: policies[seed%uint64(len(policies))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
+			Policy: Policies()[seed%uint64(len(Policies()))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
 			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
 			PreemptThreshold: 3,
 		}

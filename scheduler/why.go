@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -26,19 +27,14 @@ const (
 	AwaitsTier                  // Tokens of its prompt are on their way from Tier
 )
 
-var causeNames = [...]string{
+var causeNames = enum.New[Cause]("scheduler", "cause",
 	"runs", "waits for a row of it that is still out", "waits for a prefix that another request computes or fetches", "waits for a slot",
 	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
 	"waits for other long prompts",
 	"waits for its turn", "waits for a prefix on its way from a lower tier",
-}
+)
 
-func (c Cause) String() string {
-	if int(c) < len(causeNames) {
-		return causeNames[c]
-	}
-	return fmt.Sprintf("cause(%d)", uint8(c))
-}
+func (c Cause) String() string { return causeNames.Name(c) }
 
 // Wait says of one sample why it waits.
 type Wait struct {

@@ -92,8 +92,8 @@ func (c *Config) Validate() error {
 	if c.Buckets < 0 || c.Buckets > c.Workers {
 		bad("Buckets", c.Buckets, fmt.Sprintf("1 for each of %d workers at most, or 0 for none", c.Workers))
 	}
-	if int(c.Kind) >= len(kinds) {
-		bad("Kind", c.Kind, fmt.Sprint("one of ", kinds))
+	if !kinds.Has(c.Kind) {
+		bad("Kind", c.Kind, kinds.Names())
 	}
 	if !(c.Rate >= 0) || math.IsInf(c.Rate, 0) {
 		bad("Rate", c.Rate, "0 or more requests per second")

@@ -159,10 +159,10 @@ func TestHistogram(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for _, name := range kinds {
+	for _, want := range kinds.Values() {
 		var k Kind
-		if err := k.UnmarshalText([]byte(name)); err != nil || k.String() != name {
-			t.Errorf("%q: %v, %v", name, k, err)
+		if err := k.UnmarshalText([]byte(want.String())); err != nil || k != want {
+			t.Errorf("%v: %v, %v", want, k, err)
 		}
 	}
 	var k Kind

@@ -1,11 +1,9 @@
 package fleet
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -64,21 +62,9 @@ const (
 	Mocker             // NVIDIA Dynamo's mocker
 )
 
-var kinds = []string{"ours", "mocker"}
+var kinds = enum.New[Kind]("fleet", "worker", "ours", "mocker")
 
-func (k Kind) String() string {
-	if int(k) < len(kinds) {
-		return kinds[k]
-	}
-	return fmt.Sprintf("worker(%d)", uint8(k))
-}
+func (k Kind) String() string { return kinds.Name(k) }
 
 // UnmarshalText takes the names that String gives.
-func (k *Kind) UnmarshalText(text []byte) error {
-	at := slices.Index(kinds, string(text))
-	if at < 0 {
-		return fmt.Errorf("fleet: unknown worker %q, want %s", text, strings.Join(kinds, ", "))
-	}
-	*k = Kind(at)
-	return nil
-}
+func (k *Kind) UnmarshalText(text []byte) error { return kinds.Read(k, text) }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Ramp is how the rate of arrivals changes over a run.
@@ -16,27 +18,13 @@ const (
 	Exponential             // from From to Rate in equal ratios
 )
 
+var ramps = enum.New[Ramp]("load", "ramp", "none", "linear", "exponential")
+
 // String is a name in lower case.
-func (r Ramp) String() string {
-	switch r {
-	case Linear:
-		return "linear"
-	case Exponential:
-		return "exponential"
-	}
-	return "none"
-}
+func (r Ramp) String() string { return ramps.Name(r) }
 
 // UnmarshalText reads what String writes.
-func (r *Ramp) UnmarshalText(text []byte) error {
-	for _, known := range []Ramp{NoRamp, Linear, Exponential} {
-		if string(text) == known.String() {
-			*r = known
-			return nil
-		}
-	}
-	return fmt.Errorf("load: no ramp %q, want none, linear or exponential", text)
-}
+func (r *Ramp) UnmarshalText(text []byte) error { return ramps.Read(r, text) }
 
 // Arrivals is an open loop: when sessions begin, decided by Seed alone.
 type Arrivals struct {

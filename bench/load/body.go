@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -20,26 +21,13 @@ const (
 	Chat                        // /v1/chat/completions; prompts as messages
 )
 
+var endpoints = enum.New[Endpoint]("load", "endpoint", "completions", "chat")
+
 // String is a name in lower case.
-func (e Endpoint) String() string {
-	if e == Chat {
-		return "chat"
-	}
-	return "completions"
-}
+func (e Endpoint) String() string { return endpoints.Name(e) }
 
 // UnmarshalText reads what String writes.
-func (e *Endpoint) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "completions":
-		*e = Completions
-	case "chat":
-		*e = Chat
-	default:
-		return fmt.Errorf("load: no endpoint %q, want completions or chat", text)
-	}
-	return nil
-}
+func (e *Endpoint) UnmarshalText(text []byte) error { return endpoints.Read(e, text) }
 
 func (e Endpoint) path() string {
 	if e == Chat {

@@ -3,8 +3,9 @@ package load
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Failure is why a request failed.
@@ -35,15 +36,10 @@ const (
 	failures // how many there are
 )
 
-var failureNames = [failures]string{"none", "connection", "timeout", "refused", "busy", "server_error", "stream_error", "malformed", "truncated", "unfinished"}
+var failureNames = enum.New[Failure]("load", "failure", "none", "connection", "timeout", "refused", "busy", "server_error", "stream_error", "malformed", "truncated", "unfinished")
 
 // String is a short name, in lower case.
-func (f Failure) String() string {
-	if f < failures {
-		return failureNames[f]
-	}
-	return fmt.Sprintf("Failure(%d)", uint8(f))
-}
+func (f Failure) String() string { return failureNames.Name(f) }
 
 // MarshalText writes String.
 func (f Failure) MarshalText() ([]byte, error) { return []byte(f.String()), nil }

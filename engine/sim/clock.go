@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/heap"
 )
 
 // Clock is virtual time: a heap of events by (time, order of At). It belongs to
@@ -11,9 +13,9 @@ import (
 type Clock struct {
 	now    time.Duration
 	order  uint64
-	events []event // by number; free ones are in spare
+	events events // by number; free ones are in spare
 	spare  []int32
-	heap   []int32 // numbers of pending events, the earliest first
+	heap   heap.Heap[pending, events]
 }
 
 // EventID names a pending event. The zero EventID names none.
@@ -21,12 +23,25 @@ type EventID uint64
 
 // event is one entry. place is its index in heap, or -1.
 type event struct {
-	at    time.Duration
-	order uint64
 	run   func()
 	turn  uint32 // how often the entry was used, so that old ids find nothing
 	place int32
 }
+
+// pending is an event in the heap: its number and when it runs.
+type pending struct {
+	at     time.Duration
+	order  uint64
+	number int32
+}
+
+// Before implements heap.Element.
+func (a pending) Before(b pending) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
+
+type events []event
+
+// Place implements heap.Places.
+func (e events) Place(x pending, at int) { e[x.number].place = int32(at) }
 
 // NewClock starts at zero.
 func NewClock() *Clock { return &Clock{} }
@@ -35,14 +50,14 @@ func NewClock() *Clock { return &Clock{} }
 func (c *Clock) Now() time.Duration { return c.now }
 
 // Len is the number of pending events.
-func (c *Clock) Len() int { return len(c.heap) }
+func (c *Clock) Len() int { return len(c.heap.Items) }
 
 // Next is the time of the earliest event; ok is false if there is none.
 func (c *Clock) Next() (at time.Duration, ok bool) {
-	if len(c.heap) == 0 {
+	if c.Len() == 0 {
 		return 0, false
 	}
-	return c.events[c.heap[0]].at, true
+	return c.heap.Items[0].at, true
 }
 
 // At runs f at time t. Events of one time run in the order of the calls; a time
@@ -60,9 +75,8 @@ func (c *Clock) At(t time.Duration, f func()) EventID {
 	}
 	c.order++
 	e := &c.events[n]
-	e.at, e.order, e.run, e.turn, e.place = max(t, c.now), c.order, f, e.turn+1, int32(len(c.heap))
-	c.heap = append(c.heap, n)
-	c.up(len(c.heap) - 1)
+	e.run, e.turn = f, e.turn+1
+	c.heap.Push(c.events, pending{max(t, c.now), c.order, n})
 	return EventID(uint64(e.turn)<<32 | uint64(n))
 }
 
@@ -79,15 +93,15 @@ func (c *Clock) Cancel(id EventID) bool {
 
 // Step advances to the earliest event and runs it; false if there is none.
 func (c *Clock) Step() bool {
-	if len(c.heap) == 0 {
+	if c.Len() == 0 {
 		return false
 	}
-	e := &c.events[c.heap[0]]
-	if e.at < c.now {
-		panic(fmt.Sprintf("sim: an event at %v, yet it is %v", e.at, c.now))
+	next := c.heap.Items[0]
+	if next.at < c.now {
+		panic(fmt.Sprintf("sim: an event at %v, yet it is %v", next.at, c.now))
 	}
-	c.now = e.at
-	run := e.run
+	c.now = next.at
+	run := c.events[next.number].run
 	c.remove(0) // first: the event may call At and Cancel
 	run()
 	return true
@@ -95,52 +109,7 @@ func (c *Clock) Step() bool {
 
 // remove takes the entry at place out of the heap and frees its event.
 func (c *Clock) remove(place int) {
-	n, last := c.heap[place], len(c.heap)-1
-	c.heap[place] = c.heap[last]
-	c.events[c.heap[place]].place = int32(place)
-	c.heap = c.heap[:last]
-	if place < last {
-		c.down(place)
-		c.up(place)
-	}
+	n := c.heap.Remove(c.events, place).number
 	c.events[n].run, c.events[n].place = nil, -1
 	c.spare = append(c.spare, n)
-}
-
-func (c *Clock) before(i, j int) bool {
-	a, b := &c.events[c.heap[i]], &c.events[c.heap[j]]
-	return a.at < b.at || a.at == b.at && a.order < b.order
-}
-
-func (c *Clock) swap(i, j int) {
-	c.heap[i], c.heap[j] = c.heap[j], c.heap[i]
-	c.events[c.heap[i]].place, c.events[c.heap[j]].place = int32(i), int32(j)
-}
-
-func (c *Clock) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !c.before(i, parent) {
-			return
-		}
-		c.swap(i, parent)
-		i = parent
-	}
-}
-
-func (c *Clock) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(c.heap) {
-			return
-		}
-		if child+1 < len(c.heap) && c.before(child+1, child) {
-			child++
-		}
-		if !c.before(child, i) {
-			return
-		}
-		c.swap(i, child)
-		i = child
-	}
 }

@@ -2,7 +2,8 @@ package sim
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Mode says how much of what rows read and write is checked. In all modes the
@@ -24,25 +25,12 @@ const (
 	Off
 )
 
-var modeNames = [...]string{"full", "boundary", "off"}
+var modeNames = enum.New[Mode]("sim", "mode", "full", "boundary", "off")
 
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("mode(%d)", uint8(m))
-}
+func (m Mode) String() string { return modeNames.Name(m) }
 
 // UnmarshalText reads "full", "boundary" or "off".
-func (m *Mode) UnmarshalText(text []byte) error {
-	for i, name := range modeNames {
-		if string(text) == name {
-			*m = Mode(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("sim: sanitizer mode %q, want full, boundary or off", text)
-}
+func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Read(m, text) }
 
 // ErrCorrupt is wrapped by the *engine.Error that ends the device when a batch
 // reads or overwrites what it must not: the scheduler's bug, never the caller's.

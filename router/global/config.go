@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Mode says whether prefill and decode have pools of their own.
@@ -17,24 +19,12 @@ const (
 	Aggregated
 )
 
-var modeNames = []string{"disagg", "agg"}
+var modeNames = enum.New[Mode]("global", "mode", "disagg", "agg")
 
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("mode(%d)", uint8(m))
-}
+func (m Mode) String() string { return modeNames.Name(m) }
 
 // UnmarshalText reads a mode's name.
-func (m *Mode) UnmarshalText(text []byte) error {
-	i := slices.Index(modeNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("global: unknown mode %q, want one of %v", text, modeNames)
-	}
-	*m = Mode(i)
-	return nil
-}
+func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Read(m, text) }
 
 // Pools are the pools of one kind. Their numbers are the indexes of Names.
 type Pools struct {
@@ -127,7 +117,7 @@ func (c *Config) Validate() error {
 		}
 		v.overrides("agg", a.Overrides, c.Aggregated.Count)
 	default:
-		v.add("unknown mode %v, want one of %v", c.Mode, modeNames)
+		v.add("unknown mode %v, want %v", c.Mode, modeNames.Names())
 	}
 	v.target("default TTFT", c.DefaultTTFT)
 	v.target("default ITL", c.DefaultITL)

@@ -88,7 +88,7 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 		return nil, err
 	}
 	x.byHash = cfg.ByHash
-	return &Approximate{x: x, cfg: cfg, timers: timers{at: map[mark]int{}}}, nil
+	return &Approximate{x: x, cfg: cfg, timers: timers{at: timerPlaces{}}}, nil
 }
 
 // Index is the tree, to be read: what is written past the Approximate has no timer.
@@ -133,7 +133,7 @@ func (a *Approximate) FindChain(hashes []kv.BlockHash, dst []Overlap) []Overlap 
 
 // Expire removes what was last routed a TTL ago, and returns how many blocks.
 func (a *Approximate) Expire(now time.Duration) (blocks int) {
-	for len(a.timers.heap) > 0 && a.timers.heap[0].expires <= now {
+	for t, ok := a.timers.first(); ok && t.expires <= now; t, ok = a.timers.first() {
 		blocks += a.retire(a.timers.pop(), a.x.held)
 	}
 	a.x.verify("Expire")
@@ -146,7 +146,7 @@ func (a *Approximate) prune() {
 		return
 	}
 	keep := int(float64(a.cfg.MaxBlocks) * a.cfg.KeepRatio)
-	for a.x.held > keep && len(a.timers.heap) > 0 {
+	for a.x.held > keep && len(a.timers.at) > 0 {
 		a.retire(a.timers.pop(), a.x.held-keep)
 	}
 }

@@ -154,8 +154,8 @@ func TestApproximateAgainstOracle(t *testing.T) {
 				}
 			}
 		}
-		if a.Expire(now + ttl); len(a.timers.heap)+len(a.timers.at) != 0 || a.x.held != 0 {
-			t.Errorf("left: %d timers, %d places, %d blocks", len(a.timers.heap), len(a.timers.at), a.x.held)
+		if a.Expire(now + ttl); len(a.timers.heap.Items)+len(a.timers.at) != 0 || a.x.held != 0 {
+			t.Errorf("left: %d timers, %d places, %d blocks", len(a.timers.heap.Items), len(a.timers.at), a.x.held)
 		}
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -22,24 +21,12 @@ const (
 	ByWorker                 // by worker: writers wait for those of other workers in their shard alone; a lookup asks all
 )
 
-var shardings = [...]string{"branch", "worker"}
+var shardings = enum.New[Sharding]("kvindex", "sharding", "branch", "worker")
 
-func (s Sharding) String() string {
-	if int(s) < len(shardings) {
-		return shardings[s]
-	}
-	return fmt.Sprintf("sharding(%d)", uint8(s))
-}
+func (s Sharding) String() string { return shardings.Name(s) }
 
 // UnmarshalText takes the names that String gives.
-func (s *Sharding) UnmarshalText(text []byte) error {
-	at := slices.Index(shardings[:], string(text))
-	if at < 0 {
-		return fmt.Errorf("kvindex: unknown sharding %q, want %s", text, strings.Join(shardings[:], " or "))
-	}
-	*s = Sharding(at)
-	return nil
-}
+func (s *Sharding) UnmarshalText(text []byte) error { return shardings.Read(s, text) }
 
 // MaxShards bounds [ShardedConfig.Shards].
 const MaxShards = 256
@@ -58,7 +45,7 @@ func (c ShardedConfig) Validate() error {
 	if c.Shards < 0 || c.Shards > MaxShards {
 		errs = append(errs, fmt.Errorf("%w: Shards is %d, want 1 to %d", ErrConfig, c.Shards, MaxShards))
 	}
-	if int(c.By) >= len(shardings) {
+	if !shardings.Has(c.By) {
 		errs = append(errs, fmt.Errorf("%w: By is %v", ErrConfig, c.By))
 	}
 	return errors.Join(errs...)

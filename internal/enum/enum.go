@@ -1,0 +1,62 @@
+// Package enum gives the values of an enumeration their names, as text and back. It owns
+// tables of names and nothing else; a [Table] is read only, so any goroutine may use it.
+//
+//	var colours = enum.New[Colour]("paint", "colour", "red", "green")
+//
+//	func (c Colour) String() string               { return colours.Name(c) }
+//	func (c *Colour) UnmarshalText(b []byte) error { return colours.Read(c, b) }
+package enum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Table holds the names of the values 0, 1 and so on.
+type Table[E ~uint8] struct {
+	owner, kind string
+	names       []string
+}
+
+// New returns the table of a kind of value that a package owns, named in order.
+func New[E ~uint8](owner, kind string, names ...string) Table[E] {
+	return Table[E]{owner, kind, names}
+}
+
+// Name returns a value's name, or kind(7) of a value that has none.
+func (t *Table[E]) Name(e E) string {
+	if t.Has(e) {
+		return t.names[e]
+	}
+	return fmt.Sprintf("%s(%d)", t.kind, e)
+}
+
+// Has reports whether a value has a name.
+func (t *Table[E]) Has(e E) bool { return int(e) < len(t.names) }
+
+// Names lists all names in order, as "a, b or c".
+func (t *Table[E]) Names() string {
+	last := len(t.names) - 1
+	return strings.Join(t.names[:last], ", ") + " or " + t.names[last]
+}
+
+// Values returns all values in order.
+func (t *Table[E]) Values() []E {
+	all := make([]E, len(t.names))
+	for i := range all {
+		all[i] = E(i)
+	}
+	return all
+}
+
+// Read sets e to the value that a text names. The error lists what is known, and leaves
+// e as it is.
+func (t *Table[E]) Read(e *E, text []byte) error {
+	at := slices.Index(t.names, string(text))
+	if at < 0 {
+		return fmt.Errorf("%s: unknown %s %.40q, want %s", t.owner, t.kind, text, t.Names())
+	}
+	*e = E(at)
+	return nil
+}

@@ -1,0 +1,30 @@
+package enum
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+type colour uint8
+
+var colours = New[colour]("paint", "colour", "red", "green", "blue")
+
+func TestTable(t *testing.T) {
+	for i, want := range []string{"red", "green", "blue", "colour(3)"} {
+		if got := colours.Name(colour(i)); got != want || colours.Has(colour(i)) != (i < 3) {
+			t.Errorf("%d is %q, want %q", i, got, want)
+		}
+	}
+	if got := colours.Values(); !slices.Equal(got, []colour{0, 1, 2}) {
+		t.Errorf("values %v", got)
+	}
+	c := colour(1)
+	if err := colours.Read(&c, []byte("blue")); err != nil || c != 2 {
+		t.Errorf("%v, %v", c, err)
+	}
+	err := colours.Read(&c, []byte(strings.Repeat("mauve", 100)))
+	if err == nil || c != 2 || len(err.Error()) > 120 || !strings.HasSuffix(err.Error(), "want red, green or blue") {
+		t.Errorf("%v, %v", c, err)
+	}
+}
