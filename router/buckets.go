@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -17,24 +18,12 @@ const (
 	ByPrefix                // by the prompt's first blocks, so that each has prompts of its own kind
 )
 
-var stagingNames = []string{"turn", "prefix"}
+var stagingNames = enum.New[Staging]("router", "staging", "turn", "prefix")
 
-func (s Staging) String() string {
-	if int(s) < len(stagingNames) {
-		return stagingNames[s]
-	}
-	return fmt.Sprintf("staging(%d)", uint8(s))
-}
+func (s Staging) String() string { return stagingNames.Name(s) }
 
 // UnmarshalText reads a staging's name.
-func (s *Staging) UnmarshalText(text []byte) error {
-	i := slices.Index(stagingNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("router: unknown staging %q, want one of %v", text, stagingNames)
-	}
-	*s = Staging(i)
-	return nil
-}
+func (s *Staging) UnmarshalText(text []byte) error { return stagingNames.Read(s, text) }
 
 // MaxBuckets bounds the buckets of a fleet.
 const MaxBuckets = 64
@@ -53,9 +42,9 @@ type Buckets struct {
 // number prefixBlocks chooses, or of the last one of a shorter prompt; a prompt without
 // hashes goes by turn.
 func NewBuckets(n int, by Staging, prefixBlocks int) (*Buckets, error) {
-	if n < 1 || n > MaxBuckets || int(by) >= len(stagingNames) || prefixBlocks < 1 {
-		return nil, fmt.Errorf("router: NewBuckets with %d buckets, staging %v, %d prefix blocks: want 1 to %d buckets, one of %v and 1 block at least",
-			n, by, prefixBlocks, MaxBuckets, stagingNames)
+	if n < 1 || n > MaxBuckets || !stagingNames.Has(by) || prefixBlocks < 1 {
+		return nil, fmt.Errorf("router: NewBuckets with %d buckets, staging %v, %d prefix blocks: want 1 to %d buckets, staging %v and 1 block at least",
+			n, by, prefixBlocks, MaxBuckets, stagingNames.Names())
 	}
 	return &Buckets{n: n, by: by, blocks: prefixBlocks}, nil
 }

@@ -250,7 +250,7 @@ func TestPools(t *testing.T) {
 	for i := range 3 {
 		r.Leave(0, worker1(i), nil)
 	}
-	if r.indexOfModel.n != 0 || r.named != 0 {
-		t.Errorf("%d models, %d by name are left of nobody", r.indexOfModel.n, r.named)
+	if len(r.groups) != 1 {
+		t.Errorf("groups of nobody are left: %v", r.groups)
 	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,29 +47,16 @@ func (r *Router) Check() error {
 	if count != r.active || r.active+len(r.freeEntries) != len(r.slab) {
 		return fmt.Errorf("router: %d reservations by age, %d counted, %d free of %d", count, r.active, len(r.freeEntries), len(r.slab))
 	}
-	hashed, err := r.tree.check(r)
+	hashed, err := r.checkTree()
 	if err != nil {
 		return err
 	}
-	if err := r.tree.checkPromises(r); err != nil {
-		return err
+	for _, check := range [...]func() error{r.checkPromises, r.checkDebts, r.checkGroups, r.queue.check, r.sessions.check} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	if err := r.clock.check(r); err != nil {
-		return err
-	}
-	if err := checkModels(r); err != nil {
-		return err
-	}
-	if err := checkGauges(r); err != nil {
-		return err
-	}
-	if err := r.queue.check(); err != nil {
-		return err
-	}
-	if err := r.sessions.check(); err != nil {
-		return err
-	}
-	order := r.models[anyModel].order
+	order := r.all()
 	for _, slot := range order {
 		w, sum := &r.workers[slot], &sums[slot]
 		if w.requests != sum.requests || w.private != sum.private || w.contextTokens != sum.contextTokens || w.prefilling != sum.prefilling ||
@@ -84,16 +72,17 @@ func (r *Router) Check() error {
 	return nil
 }
 
-// check holds the tree against the reservations, and returns the blocks of each
+// checkTree holds the tree against the reservations, and returns the blocks of each
 // slot.
-func (t *tree) check(r *Router) (hashed []int, err error) {
+func (l *ledger) checkTree() (hashed []int, err error) {
+	t := &l.tree
 	type path struct {
 		slot int32
 		node int32
 	}
 	refs, ends := map[path]int32{}, map[int32]int32{}
-	for at := r.ages.head; at != none; at = r.slab[at].links[byAge].next {
-		e := &r.slab[at]
+	for at := l.ages.head; at != none; at = l.slab[at].links[byAge].next {
+		e := &l.slab[at]
 		if e.end != rootNode {
 			ends[e.end]++
 		}
@@ -101,7 +90,7 @@ func (t *tree) check(r *Router) (hashed []int, err error) {
 			refs[path{e.slot, n}]++
 		}
 	}
-	hashed = make([]int, len(r.workers))
+	hashed = make([]int, len(l.fleet.workers))
 	used := 0
 	for id := int32(1); int(id) < len(t.nodes); id++ {
 		n := &t.nodes[id]
@@ -131,4 +120,125 @@ func (t *tree) check(r *Router) (hashed []int, err error) {
 		return nil, fmt.Errorf("router: %d nodes, %d in use and %d free; %d refs for %d, %d children", len(t.nodes), used, len(t.free), t.refs.n, len(refs), t.children.n)
 	}
 	return hashed, nil
+}
+
+// checkPromises holds the promises against the reservations.
+func (l *ledger) checkPromises() error {
+	promises, want := &l.tree.promises, map[key]int32{}
+	for at := l.ages.head; at != none; at = l.slab[at].links[byAge].next {
+		e := &l.slab[at]
+		if !e.made {
+			continue
+		}
+		if !e.prefilling {
+			return fmt.Errorf("router: reservation %d has had its first token, and promises blocks", e.id)
+		}
+		for _, h := range l.tree.promised(e) {
+			want[key{uint64(h), uint32(e.slot)}]++
+		}
+	}
+	for _, entry := range promises.entries {
+		if entry.value != noEntry && entry.value != want[entry.key] {
+			return fmt.Errorf("router: block %x of slot %d is promised %d times, by %d requests", entry.a, entry.b, entry.value, want[entry.key])
+		}
+	}
+	if promises.n != len(want) {
+		return fmt.Errorf("router: %d promised blocks, %d by requests", promises.n, len(want))
+	}
+	return nil
+}
+
+// checkDebts holds what workers owe against their reservations.
+func (l *ledger) checkDebts() error {
+	stalled := 0
+	for _, slot := range l.fleet.all() {
+		w := &l.fleet.workers[slot]
+		var want, got [asAnswer + 1]int
+		for at := w.active.head; at != none; at = l.slab[at].links[byWorker].next {
+			e := &l.slab[at]
+			want[e.owed]++
+			if e.owed == asToken && !e.prefilling || e.owed != nothing && e.peer != ownPeer {
+				return fmt.Errorf("router: reservation %d of %d is owed %d, prefilling %v", e.id, e.peer, e.owed, e.prefilling)
+			}
+		}
+		for at := w.firsts.head; at != none; at = l.slab[at].links[byDebt].next {
+			got[asToken]++
+		}
+		for at := w.answers.head; at != none; at = l.slab[at].links[byDebt].next {
+			got[asAnswer]++
+		}
+		if got[asNext], want[nothing] = w.streaming, 0; got != want {
+			return fmt.Errorf("router: worker %v owes %v, its reservations are owed %v", w.id, got, want)
+		}
+		if w.stalled {
+			stalled++
+		} else if at := l.lateAt(w); at < l.nextLate {
+			return fmt.Errorf("router: worker %v will be late at %v, which is looked at after %v", w.id, at, l.nextLate)
+		}
+	}
+	if stalled != l.fleet.stalled {
+		return fmt.Errorf("router: %d workers are stalled, counted are %d", stalled, l.fleet.stalled)
+	}
+	return nil
+}
+
+// checkGroups holds the groups against the workers' specs.
+func (f *fleet) checkGroups() error {
+	want := map[group][]int32{{}: nil}
+	for _, slot := range f.all() {
+		for _, g := range groupsOf(&f.workers[slot].spec) {
+			want[g] = append(want[g], slot)
+		}
+	}
+	if !maps.EqualFunc(want, f.groups, slices.Equal[[]int32]) || len(f.all())+len(f.freeSlots) != len(f.workers) {
+		return fmt.Errorf("router: groups %v, want %v; %d of %d slots are free", f.groups, want, len(f.freeSlots), len(f.workers))
+	}
+	return nil
+}
+
+// check walks the lanes.
+func (q *queue) check() error {
+	n := 0
+	seen := map[laneOf]bool{}
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		if len(l.Items) > 0 && seen[l.of] {
+			return fmt.Errorf("router: two lanes for %+v", l.of)
+		}
+		seen[l.of] = seen[l.of] || len(l.Items) > 0
+		for j, t := range l.Items {
+			w := &q.slab[t.at]
+			if w.turn != t || t.id == 0 || int(w.lane) != i || int(w.heapAt) != j || laneFor(&w.req) != l.of {
+				return fmt.Errorf("router: %+v at %d of lane %d %+v has its place at %d of lane %d", t, j, i, l.of, w.heapAt, w.lane)
+			}
+			if j > 0 && t.Before(l.Items[(j-1)/2]) {
+				return fmt.Errorf("router: in lane %d, ticket %d is below one that goes later", i, w.id)
+			}
+		}
+		n += len(l.Items)
+	}
+	if n != q.n || n+len(q.free) != len(q.slab) {
+		return fmt.Errorf("router: %d wait in lanes, %d counted, %d free of %d", n, q.n, len(q.free), len(q.slab))
+	}
+	return nil
+}
+
+// check holds the list of sessions against the index.
+func (s *sessions) check() error {
+	n, last := 0, int32(none)
+	for at := s.head; at != none; at = s.entries[at].next {
+		e := &s.entries[at]
+		if e.id == 0 || e.prev != last || s.index.get(key{a: e.id}) != at || e.stamp > s.stamp {
+			return fmt.Errorf("router: session %d at %d has stamp %d of %d, comes after %d and not %d, and is found at %d",
+				e.id, at, e.stamp, s.stamp, e.prev, last, s.index.get(key{a: e.id}))
+		}
+		last = at
+		if n++; n > s.index.n {
+			break
+		}
+	}
+	if n != s.index.n || last != s.tail || n+len(s.free) != len(s.entries) || n > s.cfg.MaxSessions {
+		return fmt.Errorf("router: %d sessions of at most %d are listed, %d indexed, %d free of %d; the last is %d, not %d", n, s.cfg.MaxSessions, s.index.n, len(s.free), len(s.entries), last, s.tail)
+	}
+	return nil
 }

@@ -144,11 +144,11 @@ func (c *Config) Validate() error {
 			bad(f.name, f.value, fmt.Sprintf("1 to %d", f.most))
 		}
 	}
-	if int(c.Policy) >= len(policyNames) {
-		bad("Policy", c.Policy, fmt.Sprint("one of ", policyNames))
+	if !policyNames.Has(c.Policy) {
+		bad("Policy", c.Policy, policyNames.Names())
 	}
-	if int(c.Order) >= len(orderNames) {
-		bad("Order", c.Order, fmt.Sprint("one of ", orderNames))
+	if !orderNames.Has(c.Order) {
+		bad("Order", c.Order, orderNames.Names())
 	}
 	if c.Expiry < 0 {
 		bad("Expiry", c.Expiry, "a positive duration")

@@ -1,11 +1,11 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -34,62 +34,28 @@ type Candidate struct {
 // TermNames are the names of the terms, as many as the policy has.
 func (e *Explanation) TermNames() []string { return slices.Clone(e.Policy.terms()) }
 
-// Explain says what Select would decide now, and with which chances, without
-// deciding. Its errors are those of Select but ErrBusy and ErrFull.
-func (r *Router) Explain(now time.Duration, req *Request) (Explanation, error) {
-	r.advance(now)
-	if err := r.check(req); err != nil {
-		return Explanation{}, err
-	}
-	s := r.score(req)
-	if len(r.scratch.candidates) == 0 {
-		return Explanation{}, ErrNoWorkers
-	}
-	var e Explanation
-	switch slot := r.sessionSlot(req); {
-	case req.Pinned != nil:
-		r.explain(&e, &s, r.scratch.candidates[0], ByPin)
-	case slot != noEntry:
-		r.explain(&e, &s, slot, BySession)
-	case s.weights.Temperature > 0:
-		r.explain(&e, &s, noEntry, ByChance)
-	default:
-		reason := ByCost
-		if _, tied := r.lowest(s.policy); tied {
-			reason = ByTie
-		}
-		r.explain(&e, &s, noEntry, reason)
-	}
-	e.Chosen, e.Decided = kv.Rank{}, false
-	return e, nil
-}
-
-// explain fills in e for a choice of slot. It draws nothing.
-func (r *Router) explain(e *Explanation, s *scorer, slot int32, reason Reason) {
-	x := &r.scratch
-	*e = Explanation{Policy: s.policy, Temperature: s.weights.Temperature, Reason: reason, Decided: true, Candidates: e.Candidates[:0]}
-	if slot != noEntry {
-		e.Chosen = r.workers[slot].id
-	}
+// explain fills in e for a choice of slot, but for Chosen. It draws nothing.
+func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
+	*e = Explanation{Policy: s.cfg.Policy, Temperature: s.weights.Temperature, Reason: reason, Candidates: e.Candidates[:0]}
 	var ties []int32
 	sum := 1.0
 	if reason == ByChance {
-		sum = r.weigh(s.weights)
+		sum = s.weigh()
 	} else {
-		ties, _ = r.lowest(s.policy)
+		ties, _ = s.lowest()
 	}
-	for i, at := range x.candidates {
-		c := Candidate{Worker: r.workers[at].id, Overlap: *x.overlap(at), Shared: r.depth(s, at)}
+	for i, at := range s.candidates {
+		c := Candidate{Worker: s.fleet.workers[at].id, Overlap: s.overlaps[at], Shared: int(s.depths[at])}
 		c.Overlap.Worker = c.Worker
-		c.Cost, c.Terms = r.cost(s, at)
+		c.Cost, c.Terms = s.cost(at)
 		switch {
 		case reason == ByChance:
-			c.Probability = x.chances[i] / sum
+			c.Probability = s.chances[i] / sum
 		case reason == ByPin || reason == BySession:
 			if at == slot {
 				c.Probability = 1
 			}
-		case s.policy == CostRoundRobin:
+		case s.cfg.Policy == CostRoundRobin:
 			if at == ties[0] {
 				c.Probability = 1
 			}
@@ -120,12 +86,7 @@ func (e Explanation) String() string {
 	fmt.Fprintln(t)
 	rows := slices.Clone(e.Candidates)
 	slices.SortStableFunc(rows, func(a, b Candidate) int {
-		switch {
-		case a.Probability != b.Probability:
-			return sign(b.Probability - a.Probability)
-		default:
-			return sign(a.Cost - b.Cost)
-		}
+		return cmp.Or(cmp.Compare(b.Probability, a.Probability), cmp.Compare(a.Cost, b.Cost))
 	})
 	for _, c := range rows {
 		fmt.Fprintf(t, "%v\t%.6g\t%.4g\t%d\t%d\t%d\t%d\t%d\t%d\t", c.Worker, c.Cost, c.Probability, c.Overlap.Device, c.Overlap.Host, c.Overlap.Disk, c.Overlap.Shared, c.Overlap.Object, c.Shared)
@@ -136,14 +97,4 @@ func (e Explanation) String() string {
 	}
 	t.Flush()
 	return b.String()
-}
-
-func sign(f float64) int {
-	switch {
-	case f < 0:
-		return -1
-	case f > 0:
-		return 1
-	}
-	return 0
 }

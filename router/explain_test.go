@@ -105,7 +105,7 @@ func TestMetricsGolden(t *testing.T) {
 	r.Rollback(0, b.Reservation)
 	const want = `workers 1, reservations 0, waiting 1
 selected by cost 1, tie 0, chance 0, session 0, pin 1; busy 1, refused 1
-queued 1, cancelled 0, overdue 0
+queued 1, cancelled 0
 reservations released 1, rolled back 1, expired 0, ended 0; workers stalled 0
 prompt tokens 128, overlap 32 of 48 at best
 replicas: journal 4, lost 0; applied 0, duplicate 0, stale 0, early 0, rejected 0, claims 0

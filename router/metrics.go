@@ -7,12 +7,11 @@ type Metrics struct {
 	Workers, Active, Waiting int
 	Promised                 int // blocks that workers are predicted to compute, each once for a worker
 
-	Selected   [len(reasonNames)]uint64 // by Reason
-	Busy       uint64                   // Selects that found all busy
+	Selected   [reasons]uint64 // by Reason
+	Busy       uint64          // Selects that found all busy
 	Queued     uint64
 	Refused    uint64 // requests that could go nowhere
 	Cancelled  uint64 // in the queue
-	Overdue    uint64 // in the queue
 	Released   uint64 // reservations, with those of replicas
 	RolledBack uint64
 	Expired    uint64
@@ -32,19 +31,15 @@ type Metrics struct {
 	Claims               uint64 // on sessions, of replicas, that were the latest
 }
 
-// count counts a decision.
-func (m *Metrics) count(s *scorer, o *Overlap, reason Reason) {
-	m.Selected[reason]++
-	m.PromptTokens += uint64(s.prompt)
-	m.OverlapTokens += uint64(min(s.prompt, o.Blocks()*s.blockTokens))
-	m.BestTokens += uint64(min(s.prompt, s.best*s.blockTokens))
-}
-
 // Metrics are the counts of now.
 func (r *Router) Metrics() Metrics {
 	m := r.metrics
-	m.Workers, m.Active, m.Waiting = len(r.models[anyModel].order), r.active, r.queue.n
-	m.Promised = r.tree.promises.blocks.n
+	m.Workers, m.Active, m.Waiting, m.Promised = len(r.all()), r.active, r.queue.n, r.tree.promises.n
+	m.Released, m.RolledBack, m.Expired, m.Ended = r.endings[released], r.endings[rolledBack], r.endings[expired], r.endings[ended]
+	m.Stalled, m.Claims = r.stalls, r.sessions.heeded
+	m.Journal, m.JournalLost = r.journal.seq, r.journal.lost
+	m.Applied, m.Duplicate, m.Stale = r.verdicts[Applied]+r.verdicts[Made], r.verdicts[Duplicate], r.verdicts[Stale]
+	m.Early, m.Rejected = r.verdicts[Early], r.verdicts[Rejected]
 	return m
 }
 
@@ -52,11 +47,11 @@ func (m Metrics) String() string {
 	s := m.Selected
 	return fmt.Sprintf(`workers %d, reservations %d, waiting %d
 selected by cost %d, tie %d, chance %d, session %d, pin %d; busy %d, refused %d
-queued %d, cancelled %d, overdue %d
+queued %d, cancelled %d
 reservations released %d, rolled back %d, expired %d, ended %d; workers stalled %d
 prompt tokens %d, overlap %d of %d at best
 replicas: journal %d, lost %d; applied %d, duplicate %d, stale %d, early %d, rejected %d, claims %d
 `, m.Workers, m.Active, m.Waiting, s[ByCost], s[ByTie], s[ByChance], s[BySession], s[ByPin], m.Busy, m.Refused,
-		m.Queued, m.Cancelled, m.Overdue, m.Released, m.RolledBack, m.Expired, m.Ended, m.Stalled,
+		m.Queued, m.Cancelled, m.Released, m.RolledBack, m.Expired, m.Ended, m.Stalled,
 		m.PromptTokens, m.OverlapTokens, m.BestTokens, m.Journal, m.JournalLost, m.Applied, m.Duplicate, m.Stale, m.Early, m.Rejected, m.Claims)
 }

@@ -94,7 +94,7 @@ func (w *world) may(req *Request) (any, free bool) {
 func (w *world) next() (Ticket, bool) {
 	order := slices.SortedFunc(maps.Keys(w.pending), func(a, b Ticket) int {
 		p, q := w.pending[a], w.pending[b]
-		return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.since-p.Jump, q.since-q.Jump), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.since, q.since), cmp.Compare(a.id, b.id))
 	})
 	for _, ticket := range order {
 		if any, free := w.may(&w.pending[ticket].Request); (free || !any) && len(w.active) < worldActive {
@@ -107,7 +107,7 @@ func (w *world) next() (Ticket, bool) {
 // refused tells whether a newcomer must wait.
 func (w *world) refused(req *Request) bool {
 	if ticket, ok := w.next(); ok {
-		if q := w.pending[ticket]; q.Priority > req.Priority || q.Priority == req.Priority && q.since-q.Jump <= w.now-req.Jump {
+		if q := w.pending[ticket]; q.Priority > req.Priority || q.Priority == req.Priority && q.since <= w.now {
 			return true
 		}
 	}
@@ -145,15 +145,8 @@ func (w *world) request() Request {
 		for range 1 + w.take(5) {
 			req.Avoid = append(req.Avoid, w.worker())
 		}
-	case 2:
-		req.Unshared = true
-	case 3:
-		req.Phase = DecodeOnly
-	case 4:
-		req.Deadline = w.now + time.Duration(1+w.take(30))*second
 	}
 	req.Model, req.Pool = ModelID(max(0, w.take(8)-4)), PoolID(max(0, w.take(6)-3))
-	req.Jump = time.Duration(max(0, w.take(20)-10)) * second
 	for range w.take(4) {
 		req.Overlaps = append(req.Overlaps, Overlap{Worker: w.worker(), Device: w.take(12), Host: w.take(3), Disk: w.take(2)})
 	}
@@ -179,12 +172,7 @@ func (w *world) chosen(d Decision, req *Request) {
 	if overlap != d.Overlap.Blocks() {
 		w.t.Fatalf("the overlap is %+v, want %d blocks", d.Overlap, overlap)
 	}
-	if q.uncached = max(0, req.PromptTokens-4*overlap); req.Phase == DecodeOnly {
-		q.uncached, q.decoding = 0, true
-	}
-	if req.Unshared {
-		q.hashes, q.private = nil, req.PromptTokens/4
-	}
+	q.uncached = max(0, req.PromptTokens-4*overlap)
 	w.active[d.Reservation] = q
 	w.made = append(w.made, d.Reservation)
 }
@@ -211,7 +199,7 @@ func (w *world) step() {
 	case 0, 1, 2, 3, 4:
 		req := w.request()
 		must := w.refused(&req)
-		d, err := selectPlainly(w.t, r, w.now, &req)
+		d, err := r.Select(w.now, &req)
 		if must != (err == ErrBusy) {
 			w.t.Fatalf("%+v: %v, must wait: %v", req, err, must)
 		}
@@ -313,12 +301,6 @@ func (w *world) step() {
 			_, want := w.pending[ticket]
 			if r.Cancel(ticket) != want {
 				w.t.Fatalf("cancelling %v is not %v", ticket, want)
-			}
-			delete(w.pending, ticket)
-		}
-		for _, ticket := range r.Overdue(w.now, nil) {
-			if req := w.pending[ticket]; req == nil || req.Deadline == 0 || req.Deadline > w.now {
-				w.t.Fatalf("%v is overdue", ticket)
 			}
 			delete(w.pending, ticket)
 		}

@@ -37,7 +37,7 @@ func TestWeightsByName(t *testing.T) {
 // Each policy goes by weights that there are, and each weight is gone by.
 func TestPolicyWeights(t *testing.T) {
 	used := map[string]bool{}
-	for p := range Policy(len(policyNames)) {
+	for _, p := range policyNames.Values() {
 		for _, name := range p.WeightNames() {
 			if !slices.Contains(weightNames, name) {
 				t.Errorf("policy %v goes by %s, which is no weight", p, name)

@@ -11,12 +11,11 @@ import (
 // candidates makes a router whose candidates have given costs.
 func candidates(t testing.TB, seed uint64, costs ...float64) *Router {
 	r := newRouter(t, Config{Seed: seed}, make([]WorkerSpec, len(costs))...)
-	r.scratch.reset(len(costs))
+	r.scorer.reset(len(costs))
 	for i, c := range costs {
-		r.scratch.costs[i] = c
-		r.scratch.fit = append(r.scratch.fit, int32(i))
+		r.scorer.costs[i] = c
+		r.scorer.candidates = append(r.scorer.candidates, int32(i))
 	}
-	r.scratch.candidates = r.scratch.fit
 	return r
 }
 
@@ -39,11 +38,11 @@ func TestLowestOfTies(t *testing.T) {
 			for i, n := range tc.trees {
 				r.SetTree(worker1(i), n)
 			}
-			policy := Cost2025
+			r.cfg.Policy = Cost2025
 			if tc.trees != nil {
-				policy = Cost2026
+				r.cfg.Policy = Cost2026
 			}
-			got, tied := r.lowest(policy)
+			got, tied := r.scorer.lowest()
 			if !slices.Equal(got, tc.want) || tied != (len(tc.want) > 1) {
 				t.Errorf("%v, tied %v; want %v", got, tied, tc.want)
 			}
@@ -51,7 +50,8 @@ func TestLowestOfTies(t *testing.T) {
 	}
 	r := candidates(t, 1, 1, 1)
 	r.SetTree(worker1(0), 5)
-	if got, tied := r.lowest(Cost2025); len(got) != 2 || !tied {
+	r.cfg.Policy = Cost2025
+	if got, tied := r.scorer.lowest(); len(got) != 2 || !tied {
 		t.Errorf("trees count under 2025: %v", got)
 	}
 }
@@ -82,9 +82,10 @@ func TestSoftmax(t *testing.T) {
 			r := candidates(t, 42, tc.costs...)
 			w := DefaultWeights()
 			w.Temperature, w.Spread = tc.temp, tc.spread
+			r.scorer.weights = &w
 			counts := make([]int, len(tc.costs))
 			for range n {
-				counts[r.sample(&w)]++
+				counts[r.scorer.sample(r.chance.unit())]++
 			}
 			sum := 0.0
 			for _, p := range tc.want {

@@ -3,7 +3,6 @@ package router
 import (
 	"errors"
 	"fmt"
-	"math"
 )
 
 // Profile are the coefficients of a worker's steps, for [CostLatency]: how long a
@@ -65,26 +64,3 @@ func (p *Profile) prefill(n, c float64) float64 {
 func (p *Profile) decode(rows, contextTokens float64) float64 {
 	return p.Step + p.Row*rows + p.KV*contextTokens
 }
-
-// steps is how many steps it takes to compute n tokens.
-func (k *kind) steps(n float64) float64 { return max(1, math.Ceil(n/k.batch)) }
-
-// batch is the budget of a step, in tokens.
-func (s *WorkerSpec) batch() float64 {
-	if s.BatchTokens == 0 {
-		return usualBatchTokens
-	}
-	return float64(s.BatchTokens)
-}
-
-// chunk is what one prompt takes of it beside decoding rows.
-func (s *WorkerSpec) chunk() float64 {
-	if s.ChunkTokens == 0 {
-		return s.batch()
-	}
-	return float64(s.ChunkTokens)
-}
-
-// usualBatchTokens is the budget of a step where a worker did not say: vLLM's
-// default of max_num_batched_tokens for serving.
-const usualBatchTokens = 8192

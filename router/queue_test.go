@@ -61,10 +61,9 @@ func TestOrders(t *testing.T) {
 	}{
 		{"fcfs", FCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{10, 20, 30}},
 		{"fcfs, ties", FCFS, at(0, 0, 0), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{10, 20, 30}},
-		{"fcfs, a jump of 50 s beats 5 s", FCFS, at(0, 5), []Request{{PromptTokens: 10}, {PromptTokens: 20, Jump: 50 * second}}, []int{20, 10}},
-		{"lcfs", LCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30, Jump: -2 * second}}, []int{20, 10, 30}},
+		{"lcfs", LCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{30, 20, 10}},
 		{"wspt", WSPT, at(0, 0, 0), []Request{{PromptTokens: 300}, {PromptTokens: 200}, {PromptTokens: 512, Overlaps: cached(64)}}, []int{512, 200, 300}},
-		{"priority beats all", FCFS, at(0, 0, 9), []Request{{PromptTokens: 10, Jump: 99 * second}, {PromptTokens: 20, Priority: -1}, {PromptTokens: 30, Priority: 1}}, []int{30, 10, 20}},
+		{"priority beats all", FCFS, at(0, 0, 9), []Request{{PromptTokens: 10}, {PromptTokens: 20, Priority: -1}, {PromptTokens: 30, Priority: 1}}, []int{30, 10, 20}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waitAll(t, Config{Order: tc.order}, tc.arrivals, tc.reqs); !slices.Equal(got, tc.want) {
@@ -73,7 +72,7 @@ func TestOrders(t *testing.T) {
 		})
 	}
 	r := newRouter(t, Config{Order: WSPT}, WorkerSpec{})
-	if got := r.rank(&Request{PromptTokens: 512, Overlaps: cached(64)}); got != 1 {
+	if got := r.queue.turnOf(&Request{PromptTokens: 512, Overlaps: cached(64)}, r.now.Seconds()).rank; got != 1 {
 		t.Errorf("all is cached, rank %v, want 1", got)
 	}
 }
@@ -120,9 +119,6 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	if _, err := r.Wait(0, &Request{PromptTokens: 1, Pinned: &kv.Rank{Worker: 9}}); !errors.Is(err, ErrNoWorkers) {
 		t.Errorf("pinned to nobody: %v", err)
 	}
-	if _, err := r.Wait(5*second, &Request{PromptTokens: 1, Deadline: 5 * second}); !errors.Is(err, ErrDeadline) {
-		t.Errorf("a deadline of now: %v", err)
-	}
 	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) || r.Queued() != 1 {
 		t.Errorf("taken while all are busy: %v", err)
 	}
@@ -142,30 +138,6 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	}
 	if _, err := r.Take(5*second, Ticket{}, nil); !errors.Is(err, ErrTicket) {
 		t.Errorf("no ticket: %v", err)
-	}
-}
-
-func TestDeadlines(t *testing.T) {
-	r := newRouter(t, Config{}, WorkerSpec{MaxRequests: 1})
-	selected(t, r, 0, Request{PromptTokens: 1})
-	var tickets []Ticket
-	for _, deadline := range []time.Duration{30, 0, 10, 20, 10} {
-		ticket, err := r.Wait(0, &Request{PromptTokens: 1, Deadline: deadline * second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tickets = append(tickets, ticket)
-	}
-	for _, step := range []struct {
-		now  time.Duration
-		want []Ticket
-	}{{9, nil}, {10, []Ticket{tickets[2], tickets[4]}}, {19, nil}, {25, []Ticket{tickets[3]}}, {1000, []Ticket{tickets[0]}}, {2000, nil}} {
-		if got := r.Overdue(step.now*second, nil); !slices.Equal(got, step.want) {
-			t.Errorf("at %d s %v are overdue, want %v", step.now, got, step.want)
-		}
-	}
-	if r.Queued() != 1 || r.Metrics().Overdue != 4 {
-		t.Errorf("%d wait, %+v", r.Queued(), r.Metrics())
 	}
 }
 

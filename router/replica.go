@@ -1,49 +1,30 @@
 package router
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Verdict is what became of an event.
-type Verdict uint8
+// Drain appends the events since the last Drain to dst, for all replicas. Their
+// Hashes are valid until the next Drain.
+func (r *Router) Drain(dst []Event) []Event { return r.journal.drain(dst) }
 
-// The verdicts. Nothing is wrong with any but Rejected.
-const (
-	Applied   Verdict = iota
-	Made              // applied, and a reservation of it that was not known
-	Duplicate         // nothing new
-	Early             // about a reservation that is not known yet; remembered for a while
-	Stale             // of an earlier epoch, or about what has ended, or one's own
-	Rejected          // malformed, beyond a limit, or about an unknown worker
-)
-
-var verdictNames = [...]string{"applied", "made", "duplicate", "early", "stale", "rejected"}
-
-func (v Verdict) String() string {
-	if int(v) < len(verdictNames) {
-		return verdictNames[v]
+// Snapshot is for a replica that comes late or missed events. It belongs to the
+// caller. It costs O(reservations and their blocks).
+func (r *Router) Snapshot() Snapshot {
+	s := Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
+	for at := r.ages.head; at != none; at = r.slab[at].links[byAge].next {
+		e := &r.slab[at]
+		if e.peer != ownPeer {
+			continue
+		}
+		ev := e.event(r.workers[e.slot].id)
+		ev.Replica, ev.Epoch, ev.Hashes = r.cfg.Replica, r.cfg.Epoch, r.tree.prefix(e.end)
+		s.Events = append(s.Events, ev)
 	}
-	return fmt.Sprintf("verdict(%d)", uint8(v))
-}
-
-func (m *Metrics) verdict(v Verdict) Verdict {
-	switch v {
-	case Applied, Made:
-		m.Applied++
-	case Duplicate:
-		m.Duplicate++
-	case Early:
-		m.Early++
-	case Stale:
-		m.Stale++
-	case Rejected:
-		m.Rejected++
-	}
-	return v
+	return s
 }
 
 // Apply takes an event of a replica. Events may come twice and in any order: what
@@ -52,14 +33,57 @@ func (m *Metrics) verdict(v Verdict) Verdict {
 func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	r.advance(now)
 	at, v := r.peerOf(ev.Replica, ev.Epoch)
-	if v != Applied {
-		return r.metrics.verdict(v)
+	switch {
+	case v != Applied:
+	case ev.Seq == 0 || ev.ID == 0:
+		v = Rejected
+	default:
+		r.peers[at].see(ev.Seq)
+		v = r.apply(at, ev)
 	}
-	if ev.Seq == 0 || ev.ID == 0 {
-		return r.metrics.verdict(Rejected)
+	r.verify()
+	return r.verdict(v)
+}
+
+// peerOf is the replica's place, made or begun anew as its epoch asks for.
+func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
+	switch id {
+	case 0:
+		return noEntry, Rejected
+	case r.cfg.Replica:
+		return noEntry, Stale
 	}
-	r.peers[at].see(ev.Seq)
-	return r.metrics.verdict(r.apply(at, ev))
+	at := r.place(id, epoch)
+	if at == noEntry {
+		return noEntry, Rejected
+	}
+	switch p := &r.peers[at]; {
+	case epoch < p.epoch:
+		return noEntry, Stale
+	case epoch > p.epoch:
+		r.empty(at)
+		r.peers[at] = peer{id: id, epoch: epoch, next: 1, buried: r.peers[at].buried[:0]}
+	}
+	return at, Applied
+}
+
+// empty ends all that a replica reserved, in the order of age, and forgets its
+// graves.
+func (r *Router) empty(at int32) {
+	r.endThose(at, ended, func(*reservation) bool { return true })
+	r.forgetGraves(at)
+}
+
+// endThose ends reservations of a replica, in the order of age.
+func (r *Router) endThose(peer int32, how ending, those func(*reservation) bool) {
+	for at := r.ages.head; at != none; {
+		e := &r.slab[at]
+		next := e.links[byAge].next
+		if e.peer == peer && those(e) {
+			r.end(at, how)
+		}
+		at = next
+	}
 }
 
 func (r *Router) apply(at int32, ev *Event) Verdict {
@@ -87,18 +111,24 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 			r.end(known, released)
 		}
 		if v == Applied || v == Early {
-			r.heedEvent(ev)
+			r.heed(ev)
 		}
 		return v
 	}
 	return Rejected
 }
 
+// heed takes the claim of an event, if it has one.
+func (r *Router) heed(ev *Event) {
+	if ev.Session != 0 {
+		r.sessions.heed(r.now, &Claim{Session: ev.Session, Stamp: ev.Stamp, Replica: ev.Replica, Worker: ev.Worker, Nowhere: ev.Nowhere})
+	}
+}
+
 // catchUp brings a known reservation to where an event has it.
 func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	e := &r.slab[known]
-	news := ev.Kind == Progressed || ev.OutputTokens > e.outputTokens || ev.ComputedTokens > e.computed
-	if !news {
+	if ev.Kind != Progressed && ev.OutputTokens <= e.outputTokens && ev.ComputedTokens <= e.computed {
 		return Duplicate
 	}
 	r.unstall(&r.workers[e.slot])
@@ -112,84 +142,29 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 		len(ev.Hashes) > whole || ev.UnsharedBlocks < 0 || ev.UnsharedBlocks > whole {
 		return Rejected
 	}
-	p := &r.peers[at]
-	grave := r.graves.get(key{ev.ID, uint32(at)})
-	var before buried
-	if grave != noEntry {
-		before = p.buried[grave]
+	before, v, late := r.exhume(at, ev.ID)
+	if late {
+		r.heed(ev)
 	}
-	if before.released {
-		if !before.said { // it is late, and not here again
-			p.buried[grave].said = true
-			r.heedEvent(ev)
-		}
-		return Stale
-	}
-	if grave == noEntry && ev.ID <= p.floor {
+	if v == Stale {
 		return Stale
 	}
 	slot := r.slotOf(ev.Worker)
 	if slot == noEntry || r.active >= r.cfg.MaxActive {
 		return Rejected
 	}
-	if grave != noEntry {
-		r.graves.delete(key{ev.ID, uint32(at)})
-		p.buried[grave] = buried{}
-	}
-	a := asked{hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, decodeOnly: ev.DecodeOnly, untold: ev.Untold, known: kv.FloorPages(ev.PromptTokens-ev.UncachedTokens, r.cfg.BlockTokens)}
-	if !ev.DecodeOnly {
-		profile := &r.workers[slot].spec.Profile
-		a.predicted = seconds(profile.prefill(float64(ev.UncachedTokens), float64(ev.PromptTokens-ev.UncachedTokens)))
+	r.unbury(at, ev.ID)
+	cached := ev.PromptTokens - ev.UncachedTokens
+	a := asked{
+		hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, untold: ev.Untold,
+		known:     kv.FloorPages(cached, r.cfg.BlockTokens),
+		predicted: seconds(r.workers[slot].spec.Profile.prefill(float64(ev.UncachedTokens), float64(cached))),
 	}
 	made := r.reserve(slot, at, ev.ID, &a)
 	r.remote.put(key{ev.ID, uint32(at)}, made)
 	r.progress(made, max(ev.ComputedTokens, before.computed), max(ev.OutputTokens, before.output))
-	r.heedEvent(ev)
+	r.heed(ev)
 	return Made
-}
-
-// foretell remembers news of a reservation that is not here.
-func (r *Router) foretell(at int32, news buried) Verdict {
-	p := &r.peers[at]
-	grave := r.graves.get(key{news.id, uint32(at)})
-	if grave == noEntry {
-		if news.id <= p.floor {
-			return Stale
-		}
-		r.dig(at, news)
-		return Early
-	}
-	b := &p.buried[grave]
-	switch {
-	case b.released && news.released:
-		return Duplicate
-	case b.released:
-		return Stale
-	}
-	b.released, b.said, b.computed, b.output = news.released, news.said, max(b.computed, news.computed), max(b.output, news.output)
-	return Early
-}
-
-// bury remembers that a reservation has ended.
-func (r *Router) bury(at int32, id uint64) { r.dig(at, buried{id: id, released: true, said: true}) }
-
-// dig puts b into the ring; what it drives out is forgotten, and with it all that
-// came before.
-func (r *Router) dig(at int32, b buried) {
-	p := &r.peers[at]
-	grave := len(p.buried)
-	if grave < r.cfg.MaxBuried {
-		p.buried = append(p.buried, b)
-	} else {
-		grave = p.oldest
-		if old := p.buried[grave]; old.id != 0 {
-			r.graves.delete(key{old.id, uint32(at)})
-			p.floor = max(p.floor, old.id)
-		}
-		p.buried[grave] = b
-		p.oldest = (p.oldest + 1) % len(p.buried)
-	}
-	r.graves.put(key{b.id, uint32(at)}, int32(grave))
 }
 
 // ApplySnapshot takes all that a replica has reserved: what it does not have ends
@@ -199,22 +174,17 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 	r.advance(now)
 	at, v := r.peerOf(s.Replica, s.Epoch)
 	if v != Applied {
-		return dst, r.metrics.verdict(v)
+		return dst, r.verdict(v)
 	}
 	ids := make([]uint64, 0, len(s.Events))
 	for i := range s.Events {
 		ids = append(ids, s.Events[i].ID)
 	}
 	slices.Sort(ids)
-	for e := r.ages.head; e != none; {
-		next := r.slab[e].links[byAge].next
-		if id := r.slab[e].id; r.slab[e].peer == at && id <= s.LastID {
-			if _, has := slices.BinarySearch(ids, id); !has {
-				r.end(e, released)
-			}
-		}
-		e = next
-	}
+	r.endThose(at, released, func(e *reservation) bool {
+		_, has := slices.BinarySearch(ids, e.id)
+		return e.id <= s.LastID && !has
+	})
 	floor := r.peers[at].floor
 	r.peers[at].floor = 0 // what is in the snapshot has not ended, however old it is
 	for i := range s.Events {
@@ -222,20 +192,90 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 		if ev := &s.Events[i]; ev.Kind == Reserved && ev.ID != 0 && ev.ID <= s.LastID && ev.Session == 0 {
 			v = r.apply(at, ev)
 		}
-		dst = append(dst, r.metrics.verdict(v))
+		dst = append(dst, r.verdict(v))
 	}
 	p := &r.peers[at]
 	p.floor = max(p.floor, floor)
-	if s.Seq+1 >= p.next {
-		p.missing = 0
-		for p.next <= s.Seq {
-			if p.window == 0 {
-				p.next = s.Seq + 1
-				break
+	p.catchUp(s.Seq)
+	r.verify()
+	return dst, Applied
+}
+
+// Forget ends all that a replica reserved and forgets it, as when it left.
+func (r *Router) Forget(now time.Duration, id ReplicaID) {
+	r.advance(now)
+	at := r.indexOfPeer.delete(key{a: uint64(id)})
+	if at == noEntry || id == 0 {
+		return
+	}
+	r.empty(at)
+	r.peers[at] = peer{}
+	r.verify()
+}
+
+// Peer is what is known of a replica.
+type Peer struct {
+	Replica ReplicaID
+	Epoch   uint64
+	// Missing are events that have not come though later ones have: ask for a
+	// Snapshot if it stays.
+	Missing      uint64
+	Reservations int
+}
+
+// Peers appends what is known of all replicas to dst.
+func (r *Router) Peers(dst []Peer) []Peer {
+	for at := range r.peers {
+		p := &r.peers[at]
+		if p.id == 0 {
+			continue
+		}
+		x := Peer{Replica: p.id, Epoch: p.epoch, Missing: p.absent()}
+		for e := r.ages.head; e != none; e = r.slab[e].links[byAge].next {
+			if int(r.slab[e].peer) == at {
+				x.Reservations++
 			}
-			p.next++
-			p.slide()
+		}
+		dst = append(dst, x)
+	}
+	return dst
+}
+
+// Claims appends to dst the claims that are for this router to tell to one that may have
+// missed them, in no order: its own, those of replicas that have left, and those of ones
+// that have restarted since. It looks at the next n
+// of its places from the given one on, and returns where to go on, 0 at the end. What
+// is claimed between two calls may be missing: the events of that time have it.
+func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim, next int) {
+	r.advance(now)
+	s := &r.sessions
+	to := min(from+n, len(s.entries))
+	for i := from; i < to; i++ {
+		e := &s.entries[i]
+		age := r.now - e.touched
+		if e.id == 0 || age >= r.cfg.SessionTTL || e.by != r.cfg.Replica && r.tells(e.by, e.stamp) {
+			continue
+		}
+		dst = append(dst, Claim{Session: e.id, Stamp: e.stamp, Replica: e.by, Worker: e.worker, Nowhere: e.nowhere, Age: age})
+	}
+	if to == len(s.entries) {
+		to = 0
+	}
+	return dst, to
+}
+
+// ApplyClaims takes claims that a replica tells, its own or of others, and returns how
+// many it refused as malformed.
+func (r *Router) ApplyClaims(now time.Duration, claims []Claim) (refused int) {
+	r.advance(now)
+	for i := range claims {
+		if c := &claims[i]; c.sound() {
+			r.sessions.heed(r.now, c)
+		} else {
+			refused++
+			r.verdict(Rejected)
 		}
 	}
-	return dst, Applied
+	r.verify()
+	return refused
 }

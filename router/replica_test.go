@@ -23,10 +23,7 @@ func life(t testing.TB, r *Router, rng *rand.Rand, active *[]Reservation, calls 
 	for range calls {
 		switch k := rng.IntN(6); {
 		case k < 3 || len(*active) == 0:
-			req := Request{PromptTokens: 1 + rng.IntN(80), Unshared: rng.IntN(8) == 0, Overlaps: []Overlap{{Worker: worker1(rng.IntN(4)), Device: rng.IntN(9)}}}
-			if rng.IntN(8) == 0 {
-				req.Phase = DecodeOnly
-			}
+			req := Request{PromptTokens: 1 + rng.IntN(80), Overlaps: []Overlap{{Worker: worker1(rng.IntN(4)), Device: rng.IntN(9)}}}
 			for range rng.IntN(1 + req.PromptTokens/4) {
 				req.Hashes = append(req.Hashes, kv.BlockHash(1+rng.IntN(3)))
 			}

@@ -80,39 +80,36 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 		over   Overlap
 		prompt int
 		hashes int
-		phase  Phase
 		tune   func(*Weights)
 		want   float64
 	}{
 		// 2·(8·16/256) − 300/1000 − 2/4
 		{"2025", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
-			Overlap{Device: 8}, 256, 0, Whole, nil, -(1 - 0.3 - 0.5)},
-		{"2025, nobody waits, unknown pool", Cost2025, worker{hashed: 300}, worker{}, Overlap{}, 256, 0, Whole, nil, 0},
+			Overlap{Device: 8}, 256, 0, nil, -(1 - 0.3 - 0.5)},
+		{"2025, nobody waits, unknown pool", Cost2025, worker{hashed: 300}, worker{}, Overlap{}, 256, 0, nil, 0},
 		{"2025, as reported", Cost2025, worker{hashed: 40, reports: reports{reported: true, usage: Usage{UsedBlocks: 500, Waiting: 3}, blocksAtReport: 30, reservedSince: 1},
-			spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 2}, Overlap{Device: 4}, 128, 0, Whole, nil, -(2*0.5 - 0.51 - 1)},
+			spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 2}, Overlap{Device: 4}, 128, 0, nil, -(2*0.5 - 0.51 - 1)},
 		{"2025, weights", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
-			Overlap{Device: 8}, 256, 0, Whole, func(w *Weights) { w.Score, w.Usage, w.Waiting = 3, 2, 0 }, -(1.5 - 0.6)},
+			Overlap{Device: 8}, 256, 0, func(w *Weights) { w.Score, w.Usage, w.Waiting = 3, 2, 0 }, -(1.5 - 0.6)},
 		// (20 + 64 − 2·16)/16 + 7 + 4, fractional
-		{"2026", Cost2026, worker{prefillTokens: 20, hashed: 5, private: 2}, worker{}, Overlap{Device: 2}, 64, 4, Whole, nil, 52.0/16 + 11},
-		{"2026, the weight scales all prefill", Cost2026, worker{prefillTokens: 20, hashed: 7}, worker{}, Overlap{Device: 2}, 64, 4, Whole,
+		{"2026", Cost2026, worker{prefillTokens: 20, hashed: 5, private: 2}, worker{}, Overlap{Device: 2}, 64, 4, nil, 52.0/16 + 11},
+		{"2026, the weight scales all prefill", Cost2026, worker{prefillTokens: 20, hashed: 7}, worker{}, Overlap{Device: 2}, 64, 4,
 			func(w *Weights) { w.Prefill = 2 }, 2*52.0/16 + 11},
-		{"2026, more cached than asked", Cost2026, worker{}, worker{}, Overlap{Device: 6}, 64, 0, Whole, nil, 0},
+		{"2026, more cached than asked", Cost2026, worker{}, worker{}, Overlap{Device: 6}, 64, 0, nil, 0},
 		// raw (16 + 96)/16 = 7; 2·(7 − 6) + 2 + 3 = 7
-		{"credits", CostCredits, worker{prefillTokens: 16, hashed: 2}, worker{prefillTokens: 16}, Overlap{Device: 6}, 64, 3, Whole,
+		{"credits", CostCredits, worker{prefillTokens: 16, hashed: 2}, worker{prefillTokens: 16}, Overlap{Device: 6}, 64, 3,
 			func(w *Weights) { w.Scale = 2 }, 7},
-		{"credits, no prefill", CostCredits, worker{prefillTokens: 16, hashed: 2}, worker{}, Overlap{Device: 6}, 64, 3, Whole,
+		{"credits, no prefill", CostCredits, worker{prefillTokens: 16, hashed: 2}, worker{}, Overlap{Device: 6}, 64, 3,
 			func(w *Weights) { w.Scale = 0 }, 5},
-		{"credits, tiers", CostCredits, worker{}, worker{}, Overlap{Device: 2, Host: 4, Disk: 8}, 16 * 20, 0, Whole, nil, 20 - (2 + 3 + 2)},
+		{"credits, tiers", CostCredits, worker{}, worker{}, Overlap{Device: 2, Host: 4, Disk: 8}, 16 * 20, 0, nil, 20 - (2 + 3 + 2)},
 		// excess (160 − 0)/16/10 = 1, so half the credit
-		{"credits, decay", CostCredits, worker{prefillTokens: 160}, worker{}, Overlap{Device: 8}, 160, 0, Whole,
+		{"credits, decay", CostCredits, worker{prefillTokens: 160}, worker{}, Overlap{Device: 8}, 160, 0,
 			func(w *Weights) { w.Decay = 1 }, 20 - 4},
-		{"credits, decode alone", CostCredits, worker{hashed: 20}, worker{}, Overlap{Device: 6}, 64, 4, DecodeOnly, nil, 18},
-		{"credits, requests", CostCredits, worker{hashed: 97, requests: 4, prefillTokens: 0}, worker{}, Overlap{}, 64, 3, DecodeOnly,
-			func(w *Weights) { w.Requests = 32 }, 228},
-		{"credits, requests for nothing", CostCredits, worker{hashed: 97, requests: 4}, worker{}, Overlap{}, 64, 3, DecodeOnly, nil, 100},
-		{"least loaded", CostLeastLoaded, worker{requests: 9}, worker{}, Overlap{}, 64, 0, Whole, nil, 9},
-		{"round robin", CostRoundRobin, worker{lastChosen: 12}, worker{}, Overlap{}, 64, 0, Whole, nil, 12},
-		{"random", CostRandom, worker{hashed: 12}, worker{}, Overlap{}, 64, 0, Whole, nil, 0},
+		{"credits, requests", CostCredits, worker{hashed: 97, requests: 4}, worker{}, Overlap{}, 64, 3,
+			func(w *Weights) { w.Requests = 32 }, 4 + 228},
+		{"least loaded", CostLeastLoaded, worker{requests: 9}, worker{}, Overlap{}, 64, 0, nil, 9},
+		{"round robin", CostRoundRobin, worker{lastChosen: 12}, worker{}, Overlap{}, 64, 0, nil, 12},
+		{"random", CostRandom, worker{hashed: 12}, worker{}, Overlap{}, 64, 0, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRouter(t, Config{Policy: tc.policy}, WorkerSpec{}, WorkerSpec{})
@@ -121,16 +118,24 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 				r.workers[i] = state
 			}
 			tc.over.Worker = worker1(0)
-			req := Request{PromptTokens: tc.prompt, Overlaps: []Overlap{tc.over}, Phase: tc.phase, Weights: weights(tc.tune)}
+			req := Request{PromptTokens: tc.prompt, Overlaps: []Overlap{tc.over}, Weights: weights(tc.tune)}
 			for i := range tc.hashes {
 				req.Hashes = append(req.Hashes, kv.BlockHash(i+1))
 			}
-			r.score(&req)
-			if got := r.scratch.costs[0]; math.Abs(got-tc.want) > 1e-12 {
+			r.scorer.score(&req)
+			if got := r.scorer.costs[0]; math.Abs(got-tc.want) > 1e-12 {
 				t.Errorf("cost %v, want %v", got, tc.want)
 			}
 		})
 	}
+}
+
+// distinct are hashes of blocks that nobody else has.
+func distinct(of uint64, n int) (all []kv.BlockHash) {
+	for b := range n {
+		all = append(all, kv.BlockHash(mix(of, uint64(b))))
+	}
+	return all
 }
 
 // TestLatencyIsTheFormula computes one cost of CostLatency by hand.
@@ -140,13 +145,13 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	weights.TTFT, weights.ITL, weights.Backlog = 2, 0.5, 0.25
 	r := newRouter(t, Config{Policy: CostLatency, Profile: p, Weights: weights}, WorkerSpec{BatchTokens: 512, TotalBlocks: 120, ChunkTokens: 8})
 	// One request decodes (1000 tokens of context), one is being prefilled (600 tokens).
-	d := selected(t, r, 0, Request{PromptTokens: 900, ExpectedOutput: 100, Unshared: true})
+	d := selected(t, r, 0, Request{PromptTokens: 900, ExpectedOutput: 100, Hashes: distinct(1, 900/16)})
 	r.Progress(second, d.Reservation, 0, 100)
-	selected(t, r, second, Request{PromptTokens: 600, ExpectedOutput: 10, Unshared: true})
+	selected(t, r, second, Request{PromptTokens: 600, ExpectedOutput: 10, Hashes: distinct(2, 600/16)})
 	first := 600*1e-4 + 1e-7*600*601/2
 	now := second + 20*time.Millisecond // which have passed of the prompt
 	o := Overlap{Worker: worker1(0), Device: 10, Host: 5, Disk: 2}
-	e, err := r.Explain(now, &Request{PromptTokens: 1000, ExpectedOutput: 200, Overlaps: []Overlap{o}, Unshared: true})
+	e, err := r.Explain(now, &Request{PromptTokens: 1000, ExpectedOutput: 200, Overlaps: []Overlap{o}, Hashes: distinct(3, 1000/16)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +402,6 @@ func TestBadRequests(t *testing.T) {
 		"PromptTokens is 1677": {PromptTokens: MaxPromptTokens + 1},
 		"another block size":   {PromptTokens: 31, Hashes: hashes(1, 2)},
 		"ExpectedOutput is -1": {PromptTokens: 1, ExpectedOutput: -1},
-		"Phase is 2":           {PromptTokens: 1, Phase: 2},
 		"Disk:-1":              {PromptTokens: 1, Overlaps: []Overlap{{Disk: -1}}},
 		"Temperature is NaN":   {PromptTokens: 1, Weights: &nan},
 		"Host is -1":           {PromptTokens: 1, Weights: &negative},
@@ -408,7 +412,7 @@ func TestBadRequests(t *testing.T) {
 			}
 		}
 	}
-	if m := r.Metrics(); m.Active != 0 || m.Refused != 16 {
+	if m := r.Metrics(); m.Active != 0 || m.Refused != 14 {
 		t.Errorf("after refusals: %+v", m)
 	}
 }

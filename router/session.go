@@ -6,20 +6,49 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// Claim says where a session is. Replicas tell each other their claims, in the events
+// of reservations and by [Router.Claims], and agree by one rule: of two claims on a
+// session the one with the higher Stamp counts, of equal ones that of the higher
+// Replica. So it does not matter in which order and how often they come.
+//
+// A stamp is higher than all that its router had given or heard, so a router that chose
+// knowing of a claim overrules it; of choices that did not know of each other
+// the later one counts, as far as epochs are times in nanoseconds and clocks agree (a
+// hybrid clock: Kulkarni et al. 2014, "Logical Physical Clocks").
+//
+// A router believes each claim once. That of a Reserved event counts when it makes its
+// reservation, or is late for its release; what comes again says nothing, so it does
+// not bring back a session that was forgotten.
+type Claim struct {
+	Session uint64
+	Stamp   uint64    // 1 to MaxStamp
+	Replica ReplicaID // whose claim it is
+	Worker  kv.Rank
+	Nowhere bool          // there is no Worker: the session's only request was taken back
+	Age     time.Duration // since its router made it, as its teller knows
+}
+
+// MaxStamp bounds stamps. As nanoseconds it is the year 2116.
+const MaxStamp = 1 << 62
+
+func (c *Claim) sound() bool {
+	return c.Session != 0 && c.Stamp >= 1 && c.Stamp <= MaxStamp && c.Replica != 0 && c.Age >= 0
+}
+
 // sessions remembers which worker each session's last request went to: a bounded
 // map in the order in which this router was told.
 type sessions struct {
-	ttl     time.Duration // 0: nothing is remembered
-	most    int
+	cfg     *Config
 	index   table
 	entries []session
 	free    []int32
 	head    int32 // told longest ago
 	tail    int32
 	stamp   uint64 // the latest that was given or heard
+	heeded  uint64 // claims of replicas that were the latest
 }
 
-// session is the latest claim on one, see [Claim].
+// session is the latest claim on one.
 type session struct {
 	id         uint64 // 0: the entry is free
 	worker     kv.Rank
@@ -30,17 +59,17 @@ type session struct {
 	prev, next int32
 }
 
-func newSessions(seed uint64, most int, ttl time.Duration) sessions {
-	return sessions{ttl: ttl, most: most, index: newTable(seed, 16), head: none, tail: none}
+func newSessions(cfg *Config) sessions {
+	return sessions{cfg: cfg, index: newTable(mix(cfg.Seed, 1), 16), head: none, tail: none}
 }
 
 // get is the worker of a session, if it is remembered at now.
 func (s *sessions) get(now time.Duration, id uint64) (kv.Rank, bool) {
-	if s.ttl == 0 || id == 0 {
+	if s.cfg.SessionTTL == 0 || id == 0 {
 		return kv.Rank{}, false
 	}
 	at := s.index.get(key{a: id})
-	if at == noEntry || s.entries[at].nowhere || now-s.entries[at].touched >= s.ttl {
+	if at == noEntry || s.entries[at].nowhere || now-s.entries[at].touched >= s.cfg.SessionTTL {
 		return kv.Rank{}, false
 	}
 	return s.entries[at].worker, true
@@ -52,7 +81,7 @@ func (s *sessions) put(now time.Duration, e session) {
 	if at := s.index.get(key{a: e.id}); at != noEntry {
 		s.forget(at)
 	}
-	for s.head != none && (now-s.entries[s.head].touched >= s.ttl || s.index.n >= s.most) {
+	for s.head != none && (now-s.entries[s.head].touched >= s.cfg.SessionTTL || s.index.n >= s.cfg.MaxSessions) {
 		s.forget(s.head)
 	}
 	at := int32(len(s.entries))
@@ -90,48 +119,58 @@ func (s *sessions) forget(at int32) {
 	s.free = append(s.free, at)
 }
 
-// Session is the worker that a session has, and whether it has one. It may not be there
-// any more, or be busy.
-func (r *Router) Session(now time.Duration, id uint64) (kv.Rank, bool) {
-	return r.sessions.get(max(now, r.now), id)
-}
-
 // nextStamp is later than all that was given or heard, and than the time if Epoch is
 // one in nanoseconds.
-func (r *Router) nextStamp() uint64 {
-	s := &r.sessions
-	s.stamp = min(MaxStamp, max(s.stamp+1, min(r.cfg.Epoch, MaxStamp)+uint64(r.now)))
+func (s *sessions) nextStamp(now time.Duration) uint64 {
+	s.stamp = min(MaxStamp, max(s.stamp+1, min(s.cfg.Epoch, MaxStamp)+uint64(now)))
 	return s.stamp
 }
 
 // claim has a session at the worker of a reservation from now on.
-func (r *Router) claim(e *reservation, id uint64) {
-	s := &r.sessions
-	if s.ttl == 0 || id == 0 {
+func (s *sessions) claim(now time.Duration, e *reservation, id uint64, worker kv.Rank) {
+	if s.cfg.SessionTTL == 0 || id == 0 {
 		return
 	}
 	e.session = id
-	e.previous, e.had = s.get(r.now, id)
-	e.stamp = r.nextStamp()
-	s.put(r.now, session{id: id, worker: r.workers[e.slot].id, touched: r.now, stamp: e.stamp, by: r.cfg.Replica})
+	e.previous, e.had = s.get(now, id)
+	e.stamp = s.nextStamp(now)
+	s.put(now, session{id: id, worker: worker, touched: now, stamp: e.stamp, by: s.cfg.Replica})
 }
 
 // unclaim undoes the claim of a reservation, if no other came after it: the session
 // is where it was. Replicas are told by a later claim, which stands in the
 // reservation then.
-func (r *Router) unclaim(e *reservation) {
-	s := &r.sessions
+func (s *sessions) unclaim(now time.Duration, e *reservation) {
 	at := int32(noEntry)
 	if e.session != 0 {
 		at = s.index.get(key{a: e.session})
 	}
-	if at == noEntry || s.entries[at].stamp != e.stamp || s.entries[at].by != r.cfg.Replica {
+	if at == noEntry || s.entries[at].stamp != e.stamp || s.entries[at].by != s.cfg.Replica {
 		return
 	}
-	if !e.had && !r.replicated() {
+	if !e.had && s.cfg.Replica == 0 {
 		s.forget(at)
 		return
 	}
-	e.unclaimed, e.stamp = true, r.nextStamp()
+	e.unclaimed, e.stamp = true, s.nextStamp(now)
 	s.entries[at].worker, s.entries[at].nowhere, s.entries[at].stamp = e.previous, !e.had, e.stamp
+}
+
+// heed takes a claim of a replica.
+func (s *sessions) heed(now time.Duration, c *Claim) {
+	s.stamp = max(s.stamp, c.Stamp)
+	if c.Age >= s.cfg.SessionTTL {
+		return
+	}
+	touched := now - c.Age
+	at := s.index.get(key{a: c.Session})
+	if at != noEntry {
+		if e := &s.entries[at]; e.stamp > c.Stamp || e.stamp == c.Stamp && e.by >= c.Replica {
+			return
+		}
+	} else if s.index.n >= s.cfg.MaxSessions && s.entries[s.head].touched > touched {
+		return // it would be the first to be forgotten
+	}
+	s.put(now, session{id: c.Session, worker: c.Worker, nowhere: c.Nowhere, touched: touched, stamp: c.Stamp, by: c.Replica})
+	s.heeded++
 }

@@ -24,7 +24,7 @@ type tree struct {
 	refs     table // (slot, node) -> requests of the slot that go through it
 	runs     runs
 	path     []step // scratch of depths
-	promises promises
+	promises table  // (hash, slot) -> requests that will compute it, at least 1; see promise
 }
 
 // rootNode is there from the start and has no run.
@@ -46,7 +46,7 @@ type node struct {
 type step struct{ node, depth int32 }
 
 func newTree(seed uint64, slots int) tree {
-	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: promises{blocks: newTable(seed, 64)}}
+	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: newTable(seed, 64)}
 	t.node() // the root
 	return t
 }
@@ -275,4 +275,17 @@ func (r *runs) take(n int) []kv.BlockHash {
 func (r *runs) give(store []kv.BlockHash) {
 	class := bits.Len(uint(len(store) - 1))
 	r.free[class] = append(r.free[class], store)
+}
+
+// prefix are the hashes from the root to the end of a node.
+func (t *tree) prefix(end int32) []kv.BlockHash {
+	n := 0
+	for at := end; at != rootNode; at = t.nodes[at].parent {
+		n += len(t.nodes[at].run)
+	}
+	hashes := make([]kv.BlockHash, n)
+	for at := end; at != rootNode; at = t.nodes[at].parent {
+		n -= copy(hashes[n-len(t.nodes[at].run):], t.nodes[at].run)
+	}
+	return hashes
 }

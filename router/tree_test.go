@@ -50,7 +50,7 @@ func (n naiveTree) depth(slot int32, hashes []kv.BlockHash) int32 {
 func playTree(t *testing.T, script []byte) {
 	t.Helper()
 	const slotCount = 70 // two words of bits
-	r := &Router{tree: newTree(1, slotCount), workers: make([]worker, slotCount), ages: emptyList(byAge)}
+	r := newRouter(t, Config{MaxWorkers: slotCount}, make([]WorkerSpec, slotCount)...)
 	naive := naiveTree{}
 	type active struct {
 		slot, end int32
@@ -107,7 +107,7 @@ func playTree(t *testing.T, script []byte) {
 			r.slab = append(r.slab, reservation{id: 1, slot: a.slot, end: a.end})
 			r.ages.push(r.slab, int32(i))
 		}
-		hashed, err := r.tree.check(r)
+		hashed, err := r.checkTree()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Policy says what the cost of a worker is; the one with the lowest is chosen, or
@@ -44,33 +45,17 @@ const (
 	CostPrefixHash
 )
 
-var policyNames = []string{"latency", "2025", "2026", "credits", "round-robin", "random", "least-loaded", "prefix-hash"}
+var policyNames = enum.New[Policy]("router", "policy", "latency", "2025", "2026", "credits", "round-robin", "random", "least-loaded", "prefix-hash")
 
 // Policies are all of them.
 func Policies() []Policy {
-	all := make([]Policy, len(policyNames))
-	for i := range all {
-		all[i] = Policy(i)
-	}
-	return all
+	return policyNames.Values()
 }
 
-func (p Policy) String() string {
-	if int(p) < len(policyNames) {
-		return policyNames[p]
-	}
-	return fmt.Sprintf("policy(%d)", uint8(p))
-}
+func (p Policy) String() string { return policyNames.Name(p) }
 
 // UnmarshalText reads a policy's name.
-func (p *Policy) UnmarshalText(text []byte) error {
-	i := slices.Index(policyNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("router: unknown policy %q, want one of %v", text, policyNames)
-	}
-	*p = Policy(i)
-	return nil
-}
+func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
 
 // terms are the names of what [Candidate.Terms] has for a policy.
 func (p Policy) terms() []string { return termNames[p] }
@@ -117,27 +102,15 @@ const (
 	SpreadAbsolute
 )
 
-var spreadNames = []string{"relative", "absolute"}
+var spreadNames = enum.New[Spread]("router", "spread", "relative", "absolute")
 
-func (s Spread) String() string {
-	if int(s) < len(spreadNames) {
-		return spreadNames[s]
-	}
-	return fmt.Sprintf("spread(%d)", uint8(s))
-}
+func (s Spread) String() string { return spreadNames.Name(s) }
 
 // MarshalText is String.
 func (s Spread) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads a spread's name.
-func (s *Spread) UnmarshalText(text []byte) error {
-	i := slices.Index(spreadNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("router: unknown spread %q, want one of %v", text, spreadNames)
-	}
-	*s = Spread(i)
-	return nil
-}
+func (s *Spread) UnmarshalText(text []byte) error { return spreadNames.Read(s, text) }
 
 // DefaultWeights are Dynamo's for its policies. For CostLatency a second to the
 // first token counts as 33 of waiting for others: with 0 all go where the cache is
@@ -164,8 +137,8 @@ func (w *Weights) Validate() error {
 			errs = append(errs, fmt.Errorf("router: Weights.%s is %v, want 0 to %v", f.name, f.value, f.most))
 		}
 	}
-	if int(w.Spread) >= len(spreadNames) {
-		errs = append(errs, fmt.Errorf("router: Weights.Spread is %d, want 0 to %d", w.Spread, len(spreadNames)-1))
+	if !spreadNames.Has(w.Spread) {
+		errs = append(errs, fmt.Errorf("router: Weights.Spread is %v, want %s", w.Spread, spreadNames.Names()))
 	}
 	return errors.Join(errs...)
 }
@@ -194,5 +167,5 @@ func (w *Weights) sound() bool {
 			return false
 		}
 	}
-	return int(w.Spread) < len(spreadNames)
+	return spreadNames.Has(w.Spread)
 }

@@ -3,19 +3,32 @@ package router
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func keyOf(r kv.Rank) key { return key{uint64(r.Worker), r.DP} }
+// ModelID names what requests ask for and workers serve: a model, or an adapter of
+// one. The caller chooses the numbers, a hash of the name will do. 0 is any model.
+type ModelID uint64
+
+// PoolID names a group of workers that requests may be restricted to: a worker is in one
+// at a time, whatever it serves. The caller chooses the numbers. 0 is none for a worker,
+// and any for a request.
+type PoolID uint32
+
+// MaxWorkerModels bounds the models of one worker.
+const MaxWorkerModels = 1024
 
 // WorkerSpec is what a worker says of itself when it joins. Zeros are unknown, but
 // for BlockTokens.
 type WorkerSpec struct {
 	BlockTokens int // of its cache events; must be the router's
 	TotalBlocks int // of its KV pool
-	BatchTokens int // prompt tokens that a step of its takes at most
+	BatchTokens int // prompt tokens that a step takes at most
 	MaxRequests int // requests that it runs at a time
 	// ChunkTokens are those of a step that one long prompt takes at most while others
 	// decode. Unknown counts as BatchTokens.
@@ -29,6 +42,29 @@ type WorkerSpec struct {
 	Profile Profile
 }
 
+// batch is the budget of a step, in tokens.
+func (s *WorkerSpec) batch() float64 {
+	if s.BatchTokens == 0 {
+		return usualBatchTokens
+	}
+	return float64(s.BatchTokens)
+}
+
+// chunk is what one prompt takes of a step beside decoding rows.
+func (s *WorkerSpec) chunk() float64 {
+	if s.ChunkTokens == 0 {
+		return s.batch()
+	}
+	return float64(s.ChunkTokens)
+}
+
+// steps is how many steps it takes to compute n tokens.
+func (s *WorkerSpec) steps(n float64) float64 { return max(1, math.Ceil(n/s.batch())) }
+
+// usualBatchTokens is the budget of a step where a worker did not say: vLLM's
+// default of max_num_batched_tokens for serving.
+const usualBatchTokens = 8192
+
 // Health says whether a worker may be chosen.
 type Health uint8
 
@@ -39,14 +75,9 @@ const (
 	Lost            // does not answer; what it has counts until it is released
 )
 
-var healthNames = [...]string{"healthy", "draining", "lost"}
+var healthNames = enum.New[Health]("router", "health", "healthy", "draining", "lost")
 
-func (h Health) String() string {
-	if int(h) < len(healthNames) {
-		return healthNames[h]
-	}
-	return fmt.Sprintf("health(%d)", uint8(h))
-}
+func (h Health) String() string { return healthNames.Name(h) }
 
 // Usage is what a worker reports of itself.
 type Usage struct {
@@ -62,7 +93,7 @@ var (
 )
 
 // BlockSizeError refuses a worker whose blocks have another size than the
-// router's: no hash of its would ever match, and every overlap be zero.
+// router's: no hash of its blocks would ever match, and every overlap be zero.
 type BlockSizeError struct {
 	Worker    kv.Rank
 	Got, Want int // tokens
@@ -72,26 +103,21 @@ func (e *BlockSizeError) Error() string {
 	return fmt.Sprintf("router: worker %v has blocks of %d tokens, the router of %d: start both with the same block size", e.Worker, e.Got, e.Want)
 }
 
-// worker is what the router knows of one. Its slot is its index in Router.workers.
+// worker is what the router knows of one. Its slot is its index in fleet.workers.
 type worker struct {
 	id     kv.Rank
 	spec   WorkerSpec
 	health Health
 
-	models   []int32 // of Router.models: all, then those of spec.Models
-	standing standing
-	kind     int32  // of Router.kinds
-	mark     uint64 // by Router.prospects and Router.gather
-
 	hashed        int           // distinct blocks of active prompts
-	private       int           // blocks that one request alone has: outputs, prompts that must not be shared
+	private       int           // blocks that one request alone has: outputs, prompts without hashes of their own
 	prefillTokens int           // of active requests, to be computed before their first token
 	prefilling    int           // active requests before their first token
 	requests      int           // active
 	contextTokens int           // prompts and outputs of active requests, each by itself
 	predicted     time.Duration // sum of what prefilling will take, by profile
 	anchor        time.Duration // since when the first of prefilling is being computed
-	heard         time.Duration // when a step of its ended, or the first one began, as far as is known
+	heard         time.Duration // when a step ended last, or the first one began, as far as is known
 
 	reports
 	tree            int    // blocks in the index, by SetTree
@@ -127,7 +153,7 @@ func (w *worker) waiting() int {
 	return w.usage.Waiting + w.reservedSince
 }
 
-// busy tells whether it has as much as it should.
+// busy reports whether it has as much as it should.
 func (w *worker) busy(factor float64) bool {
 	if w.spec.MaxRequests > 0 && w.requests >= w.spec.MaxRequests {
 		return true
@@ -146,154 +172,54 @@ func (w *worker) busy(factor float64) bool {
 // Dynamo's default.
 const unknownBatchTokens = 10_000_000
 
-// Join adds a worker, or changes the spec of one that is there and makes it
-// healthy again; its reservations stay, so a worker that restarted must Leave
-// first. A *[BlockSizeError] refuses another block size, [ErrWorkersFull] one too
-// many, [ErrWorkerSpec] what else is wrong.
-func (r *Router) Join(now time.Duration, w kv.Rank, spec WorkerSpec) error {
-	r.advance(now)
-	if spec.BlockTokens != r.cfg.BlockTokens {
-		return &BlockSizeError{w, spec.BlockTokens, r.cfg.BlockTokens}
+// eligible reports whether a healthy worker may be chosen for req, stalled or not.
+func (w *worker) eligible(req *Request) bool {
+	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) {
+		return false
 	}
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}, {"ChunkTokens", spec.ChunkTokens}} {
-		if f.value < 0 || f.value > maxCount {
-			return fmt.Errorf("%w %v: %s is %d, want 0 (unknown) to %d", ErrWorkerSpec, w, f.name, f.value, maxCount)
-		}
+	if req.Model == 0 {
+		return true
 	}
-	if err := spec.Profile.Validate(); err != nil {
-		return fmt.Errorf("%w %v: %w", ErrWorkerSpec, w, err)
-	}
-	if spec.Profile == (Profile{}) {
-		spec.Profile = r.cfg.Profile
-	}
-	models, err := r.readModels(w, spec.Models)
-	if err != nil {
-		return err
-	}
-	spec.Models = models
-	if slot := r.slotOf(w); slot != noEntry {
-		r.delist(slot)
-		w := &r.workers[slot]
-		r.kinds[w.kind].workers--
-		w.spec, w.health = spec, Healthy
-		r.kinds.join(w)
-		r.enlist(slot)
-		r.recount(slot)
-		r.verify()
-		return nil
-	}
-	if len(r.models[anyModel].order) == r.cfg.MaxWorkers {
-		return fmt.Errorf("%w (%d): worker %v", ErrWorkersFull, r.cfg.MaxWorkers, w)
-	}
-	slot := r.takeSlot()
-	r.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill), debts: noDebts()}
-	r.seats[slot] = seat{w, true}
-	r.kinds.join(&r.workers[slot])
-	r.slotOfWorker.put(keyOf(w), slot)
-	r.enlist(slot)
-	r.recount(slot)
-	r.verify()
-	return nil
+	_, ok := slices.BinarySearch(w.spec.Models, req.Model)
+	return ok
 }
 
-func (r *Router) takeSlot() int32 {
-	if n := len(r.freeSlots); n > 0 {
-		slot := r.freeSlots[n-1]
-		r.freeSlots = r.freeSlots[:n-1]
-		return slot
+// pending is how long the prompts before a new one will take: the predictions, less
+// what has passed of the first.
+func (w *worker) pending(now time.Duration, slab []reservation) time.Duration {
+	if w.prefilling == 0 {
+		return 0
 	}
-	r.workers, r.gauges, r.seats = append(r.workers, worker{}), append(r.gauges, gauge{}), append(r.seats, seat{})
-	r.tree.promises.requests = append(r.tree.promises.requests, 0)
-	return int32(len(r.workers) - 1)
+	return w.predicted - min(max(now-w.anchor, 0), slab[w.prefillingQueue.head].predicted)
 }
 
-func (r *Router) slotOf(w kv.Rank) int32 { return r.slotOfWorker.get(keyOf(w)) }
-
-// seat is who has a slot: Router.slotOfWorker the other way round, close together.
-type seat struct {
-	worker kv.Rank
-	taken  bool
+// step is how long a step without prompts takes, in seconds.
+func (w *worker) step() float64 {
+	rows, running := float64(w.requests), float64(w.requests-w.prefilling)
+	p := &w.spec.Profile
+	return p.decode(running, float64(w.contextTokens)*running/max(rows, 1)) + p.Block*(float64(w.blocks())*running/max(rows, 1))
 }
 
-// seated tells whether a worker has a slot: to be asked where it is likely, as it costs
-// less than slotOf.
-func (r *Router) seated(slot int32, w kv.Rank) bool {
-	return int(slot) < len(r.seats) && r.seats[slot] == seat{w, true}
+// current is how long the worker's current step takes, in seconds, without what grows
+// with its prompts.
+func (w *worker) current() float64 {
+	if w.prefilling > 0 {
+		return w.step() + w.spec.Profile.Prompt
+	}
+	return w.step()
 }
 
-// Leave forgets a worker and ends the reservations on it. It appends those of this
-// router to dst, oldest first: their requests must end or go elsewhere. A worker
-// that is not there is no error.
-func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reservation {
-	r.advance(now)
-	slot := r.slotOf(w)
-	if slot == noEntry {
-		return dst
+// nextToken is how long a worker that decodes takes to the next token, in seconds: a step
+// with as many prompt tokens as fit into it.
+func (w *worker) nextToken() float64 {
+	if w.prefilling == 0 {
+		return w.current()
 	}
-	for {
-		at := r.workers[slot].active.head
-		if at == none {
-			break
-		}
-		if e := &r.slab[at]; e.peer == ownPeer {
-			dst = append(dst, Reservation{at, e.id})
-		}
-		r.end(at, ended)
+	n := float64(w.prefillTokens)
+	if batch := float64(w.spec.BatchTokens); batch > 0 {
+		n = min(n, batch)
 	}
-	r.slotOfWorker.delete(keyOf(w))
-	r.unstall(&r.workers[slot])
-	r.delist(slot)
-	r.kinds[r.workers[slot].kind].workers--
-	r.workers[slot], r.seats[slot] = worker{}, seat{}
-	r.freeSlots = append(r.freeSlots, slot)
-	return dst
-}
-
-// SetHealth changes a worker's state. [ErrUnknownWorker] tells of one that is not
-// there.
-func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
-	r.advance(now)
-	slot := r.slotOf(w)
-	if slot == noEntry {
-		return fmt.Errorf("%w: %v", ErrUnknownWorker, w)
-	}
-	if int(health) >= len(healthNames) {
-		return fmt.Errorf("%w %v: health is %d, want 0 to %d", ErrWorkerSpec, w, health, len(healthNames)-1)
-	}
-	at := &r.workers[slot]
-	at.health = health
-	if health == Healthy && at.debts.clear() {
-		r.unstall(at) // it answers, and owes nothing that could show more
-	}
-	r.recount(slot)
-	return nil
-}
-
-// Report takes what a worker says of its load, for the policy [Cost2025]. What is
-// reserved after it counts on top, until the next one.
-func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
-	r.advance(now)
-	slot := r.slotOf(w)
-	if slot == noEntry {
-		return fmt.Errorf("%w: %v", ErrUnknownWorker, w)
-	}
-	if usage.UsedBlocks < 0 || usage.UsedBlocks > maxCount || usage.Waiting < 0 || usage.Waiting > maxCount {
-		return fmt.Errorf("%w %v: it reports %+v, want 0 to %d", ErrWorkerSpec, w, usage, maxCount)
-	}
-	at := &r.workers[slot]
-	at.reported, at.usage, at.reservedSince, at.blocksAtReport = true, usage, 0, at.blocks()
-	return nil
-}
-
-// SetTree says how many blocks of a worker the index has: the policy [Cost2026]
-// breaks ties by it. A worker that is not there is left out.
-func (r *Router) SetTree(w kv.Rank, blocks int) {
-	if slot := r.slotOf(w); slot != noEntry {
-		r.workers[slot].tree = blocks
-	}
+	return w.current() + w.spec.Profile.prefill(n, 0)
 }
 
 // Load is what a worker is predicted to have: its active requests as this router
@@ -310,27 +236,9 @@ type Load struct {
 	Pending       time.Duration
 }
 
-// Load is the load of a worker, and whether there is one.
-func (r *Router) Load(now time.Duration, w kv.Rank) (Load, bool) {
-	slot := r.slotOf(w)
-	if slot == noEntry {
-		return Load{}, false
-	}
-	return r.load(max(now, r.now), slot), true
-}
-
-// Loads appends the loads of all workers to dst, in their order.
-func (r *Router) Loads(now time.Duration, dst []Load) []Load {
-	for _, slot := range r.models[anyModel].order {
-		dst = append(dst, r.load(max(now, r.now), slot))
-	}
-	return dst
-}
-
-func (r *Router) load(now time.Duration, slot int32) Load {
-	w := &r.workers[slot]
+func (w *worker) load(now time.Duration, slab []reservation) Load {
 	return Load{
 		Worker: w.id, Health: w.health, Stalled: w.stalled, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,
-		Blocks: w.blocks(), ContextTokens: w.contextTokens, Pending: r.gauges[slot].pending(now),
+		Blocks: w.blocks(), ContextTokens: w.contextTokens, Pending: w.pending(now, slab),
 	}
 }

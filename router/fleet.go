@@ -1,0 +1,243 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// fleet holds the workers by slot, and lists them by what they serve.
+type fleet struct {
+	cfg          *Config
+	now          time.Duration // the latest that any call told
+	workers      []worker
+	freeSlots    []int32
+	slotOfWorker table
+	groups       map[group][]int32 // slots of a group's workers, by Worker; the zero group has all
+	stalled      int               // workers
+}
+
+// group is a model, a pool, or a model in a pool; zeros are any.
+type group struct {
+	model ModelID
+	pool  PoolID
+}
+
+func newFleet(cfg *Config) fleet {
+	return fleet{cfg: cfg, slotOfWorker: newTable(mix(cfg.Seed, 1), 16), groups: map[group][]int32{{}: nil}}
+}
+
+func keyOf(r kv.Rank) key { return key{uint64(r.Worker), r.DP} }
+
+func (f *fleet) slotOf(w kv.Rank) int32 { return f.slotOfWorker.get(keyOf(w)) }
+
+// find returns a worker, or [ErrUnknownWorker].
+func (f *fleet) find(w kv.Rank) (*worker, error) {
+	slot := f.slotOf(w)
+	if slot == noEntry {
+		return nil, fmt.Errorf("%w: %v", ErrUnknownWorker, w)
+	}
+	return &f.workers[slot], nil
+}
+
+// all returns the slots of all workers, in their order.
+func (f *fleet) all() []int32 { return f.groups[group{}] }
+
+// serving returns the slots of the workers that a request may ask for, by model and pool.
+func (f *fleet) serving(req *Request) []int32 { return f.groups[group{req.Model, req.Pool}] }
+
+// groupsOf returns what a worker is listed under.
+func groupsOf(spec *WorkerSpec) []group {
+	all := []group{{}}
+	for _, id := range spec.Models {
+		all = append(all, group{model: id})
+	}
+	if spec.Pool != 0 {
+		for _, g := range all[:len(all):len(all)] {
+			all = append(all, group{g.model, spec.Pool})
+		}
+	}
+	return all
+}
+
+// readSpec checks a spec and completes it.
+func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
+	if spec.BlockTokens != f.cfg.BlockTokens {
+		return &BlockSizeError{w, spec.BlockTokens, f.cfg.BlockTokens}
+	}
+	for _, field := range []struct {
+		name  string
+		value int
+	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}, {"ChunkTokens", spec.ChunkTokens}} {
+		if field.value < 0 || field.value > maxCount {
+			return fmt.Errorf("%w %v: %s is %d, want 0 (unknown) to %d", ErrWorkerSpec, w, field.name, field.value, maxCount)
+		}
+	}
+	if err := spec.Profile.Validate(); err != nil {
+		return fmt.Errorf("%w %v: %w", ErrWorkerSpec, w, err)
+	}
+	if spec.Profile == (Profile{}) {
+		spec.Profile = f.cfg.Profile
+	}
+	if len(spec.Models) > MaxWorkerModels {
+		return fmt.Errorf("%w %v: it has %d models, want at most MaxWorkerModels (%d)", ErrWorkerSpec, w, len(spec.Models), MaxWorkerModels)
+	}
+	spec.Models = slices.Clone(spec.Models)
+	slices.Sort(spec.Models)
+	spec.Models = slices.Compact(spec.Models)
+	if len(spec.Models) > 0 && spec.Models[0] == 0 {
+		return fmt.Errorf("%w %v: one of its models is 0, which stands for any: name another", ErrWorkerSpec, w)
+	}
+	fresh, known := 0, 0
+	for _, id := range spec.Models {
+		if _, ok := f.groups[group{model: id}]; !ok {
+			fresh++
+		}
+	}
+	for g := range f.groups {
+		if g.model != 0 && g.pool == 0 {
+			known++
+		}
+	}
+	if known+fresh > f.cfg.MaxModels {
+		return fmt.Errorf("%w %v: %d of its models are new beside %d, want at most MaxModels (%d) in all", ErrWorkerSpec, w, fresh, known, f.cfg.MaxModels)
+	}
+	return nil
+}
+
+// join adds a worker, or changes the spec of one that is there, and returns its slot.
+func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
+	if err := f.readSpec(w, &spec); err != nil {
+		return noEntry, err
+	}
+	if slot := f.slotOf(w); slot != noEntry {
+		f.delist(slot)
+		f.workers[slot].spec, f.workers[slot].health = spec, Healthy
+		f.enlist(slot)
+		return slot, nil
+	}
+	if len(f.all()) == f.cfg.MaxWorkers {
+		return noEntry, fmt.Errorf("%w (%d): worker %v", ErrWorkersFull, f.cfg.MaxWorkers, w)
+	}
+	slot := int32(len(f.workers))
+	if n := len(f.freeSlots); n > 0 {
+		slot, f.freeSlots = f.freeSlots[n-1], f.freeSlots[:n-1]
+	} else {
+		f.workers = append(f.workers, worker{})
+	}
+	f.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill), debts: noDebts()}
+	f.slotOfWorker.put(keyOf(w), slot)
+	f.enlist(slot)
+	return slot, nil
+}
+
+// leave forgets a worker without reservations.
+func (f *fleet) leave(slot int32) {
+	w := &f.workers[slot]
+	f.slotOfWorker.delete(keyOf(w.id))
+	f.unstall(w)
+	f.delist(slot)
+	*w = worker{}
+	f.freeSlots = append(f.freeSlots, slot)
+}
+
+// enlist lists a worker in its groups.
+func (f *fleet) enlist(slot int32) {
+	w := &f.workers[slot]
+	for _, g := range groupsOf(&w.spec) {
+		of := f.groups[g]
+		at, _ := slices.BinarySearchFunc(of, w.id, func(s int32, id kv.Rank) int { return f.workers[s].id.Compare(id) })
+		f.groups[g] = slices.Insert(of, at, slot)
+	}
+}
+
+// delist takes a worker out of its groups. Groups without workers are forgotten.
+func (f *fleet) delist(slot int32) {
+	for _, g := range groupsOf(&f.workers[slot].spec) {
+		f.groups[g] = slices.DeleteFunc(f.groups[g], func(s int32) bool { return s == slot })
+		if len(f.groups[g]) == 0 && g != (group{}) {
+			delete(f.groups, g)
+		}
+	}
+}
+
+// setPool moves a worker into a pool, or out of all with 0.
+func (f *fleet) setPool(slot int32, pool PoolID) {
+	f.delist(slot)
+	f.workers[slot].spec.Pool = pool
+	f.enlist(slot)
+}
+
+// prospects reports whether there is any worker that req may go to, and whether one of
+// those is free. Stalled workers count only where all are stalled. It costs a step for
+// each worker up to the first that is free.
+func (f *fleet) prospects(req *Request) (any, free bool) {
+	var late, lateFree bool
+	for _, slot := range f.serving(req) {
+		w := &f.workers[slot]
+		switch busy := w.busy(f.cfg.BusyFactor); {
+		case !w.eligible(req):
+		case w.stalled:
+			late, lateFree = true, lateFree || !busy
+		case !busy:
+			return true, true
+		default:
+			any = true
+		}
+	}
+	if any {
+		return true, false
+	}
+	return late, lateFree
+}
+
+// allBusy reports whether every worker that req may go to is busy. It is false if there
+// is none.
+func (f *fleet) allBusy(req *Request) bool {
+	any, free := f.prospects(req)
+	return any && !free
+}
+
+// anyFree reports whether any healthy worker is free, whatever it serves.
+func (f *fleet) anyFree() bool {
+	return slices.ContainsFunc(f.all(), func(slot int32) bool {
+		w := &f.workers[slot]
+		return w.health == Healthy && !w.busy(f.cfg.BusyFactor)
+	})
+}
+
+// anyEligible reports whether there is any worker that req may go to.
+func (f *fleet) anyEligible(req *Request) bool {
+	return slices.ContainsFunc(f.serving(req), func(slot int32) bool { return f.workers[slot].eligible(req) })
+}
+
+// candidates appends to dst the slots of the workers that may be chosen for req, in the
+// order of workers: of the stalled ones only where there is no other.
+func (f *fleet) candidates(req *Request, dst []int32) []int32 {
+	for _, stalled := range [...]bool{false, true} {
+		for _, slot := range f.serving(req) {
+			if w := &f.workers[slot]; w.stalled == stalled && w.eligible(req) {
+				dst = append(dst, slot)
+			}
+		}
+		if len(dst) > 0 || f.stalled == 0 {
+			break
+		}
+	}
+	return dst
+}
+
+// hear notes that a worker has made progress now.
+func (f *fleet) hear(w *worker) {
+	w.heard = f.now
+	f.unstall(w)
+}
+
+func (f *fleet) unstall(w *worker) {
+	if w.stalled {
+		w.stalled = false
+		f.stalled--
+	}
+}
