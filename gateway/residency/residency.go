@@ -55,7 +55,6 @@ func New(cfg Config) (*Residency, error) {
 	}
 	cfg = cfg.WithDefaults()
 	device := cfg.Index
-	device.Chained = true
 	device.Holders *= 2 // with shadows
 	below := device
 	below.HolderBlocks = min(below.HolderBlocks+cfg.TierBlocks, kvindex.MaxBlocks)

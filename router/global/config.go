@@ -10,12 +10,12 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Mode says whether prefill and decode have pools of their own.
+// Mode says whether prefill and decode have pools of their own, as Dynamo's files may have it.
 type Mode uint8
 
 // The modes.
 const (
-	Disaggregated Mode = iota
+	Disaggregated Mode = iota // not served: a worker computes a request's prompt and generates
 	Aggregated
 )
 
@@ -34,22 +34,6 @@ type Pools struct {
 	Priorities []int
 }
 
-// PrefillStrategy is the grid of prefill pools.
-type PrefillStrategy struct {
-	TTFT      Axis    // milliseconds
-	ISL       Axis    // prompt tokens
-	Pools     [][]int // by ISL, then TTFT
-	Overrides []Override
-}
-
-// DecodeStrategy is the grid of decode pools.
-type DecodeStrategy struct {
-	ITL       Axis    // milliseconds
-	Context   Axis    // tokens
-	Pools     [][]int // by context, then ITL
-	Overrides []Override
-}
-
 // AggregatedStrategy is the grid of aggregated pools.
 type AggregatedStrategy struct {
 	TTFT, ITL Axis      // milliseconds
@@ -61,12 +45,8 @@ type AggregatedStrategy struct {
 // Config is what [Parse] reads. A Config that was made otherwise must pass Validate
 // before it chooses.
 type Config struct {
-	Mode Mode
-
-	Prefill, Decode    Pools // of Disaggregated
-	PrefillStrategy    *PrefillStrategy
-	DecodeStrategy     *DecodeStrategy
-	Aggregated         Pools // of Aggregated
+	Mode               Mode // all else is of Aggregated
+	Aggregated         Pools
 	AggregatedStrategy *AggregatedStrategy
 
 	// PriorityRetry: a request that fails before its first output goes on to faster
@@ -78,31 +58,17 @@ type Config struct {
 }
 
 // Validate reports all faults, the numbers of pools first, then resolutions and
-// ranges, then the grids; the wording of the stems is Dynamo's.
+// ranges, then the grid; the wording of the stems is Dynamo's.
 func (c *Config) Validate() error {
 	var v faults
-	switch c.Mode {
-	case Disaggregated:
-		v.pools("prefill", &c.Prefill)
-		v.pools("decode", &c.Decode)
-		if c.PrefillStrategy == nil || c.DecodeStrategy == nil {
-			v.add("mode %v requires prefill_pool_selection_strategy and decode_pool_selection_strategy", c.Mode)
-			break
-		}
-		p, d := c.PrefillStrategy, c.DecodeStrategy
-		v.axes("isl", p.ISL, "ttft", p.TTFT)
-		v.axes("context_length", d.Context, "itl", d.ITL)
-		v.grid("prefill_pool_mapping", "prefill", p.Pools, "isl", p.ISL.Resolution, "ttft", p.TTFT.Resolution, c.Prefill.Count)
-		v.grid("decode_pool_mapping", "decode", d.Pools, "context_length", d.Context.Resolution, "itl", d.ITL.Resolution, c.Decode.Count)
-		v.overrides("prefill", p.Overrides, c.Prefill.Count)
-		v.overrides("decode", d.Overrides, c.Decode.Count)
-	case Aggregated:
-		v.pools("agg", &c.Aggregated)
-		a := c.AggregatedStrategy
-		if a == nil {
-			v.add("mode %v requires agg_pool_selection_strategy", c.Mode)
-			break
-		}
+	if c.Mode != Aggregated {
+		v.add("mode is %v, want %v", c.Mode, Aggregated)
+		return errors.Join(v...)
+	}
+	v.pools(&c.Aggregated)
+	if a := c.AggregatedStrategy; a == nil {
+		v.add("missing agg_pool_selection_strategy")
+	} else {
 		v.axes("ttft", a.TTFT, "itl", a.ITL)
 		planes := 1
 		if a.ISL != nil {
@@ -113,11 +79,9 @@ func (c *Config) Validate() error {
 			v.add("agg_pool_mapping planes (%d) does not match isl_resolution (%d)", len(a.Pools), planes)
 		}
 		for _, plane := range a.Pools {
-			v.grid("agg_pool_mapping", "agg", plane, "ttft", a.TTFT.Resolution, "itl", a.ITL.Resolution, c.Aggregated.Count)
+			v.grid(plane, a.TTFT.Resolution, a.ITL.Resolution, c.Aggregated.Count)
 		}
-		v.overrides("agg", a.Overrides, c.Aggregated.Count)
-	default:
-		v.add("unknown mode %v, want %v", c.Mode, modeNames.Names())
+		v.overrides(a.Overrides, c.Aggregated.Count)
 	}
 	v.target("default TTFT", c.DefaultTTFT)
 	v.target("default ITL", c.DefaultITL)
@@ -134,15 +98,15 @@ func (v *faults) add(format string, args ...any) {
 	*v = append(*v, fmt.Errorf("global: "+format, args...))
 }
 
-func (v *faults) pools(kind string, p *Pools) {
+func (v *faults) pools(p *Pools) {
 	if p.Count < 1 {
-		v.add("num_%s_pools is %d, want 1 at least", kind, p.Count)
+		v.add("num_agg_pools is %d, want 1 at least", p.Count)
 	}
 	if len(p.Names) != p.Count {
-		v.add("num_%s_pools (%d) does not match %s_pool_dynamo_namespaces length (%d)", kind, p.Count, kind, len(p.Names))
+		v.add("num_agg_pools (%d) does not match agg_pool_dynamo_namespaces length (%d)", p.Count, len(p.Names))
 	}
 	if n := len(p.Priorities); n != 0 && n != p.Count {
-		v.add("%s_pool_priorities length (%d) does not match num_%s_pools (%d)", kind, n, kind, p.Count)
+		v.add("agg_pool_priorities length (%d) does not match num_agg_pools (%d)", n, p.Count)
 	}
 }
 
@@ -162,29 +126,29 @@ func (v *faults) axes(namesAndAxes ...any) {
 	}
 }
 
-func (v *faults) grid(name, kind string, pools [][]int, rows string, rowCount int, columns string, columnCount, count int) {
-	if len(pools) != rowCount {
-		v.add("%s rows (%d) does not match %s_resolution (%d)", name, len(pools), rows, rowCount)
+func (v *faults) grid(pools [][]int, rows, columns, count int) {
+	if len(pools) != rows {
+		v.add("agg_pool_mapping rows (%d) does not match ttft_resolution (%d)", len(pools), rows)
 	}
 	for i, row := range pools {
-		if len(row) != columnCount {
-			v.add("%s row %d length (%d) does not match %s_resolution (%d)", name, i, len(row), columns, columnCount)
+		if len(row) != columns {
+			v.add("agg_pool_mapping row %d length (%d) does not match itl_resolution (%d)", i, len(row), columns)
 		}
 		for _, pool := range row {
 			if pool < 0 || pool >= count {
-				v.add("Invalid %s pool index %d in mapping (must be 0 to %d)", kind, pool, count-1)
+				v.add("Invalid agg pool index %d in mapping (must be 0 to %d)", pool, count-1)
 			}
 		}
 	}
 }
 
-func (v *faults) overrides(kind string, all []Override, count int) {
+func (v *faults) overrides(all []Override, count int) {
 	for i, o := range all {
 		if o.Min > o.Max {
-			v.add("%s priority_overrides[%d]: min (%d) is more than max (%d)", kind, i, o.Min, o.Max)
+			v.add("priority_overrides[%d]: min (%d) is more than max (%d)", i, o.Min, o.Max)
 		}
 		if o.Target < 0 || o.Target >= count {
-			v.add("%s priority_overrides[%d]: target %d is out of range (must be 0 to %d)", kind, i, o.Target, count-1)
+			v.add("priority_overrides[%d]: target %d is out of range (must be 0 to %d)", i, o.Target, count-1)
 		}
 	}
 }

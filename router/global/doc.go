@@ -7,6 +7,6 @@
 // components/src/dynamo/global_router, of 2026-02, with what was added to 2026-08.
 //
 //	cfg, warnings, err := global.Parse(text)
-//	pool, err := cfg.PrefillPool(global.Query{Tokens: 8000, TTFT: global.Target(200)})
-//	name := cfg.Prefill.Names[pool]
+//	pool, err := cfg.AggregatedPool(global.Query{Tokens: 8000, TTFT: global.Target(200)})
+//	name := cfg.Aggregated.Names[pool]
 package global

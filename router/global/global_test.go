@@ -2,30 +2,17 @@ package global
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 )
 
-const disagg = `{
-  "num_prefill_pools": 2, "num_decode_pools": 2,
-  "prefill_pool_dynamo_namespaces": ["p0", "p1"], "decode_pool_dynamo_namespaces": ["d0", "d1"],
-  "prefill_pool_selection_strategy": {
-    "ttft_min": 10, "ttft_max": 3000, "ttft_resolution": 2, "isl_min": 0, "isl_max": 32000, "isl_resolution": 2,
-    "prefill_pool_mapping": [[0, 1], [1, 1]]},
-  "decode_pool_selection_strategy": {
-    "itl_min_ms": 5, "itl_max_ms": 200, "itl_resolution": 2,
-    "context_length_min": 0, "context_length_max": 30000, "context_length_resolution": 3,
-    "decode_pool_mapping": [[0, 0], [0, 1], [1, 1]], "priority_overrides": [{"min": 5, "max": 10, "target": 1}]}
-}`
-
 const agg = `{
   "mode": "agg", "num_agg_pools": 2, "agg_pool_dynamo_namespaces": ["a0", "a1"],
   "agg_pool_selection_strategy": {
     "ttft_min_ms": 10, "ttft_max_ms": 3000, "ttft_resolution": 2, "itl_min_ms": 5, "itl_max_ms": 200, "itl_resolution": 2,
-    "agg_pool_mapping": [[0, 1], [1, 1]]}
+    "agg_pool_mapping": [[0, 1], [1, 1]], "priority_overrides": [{"min": 5, "max": 10, "target": 1}]}
 }`
 
 func parse(t *testing.T, text string) *Config {
@@ -91,105 +78,80 @@ func TestAggregated(t *testing.T) {
 			t.Errorf("%d tokens: %d, %v", tokens, got, err)
 		}
 	}
-	if _, err := c.PrefillPool(Query{}); !errors.Is(err, ErrQuery) {
-		t.Errorf("a prefill pool in mode agg: %v", err)
-	}
-	if _, err := c.DecodePool(Query{}); !errors.Is(err, ErrQuery) {
-		t.Errorf("a decode pool in mode agg: %v", err)
+	for _, q := range []Query{{Tokens: -1}, {TTFT: Target(math.NaN())}, {TTFT: Target(math.Inf(1))}, {ITL: Target(math.Inf(-1))}} {
+		if _, err := c.AggregatedPool(q); !errors.Is(err, ErrQuery) {
+			t.Errorf("%+v: %v", q, err)
+		}
 	}
 }
 
-func TestDisaggregated(t *testing.T) {
-	c := parse(t, disagg)
-	at := func(p int) *int { return &p }
-	for _, tc := range []struct {
-		q               Query
-		prefill, decode int
-	}{
-		{Query{Tokens: 100, TTFT: Target(100), ITL: Target(10)}, 0, 0},
-		{Query{Tokens: 100}, 1, 0},
-		{Query{Tokens: 15999, TTFT: Target(1504)}, 0, 1}, // ITL is 102.5, the last column
-		{Query{Tokens: 16000, TTFT: Target(10), ITL: Target(102)}, 1, 0},
-		{Query{Tokens: 1 << 40}, 1, 1},
-		{Query{Tokens: 0, TTFT: Target(-5), ITL: Target(-5)}, 0, 0},
-		{Query{TTFT: Target(10), ITL: Target(10), Priority: at(5)}, 0, 1},
-		{Query{TTFT: Target(10), ITL: Target(10), Priority: at(10)}, 0, 1},
-		{Query{TTFT: Target(10), ITL: Target(10), Priority: at(4)}, 0, 0},
-		{Query{TTFT: Target(10), ITL: Target(10), Priority: at(11)}, 0, 0},
-	} {
-		p, err := c.PrefillPool(tc.q)
-		if err != nil || p != tc.prefill {
-			t.Errorf("%+v: prefill pool %d, %v; want %d", tc.q, p, err, tc.prefill)
-		}
-		d, err := c.DecodePool(tc.q)
-		if err != nil || d != tc.decode {
-			t.Errorf("%+v: decode pool %d, %v; want %d", tc.q, d, err, tc.decode)
+func TestOverrides(t *testing.T) {
+	c := parse(t, agg)
+	for priority, want := range map[int]int{4: 0, 5: 1, 10: 1, 11: 0} {
+		if got, err := c.AggregatedPool(Query{TTFT: Target(10), ITL: Target(10), Priority: &priority}); err != nil || got != want {
+			t.Errorf("priority %d: pool %d, %v; want %d", priority, got, err, want)
 		}
 	}
-	for _, q := range []Query{{Tokens: -1}, {TTFT: Target(math.NaN()), ITL: Target(math.NaN())}, {TTFT: Target(math.Inf(1)), ITL: Target(math.Inf(-1))}} {
-		_, prefill := c.PrefillPool(q)
-		_, decode := c.DecodePool(q)
-		if !errors.Is(prefill, ErrQuery) || !errors.Is(decode, ErrQuery) {
-			t.Errorf("%+v: %v, %v", q, prefill, decode)
-		}
-	}
-	if _, err := c.AggregatedPool(Query{}); !errors.Is(err, ErrQuery) {
-		t.Errorf("an aggregated pool in mode disagg: %v", err)
-	}
-	if got := overridden(7, []Override{{0, 9, 1}, {5, 6, 2}}, at(5)); got != 1 {
+	five := 5
+	if got := overridden(7, []Override{{0, 9, 1}, {5, 6, 2}}, &five); got != 1 {
 		t.Errorf("the first that matches is 1, got %d", got)
 	}
 }
 
+// TestDisaggregated: of a file for prefill and decode pools the mode is read, which is
+// refused.
+func TestDisaggregated(t *testing.T) {
+	for _, text := range []string{`{"num_prefill_pools": 2}`, `{"mode": "disagg", "num_decode_pools": true}`} {
+		c := parse(t, text)
+		if err := c.Validate(); c.Mode != Disaggregated || err == nil {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+		if _, err := c.AggregatedPool(Query{}); !errors.Is(err, ErrQuery) {
+			t.Errorf("%s has a pool: %v", text, err)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
-	_, warnings, err := Parse([]byte(disagg))
-	if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], `"ttft_min" in prefill_pool_selection_strategy is called "ttft_min_ms"`) {
+	_, warnings, err := Parse([]byte(agg))
+	if err != nil || warnings != nil {
 		t.Errorf("%q, %v", warnings, err)
 	}
-	if _, warnings, _ = Parse([]byte(agg)); warnings != nil {
-		t.Errorf("%q", warnings)
+	_, warnings, err = Parse([]byte(strings.NewReplacer("ttft_min_ms", "ttft_min", "itl_max_ms", "itl_max").Replace(agg)))
+	if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], `"ttft_min" is called "ttft_min_ms"`) {
+		t.Errorf("%q, %v", warnings, err)
 	}
 }
 
 func TestRefusedConfigs(t *testing.T) {
-	for _, tc := range []struct{ in, from, to, want string }{
-		{disagg, `["p0", "p1"]`, `["p0"]`, "num_prefill_pools (2) does not match prefill_pool_dynamo_namespaces length (1)"},
-		{disagg, `["d0", "d1"]`, `["d0"]`, "num_decode_pools (2) does not match decode_pool_dynamo_namespaces length (1)"},
-		{disagg, `"isl_resolution": 2`, `"isl_resolution": 0`, "isl_resolution must be positive"},
-		{disagg, `"ttft_resolution": 2`, `"ttft_resolution": -1`, "ttft_resolution must be positive"},
-		{disagg, `"isl_min": 0`, `"isl_min": 32000`, "isl_min must be less than"},
-		{disagg, `"ttft_max": 3000`, `"ttft_max": 9`, "ttft_min must be less than"},
-		{disagg, `"context_length_resolution": 3`, `"context_length_resolution": 0`, "context_length_resolution must be positive"},
-		{disagg, `"itl_resolution": 2`, `"itl_resolution": 0`, "itl_resolution must be positive"},
-		{disagg, `"context_length_max": 30000`, `"context_length_max": 0`, "context_length_min must be less than"},
-		{disagg, `"itl_max_ms": 200`, `"itl_max_ms": 5`, "itl_min must be less than"},
-		{disagg, `[[0, 1], [1, 1]]`, `[[0, 1]]`, "prefill_pool_mapping rows (1) does not match isl_resolution (2)"},
-		{disagg, `[[0, 1], [1, 1]]`, `[[0, 1], [1]]`, "prefill_pool_mapping row 1 length (1) does not match ttft_resolution (2)"},
-		{disagg, `[[0, 1], [1, 1]]`, `[[0, 1], [1, 2]]`, "Invalid prefill pool index 2 in mapping (must be 0 to 1)"},
-		{disagg, `[[0, 0], [0, 1], [1, 1]]`, `[[0, 0], [0, 1]]`, "decode_pool_mapping rows (2) does not match context_length_resolution (3)"},
-		{disagg, `[[0, 0], [0, 1], [1, 1]]`, `[[0, 0], [0], [1, 1]]`, "decode_pool_mapping row 1 length (1) does not match itl_resolution (2)"},
-		{disagg, `[[0, 0], [0, 1], [1, 1]]`, `[[0, -1], [0, 1], [1, 1]]`, "Invalid decode pool index -1"},
-		{disagg, `"target": 1`, `"target": 2`, "target 2 is out of range"},
-		{disagg, `"min": 5`, `"min": 11`, "min (11) is more than max (10)"},
-		{disagg, `"num_prefill_pools": 2,`, ``, `missing key "num_prefill_pools"`},
-		{disagg, `"num_prefill_pools": 2`, `"num_prefill_pools": true`, "bool"},
-		{disagg, `"isl_max": 32000,`, ``, `missing key "isl_max" in prefill_pool_selection_strategy`},
-		{disagg, `"itl_max_ms": 200,`, ``, `missing key "itl_max_ms" in decode_pool_selection_strategy`},
-		{disagg, `"itl_max_ms": 200,`, `"itl_max_ms": 200, "itl_max": 200,`, `both "itl_max"`},
-		{disagg, `"isl_min": 0`, `"isl_minimum": 0`, "isl_minimum"},
-		{disagg, `"isl_min": 0`, `"isl_min": NaN`, "invalid character"},
-		{disagg, `{`, `{"mode": "both",`, "unknown mode"},
-		{disagg, `{`, `{"mode": "agg",`, `missing key "agg_pool_selection_strategy"`},
-		{disagg, `{`, `{"prefill_pool_priorities": [1],`, "prefill_pool_priorities length (1) does not match num_prefill_pools (2)"},
-		{disagg, `{`, `{"prefill_pool_priorities": [1, true],`, "bool"},
-		{agg, `[[0, 1], [1, 1]]`, `[[0, 1], [1, 1]], "isl_min": 0`, `missing key "isl_max"`},
-		{agg, `[[0, 1], [1, 1]]`, `[[[0, 1], [1, 1]]]`, "agg_pool_mapping"},
-		{agg, `[[0, 1], [1, 1]]`, `[[0, 1], [1, 2]]`, "Invalid agg pool index 2"},
-		{agg, `[[0, 1], [1, 1]]`, `[[[0, 1], [1, 1]]], "isl_min": 0, "isl_max": 9, "isl_resolution": 2`, "planes (1) does not match isl_resolution (2)"},
-		{agg, `"agg_pool_mapping"`, `"prefill_pool_mapping"`, `missing key "agg_pool_mapping"`},
+	for _, tc := range []struct{ from, to, want string }{
+		{`["a0", "a1"]`, `["a0"]`, "num_agg_pools (2) does not match agg_pool_dynamo_namespaces length (1)"},
+		{`"ttft_resolution": 2`, `"ttft_resolution": -1`, "ttft_resolution must be positive"},
+		{`"itl_resolution": 2`, `"itl_resolution": 0`, "itl_resolution must be positive"},
+		{`"ttft_max_ms": 3000`, `"ttft_max_ms": 9`, "ttft_min must be less than"},
+		{`"itl_max_ms": 200`, `"itl_max_ms": 5`, "itl_min must be less than"},
+		{`"target": 1`, `"target": 2`, "target 2 is out of range"},
+		{`"min": 5`, `"min": 11`, "min (11) is more than max (10)"},
+		{`"num_agg_pools": 2,`, ``, `missing key "num_agg_pools"`},
+		{`"num_agg_pools": 2`, `"num_agg_pools": true`, "bool"},
+		{`"itl_max_ms": 200,`, ``, `missing key "itl_max_ms"`},
+		{`"itl_max_ms": 200,`, `"itl_max_ms": 200, "itl_max": 200,`, `both "itl_max"`},
+		{`"itl_min_ms": 5`, `"itl_minimum": 5`, "itl_minimum"},
+		{`"itl_min_ms": 5`, `"itl_min_ms": NaN`, "invalid character"},
+		{`"mode": "agg"`, `"mode": "both"`, "unknown mode"},
+		{`{`, `{"agg_pool_priorities": [1],`, "agg_pool_priorities length (1) does not match num_agg_pools (2)"},
+		{`{`, `{"agg_pool_priorities": [1, true],`, "bool"},
+		{`[[0, 1], [1, 1]]`, `[[0, 1], [1, 1]], "isl_min": 0`, `missing key "isl_max"`},
+		{`[[0, 1], [1, 1]]`, `[[[0, 1], [1, 1]]]`, "agg_pool_mapping"},
+		{`[[0, 1], [1, 1]]`, `[[0, 1]]`, "agg_pool_mapping rows (1) does not match ttft_resolution (2)"},
+		{`[[0, 1], [1, 1]]`, `[[0, 1], [1]]`, "agg_pool_mapping row 1 length (1) does not match itl_resolution (2)"},
+		{`[[0, 1], [1, 1]]`, `[[0, 1], [1, 2]]`, "Invalid agg pool index 2"},
+		{`[[0, 1], [1, 1]]`, `[[[0, 1], [1, 1]]], "isl_min": 0, "isl_max": 9, "isl_resolution": 2`, "planes (1) does not match isl_resolution (2)"},
+		{`"agg_pool_mapping": [[0, 1], [1, 1]],`, ``, `missing key "agg_pool_mapping"`},
+		{`"agg_pool_selection_strategy"`, `"prefill_pool_selection_strategy"`, `prefill_pool_selection_strategy`},
 	} {
-		text := strings.Replace(tc.in, tc.from, tc.to, 1)
-		if text == tc.in {
+		text := strings.Replace(agg, tc.from, tc.to, 1)
+		if text == agg {
 			t.Fatalf("%q is not in the configuration", tc.from)
 		}
 		if c, _, err := Parse([]byte(text)); c != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -231,20 +193,15 @@ func TestRetry(t *testing.T) {
 
 // FuzzParse: whatever is accepted chooses a pool that there is, for all queries.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(disagg), 100, 50.0, 10.0, 3)
 	f.Add([]byte(agg), 1<<40, -1e300, 1e300, -3)
 	f.Fuzz(func(t *testing.T, text []byte, tokens int, ttft, itl float64, priority int) {
 		c, _, err := Parse(text)
 		if err != nil {
 			return
 		}
-		q := Query{Tokens: tokens, TTFT: &ttft, ITL: &itl, Priority: &priority}
-		for name, choose := range map[string]func(Query) (int, error){"prefill": c.PrefillPool, "decode": c.DecodePool, "agg": c.AggregatedPool} {
-			pool, err := choose(q)
-			count := map[string]int{"prefill": c.Prefill.Count, "decode": c.Decode.Count, "agg": c.Aggregated.Count}[name]
-			if err == nil && (pool < 0 || pool >= count) {
-				t.Fatal(fmt.Sprint(name, " pool ", pool, " of ", count))
-			}
+		pool, err := c.AggregatedPool(Query{Tokens: tokens, TTFT: &ttft, ITL: &itl, Priority: &priority})
+		if err == nil && (pool < 0 || pool >= c.Aggregated.Count) {
+			t.Fatalf("pool %d of %d", pool, c.Aggregated.Count)
 		}
 	})
 }

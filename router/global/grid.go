@@ -28,9 +28,6 @@ func (a Axis) Index(v float64) (int, error) {
 	return int(max(0, min(at, float64(a.Resolution-1)))), nil // compared before it is an int: v may be huge
 }
 
-// Middle is what counts for who has no target.
-func (a Axis) Middle() float64 { return (a.Min + a.Max) / 2 }
-
 // Override sends requests of priorities [Min, Max], both inclusive, to one pool.
 type Override struct {
 	Min    int `json:"min"`
@@ -64,7 +61,7 @@ type Query struct {
 
 // at is the step of a target.
 func (a Axis) at(name string, target, fallback *float64) (int, error) {
-	v := a.Middle()
+	v := (a.Min + a.Max) / 2
 	switch {
 	case target != nil:
 		v = *target
@@ -78,62 +75,15 @@ func (a Axis) at(name string, target, fallback *float64) (int, error) {
 	return i, nil
 }
 
-func (q *Query) check() error {
-	if q.Tokens < 0 {
-		return fmt.Errorf("%w: Tokens is %d, want 0 or more", ErrQuery, q.Tokens)
-	}
-	return nil
-}
-
-// PrefillPool is the pool that computes a prompt, by its length and TTFT.
-func (c *Config) PrefillPool(q Query) (int, error) {
-	s := c.PrefillStrategy
-	if s == nil {
-		return 0, fmt.Errorf("%w: there are no prefill pools in mode %v", ErrQuery, c.Mode)
-	}
-	if err := q.check(); err != nil {
-		return 0, err
-	}
-	row, err := s.ISL.Index(float64(q.Tokens))
-	if err != nil {
-		return 0, err
-	}
-	column, err := s.TTFT.at("TTFT", q.TTFT, c.DefaultTTFT)
-	if err != nil {
-		return 0, err
-	}
-	return overridden(s.Pools[row][column], s.Overrides, q.Priority), nil
-}
-
-// DecodePool is the pool that generates, by the context that it starts from and ITL.
-func (c *Config) DecodePool(q Query) (int, error) {
-	s := c.DecodeStrategy
-	if s == nil {
-		return 0, fmt.Errorf("%w: there are no decode pools in mode %v", ErrQuery, c.Mode)
-	}
-	if err := q.check(); err != nil {
-		return 0, err
-	}
-	row, err := s.Context.Index(float64(q.Tokens))
-	if err != nil {
-		return 0, err
-	}
-	column, err := s.ITL.at("ITL", q.ITL, c.DefaultITL)
-	if err != nil {
-		return 0, err
-	}
-	return overridden(s.Pools[row][column], s.Overrides, q.Priority), nil
-}
-
-// AggregatedPool is the pool that does both, by TTFT and ITL, and by length where
+// AggregatedPool is the pool for a request, by TTFT and ITL, and by length where
 // there is an axis for it.
 func (c *Config) AggregatedPool(q Query) (int, error) {
 	s := c.AggregatedStrategy
 	if s == nil {
 		return 0, fmt.Errorf("%w: there are no aggregated pools in mode %v", ErrQuery, c.Mode)
 	}
-	if err := q.check(); err != nil {
-		return 0, err
+	if q.Tokens < 0 {
+		return 0, fmt.Errorf("%w: Tokens is %d, want 0 or more", ErrQuery, q.Tokens)
 	}
 	plane := 0
 	if s.ISL != nil {

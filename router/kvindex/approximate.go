@@ -160,7 +160,7 @@ func (a *Approximate) Clear(h kv.Rank) {
 // RemoveWorker forgets all ranks of a worker.
 func (a *Approximate) RemoveWorker(w kv.WorkerID) {
 	a.timers.drop(func(g kv.Rank) bool { return g.Worker == w })
-	a.x.RemoveWorker(w)
+	a.x.removeWorker(w)
 }
 
 // retire removes at most so many blocks, last first, that only the prompt of this

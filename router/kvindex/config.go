@@ -3,7 +3,6 @@ package kvindex
 import (
 	"errors"
 	"fmt"
-	"time"
 )
 
 // ErrConfig is wrapped by the errors of the Validate methods and of [New].
@@ -40,9 +39,6 @@ type Config struct {
 	HolderBlocks int // blocks that one holder may have. Default DefaultHolderBlocks
 	Holders      int // holders known at a time. Default DefaultHolders
 
-	// Window is how long an access counts for [Index.Record]. Default 0: it may not be called.
-	Window time.Duration
-
 	// Seed varies the order of the hash tables, so that nobody outside can aim at
 	// one place in them. The results are the same for each.
 	Seed uint64
@@ -75,8 +71,5 @@ func (c Config) Validate() error {
 	within("Blocks", c.Blocks, MaxBlocks)
 	within("HolderBlocks", c.HolderBlocks, MaxBlocks)
 	within("Holders", c.Holders, MaxHolders)
-	if c.Window < 0 {
-		errs = append(errs, fmt.Errorf("%w: Window is %v, want at least 0, which is off", ErrConfig, c.Window))
-	}
 	return errors.Join(errs...)
 }

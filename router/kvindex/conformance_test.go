@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -14,13 +13,11 @@ type tree interface {
 	Store(kv.Rank, Run) (int, error)
 	Remove(kv.Rank, []kv.BlockHash) int
 	Clear(kv.Rank)
-	RemoveWorker(kv.WorkerID)
+	Forget(kv.Rank)
 	Find([]kv.LocalHash, []Overlap) []Overlap
-	Record([]kv.LocalHash, time.Duration, []uint32) []uint32
-	Apply(kv.Rank, kv.Event) error
 	Held(kv.Rank) int
 	Holders([]kv.Rank) []kv.Rank
-	Dump([]HolderRun) []HolderRun
+	DumpHolder(kv.Rank, []HolderRun) []HolderRun
 	Stats() Stats
 	Check() error
 }
@@ -86,7 +83,7 @@ func (d desk) want(locals []kv.LocalHash, want map[kv.Rank]uint32) {
 
 type overlaps = map[kv.Rank]uint32
 
-// TestConformance, TestClearAndForget, TestLongSequences and TestWindow are the
+// TestConformance, TestClearAndForget and TestLongSequences are the
 // cases that Dynamo's own tests fix. Clearing is of one rank, as there from 2026-08 on.
 func TestConformance(t *testing.T) {
 	variants(t, Config{}, func(t *testing.T, x tree) {
@@ -147,7 +144,7 @@ func TestClearAndForget(t *testing.T) {
 		d.store(w(0), seq(4, 5), 0)
 		d.want(seq(4, 5), overlaps{w(0): 2})
 		d.store(w(0), b, 0)
-		x.RemoveWorker(0)
+		x.Forget(w(0))
 		d.want(b, overlaps{w(1): 3})
 		if hs := x.Holders(nil); !slices.Equal(hs, []kv.Rank{w(1)}) {
 			t.Errorf("holders %v", hs)
@@ -157,8 +154,10 @@ func TestClearAndForget(t *testing.T) {
 		}
 		x.Clear(kv.Rank{Worker: 2, DP: 1})
 		d.want(a, overlaps{w(1): 1, {Worker: 2}: 3, {Worker: 2, DP: 2}: 3})
-		x.RemoveWorker(2)
-		x.RemoveWorker(1)
+		for rank := range uint32(3) {
+			x.Forget(kv.Rank{Worker: 2, DP: rank})
+		}
+		x.Forget(w(1))
 		if st := x.Stats(); st.Nodes != 0 || st.Blocks != 0 || st.HolderBlocks != 0 || st.Holders != 0 {
 			t.Errorf("left: %+v", st)
 		}
@@ -199,64 +198,36 @@ func TestLongSequences(t *testing.T) {
 	})
 }
 
-// TestWindow: an access counts those before it that are not older than the window.
-func TestWindow(t *testing.T) {
-	variants(t, Config{Window: 50 * time.Millisecond}, func(t *testing.T, x tree) {
-		d := desk{t, x}
-		d.store(w(0), seq(1, 4), 0)
-		now := time.Duration(0)
-		record := func(n int, want ...uint32) {
-			t.Helper()
-			now += time.Millisecond
-			if got := x.Record(seq(1, n), now, nil); !slices.Equal(got, want) {
-				t.Errorf("%v, want %v", got, want)
-			}
-		}
-		record(4)
-		record(4, 1, 1, 1, 1)
-		now += 60 * time.Millisecond
-		record(4)
-		record(4, 1, 1, 1, 1)
-		record(3, 2, 2, 2)
-		record(4, 3, 3, 3, 2)
-		fork := []kv.LocalHash{1, 2, 9} // splits the run, and joins it again
-		d.store(w(0), fork, 2)
-		record(4, 4, 4, 4, 3)
-		x.Remove(w(0), chain(fork)[2:])
-		record(4, 5, 5, 5, 4)
-		x.Remove(w(0), chain(seq(1, 4))[2:])
-		record(4, 6, 6)
-	})
-}
-
 func TestApply(t *testing.T) {
-	variants(t, Config{}, func(t *testing.T, x tree) {
-		d := desk{t, x}
-		h := chain(seq(1, 3))
-		var blocks []kv.Block
-		for i := range h {
-			blocks = append(blocks, kv.Block{Hash: h[i], Local: kv.LocalHash(i + 1)})
-		}
-		for _, e := range []kv.Event{
-			{Kind: kv.Stored, Blocks: blocks[:2]},
-			{Kind: kv.Stored, Parent: h[1], HasParent: true, Blocks: blocks[2:]},
-			{Kind: kv.Removed, Hashes: h[1:]},
-			{Kind: kv.Stored, Parent: h[0], HasParent: true, Blocks: blocks[1:2]},
-		} {
-			if err := x.Apply(w(3), e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		d.want(seq(1, 3), overlaps{w(3): 2})
-		if err := x.Apply(w(3), kv.Event{Kind: kv.Cleared}); err != nil {
+	x, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := desk{t, x}
+	h := chain(seq(1, 3))
+	var blocks []kv.Block
+	for i := range h {
+		blocks = append(blocks, kv.Block{Hash: h[i], Local: kv.LocalHash(i + 1)})
+	}
+	for _, e := range []kv.Event{
+		{Kind: kv.Stored, Blocks: blocks[:2]},
+		{Kind: kv.Stored, Parent: h[1], HasParent: true, Blocks: blocks[2:]},
+		{Kind: kv.Removed, Hashes: h[1:]},
+		{Kind: kv.Stored, Parent: h[0], HasParent: true, Blocks: blocks[1:2]},
+	} {
+		if err := x.Apply(w(3), e); err != nil {
 			t.Fatal(err)
 		}
-		d.want(seq(1, 3), nil)
-	})
+	}
+	d.want(seq(1, 3), overlaps{w(3): 2})
+	if err := x.Apply(w(3), kv.Event{Kind: kv.Cleared}); err != nil {
+		t.Fatal(err)
+	}
+	d.want(seq(1, 3), nil)
 }
 
 func TestConfig(t *testing.T) {
-	for _, bad := range []Config{{Blocks: -1}, {Blocks: MaxBlocks + 1}, {HolderBlocks: -1}, {Holders: MaxHolders + 1}, {Window: -1}} {
+	for _, bad := range []Config{{Blocks: -1}, {Blocks: MaxBlocks + 1}, {HolderBlocks: -1}, {Holders: MaxHolders + 1}} {
 		if _, err := New(bad); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", bad, err)
 		}

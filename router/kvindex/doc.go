@@ -3,10 +3,10 @@
 // workers say they store and remove. It never owns KV entries, never chooses a
 // worker and never reads a clock; time comes in as now.
 //
-// A node is a run of blocks between two forks. A [Holder] (a worker and one of
-// its ranks) covers the run up to a cut, so a lookup costs one step for each run,
-// however many blocks and workers there are. Who holds a block holds all before
-// it: removing a block ends what that holder had behind it. The index may
+// A node is a run of blocks between two forks. A holder (a rank of a worker)
+// covers the run up to a cut, so a lookup costs one step for each run,
+// however many blocks and workers there are. A holder of a block holds all blocks before
+// it: removing a block ends what that holder had after it. The index may
 // undercount, it never overcounts.
 //
 // There is one domain of hashes, [kv.Chain]; what is stored is checked against

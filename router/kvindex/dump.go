@@ -1,8 +1,6 @@
 package kvindex
 
 import (
-	"math/bits"
-
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -12,26 +10,9 @@ type HolderRun struct {
 	Run    Run
 }
 
-// Dump appends what rebuilds the index by Store: for each node one run for each
-// holder, parents before children. The slices of hashes belong to the index until
-// its next change. Cost: nodes and holders, not blocks.
-func (x *Index) Dump(dst []HolderRun) []HolderRun {
-	for id := x.node(root).child; id != root; id = x.following(id) {
-		n := x.node(id)
-		for i := range n.words() {
-			for word := n.word(i).full; word != 0; word &= word - 1 {
-				slot := uint32(64*i + bits.TrailingZeros64(word))
-				dst = append(dst, HolderRun{x.holders.all[slot].holder, x.runOf(n, len(n.locals))})
-			}
-		}
-		for _, c := range n.cuts {
-			dst = append(dst, HolderRun{x.holders.all[c.slot].holder, x.runOf(n, int(c.blocks))})
-		}
-	}
-	return dst
-}
-
-// DumpHolder is [Index.Dump] of one holder.
+// DumpHolder appends what rebuilds a holder by Store: a run for each node, parents before
+// children. The slices of hashes belong to the index until its next change. Cost: nodes,
+// not blocks.
 func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	slot, ok := x.holders.slot(h)
 	if !ok || x.holders.all[slot].blocks == 0 {
@@ -76,8 +57,8 @@ func (r Run) Clone() Run {
 	return r
 }
 
-// Set makes a run of a Stored event, in the slices that it has.
-func (r *Run) Set(e kv.Event) {
+// set makes a run of a Stored event, in the slices that it has.
+func (r *Run) set(e kv.Event) {
 	r.Parent, r.HasParent = e.Parent, e.HasParent
 	r.Hashes, r.Locals = r.Hashes[:0], r.Locals[:0]
 	for i := range e.Blocks {
@@ -92,7 +73,7 @@ func (r *Run) Set(e kv.Event) {
 func (x *Index) Apply(h kv.Rank, e kv.Event) error {
 	switch e.Kind {
 	case kv.Stored:
-		x.run.Set(e)
+		x.run.set(e)
 		_, err := x.Store(h, x.run)
 		return err
 	case kv.Removed:

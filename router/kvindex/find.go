@@ -65,55 +65,6 @@ func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap
 	return dst
 }
 
-// FindEarly is [Index.Find] that stops at the first block that only one holder
-// still has: its overlap is then that depth, a lower bound. With one holder at
-// the first block that is 1.
-func (x *Index) FindEarly(locals []kv.LocalHash, dst []Overlap) []Overlap {
-	var before *node
-	var depth uint32
-	for id := root; len(locals) > 0; {
-		e := x.edges.get(uint64(locals[0]), uint32(id))
-		if e == nil {
-			break
-		}
-		id = e.to
-		n := x.node(id)
-		if before != nil {
-			dst = x.appendFull(before, n, depth, dst)
-		}
-		same := uint32(commonPrefix(n.locals, locals))
-		alone, found := n.alone()
-		if found = found && alone < same; found {
-			same = alone + 1
-		}
-		for _, c := range n.cuts {
-			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, same)})
-		}
-		depth += same
-		before = n
-		if locals = locals[same:]; found || int(same) < len(n.locals) {
-			break
-		}
-	}
-	if before == nil {
-		return dst
-	}
-	return x.appendFull(before, nil, depth, dst)
-}
-
-// alone is the first block of a run that exactly one holder has. Somebody has
-// the last one, so it can only be where the longest cut ends.
-func (n *node) alone() (block uint32, ok bool) {
-	full := 0
-	for i := range n.words() {
-		full += bits.OnesCount64(n.word(i).full)
-	}
-	for _, c := range n.cuts {
-		block = max(block, c.blocks)
-	}
-	return block, full == 1
-}
-
 // commonPrefix is the length of the common prefix of a and b. Eight at a time:
 // most runs are equal to the end of the shorter one.
 func commonPrefix(a, b []kv.LocalHash) int {

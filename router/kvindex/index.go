@@ -16,17 +16,15 @@ type Index struct {
 	unique  int // blocks in the tree
 	held    int // sum over the holders
 	stats   Stats
-	clock   uint64 // of Record
 
 	runBlocks int    // maxRun, but in tests
 	manyKids  uint32 // the constant, but in tests
 	byHash    bool   // local hashes are the chained ones, of an Approximate
 
-	path   []nodeID // scratch of Store
-	below  []nodeID // scratch of dropBelow
-	slots  []uint32 // scratch
-	counts []uint32 // scratch of Record
-	run    Run      // scratch of Apply
+	path  []nodeID // scratch of Store
+	below []nodeID // scratch of dropBelow
+	slots []uint32 // scratch
+	run   Run      // scratch of Apply
 }
 
 // Run is some consecutive blocks of one sequence. Hashes[i] is [kv.Chain] of the

@@ -31,7 +31,7 @@ func TestLimits(t *testing.T) {
 	full(x, w(2), seq(10, 14), 0, ErrFull) // 11
 	full(x, w(2), seq(10, 13), 0, nil)
 	full(x, w(3), seq(1, 1), 0, ErrFull)
-	x.RemoveWorker(2)
+	x.Forget(w(2))
 	full(x, w(3), seq(1, 1), 0, nil)
 }
 
@@ -146,7 +146,6 @@ func TestAllocations(t *testing.T) {
 	tokens.Hashes(16)
 	for name, do := range map[string]func(){
 		"Find":          func() { dst = x.Find(locals, dst[:0]) },
-		"FindEarly":     func() { dst = x.FindEarly(locals, dst[:0]) },
 		"Sharded.Find":  func() { dst = s.Find(locals, dst[:0]) },
 		"Store again":   func() { x.Store(w(3), again) },
 		"Store orphan":  func() { x.Store(w(3), orphan) },
@@ -214,9 +213,9 @@ func FuzzHostile(f *testing.F) {
 				x.Remove(h, names[h.Worker].Remove(r.Hashes, r.Hashes))
 			case 6:
 				x.Clear(h)
-				names[h.Worker].Clear()
+				names[h.Worker] = NewNames(9)
 			case 7:
-				x.RemoveWorker(h.Worker)
+				x.Forget(h)
 			}
 			if err := x.Check(); err != nil {
 				t.Fatal(err)

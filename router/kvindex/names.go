@@ -103,6 +103,3 @@ func (n *Names) Hash(name kv.BlockHash) (kv.BlockHash, bool) {
 	hash, ok := n.names[name]
 	return hash, ok
 }
-
-// Clear forgets all.
-func (n *Names) Clear() { n.names = map[kv.BlockHash]kv.BlockHash{} }

@@ -31,7 +31,7 @@ type node struct {
 
 	hashes []kv.BlockHash // of the run, owned, len(locals)
 	more   *moreHolders   // of slots from 64 on, and of many children; nil if there are none
-	heat   *heat          // latest accesses; nil if there are none
+	_      [8]byte        // so that a node is two cache lines
 	start  uint32         // blocks before the run
 	parent nodeID
 	child  nodeID // first of the children

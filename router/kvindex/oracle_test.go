@@ -179,7 +179,7 @@ func (p *play) step() string {
 		delete(p.oracle, h)
 		return fmt.Sprint("clear ", h)
 	case op == 18 && p.rng.IntN(4) == 0:
-		p.x.RemoveWorker(h.Worker)
+		p.x.removeWorker(h.Worker)
 		for _, g := range p.holders {
 			if g.Worker == h.Worker {
 				delete(p.oracle, g)
@@ -205,31 +205,11 @@ func (p *play) agree(after string) {
 		if got := found(p.t, p.x.Find(seq, nil)); !equal(got, want) {
 			p.t.Fatalf("after %s: find %v: %v, oracle %v", after, seq, got, want)
 		}
-		early(p.t, want, found(p.t, p.x.FindEarly(seq, nil)))
 	}
 	for _, h := range p.holders {
 		if got := p.x.Held(h); got != len(p.oracle[h]) {
 			p.t.Fatalf("after %s: %v has %d blocks, oracle %d", after, h, got, len(p.oracle[h]))
 		}
-	}
-}
-
-// early checks FindEarly against the full answer: all the same but for who is
-// alone, whose overlap ends one block behind the last of the others.
-func early(t testing.TB, full, got map[kv.Rank]uint32) {
-	t.Helper()
-	want := map[kv.Rank]uint32{}
-	for h, n := range full {
-		var others uint32
-		for g, m := range full {
-			if g != h {
-				others = max(others, m)
-			}
-		}
-		want[h] = min(n, others+1)
-	}
-	if !equal(got, want) {
-		t.Fatalf("early %v, want %v of %v", got, want, full)
 	}
 }
 
@@ -266,9 +246,11 @@ func (p *play) rebuilt() error {
 		return err
 	}
 	y.runBlocks = p.x.runBlocks
-	for _, r := range p.x.Dump(nil) {
-		if _, err := y.Store(r.Holder, r.Run); err != nil {
-			return fmt.Errorf("restoring %v: %w", r, err)
+	for _, h := range p.x.Holders(nil) {
+		for _, r := range p.x.DumpHolder(h, nil) {
+			if _, err := y.Store(h, r.Run); err != nil {
+				return fmt.Errorf("restoring %v: %w", r, err)
+			}
 		}
 	}
 	if err := y.Check(); err != nil {

@@ -80,15 +80,15 @@ func (x *Index) Forget(h kv.Rank) {
 	x.verify("Forget")
 }
 
-// RemoveWorker forgets all ranks of a worker.
-func (x *Index) RemoveWorker(w kv.WorkerID) {
+// removeWorker forgets all ranks of a worker.
+func (x *Index) removeWorker(w kv.WorkerID) {
 	for slot := range x.holders.all {
 		if hold := x.holders.all[slot]; hold.known && hold.holder.Worker == w {
 			x.clear(uint32(slot))
 			x.holders.forget(uint32(slot))
 		}
 	}
-	x.verify("RemoveWorker")
+	x.verify("removeWorker")
 }
 
 // trim is shorten for a holder's own sake: it counts what goes.
@@ -139,7 +139,6 @@ func (x *Index) settle(id nodeID) bool {
 		return false
 	}
 	n.locals, n.hashes = shrunk(n.locals[:most]), shrunk(n.hashes[:most])
-	n.heat.truncate(int(most))
 	x.slots = x.slots[:0]
 	for _, c := range n.cuts {
 		if c.blocks == most {

@@ -57,7 +57,6 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	upper, lower := *n, *n // with the links of n, to be mended
 	upper.locals, lower.locals = slices.Clone(n.locals[:k]), slices.Clone(n.locals[k:])
 	upper.hashes, lower.hashes = slices.Clone(n.hashes[:k]), slices.Clone(n.hashes[k:])
-	upper.heat, lower.heat = n.heat.split(k)
 	lower.start += uint32(k)
 	x.partHolders(n, &upper, &lower, uint32(k))
 
@@ -124,7 +123,7 @@ func (x *Index) join(id nodeID) nodeID {
 	}
 	whole := node{
 		locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes),
-		cuts: x.joinCuts(n, c), heat: n.heat.join(c.heat, len(n.locals)), start: n.start,
+		cuts: x.joinCuts(n, c), start: n.start,
 	}
 	for i := range max(n.words(), c.words()) {
 		whole.setWord(i, pair{c.word(i).full, n.word(i).held})

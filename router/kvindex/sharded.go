@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
@@ -33,10 +32,9 @@ const MaxShards = 256
 
 // ShardedConfig sizes a [Sharded] index. The zero value works.
 type ShardedConfig struct {
-	Config           // of each shard: its limits hold for every shard alone
-	Shards  int      // 1 to MaxShards. Default 8
-	By      Sharding // default ByBranch
-	Chained bool     // hashes of another make than kv.Chain are refused with ErrForeignHash, not translated
+	Config          // of each shard: its limits hold for every shard alone
+	Shards int      // 1 to MaxShards. Default 8
+	By     Sharding // default ByBranch
 }
 
 // Validate reports all faults at once, each wrapping [ErrConfig].
@@ -59,17 +57,13 @@ const maxChunk = 4096
 // readers share. What a holder does is applied in the order of the calls, so call
 // for one holder from one goroutine at a time. A prefix that all prompts share puts
 // all into one branch; then readers still run beside each other, writers do not.
-//
-// Hashes of another make than kv.Chain are noticed at a holder's first store and
-// translated by [Names] until the worker is removed.
 type Sharded struct {
 	cfg    ShardedConfig
 	shards []shard
 	ends   ends
 
-	mu    sync.RWMutex // of the fields below; never taken after a shard's
-	names map[kv.Rank]*lockedNames
-	held  map[kv.Rank]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
+	mu   sync.RWMutex              // of held; never taken after a shard's
+	held map[kv.Rank]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
 }
 
 // shard is alone on its cache lines: readers of others write their locks too.
@@ -78,12 +72,6 @@ type shard struct {
 	x      *Index
 	number int
 	_      [128]byte
-}
-
-type lockedNames struct {
-	sync.Mutex
-	names *Names
-	hash  []kv.BlockHash // scratch
 }
 
 // NewSharded makes an empty index. The error wraps [ErrConfig].
@@ -95,7 +83,7 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 		cfg.Shards = 8
 	}
 	cfg.Config = cfg.Config.WithDefaults()
-	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), names: map[kv.Rank]*lockedNames{}, held: map[kv.Rank]*atomic.Int64{}}
+	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), held: map[kv.Rank]*atomic.Int64{}}
 	for i := range s.shards {
 		x, err := New(cfg.Config)
 		if err != nil {
@@ -144,48 +132,9 @@ func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
-// Record is [Index.Record]; with ByWorker each shard appends its own.
-func (s *Sharded) Record(locals []kv.LocalHash, now time.Duration, dst []uint32) []uint32 {
-	for i := range s.shards {
-		if len(locals) == 0 || s.cfg.By == ByBranch && i != s.Branch(locals[0]) {
-			continue
-		}
-		s.shards[i].Lock()
-		dst = s.shards[i].x.Record(locals, now, dst)
-		s.shards[i].Unlock()
-	}
-	return dst
-}
-
 // Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts,
 // of which an error may leave the first ones.
 func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
-	n := s.foreign(h)
-	if n == nil {
-		stored, err = s.storeParts(h, run)
-		if err != ErrForeignHash || stored > 0 || s.cfg.Chained || s.Held(h) > 0 {
-			return stored, err
-		}
-		if n = s.learn(h); n == nil {
-			return 0, err
-		}
-	}
-	n.Lock()
-	defer n.Unlock()
-	translated, gone, err := n.names.Store(run)
-	if err != nil {
-		sh := &s.shards[0]
-		sh.Lock()
-		defer sh.Unlock()
-		return 0, sh.x.refuse(err, len(run.Locals))
-	}
-	if len(gone) > 0 {
-		s.remove(h, gone)
-	}
-	return s.storeParts(h, translated)
-}
-
-func (s *Sharded) storeParts(h kv.Rank, run Run) (stored int, err error) {
 	if len(run.Hashes) != len(run.Locals) {
 		return s.storeOne(h, run)
 	}

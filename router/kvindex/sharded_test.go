@@ -29,19 +29,9 @@ func TestShardedAgainstOracle(t *testing.T) {
 				s.Clear(h)
 				delete(oracle, h)
 			case 1:
-				s.RemoveWorker(h.Worker)
+				s.Forget(h)
 				delete(oracle, h)
-			case 2: // what it has, in one step
-				var runs []Run
-				for _, r := range s.Dump(nil) {
-					if r.Holder == h {
-						runs = append(runs, r.Run)
-					}
-				}
-				if err := s.Replace(h, runs); err != nil {
-					t.Fatal(err)
-				}
-			case 3, 4, 5, 6:
+			case 2, 3, 4, 5, 6:
 				known := 0
 				for i := at; i < len(locals); i++ {
 					if oracle.remove(h, locals[:i+1]) {
@@ -228,38 +218,6 @@ func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int
 	wr.claim.changes.Add(1)
 }
 
-// TestReplaceIsOneStep: a reader sees what was before or what is after.
-func TestReplaceIsOneStep(t *testing.T) {
-	s, err := NewSharded(ShardedConfig{Shards: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	locals := seq(1, 50)
-	states := [2][]Run{{tail(locals[:20], 0)}, {tail(locals[:10], 0), tail(locals, 10)}}
-	if err := s.Replace(w(1), states[0]); err != nil {
-		t.Fatal(err)
-	}
-	var over atomic.Bool
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		for !over.Load() {
-			if n := found(t, s.Find(locals, nil))[w(1)]; n != 20 && n != 50 {
-				t.Errorf("a reader saw %d blocks", n)
-			}
-		}
-	})
-	for i := range 200 {
-		if err := s.Replace(w(1), states[i%2]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	over.Store(true)
-	reader.Wait()
-	if err := s.Replace(w(1), []Run{tail(locals, 10)}); err != ErrUnknownParent {
-		t.Error(err)
-	}
-}
-
 // TestManyGoInParts: what goes in parts is gone in the end, for its holder alone; until
 // then a reader sees less and less of it, never a hole.
 func TestManyGoInParts(t *testing.T) {
@@ -345,13 +303,8 @@ func TestHeldWaitsForNoShard(t *testing.T) {
 	check("Remove", 54, 0)
 	s.Swap(a, b)
 	check("Swap", 0, 54)
-	if err := s.Replace(b, []Run{tail(seq(1, 10), 0), tail(seq(201, 207), 0)}); err != nil {
-		t.Fatal(err)
-	}
-	check("Replace", 0, 17)
-	s.Swap(a, b)
-	s.RemoveWorker(1)
-	check("RemoveWorker", 0, 0)
+	s.Forget(b)
+	check("Forget", 0, 0)
 	if len(s.held) != 0 {
 		t.Errorf("%d holders are counted, of none", len(s.held))
 	}

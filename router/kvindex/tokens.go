@@ -13,11 +13,7 @@ type TokensWithHashes struct {
 	tokens []kv.Token
 	ns     kv.Namespace
 	public int // of tokens, those that all salts share
-	media  []kv.Media
-	eagle  bool
 	sizes  []hashed
-	buf    []byte
-	block  []uint64 // media of a block
 }
 
 // hashed is what is known for one block size.
@@ -27,34 +23,13 @@ type hashed struct {
 	hashes      []kv.BlockHash // of the first blocks, at most len(locals)
 }
 
-// Reset starts another prompt without media. The tokens stay the caller's, who
+// Reset starts another prompt. The tokens stay the caller's, who
 // does not change them before the next Reset.
 func (t *TokensWithHashes) Reset(tokens []kv.Token, ns kv.Namespace) {
-	t.tokens, t.ns, t.public, t.media, t.eagle = tokens, ns, 0, nil, false
+	t.tokens, t.ns, t.public = tokens, ns, 0
 	t.drop()
 }
 
-// SetNamespace changes whose blocks these are; no hash stays valid.
-func (t *TokensWithHashes) SetNamespace(ns kv.Namespace) {
-	t.ns = ns
-	t.drop()
-}
-
-// SetMedia says what stands behind tokens that only hold a place; no hash stays
-// valid. The slice stays the caller's.
-func (t *TokensWithHashes) SetMedia(media []kv.Media) {
-	t.media = media
-	t.drop()
-}
-
-// SetEagle lets each block have one token of the next one in its hash, as engines
-// with an EAGLE draft model do; no hash stays valid.
-func (t *TokensWithHashes) SetEagle(on bool) {
-	t.eagle = on
-	t.drop()
-}
-
-// drop forgets the hashes and keeps the memory.
 // SetPublic says how many of the first tokens all salts share: the blocks within them are
 // those of the namespace without a salt, as radixcache.Key.PublicTokens has it. Hashes
 // are computed anew.
@@ -63,17 +38,15 @@ func (t *TokensWithHashes) SetPublic(tokens int) {
 	t.drop()
 }
 
+// drop forgets the hashes and keeps the memory.
 func (t *TokensWithHashes) drop() {
 	for i := range t.sizes {
 		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
 	}
 }
 
-// Tokens is the prompt.
-func (t *TokensWithHashes) Tokens() []kv.Token { return t.tokens }
-
 // Locals are the local hashes of the full blocks, valid until the next Reset or
-// Set. blockTokens below 1 panics. Cost: O(tokens), the second time O(1).
+// SetPublic. blockTokens below 1 panics. Cost: O(tokens), the second time O(1).
 func (t *TokensWithHashes) Locals(blockTokens int) []kv.LocalHash {
 	return t.local(blockTokens).locals
 }
@@ -113,11 +86,7 @@ func (t *TokensWithHashes) local(blockTokens int) *hashed {
 		t.sizes = append(t.sizes, hashed{blockTokens: blockTokens})
 	}
 	h := &t.sizes[at]
-	window, usable := blockTokens, len(t.tokens)
-	if t.eagle {
-		window, usable = blockTokens+1, len(t.tokens)-1
-	}
-	blocks := max(0, usable) / blockTokens
+	blocks := len(t.tokens) / blockTokens
 	if len(h.locals) == blocks {
 		return h
 	}
@@ -130,22 +99,7 @@ func (t *TokensWithHashes) local(blockTokens int) *hashed {
 		if lo+blockTokens <= t.public {
 			seed = public
 		}
-		h.locals = append(h.locals, t.hash(lo, t.tokens[lo:lo+window], seed))
+		h.locals = append(h.locals, kv.HashLocal(t.tokens[lo:lo+blockTokens], seed))
 	}
 	return h
-}
-
-// hash is kv.HashLocal or kv.HashLocalMedia of the tokens from lo on.
-func (t *TokensWithHashes) hash(lo int, block []kv.Token, seed uint64) (local kv.LocalHash) {
-	t.block = t.block[:0]
-	for _, m := range t.media {
-		if m.At < lo+len(block) && lo < m.At+m.Tokens && !slices.Contains(t.block, m.Hash) {
-			t.block = append(t.block, m.Hash)
-		}
-	}
-	if len(t.block) == 0 {
-		return kv.HashLocal(block, seed)
-	}
-	local, t.buf = kv.HashLocalMedia(block, t.block, seed, t.buf)
-	return local
 }

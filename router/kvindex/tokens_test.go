@@ -1,7 +1,6 @@
 package kvindex
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -33,26 +32,7 @@ func TestTokensWithHashes(t *testing.T) {
 	if first, again := &p.Locals(16)[0], &p.Locals(16)[0]; first != again {
 		t.Error("hashed again")
 	}
-	p.Reset([]kv.Token{1, 2, 3, 4, 5}, kv.Namespace{})
-	p.SetEagle(true)
-	if got := p.Locals(4); !slices.Equal(got, []kv.LocalHash{1914873892905420881}) {
-		t.Errorf("eagle %d", got)
-	}
-	p.Reset(upTo(6), kv.Namespace{})
-	p.SetEagle(true)
-	first := kv.HashLocal([]kv.Token{0, 1, 2}, 1337)
-	second := kv.HashLocal([]kv.Token{2, 3, 4}, 1337)
-	if got := p.Locals(2); !slices.Equal(got, []kv.LocalHash{first, second}) {
-		t.Errorf("eagle %d, want %d %d", got, first, second)
-	}
-	p.Reset([]kv.Token{1, 2, 3, 4, 1, 2, 3, 4}, kv.Namespace{})
-	plain := p.Locals(4)[0]
-	p.SetMedia([]kv.Media{{At: 1, Tokens: 2, Hash: 42}, {At: 3, Tokens: 1, Hash: 7}, {At: 3, Tokens: 1, Hash: 42}})
-	if got := p.Locals(4); got[0] != 6295130183325757331 || got[1] != plain {
-		t.Errorf("media %d, plain %d", got, plain)
-	}
-	p.SetMedia(nil)
-	p.SetNamespace(kv.Namespace{LoRA: "my-lora", Salt: "tenant-a"})
+	p.Reset([]kv.Token{1, 2, 3, 4, 1, 2, 3, 4}, kv.Namespace{LoRA: "my-lora", Salt: "tenant-a"})
 	if got := p.Locals(4)[0]; got != 6157910915076630503 {
 		t.Errorf("namespace %d", got)
 	}

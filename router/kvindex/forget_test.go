@@ -1,0 +1,46 @@
+package kvindex
+
+import (
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+var bothCuts = []ShardedConfig{{Shards: 3}, {Shards: 3, By: ByWorker}}
+
+func mustSharded(t *testing.T, cfg ShardedConfig) *Sharded {
+	t.Helper()
+	s, err := NewSharded(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A holder is forgotten, the other ranks of its worker are not.
+func TestForgetOneRank(t *testing.T) {
+	for _, cfg := range bothCuts {
+		s := mustSharded(t, cfg)
+		a, b := kv.Rank{Worker: 1}, kv.Rank{Worker: 1, DP: 1}
+		for _, h := range []kv.Rank{a, b} {
+			if _, err := s.Store(h, tail(seq(1, 4), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Forget(a)
+		if s.Held(a) != 0 || s.Held(b) != 4 || len(s.Holders(nil)) != 1 {
+			t.Errorf("%v: %d and %d blocks, holders %v", cfg.By, s.Held(a), s.Held(b), s.Holders(nil))
+		}
+		chained := chain(seq(1, 4))
+		if s.Holds(a, chained[0]) || !s.Holds(b, chained[3]) {
+			t.Errorf("%v: Holds", cfg.By)
+		}
+		if dump := s.DumpHolder(b, nil); len(dump) != 1 || dump[0].Holder != b || len(dump[0].Run.Hashes) != 4 || len(s.DumpHolder(a, nil)) != 0 {
+			t.Errorf("%v: dump %v", cfg.By, dump)
+		}
+		s.Forget(b)
+		if len(s.Holders(nil)) != 0 {
+			t.Errorf("%v: holders %v", cfg.By, s.Holders(nil))
+		}
+	}
+}
