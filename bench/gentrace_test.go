@@ -93,7 +93,7 @@ func TestTraceKindNames(t *testing.T) {
 		t.Errorf("names %v", names)
 	}
 	got := TraceTree
-	if err := got.UnmarshalText([]byte("Chat")); err == nil || got != TraceTree || !strings.Contains(err.Error(), "chat, fewshot, tree or unique") {
+	if err := got.UnmarshalText([]byte("Chat")); err == nil || got != TraceTree || !strings.Contains(err.Error(), "chat, fewshot, tree, unique") {
 		t.Errorf("Chat is %v, %v", got, err)
 	}
 }
