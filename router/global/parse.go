@@ -41,12 +41,15 @@ type strategy struct {
 // name the keys of the former form. Missing and unknown keys are errors, as is all
 // that Validate refuses. Of a Disaggregated configuration it reads the mode alone.
 func Parse(text []byte) (cfg *Config, warnings []string, err error) {
-	var mode struct{ Mode Mode }
-	if err := json.Unmarshal(text, &mode); err != nil {
+	var kind struct {
+		Mode    *Mode           `json:"mode"`
+		Prefill json.RawMessage `json:"num_prefill_pools"`
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
 		return nil, nil, fmt.Errorf("global: configuration: %w", err)
 	}
-	if mode.Mode != Aggregated {
-		return &Config{Mode: mode.Mode}, nil, nil
+	if kind.Mode != nil && *kind.Mode != Aggregated || kind.Mode == nil && kind.Prefill != nil {
+		return &Config{Mode: Disaggregated}, nil, nil
 	}
 	var f file
 	d := json.NewDecoder(bytes.NewReader(text))
