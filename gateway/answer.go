@@ -67,16 +67,16 @@ func (a *answer) Read(p []byte) (n int, err error) {
 		case len(a.first) > 0:
 			n = copy(p, a.first)
 			a.first = a.first[n:]
-			a.p.client.extend()
+			a.p.client.Extend()
 			return n, nil
 		case a.ended != nil && len(a.last) > 0:
 			a.first, a.last = a.last, nil
 			continue
 		case a.ended != nil:
-			a.p.client.extend() // for what ends the body
+			a.p.client.Extend() // for what ends the body
 			return 0, a.ended
 		}
-		a.p.client.rest()
+		a.p.client.Rest()
 		inPlace := len(a.open) == 0
 		n, err = a.from.Read(p)
 		b := a.pass(p[:n], err)
@@ -85,7 +85,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 			continue
 		}
 		if len(b) > 0 {
-			a.p.client.extend()
+			a.p.client.Extend()
 			return len(b), nil
 		}
 	}
@@ -193,7 +193,7 @@ func (a *answer) end(err error) {
 	if err == io.EOF {
 		return
 	}
-	drained := context.Cause(a.p.g.door.over)
+	drained := context.Cause(a.p.g.door.Over())
 	if drained == nil {
 		a.broken(err)
 	}

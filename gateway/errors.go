@@ -1,14 +1,10 @@
 package gateway
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log"
 	"net/http"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway/dispatch"
 	"github.com/coppice-llm/coppice/openai"
@@ -92,22 +88,6 @@ func nobodyInPool(pools []string, model string) error {
 	}
 	return unwilling(http.StatusServiceUnavailable, "no_workers",
 		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet says which pool each is in, and other targets choose other pools", pools[0], faster, what))
-}
-
-// stdLog takes net/http's complaints, which are of interest only to who looks for them,
-// but for those of connections that can't be accepted.
-func stdLog(l *zap.Logger) *log.Logger { return log.New(complaints{l.Named("http")}, "", 0) }
-
-type complaints struct{ log *zap.Logger }
-
-// Write takes a line.
-func (c complaints) Write(line []byte) (int, error) {
-	level := zap.DebugLevel
-	if bytes.Contains(line, []byte("Accept error")) {
-		level = zap.WarnLevel
-	}
-	c.log.Log(level, "net/http", zap.ByteString("says", bytes.TrimSpace(line)))
-	return len(line), nil
 }
 
 // translate is what a client is told of an error.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -22,6 +21,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/global"
@@ -48,7 +48,7 @@ type Gateway struct {
 	buffers   sync.Pool    // of *[]byte
 	via       string       // its name in the header Via
 	bodies    atomic.Int64 // bytes that open requests hold
-	door      door
+	door      *web.Door
 	clock     sync.WaitGroup // of tick
 }
 
@@ -68,10 +68,8 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Replicas != nil {
 		nameReplica(&cfg.Router)
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64())}
+	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen)}
 	g.attempts = attempts{at: map[*members.Member]map[*attempt]struct{}{}, patience: lostPatience}
-	g.door.idle = make(chan struct{})
-	g.door.over, g.door.finish = context.WithCancelCause(context.Background())
 	g.requests.New = func() any { return &requestBuffer{} }
 	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
 	dialer := net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: 15 * time.Second}
@@ -140,7 +138,7 @@ func (g *Gateway) tick() {
 	defer t.Stop()
 	for {
 		select {
-		case <-g.door.over.Done():
+		case <-g.door.Over().Done():
 			return
 		case now := <-t.C:
 			g.dispatch.Tick()

@@ -169,8 +169,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	close(goOn)
 	<-done
 	s.until("the late one is over", func() bool {
-		open, _ := s.door.state()
-		return open == 0
+		return s.door.Open() == 0
 	})
 	if n := counted(); n != 4 {
 		t.Errorf("%v are counted, want all 4", n)

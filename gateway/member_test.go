@@ -101,8 +101,7 @@ func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
 	s.until("the request is over", func() bool {
-		open, _ := s.door.state()
-		return open == 0
+		return s.door.Open() == 0
 	})
 	if claims := len(s.members.Snapshot().ByID); claims != 0 {
 		t.Errorf("%d names are taken", claims)

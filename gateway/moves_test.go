@@ -132,8 +132,7 @@ func TestRenamed(t *testing.T) {
 		t.Fatalf("%s %s", r.Status, r.text)
 	}
 	s.until("it is counted", func() bool {
-		open, _ := s.door.state()
-		return open == 0
+		return s.door.Open() == 0
 	})
 	a.mu.Lock()
 	a.card.Name, a.card.Epoch = "b", 2

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/dispatch"
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
@@ -37,7 +38,8 @@ const (
 // proxiedRequest is one request on its way to a worker, and its answer back.
 type proxiedRequest struct {
 	g      *Gateway
-	client client
+	w      http.ResponseWriter
+	client web.Client
 	start  time.Time
 	admin  bool
 	buffer *requestBuffer // nil once a worker has begun to answer
@@ -69,7 +71,7 @@ type requestKey struct{}
 
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
 	return &proxiedRequest{
-		g: g, client: newClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
+		g: g, w: w, client: web.NewClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
 		buffer: g.requests.Get().(*requestBuffer), admin: admin,
 	}
 }
@@ -101,7 +103,7 @@ func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
 
 // readBody reads the body, within its limits.
 func (p *proxiedRequest) readBody(r *http.Request) error {
-	g, w, b := p.g, p.client.w, p.buffer
+	g, w, b := p.g, p.w, p.buffer
 	if r.ContentLength > int64(g.cfg.MaxBodyBytes) {
 		return tooLong(w, g.cfg.MaxBodyBytes)
 	}
@@ -119,7 +121,7 @@ func (p *proxiedRequest) readBody(r *http.Request) error {
 		switch long := (*http.MaxBytesError)(nil); {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			p.client.out.SetReadDeadline(time.Time{}) // from here on reading only finds out that the client leaves
+			p.client.Out.SetReadDeadline(time.Time{}) // from here on reading only finds out that the client leaves
 			return nil
 		case errors.As(err, &long):
 			return tooLong(w, g.cfg.MaxBodyBytes)

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 )
 
@@ -33,7 +33,7 @@ func (g *Gateway) mount() {
 		FlushInterval: -1,
 		BufferPool:    (*pool)(g),
 		ErrorHandler:  g.failed,
-		ErrorLog:      stdLog(g.log),
+		ErrorLog:      web.Log(g.log),
 	}
 	g.routes = http.NewServeMux()
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
@@ -62,7 +62,7 @@ func (g *Gateway) mount() {
 	})
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
-		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: stdLog(g.log),
+		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
 	}
 }
 
@@ -127,17 +127,14 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		tenant, admin, err := g.cfg.Tenant(r)
-		if err == nil && g.loops(r) {
-			err = errLoop
-		}
 		if err == nil {
-			err = g.door.enter(g.cfg.MaxOpen)
+			err = g.enter(r)
 		}
 		if err != nil {
 			g.refuse(w, r, err)
 			return
 		}
-		defer g.door.leave()
+		defer g.door.Leave()
 		p := g.newRequest(w, r, admin)
 		defer p.close()
 		defer p.ended(r)
@@ -150,33 +147,10 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 		}
 		r.Header.Del("Expect") // what is asked for has been read
 		r.Header.Del("Upgrade")
-		ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), requestKey{}, p))
-		defer cancel(nil)
-		over := g.door.over
-		defer context.AfterFunc(over, func() { cancel(context.Cause(over)) })()
-		p.client.out.SetWriteDeadline(time.Time{}) // until there is something to write
+		ctx, end := g.door.Bound(context.WithValue(r.Context(), requestKey{}, p))
+		defer end()
+		p.client.Out.SetWriteDeadline(time.Time{}) // until there is something to write
 		p.ctx = ctx
 		g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	}
-}
-
-// statusGone is what metrics say of a client that left before its answer. Nobody is sent
-// it.
-const statusGone = 499
-
-// refuse answers with an error, and returns its status.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int {
-	e := translate(err)
-	h := w.Header()
-	switch e.Status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
-	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusInternalServerError:
-		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
-	}
-	g.metrics.Refused.WithLabelValues(e.Code).Inc()
-	writeJSON(w, e.Status, e.Append(nil))
-	return e.Status
 }

@@ -248,6 +248,6 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		p.status = statusGone
 		return
 	}
-	p.client.extend()
+	p.client.Extend()
 	p.status = g.refuse(w, r, err)
 }

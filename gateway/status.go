@@ -34,25 +34,6 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known lets those in who may ask at all, admins those who may do everything.
-func (g *Gateway) known(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
-
-func (g *Gateway) admins(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
-
-func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, admin, err := g.cfg.Tenant(r)
-		if err == nil && admins && !admin {
-			err = errNoAdmin
-		}
-		if err != nil {
-			g.refuse(w, r, err)
-			return
-		}
-		serve(w, r)
-	}
-}
-
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	var list []openai.Model
 	fleet := g.members.Snapshot()
@@ -159,15 +140,6 @@ func (g *Gateway) mode(m *members.Member) string {
 }
 
 func (g *Gateway) fleet(w http.ResponseWriter, r *http.Request) { g.document(w, r, g.Fleet()) }
-
-func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		g.refuse(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, append(text, '\n'))
-}
 
 func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) {
 	g.document(w, r, g.dispatch.Weights())

@@ -39,7 +39,7 @@ type news struct {
 // aborted.
 func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
-	f.ctx, f.stop = c.context()
+	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
 	if f.streams = f.single[:0]; len(reqs) > 1 {
 		f.come = make(chan news)
 	}
@@ -195,7 +195,7 @@ func (g *gauge) bill(p *piece) {
 func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
-	c.rest()
+	c.client.Rest()
 	f, err := c.open(reqs, n)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 		if *buf = b; len(b) == 0 {
 			continue
 		}
-		c.extend(now)
+		c.client.Extend()
 		if c.status == 0 {
 			c.w.Header().Set("Cache-Control", "no-cache")
 			c.w.Header().Set("X-Accel-Buffering", "no") // proxies would hold it back
@@ -236,7 +236,7 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 		if !c.write(b) || !c.flush() {
 			return nil
 		}
-		c.rest()
+		c.client.Rest()
 	}
 	return nil
 }
@@ -244,14 +244,14 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 // flush sends what was written.
 func (c *call) flush() bool {
 	if c.gone == nil {
-		c.gone = c.out.Flush()
+		c.gone = c.client.Out.Flush()
 	}
 	return c.gone == nil
 }
 
 // respond answers with one JSON object when all has come.
 func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
-	c.rest()
+	c.client.Rest()
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {
 		var p *piece

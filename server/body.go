@@ -51,7 +51,7 @@ func (c *call) body() (body []byte, release func(), err error) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = c.tooSlow()
 		case errors.Is(err, io.EOF):
-			c.out.SetReadDeadline(time.Time{}) // from here on reading only finds out who leaves
+			c.client.Out.SetReadDeadline(time.Time{}) // from here on reading only finds out who leaves
 			return b, release, nil
 		case errors.Is(err, errBodies):
 		default:

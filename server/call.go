@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -27,22 +28,21 @@ const statusGone = 499
 
 // call is a request that is being answered, on one goroutine.
 type call struct {
-	s     *Server
-	at    *endpoint
-	w     http.ResponseWriter
-	out   *http.ResponseController
-	r     *http.Request
-	id    string // X-Request-Id
-	who   *holder
-	start time.Time
+	s      *Server
+	at     *endpoint
+	w      http.ResponseWriter
+	r      *http.Request
+	client web.Client
+	id     string // X-Request-Id
+	who    *holder
+	start  time.Time
 
-	status  int       // 0: no answer yet
-	until   time.Time // what the connection may be written to
-	most    int       // bytes that the body may have; 0: MaxBodyBytes
-	interim bool      // the interim response was sent, see progress.go
-	held    int       // bytes of the body, against MaxBodiesBytes
-	gone    error     // why writing failed
-	fault   error     // that was answered
+	status  int   // 0: no answer yet
+	most    int   // bytes that the body may have; 0: MaxBodyBytes
+	interim bool  // the interim response was sent, see progress.go
+	held    int   // bytes of the body, against MaxBodiesBytes
+	gone    error // why writing failed
+	fault   error // that was answered
 	span    trace.Span
 
 	generates bool // it asks the node for tokens
@@ -60,7 +60,7 @@ type bill struct {
 
 // serve answers one request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
-	c := &call{s: s, at: at, w: w, out: http.NewResponseController(w), r: r, start: time.Now()}
+	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now()}
 	c.id = requestID(r)
 	w.Header().Set("X-Request-Id", c.id)
 	if s.Draining() || !conns.Admitted(r.Context()) {
@@ -69,9 +69,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	if !at.quiet {
 		c.startSpan()
 	}
-	c.extend(c.start)
+	c.client.Extend()
 	if r.Body != http.NoBody {
-		c.out.SetReadDeadline(c.start.Add(s.cfg.ReadTimeout))
+		c.client.Out.SetReadDeadline(c.start.Add(s.cfg.ReadTimeout))
 	}
 	defer c.end()
 	if answered, err := c.admit(); err != nil {
@@ -81,11 +81,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 		return
 	}
 	if !at.drained {
-		if !s.enter() {
+		if s.door.Enter() != nil {
 			c.fail(errDraining)
 			return
 		}
-		defer s.leave()
+		defer s.door.Leave()
 	}
 	defer c.settle()
 	defer c.recover()
@@ -131,13 +131,6 @@ func (c *call) identify() error {
 	return nil
 }
 
-// context is the request's, and ends too when the server has no more time for it.
-func (c *call) context() (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(c.r.Context())
-	stop := context.AfterFunc(c.s.over, func() { cancel(context.Cause(c.s.over)) })
-	return ctx, func() { stop(); cancel(nil) }
-}
-
 // requestID is the caller's, if it is fit for a line of a log, or a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
@@ -156,26 +149,6 @@ func requestID(r *http.Request) string {
 	return hex.EncodeToString(b[:])
 }
 
-// extend gives the client time to take what is written next. The deadline moves when
-// half of it has passed, not with each token.
-func (c *call) extend(now time.Time) {
-	limit := c.s.cfg.WriteTimeout
-	if c.until.Sub(now) > limit/2 {
-		return
-	}
-	c.until = now.Add(limit)
-	c.out.SetWriteDeadline(c.until) // a writer that can't is not a connection
-}
-
-// rest takes the deadline off while there is nothing to write: over HTTP/2 it would end
-// the stream by itself.
-func (c *call) rest() {
-	if c.r.ProtoMajor >= 2 {
-		c.until = time.Time{}
-		c.out.SetWriteDeadline(time.Time{})
-	}
-}
-
 // begin writes the header.
 func (c *call) begin(status int, contentType string) {
 	h := c.w.Header()
@@ -188,7 +161,7 @@ func (c *call) begin(status int, contentType string) {
 // json answers with a whole body.
 func (c *call) json(status int, body []byte) error {
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	c.extend(time.Now())
+	c.client.Extend()
 	c.begin(status, "application/json")
 	c.write(body)
 	return nil
@@ -202,8 +175,8 @@ func (c *call) parts(next func([]byte) ([]byte, bool)) error {
 	c.begin(http.StatusOK, "application/json")
 	for more := true; more; {
 		*buf, more = next((*buf)[:0])
-		c.extend(time.Now())
-		if c.s.over.Err() != nil || !c.write(*buf) {
+		c.client.Extend()
+		if c.s.door.Over().Err() != nil || !c.write(*buf) {
 			break
 		}
 	}
@@ -245,7 +218,7 @@ func (c *call) translate(err error) *openai.Error {
 	if c.gone != nil {
 		return nil
 	}
-	if cause := context.Cause(c.s.over); cause != nil && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(c.s.door.Over()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
 	if c.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
@@ -260,7 +233,7 @@ func (c *call) translate(err error) *openai.Error {
 
 // foreign serves with a handler that is not of this package.
 func (c *call) foreign(h http.Handler) {
-	ctx, cancel := c.context()
+	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
 	w := &recorder{ResponseWriter: c.w, status: http.StatusOK}
 	h.ServeHTTP(w, c.r.WithContext(ctx))

@@ -162,7 +162,7 @@ func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 
 // encode turns the prompts of requests into tokens, for answers that show them.
 func (c *call) encode(reqs []coppice.Request) error {
-	ctx, cancel := c.context()
+	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
 	node := c.s.cfg.Node
 	for i := range reqs {

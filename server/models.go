@@ -76,7 +76,7 @@ func (c *call) tokenize() error {
 		return err
 	}
 	defer leave()
-	ctx, cancel := c.context()
+	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
 	tokens, err := c.s.cfg.Node.Tokenize(ctx, text)
 	if err != nil {

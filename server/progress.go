@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"time"
 )
 
 // A router that repeats a request whose worker is gone has to know whether that worker may
@@ -29,10 +28,10 @@ func (c *call) begun() {
 		return
 	}
 	c.interim = true
-	c.extend(time.Now())
+	c.client.Extend()
 	h := c.w.Header()
 	h.Set(phaseHeader, phaseRunning)
 	c.w.WriteHeader(http.StatusEarlyHints)
 	h.Del(phaseHeader) // the answer's header is another one
-	c.rest()
+	c.client.Rest()
 }

@@ -142,7 +142,7 @@ func (c *call) pprof() error {
 	case "trace":
 		h = pprof.Trace
 	}
-	c.out.SetWriteDeadline(time.Time{}) // a profile is silent for as long as it is taken
+	c.client.Out.SetWriteDeadline(time.Time{}) // a profile is silent for as long as it is taken
 	c.foreign(h)
 	return nil
 }

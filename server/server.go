@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/answer"
 	"github.com/coppice-llm/coppice/server/view"
@@ -38,14 +37,8 @@ type Server struct {
 	bodies  atomic.Int64 // bytes of bodies that are held
 	buffers sync.Pool    // of *[]byte
 
-	failed atomic.Pointer[error]   // the node has, and why
-	over   context.Context         // ends with what Shutdown has no more time for
-	finish context.CancelCauseFunc // of over
-
-	mu       sync.Mutex
-	open     int           // requests that are being answered
-	draining bool          // no more are let in
-	idle     chan struct{} // closed when it drains and none is open
+	failed atomic.Pointer[error] // the node has, and why
+	door   *web.Door
 }
 
 // fixed are answers that are always the same, as JSON.
@@ -75,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, idle: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0)}
 	if cfg.Card != nil {
 		says := *cfg.Card
 		if cfg.Bundle != nil {
@@ -95,7 +88,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
-	s.over, s.finish = context.WithCancelCause(context.Background())
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, err
 	}
@@ -114,7 +106,7 @@ func New(cfg Config) (*Server, error) {
 	s.http = http.Server{
 		Handler: s, TLSConfig: cfg.TLS, ConnContext: conns.Context,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
-		ErrorLog: stdLog(s.log),
+		ErrorLog: web.Log(s.log),
 	}
 	return s, nil
 }
@@ -122,106 +114,24 @@ func New(cfg Config) (*Server, error) {
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	l = conns.Limit(l, conns.Config{Conns: s.cfg.MaxConns, Spare: conns.Spare}, &s.metrics.conns)
-	var err error
-	if s.cfg.TLS != nil {
-		err = s.http.ServeTLS(l, "", "")
-	} else {
-		err = s.http.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return web.Serve(&s.http, l)
 }
-
-// lastWords is how long requests that were ended may take to say so, and lastBytes how
-// long connections may take that have something on its way.
-const lastWords, lastBytes = 5 * time.Second, time.Second
 
 // Shutdown takes no more requests, which get status 503 while others still run, and
 // waits for those; when ctx ends before them, they end with an error that says why. Then it
 // closes the listeners and connections. It returns nil, or ctx's error if requests had
 // to be ended. The node runs on.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.drain()
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-	}
-	var err error
-	select {
-	case <-s.idle: // even if ctx has ended too
-	default:
-		err = context.Cause(ctx)
-		s.finish(errDrained)
-		words := time.NewTimer(lastWords)
-		defer words.Stop()
-		select {
-		case <-s.idle:
-		case <-words.C: // their clients do not even read
-		}
-	}
-	s.finish(errDrained)
-	s.closeFeed() // or those who watch would keep the server
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastBytes)
-	defer cancel()
-	s.http.Shutdown(last) // what it complains of is closed next
+	err := s.door.Shutdown(ctx, &s.http, errDrained, s.closeFeed) // or those who watch would keep the server
 	return errors.Join(err, s.http.Close())
 }
 
 // Close ends all requests and closes all connections at once.
 func (s *Server) Close() error {
-	s.drain()
-	s.finish(errDrained)
+	s.door.Finish(errDrained)
 	s.closeFeed()
 	return s.http.Close()
 }
 
-// drain lets no more requests in.
-func (s *Server) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return
-	}
-	s.draining = true
-	if s.open == 0 {
-		close(s.idle)
-	}
-}
-
-// enter lets a request in, unless the server drains.
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return false
-	}
-	s.open++
-	return true
-}
-
-func (s *Server) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open--; s.open == 0 && s.draining {
-		close(s.idle)
-	}
-}
-
-// Draining tells that Shutdown or Close has been called.
-func (s *Server) Draining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
-}
-
-// stdLog takes net/http's complaints: a line for each client that breaks a handshake or
-// a header off, which is of interest only to who looks for it.
-func stdLog(l *zap.Logger) *log.Logger {
-	std, err := zap.NewStdLogAt(l.Named("http"), zap.DebugLevel)
-	if err != nil {
-		panic(err) // there is such a level
-	}
-	return std
-}
+// Draining reports whether Shutdown or Close has been called.
+func (s *Server) Draining() bool { return s.door.Draining() }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -219,7 +220,7 @@ func TestConfig(t *testing.T) {
 // TestPassAllocatesNothing: what the server does for a token beside writing it.
 func TestPassAllocatesNothing(t *testing.T) {
 	b := start(t, setup{Server: Config{Page: true}})
-	c := &call{s: b.srv, w: discard{}, out: http.NewResponseController(discard{}), r: &http.Request{ProtoMajor: 1}, start: time.Now(), who: &holder{}}
+	c := &call{s: b.srv, w: discard{}, client: web.NewClient(discard{}, &http.Request{ProtoMajor: 1}, time.Minute), r: &http.Request{ProtoMajor: 1}, start: time.Now(), who: &holder{}}
 	g := c.newGauge(1, 1)
 	p := &piece{Piece: coppice.Piece{Text: " light", Tokens: make([]kv.Token, 1)}}
 	buf := []byte("data: {}\n\n")
@@ -227,10 +228,10 @@ func TestPassAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(time.Millisecond)
 		g.pass(now, p)
-		c.extend(now)
+		c.client.Extend()
 		c.write(buf)
 		c.flush()
-		c.rest()
+		c.client.Rest()
 	}); n != 0 {
 		t.Errorf("%v allocations a token", n)
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -31,7 +30,7 @@ func (c *call) tokenizer() error {
 	const part = 1 << 20 // between two looks at the clock
 	for data := b.Data; len(data) > 0; {
 		n := min(part, len(data))
-		c.extend(time.Now())
+		c.client.Extend()
 		if !c.write(data[:n]) {
 			return nil
 		}

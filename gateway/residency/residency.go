@@ -105,6 +105,10 @@ func (x *Residency) rankOrNew(h kv.Rank) *rank {
 	return k
 }
 
+func (x *Residency) newTiers() *tiers {
+	return &tiers{masks: map[kv.BlockHash]tierSet{}, mostDevice: x.cfg.Index.HolderBlocks, mostLower: x.cfg.TierBlocks}
+}
+
 // raise gives a rank a table, of what it has on the device. Its lock is held.
 func (x *Residency) raise(k *rank) {
 	k.tiers = x.newTiers()

@@ -3,7 +3,6 @@ package residency
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
@@ -28,10 +27,6 @@ type Stats struct {
 	ForeignBlocks   uint64 // of another make than those before
 	CollisionBlocks uint64 // of prefixes with the hash of another
 	InvalidBlocks   uint64 // impossible sequences, tiers and dumps
-}
-
-type counts struct {
-	replaces, orphans, belowRefused, overfull, tiersFull, foreign, collisions, invalid atomic.Uint64
 }
 
 // Stats is as of now, each rank as of another moment. It waits for no change of a rank,

@@ -25,10 +25,6 @@ type tiers struct {
 	mostDevice, mostLower int
 }
 
-func (x *Residency) newTiers() *tiers {
-	return &tiers{masks: map[kv.BlockHash]tierSet{}, mostDevice: x.cfg.Index.HolderBlocks, mostLower: x.cfg.TierBlocks}
-}
-
 // add adds blocks to a tier, and returns how many until there is no room for one.
 func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {

@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/opticks":    {},
 	"internal/sites":      {},
 	"internal/slogcore":   {},
+	"internal/web":        {},
 	"internal/wording":    {},
 	"internal/wide":       {"internal/invariants"},
 
@@ -103,20 +104,20 @@ var mayImport = map[string][]string{
 	"openai":     {"internal/jsontext", "kv", "tokenizer/chat"},
 	"bench/load": {"kv", "openai"},
 
-	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "kv", "router", "router/global", "openai", "router/kvindex", "tokenizer/chat"},
+	"gateway":            {"events/card", "events/nats", "gateway/dispatch", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/residency", "internal/conns", "internal/figures", "internal/sites", "internal/web", "kv", "router", "router/global", "openai", "router/kvindex", "tokenizer/chat"},
 	"gateway/dispatch":   {"events", "events/card", "gateway/members", "gateway/residency", "kv", "router", "router/global", "router/kvindex"},
 	"gateway/members":    {"events", "events/card", "events/nats", "events/zmq", "kv", "openai", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"gateway/replica":    {"events/nats", "gateway/dispatch", "internal/figures", "kv", "router"},
-	"gateway/fleetview":  {},
+	"gateway/fleetview":  {"internal/web"},
 	"gateway/prompt":     {"kv", "openai", "tokenizer", "tokenizer/chat"},
 	"gateway/residency":  {"kv", "events", "router/kvindex"},
 	"bench/fleet":        {"bench", "bench/fleet/mocker", "kv", "engine", "engine/sim", "mempool", "radixcache", "router", "router/kvindex", "scheduler"},
 	"bench/fleet/mocker": {"kv", "internal/invariants"},
 
-	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "internal/slogcore", "internal/wording", "kv", "radixcache", "scheduler", "openai", "server/answer", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
+	"server":        {".", "events", "events/card", "engine", "internal/conns", "internal/figures", "internal/sites", "internal/slogcore", "internal/web", "internal/wording", "kv", "radixcache", "scheduler", "openai", "server/answer", "server/view", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"hub":           {},
 	"server/answer": {".", "engine", "internal/jsontext", "kv", "openai", "tokenizer"},
-	"server/view":   {".", "engine", "internal/figures", "kv", "radixcache", "scheduler", "tokenizer"},
+	"server/view":   {".", "engine", "internal/figures", "internal/web", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
 	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "local", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }

@@ -4,17 +4,14 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"net/http"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/web"
 )
 
 //go:embed page
 var page embed.FS
-
-// contentPolicy lets the page load its own files and talk to its own server: no text of
-// a prompt can run, or leave.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // writeTimeout bounds the writing of one frame: who takes longer is let go.
 const writeTimeout = 10 * time.Second
@@ -24,31 +21,11 @@ const writeTimeout = 10 * time.Second
 // everybody; Config.Access decides on the rest. Streams end with the request, or with
 // Feed.Close.
 func Handler(f *Feed) http.Handler {
-	files, err := fs.Sub(page, "page")
-	if err != nil {
-		panic(err) // the name is embedded
-	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		pageHeaders(w)
-		http.ServeFileFS(w, r, files, "page.html")
-	})
-	serve := http.StripPrefix("/page/", http.FileServerFS(files))
-	mux.HandleFunc("GET /page/{file}", func(w http.ResponseWriter, r *http.Request) {
-		pageHeaders(w)
-		serve.ServeHTTP(w, r)
-	})
+	mux.Handle("GET /", web.Page(page))
 	mux.HandleFunc("GET /v1/view", f.serveSnapshot)
 	mux.HandleFunc("GET /v1/view/stream", f.serveStream)
 	return mux
-}
-
-func pageHeaders(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", contentPolicy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache") // a new server has a new page
 }
 
 // open begins a watch for a request, or answers why not.

@@ -1,40 +1,19 @@
 // The page of a fleet: a snapshot a second in, figures, workers and requests out.
-const $ = (id) => document.getElementById(id);
+import { count, duration, el, percent, seconds, $ } from "./format.js";
+import { themed } from "./theme.js";
+
 const period = 1000;
 let key = sessionStorage.getItem("coppice-key") || "";
 let before = null; // the snapshot before, for rates
 
-function el(tag, cls, ...children) {
-  const e = document.createElement(tag);
-  if (cls) e.className = cls;
-  e.append(...children.filter((c) => c != null));
-  return e;
-}
-function count(n) {
-  if (n == null) return "–";
-  if (n < 10000) return Math.round(n).toLocaleString("en");
-  for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    if (n >= size) return (n / size).toFixed(n / size < 100 ? 1 : 0) + " " + unit;
-  }
-}
-const millis = (v) => v == null ? "–" : v < 1000 ? v.toFixed(v < 10 ? 1 : 0) + " ms" : (v / 1000).toFixed(v < 10000 ? 2 : 1) + " s";
-const percent = (part, all) => all ? (100 * part / all).toFixed(part === all || part === 0 ? 0 : 1) + " %" : "–";
-const age = (s) => s < 60 ? Math.round(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 172800 ? (s / 3600).toFixed(1) + " h" : Math.floor(s / 86400) + " d";
+const share = (part, all) => percent(all ? part / all : null);
+const age = (s) => seconds(Math.round(s));
 function big(id, text) {
   const [, number, unit] = /^([^ ]*) ?(.*)$/.exec(text);
   $(id).replaceChildren(number, unit ? el("small", "", unit) : "");
 }
 
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-let chosen = localStorage.getItem("coppice-theme") || "";
-function theme() { document.documentElement.dataset.theme = chosen || (prefersDark.matches ? "dark" : "light"); }
-prefersDark.addEventListener("change", theme);
-$("theme").addEventListener("click", () => {
-  chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  localStorage.setItem("coppice-theme", chosen);
-  theme();
-});
-theme();
+themed();
 
 $("keyform").addEventListener("submit", (e) => {
   e.preventDefault();
@@ -84,13 +63,13 @@ function tiles(s) {
   big("rate", past ? ((s.fleet.requests - past.fleet.requests) / span).toFixed(1) : "–");
   $("rate-sub").textContent = `${count(s.open_requests)} open, ${count(s.queued_requests)} waiting; ${count(s.fleet.requests)} in all` + (s.fleet.failed ? `, ${count(s.fleet.failed)} failed` : "");
   const f = s.fleet;
-  big("hit", percent(f.cached_tokens, f.confirmed_tokens));
+  big("hit", share(f.cached_tokens, f.confirmed_tokens));
   $("hit-sub").textContent = `${count(f.cached_tokens)} of ${count(f.confirmed_tokens)}, by the answers' usage`;
-  big("predicted", percent(f.predicted_tokens, f.confirmed_tokens));
+  big("predicted", share(f.predicted_tokens, f.confirmed_tokens));
   $("predicted-sub").textContent = `${count(f.predicted_tokens)} of the same ${count(f.confirmed_tokens)}`;
   const first = s.recent.map((r) => r.ttft_ms).filter((v) => v != null).sort((a, b) => a - b);
-  big("ttft", first.length ? millis(first[first.length >> 1]) : "–");
-  $("ttft-sub").textContent = first.length ? `median of the last ${first.length}; longest ${millis(first[first.length - 1])}` : "of streamed answers";
+  big("ttft", first.length ? duration(first[first.length >> 1]) : "–");
+  $("ttft-sub").textContent = first.length ? `median of the last ${first.length}; longest ${duration(first[first.length - 1])}` : "of streamed answers";
 }
 
 const dots = { healthy: "live", waiting: "wait", joining: "wait" };
@@ -102,7 +81,7 @@ function worker(w) {
   line("prompt tokens to compute", count(w.active_prefill_tokens));
   line("tokens known to be cached", count(w.held_tokens));
   line("requests so far", count(w.sums.requests) + (w.sums.failed ? ` (${count(w.sums.failed)} failed)` : ""));
-  line("cached / predicted", `${percent(w.sums.cached_tokens, w.sums.confirmed_tokens)} / ${percent(w.sums.predicted_tokens, w.sums.confirmed_tokens)}`);
+  line("cached / predicted", `${share(w.sums.cached_tokens, w.sums.confirmed_tokens)} / ${share(w.sums.predicted_tokens, w.sums.confirmed_tokens)}`);
   return el("article", "worker",
     el("h3", "", el("span", "dot " + (dots[w.state] || "lost")), w.name || w.url, el("span", "sub", w.state + (w.pool ? " · " + w.pool : ""))),
     el("p", "", `${w.models.join(", ") || "no model yet"} · cache known by ${w.mode === "events" ? "events" : w.mode === "approximate" ? "what was sent there" : "nothing yet"}`),
@@ -128,7 +107,7 @@ function routed(r) {
     el("b", failed ? "bad" : "", r.worker || "no worker"),
     bar,
     el("span", "tokens", r.prompt_tokens === 0 ? "" : r.cached_tokens == null ? `${count(r.prompt_tokens)} tokens, ${count(r.predicted_tokens)} predicted` : `${count(r.cached_tokens)} of ${count(r.prompt_tokens)} cached, ${count(r.predicted_tokens)} predicted`),
-    el("span", "times", `${r.ttft_ms == null ? "" : millis(r.ttft_ms) + " to first, "}${millis(r.total_ms)}`),
+    el("span", "times", `${r.ttft_ms == null ? "" : duration(r.ttft_ms) + " to first, "}${duration(r.total_ms)}`),
     el("span", failed ? "why bad" : "why", [gone ? "the client left" : failed ? `status ${r.status}${r.error ? ": " + r.error : ""}` : reasons[r.reason] || "", r.attempts > 1 ? `${r.attempts} workers asked` : "", r.model].filter(Boolean).join(" · ")));
 }
 

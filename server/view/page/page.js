@@ -2,25 +2,13 @@
 import { watch, useKey } from "./api.js";
 import { line, curve } from "./charts.js";
 import { count, duration, el, millis, percent, seconds, visible, $ } from "./format.js";
+import { themed } from "./theme.js";
 import { tryBox } from "./try.js";
 import { TreeView } from "./tree.js";
 
-const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-let chosen = localStorage.getItem("coppice-theme") || "";
 let snapshot = null;
 const tree = new TreeView($("tree"));
-
-function theme() {
-  document.documentElement.dataset.theme = chosen || (prefersDark.matches ? "dark" : "light");
-  tree.theme();
-}
-prefersDark.addEventListener("change", theme);
-$("theme").addEventListener("click", () => {
-  chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  localStorage.setItem("coppice-theme", chosen);
-  theme();
-});
-theme();
+themed(() => tree.theme());
 
 const modes = document.querySelectorAll(".modes [data-mode]");
 for (const button of modes) {

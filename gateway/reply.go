@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+)
+
+// statusGone is what metrics say of a client that left before its answer. Nobody is sent
+// it.
+const statusGone = 499
+
+// refuse answers with an error, and returns its status.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int {
+	e := translate(err)
+	h := w.Header()
+	switch e.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusInternalServerError:
+		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
+	}
+	g.metrics.Refused.WithLabelValues(e.Code).Inc()
+	writeJSON(w, e.Status, e.Append(nil))
+	return e.Status
+}
+
+func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, append(text, '\n'))
+}
+
+// known lets those in who may ask at all, admins those who may do everything.
+func (g *Gateway) known(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
+
+func (g *Gateway) admins(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
+
+func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, admin, err := g.cfg.Tenant(r)
+		if err == nil && admins && !admin {
+			err = errNoAdmin
+		}
+		if err != nil {
+			g.refuse(w, r, err)
+			return
+		}
+		serve(w, r)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body) // a client that has gone is told nothing
+}

@@ -1,0 +1,36 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+)
+
+// TestDoor: most requests are let in at a time, none once it drains, and Shutdown waits for
+// those that are in, or ends them when it may wait no longer.
+func TestDoor(t *testing.T) {
+	d := NewDoor(1)
+	if d.Enter() != nil || d.Enter() != ErrFull || d.Open() != 1 {
+		t.Fatal("not one is let in")
+	}
+	ctx, end := d.Bound(t.Context())
+	defer end()
+	gone, cancel := context.WithCancelCause(t.Context())
+	impatient, why := errors.New("impatient"), errors.New("shut")
+	cancel(impatient)
+	ended := make(chan error, 1)
+	before := false
+	go func() { ended <- d.Shutdown(gone, &http.Server{}, why, func() { before = true }) }()
+	<-ctx.Done() // it is ended, and says so
+	if context.Cause(ctx) != why || d.Enter() != ErrDraining || !d.Draining() {
+		t.Errorf("ended by %v", context.Cause(ctx))
+	}
+	d.Leave()
+	if err := <-ended; err != impatient || !before {
+		t.Errorf("%v, before %v", err, before)
+	}
+	if err := d.Shutdown(t.Context(), &http.Server{}, why, nil); err != nil {
+		t.Error(err)
+	}
+}
