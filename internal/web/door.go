@@ -57,8 +57,8 @@ func (d *Door) Leave() {
 	}
 }
 
-// Drain lets no more requests in.
-func (d *Door) Drain() {
+// drain lets no more requests in.
+func (d *Door) drain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining {
@@ -96,7 +96,7 @@ func (d *Door) Bound(ctx context.Context) (context.Context, func()) {
 
 // Finish ends the requests that are in, and lets no more in.
 func (d *Door) Finish(why error) {
-	d.Drain()
+	d.drain()
 	d.finish(why)
 }
 
@@ -108,7 +108,7 @@ const lastWords, lastBytes = 5 * time.Second, time.Second
 // when ctx ends. Then it calls before, if there is one, and ends s, but for connections that do
 // not end by themselves. It returns ctx's error if requests had to be ended.
 func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before func()) (err error) {
-	d.Drain()
+	d.drain()
 	select {
 	case <-d.idle:
 	case <-ctx.Done():
