@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -25,7 +26,7 @@ var (
 	ErrQueueTimeout  = wording.Error(scheduler.ErrQueueTimeout)  // after Request.QueueTimeout
 	ErrFormatTimeout = wording.Error(actors.ErrFormatTimeout)    // Request.Format took too long to compile
 	ErrClosed        = wording.Error(actors.ErrClosed)           // the Node was closed
-	ErrLagged        = wording.Error(actors.ErrLagged)           // events that are no longer kept
+	ErrLagged        = wording.Error(events.ErrLagged)           // events that are no longer kept
 	ErrNoCache       = wording.Error(scheduler.ErrNoCache)       // Scheduler.DisableCache is set
 	ErrContract      = wording.Error(scheduler.ErrContract)      // the backend broke its contract
 	ErrLogits        = wording.Error(engine.ErrLogits)           // the backend computed no usable logits

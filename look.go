@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -163,22 +164,18 @@ func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
 	return t
 }
 
-// Events yields the cache events from sequence number from on, in order and without gaps,
-// until ctx or the Node ends; ErrLagged if some are no longer kept. There are none unless
-// Scheduler.Events is set.
+// Events yields the cache events from batch number from on, in order and without gaps, until ctx
+// or the Node ends; ErrLagged if that batch is no longer kept. Event.Seq is the number of the batch:
+// after all events of one, go on at Seq+1. There are none unless Scheduler.Events is set.
 func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
-		sub, err := n.sys.Subscribe(ctx, from)
-		if err != nil {
-			yield(kv.Event{}, public(err))
-			return
-		}
-		defer sub.Close()
-		for {
-			event, err := sub.Next(ctx)
-			if !yield(event, public(err)) || err != nil {
+		for event, err := range n.sys.Events(ctx, from) {
+			if !yield(event, public(err)) {
 				return
 			}
 		}
 	}
 }
+
+// EventLog is the log behind Events, for an [events.Publisher].
+func (n *Node) EventLog() *events.Log { return n.sys.EventLog() }

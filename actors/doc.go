@@ -13,8 +13,8 @@
 //	delivery       deliver.go    tokens to text, into the request's stream
 //	Next (caller)  stream.go     pieces, merged while the caller is slow
 //
-// beside it the pool actor (pool.go) grants pages in bulk, the events actor
-// (events.go) numbers and fans out cache events, and an alarm (alarm.go) wakes the
+// beside it the pool actor (pool.go) grants pages in bulk, a log (events.go) numbers
+// cache events and keeps the last ones for readers, and an alarm (alarm.go) wakes the
 // scheduler when a time limit passes while nothing else happens.
 //
 // Mailboxes are unbounded but can't grow: every open request holds a credit of

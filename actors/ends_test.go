@@ -32,39 +32,6 @@ func TestBackendPanicsInClose(t *testing.T) {
 	}
 }
 
-// After its own Close a subscription says so.
-func TestSubscriptionAfterItsClose(t *testing.T) {
-	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{})
-	sub, err := s.Subscribe(patience(t), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub.Close()
-	if e, err := sub.Next(patience(t)); err == nil {
-		t.Errorf("event %+v without an error", e)
-	}
-}
-
-// A subscription whose caller gave up does not stay with the events actor.
-func TestSubscribeGivenUp(t *testing.T) {
-	a := newEventsActor(4)
-	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{})
-	s.events = s.spawn("events", stopOnPanic, func() receiver { return a })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	for range 200 {
-		if sub, err := s.Subscribe(ctx, 0); err == nil {
-			sub.Close()
-		}
-	}
-	reply := make(chan *Subscription, 1)
-	s.events.tell(&subscribe{0, reply})
-	<-reply // the actor is idle now
-	if n := len(a.subs) - 1; n > 0 {
-		t.Errorf("%d subscriptions of nobody", n)
-	}
-}
-
 // A text that nobody waits for any more is not made tokens of: by this worker, which has no
 // tokenizer, it could not be.
 func TestNobodyWaitsForTheTokens(t *testing.T) {

@@ -60,7 +60,6 @@ func TestKillEachActor(t *testing.T) {
 		"engine":    func(s *System) *process { return s.engine },
 		"pool":      func(s *System) *process { return s.pool },
 		"deliverer": func(s *System) *process { return s.deliverer },
-		"events":    func(s *System) *process { return s.events },
 	}
 	for name, pick := range kinds {
 		for _, how := range []string{"panicked", "stopped"} {

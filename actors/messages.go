@@ -140,22 +140,6 @@ type delivery struct {
 	out    scheduler.Output
 }
 
-// To the events actor: what changed in one step; it sets the sequence numbers.
-type publish struct{ events []kv.Event }
-
-// To the events actor: events from Seq from on; the subscription comes back.
-type subscribe struct {
-	from  uint64
-	reply chan<- *Subscription
-}
-
-// To the events actor: no more for this one.
-type unsubscribe struct{ sub *Subscription }
-
-// To the events actor, behind a subscribe whose sender has gone: drop what the
-// answer holds.
-type unsubscribeReply struct{ reply <-chan *Subscription }
-
 // To the scheduler, from its own alarm: a time limit may have passed.
 type tick struct{}
 
@@ -167,30 +151,26 @@ type shutdown struct{}
 
 // What is sent to an actor that has stopped is lost on purpose; without these
 // methods protoactor would start a goroutine to log it.
-func (*poolNews) IgnoreDeadLetterLogging()         {}
-func (*decline) IgnoreDeadLetterLogging()          {}
-func (*encode) IgnoreDeadLetterLogging()           {}
-func (*encoded) IgnoreDeadLetterLogging()          {}
-func (*needFormat) IgnoreDeadLetterLogging()       {}
-func (*compile) IgnoreDeadLetterLogging()          {}
-func (*compiled) IgnoreDeadLetterLogging()         {}
-func (*submit) IgnoreDeadLetterLogging()           {}
-func (*abort) IgnoreDeadLetterLogging()            {}
-func (*step) IgnoreDeadLetterLogging()             {}
-func (*stepDone) IgnoreDeadLetterLogging()         {}
-func (*seek) IgnoreDeadLetterLogging()             {}
-func (*found) IgnoreDeadLetterLogging()            {}
-func (*carried) IgnoreDeadLetterLogging()          {}
-func (*moved) IgnoreDeadLetterLogging()            {}
-func (*flush) IgnoreDeadLetterLogging()            {}
-func (*want) IgnoreDeadLetterLogging()             {}
-func (*granted) IgnoreDeadLetterLogging()          {}
-func (*give) IgnoreDeadLetterLogging()             {}
-func (*deliver) IgnoreDeadLetterLogging()          {}
-func (*publish) IgnoreDeadLetterLogging()          {}
-func (*subscribe) IgnoreDeadLetterLogging()        {}
-func (*unsubscribe) IgnoreDeadLetterLogging()      {}
-func (*unsubscribeReply) IgnoreDeadLetterLogging() {}
-func (*tick) IgnoreDeadLetterLogging()             {}
-func (*look) IgnoreDeadLetterLogging()             {}
-func (*shutdown) IgnoreDeadLetterLogging()         {}
+func (*poolNews) IgnoreDeadLetterLogging()   {}
+func (*decline) IgnoreDeadLetterLogging()    {}
+func (*encode) IgnoreDeadLetterLogging()     {}
+func (*encoded) IgnoreDeadLetterLogging()    {}
+func (*needFormat) IgnoreDeadLetterLogging() {}
+func (*compile) IgnoreDeadLetterLogging()    {}
+func (*compiled) IgnoreDeadLetterLogging()   {}
+func (*submit) IgnoreDeadLetterLogging()     {}
+func (*abort) IgnoreDeadLetterLogging()      {}
+func (*step) IgnoreDeadLetterLogging()       {}
+func (*stepDone) IgnoreDeadLetterLogging()   {}
+func (*seek) IgnoreDeadLetterLogging()       {}
+func (*found) IgnoreDeadLetterLogging()      {}
+func (*carried) IgnoreDeadLetterLogging()    {}
+func (*moved) IgnoreDeadLetterLogging()      {}
+func (*flush) IgnoreDeadLetterLogging()      {}
+func (*want) IgnoreDeadLetterLogging()       {}
+func (*granted) IgnoreDeadLetterLogging()    {}
+func (*give) IgnoreDeadLetterLogging()       {}
+func (*deliver) IgnoreDeadLetterLogging()    {}
+func (*tick) IgnoreDeadLetterLogging()       {}
+func (*look) IgnoreDeadLetterLogging()       {}
+func (*shutdown) IgnoreDeadLetterLogging()   {}

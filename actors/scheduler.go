@@ -215,9 +215,7 @@ func (a *schedulerActor) pump() {
 	if pages := a.core.Surplus(nil); len(pages) > 0 {
 		a.sys.pool.tell(&give{pages: pages})
 	}
-	if events := a.core.TakeEvents(nil); len(events) > 0 {
-		a.sys.events.tell(&publish{events})
-	}
+	a.announce()
 }
 
 // poolNews hears what other schedulers on the pool did to it.
@@ -236,9 +234,7 @@ func (a *schedulerActor) shutdown(self *process) {
 	a.deliver()
 	final := a.stats()
 	a.sys.pool.tell(&give{a.core.Drain(nil), a.asked})
-	if events := a.core.TakeEvents(nil); len(events) > 0 {
-		a.sys.events.tell(&publish{events})
-	}
+	a.announce()
 	a.sys.final.Store(&final)
 	self.quit()
 }

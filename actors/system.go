@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -46,7 +47,7 @@ type Config struct {
 	FormatTimeout time.Duration
 	// FormatBytes is how much memory compiled ones may take to be kept. Default 256 MiB.
 	FormatBytes int
-	// EventRing is how many events a late subscriber can still get. Default 65536.
+	// EventRing is how many events the log keeps for late readers. Default: 65536.
 	EventRing int
 	// Tiers say where KV goes that the device has no room for. Default: nowhere. Backend
 	// must be an engine.Mover for them.
@@ -138,9 +139,9 @@ type System struct {
 	engine    *process
 	pool      *process
 	deliverer *process
-	events    *process
 	processes []*process // all of them
 	tiers     *hierarchy // nil: none
+	events    *events.Log
 
 	started time.Time
 	cause   error         // why it ends; set before ending is closed
@@ -193,9 +194,9 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	if err := tiers.begin(s, core); err != nil {
 		return nil, errors.Join(err, tiers.abandon())
 	}
+	s.events = events.NewLog(events.LogConfig{KeepEvents: cfg.EventRing}, s.dump)
 	s.door = newDoor(s)
 	// Receivers before senders, so that nobody ever lacks an address.
-	s.events = s.spawn("events", stopOnPanic, func() receiver { return newEventsActor(cfg.EventRing) })
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })
 	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: pool, owner: owner} })
 	s.engine = s.spawn("engine", stopOnPanic, func() receiver { return newEngineActor(s, cfg.Backend) })
@@ -267,7 +268,7 @@ func (s *System) keep() {
 	s.end(s.scheduler)
 	s.end(s.pool)
 	s.end(s.deliverer)
-	s.end(s.events)
+	s.events.Close(s.cause)
 	s.end(s.turns)
 	for _, w := range s.workers {
 		s.end(w)

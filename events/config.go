@@ -12,73 +12,11 @@ import (
 // ErrClosed is the answer of what was closed.
 var ErrClosed = errors.New("events: closed")
 
-// PublisherConfig bounds a [Publisher]. The zero value works, but for BlockTokens.
-type PublisherConfig struct {
-	DP          uint32 // data-parallel rank, sent with every batch
-	BlockTokens int    // of all blocks; required
-	Form        wire.Form
-
-	// Epoch tells this publisher from its predecessors and must be greater than
-	// theirs. 0 = the time of its start.
-	Epoch uint64
-
-	// A batch is sent when it has so many events or blocks, or when it is
-	// FlushEvery old; with FlushEvery 0 as soon as nothing more is waiting. Nothing waits
-	// for longer than a Heartbeat.
-	BatchEvents int           // 128, Dynamo's limit
-	BatchBlocks int           // 4096 of 16 tokens: 360 KiB on the wire; fewer of larger ones
-	FlushEvery  time.Duration // at most 15 s
-
-	// QueueEvents may wait to be sent. One more, and the publisher gives up on
-	// being exact: it drops them, clears all and builds up anew.
-	QueueEvents int // 65536
-
-	RingBatches int // 10000, vLLM's buffer_steps; the last ones sent, for replay
-	RingBytes   int // 256 MiB
-	HeldBlocks  int // 1<<24; what the cache holds, for snapshots. One more is a gap.
-
-	// Heartbeat is how long the publisher is silent before it sends an empty
-	// batch, so that a lost last batch is noticed. 0 = 1 s, below 0 = never.
-	Heartbeat time.Duration
-}
-
-// WithDefaults fills in what is 0.
-func (c PublisherConfig) WithDefaults() PublisherConfig {
-	if c.Epoch == 0 {
-		c.Epoch = uint64(time.Now().UnixNano())
-	}
-	setDefault(&c.BatchEvents, 128)
-	// 512 KiB at most, as NATS takes no more than 1 MiB: a token takes 5 bytes, a
-	// hash 9.
-	setDefault(&c.BatchBlocks, max(1, min(4096, 512<<10/(9+5*max(c.BlockTokens, 1)))))
-	setDefault(&c.QueueEvents, 1<<16)
-	setDefault(&c.RingBatches, 10_000)
-	setDefault(&c.RingBytes, 256<<20)
-	setDefault(&c.HeldBlocks, 1<<24)
-	setDefault(&c.Heartbeat, time.Second)
-	return c
-}
-
 func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
 	}
-}
-
-// Validate reports all that can't be.
-func (c PublisherConfig) Validate() error {
-	return errors.Join(
-		within("BlockTokens", c.BlockTokens, 1, 1<<20),
-		within("BatchEvents", c.BatchEvents, 1, 1<<14),
-		within("BatchBlocks", c.BatchBlocks, 1, 1<<18),
-		within("QueueEvents", c.QueueEvents, 1, 1<<24),
-		within("RingBatches", c.RingBatches, 1, 1<<24),
-		within("RingBytes", c.RingBytes, 1, 1<<40),
-		within("HeldBlocks", c.HeldBlocks, 1, 1<<32),
-		within("FlushEvery", c.FlushEvery, 0, 15*time.Second),
-		within("Heartbeat", c.Heartbeat, -1<<62, time.Hour),
-	)
 }
 
 // SubscriberConfig bounds a [Subscriber]. The zero value works, but for BlockTokens.

@@ -4,25 +4,20 @@ import "fmt"
 
 // PublisherMetrics counts since the start.
 type PublisherMetrics struct {
-	Events          uint64 // taken from callers
-	Batches         uint64 // sent, heartbeats included
-	Heartbeats      uint64
-	Bytes           uint64 // of payloads
-	Gaps            uint64 // times that all was cleared because events were lost
-	LostEvents      uint64 // dropped because too many were waiting
-	DuplicateBlocks uint64 // stored though held, not sent
-	UnknownRemoves  uint64 // removed though not held, not sent
-	OrphanBlocks    uint64 // stored below a parent that is not held, not sent
-	RefusedBlocks   uint64 // of another size than configured, not sent: a fault
-	SendErrors      uint64 // of transports
-	Snapshots       uint64 // made
-	HeldBlocks      uint64 // now
-	NextSeq         uint64 // of the next batch
+	Events     uint64 // appended to the log
+	Batches    uint64 // sent, heartbeats included
+	Heartbeats uint64
+	Bytes      uint64 // of payloads
+	Lost       uint64 // batches that the log dropped before they were sent
+	SendErrors uint64 // of transports
+	Snapshots  uint64 // made
+	HeldBlocks uint64 // announced and not removed, counted in each tier
+	NextSeq    uint64 // of the next batch to send
 }
 
 func (m PublisherMetrics) String() string {
-	return fmt.Sprintf("events %d (lost %d, gaps %d), batches %d (heartbeats %d, %d bytes, send errors %d), held %d blocks (duplicate %d, unknown %d, orphan %d, refused %d), snapshots %d, next %d",
-		m.Events, m.LostEvents, m.Gaps, m.Batches, m.Heartbeats, m.Bytes, m.SendErrors, m.HeldBlocks, m.DuplicateBlocks, m.UnknownRemoves, m.OrphanBlocks, m.RefusedBlocks, m.Snapshots, m.NextSeq)
+	return fmt.Sprintf("events %d, batches %d (heartbeats %d, lost %d, %d bytes, send errors %d), held %d blocks, snapshots %d, next %d",
+		m.Events, m.Batches, m.Heartbeats, m.Lost, m.Bytes, m.SendErrors, m.HeldBlocks, m.Snapshots, m.NextSeq)
 }
 
 // Counts says what came of what a rank sent.

@@ -3,24 +3,23 @@
 // on the way. It never decides where a request goes and keeps no index of its
 // own: a [Subscriber] feeds a [Sink].
 //
-// A [Publisher] numbers batches without gaps, keeps the last ones for replay and
-// what the cache holds for snapshots. It never waits for a reader and never makes
-// its caller wait: if it can't keep up, it says so on the wire by clearing all
-// and building up anew. A Subscriber has one [Cursor] per (worker, rank); after a
+// A [Log] numbers what one cache announces in batches without gaps, and keeps the
+// last ones; for a snapshot it has the cache itself read. A [Publisher] sends the
+// log's batches and never waits for a reader; if it can't keep up, readers
+// notice by the numbers. A Subscriber has one [Cursor] per (worker, rank); after a
 // gap it asks for a replay, else for a snapshot, which replaces the rank at once
 // and says from which number to go on; if neither is to be had, it clears the
 // rank. So at any time the sink holds what the publisher had held after the batch
 // before the cursor, or less, and never more.
 //
-// Transports are in events/zmq (vLLM's sockets) and events/nats (JetStream); the
+// Transports are in events/zmq (vLLM's sockets) and events/nats; the
 // bytes are in events/wire. Every goroutine ends before the Close of its owner
-// returns. Publish may be called by one goroutine at a time; all else is safe for
-// concurrent use.
+// returns.
 //
-//	pub, err := events.NewPublisher(events.PublisherConfig{BlockTokens: 16}, zmq.NewSender(zmq.SenderConfig{
+//	pub, err := events.NewPublisher(events.PublisherConfig{}, node.EventLog(), zmq.NewSender(zmq.SenderConfig{
 //		Endpoint: "tcp://*:5557", ReplayEndpoint: "tcp://*:5558", Topic: "kv@worker-1@model"}))
 //	...
-//	pub.Publish(sched.TakeEvents(nil)) // once per step
+//	err = pub.Close()
 //
 //	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16}, index)
 //	...

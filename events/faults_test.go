@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ type world struct {
 	t       *testing.T
 	tree    *tree
 	tap     *tap
-	pub     *Publisher
+	pub     *voice
+	ring    int                         // batches kept
 	history []map[tierHash]kv.LocalHash // before batch i
 	pipe    *pipe
 	sink    *naive
@@ -46,7 +48,7 @@ func newWorld(t *testing.T, k kind, seed, epoch uint64) *world {
 	w.begin(k, epoch)
 	if k.replay {
 		w.pipe.replay = func(from uint64) (uint64, []Message, error) {
-			messages := w.pub.Replay(nil, from)
+			messages := slices.Collect(w.pub.Replay(from))
 			if !k.epoch {
 				for i := range messages {
 					messages[i].Epoch = 0
@@ -66,7 +68,8 @@ func newWorld(t *testing.T, k kind, seed, epoch uint64) *world {
 // begin starts a publisher over an empty cache.
 func (w *world) begin(k kind, epoch uint64) {
 	w.tap = newTap()
-	w.pub = mustPublisher(w.t, PublisherConfig{RingBatches: k.ring, Epoch: epoch}, w.tap)
+	w.pub = mustPublisher(w.t, PublisherConfig{Epoch: epoch}, LogConfig{}, w.tree, w.tap)
+	w.ring = k.ring
 	w.history = []map[tierHash]kv.LocalHash{{}}
 }
 
@@ -86,8 +89,9 @@ func (w *world) restart(k kind, seed, epoch uint64) {
 
 // publish makes one batch of a few changes and returns it.
 func (w *world) publish(n int) Message {
-	w.pub.Publish(w.tree.steps(n))
+	w.pub.step(n)
 	m := w.tap.wait(len(w.history)-1, 1)[0]
+	w.pub.keep(w.ring)
 	w.history = append(w.history, maps.Clone(w.tree.held))
 	return m
 }

@@ -297,17 +297,61 @@ func differ(a, b map[tierHash]kv.LocalHash) string {
 	return ""
 }
 
-func mustPublisher(t *testing.T, cfg PublisherConfig, transports ...Transport) *Publisher {
+// voice is a publisher, its log, and the cache that they tell of.
+type voice struct {
+	*Publisher
+	log *Log
+
+	mu   sync.Mutex
+	tree *tree
+}
+
+// step has the tree change.
+func (v *voice) step(n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.log.Append(v.tree.steps(n))
+}
+
+// keep has the log drop all but the last batches.
+func (v *voice) keep(batches int) {
+	v.log.mu.Lock()
+	defer v.log.mu.Unlock()
+	v.log.batches = v.log.batches[max(0, len(v.log.batches)-batches):]
+}
+
+func (v *voice) publish(evs ...kv.Event) { v.log.Append(evs) }
+
+// mustPublisher publishes what tree does; a nil tree can't be dumped.
+func mustPublisher(t testing.TB, cfg PublisherConfig, lc LogConfig, tree *tree, transports ...Transport) *voice {
 	t.Helper()
-	cfg.BlockTokens = testBlock
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = -1
 	}
-	p, err := NewPublisher(cfg, transports...)
-	if err != nil {
+	v := &voice{tree: tree}
+	v.log = NewLog(lc, func(context.Context) ([]kv.Event, uint64, error) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		_, next := v.log.Kept()
+		return tree.dump(), next, nil
+	})
+	var err error
+	if v.Publisher, err = NewPublisher(cfg, v.log, transports...); err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return v
+}
+
+// dump tells of all blocks, in order of their coming, each as an event of its own.
+func (t *tree) dump() (stored []kv.Event) {
+	for i, n := range t.nodes {
+		for tier := range kv.Tier(kv.Tiers) {
+			if i > 0 && n.tiers&(1<<tier) != 0 {
+				stored = append(stored, kv.Event{Kind: kv.Stored, Tier: tier, Namespace: n.ns, Parent: t.nodes[n.parent].block.Hash, HasParent: n.parent > 0, Blocks: []kv.Block{n.block}})
+			}
+		}
+	}
+	return stored
 }
 
 func mustSnapshot(t *testing.T, h History) Snapshot {

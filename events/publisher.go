@@ -4,339 +4,219 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math/bits"
 	"sync"
 	"time"
 
 	"github.com/coppice-llm/coppice/events/wire"
-	"github.com/coppice-llm/coppice/kv"
 )
 
-// Publisher tells the world what one rank's cache holds. Its goroutine does all
-// the work; Publish only hands over.
-type Publisher struct {
-	cfg        PublisherConfig
-	transports []Transport
+// PublisherConfig says how a [Publisher] writes. The zero value works.
+type PublisherConfig struct {
+	DP   uint32 // data-parallel rank, sent with every batch
+	Form wire.Form
 
-	mu      sync.Mutex
-	queue   [][]kv.Event
-	queued  int  // events in queue
-	lost    bool // before queue, events were dropped
-	closed  bool
-	metrics PublisherMetrics // as of the last batch
+	// Epoch tells this publisher from its predecessors and must be greater than theirs. Default: the time of its start.
+	Epoch uint64
 
-	wake      chan struct{}      // of one place: there is something in queue
-	snapshots chan chan Snapshot // answered by the goroutine
-	done      chan struct{}      // closed when the goroutine has ended
-	ring      *ring
-
-	// The goroutine's.
-	held     held
-	out      batchBuilder
-	counts   PublisherMetrics
-	next     uint64
-	said     time.Time // when the last batch was sent
-	began    time.Time // when the one that waits, if there is one, began to
-	snapshot Snapshot  // as of now if its Epoch is set
+	// Heartbeat is how long a log may be silent before an empty batch is appended to it, so that readers notice a lost last
+	// batch. Default: 1 s. Below 0: never.
+	Heartbeat time.Duration
 }
 
-// NewPublisher starts the transports, which are its own from then on, and the
-// goroutine. On an error nothing is left running.
-func NewPublisher(cfg PublisherConfig, transports ...Transport) (*Publisher, error) {
-	cfg = cfg.WithDefaults()
-	p := &Publisher{cfg: cfg, transports: transports, wake: make(chan struct{}, 1),
-		snapshots: make(chan chan Snapshot), done: make(chan struct{}), ring: newRing(cfg.RingBatches, cfg.RingBytes)}
-	p.held = held{blocks: make(map[kv.BlockHash]heldBlock), limit: cfg.HeldBlocks, size: cfg.BlockTokens, metrics: &p.counts, out: &p.out}
-	err := cfg.Validate()
+// Publisher sends the batches of a log over transports, and answers readers who missed some. It never waits for a reader.
+type Publisher struct {
+	cfg        PublisherConfig
+	log        *Log
+	transports []Transport
+	ctx        context.Context
+	cancel     context.CancelFunc
+	done       chan struct{} // closed when the goroutine has ended
+	closing    sync.Once
+
+	mu      sync.Mutex
+	metrics PublisherMetrics
+	pending *dump         // asked for and not begun
+	dumping chan struct{} // of one place: who makes a dump holds it
+}
+
+// dump is a snapshot that several readers wait for.
+type dump struct {
+	done chan struct{}
+	snap Snapshot
+	err  error
+}
+
+// NewPublisher starts the transports, which are the publisher's from then on, and sends what is appended to the log from now on.
+// What the log had before can be replayed. On an error nothing is left running.
+func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publisher, error) {
+	if cfg.Epoch == 0 {
+		cfg.Epoch = uint64(time.Now().UnixNano())
+	}
+	setDefault(&cfg.Heartbeat, time.Second)
+	p := &Publisher{cfg: cfg, log: log, transports: transports, done: make(chan struct{}), dumping: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	_, next := log.Kept()
+	var err error
 	for _, t := range transports {
 		if err == nil {
 			err = t.Start(p)
 		}
 	}
 	if err != nil {
-		for _, t := range transports {
-			err = errors.Join(err, t.Close())
-		}
-		return nil, err
+		close(p.done)
+		return nil, errors.Join(err, p.Close())
 	}
-	go p.run()
+	go p.run(next)
 	return p, nil
 }
 
-// Publish hands events over, in order. They and the slice are the publisher's
-// from then on; nothing of them may change. It never waits: false says that too
-// many were waiting, so that these are lost and a gap will be announced.
-// Blocks of another size than BlockTokens are refused and counted.
-func (p *Publisher) Publish(events []kv.Event) bool {
-	if len(events) == 0 {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	if p.queued+len(events) > p.cfg.QueueEvents {
-		p.gap(p.queued + len(events))
-		return false
-	}
-	p.queue = append(p.queue, events)
-	p.queued += len(events)
-	p.signal()
-	return true
-}
-
-// Gap says that the caller has lost events. Readers are told by AllBlocksCleared;
-// what is stored from now on below blocks that they don't know any more is kept
-// from them until those are stored again.
-func (p *Publisher) Gap() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.gap(p.queued)
-}
-
-func (p *Publisher) gap(lost int) {
-	p.queue, p.queued, p.lost = nil, 0, true
-	p.metrics.LostEvents += uint64(lost)
-	p.signal()
-}
-
-func (p *Publisher) signal() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Follow publishes a stream, such as a node's Events, until it ends, and returns
-// its error; nil if it just ended. After an error events may have been lost, so
-// a gap is announced.
-func (p *Publisher) Follow(stream iter.Seq2[kv.Event, error]) error {
-	for ev, err := range stream {
-		if err != nil {
-			p.Gap()
-			return err
-		}
-		p.Publish([]kv.Event{ev})
-	}
-	return nil
-}
-
-// Close sends what waits, then ends the goroutine and the transports.
+// Close sends what the log has, then ends the goroutine and the transports. The log stays open.
 func (p *Publisher) Close() error {
-	p.mu.Lock()
-	first := !p.closed
-	p.closed = true
-	p.signal()
-	p.mu.Unlock()
-	<-p.done
-	if !first {
-		return ErrClosed
-	}
-	var err error
-	for _, t := range p.transports {
-		err = errors.Join(err, t.Close())
-	}
+	err := ErrClosed
+	p.closing.Do(func() {
+		p.cancel()
+		<-p.done
+		err = nil
+		for _, t := range p.transports {
+			err = errors.Join(err, t.Close())
+		}
+	})
 	return err
 }
 
-// Epoch is the publisher's, as in its snapshots.
+// Done is closed when all is sent after the end of the log, or the publisher is closed.
+func (p *Publisher) Done() <-chan struct{} { return p.done }
+
+// run sends batches from next on.
+func (p *Publisher) run(next uint64) {
+	defer close(p.done)
+	out := newEncoder(p.cfg.Form, p.cfg.DP)
+	for {
+		batches, err := p.read(next)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			if p.log.beat(next) {
+				p.count(func(m *PublisherMetrics) { m.Heartbeats++ })
+			}
+		case errors.Is(err, ErrLagged):
+			first, _ := p.log.Kept() // readers see a gap in the numbers, and ask
+			p.count(func(m *PublisherMetrics) { m.Lost += first - next })
+			next = first
+		case err != nil:
+			return
+		}
+		for i := range batches {
+			p.send(Message{Epoch: p.cfg.Epoch, Seq: batches[i].Seq, Payload: out.message(&batches[i])})
+			next = batches[i].Seq + 1
+		}
+	}
+}
+
+// read waits for batches, no longer than a heartbeat.
+func (p *Publisher) read(next uint64) ([]Batch, error) {
+	ctx := p.ctx
+	if p.cfg.Heartbeat > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.cfg.Heartbeat)
+		defer cancel()
+	}
+	return p.log.Read(ctx, next)
+}
+
+// send counts a message and gives it to the transports, in this order: who has received it finds it counted.
+func (p *Publisher) send(m Message) {
+	p.count(func(c *PublisherMetrics) {
+		c.Batches++
+		c.Bytes += uint64(len(m.Payload))
+		c.NextSeq = m.Seq + 1
+	})
+	for _, t := range p.transports {
+		if t.Send(m) != nil {
+			p.count(func(c *PublisherMetrics) { c.SendErrors++ })
+		}
+	}
+}
+
+func (p *Publisher) count(change func(*PublisherMetrics)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.metrics)
+}
+
+// Metrics returns the figures of now.
+func (p *Publisher) Metrics() PublisherMetrics {
+	p.mu.Lock()
+	m := p.metrics
+	p.mu.Unlock()
+	events, held := p.log.figures()
+	m.Events, m.HeldBlocks = events, uint64(max(0, held))
+	return m
+}
+
+// Epoch implements [History].
 func (p *Publisher) Epoch() uint64 { return p.cfg.Epoch }
 
 // Replay implements [History].
-func (p *Publisher) Replay(dst []Message, from uint64) []Message { return p.ring.since(dst, from) }
+func (p *Publisher) Replay(from uint64) iter.Seq[Message] {
+	return func(yield func(Message) bool) {
+		first, next := p.log.Kept()
+		out := newEncoder(p.cfg.Form, p.cfg.DP)
+		for from = max(from, first); from < next; {
+			batches, _, err := p.log.since(from)
+			if err != nil { // the log dropped them meanwhile: the reader asks again, or for a snapshot
+				return
+			}
+			for i := range batches {
+				if b := &batches[i]; b.Seq >= next || !yield(Message{Epoch: p.cfg.Epoch, Seq: b.Seq, Payload: out.message(b)}) {
+					return
+				}
+			}
+			from += uint64(len(batches))
+		}
+	}
+}
 
-// Snapshot implements [History].
+// Snapshot implements [History]. Readers who ask while one is made share the next one.
 func (p *Publisher) Snapshot(ctx context.Context) (Snapshot, error) {
-	reply := make(chan Snapshot, 1)
+	p.mu.Lock()
+	d := p.pending
+	if d == nil {
+		d = &dump{done: make(chan struct{})}
+		p.pending = d
+	}
+	p.mu.Unlock()
 	select {
-	case p.snapshots <- reply:
-		return <-reply, nil
-	case <-p.done:
-		return Snapshot{}, ErrClosed
+	case p.dumping <- struct{}{}:
+		p.make(d)
+		<-p.dumping
+	case <-d.done:
 	case <-ctx.Done():
 		return Snapshot{}, ctx.Err()
 	}
+	return d.snap, d.err
 }
 
-// Metrics is as of the last batch.
-func (p *Publisher) Metrics() PublisherMetrics {
+// make makes the snapshot that is asked for, unless that is d no more.
+func (p *Publisher) make(d *dump) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.metrics
-}
-
-func (p *Publisher) run() {
-	defer close(p.done)
-	p.said = time.Now()
-	timer := time.NewTimer(p.pause())
-	defer timer.Stop()
-	for {
-		select {
-		case <-p.wake:
-			waited := !p.out.empty()
-			closed := p.take()
-			if closed || p.cfg.FlushEvery == 0 {
-				p.flush()
-			}
-			if closed {
-				p.share()
-				return
-			}
-			if !waited { // else it keeps its time
-				p.began = time.Now()
-			}
-		case reply := <-p.snapshots:
-			p.take() // what was published before is in it
-			p.flush()
-			reply <- p.makeSnapshot()
-		case <-timer.C:
-			if p.out.empty() && p.cfg.Heartbeat > 0 {
-				p.counts.Heartbeats++
-				p.send()
-			} else {
-				p.flush()
-			}
-		}
-		timer.Reset(p.pause())
+	mine := p.pending == d
+	if mine {
+		p.pending = nil
 	}
-}
-
-// pause is how long nothing needs to be done. Only what is sent puts the heartbeat off:
-// what a busy cache does may be nothing to readers.
-func (p *Publisher) pause() time.Duration {
-	pause := time.Hour
-	if p.cfg.Heartbeat > 0 {
-		pause = time.Until(p.said.Add(p.cfg.Heartbeat))
-	}
-	if !p.out.empty() {
-		pause = min(pause, time.Until(p.began.Add(p.cfg.FlushEvery)))
-	}
-	return max(0, pause)
-}
-
-// take applies all that waits, and tells whether the publisher is closed.
-func (p *Publisher) take() (closed bool) {
-	p.mu.Lock()
-	queue, lost, closed := p.queue, p.lost, p.closed
-	p.queue, p.queued, p.lost = nil, 0, false
 	p.mu.Unlock()
-	if lost {
-		p.restart()
+	if !mine {
+		return // another reader has made it
 	}
-	for _, events := range queue {
-		for i := range events {
-			p.counts.Events++
-			p.apply(events[i])
+	defer close(d.done)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	defer cancel()
+	stored, next, err := p.log.dump(ctx)
+	if err != nil {
+		if d.err = err; p.ctx.Err() != nil {
+			d.err = ErrClosed
 		}
+		return
 	}
-	return closed
-}
-
-// apply takes an event in pieces that the batch has room for. A block may be an event of
-// its own; what follows on a piece is one event with it.
-func (p *Publisher) apply(ev kv.Event) {
-	for {
-		rest := ev
-		room := min(p.cfg.BatchBlocks-p.out.blocks, p.cfg.BatchEvents-len(p.out.batch.Events))
-		ev.Blocks = ev.Blocks[:min(len(ev.Blocks), room)]
-		ev.Hashes = ev.Hashes[:min(len(ev.Hashes), room)]
-		rest.Blocks, rest.Hashes = rest.Blocks[len(ev.Blocks):], rest.Hashes[len(ev.Hashes):]
-		if !p.held.apply(&ev) {
-			p.restart()
-		}
-		if len(p.out.batch.Events) >= p.cfg.BatchEvents || p.out.blocks >= p.cfg.BatchBlocks {
-			p.flush()
-		}
-		if len(rest.Blocks) == 0 && len(rest.Hashes) == 0 {
-			return
-		}
-		if n := len(ev.Blocks); n > 0 {
-			rest.Parent, rest.HasParent = ev.Blocks[n-1].Hash, true
-		}
-		ev = rest
-	}
-}
-
-// restart makes a gap known.
-func (p *Publisher) restart() {
-	p.counts.Gaps++
-	p.held.clear()
-}
-
-func (p *Publisher) flush() {
-	if !p.out.empty() {
-		p.send()
-	}
-}
-
-// send numbers what has been gathered, be it nothing, and gives it away.
-func (p *Publisher) send() {
-	p.snapshot = Snapshot{}
-	m := Message{Epoch: p.cfg.Epoch, Seq: p.next, Payload: p.encode()}
-	p.next++
-	p.said = time.Now()
-	// First the ring and the figures, then the world: who sees a message can have it
-	// replayed, and finds it counted.
-	p.ring.push(m)
-	p.counts.Batches++
-	p.counts.Bytes += uint64(len(m.Payload))
-	p.share()
-	for _, t := range p.transports {
-		if t.Send(m) != nil {
-			p.counts.SendErrors++
-			p.share()
-		}
-	}
-}
-
-// encode empties the builder into a payload of its own.
-func (p *Publisher) encode() []byte {
-	b := &p.out.batch
-	b.Time = float64(time.Now().UnixMicro()) / 1e6
-	b.Rank, b.HasRank = p.cfg.DP, true
-	payload := wire.AppendBatch(make([]byte, 0, 64+len(b.Events)*192+len(p.out.hashes)*9+len(p.out.tokens)*5), b, p.cfg.Form)
-	p.out.reset()
-	return payload
-}
-
-func (p *Publisher) share() {
-	p.counts.HeldBlocks, p.counts.NextSeq = uint64(len(p.held.blocks)), p.next
-	p.mu.Lock()
-	p.counts.LostEvents = p.metrics.LostEvents
-	p.metrics = p.counts
-	p.mu.Unlock()
-}
-
-// makeSnapshot needs an empty builder. Each block comes in its fastest tier
-// first, so that all parents are known before other tiers are told.
-func (p *Publisher) makeSnapshot() Snapshot {
-	if p.snapshot.Epoch != 0 {
-		return p.snapshot
-	}
-	s := Snapshot{Epoch: p.cfg.Epoch, Next: p.next}
-	blocks := p.held.ordered()
-	add := func(tier kv.Tier, b *heldBlock) {
-		p.out.store(tier, b)
-		if p.out.blocks >= p.cfg.BatchBlocks || len(p.out.batch.Events) >= p.cfg.BatchEvents {
-			s.Batches = append(s.Batches, p.encode())
-		}
-	}
-	for i := range blocks {
-		add(kv.Tier(bits.TrailingZeros8(blocks[i].tiers)), &blocks[i])
-	}
-	for tier := range kv.Tier(len(media)) {
-		for i := range blocks {
-			if t := blocks[i].tiers; t&(1<<tier) != 0 && bits.TrailingZeros8(t) != int(tier) {
-				add(tier, &blocks[i])
-			}
-		}
-	}
-	if !p.out.empty() {
-		s.Batches = append(s.Batches, p.encode())
-	}
-	p.counts.Snapshots++
-	p.snapshot = s
-	p.share()
-	return s
+	d.snap = Snapshot{Epoch: p.cfg.Epoch, Next: next, Batches: newEncoder(p.cfg.Form, p.cfg.DP).snapshot(stored, p.log)}
+	p.count(func(m *PublisherMetrics) { m.Snapshots++ })
 }

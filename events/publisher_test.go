@@ -20,40 +20,42 @@ func payloads(messages []Message) (p [][]byte) {
 	return p
 }
 
-// Whatever a cache does, the wire says the same, in both forms; and a snapshot
-// says it too, at any time.
+// Whatever a cache does, the wire says the same, in both forms; a snapshot and a replay
+// say it too, at any time.
 func TestPublisherSaysWhatIs(t *testing.T) {
-	for _, cfg := range []PublisherConfig{{}, {Form: wire.Form{Arrays: true}, BatchEvents: 1}, {BatchBlocks: 3}, {FlushEvery: 15 * time.Second, BatchEvents: 5}} {
-		tap, tree := newTap(), newTree(7)
-		p := mustPublisher(t, cfg, tap)
-		for round := range 20 {
-			p.Publish(tree.steps(1 + round*5))
-			p.Publish(tree.steps(1)) // while the others are at work
-			s := mustSnapshot(t, p)
+	for _, form := range []wire.Form{{}, {Arrays: true}} {
+		for _, lc := range []LogConfig{{}, {BatchEvents: 1}, {BatchBlocks: 3}} {
+			tap, tree := newTap(), newTree(7)
+			p := mustPublisher(t, PublisherConfig{Form: form}, lc, tree, tap)
+			for round := range 20 {
+				p.publish(tree.steps(1 + round*5)...)
+				s := mustSnapshot(t, p)
+				got := make(map[tierHash]kv.LocalHash)
+				residency(t, got, s.Batches...)
+				if d := differ(got, tree.held); d != "" || s.Next != p.log.next {
+					t.Fatalf("%+v: round %d: snapshot before %d: %s", lc, round, s.Next, d)
+				}
+			}
+			again := slices.Collect(p.Replay(0))
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
 			got := make(map[tierHash]kv.LocalHash)
-			residency(t, got, s.Batches...)
+			residency(t, got, payloads(tap.sent)...)
 			if d := differ(got, tree.held); d != "" {
-				t.Fatalf("%+v: round %d: snapshot: %s", cfg, round, d)
+				t.Errorf("%+v: %s", lc, d)
 			}
-		}
-		if err := p.Close(); err != nil {
-			t.Fatal(err)
-		}
-		got := make(map[tierHash]kv.LocalHash)
-		residency(t, got, payloads(tap.sent)...)
-		if d := differ(got, tree.held); d != "" {
-			t.Errorf("%+v: %s", cfg, d)
-		}
-		for i, m := range tap.sent {
-			if m.Seq != uint64(i) || m.Epoch != p.Epoch() {
-				t.Fatalf("message %d has number %d, epoch %d", i, m.Seq, m.Epoch)
+			for i, m := range tap.sent {
+				if m.Seq != uint64(i) || m.Epoch != p.Epoch() || again[i].Seq != m.Seq || !slices.Equal(again[i].Payload, m.Payload) {
+					t.Fatalf("message %d has number %d, epoch %d, or is replayed differently", i, m.Seq, m.Epoch)
+				}
 			}
-		}
-		if m := p.Metrics(); m.NextSeq != uint64(len(tap.sent)) || m.HeldBlocks == 0 || m.Gaps+m.OrphanBlocks+m.DuplicateBlocks+m.UnknownRemoves > 0 || !tap.closed {
-			t.Errorf("%v", m)
-		}
-		if _, err := p.Snapshot(context.Background()); !errors.Is(err, ErrClosed) {
-			t.Errorf("snapshot after Close: %v", err)
+			if m := p.Metrics(); m.NextSeq != uint64(len(tap.sent)) || m.HeldBlocks != uint64(len(tree.held)) || m.Lost > 0 || !tap.closed {
+				t.Errorf("%v", m)
+			}
+			if _, err := p.Snapshot(context.Background()); err != nil { // the log is there still
+				t.Errorf("snapshot after Close: %v", err)
+			}
 		}
 	}
 }
@@ -93,13 +95,14 @@ func decoded(t *testing.T, m Message) *wire.Batch {
 	return b
 }
 
-func TestPublisherDeduplicatesAndMerges(t *testing.T) {
+// What follows on is one event, across events of the cache.
+func TestPublisherMerges(t *testing.T) {
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, tap)
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
 	abc := chain(nil, 1, 2, 3)
 	b := abc.Blocks
 	more := chain(&b[2], 4)
-	p.Publish([]kv.Event{abc, more, abc, chain(&b[0], 2, 9), removed(more.Blocks[0]), removed(b[2], b[2]), removed(kv.Block{Hash: 77}), chain(&b[2], 5)})
+	p.publish(abc, more, chain(&b[0], 9), removed(more.Blocks[0]), removed(b[2]))
 	m := tap.wait(0, 1)[0]
 	p.Close()
 	got := decoded(t, m)
@@ -107,126 +110,28 @@ func TestPublisherDeduplicatesAndMerges(t *testing.T) {
 		t.Fatalf("%d events", len(got.Events))
 	}
 	run, other, gone := got.Events[0], got.Events[1], got.Events[2]
-	if len(run.Hashes) != 4 || run.HasParent || len(other.Hashes) != 1 || other.Parent != uint64(b[1].Hash) || len(gone.Hashes) != 2 {
+	if len(run.Hashes) != 4 || run.HasParent || len(other.Hashes) != 1 || other.Parent != uint64(b[0].Hash) || len(gone.Hashes) != 2 {
 		t.Errorf("%+v", got.Events)
 	}
-	if c := p.Metrics(); c.DuplicateBlocks != 4 || c.UnknownRemoves != 2 || c.OrphanBlocks != 1 || c.HeldBlocks != 3 {
-		t.Errorf("%v", c)
-	}
-}
-
-func TestPublisherBatches(t *testing.T) {
-	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{BatchBlocks: 4, BatchEvents: 2, FlushEvery: 15 * time.Second}, tap)
-	a := chain(nil, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-	p.Publish([]kv.Event{a}) // 4 blocks, 4 blocks, and one waits
-	first := tap.wait(0, 2)
-	if len(first) != 2 || len(decoded(t, first[1]).Events[0].Hashes) != 4 || decoded(t, first[1]).Events[0].Parent != uint64(a.Blocks[3].Hash) {
-		t.Fatalf("%d messages", len(first))
-	}
-	p.Publish([]kv.Event{chain(nil, 20)}) // a second event: full
-	if b := decoded(t, tap.wait(2, 1)[0]); len(b.Events) != 2 {
-		t.Fatalf("%d events", len(b.Events))
-	}
-	p.Publish([]kv.Event{chain(nil, 21)})
-	p.Close() // sends the rest
-	if len(tap.sent) != 4 {
-		t.Errorf("%d messages", len(tap.sent))
-	}
-}
-
-// However much waits, no batch has more than the limits say, so that NATS takes it and our
-// own decoder does.
-func TestPublisherBatchLimits(t *testing.T) {
-	const size = 64
-	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
-	p, err := NewPublisher(PublisherConfig{BlockTokens: size, Heartbeat: -1}, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, hasher := kv.Token(1<<20), kv.NewHasher(kv.Namespace{}, size)
-	run := func(blocks int, media ...uint64) kv.Event {
-		ev := kv.Event{Kind: kv.Stored}
-		for range blocks {
-			number++
-			tokens := slices.Repeat([]kv.Token{number}, size)
-			hash, local := hasher.NextMedia(tokens, media)
-			ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: tokens, Media: media})
-		}
-		hasher = kv.NewHasher(kv.Namespace{}, size)
-		return ev
-	}
-	p.Publish([]kv.Event{run(1)})
-	<-h.entered // what comes now waits together
-	var evs []kv.Event
-	for range p.cfg.BatchEvents - 2 {
-		evs = append(evs, run(1))
-	}
-	evs = append(evs, run(p.cfg.BatchBlocks-p.cfg.BatchEvents), run(p.cfg.BatchBlocks), run(1), run(2*p.cfg.BatchEvents, 7))
-	for range p.cfg.BatchEvents - 1 {
-		evs = append(evs, removed(evs[0].Blocks...)) // becomes one
-	}
-	p.Publish(evs)
-	close(h.free)
-	p.Close()
-	blocks := 0
-	for i, m := range h.sent {
-		b, n := decoded(t, m), 0
-		for _, e := range b.Events {
-			n += len(e.Hashes)
-		}
-		if blocks += n; n > p.cfg.BatchBlocks || len(b.Events) > p.cfg.BatchEvents || len(m.Payload) > 1<<20-1<<10 {
-			t.Errorf("batch %d: %d blocks in %d events, %d bytes", i, n, len(b.Events), len(m.Payload))
-		}
-	}
-	if want := 2*p.cfg.BatchBlocks + 2*p.cfg.BatchEvents + 1; blocks != want {
-		t.Errorf("%d blocks, want %d", blocks, want)
-	}
-}
-
-func TestPublisherBatchesByTime(t *testing.T) {
-	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{FlushEvery: time.Millisecond}, tap)
-	p.Publish([]kv.Event{chain(nil, 1)})
-	if b := decoded(t, tap.wait(0, 1)[0]); len(b.Events) != 1 {
-		t.Errorf("%d events", len(b.Events))
-	}
-	p.Close()
 }
 
 func TestPublisherHeartbeats(t *testing.T) {
-	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{Heartbeat: time.Millisecond, DP: 3}, tap)
-	got := tap.wait(0, 3)
-	p.Close()
-	if b := decoded(t, got[2]); len(b.Events) != 0 || b.Rank != 3 || got[2].Seq != 2 {
-		t.Errorf("%+v, number %d", b, got[2].Seq)
-	}
-}
-
-// A cache may be busy with what is nothing to readers, or a batch may wait: they hear a
-// heartbeat all the same, or something better.
-func TestPublisherIsNeverSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tap := newTap()
-		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second}, tap)
-		a := chain(nil, 1)
-		for range 21 {
-			p.Publish([]kv.Event{a}) // again and again
+		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, DP: 3}, LogConfig{}, nil, tap)
+		for range 10 { // events put it off
 			time.Sleep(time.Second / 2)
+			p.publish(chain(nil, 1))
 		}
-		p.Close()
-		if m := p.Metrics(); m.Heartbeats != 10 || m.DuplicateBlocks != 20 {
-			t.Errorf("in ten seconds: %v", m)
-		}
-		slow := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, FlushEvery: 15 * time.Second}, newTap())
-		slow.Publish([]kv.Event{a})
 		time.Sleep(3500 * time.Millisecond)
 		synctest.Wait()
-		if m := slow.Metrics(); m.Batches != 3 || m.Heartbeats != 2 {
-			t.Errorf("in three and a half seconds: %v", m)
+		if m := p.Metrics(); m.Batches != 13 || m.Heartbeats != 3 || m.Events != 10 {
+			t.Errorf("%v", m)
 		}
-		slow.Close()
+		if b := decoded(t, tap.sent[12]); len(b.Events) != 0 || b.Rank != 3 || tap.sent[12].Seq != 12 {
+			t.Errorf("%+v, number %d", b, tap.sent[12].Seq)
+		}
+		p.Close()
 	})
 }
 
@@ -242,61 +147,83 @@ func (h holdUp) Send(m Message) error {
 	return h.tap.Send(m)
 }
 
-// What can't be queued is not lost in silence: all is cleared, and what is built
-// up anew is true.
-func TestPublisherOverflow(t *testing.T) {
+// A transport that holds the publisher up loses batches at most, which readers see by the numbers.
+func TestPublisherHeldUp(t *testing.T) {
 	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
-	p := mustPublisher(t, PublisherConfig{QueueEvents: 3}, h)
-	a := chain(nil, 1, 2)
-	if !p.Publish([]kv.Event{a}) {
-		t.Fatal("the first was refused")
-	}
-	<-h.entered // it waits in Send now
-	b, c := chain(nil, 5), chain(&a.Blocks[1], 3)
-	if !p.Publish([]kv.Event{removed(a.Blocks[1]), b, c}) {
-		t.Fatal("three were refused")
-	}
-	if p.Publish([]kv.Event{chain(nil, 6)}) {
-		t.Fatal("the fourth was taken")
-	}
-	d := chain(nil, 7, 8)
-	if !p.Publish([]kv.Event{chain(&a.Blocks[0], 9), d}) {
-		t.Fatal("refused after the gap")
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{KeepEvents: 3}, nil, h)
+	p.publish(chain(nil, 1))
+	<-h.entered
+	for n := range kv.Token(9) {
+		p.publish(chain(nil, 2+n))
 	}
 	close(h.free)
 	p.Close()
-	got := make(map[tierHash]kv.LocalHash)
-	residency(t, got, payloads(h.sent)...)
-	want := map[tierHash]kv.LocalHash{}
-	for _, b := range d.Blocks {
-		want[tierHash{hash: b.Hash}] = b.Local
+	var seqs []uint64
+	for _, m := range h.sent {
+		seqs = append(seqs, m.Seq)
 	}
-	if s := differ(got, want); s != "" {
-		t.Error(s)
-	}
-	if m := p.Metrics(); m.LostEvents != 4 || m.Gaps != 1 || m.OrphanBlocks != 1 {
-		t.Errorf("%v", m)
-	}
-	if p.Publish([]kv.Event{a}) {
-		t.Error("taken after Close")
+	if m := p.Metrics(); !slices.Equal(seqs, []uint64{0, 7, 8, 9}) || m.Lost != 6 {
+		t.Errorf("sent %v: %v", seqs, m)
 	}
 }
 
-func TestPublisherGapAndFollow(t *testing.T) {
+// The end of the log is the end of what is published, and of what readers hold.
+func TestPublisherEndsWithItsLog(t *testing.T) {
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, tap)
-	lagged := errors.New("lagged")
-	err := p.Follow(func(yield func(kv.Event, error) bool) {
-		_ = yield(chain(nil, 1), nil) && yield(kv.Event{}, lagged)
-	})
-	if !errors.Is(err, lagged) {
-		t.Fatal(err)
-	}
-	p.Close()
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p.publish(chain(nil, 1))
+	p.log.Close(errors.New("the node has failed"))
+	p.publish(chain(nil, 2))
+	<-p.Done()
 	last := decoded(t, tap.sent[len(tap.sent)-1])
-	if e := last.Events[len(last.Events)-1]; e.Kind != wire.AllBlocksCleared || p.Metrics().HeldBlocks != 0 {
+	if e := last.Events[0]; len(tap.sent) != 2 || e.Kind != wire.AllBlocksCleared || p.Metrics().HeldBlocks != 0 {
 		t.Errorf("%v, %v", e.Kind, p.Metrics())
 	}
+	if err := p.Close(); err != nil || !errors.Is(p.Close(), ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Readers who ask at a time share a dump that was begun after they had asked.
+func TestSnapshotsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, free, dumps := 0, make(chan struct{}), atomic.Int64{}
+		log := NewLog(LogConfig{}, func(context.Context) ([]kv.Event, uint64, error) {
+			began++
+			<-free
+			return nil, uint64(dumps.Add(1)), nil
+		})
+		p, err := NewPublisher(PublisherConfig{Heartbeat: -1}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan uint64, 10)
+		ask := func() {
+			s, err := p.Snapshot(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- s.Next
+		}
+		go ask()
+		synctest.Wait()
+		for range 9 {
+			go ask()
+		}
+		synctest.Wait()
+		if began != 1 {
+			t.Errorf("%d dumps began", began)
+		}
+		close(free)
+		sum := uint64(0)
+		for range 10 {
+			sum += <-answers
+		}
+		if sum != 1+9*2 || p.Metrics().Snapshots != 2 {
+			t.Errorf("%d dumps, %v", dumps.Load(), p.Metrics())
+		}
+		p.Close()
+	})
 }
 
 // A salt that is called as the adapter is a salt all the same: without it others' look-ups
@@ -312,8 +239,8 @@ func TestSaltLikeAdapter(t *testing.T) {
 		want[tierHash{hash: hash}] = local
 	}
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, tap)
-	p.Publish([]kv.Event{ev})
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p.publish(ev)
 	p.Close()
 	got := make(map[tierHash]kv.LocalHash)
 	residency(t, got, payloads(tap.sent)...)
@@ -322,34 +249,10 @@ func TestSaltLikeAdapter(t *testing.T) {
 	}
 }
 
-func TestPublisherHeldBlocks(t *testing.T) {
-	for blocks, gaps := range map[int]uint64{2: 0, 3: 0, 4: 1} {
-		tap := newTap()
-		p := mustPublisher(t, PublisherConfig{HeldBlocks: 3}, tap)
-		p.Publish([]kv.Event{chain(nil, []kv.Token{1, 2, 3, 4}[:blocks]...)})
-		p.Close()
-		if m := p.Metrics(); m.Gaps != gaps || gaps > 0 && m.HeldBlocks != 0 {
-			t.Errorf("%d blocks: %v", blocks, m)
-		}
-	}
-}
-
 func TestPublisherRefuses(t *testing.T) {
-	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, tap)
-	short := chain(nil, 1)
-	short.Blocks[0].Tokens = short.Blocks[0].Tokens[:2]
-	p.Publish([]kv.Event{short, chain(&short.Blocks[0], 2)})
-	p.Close()
-	if m := p.Metrics(); m.RefusedBlocks != 1 || m.OrphanBlocks != 1 || len(tap.sent) > 0 {
-		t.Errorf("%v", m)
-	}
-	broken := errors.New("no such port")
-	if _, err := NewPublisher(PublisherConfig{BlockTokens: 1}, failing{tap, broken}); !errors.Is(err, broken) {
+	tap, broken := newTap(), errors.New("no such port")
+	if _, err := NewPublisher(PublisherConfig{}, NewLog(LogConfig{}, nil), failing{tap, broken}); !errors.Is(err, broken) || !tap.closed {
 		t.Errorf("%v", err)
-	}
-	if _, err := NewPublisher(PublisherConfig{BlockTokens: -1, BatchBlocks: -1}, tap); err == nil {
-		t.Error("a bad configuration was taken")
 	}
 }
 
@@ -360,65 +263,10 @@ type failing struct {
 
 func (f failing) Start(History) error { return f.err }
 
-func TestRing(t *testing.T) {
-	r := newRing(3, 10)
-	push := func(seq uint64, bytes int) { r.push(Message{Seq: seq, Payload: make([]byte, bytes)}) }
-	expect := func(from uint64, want ...uint64) {
-		t.Helper()
-		var got []uint64
-		for _, m := range r.since(nil, from) {
-			got = append(got, m.Seq)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("from %d: %v, want %v", from, got, want)
-		}
-	}
-	expect(0)
-	push(0, 1)
-	push(1, 1)
-	push(2, 1)
-	expect(0, 0, 1, 2)
-	push(3, 1)
-	expect(0, 1, 2, 3)
-	expect(3, 3)
-	expect(4)
-	push(4, 9)
-	expect(0, 3, 4)
-	push(5, 100)
-	expect(0, 5)
-	push(6, 1)
-	expect(0, 6)
-	if r.bytes != 1 {
-		t.Errorf("%d bytes", r.bytes)
-	}
-}
-
-// A parent that came again after its child is before it in a dump all the same;
-// a child whose parent stays away is not in it.
-func TestSnapshotOrder(t *testing.T) {
-	p := mustPublisher(t, PublisherConfig{})
-	defer p.Close()
-	a := chain(nil, 1, 2, 3)
-	root := chain(nil, 1)
-	p.Publish([]kv.Event{a, removed(a.Blocks[0]), chain(nil, 30, 31), removed(chain(nil, 30).Blocks[0])})
-	got := make(map[tierHash]kv.LocalHash)
-	residency(t, got, mustSnapshot(t, p).Batches...)
-	if len(got) != 0 {
-		t.Errorf("%d blocks that can't be reached", len(got))
-	}
-	p.Publish([]kv.Event{root})
-	residency(t, got, mustSnapshot(t, p).Batches...)
-	if len(got) != 3 {
-		t.Errorf("%d blocks, want 3", len(got))
-	}
-}
-
 func BenchmarkPublish(b *testing.B) {
 	const blocks, size = 64, 16
-	p, err := NewPublisher(PublisherConfig{BlockTokens: size, QueueEvents: 1 << 20, RingBatches: 100})
-	if err != nil {
-		b.Fatal(err)
-	}
+	tap := newTap()
+	p := mustPublisher(b, PublisherConfig{}, LogConfig{KeepEvents: 100}, nil, tap)
 	ev := kv.Event{Kind: kv.Stored}
 	hasher := kv.NewHasher(kv.Namespace{}, size)
 	for i := range blocks {
@@ -431,12 +279,9 @@ func BenchmarkPublish(b *testing.B) {
 	}
 	pair := []kv.Event{ev, removed(ev.Blocks...)}
 	for b.Loop() {
-		for !p.Publish(slices.Clone(pair)) {
-			b.Fatal("the queue was full")
-		}
-		if _, err := p.Snapshot(context.Background()); err != nil { // waits until it is sent
-			b.Fatal(err)
-		}
+		p.log.Append(slices.Clone(pair))
+		tap.wait(0, 1)
+		tap.sent = nil // nothing is on its way
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(2*blocks), "ns/block")
 	p.Close()
@@ -445,7 +290,7 @@ func BenchmarkPublish(b *testing.B) {
 // witness looks at the publisher's figures when a message is sent.
 type witness struct {
 	*tap
-	pub atomic.Pointer[Publisher]
+	pub atomic.Pointer[voice]
 	saw chan PublisherMetrics
 }
 
@@ -457,12 +302,12 @@ func (w *witness) Send(m Message) error {
 // Who sees a message finds it in the figures.
 func TestFiguresComeFirst(t *testing.T) {
 	w := &witness{tap: newTap(), saw: make(chan PublisherMetrics, 100)}
-	p := mustPublisher(t, PublisherConfig{}, w)
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, w)
 	defer p.Close()
 	w.pub.Store(p)
 	tree := newTree(1)
 	for i := range uint64(20) {
-		p.Publish([]kv.Event{tree.grow()})
+		p.publish(tree.grow())
 		if m := <-w.saw; m.Batches != i+1 || m.NextSeq != i+1 || m.HeldBlocks != uint64(len(tree.held)) || m.Bytes == 0 {
 			t.Errorf("with batch %d: %v", i, m)
 		}

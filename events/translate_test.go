@@ -15,8 +15,8 @@ import (
 func via(t *testing.T, evs ...kv.Event) *naive {
 	t.Helper()
 	tap, sink := newTap(), newNaive()
-	p := mustPublisher(t, PublisherConfig{}, tap)
-	p.Publish(evs)
+	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p.publish(evs...)
 	p.Close()
 	held := make(map[tierHash]kv.LocalHash)
 	residency(t, held, payloads(tap.sent)...)
@@ -80,7 +80,7 @@ func TestPrivateAfterPublicGetsAcross(t *testing.T) {
 			stored := func(ns kv.Namespace, tier kv.Tier, from, to int) kv.Event {
 				ev := kv.Event{Kind: kv.Stored, Namespace: ns, Tier: tier, Blocks: blocks[from:to]}
 				if from > 0 {
-					ev.Parent, ev.HasParent = blocks[from-1].Hash, true
+					ev.Parent, ev.HasParent, ev.PublicParent = blocks[from-1].Hash, true, from == 3
 				}
 				return ev
 			}
@@ -225,7 +225,7 @@ func TestTranslateDoesNotAllocate(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	if s := (PublisherMetrics{Events: 3}).String(); !strings.HasPrefix(s, "events 3 ") {
+	if s := (PublisherMetrics{Events: 3}).String(); !strings.HasPrefix(s, "events 3, ") {
 		t.Error(s)
 	}
 	if s := (Counts{Gaps: 3}).String(); !strings.Contains(s, "gaps 3,") {

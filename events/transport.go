@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"iter"
 )
 
 // Message is one numbered batch.
@@ -28,9 +29,9 @@ var ErrUnsupported = errors.New("events: the publisher does not offer this")
 
 // History is what a publisher can tell of the past. It is safe for concurrent use.
 type History interface {
-	// Replay appends the retained batches with Seq >= from, ascending, without
-	// gaps; none if there is none. The first may be later than from.
-	Replay(dst []Message, from uint64) []Message
+	// Replay yields the retained batches with Seq >= from, ascending, without
+	// gaps. The first may be later than from.
+	Replay(from uint64) iter.Seq[Message]
 	// Snapshot fails with ctx's error, or with ErrClosed.
 	Snapshot(ctx context.Context) (Snapshot, error)
 	Epoch() uint64

@@ -24,6 +24,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/gateway/members"
@@ -42,7 +43,7 @@ type worker struct {
 	name string
 	http *httptest.Server
 	card card.Card
-	pub  *events.Publisher
+	pub  *eventstest.Publisher
 
 	mu       sync.Mutex
 	asked    int
@@ -134,7 +135,7 @@ func (w *worker) beats(at, replay string, tokens int, heartbeat time.Duration) {
 	var sender *zmq.Sender
 	bind(w.t, func() (err error) {
 		sender = zmq.NewSender(zmq.SenderConfig{Endpoint: at, ReplayEndpoint: replay, Bind: true})
-		w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: tokens, Heartbeat: heartbeat}, sender)
+		w.pub, err = eventstest.NewPublisher(events.PublisherConfig{Heartbeat: heartbeat}, sender)
 		return err
 	})
 	w.card.ZMQ = &card.ZMQ{Port: sender.Addr().(*net.TCPAddr).Port, ReplayPort: sender.ReplayAddr().(*net.TCPAddr).Port}
@@ -171,9 +172,7 @@ func (w *worker) holdIn(tier kv.Tier, tokens []kv.Token, size int) {
 		hash, local := h.Next(b)
 		ev.Blocks = append(ev.Blocks, kv.Block{Hash: hash, Local: local, Tokens: b})
 	}
-	if !w.pub.Publish([]kv.Event{ev}) {
-		w.t.Error("not published")
-	}
+	w.pub.Publish([]kv.Event{ev})
 }
 
 // does has all requests answered by f from now on.
@@ -294,7 +293,7 @@ func natsServer(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
 	var s *embedded.Server
 	bind(t, func() (err error) {
-		s, err = embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		s, err = embedded.Start(embedded.Config{Addr: addr})
 		return err
 	})
 	t.Cleanup(s.Close)

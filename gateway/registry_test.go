@@ -18,7 +18,7 @@ import (
 
 // TestNATSTrouble: a NATS that refuses the password is in the log, for each that needs it.
 func TestNATSTrouble(t *testing.T) {
-	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", Dir: t.TempDir(), User: "me", Password: "hush"})
+	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -19,7 +20,7 @@ func (w *worker) overNATS(url string, epoch uint64) *nats.Announcer {
 	w.mu.Unlock()
 	at := nats.Config{URL: url, Worker: w.name, Retry: time.Millisecond}
 	var err error
-	w.pub, err = events.NewPublisher(events.PublisherConfig{BlockTokens: blockTokens, Epoch: epoch, Heartbeat: 20 * time.Millisecond}, nats.NewSender(at))
+	w.pub, err = eventstest.NewPublisher(events.PublisherConfig{Epoch: epoch, Heartbeat: 20 * time.Millisecond}, nats.NewSender(at))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -24,14 +24,16 @@ func (k EventKind) String() string { return eventNames.Name(k) }
 //
 // Events are immutable once handed out; their slices are shared.
 type Event struct {
-	Seq       uint64 // per publisher, from 0, without gaps; set by the publisher
+	Seq       uint64 // number of its batch, ascending from 0; set by the log that has it
 	Kind      EventKind
 	Tier      Tier
-	Namespace Namespace
-	Parent    BlockHash   // Stored: the block before Blocks[0], valid if HasParent
-	HasParent bool        // Stored: false at the start of a sequence
-	Blocks    []Block     // Stored: consecutive blocks
-	Hashes    []BlockHash // Removed: in any order
+	HasParent bool // Stored: false at the start of a sequence
+	// PublicParent: the parent is under the Namespace without its Salt.
+	PublicParent bool
+	Namespace    Namespace
+	Parent       BlockHash   // Stored: the block before Blocks[0], valid if HasParent
+	Blocks       []Block     // Stored: consecutive blocks
+	Hashes       []BlockHash // Removed: in any order
 }
 
 // Block is one stored block.

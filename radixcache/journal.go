@@ -31,6 +31,26 @@ func (j *journal) take(dst []kv.Event) []kv.Event {
 	return dst
 }
 
+// Dump appends Stored events of all blocks that were announced and not removed, parents
+// before children, with the hashes that the tree keeps; Block.Local is 0. It copies the
+// tokens of all blocks. Without Config.Events it appends nothing.
+func (c *Cache) Dump(dst []kv.Event) []kv.Event {
+	var path []kv.Token
+	for v := range c.Walk() {
+		path = append(path[:v.Start], v.Tokens...)
+		n := &c.nodes[v.ID]
+		if n.hashes == nil {
+			continue
+		}
+		ev := c.storedEvent(n, path)
+		for i, h := range *n.hashes {
+			ev.Blocks[i].Hash = h
+		}
+		dst = append(dst, ev)
+	}
+	return dst
+}
+
 // hashList is a copy, nil if there is nothing in it.
 func hashList(hashes []kv.BlockHash) *[]kv.BlockHash {
 	if len(hashes) == 0 {

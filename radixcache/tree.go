@@ -56,26 +56,19 @@ func (t *tree) routeOf(key *Key, tokens []kv.Token) route {
 // from token 0 to the leaf's end, as the first block may start above it.
 func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	n := &t.nodes[id]
-	start := int(n.start)
-	count := t.blocksEnding(start, len(tokens)-start)
-	if !t.cfg.Events || count == 0 {
+	if !t.cfg.Events || t.blocksEnding(int(n.start), n.tokens.Len()) == 0 {
 		return
 	}
-	first, b := start/t.cfg.BlockTokens, t.cfg.BlockTokens
-	ev := kv.Event{Kind: kv.Stored, Namespace: n.space.ns, Blocks: make([]kv.Block, count)}
 	hasher := n.space.hasher
-	if first > 0 {
-		ev.Parent, ev.HasParent = t.lastHashAbove(n.parent), true
+	ev := t.storedEvent(n, tokens)
+	if ev.HasParent {
 		hasher.Resume(ev.Parent)
 	}
-	hashes := make([]kv.BlockHash, 0, count)
-	held := slices.Clone(tokens[first*b : (first+count)*b])
+	hashes := make([]kv.BlockHash, len(ev.Blocks))
 	for i := range ev.Blocks {
-		block := held[i*b : (i+1)*b : (i+1)*b]
-		media := t.media.plain(block, nil)
-		hash, local := hasher.NextMedia(block, media)
-		hashes = append(hashes, hash)
-		ev.Blocks[i] = kv.Block{Hash: hash, Local: local, Tokens: block, Media: media}
+		b := &ev.Blocks[i]
+		b.Hash, b.Local = hasher.NextMedia(b.Tokens, b.Media)
+		hashes[i] = b.Hash
 	}
 	n.hashes = &hashes
 	if !n.space.dead {
@@ -83,12 +76,31 @@ func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	}
 }
 
-// lastHashAbove is the hash of the last block that ends in id or above. It
+// storedEvent announces the blocks that end in a node, without their hashes. path: the tokens up to the node's end.
+func (t *tree) storedEvent(n *node, path []kv.Token) kv.Event {
+	start := int(n.start)
+	count := t.blocksEnding(start, len(path)-start)
+	first, b := start/t.cfg.BlockTokens, t.cfg.BlockTokens
+	ev := kv.Event{Kind: kv.Stored, Namespace: n.space.ns, Blocks: make([]kv.Block, count)}
+	if first > 0 {
+		above := t.lastBlockAbove(n.parent)
+		ev.Parent, ev.HasParent = (*above.hashes)[len(*above.hashes)-1], true
+		ev.PublicParent = n.space.ns.Salt != "" && above.space.ns.Salt == ""
+	}
+	held := slices.Clone(path[first*b : (first+count)*b])
+	for i := range ev.Blocks {
+		block := held[i*b : (i+1)*b : (i+1)*b]
+		ev.Blocks[i] = kv.Block{Tokens: block, Media: t.media.plain(block, nil)}
+	}
+	return ev
+}
+
+// lastBlockAbove is the node in which the last block ends at id or above. It
 // visits no more than BlockTokens/PageTokens nodes with tokens.
-func (t *tree) lastHashAbove(id NodeID) kv.BlockHash {
+func (t *tree) lastBlockAbove(id NodeID) *node {
 	for at := id; at != Root; at = t.nodes[at].parent {
-		if h := t.nodes[at].hashes; h != nil {
-			return (*h)[len(*h)-1]
+		if n := &t.nodes[at]; n.hashes != nil {
+			return n
 		}
 	}
 	panic(fmt.Sprintf("radixcache: no block ends at or above node %d, which ends at token %d", id, t.nodes[id].end()))

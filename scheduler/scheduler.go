@@ -87,8 +87,7 @@ func (s *Scheduler) Open() int { return len(s.open) }
 // DisableCache. Only the scheduler may change it.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
-// TakeEvents appends the cache events since the last call to dst; Seq is the
-// publisher's to set.
+// TakeEvents appends the cache events since the last call to dst; Seq is left 0.
 func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	if s.cache == nil {
 		return dst

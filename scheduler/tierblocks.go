@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -19,6 +21,7 @@ type tierBlocks struct {
 // extentBlocks are the blocks that end in an extent.
 type extentBlocks struct {
 	tiers    int // that have the extent
+	depth    int // blocks before its first
 	ns       kv.Namespace
 	opaque   bool // its blocks are not known
 	above    kv.BlockHash
@@ -41,6 +44,14 @@ func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
 		return x.blocks[n-1].Hash, true
 	}
 	return x.above, x.hasAbove
+}
+
+// first is the hash of its first block, 0 if none ends in it.
+func (x *extentBlocks) first() kv.BlockHash {
+	if len(x.blocks) == 0 {
+		return 0
+	}
+	return x.blocks[0].Hash
 }
 
 // takeEvents appends what changed in the tiers.
@@ -89,6 +100,48 @@ func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Even
 	return dst
 }
 
+// Dump appends Stored events of all blocks that the cache of s and the tiers below it hold, parents
+// first: what TakeEvents told and took back nothing of. Block.Local may be 0.
+func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
+	if s.cache == nil {
+		return dst
+	}
+	dst = s.cache.Dump(dst)
+	if s.tiers != nil && s.tiers.blocks != nil {
+		dst = s.tiers.blocks.dump(dst)
+	}
+	return dst
+}
+
+// dump appends Stored events of all that lower tiers hold, below the blocks that dst announces
+// already. Blocks whose parents are in no tier are left out: nobody can reach them.
+func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
+	told := map[kv.BlockHash]uint8{} // a bit for each tier
+	for i := range dst {
+		for _, block := range dst[i].Blocks {
+			told[block.Hash] = 1 << kv.TierDevice
+		}
+	}
+	all := slices.Collect(maps.Values(b.known))
+	slices.SortFunc(all, func(x, y *extentBlocks) int {
+		return cmp.Or(cmp.Compare(x.depth, y.depth), cmp.Compare(x.first(), y.first()))
+	})
+	for _, x := range all {
+		parent, hasParent := x.above, x.hasAbove
+		for _, block := range x.blocks {
+			for tier := range b.held {
+				bit := uint8(1) << tier
+				if b.held[tier][block.Hash] > 0 && told[block.Hash]&bit == 0 && (!hasParent || told[parent] != 0) {
+					told[block.Hash] |= bit
+					dst = append(dst, kv.Event{Kind: kv.Stored, Tier: kv.Tier(tier), Namespace: x.ns, Parent: parent, HasParent: hasParent, Blocks: []kv.Block{block}})
+				}
+			}
+			parent, hasParent = block.Hash, true
+		}
+	}
+	return dst
+}
+
 func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
 	x := b.known[k]
 	if x == nil {
@@ -122,6 +175,7 @@ func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 			return e
 		}
 		e.above, e.hasAbove = p.last()
+		e.depth = p.depth + len(p.blocks)
 		tokens = slices.Concat(p.rest, tokens)
 	}
 	if e.opaque {

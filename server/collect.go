@@ -20,20 +20,15 @@ type scrape struct {
 
 // publisher are the figures of events.PublisherMetrics by their names there.
 type publisher struct {
-	Events          uint64 `metric:"events_published_total" help:"Cache events that the publisher took."`
-	Batches         uint64 `metric:"events_batches_total" help:"Batches of events sent, heartbeats included."`
-	Heartbeats      uint64 `metric:"events_heartbeats_total" help:"Empty batches of events sent."`
-	Bytes           uint64 `metric:"events_bytes_total" help:"Payload bytes of the batches of events."`
-	Gaps            uint64 `metric:"events_gaps_total" help:"Times that readers were told to forget all blocks because events were lost."`
-	LostEvents      uint64 `metric:"events_lost_total" help:"Events lost because the publisher was too slow."`
-	DuplicateBlocks uint64 `metric:"events_duplicate_blocks_total" help:"Blocks stored again, which readers are not told."`
-	UnknownRemoves  uint64 `metric:"events_unknown_removes_total" help:"Blocks removed that readers do not know."`
-	OrphanBlocks    uint64 `metric:"events_orphan_blocks_total" help:"Blocks kept from readers because a gap took their parents."`
-	RefusedBlocks   uint64 `metric:"events_refused_blocks_total" help:"Blocks of another size than the events'. Always 0."`
-	Snapshots       uint64 `metric:"events_snapshots_total" help:"Snapshots made for readers."`
-	SendErrors      uint64 `metric:"events_send_errors_total" help:"Batches of events that a transport did not take."`
-	HeldBlocks      uint64 `metric:"events_held_blocks" help:"Blocks of this worker that readers know, if they are up to date."`
-	NextSeq         uint64 `metric:"events_next_sequence" help:"Sequence number of the next batch of events."`
+	Events     uint64 `metric:"events_published_total" help:"Cache events that were numbered."`
+	Batches    uint64 `metric:"events_batches_total" help:"Batches of events sent, heartbeats included."`
+	Heartbeats uint64 `metric:"events_heartbeats_total" help:"Empty batches of events sent."`
+	Bytes      uint64 `metric:"events_bytes_total" help:"Payload bytes of the batches of events."`
+	Lost       uint64 `metric:"events_lost_total" help:"Batches of events that were dropped before they were sent."`
+	SendErrors uint64 `metric:"events_send_errors_total" help:"Batches of events that a transport did not take."`
+	Snapshots  uint64 `metric:"events_snapshots_total" help:"Snapshots made for readers."`
+	HeldBlocks uint64 `metric:"events_held_blocks" help:"Blocks that events announced and did not remove, counted in each tier."`
+	NextSeq    uint64 `metric:"events_next_sequence" help:"Sequence number of the next batch of events."`
 }
 
 // statsPatience is how long a scrape waits for the end of a step.

@@ -95,13 +95,11 @@ func TestNoWorkerCard(t *testing.T) {
 
 // TestEventsMetrics: each figure of the publisher that is told has a name of its own.
 func TestEventsMetrics(t *testing.T) {
-	m := events.PublisherMetrics{Events: 1, Batches: 2, Heartbeats: 3, Bytes: 4, Gaps: 5, LostEvents: 6, OrphanBlocks: 7, RefusedBlocks: 8,
-		Snapshots: 9, SendErrors: 10, HeldBlocks: 11}
+	m := events.PublisherMetrics{Events: 1, Batches: 2, Heartbeats: 3, Bytes: 4, Lost: 6, Snapshots: 9, SendErrors: 10, HeldBlocks: 11}
 	b := start(t, setup{Server: Config{Events: func() events.PublisherMetrics { return m }}})
 	text := string(b.do("GET", "/metrics", "").body)
 	for _, want := range []string{
-		"published_total 1", "batches_total 2", "heartbeats_total 3", "bytes_total 4", "gaps_total 5", "lost_total 6", "orphan_blocks_total 7",
-		"refused_blocks_total 8", "snapshots_total 9", "send_errors_total 10", "held_blocks 11",
+		"published_total 1", "batches_total 2", "heartbeats_total 3", "bytes_total 4", "lost_total 6", "snapshots_total 9", "send_errors_total 10", "held_blocks 11",
 	} {
 		want = "\ncoppice_events_" + strings.Replace(want, " ", `{model_name="nano"} `, 1) + "\n"
 		if !strings.Contains(text, want) {

@@ -25,15 +25,14 @@ import (
 // patience is how long a test waits for what must come. It is no figure of anything.
 const patience = 60 * time.Second
 
-// natsVariable has the test binary be a NATS server at the address that it holds, with
-// its files in the directory that is the argument.
+// natsVariable has the test binary be a NATS server at the address that it holds.
 const natsVariable = "FLEET_TEST_NATS"
 
 // serveNATS serves until SIGTERM.
-func serveNATS(at, dir string) error {
+func serveNATS(at string) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
-	s, err := embedded.Start(embedded.Config{Addr: at, Dir: dir})
+	s, err := embedded.Start(embedded.Config{Addr: at})
 	if err != nil {
 		return err
 	}
@@ -100,10 +99,10 @@ func startCoppice(t *testing.T, name string, args ...string) *process {
 	return startProcess(t, name, serverGreets, "COPPICE_TEST_MAIN=1", args...)
 }
 
-// startNATS starts a server that keeps its streams in memory alone.
+// startNATS starts a server.
 func startNATS(t *testing.T, at string) *process {
 	t.Helper()
-	return startProcess(t, "nats", natsGreets, natsVariable+"="+at, t.TempDir())
+	return startProcess(t, "nats", natsGreets, natsVariable+"="+at)
 }
 
 func startProcess(t *testing.T, name string, greets *regexp.Regexp, variable string, args ...string) *process {

@@ -15,7 +15,7 @@ import (
 // variable set runs main. With natsVariable it is a NATS server.
 func TestMain(m *testing.M) {
 	if at := os.Getenv(natsVariable); at != "" {
-		if err := serveNATS(at, os.Args[1]); err != nil {
+		if err := serveNATS(at); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

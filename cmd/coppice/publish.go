@@ -33,12 +33,11 @@ read at /v1/worker who it is. Events are vLLM's. The URLs:
 
   zmq://*:5557?replay=5558&topic=T   a PUB socket, and one for replays: the next port, or
                                      none with replay=0. Default topic: kv@host:port@model
-  nats://a:4222,b:4222?prefix=P&stream=S
-                                     JetStream of one NATS, by several of its servers; tls://
-                                     likewise, with ca=FILE. nats://user:password@…, or
-                                     creds=FILE. There the worker registers itself, too.
-                                     Defaults: coppice-kv, and COPPICE_KV or, with
-                                     another prefix, COPPICE_KV_P
+  nats://a:4222,b:4222?prefix=P      one NATS, by several of its servers; tls:// likewise, with
+                                     ca=FILE. nats://user:password@…, or creds=FILE. There the
+                                     worker registers itself, too. The server keeps nothing:
+                                     what a router missed, the worker sends again. Default
+                                     prefix: coppice-kv
 `
 
 // target is one place to publish at.
@@ -54,9 +53,9 @@ type zmqTarget struct {
 }
 
 type natsTarget struct {
-	servers        string // nats://a:4222,nats://b:4222
-	prefix, stream string
-	creds, ca      string // files; "": none
+	servers   string // nats://a:4222,nats://b:4222
+	prefix    string
+	creds, ca string // files; "": none
 }
 
 // splitURLs separates URLs at commas; what has no scheme that is ours is another server of
@@ -161,11 +160,11 @@ func parseTarget(text string) (t target, err error) {
 		t.zmq, err = parseZMQ(authority, taken[0], taken[1])
 		return t, err
 	case "nats", "tls":
-		taken, err := take("prefix", "stream", "creds", "ca")
+		taken, err := take("prefix", "creds", "ca")
 		if err != nil {
 			return t, err
 		}
-		t.nats, err = parseNATS(scheme, authority, natsTarget{prefix: taken[0], stream: taken[1], creds: taken[2], ca: taken[3]})
+		t.nats, err = parseNATS(scheme, authority, natsTarget{prefix: taken[0], creds: taken[1], ca: taken[2]})
 		return t, err
 	}
 	return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
@@ -202,10 +201,8 @@ func parseZMQ(authority, replay, topic string) (*zmqTarget, error) {
 }
 
 func parseNATS(scheme, authority string, t natsTarget) (*natsTarget, error) {
-	for _, f := range [...]struct{ name, value string }{{"prefix", t.prefix}, {"stream", t.stream}} {
-		if strings.ContainsAny(f.value, ".*> \t\r\n/\\") {
-			return nil, fmt.Errorf("%s is %.40q, want no dots, blanks, slashes, * or >", f.name, f.value)
-		}
+	if strings.ContainsAny(t.prefix, ".*> \t\r\n/\\") {
+		return nil, fmt.Errorf("prefix is %.40q, want no dots, blanks, slashes, * or >", t.prefix)
 	}
 	var servers []string
 	for _, server := range strings.Split(strings.TrimSuffix(authority, "/"), ",") {
@@ -316,5 +313,5 @@ func (z *zmqTarget) sender(topic string) *zmq.Sender {
 }
 
 func (n *natsTarget) config(worker string) nats.Config {
-	return nats.Config{URL: n.servers, Worker: worker, Prefix: n.prefix, Stream: n.stream, Credentials: n.creds, CA: n.ca}
+	return nats.Config{URL: n.servers, Worker: worker, Prefix: n.prefix, Credentials: n.creds, CA: n.ca}
 }

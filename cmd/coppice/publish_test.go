@@ -17,15 +17,15 @@ import (
 
 func TestPublishURLs(t *testing.T) {
 	for text, want := range map[string][]target{
-		"zmq://*:5557":                              {{zmq: &zmqTarget{"*", 5557, 5558, ""}}},
-		"zmq://:5557?replay=0":                      {{zmq: &zmqTarget{"*", 5557, -1, ""}}},
-		"zmq://127.0.0.1:0":                         {{zmq: &zmqTarget{"127.0.0.1", 0, 0, ""}}},
-		"zmq://127.0.0.1:0?replay=0&topic=kv@a@b":   {{zmq: &zmqTarget{"127.0.0.1", 0, -1, "kv@a@b"}}},
-		"zmq://[::1]:65535?replay=1":                {{zmq: &zmqTarget{"::1", 65535, 1, ""}}},
-		"nats://a:4222":                             {{nats: &natsTarget{servers: "nats://a:4222", prefix: "", stream: ""}}},
-		"tls://me:pass@a:4222,b/?prefix=p&stream=S": {{nats: &natsTarget{servers: "tls://me:pass@a:4222,tls://b", prefix: "p", stream: "S"}}},
+		"zmq://*:5557":                            {{zmq: &zmqTarget{"*", 5557, 5558, ""}}},
+		"zmq://:5557?replay=0":                    {{zmq: &zmqTarget{"*", 5557, -1, ""}}},
+		"zmq://127.0.0.1:0":                       {{zmq: &zmqTarget{"127.0.0.1", 0, 0, ""}}},
+		"zmq://127.0.0.1:0?replay=0&topic=kv@a@b": {{zmq: &zmqTarget{"127.0.0.1", 0, -1, "kv@a@b"}}},
+		"zmq://[::1]:65535?replay=1":              {{zmq: &zmqTarget{"::1", 65535, 1, ""}}},
+		"nats://a:4222":                           {{nats: &natsTarget{servers: "nats://a:4222"}}},
+		"tls://me:pass@a:4222,b/?prefix=p":        {{nats: &natsTarget{servers: "tls://me:pass@a:4222,tls://b", prefix: "p"}}},
 		"nats://a:1,b:2, zmq://*:1?topic=x,y,nats://c": {
-			{nats: &natsTarget{servers: "nats://a:1,nats://b:2", prefix: "", stream: ""}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{servers: "nats://c", prefix: "", stream: ""}},
+			{nats: &natsTarget{servers: "nats://a:1,nats://b:2"}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{servers: "nats://c"}},
 		},
 	} {
 		got, err := (&fleetFlags{Publish: []string{text}}).targets()
@@ -59,9 +59,9 @@ func TestBadPublish(t *testing.T) {
 		{"nats://", "want servers"},
 		{"nats://a,,b", "want servers"},
 		{"nats://me:hush@a:x", "want servers"},
-		{"nats://me:hush@a:1?topic=x", `no parameter "topic", want one of prefix, stream, creds, ca`},
+		{"nats://me:hush@a:1?topic=x", `no parameter "topic", want one of prefix, creds, ca`},
 		{"nats://a?prefix=a.b", `prefix is "a.b", want no dots`},
-		{"nats://a?stream=*", `stream is "*"`},
+		{"nats://a?prefix=*", `prefix is "*"`},
 	} {
 		f := fleetFlags{Publish: []string{tc.url}, BlockTokens: 16}
 		if err := f.check(16); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hush") {
@@ -118,7 +118,7 @@ func TestPublishIsPrinted(t *testing.T) {
 	}
 	refused(t, []string{"--publish", "(secret)", "want servers"}, "serve", "--publish", "nats://me:hush@a:x")
 	stdout, _, _ := command(t, "serve", "--help")
-	for _, want := range []string{"zmq://*:5557?replay=5558&topic=T", "nats://a:4222,b:4222?prefix=P&stream=S", "--block-tokens", "--advertise"} {
+	for _, want := range []string{"zmq://*:5557?replay=5558&topic=T", "nats://a:4222,b:4222?prefix=P", "--block-tokens", "--advertise"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the help lacks %s", want)
 		}
@@ -155,7 +155,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 		return strings.Contains(err.Error(), "QX") || strings.Contains(err.Error(), "ZJ")
 	}
 	for _, password := range oddPasswords {
-		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:x", "tls://me:%s@a,you:%[1]s@b?topic=1", "wrong://me:%s@a", "me:%s@a:1", "nats://me:%s@a:1?creds=/none", "nats://me:%s@a?stream=*"} {
+		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:x", "tls://me:%s@a,you:%[1]s@b?topic=1", "wrong://me:%s@a", "me:%s@a:1", "nats://me:%s@a:1?creds=/none", "nats://me:%s@a?prefix=*"} {
 			text := fmt.Sprintf(format, password)
 			if err := (&fleetFlags{Publish: []string{text}, BlockTokens: 16}).check(16); err != nil && told(err) {
 				t.Errorf("--publish %q: %v", text, err)

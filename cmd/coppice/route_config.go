@@ -205,8 +205,6 @@ func (c *routeCmd) replicas(events *nats.Config) (*replica.Config, error) {
 	switch {
 	case !strings.Contains(c.Replicas, "://") || err == nil && t.nats == nil:
 		err = errors.New("want auto, or a URL like nats://host:4222?prefix=P")
-	case err == nil && t.nats.stream != "":
-		err = errors.New("routers tell each other without a stream: leave it out")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--replicas %s: %w", redact(c.Replicas), err)

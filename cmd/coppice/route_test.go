@@ -100,7 +100,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--weight score=2", []string{"--weight", "policy latency does not go by score, but by ttft, itl, backlog"}},
 		{"--replicas others", []string{"--replicas others", "auto, or", "nats://host:4222"}},
 		{"--replicas zmq://*:1", []string{"--replicas zmq://*:1", "nats://host:4222"}},
-		{"--replicas nats://a:1?stream=S", []string{"--replicas", "stream"}},
+		{"--replicas nats://a:1?topic=T", []string{"--replicas", "topic"}},
 		{"--replicas nats://", []string{"--replicas", "want servers"}},
 		{"--api-key 1234567", []string{"--api-key", "7 characters"}},
 		{"--api-key-file " + short, []string{"--api-key-file", "4 characters"}},

@@ -77,7 +77,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		c.Policy = scheduler.DLPM // no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
-		Node: coppice.Config{EventRing: eventRing, MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
+		Node: coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
 			backend, err := c.backend(m, s)
 			if err != nil {

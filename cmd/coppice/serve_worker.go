@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net"
 	"net/url"
 	"sync"
@@ -13,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events"
@@ -25,9 +21,6 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// eventRing is how many cache events a node keeps for a publisher that lags.
-const eventRing = 1 << 16
-
 // worker is what this process is to a fleet. Its owner closes it behind the node, whose
 // events end then; it waits for its goroutine.
 type worker struct {
@@ -36,7 +29,7 @@ type worker struct {
 	senders []*zmq.Sender
 	nats    []nats.Config
 	log     *zap.Logger
-	done    chan struct{} // closed when the node's events have ended
+	done    chan struct{} // closed when all of the node's events are sent
 
 	mu         sync.Mutex
 	announcers []*nats.Announcer
@@ -66,15 +59,15 @@ func (c *serveCmd) startWorker(s *served, at net.Addr, keyed bool, log *zap.Logg
 		close(w.done)
 		return w, nil
 	}
-	if err := w.publish(&c.fleetFlags); err != nil {
+	if err := w.publish(&c.fleetFlags, s.node.EventLog()); err != nil {
 		return nil, err
 	}
-	go w.follow(func(from uint64) iter.Seq2[kv.Event, error] { return s.node.Events(context.Background(), from) }, eventRing)
+	go w.follow()
 	return w, nil
 }
 
 // publish starts the publisher and its transports, and puts them on the card.
-func (w *worker) publish(f *fleetFlags) error {
+func (w *worker) publish(f *fleetFlags, log *events.Log) error {
 	targets, err := f.targets()
 	if err != nil {
 		return err
@@ -108,13 +101,11 @@ func (w *worker) publish(f *fleetFlags) error {
 		}
 		transports = append(transports, nats.NewSender(cfg))
 		if w.card.NATS == nil {
-			w.card.NATS = &card.NATS{Prefix: cfg.Prefix, Stream: cfg.Stream}
+			w.card.NATS = &card.NATS{Prefix: cfg.Prefix}
 		}
 	}
 	w.card.BlockTokens = f.BlockTokens
-	w.pub, err = events.NewPublisher(events.PublisherConfig{
-		BlockTokens: f.BlockTokens, Form: wire.Form{Arrays: f.ArrayEvents}, Epoch: w.card.Epoch,
-	}, transports...)
+	w.pub, err = events.NewPublisher(events.PublisherConfig{Form: wire.Form{Arrays: f.ArrayEvents}, Epoch: w.card.Epoch}, log, transports...)
 	if err != nil {
 		return fmt.Errorf("--publish: %w", err)
 	}
@@ -133,14 +124,10 @@ func portOf(a net.Addr) int {
 	return 0
 }
 
-// follow publishes the node's events until those end. Then the cache is no more.
-func (w *worker) follow(open func(from uint64) iter.Seq2[kv.Event, error], keep int) {
+// follow says goodbye when the node's events have ended: the cache is gone.
+func (w *worker) follow() {
 	defer close(w.done)
-	err := w.pub.Tail(open, coppice.ErrLagged, keep)
-	if !errors.Is(err, coppice.ErrClosed) {
-		w.log.Error("no more cache events are published", zap.Error(err))
-	}
-	w.pub.Publish([]kv.Event{{Kind: kv.Cleared}})
+	<-w.pub.Done()
 	w.leave()
 }
 
@@ -153,7 +140,7 @@ func (w *worker) announce() error {
 	}
 	for _, cfg := range w.nats {
 		here := w.card
-		here.NATS = &card.NATS{Prefix: cfg.Prefix, Stream: cfg.Stream}
+		here.NATS = &card.NATS{Prefix: cfg.Prefix}
 		a, err := nats.NewAnnouncer(nats.AnnouncerConfig{Config: cfg, Payload: here.Append(nil), Epoch: here.Epoch})
 		if err != nil {
 			return fmt.Errorf("--publish: %w", err)

@@ -77,7 +77,6 @@ type ZMQ struct {
 // NATS says how its events are found there: under its name as worker.
 type NATS struct {
 	Prefix string `json:"prefix,omitempty"`
-	Stream string `json:"stream,omitempty"`
 }
 
 // Profile are seconds, as router.Profile has them.

@@ -181,7 +181,7 @@ func TestAgainstLLMD(t *testing.T) {
 		t.Run(fmt.Sprintf("arrays=%v", form.Arrays), func(t *testing.T) {
 			sender := zmq.NewSender(zmq.SenderConfig{Endpoint: "tcp://127.0.0.1:0", Bind: true,
 				ReplayEndpoint: "tcp://127.0.0.1:0", Topic: "kv@" + pod + "@" + model})
-			pub, err := events.NewPublisher(events.PublisherConfig{BlockTokens: size, Form: form, BatchEvents: 7}, sender)
+			pub, err := eventstest.NewPublisher(events.PublisherConfig{Form: form}, sender)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,12 +69,7 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 		return nil, err
 	}
 	var err error
-	t := &trouble{notify: a.cfg.Notify}
-	up := func(*nats.Conn) {
-		t.is(nil)
-		signal(a.up)
-	}
-	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", t, nats.ConnectHandler(up), nats.ReconnectHandler(up)); err != nil {
+	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", func() { signal(a.up) }, nil); err != nil {
 		return nil, err
 	}
 	// A channel that is full drops questions: one answer serves all who ask.
@@ -85,14 +80,6 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.wait.Go(a.run)
 	return a, nil
-}
-
-// signal leaves a note in a channel of one place.
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }
 
 // answerGap is between two answers, so that who asks all the time does not have everybody

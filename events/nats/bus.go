@@ -93,40 +93,33 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{cfg: cfg, up: make(chan struct{}, 1), messages: make(chan []byte)}
-	t := &trouble{notify: cfg.Notify}
-	up := func(*nats.Conn) {
-		t.is(nil)
+	up := func() {
 		b.connects.Add(1)
 		signal(b.up)
 	}
 	var err error
-	b.nc, err = cfg.connect("coppice bus "+cfg.Topic, t, nats.NoEcho(), nats.ReconnectBufSize(-1), nats.ConnectHandler(up), nats.ReconnectHandler(up))
-	if err != nil {
+	if b.nc, err = cfg.connect("coppice bus "+cfg.Topic, up, nil, nats.NoEcho(), nats.ReconnectBufSize(-1)); err != nil {
 		return nil, err
 	}
-	if b.sub, err = b.nc.SubscribeSync(cfg.subject()); err == nil {
-		err = b.sub.SetPendingLimits(cfg.QueueMessages, cfg.QueueBytes)
-	}
-	if err != nil {
+	if b.sub, err = subscribe(b.nc, cfg.subject(), cfg.QueueMessages, cfg.QueueBytes); err != nil {
 		b.nc.Close()
-		return nil, fmt.Errorf("nats: %w", err)
+		return nil, err
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.wait.Go(b.listen)
+	heard := make(chan *nats.Msg)
+	b.wait.Go(func() {
+		defer close(heard)
+		pump(b.ctx, b.sub, heard)
+	})
+	b.wait.Go(func() { b.take(heard) })
 	return b, nil
 }
 
-// listen hands over what comes.
-func (b *Bus) listen() {
+// take hands over what comes.
+func (b *Bus) take(heard <-chan *nats.Msg) {
 	defer close(b.messages)
-	for {
-		m, err := b.sub.NextMsgWithContext(b.ctx)
-		switch {
-		case errors.Is(err, nats.ErrSlowConsumer): // told once for all that were dropped
-			continue
-		case err != nil:
-			return // closed
-		case len(m.Data) > b.cfg.MaxMessage:
+	for m := range heard {
+		if len(m.Data) > b.cfg.MaxMessage {
 			b.tooLong.Add(1)
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 )
@@ -26,18 +25,10 @@ type Config struct {
 	// the same name are passed over. 0: all of the name, the latest last.
 	Epoch uint64
 
-	Prefix string // coppice-kv
-	Stream string // COPPICE_KV, and behind it _ and Prefix if that is another than its default
+	Prefix string // of all subjects. Default: coppice-kv.
 
-	// What the stream keeps, for readers that are cut off: 1000 batches per rank,
-	// 1 GiB in all, in memory unless File. Publishers see to that; a reader takes what is there.
-	KeepBatches int64
-	KeepBytes   int64
-	File        bool
-
-	SnapshotBytes int           // 1 GiB, of one snapshot
-	Frames        int           // 16 that wait for the subscriber
-	Retry         time.Duration // 100 ms; first wait after trouble, doubled up to 5 s
+	SnapshotBytes int           // of one snapshot. Default: 1 GiB.
+	Retry         time.Duration // first wait after trouble, doubled up to 5 s. Default: 100 ms.
 
 	// Credentials is a file with a user's JWT and seed, CA one with the certificates of who
 	// signed the servers', PEM. "": none; a user and a password may stand in URL.
@@ -53,17 +44,8 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.URL, nats.DefaultURL)
-	const prefix = "coppice-kv"
-	setDefault(&c.Prefix, prefix)
-	if c.Stream == "" {
-		if c.Stream = "COPPICE_KV"; c.Prefix != prefix {
-			c.Stream += "_" + c.Prefix // a stream has one prefix: two fleets would take it from each other
-		}
-	}
-	setDefault(&c.KeepBatches, 1000)
-	setDefault(&c.KeepBytes, 1<<30)
+	setDefault(&c.Prefix, "coppice-kv")
 	setDefault(&c.SnapshotBytes, 1<<30)
-	setDefault(&c.Frames, 16)
 	setDefault(&c.Retry, 100*time.Millisecond)
 	return c
 }
@@ -76,8 +58,7 @@ func setDefault[T comparable](v *T, d T) {
 }
 
 func (c Config) validate() error {
-	// The stream last: its default has the prefix in it.
-	for _, f := range [...]struct{ name, token string }{{"Worker", c.Worker}, {"Prefix", c.Prefix}, {"Stream", c.Stream}} {
+	for _, f := range [...]struct{ name, token string }{{"Worker", c.Worker}, {"Prefix", c.Prefix}} {
 		if f.token == "" || strings.ContainsAny(f.token, ".*> \t\r\n/\\") {
 			return fmt.Errorf("nats: %s %q must be one token: no dots, blanks, slashes or wildcards", f.name, f.token)
 		}
@@ -88,32 +69,36 @@ func (c Config) validate() error {
 func (c Config) subject() string { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
 func (c Config) askAt() string   { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
 
-func (c Config) stream() jetstream.StreamConfig {
-	storage := jetstream.MemoryStorage
-	if c.File {
-		storage = jetstream.FileStorage
+// connect never gives up: servers come and go, and credentials are mended. It calls up for each new connection,
+// and down, if it is not nil, when one breaks.
+func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nats.Conn, error) {
+	t := &trouble{notify: c.Notify}
+	connected := func(*nats.Conn) {
+		t.is(nil)
+		up()
 	}
-	return jetstream.StreamConfig{Name: c.Stream, Subjects: []string{c.Prefix + ".*.*"}, Storage: storage,
-		MaxMsgsPerSubject: c.KeepBatches, MaxBytes: c.KeepBytes, Discard: jetstream.DiscardOld}
-}
-
-// find looks for the stream; [jetstream.ErrStreamNotFound] tells that there is none. One that
-// carries other subjects is somebody else's: to take it would silence them.
-func (c Config) find(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	there, err := js.Stream(ctx, c.Stream)
-	if err != nil {
-		return nil, err
+	failed := func(_ *nats.Conn, err error) {
+		if err != nil { // it is when the connection is closed by us
+			t.is(err)
+		}
 	}
-	if has, want := there.CachedInfo().Config.Subjects, c.stream().Subjects; !slices.Equal(has, want) {
-		return nil, fmt.Errorf("it carries %q, not %q: give another stream", has, want)
+	options := []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectWait(c.Retry), nats.ReconnectJitter(c.Retry/2, c.Retry/2), nats.PingInterval(pingInterval),
+		nats.ConnectHandler(connected), nats.ReconnectHandler(connected), nats.ReconnectErrHandler(failed),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			failed(nc, err)
+			if down != nil {
+				down()
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			// Other errors are told by the call that they concern.
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				t.is(err)
+			}
+		}),
 	}
-	return there, nil
-}
-
-// connect never gives up: servers come and go, and credentials are mended.
-func (c Config) connect(name string, t *trouble, more ...nats.Option) (*nats.Conn, error) {
-	options := append([]nats.Option{nats.Name(name), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectWait(c.Retry), nats.ReconnectJitter(c.Retry/2, c.Retry/2)}, t.options()...)
 	if c.Credentials != "" {
 		options = append(options, nats.UserCredentials(c.Credentials))
 	}
@@ -128,6 +113,48 @@ func (c Config) connect(name string, t *trouble, more ...nats.Option) (*nats.Con
 		return nil, fmt.Errorf("nats: %w", err)
 	}
 	return nc, nil
+}
+
+// pingInterval is how often a server is asked whether it is there: of two questions without an answer the connection breaks.
+const pingInterval = 10 * time.Second
+
+// signal leaves a note in a channel of one place.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// pump hands over what comes on a subscription until ctx or the subscription ends. What comes faster than it is read
+// is dropped: what was missed shows otherwise.
+func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if errors.Is(err, nats.ErrSlowConsumer) { // told once for all that were dropped
+			continue
+		}
+		if err != nil {
+			return // closed
+		}
+		select {
+		case to <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// subscribe is a subscription that keeps no more than so many messages and bytes for a slow reader.
+func subscribe(nc *nats.Conn, subject string, messages, bytes int) (*nats.Subscription, error) {
+	sub, err := nc.SubscribeSync(subject)
+	if err == nil {
+		err = sub.SetPendingLimits(messages, bytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	return sub, nil
 }
 
 // The header of a message: numbers in decimal.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
@@ -33,7 +32,7 @@ const patience = time.Minute
 func server(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		s, err := embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		s, err := embedded.Start(embedded.Config{Addr: addr})
 		if err == nil {
 			t.Cleanup(s.Close)
 			return s
@@ -50,7 +49,7 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.Start(embedded.Config{Addr: at.Host, Dir: t.TempDir()}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := embedded.Start(embedded.Config{Addr: at.Host}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("%v", err)
 	}
 }
@@ -59,13 +58,12 @@ func config(s *embedded.Server) Config {
 	return Config{URL: s.URL(), Worker: "w1", Retry: time.Millisecond}
 }
 
-func publisher(t testing.TB, cfg Config, pc events.PublisherConfig) *events.Publisher {
+func publisher(t testing.TB, cfg Config, pc events.PublisherConfig) *eventstest.Publisher {
 	t.Helper()
-	pc.BlockTokens = eventstest.BlockTokens
 	if pc.Heartbeat == 0 {
 		pc.Heartbeat = time.Millisecond
 	}
-	p, err := events.NewPublisher(pc, NewSender(cfg))
+	p, err := eventstest.NewPublisher(pc, NewSender(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,14 +113,14 @@ func TestLoopback(t *testing.T) {
 func TestTwoFleets(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	type fleet struct {
-		p    *events.Publisher
+		p    *eventstest.Publisher
 		c    *eventstest.Cache
 		sink *eventstest.Set
 	}
 	var fleets []fleet
 	for _, prefix := range []string{"", "fleet-b", "fleet-c"} {
 		cfg := config(s)
-		cfg.Prefix, cfg.KeepBytes = prefix, 1<<24 // the server has room for all of them
+		cfg.Prefix = prefix
 		f := fleet{publisher(t, cfg, events.PublisherConfig{}), eventstest.NewCache(), eventstest.NewSet()}
 		follow(t, f.sink, cfg, events.SubscriberConfig{})
 		fleets = append(fleets, f)
@@ -160,55 +158,19 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// The stream is taken away while all are connected: it is made again, by its reader or
-// by somebody who is quicker, and begins to count anew.
-func TestStreamIsLost(t *testing.T) {
+// What a router that comes late, or comes again, did not hear it gets from the worker itself: no server keeps it.
+func TestRouterRestarts(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
-	cfg := config(s)
-	cfg.KeepBytes = 1 << 24 // the server has room for the one that goes and the one that comes
-	p := publisher(t, cfg, events.PublisherConfig{Heartbeat: -1})
-	c, sink := eventstest.NewCache(), eventstest.NewSet()
-	follow(t, sink, cfg, events.SubscriberConfig{Grace: time.Minute})
-	js := bystander(t, s.URL())
-	for _, quicker := range []bool{false, true} {
-		for range 50 {
+	p := publisher(t, config(s), events.PublisherConfig{})
+	c := eventstest.NewCache()
+	for range 3 {
+		for range 20 {
 			p.Publish(c.Step(4))
-			sink.Until(c.Held)
 		}
-		if err := js.DeleteStream(t.Context(), "COPPICE_KV"); err != nil {
-			t.Fatal(err)
-		}
-		if quicker {
-			if _, err := js.CreateOrUpdateStream(t.Context(), cfg.withDefaults().stream()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 3 {
-			p.Publish(c.Step(4))
-			sink.Until(c.Held)
-		}
-	}
-}
-
-// What the stream keeps, and where, is for those to say who publish.
-func TestStreamOfOthers(t *testing.T) {
-	s := server(t, "127.0.0.1:0")
-	cfg := config(s)
-	cfg.File, cfg.KeepBatches = true, 7
-	p := publisher(t, cfg, events.PublisherConfig{})
-	c, sink := eventstest.NewCache(), eventstest.NewSet()
-	js := bystander(t, s.URL())
-	until(t, "the publisher's stream", func() bool { _, err := js.Stream(t.Context(), "COPPICE_KV"); return err == nil })
-	sub := follow(t, sink, config(s), events.SubscriberConfig{})
-	until(t, "a connection", func() bool { return sub.Counts().Batches > 0 })
-	p.Publish(c.Step(4))
-	sink.Until(c.Held)
-	stream, err := js.Stream(t.Context(), "COPPICE_KV")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if has := stream.CachedInfo().Config; has.Storage != jetstream.FileStorage || has.MaxMsgsPerSubject != 7 {
-		t.Errorf("%+v", has)
+		sink := eventstest.NewSet()
+		sub := follow(t, sink, config(s), events.SubscriberConfig{})
+		sink.Until(c.Held)
+		sub.Close()
 	}
 }
 
@@ -233,7 +195,7 @@ func TestPublisherRestart(t *testing.T) {
 	sink.Until(c.Held)
 }
 
-// A reader that was not fast enough for the stream's memory asks the publisher.
+// A reader that was not fast enough asks the publisher.
 func TestGapIsReplayed(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	cfg := config(s)
@@ -359,11 +321,11 @@ func TestNames(t *testing.T) {
 		if _, err := NewSource(Config{Worker: worker}); err == nil {
 			t.Errorf("source of %q", worker)
 		}
-		if _, err := events.NewPublisher(events.PublisherConfig{BlockTokens: 1}, NewSender(Config{Worker: worker})); err == nil {
+		if _, err := eventstest.NewPublisher(events.PublisherConfig{}, NewSender(Config{Worker: worker})); err == nil {
 			t.Errorf("sender of %q", worker)
 		}
 	}
-	for _, cfg := range []embedded.Config{{}, {Addr: "127.0.0.1:0"}, {Addr: "127.0.0.1:x", Dir: t.TempDir()}} {
+	for _, cfg := range []embedded.Config{{}, {Addr: "127.0.0.1:x"}} {
 		if s, err := embedded.Start(cfg); err == nil {
 			s.Close()
 			t.Errorf("%+v", cfg)
@@ -407,19 +369,4 @@ func TestUnreadableURL(t *testing.T) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}
-}
-
-// bystander is a connection of neither a publisher nor a reader.
-func bystander(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }

@@ -2,13 +2,11 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 )
@@ -21,14 +19,12 @@ type Sender struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
-	trouble trouble
-	up      chan struct{} // of one place: there is a connection, maybe a new one
 	asked   chan *nats.Msg
 }
 
 // NewSender does nothing yet: Start connects.
 func NewSender(cfg Config) *Sender {
-	s := &Sender{cfg: cfg.withDefaults(), up: make(chan struct{}, 1), asked: make(chan *nats.Msg, 256)}
+	s := &Sender{cfg: cfg.withDefaults(), asked: make(chan *nats.Msg, 256)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -40,58 +36,16 @@ func (s *Sender) Start(h events.History) error {
 		return err
 	}
 	s.history = h
-	signal := func(*nats.Conn) {
-		select {
-		case s.up <- struct{}{}:
-		default:
-		}
-	}
 	var err error
-	s.trouble.notify = s.cfg.Notify
-	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, &s.trouble, nats.ConnectHandler(signal), nats.ReconnectHandler(signal)); err != nil {
+	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, func() {}, nil); err != nil {
 		return err
 	}
 	// A channel that is full drops requests, which are asked again.
 	if _, err := s.nc.ChanSubscribe(s.cfg.askAt(), s.asked); err != nil {
 		return fmt.Errorf("nats: %w", err)
 	}
-	s.wait.Go(s.keepStream)
 	s.wait.Go(s.answerAll)
 	return nil
-}
-
-// keepStream sees to it that there is a stream after every connection.
-func (s *Sender) keepStream() {
-	js, err := jetstream.New(s.nc)
-	if err != nil {
-		return // a nil connection alone
-	}
-	for {
-		select {
-		case <-s.up:
-			retry(s.ctx, s.cfg, func() error {
-				err := s.ensureStream(js)
-				switch {
-				case err == nil:
-					s.trouble.is(nil)
-				case s.nc.IsConnected() && s.ctx.Err() == nil: // otherwise the connection tells
-					s.trouble.is(fmt.Errorf("stream %s: %w", s.cfg.Stream, err))
-				}
-				return err
-			})
-		case <-s.ctx.Done():
-			return
-		}
-	}
-}
-
-// ensureStream makes the stream, or has it be as configured.
-func (s *Sender) ensureStream(js jetstream.JetStream) error {
-	if _, err := s.cfg.find(s.ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
-	}
-	_, err := js.CreateOrUpdateStream(s.ctx, s.cfg.stream())
-	return err
 }
 
 // Send implements [events.Transport]. While there is no server the client keeps
@@ -144,7 +98,7 @@ func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("nats: a request of %d bytes that is neither a number nor %q", len(m.Data), snapshotRequest)
 		}
-		for _, m := range s.history.Replay(nil, from) {
+		for m := range s.history.Replay(from) {
 			if err := say(m.Epoch, m.Seq, m.Payload); err != nil {
 				return said, err
 			}

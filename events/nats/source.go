@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/coppice-llm/coppice/events"
 )
 
 const flushTimeout = time.Second
 
-// streamHeartbeat is how often a stream says that it is there: twice that without one, and
-// it is taken to be gone.
-const streamHeartbeat = 5 * time.Second
+// What may wait for a reader that is slow: messages, and bytes of them. What is dropped beyond that the reader asks for.
+const (
+	queueMessages = 1 << 16
+	queueBytes    = 64 << 20
+)
 
 // maxAnswers to one question may wait to be read.
 const maxAnswers = 1 << 20
@@ -28,13 +29,12 @@ var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
 // Source is one rank seen over NATS: an [events.Source].
 type Source struct {
-	cfg     Config
-	frames  chan events.Frame
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wait    sync.WaitGroup
-	turned  chan struct{} // of one place: the connection broke or is there anew
-	trouble trouble
+	cfg    Config
+	frames chan events.Frame
+	ctx    context.Context
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+	turned chan struct{} // of one place: the connection broke or is there anew
 
 	successor uint64 // the last that was told; the listener's
 
@@ -45,9 +45,7 @@ type Source struct {
 // NewSource does nothing yet: Start connects. It fails on names that can't be
 // part of a subject.
 func NewSource(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg.withDefaults(), turned: make(chan struct{}, 1)}
-	s.trouble.notify = s.cfg.Notify
-	s.frames = make(chan events.Frame, s.cfg.Frames)
+	s := &Source{cfg: cfg.withDefaults(), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, s.cfg.validate()
 }
@@ -56,134 +54,70 @@ func NewSource(cfg Config) (*Source, error) {
 func (s *Source) Start() <-chan events.Frame {
 	s.wait.Go(func() {
 		defer close(s.frames)
-		retry(s.ctx, s.cfg, s.connect)
-		if s.ctx.Err() != nil {
-			return
-		}
-		for {
-			heard := false
-			retry(s.ctx, s.cfg, func() error {
-				connected, err := s.listen()
-				if connected {
-					s.put(events.Frame{Kind: events.FrameDisconnected})
-					heard = true
-					return nil
-				}
-				return err
-			})
-			if s.ctx.Err() != nil || !heard {
+		heard := make(chan *nats.Msg)
+		for wait := s.cfg.Retry; !s.connect(heard); wait = min(2*wait, 5*time.Second) {
+			select {
+			case <-time.After(wait):
+			case <-s.ctx.Done():
 				return
 			}
 		}
+		s.listen(heard)
 	})
 	return s.frames
 }
 
-func (s *Source) connect() error {
-	turn := func(*nats.Conn) {
-		select {
-		case s.turned <- struct{}{}:
-		default:
-		}
-	}
-	t := &s.trouble
-	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, t, nats.ConnectHandler(func(*nats.Conn) { t.is(nil) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			t.is(nil)
-			turn(nc)
-		}),
-		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			if err != nil {
-				t.is(err)
-			}
-			turn(nc)
-		}))
+// connect subscribes; false if the configuration does not let it, as with a file that can't be read now.
+func (s *Source) connect(heard chan<- *nats.Msg) bool {
+	turn := func() { signal(s.turned) }
+	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, turn, turn)
 	if err != nil {
-		return err
+		return false
+	}
+	sub, err := subscribe(nc, s.cfg.subject(), queueMessages, queueBytes)
+	if err != nil {
+		nc.Close()
+		return false
 	}
 	s.mu.Lock()
 	s.nc = nc
 	s.mu.Unlock()
-	return nil
+	s.wait.Go(func() { pump(s.ctx, sub, heard) })
+	return true
 }
 
-func (s *Source) put(f events.Frame) bool {
+func (s *Source) put(f events.Frame) {
 	select {
 	case s.frames <- f:
-		return true
 	case <-s.ctx.Done():
-		return false
 	}
 }
 
-// listen reads the stream from its end on, until the connection turns: whether the
-// stream is the same one after that, nobody can tell. False if there was none.
-func (s *Source) listen() (connected bool, err error) {
-	select { // of the time before
-	case <-s.turned:
-	default:
-	}
-	js, err := jetstream.New(s.nc)
-	if err != nil {
-		return false, err
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-	defer cancel()
-	stream, err := s.cfg.find(ctx, js) // whatever it keeps: that is its publishers' to say
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = js.CreateStream(ctx, s.cfg.stream())
-	}
-	if err != nil {
-		if err = fmt.Errorf("nats: stream %s: %w", s.cfg.Stream, err); s.nc.IsConnected() && s.ctx.Err() == nil { // else the connection tells
-			s.trouble.is(err)
-		}
-		return false, err
-	}
-	s.trouble.is(nil)
-	// A plain consumer, not the client's ordered one: that waits for good for a stream that
-	// is gone, and in one that counts anew for the number where it was. What is missed here
-	// the numbers of the batches show.
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: s.cfg.subject(), DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckNonePolicy,
-		InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1})
-	if err != nil {
-		return false, fmt.Errorf("nats: consumer: %w", err)
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(s.cfg.Frames), jetstream.PullHeartbeat(streamHeartbeat))
-	if err != nil {
-		return false, fmt.Errorf("nats: consumer: %w", err)
-	}
-	defer messages.Stop()
-	if !s.put(events.Frame{Kind: events.FrameConnected}) {
-		return true, nil
-	}
-	done := make(chan struct{})
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer close(done)
-	watch.Go(func() {
+// listen tells what comes, and how the connection is.
+func (s *Source) listen(heard <-chan *nats.Msg) {
+	for up := false; ; {
 		select {
-		case <-s.turned:
+		case <-s.turned: // also if it broke and is there again
+			if up {
+				s.put(events.Frame{Kind: events.FrameDisconnected})
+			}
+			if up = s.nc.IsConnected(); up {
+				s.put(events.Frame{Kind: events.FrameConnected})
+			}
+		case m := <-heard:
+			if f, news := s.frame(m); news {
+				s.put(f)
+			}
 		case <-s.ctx.Done():
-		case <-done:
-		}
-		messages.Stop()
-	})
-	for {
-		m, err := messages.Next()
-		if err != nil {
-			return true, err
-		}
-		if f, news := s.frame(m); news && !s.put(f) {
-			return true, nil
+			return
 		}
 	}
 }
 
-// frame is what comes of a message of the stream; not news: of another process of the name,
+// frame is what comes of a message; not news: of another process of the name,
 // that is told already or an earlier one.
-func (s *Source) frame(m jetstream.Msg) (f events.Frame, news bool) {
-	got, ok := message(m.Headers(), m.Data())
+func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
+	got, ok := message(m.Header, m.Data)
 	switch {
 	case !ok:
 		return events.Frame{Kind: events.FrameMalformed}, true
@@ -245,14 +179,11 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		return end, nats.ErrConnectionClosed
 	}
 	inbox := nc.NewRespInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	sub, err := subscribe(nc, inbox, maxAnswers, s.cfg.SnapshotBytes+1<<20)
 	if err != nil {
-		return end, fmt.Errorf("nats: %w", err)
+		return end, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(maxAnswers, s.cfg.SnapshotBytes+1<<20); err != nil {
-		return end, fmt.Errorf("nats: %w", err)
-	}
 	if err := nc.PublishRequest(s.cfg.askAt(), inbox, []byte(request)); err != nil {
 		return end, fmt.Errorf("nats: %w", err)
 	}
@@ -284,15 +215,5 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 			return end, err
 		}
 		heard++
-	}
-}
-
-// retry does what until it is done or ctx ends, with growing waits.
-func retry(ctx context.Context, cfg Config, what func() error) {
-	for wait := cfg.Retry; ctx.Err() == nil && what() != nil; wait = min(2*wait, 5*time.Second) {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
 	}
 }

@@ -1,11 +1,6 @@
 package nats
 
-import (
-	"errors"
-	"sync"
-
-	"github.com/nats-io/nats.go"
-)
+import "sync"
 
 // trouble tells Config.Notify what is wrong with a connection, each thing once however
 // often it is tried again, and when nothing is any more.
@@ -41,22 +36,4 @@ func (t *trouble) is(err error) {
 	}
 	t.told[err.Error()] = struct{}{}
 	t.notify(err)
-}
-
-// options have the connection's troubles told.
-func (t *trouble) options() []nats.Option {
-	failed := func(_ *nats.Conn, err error) {
-		if err != nil { // it is when the connection is closed by us
-			t.is(err)
-		}
-	}
-	return []nats.Option{
-		nats.DisconnectErrHandler(failed), nats.ReconnectErrHandler(failed),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// Other errors are told by the call that they concern.
-			if errors.Is(err, nats.ErrPermissionViolation) {
-				t.is(err)
-			}
-		}),
-	}
 }

@@ -9,14 +9,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 )
 
 // guarded is a server that asks for a password.
-func guarded(t *testing.T, core bool) *embedded.Server {
+func guarded(t *testing.T) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", Dir: t.TempDir(), User: "me", Password: "hush", Core: core})
+	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +41,7 @@ func heard(cfg *Config) func(t *testing.T) error {
 
 // A wrong password is told once, and is no end: when it is right, so is all.
 func TestTroublePassword(t *testing.T) {
-	ns := guarded(t, false)
+	ns := guarded(t)
 	for name, open := range map[string]func(Config) (func(), error){
 		"announcer": func(c Config) (func(), error) {
 			a, err := NewAnnouncer(AnnouncerConfig{Config: c, Payload: []byte("x"), Epoch: 1})
@@ -99,21 +98,6 @@ func TestTroublePassword(t *testing.T) {
 	}
 }
 
-// A server without JetStream is told of by who publishes.
-func TestTroubleStream(t *testing.T) {
-	ns := guarded(t, true)
-	cfg := Config{URL: strings.Replace(ns.URL(), "//", "//me:hush@", 1), Worker: "w1", Retry: time.Millisecond}
-	next := heard(&cfg)
-	s := NewSender(cfg)
-	if err := s.Start(nil); err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := next(t); err == nil || !strings.Contains(err.Error(), "stream COPPICE_KV") {
-		t.Errorf("told is %v", err)
-	}
-}
-
 // Each trouble is told once until all is well, and not without bound.
 func TestTroubleOnce(t *testing.T) {
 	var told []string
@@ -139,52 +123,11 @@ func TestTroubleOnce(t *testing.T) {
 
 // Files that can't be read are refused at once.
 func TestTroubleFiles(t *testing.T) {
-	s := guarded(t, true)
+	s := guarded(t)
 	for file, cfg := range map[string]Config{"/nowhere/creds": {Credentials: "/nowhere/creds"}, "/nowhere/ca": {CA: "/nowhere/ca"}} {
 		cfg.URL, cfg.Worker = s.URL(), "w1"
 		if _, err := NewAnnouncer(AnnouncerConfig{Config: cfg, Payload: []byte("x"), Epoch: 1}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", file, err)
 		}
-	}
-}
-
-// A stream that carries another prefix's events is not taken from it.
-func TestTroubleForeignStream(t *testing.T) {
-	first := config(server(t, "127.0.0.1:0"))
-	first.Prefix, first.Stream = "one", "SHARED"
-	publisher(t, first, events.PublisherConfig{})
-	js := bystander(t, first.URL)
-	subjects := func() []string {
-		s, err := js.Stream(t.Context(), "SHARED")
-		if err != nil {
-			return nil
-		}
-		return s.CachedInfo().Config.Subjects
-	}
-	for len(subjects()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	second := first
-	second.Prefix = "two"
-	next := heard(&second)
-	publisher(t, second, events.PublisherConfig{})
-	if err := next(t); err == nil || !strings.Contains(err.Error(), "give another stream") {
-		t.Errorf("told is %v", err)
-	}
-	// Nor by who would read it, as a card may name any stream.
-	third := first
-	third.Prefix = "three"
-	next = heard(&third)
-	src, err := NewSource(third)
-	if err != nil {
-		t.Fatal(err)
-	}
-	src.Start()
-	defer src.Close()
-	if err := next(t); err == nil || !strings.Contains(err.Error(), "give another stream") {
-		t.Errorf("told is %v", err)
-	}
-	if got := subjects(); len(got) != 1 || got[0] != "one.*.*" {
-		t.Errorf("the first one's stream carries %q now", got)
 	}
 }

@@ -105,24 +105,16 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	}
 	w := &Watcher{cfg: cfg, turned: make(chan struct{}, 1), heard: make(chan *nats.Msg), changes: make(chan Change),
 		names: registry{cfg: cfg, names: make(map[Process]*entry)}}
-	t := &trouble{notify: cfg.Notify}
-	turn := func(*nats.Conn) {
-		t.is(nil)
-		signal(w.turned)
-	}
 	var err error
-	if w.nc, err = cfg.connect("coppice router, registration", t, nats.ConnectHandler(turn), nats.ReconnectHandler(turn)); err != nil {
+	if w.nc, err = cfg.connect("coppice router, registration", func() { signal(w.turned) }, nil); err != nil {
 		return nil, err
 	}
-	if w.sub, err = w.nc.SubscribeSync(cfg.hereAt("*")); err == nil {
-		err = w.sub.SetPendingLimits(cfg.QueueMessages, cfg.QueueBytes)
-	}
-	if err != nil {
+	if w.sub, err = subscribe(w.nc, cfg.hereAt("*"), cfg.QueueMessages, cfg.QueueBytes); err != nil {
 		w.nc.Close()
-		return nil, fmt.Errorf("nats: %w", err)
+		return nil, err
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.wait.Go(w.listen)
+	w.wait.Go(func() { pump(w.ctx, w.sub, w.heard) })
 	w.wait.Go(w.run)
 	return w, nil
 }
@@ -145,24 +137,6 @@ func (w *Watcher) Close() error {
 		w.nc.Close()
 	})
 	return nil
-}
-
-// listen hands over what comes.
-func (w *Watcher) listen() {
-	for {
-		m, err := w.sub.NextMsgWithContext(w.ctx)
-		switch {
-		case errors.Is(err, nats.ErrSlowConsumer): // told once for all that were dropped
-			continue
-		case err != nil:
-			return // closed
-		}
-		select {
-		case w.heard <- m:
-		case <-w.ctx.Done():
-			return
-		}
-	}
 }
 
 func (w *Watcher) run() {

@@ -307,7 +307,7 @@ func (s *Sender) answer(c *conn, request []byte) error {
 			}
 		}
 	} else {
-		for _, m := range s.history.Replay(nil, binary.BigEndian.Uint64(request)) {
+		for m := range s.history.Replay(binary.BigEndian.Uint64(request)) {
 			if err := say(s.cfg.Topic, m.Seq, m.Payload); err != nil {
 				return err
 			}

@@ -40,17 +40,16 @@ const (
 	size  = eventstest.BlockTokens
 )
 
-func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*events.Publisher, *Sender) {
+func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*eventstest.Publisher, *Sender) {
 	t.Helper()
 	if sc.Endpoint == "" {
 		sc.Endpoint, sc.ReplayEndpoint = "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
 	}
 	sc.Bind, sc.Topic = true, topic
-	cfg.BlockTokens = size
 	// A port that another one had may for a moment be that of somebody who connects.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s := NewSender(sc)
-		p, err := events.NewPublisher(cfg, s)
+		p, err := eventstest.NewPublisher(cfg, s)
 		if err == nil {
 			t.Cleanup(func() { _ = p.Close() })
 			return p, s
@@ -383,7 +382,7 @@ func TestEndpoints(t *testing.T) {
 		}
 	}
 	for _, endpoint := range []string{"", "udp://a:1", "tcp://a", "ipc://"} {
-		if _, err := events.NewPublisher(events.PublisherConfig{BlockTokens: 1}, NewSender(SenderConfig{Endpoint: endpoint})); err == nil {
+		if _, err := eventstest.NewPublisher(events.PublisherConfig{}, NewSender(SenderConfig{Endpoint: endpoint})); err == nil {
 			t.Errorf("%q was taken", endpoint)
 		}
 	}
@@ -396,7 +395,7 @@ func TestSenderConnects(t *testing.T) {
 	if err := errors.Join(sub.Listen("tcp://127.0.0.1:0"), sub.SetOption(zmq4.OptionSubscribe, "")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := events.NewPublisher(events.PublisherConfig{BlockTokens: size, Heartbeat: time.Millisecond},
+	p, err := eventstest.NewPublisher(events.PublisherConfig{Heartbeat: time.Millisecond},
 		NewSender(SenderConfig{Endpoint: endpoint(sub.Addr()), Topic: topic}))
 	if err != nil {
 		t.Fatal(err)
@@ -442,7 +441,7 @@ func TestSenderConnectsAgain(t *testing.T) {
 
 func BenchmarkThroughput(b *testing.B) {
 	const blocks = 64
-	p, s := publisher(b, events.PublisherConfig{QueueEvents: 1 << 20}, SenderConfig{})
+	p, s := publisher(b, events.PublisherConfig{}, SenderConfig{})
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
 	follow(b, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr())}, events.SubscriberConfig{})
 	p.Publish(c.Step(blocks))

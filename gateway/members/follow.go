@@ -76,9 +76,6 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 		if c.NATS.Prefix != "" {
 			at.Prefix = c.NATS.Prefix
 		}
-		if c.NATS.Stream != "" {
-			at.Stream = c.NATS.Stream
-		}
 		return func(dp uint32) (events.Source, error) {
 			at.DP = dp
 			return nats.NewSource(at)

@@ -23,7 +23,7 @@ func natsServer(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
 	var s *embedded.Server
 	bind(t, func() (err error) {
-		s, err = embedded.Start(embedded.Config{Addr: addr, Dir: t.TempDir()})
+		s, err = embedded.Start(embedded.Config{Addr: addr})
 		return err
 	})
 	t.Cleanup(s.Close)

@@ -98,8 +98,8 @@ var mayImport = map[string][]string{
 
 	"scheduler/schedtest": {"kv", "engine", "engine/sim", "grammar", "mempool", "mempool/tiering", "radixcache", "scheduler", "scheduler/internal/planted", "internal/invariants"},
 
-	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema"},
-	".":          {"actors", "kv", "engine", "internal/slogcore", "internal/wording", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "tokenizer/chat"},
+	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema", "events"},
+	".":          {"actors", "kv", "engine", "internal/slogcore", "internal/wording", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "tokenizer/chat", "events"},
 	"local":      {".", "engine", "engine/cpu", "engine/model", "internal/wording", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"openai":     {"internal/jsontext", "kv", "tokenizer/chat"},
 	"bench/load": {"kv", "openai"},

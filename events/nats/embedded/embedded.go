@@ -2,13 +2,12 @@
 // fleets on one machine. It never serves more than events: no accounts, no
 // clustering.
 //
-//	server, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:4222", Dir: dir})
+//	server, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:4222"})
 //	...
 //	defer server.Close()
 package embedded
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -19,13 +18,8 @@ import (
 
 // Config of a server.
 type Config struct {
-	Addr      string // where it listens: host:port, port 0 = any that is free
-	Dir       string // of JetStream's files; required, also for streams in memory
-	MaxMemory int64  // of JetStream: 1 GiB
-	MaxStore  int64  // of JetStream: 4 GiB
-
+	Addr           string // where it listens: host:port, port 0 = any that is free
 	User, Password string // that clients must give; "": they need none
-	Core           bool   // without JetStream: registration and replicas work, events don't
 }
 
 // Server is a running server.
@@ -41,12 +35,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: port %q: %w", text, err)
 	}
-	if cfg.Dir == "" {
-		return nil, errors.New("embedded: Dir is empty, JetStream needs one")
-	}
-	options := &server.Options{Host: host, Port: int(port), JetStream: !cfg.Core, StoreDir: cfg.Dir, NoSigs: true, NoLog: true,
-		JetStreamMaxMemory: cfg.MaxMemory, JetStreamMaxStore: cfg.MaxStore,
-		Username: cfg.User, Password: cfg.Password}
+	options := &server.Options{Host: host, Port: int(port), NoSigs: true, NoLog: true, Username: cfg.User, Password: cfg.Password}
 	if port == 0 {
 		options.Port = server.RANDOM_PORT
 	} else { // the server itself would not say what is wrong, but try for ever
@@ -55,12 +44,6 @@ func Start(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("embedded: %w", err)
 		}
 		l.Close()
-	}
-	if options.JetStreamMaxMemory == 0 {
-		options.JetStreamMaxMemory = 1 << 30
-	}
-	if options.JetStreamMaxStore == 0 {
-		options.JetStreamMaxStore = 4 << 30
 	}
 	ns, err := server.NewServer(options)
 	if err != nil {

@@ -1,0 +1,157 @@
+package events
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// encoder makes payloads of events. It gathers the events of one batch in slices that it uses again.
+type encoder struct {
+	form   wire.Form
+	batch  wire.Batch
+	hashes []uint64
+	tokens []uint32
+	from   int // where the last event's hashes begin
+	fromT  int // and its tokens
+	lastNS kv.Namespace
+	extras []byte
+	keys   [1][]string
+}
+
+func newEncoder(form wire.Form, dp uint32) *encoder {
+	return &encoder{form: form, batch: wire.Batch{Rank: dp, HasRank: true}}
+}
+
+// message is the payload of one batch.
+func (o *encoder) message(b *Batch) []byte {
+	for i := range b.Events {
+		o.add(&b.Events[i])
+	}
+	return o.payload(b.Time)
+}
+
+// snapshot is the payloads of what a cache holds, each within the limits of a log's batches.
+func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
+	now := time.Now()
+	for len(stored) > 0 {
+		var batch []kv.Event
+		batch, stored = l.cut(stored)
+		payloads = append(payloads, o.message(&Batch{Time: now, Events: batch}))
+	}
+	return payloads
+}
+
+// payload encodes what was gathered and forgets it.
+func (o *encoder) payload(at time.Time) []byte {
+	b := &o.batch
+	b.Time = float64(at.UnixMicro()) / 1e6
+	payload := wire.AppendBatch(make([]byte, 0, 64+len(b.Events)*192+len(o.hashes)*9+len(o.tokens)*5), b, o.form)
+	b.Events = b.Events[:0]
+	o.hashes, o.tokens, o.extras = o.hashes[:0], o.tokens[:0], o.extras[:0]
+	return payload
+}
+
+// saysSalt reports whether the first block of a Stored event names the salt: no reader knows it by the parent.
+func saysSalt(ev *kv.Event) bool {
+	return ev.Namespace.Salt != "" && (!ev.HasParent || ev.PublicParent)
+}
+
+func (o *encoder) add(ev *kv.Event) {
+	switch ev.Kind {
+	case kv.Stored:
+		parent, hasParent := ev.Parent, ev.HasParent
+		for i := range ev.Blocks {
+			b := &ev.Blocks[i]
+			o.store(ev, b, parent, hasParent, i == 0 && saysSalt(ev))
+			parent, hasParent = b.Hash, true
+		}
+	case kv.Removed:
+		o.remove(ev.Tier, ev.Hashes)
+	case kv.Cleared:
+		if e := o.last(wire.AllBlocksCleared, kv.TierDevice); e == nil {
+			o.begin(wire.Event{Kind: wire.AllBlocksCleared, Medium: mediaBytes[kv.TierDevice]})
+		}
+	default:
+		panic(fmt.Sprintf("events: %v in a log", ev.Kind))
+	}
+}
+
+// begin starts an event whose slices are the ends of the encoder's.
+func (o *encoder) begin(e wire.Event) *wire.Event {
+	o.from, o.fromT = len(o.hashes), len(o.tokens)
+	o.batch.Events = append(o.batch.Events, e)
+	return &o.batch.Events[len(o.batch.Events)-1]
+}
+
+// last is the last event if it is of this kind and tier, else nil.
+func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
+	if len(o.batch.Events) == 0 {
+		return nil
+	}
+	e := &o.batch.Events[len(o.batch.Events)-1]
+	if e.Kind != kind || string(e.Medium) != media[tier] {
+		return nil
+	}
+	return e
+}
+
+// store adds a block to the last event if it follows the last block there. A block with extra keys is an event of its
+// own, so that plain ones have none.
+func (o *encoder) store(ev *kv.Event, b *kv.Block, parent kv.BlockHash, hasParent, salted bool) {
+	plain := len(b.Media) == 0 && !salted
+	e := o.last(wire.BlockStored, ev.Tier)
+	if e == nil || !plain || e.Extra != nil || !hasParent || uint64(parent) != e.Hashes[len(e.Hashes)-1] || o.lastNS != ev.Namespace {
+		e = o.begin(wire.Event{Kind: wire.BlockStored, Medium: mediaBytes[ev.Tier], BlockTokens: len(b.Tokens),
+			Parent: uint64(parent), HasParent: hasParent})
+		if ev.Namespace.LoRA != "" {
+			e.LoRA = []byte(ev.Namespace.LoRA)
+		}
+		if !plain {
+			from := len(o.extras)
+			o.extras = wire.AppendExtra(o.extras, o.extraKeys(ev, b, hasParent, salted))
+			e.Extra = o.extras[from:len(o.extras):len(o.extras)]
+		}
+		o.lastNS = ev.Namespace
+	}
+	o.hashes = append(o.hashes, uint64(b.Hash))
+	for _, t := range b.Tokens {
+		o.tokens = append(o.tokens, uint32(t))
+	}
+	e.Hashes, e.Tokens = o.hashes[o.from:], o.tokens[o.fromT:]
+}
+
+// extraKeys are the keys in vLLM's order: the adapter's name, which is needed only where the
+// salt is the same, media, then the salt, on the first block of a sequence alone. A private
+// block after a public one, which vLLM does not have, names its salt after a mark. Media are 64
+// hexadecimal digits, of which Dynamo reads the first 16.
+func (o *encoder) extraKeys(ev *kv.Event, b *kv.Block, hasParent, salted bool) [][]string {
+	keys, ns := o.keys[0][:0], &ev.Namespace
+	if salted && !hasParent && ns.Salt == ns.LoRA {
+		keys = append(keys, ns.LoRA)
+	}
+	for _, m := range b.Media {
+		keys = append(keys, fmt.Sprintf("%016x%048x", m, 0))
+	}
+	switch {
+	case salted && hasParent:
+		keys = append(keys, privateMark+ns.Salt)
+	case salted:
+		keys = append(keys, ns.Salt)
+	}
+	o.keys[0] = keys
+	return o.keys[:]
+}
+
+func (o *encoder) remove(tier kv.Tier, hashes []kv.BlockHash) {
+	e := o.last(wire.BlockRemoved, tier)
+	if e == nil {
+		e = o.begin(wire.Event{Kind: wire.BlockRemoved, Medium: mediaBytes[tier]})
+	}
+	for _, h := range hashes {
+		o.hashes = append(o.hashes, uint64(h))
+	}
+	e.Hashes = o.hashes[o.from:]
+}

@@ -1,0 +1,282 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// ErrLagged ends a read from a number whose batch the log does not keep, or has not reached.
+var ErrLagged = errors.New("events: lost: the log does not keep what was asked for")
+
+// Batch is what one step changed in a cache.
+type Batch struct {
+	Seq    uint64 // from 0, without gaps
+	Time   time.Time
+	Events []kv.Event // shared, never changed; none in a heartbeat
+}
+
+// LogConfig bounds a [Log]. The zero value works.
+type LogConfig struct {
+	// What the log keeps for late readers. An empty batch counts as one event.
+	KeepEvents int // Default: 65536.
+	KeepBytes  int // Default: 64 MiB.
+
+	// A batch has no more events on the wire than this, and no more blocks.
+	BatchEvents int // Default: 128, Dynamo's limit.
+	BatchBlocks int // Default: 4096, but fewer of over 16 tokens: 512 KiB on the wire, as NATS takes no more than 1 MiB.
+}
+
+// WithDefaults returns a copy in which no field is 0 but BatchBlocks.
+func (c LogConfig) WithDefaults() LogConfig {
+	setDefault(&c.KeepEvents, 1<<16)
+	setDefault(&c.KeepBytes, 64<<20)
+	setDefault(&c.BatchEvents, 128)
+	return c
+}
+
+// Validate reports all fields that are out of range.
+func (c LogConfig) Validate() error {
+	c = c.WithDefaults()
+	return errors.Join(
+		within("KeepEvents", c.KeepEvents, 1, 1<<30),
+		within("KeepBytes", c.KeepBytes, 1, 1<<40),
+		within("BatchEvents", c.BatchEvents, 1, 1<<14),
+		within("BatchBlocks", c.BatchBlocks, 0, 1<<18),
+	)
+}
+
+// Dump returns Stored events of all blocks that a cache holds, parents first, and the number of the first
+// batch that they do not reflect. Block.Local may be 0.
+type Dump func(context.Context) (stored []kv.Event, next uint64, err error)
+
+// Log numbers what one cache announces in batches without gaps, and keeps the last ones. It never waits
+// for a reader. Its methods are safe for concurrent use, except that Append is called by one goroutine.
+type Log struct {
+	cfg  LogConfig
+	dump Dump
+
+	mu      sync.Mutex
+	batches []Batch // those kept
+	next    uint64
+	events  int // in batches, empty ones counted as 1
+	bytes   int
+	held    int           // blocks announced and not removed, counted in each tier
+	total   uint64        // events appended
+	grown   chan struct{} // closed by the next batch or the end; nil: nobody waits
+	ended   error
+}
+
+// NewLog makes an empty log of the cache that dump reads. cfg must be valid.
+func NewLog(cfg LogConfig, dump Dump) *Log {
+	return &Log{cfg: cfg.WithDefaults(), dump: dump}
+}
+
+// Append numbers the events of one step and wakes readers. The slice is the log's from then on.
+func (l *Log) Append(events []kv.Event) {
+	if len(events) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(events) > 0 && l.ended == nil {
+		var batch []kv.Event
+		batch, events = l.cut(events)
+		l.push(batch)
+	}
+}
+
+// beat appends an empty batch, unless a batch follows next already.
+func (l *Log) beat(next uint64) (beaten bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil || l.next != next {
+		return false
+	}
+	l.push(nil)
+	return true
+}
+
+// Close ends the log: the cache is gone. Readers get what is left, then cause.
+func (l *Log) Close(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		return
+	}
+	if l.held > 0 {
+		l.push([]kv.Event{{Kind: kv.Cleared}})
+	}
+	l.ended = cause
+	l.wake()
+}
+
+func (l *Log) push(events []kv.Event) {
+	for i := range events {
+		ev := &events[i]
+		ev.Seq = l.next
+		switch ev.Kind {
+		case kv.Stored:
+			l.held += len(ev.Blocks)
+		case kv.Removed:
+			l.held -= len(ev.Hashes)
+		case kv.Cleared:
+			l.held = 0
+		}
+	}
+	b := Batch{Seq: l.next, Time: time.Now(), Events: events}
+	l.batches = append(l.batches, b)
+	l.next++
+	l.total += uint64(len(events))
+	l.events += max(1, len(events))
+	l.bytes += b.bytes()
+	for len(l.batches) > 1 && (l.events > l.cfg.KeepEvents || l.bytes > l.cfg.KeepBytes) {
+		old := &l.batches[0]
+		l.events -= max(1, len(old.Events))
+		l.bytes -= old.bytes()
+		*old = Batch{} // the array lives on until it is full
+		l.batches = l.batches[1:]
+	}
+	l.wake()
+}
+
+func (l *Log) wake() {
+	if l.grown != nil {
+		close(l.grown)
+		l.grown = nil
+	}
+}
+
+// bytes is about how much memory a batch takes.
+func (b *Batch) bytes() int {
+	n := 64
+	for i := range b.Events {
+		ev := &b.Events[i]
+		n += 160 + 8*len(ev.Hashes)
+		for j := range ev.Blocks {
+			n += 64 + 4*len(ev.Blocks[j].Tokens) + 8*len(ev.Blocks[j].Media)
+		}
+	}
+	return n
+}
+
+// cut returns the events of the next batch and the rest. An event that is too long for one goes on in the next.
+func (l *Log) cut(events []kv.Event) (batch, rest []kv.Event) {
+	runs, blocks := l.cfg.BatchEvents, 0
+	for i := range events {
+		ev := &events[i]
+		limit := l.batchBlocks(ev)
+		n, k := fit(ev, runs, limit-blocks)
+		if n == len(ev.Blocks)+len(ev.Hashes) && k > 0 {
+			runs -= k
+			blocks += n
+			continue
+		}
+		if i > 0 {
+			return events[:i:i], events[i:]
+		}
+		head, tail := *ev, *ev
+		if ev.Kind == kv.Stored {
+			head.Blocks, tail.Blocks = ev.Blocks[:n], ev.Blocks[n:]
+			tail.Parent, tail.HasParent, tail.PublicParent = ev.Blocks[n-1].Hash, true, false
+		} else {
+			head.Hashes, tail.Hashes = ev.Hashes[:n], ev.Hashes[n:]
+		}
+		rest = slices.Clone(events)
+		rest[0] = tail
+		return []kv.Event{head}, rest
+	}
+	return events, nil
+}
+
+// batchBlocks is how many blocks of an event's size a batch may have: a token takes 5 bytes on the wire, a hash 9.
+func (l *Log) batchBlocks(ev *kv.Event) int {
+	switch {
+	case l.cfg.BatchBlocks > 0:
+		return l.cfg.BatchBlocks
+	case len(ev.Blocks) == 0:
+		return 4096
+	default:
+		return max(1, min(4096, 512<<10/(9+5*len(ev.Blocks[0].Tokens))))
+	}
+}
+
+// fit returns how many blocks of an event fit into a batch with room for so many runs and blocks, and in how many
+// runs: blocks without media in a row are one, each block with media is one.
+func fit(ev *kv.Event, runs, blocks int) (n, used int) {
+	if runs == 0 {
+		return 0, 0
+	}
+	if ev.Kind != kv.Stored {
+		return min(len(ev.Hashes), max(blocks, 0)), 1
+	}
+	plain := false
+	for i := range ev.Blocks {
+		follows := plain
+		plain = len(ev.Blocks[i].Media) == 0 && !(i == 0 && saysSalt(ev))
+		if !(plain && follows) {
+			used++
+		}
+		if i >= blocks || used > runs {
+			return i, used
+		}
+	}
+	return len(ev.Blocks), max(used, 1)
+}
+
+// readBatches is how many batches one Read returns at most.
+const readBatches = 64
+
+// Read returns the batches from number from on that are there, at least one and at most 64; it waits for the first. It fails with
+// ErrLagged, with ctx's error, or, after the last batch, with what Close was given.
+func (l *Log) Read(ctx context.Context, from uint64) ([]Batch, error) {
+	for {
+		batches, grown, err := l.since(from)
+		if len(batches) > 0 || err != nil {
+			return batches, err
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// since returns what of Read is there, or a channel that is closed when there may be more.
+func (l *Log) since(from uint64) ([]Batch, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.next - uint64(len(l.batches))
+	switch {
+	case from < first || from > l.next:
+		return nil, nil, ErrLagged
+	case from < l.next:
+		kept := l.batches[from-first:]
+		return slices.Clone(kept[:min(len(kept), readBatches)]), nil, nil
+	case l.ended != nil:
+		return nil, nil, l.ended
+	}
+	if l.grown == nil {
+		l.grown = make(chan struct{})
+	}
+	return nil, l.grown, nil
+}
+
+// Kept returns the numbers of the batches that are kept, [first, next).
+func (l *Log) Kept() (first, next uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next - uint64(len(l.batches)), l.next
+}
+
+// figures are those of the log that its publisher reports.
+func (l *Log) figures() (events uint64, held int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total, l.held
+}
