@@ -2,242 +2,249 @@ package events
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Origin is a source of events within one worker: its engine, a cache of a lower
-// tier, another engine's.
-type Origin uint8
+// maxConsolidated bounds the names that one origin of a rank may have; blocks beyond are passed over.
+const maxConsolidated = 1 << 24
 
-// maxOrigins is how many there can be.
-const maxOrigins = 64
-
-// Consolidator makes one residency of what several origins of a worker hold, which
-// may name the same block by different hashes. A block is known by the chain of
-// its contents, computed here; it is stored when the first origin has it and
-// removed when the last one lets go. It is pure, and belongs to one goroutine.
+// Consolidate makes one cache of several that a worker has, such as its engine's and that of an offloading server, which publish
+// for themselves and may name the same block by different hashes. The result is a sink for each origin; into gets their union, with
+// chained hashes (kv.Chain): a block is stored in a tier when the first origin has it there, and removed when the last one lets go.
 //
-// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Unlike that, blocks
-// below an unknown parent are dropped and counted, not taken for roots, and a
-// clear takes only what the origin that clears had.
-type Consolidator struct {
-	size    int // tokens per block
-	limit   int
-	tiers   bool
-	names   [maxOrigins]map[kv.BlockHash]named // of each origin, by its hash
-	blocks  map[kv.BlockHash]*consolidated
-	order   uint64
-	metrics ConsolidatorMetrics
+// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Unlike that, blocks below an unknown parent are refused, not
+// taken for roots, and a clear takes only what the origin that clears had.
+func Consolidate(into Sink, origins int) []Sink {
+	c := &consolidator{into: into, origins: origins, ranks: make(map[kv.Rank]*union)}
+	sinks := make([]Sink, origins)
+	for i := range sinks {
+		sinks[i] = origin{c, i}
+	}
+	return sinks
 }
 
-// ConsolidatorMetrics counts since the start.
-type ConsolidatorMetrics struct {
-	OrphanBlocks   uint64 // below a parent that the origin has not announced, dropped
-	UnknownRemoves uint64 // of blocks that the origin does not have
-	RefusedBlocks  uint64 // of another size, from an impossible origin, or too many
-	Blocks         uint64 // held now, each once
+type consolidator struct {
+	into    Sink
+	origins int
+
+	mu    sync.Mutex
+	ranks map[kv.Rank]*union
+}
+
+// origin is the sink of one of the caches.
+type origin struct {
+	*consolidator
+	at int
+}
+
+// union is what the origins of one rank hold.
+type union struct {
+	mu     sync.Mutex
+	names  []map[kv.BlockHash]named // of each origin, by its own hash
+	blocks map[kv.BlockHash]*block
+	order  uint64
 }
 
 // named is a block as an origin has it.
 type named struct {
-	hash  kv.BlockHash // ours
+	hash  kv.BlockHash // chained
 	tiers uint8        // bit per kv.Tier, never 0
 }
 
-type consolidated struct {
-	holders [kv.Tiers]int // per tier, the names of all origins that it is there by
-	order   uint64
+// block is held by at least one name.
+type block struct {
+	Stored                // of this block alone, but for the tier
+	holders [kv.Tiers]int // names, of all origins
+	order   uint64        // parents come before their children
 }
 
-func (c *consolidated) free() bool { return c.holders == [len(c.holders)]int{} }
-
-// NewConsolidator is empty. Blocks beyond limit are refused. With tiers, each tier
-// is a residency of its own; else all are one, told as the device's.
-func NewConsolidator(blockTokens, limit int, tiers bool) *Consolidator {
-	return &Consolidator{size: blockTokens, limit: limit, tiers: tiers, blocks: make(map[kv.BlockHash]*consolidated)}
-}
-
-// Metrics is as of now.
-func (c *Consolidator) Metrics() ConsolidatorMetrics {
-	m := c.metrics
-	m.Blocks = uint64(len(c.blocks))
-	return m
-}
-
-// Apply appends to dst what ev, of an origin, changes for the worker as a whole.
-// The events' hashes are Dynamo's chain; Seq is left 0.
-func (c *Consolidator) Apply(dst []kv.Event, from Origin, ev *kv.Event) []kv.Event {
-	if from >= maxOrigins || ev.Tier >= kv.Tiers {
-		c.metrics.RefusedBlocks += uint64(len(ev.Blocks) + len(ev.Hashes))
-		return dst
+func (c *consolidator) rank(r kv.Rank) *union {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.ranks[r]
+	if u == nil {
+		u = &union{names: make([]map[kv.BlockHash]named, c.origins), blocks: make(map[kv.BlockHash]*block)}
+		for i := range u.names {
+			u.names[i] = make(map[kv.BlockHash]named)
+		}
+		c.ranks[r] = u
 	}
-	if c.names[from] == nil {
-		c.names[from] = make(map[kv.BlockHash]named)
+	return u
+}
+
+// Store implements [Sink].
+func (o origin) Store(r kv.Rank, s Stored) error {
+	u := o.rank(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.add(o.at, s, func(s Stored) { _ = o.into.Store(r, s) }, func(t kv.Tier, h kv.BlockHash) { o.into.Remove(r, t, []kv.BlockHash{h}) })
+}
+
+// Remove implements [Sink].
+func (o origin) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
+	u := o.rank(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var gone []kv.BlockHash
+	for _, h := range hashes {
+		u.release(o.at, h, 1<<tier, func(_ kv.Tier, h kv.BlockHash) { gone = append(gone, h) })
 	}
-	switch ev.Kind {
-	case kv.Stored:
-		return c.store(dst, from, ev)
-	case kv.Removed:
-		return c.remove(dst, from, ev)
-	default:
-		return c.clear(dst, from)
+	if len(gone) > 0 {
+		o.into.Remove(r, tier, gone)
 	}
 }
 
-func (c *Consolidator) store(dst []kv.Event, from Origin, ev *kv.Event) []kv.Event {
-	hasher := kv.NewHasher(ev.Namespace, c.size)
-	var parent kv.BlockHash
-	if ev.HasParent {
-		name, known := c.names[from][ev.Parent]
+// Clear implements [Sink].
+func (o origin) Clear(r kv.Rank) {
+	u := o.rank(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o.clear(r, u)
+}
+
+// clear takes all from the origin, children first.
+func (o origin) clear(r kv.Rank, u *union) {
+	names := slices.SortedFunc(maps.Keys(u.names[o.at]), func(a, b kv.BlockHash) int {
+		return cmp.Compare(u.blocks[u.names[o.at][b].hash].order, u.blocks[u.names[o.at][a].hash].order)
+	})
+	var gone [kv.Tiers][]kv.BlockHash
+	for _, h := range names {
+		u.release(o.at, h, 1<<kv.Tiers-1, func(t kv.Tier, h kv.BlockHash) { gone[t] = append(gone[t], h) })
+	}
+	if len(u.blocks) == 0 {
+		o.into.Clear(r)
+		return
+	}
+	for tier, hashes := range gone {
+		if len(hashes) > 0 {
+			o.into.Remove(r, kv.Tier(tier), hashes)
+		}
+	}
+}
+
+// Replace implements [Sink].
+func (o origin) Replace(r kv.Rank, dump []Stored) (refused int) {
+	u := o.rank(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for h := range u.names[o.at] {
+		u.release(o.at, h, 1<<kv.Tiers-1, func(kv.Tier, kv.BlockHash) {})
+	}
+	for _, s := range dump {
+		if u.add(o.at, s, func(Stored) {}, func(kv.Tier, kv.BlockHash) {}) != nil {
+			refused += len(s.Blocks)
+		}
+	}
+	return refused + o.into.Replace(r, u.dump())
+}
+
+// Forget implements [Sink].
+func (o origin) Forget(r kv.Rank) {
+	u := o.rank(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o.clear(r, u)
+	if len(u.blocks) == 0 {
+		o.mu.Lock()
+		delete(o.ranks, r)
+		o.mu.Unlock()
+		o.into.Forget(r)
+	}
+}
+
+// add takes a run of an origin. It tells stored what is new in its tier, and removed what has lost its last name,
+// as that means another block now.
+func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier, kv.BlockHash)) error {
+	names := u.names[at]
+	parent, hasParent := kv.BlockHash(0), s.HasParent
+	if hasParent {
+		name, known := names[s.Parent]
 		if !known {
-			c.metrics.OrphanBlocks += uint64(len(ev.Blocks))
-			return dst
+			return ErrUnknownParent
 		}
 		parent = name.hash
-		hasher.Resume(parent)
 	}
-	hasParent, bit := ev.HasParent, uint8(1)<<ev.Tier
-	out := kv.Event{Kind: kv.Stored, Tier: c.tier(ev.Tier), Namespace: ev.Namespace}
+	bit, run := uint8(1)<<s.Tier, Stored{Tier: s.Tier}
 	flush := func() {
-		if len(out.Blocks) > 0 {
-			dst = append(dst, out)
-			out.Blocks = nil
+		if len(run.Blocks) > 0 {
+			stored(run)
+			run.Blocks = nil
 		}
 	}
-	for i, b := range ev.Blocks {
-		if len(b.Tokens) != c.size {
-			c.metrics.RefusedBlocks += uint64(len(ev.Blocks) - i)
-			break
+	defer flush()
+	for _, b := range s.Blocks {
+		hash := kv.BlockHash(b.Local)
+		if hasParent {
+			hash = kv.Chain(parent, b.Local)
 		}
-		hash, local := hasher.NextMedia(b.Tokens, slices.Clone(b.Media))
-		name, again := c.names[from][b.Hash]
-		if again && name.hash != hash { // of another block, which nobody can let go any more
+		name, again := names[b.Hash]
+		if again && name.hash != hash {
 			flush()
-			dst = c.drop(dst, from, b.Hash)
-			name = named{}
+			u.release(at, b.Hash, 1<<kv.Tiers-1, removed)
+			name, again = named{}, false
 		}
-		block := c.blocks[hash]
-		if block == nil {
-			if len(c.blocks) >= c.limit {
-				c.metrics.RefusedBlocks += uint64(len(ev.Blocks) - i)
-				break
-			}
-			c.order++
-			block = &consolidated{order: c.order}
-			c.blocks[hash] = block
+		if !again && len(names) >= maxConsolidated {
+			return nil
 		}
-		had := c.holds(block, out.Tier)
+		held := u.blocks[hash]
+		if held == nil {
+			u.order++
+			held = &block{Stored: Stored{Parent: parent, HasParent: hasParent, Blocks: []Block{{hash, b.Local}}}, order: u.order}
+			u.blocks[hash] = held
+		}
+		had := held.holders[s.Tier] > 0
 		if name.tiers&bit == 0 {
-			block.holders[ev.Tier]++
-			c.names[from][b.Hash] = named{hash, name.tiers | bit}
+			held.holders[s.Tier]++
+			names[b.Hash] = named{hash, name.tiers | bit}
 		}
 		if had {
 			flush()
 		} else {
-			if len(out.Blocks) == 0 {
-				out.Parent, out.HasParent = parent, hasParent
+			if len(run.Blocks) == 0 {
+				run.Parent, run.HasParent = parent, hasParent
 			}
-			out.Blocks = append(out.Blocks, kv.Block{Hash: hash, Local: local, Tokens: b.Tokens, Media: b.Media})
+			run.Blocks = append(run.Blocks, Block{hash, b.Local})
 		}
 		parent, hasParent = hash, true
 	}
-	flush()
-	return dst
+	return nil
 }
 
-// drop takes a name from an origin, in all tiers.
-func (c *Consolidator) drop(dst []kv.Event, from Origin, h kv.BlockHash) []kv.Event {
-	name := c.names[from][h]
-	delete(c.names[from], h)
+// release takes a name from some tiers, and tells removed where it was the last one.
+func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tier, kv.BlockHash)) {
+	name := u.names[at][h]
+	held := u.blocks[name.hash]
 	for tier := range kv.Tier(kv.Tiers) {
-		if name.tiers&(1<<tier) != 0 && c.release(name.hash, tier) {
-			dst = append(dst, kv.Event{Kind: kv.Removed, Tier: c.tier(tier), Hashes: []kv.BlockHash{name.hash}})
-		}
-	}
-	return dst
-}
-
-// tier is as which a tier is told.
-func (c *Consolidator) tier(t kv.Tier) kv.Tier {
-	if c.tiers {
-		return t
-	}
-	return kv.TierDevice
-}
-
-// holds tells whether a block is told to be in a tier.
-func (c *Consolidator) holds(b *consolidated, told kv.Tier) bool {
-	if c.tiers {
-		return b.holders[told] != 0
-	}
-	return !b.free()
-}
-
-func (c *Consolidator) remove(dst []kv.Event, from Origin, ev *kv.Event) []kv.Event {
-	out := kv.Event{Kind: kv.Removed, Tier: c.tier(ev.Tier)}
-	bit := uint8(1) << ev.Tier
-	for _, h := range ev.Hashes {
-		name := c.names[from][h]
-		if name.tiers&bit == 0 {
-			c.metrics.UnknownRemoves++
-			continue
-		}
-		if name.tiers &^= bit; name.tiers == 0 {
-			delete(c.names[from], h)
-		} else {
-			c.names[from][h] = name
-		}
-		if c.release(name.hash, ev.Tier) {
-			out.Hashes = append(out.Hashes, name.hash)
-		}
-	}
-	if len(out.Hashes) > 0 {
-		dst = append(dst, out)
-	}
-	return dst
-}
-
-// release takes one name from a block in one tier, and tells whether the block is gone
-// from the tier as it is told.
-func (c *Consolidator) release(hash kv.BlockHash, tier kv.Tier) bool {
-	b := c.blocks[hash]
-	b.holders[tier]--
-	if b.free() {
-		delete(c.blocks, hash)
-	}
-	return !c.holds(b, c.tier(tier))
-}
-
-// clear takes all from an origin, children first.
-func (c *Consolidator) clear(dst []kv.Event, from Origin) []kv.Event {
-	type held struct {
-		named
-		order uint64
-	}
-	all := make([]held, 0, len(c.names[from]))
-	for _, name := range c.names[from] {
-		all = append(all, held{name, c.blocks[name.hash].order})
-	}
-	clear(c.names[from])
-	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(b.order, a.order) })
-	var gone [kv.Tiers][]kv.BlockHash
-	for _, h := range all {
-		for tier := range kv.Tier(len(gone)) {
-			if h.tiers&(1<<tier) != 0 && c.release(h.hash, tier) {
-				told := c.tier(tier)
-				gone[told] = append(gone[told], h.hash)
+		if name.tiers&tiers&(1<<tier) != 0 {
+			if held.holders[tier]--; held.holders[tier] == 0 {
+				removed(tier, name.hash)
 			}
 		}
 	}
-	if len(c.blocks) == 0 {
-		return append(dst, kv.Event{Kind: kv.Cleared})
+	if name.tiers &^= tiers; name.tiers != 0 {
+		u.names[at][h] = name
+	} else {
+		delete(u.names[at], h)
 	}
-	for tier, hashes := range gone {
-		if len(hashes) > 0 {
-			dst = append(dst, kv.Event{Kind: kv.Removed, Tier: kv.Tier(tier), Hashes: hashes})
+	if held != nil && held.holders == [len(held.holders)]int{} {
+		delete(u.blocks, name.hash)
+	}
+}
+
+// dump is all of it, parents first.
+func (u *union) dump() (all []Stored) {
+	for _, b := range slices.SortedFunc(maps.Values(u.blocks), func(a, b *block) int { return cmp.Compare(a.order, b.order) }) {
+		for tier, n := range b.holders {
+			if n > 0 {
+				s := b.Stored
+				s.Tier = kv.Tier(tier)
+				all = append(all, s)
+			}
 		}
 	}
-	return dst
+	return all
 }

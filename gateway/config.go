@@ -51,6 +51,9 @@ type Config struct {
 	// Replicas joins the other gateways of the fleet, as [replica.Config.Join] does. nil: this is
 	// the only one. notify is told what is in the way of them, nil when nothing is any more.
 	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
+	// Consolidate are further caches of each worker that publish for themselves, such as an offloading server's beside
+	// the engine. They and the engine's are taken for one cache: a block is held while one of them has it.
+	Consolidate []members.Sockets
 	// Approximate routes to all workers by guesses, whatever events they have.
 	Approximate bool
 	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers

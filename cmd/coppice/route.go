@@ -30,6 +30,7 @@ type routeCmd struct {
 	Worker      []string  `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
 	WorkersFile string    `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
 	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
+	Consolidate []string  `sep:"none" placeholder:"URL" help:"Events of a further cache of each worker that publishes for itself, as an offloading server beside the engine does: zmq://*:5700. Both are taken for one: a block counts while either has it."`
 	Replicas    string    `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
 	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
 	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens of a block of events: the same in all of a fleet."`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
@@ -180,13 +181,38 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 		case t.nats != nil:
 			at := t.nats.config("")
 			cfg.NATS = &at
-		case t.zmq.host != "*":
-			return fmt.Errorf("--events %s: want zmq://*:PORT, a port of each worker; where one worker's events are stands in --workers-file", redact(text))
-		case t.zmq.port == 0:
-			return fmt.Errorf("--events %s: want the port at which the workers publish", redact(text))
 		default:
+			if err := t.zmq.everywhere(); err != nil {
+				return fmt.Errorf("--events %s: %w; where one worker's events are stands in --workers-file", redact(text), err)
+			}
 			c.ports = t.zmq
 		}
+	}
+	return c.consolidate(cfg)
+}
+
+// everywhere reports what keeps a target from being a port of each worker.
+func (z *zmqTarget) everywhere() error {
+	if z.host != "*" || z.port == 0 {
+		return errors.New("want zmq://*:PORT, the port at which the workers publish")
+	}
+	return nil
+}
+
+// consolidate is where further caches of the workers publish.
+func (c *routeCmd) consolidate(cfg *gateway.Config) error {
+	for _, text := range splitURLs(c.Consolidate) {
+		t, err := parseTarget(text)
+		if err == nil && t.zmq == nil {
+			err = errors.New("want zmq://*:PORT")
+		}
+		if err == nil {
+			err = t.zmq.everywhere()
+		}
+		if err != nil {
+			return fmt.Errorf("--consolidate %s: %w", redact(text), err)
+		}
+		cfg.Consolidate = append(cfg.Consolidate, members.Sockets{Port: t.zmq.port, ReplayPort: max(0, t.zmq.replay), Topic: t.zmq.topic})
 	}
 	return nil
 }

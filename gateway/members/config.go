@@ -26,6 +26,7 @@ type Config struct {
 
 	Tokenizer   TokenizerSet  // that was given; without one a worker's is fetched
 	NATS        *nats.Config  // where workers register and have events; nil: nowhere
+	Consolidate []Sockets     // further caches of each worker, that publish for themselves
 	Approximate bool          // no events are followed
 	Silence     time.Duration // how long events with a heartbeat may be silent
 	Quiet       time.Duration // as in zmq.SourceConfig; 0: its default

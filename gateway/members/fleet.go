@@ -25,7 +25,8 @@ type Fleet struct {
 	snapshot   atomic.Pointer[Snapshot]
 	tokenizers tokenizers
 	subscriber *events.Subscriber
-	watcher    *nats.Watcher // nil: no worker registers
+	further    []*events.Subscriber // of Config.Consolidate
+	watcher    *nats.Watcher        // nil: no worker registers
 	troubles   troubles
 	hearing    sync.Mutex // over asking whether events are heard and telling so
 	ctx        context.Context

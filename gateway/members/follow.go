@@ -126,6 +126,7 @@ func (k *keeper) attend() error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rank %d: %w", w.DP, err))
 		}
+		errs = append(errs, k.attendFurther(w))
 	}
 	return errors.Join(errs...)
 }
@@ -164,6 +165,9 @@ func (k *keeper) unfollow() {
 	k.follows = false
 	for _, w := range k.ranks {
 		k.f.subscriber.Remove(w)
+		for _, s := range k.f.further {
+			s.Remove(w)
+		}
 	}
 }
 

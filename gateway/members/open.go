@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
@@ -16,9 +15,7 @@ func New(cfg Config) (*Fleet, error) {
 	f.snapshot.Store(&Snapshot{})
 	f.tokenizers.now.Store(&f.cfg.Tokenizer)
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	var err error
-	f.subscriber, err = events.NewSubscriber(events.SubscriberConfig{BlockTokens: cfg.BlockTokens, OnChange: f.eventsChanged}, cfg.Sink)
-	return f, err
+	return f, f.subscribe()
 }
 
 // Start begins to have workers register over NATS, if Config.NATS says where.
@@ -50,6 +47,8 @@ func (f *Fleet) Close() (err error) {
 		err = errors.Join(err, f.watcher.Close())
 	}
 	f.background.Wait()
-	f.subscriber.Close()
+	for _, s := range append(f.further, f.subscriber) {
+		s.Close()
+	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/dispatch"
@@ -50,7 +51,7 @@ func newWorker(t *testing.T, name string, published bool) *worker {
 	c := card.Card{Name: name, Models: []string{"m"}, BlockTokens: blockTokens, PoolTokens: 4096, StepTokens: 512, Epoch: 1}
 	if published {
 		sender := zmq.NewSender(zmq.SenderConfig{Endpoint: "tcp://127.0.0.1:0", ReplayEndpoint: "tcp://127.0.0.1:0", Bind: true})
-		pub, err := events.NewPublisher(events.PublisherConfig{BlockTokens: blockTokens, Heartbeat: 50 * time.Millisecond}, sender)
+		pub, err := eventstest.NewPublisher(events.PublisherConfig{Heartbeat: 50 * time.Millisecond}, sender)
 		if err != nil {
 			t.Fatal(err)
 		}

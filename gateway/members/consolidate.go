@@ -1,0 +1,65 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// Sockets are ports of each worker's host at which the events of a further cache come over ZMQ.
+type Sockets struct {
+	Port       int    // of the first rank; each further one has the next port
+	ReplayPort int    // 0: there are no replays
+	Topic      string // "" is any
+}
+
+// subscribe makes the subscribers: that of the workers' own events, and one for each of Config.Consolidate.
+func (f *Fleet) subscribe() error {
+	cfg := events.SubscriberConfig{BlockTokens: f.cfg.BlockTokens, OnChange: f.eventsChanged}
+	sinks := []events.Sink{f.cfg.Sink}
+	if n := len(f.cfg.Consolidate); n > 0 {
+		sinks = events.Consolidate(f.cfg.Sink, 1+n)
+	}
+	var err error
+	if f.subscriber, err = events.NewSubscriber(cfg, sinks[0]); err != nil {
+		return err
+	}
+	for i, sink := range sinks[1:] {
+		port := f.cfg.Consolidate[i].Port
+		cfg.OnChange = func(r kv.Rank, to events.State, err error) {
+			f.log.Info("events of a worker's further cache", zap.Uint64("worker", uint64(r.Worker)), zap.Uint32("rank", r.DP), zap.Int("port", port), zap.Stringer("state", to), zap.Error(err))
+		}
+		s, err := events.NewSubscriber(cfg, sink)
+		if err != nil {
+			return err
+		}
+		f.further = append(f.further, s)
+	}
+	return nil
+}
+
+// attendFurther follows the events of a rank's further caches.
+func (k *keeper) attendFurther(w kv.Rank) error {
+	var errs []error
+	for i, s := range k.f.cfg.Consolidate {
+		at := func(port int) string { return "tcp://" + net.JoinHostPort(k.m.url.Hostname(), strconv.Itoa(port)) }
+		replay := ""
+		if s.ReplayPort > 0 {
+			replay = at(s.ReplayPort)
+		}
+		src, err := k.f.sockets(w.DP, at(s.Port), replay, s.Topic)
+		if err == nil {
+			err = k.f.further[i].Add(w, src, events.Follow{AnyRank: true})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rank %d, port %d: %w", w.DP, s.Port, err))
+		}
+	}
+	return errors.Join(errs...)
+}
