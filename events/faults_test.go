@@ -136,49 +136,9 @@ func TestFaults(t *testing.T) {
 				defer func() { w.pub.Close() }()
 				rng := rand.New(rand.NewPCG(seed, 2))
 				w.pipe.frames <- Frame{Kind: FrameConnected}
-				epoch := uint64(100)
-				var late *Message
+				h := hurter{world: w, k: k, rng: rng, epoch: 100}
 				for i := range 150 {
-					m := w.publish(1 + rng.IntN(4))
-					if !k.epoch {
-						m.Epoch = 0
-					}
-					switch fault := rng.IntN(16); {
-					case fault == 0: // lost
-						continue
-					case fault == 1: // doubled
-						w.pipe.send(m)
-						w.pipe.send(m)
-					case fault == 2 && late == nil: // late
-						late = &m
-						continue
-					case fault == 3 && len(m.Payload) > 20: // hurt
-						hurt := m
-						hurt.Payload = append([]byte(nil), m.Payload[:len(m.Payload)-1-rng.IntN(10)]...)
-						w.pipe.send(hurt)
-					case fault == 4: // the connection broke, and is there again
-						w.pipe.frames <- Frame{Kind: FrameDisconnected}
-						w.pipe.frames <- Frame{Kind: FrameConnected}
-						w.pipe.send(m)
-					case fault == 5 && i%3 == 0: // killed and restarted
-						epoch++
-						late = nil
-						w.restart(k, seed, epoch)
-					case fault == 6: // nonsense
-						if k.replay || k.snapshot { // else nobody could tell
-							w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq + 1000, Payload: m.Payload})
-						}
-						w.pipe.send(Message{Epoch: m.Epoch, Seq: EndSeq, Payload: m.Payload})
-						w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq, Payload: []byte("hostile")})
-						continue
-					default:
-						w.pipe.send(m)
-					}
-					w.check(fmt.Sprintf("step %d", i), false)
-					if late != nil && rng.IntN(3) == 0 {
-						w.pipe.send(*late)
-						late = nil
-					}
+					h.step(i, seed)
 				}
 				// A quiet end: the next batches show what is missing. A recovery that was
 				// put off is due after a microsecond, and any frame finds it so.
@@ -200,6 +160,59 @@ func TestFaults(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// hurter sends what a world publishes, with faults.
+type hurter struct {
+	*world
+	k     kind
+	rng   *rand.Rand
+	epoch uint64
+	late  *Message
+}
+
+// step publishes a batch, does to it what chance wants, and looks at the sink.
+func (w *hurter) step(i int, seed uint64) {
+	m := w.publish(1 + w.rng.IntN(4))
+	if !w.k.epoch {
+		m.Epoch = 0
+	}
+	switch fault := w.rng.IntN(16); {
+	case fault == 0: // lost
+		return
+	case fault == 1: // doubled
+		w.pipe.send(m)
+		w.pipe.send(m)
+	case fault == 2 && w.late == nil: // late
+		w.late = &m
+		return
+	case fault == 3 && len(m.Payload) > 20: // hurt
+		hurt := m
+		hurt.Payload = append([]byte(nil), m.Payload[:len(m.Payload)-1-w.rng.IntN(10)]...)
+		w.pipe.send(hurt)
+	case fault == 4: // the connection broke, and is there again
+		w.pipe.frames <- Frame{Kind: FrameDisconnected}
+		w.pipe.frames <- Frame{Kind: FrameConnected}
+		w.pipe.send(m)
+	case fault == 5 && i%3 == 0: // killed and restarted
+		w.epoch++
+		w.late = nil
+		w.restart(w.k, seed, w.epoch)
+	case fault == 6: // nonsense
+		if w.k.replay || w.k.snapshot { // else nobody could tell
+			w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq + 1000, Payload: m.Payload})
+		}
+		w.pipe.send(Message{Epoch: m.Epoch, Seq: EndSeq, Payload: m.Payload})
+		w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq, Payload: []byte("hostile")})
+		return
+	default:
+		w.pipe.send(m)
+	}
+	w.check(fmt.Sprintf("step %d", i), false)
+	if w.late != nil && w.rng.IntN(3) == 0 {
+		w.pipe.send(*w.late)
+		w.late = nil
 	}
 }
 

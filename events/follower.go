@@ -11,8 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// follower keeps one rank of a sink up to date. What follows mu and
-// status is its goroutine's.
+// follower keeps one rank of a sink up to date. All but life and shared is its goroutine's.
 type follower struct {
 	rank kv.Rank
 	src  Source
@@ -20,14 +19,8 @@ type follower struct {
 	cfg  SubscriberConfig
 	sink Sink
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
-	ended  sync.Once
-	forget sync.Once
-
-	mu     sync.Mutex
-	status Status
+	life
+	shared
 
 	cursor Cursor
 	dec    wire.Decoder
@@ -37,21 +30,26 @@ type follower struct {
 	counts Counts
 
 	others
-	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
-	noSnapshot bool   // since it connected, it has answered ErrUnsupported
-	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
-	stale      int    // old numbers in a row
-	staleNext  uint64 // that would make it one more
-	orphanNext uint64 // no recovery for orphans before so many batches were applied
-	orphanWait uint64
-	amiss      bool // to be rebuilt as soon as no recovery is under way
-
+	gap
+	echoes
+	orphans
 	identity
+	clock
+}
 
-	wait     time.Duration // of the last retry
-	retryAt  time.Time     // zero: nothing to be retried
-	brokenAt time.Time     // when the connection broke, zero: it did not
-	heardAt  time.Time
+// life is what ends a follower.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the goroutine has ended
+	ended  sync.Once
+	forget sync.Once
+}
+
+// shared is what other goroutines read.
+type shared struct {
+	mu     sync.Mutex
+	status Status
 }
 
 // others is what was seen that is not of the publisher that is followed.
@@ -61,14 +59,68 @@ type others struct {
 	topic     string // that it told
 }
 
+// gap is what is known of batches that did not come.
+type gap struct {
+	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
+	noSnapshot bool   // since it connected, it has answered ErrUnsupported
+	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
+}
+
 // identity is by what a publisher is known again after its connection broke.
 type identity struct {
 	last    uint64 // hash of the last batch that was applied
 	doubted bool   // the connection broke, and nothing has come since
 }
 
+// staleRun is how many old numbers in a row are no echo, but a publisher anew.
+const staleRun = 4
+
+// echoes tell late batches from a publisher that began anew, unseen.
+type echoes struct {
+	stale     int    // old numbers in a row
+	staleNext uint64 // that would make it one more
+}
+
+// isNew reports whether an old number is a new publisher's: its first, or one of a run.
+func (e *echoes) isNew(seq uint64) bool {
+	if seq != e.staleNext {
+		e.stale = 0
+	}
+	e.stale++
+	e.staleNext = seq + 1
+	if seq == 0 || e.stale >= staleRun {
+		e.stale = 0
+		return true
+	}
+	return false
+}
+
+// orphans decide when blocks below nothing are a reason to begin anew: something is amiss that the numbers don't show.
+type orphans struct {
+	orphanNext uint64 // no recovery before so many batches were applied
+	orphanWait uint64
+	amiss      bool // to be rebuilt as soon as no recovery is under way
+}
+
+// found notes orphans in a batch. It asks for a recovery at most every 64 batches, then half as often each time.
+func (o *orphans) found(batches uint64) {
+	if batches >= o.orphanNext {
+		o.orphanWait = min(max(2*o.orphanWait, 64), 1<<20)
+		o.orphanNext = batches + o.orphanWait
+		o.amiss = true
+	}
+}
+
+// clock has the times at which something is due; zero is never.
+type clock struct {
+	wait     time.Duration // of the last retry
+	retryAt  time.Time
+	brokenAt time.Time // when the connection broke
+	heardAt  time.Time
+}
+
 func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
-	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, done: make(chan struct{}),
+	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, life: life{done: make(chan struct{})},
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
 	if how.Silence != 0 {
 		f.cfg.Silence = how.Silence
@@ -140,7 +192,7 @@ func (f *follower) tick(now time.Time) {
 	}
 }
 
-// speaks tells whether a frame is a sign of life of the publisher that is believed. What
+// speaks reports whether a frame is a sign of life of the publisher that is believed. What
 // is old, or another's, is none: it may be what an earlier one still says.
 func (f *follower) speaks(frame *Frame) bool {
 	switch frame.Kind {
@@ -272,25 +324,10 @@ func (f *follower) batch(m *Message) {
 	}
 }
 
-// staleRun is how many old numbers in a row are no echo, but a publisher anew.
-const staleRun = 4
-
-// maybeRestarted tells whether a stale message may be of a publisher that began
-// anew, unseen, where epochs are not told: its first, or one of a run.
+// maybeRestarted reports whether a stale message may be of a publisher that began
+// anew, unseen, where epochs are not told.
 func (f *follower) maybeRestarted(m *Message) bool {
-	if m.Epoch != 0 || f.cursor.Epoch() != 0 || !f.retryAt.IsZero() {
-		return false
-	}
-	if m.Seq != f.staleNext {
-		f.stale = 0
-	}
-	f.stale++
-	f.staleNext = m.Seq + 1
-	if m.Seq == 0 || f.stale >= staleRun {
-		f.stale = 0
-		return true
-	}
-	return false
+	return m.Epoch == 0 && f.cursor.Epoch() == 0 && f.retryAt.IsZero() && f.isNew(m.Seq)
 }
 
 // applyOrMend takes a batch that is due. If it can't be read, it may have been
@@ -322,23 +359,20 @@ func (f *follower) apply(m *Message) bool {
 	}
 	f.counts.Batches++
 	f.counts.UnknownEvents += uint64(b.Unknown)
-	orphans := f.counts.OrphanBlocks
+	before := f.counts.OrphanBlocks
 	for i := range b.Events {
 		if err := f.event(&b.Events[i]); err != nil {
 			f.forsake(Faulty, err)
 			return true
 		}
 	}
-	if f.counts.OrphanBlocks > orphans && !f.noSnapshot && f.counts.Batches >= f.orphanNext && f.state == Live {
-		// Blocks below nothing: something is amiss that the numbers don't show.
-		f.orphanWait = min(max(2*f.orphanWait, 64), 1<<20)
-		f.orphanNext = f.counts.Batches + f.orphanWait
-		f.amiss = true
+	if f.counts.OrphanBlocks > before && !f.noSnapshot && f.state == Live {
+		f.found(f.counts.Batches)
 	}
 	return true
 }
 
-// stranger tells whether a batch is of another rank.
+// stranger reports whether a batch is of another rank.
 func (f *follower) stranger(b *wire.Batch) bool {
 	return b.HasRank && b.Rank != f.rank.DP && !f.how.AnyRank
 }

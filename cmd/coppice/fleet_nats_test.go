@@ -18,24 +18,7 @@ func TestFleetNATS(t *testing.T) {
 	}
 	f.route("--events", broker.url, "--no-predict")
 	next := 0
-	// play has so many requests answered, all of them well, and compares while none is under
-	// way, though what they caused may be.
-	play := func(requests int) {
-		t.Helper()
-		c := gather(t, f.router.url, 9, next, story)
-		c.untilMore(t, requests)
-		next = c.disperse()
-		c.fine(t)
-		for range 3 {
-			f.compare()
-		}
-	}
-	evicted := func() (all []int) {
-		for _, w := range f.workers {
-			all = append(all, w.figures()["coppice_evicted_tokens_total"])
-		}
-		return all
-	}
+	play := func(requests int) { next = f.play(requests, next) }
 	play(60)
 	f.untilIdle()
 	f.untilAgreed()
@@ -56,7 +39,7 @@ func TestFleetNATS(t *testing.T) {
 	c = gather(t, f.router.url, 9, next, story)
 	c.untilMore(t, 10)
 	broker.kill()
-	before := evicted()
+	before := f.evicted()
 	until(t, "nothing is believed", func() string {
 		for _, w := range f.status() {
 			if w.State != "healthy" || w.Mode != "waiting" || len(w.Ranks) != 1 || w.Ranks[0].HeldBlocks != 0 {
@@ -70,7 +53,7 @@ func TestFleetNATS(t *testing.T) {
 	c.fine(t)
 	until(t, "all evict", func() string {
 		play(10)
-		now := evicted()
+		now := f.evicted()
 		for i, n := range before {
 			if now[i] == n {
 				return fmt.Sprintf("%s has not: %v then %v", f.workers[i].name, before, now)
@@ -91,6 +74,28 @@ func TestFleetNATS(t *testing.T) {
 			t.Errorf("%s: %v", w.name, m)
 		}
 	}
+}
+
+// play has so many requests answered, from a number on, all of them well, and compares while none is under
+// way, though what they caused may be. It returns the next number.
+func (f *realFleet) play(requests, from int) (next int) {
+	f.Helper()
+	c := gather(f.T, f.router.url, 9, from, story)
+	c.untilMore(f.T, requests)
+	next = c.disperse()
+	c.fine(f.T)
+	for range 3 {
+		f.compare()
+	}
+	return next
+}
+
+// evicted are the evicted tokens of each worker.
+func (f *realFleet) evicted() (all []int) {
+	for _, w := range f.workers {
+		all = append(all, w.figures()["coppice_evicted_tokens_total"])
+	}
+	return all
 }
 
 // TestFleetWorkerMoves: a worker that dies and comes back elsewhere under its name is the

@@ -228,73 +228,80 @@ func TestServePublish(t *testing.T) {
 			return src
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			const blockTokens = 32
-			watcher, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: broker.URL(), Prefix: "kv-test"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer watcher.Close()
-			w := startWorkerProcess(t, append([]string{"--name", "worker-1", "--block-tokens", "32", "--kv-tokens", "4096"}, tc.args...)...)
-			text := w.do("GET", card.Path, "")
-			c, err := card.Parse([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.Name != "worker-1" || c.URL != w.url || len(c.Models) != 1 || c.Models[0] != "demo" || !c.Keyed || c.BlockTokens != blockTokens ||
-				c.PoolTokens != 4096 || c.StepTokens != 2048 || c.MaxRunning < 1 || c.MaxModelTokens < 1 || c.Epoch == 0 || c.Profile == nil || (c.ZMQ == nil) == (c.NATS == nil) {
-				t.Errorf("%s", text)
-			}
-			if c.NATS != nil {
-				if got := <-watcher.Changes(); got.Name != "worker-1" || string(got.Payload) != text {
-					t.Errorf("registered %s %s", got.Name, got.Payload)
-				}
-			}
-			w.load(10)
-			sink := newBlockSet()
-			sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond}, sink)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer sub.Close()
-			rank := kv.Rank{Worker: kv.WorkerID(c.ID())}
-			if err := sub.Add(rank, tc.source(c), events.Follow{}); err != nil {
-				t.Fatal(err)
-			}
-			sink.until(t, w.blocks(blockTokens)) // what was before
-			w.load(60)
-			n := w.blocks(blockTokens)
-			sink.until(t, n)
-			metrics := w.do("GET", "/metrics", "")
-			for _, want := range []string{fmt.Sprintf(`coppice_events_held_blocks{model_name="demo"} %d`, n), `coppice_events_lost_total{model_name="demo"} 0`} {
-				if !strings.Contains(metrics, "\n"+want+"\n") {
-					t.Errorf("no %s in %s", want, regexp.MustCompile(`(?m)^coppice_events_.*$`).FindAllString(metrics, -1))
-				}
-			}
-			if n == 0 || !regexp.MustCompile(`coppice_evicted_tokens_total\{[^}]*\} [1-9]`).MatchString(metrics) {
-				t.Errorf("%d blocks, nothing was evicted", n)
-			}
-			w.do("POST", "/v1/cache/flush", "")
-			sink.until(t, w.blocks(blockTokens))
-			w.load(5)
-			sink.until(t, w.blocks(blockTokens))
-			if n := sub.Counts(); n.Malformed+n.OrphanBlocks+n.UnknownWorker+n.Gaps > 0 {
-				t.Errorf("%v", n)
-			}
-			http.DefaultClient.CloseIdleConnections()
-			if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if c.NATS != nil {
-				if got := <-watcher.Changes(); got.Name != "worker-1" || !got.Gone() {
-					t.Errorf("%s was not told to be gone: %s", got.Name, got.Payload)
-				}
-			}
-			sink.until(t, 0)
-			if err := w.cmd.Wait(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Run(tc.name, func(t *testing.T) { published(t, broker.URL(), tc.args, tc.source) })
+	}
+}
+
+// published follows a worker by its events through load, evictions and a flush to its end.
+func published(t *testing.T, brokerURL string, args []string, source func(c *card.Card) events.Source) {
+	const blockTokens = 32
+	watcher, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: brokerURL, Prefix: "kv-test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	w := startWorkerProcess(t, append([]string{"--name", "worker-1", "--block-tokens", "32", "--kv-tokens", "4096"}, args...)...)
+	text := w.do("GET", card.Path, "")
+	c, err := card.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "worker-1" || c.URL != w.url || len(c.Models) != 1 || c.Models[0] != "demo" || !c.Keyed || c.BlockTokens != blockTokens ||
+		c.PoolTokens != 4096 || c.StepTokens != 2048 || c.MaxRunning < 1 || c.MaxModelTokens < 1 || c.Epoch == 0 || c.Profile == nil || (c.ZMQ == nil) == (c.NATS == nil) {
+		t.Errorf("%s", text)
+	}
+	if c.NATS != nil {
+		if got := <-watcher.Changes(); got.Name != "worker-1" || string(got.Payload) != text {
+			t.Errorf("registered %s %s", got.Name, got.Payload)
+		}
+	}
+	w.load(10)
+	sink := newBlockSet()
+	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: blockTokens, Grace: time.Millisecond}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if err := sub.Add(kv.Rank{Worker: kv.WorkerID(c.ID())}, source(c), events.Follow{}); err != nil {
+		t.Fatal(err)
+	}
+	sink.until(t, w.blocks(blockTokens)) // what was before
+	w.load(60)
+	n := w.blocks(blockTokens)
+	sink.until(t, n)
+	publishedFigures(t, w.do("GET", "/metrics", ""), n)
+	w.do("POST", "/v1/cache/flush", "")
+	sink.until(t, w.blocks(blockTokens))
+	w.load(5)
+	sink.until(t, w.blocks(blockTokens))
+	if n := sub.Counts(); n.Malformed+n.OrphanBlocks+n.UnknownWorker+n.Gaps > 0 {
+		t.Errorf("%v", n)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if c.NATS != nil {
+		if got := <-watcher.Changes(); got.Name != "worker-1" || !got.Gone() {
+			t.Errorf("%s was not told to be gone: %s", got.Name, got.Payload)
+		}
+	}
+	sink.until(t, 0)
+	if err := w.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// publishedFigures looks at the metrics of a worker that holds so many blocks and has evicted some.
+func publishedFigures(t *testing.T, metrics string, blocks int) {
+	t.Helper()
+	for _, want := range []string{fmt.Sprintf(`coppice_events_held_blocks{model_name="demo"} %d`, blocks), `coppice_events_lost_total{model_name="demo"} 0`} {
+		if !strings.Contains(metrics, "\n"+want+"\n") {
+			t.Errorf("no %s in %s", want, regexp.MustCompile(`(?m)^coppice_events_.*$`).FindAllString(metrics, -1))
+		}
+	}
+	if blocks == 0 || !regexp.MustCompile(`coppice_evicted_tokens_total\{[^}]*\} [1-9]`).MatchString(metrics) {
+		t.Errorf("%d blocks, nothing was evicted", blocks)
 	}
 }
 

@@ -24,7 +24,7 @@ var large = map[string]int{
 	"bench/fleet fields play":                                21,
 	"engine/cpu fields step":                                 32,
 	"actors/look_test.go func TestPinPrefix":                 85,
-	"actors/storm_test.go func storm":                        140,
+	"actors/storm_test.go func storm":                        138,
 	"cmd/coppice/route_test.go func TestRouteRefuses":        75,
 	"cmd/coppice/serve.go func serveCmd.Run":                 73,
 	"engine/enginetest/check_refuse.go func checkValidation": 71,
