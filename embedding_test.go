@@ -1,12 +1,17 @@
 package coppice_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/events/card"
 )
 
 // program is the body of a function in a file of this directory.
@@ -24,8 +29,8 @@ func program(t *testing.T, file, function string) string {
 	return body
 }
 
-// printed is what f prints.
-func printed(t *testing.T, f func()) string {
+// printed is what f prints. At the first line of it, at is called with that.
+func printed(t *testing.T, f func(), at func(line string)) string {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -36,12 +41,39 @@ func printed(t *testing.T, f func()) string {
 	defer func() { os.Stdout = stdout }()
 	text := make(chan string)
 	go func() {
-		data, _ := io.ReadAll(r)
-		text <- string(data)
+		in := bufio.NewReader(r)
+		first, _ := in.ReadString('\n')
+		if at != nil {
+			at(first)
+		}
+		rest, _ := io.ReadAll(in)
+		text <- first + string(rest)
 	}()
 	f()
 	w.Close()
 	return <-text
+}
+
+// visit asks a worker for its card, and then interrupts the program.
+func visit(t *testing.T) func(line string) {
+	return func(line string) {
+		defer func() {
+			if p, err := os.FindProcess(os.Getpid()); err != nil || p.Signal(os.Interrupt) != nil {
+				t.Error("the program can't be interrupted")
+			}
+		}()
+		resp, err := http.Get(regexp.MustCompile(`http://\S+`).FindString(line) + card.Path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		var c card.Card
+		if err := json.NewDecoder(resp.Body).Decode(&c); err != nil || c.Models[0] != "mine" || c.ZMQ == nil || c.ZMQ.Port == 0 || c.BlockTokens == 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	}
 }
 
 // TestEmbedding: the programs that README and docs/embedding.md show run, and stand there word
@@ -51,9 +83,11 @@ func TestEmbedding(t *testing.T) {
 		file, function string
 		lines          int
 		run            func()
+		at             func(line string)
 		want           string
 	}{
-		{"example_test.go", "Example", 15, Example, `(?s) <nil>\n.* \d of 7 prompt tokens cached\n.* \d of 7 prompt tokens cached\n<nil> requests: 3 accepted.* 0 leaked`},
+		{"example_test.go", "Example", 15, Example, nil, `(?s) <nil>\n.* \d of 7 prompt tokens cached\n.* \d of 7 prompt tokens cached\n<nil> requests: 3 accepted.* 0 leaked`},
+		{"example_fleet_test.go", "Example_fleet", 25, Example_fleet, visit(t), `^worker \S+ at http://127.0.0.1:\d+ publishes its cache in blocks of \d+ tokens\nevents at tcp://`},
 	} {
 		body := program(t, tc.file, tc.function)
 		if n := strings.Count(body, "\n") + 1; n > tc.lines {
@@ -68,7 +102,7 @@ func TestEmbedding(t *testing.T) {
 				t.Errorf("%s does not show the body of %s as func main", doc, tc.function)
 			}
 		}
-		if text := printed(t, tc.run); !regexp.MustCompile(tc.want).MatchString(text) {
+		if text := printed(t, tc.run, tc.at); !regexp.MustCompile(tc.want).MatchString(text) {
 			t.Errorf("%s prints %q, want %s", tc.function, text, tc.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -35,7 +36,7 @@ func (c *chatCmd) dial(ctx context.Context) (talker, error) {
 	return t, nil
 }
 
-func (t *remoteTalker) greeting() string { return t.model + " at " + redact(t.base) }
+func (t *remoteTalker) greeting() string { return t.model + " at " + eventurl.Redact(t.base) }
 
 func (t *remoteTalker) close() error {
 	t.http.CloseIdleConnections()

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
+
+	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
 type benchPeersCmd struct {
@@ -124,7 +126,7 @@ func (c *benchPeersCmd) Run(ctx context.Context) error {
 		e := json.NewEncoder(os.Stdout)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"url": redact(c.URL), "against": redact(c.Against), "rounds": c.Rounds, "loads": all})
+		return e.Encode(map[string]any{"url": eventurl.Redact(c.URL), "against": eventurl.Redact(c.Against), "rounds": c.Rounds, "loads": all})
 	}
 	return writePeers(os.Stdout, all)
 }

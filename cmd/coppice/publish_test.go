@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,30 +12,6 @@ import (
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-func TestPublishURLs(t *testing.T) {
-	for text, want := range map[string][]target{
-		"zmq://*:5557":                            {{zmq: &zmqTarget{"*", 5557, 5558, ""}}},
-		"zmq://:5557?replay=0":                    {{zmq: &zmqTarget{"*", 5557, -1, ""}}},
-		"zmq://127.0.0.1:0":                       {{zmq: &zmqTarget{"127.0.0.1", 0, 0, ""}}},
-		"zmq://127.0.0.1:0?replay=0&topic=kv@a@b": {{zmq: &zmqTarget{"127.0.0.1", 0, -1, "kv@a@b"}}},
-		"zmq://[::1]:65535?replay=1":              {{zmq: &zmqTarget{"::1", 65535, 1, ""}}},
-		"nats://a:4222":                           {{nats: &natsTarget{servers: "nats://a:4222"}}},
-		"tls://me:pass@a:4222,b/?prefix=p":        {{nats: &natsTarget{servers: "tls://me:pass@a:4222,tls://b", prefix: "p"}}},
-		"nats://a:1,b:2, zmq://*:1?topic=x,y,nats://c": {
-			{nats: &natsTarget{servers: "nats://a:1,nats://b:2"}}, {zmq: &zmqTarget{"*", 1, 2, "x,y"}}, {nats: &natsTarget{servers: "nats://c"}},
-		},
-	} {
-		got, err := (&fleetFlags{Publish: []string{text}}).targets()
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v", text, got, err)
-		}
-	}
-	got, err := (&fleetFlags{Publish: []string{"zmq://*:1", "nats://a,b"}}).targets() // given twice
-	if err != nil || len(got) != 2 || got[1].nats.servers != "nats://a,nats://b" {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
 
 func TestBadPublish(t *testing.T) {
 	for _, tc := range []struct{ url, want string }{
@@ -125,27 +99,6 @@ func TestPublishIsPrinted(t *testing.T) {
 	}
 }
 
-// TestRedact: what is plain stays, and of a password nothing does, whatever bytes it has.
-func TestRedact(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", "auto": "auto", "10.0.0.1:8080": "10.0.0.1:8080", "nats://a:4222,b?prefix=p": "nats://a:4222,b?prefix=p", "tls://[::1]:1/": "tls://[::1]:1/",
-		"zmq://*:5557?topic=kv@x@y": "zmq://*:5557?topic=kv@x@y", "zmq://*:many": "zmq://*:many", "http://host:80/v1": "http://host:80/v1",
-		"nats://me:QXZJ@a:1?creds=f": "nats://(secret)@a:1?creds=f", "nats://me:QXZJ": "nats://(secret)", "me:QXZJ@a:1": "(secret)@a:1", "nats://hush@a": "nats://(secret)@a",
-	} {
-		if got := redact(text); got != want {
-			t.Errorf("%s is shown as %s, want %s", text, got, want)
-		}
-	}
-	for _, password := range oddPasswords {
-		for _, format := range []string{"nats://me:%s@a:1", "nats://me:%s@a:1,you:%[1]s@b", "tls://%s@a:1?prefix=p", "http://me:%s@a:1/v1", "me:%s@a:1"} {
-			text := fmt.Sprintf(format, password)
-			if got := redact(text) + redactURLs([]string{text}); strings.Contains(got, "QX") || strings.Contains(got, "ZJ") {
-				t.Errorf("%s is shown as %s", text, got)
-			}
-		}
-	}
-}
-
 // oddPasswords have bytes that mean something in a URL, or in a list of them.
 var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/ZJ", "QX@ZJ", "QX,ZJ", "QX,x://ZJ", "QX://ZJ", "QX%ZJ", "QX ZJ", "12?ZJ", "QX:ZJ", "QX?creds=ZJ", "QX\"ZJ", "QX\nZJ", "QX\x80ZJ"}
 
@@ -188,34 +141,6 @@ func TestNoPasswordIsTold(t *testing.T) {
 	} {
 		if stdout, stderr, _ := command(t, tc...); strings.Contains(stdout+stderr, "ZJ") || strings.Contains(stdout+stderr, "me:QX") {
 			t.Errorf("%q: %s %s", tc, stdout, stderr)
-		}
-	}
-}
-
-func TestIdentity(t *testing.T) {
-	at := func(text string) net.Addr {
-		a, err := net.ResolveTCPAddr("tcp", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	name, reached, err := (&fleetFlags{}).identity(at("127.0.0.1:80"), true)
-	if err != nil || card.CheckName(name) != nil || !regexp.MustCompile(`-80-[0-9a-f]{6}$`).MatchString(name) || reached != "https://127.0.0.1:80" {
-		t.Errorf("%q at %q, %v", name, reached, err)
-	}
-	for _, all := range []string{"0.0.0.0:80", "[::]:80"} {
-		if _, reached, err := (&fleetFlags{}).identity(at(all), false); err != nil || reached == "http://"+all || !strings.HasSuffix(reached, ":80") {
-			t.Errorf("%q at %q, %v", all, reached, err)
-		}
-	}
-	name, reached, err = (&fleetFlags{Name: "w", Advertise: "http://host:1/"}).identity(at("[::]:80"), false)
-	if err != nil || name != "w" || reached != "http://host:1" {
-		t.Errorf("%q at %q, %v", name, reached, err)
-	}
-	for text, want := range map[string]string{"host.example.com-80": "host-example-com-80", `a b/c\d>*ä`: "a-b-c-d---", strings.Repeat("x", 200): strings.Repeat("x", card.MaxName)} {
-		if got := nameOf(text); got != want || card.CheckName(got) != nil {
-			t.Errorf("%q is called %q", text, got)
 		}
 	}
 }

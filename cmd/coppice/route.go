@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -72,8 +73,8 @@ type routeCmd struct {
 	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"How long a client may take nothing of its answer."`
 	logFlags
 
-	settings settings   `kong:"-"`
-	ports    *zmqTarget // of all workers' events, if given
+	settings settings      `kong:"-"`
+	ports    *eventurl.ZMQ // of all workers' events, if given
 }
 
 // BeforeResolve is called by kong when it has read the flags.

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/gateway/prompt"
 	"github.com/coppice-llm/coppice/gateway/replica"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/router"
@@ -161,7 +162,7 @@ func (c *routeCmd) weights() (router.Weights, error) {
 
 // events sets where the events of workers are, in cfg and in ports.
 func (c *routeCmd) events(cfg *gateway.Config) error {
-	all := splitURLs(c.Events)
+	all := eventurl.Split(c.Events)
 	for _, text := range all {
 		switch {
 		case text == "auto":
@@ -172,28 +173,28 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 			cfg.Approximate = true
 			continue
 		}
-		t, err := parseTarget(text)
+		t, err := eventurl.Parse(text)
 		switch {
 		case err != nil:
-			return fmt.Errorf("--events %s: %w; or auto, or none", redact(text), err)
-		case t.nats != nil && cfg.NATS != nil || t.zmq != nil && c.ports != nil:
-			return fmt.Errorf("--events %s: there is another one of its kind: give one, or several servers as nats://a:4222,b:4222", redact(text))
-		case t.nats != nil:
-			at := t.nats.config("")
+			return fmt.Errorf("--events %s: %w; or auto, or none", eventurl.Redact(text), err)
+		case t.NATS != nil && cfg.NATS != nil || t.ZMQ != nil && c.ports != nil:
+			return fmt.Errorf("--events %s: there is another one of its kind: give one, or several servers as nats://a:4222,b:4222", eventurl.Redact(text))
+		case t.NATS != nil:
+			at := *t.NATS
 			cfg.NATS = &at
 		default:
-			if err := t.zmq.everywhere(); err != nil {
-				return fmt.Errorf("--events %s: %w; where one worker's events are stands in --workers-file", redact(text), err)
+			if err := everywhere(t.ZMQ); err != nil {
+				return fmt.Errorf("--events %s: %w; where one worker's events are stands in --workers-file", eventurl.Redact(text), err)
 			}
-			c.ports = t.zmq
+			c.ports = t.ZMQ
 		}
 	}
 	return c.consolidate(cfg)
 }
 
 // everywhere reports what keeps a target from being a port of each worker.
-func (z *zmqTarget) everywhere() error {
-	if z.host != "*" || z.port == 0 {
+func everywhere(z *eventurl.ZMQ) error {
+	if z.Host != "*" || z.Port == 0 {
 		return errors.New("want zmq://*:PORT, the port at which the workers publish")
 	}
 	return nil
@@ -201,18 +202,18 @@ func (z *zmqTarget) everywhere() error {
 
 // consolidate is where further caches of the workers publish.
 func (c *routeCmd) consolidate(cfg *gateway.Config) error {
-	for _, text := range splitURLs(c.Consolidate) {
-		t, err := parseTarget(text)
-		if err == nil && t.zmq == nil {
+	for _, text := range eventurl.Split(c.Consolidate) {
+		t, err := eventurl.Parse(text)
+		if err == nil && t.ZMQ == nil {
 			err = errors.New("want zmq://*:PORT")
 		}
 		if err == nil {
-			err = t.zmq.everywhere()
+			err = everywhere(t.ZMQ)
 		}
 		if err != nil {
-			return fmt.Errorf("--consolidate %s: %w", redact(text), err)
+			return fmt.Errorf("--consolidate %s: %w", eventurl.Redact(text), err)
 		}
-		cfg.Consolidate = append(cfg.Consolidate, members.Sockets{Port: t.zmq.port, ReplayPort: max(0, t.zmq.replay), Topic: t.zmq.topic})
+		cfg.Consolidate = append(cfg.Consolidate, members.Sockets{Port: t.ZMQ.Port, ReplayPort: max(0, t.ZMQ.Replay), Topic: t.ZMQ.Topic})
 	}
 	return nil
 }
@@ -227,13 +228,13 @@ func (c *routeCmd) replicas(events *nats.Config) (*replica.Config, error) {
 	case c.Replicas == "auto":
 		return &replica.Config{NATS: *events}, nil
 	}
-	t, err := parseTarget(c.Replicas)
+	t, err := eventurl.Parse(c.Replicas)
 	switch {
-	case !strings.Contains(c.Replicas, "://") || err == nil && t.nats == nil:
+	case !strings.Contains(c.Replicas, "://") || err == nil && t.NATS == nil:
 		err = errors.New("want auto, or a URL like nats://host:4222?prefix=P")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--replicas %s: %w", redact(c.Replicas), err)
+		return nil, fmt.Errorf("--replicas %s: %w", eventurl.Redact(c.Replicas), err)
 	}
-	return &replica.Config{NATS: t.nats.config("")}, nil
+	return &replica.Config{NATS: *t.NATS}, nil
 }

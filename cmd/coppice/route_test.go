@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/members"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/server"
 )
 
@@ -139,11 +140,11 @@ func TestRouteRefuses(t *testing.T) {
 
 // TestRouteWorkers: the workers of flag, file and --events together.
 func TestRouteWorkers(t *testing.T) {
-	ports := &zmqTarget{host: "*", port: 5557, replay: 6557, topic: "T"}
+	ports := &eventurl.ZMQ{Host: "*", Port: 5557, Replay: 6557, Topic: "T"}
 	for _, tc := range []struct {
 		flags []string
 		file  string // between the brackets
-		ports *zmqTarget
+		ports *eventurl.ZMQ
 		want  []members.Worker
 	}{
 		{[]string{" http://a:1/", "https://b"}, ``, nil, []members.Worker{{URL: "http://a:1"}, {URL: "https://b"}}},
@@ -153,7 +154,7 @@ func TestRouteWorkers(t *testing.T) {
 			{URL: "http://[::1]:1", Events: "tcp://[::1]:5557", Replay: "tcp://[::1]:6557", Topic: "T"},
 			{URL: "http://a:1", Events: "none"},
 			{URL: "http://b", Events: "tcp://b:5557", Replay: "tcp://c:1", Topic: "t"}}},
-		{[]string{"http://a"}, ``, &zmqTarget{port: 5557, replay: -1}, []members.Worker{{URL: "http://a", Events: "tcp://a:5557"}}},
+		{[]string{"http://a"}, ``, &eventurl.ZMQ{Port: 5557, Replay: -1}, []members.Worker{{URL: "http://a", Events: "tcp://a:5557"}}},
 		{nil, `{"url": "http://a", "events": "tcp://a:65534", "ranks": 2}`, nil, []members.Worker{{URL: "http://a", Events: "tcp://a:65534", Ranks: 2}}},
 		{nil, `{"url": "http://a", "events": "tcp://a:5557", "replay": "tcp://b:5557", "ranks": 2}`, nil,
 			[]members.Worker{{URL: "http://a", Events: "tcp://a:5557", Replay: "tcp://b:5557", Ranks: 2}}},

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/members"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
 // givenWorker is a worker, and where that stands.
@@ -27,7 +28,7 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 	var given []givenWorker
 	for _, text := range c.Worker {
 		at := strings.TrimRight(strings.TrimSpace(text), "/")
-		given = append(given, givenWorker{members.Worker{URL: at}, fmt.Sprintf("--worker %.100q", redact(at))})
+		given = append(given, givenWorker{members.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
 	}
 	if c.WorkersFile != "" {
 		more, err := parseWorkers(file)
@@ -35,7 +36,7 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 			return nil, fmt.Errorf("--workers-file %s: %w", c.WorkersFile, err)
 		}
 		for i, w := range more {
-			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, redact(w.URL))})
+			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, eventurl.Redact(w.URL))})
 		}
 	}
 	var all []members.Worker
@@ -59,7 +60,7 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 
 // check sets where the worker's events are, if all publish at the same ports, and reports
 // all faults.
-func (w *givenWorker) check(ports *zmqTarget) error {
+func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 	u, err := parseURL(w.URL)
 	errs := []error{err}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -101,13 +102,13 @@ func (w *givenWorker) check(ports *zmqTarget) error {
 }
 
 // publishesAt has its events at these ports of its host, but for what is said of it.
-func (w *givenWorker) publishesAt(host string, ports *zmqTarget) {
-	w.Events = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.port))
-	if w.Replay == "" && ports.replay > 0 {
-		w.Replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.replay))
+func (w *givenWorker) publishesAt(host string, ports *eventurl.ZMQ) {
+	w.Events = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.Port))
+	if w.Replay == "" && ports.Replay > 0 {
+		w.Replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.Replay))
 	}
 	if w.Topic == "" {
-		w.Topic = ports.topic
+		w.Topic = ports.Topic
 	}
 }
 

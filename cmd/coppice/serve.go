@@ -20,7 +20,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -175,14 +177,14 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var w *worker
+	var w *fleet.Worker
 	defer func() {
 		err = errors.Join(err, closeNode(served.node))
 		if w != nil {
-			err = errors.Join(err, w.close()) // the node's events have ended
+			err = errors.Join(err, w.Close()) // the node's events have ended
 		}
 	}()
-	if w, err = c.startWorker(served, l.Addr(), len(keys) > 0, log.Named("worker")); err != nil {
+	if w, err = c.join(served, l.Addr(), len(keys) > 0, log.Named("worker")); err != nil {
 		return err
 	}
 	tracer, stopTracing, err := c.tracing(ctx)
@@ -191,21 +193,21 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.card.URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
-		Card: &w.card, Bundle: served.bundle, Events: w.metrics(), Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
+		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {
 		cfg.Tracer = tracer.Tracer("github.com/coppice-llm/coppice/server")
+	}
+	if w.Publishes() {
+		cfg.Events = w.Metrics
 	}
 	srv, err := server.New(cfg)
 	if err != nil {
 		return err
 	}
-	if err := w.announce(); err != nil {
-		return errors.Join(err, srv.Close())
-	}
-	w.greet(os.Stderr)
+	greetWorker(os.Stderr, w)
 	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
 	return c.serve(srv, l, served.node, w, signals, log)
 }
@@ -242,7 +244,7 @@ func (c *serveCmd) check() error {
 	if at := c.OTLPEndpoint; at != "" { // the exporter would log one that it can't read
 		u, err := url.Parse(at)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@") {
-			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", redact(at))
+			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
 		}
 	}
 	if err := c.doorFlags.check(); err != nil {
@@ -274,7 +276,7 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
 	if err != nil {
-		return nil, nil, fmt.Errorf("--otlp-endpoint %s: %w", redact(c.OTLPEndpoint), err)
+		return nil, nil, fmt.Errorf("--otlp-endpoint %s: %w", eventurl.Redact(c.OTLPEndpoint), err)
 	}
 	p := trace.NewTracerProvider(trace.WithBatcher(exporter),
 		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(c.OTLPSample))),

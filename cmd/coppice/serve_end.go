@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/server"
 )
 
@@ -36,7 +37,7 @@ func closeNode(node *coppice.Node) error {
 
 // serve answers until a signal, and then as long as the drain lets it; or, when the node
 // fails, for the grace period.
-func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node, w *worker, signals <-chan os.Signal, log *zap.Logger) error {
+func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node, w *fleet.Worker, signals <-chan os.Signal, log *zap.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	select {
@@ -44,12 +45,12 @@ func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node,
 		return errors.Join(err, srv.Close())
 	case <-node.Done():
 		log.Error("the node has failed", zap.Error(node.Err()), zap.Duration("grace", c.FailedGrace), zap.Int("status", exitFailed))
-		w.leave()
+		w.Leave()
 		return errors.Join(refuse(srv, c.FailedGrace, signals), <-ended)
 	case s := <-signals:
 		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
 	}
-	w.leave() // before requests are refused
+	w.Leave() // before requests are refused
 	return errors.Join(drain(srv, c.Drain, signals, log), <-ended)
 }
 

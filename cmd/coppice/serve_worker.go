@@ -5,197 +5,38 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"sync"
-	"time"
+	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
-	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/events/wire"
-	"github.com/coppice-llm/coppice/events/zmq"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// worker is what this process is to a fleet. Its owner closes it behind the node, whose
-// events end then; it waits for its goroutine.
-type worker struct {
-	card    card.Card
-	pub     *events.Publisher // nil: it publishes nothing
-	senders []*zmq.Sender
-	nats    []nats.Config
-	log     *zap.Logger
-	done    chan struct{} // closed when all of the node's events are sent
-
-	mu         sync.Mutex
-	announcers []*nats.Announcer
-	left       bool
-}
-
-// startWorker says who the server that listens there is, and publishes the node's events if
-// --publish is given.
-func (c *serveCmd) startWorker(s *served, at net.Addr, keyed bool, log *zap.Logger) (*worker, error) {
-	name, reached, err := c.identity(at, c.TLSCert != "")
+// join makes the server that listens there a worker, which publishes what --publish says.
+func (c *serveCmd) join(s *served, at net.Addr, keyed bool, log *zap.Logger) (*fleet.Worker, error) {
+	w, err := fleet.Join(s.node, fleet.Config{
+		Publish: c.Publish, ArrayEvents: c.ArrayEvents, Addr: at, TLS: c.TLSCert != "", URL: c.Advertise, Models: s.names, Name: c.Name, Pool: c.Pool,
+		Keyed: keyed, Controls: c.ControlTokens, Bundle: s.bundle, Profile: s.profile, Log: log,
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--publish: %w", err)
 	}
-	info, limits := s.node.Info(), s.node.Limits()
-	pool := info.NumPages * info.PageTokens
-	w := &worker{log: log, done: make(chan struct{}), card: card.Card{
-		Name: name, URL: reached, Pool: c.Pool, Models: s.names, Keyed: keyed, PoolTokens: pool, StepTokens: limits.StepTokens, ChunkTokens: limits.ChunkTokens,
-		MaxRunning: limits.MaxRunning, MaxModelTokens: min(info.MaxPositions, pool), Epoch: uint64(time.Now().UnixNano()), Profile: s.profile,
-	}}
-	if c.ControlTokens != chat.Allow {
-		w.card.ControlTokens = c.ControlTokens.String()
-	}
-	if s.bundle != nil {
-		w.card.Tokenizer = s.bundle.Digest
-	}
-	if len(c.Publish) == 0 {
-		close(w.done)
-		return w, nil
-	}
-	if err := w.publish(&c.fleetFlags, s.node.EventLog()); err != nil {
-		return nil, err
-	}
-	go w.follow()
 	return w, nil
 }
 
-// publish starts the publisher and its transports, and puts them on the card.
-func (w *worker) publish(f *fleetFlags, log *events.Log) error {
-	targets, err := f.targets()
-	if err != nil {
-		return err
-	}
-	topic := w.card.URL
-	if u, err := url.Parse(topic); err == nil {
-		topic = u.Host
-	}
-	topic = "kv@" + topic + "@" + w.card.Models[0]
-	var transports []events.Transport
-	for _, t := range targets {
-		if t.zmq != nil {
-			s := t.zmq.sender(topic)
-			transports, w.senders = append(transports, s), append(w.senders, s)
-			if w.card.ZMQ == nil {
-				w.card.ZMQ = &card.ZMQ{Topic: topic}
-				if t.zmq.topic != "" {
-					w.card.ZMQ.Topic = t.zmq.topic
-				}
-			}
-			continue
-		}
-		cfg := t.nats.config(w.card.Name)
-		w.nats = append(w.nats, cfg)
-		cfg.Notify = func(err error) { // not the registration's, too: it is the same server
-			if err == nil {
-				w.log.Info("NATS answers again")
-				return
-			}
-			w.log.Warn("cache events can't go to NATS, and maybe the registration; trying on", zap.Error(err))
-		}
-		transports = append(transports, nats.NewSender(cfg))
-		if w.card.NATS == nil {
-			w.card.NATS = &card.NATS{Prefix: cfg.Prefix}
-		}
-	}
-	w.card.BlockTokens = f.BlockTokens
-	w.pub, err = events.NewPublisher(events.PublisherConfig{Form: wire.Form{Arrays: f.ArrayEvents}, Epoch: w.card.Epoch}, log, transports...)
-	if err != nil {
-		return fmt.Errorf("--publish: %w", err)
-	}
-	if z := w.card.ZMQ; z != nil {
-		z.Port = portOf(w.senders[0].Addr())
-		z.ReplayPort = portOf(w.senders[0].ReplayAddr())
-	}
-	return nil
-}
-
-// portOf is 0 for nil.
-func portOf(a net.Addr) int {
-	if t, ok := a.(*net.TCPAddr); ok {
-		return t.Port
-	}
-	return 0
-}
-
-// follow says goodbye when the node's events have ended: the cache is gone.
-func (w *worker) follow() {
-	defer close(w.done)
-	<-w.pub.Done()
-	w.leave()
-}
-
-// announce has the worker registered where it publishes to NATS.
-func (w *worker) announce() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.left {
-		return nil
-	}
-	for _, cfg := range w.nats {
-		here := w.card
-		here.NATS = &card.NATS{Prefix: cfg.Prefix}
-		a, err := nats.NewAnnouncer(nats.AnnouncerConfig{Config: cfg, Payload: here.Append(nil), Epoch: here.Epoch})
-		if err != nil {
-			return fmt.Errorf("--publish: %w", err)
-		}
-		w.announcers = append(w.announcers, a)
-	}
-	return nil
-}
-
-// leave says goodbye: no more requests, please. What is cached is published on.
-func (w *worker) leave() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.left = true
-	for _, a := range w.announcers {
-		_ = a.Close() // it never fails
-	}
-	w.announcers = nil
-}
-
-// close ends all, behind the node.
-func (w *worker) close() error {
-	w.leave()
-	<-w.done
-	if w.pub == nil {
-		return nil
-	}
-	return w.pub.Close()
-}
-
-// metrics is nil if nothing is published.
-func (w *worker) metrics() func() events.PublisherMetrics {
-	if w.pub == nil {
-		return nil
-	}
-	return w.pub.Metrics
-}
-
-// greet says what is published, and where.
-func (w *worker) greet(to io.Writer) {
-	if w.pub == nil {
+// greetWorker says what is published, and where.
+func greetWorker(to io.Writer, w *fleet.Worker) {
+	if !w.Publishes() {
 		return
 	}
-	fmt.Fprintf(to, "coppice: worker %s at %s publishes its cache in blocks of %d tokens\n", w.card.Name, w.card.URL, w.card.BlockTokens)
-	for _, s := range w.senders {
-		replay := ""
-		if a := s.ReplayAddr(); a != nil {
-			replay = fmt.Sprintf(", replays at %d", portOf(a))
-		}
-		fmt.Fprintf(to, "coppice: events at tcp://%s%s\n", s.Addr(), replay)
+	for line := range strings.Lines(w.String() + "\n") {
+		fmt.Fprint(to, "coppice: ", line)
 	}
-	for _, n := range w.nats {
-		fmt.Fprintf(to, "coppice: events and registration at %s\n", redactURLs([]string{n.URL}))
-	}
-	if u, err := url.Parse(w.card.URL); err == nil && net.ParseIP(u.Hostname()).IsLoopback() {
+	if u, err := url.Parse(w.Card().URL); err == nil && net.ParseIP(u.Hostname()).IsLoopback() {
 		fmt.Fprintln(to, "coppice: routers on other machines can't reach this: see --addr and --advertise")
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -27,6 +26,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/nats/embedded"
 	"github.com/coppice-llm/coppice/events/zmq"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -351,19 +351,18 @@ func TestWorkerEndsWithItsNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{log: zap.NewNop(), done: make(chan struct{}), card: card.Card{Name: "w", Models: []string{"m"}}}
-	if err := w.publish(&fleetFlags{Publish: []string{"zmq://127.0.0.1:0"}, BlockTokens: 16}, node.EventLog()); err != nil {
+	w, err := fleet.Join(node, fleet.Config{Publish: []string{"zmq://127.0.0.1:0"}, URL: "http://127.0.0.1:1", Name: "w", Models: []string{"m"}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	go w.follow()
 	sink := newBlockSet()
 	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16, Grace: time.Millisecond}, sink)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	if err := sub.Add(kv.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{Endpoint: "tcp://" + w.senders[0].Addr().String(),
-		ReplayEndpoint: "tcp://" + w.senders[0].ReplayAddr().String()}), events.Follow{}); err != nil {
+	if err := sub.Add(kv.Rank{Worker: 1}, zmq.NewSource(zmq.SourceConfig{Endpoint: fmt.Sprintf("tcp://127.0.0.1:%d", w.Card().ZMQ.Port),
+		ReplayEndpoint: fmt.Sprintf("tcp://127.0.0.1:%d", w.Card().ZMQ.ReplayPort)}), events.Follow{}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 10 {
@@ -376,47 +375,14 @@ func TestWorkerEndsWithItsNode(t *testing.T) {
 	sink.until(t, 0)
 	request(t, node, 10, 40)
 	sink.until(t, 2)
-	if m := w.pub.Metrics(); m.HeldBlocks != 2 || m.Lost > 0 {
+	if m := w.Metrics(); m.HeldBlocks != 2 || m.Lost > 0 {
 		t.Errorf("%v", m)
 	}
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.close(); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	sink.until(t, 0)
-}
-
-// TestWorkerLeaves: who left is not announced any more.
-func TestWorkerLeaves(t *testing.T) {
-	defer leaks.Check(t, goleak.IgnoreCurrent())
-	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer broker.Close()
-	watcher, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: broker.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watcher.Close()
-	w := &worker{done: make(chan struct{}), card: card.Card{Name: "w"}, nats: []nats.Config{{URL: broker.URL(), Worker: "w"}}}
-	close(w.done)
-	if err := w.announce(); err != nil {
-		t.Fatal(err)
-	}
-	if c := <-watcher.Changes(); c.Name != "w" || c.Gone() {
-		t.Errorf("%v", c)
-	}
-	w.leave()
-	if c := <-watcher.Changes(); !c.Gone() {
-		t.Errorf("%v", c)
-	}
-	if err := w.announce(); err != nil || w.announcers != nil {
-		t.Errorf("it is announced again: %v", err)
-	}
-	if err := w.close(); err != nil {
-		t.Error(err)
-	}
 }

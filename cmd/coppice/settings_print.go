@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
 // printMode is how --print-config prints: not at all, as a table with where each setting is
@@ -115,10 +117,10 @@ func (s *settings) json(w io.Writer) error {
 func shown(f *kong.Flag) string {
 	switch v := f.Target.Interface().(type) {
 	case []string:
-		return redactURLs(v)
+		return eventurl.RedactAll(v)
 	case string:
 		if strings.Contains(v, ":") { // else it is no URL; paths may have an @
-			return redact(v)
+			return eventurl.Redact(v)
 		}
 	case map[string]float64:
 		return pairs(v)

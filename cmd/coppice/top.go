@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -130,7 +131,7 @@ type topClient struct {
 func newTopClient(base, key string) (*topClient, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(base, "@") {
-		return nil, fmt.Errorf("--url is %q, want something as http://127.0.0.1:8080", redact(base))
+		return nil, fmt.Errorf("--url is %q, want something as http://127.0.0.1:8080", eventurl.Redact(base))
 	}
 	return &topClient{url: strings.TrimRight(base, "/"), key: key, http: http.Client{Timeout: 10 * time.Second}}, nil
 }
@@ -145,7 +146,7 @@ func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 	case err != nil:
 		return nil, err
 	case snap.Schema != view.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", redact(c.url), snap.Schema, view.Schema)
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", eventurl.Redact(c.url), snap.Schema, view.Schema)
 	}
 	return snap, nil
 }
@@ -158,7 +159,7 @@ func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 	case err != nil:
 		return nil, err
 	case snap.Schema != fleetview.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the router's version", redact(c.url), snap.Schema, fleetview.Schema)
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the router's version", eventurl.Redact(c.url), snap.Schema, fleetview.Schema)
 	}
 	return snap, nil
 }
@@ -183,15 +184,15 @@ func (c *topClient) read(ctx context.Context, path string, into any) error {
 	switch answer.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", redact(c.url))
+		return fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", eventurl.Redact(c.url))
 	case http.StatusNotFound:
-		return fmt.Errorf("%s has no %s: %w", redact(c.url), path, errTopNothing)
+		return fmt.Errorf("%s has no %s: %w", eventurl.Redact(c.url), path, errTopNothing)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return fmt.Errorf("%s answers %s: %s", redact(c.url), answer.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), answer.Status, strings.TrimSpace(string(text)))
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
-		return fmt.Errorf("%s%s is no snapshot of coppice: %w", redact(c.url), path, err)
+		return fmt.Errorf("%s%s is no snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"kv":                  {"internal/wide"},
 	"internal/conns":      {},
 	"internal/enum":       {},
+	"internal/eventurl":   {"events/nats", "events/zmq"},
 	"internal/heap":       {},
 	"internal/f32":        {},
 	"internal/figures":    {},
@@ -100,6 +101,7 @@ var mayImport = map[string][]string{
 
 	"actors":     {"kv", "engine", "mempool", "mempool/carrier", "mempool/dirmem", "mempool/diskmem", "mempool/hostmem", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "grammar", "grammar/jsonschema", "events"},
 	".":          {"actors", "kv", "engine", "internal/slogcore", "internal/wording", "mempool", "mempool/tiering", "radixcache", "scheduler", "tokenizer", "tokenizer/chat", "events"},
+	"fleet":      {".", "events", "events/card", "events/nats", "events/wire", "events/zmq", "internal/eventurl", "internal/slogcore", "internal/wording", "tokenizer/bundle", "tokenizer/chat"},
 	"local":      {".", "engine", "engine/cpu", "engine/model", "internal/wording", "tokenizer", "tokenizer/bundle", "tokenizer/chat"},
 	"openai":     {"internal/jsontext", "kv", "tokenizer/chat"},
 	"bench/load": {"kv", "openai"},
@@ -119,7 +121,7 @@ var mayImport = map[string][]string{
 	"server/answer": {".", "engine", "internal/jsontext", "kv", "openai", "tokenizer"},
 	"server/view":   {".", "engine", "internal/figures", "internal/web", "kv", "radixcache", "scheduler", "tokenizer"},
 	"bench":         {".", "kv", "radixcache", "engine", "engine/sim", "mempool", "router/kvindex", "scheduler", "internal/opticks", "internal/wide"},
-	"cmd/coppice":   {".", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "events/wire", "events/zmq", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "local", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
+	"cmd/coppice":   {".", "fleet", "internal/eventurl", "internal/conns", "internal/sites", "bench", "bench/fleet", "bench/load", "events", "events/card", "events/nats", "gateway", "gateway/fleetview", "gateway/members", "gateway/prompt", "gateway/replica", "hub", "router", "router/global", "tokenizer/bundle", "server", "server/view", "engine", "engine/backends", "engine/cpu", "engine/cuda", "engine/cuda/cudrv", "engine/cuda/cudrv/system", "engine/cuda/cudrv/vm", "engine/cuda/gpucheck", "engine/cuda/ptxvm", "engine/model", "engine/model/gguf", "engine/sim", "kv", "local", "mempool", "mempool/inspect", "mempool/tiering", "openai", "radixcache", "router/kvindex", "scheduler", "scheduler/schedtest", "tokenizer", "tokenizer/chat"},
 }
 
 // everybodys packages import nothing of the module, and any package may import them.

@@ -1,0 +1,221 @@
+// Package eventurl owns the form of URLs that say where cache events go: it parses them and
+// hides their secrets. It opens nothing but the files that a URL names, to see that they are
+// there. Its functions may be called from any goroutine.
+//
+//	targets, err := eventurl.ParseAll([]string{"zmq://*:5557", "nats://a:4222,b:4222?prefix=p"})
+package eventurl
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/events/zmq"
+)
+
+// Target is one place for events: either of its fields is set.
+type Target struct {
+	ZMQ  *ZMQ
+	NATS *nats.Config // without Worker
+}
+
+// ZMQ is a pair of sockets.
+type ZMQ struct {
+	Host         string // "*": all addresses
+	Port, Replay int    // 0: any free port; Replay below 0: none
+	Topic        string // "": the default
+}
+
+// Split separates URLs at commas. A part without a scheme of events is another server of the
+// URL before it, or a piece of its password.
+func Split(texts []string) []string {
+	var all []string
+	for _, text := range texts {
+		for i, part := range strings.Split(text, ",") {
+			if part = strings.TrimSpace(part); i > 0 && !ourScheme.MatchString(part) {
+				all[len(all)-1] += "," + part
+			} else {
+				all = append(all, part)
+			}
+		}
+	}
+	return all
+}
+
+var ourScheme = regexp.MustCompile(`^(zmq|nats|tls)://`)
+
+// plainHosts are hosts, with ports or without.
+var plainHosts = regexp.MustCompile(`^(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?(,(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?)*$`)
+
+// Redact returns a URL without its user and password. The text may be no valid URL, because
+// its password has a ? in it or the host is missing: all up to the last @ is secret then, or the
+// whole text if no hosts can be found in it. ZMQ has no passwords, and may have an @ in topics.
+func Redact(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if scheme += "://"; !ok || strings.ContainsAny(scheme[:len(scheme)-3], ":@/?#") {
+		scheme, rest = "", text
+	}
+	hosts := rest
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		hosts = rest[:i]
+	}
+	at := strings.LastIndexByte(rest, '@')
+	switch plain := plainHosts.MatchString(hosts); {
+	case at < 0 && (plain || scheme == "zmq://" || scheme == ""), plain && scheme == "zmq://":
+		return text
+	case at < 0:
+		return scheme + "(secret)"
+	}
+	return scheme + "(secret)" + rest[at:]
+}
+
+// RedactAll returns URLs as Split has them, each as Redact shows it, in one text.
+func RedactAll(texts []string) string {
+	all := Split(texts)
+	for i := range all {
+		all[i] = Redact(all[i])
+	}
+	return strings.Join(all, ",")
+}
+
+// ParseAll parses URLs as Split has them, and reports all faults at once.
+func ParseAll(texts []string) ([]Target, error) {
+	var all []Target
+	var errs []error
+	for _, text := range Split(texts) {
+		t, err := Parse(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", Redact(text), err))
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Parse parses one URL, such as zmq://*:5557?replay=5558&topic=T or
+// nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE. Errors do not repeat it.
+func Parse(text string) (t Target, err error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	authority, query, _ := strings.Cut(rest, "?")
+	if !ok || strings.ContainsAny(scheme, ":@/?#") {
+		return t, errors.New("want a URL like zmq://*:5557 or nats://host:4222")
+	}
+	if scheme != "zmq" && strings.Contains(query, "@") { // or a part of a password would be one of the query, and told
+		return t, errors.New("an @ after the ? is written %40, and a ? in a password %3F")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return t, errors.New("what follows the ? is no query")
+	}
+	// take reads the parameters of these names, of which there may be no others.
+	take := func(names ...string) (taken []string, err error) {
+		for _, name := range names {
+			if len(values[name]) > 1 {
+				err = errors.Join(err, fmt.Errorf("%s is given twice", name))
+			}
+			taken = append(taken, values.Get(name))
+			values.Del(name)
+		}
+		for name := range values {
+			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want one of %s", Redact(name), strings.Join(names, ", ")))
+		}
+		return taken, err
+	}
+	switch scheme {
+	case "zmq":
+		taken, err := take("replay", "topic")
+		if err != nil {
+			return t, err
+		}
+		t.ZMQ, err = parseZMQ(authority, taken[0], taken[1])
+		return t, err
+	case "nats", "tls":
+		taken, err := take("prefix", "creds", "ca")
+		if err != nil {
+			return t, err
+		}
+		t.NATS, err = parseNATS(scheme, authority, nats.Config{Prefix: taken[0], Credentials: taken[1], CA: taken[2]})
+		return t, err
+	}
+	return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
+}
+
+func parseZMQ(authority, replay, topic string) (*ZMQ, error) {
+	host, text, err := net.SplitHostPort(authority)
+	port, err2 := strconv.ParseUint(text, 10, 16)
+	if errors.Is(err2, strconv.ErrRange) {
+		return nil, fmt.Errorf("the port is %.20s, want 0 to %d", text, math.MaxUint16)
+	}
+	if err != nil || err2 != nil {
+		return nil, errors.New("want a host and a port, as zmq://*:5557")
+	}
+	if host == "" {
+		host = "*"
+	}
+	z := &ZMQ{Host: host, Port: int(port), Replay: int(port) + 1, Topic: topic}
+	switch {
+	case replay == "" && port == 0:
+		z.Replay = 0
+	case replay == "" && z.Replay > 65535:
+		return nil, fmt.Errorf("after port %d there is none for replays: give one as replay=5558, or 0 for none", port)
+	case replay != "":
+		r, err := strconv.ParseUint(replay, 10, 16)
+		if err != nil || r == port && r != 0 {
+			return nil, fmt.Errorf("replay is %.20q, want another port than %d, or 0 for none", replay, port)
+		}
+		if z.Replay = int(r); r == 0 {
+			z.Replay = -1
+		}
+	}
+	return z, nil
+}
+
+func parseNATS(scheme, authority string, t nats.Config) (*nats.Config, error) {
+	if strings.ContainsAny(t.Prefix, ".*> \t\r\n/\\") {
+		return nil, fmt.Errorf("prefix is %.40q, want no dots, blanks, slashes, * or >", t.Prefix)
+	}
+	var servers []string
+	for _, server := range strings.Split(strings.TrimSuffix(authority, "/"), ",") {
+		u, err := url.Parse(scheme + "://" + server)
+		if err != nil || u.Hostname() == "" || u.Path != "" {
+			return nil, errors.New("want servers, as nats://host:4222 or nats://a:4222,b:4222")
+		}
+		if port := u.Port(); port != "" {
+			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+				return nil, fmt.Errorf("the port is %.20s, want 1 to %d", port, math.MaxUint16)
+			}
+		}
+		servers = append(servers, u.String())
+	}
+	t.URL = strings.Join(servers, ",")
+	for _, f := range [...]struct{ name, file string }{{"creds", t.Credentials}, {"ca", t.CA}} {
+		if f.file == "" {
+			continue
+		}
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, fmt.Errorf("%s=FILE: %w", f.name, err)
+		}
+		file.Close()
+	}
+	return &t, nil
+}
+
+// Sender makes the sockets' sender, with the topic for a URL that has none.
+func (z *ZMQ) Sender(topic string) *zmq.Sender {
+	if z.Topic != "" {
+		topic = z.Topic
+	}
+	cfg := zmq.SenderConfig{Endpoint: "tcp://" + net.JoinHostPort(z.Host, strconv.Itoa(z.Port)), Bind: true, Topic: topic}
+	if z.Replay >= 0 {
+		cfg.ReplayEndpoint = "tcp://" + net.JoinHostPort(z.Host, strconv.Itoa(z.Replay))
+	}
+	return zmq.NewSender(cfg)
+}
