@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -80,31 +79,13 @@ func (t *Trace) Sequences() *Sequences {
 // readMooncakeSequences reads what [ReadMooncake] reads, but with the lengths as they were
 // served.
 func readMooncakeSequences(r io.Reader) (*Sequences, error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, mooncakeMaxLine)
-	s := &Sequences{Form: "Mooncake trace", GrainTokens: MooncakeBlock, Outputs: true}
-	line, last := 0, int64(0)
-	for lines.Scan() {
-		line++
-		if line > MaxTraceRequests {
-			return nil, fmt.Errorf("%w: line %d: more than %d requests", ErrMooncake, line, MaxTraceRequests)
-		}
-		e, err := parseMooncake(lines.Bytes())
-		if err != nil {
-			return nil, fmt.Errorf("%w: line %d: %w", ErrMooncake, line, err)
-		}
-		if *e.Timestamp < last {
-			return nil, fmt.Errorf("%w: line %d: timestamp %d comes after %d: sort the lines by time", ErrMooncake, line, *e.Timestamp, last)
-		}
-		last = *e.Timestamp
-		input := int(*e.InputLength)
-		s.requests = append(s.requests, sequence{prompt: input, output: int(*e.OutputLength), ids: e.HashIDs[:kv.FloorPages(input, MooncakeBlock)]})
+	requests, err := readMooncakeRequests(r)
+	if err != nil {
+		return nil, err
 	}
-	switch err := lines.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("%w: line %d: longer than %d bytes", ErrMooncake, line+1, mooncakeMaxLine)
-	case err != nil:
-		return nil, fmt.Errorf("bench: reading a Mooncake trace after line %d: %w", line, err)
+	s := &Sequences{Form: "Mooncake trace", GrainTokens: MooncakeBlock, Outputs: true}
+	for _, q := range requests {
+		s.requests = append(s.requests, sequence{prompt: q.Prompt, output: q.Output, ids: q.IDs[:kv.FloorPages(q.Prompt, MooncakeBlock)]})
 	}
 	return s, nil
 }

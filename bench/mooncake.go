@@ -39,16 +39,11 @@ const (
 // OpenMooncake reads a recorded trace of the Mooncake project from a file; see
 // [ReadMooncake].
 func OpenMooncake(path string) (*Trace, error) {
-	f, err := os.Open(path)
+	requests, err := OpenMooncakeRequests(path)
 	if err != nil {
-		return nil, fmt.Errorf("bench: opening a Mooncake trace: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	t, err := ReadMooncake(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	return mooncakeTrace(requests), nil
 }
 
 // ReadMooncake reads a recorded trace of the Mooncake project (JSON lines; its
@@ -66,34 +61,72 @@ func OpenMooncake(path string) (*Trace, error) {
 // missing field, a number out of range, times that run backwards, a count of
 // ids that does not fit input_length, an id that comes twice in a request.
 func ReadMooncake(r io.Reader) (*Trace, error) {
+	requests, err := readMooncakeRequests(r)
+	if err != nil {
+		return nil, err
+	}
+	return mooncakeTrace(requests), nil
+}
+
+func mooncakeTrace(requests []MooncakeRequest) *Trace {
+	t := &Trace{}
+	for i := range requests {
+		t.add(requests[i].tokens())
+	}
+	return t
+}
+
+// MooncakeRequest is a line of a Mooncake trace, with the lengths as they were served.
+type MooncakeRequest struct {
+	Millis         int64 // from the start
+	Prompt, Output int   // tokens
+	IDs            []int64
+}
+
+// OpenMooncakeRequests reads the lines of a Mooncake trace from a file. Errors are those of
+// [ReadMooncake].
+func OpenMooncakeRequests(path string) ([]MooncakeRequest, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("bench: opening a Mooncake trace: %w", err)
+	}
+	defer f.Close()
+	requests, err := readMooncakeRequests(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return requests, nil
+}
+
+func readMooncakeRequests(r io.Reader) ([]MooncakeRequest, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mooncakeMaxLine)
-	t := &Trace{}
-	line, last := 0, int64(0)
+	var all []MooncakeRequest
+	last := int64(0)
 	for lines.Scan() {
-		line++
-		if t.Requests() == MaxTraceRequests {
+		line := len(all) + 1
+		if line > MaxTraceRequests {
 			return nil, fmt.Errorf("%w: line %d: more than %d requests", ErrMooncake, line, MaxTraceRequests)
 		}
-		entry, err := parseMooncake(lines.Bytes())
+		e, err := parseMooncake(lines.Bytes())
 		if err != nil {
 			return nil, fmt.Errorf("%w: line %d: %w", ErrMooncake, line, err)
 		}
-		if *entry.Timestamp < last {
-			return nil, fmt.Errorf("%w: line %d: timestamp %d comes after %d: sort the lines by time", ErrMooncake, line, *entry.Timestamp, last)
+		if *e.Timestamp < last {
+			return nil, fmt.Errorf("%w: line %d: timestamp %d comes after %d: sort the lines by time", ErrMooncake, line, *e.Timestamp, last)
 		}
-		last = *entry.Timestamp
-		t.add(entry.tokens())
+		last = *e.Timestamp
+		all = append(all, MooncakeRequest{last, int(*e.InputLength), int(*e.OutputLength), e.HashIDs})
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("%w: line %d: longer than %d bytes", ErrMooncake, line+1, mooncakeMaxLine)
+		return nil, fmt.Errorf("%w: line %d: longer than %d bytes", ErrMooncake, len(all)+1, mooncakeMaxLine)
 	case err != nil:
-		return nil, fmt.Errorf("bench: reading a Mooncake trace after line %d: %w", line, err)
-	case line == 0:
+		return nil, fmt.Errorf("bench: reading a Mooncake trace after line %d: %w", len(all), err)
+	case len(all) == 0:
 		return nil, fmt.Errorf("%w: line 1: the file is empty, want one JSON object a line", ErrMooncake)
 	}
-	return t, nil
+	return all, nil
 }
 
 // mooncakeEntry is a line. Pointers, to tell what is missing from what is zero.
@@ -157,12 +190,11 @@ func (e *mooncakeEntry) validate() error {
 	return nil
 }
 
-// tokens makes up the tokens of the input, which validate has passed.
-func (e *mooncakeEntry) tokens() []kv.Token {
-	input := int(*e.InputLength)
-	tokens := make([]kv.Token, 0, kv.CeilPages(input, MooncakeScale))
-	for i, id := range e.HashIDs {
-		n := kv.CeilPages(min(input-i*MooncakeBlock, MooncakeBlock), MooncakeScale)
+// tokens makes up the tokens of the prompt.
+func (r *MooncakeRequest) tokens() []kv.Token {
+	tokens := make([]kv.Token, 0, kv.CeilPages(r.Prompt, MooncakeScale))
+	for i, id := range r.IDs {
+		n := kv.CeilPages(min(r.Prompt-i*MooncakeBlock, MooncakeBlock), MooncakeScale)
 		for j := range n {
 			tokens = append(tokens, kv.Token(int(id)*mooncakeTokens+j))
 		}

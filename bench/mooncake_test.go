@@ -63,17 +63,13 @@ func TestMooncakeSample(t *testing.T) {
 // sampleBlocks are the whole blocks of each line, and the served tokens of all.
 func sampleBlocks(t *testing.T) (blocks [][]int64, served int) {
 	t.Helper()
-	raw, err := os.ReadFile(mooncakeSample)
+	requests, err := OpenMooncakeRequests(mooncakeSample)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(raw)) {
-		e, err := parseMooncake([]byte(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks = append(blocks, e.HashIDs[:int(*e.InputLength)/MooncakeBlock])
-		served += int(*e.InputLength)
+	for _, r := range requests {
+		blocks = append(blocks, r.IDs[:r.Prompt/MooncakeBlock])
+		served += r.Prompt
 	}
 	return blocks, served
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -80,14 +81,14 @@ func TestRecordingIsReplayed(t *testing.T) {
 		t.Fatalf("%s: %d and %d requests", one.Name, one.Requests(), two.Requests())
 	}
 	first, second := filled(one, 0), filled(one, 1)
-	if a := one.asks[0]; len(first.Tokens) != r.rows[0].Input || len(first.Hashes) != r.rows[0].Input/BlockTokens || a.answer.n != r.rows[0].Output {
+	if a := one.asks[0]; len(first.Tokens) != r.rows[0].Prompt || len(first.Hashes) != r.rows[0].Prompt/BlockTokens || a.answer.n != r.rows[0].Output {
 		t.Errorf("request 0 has %d tokens, %d blocks, %d of output", len(first.Tokens), len(first.Hashes), a.answer.n)
 	}
 	shared := 0
 	for shared < len(first.Hashes) && first.Hashes[shared] == second.Hashes[shared] {
 		shared++
 	}
-	if want := mooncakeBlock / BlockTokens; shared != want { // both begin with id 0, and differ then
+	if want := bench.MooncakeBlock / BlockTokens; shared != want { // both begin with id 0, and differ then
 		t.Errorf("requests 0 and 1 share %d blocks, want %d", shared, want)
 	}
 	seen := map[kv.BlockHash]int{}
@@ -111,26 +112,7 @@ func TestRecordingIsReplayed(t *testing.T) {
 }
 
 func TestRecordingsAreRefused(t *testing.T) {
-	good := `{"timestamp": 5, "input_length": 513, "output_length": 1, "hash_ids": [1, 2]}` + "\n"
-	for want, text := range map[string]string{
-		"no requests":                  "",
-		"request 2: timestamp 4 comes": good + strings.Replace(good, "5,", "4,", 1),
-		"request 1: unexpected EOF":    good[:20],
-		"unknown field":                strings.Replace(good, "output_", "out_", 1),
-		"input_length is 0":            strings.Replace(good, "513", "0", 1),
-		"output_length is -1":          strings.Replace(good, `_length": 1`, `_length": -1`, 1),
-		"2 hash_ids for":               strings.Replace(good, "513", "512", 1),
-		"hash_id -2":                   strings.Replace(good, "1, 2", "1, -2", 1),
-		"timestamp is missing":         strings.Replace(good, `"timestamp": 5, `, "", 1),
-	} {
-		if _, err := parseMooncake([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-	}
-	if _, err := parseMooncake([]byte(good)); err != nil {
-		t.Error(err)
-	}
-	if _, err := OpenMooncake("none.jsonl"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenMooncake("none.jsonl"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "fewshot") {
 		t.Error(err)
 	}
 }

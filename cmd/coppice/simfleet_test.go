@@ -69,7 +69,7 @@ func TestSimFleetRefuses(t *testing.T) {
 		"--step-tokens is 0":  {"--step-tokens", "0"},
 		"--load is 0":         {"--load", "0"},
 		"unknown trace":       {"--traces", "chatter"},
-		"--traces: fleet":     {"--traces", "none.jsonl"},
+		"--traces: bench":     {"--traces", "none.jsonl"},
 		"unknown policy":      {"--policies", "best"},
 		"want buckets:N:turn": {"--policies", "latency,buckets:2"},
 		"unknown worker":      {"--worker", "best"},
