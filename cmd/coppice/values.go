@@ -88,8 +88,9 @@ func compare(v reflect.Value, text string) int {
 	case *time.Duration:
 		*to, err = time.ParseDuration(text)
 	case *float64:
-		*to, err = strconv.ParseFloat(text, 64)
-		return cmp.Compare(v.Float(), *to)
+		if *to, err = strconv.ParseFloat(text, 64); err == nil {
+			return cmp.Compare(v.Float(), *to)
+		}
 	case *int:
 		*to, err = strconv.Atoi(text)
 	}
