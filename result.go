@@ -212,10 +212,10 @@ func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err
 	var workers sync.WaitGroup
 	for range min(len(reqs), n.maxRequests) {
 		workers.Go(func() {
-			for i, ok := b.take(); ok; i, ok = b.take() {
+			for t, ok := b.take(); ok; t, ok = b.take() {
 				var err error
-				results[i], err = n.Text(ctx, reqs[i])
-				if !b.ended(i, err) {
+				results[t.request], err = n.Text(ctx, reqs[t.request])
+				if !b.ended(t, err) {
 					return
 				}
 			}
@@ -233,33 +233,44 @@ func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err
 
 // batch hands out the requests of a Batch.
 type batch struct {
-	mu   sync.Mutex
-	todo []int // indexes, the next one last
-	open int
+	mu    sync.Mutex
+	todo  []int // indexes, the next one last
+	open  int
+	taken int // so far
 }
 
-func (b *batch) take() (i int, ok bool) {
+// turn is one try of a request.
+type turn struct {
+	request int
+	alone   bool // no other request of the batch was open
+	taken   int
+}
+
+func (b *batch) take() (t turn, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	last := len(b.todo) - 1
 	if last < 0 {
-		return 0, false
+		return turn{}, false
 	}
-	i = b.todo[last]
+	b.taken++
+	t = turn{b.todo[last], b.open == 0, b.taken}
 	b.todo = b.todo[:last]
 	b.open++
-	return i, true
+	return t, true
 }
 
-// ended reports whether the worker that ran request i goes on. If the Node was full, the
-// request goes back and the worker ends, as long as others of the batch are open.
-func (b *batch) ended(i int, err error) bool {
+// ended reports whether the worker that had this turn goes on. A request goes back if the
+// Node was full while others of the batch were open: they may have filled it, and one of
+// their workers, or this one if they have all ended, tries again.
+func (b *batch) ended(t turn, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.open--
-	if b.open > 0 && (errors.Is(err, ErrQueueFull) || errors.Is(err, ErrTenantFull)) {
-		b.todo = append(b.todo, i)
-		return false
+	full := errors.Is(err, ErrQueueFull) || errors.Is(err, ErrTenantFull)
+	if !full || t.alone && b.taken == t.taken {
+		return true
 	}
-	return true
+	b.todo = append(b.todo, t.request)
+	return b.open == 0
 }
