@@ -62,6 +62,22 @@ func closeTiers(t *testing.T, s *System) Stats {
 	return st
 }
 
+// written waits until the first tier has so many extents, or has failed to take some: what
+// the device gave up is found only when its copy is whole.
+func written(t *testing.T, s *System, extents int) {
+	t.Helper()
+	ctx := patience(t)
+	for {
+		st, err := s.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := st.Tiers[0]; m.Extents >= extents || m.Lost+m.Errors > 0 {
+			return
+		}
+	}
+}
+
 // digests are the logit bits of prompts [0, n) without tiers.
 func digests(t *testing.T, n int) (all []uint64) {
 	s := start(t, Config{}, cpu.Config{KVTokens: 256 * (n + 1), PageTokens: 16})
@@ -79,6 +95,7 @@ func TestTiersHost(t *testing.T) {
 	fetched, missed := 0, 0
 	for round := range 3 {
 		for n := range prompts {
+			written(t, s, 3*min(prompts, max(0, round*prompts+n-2))) // all but the two asked last
 			e := tierAsk(t, s, n)
 			if e.LogitDigest != want[n] {
 				t.Errorf("round %d, prompt %d: other logit bits, with %v cached", round, n, e.CachedByTier)
