@@ -40,7 +40,7 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--default-max-tokens", "200"})
+	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--default-max-tokens", "600"})
 	p.model = "demo"
 	rows := p.clientRows(exec.Command(filepath.Join(dir, "py/bin/python"), "clients/clients.py", "--url", p.url, "--model", p.model))
 	rows = append(rows, p.clientRows(exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), p.url, p.model))...)
