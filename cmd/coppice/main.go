@@ -96,14 +96,14 @@ func main() {
 	failed := (*nodeFailed)(nil)
 	switch {
 	case errors.As(err, &failed):
-		fmt.Fprintln(os.Stderr, "coppice:", err)
+		fmt.Fprintln(os.Stderr, "coppice:", withoutName(err))
 		os.Exit(exitFailed)
 	case err == nil:
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "coppice: interrupted")
 		os.Exit(130)
 	default:
-		fmt.Fprintln(os.Stderr, "coppice:", err)
+		fmt.Fprintln(os.Stderr, "coppice:", withoutName(err))
 		os.Exit(1)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -103,10 +104,18 @@ func compare(v reflect.Value, text string) int {
 // noValue matches what kong says of a flag without its value.
 var noValue = regexp.MustCompile(`^(--[a-z0-9-]+): (?:expected .* value but got "EOL" .*|missing value, .*)$`)
 
+// noArgument matches what kong says of a command without its argument.
+var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)
+
 // sentence is what is wrong with a command line.
 func sentence(err error) string {
-	return noValue.ReplaceAllString(err.Error(), "$1 needs a value")
+	text := noValue.ReplaceAllString(withoutName(err), "$1 needs a value")
+	return noArgument.ReplaceAllString(text, "give a $1 as argument")
 }
+
+// withoutName is an error without the name of the program, with which those of package coppice
+// begin and which is printed before each.
+func withoutName(err error) string { return strings.TrimPrefix(err.Error(), "coppice: ") }
 
 // unread is the error of a file that a flag names and that can't be read.
 func unread(flag, path string, err error) error {

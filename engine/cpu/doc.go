@@ -1,6 +1,6 @@
 // Package cpu is the reference backend: a decoder-only transformer (RMSNorm,
 // rotary embedding, grouped-query attention over pages, SwiGLU) in portable Go,
-// with kernels for AVX2 and AVX-512 beside it that give the same bits ([ISA]).
+// with kernels for AVX2, AVX-VNNI and AVX-512 beside it that give the same bits ([ISA]).
 // It owns the packed weights, the KV arena and its goroutines. It never decides
 // what to run, and it never reads a slot past a sequence's end.
 //

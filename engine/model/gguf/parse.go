@@ -172,7 +172,7 @@ func (r *reader) count(what string, size int) (uint64, error) {
 	}
 	if most := uint64(r.left() / size); n > most {
 		r.at -= 8
-		return 0, r.damaged("%d %s, %d would fit the file; it is damaged or cut short", n, what, most)
+		return 0, r.damaged("%d %s, %d would fit the file; it is damaged or cut short, download it again", n, what, most)
 	}
 	return n, nil
 }
