@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/grammar/jsonschema"
+	"github.com/coppice-llm/coppice/internal/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 

@@ -10,12 +10,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/mempool/carrier"
+	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
+	"github.com/coppice-llm/coppice/internal/mempool/diskmem"
+	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/carrier"
-	"github.com/coppice-llm/coppice/mempool/dirmem"
-	"github.com/coppice-llm/coppice/mempool/diskmem"
-	"github.com/coppice-llm/coppice/mempool/hostmem"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )

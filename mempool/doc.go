@@ -1,7 +1,7 @@
 // Package mempool owns page ids, and what KV is called below the device: which pages of
 // the pool are free and who holds the others, and the names, records and contract of the
-// stores that keep extents of pages in host memory (mempool/hostmem), on disk
-// (mempool/diskmem) and in a shared directory (mempool/dirmem). It never owns what is in a page and moves no bytes.
+// stores that keep extents of pages in host memory (internal/mempool/hostmem), on disk
+// (internal/mempool/diskmem) and in a shared directory (internal/mempool/dirmem). It never owns what is in a page and moves no bytes.
 //
 // A [Pool] belongs to the pool actor and grants pages in bulk; a [Lease] belongs
 // to a scheduler and hands them out one by one, so that planning a step waits for

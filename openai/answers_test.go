@@ -15,7 +15,7 @@ import (
 func TestAnswersFitTheDocument(t *testing.T) {
 	doc := readDocument(t)
 	n := 0
-	datadriven.RunTest(t, "../server/answer/testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
+	datadriven.RunTest(t, "../internal/server/answer/testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
 		schema := "Completion"
 		if d.Cmd == "chat" {
 			schema = "ChatCompletion"

@@ -2,7 +2,7 @@
 // extends it: requests and their one parser, errors, models, usage, chunks of streams as
 // clients read them, and the document that describes all of it. It never serves HTTP and
 // knows no node: package server makes requests of a node from what is read here, and
-// server/answer makes answers.
+// internal/server/answer makes answers.
 //
 // Requests are read strictly, for a field that is silently passed over gives an
 // answer to another question: what is unknown, has the wrong type or is out of range

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/coppice-llm/coppice/radixcache/missratio"
+	"github.com/coppice-llm/coppice/internal/radixcache/missratio"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/heap"
-	"github.com/coppice-llm/coppice/scheduler/internal/planted"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 )
 
 // accounts are the tenants. Under DLPM each has a position on a line of rounds: what

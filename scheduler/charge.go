@@ -1,6 +1,6 @@
 package scheduler
 
-import "github.com/coppice-llm/coppice/scheduler/internal/planted"
+import "github.com/coppice-llm/coppice/internal/scheduler/planted"
 
 // chargePrompt puts what is going to be computed of q's prompt in its tenant's
 // account: at its first admission, so that nobody is admitted on tokens that have not

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // maskTable knows which masks the backend keeps. Rows that may sample the same tokens name

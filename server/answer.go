@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/server/answer"
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/server/answer"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // piece is news of one of a request's prompts.

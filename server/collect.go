@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/figures"
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.

@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/server/answer"
 )
 
 // model describes the model under one of its names.

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // newFeed is what the live page shows of s.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
+	"github.com/coppice-llm/coppice/internal/mempool/diskmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/dirmem"
-	"github.com/coppice-llm/coppice/mempool/diskmem"
 )
 
 // fillStore puts three extents of one sequence into a store and closes it.

@@ -37,7 +37,7 @@ func TestFleetDashboards(t *testing.T) {
 }
 
 // dashboards are for Grafana.
-var dashboards = []string{"../../server/grafana.json", "../../gateway/grafana.json"}
+var dashboards = []string{"../../docs/grafana/server.json", "../../docs/grafana/router.json"}
 
 // startDashboardLoad sends what moves every metric, until stop is called: prompts that do not fit the device, formats, and errors.
 func startDashboardLoad(t *testing.T, router, worker string) (stop func()) {

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-llm/coppice/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 )
 
 // patience is how long a test waits for what must come. It is no figure of anything.

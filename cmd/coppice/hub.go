@@ -13,7 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 // openHub is the hub and the cache directory that the environment names, by the rules of

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 type modelsCmd struct {

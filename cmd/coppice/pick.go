@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 // exampleModel is a small one that loads here and knows how to chat.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
-	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 // TestPickModel: the newest that loads and leaves half the memory.

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/hub"
+	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 type pullCmd struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/router"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/internal/router/global"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/router/global"
 )
 
 // poolFlags have route choose a pool of workers first.

@@ -18,9 +18,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/internal/router/global"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/router/global"
 )
 
 // helpPools is the file that the help text shows.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/gateway"
-	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/server"
 )
 

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/gateway"
-	"github.com/coppice-llm/coppice/gateway/members"
 	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/internal/gateway/members"
 )
 
 // givenWorker is a worker, and where that stands.

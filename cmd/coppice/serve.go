@@ -21,8 +21,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/coppice-llm/coppice/fleet"
-	"github.com/coppice-llm/coppice/hub"
 	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/internal/hub"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/coppice-llm/coppice/scheduler/schedtest"
+	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 )
 
 type simCmd struct {

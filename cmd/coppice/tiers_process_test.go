@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coppice-llm/coppice/internal/mempool/inspect"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool/inspect"
 )
 
 var serveKills = flag.Int("kills", 5, "how often TestServeKilled kills a server")

@@ -15,9 +15,9 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
 
-	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/eventurl"
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 type topCmd struct {

@@ -16,8 +16,8 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/coppice-llm/coppice/gateway/fleetview"
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // topSample is a snapshot of a busy server, whose prompts are not kind to terminals.

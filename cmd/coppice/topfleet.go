@@ -10,8 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
-	"github.com/coppice-llm/coppice/gateway/fleetview"
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // topFleet is coppice top of a router: its workers, and where requests went.

@@ -7,7 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // topModel is the state of coppice top. Its methods start nothing but what they return

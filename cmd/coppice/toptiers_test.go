@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/coppice-llm/coppice/server/view"
+	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // TestTopTiers: how full each tier is, what it gave, and what failed.

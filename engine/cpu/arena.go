@@ -2,8 +2,8 @@ package cpu
 
 import (
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
 
 // arena is the KV pool: [page][layer][K|V][kv head][slot] of rows, see kvtype.go.

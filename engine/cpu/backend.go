@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/intake"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/engine/intake"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/coppice-llm/coppice/engine/intake"
+	"github.com/coppice-llm/coppice/internal/engine/intake"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/internal/engine/sampling"
 )
 
 // lastLogits are the raw logits after a slot's last position, kept for a row with

@@ -6,8 +6,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
 
 // vectorCols is the number of columns of a panel for the vector kernels: four

@@ -7,7 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/internal/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool/hostmem"
 )
 
 // panelCols is the number of output columns that lie side by side in a panel of

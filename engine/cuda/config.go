@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/intake"
+	"github.com/coppice-llm/coppice/internal/engine/intake"
 )
 
 // Config sizes a backend. Driver is required; 0 elsewhere means the default.

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/events/eventstest"
-	"github.com/coppice-llm/coppice/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/events/eventstest"
+	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )

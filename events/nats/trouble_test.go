@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/coppice-llm/coppice/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 )
 
 // guarded is a server that asks for a password.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/events/eventstest"
+	"github.com/coppice-llm/coppice/internal/events/eventstest"
 )
 
 // A subscriber that takes nothing costs the others nothing, and no memory beyond

@@ -6,7 +6,7 @@ import (
 	"runtime"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/mempool/hostmem"
+	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 )
 
 // OpenStore opens a host tier whose bytes are pinned: the device copies them without a

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // stuck waits until a call has become slow.

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 )
 
 // control is a store that a check must find broken. name completes "a store that …"; says

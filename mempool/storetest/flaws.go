@@ -7,8 +7,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // controls are all of them; every check has at least one.

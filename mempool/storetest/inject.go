@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/coppice-llm/coppice/mempool/internal/blockio"
+import "github.com/coppice-llm/coppice/internal/mempool/blockio"
 
 // Injector plants faults at the calls of a store, for tests of what drives stores.
 type Injector = blockio.Injector

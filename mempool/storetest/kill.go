@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // childVariable makes a test binary a process that puts load on a store.

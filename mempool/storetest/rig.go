@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // rig drives one store and remembers what it should hold.

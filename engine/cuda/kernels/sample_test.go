@@ -9,7 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
-	"github.com/coppice-llm/coppice/engine/sampling"
+	"github.com/coppice-llm/coppice/internal/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -96,7 +96,7 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
-// host is what engine/sampling draws.
+// host is what internal/engine/sampling draws.
 func (d *draws) host() []engine.RowOut {
 	s := sampling.New(len(d.rows), d.vocab)
 	out := make([]engine.RowOut, len(d.rows))
@@ -107,7 +107,7 @@ func (d *draws) host() []engine.RowOut {
 	return out
 }
 
-// TestSampleAsTheHost: equal logits give the token that engine/sampling draws, for
+// TestSampleAsTheHost: equal logits give the token that internal/engine/sampling draws, for
 // all parameters, with ties among the logits.
 func TestSampleAsTheHost(t *testing.T) {
 	const vocab = 700
@@ -210,7 +210,7 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
-// TestPromptLogprobs gives what engine/sampling gives before a token of a prompt, of a deferred
+// TestPromptLogprobs gives what internal/engine/sampling gives before a token of a prompt, of a deferred
 // one too, and fails the row whose logits are not finite.
 func TestPromptLogprobs(t *testing.T) {
 	const vocab, top = 700, 3

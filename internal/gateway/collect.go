@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+type scrape struct {
+	States    map[string]int    `metric:"workers" by:"state" help:"Workers by state."`
+	Workers   []workerScrape    `by:"worker"`
+	Guessed   map[string]int    `metric:"guessed_blocks" by:"why" help:"Blocks that workers are guessed to hold, by reason: no events of the worker, or not yet (a request under way will compute them)."`
+	Queued    int               `metric:"queued_requests" help:"Requests that wait at the router while all workers are busy."`
+	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Events of workers and what became of them: batches, blocks, gaps, recoveries, refusals."`
+	Pools     map[string]int    `metric:"pool_workers" by:"pool" help:"Healthy workers by pool."`
+	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
+}
+
+// workerScrape is one worker of a scrape.
+type workerScrape struct {
+	Worker string         `label:"true"`
+	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the way in which a worker's cache is known: events, approximate, or waiting for its events."`
+	Ranks  []RankStatus   `by:"rank"`
+}
+
+// scrape reads the figures for Prometheus. Workers that share a name with another are not among them.
+func (g *Gateway) scrape() scrape {
+	s := scrape{States: map[string]int{}, Pools: map[string]int{}, Decisions: map[string]uint64{}, Events: g.eventCounts()}
+	for state := range members.States {
+		s.States[members.State(state).String()] = 0
+	}
+	for _, m := range g.members.All() {
+		s.States[m.Status().State.String()]++
+	}
+	ranks := g.ranks()
+	for id, m := range g.members.Snapshot().ByID {
+		s.Workers = append(s.Workers, workerScrape{m.Name(), map[string]int{g.mode(m): 1}, ranks[id]})
+	}
+	for _, name := range g.dispatch.Pools().Names() {
+		s.Pools[name] = g.dispatch.PoolSize(name)
+	}
+	m, guessed := g.dispatch.Metrics()
+	s.Guessed = map[string]int{"no events": guessed, "not yet": m.Promised}
+	s.Queued = m.Waiting
+	for reason, n := range m.Selected {
+		s.Decisions[router.Reason(reason).String()] = n
+	}
+	return s
+}
+
+// ranks are the loads of each worker's ranks.
+func (g *Gateway) ranks() map[kv.WorkerID][]RankStatus {
+	ranks := map[kv.WorkerID][]RankStatus{}
+	for _, l := range g.dispatch.Loads() {
+		r := RankStatus{Rank: l.Worker.DP, Requests: l.Requests, PrefillTokens: l.PrefillTokens, Blocks: l.Blocks, HeldBlocks: g.dispatch.Index().Held(l.Worker)}
+		if s, ok := g.members.Events(l.Worker); ok {
+			r.Events, r.NextSeq = s.State.String(), s.Next
+		}
+		ranks[l.Worker.Worker] = append(ranks[l.Worker.Worker], r)
+	}
+	return ranks
+}
+
+// eventCounts are those of the followers of events and of the index.
+func (g *Gateway) eventCounts() map[string]uint64 {
+	counts, x := figures.ByName(g.members.EventCounts()), g.dispatch.Index().Stats()
+	for name, n := range map[string]uint64{
+		"below_refused": x.BelowRefused, "overfull": x.OverfullBlocks, "tier_full": x.TierFullBlocks,
+		"foreign": x.ForeignBlocks, "collision": x.CollisionBlocks, "invalid": x.InvalidBlocks,
+	} {
+		counts["index_"+name+"_blocks"] = n
+	}
+	return counts
+}

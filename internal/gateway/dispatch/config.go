@@ -1,0 +1,60 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/gateway/residency"
+	"github.com/coppice-llm/coppice/internal/router/global"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Config says how a [Dispatcher] chooses.
+type Config struct {
+	Router router.Config    // with its defaults filled in
+	Index  residency.Config // bounds of what is known of the workers' caches
+	// GuessTTL is how long a prompt is assumed to be cached where it was sent, for workers
+	// without events.
+	GuessTTL time.Duration
+	// Pools chooses the pool of a request by its length and targets; nil: there are none.
+	Pools *global.Config
+	// Buckets, instead of Pools, deals all workers into so many pools; Stage chooses one.
+	Buckets int
+	Stage   router.Staging
+	Log     *zap.Logger // default: none
+}
+
+// ValidatePools reports what is wrong with Pools and Buckets.
+func (c *Config) ValidatePools() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("gateway: "+format, args...)) }
+	if c.Buckets < 0 || c.Buckets > router.MaxBuckets {
+		bad("Buckets is %d, want 1 to %d, or 0 for none", c.Buckets, router.MaxBuckets)
+	}
+	p := c.Pools
+	if p == nil {
+		return errors.Join(errs...)
+	}
+	if c.Buckets != 0 {
+		bad("both Pools and Buckets are given: workers are in one pool each, want one of the two")
+	}
+	if p.Mode != global.Aggregated {
+		bad("Pools has mode %v, want %v: the gateway sends a request to one worker, which computes its prompt and generates", p.Mode, global.Aggregated)
+		return errors.Join(errs...)
+	}
+	errs = append(errs, p.Validate())
+	for i, name := range p.Aggregated.Names {
+		if err := card.CheckPool(name); err != nil {
+			bad("pool %d: %w", i, err)
+		}
+		if slices.Index(p.Aggregated.Names, name) < i {
+			bad("pool %d is called %.100q as another one is, want a name for each", i, name)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,148 @@
+package dispatch
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/internal/router/global"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// keepsPlace is how long a worker that is not healthy, or has left, keeps its place in a
+// bucket: a restart that loads a model moves no other worker.
+const keepsPlace = 2 * time.Minute
+
+// Pools are those of requests from now on; nil: there are none.
+func (d *Dispatcher) Pools() *Pools { return d.pools.Load() }
+
+// SetPools replaces Config.Pools. Requests on their way keep the pools that there were. c
+// belongs to the Dispatcher. An error changes nothing: c is not valid, or there were no Pools.
+func (d *Dispatcher) SetPools(c *global.Config) error {
+	if c == nil {
+		return errors.New("gateway: Pools are nil, want at least one")
+	}
+	if err := (&Config{Pools: c}).ValidatePools(); err != nil {
+		return err
+	}
+	d.places.Lock()
+	defer d.places.Unlock()
+	was := d.Pools()
+	if !was.Grid() {
+		return errors.New("gateway: it was made without Pools, want them in its Config")
+	}
+	d.pools.Store(gridPools(c, was))
+	return nil
+}
+
+// Regroup puts the workers into their pools, as they are now.
+func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
+	d.places.Lock()
+	defer d.places.Unlock()
+	p := d.Pools()
+	if p == nil {
+		return
+	}
+	if !p.Grid() && d.places.see(s, now, d.cfg.Router.MaxWorkers) {
+		d.deal(p)
+	}
+	g := &groups{pool: map[kv.WorkerID]router.PoolID{}, healthy: map[inPool]int{}}
+	moves := make(map[kv.Rank]router.PoolID, len(s.ByID))
+	for id, m := range s.ByID {
+		of := m.Status()
+		pool := d.places.bucket[id]
+		if p.Grid() {
+			pool = p.byName[of.Pool]
+		}
+		if of.State == members.Healthy {
+			g.healthy[inPool{pool: pool}]++
+			for _, name := range of.Models {
+				g.healthy[inPool{pool, name}]++
+			}
+		}
+		g.pool[id] = pool
+		for rank := range m.Ranks() {
+			moves[kv.Rank{Worker: id, DP: uint32(rank)}] = pool
+		}
+	}
+	d.groups.Store(g)
+	d.change(func(r *router.Router, now time.Duration) { // a request that waits for a pool may have a worker there now, or none any more
+		for w, pool := range moves {
+			r.SetPool(now, w, pool) // one that has not joined is told of again when it has
+		}
+	})
+}
+
+// deal deals the workers into buckets. The caller holds places.
+func (d *Dispatcher) deal(p *Pools) {
+	ids := make([]kv.WorkerID, 0, len(d.places.seen))
+	for id := range d.places.seen {
+		ids = append(ids, id)
+	}
+	moved, dealt := 0, make(map[kv.WorkerID]router.PoolID, len(ids))
+	for i, bucket := range router.Deal(ids, len(p.names), nil) {
+		dealt[ids[i]] = router.PoolID(bucket + 1)
+		if was, ok := d.places.bucket[ids[i]]; ok && was != dealt[ids[i]] {
+			moved++
+		}
+	}
+	d.cfg.Log.Info("workers dealt into buckets", zap.Int("workers", len(ids)), zap.Int("buckets", len(p.names)), zap.Int("moved", moved))
+	d.places.bucket = dealt
+}
+
+// see notes which workers are healthy, and forgets those that were not for too long. It reports
+// whether the workers to be dealt are others than before. The caller holds the lock.
+func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool) {
+	if p.seen == nil {
+		p.seen = map[kv.WorkerID]time.Time{}
+	}
+	for id, m := range s.ByID {
+		if m.Status().State == members.Healthy {
+			p.seen[id] = now
+		}
+	}
+	// Of workers that come and go under ever new names, no more are kept than may be there.
+	maps.DeleteFunc(p.seen, func(_ kv.WorkerID, at time.Time) bool {
+		return now.Sub(at) >= keepsPlace || at != now && len(p.seen) > most
+	})
+	if len(p.seen) != len(p.bucket) {
+		return true
+	}
+	for id := range p.seen {
+		if _, ok := p.bucket[id]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Redeal deals anew if a worker has lost its place by now.
+func (d *Dispatcher) Redeal(s *members.Snapshot, now time.Time) {
+	if p := d.Pools(); p == nil || p.Grid() {
+		return
+	}
+	d.places.Lock()
+	changed := d.places.see(s, now, d.cfg.Router.MaxWorkers)
+	d.places.Unlock()
+	if changed {
+		d.Regroup(s, now)
+	}
+}
+
+// PoolSize is how many healthy workers a pool has, by its name.
+func (d *Dispatcher) PoolSize(name string) int {
+	g, p := d.groups.Load(), d.Pools()
+	for i, n := range p.Names() {
+		if n == name {
+			return g.healthy[inPool{pool: p.ids[i]}]
+		}
+	}
+	return 0
+}
+
+// PoolOf is the pool of a worker, 0 without pools.
+func (d *Dispatcher) PoolOf(id kv.WorkerID) router.PoolID { return d.groups.Load().pool[id] }

@@ -1,0 +1,151 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/gateway/residency"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// spec is what the router has to know of a worker.
+func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
+	block := d.BlockTokens()
+	spec := router.WorkerSpec{
+		BlockTokens: block, TotalBlocks: c.PoolTokens / block, BatchTokens: c.StepTokens, ChunkTokens: c.ChunkTokens,
+		MaxRequests: c.MaxRunning, Pool: d.groups.Load().pool[w.Worker],
+	}
+	if p := c.Profile; p != nil {
+		own := d.cfg.Router.Profile
+		if own == (router.Profile{}) {
+			own = router.DefaultProfile()
+		}
+		spec.Profile = router.Profile{Step: p.Step, Token: p.Token, Pair: p.Pair, Row: p.Row, KV: p.KV, HostBlock: own.HostBlock, DiskBlock: own.DiskBlock}
+	}
+	for _, name := range c.Models {
+		if id := ModelID(name); id != 0 {
+			spec.Models = append(spec.Models, id)
+		}
+	}
+	return spec
+}
+
+// longest is how many blocks a prompt may have at a worker; 0: not known.
+func (d *Dispatcher) longest(c *card.Card) int {
+	tokens := c.MaxModelTokens
+	if c.PoolTokens > 0 && (tokens == 0 || c.PoolTokens < tokens) {
+		tokens = c.PoolTokens
+	}
+	return tokens / d.BlockTokens()
+}
+
+// Join adds a rank of a worker. It is chosen once it is healthy. What a blind one holds is
+// guessed, as no events tell of it.
+func (d *Dispatcher) Join(w kv.Rank, c *card.Card, blind bool) (err error) {
+	spec := d.spec(w, c)
+	spec.Pool = 0 // Regroup says
+	d.With(func(r *router.Router, now time.Duration) {
+		if err = r.Join(now, w, spec); err != nil {
+			return
+		}
+		d.ranks[w] = &rank{blind: blind, fresh: true, longest: d.longest(c)}
+		note(d.peers.joined) // what replicas reserved there was refused
+		err = r.SetHealth(now, w, router.Lost)
+	})
+	return err
+}
+
+// Respec changes what is known of a rank that has joined. Its health stays.
+func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
+	spec := d.spec(w, c)
+	d.change(func(r *router.Router, now time.Duration) { // a model that is waited for may be served now, or no more
+		was, _ := r.Load(now, w)
+		if err = r.Join(now, w, spec); err != nil {
+			return
+		}
+		if k := d.ranks[w]; k != nil {
+			k.longest = d.longest(c)
+		}
+		err = r.SetHealth(now, w, was.Health)
+	})
+	return err
+}
+
+// Leave forgets a rank. Requests that run there end by themselves.
+func (d *Dispatcher) Leave(w kv.Rank) {
+	d.change(func(r *router.Router, now time.Duration) {
+		d.ended = r.Leave(now, w, d.ended[:0])
+		for _, res := range d.ended {
+			delete(d.open, res)
+		}
+		delete(d.ranks, w)
+		d.left = true
+		d.notePeers()
+		d.guesses.RemoveWorker(w.Worker) // its other ranks leave with it
+	})
+}
+
+// SetHealth says whether a rank may be chosen. What a lost one was guessed to hold is
+// forgotten. A rank that has not joined is ignored.
+func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
+	d.change(func(r *router.Router, now time.Duration) {
+		if r.SetHealth(now, w, h) != nil {
+			return
+		}
+		if k := d.ranks[w]; k != nil {
+			k.fresh = false
+		}
+		if h == router.Lost {
+			d.guesses.Clear(w)
+			r.Cleared(w)
+		}
+	})
+}
+
+// SetHeard says whether the events of a rank are heard. While they are, nothing is guessed of
+// it.
+func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.ranks[w]
+	if k == nil || k.blind == !live {
+		return
+	}
+	if k.blind = !live; live {
+		d.guesses.Clear(w)
+	}
+}
+
+// Guesses reports whether what a rank holds is guessed.
+func (d *Dispatcher) Guesses(w kv.Rank) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.ranks[w]
+	return k != nil && k.blind
+}
+
+// Sink takes workers' events: into the index, and what is gone to the router, whose
+// predictions of it end.
+func (d *Dispatcher) Sink() events.Sink { return &sink{d.index, d} }
+
+type sink struct {
+	*residency.Residency
+	d *Dispatcher
+}
+
+// Remove implements [events.Sink].
+func (s *sink) Remove(w kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
+	s.Residency.Remove(w, tier, hashes)
+	for part := range slices.Chunk(hashes, blocksAtOnce) {
+		s.d.With(func(r *router.Router, _ time.Duration) { r.Removed(w, part) })
+	}
+}
+
+// Clear implements [events.Sink].
+func (s *sink) Clear(w kv.Rank) {
+	s.Residency.Clear(w)
+	s.d.With(func(r *router.Router, _ time.Duration) { r.Cleared(w) })
+}

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router"
+)
+
+func unwilling(status int, code, message string) *openai.Error {
+	return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message}
+}
+
+// What clients are told when it is the gateway's affair.
+var (
+	errDrained  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
+	errDraining = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
+	errNobody   = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errEmpty    = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
+	errBusy     = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
+	errBodies   = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
+	errConns    = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
+	errInternal = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
+	errTooMany  = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
+	errLoop     = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
+	errSlow     = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not come in time"}
+	errBroken   = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+	errNoAdmin  = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
+)
+
+// unavailable is told of a worker that did not begin to answer.
+func unavailable(worker string, err error) *openai.Error {
+	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
+		return errTooMany
+	}
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and there was no other one left to ask; ask again", worker))
+}
+
+// failedLate is told of a worker that failed with a request that must not go to another one:
+// known means that the worker had reported the request's first plan.
+func failedLate(worker string, known bool) *openai.Error {
+	text := "worker %s failed after it had begun to compute the request, so no other worker was asked; ask again"
+	if !known {
+		text = "worker %s failed after the request was sent to it and may have begun to compute it, so no other worker was asked; ask again"
+	}
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
+}
+
+// broken is told at the end of a stream that the worker broke off.
+func broken(worker string) *openai.Error {
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke its answer off; ask again", worker))
+}
+
+// badBody refuses what can't be read at all.
+func badBody(err error) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_json", Message: err.Error()}
+}
+
+// badHeader refuses a header of the gateway's own.
+func badHeader(name string, err error) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Code: "invalid_value", Message: name + ": " + err.Error()}
+}
+
+// noModel refuses a model that no worker has.
+func noModel(name string, models []string) error {
+	const most = 20
+	more := ""
+	if len(models) > most {
+		models, more = models[:most], " and others"
+	}
+	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found",
+		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
+}
+
+// nobodyInPool refuses a request that no worker of the pools that were chosen for it can take.
+func nobodyInPool(pools []string, model string) error {
+	faster := ""
+	if len(pools) > 1 {
+		faster = ", nor of the faster ones,"
+	}
+	what := "the request"
+	if model != "" {
+		what = fmt.Sprintf("a request for the model %.100q", model)
+	}
+	return unwilling(http.StatusServiceUnavailable, "no_workers",
+		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet says which pool each is in, and other targets choose other pools", pools[0], faster, what))
+}
+
+// translate is what a client is told of an error.
+func translate(err error) *openai.Error {
+	e := (*openai.Error)(nil)
+	full := (*router.QueueFullError)(nil)
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, router.ErrNoWorkers):
+		return errNobody
+	case errors.As(err, &full), errors.Is(err, router.ErrFull):
+		return errTooMany
+	case errors.Is(err, dispatch.ErrPatience):
+		return errBusy
+	case errors.Is(err, router.ErrRequest):
+		return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value", Message: strings.TrimPrefix(err.Error(), "router: ")}
+	}
+	return errInternal
+}

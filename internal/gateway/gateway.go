@@ -1,0 +1,246 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
+	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/internal/gateway/prompt"
+	"github.com/coppice-llm/coppice/internal/router/global"
+	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// Gateway routes requests to the workers of a fleet. It is an http.Handler, and serves
+// listeners itself. Its methods may be called from all goroutines.
+type Gateway struct {
+	cfg       Config
+	log       *zap.Logger
+	sites     *sites.Policy
+	members   *members.Fleet
+	dispatch  *dispatch.Dispatcher
+	peers     dispatch.Peers // nil: it is the only gateway
+	reading   atomic.Pointer[reading]
+	attempts  attempts
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	routes    *http.ServeMux
+	http      http.Server
+	metrics   *metrics
+	requests  sync.Pool    // of *requestBuffer
+	buffers   sync.Pool    // of *[]byte
+	via       string       // its name in the header Via
+	bodies    atomic.Int64 // bytes that open requests hold
+	door      *web.Door
+	clock     sync.WaitGroup // of tick
+}
+
+// reading is how prompts become tokens.
+type reading struct {
+	*prompt.Reader
+	exact bool // by tokens, not by bytes
+}
+
+// New makes a gateway and begins to probe its workers. It reports all faults of cfg at once.
+func New(cfg Config) (*Gateway, error) {
+	keyed, tenants := cfg.Tenant != nil, cfg.Prompt.Namespace != nil
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Replicas != nil {
+		nameReplica(&cfg.Router)
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen)}
+	g.attempts = attempts{at: map[*members.Member]map[*attempt]struct{}{}, patience: lostPatience}
+	g.requests.New = func() any { return &requestBuffer{} }
+	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
+	dialer := net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: 15 * time.Second}
+	g.transport = &http.Transport{
+		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4096, IdleConnTimeout: 90 * time.Second,
+		DisableCompression: true, TLSHandshakeTimeout: 5 * time.Second, WriteBufferSize: 64 << 10, ReadBufferSize: 16 << 10,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	var err error
+	if g.sites, err = sites.New(sites.Config{AnyHost: keyed, AllowHosts: cfg.AllowHosts, Origins: cfg.CORS}); err != nil {
+		return nil, fmt.Errorf("gateway: AllowHosts or CORS: %w", err)
+	}
+	if g.dispatch, err = dispatch.New(cfg.dispatch()); err != nil {
+		return nil, err
+	}
+	given := members.TokenizerSet{Tokenizer: cfg.Prompt.Tokenizer, Template: cfg.Prompt.Template, Digest: cfg.Tokenizer}
+	if err := g.read(&given); err != nil {
+		return nil, err
+	}
+	if g.metrics, err = newMetrics(g); err != nil {
+		return nil, err
+	}
+	g.mount()
+	// What can fail and must be closed comes last.
+	if g.members, err = members.New(members.Config{
+		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Apply: g.apply,
+		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
+		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Silence: cfg.EventSilence, Quiet: cfg.quiet, Keyed: keyed, Tenants: tenants,
+		Transport: g.transport, Key: cfg.WorkerKey, ProbeEvery: cfg.ProbeEvery, ProbeTimeout: cfg.ProbeTimeout, FailAfter: cfg.FailAfter, Log: cfg.Log,
+	}); err != nil {
+		return nil, err
+	}
+	if err := g.start(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// start begins what runs until Close.
+func (g *Gateway) start() error {
+	if err := g.SetWorkers(g.cfg.Workers); err != nil {
+		return err
+	}
+	if err := g.members.Start(); err != nil {
+		return err
+	}
+	if g.cfg.Replicas != nil {
+		peers, err := g.cfg.Replicas(g.dispatch, g.log, g.members.Notify("replicas"))
+		if err != nil {
+			return err
+		}
+		g.peers = peers
+		if p, ok := peers.(interface{ Collector() prometheus.Collector }); ok {
+			if err := g.cfg.Registry.Register(p.Collector()); err != nil {
+				return err
+			}
+		}
+	}
+	g.clock.Go(g.tick)
+	return nil
+}
+
+// tick does what is due each second, until the gateway is closed.
+func (g *Gateway) tick() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-g.door.Over().Done():
+			return
+		case now := <-t.C:
+			g.dispatch.Tick()
+			g.relieve(g.dispatch.Loads())
+			g.dispatch.Redeal(g.members.Snapshot(), now)
+		}
+	}
+}
+
+// relieve takes requests from the workers that are late, if there are others.
+func (g *Gateway) relieve(loads []router.Load) {
+	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
+	if !slices.ContainsFunc(loads, prompt) {
+		return
+	}
+	fleet := g.members.Snapshot()
+	for _, l := range loads {
+		if m := fleet.ByID[l.Worker.Worker]; l.Stalled && m != nil {
+			g.attempts.relieve(m)
+		}
+	}
+}
+
+// apply applies what has become of a worker.
+func (g *Gateway) apply(c members.Change) error {
+	switch c := c.(type) {
+	case members.Joined:
+		return g.dispatch.Join(c.Rank, c.Card, c.Blind)
+	case members.Changed:
+		return g.dispatch.Respec(c.Rank, c.Card)
+	case members.Health:
+		health := map[members.State]router.Health{members.Healthy: router.Healthy, members.Draining: router.Draining, members.Lost: router.Lost}
+		g.dispatch.SetHealth(c.Rank, health[c.State])
+	case members.Heard:
+		g.dispatch.SetHeard(c.Rank, c.Live)
+	case members.Left:
+		g.dispatch.Leave(c.Rank)
+	case members.Enrolled:
+		g.dispatch.Regroup(c.Snapshot, time.Now())
+	case members.Silent:
+		g.attempts.cut(c.Member, c.Since, time.Now())
+	case members.Forgotten:
+		g.metrics.forget(c.Name)
+	case members.Spoken:
+		return g.read(c.Tokenizer)
+	}
+	return nil
+}
+
+// read reads prompts by a tokenizer from now on.
+func (g *Gateway) read(set *members.TokenizerSet) error {
+	cfg := g.cfg.Prompt
+	cfg.Tokenizer, cfg.Template = set.Tokenizer, set.Template
+	r, err := prompt.New(cfg)
+	if err == nil {
+		g.reading.Store(&reading{r, set.Exact()})
+	}
+	return err
+}
+
+// SetWorkers makes all the given workers that there are; those that were given before and are
+// not among them leave. Those that registered themselves stay, given before or not. An invalid
+// list changes nothing.
+func (g *Gateway) SetWorkers(all []members.Worker) error { return g.members.SetWorkers(all) }
+
+// SetPools replaces Config.Pools, from the next request on: requests on their way keep the pools
+// that there were. Workers of a pool that is not named any more are refused, and those of a new
+// one come in. c belongs to the gateway. An error changes nothing: c is not valid, or the
+// gateway was made without Pools.
+func (g *Gateway) SetPools(c *global.Config) error {
+	if err := g.dispatch.SetPools(c); err != nil {
+		return err
+	}
+	g.metrics.begin(g.dispatch.Pools())
+	g.members.Enroll()
+	for _, m := range g.members.All() {
+		m.Nudge()
+	}
+	return nil
+}
+
+// nobody is the error where no worker can be asked, of so many: without any, what to do about
+// it.
+func (g *Gateway) nobody(workers int) *openai.Error {
+	if workers > 0 {
+		return errNobody
+	}
+	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
+		return unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: "+why[0])
+	}
+	return errEmpty
+}
+
+// readAs is how the workers read prompts: one longer than each of them takes need not be read to
+// its end, and control tokens in messages are what they are to most.
+func readAs(s *members.Snapshot) prompt.As {
+	as := prompt.As{MaxTokens: math.MaxInt}
+	if s.Longest > 0 {
+		as.MaxTokens = s.Longest
+	}
+	if 2*s.Plain > len(s.ByID) {
+		as.Controls = chat.Text
+	}
+	return as
+}

@@ -1,0 +1,410 @@
+package prompt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server"
+	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// agrees fails unless r reads body as the server does, if that takes it.
+func agrees(t *testing.T, r *Reader, kind Kind, body []byte, p *Prompt) (accepted bool) {
+	t.Helper()
+	want, err := byServer(r.cfg.Tokenizer, r.cfg.Template, kind, body)
+	readErr := r.Read(kind, "", body, p)
+	if err != nil {
+		return false
+	}
+	if readErr != nil || !p.Exact || p.Inexact != nil || !slices.Equal(p.Tokens, want) {
+		t.Fatalf("%s %s\ngives %v, exact %v (%v), %v,\nwant %v", kind, body, p.Tokens, p.Exact, p.Inexact, readErr, want)
+	}
+	return true
+}
+
+var templates = []string{"plain.jinja", "qwen.jinja", "llama.jinja", "mistral.jinja"}
+
+// goldenBodies are the conversations of tokenizer/chat/testdata/golden.json as requests.
+func goldenBodies(t testing.TB) [][]byte {
+	t.Helper()
+	data, err := os.ReadFile("../../../tokenizer/chat/testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g struct {
+		Chats []struct {
+			Messages []json.RawMessage
+			Options  map[string]json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(data, &g); err != nil {
+		t.Fatal(err)
+	}
+	var bodies [][]byte
+	for _, c := range g.Chats {
+		for _, final := range []bool{false, true} {
+			body := map[string]any{"messages": c.Messages, "model": "m"}
+			kwargs := map[string]json.RawMessage{}
+			for name, value := range c.Options {
+				switch name {
+				case "tools", "documents", "add_generation_prompt":
+					body[name] = value
+				default:
+					kwargs[name] = value
+				}
+			}
+			if len(kwargs) > 0 {
+				body["chat_template_kwargs"] = kwargs
+			}
+			if final {
+				body["continue_final_message"] = true
+			}
+			data, err := json.Marshal(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bodies = append(bodies, data)
+		}
+	}
+	return bodies
+}
+
+func TestReadAgreesWithTheServer(t *testing.T) {
+	tok := testTokenizer(t)
+	bodies := goldenBodies(t)
+	lines, err := os.ReadFile("../../../openai/testdata/decode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(lines), "\n") {
+		bodies = append(bodies, []byte(line))
+	}
+	for _, body := range []string{conversationBody(5000, 10), completionBody(3000), tokenBody(100)} {
+		bodies = append(bodies, []byte(body))
+	}
+	chats, completions := 0, 0
+	var p Prompt
+	for _, name := range templates {
+		for _, bytes := range caches {
+			r := testReader(t, Config{Tokenizer: tok, Template: testTemplate(t, name), CacheBytes: bytes})
+			for _, body := range bodies {
+				if agrees(t, r, Chat, body, &p) {
+					chats++
+				}
+				if agrees(t, r, Completions, body, &p) {
+					completions++
+				}
+			}
+		}
+	}
+	if chats < 1000 || completions < 200 {
+		t.Errorf("%d chats and %d completions are taken, want more", chats, completions)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	r := testReader(f, Config{Tokenizer: testTokenizer(f), Template: testTemplate(f, "qwen.jinja"), CacheBytes: 32 << 10})
+	for _, body := range goldenBodies(f)[:40] {
+		f.Add(body)
+	}
+	f.Add([]byte(`{"prompt":"Once <|turn|> upon"}`))
+	f.Add([]byte(`{"prompt":[[1,2],[3]]}`))
+	var p Prompt
+	f.Fuzz(func(t *testing.T, body []byte) {
+		agrees(t, r, Chat, body, &p)
+		agrees(t, r, Completions, body, &p)
+	})
+}
+
+func TestReadSaysWhatIsAsked(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "plain.jinja")})
+	var p Prompt
+	for _, tc := range []struct {
+		kind Kind
+		body string
+		want Prompt
+	}{
+		{Completions, `{"model":"m","prompt":[[1,2],[3],[4]],"n":2,"best_of":3,"stream":true,"user":"u","max_tokens":7,"cache_salt":"s","foo":1}`,
+			Prompt{Model: "m", User: "u", CacheSalt: "s", Stream: true, Tokens: []kv.Token{1, 2}, Prompts: 3, Choices: 9, OutputTokens: 7, Exact: true}},
+		{Completions, `{"prompt":[1,2,3],"coppice":{"cache_salt":"s","public_tokens":2}}`,
+			Prompt{CacheSalt: "s", PublicTokens: 2, Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
+		{Completions, `{"prompt":[1,2,3],"n":2147483647}`, Prompt{Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1<<31 - 1, OutputTokens: 16, Exact: true}},
+		{Completions, `{"prompt":["a"],"add_special_tokens":false}`, Prompt{Tokens: r.cfg.Tokenizer.Encode(nil, "a"), Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
+		{Chat, `{"messages":[{"role":"user","content":"a"}],"add_special_tokens":true,"max_completion_tokens":3}`,
+			Prompt{Tokens: r.cfg.Tokenizer.EncodePrompt(nil, render(t, r, "a")), Prompts: 1, Choices: 1, OutputTokens: 3, Exact: true}},
+	} {
+		if err := r.Read(tc.kind, "t", []byte(tc.body), &p); err != nil {
+			t.Fatal(err)
+		}
+		tc.want.Namespace = server.Namespace("t", tc.want.CacheSalt)
+		got := p
+		got.tokens, got.bytes, got.peeked, got.most = nil, nil, openai.Peeked{}, 0
+		if !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s\ngives %+v,\nwant  %+v", tc.body, got, tc.want)
+		}
+	}
+}
+
+// render is what r's template makes of one message.
+func render(t *testing.T, r *Reader, content string) string {
+	t.Helper()
+	text, err := r.cfg.Template.Render([]chat.Message{{Role: "user", Content: content}}, chat.Options{AddGenerationPrompt: true, Now: testNow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestInexact: what can't be told is guessed so that equal beginnings stay equal.
+func TestInexact(t *testing.T) {
+	tok, tmpl := testTokenizer(t), testTemplate(t, "plain.jinja")
+	both := testReader(t, Config{Tokenizer: tok, Template: tmpl})
+	image := func(url string) string {
+		return `{"messages":[{"role":"system","content":"` + strings.Repeat("Be brief. ", 10) + `"},{"role":"user","content":[{"type":"image_url","image_url":"` + url + `"}]}]}`
+	}
+	refused := `{"messages":[{"role":"assistant","content":"` + strings.Repeat("x ", 50) + `"},{"role":"assistant","content":"a"}]}`
+	for _, tc := range []struct {
+		name   string
+		r      *Reader
+		kind   Kind
+		body   string
+		other  string // has a common beginning with body
+		common int    // tokens at least
+		why    error
+	}{
+		{"no tokenizer", testReader(t, Config{}), Completions, `{"prompt":"abcdefgh123"}`, `{"prompt":"abcdefghij"}`, 2, ErrNoTokenizer},
+		{"no tokenizer, a chat", testReader(t, Config{Template: tmpl}), Chat, conversationBody(1000, 2), strings.Replace(conversationBody(1000, 2), `"}]}`, `?"}]}`, 1), 200, ErrNoTokenizer},
+		{"no template", testReader(t, Config{Tokenizer: tok}), Chat, conversationBody(1000, 2), strings.Replace(conversationBody(1000, 2), `"}]}`, `?"}]}`, 1), 200, ErrNoTemplate},
+		{"images", both, Chat, image("a"), image("b"), 10, nil},
+		{"refused by the template", testReader(t, Config{Tokenizer: tok, Template: testTemplate(t, "mistral.jinja")}), Chat, refused, strings.Replace(refused, `"a"`, `"b"`, 1), 25, chat.ErrRefused},
+		{"no prompt", both, Completions, `{}`, `{"prompt":5}`, 0, nil},
+		{"no messages", both, Chat, `{}`, `{"messages":[]}`, 0, nil},
+	} {
+		var p, q Prompt
+		read(t, tc.r, tc.kind, tc.body, &p)
+		read(t, tc.r, tc.kind, tc.other, &q)
+		if p.Exact || p.Inexact == nil || tc.why != nil && !errors.Is(p.Inexact, tc.why) || q.Exact {
+			t.Errorf("%s: exact %v, for %v", tc.name, p.Exact, p.Inexact)
+		}
+		common := 0
+		for common < min(len(p.Tokens), len(q.Tokens)) && p.Tokens[common] == q.Tokens[common] {
+			common++
+		}
+		if common < tc.common || tc.common > 0 && common == len(p.Tokens) {
+			t.Errorf("%s: %d tokens of %v and %v are the same, want %d or more, but not all", tc.name, common, p.Tokens, q.Tokens, tc.common)
+		}
+		if tc.common == 0 && len(p.Tokens) > 0 {
+			t.Errorf("%s: has tokens: %v", tc.name, p.Tokens)
+		}
+	}
+	var p Prompt
+	if read(t, testReader(t, Config{}), Completions, `{"prompt":"abcde"}`, &p); !slices.Equal(p.Tokens, []kv.Token{'a' | 'b'<<8 | 'c'<<16 | 'd'<<24, 'e'}) {
+		t.Errorf("abcde is %v by its bytes", p.Tokens)
+	}
+	if read(t, testReader(t, Config{}), Completions, `{"prompt":[5]}`, &p); !p.Exact {
+		t.Errorf("token ids are inexact: %v", p.Inexact)
+	}
+}
+
+// TestMaxTokens: at the limit, one below, one above.
+func TestMaxTokens(t *testing.T) {
+	tok := testTokenizer(t)
+	for name, body := range map[string]string{"tokens": tokenBody(100), "text": completionBody(2000)} {
+		var whole Prompt
+		read(t, testReader(t, Config{Tokenizer: tok}), Completions, body, &whole)
+		n := len(whole.Tokens)
+		for _, cache := range caches {
+			for _, most := range []int{1, n - 1, n, n + 1} {
+				var p Prompt
+				read(t, testReader(t, Config{Tokenizer: tok, MaxTokens: most, CacheBytes: cache}), Completions, body, &p)
+				if !slices.Equal(p.Tokens, whole.Tokens[:min(n, most)]) || p.Truncated != (most < n) || !p.Exact {
+					t.Errorf("%s of %d, at most %d: %d, truncated %v", name, n, most, len(p.Tokens), p.Truncated)
+				}
+			}
+		}
+	}
+	bytes := testReader(t, Config{MaxTokens: 3})
+	for text, truncated := range map[string]bool{"12345678901": false, "123456789012": false, "1234567890123": true} {
+		var p Prompt
+		if read(t, bytes, Completions, `{"prompt":"`+text+`"}`, &p); len(p.Tokens) != 3 || p.Truncated != truncated {
+			t.Errorf("%q: %v, truncated %v", text, p.Tokens, p.Truncated)
+		}
+	}
+}
+
+func TestNamespaceIsTheServers(t *testing.T) {
+	for _, tenant := range []string{"", "a", "ab", strings.Repeat("x", 300)} {
+		for _, salt := range []string{"", "b", "shared:", "shared:x", strings.Repeat("y", 300)} {
+			if got, want := namespace(tenant, salt), server.Namespace(tenant, salt); got != want {
+				t.Errorf("%q and %q: %+v, want %+v", tenant, salt, got, want)
+			}
+		}
+	}
+	own := testReader(t, Config{Namespace: func(tenant, salt string) kv.Namespace { return kv.Namespace{LoRA: tenant + salt} }})
+	var p Prompt
+	if err := own.Read(Completions, "a", []byte(`{"prompt":[1],"cache_salt":"b"}`), &p); err != nil || p.Namespace.LoRA != "ab" {
+		t.Errorf("%+v, %v", p.Namespace, err)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	r := testReader(t, Config{})
+	var p Prompt
+	read(t, r, Completions, `{"model":"m","prompt":[1]}`, &p)
+	var fault *openai.Error
+	if err := r.Read(Completions, "", []byte(`{"model":"x","prompt":[1`), &p); !errors.As(err, &fault) || fault.Status != 400 {
+		t.Errorf("a broken body: %v", err)
+	}
+	if p.Model != "" || p.Tokens != nil {
+		t.Errorf("of the request before there is %+v", p)
+	}
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	_, err := New(Config{CacheBytes: maxCacheBytes + 1, MaxTokens: -1})
+	for _, want := range []string{"CacheBytes", "MaxTokens"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s to be named", err, want)
+		}
+	}
+	if _, err := New(Config{CacheBytes: maxCacheBytes, MaxTokens: maxMaxTokens}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReadAllocates: nothing for token ids, and the text and little else for texts.
+func TestReadAllocates(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t)})
+	var p Prompt
+	for _, tc := range []struct {
+		name, body string
+		most       float64
+	}{{"tokens", tokenBody(1000), 0}, {"text", completionBody(3000), 1}} {
+		body := []byte(tc.body)
+		if n := testing.AllocsPerRun(50, func() {
+			if err := r.Read(Completions, "", body, &p); err != nil || !p.Exact {
+				t.Fatal(err, p.Inexact)
+			}
+		}); n > tc.most {
+			t.Errorf("%s: %v allocations, want %v", tc.name, n, tc.most)
+		}
+	}
+}
+
+// TestOneLargeTextIsNotPaidForEver by the memory of a Prompt or of the encoders.
+func TestOneLargeTextIsNotPaidForEver(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), CacheBytes: 1 << 20})
+	var p Prompt
+	read(t, r, Completions, `{"prompt":"`+strings.Repeat("xyz", encoderBytes)+`"}`, &p)
+	if p.Reset(); cap(p.tokens) > keptTokens {
+		t.Errorf("room for %d tokens is kept", cap(p.tokens))
+	}
+	if n := len(r.encoders); n > 0 {
+		t.Errorf("%d encoders are kept", n)
+	}
+	if s := r.Stats(); s.Texts > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTheNextTurnIsNew, and nothing else but the turn before, which this template writes
+// in another way while it is the last one.
+func TestTheNextTurnIsNew(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
+	var p Prompt
+	var before Stats
+	for turns := 10; turns <= 20; turns += 2 {
+		read(t, r, Chat, conversationBody(1000*turns, turns), &p)
+		s := r.Stats()
+		if n := s.Misses - before.Misses; turns > 10 && (n < 2 || n > 4) {
+			t.Errorf("of %d turns %d segments are new, want the 2 turns, the one before and perhaps the end", turns, n)
+		}
+		before = s
+	}
+	if before.Hits < 60 {
+		t.Errorf("%+v, want more to be found", before)
+	}
+}
+
+// TestReadAs: no more is looked at than asked for, nor more than the Config says, and a
+// text without an end costs little.
+func TestReadAs(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), MaxTokens: 1000})
+	var p Prompt
+	body := []byte(`{"prompt":"` + strings.Repeat("What is light? ", 1000) + `"}`)
+	for most, want := range map[int]int{-1: 1, 1: 1, 10: 10, 1000: 1000, 1001: 1000} {
+		if err := r.ReadAs(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact {
+			t.Errorf("at most %d: %d, truncated %v, exact %v, %v", most, len(p.Tokens), p.Truncated, p.Exact, err)
+		}
+	}
+	long := []byte(`{"prompt":"` + strings.Repeat("x", 1<<20) + `"}`)
+	if err := r.ReadAs(Completions, "", long, As{MaxTokens: 10}, &p); err != nil || !p.Truncated || len(p.Tokens) > 10 {
+		t.Errorf("one long piece: %d, truncated %v, %v", len(p.Tokens), p.Truncated, err)
+	}
+}
+
+// TestControlsAsTheWorker: where workers take control tokens in messages for text, so does the
+// reader, token for token.
+func TestControlsAsTheWorker(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
+	tok := r.cfg.Tokenizer
+	controls := tok.ControlTokens()
+	if len(controls) == 0 {
+		t.Fatal("the tokenizer has no control tokens")
+	}
+	for _, content := range []string{"x", "a" + controls[0] + "b", strings.Repeat("What is light? ", 40) + controls[len(controls)-1]} {
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":%q},{"role":"assistant","content":"y"},{"role":"user","content":%q}]}`, content, content)
+		for _, mode := range []chat.ControlMode{chat.Allow, chat.Text} {
+			ask, err := openai.DecodeChat([]byte(body), openai.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask.Options.Now = testNow
+			rendered, err := r.cfg.Template.RenderAs(ask.Messages, ask.Options, chat.NewControls(controls), mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := tok.NewEncoder().EncodeWith(nil, rendered.Text, tokenizer.Options{Plain: rendered.Plain})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p Prompt
+			if err := r.ReadAs(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact || !slices.Equal(p.Tokens, want) {
+				t.Errorf("%v, %.30q: exact %v, %v, %v, want %v", mode, content, p.Exact, err, p.Tokens, want)
+			}
+			if (len(rendered.Plain) > 0) != (mode == chat.Text && content != "x") {
+				t.Errorf("%v, %.30q: plain at %v", mode, content, rendered.Plain)
+			}
+		}
+	}
+}
+
+// TestClientsAsTheServer: what client libraries send is read as the server reads it.
+func TestClientsAsTheServer(t *testing.T) {
+	data, err := os.ReadFile("../../../server/testdata/clients.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
+	for line := range strings.Lines(string(data)) {
+		var recorded struct {
+			Client string
+			Body   json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &recorded); err != nil {
+			t.Fatal(err)
+		}
+		if !agrees(t, r, Chat, recorded.Body, &Prompt{}) {
+			t.Errorf("%s: the server refuses it", recorded.Client)
+		}
+	}
+}

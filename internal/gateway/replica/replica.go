@@ -1,0 +1,379 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Replicas tells the other routers what this one reserves, and its dispatcher what they do.
+type Replicas struct {
+	cfg  Config
+	self process
+	d    *dispatch.Dispatcher
+	bus  *nats.Bus
+	in   <-chan []byte
+	// news and joined hold one note each: there are events to tell, and a worker has joined.
+	news, joined <-chan struct{}
+	log          *zap.Logger
+	ctx          context.Context
+	stop         context.CancelFunc
+	wait         sync.WaitGroup
+	mute         atomic.Bool // tests: it says nothing any more, not even goodbye
+
+	mu        sync.Mutex // of all below: the goroutine holds it but while it waits
+	peers     peers
+	own       ledger
+	due       schedule
+	dec       decoder
+	events    []router.Event // scratch
+	out       []byte         // scratch
+	estranged bool           // a peer with another block size was warned of
+}
+
+// schedule is when this router last said something, and whether it owes a snapshot.
+type schedule struct {
+	told, here, answered time.Time
+	owed                 bool
+}
+
+// Join begins to talk to the other routers, and ends with Close. notify is told what is in the
+// way of the connection, nil when nothing is any more, unless cfg.NATS has a Notify.
+func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.NATS.Notify == nil {
+		c.NATS.Notify = notify
+	}
+	bus, err := nats.NewBus(nats.BusConfig{Config: c.NATS, Topic: c.Topic})
+	if err != nil {
+		return nil, err
+	}
+	of := d.Router()
+	r := &Replicas{cfg: c, self: process{of.Replica, of.Epoch}, d: d, bus: bus, in: bus.Messages(), log: log}
+	r.own.open = map[uint64]*router.Event{}
+	r.peers = peers{silence: c.Silence, most: of.MaxPeers, all: map[router.ReplicaID]*peer{}}
+	if c.between != nil {
+		r.in = c.between(r.in)
+	}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.news, r.joined = d.News()
+	r.wait.Go(r.run)
+	return r, nil
+}
+
+// Close says goodbye and ends. It may be called again.
+func (r *Replicas) Close() error {
+	r.stop()
+	r.wait.Wait()
+	err := r.bus.Close()
+	for range r.in { // it is closed
+	}
+	return err
+}
+
+func (r *Replicas) run() {
+	drain, clock := time.NewTimer(time.Hour), time.NewTimer(0)
+	drain.Stop()
+	defer drain.Stop()
+	defer clock.Stop()
+	pending := false
+	for {
+		select {
+		case <-r.ctx.Done():
+			r.locked(func() { r.send(&message{kind: wireGoodbye}) })
+			return
+		case <-r.news:
+			if !pending {
+				pending = true
+				drain.Reset(max(0, time.Until(r.due.told.Add(r.cfg.Interval))))
+			}
+		case <-drain.C:
+			pending = false
+			r.locked(r.tell)
+		case <-r.bus.Up():
+			r.locked(func() { r.send(&message{kind: wireAsk, seq: r.own.seq}) })
+		case <-r.joined:
+			r.locked(func() { r.peers.want(r.d.HasLeft()) })
+			clock.Reset(0)
+		case payload := <-r.in:
+			r.locked(func() {
+				if r.hear(time.Now(), payload) {
+					clock.Reset(0)
+				}
+			})
+		case <-clock.C:
+			r.locked(func() { clock.Reset(max(0, time.Until(r.settle(time.Now())))) })
+		}
+	}
+}
+
+func (r *Replicas) locked(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+// send has the others hear a message; one that gets lost shows by the numbers of the next.
+func (r *Replicas) send(m *message) {
+	if r.mute.Load() || !r.bus.Connected() {
+		return
+	}
+	m.replica, m.epoch, m.blockTokens = r.self.id, r.self.epoch, r.d.BlockTokens()
+	r.out = appendMessage(r.out[:0], m)
+	if r.bus.Send(r.out) == nil {
+		r.peers.counts.SentEvents += uint64(len(m.events))
+	}
+}
+
+// tell fetches the router's events and sends them.
+func (r *Replicas) tell() {
+	r.due.told = time.Now()
+	r.d.With(func(d *router.Router, _ time.Duration) { r.events = d.Drain(r.events[:0]) })
+	r.tellEvents()
+}
+
+func (r *Replicas) tellEvents() {
+	events := r.events
+	if len(events) == 0 {
+		return
+	}
+	r.shorten(events)
+	for i := range events {
+		r.own.note(&events[i])
+	}
+	most := min(batchBytes, r.bus.MaxMessage())
+	for len(events) > 0 {
+		n := fitting(events, most)
+		for i := 1; i < n; i++ {
+			if events[i].Seq != events[0].Seq+uint64(i) {
+				n = i // the journal has lost some
+			}
+		}
+		r.send(&message{kind: wireEvents, seq: events[0].Seq, events: events[:n]})
+		events = events[n:]
+	}
+	clear(r.events) // of hashes
+	r.events = r.events[:0]
+}
+
+// mend writes the ledger anew when the router's journal has lost events.
+func (r *Replicas) mend() {
+	if !r.own.torn {
+		return
+	}
+	var s router.Snapshot
+	r.d.With(func(d *router.Router, _ time.Duration) { r.events, s = d.Drain(r.events[:0]), d.Snapshot() })
+	r.tellEvents()
+	r.shorten(s.Events)
+	r.own.rewrite(&s)
+}
+
+// shorten has each event fit into a message.
+func (r *Replicas) shorten(events []router.Event) {
+	most := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes))
+	for i := range events {
+		if ev := &events[i]; len(ev.Hashes) > most {
+			r.peers.counts.ShortenedEvents++
+			shorten(ev, most)
+		}
+	}
+}
+
+// answerEvery is the least time between two snapshots, whoever asks.
+const answerEvery = 200 * time.Millisecond
+
+// mostClaims bounds what a snapshot tells of sessions, those that were used last. 3 MiB.
+const mostClaims = 1 << 16
+
+// answer sends all that is reserved, and what there is to be told of sessions, to all.
+func (r *Replicas) answer() {
+	r.tell() // what it tells is in the snapshot, and what comes later is not
+	r.mend()
+	all := r.own.snapshot(r.events[:0])
+	claims := r.d.Claims(nil)
+	slices.SortFunc(claims, func(a, b router.Claim) int { return cmp.Compare(b.Age, a.Age) })
+	claims = claims[max(0, len(claims)-mostClaims):]
+	var parts []message
+	most := min(pieceBytes, r.bus.MaxMessage())
+	for rest := all; len(rest) > 0; {
+		n := fitting(rest, most)
+		parts = append(parts, message{events: rest[:n]})
+		rest = rest[n:]
+	}
+	for part := range slices.Chunk(claims, max(1, (most-messageHead)/claimBytes)) {
+		parts = append(parts, message{claims: part})
+	}
+	if len(parts) == 0 {
+		parts = append(parts, message{}) // that nothing is reserved is news too
+	}
+	if len(parts) > maxPieces {
+		r.log.Warn("too much is reserved for a snapshot", zap.Int("pieces", len(parts)))
+		return
+	}
+	sent := r.peers.counts.SentEvents
+	for i := range parts {
+		m := &parts[i]
+		m.kind, m.seq, m.lastID, m.piece, m.pieces = wireSnapshot, r.own.seq, r.own.lastID, i, len(parts)
+		r.send(m)
+	}
+	r.peers.counts.SentEvents = sent
+	r.peers.counts.SentSnapshots++
+	clear(all)
+	r.events = all[:0]
+}
+
+// settle does what is due, and returns when something will be again.
+func (r *Replicas) settle(now time.Time) time.Time {
+	if !now.Before(r.due.here.Add(r.cfg.Heartbeat)) {
+		r.tell()
+		r.mend()
+		r.send(&message{kind: wireHere, seq: r.own.seq})
+		r.due.here = now
+	}
+	next := r.due.here.Add(r.cfg.Heartbeat)
+	ask := func(p *peer) { r.send(&message{kind: wireAsk, whom: p.id, seq: r.own.seq}) }
+	lost := func(p *peer) {
+		r.log.Warn("another gateway has fallen silent", p.field())
+		r.bury(p)
+	}
+	if t := r.peers.settle(now, ask, lost); t.Before(next) {
+		next = t
+	}
+	if due := r.due.answered.Add(answerEvery); r.due.owed && !now.Before(due) {
+		r.answer()
+		r.due.owed, r.due.answered = false, now
+	} else if r.due.owed && due.Before(next) {
+		next = due
+	}
+	return next
+}
+
+// bury forgets a gateway that is gone. What it claimed, those who know of it tell from now
+// on, and at once: others may have missed it, or have come after it fell silent, and would
+// ask nobody for it.
+func (r *Replicas) bury(p *peer) {
+	r.d.Forget(p.id)
+	r.due.owed = true
+}
+
+// hear takes one message; true: something may be due.
+func (r *Replicas) hear(now time.Time, payload []byte) bool {
+	c := &r.peers.counts
+	var m message
+	switch err := r.dec.decode(payload, &m); {
+	case errors.Is(err, errVersion):
+		if c.Versions++; c.Versions == 1 {
+			r.log.Error("another gateway is of another version, so neither knows what the other reserves: start both from the same release")
+		}
+		return false
+	case err != nil:
+		c.Malformed++
+		return false
+	}
+	if m.replica == r.self.id {
+		c.Own++
+		return false
+	}
+	if m.blockTokens != r.d.BlockTokens() {
+		if c.Foreign++; !r.estranged {
+			r.estranged = true
+			r.log.Error("another gateway has blocks of another size, so neither knows what the other reserves: start both with the same --block-tokens",
+				zap.Int("its", m.blockTokens), zap.Int("ours", r.d.BlockTokens()))
+		}
+		return false
+	}
+	known, was := len(r.peers.all), r.peers.all[m.replica]
+	p, v := r.peers.hear(now, &m)
+	switch {
+	case v == passOver:
+		return false
+	case v == forget:
+		if p != nil {
+			r.log.Info("another gateway has left", p.field())
+			r.bury(p)
+		}
+		return r.due.owed
+	case len(r.peers.all) > known:
+		r.log.Info("another gateway", p.field())
+	case p != was:
+		r.log.Info("another gateway has restarted", p.field())
+		r.bury(was) // it has nothing yet, and may say so by no event
+	}
+	r.take(now, p, &m, payload)
+	return r.due.owed || !p.behind.IsZero()
+}
+
+// take does what a message says.
+func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
+	switch m.kind {
+	case wireAsk:
+		r.due.owed = r.due.owed || m.whom == 0 || m.whom == r.self.id
+	case wireEvents:
+		r.peers.counts.ReceivedEvents += uint64(len(m.events))
+		for i := range m.events {
+			if ev := &m.events[i]; ev.Session != 0 && r.doubts(now, ev.Stamp) {
+				ev.Session, ev.Stamp = 0, 0
+			}
+		}
+		if r.d.ApplyEvents(m.events) > 0 && !p.refused {
+			p.refused = true
+			p.asked = now // it would be refused again
+		}
+	case wireSnapshot:
+		// Claims count in whatever order they come, and whoever asked for them.
+		r.d.ApplyClaims(slices.DeleteFunc(m.claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) }))
+		if !p.wants(m.seq) {
+			return
+		}
+		if all := r.peers.collect(p, m, payload); all != nil {
+			r.takeSnapshot(now, p, all)
+		}
+	}
+}
+
+// takeSnapshot has the router take one whose pieces have all come.
+func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
+	var s router.Snapshot
+	for _, payload := range all {
+		var d decoder // its events must stay
+		var m message
+		if d.decode(payload, &m) != nil {
+			return // it was decoded before
+		}
+		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
+		s.Events = append(s.Events, m.events...)
+	}
+	refused := r.d.ApplySnapshot(&s, p.anew)
+	r.peers.caughtUp(now, p, s.Seq, refused > 0)
+}
+
+// clockSkew is by how much the clocks of gateways may differ at most.
+const clockSkew = time.Hour
+
+// doubts tells whether a claim is of the future, and counts it: it would outweigh all
+// others until then.
+func (r *Replicas) doubts(now time.Time, stamp uint64) bool {
+	if stamp <= uint64(now.Add(clockSkew).UnixNano()) {
+		return false
+	}
+	r.peers.counts.Doubted++
+	return true
+}
+
+func (p *peer) name() string { return strconv.FormatUint(uint64(p.id), 16) }
+
+func (p *peer) field() zap.Field { return zap.String("replica", p.name()) }

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/internal/gateway/prompt"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// mount sets up the routes and the proxy.
+func (g *Gateway) mount() {
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetXForwarded()
+			r.Out.Header.Add("Via", g.via)
+			r.Out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
+			r.Out.Header.Del("Origin")          // which pages may call is decided here, not by workers
+			r.Out.Header.Del("Sec-Fetch-Site")
+		},
+		Transport:     g,
+		FlushInterval: -1,
+		BufferPool:    (*pool)(g),
+		ErrorHandler:  g.failed,
+		ErrorLog:      web.Log(g.log),
+	}
+	g.routes = http.NewServeMux()
+	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
+	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
+	for _, path := range []string{"/v1/embeddings", "/tokenize", "/detokenize"} {
+		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
+	}
+	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
+	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.known(g.models)})
+	g.on("/v1/models/{id...}", map[string]http.HandlerFunc{"GET": g.known(g.model)})
+	g.on("/health", map[string]http.HandlerFunc{"GET": g.health})
+	g.on("/ready", map[string]http.HandlerFunc{"GET": g.ready})
+	g.on("/metrics", map[string]http.HandlerFunc{"GET": scrape.ServeHTTP})
+	g.on("/v1/fleet", map[string]http.HandlerFunc{"GET": g.admins(g.fleet)})
+	g.on("/v1/fleet/weights", map[string]http.HandlerFunc{"GET": g.admins(g.showWeights), "PUT": g.admins(g.putWeights)})
+	g.on("/v1/fleet/explain", map[string]http.HandlerFunc{"POST": g.admins(g.explainRequest)})
+	g.on("/v1/fleet/view", map[string]http.HandlerFunc{"GET": g.admins(serveView(g))})
+	g.on("/openapi.json", map[string]http.HandlerFunc{"GET": g.known(serveOpenAPI)})
+	if page := fleetview.Page(); !g.cfg.NoPage {
+		g.routes.Handle("GET /{$}", page)
+		g.routes.Handle("GET /page/{file}", page)
+	}
+	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		g.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+			Message: fmt.Sprintf("%.10s %.100q is nothing that the gateway has: /openapi.json lists what it has; what a worker tells of its cache is at the worker's own URL, see /v1/fleet", r.Method, r.URL.Path)})
+	})
+	g.http = http.Server{
+		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
+		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
+	}
+}
+
+// on adds a path with its methods.
+func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
+	allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+	for method, serve := range methods {
+		g.routes.HandleFunc(method+" "+path, serve)
+	}
+	g.routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		g.refuse(w, r, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
+			Message: fmt.Sprintf("%s does not take %.20s, but %s", path, r.Method, allow)})
+	})
+}
+
+// ServeHTTP answers a request. Whoever sends it, and wherever to, its body and its answer have
+// an end: net/http reads what is left of a body before it answers, however slowly that comes.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out, now := http.NewResponseController(w), time.Now() // what can't have deadlines is a test's
+	if r.Body != http.NoBody {
+		out.SetReadDeadline(now.Add(g.cfg.ReadTimeout))
+	}
+	out.SetWriteDeadline(now.Add(g.cfg.ReadTimeout + g.cfg.WriteTimeout))
+	if g.Draining() {
+		w.Header().Set("Connection", "close")
+	}
+	probe := r.URL.Path == "/health" || r.URL.Path == "/ready"
+	if !conns.Admitted(r.Context()) {
+		if w.Header().Set("Connection", "close"); !probe {
+			g.refuse(w, r, errConns)
+			return
+		}
+	}
+	preflight, refusal := g.sites.Check(w.Header(), r)
+	switch {
+	case refusal != nil:
+		g.refuse(w, r, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: refusal.Code, Message: refusal.Message})
+	case preflight:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		g.routes.ServeHTTP(w, r)
+	}
+}
+
+// generate routes by the prompt.
+func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
+	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+		if err := p.readPrompt(r, kind, tenant); err != nil {
+			return err
+		}
+		return p.stage(false)
+	})
+}
+
+// forward goes to any worker that serves the model.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
+	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
+}
+
+// proxied serves requests that read has read.
+func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, admin, err := g.cfg.Tenant(r)
+		if err == nil {
+			err = g.enter(r)
+		}
+		if err != nil {
+			g.refuse(w, r, err)
+			return
+		}
+		defer g.door.Leave()
+		p := g.newRequest(w, r, admin)
+		defer p.close()
+		defer p.ended(r)
+		if err = p.readBody(r); err == nil {
+			err = read(p, r, tenant)
+		}
+		if err != nil {
+			p.status, p.fault = g.refuse(w, r, err), err
+			return
+		}
+		r.Header.Del("Expect") // what is asked for has been read
+		r.Header.Del("Upgrade")
+		ctx, end := g.door.Bound(context.WithValue(r.Context(), requestKey{}, p))
+		defer end()
+		p.client.Out.SetWriteDeadline(time.Time{}) // until there is something to write
+		p.ctx = ctx
+		g.proxy.ServeHTTP(w, r.WithContext(ctx))
+	}
+}

@@ -1,0 +1,253 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// headerProgress asks a worker of Coppice for an interim response 103 when the request first
+// enters a plan. Its header headerPhase is "running".
+const (
+	headerProgress  = "X-Coppice-Progress"
+	headerPhase     = "X-Coppice-Phase"
+	progressInterim = "103"
+	phaseRunning    = "running"
+)
+
+// RoundTrip sends a request to the worker that is chosen for it, and on to others as long as
+// none has begun to answer. The reverse proxy calls it; r is its to change.
+func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
+	p := r.Context().Value(requestKey{}).(*proxiedRequest)
+	ctx := p.ctx
+	if r.Header.Get(headerProgress) == progressInterim { // the client wants interim responses
+		ctx = r.Context()
+	}
+	for {
+		if err := p.choose(ctx); err != nil {
+			return nil, err
+		}
+		res, again, err := p.send(r)
+		if err == nil {
+			p.release()
+			return res, nil
+		}
+		if r.Context().Err() != nil {
+			return nil, context.Cause(r.Context())
+		}
+		if p.stuck || p.attempts > max(0, g.cfg.Retries) {
+			return nil, err
+		}
+		ask := &p.buffer.ask
+		ask.Request.Session = 0
+		if late := errors.Is(context.Cause(p.attempt.ctx), errStalled); late {
+			// A late worker is only chosen where all are late.
+		} else if !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others()) {
+			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
+		}
+		g.metrics.Retries.Inc()
+	}
+}
+
+// choose reserves a worker, and begins an attempt there.
+func (p *proxiedRequest) choose(ctx context.Context) error {
+	g, ask, began := p.g, &p.buffer.ask, time.Now()
+	for {
+		d, err := g.dispatch.Choose(ctx, ask, g.cfg.QueueTimeout)
+		p.took.choose = time.Since(began)
+		if errors.Is(err, router.ErrNoWorkers) {
+			if p.fault != nil {
+				return p.fault // no other worker is left to ask: the first reason says more
+			}
+			return p.nobody()
+		}
+		if err != nil {
+			return err
+		}
+		p.decision = d
+		if p.pool = ask.Request.Pool; p.pool == 0 {
+			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
+		}
+		if m := g.members.Snapshot().ByID[d.Worker.Worker]; m != nil {
+			if p.attempt = g.attempts.start(ctx, m, p.attempts < g.cfg.Retries); p.attempt != nil {
+				p.member = m
+				return nil
+			}
+		}
+		g.dispatch.Rollback(d.Reservation) // the worker left at this moment, and will not be chosen again
+	}
+}
+
+// served is the request's model if workers name it, or "" for any.
+func (p *proxiedRequest) served(s *members.Snapshot) string {
+	if _, ok := s.Served[p.model]; ok {
+		return p.model
+	}
+	return ""
+}
+
+// others reports whether there is another worker to ask than those that were.
+func (p *proxiedRequest) others() bool {
+	s, ask := p.g.members.Snapshot(), &p.buffer.ask
+	model := p.served(s)
+	n, staged := p.g.dispatch.Reachable(ask, model)
+	switch {
+	case staged:
+	case model != "":
+		n = s.Served[model]
+	default:
+		n = s.Ready
+	}
+	return n > ask.Asked
+}
+
+// nobody is the error for a request that no worker can take.
+func (p *proxiedRequest) nobody() error {
+	pools := p.buffer.ask.GridPools()
+	if len(pools) == 0 {
+		return p.g.nobody(p.g.members.Snapshot().Total)
+	}
+	return nobodyInPool(pools, p.model)
+}
+
+// send asks the chosen worker. On an error nothing of an answer has been seen, and the
+// reservation is gone; again: the same worker may be asked once more.
+func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, err error) {
+	g, m, d, a := p.g, p.member, p.decision, p.attempt
+	p.attempts++
+	p.buffer.ask.Asked++
+	out := p.outgoing(r.WithContext(httptrace.WithClientTrace(a.ctx, p.trace())))
+	if res, err = g.transport.RoundTrip(out); err == nil {
+		if err = p.receive(res); err == nil && !a.begin() {
+			err = errStalled
+		}
+		if err == nil {
+			return res, false, nil
+		}
+		res.Body.Close()
+	}
+	g.attempts.end(m, a)
+	gone := r.Context().Err() != nil
+	switch {
+	case members.Exhausted(err):
+		g.dispatch.Rollback(d.Reservation)
+		g.log.Error("out of file descriptors: raise the limit, or lower --max-conns", zap.Error(err))
+		return nil, false, errInternal
+	case unconnected(err) && !a.sent.Load():
+		g.dispatch.Rollback(d.Reservation)
+		if !gone {
+			g.members.Suspect(m, d.Worker, err)
+		}
+	case errors.As(err, new(*busyError)):
+		g.dispatch.Release(d.Reservation)
+	default:
+		g.dispatch.Abandon(d.Reservation)
+		if again = true; !gone {
+			m.Nudge()
+		}
+	}
+	if p.stuck = !a.movable(err); p.stuck {
+		p.fault = failedLate(m.Name(), a.phase.Load() == begun)
+	} else {
+		p.fault = unavailable(m.Name(), err)
+	}
+	if !gone {
+		g.log.Warn("worker did not answer", m.Field(), zap.Int("attempt", p.attempts), zap.Bool("begun", a.phase.Load() == begun), zap.Error(err))
+	}
+	return nil, again, p.fault
+}
+
+// trace notes how far the attempt has come. The transport calls it from goroutines of its own.
+func (p *proxiedRequest) trace() *httptrace.ClientTrace {
+	a, d, reservation := p.attempt, p.g.dispatch, p.decision.Reservation
+	return &httptrace.ClientTrace{
+		WroteHeaders: func() { a.sent.Store(true) },
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if code == http.StatusEarlyHints && header.Get(headerPhase) == phaseRunning && a.begin() {
+				d.Started(reservation)
+			}
+			return nil
+		},
+	}
+}
+
+// outgoing is what goes to the worker.
+func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
+	at, to, b := *out.URL, p.member.URL(), p.buffer
+	at.Scheme, at.Host, at.Path, at.RawPath = to.Scheme, to.Host, to.Path+out.URL.Path, ""
+	out.URL, out.Host = &at, ""
+	out.Body, out.ContentLength = http.NoBody, int64(len(b.body))
+	if len(b.body) > 0 {
+		out.Body = b.reader()
+		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // for a connection that had just been closed
+	}
+	ranks := p.member.Ranks() > 1
+	if ranks || p.attempt.own {
+		out.Header = out.Header.Clone()
+	}
+	if ranks {
+		out.Header.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
+	}
+	if p.attempt.own {
+		out.Header.Set(headerProgress, progressInterim)
+	}
+	return out
+}
+
+// receive waits for the first bytes of the answer, for until then another worker may answer as
+// well.
+func (p *proxiedRequest) receive(res *http.Response) error {
+	p.status = res.StatusCode
+	if res.StatusCode < http.StatusOK {
+		return fmt.Errorf("it answers with status %d, as if it switched protocols, which nobody asked for", res.StatusCode)
+	}
+	if p.attempt.declined(res) && p.attempts <= p.g.cfg.Retries && p.others() {
+		return &busyError{res.StatusCode}
+	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		p.member.Nudge()
+	}
+	if err := p.answer.begin(p, res); err != nil {
+		return err
+	}
+	h := res.Header
+	for name := range h { // the gateway's own say who may read the answer
+		if strings.HasPrefix(name, "Access-Control-") {
+			delete(h, name)
+		}
+	}
+	h.Set(headerWorker, p.member.Name())
+	if pool := p.poolName(); pool != "" {
+		h.Set(headerPool, pool)
+	}
+	h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	h.Set(headerBlocks, strconv.Itoa(p.blocks))
+	h.Set(headerAttempts, strconv.Itoa(p.attempts))
+	res.Body = &p.answer
+	return nil
+}
+
+// failed is called by the proxy for a request that no worker answers.
+func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := r.Context().Value(requestKey{}).(*proxiedRequest)
+	if cause := context.Cause(r.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the drain's
+	} else if cause != nil {
+		p.status = statusGone
+		return
+	}
+	p.client.Extend()
+	p.status = g.refuse(w, r, err)
+}

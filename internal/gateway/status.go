@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
+	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/internal/gateway/prompt"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// health: the process lives.
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+// ready: requests are welcome, and there is who could answer them.
+func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case g.Draining():
+		g.refuse(w, r, errDraining)
+	case g.members.Snapshot().Ready == 0:
+		g.refuse(w, r, g.nobody(g.members.Snapshot().Total))
+	default:
+		g.health(w, r)
+	}
+}
+
+func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
+	var list []openai.Model
+	fleet := g.members.Snapshot()
+	for _, name := range fleet.Models {
+		list = append(list, modelOf(fleet, name))
+	}
+	writeJSON(w, http.StatusOK, openai.AppendModels(nil, list))
+}
+
+func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
+	id, fleet := r.PathValue("id"), g.members.Snapshot()
+	if _, ok := fleet.Served[id]; !ok {
+		g.refuse(w, r, openai.ModelNotFound(id))
+		return
+	}
+	writeJSON(w, http.StatusOK, openai.AppendModel(nil, modelOf(fleet, id)))
+}
+
+func modelOf(s *members.Snapshot, name string) openai.Model {
+	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
+}
+
+// WorkerStatus is what the gateway knows of one worker.
+type WorkerStatus struct {
+	Name   string       `json:"name"`
+	URL    string       `json:"url"`
+	State  string       `json:"state"`
+	Error  string       `json:"error,omitempty"`
+	Mode   string       `json:"mode"` // events, approximate or waiting
+	Pool   string       `json:"pool,omitempty"`
+	Models []string     `json:"models"`
+	Ranks  []RankStatus `json:"ranks"`
+}
+
+// RankStatus is what it knows of one rank.
+type RankStatus struct {
+	Rank          uint32 `json:"rank" label:"true"`
+	Requests      int    `json:"active_requests" metric:"worker_active_requests" help:"Requests that the router has sent to a worker and that have not ended."`
+	PrefillTokens int    `json:"active_prefill_tokens" metric:"worker_active_prefill_tokens" help:"Prompt tokens that a worker has yet to compute, as predicted."`
+	Blocks        int    `json:"active_blocks" metric:"worker_active_blocks" help:"Distinct blocks of a worker's active requests, as predicted."`
+	HeldBlocks    int    `json:"index_blocks" metric:"worker_index_blocks" help:"Blocks that a worker is known to hold."`
+	Events        string `json:"events,omitempty" metric:"-" why:"a state: worker_mode"` // of following them
+	NextSeq       uint64 `json:"next_event,omitempty" metric:"-" why:"a position, not a figure"`
+}
+
+// FleetStatus is the answer of /v1/fleet.
+type FleetStatus struct {
+	Policy      string                `json:"policy"`
+	BlockTokens int                   `json:"block_tokens"`
+	Prompts     string                `json:"prompts"`         // compared by tokens or by bytes
+	Pools       string                `json:"pools,omitempty"` // how one is chosen
+	Workers     []WorkerStatus        `json:"workers"`
+	Troubles    []string              `json:"troubles"`           // what is in the way now, in sentences
+	Replica     string                `json:"replica,omitempty"`  // this gateway's name among the others
+	Replicas    []dispatch.PeerStatus `json:"replicas,omitempty"` // the others
+}
+
+// Fleet is what the gateway knows of its workers, by URL.
+func (g *Gateway) Fleet() FleetStatus {
+	pools := g.dispatch.Pools()
+	f := FleetStatus{
+		Policy: g.cfg.Router.Policy.String(), BlockTokens: g.dispatch.BlockTokens(), Prompts: "tokens", Pools: pools.String(),
+		Workers: []WorkerStatus{}, Troubles: g.members.Troubles(),
+	}
+	if !g.members.Tokenizer().Exact() {
+		f.Prompts = "bytes"
+	}
+	if g.peers != nil {
+		f.Replica, f.Replicas = strconv.FormatUint(uint64(g.cfg.Router.Replica), 16), g.peers.Status()
+	}
+	ranks := g.ranks()
+	for _, m := range g.members.All() {
+		of := m.Status()
+		s := WorkerStatus{Name: of.Name, URL: of.URL, State: of.State.String(), Mode: g.mode(m), Pool: of.Pool, Models: append([]string{}, of.Models...), Ranks: []RankStatus{}}
+		if of.Err != nil {
+			s.Error = of.Err.Error()
+		}
+		id := kv.WorkerID(0)
+		if of.Card != nil && of.State != members.Refused {
+			id = kv.WorkerID(of.Card.ID())
+		}
+		if pools != nil && !pools.Grid() {
+			s.Pool = pools.Name(g.dispatch.PoolOf(id))
+		}
+		s.Ranks = append(s.Ranks, ranks[id]...)
+		f.Workers = append(f.Workers, s)
+	}
+	if len(f.Workers) == 0 {
+		f.Troubles = append(f.Troubles, g.nobody(0).Message)
+	}
+	return f
+}
+
+// mode is how the gateway knows what a worker holds. Events count once nothing is guessed any
+// more.
+func (g *Gateway) mode(m *members.Member) string {
+	mode, c := g.members.Mode(m), m.Status().Card
+	for dp := range m.Ranks() {
+		if mode == "events" && g.dispatch.Guesses(kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(dp)}) {
+			return "waiting"
+		}
+	}
+	return mode
+}
+
+func (g *Gateway) fleet(w http.ResponseWriter, r *http.Request) { g.document(w, r, g.Fleet()) }
+
+func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) {
+	g.document(w, r, g.dispatch.Weights())
+}
+
+// maxWeights bounds the body of a change of weights, in bytes.
+const maxWeights = 1 << 20
+
+// putWeights changes the weights that are named.
+func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWeights))
+	if err == nil {
+		err = g.dispatch.ChangeWeights(func(weights *router.Weights) error {
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.DisallowUnknownFields()
+			return d.Decode(weights)
+		})
+	}
+	if err != nil {
+		g.refuse(w, r, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value",
+			Message: fmt.Sprintf("%v; GET shows the weights there are", err)})
+		return
+	}
+	g.log.Info("weights changed")
+	g.document(w, r, g.dispatch.Weights())
+}
+
+// explainRequest says where a request would go, and why, as a table. The body is that of
+// the request; ?chat says that it is one to /v1/chat/completions.
+func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
+	kind := prompt.Completions
+	if r.URL.Query().Has("chat") {
+		kind = prompt.Chat
+	}
+	tenant, admin, err := g.cfg.Tenant(r)
+	p := g.newRequest(w, r, admin)
+	defer p.close()
+	if err == nil {
+		err = p.readBody(r)
+	}
+	if err == nil {
+		err = p.readPrompt(r, kind, tenant)
+	}
+	if err == nil {
+		err = p.stage(true)
+	}
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	e, pool, err := g.dispatch.Explain(&p.buffer.ask)
+	if errors.Is(err, router.ErrNoWorkers) {
+		err = p.nobody()
+	}
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	io.WriteString(w, pool)
+	fleet := g.members.Snapshot()
+	for _, c := range e.Candidates {
+		if m := fleet.ByID[c.Worker.Worker]; m != nil {
+			fmt.Fprintf(w, "%v is %s at %s\n", c.Worker, m.Name(), m.Status().URL)
+		}
+	}
+	io.WriteString(w, "\n"+e.String())
+}

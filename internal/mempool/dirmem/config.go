@@ -1,0 +1,80 @@
+package dirmem
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// Defaults of a [Config]. A lease outlives three rounds, so that one slow round costs
+// nothing; what is written between two looks may exceed the quota by that much.
+const (
+	DefaultWorkers = 4
+	DefaultMaxOps  = 256
+	DefaultRound   = 30 * time.Second
+	DefaultHigh    = 0.90
+	DefaultLow     = 0.85
+)
+
+// Config is what a store is opened with. Dir, Identity and Bytes are needed.
+type Config struct {
+	Dir      string // made if need be
+	Identity mempool.Identity
+	Bytes    int64         // quota of the directory; the same in all processes
+	High     float64       // of Bytes: beyond it the keeper removes
+	Low      float64       // of Bytes: down to it
+	Round    time.Duration // between two looks at the directory; a lease ends after three
+	Workers  int           // goroutines that read and write
+	MaxOps   int           // open operations
+
+	// Inject plants faults in tests.
+	Inject *blockio.Injector
+	quiet  bool // tests play the rounds
+}
+
+// WithDefaults fills in what is zero.
+func (c Config) WithDefaults() Config {
+	if c.High == 0 {
+		c.High = DefaultHigh
+	}
+	if c.Low == 0 {
+		c.Low = min(DefaultLow, c.High)
+	}
+	if c.Round == 0 {
+		c.Round = DefaultRound
+	}
+	if c.Workers == 0 {
+		c.Workers = DefaultWorkers
+	}
+	if c.MaxOps == 0 {
+		c.MaxOps = DefaultMaxOps
+	}
+	return c
+}
+
+// Validate reports all that is wrong with c.
+func (c *Config) Validate() error {
+	errs := []error{c.Identity.Validate()}
+	if c.Dir == "" {
+		errs = append(errs, errors.New("dirmem: Dir is empty"))
+	}
+	if c.Workers < 1 || c.MaxOps < 1 || c.Round <= 0 {
+		errs = append(errs, fmt.Errorf("dirmem: Workers is %d, MaxOps %d, Round %v, want more than 0", c.Workers, c.MaxOps, c.Round))
+	}
+	if !(0 < c.Low && c.Low <= c.High && c.High <= 1) {
+		errs = append(errs, fmt.Errorf("dirmem: Low is %v, High %v, want 0 < Low <= High <= 1", c.Low, c.High))
+	}
+	if errs[0] == nil {
+		if f := c.format(); c.Bytes < int64(f.SlotBytes()) {
+			errs = append(errs, fmt.Errorf("dirmem: Bytes is %d, a record has %d", c.Bytes, f.SlotBytes()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) format() mempool.Format {
+	return mempool.Format{Fingerprint: c.Identity.Fingerprint(), Layout: c.Identity.Layout}
+}

@@ -1,0 +1,227 @@
+package dirmem
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// keeper looks at the whole directory, and keeps its quota while it has the lease.
+type keeper struct {
+	s     *Store
+	owner string // of this store, among all
+
+	mu      sync.Mutex                  // one look at a time
+	parents map[mempool.Key]mempool.Key // of the records whose headers were read
+	has     bool                        // the lease, at the last round
+	lease   string                      // its path
+	left    map[mempool.Key]struct{}    // records of other formats, which are left alone
+	evicted int                         // records removed for the quota
+}
+
+// file is a record as a look at the directory finds it.
+type file struct {
+	key      mempool.Key
+	size     int64
+	used     time.Time
+	children int
+}
+
+func (k *keeper) init(s *Store) {
+	host, _ := os.Hostname()
+	k.s, k.lease, k.parents, k.left = s, filepath.Join(s.dir, "keeper"), map[mempool.Key]mempool.Key{}, map[mempool.Key]struct{}{}
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(host))
+	k.owner = fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano())
+}
+
+// round looks at the directory, and as the keeper removes what is beyond the quota.
+func (k *keeper) round() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.hold()
+	files, lookErr := k.look()
+	if err = errors.Join(err, lookErr); err != nil || !k.has {
+		return err
+	}
+	return errors.Join(k.sweep(), k.evict(files))
+}
+
+// look lists the directory, and tells the store what is there.
+func (k *keeper) look() (map[mempool.Key]*file, error) {
+	s := k.s
+	s.mu.Lock()
+	clear(s.changed)
+	s.mu.Unlock()
+	files := map[mempool.Key]*file{}
+	shards, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, shard := range shards {
+		if len(shard.Name()) != 2 || !shard.IsDir() {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(s.dir, shard.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			var key mempool.Key
+			name, ok := strings.CutSuffix(e.Name(), suffix)
+			if !ok || key.UnmarshalText([]byte(name)) != nil {
+				continue
+			}
+			st, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // another process removed it
+			} else if err != nil {
+				return nil, err
+			}
+			files[key] = &file{key: key, size: st.Size(), used: st.ModTime()}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.known {
+		if files[key] == nil && !s.changed[key] {
+			s.bytes -= s.known[key]
+			delete(s.known, key)
+		}
+	}
+	for key, f := range files {
+		if !s.changed[key] {
+			s.bytes += f.size - s.known[key]
+			s.known[key] = f.size
+		}
+	}
+	return files, nil
+}
+
+// children counts the records below one.
+func (k *keeper) children(of mempool.Key) (n int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	files, err := k.look()
+	if err != nil {
+		return 0, err
+	}
+	for key := range files {
+		if p, ok := k.parent(key); ok && p == of {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// parent is the parent of a record, by its header. A record whose header is damaged is
+// removed; ok is false for it, and for those that are not ours.
+func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
+	if p, ok := k.parents[key]; ok {
+		return p, true
+	}
+	if _, other := k.left[key]; other {
+		return p, false
+	}
+	f, err := blockio.Open(k.s.path(key), os.O_RDONLY, nil)
+	if err != nil {
+		return p, false
+	}
+	defer f.Close()
+	head := k.s.buffers[len(k.s.buffers)-1][:k.s.format.HeaderBytes()]
+	r := mempool.Record{}
+	if err = f.ReadAt(head, 0); err == nil {
+		r, err = k.s.format.ParseHeader(head)
+	}
+	switch {
+	case errors.Is(err, mempool.ErrForeign):
+		k.left[key] = struct{}{}
+		return p, false
+	case err != nil || r.Key != key:
+		_ = k.s.remove(key)
+		return p, false
+	}
+	k.parents[key] = r.Parent
+	return r.Parent, true
+}
+
+// evict removes records until the directory is at Low, if it is beyond High: those whose
+// parent is gone first, then leaves by their last use.
+func (k *keeper) evict(files map[mempool.Key]*file) error {
+	var bytes int64
+	for _, f := range files {
+		bytes += f.size
+	}
+	if float64(bytes) <= k.s.cfg.High*float64(k.s.cfg.Bytes) {
+		return nil
+	}
+	low := int64(k.s.cfg.Low * float64(k.s.cfg.Bytes))
+	all := make([]*file, 0, len(files))
+	for _, f := range files {
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b *file) int { return slices.Compare(a.key[:], b.key[:]) })
+	for _, f := range all {
+		p, ok := k.parent(f.key)
+		switch up := files[p]; {
+		case ok && up != nil:
+			up.children++
+		case !ok || !p.IsZero():
+			f.used = time.Time{} // nobody finds it
+		}
+	}
+	var h leaves
+	for _, f := range all {
+		if f.children == 0 {
+			heap.Push(&h, f)
+		}
+	}
+	for bytes > low && len(h) > 0 {
+		f := heap.Pop(&h).(*file)
+		if err := k.s.remove(f.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		bytes -= f.size
+		k.evicted++
+		if up := files[k.parents[f.key]]; up != nil {
+			if up.used.Before(f.used) {
+				up.used = f.used
+			}
+			if up.children--; up.children == 0 {
+				heap.Push(&h, up)
+			}
+		}
+		delete(k.parents, f.key)
+	}
+	return nil
+}
+
+// leaves is a heap of files, the one used longest ago first.
+type leaves []*file
+
+func (l leaves) Len() int { return len(l) }
+func (l leaves) Less(i, j int) bool {
+	return cmp.Or(l[i].used.Compare(l[j].used), slices.Compare(l[i].key[:], l[j].key[:])) < 0
+}
+func (l leaves) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *leaves) Push(x any)   { *l = append(*l, x.(*file)) }
+func (l *leaves) Pop() any {
+	last := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return last
+}

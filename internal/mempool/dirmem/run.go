@@ -1,0 +1,297 @@
+package dirmem
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/ops"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// errEnded: the operation was given up, so nobody hears of it.
+var errEnded = errors.New("dirmem: the operation was given up")
+
+// touchAge is how old a record's time of use may be before a use renews it.
+const touchAge = time.Minute
+
+// run does one operation, on a worker.
+func (s *Store) run(w int, j *ops.Job) mempool.Done {
+	k := j.Op.Extent.Key
+	switch j.Op.Kind {
+	case mempool.Put:
+		return s.put(w, j)
+	case mempool.Get:
+		return s.get(w, j)
+	case mempool.Drop:
+		return mempool.Done{Err: s.drop(k)}
+	case mempool.Probe:
+		return s.probe(j)
+	default:
+		return mempool.Done{Err: s.keeper.round()}
+	}
+}
+
+// probe asks the directory itself, so it finds what other processes have written since the
+// last look.
+func (s *Store) probe(j *ops.Job) mempool.Done {
+	if err := s.find(j.Op.Extent.Key); err != nil {
+		return mempool.Done{Err: err}
+	}
+	d := mempool.Done{Found: 1}
+	for _, k := range j.Op.Then {
+		if s.find(k) != nil { // what can't be looked at is not counted
+			break
+		}
+		d.Found++
+	}
+	return d
+}
+
+// find looks for a record, and renews its time of use.
+func (s *Store) find(k mempool.Key) error {
+	st, err := os.Stat(s.path(k))
+	if errors.Is(err, fs.ErrNotExist) {
+		s.learn(k, 0)
+		return mempool.ErrMiss
+	} else if err != nil {
+		return err
+	}
+	s.learn(k, st.Size())
+	s.touch(s.path(k), st.ModTime())
+	return nil
+}
+
+// touch renews the time of use. That it fails costs a wrong place in the order.
+func (s *Store) touch(path string, last time.Time) {
+	if time.Since(last) > touchAge {
+		_ = os.Chtimes(path, time.Time{}, time.Now())
+	}
+}
+
+// put writes a record to a temporary name, and renames it when its parent is there.
+func (s *Store) put(w int, j *ops.Job) mempool.Done {
+	x := &j.Op.Extent
+	s.mu.Lock()
+	if s.pending[x.Key] == j {
+		defer s.settled(x.Key)
+	}
+	parent := s.pending[x.Parent]
+	if parent != nil && (parent.Turn >= j.Turn || parent.HasLeft()) {
+		parent = nil
+	}
+	size := int64(s.fileBytes(x))
+	full := s.bytes+s.writing+size > s.cfg.Bytes
+	s.writing += size
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.writing -= size
+		s.mu.Unlock()
+	}()
+	if s.find(x.Key) == nil {
+		return mempool.Done{}
+	}
+	if parent == nil {
+		if err := s.hasParent(x); err != nil {
+			return mempool.Done{Err: err}
+		}
+	}
+	if full {
+		return mempool.Done{Err: fmt.Errorf("%w: %d bytes", mempool.ErrFull, s.cfg.Bytes)}
+	}
+	r := mempool.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
+	tmp, err := s.write(w, j, &r)
+	if err == nil && j.Op.Sum != 0 && j.Op.Sum != r.PayloadSum {
+		err = fmt.Errorf("%w: %s has checksum %x on its way, not %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
+	}
+	if err == nil && parent != nil {
+		<-parent.Left()
+		err = s.hasParent(x)
+	}
+	if err == nil && !j.Commit() {
+		err = errEnded
+	}
+	if err == nil {
+		err = s.cfg.Inject.Do(blockio.Rename, func() error { return rename(tmp, s.path(x.Key)) })
+	}
+	if err != nil {
+		if tmp != "" {
+			os.Remove(tmp)
+		}
+		return mempool.Done{Err: err}
+	}
+	s.learn(x.Key, int64(s.fileBytes(x)))
+	return mempool.Done{Bytes: r.PayloadBytes, Sum: r.PayloadSum}
+}
+
+// rename makes the directory that a record is to lie in if it is the first there.
+func rename(tmp, path string) error {
+	err := os.Rename(tmp, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.Mkdir(filepath.Dir(path), blockio.DirMode); err == nil || errors.Is(err, fs.ErrExist) {
+			err = os.Rename(tmp, path)
+		}
+	}
+	return err
+}
+
+func (s *Store) settled(k mempool.Key) {
+	s.mu.Lock()
+	delete(s.pending, k)
+	s.mu.Unlock()
+}
+
+// hasParent fails with ErrOrphan unless the parent of x is there, whole and full.
+func (s *Store) hasParent(x *mempool.Extent) error {
+	if x.Parent.IsZero() {
+		return nil
+	}
+	st, err := os.Stat(s.path(x.Parent))
+	if err == nil && st.Size() == int64(s.format.SlotBytes()) {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w: %s below %s", mempool.ErrOrphan, x.Key.Short(), x.Parent.Short())
+}
+
+// fileBytes is the size of the file of x.
+func (s *Store) fileBytes(x *mempool.Extent) int {
+	return s.format.HeaderBytes() + aligned(s.info.Identity.Layout.Bytes(x))
+}
+
+func aligned(n int) int { return (n + blockio.Align - 1) / blockio.Align * blockio.Align }
+
+// write writes a record whole to a temporary file and returns its name.
+func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err error) {
+	head := s.format.HeaderBytes()
+	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
+	body := buf[head:]
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
+		return "", errEnded
+	}
+	clear(body[r.PayloadBytes:])
+	n := len(s.format.AppendHeader(buf[:0], r))
+	clear(buf[n:head])
+	tmp = filepath.Join(s.dir, "tmp", fmt.Sprintf("%s%s-%d-%d", blockio.TempPrefix, s.keeper.owner, w, r.Seq))
+	f, err := blockio.Open(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, s.cfg.Inject)
+	if err != nil {
+		return "", err
+	}
+	if err = f.Reserve(int64(len(buf))); err == nil {
+		err = f.WriteAt(buf, 0)
+	}
+	return tmp, errors.Join(err, f.Close())
+}
+
+// get reads a record. One that can't be read, or is damaged, goes.
+func (s *Store) get(w int, j *ops.Job) mempool.Done {
+	want, l := &j.Op.Extent, s.info.Identity.Layout
+	sum, err := s.read(w, j)
+	switch {
+	case err == nil:
+		return mempool.Done{Bytes: l.Bytes(want), Sum: sum}
+	case errors.Is(err, fs.ErrNotExist):
+		s.mu.Lock()
+		known := s.known[want.Key] > 0
+		s.mu.Unlock()
+		s.learn(want.Key, 0)
+		d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
+		if known {
+			// Another process removed it, or the system says so: it is not asked again.
+			os.Remove(s.path(want.Key))
+			d.Gone = []mempool.Key{want.Key}
+		}
+		return d
+	case err == errEnded || errors.Is(err, mempool.ErrMiss) || errors.Is(err, mempool.ErrForeign):
+		return mempool.Done{Err: err}
+	}
+	if e := os.Remove(s.path(want.Key)); e == nil || errors.Is(e, fs.ErrNotExist) {
+		s.learn(want.Key, 0)
+	}
+	return mempool.Done{Err: err, Gone: []mempool.Key{want.Key}}
+}
+
+// read checks a whole record and gives the job its first pages.
+func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
+	want := &j.Op.Extent
+	f, err := blockio.Open(s.path(want.Key), os.O_RDONLY, nil)
+	if err != nil {
+		return 0, err
+	}
+	f = f.Inject(s.cfg.Inject)
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return 0, err
+	}
+	head := s.format.HeaderBytes()
+	if size < int64(head) || size > int64(len(s.buffers[w])) || size%blockio.Align != 0 {
+		return 0, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), size)
+	}
+	buf := s.buffers[w][:size]
+	if err := f.ReadAt(buf, 0); err != nil {
+		return 0, err
+	}
+	r, err := s.format.ParseHeader(buf[:head])
+	if errors.Is(err, mempool.ErrMiss) {
+		err = fmt.Errorf("%w: %s has no record", mempool.ErrCorrupt, f.Name())
+	}
+	if err != nil {
+		return 0, err
+	}
+	if int64(s.fileBytes(&r.Extent)) != size {
+		return 0, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), size, s.fileBytes(&r.Extent))
+	}
+	if err := s.info.Identity.Layout.CheckRead(&r.Extent, want); err != nil {
+		return 0, err
+	}
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
+		return 0, errEnded
+	}
+	if sum != r.PayloadSum {
+		return 0, fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, f.Name())
+	}
+	if !j.Commit() {
+		return 0, errEnded
+	}
+	s.learn(want.Key, size)
+	if t, err := f.Changed(); err == nil {
+		s.touch(f.Name(), t)
+	}
+	return r.PayloadSum, nil
+}
+
+// drop removes a record without children. It reads the headers of those that it has not
+// seen yet: the tier's own order is the keeper's.
+func (s *Store) drop(k mempool.Key) error {
+	if _, err := os.Stat(s.path(k)); err != nil {
+		s.learn(k, 0)
+		return fmt.Errorf("%w: %s", mempool.ErrMiss, k.Short())
+	}
+	children, err := s.keeper.children(k)
+	if err != nil {
+		return err
+	}
+	if children > 0 {
+		return fmt.Errorf("%w: %s has %d", mempool.ErrChildren, k.Short(), children)
+	}
+	err = s.remove(k)
+	if errors.Is(err, fs.ErrNotExist) { // another process was first
+		err = fmt.Errorf("%w: %w", mempool.ErrMiss, err)
+	}
+	return err
+}
+
+func (s *Store) remove(k mempool.Key) error {
+	err := s.cfg.Inject.Do(blockio.Remove, func() error { return os.Remove(s.path(k)) })
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		s.learn(k, 0)
+	}
+	return err
+}

@@ -1,0 +1,57 @@
+package diskmem
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/storetest"
+)
+
+// BenchmarkStore: spill to disk and load from it beside direct transfers of the same
+// blocks, by as many goroutines, to a file reserved in the same directory.
+//
+//	go test ./internal/mempool/diskmem -run xxx -bench Store -benchtime 11x
+func BenchmarkStore(b *testing.B) {
+	const extents = 96
+	dir := os.Getenv("COPPICE_BENCH_DIR")
+	if dir == "" {
+		dir = b.TempDir()
+	}
+	c := Config{Dir: dir, Identity: storetest.BenchIdentity(), Bytes: 256 << 20, Workers: DefaultWorkers}
+	s, err := Open(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	slot := s.Info().SlotBytes
+	f, err := blockio.Open(filepath.Join(dir, "plain"), os.O_RDWR|os.O_CREATE, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Reserve(int64(extents * slot)); err != nil {
+		b.Fatal(err)
+	}
+	var buffers [DefaultWorkers][]byte
+	for i := range buffers {
+		if buffers[i], err = blockio.Alloc(slot); err != nil {
+			b.Fatal(err)
+		}
+		defer blockio.Free(buffers[i])
+	}
+	b.Logf("direct: %v", f.Direct())
+	storetest.Bench(b, s, DefaultWorkers, extents, storetest.Copies{
+		Write: func(i int) {
+			if err := f.WriteAt(buffers[i%DefaultWorkers], int64(i*slot)); err != nil {
+				b.Error(err)
+			}
+		},
+		Read: func(i int) {
+			if err := f.ReadAt(buffers[i%DefaultWorkers], int64(i*slot)); err != nil {
+				b.Error(err)
+			}
+		},
+	})
+}

@@ -1,0 +1,210 @@
+package diskmem
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/ops"
+	"github.com/coppice-llm/coppice/internal/mempool/slotted"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// medium is the files of slots. It implements slotted.Medium.
+type medium struct {
+	dir       string
+	format    mempool.Format
+	slotBytes int
+	perFile   int32 // slots of a whole file
+	most      int32 // slots in all
+	lock      *os.File
+	in        *blockio.Injector
+	buffers   [][]byte // one for each worker: a slot
+	stale     []bool   // by slot, after recover: a header that is of no record
+
+	mu      sync.Mutex
+	files   []*blockio.File
+	have    []int32 // slots of each file
+	changes uint64  // writes and erasures begun
+	active  int     // of them, not ended
+	indexed bool    // the index file is there
+}
+
+func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
+	m := &medium{dir: dir, format: c.format(), lock: lock, in: c.Inject}
+	m.slotBytes = m.format.SlotBytes()
+	m.most = int32(min(c.Bytes/int64(m.slotBytes), 1<<31-1))
+	m.perFile = int32(max(1, min(c.SegmentBytes/int64(m.slotBytes), int64(m.most))))
+	for range c.Workers {
+		b, err := blockio.Alloc(m.slotBytes)
+		if err != nil {
+			return m, err
+		}
+		m.buffers = append(m.buffers, b)
+	}
+	return m, nil
+}
+
+func (m *medium) path(file int) string {
+	return filepath.Join(m.dir, fmt.Sprintf("slots-%04d", file))
+}
+
+// slots is the number of slots in all files.
+func (m *medium) slots() int32 {
+	n := int32(0)
+	for _, h := range m.have {
+		n += h
+	}
+	return n
+}
+
+// at is where a slot lies.
+func (m *medium) at(slot int32) (*blockio.File, int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, n := range m.have {
+		if slot < n {
+			return m.files[i], int64(slot) * int64(m.slotBytes)
+		}
+		slot -= n
+	}
+	panic(fmt.Sprintf("diskmem: no slot %d", slot))
+}
+
+// begin notes a change: the index is no longer what is on the disk, so it goes first.
+func (m *medium) begin() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changes++
+	if m.indexed {
+		err := m.in.Do(blockio.Remove, func() error { return os.Remove(m.indexPath()) })
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing the index before a change: %w", err)
+		}
+		m.indexed = false
+	}
+	m.active++
+	return nil
+}
+
+func (m *medium) end() {
+	m.mu.Lock()
+	m.active--
+	m.mu.Unlock()
+}
+
+// Write implements slotted.Medium: erase the header if it is stale, write the pages, then
+// the header.
+func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Record) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.end()
+	f, at := m.at(slot)
+	buf, head := m.buffers[w], m.format.HeaderBytes()
+	if stale {
+		if err := m.erase(w, f, at); err != nil {
+			return err
+		}
+	}
+	body := buf[head : head+aligned(r.PayloadBytes)]
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
+		return slotted.ErrEnded
+	}
+	clear(body[r.PayloadBytes:])
+	if err := f.WriteAt(body, at+int64(head)); err != nil {
+		return err
+	}
+	n := len(m.format.AppendHeader(buf[:0], r))
+	clear(buf[n:head])
+	return f.WriteAt(buf[:head], at)
+}
+
+func aligned(n int) int { return (n + blockio.Align - 1) / blockio.Align * blockio.Align }
+
+// Read implements slotted.Medium.
+func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
+	f, at := m.at(slot)
+	head := m.format.HeaderBytes()
+	buf := m.buffers[w][:head+aligned(r.PayloadBytes)]
+	if err := f.ReadAt(buf, at); err != nil {
+		return err
+	}
+	got, err := m.format.ParseHeader(buf[:head])
+	switch {
+	case errors.Is(err, mempool.ErrMiss): // the index says that it is there
+		return fmt.Errorf("%w: slot %d has no record", mempool.ErrCorrupt, slot)
+	case err != nil:
+		return err
+	case got.Key != r.Key || got.Seq != r.Seq || got.PayloadSum != r.PayloadSum:
+		return fmt.Errorf("%w: slot %d has the record %s", mempool.ErrCorrupt, slot, got.Key.Short())
+	}
+	var sum uint64
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
+		return slotted.ErrEnded
+	}
+	if sum != r.PayloadSum {
+		return fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, r.Key.Short())
+	}
+	if !j.Commit() {
+		return slotted.ErrEnded
+	}
+	return nil
+}
+
+// Erase implements slotted.Medium.
+func (m *medium) Erase(w int, slot int32) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.end()
+	f, at := m.at(slot)
+	return m.erase(w, f, at)
+}
+
+// erase writes zeros over the beginning of a header.
+func (m *medium) erase(w int, f *blockio.File, at int64) error {
+	zeros := m.buffers[w][:blockio.Align]
+	clear(zeros)
+	return f.WriteAt(zeros, at)
+}
+
+// Grow implements slotted.Medium: it reserves the next file.
+func (m *medium) Grow(have int32) (int32, error) {
+	n := min(m.perFile, m.most-have)
+	path := m.path(len(m.files))
+	f, err := blockio.Open(path, os.O_RDWR|os.O_CREATE, m.in)
+	if err == nil {
+		if err = f.Reserve(int64(n) * int64(m.slotBytes)); err != nil {
+			f.Close()
+		}
+	}
+	if err != nil {
+		os.Remove(path)
+		return have, fmt.Errorf("reserving %d slots of %d bytes: %w", n, m.slotBytes, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files, m.have = append(m.files, f), append(m.have, n)
+	return have + n, nil
+}
+
+// Close implements slotted.Medium.
+func (m *medium) Close(contents func() []slotted.Placed) error {
+	err := m.Flush(0, contents)
+	return errors.Join(err, m.closeFiles())
+}
+
+func (m *medium) closeFiles() error {
+	var errs []error
+	for _, f := range m.files {
+		errs = append(errs, f.Close())
+	}
+	for _, b := range m.buffers {
+		errs = append(errs, blockio.Free(b))
+	}
+	return errors.Join(append(errs, m.lock.Close())...)
+}

@@ -1,0 +1,156 @@
+package hostmem
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/ops"
+	"github.com/coppice-llm/coppice/internal/mempool/slotted"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// Defaults of a [Config]. One goroutine copies at most of what a memory channel gives;
+// two hide what the hashing costs.
+const (
+	DefaultWorkers = 2
+	DefaultMaxOps  = 256
+)
+
+// Config is what a store is opened with. Identity, and Bytes or Memory, are needed.
+type Config struct {
+	Identity mempool.Identity
+	Bytes    int64  // of memory to reserve
+	Memory   []byte // brought from outside, instead of Bytes; page-locked, for example
+	// Release is called with Memory when the store gives it back, if not nil.
+	Release func([]byte) error
+	Workers int // goroutines that copy
+	MaxOps  int // open operations
+
+	// Inject plants faults in tests.
+	Inject *blockio.Injector
+}
+
+// WithDefaults fills in what is zero.
+func (c Config) WithDefaults() Config {
+	if c.Workers == 0 {
+		c.Workers = DefaultWorkers
+	}
+	if c.MaxOps == 0 {
+		c.MaxOps = DefaultMaxOps
+	}
+	return c
+}
+
+// Validate reports all that is wrong with c.
+func (c *Config) Validate() error {
+	errs := []error{c.Identity.Validate()}
+	if (c.Bytes > 0) == (len(c.Memory) > 0) {
+		errs = append(errs, fmt.Errorf("hostmem: Bytes is %d and Memory has %d bytes, want one of the two", c.Bytes, len(c.Memory)))
+	}
+	if room := max(c.Bytes, int64(len(c.Memory))); errs[0] == nil && room < int64(c.Identity.Layout.ExtentBytes()) {
+		errs = append(errs, fmt.Errorf("hostmem: %d bytes hold no extent of %d", room, c.Identity.Layout.ExtentBytes()))
+	}
+	if c.Workers < 1 || c.MaxOps < 1 {
+		errs = append(errs, fmt.Errorf("hostmem: Workers is %d, MaxOps %d, want at least 1", c.Workers, c.MaxOps))
+	}
+	return errors.Join(errs...)
+}
+
+// Store is the host tier: extents in slots of memory, in huge pages where the system has
+// them. It implements mempool.Store; what it holds goes with the process.
+type Store struct {
+	*slotted.Store
+}
+
+// Open reserves the memory, or adopts what the Config brings, and makes an empty store.
+func Open(c Config) (*Store, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	m := &medium{bytes: c.Memory, release: c.Release, layout: c.Identity.Layout, in: c.Inject}
+	slot := c.Identity.Layout.ExtentBytes()
+	if m.bytes == nil {
+		slots := min(c.Bytes/int64(slot), math.MaxInt32)
+		memory, err := reserve(int(slots) * slot)
+		if err != nil {
+			return nil, fmt.Errorf("hostmem: reserving %d extents of %d bytes: %w", slots, slot, err)
+		}
+		m.bytes, m.release = memory, release
+		huge(memory)
+	}
+	info := mempool.StoreInfo{Tier: kv.TierHost, Identity: c.Identity, CapacityBytes: int64(len(m.bytes)), SlotBytes: slot, MaxOps: c.MaxOps}
+	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
+	return &Store{Store: s}, nil
+}
+
+// medium is memory cut into slots.
+type medium struct {
+	bytes   []byte
+	release func([]byte) error
+	layout  mempool.Layout
+	in      *blockio.Injector
+}
+
+func (m *medium) slot(at int32, bytes int) []byte {
+	lo := int(at) * m.layout.ExtentBytes()
+	return m.bytes[lo : lo+bytes : lo+bytes]
+}
+
+// Write implements slotted.Medium.
+func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) error {
+	dst := m.slot(at, r.PayloadBytes)
+	_, err := m.in.Move(blockio.Write, dst, func() (int, error) {
+		if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(dst, pages) }) {
+			return 0, slotted.ErrEnded
+		}
+		return len(dst), nil
+	})
+	return err
+}
+
+// Read implements slotted.Medium.
+func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
+	src := m.slot(at, r.PayloadBytes)
+	n, err := m.in.Move(blockio.Read, src, func() (int, error) {
+		return len(src), nil
+	})
+	if err != nil {
+		return err
+	}
+	var sum uint64
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, src) }) {
+		return slotted.ErrEnded
+	}
+	if n != len(src) || sum != r.PayloadSum {
+		return fmt.Errorf("%w: checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
+	}
+	if !j.Commit() {
+		return slotted.ErrEnded
+	}
+	return nil
+}
+
+// Erase implements slotted.Medium: memory without an owner is not looked at.
+func (*medium) Erase(int, int32) error { return nil }
+
+// Grow implements slotted.Medium.
+func (m *medium) Grow(int32) (int32, error) {
+	return int32(len(m.bytes) / m.layout.ExtentBytes()), nil
+}
+
+// Flush implements slotted.Medium: nothing outlives the process.
+func (*medium) Flush(int, func() []slotted.Placed) error { return nil }
+
+// Close implements slotted.Medium.
+func (m *medium) Close(func() []slotted.Placed) error {
+	b := m.bytes
+	m.bytes = nil
+	if m.release == nil {
+		return nil
+	}
+	return m.release(b)
+}

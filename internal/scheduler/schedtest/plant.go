@@ -1,0 +1,209 @@
+package schedtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+)
+
+// Plant is a bug on purpose: of the scheduler as its plans show it, of the
+// backend, of the pool, or of the shell between them. It is there to see the
+// checkers find it.
+type Plant uint8
+
+// The bugs that can be planted, by the checker that must find each.
+const (
+	NoPlant Plant = iota
+
+	// sanitizer
+	DropCopies // the backend leaves out the copies of boundary pages
+	SwapPages  // the backend looks up two pages of a row the wrong way round
+	EarlyReuse // the backend writes a row to a page that another one still reads
+	ForgetMove // a plan writes to pages that a move reads, and does not wait for it
+	StalePage  // a store gives other pages than those asked for
+
+	// tiers
+	LoseCancel // the shell does not pass on that a move is needed no more
+	ChildFirst // an extent is written to a tier before its parent
+	LoseMove   // the shell loses the ending of a move
+
+	// outputs
+	StaleDeferred // the backend feeds an older sample back than the last one
+	DoubleToken   // the shell tells a token twice
+	WrongToken    // the shell tells another token
+
+	// endings
+	LoseMask     // the backend draws from all tokens, whatever the mask
+	StaleMask    // the scheduler names the mask of the row before
+	LoseEnding   // the shell loses an ending
+	DoubleEnding // the shell tells an ending twice
+	ForgedBill   // an ending counts one token too many
+	DeafToAbort  // an abort is not passed on
+	BelieveMove  // the shell says of a move that failed that it has not
+
+	LoseDisplaced // the shell loses the ending of a request that was displaced
+
+	// ledger
+	GrantTwice  // the pool grants a page that is granted already
+	LosePage    // the pool loses a page that comes back
+	ForeignPage // a plan uses a page that was never granted
+
+	// rows
+	OverBudget   // the scheduler plans more tokens than its limit
+	TwoWriters   // a plan has two rows write to one page
+	WrongStart   // a row goes on one token too far
+	SkipSampling // the last chunk of a prompt does not sample
+
+	// floor
+	NoFloor // the scheduler keeps nothing of a step for prompts
+
+	// precedence
+	Eager // the scheduler preempts for less than the threshold
+
+	// computed
+	MisCount  // the backend counts one token too many
+	LoseToken // the shell loses a token
+
+	// mirror
+	DropEvent   // a cache event gets lost
+	DoubleEvent // a cache event comes twice
+
+	// failed
+	KeepFailed // the scheduler hears that failed rows' KV is sound; only in worlds with faults
+
+	// contents
+	OverwritePage // the backend writes to a page that only the cache uses
+
+	// progress
+	LoseGrant  // the pool never answers
+	LoseResult // the backend never finishes a step
+	Starve     // the policy forgets the oldest requests
+
+	// shares
+	Favour       // the policy gives the tenants far more per round than it says
+	ForgiveDebts // a tenant with nothing open owes nothing
+	KeepCredit   // a tenant keeps what it did not use of its share
+	ChargeCached // tokens from the cache are charged as computed ones are
+
+	// door
+	LongQueue // the queue takes more than it should
+	TimidDoor // a full queue displaces nobody
+
+	// twin
+	HiddenDraw // a random number is drawn that the seed does not decide
+
+	plantCount
+)
+
+// A row that reads wrong KV trips the sanitizer, unless what it reads is a whole
+// prefix of another request: then only its output is wrong. The scheduler fails a
+// request whose token the row's mask forbids.
+var plants = [plantCount]struct{ name, checker, or string }{
+	NoPlant:       {"none", "", ""},
+	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
+	SwapPages:     {"swap-pages", "sanitizer", "outputs"},
+	EarlyReuse:    {"early-reuse", "sanitizer", "outputs"},
+	ForgetMove:    {"forget-move", "sanitizer", ""},
+	StalePage:     {"stale-page", "sanitizer", "outputs contents"},
+	LoseCancel:    {"lose-cancel", "tiers", ""},
+	ChildFirst:    {"child-first", "tiers", ""},
+	LoseMove:      {"lose-move", "tiers", "progress"},
+	BelieveMove:   {"believe-move", "endings", "sanitizer computed"},
+	StaleDeferred: {"stale-deferred", "outputs", ""},
+	DoubleToken:   {"double-token", "outputs", ""},
+	WrongToken:    {"wrong-token", "outputs", ""},
+	LoseMask:      {"lose-mask", "endings", "outputs"},
+	StaleMask:     {"stale-mask", "endings", "outputs"},
+	LoseEnding:    {"lose-ending", "endings", ""},
+	DoubleEnding:  {"double-ending", "endings", ""},
+	ForgedBill:    {"forged-bill", "endings", ""},
+	DeafToAbort:   {"deaf-to-abort", "endings", ""},
+	LoseDisplaced: {"lose-displaced", "endings", ""},
+	NoFloor:       {"no-floor", "floor", ""},
+	Eager:         {"eager", "precedence", ""},
+	TimidDoor:     {"timid-door", "door", ""},
+	GrantTwice:    {"grant-twice", "ledger", ""},
+	LosePage:      {"lose-page", "ledger", ""},
+	ForeignPage:   {"foreign-page", "ledger", ""},
+	OverBudget:    {"over-budget", "rows", ""},
+	TwoWriters:    {"two-writers", "rows", ""},
+	WrongStart:    {"wrong-start", "rows", ""},
+	SkipSampling:  {"skip-sampling", "rows", ""},
+	MisCount:      {"mis-count", "computed", ""},
+	LoseToken:     {"lose-token", "computed", ""},
+	DropEvent:     {"drop-event", "mirror", ""},
+	DoubleEvent:   {"double-event", "mirror", ""},
+	KeepFailed:    {"keep-failed", "failed", ""},
+	OverwritePage: {"overwrite-page", "contents", ""},
+	LoseGrant:     {"lose-grant", "progress", ""},
+	LoseResult:    {"lose-result", "progress", ""},
+	Starve:        {"starve", "progress", ""},
+	Favour:        {"favour", "shares", ""},
+	ForgiveDebts:  {"forgive-debts", "shares", ""},
+	KeepCredit:    {"keep-credit", "shares", ""},
+	ChargeCached:  {"charge-cached", "shares", ""},
+	LongQueue:     {"long-queue", "door", ""},
+	HiddenDraw:    {"hidden-draw", "twin", ""},
+}
+
+// Plants are all bugs that can be planted.
+func Plants() []Plant {
+	var all []Plant
+	for p := NoPlant + 1; p < plantCount; p++ {
+		all = append(all, p)
+	}
+	return all
+}
+
+func (p Plant) String() string {
+	if p < plantCount {
+		return plants[p].name
+	}
+	return fmt.Sprintf("plant(%d)", uint8(p))
+}
+
+// FoundBy reports whether this checker may be the first to find the bug.
+func (p Plant) FoundBy(checker string) bool {
+	e := &plants[p]
+	return checker != "" && (checker == e.checker || slices.Contains(strings.Fields(e.or), checker))
+}
+
+// Checker is the name of the checker that is there for the bug.
+func (p Plant) Checker() string { return plants[p].checker }
+
+// faults maps the bugs that the scheduler itself brings about.
+var faults = map[Plant]planted.Fault{
+	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
+}
+
+// Fair reports whether it takes a fair world to find the bug.
+func (p Plant) Fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
+
+// UnmarshalText reads a plant's name.
+func (p *Plant) UnmarshalText(text []byte) error {
+	i := slices.IndexFunc(plants[:], func(e struct{ name, checker, or string }) bool { return e.name == string(text) })
+	if i < 0 {
+		return fmt.Errorf("schedtest: unknown plant %q, want one of %v", text, Plants())
+	}
+	*p = Plant(i)
+	return nil
+}
+
+// planting holds the planted bug until it is due.
+type planting struct {
+	kind  Plant
+	after int // plans
+	done  bool
+}
+
+// due reports whether to bring about this bug now. It reports true once, and not before a
+// world has run for some plans.
+func (p *planting) due(kind Plant, plans int) bool {
+	if p.kind != kind || p.done || plans < p.after {
+		return false
+	}
+	p.done = true
+	return true
+}

@@ -1,0 +1,233 @@
+package schedtest
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+var (
+	seedCount = flag.Int("seeds", 60, "how many worlds TestSeeds plays")
+	firstSeed = flag.Uint64("first", 1, "the first seed of TestSeeds")
+	stepCount = flag.Int("steps", 300, "plans while requests arrive, in TestSeeds")
+)
+
+// eachSeed plays worlds on all processors; the worlds themselves are single
+// threaded. Every other one has faults.
+func eachSeed(t *testing.T, first uint64, n int, play func(Options) error) {
+	t.Helper()
+	var next atomic.Int64
+	var failures atomic.Int64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for failures.Load() < 5 {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				seed := first + uint64(i)
+				if err := play(Options{Seed: seed, Steps: *stepCount, Faults: seed%2 == 0}); err != nil {
+					failures.Add(1)
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestSeeds: whatever arrives, is given up or breaks, on whatever pool, page
+// size, chunk and policy, no checker objects. To run thousands:
+//
+//	go test ./internal/scheduler/schedtest -run 'TestSeeds|TestTwins' -timeout 1h -args -seeds=10000
+func TestSeeds(t *testing.T) {
+	n := *seedCount
+	if invariants.Enabled {
+		n = min(n, 30)
+	}
+	var mu sync.Mutex
+	var sum Report
+	steps := 0
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		r, err := Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		steps += len(r.Steps)
+		sum.add(&r)
+		return err
+	})
+	t.Logf("%d worlds, %d steps, overtaken to %.2f and unfair to %.2f of the bounds\n%v", n, steps, sum.Longest, sum.Unfair, sum)
+	if n >= 30 && !t.Failed() {
+		sum.mustBeRich(t)
+	}
+}
+
+// onceFailed are worlds that broke a promise once, and what the cause was.
+var onceFailed = []struct {
+	options Options
+	cause   string
+}{
+	{Options{Seed: 26001, Steps: 300, Faults: true}, "a request that preempted others and still did not fit was in no lane"},
+	{Options{Seed: 29034, Steps: 300, Faults: true}, "the same"},
+	{Options{Seed: 12787, Steps: 300, Faults: true}, "the floor's checker took a prompt that is resumed for one that goes on"},
+	{Options{Seed: 13496, Steps: 300, Faults: true}, "the same"},
+	{Options{Seed: 22176, Steps: 300, Faults: true}, "a page was copied from a request that was given up, past the tokens that were known"},
+	{Options{Seed: 212613, Steps: 300, Faults: true}, "a move that began on a lost device was taken for a broken promise"},
+	{Options{Seed: 1706, Steps: 300, Fair: true}, "a request for which room is kept was admitted before its tenant's turn"},
+	{Options{Seed: 1854, Steps: 300, Fair: true}, "the same"},
+}
+
+// TestSeedsThatFailed: worlds that broke a promise once keep all of them now. A
+// failure that is found goes on the list with its mend.
+func TestSeedsThatFailed(t *testing.T) {
+	for _, w := range onceFailed {
+		if _, err := RunTwin(w.options); err != nil {
+			t.Errorf("%v; the cause once was: %s", err, w.cause)
+		}
+	}
+}
+
+// TestFairSeeds: whatever their habits, tenants are served as DLPM promises.
+func TestFairSeeds(t *testing.T) {
+	n := *seedCount
+	if invariants.Enabled {
+		n = min(n, 30)
+	}
+	var mu sync.Mutex
+	unfair, preemptions, cached, aborts := 0.0, 0, 0, 0
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		o.Fair = true
+		r, err := Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		unfair = max(unfair, r.Unfair)
+		preemptions, cached, aborts = preemptions+r.Preemptions, cached+r.CachedTokens, aborts+r.Aborts.Prefilling
+		return err
+	})
+	t.Logf("%d worlds, unfair to %.2f of the bound, %d preemptions, %d tokens cached, %d given up while prefilling", n, unfair, preemptions, cached, aborts)
+	if n >= 30 && !t.Failed() && (unfair < 0.5 || preemptions < 10 || cached < 1000 || aborts < 10) {
+		t.Error("the worlds are too easy")
+	}
+}
+
+func (r *Report) add(o *Report) {
+	r.Requests += o.Requests
+	r.Refused += o.Refused
+	r.OutputTokens += o.OutputTokens
+	r.RanTokens += o.RanTokens
+	r.PromptTokens += o.PromptTokens
+	r.CachedTokens += o.CachedTokens
+	r.CopiedPages += o.CopiedPages
+	r.Moves.add(&o.Moves)
+	r.Preemptions += o.Preemptions
+	r.Displaced += o.Displaced
+	for i := range r.Endings {
+		r.Endings[i] += o.Endings[i]
+	}
+	r.Aborts.Queued += o.Aborts.Queued
+	r.Aborts.Prefilling += o.Aborts.Prefilling
+	r.Aborts.Decoding += o.Aborts.Decoding
+	r.Aborts.WhileRunning += o.Aborts.WhileRunning
+	r.Letters += o.Letters
+	r.Events += o.Events
+	r.Compared += o.Compared
+	r.Leaves += o.Leaves
+	r.Longest, r.Unfair = max(r.Longest, o.Longest), max(r.Unfair, o.Unfair)
+	r.Time += o.Time
+}
+
+// TestTierSeeds: the same with tiers below the device in every world, half of which begin
+// anew in the middle where a tier outlives the process.
+func TestTierSeeds(t *testing.T) {
+	n := *seedCount
+	if invariants.Enabled {
+		n = min(n, 30)
+	}
+	var mu sync.Mutex
+	var sum Moves
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		o.Tiers = true
+		r, err := Run(o)
+		mu.Lock()
+		defer mu.Unlock()
+		sum.add(&r.Moves)
+		return err
+	})
+	t.Logf("%d worlds: %+v", n, sum)
+	if n >= 30 && !t.Failed() {
+		sum.mustBeRich(t)
+	}
+}
+
+func (m *Moves) add(o *Moves) {
+	m.Reads += o.Reads
+	m.Failed += o.Failed
+	m.Late += o.Late
+	m.Canceled += o.Canceled
+	m.Writes += o.Writes
+	m.Promotions += o.Promotions
+	m.Fetches += o.Fetches
+	m.HitTokens += o.HitTokens
+	m.Found += o.Found
+	m.Lost += o.Lost
+}
+
+// mustBeRich: reads are common, and end in each way.
+func (m *Moves) mustBeRich(t *testing.T) {
+	t.Helper()
+	for what, n := range map[string]int{
+		"failed reads": m.Failed, "late reads": m.Late, "canceled reads": m.Canceled, "promotions": m.Promotions,
+		"fetches": m.Fetches, "tokens fetched": m.HitTokens, "extents found": m.Found,
+	} {
+		if n < 5 {
+			t.Errorf("%d %s: the worlds are too easy", n, what)
+		}
+	}
+	if 12*m.Reads < m.Writes {
+		t.Errorf("%d reads beside %d writes: the worlds are too easy", m.Reads, m.Writes)
+	}
+}
+
+// mustBeRich: a simulation in which nothing happens finds nothing.
+func (r *Report) mustBeRich(t *testing.T) {
+	t.Helper()
+	for what, n := range map[string]int{
+		"preemptions": r.Preemptions, "displaced samples": r.Displaced, "cached tokens": r.CachedTokens, "copies": r.CopiedPages, "refusals": r.Refused,
+		"stops": r.Endings[scheduler.Stop], "lengths": r.Endings[scheduler.Length],
+		"aborts": r.Endings[scheduler.Abort], "failures": r.Endings[scheduler.Failed],
+		"aborts of queued requests": r.Aborts.Queued, "aborts while prefilling": r.Aborts.Prefilling,
+		"aborts while decoding": r.Aborts.Decoding, "aborts while a plan runs": r.Aborts.WhileRunning,
+		"letters": r.Letters, "events": r.Events,
+		"comparisons with the tree": r.Compared, "leaves": r.Leaves,
+	} {
+		if n < 10 {
+			t.Errorf("%d %s: the worlds are too easy", n, what)
+		}
+	}
+}
+
+func ExampleRun() {
+	report, err := Run(Options{Seed: 1, Steps: 50})
+	fmt.Println(err, len(report.Steps) >= 50)
+	// Output: <nil> true
+}
+
+// TestTwins: one seed is one world, to the last digest; and asking why somebody
+// waits, which the second run does at every turn, changes nothing.
+func TestTwins(t *testing.T) {
+	n := *seedCount
+	if n <= 60 { // nobody asked for more
+		n = 20
+	}
+	eachSeed(t, *firstSeed, n, func(o Options) error {
+		_, err := RunTwin(o)
+		return err
+	})
+}
