@@ -76,8 +76,8 @@ func visit(t *testing.T) func(line string) {
 	}
 }
 
-// TestEmbedding: the programs that README and docs/embedding.md show run, and stand there word
-// for word.
+// TestEmbedding runs the programs of README and docs/embedding.md. Both pages show Example word
+// for word; docs/embedding.md shows Example_fleet too, and README lines of Example_server.
 func TestEmbedding(t *testing.T) {
 	for _, tc := range []struct {
 		file, function string
@@ -85,15 +85,18 @@ func TestEmbedding(t *testing.T) {
 		run            func()
 		at             func(line string)
 		want           string
+		docs           []string
 	}{
-		{"example_test.go", "Example", 15, Example, nil, `(?s) <nil>\n.* \d of 7 prompt tokens cached\n.* \d of 7 prompt tokens cached\n<nil> requests: 3 accepted.* 0 leaked`},
-		{"example_fleet_test.go", "Example_fleet", 25, Example_fleet, visit(t), `^worker \S+ at http://127.0.0.1:\d+ publishes its cache in blocks of \d+ tokens\nevents at tcp://`},
+		{"example_test.go", "Example", 14, Example, nil, `(?s) <nil>\n.* \d of 7 prompt tokens cached\n.* \d of 7 prompt tokens cached\n<nil>\n$`,
+			[]string{"README.md", "docs/embedding.md"}},
+		{"example_fleet_test.go", "Example_fleet", 25, Example_fleet, visit(t), `^worker \S+ at http://127.0.0.1:\d+ publishes its cache in blocks of \d+ tokens\nevents at tcp://`,
+			[]string{"docs/embedding.md"}},
 	} {
 		body := program(t, tc.file, tc.function)
 		if n := strings.Count(body, "\n") + 1; n > tc.lines {
 			t.Errorf("%s has %d lines, want %d", tc.function, n, tc.lines)
 		}
-		for _, doc := range []string{"README.md", "docs/embedding.md"} {
+		for _, doc := range tc.docs {
 			text, err := os.ReadFile(filepath.Join(root, doc))
 			if err != nil {
 				t.Fatal(err)
@@ -104,6 +107,21 @@ func TestEmbedding(t *testing.T) {
 		}
 		if text := printed(t, tc.run, tc.at); !regexp.MustCompile(tc.want).MatchString(text) {
 			t.Errorf("%s prints %q, want %s", tc.function, text, tc.want)
+		}
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, mux, _ := strings.Cut(string(readme), "(`Example_server`):\n\n```go\n")
+	mux, _, ok := strings.Cut(mux, "```")
+	if !ok {
+		t.Error("README.md does not show Example_server")
+	}
+	handler := program(t, "example_test.go", "Example_server")
+	for line := range strings.Lines(mux) {
+		if !strings.Contains(handler, "\t"+line) {
+			t.Errorf("README.md shows %q, which Example_server does not do", line)
 		}
 	}
 }

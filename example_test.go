@@ -30,15 +30,14 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	limits := coppice.Request{MaxTokens: 32}
-	answer, err := m.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{Request: limits})
+	question := []chat.Message{{Role: "user", Content: "What is light?"}}
+	answer, err := m.Chat(ctx, question, coppice.ChatOptions{Request: coppice.Request{MaxTokens: 32}})
 	fmt.Println(answer.Text, err)
 	results, err := m.Batch(ctx, []coppice.Request{{Prompt: "Light is", MaxTokens: 8}, {Prompt: "Light was", MaxTokens: 8}})
 	for _, r := range results {
 		fmt.Println(r.Text, r.CachedTokens, "of", r.PromptTokens, "prompt tokens cached")
 	}
-	st, _ := m.Stats(ctx)
-	fmt.Println(err, st.Scheduler)
+	fmt.Println(err)
 }
 
 // openLocal opens the tests' model with a small pool.
