@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -64,8 +65,20 @@ type source struct {
 
 func (s *source) lines() int { return s.set.Position(s.file.FileEnd).Line }
 
+// sources returns the Go files of the module, parsed once for all tests.
 func sources(t *testing.T) []source {
 	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatalf("%d Go files found: not the whole tree", len(all))
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(func() ([]source, error) {
 	root := filepath.Join("..", "..")
 	var all []source
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -91,14 +104,8 @@ func sources(t *testing.T) []source {
 		all = append(all, source{path.Dir(rel), rel, strings.HasSuffix(rel, "_test.go"), file, set})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 50 {
-		t.Fatalf("%d Go files found under %s: not the whole house", len(all), root)
-	}
-	return all
-}
+	return all, err
+})
 
 func imports(s *source) []string {
 	var paths []string

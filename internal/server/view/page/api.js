@@ -53,7 +53,7 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 export async function watch(show, state) {
   let barren = 0, wait = 500;
   for (;;) {
-    if (document.hidden) { // nobody looks
+    if (document.hidden) { // no viewer
       await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
       continue;
     }
