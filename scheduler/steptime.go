@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -10,53 +11,84 @@ import (
 // however little of the target time is left: so they come to an end.
 const leastPrompt = 16
 
-// stepTime predicts how long steps take: by the backend's figures, corrected by the times
-// of those that ran. What prompts add is corrected apart from the rest, as a backend may
-// be wrong about either.
+// stepTime predicts the duration of steps from the backend's figures, corrected by the
+// measured times of earlier steps.
 type stepTime struct {
-	cost   engine.StepCost
-	target float64 // seconds of a step while others decode; 0: none
-	learns bool    // its figures are used
-	fixed  correction
-	prompt correction
+	cost    engine.StepCost
+	target  float64 // seconds of a step while others decode; 0: none
+	learns  bool    // its figures are used
+	factors [stepParts]factor
+	spread  float64 // mean error of predictions of steps with prompts, relative
 }
 
+// The parts of a step's time. Each has its own correction, as a backend may be wrong about
+// each.
+const (
+	partStep    = iota // every step
+	partRows           // its rows and their context
+	partPrompts        // its prompts
+	stepParts
+)
+
 func newStepTime(cfg *Config, info *engine.Info) stepTime {
-	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil}
+	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil, spread: leastSpread}
 	if info.Cost.Known() && cfg.ITLTarget > 0 {
 		t.target, t.learns = cfg.ITLTarget.Seconds(), true
+	}
+	for i := range t.factors {
+		t.factors[i] = factor{1, mostDoubt}
 	}
 	return t
 }
 
-// correction is a factor between measured and predicted times; 0 before the first one.
-type correction struct{ factor float64 }
-
-// at is the factor in force.
-func (c *correction) at() float64 {
-	if c.factor == 0 {
-		return 1
+// predict returns the corrected seconds of each part of a step, and their sum.
+func (t *stepTime) predict(shape *engine.StepShape) (parts [stepParts]float64, sum float64) {
+	parts = [stepParts]float64{partStep: t.cost.Step, partRows: t.cost.Fixed(shape) - t.cost.Step, partPrompts: t.cost.Prompts(shape)}
+	for i := range parts {
+		parts[i] *= t.factors[i].value
+		sum += parts[i]
 	}
-	return c.factor
+	return parts, sum
 }
 
-// learn takes a time and what was predicted for it. A single time counts for an eighth, and
-// for no more than the double or half of those before it: a step may have been held up.
-func (c *correction) learn(measured, predicted float64) {
-	if predicted <= 0 {
-		return
+// factor corrects the backend's seconds of a part. doubt is the variance of the relative
+// error of value.
+type factor struct{ value, doubt float64 }
+
+const (
+	mostDoubt   = 1.0    // before the first step
+	doubtGrowth = 0.0002 // per step: in the long run a measured time weighs an eighth
+	timeNoise   = 0.1    // relative deviation between the times of equal steps
+	outlier     = 3      // deviations at which an error is cut off
+	leastFactor = 1.0 / 1024
+	leastSpread = 1.0 / 16
+	mostSpread  = 1.0 / 4
+)
+
+// correct divides the error of a prediction among the factors, by the seconds of their
+// parts and by their doubt: a Kalman filter without covariances. It cuts off errors that are
+// too large for the doubts, as other work on the machine may have delayed the step.
+func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
+	variance := float64(timeNoise * sum * timeNoise * sum)
+	for i, p := range parts {
+		variance += float64(t.factors[i].doubt * p * p)
 	}
-	ratio := max(measured/predicted, 1.0/1024)
-	if c.factor == 0 {
-		c.factor = ratio
-		return
+	miss, most := took-sum, outlier*math.Sqrt(variance)
+	held := math.Abs(miss) > most
+	miss = min(max(miss, -most), most)
+	for i, p := range parts {
+		f := &t.factors[i]
+		gain := f.doubt * p / variance
+		f.value = max(f.value*(1+float64(gain*miss)), leastFactor)
+		if !held {
+			f.doubt -= float64(gain * p * f.doubt)
+		}
+		f.doubt = min(f.doubt+doubtGrowth, mostDoubt)
 	}
-	ratio = min(max(ratio, c.factor/2), float64(2*c.factor))
-	c.factor += float64((ratio - c.factor) / 8)
 }
 
-// learn takes the device's time of a plan, and returns the part of it that its prompts took,
-// and how many of their tokens it ran.
+// learn takes the device's time of a plan. It returns the number of prompt tokens in the
+// plan and the time that they took.
 func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
 	if !t.learns || nanos <= 0 || len(p.rows) == 0 {
 		return 0, 0
@@ -69,26 +101,28 @@ func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duratio
 	if !t.cost.Known() { // all tokens count alike
 		return tokens, time.Duration(nanos / int64(p.tokens) * int64(tokens))
 	}
-	took, fixed := time.Duration(nanos).Seconds(), t.cost.Fixed(&shape)
+	took := time.Duration(nanos).Seconds()
+	parts, sum := t.predict(&shape)
+	t.correct(&parts, sum, took)
 	if tokens == 0 {
-		t.fixed.learn(took, fixed)
 		return 0, 0
 	}
-	rest := took - float64(t.fixed.at()*fixed)
-	t.prompt.learn(rest, t.cost.Prompts(&shape))
 	if len(p.rows) == 1 { // a prompt alone takes all of the step
-		rest = took
+		return tokens, time.Duration(nanos)
 	}
-	return tokens, time.Duration(rest * 1e9)
+	t.spread += float64((min(math.Abs(took-sum)/sum, mostSpread) - t.spread) / 16)
+	return tokens, time.Duration(max(took-sum+parts[partPrompts], 0) * 1e9)
 }
 
-// fits is how many tokens of prompts fit beside the sequences that decode, as the budget
-// counts them: the context of a prompt makes a token count for more than one.
+// fits returns the budget for prompts beside the sequences that decode, in tokens without
+// context. It leaves a margin for the errors of predictions, so that nearly all steps keep
+// the target.
 func (t *stepTime) fits(decoding int, context int64) int {
 	shape := engine.StepShape{Rows: decoding + 1, Context: context}
-	left := t.target - float64(t.fixed.at()*t.cost.Fixed(&shape))
+	_, sum := t.predict(&shape)
+	left := t.target/(1+float64(2*max(t.spread, leastSpread))) - sum
 	if left <= 0 {
 		return leastPrompt
 	}
-	return max(int(min(left/float64(t.prompt.at()*t.cost.Token), 1<<30)), leastPrompt)
+	return max(int(min(left/float64(t.factors[partPrompts].value*t.cost.Token), 1<<30)), leastPrompt)
 }

@@ -155,29 +155,41 @@ func TestStepsFitTheTarget(t *testing.T) {
 	}
 }
 
-// TestCorrection: one outlier moves the factor little, and a lasting change fully.
-func TestCorrection(t *testing.T) {
-	var c correction
-	if c.at() != 1 {
-		t.Errorf("before any time: %v", c.at())
-	}
-	c.learn(3, 1)
-	if c.at() != 3 {
-		t.Errorf("after the first time: %v", c.at())
-	}
-	c.learn(3000, 1)
-	if c.at() > 3.5 {
-		t.Errorf("after an outlier: %v", c.at())
-	}
-	for range 100 {
-		c.learn(1, 2)
-	}
-	if c.at() < 0.5 || c.at() > 0.51 {
-		t.Errorf("after many: %v", c.at())
-	}
-	c.learn(1, 0)
-	if c.at() > 0.51 {
-		t.Errorf("where nothing was predicted: %v", c.at())
+// TestCorrect: a few times correct factors that are wrong by 2 to 10, an outlier changes
+// predictions little, and a lasting change fully.
+func TestCorrect(t *testing.T) {
+	cost := engine.StepCost{Step: 2e-3, Row: 1e-3, Token: 1e-3}
+	decode, small, large := engine.StepShape{Rows: 10}, engine.StepShape{Rows: 1, PromptTokens: 3}, engine.StepShape{Rows: 2, PromptTokens: 500}
+	for _, truth := range []engine.StepCost{cost, {Step: 0.5e-3, Row: 2e-3, Token: 0.1e-3}, {Step: 8e-3, Row: 0.5e-3, Token: 6e-3}} {
+		st := newStepTime(&Config{ITLTarget: time.Second}, &engine.Info{Cost: cost})
+		see := func(shape engine.StepShape, slow float64) float64 {
+			took := slow * (truth.Fixed(&shape) + truth.Prompts(&shape))
+			parts, sum := st.predict(&shape)
+			st.correct(&parts, sum, took)
+			return sum / took
+		}
+		for range 3 {
+			see(small, 1)
+			see(large, 1)
+			see(decode, 1)
+		}
+		both := engine.StepShape{Rows: 10, PromptTokens: 60}
+		if r := see(both, 1); r < 0.8 || r > 1.25 {
+			t.Errorf("%+v: after nine steps a mixed one is predicted at %.2f of its time", truth, r)
+		}
+		for range 20 {
+			see(decode, 1)
+		}
+		see(decode, 1000)
+		if r := see(decode, 1); r < 0.95 || r > 1.25 {
+			t.Errorf("%+v: after an outlier a step is predicted at %.2f of its time", truth, r)
+		}
+		for range 60 {
+			see(decode, 2)
+		}
+		if r := see(decode, 2); r < 0.95 || r > 1.05 {
+			t.Errorf("%+v: after many slow steps one is predicted at %.2f of its time", truth, r)
+		}
 	}
 }
 

@@ -12,24 +12,40 @@ type Work struct {
 	WeightBytes int // all of them as they are packed: what a decode step reads
 }
 
-// What a thread does a second, roughly: it depends on the machine and on what else runs on
-// it. Whoever goes by the cost corrects it by measured times.
-const (
-	threadFlops = 20e9 // multiplications and additions
-	memoryBytes = 10e9 // all threads
-)
+// rates are roughly the multiplications and additions of a thread per second. They depend
+// on the machine and its load, so a scheduler corrects the cost by measured times.
+type rates struct {
+	floats   float64 // of products with float weights
+	integers float64 // of those with quantised weights
+	attend   float64 // of prompts' attention
+}
+
+var isaRates = map[ISA]rates{
+	Portable: {3e9, 3e9, 3e9},
+	AVX2:     {90e9, 150e9, 70e9},
+	AVX512:   {180e9, 320e9, 140e9},
+}
+
+const memoryBytes = 25e9 // per second, read by all threads
 
 // stepCost counts multiply-adds and bytes: those of a token's weights, and of the scores
-// and values for a token of context.
+// and values for a token of context. A decode row costs a token and the head, and its
+// attention shares no KV with other rows.
 func stepCost(c *model.Config, s *step, cfg Config) engine.StepCost {
 	attn := 2*c.Hidden*c.Heads*c.HeadDim + 2*c.Hidden*c.KVHeads*c.HeadDim
 	own, pair := attn+3*c.Hidden*c.FFN, 2*c.Heads*c.HeadDim // multiply-adds of a layer
-	second := threadFlops * float64(cfg.Threads)
-	perLayer := 2 * float64(c.Layers) / second
+	rate := isaRates[cfg.ISA]
+	products := rate.floats
+	if some, _ := s.w.quantized(); some {
+		products = rate.integers
+	}
+	ops := func(n int, rate float64) float64 { return 2 * float64(n) / (rate * float64(cfg.Threads)) }
 	work := (&Backend{step: s}).Work()
+	token, attend := ops(c.Layers*own, products), ops(c.Layers*pair, rate.attend)
+	context := max(attend, float64(s.arena.pageBytes()/s.arena.tokens)/memoryBytes)
 	return engine.StepCost{
-		Step: float64(work.WeightBytes) / memoryBytes, Row: 2 * float64(work.HeadParams) / second,
-		Token: perLayer * float64(own), Pair: perLayer * float64(pair), Context: perLayer * float64(pair),
+		Step: float64(work.WeightBytes) / memoryBytes, Row: token + ops(work.HeadParams, products),
+		Token: token, Pair: attend, Context: context,
 	}
 }
 
