@@ -186,11 +186,7 @@ func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitRep
 		}
 	}
 	if c.Out != "" {
-		text, err := json.MarshalIndent(p, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(c.Out, append(text, '\n'), 0o644); err != nil {
+		if err := writeJSON(c.Out, p); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}

@@ -9,17 +9,20 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/gpucheck"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sim"
 )
 
 type gpucheckCmd struct {
 	gpuFlags
 	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda: a GPU. ptxvm: the interpreter, with tiny sizes, to see what the command does; its figures mean nothing."`
 	Fuzz    time.Duration `default:"1m" help:"How long to compare bits over random batches."`
+	Profile string        `type:"path" placeholder:"FILE" help:"Write a profile of a simulated device that takes as long as this one, for serve --profile and bench serving."`
 	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report there, too."`
 }
 
@@ -28,22 +31,28 @@ func (*gpucheckCmd) Help() string {
 	return `Runs the conformance suite of backends on the GPU, compares each kernel with the
 interpreter of its PTX, compares bits over random batches, and measures: copies, launches and
 products, then tokens a second of a generated model of Llama-3.1-8B's shape, which takes 16 GB of
-the GPU and some minutes, and conversations with the cache on and off. The exit status is 1 if anything is wrong; speed is not judged.
+the GPU, and conversations with the cache on and off. The exit status is 1 if anything is wrong; speed is not judged.
 
 Examples:
   coppice gpucheck
-  coppice gpucheck --gpu 1 --json h100.json`
+  coppice gpucheck --gpu 1 --json h100.json
+  coppice gpucheck --profile h100.json && coppice bench serving --profile ./h100.json`
 }
 
 // Run is called by kong.
 func (c *gpucheckCmd) Run(ctx context.Context) error {
 	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Println(line) }}
+	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
 	var err error
 	if c.Backend == "ptxvm" {
 		cfg.Driver = vm.New(ptxvm.Config{MemoryBytes: 64 << 20})
 		cfg = cfg.Tiny()
+		steps = bench.CalibrateConfig{NewTokens: 16, ContextTokens: 128, Rows: 4, Rounds: 1}
 	} else if cfg.Driver, err = system.Open(); err != nil {
 		return withRemedy(err)
+	}
+	cfg.Steps = func(ctx context.Context, b engine.Backend) ([]sim.Sample, error) {
+		return bench.MeasureSteps(ctx, b, steps, stepProgress())
 	}
 	report, err := gpucheck.Run(ctx, cfg)
 	if report != nil {
@@ -57,17 +66,25 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 			err = errors.Join(err, all.Chat.WriteTable(os.Stdout))
 		}
 		if c.JSON != "" {
-			text, failed := json.MarshalIndent(all, "", "  ")
-			if failed == nil {
-				failed = os.WriteFile(c.JSON, append(text, '\n'), 0o644)
-			}
-			err = errors.Join(err, failed)
+			err = errors.Join(err, writeJSON(c.JSON, all))
+		}
+		if c.Profile != "" && report.Profile != nil {
+			err = errors.Join(err, writeJSON(c.Profile, report.Profile))
 		}
 		if n := report.Failed(); n > 0 {
 			err = errors.Join(err, fmt.Errorf("%d checks failed", n))
 		}
 	}
 	return withRemedy(err)
+}
+
+// writeJSON writes a file for people to read.
+func writeJSON(file string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // gpuReport is what the file has.

@@ -10,8 +10,8 @@ import (
 
 // TestGPUCheck: the command runs to its end in the interpreter and writes its report.
 func TestGPUCheck(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "report.json")
-	stdout, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--json", file)
+	file, profile := filepath.Join(t.TempDir(), "report.json"), filepath.Join(t.TempDir(), "profile.json")
+	stdout, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--json", file, "--profile", profile)
 	if !ok || !strings.Contains(stdout, "0 failed") || !strings.Contains(stdout, "tokens/s") {
 		t.Fatalf("ok %v: %s%s", ok, stdout, stderr)
 	}
@@ -26,5 +26,8 @@ func TestGPUCheck(t *testing.T) {
 	}
 	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Chat.Identical {
 		t.Errorf("%s, %v", text, err)
+	}
+	if p, err := openProfile(profile); err != nil || p.Model.Hidden != 64 || p.Model.KVHeads != 2 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }

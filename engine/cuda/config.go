@@ -16,6 +16,10 @@ type Config struct {
 	// MemoryFraction of the device's memory is used; 0.9. What is in use already, by
 	// whomever, counts.
 	MemoryFraction float64
+	// MakeWeights has matrices made on the device, of random numbers, instead of reading the
+	// model's: to measure shapes of which no weights are at hand. What such a model says
+	// means nothing.
+	MakeWeights bool
 	// Progress is called as weights are uploaded, with bytes.
 	Progress func(done, total int)
 

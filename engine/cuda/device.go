@@ -124,13 +124,13 @@ func (d *device) load() error {
 		return err
 	}
 	for module, names := range map[string][]string{
-		"layers": {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
-		"gemm":   {"gemm16", "gemm32", "gemm64", "gemm128"},
-		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_split_", d.model.HeadDim),
-			fmt.Sprint("attn_shared_", d.model.HeadDim)},
-		"merge":  {"attn_merge"},
-		"sample": {"sample", "logprobs", "prompt_logprobs"},
-		"pages":  {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
+		"layers":                           {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
+		"gemm":                             {"gemm16", "gemm32", "gemm64", "gemm128"},
+		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_decode_", d.model.HeadDim)},
+		"merge":                            {"attn_merge"},
+		"sample":                           {"sample", "logprobs", "prompt_logprobs"},
+		"pages":                            {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
+		"weights":                          {"make_weights"},
 	} {
 		m, err := d.loadModule(module, p)
 		if err != nil {
@@ -142,8 +142,15 @@ func (d *device) load() error {
 			}
 		}
 	}
-	for _, n := range []string{"attn_prefill_", "attn_split_", "attn_shared_"} {
-		if err := d.ctx.SetMaxDynamicShared(d.run[fmt.Sprint(n, d.model.HeadDim)], d.tileBytes()); err != nil {
+	shared := map[string]int{}
+	for _, n := range []string{"attn_prefill_", "attn_decode_"} {
+		shared[fmt.Sprint(n, d.model.HeadDim)] = d.tileBytes()
+	}
+	for _, g := range kernels.GEMMs() {
+		shared[g.Name] = g.SharedBytes
+	}
+	for n, bytes := range shared {
+		if err := d.ctx.SetMaxDynamicShared(d.run[n], bytes); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // sizes are for how many a step's data is laid out and its kernels are launched.
-type sizes struct{ tokens, want, splits, shared int }
+type sizes struct{ tokens, want, splits int }
 
 // What a step tells its kernels of how many there are of what, at the start of its data:
 // those of a graph are launched for as many as sizes say. Attention reads the most splits
@@ -23,8 +23,6 @@ const (
 	liveDecoding // tokens that decode
 	_
 	liveSplits // work items
-	_
-	liveShared // work items
 	_
 	liveEnd
 	liveCounts = liveEnd / 4
@@ -39,7 +37,7 @@ func (p *planner) live() {
 	if !p.tablesFirst {
 		put(liveTables, p.tables.n)
 	}
-	for at, n := range map[int]int{liveDecoding: p.decoding, liveSplits: p.split.n, liveShared: p.shared.n} {
+	for at, n := range map[int]int{liveDecoding: p.decoding, liveSplits: p.splits.n} {
 		put(at, n)
 		put(at+4, p.maxSplits)
 	}

@@ -127,17 +127,10 @@ func (l *launcher) attention(layer int) {
 		args := append(append([]any{r.acts}, cache...), l.at(p.prefill), l.at(p.slots), l.at(p.positions), int32(c.Heads), l.scale())
 		l.launch(kernel("attn_prefill_"), n, c.KVHeads, 128, l.tileBytes(), args...)
 	}
-	for _, x := range []struct {
-		name  string
-		items part
-		n     int
-		live  int
-	}{{"attn_split_", p.split, p.sizes.splits, liveSplits}, {"attn_shared_", p.shared, p.sizes.shared, liveShared}} {
-		if x.n > 0 {
-			args := append(append([]any{r.states}, cache...), l.at(x.items), l.at(p.order), l.at(p.slots), l.at(p.positions),
-				int32(c.Heads), int32(0), l.scale(), l.live(x.live))
-			l.launch(kernel(x.name), x.n, c.KVHeads, 128, l.tileBytes(), args...)
-		}
+	if n := p.sizes.splits; n > 0 {
+		args := append(append([]any{r.states}, cache...), l.at(p.splits), l.meta, l.at(p.slots), l.at(p.positions),
+			int32(c.Heads), int32(0), l.scale(), l.live(liveSplits))
+		l.launch(kernel("attn_decode_"), n, c.KVHeads, 128, l.tileBytes(), args...)
 	}
 	n := p.decoding
 	if p.graph {
@@ -164,19 +157,9 @@ func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
 // product queues out = in·Wᵀ + bias by the kernel for that many rows. Rows of in and W
 // are padded.
 func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
-	kernel, gridX, gridY := "gemm128", blocks(n, 128), blocks(m, 128)
-	if m <= 64 {
-		gridX, gridY = blocks(n, 32), 1
-		switch {
-		case m <= 16:
-			kernel = "gemm16"
-		case m <= 32:
-			kernel = "gemm32"
-		default:
-			kernel = "gemm64"
-		}
-	}
-	l.launch(kernel, gridX, gridY, 256, 0, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
+	g := kernels.GEMMFor(m)
+	gridX, gridY := g.Grid(m, n)
+	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
 }
 
 // finish computes the logits that are wanted and draws from them.

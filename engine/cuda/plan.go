@@ -74,10 +74,9 @@ type maskRun struct {
 
 // attentionLists are work items.
 type attentionLists struct {
-	prefill       part // {first token, count}
-	split, shared part // {first of order, count, split, end}
-	order         part // tokens of these
-	maxSplits     int
+	prefill   part // {first token, count}
+	splits    part // {where in data its tokens are, count, split, end}
+	maxSplits int
 }
 
 // logitLists are by row that wants logits.
@@ -123,7 +122,7 @@ type planner struct {
 	plan
 	first   []int // by row: its first token
 	decodes []int // rows of one token
-	ints    [12][]int32
+	ints    [11][]int32
 
 	newMasks []engine.MaskSet // scratch
 }
@@ -140,6 +139,7 @@ func (p *planner) make(b *engine.Batch) *plan {
 	p.attention(b)
 	p.logits(b)
 	p.prompts(b)
+	p.splitTokens(p.ints[8])
 	p.live()
 	p.stats.CopiedPages = len(b.Copies)
 	return &p.plan
@@ -307,7 +307,7 @@ func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 // whole split go together.
 func (p *planner) attention(b *engine.Batch) {
 	group := p.model.Heads / p.model.KVHeads
-	prefill, split, shared, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0], p.ints[9][:0]
+	prefill, splits, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0]
 	for i := range b.Rows {
 		n := b.Rows[i].Len()
 		for at := 0; n > 1 && at < n; at += 64 / group {
@@ -329,7 +329,7 @@ func (p *planner) attention(b *engine.Batch) {
 				continue
 			}
 			if end < (s+1)*splitTokens {
-				split = append(split, int32(len(order)), 1, int32(s), int32(end))
+				splits = append(splits, int32(len(order)), 1, int32(s), int32(end))
 				order = append(order, int32(p.first[i]))
 				continue
 			}
@@ -346,12 +346,7 @@ func (p *planner) attention(b *engine.Batch) {
 		for _, g := range groups {
 			for len(g) > 0 {
 				n := min(len(g), 64/group)
-				item := []int32{int32(len(order)), int32(n), int32(s), end}
-				if n == 1 {
-					split = append(split, item...)
-				} else {
-					shared = append(shared, item...)
-				}
+				splits = append(splits, int32(len(order)), int32(n), int32(s), end)
 				for _, i := range g[:n] {
 					order = append(order, int32(p.first[i]))
 				}
@@ -359,10 +354,19 @@ func (p *planner) attention(b *engine.Batch) {
 			}
 		}
 	}
-	p.ints[6], p.ints[7], p.ints[8], p.ints[9] = prefill, split, shared, order
-	splits, together := p.size(&p.sizes.splits, len(split)/4, 1, math.MaxInt), p.size(&p.sizes.shared, len(shared)/4, 1, math.MaxInt)
+	p.ints[6], p.ints[7], p.ints[8] = prefill, splits, order
 	p.prefill = p.list(2, 0, prefill...)
-	p.split, p.shared, p.order = p.list(4, splits, split...), p.list(4, together, shared...), p.list(1, splits+together*(64/group), order...)
+	p.splits = p.list(4, p.size(&p.sizes.splits, len(splits)/4, 1, math.MaxInt), splits...)
+}
+
+// splitTokens appends the tokens of splits. They come last, for no place may depend on how
+// many there are, so the items say where they are.
+func (p *planner) splitTokens(order []int32) {
+	first := uint32(p.list(1, 0, order...).at / 4)
+	for i := range p.splits.n {
+		at := p.data[p.splits.at+16*i:]
+		binary.LittleEndian.PutUint32(at, first+binary.LittleEndian.Uint32(at))
+	}
 }
 
 // splitPages are the pages of split s, all of which are there.
@@ -372,7 +376,7 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 
 // logits lists the rows that want them, with how to draw.
 func (p *planner) logits(b *engine.Batch) {
-	want, topK := p.ints[10][:0], p.ints[11][:0]
+	want, topK := p.ints[9][:0], p.ints[10][:0]
 	var biases []engine.TokenBias
 	draws := p.list(1, 0)
 	for i := range b.Rows {
@@ -402,7 +406,7 @@ func (p *planner) logits(b *engine.Batch) {
 		biases = append(biases, sp.Bias...)
 	}
 	p.draws = part{draws.at, len(want)}
-	p.ints[10], p.ints[11] = want, topK
+	p.ints[9], p.ints[10] = want, topK
 	p.sizes.want = len(want)
 	if p.graph {
 		p.sizes.want = p.sizes.tokens

@@ -114,6 +114,9 @@ func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
 		total += t.Len() / columns
 	}
 	p := u.room(2 * total * stride)
+	if u.made(p, total*stride) {
+		return p
+	}
 	to := p
 	for _, t := range tensors {
 		if stride == columns {
@@ -134,7 +137,7 @@ func (u *uploader) interleaved(columns, stride, rows int, gate, up *model.Tensor
 		return 0
 	}
 	p := u.room(2 * 2 * rows * stride)
-	if u.staging == nil {
+	if u.staging == nil || stride > 1 && u.made(p, 2*rows*stride) {
 		return p
 	}
 	turn := 8 * stride // elements of four rows of each
@@ -175,6 +178,25 @@ func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
 		at += sizes[i]
 	}
 	return p
+}
+
+// made fills a matrix of n values on the device, padding too, if that is asked for.
+func (u *uploader) made(p cudrv.Ptr, n int) bool {
+	if !u.cfg.MakeWeights {
+		return false
+	}
+	if u.staging == nil {
+		return true
+	}
+	if u.done += 2 * n; u.cfg.Progress != nil {
+		u.cfg.Progress(u.done, u.total)
+	}
+	if u.err == nil {
+		quads := n / 4 // rows are multiples of 32
+		u.err = u.ctx.Launch(u.run["make_weights"], cudrv.Launch{Grid: [3]int{blocks(quads, 256), 1, 1}, Block: [3]int{256, 1, 1}, Stream: u.stream,
+			Args: cudrv.Args(p, uint64(quads), uint64(u.bytes))})
+	}
+	return true
 }
 
 // room is zeroed device memory.

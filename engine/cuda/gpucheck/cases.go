@@ -69,3 +69,24 @@ func placingCases(r *rand.Rand) []kernelCase {
 	cases[0].bf16 = true
 	return cases
 }
+
+// slotCases are of what is kept by slot, and of weights that are made.
+func slotCases(r *rand.Rand) []kernelCase {
+	const slots, vocab, made = 3, 700, 300
+	counts := make([]byte, 4*slots*vocab)
+	for i := range counts {
+		counts[i] = byte(r.Uint32())
+	}
+	return []kernelCase{
+		exact("pages", "slot_clear", [3]int{2, 2}, 256, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[0], p[2], p[1], int32(vocab)) },
+			words(4, 5, 6), words(2, 0), counts),
+		exact("pages", "slot_count", [3]int{1}, 256, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[1], p[0], int32(4), int32(vocab)) },
+			words(0, 5, 0, 0, 5, 0, 1, 5, 1, 2, 699, 0), make([]byte, 4*slots*vocab)),
+		exact("pages", "slot_fail", [3]int{1}, 256, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[2], p[0], p[1], int32(3), cudrv.Ptr(0)) },
+			words(0, 1, 0), words(2, 1, 0), words(7, 8, 9)),
+		exact("weights", "make_weights", [3]int{blocks(made, 256)}, 256, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[0], uint64(made), uint64(9)) },
+			make([]byte, 8*made)),
+	}
+}
+
+func blocks(n, of int) int { return (n + of - 1) / of }

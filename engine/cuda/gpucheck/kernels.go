@@ -1,11 +1,13 @@
 package gpucheck
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
@@ -92,8 +94,11 @@ func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
 	return out, err
 }
 
-// apart is the relative L2 distance.
+// apart is the relative L2 distance, 0 if all bits are equal.
 func (c *kernelCase) apart(got, want []byte) float64 {
+	if bytes.Equal(got, want) {
+		return 0
+	}
 	d, n := 0.0, 0.0
 	float := func(b []byte, i int) float64 {
 		if c.bf16 {
@@ -131,22 +136,22 @@ func words(v ...int32) []byte {
 	return b
 }
 
+// productLaunch launches the kernel of products for that many rows.
+func productLaunch(rows, columns int, args func(p []cudrv.Ptr) []byte) launch {
+	g := kernels.GEMMFor(rows)
+	x, y := g.Grid(rows, columns)
+	return launch{"gemm", g.Name, [3]int{x, y}, 256, g.SharedBytes, args}
+}
+
 func kernelCases(r *rand.Rand) []kernelCase {
 	var cases []kernelCase
-	for _, x := range []struct {
-		kernel string
-		rows   int
-	}{{"gemm16", 13}, {"gemm32", 32}, {"gemm64", 50}, {"gemm128", 140}} {
+	for _, rows := range []int{13, 32, 50, 140} {
 		const n, k = 160, 512
-		kernel, rows := x.kernel, x.rows
-		grid := [3]int{n / 32}
-		if kernel == "gemm128" {
-			grid = [3]int{2, 2}
-		}
-		cases = append(cases, kernelCase{name: kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, true), make([]byte, 4*rows*n)},
-			launches: []launch{{"gemm", kernel, grid, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0))
-			}}}})
+		product := productLaunch(rows, n, func(p []cudrv.Ptr) []byte {
+			return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0))
+		})
+		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, true), make([]byte, 4*rows*n)},
+			launches: []launch{product}})
 	}
 	const rows, dim = 5, 512
 	cases = append(cases,
@@ -155,9 +160,9 @@ func kernelCases(r *rand.Rand) []kernelCase {
 				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
 			}}}},
 		kernelCase{name: "gemm32 swiglu", bf16: true, limit: 5e-3, buffers: [][]byte{random(r, 20*dim, true), random(r, 64*dim, true), make([]byte, 2*20*32)},
-			launches: []launch{{"gemm", "gemm32", [3]int{2}, 256, 0, func(p []cudrv.Ptr) []byte {
+			launches: []launch{productLaunch(20, 64, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(20), int32(64), int32(dim), int32(3), cudrv.Ptr(0))
-			}}}},
+			})}},
 		kernelCase{name: "embed", buffers: [][]byte{random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)},
 			launches: []launch{{"layers", "embed", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), cudrv.Ptr(0))
@@ -170,7 +175,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 	for _, headDim := range kernels.HeadDims() {
 		cases = append(cases, attentionCases(r, headDim)...)
 	}
-	return append(append(cases, samplingCases(r)...), placingCases(r)...)
+	return slices.Concat(cases, samplingCases(r), placingCases(r), slotCases(r))
 }
 
 // attentionCases are of one sequence of 300 positions in pages of 16, in order.
@@ -202,19 +207,27 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 		launches: []launch{{kernels.Attention(headDim), fmt.Sprint("attn_prefill_", headDim), [3]int{len(items) / 2, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
 			return with([]any{p[6]}, cache(p), p[3], p[4], p[5], int32(heads), scale)
 		}}}}
-	// Two tokens at the last position: their first split together, their second apart.
+	// Tokens at the last position: each by itself, and together in their first split.
 	cases := []kernelCase{prefill}
-	for _, kernel := range []string{"attn_split_", "attn_shared_"} {
-		items := words(0, 1, 0, 256, 1, 1, 0, 256, 0, 1, 1, tokens, 1, 1, 1, tokens)
-		if kernel == "attn_shared_" {
-			items = words(0, 2, 0, 256, 0, 2, 1, tokens)
+	for _, together := range []bool{false, true} {
+		const n = 5 // of groups of 4: more than 16 rows
+		name := fmt.Sprint("attn_decode_", headDim)
+		var items, order, slots, positions []int32
+		for t := range int32(n) {
+			if !together {
+				items = append(items, t, 1, 0, 256)
+			}
+			items = append(items, t, 1, 1, tokens)
+			order, slots, positions = append(order, t), append(slots, 0), append(positions, tokens-1)
 		}
-		name := fmt.Sprint(kernel, headDim)
+		if together {
+			items, name = append(items, 0, n, 0, 256), name+" together"
+		}
 		cases = append(cases, kernelCase{name: name, bf16: true, limit: 5e-3,
-			buffers: [][]byte{q, pool, words(table...), items, words(0, 1), words(0, 0), words(tokens-1, tokens-1), make([]byte, 4*2*2*heads*(headDim+2)), make([]byte, 2*2*heads*headDim)},
-			launches: []launch{{kernels.Attention(headDim), name, [3]int{len(items) / 16, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
+			buffers: [][]byte{q, pool, words(table...), words(items...), words(order...), words(slots...), words(positions...), make([]byte, 4*n*2*heads*(headDim+2)), make([]byte, 2*n*heads*headDim)},
+			launches: []launch{{kernels.Attention(headDim), fmt.Sprint("attn_decode_", headDim), [3]int{len(items) / 4, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
 				return with([]any{p[7]}, cache(p), p[3], p[4], p[5], p[6], int32(heads), int32(2), scale, cudrv.Ptr(0))
-			}}, {"merge", "attn_merge", [3]int{2, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
+			}}, {"merge", "attn_merge", [3]int{n, heads}, 128, 0, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[8], p[7], p[6], int32(heads), int32(headDim), int32(2), cudrv.Ptr(0))
 			}}}})
 	}

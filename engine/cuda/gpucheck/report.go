@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sim"
 )
 
 // Config says what to run; 0 is the default. Driver is required.
@@ -32,7 +34,10 @@ type Config struct {
 	Context, Prompt, Shared, SharedRows int
 	CopyBytes                           int // of the ceilings' copies; 256 MiB
 	GEMM                                int // rows, columns and depth of their product; 4,096
-	Log                                 func(line string)
+	// Steps measures steps of many shapes on the backend of the model, for a profile to be
+	// fitted to them; nil: none is.
+	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
+	Log   func(line string)
 }
 
 // Tiny is c with sizes that the interpreter runs in seconds, to see the checks at work
@@ -82,6 +87,10 @@ type Report struct {
 	Checks   []Check
 	Ceilings Ceilings
 	Speed    []Speed
+	// Profile is of a simulated device that takes as long as this one, fitted to Steps.
+	Profile *sim.Profile   `json:",omitempty"`
+	Fit     *sim.FitReport `json:",omitempty"`
+	Steps   []sim.Sample   `json:",omitempty"`
 }
 
 // Check is one that passed or not.
@@ -151,7 +160,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if r.Device, err = cfg.Driver.Properties(cfg.Device); err != nil {
 		return nil, err
 	}
-	for _, part := range []func(context.Context, *Config, *Report) error{conformance, kernelsAgree, invariance, ceilings, speed} {
+	for _, part := range []func(context.Context, *Config, *Report) error{conformance, kernelsAgree, invariance, ceilings, speed, fit} {
 		if err := errors.Join(part(ctx, &cfg, r), ctx.Err()); err != nil {
 			return r, err
 		}
@@ -199,6 +208,9 @@ func (r *Report) String() string {
 			fmt.Fprintf(&b, " (%s)", s.Note)
 		}
 		b.WriteByte('\n')
+	}
+	if r.Fit != nil {
+		fmt.Fprintf(&b, "a profile of it: mean error %.1f %% of the %d steps fitted to, %.1f %% of the %d held out\n", 100*r.Fit.TrainMAPE, r.Fit.Train, 100*r.Fit.HeldOutMAPE, r.Fit.HeldOut)
 	}
 	return b.String()
 }

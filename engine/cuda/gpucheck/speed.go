@@ -26,19 +26,23 @@ type meter struct {
 	seq   uint64
 }
 
-// speed opens the model that is measured and times it.
-func speed(ctx context.Context, cfg *Config, r *Report) error {
-	c := cfg.Model
+// openMeasured opens a backend with the model that is measured.
+func openMeasured(cfg *Config) (*cuda.Backend, error) {
 	rows := cfg.SharedRows
 	for _, n := range cfg.Batches {
 		rows = max(rows, n)
 	}
-	cfg.Log("making the weights")
-	b, err := cuda.Open(model.Repeated(c, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
-		MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows)})
+	return cuda.Open(model.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
+		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows)})
+}
+
+// speed times the model that is measured.
+func speed(ctx context.Context, cfg *Config, r *Report) error {
+	b, err := openMeasured(cfg)
 	if err != nil {
 		return err
 	}
+	c := cfg.Model
 	m := &meter{cfg: cfg, r: r, b: b, info: b.Info(), shape: kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}}
 	err = m.all(ctx)

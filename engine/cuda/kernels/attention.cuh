@@ -227,18 +227,13 @@ __device__ __forceinline__ void prefill(u16 *out, const u16 *Q, const Cache &c, 
 	}
 }
 
-// splits: an item is one split of some tokens, {first of tokens, count, split, the last position + 1}: of one
-// token, or of several that hold the same pages there. Its states go to states[token][split][head]: maximum,
-// sum, then HD outputs. ROWS is 16 (the warps share out the columns) or 64 (they share out the rows).
-// If live is given, it has how many items there are and max_splits. Grid: (items, kv_heads).
+// splits computes one item of decode, for packed rows: ROWS is 16 (the warps share out the columns) or 64 (they share
+// out the rows).
 template <int HD, int ROWS>
-__device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache &c, const int4 *items, const int *tokens,
-                                              const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) {
-	if (blockIdx.x >= blocks_of(live)) return;
-	if (live) max_splits = live[1];
+__device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache &c, int4 item, const int *tokens, const int *slots,
+                                              const int *positions, int heads, int max_splits, float scale) {
 	extern __shared__ uint4 tiles[];
 	const int COLS = ROWS == 64 ? HD : (HD / 8 + 3) / 4 * 8;
-	int4 item = items[blockIdx.x];
 	int warp = threadIdx.x / 32, kv_head = blockIdx.y, group = heads / c.kv_heads, slot = slots[tokens[item.x]];
 	int col0 = ROWS == 64 ? 0 : warp * COLS;
 	Rows r = rows_of(tokens, item.x, item.y, group, kv_head, ROWS == 64 ? warp * 16 : 0);
@@ -261,6 +256,19 @@ __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache 
 	}
 }
 
+// decode: an item is one split of some tokens, {first of tokens, count, split, the last position + 1}: of one token, or
+// of several that hold the same pages there, which are then read once. Its states go to states[token][split][head]:
+// maximum, sum, then HD outputs. If live is given, it has how many items there are and max_splits. Grid: (items, kv_heads).
+template <int HD>
+__device__ __forceinline__ void decode(float *states, const u16 *Q, const Cache &c, const int4 *items, const int *tokens, const int *slots,
+                                              const int *positions, int heads, int max_splits, float scale, const int *live) {
+	if (blockIdx.x >= blocks_of(live)) return;
+	if (live) max_splits = live[1];
+	int4 item = items[blockIdx.x];
+	if (item.y * (heads / c.kv_heads) <= 16) splits<HD, 16>(states, Q, c, item, tokens, slots, positions, heads, max_splits, scale);
+	else splits<HD, 64>(states, Q, c, item, tokens, slots, positions, heads, max_splits, scale);
+}
+
 #define CACHE_ARGS const u16 *pool, const int *table, size_t page_elements, size_t layer_offset, int pages_per_slot, int page_shift, int kv_heads
 #define CACHE Cache{pool, table, page_elements, layer_offset, pages_per_slot, page_shift, kv_heads}
 // Two blocks to a multiprocessor leave a thread all 255 registers; said nothing, ptxas spills some for more blocks.
@@ -270,11 +278,8 @@ __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache 
 	                                  const int *positions, int heads, float scale) {                                            \
 		prefill<HD>(out, Q, CACHE, items, slots, positions, heads, scale);                                                       \
 	}                                                                                                                            \
-	BOUNDED attn_split_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,               \
-	                                const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) {  \
-		splits<HD, 16>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale, live);                             \
-	}                                                                                                                            \
-	BOUNDED attn_shared_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,              \
+	BOUNDED attn_decode_##HD(float *states, const u16 *Q, CACHE_ARGS, const int4 *items, const int *tokens,              \
 	                                 const int *slots, const int *positions, int heads, int max_splits, float scale, const int *live) { \
-		splits<HD, 64>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale, live);                             \
+		decode<HD>(states, Q, CACHE, items, tokens, slots, positions, heads, max_splits, scale, live);                           \
 	}
+

@@ -172,12 +172,12 @@ func (p *pool) prefill(queries []query, perItem int) []uint16 {
 	return p.output(out, len(queries))
 }
 
-// item is one work item of the split kernels.
+// item is one work item of attn_decode.
 type item struct{ First, Count, Split, End int32 }
 
-// decode runs queries by the split kernels and the merge. Those of groups share
+// decode runs queries split by split, and the merge. Those of groups share
 // the first shared[i] positions, whole splits, and are run together there.
-func (p *pool) decode(queries []query, kernel string, perItem, shared int) []uint16 {
+func (p *pool) decode(queries []query, perItem, shared int) []uint16 {
 	p.r.t.Helper()
 	q, slots, positions := upload(p.r, queries)
 	var items []item
@@ -200,7 +200,7 @@ func (p *pool) decode(queries []query, kernel string, perItem, shared int) []uin
 	states := p.r.room(4 * len(queries) * splits * p.c.heads * (p.c.dim + 2))
 	order := put(p.r, tokens)
 	values := append(append([]any{states, q}, p.place()...), put(p.r, items), order, slots, positions, int32(p.c.heads), int32(splits), p.scale(), pointer(0))
-	p.r.launch(kernels.Attention(p.c.dim), fmt.Sprint(kernel, p.c.dim), ptxvm.Dim{X: len(items), Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
+	p.r.launch(kernels.Attention(p.c.dim), fmt.Sprint("attn_decode_", p.c.dim), ptxvm.Dim{X: len(items), Y: p.c.kvHeads}, 128, p.sharedBytes(), values...)
 	out := p.r.room(2 * len(queries) * kernels.Padded(p.c.heads*p.c.dim))
 	p.r.launch("merge", "attn_merge", ptxvm.Dim{X: len(queries), Y: p.c.heads}, 128, 0,
 		out, states, positions, int32(p.c.heads), int32(p.c.dim), int32(splits), pointer(0))
@@ -232,9 +232,15 @@ func TestAttention(t *testing.T) {
 		group := shape.heads / shape.kvHeads
 		r := attentionRig(t, shape.dim)
 		p := newPool(r, seeded(2), 4, c)
-		got := p.decode(queries, "attn_split_", 1, 0)
+		got := p.decode(queries, 1, 0)
 		near(t, fmt.Sprint("decode ", shape), wide(got), want, 4e-3) // of bf16
-		equal(t, fmt.Sprint("wide decode ", shape), p.decode(queries, "attn_shared_", 1, 0), got)
+		var late []query                                             // which share a split, in items of up to 64 rows and of up to 16
+		for i := range 22 {
+			late = append(late, query{0, 256 + i%(shape.tokens-256), c})
+		}
+		apart := p.decode(late, 1, 0)
+		equal(t, fmt.Sprint("wide decode ", shape), p.decode(late, 64/group, 256), apart)
+		equal(t, fmt.Sprint("decode of several ", shape), p.decode(late, 16/group, 256), apart)
 
 		for i, shift := range []int{0, 4, 6, 8} {
 			q := newPool(attentionRig(t, shape.dim), seeded(uint64(3+i)), shift, newCache(9, shape.heads, shape.kvHeads, shape.dim, 20), c)
@@ -262,12 +268,12 @@ func TestAttentionSharedPrefix(t *testing.T) {
 		queries = append(queries, query{0, pos, c})
 	}
 	alone := newPool(attentionRig(t, 16), seeded(5), 4, c)
-	want := alone.decode(queries, "attn_split_", 1, 0)
-	for kernel, perItem := range map[string]int{"attn_split_": 8, "attn_shared_": 32} {
+	want := alone.decode(queries, 1, 0)
+	for _, perItem := range []int{8, 32} {
 		together := newPool(attentionRig(t, 16), seeded(6), 4, c)
-		equal(t, kernel, together.decode(queries, kernel, perItem, 512), want)
+		equal(t, fmt.Sprint(perItem, " tokens"), together.decode(queries, perItem, 512), want)
 		if one, all := together.r.m.ReadBytes(uint64(together.pages)), alone.r.m.ReadBytes(uint64(alone.pages)); one*2 > all {
-			t.Errorf("%s reads %d bytes of pages together, %d alone: want less than half", kernel, one, all)
+			t.Errorf("%d tokens read %d bytes of pages together, %d alone: want less than half", perItem, one, all)
 		}
 	}
 }
@@ -276,7 +282,7 @@ func TestAttentionSharedPrefix(t *testing.T) {
 func TestAttentionReadsKVOnce(t *testing.T) {
 	c := newCache(5, 8, 2, 64, 300)
 	p := newPool(attentionRig(t, 64), seeded(7), 4, c)
-	p.decode(span(c, 0, 299, 300), "attn_split_", 1, 0)
+	p.decode(span(c, 0, 299, 300), 1, 0)
 	if got, want := p.r.m.ReadBytes(uint64(p.pages)), int64(300*2*2*64*2); got != want {
 		t.Errorf("%d bytes of pages, want %d", got, want)
 	}

@@ -33,19 +33,6 @@ type fit struct {
 	inFlight int64 // bytes that a block has asked for at a time
 }
 
-// few is how many rows a product that streams its weights takes.
-func few(rows int) (kernel string, f fit) {
-	switch ring := int64(2 * 16 << 10); { // two steps of 16 KiB
-	case rows <= 16:
-		return "gemm16", fit{4, ring}
-	case rows <= 32:
-		return "gemm32", fit{3, ring}
-	case rows <= 64:
-		return "gemm64", fit{2, ring}
-	}
-	return "gemm128", fit{1, 2 * 16 << 10}
-}
-
 func blocks(n, of int) int { return (n + of - 1) / of }
 
 // How a product is stored.
@@ -58,13 +45,9 @@ const (
 
 // Product is the cost of launches of a product of rows and a matrix n·k.
 func Product(purpose string, launches, rows, n, k, stored int) Cost {
-	kernel, f := few(rows)
-	c := Cost{Kernel: kernel, For: purpose, Launches: launches, fit: f}
-	columns, height := blocks(n, 32), 1
-	if kernel == "gemm128" {
-		columns, height = blocks(n, 128), blocks(rows, 128)
-	}
-	c.Blocks = columns * height
+	g := GEMMFor(rows)
+	columns, height := g.Grid(rows, n)
+	c := Cost{Kernel: g.Name, For: purpose, Launches: launches, Blocks: columns * height, fit: fit{g.perSM, g.inFlight}}
 	l := int64(launches)
 	c.Weights = l * 2 * int64(n) * int64(k) * int64(height)
 	c.Activations = l * 2 * int64(rows) * int64(k) * int64(columns)
@@ -90,8 +73,8 @@ func Product(purpose string, launches, rows, n, k, stored int) Cost {
 func (s Shape) attend(rows, context int) Cost {
 	group, splits := s.Heads/s.KVHeads, blocks(context, 256)
 	l := int64(s.Layers)
-	c := Cost{Kernel: fmt.Sprint("attn_split_", s.HeadDim), For: "K and V", Launches: s.Layers, Blocks: rows * splits * s.KVHeads,
-		fit: fit{3, int64(2 * 64 * s.HeadDim * 2)}}
+	c := Cost{Kernel: fmt.Sprint("attn_decode_", s.HeadDim), For: "K and V", Launches: s.Layers, Blocks: rows * splits * s.KVHeads,
+		fit: fit{2, int64(2 * 64 * s.HeadDim * 2)}}
 	c.KV = l * int64(rows) * 2 * 2 * int64(context) * int64(s.HeadDim) * int64(s.KVHeads)
 	c.Written = l * s.states(rows, splits)
 	c.Unique = c.KV + c.Written

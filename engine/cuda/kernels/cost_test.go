@@ -45,14 +45,11 @@ func TestCost(t *testing.T) {
 		c := kernels.Product("", 1, rows, 160, 512, stored)
 		r := newRig(t, "gemm")
 		out, a, w := r.room(4*rows*160), put(r, p.a), put(r, p.w)
-		grid := ptxvm.Dim{X: 160 / 32}
-		if c.Kernel == "gemm128" {
-			grid = ptxvm.Dim{X: 2, Y: 2}
+		g := kernels.GEMMFor(rows)
+		if x, y := g.Grid(rows, 160); x*y != c.Blocks || g.Name != c.Kernel {
+			t.Errorf("%s: %d blocks, the cost says %d of %s", g.Name, x*y, c.Blocks, c.Kernel)
 		}
-		if grid.X*max(grid.Y, 1) != c.Blocks {
-			t.Errorf("%s: %d blocks, the cost says %d", c.Kernel, grid.X*max(grid.Y, 1), c.Blocks)
-		}
-		r.launch("gemm", c.Kernel, grid, 256, 0, out, a, w, pointer(0), int32(rows), int32(160), int32(512), kind, pointer(0))
+		r.product(g, out, a, w, pointer(0), rows, 160, 512, kind, pointer(0))
 		same(c.Kernel+" weights", r.m.ReadBytes(uint64(w)), c.Weights)
 		same(c.Kernel+" rows", r.m.ReadBytes(uint64(a)), c.Activations)
 		same(c.Kernel+" written", r.m.Stats(c.Kernel).WrittenBytes, c.Written)
@@ -62,9 +59,9 @@ func TestCost(t *testing.T) {
 	costs := s.Decode(1, 300)
 	r := attentionRig(t, s.HeadDim, "layers")
 	p := newPool(r, seeded(1), 4, q)
-	p.decode([]query{{0, 299, q}}, "attn_split_", 1, 0)
-	same("attn_split KV", r.m.ReadBytes(uint64(p.pages)), of(t, costs, "attn_split_64").KV)
-	same("attn_split written", r.m.Stats("attn_split_64").WrittenBytes, of(t, costs, "attn_split_64").Written)
+	p.decode([]query{{0, 299, q}}, 1, 0)
+	same("attn_decode KV", r.m.ReadBytes(uint64(p.pages)), of(t, costs, "attn_decode_64").KV)
+	same("attn_decode written", r.m.Stats("attn_decode_64").WrittenBytes, of(t, costs, "attn_decode_64").Written)
 	merge := r.m.Stats("attn_merge")
 	same("attn_merge written", merge.WrittenBytes, of(t, costs, "attn_merge").Written)
 	same("attn_merge loaded", merge.ReadBytes-4*int64(s.Heads*s.HeadDim), of(t, costs, "attn_merge").Activations) // but for positions

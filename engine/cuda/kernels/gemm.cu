@@ -41,44 +41,45 @@ __device__ __forceinline__ float slices_sum(const float *part, int stride, int s
 	return sum;
 }
 
-// few streams the weights past up to 16·MT rows: each byte of W is loaded once a launch. A block has 32
-// columns, a warp one slice of K. Weights go through a ring of three steps in shared memory, where each lane
-// reads only what it copied itself; then the slices are added there, 8 columns at a time.
-template <int MT>
+// few streams the weights past up to 16·MT rows: each byte of W is loaded once a launch. A block has 8·JT columns, a
+// warp one slice of K. Weights go through a ring of three steps in dynamic shared memory, where each lane reads only
+// what it copied itself; then the slices are added there, 8 columns at a time. Each block loads all rows anew, from
+// L2, so many rows take wide blocks; a step's rows are asked for a step ahead where the registers allow it.
+template <int MT, int JT>
 __device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) {
-	__shared__ uint4 ring[3][4][256];
-	static_assert(sizeof ring >= 8 * 16 * MT * 8 * sizeof(float), "the partial sums of 8 columns fit the ring");
+	extern __shared__ uint4 ring[]; // [3][JT][256]
+	static_assert(3 * JT * 256 * 16 >= 8 * 16 * MT * 8 * sizeof(float), "the partial sums of 8 columns fit the ring");
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-	int slices = slices_of(K), steps = K / 32 / slices, n0 = blockIdx.x * 32;
+	int slices = slices_of(K), steps = K / 32 / slices, n0 = blockIdx.x * 8 * JT;
 	bool works = warp < slices;
 	size_t k0 = (size_t)warp * steps * 32 + quad * 8;
-	float acc[MT][4][4] = {};
+	float acc[MT][JT][4] = {};
 
 	auto fetch = [&](int step) {
 #pragma unroll
-		for (int j = 0; j < 4; j++) {
+		for (int j = 0; j < JT; j++) {
 			int n = n0 + 8 * j + group;
-			copy16(&ring[step % 3][j][threadIdx.x], W + (n < N ? n * (size_t)K + k0 + step * 32 : 0), n < N);
+			copy16(&ring[(step % 3 * JT + j) * 256 + threadIdx.x], W + (n < N ? n * (size_t)K + k0 + step * 32 : 0), n < N);
 		}
 	};
+	auto row = [&](int m, int step) { return m < M ? *(const uint4 *)(A + m * (size_t)K + k0 + step * 32) : make_uint4(0, 0, 0, 0); };
 	if (works) {
+		uint4 lo[MT], hi[MT], next_lo[MT], next_hi[MT];
 #pragma unroll 1
 		for (int step = -2; step < steps; step++) {
 			if (step + 2 < steps) fetch(step + 2);
 			copy_commit();
-			if (step < 0) continue;
-			uint4 lo[MT], hi[MT];
 #pragma unroll
 			for (int i = 0; i < MT; i++) {
-				int m = 16 * i + group;
-				uint4 zero = make_uint4(0, 0, 0, 0);
-				lo[i] = m < M ? *(const uint4 *)(A + m * (size_t)K + k0 + step * 32) : zero;
-				hi[i] = m + 8 < M ? *(const uint4 *)(A + (m + 8) * (size_t)K + k0 + step * 32) : zero;
+				lo[i] = next_lo[i], hi[i] = next_hi[i];
+				if (step == -2 || step + 1 == steps) continue;
+				next_lo[i] = row(16 * i + group, step + 1), next_hi[i] = row(16 * i + group + 8, step + 1);
 			}
+			if (step < 0) continue;
 			copy_wait<2>();
 #pragma unroll
-			for (int j = 0; j < 4; j++) {
-				uint4 b = ring[step % 3][j][threadIdx.x];
+			for (int j = 0; j < JT; j++) {
+				uint4 b = ring[(step % 3 * JT + j) * 256 + threadIdx.x];
 #pragma unroll
 				for (int i = 0; i < MT; i++) {
 					mma(acc[i][j], lo[i].x, hi[i].x, lo[i].y, hi[i].y, b.x, b.y);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u
 	}
 	float *part = (float *)ring; // [slice][row][8 columns]
 #pragma unroll
-	for (int j = 0; j < 4; j++) {
+	for (int j = 0; j < JT; j++) {
 		__syncthreads();
 		if (works)
 #pragma unroll
@@ -114,10 +115,10 @@ __device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u
 // rows_of is M, or how many rows a step has if live says so.
 __device__ __forceinline__ int rows_of(int M, const int *live) { return live ? min(M, *live) : M; }
 
-// Grid: columns/32. For up to 16, 32 and 64 rows.
-KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<1>(C, A, W, bias, rows_of(M, live), N, K, kind); }
-KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<2>(C, A, W, bias, rows_of(M, live), N, K, kind); }
-KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+// For up to 16, 32 and 64 rows. Grid: columns/32, of gemm64 columns/64. Dynamic shared memory: FewBytes in kernels.go.
+KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<1, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<2, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<4, 8>(C, A, W, bias, rows_of(M, live), N, K, kind); }
 
 // gemm128 is for many rows: a block has 128 rows and 128 columns, a warp 64 and 32 of them. Each warp goes
 // through all of K and adds its accumulators to its totals at the end of a slice. Steps of 32 go through three

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/internal/f32"
 )
@@ -47,32 +48,43 @@ func (p *product) reference() []float64 {
 	return c
 }
 
-// run launches a kernel by name; the result is as kind says.
-func (p *product) run(r *rig, kernel string, kind int32, c pointer) {
+// tryProduct launches a kernel of products for as many rows as its grid is to have.
+func (r *rig) tryProduct(g *kernels.GEMM, c, a, w, bias pointer, rows, columns, inner int, kind int32, live pointer) error {
 	r.t.Helper()
-	grid := ptxvm.Dim{X: (p.columns + 31) / 32}
-	if kernel == "gemm128" {
-		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
-	}
-	r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(p.rows), int32(p.columns), int32(p.inner), kind, pointer(0))
+	x, y := g.Grid(rows, columns)
+	return r.try("gemm", g.Name, ptxvm.Dim{X: x, Y: y}, 256, g.SharedBytes, c, a, w, bias, int32(rows), int32(columns), int32(inner), kind, live)
 }
 
-func (p *product) f32(r *rig, kernel string) []float32 {
+func (r *rig) product(g *kernels.GEMM, c, a, w, bias pointer, rows, columns, inner int, kind int32, live pointer) {
+	r.t.Helper()
+	if err := r.tryProduct(g, c, a, w, bias, rows, columns, inner, kind, live); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// run launches a kernel; the result is as kind says.
+func (p *product) run(r *rig, g *kernels.GEMM, kind int32, c pointer) {
+	r.t.Helper()
+	r.product(g, c, put(r, p.a), put(r, p.w), put(r, p.bias), p.rows, p.columns, p.inner, kind, pointer(0))
+}
+
+func (p *product) f32(r *rig, g *kernels.GEMM) []float32 {
 	r.t.Helper()
 	c := r.room(4 * p.rows * p.columns)
-	p.run(r, kernel, toF32, c)
+	p.run(r, g, toF32, c)
 	return get[float32](r, c, p.rows*p.columns)
 }
 
-// fits are the kernels that take that many rows.
-func fits(rows int) []string {
-	names := []string{"gemm128"}
-	for _, n := range []int{16, 32, 64} {
-		if rows <= n {
-			names = append(names, fmt.Sprintf("gemm%d", n))
+// fits are the kernels that take that many rows, that for any number first.
+func fits(rows int) []*kernels.GEMM {
+	all := kernels.GEMMs()
+	fit := []*kernels.GEMM{&all[len(all)-1]}
+	for i := range all[:len(all)-1] {
+		if rows <= all[i].Rows {
+			fit = append(fit, &all[i])
 		}
 	}
-	return names
+	return fit
 }
 
 // TestGEMM: each kernel is near the product in f64, and all give the same bits.
@@ -84,11 +96,11 @@ func TestGEMM(t *testing.T) {
 		var first []float32
 		for _, kernel := range fits(p.rows) {
 			got := p.f32(newRig(t, "gemm"), kernel)
-			near(t, fmt.Sprint(kernel, size), wide(got), want, 1e-6)
+			near(t, fmt.Sprint(kernel.Name, size), wide(got), want, 1e-6)
 			if first == nil {
 				first = got
 			}
-			equal(t, fmt.Sprint(kernel, size), got, first)
+			equal(t, fmt.Sprint(kernel.Name, size), got, first)
 		}
 	}
 }
@@ -97,11 +109,11 @@ func TestGEMM(t *testing.T) {
 // number or on its place among them.
 func TestGEMMRowsAlone(t *testing.T) {
 	p := newProduct(2, 150, 40, 256)
-	all := p.f32(newRig(t, "gemm"), "gemm128")
+	all := p.f32(newRig(t, "gemm"), kernels.GEMMFor(150))
 	for _, span := range [][2]int{{0, 1}, {149, 150}, {37, 53}, {101, 128}, {60, 124}} {
 		part := p.rowsOf(span[0], span[1])
 		kernel := fits(part.rows)[min(1, len(fits(part.rows))-1)]
-		equal(t, fmt.Sprint(kernel, span), part.f32(newRig(t, "gemm"), kernel), all[span[0]*p.columns:span[1]*p.columns])
+		equal(t, fmt.Sprint(kernel.Name, span), part.f32(newRig(t, "gemm"), kernel), all[span[0]*p.columns:span[1]*p.columns])
 	}
 }
 
@@ -118,10 +130,10 @@ func TestGEMMOutputs(t *testing.T) {
 		for i, s := range sums {
 			rounded[i], added[i] = narrow(s), base[i]+s
 		}
-		equal(t, kernel, get[uint16](r, c, len(sums)), rounded)
+		equal(t, kernel.Name, get[uint16](r, c, len(sums)), rounded)
 		x := put(r, base)
 		p.run(r, kernel, addF32, x)
-		equal(t, kernel, get[float32](r, x, len(sums)), added)
+		equal(t, kernel.Name, get[float32](r, x, len(sums)), added)
 	}
 }
 
@@ -132,9 +144,9 @@ func TestGEMMReadsWeightsOnce(t *testing.T) {
 		r := newRig(t, "gemm")
 		kernel := fits(rows)[1]
 		w, c := put(r, p.w), r.room(4*rows*p.columns)
-		r.launch("gemm", kernel, ptxvm.Dim{X: 3}, 256, 0, c, put(r, p.a), w, pointer(0), int32(rows), int32(p.columns), int32(p.inner), toF32, pointer(0))
+		r.product(kernel, c, put(r, p.a), w, pointer(0), rows, p.columns, p.inner, toF32, pointer(0))
 		if got, want := r.m.ReadBytes(uint64(w)), int64(2*len(p.w)); got != want {
-			t.Errorf("%s loads %d bytes of weights, want %d", kernel, got, want)
+			t.Errorf("%s loads %d bytes of weights, want %d", kernel.Name, got, want)
 		}
 	}
 }
@@ -145,7 +157,7 @@ func TestGEMMSwiGLU(t *testing.T) {
 	p := newProduct(8, 20, 40, 128)
 	r := newRig(t, "gemm")
 	c := r.room(2 * p.rows * p.columns)
-	p.run(r, "gemm32", toBF16, c)
+	p.run(r, kernels.GEMMFor(20), toBF16, c)
 	both := get[uint16](r, c, p.rows*p.columns)
 	var want []uint16
 	for at := 0; at < len(both); at += 8 {
@@ -156,7 +168,7 @@ func TestGEMMSwiGLU(t *testing.T) {
 	for _, kernel := range fits(p.rows) {
 		out := r.room(p.rows * p.columns)
 		p.run(r, kernel, swiGLU, out)
-		equal(t, kernel, get[uint16](r, out, p.rows*p.columns/2), want)
+		equal(t, kernel.Name, get[uint16](r, out, p.rows*p.columns/2), want)
 	}
 }
 
@@ -168,12 +180,11 @@ func TestLive(t *testing.T) {
 		r := newRig(t, "gemm")
 		want := p.f32(r, kernel)
 		c := r.room(4 * p.rows * p.columns)
-		grid := ptxvm.Dim{X: 2}
-		rows := 32
-		if kernel == "gemm128" {
-			grid, rows = ptxvm.Dim{X: 1, Y: 3}, 384
+		rows := kernel.Rows
+		if rows == 0 {
+			rows = 384
 		}
-		r.launch("gemm", kernel, grid, 256, 0, c, put(r, p.a), put(r, p.w), put(r, p.bias), int32(rows), int32(p.columns), int32(p.inner), toF32, put(r, []int32{20}))
-		equal(t, kernel, get[float32](r, c, p.rows*p.columns), want)
+		r.product(kernel, c, put(r, p.a), put(r, p.w), put(r, p.bias), rows, p.columns, p.inner, toF32, put(r, []int32{20}))
+		equal(t, kernel.Name, get[float32](r, c, p.rows*p.columns), want)
 	}
 }

@@ -40,7 +40,7 @@ func Padded(n int) int { return (n + 31) / 32 * 32 }
 
 // Names returns the modules' names, each one file of PTX.
 func Names() []string {
-	names := []string{"gemm", "layers", "merge", "pages", "sample"}
+	names := []string{"gemm", "layers", "merge", "pages", "sample", "weights"}
 	for _, d := range headDims {
 		names = append(names, Attention(d))
 	}

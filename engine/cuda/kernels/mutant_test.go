@@ -67,26 +67,21 @@ func caught(t *testing.T, module, kernel, old, to string, atLeast int, run func(
 }
 
 // try runs the product without reading a result.
-func (p *product) try(r *rig, kernel string) error {
-	grid := ptxvm.Dim{X: (p.columns + 31) / 32}
-	if kernel == "gemm128" {
-		grid = ptxvm.Dim{X: (p.columns + 127) / 128, Y: (p.rows + 127) / 128}
-	}
-	return r.try("gemm", kernel, grid, 256, 0, r.room(4*p.rows*p.columns), put(r, p.a), put(r, p.w), put(r, p.bias),
-		int32(p.rows), int32(p.columns), int32(p.inner), toF32, pointer(0))
+func (p *product) try(r *rig, g *kernels.GEMM) error {
+	return r.tryProduct(g, r.room(4*p.rows*p.columns), put(r, p.a), put(r, p.w), put(r, p.bias), p.rows, p.columns, p.inner, toF32, pointer(0))
 }
 
 // TestGEMMMutants: without any one of its barriers, commits and waits a product is
 // reported.
 func TestGEMMMutants(t *testing.T) {
-	for _, kernel := range []string{"gemm16", "gemm128"} {
-		p := newProduct(6, map[string]int{"gemm16": 16, "gemm128": 128}[kernel], 128, 512)
-		run := func(r *rig) error { return p.try(r, kernel) }
+	for _, rows := range []int{16, 128} {
+		p, g := newProduct(6, rows, 128, 512), kernels.GEMMFor(rows)
+		run := func(r *rig) error { return p.try(r, g) }
 		if err := run(newRig(t, "gemm")); err != nil {
 			t.Fatal(err)
 		}
-		caught(t, "gemm", kernel, "bar.sync", "// bar.sync", 2, run, ptxvm.SharedRace, ptxvm.PendingCopy, ptxvm.Uninitialised)
-		caught(t, "gemm", kernel, "cp.async.commit_group", "// cp", 1, run, ptxvm.PendingCopy)
+		caught(t, "gemm", g.Name, "bar.sync", "// bar.sync", 2, run, ptxvm.SharedRace, ptxvm.PendingCopy, ptxvm.Uninitialised)
+		caught(t, "gemm", g.Name, "cp.async.commit_group", "// cp", 1, run, ptxvm.PendingCopy)
 	}
 }
 
@@ -100,7 +95,7 @@ func TestOrderOfSums(t *testing.T) {
 	p := newProduct(7, 1, 64, 256)
 	p.bias = make([]uint16, p.columns)
 	r := newRig(t, "gemm")
-	right := p.f32(r, "gemm16")
+	right := p.f32(r, kernels.GEMMFor(1))
 	other, err := r.m.Load("faults", text)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -26,6 +27,35 @@ func TestPageCopy(t *testing.T) {
 		}
 	}
 	equal(t, "page_copy", get[float32](r, p, len(data)), want)
+}
+
+// TestMakeWeights: values are those of a SplitMix64, of either sign and between 2^-6 and
+// 2^-5, and another seed gives others.
+func TestMakeWeights(t *testing.T) {
+	mix := func(x uint64) uint64 {
+		x += 0x9e3779b97f4a7c15
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return x ^ x>>31
+	}
+	const n = 300
+	r := newRig(t, "weights")
+	for _, seed := range []uint64{9, 10} {
+		want, sum := make([]uint16, 4*n), 0.0
+		for i := range want {
+			want[i] = uint16(mix(seed^mix(uint64(i/4)))>>(16*(i%4)))&0x807f | 0x3c80
+			if x := math.Abs(widen(want[i])); x < 1.0/64 || x >= 1.0/32 {
+				t.Fatalf("value %d is %v", i, x)
+			}
+			sum += widen(want[i])
+		}
+		if math.Abs(sum) > 2.5 { // four standard deviations
+			t.Errorf("the sum of %d values is %v", 4*n, sum)
+		}
+		out := r.room(8 * n)
+		r.launch("weights", "make_weights", ptxvm.Dim{X: 2}, 256, 0, out, uint64(n), seed)
+		equal(t, "make_weights", get[uint16](r, out, 4*n), want)
+	}
 }
 
 // TestGatherScatter: pages go out to a buffer and back to other places.

@@ -208,11 +208,11 @@ func modules(b *bench) {
 	}
 	_, err := b.Load([]byte("this is no PTX\x00"))
 	b.fails("a text that is no PTX", err, cudrv.ErrImage)
-	f := b.function("gemm", "gemm16")
+	f := b.function("gemm", "gemm128")
 	a, err := b.Attributes(f)
 	b.ok(err)
 	if a.StaticShared != 48<<10 || a.MaxThreads != 256 || a.LocalBytes != 0 {
-		b.t.Errorf("gemm16 has %+v", a)
+		b.t.Errorf("gemm128 has %+v", a)
 	}
 }
 
