@@ -165,7 +165,7 @@ func TestMachineCode(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if want := 6; refuses && (d.code != 0 || d.compiled != want) || !refuses && (d.code != want || d.compiled != 0) {
+		if want := 7; refuses && (d.code != 0 || d.compiled != want) || !refuses && (d.code != want || d.compiled != 0) {
 			t.Errorf("refuses %v: %d modules of machine code, %d of PTX", refuses, d.code, d.compiled)
 		}
 	}

@@ -9,7 +9,7 @@
 #include "common.cuh"
 
 // What becomes of a sum. SWIGLU takes columns in groups of 8, four gates and the four values that they are for, and
-// writes silu(gate)·value, half as many: each rounded to bf16 first.
+// writes silu(gate)·value, half as many, rounded once.
 enum { TO_BF16 = 0, TO_F32 = 1, ADD_F32 = 2, SWIGLU = 3 };
 
 __device__ __forceinline__ int slices_of(int K) {
@@ -28,8 +28,6 @@ __device__ __forceinline__ void put(void *C, size_t at, float sum, const u16 *bi
 // put_swiglu is put for a gate in column n and its value, of row m.
 __device__ __forceinline__ void put_swiglu(void *C, int m, int N, float gate, float value, const u16 *bias, int n) {
 	if (bias) gate = __fadd_rn(gate, widen(bias[n])), value = __fadd_rn(value, widen(bias[n + 4]));
-	gate = widen(narrow(gate));
-	value = widen(narrow(value));
 	((u16 *)C)[(size_t)m * (N / 2) + n / 8 * 4 + n % 8] = narrow(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, exp32(-gate))), value));
 }
 
