@@ -12,7 +12,7 @@ type GEMM struct {
 	inFlight int64 // bytes of weights that a block has asked for at a time
 }
 
-// ring is what a block of few in gemm.cu keeps of its weights: three steps of 32 products
+// ring is the bytes of weights that a block of few in gemm.cu keeps: three steps of 32 products
 // in 8 slices, of which two are under way.
 func ring(columns int) int { return 3 * columns * 2 * 32 * 8 }
 
