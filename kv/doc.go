@@ -2,9 +2,9 @@
 // hashes, tiers, namespaces and cache events. It never owns memory, never
 // decides anything and imports nothing of ours.
 //
-// Two words that are easily mixed up: a page is where KV entries live (memory,
-// [PageID]), a block is what they hold (content, [BlockHash]). Events and
-// indexes speak of blocks, allocators and engines of pages.
+// Two words that are easily confused: a page is a place for KV entries (memory,
+// [PageID]); a block is a run of tokens with its prefix (content, [BlockHash]).
+// Allocators and engines use pages, events and indexes use blocks.
 //
 // Everything here is a plain value or a pure function and may be used from any
 // goroutine, except [Hasher], which belongs to one owner.

@@ -4,7 +4,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// EventKind tells what happened to the blocks of an [Event].
+// EventKind is the change that an [Event] reports.
 type EventKind uint8
 
 // The kinds of event.
@@ -18,13 +18,13 @@ var eventNames = enum.New[EventKind]("kv", "event", "stored", "removed", "cleare
 
 func (k EventKind) String() string { return eventNames.Name(k) }
 
-// Event is one change of what a cache holds. Blocks are BlockTokens long and
-// aligned from token 0; a parent is always announced before its children, and
-// a block is announced once while it lives.
+// Event is one change of a cache's contents. Blocks are BlockTokens long and aligned
+// from token 0. A parent is stored before its children, and a block is stored once
+// while it lives, so a subscriber can check every event it gets.
 //
 // Events are immutable once handed out; their slices are shared.
 type Event struct {
-	Seq       uint64 // number of its batch, ascending from 0; set by the log that has it
+	Seq       uint64 // number of its batch, ascending from 0; set by the event log
 	Kind      EventKind
 	Tier      Tier
 	HasParent bool // Stored: false at the start of a sequence

@@ -12,17 +12,17 @@ import (
 // LocalHash identifies the tokens of one block, wherever it stands.
 type LocalHash uint64
 
-// BlockHash identifies a block together with all that stands before it: equal
-// hashes mean equal prefixes (up to collisions of XXH3-64). It is Dynamo's
-// sequence hash, so indexes of both agree.
+// BlockHash identifies a block together with everything before it: equal hashes mean
+// equal prefixes (up to collisions of XXH3-64: among a million blocks the chance of any
+// is about 3e-8). It is Dynamo's sequence hash, so indexes of both agree.
 type BlockHash uint64
 
 // hashSeed is Dynamo's seed for token blocks.
 const hashSeed = 1337
 
-// Seed is the seed under which the local hashes of the blocks of a namespace are hashed: 1337, plus
-// XXH3-64(LoRA, seed 0), plus XXH3-64(Salt, seed 1), wrapping; an empty field
-// adds nothing. The model adds nothing either: an index is of one model.
+// Seed returns the seed for the local hashes of a namespace's blocks: 1337, plus
+// XXH3-64(LoRA, seed 0), plus XXH3-64(Salt, seed 1), wrapping. An empty field adds
+// nothing. The model adds nothing either: an index is of one model.
 func (n Namespace) Seed() uint64 {
 	seed := uint64(hashSeed)
 	if n.LoRA != "" {
@@ -42,9 +42,11 @@ func HashLocal(tokens []Token, seed uint64) LocalHash {
 	return LocalHash(xxh3.HashSeed(appendTokens(nil, tokens), seed))
 }
 
-// littleEndian: tokens in memory are the bytes that are hashed.
+// littleEndian reports whether tokens in memory already have the bytes to hash,
+// so that no copy is needed.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
+// appendTokens appends tokens as little-endian u32.
 func appendTokens(dst []byte, tokens []Token) []byte {
 	for _, t := range tokens {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(t))
@@ -52,9 +54,9 @@ func appendTokens(dst []byte, tokens []Token) []byte {
 	return dst
 }
 
-// HashLocalMedia is HashLocal for a block in which media stand: their hashes,
-// each once, are sorted in place and follow the tokens as u64 little-endian.
-// buf is scratch; it is returned, maybe grown, for the next call.
+// HashLocalMedia is HashLocal for a block with media. Their hashes, each once, are
+// sorted in place and follow the tokens as little-endian u64. buf is scratch; it is
+// returned, maybe grown, for the next call.
 func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (LocalHash, []byte) {
 	buf = appendTokens(buf[:0], tokens)
 	slices.Sort(media)
@@ -64,9 +66,9 @@ func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (Lo
 	return LocalHash(xxh3.HashSeed(buf, seed)), buf
 }
 
-// Chain extends the hash of a prefix by one block: XXH3-64 over the parent's
-// hash and the block's local hash, both u64 little-endian, under seed 1337. The
-// namespace enters by the local hashes alone, the chain's seed is never salted.
+// Chain extends the hash of a prefix by one block: XXH3-64 over the parent's hash and
+// the block's local hash, both little-endian u64, under seed 1337. The namespace enters
+// only by the local hashes; the chain's seed is never salted.
 func Chain(parent BlockHash, local LocalHash) BlockHash {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], uint64(parent))
@@ -74,8 +76,8 @@ func Chain(parent BlockHash, local LocalHash) BlockHash {
 	return BlockHash(xxh3.HashSeed(b[:], hashSeed))
 }
 
-// Hasher walks the blocks of one sequence in order. The first block's chained
-// hash is its local hash.
+// Hasher hashes the blocks of one sequence in order. The first block's chained hash is
+// its local hash; each later one is Chain of its parent and its local hash.
 type Hasher struct {
 	seed        uint64
 	blockTokens int
@@ -95,7 +97,7 @@ func (h *Hasher) Resume(last BlockHash) { h.last, h.started = last, true }
 // Next hashes the next block, which must be full; only full blocks have hashes.
 func (h *Hasher) Next(block []Token) (BlockHash, LocalHash) { return h.NextMedia(block, nil) }
 
-// NextMedia is Next for a block in which media stand: see [HashLocalMedia].
+// NextMedia is Next for a block with media, see [HashLocalMedia].
 func (h *Hasher) NextMedia(block []Token, media []uint64) (BlockHash, LocalHash) {
 	if len(block) != h.blockTokens {
 		panic("kv: Hasher.Next: block is not full")

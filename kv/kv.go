@@ -7,31 +7,34 @@ import (
 // Token is a vocabulary index.
 type Token uint32
 
-// PageID names one page of a device pool: PageTokens consecutive token slots
-// over all layers. Ids run from 0 to the pool's capacity minus one.
+// PageID names one page of a device pool: PageTokens consecutive token slots over all
+// layers. Ids run from 0 to the pool's capacity minus one, 32 bits because tables of
+// ids are copied at every step.
 type PageID int32
 
 // NoPage is the absent page.
 const NoPage PageID = -1
 
-// FloorPages is the number of whole pages in n tokens.
+// FloorPages returns the number of whole pages in n tokens: 2 for 40 tokens in pages of
+// 16.
 func FloorPages(n, pageTokens int) int { return n / pageTokens }
 
-// CeilPages is the number of pages that n tokens occupy, the last one maybe in part.
+// CeilPages returns the number of pages that n tokens occupy, including a partial last
+// one: 3 for 40 tokens in pages of 16.
 func CeilPages(n, pageTokens int) int { return (n + pageTokens - 1) / pageTokens }
 
-// Namespace separates requests that must not share KV entries though their
-// tokens are equal. The fields stay apart, never joined into one string, so
-// that ("bc", "a") and ("c", "ab") can't collide. The zero value is the public
-// namespace. It is comparable and serves as a map key.
+// Namespace separates requests that must not share KV entries although their tokens are
+// equal. The fields stay separate and are never joined into one string, so ("bc", "a")
+// and ("c", "ab") can't collide. The zero value is the public namespace. It is
+// comparable and serves as a map key.
 type Namespace struct {
-	Model string // where one cache serves several; the KV of another model has other values
-	LoRA  string // adapter name; the KV of another adapter has other values
-	Salt  string // tenant or cache salt; same values, but not to be shared
+	Model string // where one cache serves several models
+	LoRA  string // adapter name; another adapter computes other KV
+	Salt  string // tenant or cache salt; equal KV that must not be shared
 }
 
-// Media is a run of tokens that only hold the place of something else, such as
-// the patches of an image: tokens [At, At+Tokens) of a sequence.
+// Media is a run of placeholder tokens for something else, such as the patches of an
+// image: tokens [At, At+Tokens) of a sequence.
 type Media struct {
 	At     int
 	Tokens int    // at least 1
@@ -76,10 +79,11 @@ var (
 	dtypeBytes = [...]int{4, 2, 2, 1, 1, 1}
 )
 
-// Bytes is the size of one element; of Q8_0 without its share of the scale.
+// Bytes returns the size of one element; for Q8_0 without its share of the scale.
 func (d DType) Bytes() int { return dtypeBytes[d] }
 
-// Size is the bytes of n elements; of Q8_0 n is a multiple of 32.
+// Size returns the bytes of n elements. For Q8_0, n must be a multiple of 32: 64
+// elements take 64 + 2·2 = 68 bytes.
 func (d DType) Size(n int) int {
 	if d == Q8_0 {
 		return n + n/32*2
@@ -89,8 +93,8 @@ func (d DType) Size(n int) int {
 
 func (d DType) String() string { return dtypes.Name(d) }
 
-// MarshalText gives the form of String.
+// MarshalText returns String.
 func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText takes the name of a type, as String gives it.
+// UnmarshalText reads the name of a type.
 func (d *DType) UnmarshalText(text []byte) error { return dtypes.Read(d, text) }

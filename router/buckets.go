@@ -9,13 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Staging says how the first of two stages chooses a bucket.
+// Staging is the way in which the first of two stages chooses a bucket.
 type Staging uint8
 
 // The stagings.
 const (
-	ByTurn   Staging = iota // one after the other
-	ByPrefix                // by the prompt's first blocks, so that each has prompts of its own kind
+	ByTurn   Staging = iota // round robin over the buckets
+	ByPrefix                // by the prompt's first blocks, so that each bucket gets its own kinds of prompts
 )
 
 var stagingNames = enum.New[Staging]("router", "staging", "turn", "prefix")
@@ -25,22 +25,23 @@ func (s Staging) String() string { return stagingNames.Name(s) }
 // UnmarshalText reads a staging's name.
 func (s *Staging) UnmarshalText(text []byte) error { return stagingNames.Read(s, text) }
 
-// MaxBuckets bounds the buckets of a fleet.
+// MaxBuckets is the largest number of buckets of a fleet.
 const MaxBuckets = 64
 
-// Buckets is the first of two stages: it chooses a bucket of workers for a prompt, and a
-// router, whose pools they are, the worker. Where prompts fall into a few kinds, each
-// bucket has prompts of its own kinds, and need not hold the others' prefixes. Which
-// workers are in which is [Deal]'s. One goroutine owns it.
+// Buckets is the first of two stages: it chooses a bucket of workers for a prompt. A
+// router, in which each bucket is a pool, then chooses the worker. Where prompts fall
+// into a few kinds, each bucket caches only the prefixes of its own kinds. [Deal]
+// assigns the workers to buckets. One goroutine owns a Buckets.
 type Buckets struct {
 	n, blocks int
 	by        Staging
 	turn      int
 }
 
-// NewBuckets stages over n buckets, 1 to MaxBuckets. Under ByPrefix the hash of block
-// number prefixBlocks chooses, or of the last one of a shorter prompt; a prompt without
-// hashes goes by turn.
+// NewBuckets returns a stage over n buckets, 1 to MaxBuckets. Under ByPrefix the hash
+// of block number prefixBlocks chooses the bucket, or the last block of a shorter
+// prompt. A prompt without hashes goes by turn. A chained hash stands for all blocks
+// before it, so one block identifies the whole prefix.
 func NewBuckets(n int, by Staging, prefixBlocks int) (*Buckets, error) {
 	if n < 1 || n > MaxBuckets || !stagingNames.Has(by) || prefixBlocks < 1 {
 		return nil, fmt.Errorf("router: NewBuckets with %d buckets, staging %v, %d prefix blocks: want 1 to %d buckets, staging %v and 1 block at least",
@@ -49,7 +50,7 @@ func NewBuckets(n int, by Staging, prefixBlocks int) (*Buckets, error) {
 	return &Buckets{n: n, by: by, blocks: prefixBlocks}, nil
 }
 
-// Pick is the index of the bucket for a prompt. What goes by turn moves the turn on.
+// Pick returns the bucket for a prompt. A choice by turn advances the turn.
 func (b *Buckets) Pick(hashes []kv.BlockHash) int {
 	bucket, turn := b.Peek(hashes)
 	if turn {
@@ -58,13 +59,16 @@ func (b *Buckets) Pick(hashes []kv.BlockHash) int {
 	return bucket
 }
 
-// Peek is what Pick would choose, and whether it is by turn.
+// Peek returns the bucket that Pick would choose, and whether by turn.
+//
+// By prefix it is rendezvous hashing: the bucket with the highest hash of (prefix,
+// bucket). One more bucket then takes 1/(n+1) of the prefixes and moves no other.
 func (b *Buckets) Peek(hashes []kv.BlockHash) (bucket int, turn bool) {
 	if b.by == ByTurn || len(hashes) == 0 {
 		return b.turn, true
 	}
 	prefix, best := uint64(hashes[min(len(hashes), b.blocks)-1]), uint64(0)
-	for i := range b.n { // rendezvous: one bucket more moves only what it gets
+	for i := range b.n {
 		if h := mix(prefix, uint64(i)); h >= best {
 			best, bucket = h, i
 		}
@@ -72,18 +76,19 @@ func (b *Buckets) Peek(hashes []kv.BlockHash) (bucket int, turn bool) {
 	return bucket, false
 }
 
-// Deal says which of n buckets, at least one, each worker is in; dst has the workers'
-// order. Their ids must differ, all of them. The rule:
+// Deal assigns each worker to one of n buckets (n at least 1) and appends the buckets
+// to dst, in the order of workers. Worker ids must be distinct. The rule:
 //
-//   - Bucket b has len(workers)/n workers, and those below len(workers)%n one more.
-//   - Every worker and bucket have a number, a hash of both. Of all pairs the one with the
-//     highest goes together, then of those left, until all workers are dealt. A bucket that
-//     is full gets no more.
+//   - Bucket b gets len(workers)/n workers; buckets below len(workers)%n get one more.
+//   - Each pair of worker and bucket has a number, a hash of both. The pair with the
+//     highest number is assigned first, then the next, until all workers are assigned.
+//     A full bucket gets no more.
 //
-// So it depends on nothing but who is there: routers that see the same workers deal alike,
-// whoever came first. Sizes differ by one at most. One that comes or goes takes the place
-// of another one only where that keeps the sizes so: of 64 workers in 4 buckets 1.1 others
-// move on average, in 16 buckets 2.4. It costs a sort of len(workers)*n pairs.
+// The result depends only on the set of workers, so routers that know the same workers
+// agree, in whatever order these joined. Sizes differ by at most one. A worker that
+// joins or leaves displaces others only to keep the sizes so: with 64 workers, 1.1
+// others move on average in 4 buckets, 2.4 in 16. It costs a sort of len(workers)*n
+// pairs.
 func Deal(workers []kv.WorkerID, n int, dst []int) []int {
 	type pair struct {
 		draw           uint64

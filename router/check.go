@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// verify runs Check under the tag invariants.
+// verify runs Check if the build tag invariants is set, and panics at a fault.
 func (r *Router) verify() {
 	if invariants.Enabled {
 		if err := r.Check(); err != nil {
@@ -18,9 +18,10 @@ func (r *Router) verify() {
 	}
 }
 
-// Check walks all there is and says what does not fit: the loads of workers are
-// the sums of their reservations, and the tree has what these hold. It costs
-// O(everything).
+// Check walks the whole state and returns the first fault: each worker's load must be
+// the sum over its reservations, and the tree must hold exactly their blocks. It costs
+// O(all reservations and their blocks), so it runs after each change only under the tag
+// invariants.
 func (r *Router) Check() error {
 	sums := make([]worker, len(r.workers))
 	last := time.Duration(-1 << 62)
@@ -72,8 +73,9 @@ func (r *Router) Check() error {
 	return nil
 }
 
-// checkTree holds the tree against the reservations, and returns the blocks of each
-// slot.
+// checkTree compares the tree with the reservations: references, holders, ends, links
+// to children, and that no node could be joined with its only child. It returns the
+// number of blocks by slot.
 func (l *ledger) checkTree() (hashed []int, err error) {
 	t := &l.tree
 	type path struct {
@@ -122,7 +124,8 @@ func (l *ledger) checkTree() (hashed []int, err error) {
 	return hashed, nil
 }
 
-// checkPromises holds the promises against the reservations.
+// checkPromises compares the counts of predicted blocks with the reservations that
+// predict them.
 func (l *ledger) checkPromises() error {
 	promises, want := &l.tree.promises, map[key]int32{}
 	for at := l.ages.head; at != none; at = l.slab[at].links[byAge].next {
@@ -148,7 +151,8 @@ func (l *ledger) checkPromises() error {
 	return nil
 }
 
-// checkDebts holds what workers owe against their reservations.
+// checkDebts compares the debts of workers with their reservations, and nextLate with
+// the earliest time at which a worker can be late.
 func (l *ledger) checkDebts() error {
 	stalled := 0
 	for _, slot := range l.fleet.all() {
@@ -182,7 +186,7 @@ func (l *ledger) checkDebts() error {
 	return nil
 }
 
-// checkGroups holds the groups against the workers' specs.
+// checkGroups compares the groups with the workers' specs.
 func (f *fleet) checkGroups() error {
 	want := map[group][]int32{{}: nil}
 	for _, slot := range f.all() {
@@ -196,7 +200,7 @@ func (f *fleet) checkGroups() error {
 	return nil
 }
 
-// check walks the lanes.
+// check walks the lanes: heap order, places, one lane per kind, free entries.
 func (q *queue) check() error {
 	n := 0
 	seen := map[laneOf]bool{}
@@ -223,7 +227,7 @@ func (q *queue) check() error {
 	return nil
 }
 
-// check holds the list of sessions against the index.
+// check compares the list of sessions with the index.
 func (s *sessions) check() error {
 	n, last := 0, int32(none)
 	for at := s.head; at != none; at = s.entries[at].next {

@@ -7,91 +7,97 @@ import (
 	"time"
 )
 
-// MaxPromptTokens is the longest prompt that is routed.
+// MaxPromptTokens is the length of the longest prompt that a router takes.
 const MaxPromptTokens = 1 << 24
 
-// maxCount bounds what workers say of themselves.
+// maxCount bounds the figures of workers' specs and reports, so that sums can't
+// overflow: 65,536 workers of 2^40 are 2^56.
 const maxCount = 1 << 40
 
 // ReplicaID names a router among its replicas.
 type ReplicaID uint64
 
-// Config sets policy and limits. The zero value serves.
+// Config sets policy and limits. The zero value is usable.
 type Config struct {
-	// BlockTokens is the block size of all: index, events and workers. Default 16.
+	// BlockTokens is the block size of index, events and workers. Default 16.
 	BlockTokens int
 	// Policy is the cost function. Default CostLatency.
 	Policy Policy
-	// Weights of the policy. All zero means DefaultWeights.
+	// Weights of the policy. Default DefaultWeights.
 	Weights Weights
-	// TierWeights say what cached blocks below the device count. All zero means
+	// TierWeights are the values of cached blocks below the device. Default
 	// DefaultTierWeights.
 	TierWeights TierWeights
-	// Profile of workers that join without one. Zero means DefaultProfile.
+	// Profile of workers that join without one. Default DefaultProfile.
 	Profile Profile
-	// Seed of all chance.
+	// Seed of all random draws.
 	Seed uint64
-	// ExpectedOutput is how many tokens a request is taken to output that does not
-	// say. Default 256.
+	// ExpectedOutput is the assumed number of output tokens of a request that gives
+	// none. Default 256.
 	ExpectedOutput int
-	// PrefixBlocks is how many blocks of a prompt CostPrefixHash hashes. Default 4.
+	// PrefixBlocks is the number of blocks of a prompt that CostPrefixHash hashes.
+	// Default 4.
 	PrefixBlocks int
 
 	// MaxWorkers bounds the workers. Default 512, at most 65536.
 	MaxWorkers int
-	// MaxModels bounds the models that workers serve, all together. Default 4096, at most
-	// 1 << 20; each takes 4 bytes for every worker that serves it, and as much again for
-	// those that are in a pool.
+	// MaxModels bounds the distinct models of all workers. Default 4096, at most 1 <<
+	// 20. A model takes 4 bytes per worker that serves it, and 4 more if that worker is
+	// in a pool.
 	MaxModels int
-	// MaxActive bounds the reservations, with those of replicas. Default 65536.
+	// MaxActive bounds the reservations, including those of replicas. Default 65536.
 	MaxActive int
-	// Expiry is after how long without progress a reservation ends by Expire: a
-	// safeguard against callers who never release. Default 5 minutes, as in Dynamo,
-	// where progress does not renew it.
+	// Expiry is the time without progress after which Expire ends a reservation. It
+	// protects the predicted load from callers that never release. Default 5 minutes,
+	// as in Dynamo; there progress does not renew a reservation.
 	Expiry time.Duration
 
-	// Predict counts the blocks of a prompt as cached at a worker where an active request
-	// will compute them, from its choice to its first token: overlaps come from events,
-	// which tell of blocks that are there.
+	// Predict counts blocks of a prompt as cached at a worker while an active request
+	// is about to compute them: from its choice to its first token. Without it,
+	// overlaps come only from events, which report a block after it is computed, and
+	// requests that arrive together with one prefix go to different workers.
 	Predict bool
-	// Stall is by how much a worker may be late with a token, beyond the prediction and
-	// beyond three times the prediction, before it is not chosen any more. It is for callers
-	// who tell each Progress. Default 0: workers are never late.
+	// Stall is the time by which a worker may exceed both the prediction of a token and
+	// three times that prediction. Later it gets no new requests until it makes
+	// progress. Use it only if every token is reported by Progress. Default 0: workers
+	// never stall.
 	Stall time.Duration
 
-	// BusyFactor is by how many times the tokens of its step the prefill tokens of a
-	// worker must exceed them for it to be busy. When all are, requests wait. 0: only
-	// MaxRequests makes a worker busy.
+	// BusyFactor makes a worker busy when its prompt tokens to compute exceed this many
+	// steps' budgets. When all workers are busy, requests wait. 0: only MaxRequests
+	// makes a worker busy.
 	BusyFactor float64
 	// MaxQueued bounds the waiting requests. Default 1024.
 	MaxQueued int
-	// Order is who of equal priority goes first. Default FCFS.
+	// Order of waiting requests of equal priority. Default FCFS.
 	Order Order
 
-	// MaxSessions bounds the sessions; beyond it the one that was used longest ago
-	// is forgotten. Default 65536.
+	// MaxSessions bounds the sessions; beyond it the least recently used one is
+	// forgotten. Default 65536.
 	MaxSessions int
-	// SessionTTL is how long after its last request a session keeps its worker.
-	// Default 0: no affinity. Replicas have the same, and share sessions.
+	// SessionTTL is the time after its last request for which a session keeps its
+	// worker. Default 0: no affinity. It must be equal in all replicas, which share
+	// sessions.
 	SessionTTL time.Duration
 
-	// Replica names this router among its replicas. 0: it has none, and no events
-	// are kept for them.
+	// Replica names this router among its replicas. 0: it has none, and keeps no events
+	// for them.
 	Replica ReplicaID
-	// Epoch tells a router from itself before a restart: higher is later, so the time
-	// of its start will do. In nanoseconds it is what claims on sessions go by, see Claim.
+	// Epoch distinguishes this router from the same one before a restart: a later start
+	// has a higher epoch. Use the start time in nanoseconds; claims on sessions build
+	// on it, see Claim.
 	Epoch uint64
-	// MaxJournal bounds the events that Drain has not fetched; beyond it the oldest
-	// are lost, which replicas see by their numbers. Default 65536.
+	// MaxJournal bounds the events that Drain has not fetched. Beyond it the oldest are
+	// lost; replicas notice by the numbers. Default 65536.
 	MaxJournal int
-	// MaxBuried bounds, for each replica, the reservations that are remembered as
-	// ended, so that what comes late does not bring them back. Default 4096.
+	// MaxBuried bounds, per replica, the reservations remembered as ended. The memory
+	// prevents a late event from reviving them. Default 4096.
 	MaxBuried int
 	// MaxPeers bounds the replicas. Default 64.
 	MaxPeers int
 }
 
-// WithDefaults fills what is zero.
+// WithDefaults returns a copy in which zero fields have their defaults.
 func (c Config) WithDefaults() Config {
 	set := func(field *int, value int) {
 		if *field == 0 {
@@ -124,7 +130,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all faults at once, by field and value.
+// Validate returns all faults at once, by field and value.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field string, value, want any) {

@@ -10,31 +10,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Explanation is why a worker: what each candidate would have cost. Its slices are
-// reused when it is filled in again.
+// Explanation is the reason of a choice: the cost of each candidate. Filling it again
+// reuses its slices.
 type Explanation struct {
 	Policy      Policy
 	Temperature float64
-	Chosen      kv.Rank // of a Select; the zero Worker of Router.Explain
+	Chosen      kv.Rank // of a Select; zero from Router.Explain
 	Reason      Reason
-	Decided     bool        // by a Select
-	Candidates  []Candidate // in the order of workers
+	Decided     bool        // whether a Select made the choice
+	Candidates  []Candidate // ordered by worker
 }
 
 // Candidate is a worker that could have been chosen.
 type Candidate struct {
 	Worker      kv.Rank
 	Cost        float64
-	Probability float64 // that it is chosen
+	Probability float64 // of being chosen
 	Overlap     Overlap
 	Shared      int               // blocks of the prompt that its active requests hold
-	Terms       [maxTerms]float64 // what the cost is made of, without weights; names by TermNames
+	Terms       [maxTerms]float64 // of the cost, without weights; see TermNames
 }
 
-// TermNames are the names of the terms, as many as the policy has.
+// TermNames returns the names of the terms that the policy uses.
 func (e *Explanation) TermNames() []string { return slices.Clone(e.Policy.terms()) }
 
-// explain fills in e for a choice of slot, but for Chosen. It draws nothing.
+// explain fills e for a choice of slot, except Chosen. It draws no random number: with
+// ties, each tied candidate has an equal probability.
 func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
 	*e = Explanation{Policy: s.cfg.Policy, Temperature: s.weights.Temperature, Reason: reason, Candidates: e.Candidates[:0]}
 	var ties []int32
@@ -66,7 +67,7 @@ func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
 	}
 }
 
-// String is a table of the candidates, the likeliest first.
+// String returns a table of the candidates, the likeliest first.
 func (e Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "policy %v", e.Policy)

@@ -8,18 +8,19 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fleet holds the workers by slot, and lists them by what they serve.
+// fleet holds the workers by slot, and lists them by model and pool, so that a choice
+// looks only at workers that may run the request.
 type fleet struct {
 	cfg          *Config
-	now          time.Duration // the latest that any call told
+	now          time.Duration // the latest time that any call gave
 	workers      []worker
 	freeSlots    []int32
 	slotOfWorker table
-	groups       map[group][]int32 // slots of a group's workers, by Worker; the zero group has all
-	stalled      int               // workers
+	groups       map[group][]int32 // slots of a group's workers, ordered by worker; the zero group has all
+	stalled      int               // number of stalled workers
 }
 
-// group is a model, a pool, or a model in a pool; zeros are any.
+// group is a model, a pool, or a model in a pool. A zero field means any.
 type group struct {
 	model ModelID
 	pool  PoolID
@@ -31,6 +32,7 @@ func newFleet(cfg *Config) fleet {
 
 func keyOf(r kv.Rank) key { return key{uint64(r.Worker), r.DP} }
 
+// slotOf returns the slot of a worker, or noEntry.
 func (f *fleet) slotOf(w kv.Rank) int32 { return f.slotOfWorker.get(keyOf(w)) }
 
 // find returns a worker, or [ErrUnknownWorker].
@@ -42,13 +44,14 @@ func (f *fleet) find(w kv.Rank) (*worker, error) {
 	return &f.workers[slot], nil
 }
 
-// all returns the slots of all workers, in their order.
+// all returns the slots of all workers, ordered by worker.
 func (f *fleet) all() []int32 { return f.groups[group{}] }
 
-// serving returns the slots of the workers that a request may ask for, by model and pool.
+// serving returns the slots of the workers of the request's model and pool.
 func (f *fleet) serving(req *Request) []int32 { return f.groups[group{req.Model, req.Pool}] }
 
-// groupsOf returns what a worker is listed under.
+// groupsOf returns the groups of a worker. Example: models 7 and 9 in pool 2 give any,
+// 7, 9, any in 2, 7 in 2, 9 in 2.
 func groupsOf(spec *WorkerSpec) []group {
 	all := []group{{}}
 	for _, id := range spec.Models {
@@ -62,7 +65,8 @@ func groupsOf(spec *WorkerSpec) []group {
 	return all
 }
 
-// readSpec checks a spec and completes it.
+// readSpec checks a spec and completes it: default profile; models sorted, without
+// repeats.
 func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	if spec.BlockTokens != f.cfg.BlockTokens {
 		return &BlockSizeError{w, spec.BlockTokens, f.cfg.BlockTokens}
@@ -107,7 +111,7 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	return nil
 }
 
-// join adds a worker, or changes the spec of one that is there, and returns its slot.
+// join adds a worker, or changes the spec of a known one, and returns its slot.
 func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
 	if err := f.readSpec(w, &spec); err != nil {
 		return noEntry, err
@@ -133,7 +137,7 @@ func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
 	return slot, nil
 }
 
-// leave forgets a worker without reservations.
+// leave removes a worker that has no reservations and frees its slot.
 func (f *fleet) leave(slot int32) {
 	w := &f.workers[slot]
 	f.slotOfWorker.delete(keyOf(w.id))
@@ -143,7 +147,7 @@ func (f *fleet) leave(slot int32) {
 	f.freeSlots = append(f.freeSlots, slot)
 }
 
-// enlist lists a worker in its groups.
+// enlist inserts a worker into its groups, at its place in the order.
 func (f *fleet) enlist(slot int32) {
 	w := &f.workers[slot]
 	for _, g := range groupsOf(&w.spec) {
@@ -153,7 +157,7 @@ func (f *fleet) enlist(slot int32) {
 	}
 }
 
-// delist takes a worker out of its groups. Groups without workers are forgotten.
+// delist removes a worker from its groups, and groups that are then empty.
 func (f *fleet) delist(slot int32) {
 	for _, g := range groupsOf(&f.workers[slot].spec) {
 		f.groups[g] = slices.DeleteFunc(f.groups[g], func(s int32) bool { return s == slot })
@@ -170,9 +174,9 @@ func (f *fleet) setPool(slot int32, pool PoolID) {
 	f.enlist(slot)
 }
 
-// prospects reports whether there is any worker that req may go to, and whether one of
-// those is free. Stalled workers count only where all are stalled. It costs a step for
-// each worker up to the first that is free.
+// prospects reports whether any worker may run req, and whether one of them is free.
+// Stalled workers count only if all eligible ones are stalled. It costs one step per
+// worker, up to the first free one.
 func (f *fleet) prospects(req *Request) (any, free bool) {
 	var late, lateFree bool
 	for _, slot := range f.serving(req) {
@@ -193,8 +197,8 @@ func (f *fleet) prospects(req *Request) (any, free bool) {
 	return late, lateFree
 }
 
-// allBusy reports whether every worker that req may go to is busy. It is false if there
-// is none.
+// allBusy reports whether every eligible worker is busy. It is false if no worker is
+// eligible: such a request fails instead of waiting.
 func (f *fleet) allBusy(req *Request) bool {
 	any, free := f.prospects(req)
 	return any && !free
@@ -208,13 +212,14 @@ func (f *fleet) anyFree() bool {
 	})
 }
 
-// anyEligible reports whether there is any worker that req may go to.
+// anyEligible reports whether any worker may run req.
 func (f *fleet) anyEligible(req *Request) bool {
 	return slices.ContainsFunc(f.serving(req), func(slot int32) bool { return f.workers[slot].eligible(req) })
 }
 
-// candidates appends to dst the slots of the workers that may be chosen for req, in the
-// order of workers: of the stalled ones only where there is no other.
+// candidates appends the slots of the workers that may be chosen for req to dst,
+// ordered by worker. Stalled workers are candidates only if there are no others: a slow
+// answer is better than none.
 func (f *fleet) candidates(req *Request, dst []int32) []int32 {
 	for _, stalled := range [...]bool{false, true} {
 		for _, slot := range f.serving(req) {
@@ -229,12 +234,13 @@ func (f *fleet) candidates(req *Request, dst []int32) []int32 {
 	return dst
 }
 
-// hear notes that a worker has made progress now.
+// hear notes that a worker makes progress now.
 func (f *fleet) hear(w *worker) {
 	w.heard = f.now
 	f.unstall(w)
 }
 
+// unstall makes a stalled worker a normal candidate again.
 func (f *fleet) unstall(w *worker) {
 	if w.stalled {
 		w.stalled = false

@@ -5,33 +5,33 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// EventKind says what happened to the reservation of an [Event].
+// EventKind is the change of a reservation that an [Event] reports.
 type EventKind uint8
 
 // The kinds of event.
 const (
-	Reserved   EventKind = iota // it was made, or it is, in a Snapshot
-	Progressed                  // its prefill ended, or it is renewed
-	Released                    // it ended, however
+	Reserved   EventKind = iota // it was made; in a Snapshot, it exists
+	Progressed                  // its prefill ended, or it was renewed
+	Released                    // it ended, in whatever way
 )
 
 var eventNames = enum.New[EventKind]("router", "event", "reserved", "progressed", "released")
 
 func (k EventKind) String() string { return eventNames.Name(k) }
 
-// Event is what a router tells its replicas about one of its reservations. Numbers
-// are totals, never differences, so an event may come twice or late.
+// Event tells replicas about one reservation of a router. Its numbers are totals, not
+// differences, so an event may arrive twice, late or out of order.
 type Event struct {
 	Replica ReplicaID
 	Epoch   uint64
-	Seq     uint64 // of the replica's events in its epoch, from 1, without gaps
+	Seq     uint64 // number of the event in its replica's epoch: 1, 2, … without gaps
 	Kind    EventKind
 	ID      uint64 // of the reservation
 
-	// Reserved and Progressed: tokens computed of the uncached ones, and output.
+	// Of Reserved and Progressed: computed tokens of UncachedTokens, and output tokens.
 	ComputedTokens, OutputTokens int
 
-	// Reserved alone.
+	// Of Reserved only.
 	Worker         kv.Rank
 	PromptTokens   int
 	UncachedTokens int
@@ -40,15 +40,14 @@ type Event struct {
 	Untold         bool // as in the Request
 	Hashes         []kv.BlockHash
 
-	// Reserved, and Released of what was taken back: the claim on its session, 0 if it has
-	// none or claims nothing. Its worker is Worker, or none where Nowhere says so, which is
-	// of Released alone. See Claim.
+	// Of Reserved, and of Released after a rollback: the claim on the session, 0 without one.
+	// The claimed worker is Worker, or none if Nowhere is set (Released only). See Claim.
 	Session, Stamp uint64
 	Nowhere        bool
 }
 
-// Snapshot is all that a router has reserved itself. What it knows of sessions is told
-// by Claims.
+// Snapshot has all reservations that a router made itself. Sessions are not in it;
+// Claims tells them.
 type Snapshot struct {
 	Replica ReplicaID
 	Epoch   uint64
@@ -57,22 +56,24 @@ type Snapshot struct {
 	Events  []Event // Reserved, without Seq, Session and Stamp
 }
 
-// journal keeps the events until they are fetched. Hashes lie in one of two
-// arenas, so that what Drain returned stays while the next ones come.
+// journal keeps events until Drain fetches them. Hashes stand in one of two arenas,
+// which take turns: the events that Drain returned stay valid while the next ones are
+// written.
 type journal struct {
 	cfg    *Config
 	seq    uint64
-	lost   uint64 // events that nobody fetched
+	lost   uint64 // events dropped before a Drain
 	events []Event
 	arena  [2][]kv.BlockHash
-	side   int
+	side   int // of arena, where new hashes go
 }
 
-// journalBlocks is how many hashes are kept for each of MaxJournal events: 64 are
-// a prompt of 1,024 tokens, and a journal that is drained has a few events.
+// journalBlocks is the number of hashes kept per event of MaxJournal. 64 blocks are a
+// prompt of 1,024 tokens; a journal that is drained regularly has only a few events.
 const journalBlocks = 64
 
-// reserved notes a new reservation, with its claim.
+// reserved appends the event of a new reservation, with its claim. If the arena is
+// full, all events are dropped, and replicas ask for a snapshot.
 func (j *journal) reserved(e *reservation, worker kv.Rank, hashes []kv.BlockHash) {
 	if j.cfg.Replica == 0 {
 		return
@@ -88,7 +89,8 @@ func (j *journal) reserved(e *reservation, worker kv.Rank, hashes []kv.BlockHash
 	j.append(ev)
 }
 
-// event is the Reserved of a reservation as it is now, without hashes.
+// event returns the Reserved event of a reservation in its present state, without
+// hashes.
 func (e *reservation) event(worker kv.Rank) Event {
 	return Event{
 		Kind: Reserved, ID: e.id, ComputedTokens: e.computed, OutputTokens: e.outputTokens, Worker: worker,
@@ -96,10 +98,12 @@ func (e *reservation) event(worker kv.Rank) Event {
 	}
 }
 
+// progressed appends the event of a renewal or of a first token.
 func (j *journal) progressed(e *reservation) {
 	j.append(Event{Kind: Progressed, ID: e.id, ComputedTokens: e.computed, OutputTokens: e.outputTokens})
 }
 
+// released appends the event of an end. After a rollback it carries the later claim.
 func (j *journal) released(e *reservation) {
 	ev := Event{Kind: Released, ID: e.id}
 	if e.unclaimed {
@@ -108,6 +112,8 @@ func (j *journal) released(e *reservation) {
 	j.append(ev)
 }
 
+// append numbers an event and adds it. At MaxJournal events all are dropped, and the
+// new one's hashes are copied to the fresh arena.
 func (j *journal) append(ev Event) {
 	if j.cfg.Replica == 0 {
 		return
@@ -122,15 +128,15 @@ func (j *journal) append(ev Event) {
 	j.events = append(j.events, ev)
 }
 
-// drop gives up what nobody fetched; the replicas see it by the numbers and ask
-// for a snapshot.
+// drop discards the events that were not fetched. Replicas notice by the numbers and
+// ask for a snapshot.
 func (j *journal) drop() {
 	j.lost += uint64(len(j.events))
 	clear(j.events)
 	j.events, j.arena[j.side] = j.events[:0], nil
 }
 
-// drain appends the events to dst.
+// drain appends the events to dst and switches arenas.
 func (j *journal) drain(dst []Event) []Event {
 	dst = append(dst, j.events...)
 	clear(j.events)

@@ -6,25 +6,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ledger holds the reservations, and keeps the loads of their workers.
+// ledger holds the reservations and keeps the loads of their workers.
+//
+// Reservations live in a slab with a free list; lists link them by index (see link). So
+// a reservation costs no allocation in steady state, and its handle is an index and an
+// id.
 type ledger struct {
 	cfg         *Config
 	fleet       *fleet
 	slab        []reservation
 	freeEntries []int32
-	ages        list
-	active      int
-	tree        tree
-	nextLate    time.Duration // no other worker is late before it, if nothing is heard
-	endings     [endings]uint64
-	stalls      uint64
+	ages        list // all reservations, the longest without progress first
+	active      int  // reservations, with those of replicas
+	tree        tree // distinct blocks by worker
+	// nextLate is the earliest time at which a worker can become late without news of it.
+	// Before it, no worker has to be checked.
+	nextLate time.Duration
+	endings  [endings]uint64 // counts, by the way they ended
+	stalls   uint64
 }
 
 func newLedger(cfg *Config, f *fleet) ledger {
 	return ledger{cfg: cfg, fleet: f, ages: emptyList(byAge), tree: newTree(mix(cfg.Seed, 1), cfg.MaxWorkers), nextLate: never}
 }
 
-// reserve adds to the predicted load of a worker; there is room in the slab.
+// reserve adds a reservation and its load to the worker in slot, and returns its entry.
+// The caller has checked that fewer than MaxActive exist.
 func (l *ledger) reserve(slot, peer int32, id uint64, a *asked) int32 {
 	at, now := int32(len(l.slab)), l.fleet.now
 	if n := len(l.freeEntries); n > 0 {
@@ -37,11 +44,13 @@ func (l *ledger) reserve(slot, peer int32, id uint64, a *asked) int32 {
 		id: id, peer: peer, slot: slot, promptTokens: a.promptTokens, uncached: a.uncached, privatePart: a.privatePart,
 		private: a.privatePart, untold: a.untold, prefilling: true, predicted: a.predicted, touched: now, synced: now,
 	}
+	// Blocks that another active request of the worker holds are not added again.
 	added := 0
 	e.end, added = l.tree.insert(slot, a.hashes)
 	w.hashed += added
 	w.private += e.private
 	if w.requests == 0 {
+		// An idle worker begins a step now; its last news may be hours old.
 		w.heard = now
 	}
 	w.requests++
@@ -64,7 +73,11 @@ func (l *ledger) reserve(slot, peer int32, id uint64, a *asked) int32 {
 	return at
 }
 
-// progress takes what a request has come to; less than before changes nothing.
+// progress updates a reservation with totals of computed and output tokens. Totals
+// below the known ones change nothing, so events may repeat or arrive late.
+//
+// Output tokens take new blocks beyond the prompt's: with blocks of 16, a prompt of 20
+// tokens has 2 blocks, and 13 output tokens (33 in all) make it 3.
 func (l *ledger) progress(at int32, computed, output int) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
@@ -87,7 +100,9 @@ func (l *ledger) progress(at int32, computed, output int) {
 	l.watch(w)
 }
 
-// compute takes how much of its prompt a request has computed.
+// compute updates the computed tokens of a prompt. The remaining prediction shrinks in
+// proportion to the remaining tokens, and the worker's clock for its first prompt
+// restarts now. An output token ends the prefill, whatever was reported as computed.
 func (l *ledger) compute(at int32, computed int) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
@@ -106,7 +121,8 @@ func (l *ledger) compute(at int32, computed int) {
 	}
 }
 
-// endPrefill takes a request out of those before their first token.
+// endPrefill removes a request from those before their first token, with its remaining
+// load and its predictions.
 func (l *ledger) endPrefill(at int32) {
 	e := &l.slab[at]
 	if !e.prefilling {
@@ -124,7 +140,7 @@ func (l *ledger) endPrefill(at int32) {
 	l.tree.endPromise(e)
 }
 
-// ending says how a reservation ended.
+// ending is the way a reservation ended.
 type ending uint8
 
 const (
@@ -135,7 +151,8 @@ const (
 	endings
 )
 
-// end takes a reservation out of all that it is in, and returns what it was.
+// end removes a reservation from every list, sum and tree, frees its entry and returns
+// a copy of it.
 func (l *ledger) end(at int32, how ending) reservation {
 	l.endPrefill(at)
 	e := &l.slab[at]
@@ -156,8 +173,8 @@ func (l *ledger) end(at int32, how ending) reservation {
 	return was
 }
 
-// own is the slab's entry of one of this router's reservations, or nil if it has
-// ended.
+// own returns the entry of a reservation of this router, or nil if it has ended. A
+// reused entry has another id.
 func (l *ledger) own(res Reservation) *reservation {
 	if res.id == 0 || res.at < 0 || int(res.at) >= len(l.slab) {
 		return nil
@@ -168,7 +185,8 @@ func (l *ledger) own(res Reservation) *reservation {
 	return nil
 }
 
-// removed withdraws what is promised of blocks that are gone from a worker's cache.
+// removed withdraws predictions for blocks that a worker removed from its cache. Only
+// prefilling reservations have predictions.
 func (l *ledger) removed(slot int32, hashes []kv.BlockHash) {
 	for _, h := range hashes {
 		if l.tree.promises.get(key{uint64(h), uint32(slot)}) == noEntry {
@@ -182,7 +200,7 @@ func (l *ledger) removed(slot int32, hashes []kv.BlockHash) {
 	}
 }
 
-// cleared ends all that is promised of a worker's cache.
+// cleared ends all predictions for a worker.
 func (l *ledger) cleared(slot int32) {
 	for at := l.fleet.workers[slot].prefillingQueue.head; at != none; at = l.slab[at].links[byPrefill].next {
 		l.tree.endPromise(&l.slab[at])

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// end ends a reservation and tells the replicas, or remembers that it has ended if
-// another router made it.
+// end ends a reservation. Replicas are told if this router made it; otherwise the end
+// is remembered, so that a late event does not make the reservation again.
 func (r *Router) end(at int32, how ending) {
 	e := r.ledger.end(at, how)
 	if e.peer == ownPeer {
@@ -17,8 +17,8 @@ func (r *Router) end(at int32, how ending) {
 	}
 }
 
-// endOwn ends one of this router's reservations after a last word on it. False: it has
-// ended already.
+// endOwn ends a reservation of this router, after last has been applied to it. It
+// returns false if the reservation has ended before.
 func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last func(*reservation)) bool {
 	r.advance(now)
 	e := r.own(res)
@@ -31,8 +31,9 @@ func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last fun
 	return true
 }
 
-// Begun says that a worker has begun to compute a request, which is progress. A reply that
-// comes at once, nobody knows when, is owed no longer. False: the reservation has ended.
+// Begun takes the notice that a worker has begun to compute a request; that is
+// progress. A reply at once of unknown length is no longer owed from then on. It
+// returns false if the reservation has ended.
 func (r *Router) Begun(now time.Duration, res Reservation) bool {
 	r.advance(now)
 	if r.own(res) == nil {
@@ -43,11 +44,14 @@ func (r *Router) Begun(now time.Duration, res Reservation) bool {
 	return true
 }
 
-// Progress says what a request has come to: how many tokens of its prompt were
-// computed beyond the cached ones, and how many it has output, both since it
-// began. The first output token ends its prefill whatever was computed. It renews
-// the reservation, even by numbers that are no news; those that are say that a step
-// of the worker has ended now. False: it has ended.
+// Progress takes the totals of a request since it began: computed prompt tokens beyond
+// the cached ones, and output tokens. The first output token ends its prefill, whatever
+// was computed.
+//
+// Each call renews the reservation. Higher totals also prove that a step of the worker
+// has ended now. Replicas are told of the end of the prefill, and of a renewal every
+// quarter of Expiry, so that one lost event does not expire it there. It returns false
+// if the reservation has ended.
 func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, outputTokens int) bool {
 	r.advance(now)
 	e := r.own(res)
@@ -67,32 +71,32 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 	return true
 }
 
-// Release ends a reservation with its request, whose answer has come to its end. It is true
-// exactly once.
+// Release ends a reservation whose answer is complete, which counts as progress of the
+// worker. It returns true exactly once.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, released, func(e *reservation) { r.hear(&r.workers[e.slot]) })
 }
 
-// Abandon ends a reservation whose answer did not come to its end: like Release, but it
-// does not say that the worker has made progress.
+// Abandon ends a reservation whose answer did not complete. Unlike Release it does not
+// count as progress of the worker.
 func (r *Router) Abandon(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, released, func(*reservation) {})
 }
 
-// Rollback takes a reservation back whose request was never sent, as its caller
-// went: like Abandon, and its session has the worker of before.
+// Rollback ends a reservation whose request was never sent, because its caller left:
+// like Abandon, and the session returns to its previous worker.
 func (r *Router) Rollback(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, rolledBack, func(e *reservation) { r.sessions.unclaim(r.now, e) })
 }
 
-// Expired is a reservation that nobody renewed.
+// Expired is a reservation that ended for lack of progress.
 type Expired struct {
 	Reservation Reservation // the zero Reservation if a replica made it
 	Worker      kv.Rank
 }
 
-// Expire ends the reservations without progress for Config.Expiry and appends them
-// to dst, the longest first. It costs a step for each of them.
+// Expire ends the reservations without progress for Config.Expiry and appends them to
+// dst, the longest without progress first. It costs one step per expired reservation.
 func (r *Router) Expire(now time.Duration, dst []Expired) []Expired {
 	r.advance(now)
 	for r.ages.head != none {

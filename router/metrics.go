@@ -2,36 +2,37 @@ package router
 
 import "fmt"
 
-// Metrics are counts since the start, but for Workers, Active, Waiting and Promised.
+// Metrics are counts since the start, except Workers, Active, Waiting and Promised,
+// which are current.
 type Metrics struct {
 	Workers, Active, Waiting int
-	Promised                 int // blocks that workers are predicted to compute, each once for a worker
+	Promised                 int // blocks that workers are predicted to compute, each counted once per worker
 
 	Selected   [reasons]uint64 // by Reason
-	Busy       uint64          // Selects that found all busy
+	Busy       uint64          // Selects that found all workers busy
 	Queued     uint64
-	Refused    uint64 // requests that could go nowhere
-	Cancelled  uint64 // in the queue
-	Released   uint64 // reservations, with those of replicas
+	Refused    uint64 // requests without an eligible worker, or malformed
+	Cancelled  uint64 // waiting requests that were cancelled
+	Released   uint64 // reservations, including replicas'
 	RolledBack uint64
 	Expired    uint64
-	Ended      uint64 // with their worker or their router
-	Stalled    uint64 // times that a worker was late with what it owed
+	Ended      uint64 // reservations that ended with their worker or router
+	Stalled    uint64 // times that a worker became stalled
 
 	PromptTokens  uint64 // of selected requests
-	OverlapTokens uint64 // of them, what the chosen worker had
-	BestTokens    uint64 // of them, what the worker with most of it had
+	OverlapTokens uint64 // of PromptTokens, cached at the chosen worker
+	BestTokens    uint64 // of PromptTokens, cached at the worker with the longest prefix
 
-	Journal, JournalLost uint64 // events for replicas, and those that nobody fetched
-	Applied              uint64 // events of replicas
-	Duplicate            uint64 // that changed nothing
-	Stale                uint64 // of an epoch or a reservation that is past
-	Early                uint64 // about a reservation that is not known yet
+	Journal, JournalLost uint64 // events for replicas, and events dropped before a Drain
+	Applied              uint64 // events from replicas
+	Duplicate            uint64 // without news
+	Stale                uint64 // of a past epoch or an ended reservation
+	Early                uint64 // about an unknown reservation
 	Rejected             uint64 // malformed, beyond a limit, or of an unknown worker
-	Claims               uint64 // on sessions, of replicas, that were the latest
+	Claims               uint64 // claims of replicas on sessions that were the latest
 }
 
-// Metrics are the counts of now.
+// Metrics returns the current counts.
 func (r *Router) Metrics() Metrics {
 	m := r.metrics
 	m.Workers, m.Active, m.Waiting, m.Promised = len(r.all()), r.active, r.queue.n, r.tree.promises.n
@@ -43,6 +44,7 @@ func (r *Router) Metrics() Metrics {
 	return m
 }
 
+// String returns the counts as text, one group per line.
 func (m Metrics) String() string {
 	s := m.Selected
 	return fmt.Sprintf(`workers %d, reservations %d, waiting %d

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// weightNames are what texts call the weights, in the order of the fields.
+// weightNames are the names of the weights in texts, in the order of the fields in Set.
 var weightNames = []string{"score", "usage", "waiting", "prefill", "scale", "device", "host", "disk", "decay", "requests", "ttft", "itl", "backlog", "temperature"}
 
-// WeightNames are the names that Set knows.
+// WeightNames returns the names that Set knows.
 func WeightNames() []string { return slices.Clone(weightNames) }
 
-// WeightNames are those that the policy goes by.
+// WeightNames returns the names of the weights that the policy uses.
 func (p Policy) WeightNames() []string {
 	return slices.Clone([...][]string{
 		CostLatency: {"ttft", "itl", "backlog", "temperature"},
@@ -24,8 +24,8 @@ func (p Policy) WeightNames() []string {
 	}[p])
 }
 
-// Set changes the weight of a name, in whatever case. Whether the value may be is
-// Validate's to say.
+// Set changes the weight of a name, in any case of letters. It checks the name only;
+// Validate checks the values.
 func (w *Weights) Set(name string, value float64) error {
 	fields := []*float64{
 		&w.Score, &w.Usage, &w.Waiting, &w.Prefill, &w.Scale, &w.Device, &w.Host, &w.Disk, &w.Decay, &w.Requests, &w.TTFT, &w.ITL, &w.Backlog, &w.Temperature,

@@ -2,15 +2,15 @@ package router
 
 import "github.com/coppice-llm/coppice/internal/enum"
 
-// Order says which waiting request of equal priority goes first. Names and
-// formulas are Dynamo's; equal ones go as they came.
+// Order is the order of waiting requests of equal priority. Names and formulas are
+// Dynamo's; equal ones go in the order of arrival.
 type Order uint8
 
 // The orders.
 const (
 	FCFS Order = iota // first come, first served
 	LCFS              // last come, first served
-	WSPT              // the fewest tokens that the best worker must compute
+	WSPT              // fewest tokens to compute at the best worker (weighted shortest processing time)
 )
 
 var orderNames = enum.New[Order]("router", "order", "fcfs", "lcfs", "wspt")

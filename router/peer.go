@@ -7,16 +7,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Verdict is what became of an event.
+// Verdict is the effect of an event. Only Rejected means a fault.
 type Verdict uint8
 
 // The verdicts. Nothing is wrong with any but Rejected.
 const (
 	Applied   Verdict = iota
-	Made              // applied, and a reservation of it that was not known
-	Duplicate         // nothing new
-	Early             // about a reservation that is not known yet; remembered for a while
-	Stale             // of an earlier epoch, or about what has ended, or one's own
+	Made              // applied, and it made an unknown reservation
+	Duplicate         // without news
+	Early             // about an unknown reservation; remembered for a while
+	Stale             // of an earlier epoch, about an ended reservation, or sent by this router itself
 	Rejected          // malformed, beyond a limit, or about an unknown worker
 	verdicts
 )
@@ -25,12 +25,12 @@ var verdictNames = enum.New[Verdict]("router", "verdict", "applied", "made", "du
 
 func (v Verdict) String() string { return verdictNames.Name(v) }
 
-// replicas holds the other routers, and which reservations they made.
+// replicas holds the other routers and their reservations.
 type replicas struct {
 	cfg         *Config
 	peers       []peer
 	indexOfPeer table
-	remote      table            // (id, peer) -> slab
+	remote      table            // (reservation id, peer) -> slab
 	graves      table            // (id, peer) -> peer.buried
 	verdicts    [verdicts]uint64 // of events
 }
@@ -40,47 +40,50 @@ func newReplicas(cfg *Config) replicas {
 	return replicas{cfg: cfg, indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), graves: newTable(seed, 16)}
 }
 
-// verdict counts a verdict.
+// verdict counts a verdict and returns it.
 func (rs *replicas) verdict(v Verdict) Verdict {
 	rs.verdicts[v]++
 	return v
 }
 
-// peer is a replica as its events show it.
+// peer is a replica, as its events show it.
 type peer struct {
 	id    ReplicaID // 0: free
 	epoch uint64
 
-	// What came of its events: all before next but missing, and after next those whose
-	// bits are set, the lowest for next+1.
+	// The numbers of received events. All before next have arrived, except for missing of
+	// them; next itself has not. Bit i of window is set if next+1+i has. Example: events 1, 2,
+	// 4 and 7 give next 3, window 0b1001, missing 0.
 	next    uint64
 	window  uint64
 	missing uint64
 
-	buried []buried // a ring
-	oldest int
-	// floor: nothing is known of reservations up to it that are not here; they have
-	// ended, or as good as.
+	buried []buried // a ring of at most MaxBuried
+	oldest int      // of the ring
+	// floor is the highest id that has fallen out of the ring. An unknown reservation up to
+	// it counts as ended: MaxBuried newer records have displaced it.
 	floor uint64
 }
 
-// buried is what is remembered of a reservation that is not here: it has ended, or
-// news of it came before itself.
+// buried is a record of a reservation that is not in the slab: it has ended, or news of
+// it arrived before its Reserved event.
 type buried struct {
 	id               uint64
 	released         bool
-	said             bool // its Reserved was here, or has nothing to say any more of its session
+	said             bool // its Reserved event has arrived, or can add nothing about its session
 	computed, output int
 }
 
-// see notes the number of an event, for missing.
+// see notes the number of an event. The window covers 64 numbers after next. An event
+// beyond it moves the window, and the numbers that fall out without having arrived are
+// missing.
 func (p *peer) see(seq uint64) {
 	if seq < p.next {
 		return
 	}
-	for seq > p.next+64 { // the window moves, and what is not in it by then is missing
+	for seq > p.next+64 {
 		if p.window == 0 {
-			// Nothing is in it: all up to where seq is its last are missing at once.
+			// The window is empty: everything up to seq-64 is missing, in one step.
 			p.missing += seq - 64 - p.next
 			p.next = seq - 64
 			break
@@ -97,7 +100,8 @@ func (p *peer) see(seq uint64) {
 	p.window |= 1 << (seq - p.next - 1)
 }
 
-// slide moves the window by one, next having moved, and on over all that came.
+// slide moves the window by one number after next has advanced, and then over all
+// numbers that have arrived.
 func (p *peer) slide() {
 	came := p.window & 1
 	p.window >>= 1
@@ -108,7 +112,7 @@ func (p *peer) slide() {
 	}
 }
 
-// catchUp notes that all events up to a number are known by a snapshot.
+// catchUp notes that a snapshot includes all events up to seq.
 func (p *peer) catchUp(seq uint64) {
 	if seq+1 < p.next {
 		return
@@ -124,7 +128,8 @@ func (p *peer) catchUp(seq uint64) {
 	}
 }
 
-// absent are the events that have not come though later ones have.
+// absent returns the number of events that have not arrived although later ones have:
+// the missing ones, next, and the gaps in the window.
 func (p *peer) absent() uint64 {
 	if p.window == 0 {
 		return p.missing
@@ -132,8 +137,8 @@ func (p *peer) absent() uint64 {
 	return p.missing + 1 + uint64(bits.Len64(p.window)-bits.OnesCount64(p.window))
 }
 
-// place returns the index of a replica, which is made if it is new, or noEntry where
-// there are too many.
+// place returns the index of a replica and adds an unknown one. It returns noEntry if
+// there are MaxPeers already.
 func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	at := rs.indexOfPeer.get(key{a: uint64(id)})
 	if at != noEntry {
@@ -152,14 +157,16 @@ func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	return at
 }
 
-// tells reports whether a replica is there and knows of a claim that it made: stamps are
-// never below the epoch in which they are given.
+// tells reports whether a replica is present and knows a claim that it made. A stamp is
+// never below the epoch in which it was made, so a lower stamp is from before a
+// restart, which the replica has forgotten.
 func (rs *replicas) tells(by ReplicaID, stamp uint64) bool {
 	at := rs.indexOfPeer.get(key{a: uint64(by)})
 	return at != noEntry && stamp >= min(rs.peers[at].epoch, MaxStamp)
 }
 
-// foretell remembers news of a reservation that is not here.
+// foretell records news of a reservation that is not in the slab: its event arrived
+// before its Reserved event, or after its end.
 func (rs *replicas) foretell(at int32, news buried) Verdict {
 	p := &rs.peers[at]
 	grave := rs.graves.get(key{news.id, uint32(at)})
@@ -181,8 +188,9 @@ func (rs *replicas) foretell(at int32, news buried) Verdict {
 	return Early
 }
 
-// exhume takes out what is remembered of a reservation that comes now. Stale: it has ended.
-// late: its claim is news all the same.
+// exhume returns the record of a reservation whose Reserved event arrives now. v is
+// Stale if the reservation has ended. late reports whether its claim on a session still
+// counts although it has ended.
 func (rs *replicas) exhume(at int32, id uint64) (b buried, v Verdict, late bool) {
 	p := &rs.peers[at]
 	grave := rs.graves.get(key{id, uint32(at)})
@@ -200,21 +208,21 @@ func (rs *replicas) exhume(at int32, id uint64) (b buried, v Verdict, late bool)
 	return b, Applied, false
 }
 
-// unbury forgets what is remembered of a reservation.
+// unbury deletes the record of a reservation.
 func (rs *replicas) unbury(at int32, id uint64) {
 	if grave := rs.graves.delete(key{id, uint32(at)}); grave != noEntry {
 		rs.peers[at].buried[grave] = buried{}
 	}
 }
 
-// bury remembers that a reservation has ended.
+// bury records the end of a reservation.
 func (rs *replicas) bury(e *reservation) {
 	rs.remote.delete(key{e.id, uint32(e.peer)})
 	rs.dig(e.peer, buried{id: e.id, released: true, said: true})
 }
 
-// dig puts b into the ring; what it drives out is forgotten, and with it all that
-// came before.
+// dig adds a record to the ring. The record that it displaces is forgotten, and all
+// reservations with ids up to its own count as ended (floor).
 func (rs *replicas) dig(at int32, b buried) {
 	p := &rs.peers[at]
 	grave := len(p.buried)
@@ -232,7 +240,7 @@ func (rs *replicas) dig(at int32, b buried) {
 	rs.graves.put(key{b.id, uint32(at)}, int32(grave))
 }
 
-// forgetGraves forgets what is remembered of a replica's reservations.
+// forgetGraves deletes all records of a replica.
 func (rs *replicas) forgetGraves(at int32) {
 	for _, b := range rs.peers[at].buried {
 		if b.id != 0 {

@@ -2,8 +2,8 @@ package router
 
 import "math"
 
-// lowest are the candidates of the lowest cost, in the order of workers; under
-// Cost2026 those with the smallest tree of them; and whether there were several.
+// lowest returns the candidates with the lowest cost, ordered by worker, and whether
+// there were several. Under Cost2026 only those with the smallest tree are returned.
 func (s *scorer) lowest() (ties []int32, tied bool) {
 	best := math.Inf(1)
 	ties = s.ties[:0]
@@ -36,7 +36,7 @@ func (s *scorer) lowest() (ties []int32, tied bool) {
 	return ties, tied
 }
 
-// sample draws a candidate by the weights of softmax, with a number of [0, 1).
+// sample draws a candidate in proportion to its chance. unit is in [0, 1).
 func (s *scorer) sample(unit float64) int32 {
 	at := s.weigh() * unit
 	for i, slot := range s.candidates {
@@ -44,7 +44,7 @@ func (s *scorer) sample(unit float64) int32 {
 			return slot
 		}
 	}
-	// Rounding left a rest: the last one that has any chance.
+	// Rounding left a remainder: take the last candidate with any chance.
 	for i := len(s.candidates) - 1; i > 0; i-- {
 		if s.chances[i] > 0 {
 			return s.candidates[i]
@@ -53,8 +53,12 @@ func (s *scorer) sample(unit float64) int32 {
 	return s.candidates[0]
 }
 
-// weigh sets chances, one for each candidate, to what their chances are
-// proportional to, and returns the sum, at least 1. Equal costs have equal ones.
+// weigh sets chances, one per candidate, to softmax weights, and returns their sum. The
+// best candidate weighs 1, so the sum is at least 1 and no exponential overflows.
+//
+// Example with relative spread and temperature 0.5: costs 10, 15 and 20 have range 10,
+// so the weights are 1, exp(−5/5) = 0.37 and exp(−10/5) = 0.14; the best one is chosen
+// with probability 0.67.
 func (s *scorer) weigh() (sum float64) {
 	s.chances = s.chances[:0]
 	least, most := math.Inf(1), math.Inf(-1)

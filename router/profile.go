@@ -5,38 +5,48 @@ import (
 	"fmt"
 )
 
-// Profile are the coefficients of a worker's steps, for [CostLatency]: how long a
-// step takes with so many prompt tokens and decoding rows. All in seconds. They
-// come from measured steps, or from differences of the steps of a simulated
-// device. The zero Profile is [DefaultProfile].
+// Profile has the coefficients of a worker's step time, in seconds, for [CostLatency]:
+//
+//	step = Step + Token·t + Pair·p + Row·r + KV·c + Block·b + Prompt (if t > 0)
+//
+// for t prompt tokens with p pairs (each token with each token before it), r decoding
+// rows, c tokens of KV that these read, and b distinct blocks. Measure steps to get
+// them, or take differences of a simulated device's steps. The zero Profile is
+// [DefaultProfile].
 type Profile struct {
-	Step      float64 // of a step by itself: reading the weights, launching
-	Token     float64 // for each token of a prompt
-	Pair      float64 // for each token of a prompt and each token before it
-	Row       float64 // for each decoding row
-	KV        float64 // for each token of KV that a decoding row reads
-	HostBlock float64 // to bring a block in from the host
-	DiskBlock float64 // to bring a block in from disk, or from what is below it
+	Step      float64 // per step: reading the weights, launching kernels
+	Token     float64 // per prompt token
+	Pair      float64 // per prompt token and token before it
+	Row       float64 // per decoding row
+	KV        float64 // per token of KV that a decoding row reads
+	HostBlock float64 // per block fetched from host memory
+	DiskBlock float64 // per block fetched from disk or from lower tiers
 
-	// Block is for each distinct block that decoding rows hold, on devices where rows that
-	// share a block read it once (cascade attention, say): in place of KV there.
+	// Block is per distinct block of decoding rows. It replaces KV on devices where
+	// rows that share a block read it once (cascade attention).
 	Block float64
-	// Prompt is what a step with any tokens of prompts takes beside them.
+	// Prompt is per step with any prompt tokens.
 	Prompt float64
 }
 
-// DefaultProfile is a model of 8 billion parameters in bf16 on an H100 by data
-// sheet, as engine/sim has it: 15 GB of weights read at 2.5 TB/s and 131 kB of KV per
-// token at 2.3, 14 GFLOP per token and 0.5 MFLOP per pair at 640 and 445 TFLOP/s.
-// Blocks of 16 tokens (2 MB) come in at 50 GB/s from the host and 5 GB/s from disk.
-// That a step costs the sum, where a device may do one thing beside the other, is too
-// much for short prompts. Another model or device needs another profile, though
-// choices differ little while a coefficient is off by two (fleet_test.go).
+// DefaultProfile is a model of 8 billion parameters in bf16 on an H100, from data
+// sheets, as in engine/sim:
+//
+//	Step      15 GB of weights at 2.5 TB/s
+//	KV        131 kB per token at 2.3 TB/s
+//	Token     14 GFLOP at 640 TFLOP/s
+//	Pair      0.5 MFLOP at 445 TFLOP/s
+//	HostBlock 16 tokens (2 MB) at 50 GB/s
+//	DiskBlock 2 MB at 5 GB/s
+//
+// The sum overestimates short prompts, because a device overlaps reading and computing.
+// Another model or device needs another profile; choices differ little while a
+// coefficient is wrong by a factor of two (fleet_test.go).
 func DefaultProfile() Profile {
 	return Profile{Step: 6.4e-3, Token: 2.2e-5, Pair: 1.2e-9, Row: 1.3e-6, KV: 5.6e-8, HostBlock: 4e-5, DiskBlock: 4e-4}
 }
 
-// Validate reports every coefficient that is not a number from 0 to 1000 seconds.
+// Validate returns every coefficient that is not between 0 and 1000 seconds.
 func (p Profile) Validate() error {
 	var errs []error
 	for _, f := range []struct {
@@ -53,14 +63,15 @@ func (p Profile) Validate() error {
 	return errors.Join(errs...)
 }
 
-// prefill is how long n tokens behind c cached ones take, in seconds, without what
-// the steps cost by themselves.
+// prefill returns the time to compute n prompt tokens after c cached ones, in seconds,
+// without the fixed costs of steps. Token i has c+i tokens before it (and itself), so
+// the pairs are n·c + n(n+1)/2.
 func (p *Profile) prefill(n, c float64) float64 {
 	return p.Token*n + p.Pair*(n*c+n*(n+1)/2)
 }
 
-// decode is how long a step takes with so many decoding rows that read so many
-// tokens of KV together, in seconds, without what it takes for distinct blocks.
+// decode returns the time of a step with a number of decoding rows that together read
+// contextTokens of KV, in seconds, without Block.
 func (p *Profile) decode(rows, contextTokens float64) float64 {
 	return p.Step + p.Row*rows + p.KV*contextTokens
 }

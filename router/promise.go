@@ -2,7 +2,8 @@ package router
 
 import "github.com/coppice-llm/coppice/kv"
 
-// promise counts the blocks of a reservation's prompt from known on.
+// promise predicts the blocks of a reservation's prompt from block known on: each is
+// counted once per reservation that will compute it at the worker.
 func (t *tree) promise(e *reservation, hashes []kv.BlockHash, known int) {
 	if known >= len(hashes) {
 		return
@@ -13,7 +14,8 @@ func (t *tree) promise(e *reservation, hashes []kv.BlockHash, known int) {
 	}
 }
 
-// endPromise ends a reservation's promise, if there is one. Its prompt is in the tree still.
+// endPromise ends a reservation's prediction, if it has one. Its prompt stays in the
+// tree.
 func (t *tree) endPromise(e *reservation) {
 	if e.made {
 		t.shorten(e, int(e.known))
@@ -21,7 +23,7 @@ func (t *tree) endPromise(e *reservation) {
 	}
 }
 
-// shorten ends a promise from a block of the prompt on.
+// shorten ends a prediction from block to of the prompt on.
 func (t *tree) shorten(e *reservation, to int) {
 	for i, h := range t.promised(e) {
 		if i >= to {
@@ -31,8 +33,9 @@ func (t *tree) shorten(e *reservation, to int) {
 	e.upTo = min(e.upTo, int32(to))
 }
 
-// promised ranges over the blocks that a reservation promises, with their place in the
-// prompt, in no order.
+// promised ranges over the predicted blocks of a reservation with their index in the
+// prompt, from the end of the tree path to its root. The hashes stand in the tree, so a
+// reservation needs no copy.
 func (t *tree) promised(e *reservation) func(yield func(int, kv.BlockHash) bool) {
 	return func(yield func(int, kv.BlockHash) bool) {
 		for at, end := e.end, int(e.hashes); end > int(e.known); at = t.nodes[at].parent {
@@ -48,7 +51,8 @@ func (t *tree) promised(e *reservation) func(yield func(int, kv.BlockHash) bool)
 	}
 }
 
-// withdraw ends a promise from the given block on, if it is of it.
+// withdraw ends a prediction from the given block on, if it contains that block. The
+// blocks after it can't be used without it.
 func (t *tree) withdraw(e *reservation, removed kv.BlockHash) {
 	for i, h := range t.promised(e) {
 		if h == removed {

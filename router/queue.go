@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrTicket is the refusal of Take for a ticket that has ended.
+// ErrTicket is returned by Take for a ticket that has ended.
 var ErrTicket = errors.New("router: this ticket has ended")
 
-// QueueFullError refuses a request that would wait.
+// QueueFullError refuses a request that would have to wait.
 type QueueFullError struct{ Queued, Limit int }
 
 func (e *QueueFullError) Error() string {
@@ -24,7 +24,7 @@ type Ticket struct {
 	id uint64
 }
 
-// queue holds the waiting requests.
+// queue holds the waiting requests, in lanes.
 type queue struct {
 	cfg    *Config
 	slab   waitingSlab
@@ -36,6 +36,8 @@ type queue struct {
 
 type waitingSlab []waiting
 
+// waiting is a request in the queue, with its place in a lane so that a cancel finds it
+// in O(1).
 type waiting struct {
 	turn
 	req    Request
@@ -43,11 +45,12 @@ type waiting struct {
 	heapAt int32 // where it is in the lane's heap
 }
 
-// turn is when a waiting request goes: by priority, then rank, then as they came.
+// turn is a waiting request's place in the order: higher priority first, then higher
+// rank, then lower id, which is earlier arrival.
 type turn struct {
 	priority int
 	rank     float64
-	id       uint64 // 0 where the entry is free
+	id       uint64 // 0: the entry is free
 	at       int32  // of queue.slab
 }
 
@@ -65,21 +68,23 @@ func (t turn) Before(u turn) bool {
 // Place implements heap.Places.
 func (s waitingSlab) Place(t turn, at int) { s[t.at].heapAt = int32(at) }
 
-// lane holds requests that wait for the same workers: if the first one can't go, none of
-// them can, so finding the next request costs a step for each lane, however many wait.
-// Requests that avoid workers are in one lane together and looked at one by one.
+// lane holds requests that wait for the same workers. If its first request can't go,
+// none of them can, so finding the next request costs one step per lane, however many
+// wait. Requests that avoid workers share one lane and are checked one by one.
 type lane struct {
 	of laneOf
 	heap.Heap[turn, waitingSlab]
 }
 
+// laneOf is the kind of a lane: the restrictions that its requests share.
 type laneOf struct {
 	group
 	pin    kv.Rank
 	pinned bool
-	picky  bool // they avoid workers
+	picky  bool // its requests avoid workers
 }
 
+// laneFor returns the kind of lane in which a request waits.
 func laneFor(req *Request) laneOf {
 	if len(req.Avoid) > 0 {
 		return laneOf{picky: true}
@@ -91,7 +96,9 @@ func laneFor(req *Request) laneOf {
 	return of
 }
 
-// turnOf is the turn of a request that arrives now.
+// turnOf returns the turn of a request that arrives now. The rank is the arrival time
+// under LCFS, its negative under FCFS, and 1/(tokens to compute at the best worker)
+// under WSPT.
 func (q *queue) turnOf(req *Request, now float64) turn {
 	t := turn{priority: req.Priority, id: q.lastID + 1}
 	switch q.cfg.Order {
@@ -109,9 +116,9 @@ func (q *queue) turnOf(req *Request, now float64) turn {
 	return t
 }
 
-// first is the request that goes next: of those whose workers are not all busy, the one
-// before all others. Requests that wait for busy workers hold up no others. It costs a
-// step for each lane, and for each request that avoids workers.
+// first returns the request that goes next: the earliest turn among requests with a
+// free eligible worker. Requests that wait for busy workers hold up no others. It costs
+// one step per lane, and one per request that avoids workers.
 func (q *queue) first(f *fleet) int32 {
 	best := int32(none)
 	if q.n == 0 {
@@ -119,7 +126,7 @@ func (q *queue) first(f *fleet) int32 {
 	}
 	waits := f.allBusy
 	if !f.anyFree() {
-		waits = f.anyEligible // which is quicker
+		waits = f.anyEligible // no worker is free, so eligible means busy: a cheaper test
 	}
 	for i := range q.lanes {
 		turns := q.lanes[i].Items
@@ -135,7 +142,8 @@ func (q *queue) first(f *fleet) int32 {
 	return best
 }
 
-// enqueue puts a request into its lane. Lanes that are empty are used again.
+// enqueue puts a request into its lane. An empty lane is reused for another kind; their
+// number is thus at most the number of kinds that ever waited at once.
 func (q *queue) enqueue(req *Request, t turn) Ticket {
 	t.at = int32(len(q.slab))
 	if n := len(q.free); n > 0 {
@@ -164,7 +172,7 @@ func (q *queue) enqueue(req *Request, t turn) Ticket {
 	return Ticket{t.at, t.id}
 }
 
-// dequeue takes an entry out of its lane and frees it.
+// dequeue removes an entry from its lane and frees it.
 func (q *queue) dequeue(at int32) {
 	w := &q.slab[at]
 	q.lanes[w.lane].Remove(q.slab, int(w.heapAt))
@@ -173,6 +181,7 @@ func (q *queue) dequeue(at int32) {
 	q.n--
 }
 
+// waits returns the entry of a ticket, or nil if the ticket has ended.
 func (q *queue) waits(t Ticket) *waiting {
 	if t.id == 0 || t.at < 0 || int(t.at) >= len(q.slab) || q.slab[t.at].id != t.id {
 		return nil

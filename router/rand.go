@@ -2,20 +2,21 @@ package router
 
 import "math/bits"
 
-// draw is SplitMix64 (Steele, Lea and Flood 2014): all chance of a router comes
-// from one, so that equal calls give equal choices.
+// draw is SplitMix64 (Steele, Lea and Flood 2014), the only source of randomness in a
+// router, so that equal calls give equal choices.
 type draw struct{ state uint64 }
 
+// next returns 64 random bits.
 func (d *draw) next() uint64 {
 	d.state += 0x9e3779b97f4a7c15
 	return finish(d.state)
 }
 
-// unit is in [0, 1).
+// unit returns a number in [0, 1).
 func (d *draw) unit() float64 { return float64(d.next()>>11) / (1 << 53) }
 
-// below is in [0, n), for n of at least 1. What multiplying leaves uneven is below
-// 2^-50 for any number of workers.
+// below returns a number in [0, n), n at least 1. Multiplying favours some numbers by
+// at most n/2^64.
 func (d *draw) below(n int) int {
 	hi, _ := bits.Mul64(d.next(), uint64(n))
 	return int(hi)

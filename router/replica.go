@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Drain appends the events since the last Drain to dst, for all replicas. Their
-// Hashes are valid until the next Drain.
+// Drain appends the events since the last Drain to dst; they are for all replicas.
+// Their Hashes are valid until the next Drain.
 func (r *Router) Drain(dst []Event) []Event { return r.journal.drain(dst) }
 
-// Snapshot is for a replica that comes late or missed events. It belongs to the
-// caller. It costs O(reservations and their blocks).
+// Snapshot returns all reservations of this router, for a replica that starts late or
+// missed events. It belongs to the caller. It costs O(reservations and their blocks).
 func (r *Router) Snapshot() Snapshot {
 	s := Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
 	for at := r.ages.head; at != none; at = r.slab[at].links[byAge].next {
@@ -27,9 +27,9 @@ func (r *Router) Snapshot() Snapshot {
 	return s
 }
 
-// Apply takes an event of a replica. Events may come twice and in any order: what
-// is left in the end is the same. One of a higher epoch ends all that the replica
-// reserved before its restart.
+// Apply takes an event of a replica. Events may arrive twice and in any order; the
+// final state is the same. An event of a higher epoch first ends all reservations from
+// before the replica's restart.
 func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	r.advance(now)
 	at, v := r.peerOf(ev.Replica, ev.Epoch)
@@ -45,7 +45,8 @@ func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	return r.verdict(v)
 }
 
-// peerOf is the replica's place, made or begun anew as its epoch asks for.
+// peerOf returns the index of a replica: added if it is unknown, emptied if its epoch
+// is new. Events of an earlier epoch and of this router itself are stale.
 func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 	switch id {
 	case 0:
@@ -67,14 +68,15 @@ func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 	return at, Applied
 }
 
-// empty ends all that a replica reserved, in the order of age, and forgets its
-// graves.
+// empty ends all reservations of a replica, oldest first, and deletes its records.
 func (r *Router) empty(at int32) {
 	r.endThose(at, ended, func(*reservation) bool { return true })
 	r.forgetGraves(at)
 }
 
-// endThose ends reservations of a replica, in the order of age.
+// endThose ends the reservations of a replica that those selects, oldest first. It
+// walks all reservations: a replica leaves or restarts rarely, so there is no list per
+// replica to maintain.
 func (r *Router) endThose(peer int32, how ending, those func(*reservation) bool) {
 	for at := r.ages.head; at != none; {
 		e := &r.slab[at]
@@ -86,6 +88,7 @@ func (r *Router) endThose(peer int32, how ending, those func(*reservation) bool)
 	}
 }
 
+// apply checks an event of a replica and applies it, by kind.
 func (r *Router) apply(at int32, ev *Event) Verdict {
 	if ev.ComputedTokens < 0 || ev.ComputedTokens > MaxPromptTokens || ev.OutputTokens < 0 || ev.OutputTokens > MaxPromptTokens ||
 		ev.Session != 0 && (ev.Stamp < 1 || ev.Stamp > MaxStamp) {
@@ -118,14 +121,16 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 	return Rejected
 }
 
-// heed takes the claim of an event, if it has one.
+// heed applies the claim of an event, if it has one.
 func (r *Router) heed(ev *Event) {
 	if ev.Session != 0 {
 		r.sessions.heed(r.now, &Claim{Session: ev.Session, Stamp: ev.Stamp, Replica: ev.Replica, Worker: ev.Worker, Nowhere: ev.Nowhere})
 	}
 }
 
-// catchUp brings a known reservation to where an event has it.
+// catchUp updates a known reservation to the totals of an event. That is progress, so
+// the worker is no longer stalled; but the time of the step's end is unknown here, so
+// it is not noted as heard.
 func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	e := &r.slab[known]
 	if ev.Kind != Progressed && ev.OutputTokens <= e.outputTokens && ev.ComputedTokens <= e.computed {
@@ -136,6 +141,9 @@ func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	return Applied
 }
 
+// applyReserved makes a replica's reservation. News that arrived before it (before)
+// counts at once. The predicted time is computed with this router's profile of the
+// worker, which replicas share.
 func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	whole := kv.FloorPages(ev.PromptTokens, r.cfg.BlockTokens)
 	if ev.PromptTokens < 1 || ev.PromptTokens > MaxPromptTokens || ev.UncachedTokens < 0 || ev.UncachedTokens > ev.PromptTokens ||
@@ -167,9 +175,11 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	return Made
 }
 
-// ApplySnapshot takes all that a replica has reserved: what it does not have ends
-// here, what is missing is made. Applied if it is of the replica's epoch; then what
-// became of each of its events is counted and appended to dst.
+// ApplySnapshot replaces a replica's reservations: those not in the snapshot end here,
+// missing ones are made. The result is Applied if the snapshot is of the replica's
+// epoch; then the verdict of each of its events is counted and appended to dst.
+//
+// A reservation with an id above LastID was made after the snapshot, so it stays.
 func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([]Verdict, Verdict) {
 	r.advance(now)
 	at, v := r.peerOf(s.Replica, s.Epoch)
@@ -186,7 +196,7 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 		return e.id <= s.LastID && !has
 	})
 	floor := r.peers[at].floor
-	r.peers[at].floor = 0 // what is in the snapshot has not ended, however old it is
+	r.peers[at].floor = 0 // a reservation in the snapshot has not ended, however old it is
 	for i := range s.Events {
 		v := Rejected
 		if ev := &s.Events[i]; ev.Kind == Reserved && ev.ID != 0 && ev.ID <= s.LastID && ev.Session == 0 {
@@ -201,7 +211,7 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 	return dst, Applied
 }
 
-// Forget ends all that a replica reserved and forgets it, as when it left.
+// Forget ends all reservations of a replica and removes it, as when it left.
 func (r *Router) Forget(now time.Duration, id ReplicaID) {
 	r.advance(now)
 	at := r.indexOfPeer.delete(key{a: uint64(id)})
@@ -213,17 +223,17 @@ func (r *Router) Forget(now time.Duration, id ReplicaID) {
 	r.verify()
 }
 
-// Peer is what is known of a replica.
+// Peer describes a replica.
 type Peer struct {
 	Replica ReplicaID
 	Epoch   uint64
-	// Missing are events that have not come though later ones have: ask for a
-	// Snapshot if it stays.
+	// Missing counts events that have not arrived although later ones have. If it stays above
+	// 0, ask for a Snapshot.
 	Missing      uint64
 	Reservations int
 }
 
-// Peers appends what is known of all replicas to dst.
+// Peers appends the description of each replica to dst.
 func (r *Router) Peers(dst []Peer) []Peer {
 	for at := range r.peers {
 		p := &r.peers[at]
@@ -241,11 +251,13 @@ func (r *Router) Peers(dst []Peer) []Peer {
 	return dst
 }
 
-// Claims appends to dst the claims that are for this router to tell to one that may have
-// missed them, in no order: its own, those of replicas that have left, and those of ones
-// that have restarted since. It looks at the next n
-// of its places from the given one on, and returns where to go on, 0 at the end. What
-// is claimed between two calls may be missing: the events of that time have it.
+// Claims appends to dst the claims that only this router can tell to a router that
+// missed them, in no order: its own, those of replicas that have left, and those of
+// replicas that have restarted since.
+//
+// It reads n entries from the given one on, and returns the entry to continue with, or
+// 0 at the end, so that one call takes bounded time. A claim made between two calls may
+// be missing; its own event tells it.
 func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim, next int) {
 	r.advance(now)
 	s := &r.sessions
@@ -264,8 +276,8 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 	return dst, to
 }
 
-// ApplyClaims takes claims that a replica tells, its own or of others, and returns how
-// many it refused as malformed.
+// ApplyClaims takes claims that a replica tells, its own or others', and returns the
+// number that it refused as malformed.
 func (r *Router) ApplyClaims(now time.Duration, claims []Claim) (refused int) {
 	r.advance(now)
 	for i := range claims {

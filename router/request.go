@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The refusals of Select and Take.
+// Errors of Select and Take.
 var (
 	ErrRequest   = errors.New("router: bad request")
 	ErrNoWorkers = errors.New("router: no eligible worker: all have left, are draining, lost or to be avoided, or serve another model or pool")
@@ -17,69 +17,71 @@ var (
 	ErrFull      = errors.New("router: as many reservations as MaxActive")
 )
 
-// Overlap is what a worker has of a prompt: consecutive blocks from its first
-// token, each tier's beyond those of the tier before.
+// Overlap is a worker's cached part of a prompt: consecutive blocks from the first
+// token. Each tier counts the blocks after those of the tier before. Example: 3 on the
+// device and 2 on disk are blocks [0, 3) and [3, 5).
 type Overlap struct {
 	Worker                             kv.Rank
 	Device, Host, Disk, Shared, Object int // blocks
 }
 
-// Blocks are those of all tiers.
+// Blocks returns the number of cached blocks in all tiers.
 func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
 
-// MaxAvoid bounds Request.Avoid.
+// MaxAvoid is the largest length of Request.Avoid.
 const MaxAvoid = 64
 
-// Request is what is known of a request. Its slices are read during the call only,
-// but by Wait, which keeps them until the ticket has ended.
+// Request describes a request for routing. Its slices are read during the call only;
+// Wait keeps them until the ticket ends.
 type Request struct {
 	PromptTokens int // at least 1
 	// Hashes are the chained hashes of the prompt's full blocks, or of the first of
-	// them; without, its blocks do not count as load.
+	// them. Blocks without a hash count as private load.
 	Hashes []kv.BlockHash
-	// Untold: no worker's event will ever name its Hashes, as they are of bytes that stand
-	// for its tokens. It is for replicas, which learn it with them.
+	// Untold: no event of a worker will name these Hashes, because they are of bytes
+	// that stand for the tokens of an unknown tokenizer. Replicas learn it with the
+	// reservation.
 	Untold bool
-	// Reply says when something of the answer is seen, see Config.Stall.
+	// Reply is the form of the answer, for Config.Stall.
 	Reply Reply
-	// Overlaps are what workers have of it, from the index, each worker once, in any
-	// order. A worker that is not in it has nothing.
+	// Overlaps are the workers' cached parts of the prompt, from the index: each worker
+	// at most once, in any order. A worker without an entry has nothing cached.
 	Overlaps []Overlap
 	// ExpectedOutput in tokens. Default Config.ExpectedOutput.
 	ExpectedOutput int
-	// Session is a hash of the conversation's or user's name; 0 is none. Under SessionTTL
-	// the request goes where the session's last request went, if it can.
+	// Session is a hash of the conversation's or user's name; 0: none. With SessionTTL
+	// the request goes to the worker of the session's last request, if possible.
 	Session uint64
-	// Model is what it asks for: it goes only to workers that serve that. 0 is any.
+	// Model restricts it to workers that serve this model. 0: any.
 	Model ModelID
-	// Pool restricts it to the workers of one. 0 is any.
+	// Pool restricts it to the workers of one pool. 0: any.
 	Pool PoolID
-	// Pinned is the only worker that it may go to.
+	// Pinned restricts it to one worker.
 	Pinned *kv.Rank
-	// Avoid are workers that it must not go to, at most MaxAvoid: where it failed before.
-	// Waiting requests with some are looked at one by one, so restrict requests by Model
-	// or Pool, not by Avoid.
+	// Avoid excludes workers, at most MaxAvoid, where it has failed before. Waiting
+	// requests with exclusions are checked one by one, so restrict requests by Model or
+	// Pool where possible.
 	Avoid []kv.Rank
-	// Weights for this request alone.
+	// Weights replaces the router's weights for this request.
 	Weights *Weights
-	// Priority among those that wait: the highest goes first.
+	// Priority among waiting requests; higher goes first.
 	Priority int
 
-	// Explain is filled in by Select and Take, if it is there.
+	// Explain, if not nil, is filled by Select and Take.
 	Explain *Explanation
 }
 
-// Reply says when something of an answer is seen.
+// Reply is the form in which an answer becomes visible to the router.
 type Reply uint8
 
 // The kinds of reply.
 const (
-	Streamed Reply = iota // each token as it comes
+	Streamed Reply = iota // token by token
 	AtOnce                // all after the last token
-	Unknown               // nobody knows: its worker owes nothing that could be late
+	Unknown               // unknown: the worker owes nothing that could be late
 )
 
-// check refuses what cannot be meant.
+// check returns the first fault of a request.
 func (req *Request) check(cfg *Config) error {
 	if req.PromptTokens < 1 || req.PromptTokens > MaxPromptTokens {
 		return fmt.Errorf("%w: PromptTokens is %d, want 1 to %d", ErrRequest, req.PromptTokens, MaxPromptTokens)
@@ -105,14 +107,14 @@ func (req *Request) check(cfg *Config) error {
 	return nil
 }
 
-// Reason says why a worker was chosen.
+// Reason is the reason for the choice of a worker.
 type Reason uint8
 
 // The reasons.
 const (
 	ByCost   Reason = iota
-	ByTie           // among equal costs, by tree or by chance
-	ByChance        // under a temperature
+	ByTie           // among equal costs, by tree or at random
+	ByChance        // drawn under a temperature
 	BySession
 	ByPin
 	reasons
@@ -122,24 +124,25 @@ var reasonNames = enum.New[Reason]("router", "reason", "cost", "tie", "chance", 
 
 func (r Reason) String() string { return reasonNames.Name(r) }
 
-// Reservation is the place of one request in the predicted load of a worker. It
-// ends exactly once, by Release, Abandon, Rollback, Expire or Leave; all later calls with
-// it are refused. The zero Reservation is none. It is comparable.
+// Reservation is one request's share of a worker's predicted load. It ends exactly
+// once: by Release, Abandon, Rollback, Expire or Leave. Every later call with it is
+// refused. The zero Reservation is none. Reservations are comparable.
 type Reservation struct {
 	at int32
-	id uint64 // from 1, never used again
+	id uint64 // from 1, never reused
 }
 
-// Decision is where a request goes.
+// Decision is the choice for a request.
 type Decision struct {
-	Reservation Reservation // to be released when the request ends
+	Reservation Reservation // release it when the request ends
 	Worker      kv.Rank
 	Cost        float64 // in the policy's unit
-	Overlap     Overlap // what the worker has of the prompt
+	Overlap     Overlap // the worker's cached part of the prompt, with predicted blocks
 	Reason      Reason
 }
 
-// inSeconds is d.Seconds(), without its divisions where there are no whole ones.
+// inSeconds returns d.Seconds(). For durations below a second it avoids the integer
+// divisions, which show in a choice among 512 workers.
 func inSeconds(d time.Duration) float64 {
 	if d < time.Second {
 		return float64(d) / 1e9
@@ -147,7 +150,8 @@ func inSeconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// seconds is a duration, at most a century.
+// seconds converts to a duration of at most 3e9 seconds, about a century, so that it
+// can't overflow.
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 3e9) * float64(time.Second))
 }

@@ -6,78 +6,82 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ownPeer marks what this router itself reserved.
+// ownPeer marks reservations of this router itself.
 const ownPeer = -1
 
 // reservation is an entry of the slab.
 type reservation struct {
-	id   uint64 // of the router that made it; 0 where the entry is free
+	id   uint64 // given by the router that made it; 0: the entry is free
 	peer int32  // that router: an index of replicas.peers, or ownPeer
 	slot int32  // the worker
-	end  int32  // node of the tree
+	end  int32  // node of the tree in which its prompt ends
 
 	promptTokens int
-	computed     int // of uncached
-	uncached     int // tokens to be computed, at the beginning
+	computed     int // of uncached, so far
+	uncached     int // prompt tokens to compute, at the beginning
 	outputTokens int
-	privatePart  int // blocks of the prompt that are not shared
-	private      int // blocks, with the outputs'
+	privatePart  int // blocks of the prompt that no hash can share
+	private      int // privatePart and the blocks of outputs
 	prefilling   bool
-	untold       bool // of the request
+	untold       bool // see Request.Untold
 
 	promise
 	debt
 
-	predicted time.Duration // what is left of the prompt, by profile
+	predicted time.Duration // time left for its prompt, by profile
 	touched   time.Duration // of the last progress
-	synced    time.Duration // when the replicas were last told
+	synced    time.Duration // when replicas were last told
 
 	affinity
 
 	links [lists]link
 }
 
-// promise is the prediction that one active request makes about its worker's cache: the
-// blocks of its prompt that the index does not have there will be there once they are
-// computed, so a request with the same prefix that comes before that is counted as having
-// them. It ends with the request's first token, as events say by then what is there, with
-// the request's end, and from a block on that is removed. What the index has of the prompt
-// is promised by nobody: if it is removed, the index says so, and what was promised after it
-// does not count any more.
+// promise is the prediction of one active request about its worker's cache: the blocks
+// of its prompt that the index does not have there will be there once computed. So a
+// request with the same prefix that arrives before that counts them as cached.
+//
+// The prediction ends with the request's first token (events report the blocks by
+// then), with the request's end, or from a removed block on. The cached part, blocks
+// [0, known), is not predicted by any request: if it is removed, the index reports
+// that, and the predicted blocks after it no longer extend an overlap.
+//
+// Example: a prompt of 10 blocks of which the worker has 4 predicts blocks [4, 10).
 type promise struct {
 	made        bool
-	known, upTo int32 // the blocks [known, upTo) of the prompt
-	hashes      int32 // of the prompt
+	known, upTo int32 // predicted are blocks [known, upTo) of the prompt
+	hashes      int32 // hashed blocks of the prompt
 }
 
-// debt is what a worker owes for one reservation.
+// debt is the next sign of progress that the worker owes for one reservation.
 type debt struct {
 	owed     owed
-	told     bool          // how long the reply will be
-	reserved time.Duration // when it was
-	term     time.Duration // how long the first token may take, or all
+	told     bool          // the length of the reply is known
+	reserved time.Duration // time of the reservation
+	term     time.Duration // within which the first token, or all, is due
 }
 
-// owed says what comes next of a reply.
+// owed is the next sign of progress of a reply.
 type owed uint8
 
 const (
 	nothing  owed = iota
 	asToken       // its first token
-	asNext        // another one
+	asNext        // another token
 	asAnswer      // all of it
 )
 
-// affinity is what a reservation has done to its session.
+// affinity is the effect of a reservation on its session, so that a rollback can undo
+// it.
 type affinity struct {
-	session   uint64  // whose worker it set, 0 none
-	previous  kv.Rank // the session's before it
-	had       bool    // there was one
-	unclaimed bool    // it was taken back, and the session with it
-	stamp     uint64  // of the last claim
+	session   uint64  // the session that it claimed; 0: none
+	previous  kv.Rank // the session's worker before
+	had       bool    // whether there was one
+	unclaimed bool    // the claim was undone
+	stamp     uint64  // of its last claim
 }
 
-// asked is what a reservation is made of.
+// asked has the figures from which a reservation is made.
 type asked struct {
 	hashes       []kv.BlockHash
 	promptTokens int
@@ -88,18 +92,20 @@ type asked struct {
 	known        int // blocks of the prompt that the index has at the worker
 }
 
-// The lists that a reservation is in, by links of its own.
+// The lists that a reservation is in. Each has its own links in the entry, so that removal
+// from any of them is O(1).
 const (
-	byAge     = iota // all: the one without progress for longest first
-	byWorker         // those of a worker
-	byPrefill        // those of a worker before their first token, oldest first
-	byDebt           // those that a worker owes a first token, or all at once; see debts
+	byAge     = iota // all, the longest without progress first
+	byWorker         // of one worker
+	byPrefill        // of one worker, before their first token, oldest first
+	byDebt           // of one worker, owed a first token or a whole answer; see debts
 	lists
 )
 
 // none ends a list.
 const none = -1
 
+// link has the neighbours of an entry in one list, as indices of the slab, or none.
 type link struct{ prev, next int32 }
 
 // list is a doubly linked list through the slab of reservations.
@@ -110,6 +116,7 @@ type list struct {
 
 func emptyList(by int) list { return list{by, none, none} }
 
+// push appends an entry.
 func (l *list) push(slab []reservation, at int32) {
 	slab[at].links[l.by] = link{l.tail, none}
 	if l.tail == none {
@@ -120,6 +127,7 @@ func (l *list) push(slab []reservation, at int32) {
 	l.tail = at
 }
 
+// remove unlinks an entry, which must be in the list.
 func (l *list) remove(slab []reservation, at int32) {
 	k := slab[at].links[l.by]
 	if k.prev == none {

@@ -8,6 +8,10 @@ import (
 )
 
 // Router chooses workers and keeps their predicted load. One goroutine owns it.
+//
+// The parts are embedded so that each can be read alone: fleet (workers), ledger
+// (reservations and loads), replicas (other routers). scorer is the scratch of one
+// choice.
 type Router struct {
 	cfg *Config
 	fleet
@@ -18,12 +22,12 @@ type Router struct {
 	queue    queue
 	journal  journal
 	chance   draw
-	choices  uint64 // requests that got a worker
-	lastID   uint64 // of a reservation
+	choices  uint64 // requests that got a worker; orders lastChosen for round robin
+	lastID   uint64 // of a reservation; never reused, so a stale handle is recognised
 	metrics  Metrics
 }
 
-// New returns a router without workers. The error has all faults of cfg.
+// New returns a router without workers. The error lists all faults of cfg.
 func New(cfg Config) (*Router, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -37,7 +41,7 @@ func New(cfg Config) (*Router, error) {
 	return r, nil
 }
 
-// SetWeights changes the weights of all requests from now on that bring none of
+// SetWeights changes the weights for all later requests, except requests that bring
 // their own.
 func (r *Router) SetWeights(w Weights) error {
 	if err := w.Validate(); err != nil {
@@ -47,23 +51,27 @@ func (r *Router) SetWeights(w Weights) error {
 	return nil
 }
 
-// Weights are the ones in force.
+// Weights returns the weights in force.
 func (r *Router) Weights() Weights { return r.cfg.Weights }
 
-// BlockTokens is the block size.
+// BlockTokens returns the block size in tokens.
 func (r *Router) BlockTokens() int { return r.cfg.BlockTokens }
 
-// advance takes the time. It never runs backwards: what comes late counts as now.
+// advance sets the router's time. It never runs backwards: a call with an earlier time
+// counts as now, because callers on several goroutines may read the clock before they
+// take the lock. Workers are checked for stalls only when one can be late (nextLate),
+// not at each call.
 func (r *Router) advance(now time.Duration) {
 	if r.now = max(r.now, now); r.now > r.nextLate {
 		r.look()
 	}
 }
 
-// Join adds a worker, or changes the spec of one that is there and makes it
-// healthy again; its reservations stay, so a worker that restarted must Leave
-// first. A *[BlockSizeError] refuses another block size, [ErrWorkersFull] one too
-// many, [ErrWorkerSpec] what else is wrong.
+// Join adds a worker, or changes the spec of a known worker and makes it healthy. A
+// known worker keeps its reservations, so a worker that restarted must Leave first.
+//
+// Errors: *[BlockSizeError] for another block size, [ErrWorkersFull] beyond MaxWorkers,
+// [ErrWorkerSpec] for any other fault of the spec.
 func (r *Router) Join(now time.Duration, w kv.Rank, spec WorkerSpec) error {
 	r.advance(now)
 	slot, err := r.join(w, spec)
@@ -75,9 +83,9 @@ func (r *Router) Join(now time.Duration, w kv.Rank, spec WorkerSpec) error {
 	return nil
 }
 
-// Leave forgets a worker and ends the reservations on it. It appends those of this
-// router to dst, oldest first: their requests must end or go elsewhere. A worker
-// that is not there is no error.
+// Leave removes a worker and ends its reservations. It appends the reservations of this
+// router to dst, oldest first: the caller must end those requests or send them
+// elsewhere. An unknown worker is no error.
 func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reservation {
 	r.advance(now)
 	slot := r.slotOf(w)
@@ -96,9 +104,9 @@ func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reserv
 	return dst
 }
 
-// SetPool moves a worker into a pool, or out of all with 0. Its reservations and its
-// health stay, and requests that wait for the pool find it there from now on.
-// [ErrUnknownWorker] refuses one that is not there.
+// SetPool moves a worker into a pool, or out of all pools with 0. Its reservations and
+// its health stay. Requests that wait for the pool see it from now on. Error:
+// [ErrUnknownWorker].
 func (r *Router) SetPool(now time.Duration, w kv.Rank, pool PoolID) error {
 	r.advance(now)
 	if _, err := r.find(w); err != nil {
@@ -109,8 +117,8 @@ func (r *Router) SetPool(now time.Duration, w kv.Rank, pool PoolID) error {
 	return nil
 }
 
-// SetHealth changes a worker's state. [ErrUnknownWorker] refuses one that is not
-// there.
+// SetHealth changes a worker's health. Errors: [ErrUnknownWorker], [ErrWorkerSpec] for
+// an unknown value.
 func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
 	r.advance(now)
 	at, err := r.find(w)
@@ -122,14 +130,14 @@ func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
 	}
 	at.health = health
 	if health == Healthy && at.debts.clear() {
-		r.unstall(at) // it answers, and owes nothing that could show more
+		r.unstall(at) // it answers, and owes nothing by which it could show progress
 	}
 	r.watch(at)
 	return nil
 }
 
-// Report takes what a worker says of its load, for the policy [Cost2025]. What is
-// reserved after it counts on top, until the next one.
+// Report takes a worker's own figures of its load; only [Cost2025] uses them.
+// Reservations made after the report count on top of it, until the next report.
 func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
 	r.advance(now)
 	at, err := r.find(w)
@@ -143,18 +151,18 @@ func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
 	return nil
 }
 
-// SetTree says how many blocks of a worker the index has: the policy [Cost2026]
-// breaks ties by it. A worker that is not there is left out.
+// SetTree sets the number of blocks that the index has for a worker. [Cost2026] breaks
+// ties by it. An unknown worker is ignored.
 func (r *Router) SetTree(w kv.Rank, blocks int) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.workers[slot].tree = blocks
 	}
 }
 
-// Removed says that blocks are gone from a worker's cache: what was predicted of them there,
-// and of what comes after them, does not count any more. It costs a step for each block, and
-// for one that was promised a step for each block of the prompts that the worker has yet to
-// compute.
+// Removed takes a worker's removal of blocks from its cache. Predictions for these
+// blocks, and for the blocks after them in a prompt, end. It costs one step per block;
+// a predicted block also costs one step per block of the prompts that the worker has
+// yet to compute.
 func (r *Router) Removed(w kv.Rank, hashes []kv.BlockHash) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.removed(slot, hashes)
@@ -162,7 +170,7 @@ func (r *Router) Removed(w kv.Rank, hashes []kv.BlockHash) {
 	}
 }
 
-// Cleared says that all is gone from a worker's cache.
+// Cleared ends all predictions for a worker: its cache is empty.
 func (r *Router) Cleared(w kv.Rank) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.cleared(slot)
@@ -170,7 +178,7 @@ func (r *Router) Cleared(w kv.Rank) {
 	}
 }
 
-// Load is the load of a worker, and whether there is one.
+// Load returns the predicted load of a worker, and whether the worker is known.
 func (r *Router) Load(now time.Duration, w kv.Rank) (Load, bool) {
 	at, err := r.find(w)
 	if err != nil {
@@ -179,7 +187,7 @@ func (r *Router) Load(now time.Duration, w kv.Rank) (Load, bool) {
 	return at.load(max(now, r.now), r.slab), true
 }
 
-// Loads appends the loads of all workers to dst, in their order.
+// Loads appends the loads of all workers to dst, ordered by worker.
 func (r *Router) Loads(now time.Duration, dst []Load) []Load {
 	for _, slot := range r.all() {
 		dst = append(dst, r.workers[slot].load(max(now, r.now), r.slab))

@@ -7,35 +7,36 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// scorer computes the costs of the workers that one request may go to. It is the scratch
-// of one choice after the other.
+// scorer computes the costs of the workers that one request may use. Its slices are
+// scratch that the next choice overwrites; they are sized by slot, so that a lookup by
+// slot is an index.
 type scorer struct {
 	cfg    *Config
 	fleet  *fleet
 	ledger *ledger
 
-	// The request.
+	// Of the request.
 	weights *Weights
 	prompt  int            // tokens
 	hashes  []kv.BlockHash // of its blocks
 	output  float64        // tokens
 
-	// What was found.
-	candidates   []int32   // slots, in the order of workers
-	overlaps     []Overlap // by slot, with what is promised
-	promised     []int32   // by slot: blocks of it that the index does not have
-	depths       []int32   // by slot: blocks that active requests of the worker hold
-	costs        []float64 // by slot, of candidates
+	// Of the workers.
+	candidates   []int32   // slots, ordered by worker
+	overlaps     []Overlap // by slot: cached blocks of the prompt, with the predicted ones
+	promised     []int32   // by slot: the predicted part of overlaps
+	depths       []int32   // by slot: blocks of the prompt that its active requests hold
+	costs        []float64 // by slot, of candidates only
 	ties         []int32
 	chances      []float64 // by candidate
-	best         int       // blocks that any worker has, candidate or not
-	mostWaiting  int       // of any candidate
-	leastPrefill int       // tokens, of any candidate
+	best         int       // most blocks of the prompt at any worker, candidate or not
+	mostWaiting  int       // most waiting requests of any candidate
+	leastPrefill int       // fewest prompt tokens to compute of any candidate
 }
 
 func newScorer(cfg *Config, f *fleet, l *ledger) scorer { return scorer{cfg: cfg, fleet: f, ledger: l} }
 
-// reset makes room for so many slots, with nothing in it.
+// reset sizes the scratch for a number of slots and clears it.
 func (s *scorer) reset(slots int) {
 	if cap(s.costs) < slots {
 		s.candidates, s.ties, s.chances = make([]int32, 0, slots), make([]int32, 0, slots), make([]float64, 0, slots)
@@ -48,7 +49,8 @@ func (s *scorer) reset(slots int) {
 	s.candidates, s.best, s.mostWaiting, s.leastPrefill = s.candidates[:0], 0, 0, math.MaxInt
 }
 
-// score finds the candidates and their costs.
+// score finds the candidates for req and their costs. The extremes over all candidates
+// come first, because Cost2025 and CostCredits are relative to them.
 func (s *scorer) score(req *Request) {
 	s.reset(len(s.fleet.workers))
 	s.prompt, s.hashes, s.weights, s.output = req.PromptTokens, req.Hashes, &s.cfg.Weights, float64(s.cfg.ExpectedOutput)
@@ -78,8 +80,9 @@ func (s *scorer) score(req *Request) {
 	}
 }
 
-// foresee adds to the overlaps what is promised, from the first block on that the index
-// does not have.
+// foresee extends each overlap by the blocks that active requests of the worker will
+// have computed soon, from the first block that the index does not have there. A gap
+// ends it: a prefix can only be used without gaps.
 func (s *scorer) foresee() {
 	promises := &s.ledger.tree.promises
 	if promises.n == 0 {
@@ -98,11 +101,11 @@ func (s *scorer) foresee() {
 	}
 }
 
-// maxTerms is the most that a cost is made of.
+// maxTerms is the largest number of terms of a cost.
 const maxTerms = 4
 
-// cost is that of a candidate, the lowest being the best, and what it is made of,
-// see Policy.terms.
+// cost returns the cost of a candidate (the lowest is best) and its terms, in the order
+// of Policy.terms. The formulas stand at the constants of [Policy].
 func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	w, o, k, bs := &s.fleet.workers[slot], &s.overlaps[slot], s.weights, float64(s.cfg.BlockTokens)
 	switch s.cfg.Policy {
@@ -122,8 +125,8 @@ func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	case CostCredits:
 		excess := float64(w.prefillTokens-s.leastPrefill) / bs / max(1, float64(s.prompt)/bs)
 		device := k.Device * float64(o.Device) / (1 + k.Decay*excess)
-		// What is cached counts as asked for though it be more than the prompt, so that
-		// the credits are not more than the charge.
+		// The cached blocks count as charged even where they exceed the prompt (its last
+		// block is partial), so that the credits never exceed the charge.
 		terms[0] = float64(w.prefillTokens+max(s.prompt, o.Blocks()*s.cfg.BlockTokens)) / bs
 		terms[1] = device + k.Host*float64(o.Host) + k.Disk*float64(o.Disk+o.Shared+o.Object)
 		terms[2] = float64(s.blocksWith(slot)) + k.Requests*float64(w.requests)
@@ -145,18 +148,23 @@ func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	return cost, terms
 }
 
-// latency is CostLatency, in seconds: what all requests together will wait for if
-// the worker is chosen.
+// latency is CostLatency, in seconds: the sum over all requests of the time that they
+// wait longer if the worker is chosen. The terms:
 //
-//	ttft    what pends before it + its own prompt + the rest of the current step + one decode step, and what any
-//	        prompt adds to it, for each of the steps that pending prompts take, and of its own
-//	own     its output tokens, each a decode step of all that are active with it
-//	others  its prompt for each that decodes, and its row, KV and blocks for each of their steps beside it
-//	backlog its prompt for each that waits for its first token there: as many will come and wait after it
+//	ttft    the pending prompts + its own prompt + the rest of the current step + one decode
+//	        step and Profile.Prompt for each step that the pending prompts and its own take
+//	own     its output tokens, each one decode step of all requests active with it
+//	others  its prompt, for each request that decodes; and its row, KV and blocks, for each
+//	        of their remaining steps beside it
+//	backlog its prompt, for each request that waits for its first token there: as many will
+//	        arrive and wait after it
 //
-// A row is delayed by no more of the prompt than has room in the steps that it has
-// yet to be in. Blocks beyond the pool wait for others to end: their share of all
-// context, of the time that a request lives.
+// A decoding row is delayed only by the chunks of the prompt that fit into the steps it
+// still needs (delay). Requests decode for half of the expected output beside each
+// other, on average, hence output/2.
+//
+// Blocks beyond the pool must wait for other requests to end. The wait is the missing
+// blocks' share of all context, times the time that a request lives.
 func (s *scorer) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	w, o := &s.fleet.workers[slot], &s.overlaps[slot]
 	p, missing := &w.spec.Profile, s.missing(o)
@@ -170,12 +178,14 @@ func (s *scorer) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	if w.prefilling > 0 {
 		steps += w.spec.steps(float64(w.prefillTokens))
 	}
-	// The current step began when the worker was heard of last, if that is not longer ago.
+	// The current step began when the worker was last heard of. If that is longer ago than
+	// a step takes, its beginning is unknown, and half a step is left on average.
 	rest := current / 2
 	if since := inSeconds(s.fleet.now - w.heard); since < current {
 		rest = current - since
 	}
 	if w.requests == 0 {
+		// An idle worker has no current step.
 		rest = 0
 	}
 	terms[0] = inSeconds(w.pending(s.fleet.now, s.ledger.slab)) + prompt
@@ -189,27 +199,29 @@ func (s *scorer) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	return s.weights.TTFT*terms[0] + s.weights.ITL*(terms[1]+terms[2]) + s.weights.Backlog*terms[3], terms
 }
 
-// uncached are the prompt's tokens that a worker must compute.
+// uncached returns the prompt tokens that a worker must compute.
 func (s *scorer) uncached(o *Overlap) int { return max(0, s.prompt-o.Blocks()*s.cfg.BlockTokens) }
 
-// missing are the prompt's tokens less what is cached, each block of that counted by its
-// tier.
+// missing returns the prompt tokens minus the cached ones, where each cached block
+// counts by its tier. Example: 1,000 tokens, 32 blocks of 16 in host memory at weight
+// 0.8: 1,000 − 410 = 590.
 func (s *scorer) missing(o *Overlap) int {
 	return max(0, s.prompt-int(math.Round(s.cfg.TierWeights.blocks(o)*float64(s.cfg.BlockTokens))))
 }
 
-// blocksWith are the distinct blocks of a worker's active requests and this one.
+// blocksWith returns the number of distinct blocks of a worker's active requests and
+// this one. Blocks that active requests already hold (depths) count once.
 func (s *scorer) blocksWith(slot int32) int {
 	return s.fleet.workers[slot].blocks() + len(s.hashes) - int(s.depths[slot])
 }
 
-// prefill is how long n tokens of the prompt take on a worker by themselves, in seconds,
-// with what is fetched.
+// prefill returns the time to compute the last n tokens of the prompt on an otherwise
+// idle worker, and to fetch its blocks from lower tiers, in seconds.
 func (s *scorer) prefill(p *Profile, o *Overlap, n int) float64 {
 	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk+o.Shared+o.Object)
 }
 
-// asks is what is reserved for the request on a worker.
+// asks returns the figures of a reservation for the request on a worker.
 func (s *scorer) asks(slot int32, req *Request) asked {
 	o := &s.overlaps[slot]
 	uncached := s.uncached(o)
@@ -219,7 +231,9 @@ func (s *scorer) asks(slot int32, req *Request) asked {
 	}
 }
 
-// due is how long a worker may take to what it will owe first for a request, 0 for nothing.
+// due returns the time within which a worker should show the first sign of a reply: its
+// first token, or all of it for a reply at once. 0: the worker owes nothing that could
+// be late.
 func (s *scorer) due(req *Request, slot int32) time.Duration {
 	if s.cfg.Stall <= 0 || req.Reply == Unknown {
 		return 0

@@ -6,11 +6,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Select chooses a worker and reserves on it, in one step: the next request sees
-// the load of this one. The reservation is to be released when the request ends,
-// however it ends, or rolled back. Errors: [ErrRequest], [ErrNoWorkers], [ErrBusy],
-// [ErrFull]; nothing is reserved then. It costs O(workers + blocks of the prompt)
-// and allocates nothing in steady state.
+// Select chooses a worker and reserves on it in one step: the next request sees the
+// load of this one. The caller must release the reservation when the request ends, or
+// roll it back.
+//
+// Errors: [ErrRequest], [ErrNoWorkers], [ErrBusy], [ErrFull]; nothing is reserved then.
+// It costs O(workers + blocks of the prompt) and allocates nothing in steady state.
 func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 	r.advance(now)
 	if err := req.check(r.cfg); err != nil {
@@ -24,13 +25,15 @@ func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 	return r.choose(req)
 }
 
-// outranked reports whether a waiting request could go now and goes before a new one.
+// outranked reports whether a waiting request could go now and precedes req. Without
+// this check a new request could pass the queue in the moment between a release and
+// Next.
 func (r *Router) outranked(req *Request) bool {
 	at := r.nextWaiting()
 	return at != none && r.queue.slab[at].Before(r.queue.turnOf(req, r.now.Seconds()))
 }
 
-// nextWaiting is the waiting request that goes next, or none.
+// nextWaiting returns the waiting request that goes next, or none.
 func (r *Router) nextWaiting() int32 {
 	if r.active >= r.cfg.MaxActive {
 		return none
@@ -38,7 +41,7 @@ func (r *Router) nextWaiting() int32 {
 	return r.queue.first(&r.fleet)
 }
 
-// choose scores, picks and reserves.
+// choose scores the candidates, picks one and reserves on it.
 func (r *Router) choose(req *Request) (Decision, error) {
 	if r.active >= r.cfg.MaxActive {
 		r.metrics.Refused++
@@ -57,7 +60,9 @@ func (r *Router) choose(req *Request) (Decision, error) {
 	return r.book(req, slot, reason), nil
 }
 
-// pick is the worker among the candidates.
+// pick returns the slot of the chosen candidate and the reason: the pinned worker or
+// the session's, else a draw under a temperature, else the lowest cost. Ties are broken
+// at random, so that equal workers share the load; round robin takes the first.
 func (r *Router) pick(req *Request) (int32, Reason) {
 	s := &r.scorer
 	if slot, reason, ok := r.bound(req); ok {
@@ -76,8 +81,8 @@ func (r *Router) pick(req *Request) (int32, Reason) {
 	return ties[r.chance.below(len(ties))], ByTie
 }
 
-// bound is the worker that a request is pinned to, or that of its session if it may be
-// chosen and is neither busy nor stalled.
+// bound returns the worker to which a request is bound: the pinned one, or its
+// session's worker if that is eligible, not busy and not stalled.
 func (r *Router) bound(req *Request) (int32, Reason, bool) {
 	if req.Pinned != nil {
 		return r.scorer.candidates[0], ByPin, true
@@ -91,7 +96,7 @@ func (r *Router) bound(req *Request) (int32, Reason, bool) {
 	return noEntry, 0, false
 }
 
-// book reserves on the chosen worker.
+// book reserves on the chosen worker, notes the session's claim and counts.
 func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	s := &r.scorer
 	w, o := &r.workers[slot], s.overlaps[slot]
@@ -115,9 +120,9 @@ func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	return Decision{Reservation{at, r.lastID}, w.id, s.costs[slot], o, reason}
 }
 
-// Wait queues a request for which Select answered ErrBusy. Its slices belong to
-// the router until the ticket ends. Errors: [ErrRequest], [ErrNoWorkers] if it may
-// go to no worker that there is, *[QueueFullError].
+// Wait queues a request for which Select returned ErrBusy. The router keeps the
+// request's slices until the ticket ends. Errors: [ErrRequest], [ErrNoWorkers] if no
+// known worker could ever run it, *[QueueFullError].
 func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	r.advance(now)
 	err := req.check(r.cfg)
@@ -135,9 +140,10 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	return r.queue.enqueue(req, r.queue.turnOf(req, r.now.Seconds())), nil
 }
 
-// Next is the request that goes next, if any that waits can go now: to be called after each
-// Progress, Release, Report and Join, and Take for each, until it is false. What
-// the request overlaps with has likely changed since.
+// Next returns the waiting request that goes next, if one can go now. Call it after
+// each Progress, Release, Report and Join, with a Take for each request, until it
+// returns false. Look up the request's overlaps again before Take: they have likely
+// changed.
 func (r *Router) Next(now time.Duration) (Ticket, *Request, bool) {
 	r.advance(now)
 	at := r.nextWaiting()
@@ -148,8 +154,8 @@ func (r *Router) Next(now time.Duration) (Ticket, *Request, bool) {
 	return Ticket{at, w.id}, &w.req, true
 }
 
-// Take is Select for a request that waits, with overlaps that were looked up anew.
-// The ticket ends, but with [ErrBusy] and [ErrFull].
+// Take is Select for a waiting request, with fresh overlaps. The ticket ends, except
+// with [ErrBusy] and [ErrFull].
 func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision, error) {
 	r.advance(now)
 	w := r.queue.waits(t)
@@ -162,6 +168,7 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	if r.active >= r.cfg.MaxActive {
 		return Decision{}, ErrFull
 	}
+	// The entry is freed before the choice, so the request is copied.
 	req := w.req
 	req.Overlaps = overlaps
 	r.queue.dequeue(t.at)
@@ -172,7 +179,7 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	return r.choose(&req)
 }
 
-// Cancel takes a request out of the queue. It is true exactly once.
+// Cancel removes a request from the queue. It returns true exactly once.
 func (r *Router) Cancel(t Ticket) bool {
 	if r.queue.waits(t) == nil {
 		return false
@@ -182,17 +189,18 @@ func (r *Router) Cancel(t Ticket) bool {
 	return true
 }
 
-// Queued is how many requests wait.
+// Queued returns the number of waiting requests.
 func (r *Router) Queued() int { return r.queue.n }
 
-// Session is the worker that a session has, and whether it has one. It may not be there
-// any more, or be busy.
+// Session returns the worker of a session, if it has one. The worker may have left or
+// may be busy.
 func (r *Router) Session(now time.Duration, id uint64) (kv.Rank, bool) {
 	return r.sessions.get(max(now, r.now), id)
 }
 
-// SessionPool is the pool of the worker that a session has, if it may be chosen for req:
-// where pools are chosen at will, its next request had better stay there. 0: there is none.
+// SessionPool returns the pool of the session's worker if that is healthy, else 0. A
+// caller that chooses pools freely should keep the session's next request in that pool,
+// where its prefix is cached.
 func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
 	r.advance(now)
 	w, ok := r.sessions.get(r.now, req.Session)
@@ -206,8 +214,8 @@ func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
 	return at.spec.Pool
 }
 
-// Explain says what Select would decide now, and with which chances, without
-// deciding. Its errors are those of Select but ErrBusy and ErrFull.
+// Explain returns the decision that Select would make now, with probabilities, without
+// reserving. Errors are those of Select, except ErrBusy and ErrFull.
 func (r *Router) Explain(now time.Duration, req *Request) (Explanation, error) {
 	r.advance(now)
 	if err := req.check(r.cfg); err != nil {

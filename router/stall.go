@@ -5,36 +5,41 @@ import (
 	"time"
 )
 
-// A worker owes the first token of each request, and then the next one. One that owes a
-// token for longer than Config.Stall beyond the prediction, and for longer than three
-// times the prediction, is stalled: it is not chosen until it makes progress, unless
-// all others that a request may go to are stalled too.
+// A worker owes the first token of each request, and then each next one. It is stalled if it
+// owes a token for longer than the prediction + Config.Stall and longer than three times the
+// prediction. A stalled worker is not chosen until it makes progress, unless all other eligible
+// workers are stalled too.
 //
-// Only what this router's own requests are owed counts, as other routers do not tell each
-// token. Any progress of a worker gives all it owes a new term.
+// Example: Stall 5 s. A token predicted in 1 s may take 6 s; one predicted in 10 s (a long
+// prompt) may take 30 s.
+//
+// Only requests of this router count, because replicas do not report each token. Any progress
+// of a worker restarts the term of everything it owes: a worker that is slow but alive is
+// not stalled.
 
-// stallFactor is by how many times a prediction must be exceeded.
+// stallFactor is the multiple of a prediction that a worker may take.
 const stallFactor = 3
 
-// never is when a worker that owes nothing is late.
+// never is the time at which a worker without debts is late.
 const never = time.Duration(math.MaxInt64)
 
-// debts are what a worker owes.
+// debts are the signs of progress that a worker owes to this router's requests.
 type debts struct {
-	firsts    list // own reservations that are owed their first token, oldest first
-	answers   list // those that are owed all of their answer at once
-	streaming int  // those that are owed another token
+	firsts    list // own reservations that wait for their first token, oldest first
+	answers   list // own reservations that wait for their whole answer
+	streaming int  // number of own reservations that wait for another token
 	stalled   bool
 }
 
 func noDebts() debts { return debts{firsts: emptyList(byDebt), answers: emptyList(byDebt)} }
 
-// clear reports whether nothing is owed.
+// clear reports whether the worker owes nothing.
 func (d *debts) clear() bool {
 	return d.firsts.head == none && d.answers.head == none && d.streaming == 0
 }
 
-// list is where a reservation is that is owed a first token, or all.
+// list returns the list for a reservation that waits for a first token or for a whole
+// answer.
 func (d *debts) list(e *reservation) *list {
 	if e.owed == asAnswer {
 		return &d.answers
@@ -42,7 +47,8 @@ func (d *debts) list(e *reservation) *list {
 	return &d.firsts
 }
 
-// owe notes what is owed for a reservation that was made now, within a term; 0: nothing.
+// owe notes the debt for a reservation that is made now, due within a term. Term 0
+// means that there is none.
 func (d *debts) owe(slab []reservation, at int32, req *Request, now, term time.Duration) {
 	if term == 0 {
 		return
@@ -55,7 +61,7 @@ func (d *debts) owe(slab []reservation, at int32, req *Request, now, term time.D
 	d.list(e).push(slab, at)
 }
 
-// settle ends what is owed for a reservation.
+// settle ends the debt for a reservation.
 func (d *debts) settle(slab []reservation, at int32) {
 	e := &slab[at]
 	switch e.owed {
@@ -67,7 +73,8 @@ func (d *debts) settle(slab []reservation, at int32) {
 	e.owed = nothing
 }
 
-// flow notes that a request has got tokens.
+// flow notes that a request has received tokens: its first one is paid, the next one is
+// owed.
 func (d *debts) flow(slab []reservation, at int32) {
 	if e := &slab[at]; e.owed == asToken {
 		d.settle(slab, at)
@@ -76,18 +83,18 @@ func (d *debts) flow(slab []reservation, at int32) {
 	}
 }
 
-// term is how long something may take that is predicted to take p seconds.
+// term returns the time that something may take if it is predicted to take p seconds.
 func (c *Config) term(p float64) time.Duration {
 	d := seconds(p)
 	return max(d+c.Stall, stallFactor*d)
 }
 
-// watch looks at a worker again no later than when it is late: to be called whenever what
-// it owes or its load has changed.
+// watch lowers nextLate to the time at which a worker will be late. Call it after each
+// change of the worker's debts or load.
 func (l *ledger) watch(w *worker) { l.nextLate = min(l.nextLate, l.lateAt(w)) }
 
-// look finds the workers that are late by now. It costs a step for each worker, at most
-// about once in a Config.Stall for each.
+// look marks the workers that are late now, and computes nextLate again. It costs one
+// step per worker, about once per Config.Stall at most.
 func (l *ledger) look() {
 	l.nextLate = never
 	for _, slot := range l.fleet.all() {
@@ -102,8 +109,10 @@ func (l *ledger) look() {
 	}
 }
 
-// lateAt is when a worker will be late with something if nothing is heard of it; never of
-// one that is stalled.
+// lateAt returns the time at which a worker will be late if there is no news of it, or
+// never. The term of a first token runs from the later of reservation and last news;
+// the term of a next token runs from the last news, with the step time under the
+// worker's present load.
 func (l *ledger) lateAt(w *worker) time.Duration {
 	at := never
 	if w.stalled || l.cfg.Stall <= 0 {
@@ -121,8 +130,8 @@ func (l *ledger) lateAt(w *worker) time.Duration {
 	return at
 }
 
-// begun notes that a worker has begun to compute a request. A reply that comes at once,
-// nobody knows when, is owed no longer.
+// begun notes that a worker has begun to compute a request. A whole answer of unknown
+// length is then no longer owed: it may take arbitrarily long.
 func (l *ledger) begun(at int32) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]

@@ -1,28 +1,31 @@
 package router
 
-// key is two numbers under which a table keeps a third: a worker's id and rank, a
-// block's hash and its parent node, and so on.
+// key is a pair of numbers under which a table stores a third: a worker's id and rank,
+// a block's hash and its parent node, a reservation's id and its router.
 type key struct {
 	a uint64
 	b uint32
 }
 
-// table is a map from key to int32 that allocates only when it grows: a Go map
-// rehashes at times under a steady churn. Linear probing; a deletion shifts back
-// what follows, so there are no tombstones. There are no negative values.
+// table maps a key to an int32, at least 0. It allocates only when it grows; a Go map
+// also rehashes now and then under steady churn, which would show in the latency of a
+// choice. It uses linear probing at a load of at most 3/4. A deletion shifts later
+// entries back, so there are no tombstones.
 type table struct {
-	seed    uint64 // so that outsiders cannot choose keys that collide
+	seed    uint64 // prevents outsiders from choosing keys that collide
 	entries []entry
 	n       int
 }
 
 type entry struct {
 	key
-	value int32 // noEntry where there is none
+	value int32 // noEntry: the entry is free
 }
 
+// noEntry is the value of a free entry, and the result of a lookup without one.
 const noEntry = -1
 
+// newTable returns a table with room for a number of keys before it grows.
 func newTable(seed uint64, room int) table {
 	t := table{seed: seed}
 	size := 16
@@ -33,6 +36,7 @@ func newTable(seed uint64, room int) table {
 	return t
 }
 
+// emptyEntries returns n free entries.
 func emptyEntries(n int) []entry {
 	entries := make([]entry, n)
 	for i := range entries {
@@ -41,11 +45,12 @@ func emptyEntries(n int) []entry {
 	return entries
 }
 
+// home returns the index at which the search for a key begins.
 func (t *table) home(k key) int {
 	return int(mix(k.a^t.seed, uint64(k.b)) & uint64(len(t.entries)-1))
 }
 
-// at is where k is, or where it would be.
+// at returns the index of k, or of the free entry where k would be.
 func (t *table) at(k key) int {
 	i := t.home(k)
 	for t.entries[i].value != noEntry && t.entries[i].key != k {
@@ -54,7 +59,7 @@ func (t *table) at(k key) int {
 	return i
 }
 
-// get is the value of k, or noEntry.
+// get returns the value of k, or noEntry.
 func (t *table) get(k key) int32 { return t.entries[t.at(k)].value }
 
 // put sets the value of k.
@@ -69,8 +74,8 @@ func (t *table) put(k key, value int32) {
 	t.entries[i] = entry{k, value}
 }
 
-// add adds to the value of k, which starts at 0 and is deleted when it comes back
-// there, and returns the new value.
+// add adds to the value of k and returns the new value. An absent key counts as 0, and
+// a key whose value becomes 0 is deleted: the table is a multiset of counts.
 func (t *table) add(k key, by int32) int32 {
 	i := t.at(k)
 	e := &t.entries[i]
@@ -85,7 +90,7 @@ func (t *table) add(k key, by int32) int32 {
 	return e.value
 }
 
-// delete deletes k and returns its value, or noEntry.
+// delete removes k and returns its value, or noEntry.
 func (t *table) delete(k key) int32 {
 	i := t.at(k)
 	value := t.entries[i].value
@@ -95,8 +100,8 @@ func (t *table) delete(k key) int32 {
 	return value
 }
 
-// remove empties entry i and closes the gap, so that all that follow are still
-// found from their homes on.
+// remove frees entry i and closes the gap: each later entry of the cluster moves into
+// the gap unless that would put it before its home.
 func (t *table) remove(i int) {
 	mask := len(t.entries) - 1
 	t.n--
@@ -109,6 +114,7 @@ func (t *table) remove(i int) {
 	t.entries[i].value = noEntry
 }
 
+// grow doubles the entries and inserts all keys again.
 func (t *table) grow() {
 	old := t.entries
 	t.entries = emptyEntries(2 * len(old))

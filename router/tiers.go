@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TierWeights say how much a cached block counts by the tier where it lies: 1 as a block
-// on the device, 0 as one that is to be computed. A block below the device has to be
-// fetched, and may be gone by then. They apply to CostLatency, Cost2025 and Cost2026;
-// CostCredits has weights of its own. Blocks in unknown tiers count nothing: no index
-// keeps them.
+// TierWeights is the value of a cached block by its tier: 1 for a block that is as good
+// as on the device, 0 for one that is as bad as absent. A block below the device must
+// be fetched, and may be gone by then. They apply to CostLatency, Cost2025 and
+// Cost2026; CostCredits has its own weights. Blocks in unknown tiers count nothing: no
+// index keeps them.
 type TierWeights [kv.Tiers]float64
 
-// DefaultTierWeights are device 1, host 0.8, disk 0.6, shared 0.4, object 0.2.
+// DefaultTierWeights returns device 1, host 0.8, disk 0.6, shared 0.4, object 0.2.
 func DefaultTierWeights() TierWeights {
 	return TierWeights{kv.TierDevice: 1, kv.TierHost: 0.8, kv.TierDisk: 0.6, kv.TierShared: 0.4, kv.TierObject: 0.2}
 }
@@ -29,11 +29,11 @@ func (w TierWeights) String() string {
 	return strings.Join(parts, ",")
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (w TierWeights) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads pairs as String writes them. Tiers that are not named have their
-// defaults.
+// UnmarshalText reads pairs as String writes them, for example "host=0.9,disk=0.5".
+// Tiers without a pair get their defaults.
 func (w *TierWeights) UnmarshalText(text []byte) error {
 	weights, seen := DefaultTierWeights(), [kv.Tiers]bool{}
 	for pair := range strings.SplitSeq(string(text), ",") {
@@ -55,8 +55,8 @@ func (w *TierWeights) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate reports every weight that is not a number from 0 to 1, and weights that are
-// all zero, which a Config takes for none given.
+// Validate returns every weight that is not between 0 and 1, and refuses weights that
+// are all zero, which a Config would replace by the defaults.
 func (w TierWeights) Validate() error {
 	var errs []error
 	for t, x := range w {
@@ -70,7 +70,7 @@ func (w TierWeights) Validate() error {
 	return errors.Join(errs...)
 }
 
-// blocks are those of an overlap, each counted by its tier.
+// blocks returns the number of blocks of an overlap, each weighted by its tier.
 func (w *TierWeights) blocks(o *Overlap) float64 {
 	sum := w[kv.TierDevice] * float64(o.Device)
 	if o.Host|o.Disk|o.Shared|o.Object != 0 {

@@ -6,52 +6,58 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tree knows which prefixes the active requests of each worker hold: a radix tree
-// of chained block hashes with compressed edges. A worker's distinct blocks are
-// the lengths of the nodes that it has, so a request costs a step per node and not
-// a hash table's entry per block.
+// tree has the prefixes that the active requests of each worker hold: a radix tree of
+// chained block hashes with compressed edges. A worker's number of distinct blocks is the sum
+// of the lengths of its nodes, so a request costs one step per node, not one entry of a hash
+// table per block. Example: two requests of blocks [a b c d] and [a b x] on one worker are the
+// nodes [a b], [c d] and [x]: 5 distinct blocks of 7.
 //
-// Invariants: a worker that has a node has its parent; a node but the root either
-// is the end of a request or has two children or more, so there are at most twice
-// as many nodes as requests.
+// Invariants: a worker that has a node has the node's parent. Each node except the root is the
+// end of a request or has two children or more, so there are at most twice as many nodes as
+// requests.
 type tree struct {
-	words int // of 64 bits, one bit per worker slot, for each node
+	words int // of 64 bits per node: one bit per worker slot
 	nodes []node
-	bits  []uint64 // words for each node: which slots have it
+	bits  []uint64 // the words of each node: the slots that have it
 	free  []int32  // nodes
 
 	children table // (first hash, parent) -> node
-	refs     table // (slot, node) -> requests of the slot that go through it
+	refs     table // (slot, node) -> number of the slot's requests through it
 	runs     runs
 	path     []step // scratch of depths
-	promises table  // (hash, slot) -> requests that will compute it, at least 1; see promise
+	promises table  // (hash, slot) -> number of requests that will compute it, at least 1; see promise
 }
 
-// rootNode is there from the start and has no run.
+// rootNode exists from the start and has no run.
 const rootNode = 0
 
+// node is a run of blocks between two places where prompts end or part. Its slots are
+// in tree.bits.
 type node struct {
 	parent int32
 	ends   int32 // requests that end here
-	// children counts them; childXor is the exclusive or of their ids, which is the
-	// id of the child where there is one.
+	// children is their number, childXor the exclusive or of their ids. With one child,
+	// childXor is its id: merge finds it without a list of children.
 	children int32
 	childXor int32
-	holders  int32          // slots that have it
+	holders  int32          // number of slots that have it
 	run      []kv.BlockHash // the edge from the parent
-	store    []kv.BlockHash // where run lies
+	store    []kv.BlockHash // the memory of run, for its return to runs
 }
 
-// step is a node on the path of a request, and the blocks up to where they part.
+// step is a node on the path of a prompt, and the number of blocks in common up to its
+// end or fork.
 type step struct{ node, depth int32 }
 
+// newTree returns a tree for a number of worker slots. The seed protects the tables
+// from chosen hashes: block hashes come from prompts.
 func newTree(seed uint64, slots int) tree {
 	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: newTable(seed, 64)}
 	t.node() // the root
 	return t
 }
 
-// node is a new node without anything.
+// node returns a new node without contents.
 func (t *tree) node() int32 {
 	if n := len(t.free); n > 0 {
 		id := t.free[n-1]
@@ -65,10 +71,11 @@ func (t *tree) node() int32 {
 	return int32(len(t.nodes) - 1)
 }
 
+// has returns the bits of a node: bit i is set if slot i has it.
 func (t *tree) has(id int32) []uint64 { return t.bits[int(id)*t.words : (int(id)+1)*t.words] }
 
-// depths sets, for each slot, how many of the leading hashes its active requests
-// hold; dst has an element for each slot, all 0.
+// depths sets dst, for each slot, to the number of leading hashes that the slot's
+// active requests hold. dst has one element per slot, all 0.
 func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	t.path = t.path[:0]
 	for at, depth := int32(rootNode), 0; depth < len(hashes); {
@@ -85,7 +92,8 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 		}
 		at = next
 	}
-	// From the end: a slot's depth is that of the first node in which it is seen.
+	// From the end of the path: a slot's depth is that of the deepest node that it has. has &^=
+	// below leaves the slots that end in this node.
 	for i := len(t.path) - 1; i >= 0; i-- {
 		below := -1
 		if i+1 < len(t.path) {
@@ -102,8 +110,8 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	}
 }
 
-// shared is the length of the common prefix. Four at a time: most runs are equal to the
-// end of the shorter one.
+// shared returns the length of the common prefix. It compares four hashes at a time,
+// because most runs are equal to the end of the shorter one.
 func shared(a, b []kv.BlockHash) int {
 	n := min(len(a), len(b))
 	i := 0
@@ -119,8 +127,8 @@ func shared(a, b []kv.BlockHash) int {
 	return i
 }
 
-// insert adds a request of slot and returns the node where it ends, the root for
-// one without hashes, and how many blocks the slot has more than before.
+// insert adds a request of a slot. It returns the node in which the request ends (the
+// root without hashes), and the number of blocks that are new to the slot.
 func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) {
 	at := int32(rootNode)
 	for i := 0; i < len(hashes); {
@@ -144,7 +152,7 @@ func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) 
 	return at, added
 }
 
-// leaf adds a node below parent that nobody has yet.
+// leaf adds a node for hashes below parent that no slot has yet.
 func (t *tree) leaf(parent int32, hashes []kv.BlockHash) int32 {
 	id := t.node()
 	n := &t.nodes[id]
@@ -154,6 +162,7 @@ func (t *tree) leaf(parent int32, hashes []kv.BlockHash) int32 {
 	return id
 }
 
+// link adds a node with a run below parent.
 func (t *tree) link(id, parent int32) {
 	t.nodes[id].parent = parent
 	p := &t.nodes[parent]
@@ -162,6 +171,7 @@ func (t *tree) link(id, parent int32) {
 	t.children.put(key{uint64(t.nodes[id].run[0]), uint32(parent)}, id)
 }
 
+// unlink removes a node from its parent.
 func (t *tree) unlink(id int32) {
 	parent := t.nodes[id].parent
 	p := &t.nodes[parent]
@@ -170,8 +180,8 @@ func (t *tree) unlink(id int32) {
 	t.children.delete(key{uint64(t.nodes[id].run[0]), uint32(parent)})
 }
 
-// split cuts the run of id at a length within it, and returns the new node with
-// what is before. The rest keeps its id, as requests may end there.
+// split cuts the run of a node and returns a new node with the part before. The rest
+// keeps its id, because reservations refer to it as their end.
 func (t *tree) split(id int32, at int) int32 {
 	upper := t.node()
 	n, u := &t.nodes[id], &t.nodes[upper]
@@ -191,8 +201,9 @@ func (t *tree) split(id int32, at int) int32 {
 	return upper
 }
 
-// remove takes back an insert of slot that ended at end, and returns how many
-// blocks the slot has less than before.
+// remove undoes an insert of a slot that ended in end. It returns the number of blocks
+// that the slot no longer has. Nodes without holders go, and the node above is joined
+// with its only child if no request ends in it.
 func (t *tree) remove(slot, end int32) (removed int) {
 	if end == rootNode {
 		return 0
@@ -218,8 +229,8 @@ func (t *tree) remove(slot, end int32) (removed int) {
 	return removed
 }
 
-// merge joins a node, in which no request ends, to its only child, which keeps its
-// id. Who goes through the one goes through the other, so nothing else changes.
+// merge joins a node in which no request ends with its only child, which keeps its id.
+// Every request through one goes through the other, so references and holders stay.
 func (t *tree) merge(id int32) {
 	child := t.nodes[id].childXor
 	parent := t.nodes[id].parent
@@ -246,7 +257,7 @@ func (t *tree) drop(id int32) {
 	t.free = append(t.free, id)
 }
 
-// slots ranges over the set bits.
+// slots ranges over the slots whose bits are set.
 func slots(has []uint64) func(yield func(int32) bool) {
 	return func(yield func(int32) bool) {
 		for w, word := range has {
@@ -259,9 +270,11 @@ func slots(has []uint64) func(yield func(int32) bool) {
 	}
 }
 
-// runs lends memory for the runs of nodes, in powers of two, and takes it back.
+// runs lends memory for the runs of nodes and takes it back. Sizes are powers of two,
+// so that a returned run fits a later one; at most half of a run is unused.
 type runs struct{ free [32][][]kv.BlockHash }
 
+// take returns memory for at least n hashes, n at least 1.
 func (r *runs) take(n int) []kv.BlockHash {
 	class := bits.Len(uint(n - 1))
 	if k := len(r.free[class]); k > 0 {
@@ -272,12 +285,13 @@ func (r *runs) take(n int) []kv.BlockHash {
 	return make([]kv.BlockHash, 1<<class)
 }
 
+// give takes memory back.
 func (r *runs) give(store []kv.BlockHash) {
 	class := bits.Len(uint(len(store) - 1))
 	r.free[class] = append(r.free[class], store)
 }
 
-// prefix are the hashes from the root to the end of a node.
+// prefix returns the hashes from the root to the end of a node.
 func (t *tree) prefix(end int32) []kv.BlockHash {
 	n := 0
 	for at := end; at != rootNode; at = t.nodes[at].parent {

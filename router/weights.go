@@ -8,46 +8,48 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Policy says what the cost of a worker is; the one with the lowest is chosen, or
-// a low one, see [Weights.Temperature].
+// Policy is the cost function of a worker. The lowest cost is chosen, or a low one, see
+// [Weights.Temperature].
 type Policy uint8
 
-// The policies. bs is the block size, isl the prompt's tokens; the overlap is what
-// the worker has of it, in blocks weighed by [TierWeights] but for CostCredits. Formulas of the first three: Dynamo, lib/kv-router, at the
-// dates that they are named after.
+// The policies. bs is the block size and isl the prompt's number of tokens. overlap is the
+// cached part of the prompt at the worker, in blocks weighted by [TierWeights] (not for
+// CostCredits). Cost2025, Cost2026 and CostCredits are from Dynamo, lib/kv-router, at these
+// dates.
 const (
-	// CostLatency is the predicted increase of all latencies, see [Profile]: the
-	// time to the first token of the request, and what it will wait for its others,
-	// and those of other requests for it.
+	// CostLatency is the predicted increase of all latencies, by [Profile]: the request's
+	// time to its first token, its time to its other tokens, and the delay of other
+	// requests' tokens by it.
 	CostLatency Policy = iota
 	// Cost2025: the negative of
 	//
 	//	Score·overlap·bs/isl − Usage·(blocks used/all) − Waiting·(waiting/most waiting of any)
 	Cost2025
-	// Cost2026: Prefill·P + D, with P the prefill tokens of active requests and this
-	// one over bs, and D the distinct blocks of active requests and this one. Of
-	// equal costs the smallest tree in the index wins.
+	// Cost2026 is Prefill·P + D. P is the number of prefill tokens of active requests and
+	// of this one, divided by bs. D is the number of distinct blocks of active requests and
+	// this one. Of equal costs the worker with the smallest tree in the index wins.
 	Cost2026
-	// CostCredits: Scale·max(0, P − credits) + D + Requests·active requests, with P
-	// as if nothing were cached and for each block of the overlap Device, Host or
-	// Disk (for shared and object tiers too) as credit. Decay lowers Device by 1/(1 + Decay·excess), where the excess
-	// is how many prefill blocks more than the least loaded a worker has, over those
-	// of the request.
+	// CostCredits is Scale·max(0, P − credits) + D + Requests·active requests. P counts
+	// the prompt as if nothing were cached. Each block of the overlap is a credit of
+	// Device, Host or Disk (also for shared and object tiers). Decay multiplies Device by
+	// 1/(1 + Decay·excess); excess is the worker's prefill blocks beyond the least loaded
+	// worker's, divided by the request's blocks.
 	CostCredits
-	// CostRoundRobin is when the worker was chosen last.
+	// CostRoundRobin is the number of the choice that took the worker last.
 	CostRoundRobin
-	// CostRandom is the same for all.
+	// CostRandom is 0 for all workers, so ties decide.
 	CostRandom
 	// CostLeastLoaded is the number of active requests.
 	CostLeastLoaded
-	// CostPrefixHash is a hash of worker and the prompt's first blocks, so that equal
-	// beginnings go to one worker (rendezvous hashing, Thaler and Ravishankar 1998).
+	// CostPrefixHash is a hash of the worker and the prompt's first blocks, so that
+	// prompts with equal beginnings go to one worker (rendezvous hashing, Thaler and
+	// Ravishankar 1998).
 	CostPrefixHash
 )
 
 var policyNames = enum.New[Policy]("router", "policy", "latency", "2025", "2026", "credits", "round-robin", "random", "least-loaded", "prefix-hash")
 
-// Policies are all of them.
+// Policies returns all policies.
 func Policies() []Policy {
 	return policyNames.Values()
 }
@@ -57,9 +59,10 @@ func (p Policy) String() string { return policyNames.Name(p) }
 // UnmarshalText reads a policy's name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
 
-// terms are the names of what [Candidate.Terms] has for a policy.
+// terms returns the names of the terms in [Candidate.Terms] for a policy.
 func (p Policy) terms() []string { return termNames[p] }
 
+// termNames are by policy, in the order in which scorer.cost fills the terms.
 var termNames = [...][]string{
 	CostLatency:     {"ttft", "own", "others", "backlog"},
 	Cost2025:        {"score", "usage", "waiting"},
@@ -71,29 +74,28 @@ var termNames = [...][]string{
 	CostPrefixHash:  {"hash"},
 }
 
-// Weights tune the policies, live by SetWeights and for one request by
-// Request.Weights. Start from [DefaultWeights]: zeros count.
+// Weights tune the policies, for all requests by SetWeights and for one by
+// Request.Weights. Start from [DefaultWeights]: a zero is a weight of 0, not a default.
 type Weights struct {
-	// Of Cost2025.
+	// Of Cost2025: overlap, used share of the pool, waiting requests.
 	Score, Usage, Waiting float64
 	// Of Cost2026.
 	Prefill float64
 	// Of CostCredits. Host and Disk are at most 1.
 	Scale, Device, Host, Disk, Decay, Requests float64
-	// Of CostLatency: TTFT of the time to the request's first token; ITL of the
-	// waiting for its other tokens, and of others for it; Backlog of the time that its
-	// prompt takes, for each request that waits for its first token at the worker.
+	// Of CostLatency. TTFT: the time to the request's first token. ITL: the time to its
+	// other tokens, and the delay of other requests' tokens. Backlog: the time of its
+	// prompt, once per request that waits for its first token at the worker.
 	TTFT, ITL, Backlog float64
-	// Temperature 0 chooses the lowest cost. Above, a worker's chance is
-	// proportional to exp(−(cost − lowest)/(Temperature·range)): under
-	// SpreadRelative the range is that of the costs, so the worst worker has
-	// exp(−1/Temperature) times the best one's chance, however near they are; under
-	// SpreadAbsolute it is 1, in the cost's own unit.
+	// Temperature 0 chooses the lowest cost. Otherwise a worker's chance is proportional
+	// to exp(−(cost − lowest)/(Temperature·range)). Under SpreadRelative, range is the
+	// range of the costs: the worst worker has exp(−1/Temperature) times the best one's
+	// chance, however near they are. Under SpreadAbsolute range is 1, in the cost's unit.
 	Temperature float64
 	Spread      Spread
 }
 
-// Spread says what a temperature is relative to.
+// Spread is the unit of a temperature.
 type Spread uint8
 
 // The spreads.
@@ -106,27 +108,32 @@ var spreadNames = enum.New[Spread]("router", "spread", "relative", "absolute")
 
 func (s Spread) String() string { return spreadNames.Name(s) }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (s Spread) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads a spread's name.
 func (s *Spread) UnmarshalText(text []byte) error { return spreadNames.Read(s, text) }
 
-// DefaultWeights are Dynamo's for its policies. For CostLatency a second to the
-// first token counts as 33 of waiting for others: with 0 all go where the cache is
-// until the queue there is longer than what it saves, and decoding rows pile up;
-// with 1 the first token waits for the balance of rows. In simulation 0.03 is within
-// 1 % of the lowest p99 of TTFT over shared prefixes of all kinds and none, and has the
-// lowest of ITL; 0.02 and 0.05 are within 4 % of both. Backlog keeps a fleet that is
-// behind from computing a prefix everywhere at once: what a worker computes, all wait
-// for who come while it has a queue (bench/results/fleet.md).
+// DefaultWeights returns Dynamo's weights for its policies. For CostLatency, ITL 0.03
+// makes a second of TTFT count as much as 33 seconds of other requests' delay:
+//
+//   - With ITL 0, all requests go to the workers with the prefix until the queue there
+//     costs more than the prefix saves, and decoding rows pile up.
+//   - With ITL 1, first tokens wait for the balance of rows.
+//   - In simulation 0.03 is within 1 % of the lowest p99 of TTFT over prompts with all
+//     kinds of shared prefixes and none, and has the lowest p99 of ITL. 0.02 and 0.05
+//     are within 4 % of both.
+//
+// Backlog 0.3 keeps a busy fleet from computing one prefix everywhere at once: all
+// requests that arrive while a worker has a queue wait for the prompts in it
+// (bench/results/fleet.md).
 func DefaultWeights() Weights {
 	return Weights{
 		Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Scale: 1, Device: 1, Host: 0.75, Disk: 0.25, TTFT: 1, ITL: 0.03, Backlog: 0.3,
 	}
 }
 
-// Validate reports every weight that is negative, not finite or above its limit.
+// Validate returns every weight that is negative, not finite or above its limit.
 func (w *Weights) Validate() error {
 	if w.sound() {
 		return nil
@@ -151,6 +158,8 @@ type weightField struct {
 	value, most float64
 }
 
+// fields returns the weights with their limits. It returns an array, so that sound
+// allocates nothing.
 func (w *Weights) fields() [14]weightField {
 	return [...]weightField{
 		{"Score", w.Score, maxWeight}, {"Usage", w.Usage, maxWeight}, {"Waiting", w.Waiting, maxWeight},
@@ -160,7 +169,7 @@ func (w *Weights) fields() [14]weightField {
 	}
 }
 
-// sound is Validate without words.
+// sound reports whether Validate would find no fault. It allocates nothing.
 func (w *Weights) sound() bool {
 	for _, f := range w.fields() {
 		if !(f.value >= 0 && f.value <= f.most) {

@@ -11,38 +11,38 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ModelID names what requests ask for and workers serve: a model, or an adapter of
-// one. The caller chooses the numbers, a hash of the name will do. 0 is any model.
+// ModelID names a model, or an adapter of one, that requests ask for and workers serve.
+// The caller chooses the numbers; a hash of the name will do. 0 means any model.
 type ModelID uint64
 
-// PoolID names a group of workers that requests may be restricted to: a worker is in one
-// at a time, whatever it serves. The caller chooses the numbers. 0 is none for a worker,
-// and any for a request.
+// PoolID names a group of workers to which a request may be restricted. A worker is in
+// at most one pool. The caller chooses the numbers. 0 means no pool for a worker, any
+// pool for a request.
 type PoolID uint32
 
-// MaxWorkerModels bounds the models of one worker.
+// MaxWorkerModels is the largest number of models of one worker.
 const MaxWorkerModels = 1024
 
-// WorkerSpec is what a worker says of itself when it joins. Zeros are unknown, but
-// for BlockTokens.
+// WorkerSpec is a worker's description of itself when it joins. A zero field is
+// unknown, except BlockTokens, which is required.
 type WorkerSpec struct {
-	BlockTokens int // of its cache events; must be the router's
-	TotalBlocks int // of its KV pool
-	BatchTokens int // prompt tokens that a step takes at most
-	MaxRequests int // requests that it runs at a time
-	// ChunkTokens are those of a step that one long prompt takes at most while others
-	// decode. Unknown counts as BatchTokens.
+	BlockTokens int // tokens per block of its cache events; must equal Config.BlockTokens
+	TotalBlocks int // capacity of its KV pool, in blocks
+	BatchTokens int // most prompt tokens of one step (vLLM: max_num_batched_tokens)
+	MaxRequests int // most requests that it runs at a time (vLLM: max_num_seqs)
+	// ChunkTokens is the most that one long prompt takes of a step while other requests
+	// decode (SGLang: chunked_prefill_size). Unknown counts as BatchTokens.
 	ChunkTokens int
-	// Models are what it serves, at most MaxWorkerModels, in any order. A worker of none
-	// gets only requests of any model.
+	// Models it serves, at most MaxWorkerModels, in any order. A worker without models
+	// gets only requests for any model.
 	Models []ModelID
-	// Pool is the one that it is in, see SetPool. 0 is none.
+	// Pool that it is in, see SetPool. 0: none.
 	Pool PoolID
-	// Profile is how long its steps take. The zero Profile is the router's.
+	// Profile gives the duration of its steps. The zero Profile means the router's.
 	Profile Profile
 }
 
-// batch is the budget of a step, in tokens.
+// batch returns the prompt budget of a step, in tokens.
 func (s *WorkerSpec) batch() float64 {
 	if s.BatchTokens == 0 {
 		return usualBatchTokens
@@ -50,7 +50,8 @@ func (s *WorkerSpec) batch() float64 {
 	return float64(s.BatchTokens)
 }
 
-// chunk is what one prompt takes of a step beside decoding rows.
+// chunk returns the most that one prompt takes of a step beside decoding rows, in
+// tokens.
 func (s *WorkerSpec) chunk() float64 {
 	if s.ChunkTokens == 0 {
 		return s.batch()
@@ -58,42 +59,44 @@ func (s *WorkerSpec) chunk() float64 {
 	return float64(s.ChunkTokens)
 }
 
-// steps is how many steps it takes to compute n tokens.
+// steps returns the number of steps that n prompt tokens take: 20,000 tokens in batches
+// of 8,192 take 3. A prompt that is fully cached still takes 1, for its first token.
 func (s *WorkerSpec) steps(n float64) float64 { return max(1, math.Ceil(n/s.batch())) }
 
-// usualBatchTokens is the budget of a step where a worker did not say: vLLM's
-// default of max_num_batched_tokens for serving.
+// usualBatchTokens is assumed for a worker with an unknown budget: vLLM's default of
+// max_num_batched_tokens for serving.
 const usualBatchTokens = 8192
 
-// Health says whether a worker may be chosen.
+// Health is the state of a worker. Only healthy workers are chosen.
 type Health uint8
 
 // The states of health.
 const (
 	Healthy  Health = iota
-	Draining        // ends what it has, gets nothing new
-	Lost            // does not answer; what it has counts until it is released
+	Draining        // finishes its requests, gets no new ones
+	Lost            // does not answer; its reservations count until they are released
 )
 
 var healthNames = enum.New[Health]("router", "health", "healthy", "draining", "lost")
 
 func (h Health) String() string { return healthNames.Name(h) }
 
-// Usage is what a worker reports of itself.
+// Usage is a worker's own report of its load.
 type Usage struct {
-	UsedBlocks int // of its KV pool
+	UsedBlocks int // blocks of its KV pool in use
 	Waiting    int // requests that it has not begun
 }
 
-// The errors about workers.
+// Errors about workers.
 var (
 	ErrUnknownWorker = errors.New("router: unknown worker, let it join first")
 	ErrWorkerSpec    = errors.New("router: bad worker")
 	ErrWorkersFull   = errors.New("router: as many workers as MaxWorkers")
 )
 
-// BlockSizeError refuses a worker whose blocks have another size than the
-// router's: no hash of its blocks would ever match, and every overlap be zero.
+// BlockSizeError refuses a worker whose block size differs from the router's. Hashes
+// cover whole blocks, so none of the worker's would ever match a prompt's: every
+// overlap would be 0, without any other sign.
 type BlockSizeError struct {
 	Worker    kv.Rank
 	Got, Want int // tokens
@@ -103,41 +106,47 @@ func (e *BlockSizeError) Error() string {
 	return fmt.Sprintf("router: worker %v has blocks of %d tokens, the router of %d: start both with the same block size", e.Worker, e.Got, e.Want)
 }
 
-// worker is what the router knows of one. Its slot is its index in fleet.workers.
+// worker is the router's knowledge of one worker. Its slot is its index in
+// fleet.workers.
+//
+// All counts are sums over its active reservations (Check compares them), kept current
+// so that a choice reads them in O(1) per worker.
 type worker struct {
 	id     kv.Rank
 	spec   WorkerSpec
 	health Health
 
 	hashed        int           // distinct blocks of active prompts
-	private       int           // blocks that one request alone has: outputs, prompts without hashes of their own
-	prefillTokens int           // of active requests, to be computed before their first token
+	private       int           // blocks of one request only: outputs, and prompts without hashes
+	prefillTokens int           // prompt tokens still to be computed before first tokens
 	prefilling    int           // active requests before their first token
 	requests      int           // active
-	contextTokens int           // prompts and outputs of active requests, each by itself
-	predicted     time.Duration // sum of what prefilling will take, by profile
-	anchor        time.Duration // since when the first of prefilling is being computed
-	heard         time.Duration // when a step ended last, or the first one began, as far as is known
+	contextTokens int           // prompt and output tokens of active requests; shared prefixes count for each
+	predicted     time.Duration // time left for all prefilling prompts, by profile
+	anchor        time.Duration // when the first prefilling prompt began to be computed
+	heard         time.Duration // latest known end of a step, or the beginning of the first step
 
 	reports
-	tree            int    // blocks in the index, by SetTree
-	lastChosen      uint64 // Router.choices when it was chosen last; 0 never
+	tree            int    // blocks in the index, see SetTree
+	lastChosen      uint64 // Router.choices at the last choice; 0: never chosen
 	active          list   // its reservations
-	prefillingQueue list   // those before their first token, oldest first
+	prefillingQueue list   // its reservations before their first token, oldest first
 	debts
 }
 
-// reports is what a worker said of itself last.
+// reports is a worker's last Report.
 type reports struct {
 	reported       bool
 	usage          Usage
-	reservedSince  int // requests reserved since the report
-	blocksAtReport int // hashed + private, then
+	reservedSince  int // requests reserved since
+	blocksAtReport int // hashed + private at that time
 }
 
+// blocks returns the predicted number of blocks in use.
 func (w *worker) blocks() int { return w.hashed + w.private }
 
-// usedBlocks is what it reported and what was added since, or what is predicted.
+// usedBlocks returns the reported blocks plus the blocks reserved since, or the
+// predicted blocks if the worker never reported.
 func (w *worker) usedBlocks() int {
 	if !w.reported {
 		return w.blocks()
@@ -145,7 +154,8 @@ func (w *worker) usedBlocks() int {
 	return max(0, w.usage.UsedBlocks+w.blocks()-w.blocksAtReport)
 }
 
-// waiting is what it reported and what was added since, or what is predicted.
+// waiting returns the reported number of waiting requests plus those reserved since, or
+// the number of prefilling requests if the worker never reported.
 func (w *worker) waiting() int {
 	if !w.reported {
 		return w.prefilling
@@ -153,7 +163,10 @@ func (w *worker) waiting() int {
 	return w.usage.Waiting + w.reservedSince
 }
 
-// busy reports whether it has as much as it should.
+// busy reports whether a worker should get no further request: it runs MaxRequests, or
+// has more than factor steps of prompt tokens to compute. Factor 0 disables the second
+// limit. Example: with factor 2 and BatchTokens 8,192, a worker with 16,385 prompt
+// tokens is busy.
 func (w *worker) busy(factor float64) bool {
 	if w.spec.MaxRequests > 0 && w.requests >= w.spec.MaxRequests {
 		return true
@@ -168,11 +181,12 @@ func (w *worker) busy(factor float64) bool {
 	return float64(w.prefillTokens) > factor*float64(batch)
 }
 
-// unknownBatchTokens keeps a worker of unknown size from ever being busy; it is
-// Dynamo's default.
+// unknownBatchTokens replaces an unknown budget in busy. It is so large that such a
+// worker is never busy; the value is Dynamo's default.
 const unknownBatchTokens = 10_000_000
 
-// eligible reports whether a healthy worker may be chosen for req, stalled or not.
+// eligible reports whether the worker may run req: healthy, in the right pool, not
+// avoided, and serving the model. Stalls and load are not considered.
 func (w *worker) eligible(req *Request) bool {
 	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) {
 		return false
@@ -184,8 +198,10 @@ func (w *worker) eligible(req *Request) bool {
 	return ok
 }
 
-// pending is how long the prompts before a new one will take: the predictions, less
-// what has passed of the first.
+// pending returns the time until the worker can begin a new prompt: the predictions of
+// all prefilling prompts, less the time that has passed for the first one. The
+// reduction is at most the first prompt's prediction, because a late prompt says
+// nothing about the next.
 func (w *worker) pending(now time.Duration, slab []reservation) time.Duration {
 	if w.prefilling == 0 {
 		return 0
@@ -193,15 +209,17 @@ func (w *worker) pending(now time.Duration, slab []reservation) time.Duration {
 	return w.predicted - min(max(now-w.anchor, 0), slab[w.prefillingQueue.head].predicted)
 }
 
-// step is how long a step without prompts takes, in seconds.
+// step returns the duration of a step without prompt tokens, in seconds. Context and
+// blocks are known for all requests together; the decoding ones get their share by
+// number.
 func (w *worker) step() float64 {
 	rows, running := float64(w.requests), float64(w.requests-w.prefilling)
 	p := &w.spec.Profile
 	return p.decode(running, float64(w.contextTokens)*running/max(rows, 1)) + p.Block*(float64(w.blocks())*running/max(rows, 1))
 }
 
-// current is how long the worker's current step takes, in seconds, without what grows
-// with its prompts.
+// current returns the duration of the worker's current step, in seconds, without the
+// part that grows with its prompt tokens.
 func (w *worker) current() float64 {
 	if w.prefilling > 0 {
 		return w.step() + w.spec.Profile.Prompt
@@ -209,8 +227,8 @@ func (w *worker) current() float64 {
 	return w.step()
 }
 
-// nextToken is how long a worker that decodes takes to the next token, in seconds: a step
-// with as many prompt tokens as fit into it.
+// nextToken returns the time between tokens of a decoding request, in seconds: a step
+// that is filled with prompt tokens as far as the budget and the waiting prompts go.
 func (w *worker) nextToken() float64 {
 	if w.prefilling == 0 {
 		return w.current()
@@ -222,20 +240,21 @@ func (w *worker) nextToken() float64 {
 	return w.current() + w.spec.Profile.prefill(n, 0)
 }
 
-// Load is what a worker is predicted to have: its active requests as this router
-// and its replicas know them.
+// Load is the predicted load of a worker: its active requests, as this router and its
+// replicas know them.
 type Load struct {
 	Worker        kv.Rank
 	Health        Health
-	Stalled       bool // it is late with what it owes
-	Requests      int  // active
-	Prefilling    int  // of them before their first token
-	PrefillTokens int  // still to be computed for those
-	Blocks        int  // distinct ones of active requests
-	ContextTokens int  // prompts and outputs of active requests
-	Pending       time.Duration
+	Stalled       bool          // late with tokens that it owes, see Config.Stall
+	Requests      int           // active requests
+	Prefilling    int           // active requests before their first token
+	PrefillTokens int           // prompt tokens still to be computed for them
+	Blocks        int           // distinct blocks of active requests
+	ContextTokens int           // prompt and output tokens of active requests
+	Pending       time.Duration // until a new prompt can begin
 }
 
+// load returns the worker's Load at a time.
 func (w *worker) load(now time.Duration, slab []reservation) Load {
 	return Load{
 		Worker: w.id, Health: w.health, Stalled: w.stalled, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,
