@@ -56,7 +56,7 @@ func (c *Cache) Observe(key Key) {
 	if len(key.Media) > 0 {
 		tokens = c.curve.withMedia(&key)
 	}
-	r := c.routeOf(&key, tokens)
+	r := route{public: c.public(&key), ns: &key.Namespace}
 	if r.public > 0 && r.public < len(tokens) {
 		tokens = c.curve.withSalt(tokens, r.public, key.Namespace.Salt)
 	}

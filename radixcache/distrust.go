@@ -23,7 +23,8 @@ import (
 // is unpinned. Cost: reading the tokens held once, the children of the nodes on the way, and
 // the number of pinned prefixes.
 func (c *Cache) Distrust(key Key, from int) {
-	r := c.route(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public = c.read(&key)
 	from = min(from, len(r.tokens))
 	whole := c.floorTokens(from)
 	root, ok := c.enter(r.outer(), Root)
@@ -192,23 +193,16 @@ func (t *tree) isDistrusted(id NodeID) bool {
 	return false
 }
 
-// matchedWarily is matched while nodes are marked.
-func (c *Cache) matchedWarily(cur cursor, partial Partial, key *Key, r *route) Match {
-	if partial.Tokens > 0 && c.nodes[partial.Node].flags&distrusted != 0 {
-		partial = Partial{}
+// doubt finishes, while nodes are marked, a match that ended at a cursor: it may copy from
+// no marked page, and it says whether a mark stopped it.
+func (s *slab) doubt(m *Match, cur cursor, r *route) {
+	if m.Partial.Tokens > 0 && s.nodes[m.Partial.Node].flags&distrusted != 0 {
+		m.Partial = Partial{}
 	}
-	m := c.matched(cur, partial, key)
-	m.Distrusted = c.barred(cur, r)
-	return m
-}
-
-// barred reports whether a walk that ended at a cursor did so because of a mark.
-func (s *slab) barred(cur cursor, r *route) bool {
-	if cur.offset < s.nodes[cur.node].tokens.Len() {
-		return false
+	if cur.offset == s.nodes[cur.node].tokens.Len() {
+		id, _ := s.step(cur.node, r.tokens[cur.tokens:])
+		m.Distrusted = id != Root && s.nodes[id].flags&distrusted != 0
 	}
-	id, _ := s.step(cur.node, r.tokens[cur.tokens:])
-	return id != Root && s.nodes[id].flags&distrusted != 0
 }
 
 // doubts checks the marks: each is counted, and Purge will find it.

@@ -272,7 +272,8 @@ func (w *doubtWorld) distrust(key Key, m Match) {
 	from := w.rng.IntN(len(key.Tokens) + 1)
 	w.note("distrust %v from %d", key.Tokens, from)
 	page := w.c.Config().PageTokens
-	r := w.c.route(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public = w.c.read(&key)
 	if root, ok := w.c.enter(r.outer(), Root); ok {
 		cur, _ := w.c.follow(cursor{node: root}, &r, len(r.tokens), false)
 		for i, id := range w.c.appendPath(cur.node, cur.tokens, nil) {

@@ -55,7 +55,8 @@ func (c *Cache) Explain(key Key) Explanation {
 		e.Why = WhyDistrusted
 		return e
 	}
-	r := c.route(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public = c.read(&key)
 	if g := c.ghostOf(m, &r); g != nil {
 		e.Why, e.Reason, e.Ago, e.Unused = WhyEvicted, g.reason, c.clock-g.clock, g.clock-g.stamp
 		return e

@@ -33,7 +33,8 @@ import (
 // and per visited node with several children a binary search over these.
 func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
 	c.checkPages(&key, pages, 0)
-	r := c.routeIn(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public, r.raw = c.readIn(&key)
 	var cur cursor
 	if len(r.tokens) > 0 {
 		cur.node = c.openSpace(r.outer(), Root)
@@ -77,7 +78,8 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 		cur = cursor{handle, n.tokens.Len(), n.end()}
 	}
 	c.checkPages(&key, pages, cur.tokens/c.cfg.PageTokens)
-	r := c.routeIn(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public, r.raw = c.readIn(&key)
 	if len(r.tokens) < cur.tokens { // by a medium that does not fit: nothing comes after the handle
 		c.media.release()
 		return handle, freed

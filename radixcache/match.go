@@ -42,17 +42,16 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 // a look into a hash table; where whole pages end, a binary search over those of
 // one node. Tokens from [MediaToken] on are not looked for: a caller that takes
 // them from outside has to refuse them.
-func (c *Cache) Match(key Key) Match {
-	r := c.route(&key)
+func (c *Cache) Match(key Key) (m Match) {
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public = c.read(&key)
 	root, ok := c.enter(r.outer(), Root)
 	if !ok {
-		return Match{asked: len(key.Tokens), version: c.version}
+		m.asked, m.version = len(key.Tokens), c.version
+		return m
 	}
-	cur, partial := c.follow(cursor{node: root}, &r, len(r.tokens), true)
-	if c.doubts.count > 0 {
-		return c.matchedWarily(cur, partial, &key, &r)
-	}
-	return c.matched(cur, partial, &key)
+	c.walkOn(&m, cursor{node: root}, &r, len(key.Tokens))
+	return m
 }
 
 // Resume is Match for a key of which m is an earlier match: it goes on where
@@ -60,7 +59,7 @@ func (c *Cache) Match(key Key) Match {
 // what m found is gone, in whole or in part, it says so like Match does.
 //
 // Cost: nothing if the tree has not changed; else what comes after m.
-func (c *Cache) Resume(key Key, m Match) Match {
+func (c *Cache) Resume(key Key, m Match) (now Match) {
 	if m.version == c.version && m.asked == len(key.Tokens) {
 		return m
 	}
@@ -68,15 +67,13 @@ func (c *Cache) Resume(key Key, m Match) Match {
 	if !ok {
 		return c.Match(key)
 	}
-	r := c.route(&key)
+	r := route{ns: &key.Namespace}
+	r.tokens, r.public = c.read(&key)
 	if len(r.tokens) < cur.tokens { // a medium that does not fit any more cuts the key shorter than m
 		return c.Match(key)
 	}
-	cur, partial := c.follow(cur, &r, len(r.tokens), true)
-	if c.doubts.count > 0 {
-		return c.matchedWarily(cur, partial, &key, &r)
-	}
-	return c.matched(cur, partial, &key)
+	c.walkOn(&now, cur, &r, len(key.Tokens))
+	return now
 }
 
 // place finds where a match ended, whatever was split since.
@@ -91,10 +88,14 @@ func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	return c.ascend(m.Node, m.Tokens), true
 }
 
-// matched is a match that ends at a cursor.
-func (c *Cache) matched(cur cursor, partial Partial, key *Key) Match {
-	id := c.outer(cur.node)
-	return Match{Node: id, Tokens: cur.tokens, Partial: partial, gen: c.nodes[id].gen, asked: len(key.Tokens), version: c.version}
+// walkOn makes m the match of a route, of so many tokens asked, that goes on from a cursor.
+func (c *Cache) walkOn(m *Match, cur cursor, r *route, asked int) {
+	cur, m.Partial = c.follow(cur, r, len(r.tokens), true)
+	m.Node, m.Tokens, m.asked, m.version = c.outer(cur.node), cur.tokens, asked, c.version
+	m.gen, m.Distrusted = c.nodes[m.Node].gen, false
+	if c.doubts.count > 0 {
+		c.doubt(m, cur, r)
+	}
 }
 
 // AppendPages appends the Tokens/PageTokens pages of a match to dst, ascending

@@ -11,17 +11,18 @@ import (
 // counted of them. It knows shape and tokens; of use, age and pages it only keeps
 // what the nodes carry.
 type slab struct {
+	// What a match reads comes first, in few cache lines.
 	cfg     Config
-	nodes   []node               // by NodeID; nodes[Root] is never used
-	memory  wide.Arena[kv.Token] // of the nodes' tokens
-	free    []NodeID             // unused slots of nodes, last freed is taken first
-	version uint64               // changes of the shape so far, which end the validity of a Match
+	nodes   []node // by NodeID; nodes[Root] is never used
+	version uint64 // changes of the shape so far, which end the validity of a Match
+	doubts  doubts
 
-	evictable size // of nodes with pins == 0
-	protected size // of nodes with pins > 0
-	counts    Stats
+	evictable size     // of nodes with pins == 0
+	protected size     // of nodes with pins > 0
+	free      []NodeID // unused slots of nodes, last freed is taken first
 	links     links
-	doubts    doubts
+	counts    Stats
+	memory    wide.Arena[kv.Token] // of the nodes' tokens
 }
 
 // newSlot takes a slot for n. It may move the slab: no *node survives it.

@@ -19,37 +19,35 @@ type tree struct {
 	lists   []kv.PageID // scratch of fuse
 }
 
-// route reads a key without changing the tree: a medium that it does not hold
-// cuts the key short.
-func (t *tree) route(key *Key) route {
-	if len(key.Media) == 0 {
-		return t.routeOf(key, key.Tokens)
+// read returns a key's tokens as the tree has them, and how many of them are public. A
+// medium that the tree does not hold cuts the key short.
+func (t *tree) read(key *Key) (tokens []kv.Token, public int) {
+	tokens = key.Tokens
+	if len(key.Media) > 0 {
+		tokens = t.media.read(key)
 	}
-	return t.routeOf(key, t.media.read(key))
+	return tokens, t.public(key)
 }
 
-// routeIn is route for what is going to be held.
-func (t *tree) routeIn(key *Key) route {
-	if len(key.Media) == 0 {
-		r := t.routeOf(key, key.Tokens)
-		r.raw = r.public == 0
-		if !r.raw {
-			t.checkTokens(wide.Or(key.Tokens))
-		}
-		return r
+// readIn is read for what is going to be held. It leaves raw tokens for insert to check.
+func (t *tree) readIn(key *Key) (tokens []kv.Token, public int, raw bool) {
+	tokens, public = key.Tokens, t.public(key)
+	if len(key.Media) == 0 && public == 0 {
+		return tokens, 0, true
 	}
-	t.checkTokens(wide.Or(key.Tokens))
-	r := t.routeOf(key, t.media.write(key))
-	r.public = min(r.public, t.floorTokens(len(r.tokens)))
-	return r
+	t.checkTokens(wide.Or(tokens))
+	if len(key.Media) > 0 {
+		tokens = t.media.write(key)
+	}
+	return tokens, min(public, t.floorTokens(len(tokens))), false
 }
 
-func (t *tree) routeOf(key *Key, tokens []kv.Token) route {
-	r := route{tokens: tokens, ns: &key.Namespace}
-	if key.PublicTokens > 0 && key.Namespace.Salt != "" {
-		r.public = t.floorTokens(min(key.PublicTokens, len(key.Tokens)))
+// public is how many tokens of a key are public, in whole pages.
+func (s *slab) public(key *Key) int {
+	if key.PublicTokens <= 0 || key.Namespace.Salt == "" {
+		return 0
 	}
-	return r
+	return s.floorTokens(min(key.PublicTokens, len(key.Tokens)))
 }
 
 // journalStored hashes the blocks that end in a new leaf. tokens: the whole key
