@@ -163,9 +163,9 @@ func churn(b *testing.B, policy Policy, queued int) {
 
 // BenchmarkWaiting is what a live page asks for at each of its frames, between two steps.
 func BenchmarkWaiting(b *testing.B) {
-	for _, policy := range []Policy{FCFS, Priority} {
-		b.Run(fmt.Sprintf("policy=%v/running=256/waiting=1024", policy), func(b *testing.B) {
-			l := newLoaded(b, Config{Policy: policy, DisableCache: true}, 256, 1024, 256)
+	for _, cfg := range []Config{{Policy: FCFS, DisableCache: true}, {Policy: Priority, DisableCache: true}, {Policy: FCFS}} {
+		b.Run(fmt.Sprintf("policy=%v/cache=%v/running=256/waiting=1024", cfg.Policy, !cfg.DisableCache), func(b *testing.B) {
+			l := newLoaded(b, cfg, 256, 1024, 256)
 			var waits []Wait
 			b.ReportAllocs()
 			for b.Loop() {

@@ -147,8 +147,13 @@ func (l *room) countIn(o *supply, r *sequence) {
 func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserve int) demand {
 	return demand{
 		q: q, match: m, partial: partial, reserve: reserve, slot: true,
-		pages: kv.CeilPages(len(q.tokens), l.pageTokens) - m.Tokens/l.pageTokens,
+		pages: l.startPages(q, m.Tokens),
 	}
+}
+
+// startPages is how many pages of its own a waiting q needs that found so many tokens.
+func (l *room) startPages(q *sequence, cached int) int {
+	return kv.CeilPages(len(q.tokens), l.pageTokens) - cached/l.pageTokens
 }
 
 // fits reports whether q can start on what it found, and whether the copy of its

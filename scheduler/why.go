@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // Cause is why a sample does not run, or that it does.
@@ -81,9 +82,9 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 	}
 	s.running.reserved = -1 // that of the latest pass is old
 	reserve := s.running.reserve(g.samples[0])
-	var all []Wait
-	for _, q := range g.samples {
-		all = append(all, s.why(q, reserve))
+	v, all := s.view(), make([]Wait, len(g.samples))
+	for i, q := range g.samples {
+		v.explain(&all[i], q, reserve)
 	}
 	return all
 }
@@ -96,14 +97,17 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 		all = append(all, q)
 	}
 	slices.SortFunc(all, comparePrecedence)
-	running := slices.SortedFunc(slices.Values(s.running.all), comparePrecedence)
-	base, reserve := len(dst), 0
+	running := slices.Clone(s.running.all)
+	slices.SortFunc(running, comparePrecedence)
+	base, reserve, v := len(dst), 0, s.view()
+	dst = slices.Grow(dst, len(all))
 	for _, q := range all {
 		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) { // so much more than for the one before
 			reserve += s.classes.growth(running[0], s.info.PageTokens)
 			running = running[1:]
 		}
-		dst = append(dst, s.why(q, reserve))
+		dst = append(dst, Wait{})
+		v.explain(&dst[len(dst)-1], q, reserve)
 	}
 	slices.SortFunc(dst[base:], func(a, b Wait) int {
 		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Sample, b.Sample))
@@ -111,25 +115,45 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	return dst
 }
 
-// why needs to know what reserve says for q.
-func (s *Scheduler) why(q *sequence, reserve int) Wait {
-	w := Wait{Request: q.req.ID, Sample: q.sample}
+// view is what all that wait have in common, so that a look at many finds it once.
+type view struct {
+	s        *Scheduler
+	lastLong *sequence // see Config.lastLong
+	blocked  *sequence // for which all room is kept, or nil
+	supply   supply    // of one that has found nothing
+}
+
+func (s *Scheduler) view() view {
+	v := view{s: s, lastLong: s.cfg.lastLong(s.running.prefilling), supply: s.room.supply(&demand{})}
+	if b := s.queue.blocked; b != nil && !s.queue.excluded(b) && s.queue.hasTurn(b) {
+		v.blocked = b
+	}
+	return v
+}
+
+// explain fills in w, empty before, for q, for which reserve says so much.
+func (v *view) explain(w *Wait, q *sequence, reserve int) {
+	s := v.s
+	w.Request, w.Sample = q.req.ID, q.sample
 	if q.unfit {
 		w.Bypassed = int(s.queue.admissions - q.unfitAt)
 	}
 	switch q.place {
 	case running:
-		return w
+		return
 	case preempted:
 		w.Cause = AwaitsResult
-		return w
+		return
 	}
-	m := s.queue.peek(q)
-	w.CachedTokens = m.Tokens
-	switch last := s.cfg.lastLong(s.running.prefilling); {
+	var m radixcache.Match
+	if s.cache != nil {
+		m = s.queue.peek(q)
+		w.CachedTokens = m.Tokens
+	}
+	switch {
 	case q.place == following:
 		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
-		return w
+		return
 	case q.place == fetching:
 		w.Cause = AwaitsTier
 		for _, p := range q.fetch.parts[q.fetch.next:] {
@@ -138,30 +162,30 @@ func (s *Scheduler) why(q *sequence, reserve int) Wait {
 			}
 			w.Tokens += p.Tokens
 		}
-		return w
+		return
 	case q.tenant.atLimit():
 		w.Cause = AwaitsTenant
-		return w
-	case last != nil && s.cfg.isLong(w.CachedTokens, len(q.tokens)) && s.cfg.ranks(q, last) <= 0:
+		return
+	case v.lastLong != nil && s.cfg.isLong(w.CachedTokens, len(q.tokens)) && s.cfg.ranks(q, v.lastLong) <= 0:
 		w.Cause = AwaitsLong
-		return w
-	case len(s.room.slots) == 0:
+		return
+	case !v.supply.slot:
 		w.Cause = AwaitsSlot
-		return w
-	case s.queue.blocked != nil && s.queue.blocked != q && !s.queue.excluded(s.queue.blocked) && s.queue.hasTurn(s.queue.blocked):
-		w.Cause, w.Behind = AwaitsReserved, s.queue.blocked.req.ID
-		return w
+		return
+	case v.blocked != nil && v.blocked != q:
+		w.Cause, w.Behind = AwaitsReserved, v.blocked.req.ID
+		return
 	}
-	d := s.room.startDemand(q, m, false, reserve)
-	o := s.room.supply(&d)
-	w.NeedPages, w.ExpectPages, w.FreePages = d.pages, reserve, o.free()
-	switch short := !o.fits(&d); {
-	case short && o.granting:
+	w.NeedPages, w.ExpectPages, w.FreePages = s.room.startPages(q, m.Tokens), reserve, v.supply.idle
+	if s.cache != nil {
+		w.FreePages += s.cache.EvictableBeside(m, false)
+	}
+	switch short := w.FreePages < w.NeedPages+reserve; {
+	case short && v.supply.granting:
 		w.Cause = AwaitsPool
 	case short:
 		w.Cause = AwaitsPages
 	default:
 		w.Cause = AwaitsTurn
 	}
-	return w
 }
