@@ -161,7 +161,7 @@ func churn(b *testing.B, policy Policy, queued int) {
 	b.ReportMetric(s.Metrics().HitRate()*100, "hit-%")
 }
 
-// BenchmarkWaiting is what a live page asks for at each of its frames, between two steps.
+// BenchmarkWaiting asks as a live page does at each of its frames, between two steps.
 func BenchmarkWaiting(b *testing.B) {
 	for _, cfg := range []Config{{Policy: FCFS, DisableCache: true}, {Policy: Priority, DisableCache: true}, {Policy: FCFS}} {
 		b.Run(fmt.Sprintf("policy=%v/cache=%v/running=256/waiting=1024", cfg.Policy, !cfg.DisableCache), func(b *testing.B) {
@@ -177,7 +177,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkFollowers is what each chunk of a prompt costs that many wait for.
+// BenchmarkFollowers measures a chunk of a prompt that many wait for.
 func BenchmarkFollowers(b *testing.B) {
 	w, r := &queue{}, &sequence{}
 	for range 10_000 {

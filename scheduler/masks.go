@@ -27,7 +27,7 @@ type maskTable struct {
 	fault  planted.Fault
 }
 
-// keptMask is what the backend has under an id.
+// keptMask mirrors what the backend keeps under an id.
 type keptMask struct {
 	bits       []uint64 // the table's own; they change only while no plan in flight names the id
 	hash       uint64

@@ -15,7 +15,7 @@ func (c *classes) growth(q *sequence, pageTokens int) int {
 	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.pages), 0)
 }
 
-// reserve is what running sequences are expected to need: a newcomer leaves it
+// reserve returns the pages that running sequences are expected to need: a newcomer leaves them
 // alone, or it or another one would soon be preempted. Under the policy Priority
 // sequences that the newcomer may replace do not count.
 func (r *runningSet) reserve(newcomer *sequence) int {

@@ -144,7 +144,7 @@ func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 // duplicates, and keeps the slice as scratch.
 func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
 
-// takeBack is reclaim that says what is to become of the KV.
+// takeBack is reclaim that decides the fate of the KV.
 func (l *room) takeBack(freed []kv.PageID, to fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)

@@ -37,7 +37,7 @@ func newSim(tb testing.TB, pageTokens, pages, slots, positions int) *sim {
 	return s
 }
 
-// expect is what a greedy request must get.
+// expect returns the tokens that a greedy request must get.
 func (s *sim) expect(prompt []kv.Token, n int) []kv.Token {
 	return s.Expect(prompt, engine.SamplingParams{}, n, nil)
 }

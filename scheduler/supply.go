@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// demand is what a sequence needs to start, or a running one to go on.
+// demand lists the needs of a sequence that is to start, or of a running one that is to go on.
 type demand struct {
 	q       *sequence
 	match   radixcache.Match // what a waiting q found in the cache, and keeps
@@ -143,7 +143,7 @@ func (l *room) countIn(o *supply, r *sequence) {
 	}
 }
 
-// startDemand is what a waiting q needs to start on what it found.
+// startDemand returns the needs of a waiting q that starts on the prefix it found.
 func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserve int) demand {
 	return demand{
 		q: q, match: m, partial: partial, reserve: reserve, slot: true,

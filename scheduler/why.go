@@ -50,7 +50,7 @@ type Wait struct {
 	// AwaitsPages, AwaitsPool, AwaitsTurn:
 	NeedPages   int // what it needs of its own
 	FreePages   int // idle and evictable, beside what it found itself
-	ExpectPages int // of these, expected to be needed by running requests
+	ExpectPages int // the part of FreePages that running requests are expected to need
 	Bypassed    int // admissions since it was found not to fit
 }
 
@@ -115,7 +115,7 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	return dst
 }
 
-// view is what all that wait have in common, so that a look at many finds it once.
+// view holds the answers that all waiting samples share, so that a look at many finds them once.
 type view struct {
 	s        *Scheduler
 	lastLong *sequence // see Config.lastLong

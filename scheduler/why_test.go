@@ -46,7 +46,7 @@ func plainWait(s *Scheduler, q *sequence) Wait {
 	return w
 }
 
-// What Waiting finds once for all is what a look at each finds.
+// Waiting shares answers among samples; a look at each sample alone gives the same.
 func TestWaitingIsWhatALookAtEachFinds(t *testing.T) {
 	seen := map[Cause]int{}
 	for seed := range uint64(60) {
