@@ -142,6 +142,7 @@ func TestNothingToDrain(t *testing.T) {
 
 // TestClose ends all at once, those who watch the page too.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	b := start(t, setup{Sim: slow(), Server: Config{Page: true}})
 	release := b.hold(2)
 	defer release()
@@ -156,6 +157,7 @@ func TestClose(t *testing.T) {
 
 // TestDeviceFailure: requests then and later are told, and the server is not well.
 func TestDeviceFailure(t *testing.T) {
+	t.Parallel()
 	device := slow()
 	device.Faults.Device = func(seq uint64) error {
 		if seq < 3 {

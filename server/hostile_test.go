@@ -34,19 +34,20 @@ func post(length int, body string) string {
 
 // TestHostile: bytes that no honest client sends end with a status or the connection.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	// A short time is for those alone that are to run out of it.
 	const short = 50 * time.Millisecond
 	limits := Config{MaxBodyBytes: 1 << 16, MaxHeaderBytes: 4096, IdleTimeout: short}
 	noHeader, noBody := limits, limits
-	noHeader.ReadHeaderTimeout, noBody.ReadTimeout = short, short
+	noHeader.ReadHeaderTimeout, noBody.ReadTimeout = 10*short, short
 	hostile(start(t, setup{Server: noHeader}), []attack{
 		{"a header that never ends", "GET / HTTP/1.1\r\nHost: localhost\r\nX: ", ""},
+		{"no HTTP", "\x16\x03\x01\x00\xa5\x01\x00\x00", "400"},
 		{"nothing", "", ""},
 	})
 	hostile(start(t, setup{Server: noBody}), []attack{{"a body that never comes", post(100, "{"), "408"}})
 	ok := `{"prompt":"x","max_tokens":1}`
 	hostile(start(t, setup{Server: limits}), []attack{
-		{"no HTTP", "\x16\x03\x01\x00\xa5\x01\x00\x00", "400"},
 		{"a long header", "GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 1<<16) + "\r\n\r\n", "431"},
 		{"a body longer than it may be", post(1<<40, "{"), "413"},
 		{"chunks longer than they may be", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
@@ -66,11 +67,17 @@ func TestHostile(t *testing.T) {
 // or that the time is up.
 type attack struct{ name, send, want string }
 
-// hostile sends attacks, each over a connection of its own, and wants nothing left of them.
+// hostile sends attacks at once, each over a connection of its own, and wants nothing left of them.
 func hostile(b *bed, all []attack) {
 	b.Helper()
-	for _, tc := range all {
-		got := b.raw(tc.send)
+	answers := make([]string, len(all))
+	var ended sync.WaitGroup
+	for i, tc := range all {
+		ended.Go(func() { answers[i] = b.raw(tc.send) })
+	}
+	ended.Wait()
+	for i, tc := range all {
+		got := answers[i]
 		line, _, _ := strings.Cut(got, "\r\n")
 		if tc.want == "" && got != "" && !strings.Contains(line, "408") || !strings.Contains(line, tc.want) {
 			b.Errorf("%s: %.300q, want %s", tc.name, got, tc.want)

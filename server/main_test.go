@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -291,8 +290,7 @@ func (b *bed) stats() coppice.Stats {
 	return st
 }
 
-// until looks again and again, a step of the scheduler each, until it is so. What does not
-// come in two minutes never does.
+// until looks again and again until it is so. What does not come in two minutes never does.
 func (b *bed) until(so func(*coppice.Stats) bool) {
 	b.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
@@ -306,7 +304,7 @@ func (b *bed) until(so func(*coppice.Stats) bool) {
 		if b.Context().Err() != nil {
 			b.Fatal("the test is over")
 		}
-		runtime.Gosched()
+		time.Sleep(100 * time.Microsecond) // between two looks
 	}
 }
 

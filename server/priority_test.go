@@ -12,6 +12,7 @@ import (
 // higher priority, and its caller is told so as if the queue had been full when it
 // came. A request whose priority is not above all of them is refused.
 func TestDisplaced(t *testing.T) {
+	t.Parallel()
 	b := start(t, setup{Sim: slow(), Node: coppice.Config{MaxRequests: 8, Scheduler: scheduler.Config{
 		Policy: scheduler.Priority, MaxRunning: 1, MaxQueued: 2, Displace: true, PreemptThreshold: 100}}})
 	hold := b.hold(1)
@@ -54,6 +55,7 @@ func TestDisplaced(t *testing.T) {
 // TestPreemptThreshold: a request takes the place of a running one if its priority is
 // as far above as the server demands, and else waits.
 func TestPreemptThreshold(t *testing.T) {
+	t.Parallel()
 	b := start(t, setup{Sim: slow(), Node: coppice.Config{MaxRequests: 8, Scheduler: scheduler.Config{
 		Policy: scheduler.Priority, MaxRunning: 1, PreemptThreshold: 5}}})
 	hold := b.hold(1)

@@ -90,6 +90,7 @@ func TestAborted(t *testing.T) {
 
 // TestDisconnect: a client that leaves within its answer, streamed or not, ends it.
 func TestDisconnect(t *testing.T) {
+	t.Parallel()
 	b := start(t, setup{Sim: slow()})
 	for _, stream := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -119,8 +120,11 @@ func TestDisconnect(t *testing.T) {
 // TestLeaverIsBilled: what was computed for a client who left within his answer is counted,
 // and what waited only is not: tenants have what the scheduler has.
 func TestLeaverIsBilled(t *testing.T) {
+	t.Parallel()
 	core, logged := observer.New(zap.InfoLevel)
-	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants, Log: zap.New(core), AccessLog: true}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 2}}})
+	device := slow()
+	device.Profile.Eff.Step = 0.05
+	b := start(t, setup{Sim: device, Server: Config{Keys: twoTenants, Log: zap.New(core), AccessLog: true}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 2}}})
 	b.key = "secret-of-a"
 	leave := func(body string, when func(*coppice.Stats) bool) map[string]any {
 		t.Helper()

@@ -28,6 +28,7 @@ var (
 // TestThousandStreams: each of many streams at a time has all its text in its order, which
 // the simulated model knows. With -v it says what a token takes of the server.
 func TestThousandStreams(t *testing.T) {
+	t.Parallel()
 	m, err := model.Open(nano)
 	if err != nil {
 		t.Fatal(err)

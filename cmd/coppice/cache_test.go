@@ -58,6 +58,7 @@ func damageFiles(t *testing.T, pattern string) {
 }
 
 func TestCache(t *testing.T) {
+	t.Parallel()
 	for kind, open := range map[string]func(dir, model string) (mempool.Store, error){
 		"disk": func(dir, model string) (mempool.Store, error) {
 			return diskmem.Open(diskmem.Config{Dir: dir, Identity: cacheIdentity(model), Bytes: 1 << 20})

@@ -12,6 +12,7 @@ import (
 
 // A calibration of the nano model writes a profile that bench serving takes.
 func TestCalibrate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	out, steps := filepath.Join(dir, "p.json"), filepath.Join(dir, "steps.csv")
 	short := []string{"calibrate", "--preset", "nano", "--new-tokens", "64", "--context-tokens", "128", "--rounds", "1", "--threads", "1"}

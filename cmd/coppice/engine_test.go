@@ -7,6 +7,7 @@ import (
 )
 
 func TestBenchEngine(t *testing.T) {
+	t.Parallel()
 	args := []string{"bench", "engine", "--preset", "nano", "--prompt-tokens", "64", "--output-tokens", "4", "--threads", "1"}
 	stdout, stderr, ok := command(t, append(args, "--json")...)
 	var got map[string]any

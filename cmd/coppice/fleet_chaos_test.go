@@ -20,6 +20,7 @@ var (
 // reported that it was in a plan. After each event the router believes of each worker what
 // that holds.
 func TestFleetChaos(t *testing.T) {
+	t.Parallel()
 	t.Logf("go test ./cmd/coppice -run TestFleetChaos -chaos-for %v -chaos-seed %d", *chaosFor, *chaosSeed)
 	const workers, clients = 3, 9
 	c := &chaos{realFleet: &realFleet{T: t}, rnd: rand.New(rand.NewPCG(*chaosSeed, 18)), first: freePorts(t, 3*workers)}
@@ -110,6 +111,7 @@ func (c *chaos) judge(what string, load *crowd) {
 // TestFleetPoison: a request that ends the process that computes it ends one of three, and the
 // others go on.
 func TestFleetPoison(t *testing.T) {
+	t.Parallel()
 	f := &realFleet{T: t}
 	var urls []string
 	for i := range 3 {

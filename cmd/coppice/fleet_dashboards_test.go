@@ -21,6 +21,7 @@ import (
 // TestFleetDashboards: docs/metrics.md has every metric of a server and of a router as it is, and a Prometheus that scrapes
 // them has data for every panel of both dashboards.
 func TestFleetDashboards(t *testing.T) {
+	t.Parallel()
 	broker := startNATS(t, at(freePorts(t, 1)))
 	model := nano(t)
 	var workers []*process

@@ -37,6 +37,7 @@ func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, 
 // TestFleetWorkerKilled: of a worker that dies the clients lose the answers that it had
 // begun to compute, and nothing else; what it held is forgotten, and known again when it is back.
 func TestFleetWorkerKilled(t *testing.T) {
+	t.Parallel()
 	const victim = "w1"
 	f, begin := follow(t, 3, storyTokens)
 	c := gather(t, f.router.url, 9, 0, story)
@@ -99,6 +100,7 @@ func TestFleetWorkerKilled(t *testing.T) {
 // TestFleetRouterRestarted: when a router dies, workers give up what it had asked for; the
 // next one knows what they hold before the first request.
 func TestFleetRouterRestarted(t *testing.T) {
+	t.Parallel()
 	for _, over := range []string{"zmq", "nats"} {
 		t.Run(over, func(t *testing.T) {
 			f, args := &realFleet{T: t}, []string{"--addr", at(freePorts(t, 1))}
@@ -163,6 +165,7 @@ func TestFleetRouterRestarted(t *testing.T) {
 // TestFleetRouterDrains: a router that is asked to end lets answers come to their end, and
 // lets no more begin. The worker stands still meanwhile, so that they can't end before.
 func TestFleetRouterDrains(t *testing.T) {
+	t.Parallel()
 	const clients = 4
 	f := startFleet(t, 1, 20_000)
 	one := story

@@ -10,6 +10,7 @@ import (
 // believed that it held more than it did. A worker that died meanwhile is not one of the
 // fleet any more.
 func TestFleetNATS(t *testing.T) {
+	t.Parallel()
 	natsAt := at(freePorts(t, 1))
 	broker := startNATS(t, natsAt)
 	f := &realFleet{T: t}
@@ -101,6 +102,7 @@ func (f *realFleet) evicted() (all []int) {
 // TestFleetWorkerMoves: a worker that dies and comes back elsewhere under its name is the
 // same worker, whether or not its end was noticed before.
 func TestFleetWorkerMoves(t *testing.T) {
+	t.Parallel()
 	broker := startNATS(t, "127.0.0.1:0")
 	f := &realFleet{T: t}
 	for i := range 2 {

@@ -250,11 +250,16 @@ func until(t *testing.T, what string, lacks func() string) {
 
 // ports is where the next free ones are looked for. They are below those that the system
 // gives to outgoing connections, so that one who begins again at its port finds it free.
-var ports = 10_000 + os.Getpid()%1000*20
+var (
+	ports   = 10_000 + os.Getpid()%1000*20
+	portsMu sync.Mutex
+)
 
 // freePorts is the first of n ports in a row that nobody listens at.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
+	portsMu.Lock()
+	defer portsMu.Unlock()
 	for range 1000 {
 		first := ports
 		ports += n

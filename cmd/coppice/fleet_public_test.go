@@ -48,6 +48,7 @@ func (f *realFleet) say(prompt []int, salt string, public int) said {
 // finds: the router knows the worker that has it, and the worker does not compute it again.
 // What comes after it stays the salt's own, and who says nothing shares nothing.
 func TestFleetPublicTokens(t *testing.T) {
+	t.Parallel()
 	const public, private, block = 640, 160, 16
 	f := startFleet(t, 3, 20_000, "--no-predict")
 	for group := range uint64(4) {

@@ -204,6 +204,7 @@ func (p *process) computed() int {
 // load begins with one request for each prefix, a few at a time: when all come at once to
 // an empty fleet, the router has some computed twice rather than have them wait.
 func TestFleetComputesOnce(t *testing.T) {
+	t.Parallel()
 	const kvTokens, groups, prefixTokens, suffixTokens = 20_000, 24, 1500, 64
 	each := max(1, *fleetRequests/groups)
 	play := func(t *testing.T, at *process, workers ...*process) (computed int) {

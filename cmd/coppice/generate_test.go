@@ -34,6 +34,7 @@ func TestGenerateSamples(t *testing.T) {
 
 // What the text has to be it is, with random weights too.
 func TestGenerateShapes(t *testing.T) {
+	t.Parallel()
 	dir := nano(t)
 	schema := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(schema, []byte(`{"type":"object","properties":{"n":{"type":"integer","minimum":3,"maximum":9}},"required":["n"],"additionalProperties":false}`), 0o600); err != nil {
@@ -108,6 +109,7 @@ func TestPolicyFlag(t *testing.T) {
 // TestKVType: keys and values of another type give an answer, the same one cached or not; a
 // type that the heads can't have, or that there is not, is refused with what to do.
 func TestKVType(t *testing.T) {
+	t.Parallel()
 	table, stderr, ok := command(t, "bench", "chat", "--model", nano(t), "--requests", "6", "--kv-type", "bf16")
 	if !ok || !strings.Contains(table, "identical") || strings.Contains(table, "false") {
 		t.Errorf("%s\n%s", table, stderr)

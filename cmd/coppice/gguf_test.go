@@ -19,6 +19,7 @@ import (
 // TestGGUF: a file of each type is written, generates by its chat template, and its
 // text is that of the directory where the weights are.
 func TestGGUF(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	generate := func(path string) string {
 		t.Helper()

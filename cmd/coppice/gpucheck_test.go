@@ -10,6 +10,7 @@ import (
 
 // TestGPUCheck: the command runs to its end in the interpreter and writes its report.
 func TestGPUCheck(t *testing.T) {
+	t.Parallel()
 	file, profile := filepath.Join(t.TempDir(), "report.json"), filepath.Join(t.TempDir(), "profile.json")
 	stdout, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--json", file, "--profile", profile)
 	if !ok || !strings.Contains(stdout, "0 failed") || !strings.Contains(stdout, "tokens/s") {

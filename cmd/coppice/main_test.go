@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,8 +29,13 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests keeps tests from the models, the tokens and the hub that this machine has.
+// runTests keeps tests from the models, the tokens and the hub that this machine has, and runs
+// more parallel tests at a time than there are processors, as they mostly wait for processes.
 func runTests(m *testing.M) int {
+	flag.Parse()
+	if n := flag.Lookup("test.parallel"); n.Value.String() == n.DefValue {
+		n.Value.Set("6")
+	}
 	home, err := os.MkdirTemp("", "coppice-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -108,6 +114,7 @@ func TestBenchChatJSON(t *testing.T) {
 // TestBenchChatPTX: the CUDA kernels, executed by the interpreter, answer the same
 // with the cache and without.
 func TestBenchChatPTX(t *testing.T) {
+	t.Parallel()
 	stdout, stderr, ok := command(t, "bench", "chat", "--backend", "ptxvm", "--json", "--model", nano(t), "--requests", "4", "--turns", "2",
 		"--systems", "1", "--system-bytes", "60", "--output-tokens", "3", "--clients", "2", "--kv-tokens", "2048")
 	if !ok || stderr != "" {

@@ -10,6 +10,7 @@ import (
 
 // TestMakeModelArch: each family is written, says what it is, and generates.
 func TestMakeModelArch(t *testing.T) {
+	t.Parallel()
 	for arch, want := range map[string]string{
 		"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
 	} {

@@ -11,6 +11,7 @@ import (
 
 // TestBenchPeers: two servers of one model get the same prompts and say the same of them.
 func TestBenchPeers(t *testing.T) {
+	t.Parallel()
 	dir := nano(t)
 	one := startCoppice(t, "one", "serve", "--addr", "127.0.0.1:0", "--model", dir)
 	two := startCoppice(t, "two", "serve", "--addr", "127.0.0.1:0", "--model", dir)

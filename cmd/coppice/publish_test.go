@@ -104,6 +104,7 @@ var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/Z
 
 // TestNoPasswordIsTold: whatever is wrong with a URL, the error tells no part of its password.
 func TestNoPasswordIsTold(t *testing.T) {
+	t.Parallel()
 	told := func(err error) bool {
 		return strings.Contains(err.Error(), "QX") || strings.Contains(err.Error(), "ZJ")
 	}

@@ -30,6 +30,7 @@ func socketsAt(t *testing.T) (p *eventstest.Publisher, flag string) {
 // TestRouteConsolidates: what a worker's engine has and what its offloading server has, which call blocks by
 // other names, count as one cache.
 func TestRouteConsolidates(t *testing.T) {
+	t.Parallel()
 	worker := newOtherMake(t)
 	engine, at := socketsAt(t)
 	offload, beside := socketsAt(t)

@@ -35,6 +35,7 @@ func helpPools(t *testing.T) string {
 
 // TestRoutePoolsRefuses: every message names the flag, or the file, and what it wants.
 func TestRoutePoolsRefuses(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -111,6 +112,7 @@ func TestRoutePools(t *testing.T) {
 // TestRoutePooledWorkers: the example of the help, with workers of the file and of their
 // own cards, sends by targets.
 func TestRoutePooledWorkers(t *testing.T) {
+	t.Parallel()
 	worker := func(name, pool string) string {
 		c := card.Card{Name: name, Models: []string{"m"}, Pool: pool}
 		mux := http.NewServeMux()
@@ -170,6 +172,7 @@ func TestRoutePooledWorkers(t *testing.T) {
 // TestRoutePoolsFile: the file is taken again when it changes, and one that can't be, as it is
 // half written, changes nothing and is told of once.
 func TestRoutePoolsFile(t *testing.T) {
+	t.Parallel()
 	w := newOtherMake(t)
 	path := filepath.Join(t.TempDir(), "pools.json")
 	put := func(text string) { // in one step, or each part of it would be told of

@@ -87,6 +87,7 @@ func (p *process) untilSays(text string) {
 // TestRouteWorkersFile: workers come and go with the file, one that can't be read changes
 // nothing, and no message is a stack of calls.
 func TestRouteWorkersFile(t *testing.T) {
+	t.Parallel()
 	a, b := newOtherMake(t), newOtherMake(t)
 	file := filepath.Join(t.TempDir(), "workers.json")
 	put := func(workers ...string) {
@@ -121,6 +122,7 @@ func TestRouteWorkersFile(t *testing.T) {
 
 // TestRouteWatchesFromWhatItHas: a change between the first reading and the watch is taken.
 func TestRouteWatchesFromWhatItHas(t *testing.T) {
+	t.Parallel()
 	w := newOtherMake(t)
 	c := &routeCmd{WorkersFile: filepath.Join(t.TempDir(), "workers.json")}
 	writeFile(t, c.WorkersFile, fmt.Sprintf(`{"workers": [{"url": %q}]}`, w.URL))
@@ -148,6 +150,7 @@ func TestRouteWatchesFromWhatItHas(t *testing.T) {
 // TestRouteEnds: SIGTERM lets an answer end; a second one ends it, which it says. Meanwhile the one worker
 // is busy, and nobody waits for it with --queue-timeout 0.
 func TestRouteEnds(t *testing.T) {
+	t.Parallel()
 	for _, signals := range []int{1, 2} {
 		t.Run(fmt.Sprint(signals, " signals"), func(t *testing.T) {
 			w := newOtherMake(t)
@@ -197,6 +200,7 @@ func TestRouteEnds(t *testing.T) {
 // TestRouteMaxConns: over one connection too many /health is answered, and what else is
 // asked is refused, until another one has gone.
 func TestRouteMaxConns(t *testing.T) {
+	t.Parallel()
 	p := startCoppice(t, "router", "route", "--addr", "127.0.0.1:0", "--worker", "http://127.0.0.1:1", "--max-conns", "1")
 	dial := func() (net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))

@@ -18,6 +18,7 @@ import (
 // TestServeEviction: flags and the file say what is still cached when a prompt comes again,
 // in a pool with room for two prompts.
 func TestServeEviction(t *testing.T) {
+	t.Parallel()
 	quota := filepath.Join(t.TempDir(), "coppice.json")
 	if err := os.WriteFile(quota, []byte(`{"tenants": {"default": {"cache-tokens": 32}}}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,7 @@ func (p *process) failed() {
 // TestServeFailedGrace: a process whose node has died says why, answers 503 with the error's
 // code for the grace period, which a signal ends, and exits with status 3.
 func TestServeFailedGrace(t *testing.T) {
+	t.Parallel()
 	p := poisoned(t, "1h")
 	if status, body := p.completes(`{"prompt":[5,6],"max_tokens":1}`); status != 200 {
 		t.Fatalf("a sound request: %d %s", status, body)
@@ -79,6 +80,7 @@ func TestServeFailedGrace(t *testing.T) {
 // TestServeFailedExits: without a signal it exits when the grace period is over, and the
 // request that the node died of has its answer even without one.
 func TestServeFailedExits(t *testing.T) {
+	t.Parallel()
 	p := poisoned(t, "0s")
 	if status, body := p.completes(`{"prompt":[7],"max_tokens":1}`); status != http.StatusServiceUnavailable || !strings.Contains(body, `"code":"device_failed"`) {
 		t.Errorf("the request that it died of: %d %s", status, body)

@@ -206,6 +206,7 @@ func (w *workerProcess) blocks(size int) int {
 // TestServePublish: what a real server holds is what a reader of its events believes, over
 // either transport, while it evicts, when it is flushed and when it ends.
 func TestServePublish(t *testing.T) {
+	t.Parallel()
 	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -307,6 +308,7 @@ func publishedFigures(t *testing.T, metrics string, blocks int) {
 
 // TestServeWithoutPublish: it has a card, and makes no events.
 func TestServeWithoutPublish(t *testing.T) {
+	t.Parallel()
 	w := startWorkerProcess(t, "--advertise", "http://other:99", "--kv-tokens", "4096", "--pool", "fast")
 	c, err := card.Parse([]byte(w.do("GET", card.Path, "")))
 	if err != nil || c.URL != "http://other:99" || c.Pool != "fast" || c.ZMQ != nil || c.NATS != nil || c.BlockTokens != 0 || c.Epoch == 0 || c.PoolTokens != 4096 {

@@ -14,6 +14,7 @@ import (
 // TestLogThatNobodyReads: a server goes on when its standard error is a broken pipe, and
 // still ends as it should.
 func TestLogThatNobodyReads(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--access-log"}, {"route", "--addr", "127.0.0.1:0", "--worker", "http://127.0.0.1:1", "--probe-every", "1ms"},
 	} {

@@ -100,6 +100,7 @@ func (l *tierLoad) ask(url string, n int) (text string, u tierUsage, err error) 
 // verifies, the next server finds it, and every prompt is continued as without tiers. KV of
 // another type in the same directory is left alone, and named.
 func TestServeKilled(t *testing.T) {
+	t.Parallel()
 	dir, model := t.TempDir(), nano(t)
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "1024", "--no-page"}
 	l := newTierLoad(t, 24, 200, args)
@@ -196,6 +197,7 @@ func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
 // TestServeShare has two servers use one shared directory, and kills one: the other goes on
 // giving right answers, finds no damaged record, and has found what the dead one wrote.
 func TestServeShare(t *testing.T) {
+	t.Parallel()
 	dir, model := t.TempDir(), nano(t)
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "8192", "--no-page"}
 	l := newTierLoad(t, 8, 2100, args) // only whole extents are shared: 2,048 tokens of this model
@@ -224,6 +226,7 @@ func TestServeShare(t *testing.T) {
 // TestServeShareKept: a server with a shared directory alone makes it, says so, and keeps
 // its KV there when it is stopped; a server that starts then finds it.
 func TestServeShareKept(t *testing.T) {
+	t.Parallel()
 	dir, model := filepath.Join(t.TempDir(), "new"), nano(t)
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "8192", "--no-page"}
 	l := newTierLoad(t, 2, 2100, args) // only whole extents are shared: 2,048 tokens of this model
@@ -262,6 +265,7 @@ func TestServeShareKept(t *testing.T) {
 // TestServeWarmRestart is what a new user does: a long question, a restart, the next one.
 // Usage, the figures and the page say that the prompt came from disk.
 func TestServeWarmRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"serve", "--addr", "127.0.0.1:0", "--kv-disk", dir + ":256MiB"}
 	long := strings.Repeat("Why does a prism part the light that falls on it into colours? ", 40)
