@@ -23,7 +23,7 @@ type nodeFlags struct {
 	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
 	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 512 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
+	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 640 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
 	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
 	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants; serve takes it by default where --api-key-file names tenants)."`
 	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`

@@ -69,7 +69,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 			c.StepTokens = 2048 // what a small processor bears is too little for a large device
 		}
 		if c.ITLTarget > 0 {
-			c.StepTokens = max(c.StepTokens, 512) // of a prompt alone; beside others the target bounds it
+			c.StepTokens = max(c.StepTokens, 640) // a prompt of 512 alone and its attention; beside others the target bounds it
 		}
 		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
 	}

@@ -22,8 +22,11 @@ func (s *step) forward(abort *atomic.Bool) bool {
 		l := &s.w.layers[s.layer]
 		s.product(l.qkv, s.qkv)
 		s.byBlock(phaseWrite)
+		s.acts.k = s.config.Heads * s.config.HeadDim
 		s.attention()
-		s.byBlock(phaseAttnActs)
+		if s.attn != nil {
+			s.byBlock(phaseAttnActs)
+		}
 		s.product(l.o, s.wide)
 		s.byBlock(phaseFFNNorm)
 		if l.gateUp.paired {
@@ -44,8 +47,6 @@ func (s *step) byBlock(p phase) {
 	switch p {
 	case phaseEmbed, phaseFFNNorm, phaseNextNorm, phaseHeadNorm:
 		s.acts.k = s.config.Hidden
-	case phaseAttnActs:
-		s.acts.k = s.config.Heads * s.config.HeadDim
 	case phaseGate:
 		s.acts.k = s.config.FFN
 	}
@@ -72,8 +73,7 @@ func (s *step) productPairs(m *matrix) {
 }
 
 func (s *step) productUnits() {
-	spans := (s.rows + spanRows - 1) / spanRows
-	s.crew.do(s.mat.panelCount()*spans, s.rows*s.mat.k*s.mat.n < s.ops.aloneWork())
+	s.crew.do(s.units().count(), s.rows*s.mat.k*s.mat.n < s.ops.aloneWork())
 }
 
 func (s *step) attention() {
@@ -208,17 +208,20 @@ const runScores = 1 << 16
 func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 	c := s.config
 	group := c.Heads / c.KVHeads
-	width, qkv, attn := group*c.HeadDim, s.w.layers[s.layer].qkv.stride(), c.Heads*c.HeadDim
+	width, qkv := group*c.HeadDim, s.w.layers[s.layer].qkv.stride()
+	dst, attn := s.attn, c.Heads*c.HeadDim
+	if dst == nil {
+		dst = s.acts.rows
+	}
 	for t := r.first; t < r.end; {
 		n := int(s.pos[t]) + 1
 		count := min(r.end-t, max(1, runScores/(group*paddedScores(n+runTokens))))
-		q, out := w.queries[:count*width], w.heads[:count*width]
+		q := w.queries[:count*width]
 		for i := range count {
 			copy(q[i*width:(i+1)*width], s.qkv[(t+i)*qkv+head*width:])
 		}
-		s.ops.attend(s.arena, w, out, q, s.tables.row[s.rowOf[t]], s.layer, head, group, n, count, s.scale)
+		s.ops.attend(s.arena, w, dst[t*attn+head*width:], attn, q, s.tables.row[s.rowOf[t]], s.layer, head, group, n, count, s.scale)
 		for i := range count {
-			copy(s.attn[(t+i)*attn+head*width:][:width], out[i*width:])
 			if head == 0 && s.layer == 0 {
 				w.kvRead += int64(n + i)
 			}

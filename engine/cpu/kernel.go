@@ -132,31 +132,32 @@ func (k *kernels) rotateBy(head []float32, r *rope, p int) {
 func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 
 // attend computes the query heads of count tokens in a row, of which the first sees
-// positions [0, n) and each next one more, over one kv head: q and out are
-// [count][group][dim]. Each page that all of them see whole is read once for all.
-func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n, count int, scale float32) {
+// positions [0, n) and each next one more, over one kv head: q is [count][group][dim], and
+// so is dst, its tokens stride apart. Each page that all of them see whole is read once for
+// all.
+func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []float32, pages []kv.PageID, layer, head, group, n, count int, scale float32) {
 	width := group * a.dim
 	if !k.vector() {
 		for t := range count {
-			a.attend(w, out[t*width:(t+1)*width], q[t*width:(t+1)*width], pages, layer, head, group, n+t, scale)
+			a.attend(w, dst[t*stride:][:width], q[t*width:(t+1)*width], pages, layer, head, group, n+t, scale)
 		}
 		return
 	}
-	stride, common := paddedScores(n+count-1), n/a.tokens*a.tokens
-	scores := w.scores[:count*group*stride]
+	lanes, common := paddedScores(n+count-1), n/a.tokens*a.tokens
+	scores, out := w.scores[:count*group*lanes], w.heads[:count*width]
 	for p := 0; p < common; p += a.tokens {
 		k.fetchNext(a, pages[p/a.tokens+1:], halfK(layer), head, count)
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, a.tokens)
-		k.scores(&scores[p], 4*stride, &q[0], &part[0], a.tokens, a.dim, count*group, scale)
+		k.scores(&scores[p], 4*lanes, &q[0], &part[0], a.tokens, a.dim, count*group, scale)
 	}
 	for p := common; p < n+count-1; p += a.tokens {
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfK(layer), head, min(a.tokens, n+count-1-p))
 		for t := max(0, p-n+1); t < count; t++ {
-			k.scores(&scores[t*group*stride+p], 4*stride, &q[t*width], &part[0], min(a.tokens, n+t-p), a.dim, group, scale)
+			k.scores(&scores[t*group*lanes+p], 4*lanes, &q[t*width], &part[0], min(a.tokens, n+t-p), a.dim, group, scale)
 		}
 	}
 	for g := range count * group {
-		row := scores[g*stride:][:paddedScores(n+g/group)]
+		row := scores[g*lanes:][:paddedScores(n+g/group)]
 		for p := n + g/group; p < len(row); p++ {
 			row[p] = float32(math.Inf(-1)) // weighs nothing
 		}
@@ -167,18 +168,16 @@ func (k *kernels) attend(a *arena, w *scratch, out, q []float32, pages []kv.Page
 	for p := 0; p < common; p += a.tokens {
 		k.fetchNext(a, pages[p/a.tokens+1:], halfV(layer), head, count)
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, a.tokens)
-		k.values(&out[0], &scores[p], 4*stride, &part[0], a.tokens, a.dim, count*group)
+		k.values(&out[0], &scores[p], 4*lanes, &part[0], a.tokens, a.dim, count*group)
 	}
 	for p := common; p < n+count-1; p += a.tokens {
 		part := a.rows(k, w.rows, pages[p/a.tokens], halfV(layer), head, min(a.tokens, n+count-1-p))
 		for t := max(0, p-n+1); t < count; t++ {
-			k.values(&out[t*width], &scores[t*group*stride+p], 4*stride, &part[0], min(a.tokens, n+t-p), a.dim, group)
+			k.values(&out[t*width], &scores[t*group*lanes+p], 4*lanes, &part[0], min(a.tokens, n+t-p), a.dim, group)
 		}
 	}
 	for g := range count * group {
-		for i, v := range out[g*a.dim : (g+1)*a.dim] {
-			out[g*a.dim+i] = float32(v * w.inverse[g])
-		}
+		k.scale(&dst[g/group*stride+g%group*a.dim], &out[g*a.dim], &w.ones[0], w.inverse[g], a.dim)
 	}
 }
 

@@ -19,10 +19,11 @@ const (
 	wordCols   = vectorCols / 2
 )
 
-// blockK is how many k a tile does before the next rows take their turn: the
-// panel's part, 32 KiB in bf16, stays in the first-level cache meanwhile. A chain
-// goes on where it stopped, through memory that holds an f32 exactly.
-const blockK = 256
+// blockK is the most k that a tile does before the next rows take their turn: the
+// panel's part, 96 KiB in bf16, stays in the second-level cache meanwhile, which gives a
+// row of weights in less time than six rows take to multiply it. A chain goes on where it
+// stopped, through memory that holds an f32 exactly.
+const blockK = 768
 
 // aheadK is how many k a single row fetches weights before it needs them.
 const aheadK = 16
@@ -140,12 +141,57 @@ func (m *matrix) fill(panel int, rows []float32) {
 // to reuse a panel. It is a multiple of the tiles' 6 and of blockRows.
 const spanRows = 96
 
-// productUnit does unit u of a product: a panel by a span of rows. All panels pass
-// by one span before the next, for the activations of a span are what is reused.
+// units is how a product is shared out among threads. Panels by spans of rows are its
+// units; where there is one span, the panels that are left over when each thread has as
+// many of them are cut by rows, one part for each thread.
+type units struct{ panels, spans, threads, rows int }
+
+// each returns the panels of one span that each thread has whole, and those that are cut.
+func (p units) each() (whole, cut int) {
+	if p.spans > 1 || p.rows < p.threads*blockRows {
+		return 0, 0
+	}
+	return p.panels / p.threads, p.panels % p.threads
+}
+
+func (p units) count() int {
+	if whole, cut := p.each(); cut > 0 {
+		return (whole + cut) * p.threads
+	}
+	return p.panels * p.spans
+}
+
+// at is unit u: a panel by the rows [lo, hi). All panels pass by one span before the next,
+// for the activations of a span are what is reused.
+func (p units) at(u int) (panel, lo, hi int) {
+	whole, cut := p.each()
+	if cut == 0 {
+		lo = u / p.panels * spanRows
+		return u % p.panels, lo, min(lo+spanRows, p.rows)
+	}
+	thread, i := u/(whole+cut), u%(whole+cut)
+	if i < whole {
+		return thread*whole + i, 0, p.rows
+	}
+	part := (p.rows/p.threads + blockRows - 1) / blockRows * blockRows
+	lo, hi = thread*part, (thread+1)*part
+	if thread == p.threads-1 {
+		hi = p.rows
+	}
+	return p.threads*whole + i - whole, min(lo, p.rows), min(hi, p.rows)
+}
+
+// units are those of the product in progress.
+func (s *step) units() units {
+	return units{s.mat.panelCount(), (s.rows + spanRows - 1) / spanRows, len(s.scratch), s.rows}
+}
+
+// productUnit does unit u of a product.
 func (s *step) productUnit(w *scratch, u int) {
-	panels := s.mat.panelCount()
-	panel, lo := u%panels, u/panels*spanRows
-	hi := min(lo+spanRows, s.rows)
+	panel, lo, hi := s.units().at(u)
+	if lo >= hi {
+		return
+	}
 	if s.phase == phaseGatePairs {
 		s.gatePairs(w, panel, lo, hi)
 		return
@@ -197,10 +243,11 @@ func (k *kernels) aloneWork() int {
 
 // product is productTile for weights that are not quantised; x is [row][k].
 func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, panel, lo, hi int) {
-	block := blockK
+	parts := (m.k + blockK - 1) / blockK
 	if hi-lo <= 1 {
-		block = 16 * blockK // nothing to come back to; some 30 µs that nothing can interrupt
+		parts = (m.k + 4095) / 4096 // nothing to come back to; some 30 µs that nothing can interrupt
 	}
+	block := (m.k + parts - 1) / parts
 	for at := 0; at < m.k; at += block {
 		n := min(block, m.k-at)
 		t := 0

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -48,7 +49,7 @@ type step struct {
 	acts  *acts     // inputs of the next product
 	gated *acts     // inputs of the product after a paired one
 	qkv   []float32 // q, k, v of a token, [tokens][stride]
-	attn  []float32 // [tokens][heads*dim]
+	attn  []float32 // [tokens][heads*dim]; nil if attention writes to the rows of acts
 	wide  []float32 // outputs of the other products
 
 	// What the phase in progress works on.
@@ -101,6 +102,7 @@ type scratch struct {
 	sums    sums
 	queries []float32 // of a run of tokens, [token][query head][head dim]
 	heads   []float32 // what these heads give
+	ones    []float32 // as many as a head has
 	inverse []float32 // by token and query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row, as wide as the widest
 	tile    []float32 // a span of rows by a panel
@@ -126,7 +128,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s.tokens, s.rowOf, s.pos = make([]kv.Token, n), make([]int32, n), make([]int32, n)
 	s.bad, s.noLast = make([]bool, n), make([]bool, cfg.MaxRows)
 	s.outOfRow, s.want = make([]int32, cfg.MaxRows), make([]int32, 0, n)
-	s.x, s.attn = make([]float32, n*c.Hidden), make([]float32, n*attn)
+	s.x = make([]float32, n*c.Hidden)
 	first := &s.w.layers[0]
 	s.qkv = make([]float32, n*first.qkv.stride())
 	wide, paired := max(first.down.stride(), first.o.stride()), false
@@ -141,6 +143,9 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s.logits = make([]float32, cfg.MaxRows*s.w.head.stride())
 	some, all := w.quantized()
 	s.acts = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
+	if some || !ops.vector() {
+		s.attn = make([]float32, n*attn)
+	}
 	if paired {
 		s.gated = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
 	}
@@ -151,6 +156,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 		s.scratch[i].inverse = make([]float32, runTokens*group)
 		s.scratch[i].queries = make([]float32, runTokens*group*c.HeadDim)
 		s.scratch[i].heads = make([]float32, runTokens*group*c.HeadDim)
+		s.scratch[i].ones = slices.Repeat([]float32{1}, c.HeadDim)
 		s.scratch[i].columns = make([]float64, c.HeadDim)
 		if a.kind != kv.F32 {
 			s.scratch[i].rows = make([]float32, cfg.PageTokens*c.HeadDim)

@@ -129,11 +129,11 @@ func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	nasty(r, q, trial%3%2)
 	got, want := make([]float32, len(q)), make([]float32, len(q))
 	nasty(r, got, 5)
-	w := &scratch{scores: make([]float32, count*group*paddedScores(n)), inverse: make([]float32, count*group), rows: make([]float32, tokens*dim), columns: make([]float64, dim)}
+	w := &scratch{heads: make([]float32, len(q)), ones: slices.Repeat([]float32{1}, dim), scores: make([]float32, count*group*paddedScores(n)), inverse: make([]float32, count*group), rows: make([]float32, tokens*dim), columns: make([]float64, dim)}
 	nasty(r, w.scores, 5)
 	scale := float32(1 / math.Sqrt(float64(dim)))
 	first := n - count + 1
-	ops.attend(a, w, got, q, pages, 0, 0, group, first, count, scale)
+	ops.attend(a, w, got, group*dim, q, pages, 0, 0, group, first, count, scale)
 	for t := range count {
 		width := group * dim
 		a.attend(w, want[t*width:(t+1)*width], q[t*width:(t+1)*width], pages, 0, 0, group, first+t, scale)
