@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool/cudamem"
 )
 
-// device is what a backend has on its device. The goroutine that launches owns it.
+// device holds the state of a backend on its device. The launching goroutine owns it.
 type device struct {
 	ctx    cudrv.Context
 	stream cudrv.Stream
@@ -169,7 +169,7 @@ func (d *device) loadModule(name string, p cudrv.Properties) (cudrv.Module, erro
 	return d.ctx.Load(kernels.PTX(name))
 }
 
-// tileBytes is what attention keeps of K and V in shared memory.
+// tileBytes is the shared memory for tiles of K and V in an attention block.
 func (d *device) tileBytes() int { return kernels.TileBytes(d.model.HeadDim) }
 
 func (d *device) alloc(n int) (cudrv.Ptr, error) {
@@ -245,7 +245,7 @@ func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	return nil
 }
 
-// maskBytes is what a mask takes.
+// maskBytes is the size of one mask on the device.
 func (d *device) maskBytes() int { return 8 * ((d.model.Vocab + 63) / 64) }
 
 func (d *device) scale() float32 { return float32(1 / math.Sqrt(float64(d.model.HeadDim))) }

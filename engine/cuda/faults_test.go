@@ -32,7 +32,7 @@ func (f failure) String() string {
 	return [...]string{"lost device", "out of memory", "faulty kernel", "hung kernel"}[f]
 }
 
-// want is what the backend's error is.
+// want returns the error that the backend must report.
 func (f failure) want() error {
 	return [...]error{cudrv.ErrLost, cudrv.ErrMemory, cudrv.ErrLost, cuda.ErrStuck}[f]
 }
@@ -251,7 +251,7 @@ func TestFailingDriver(t *testing.T) {
 	open := func(f *faulty) (*cuda.Backend, error) {
 		c := cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2}
 		if f.failure == hungKernel {
-			c.StepTimeout = 5 * time.Millisecond // a step may take longer, and then is what hangs
+			c.StepTimeout = 5 * time.Millisecond // a slow step may exceed it too, and then counts as hung
 		}
 		return cuda.Open(m, c)
 	}

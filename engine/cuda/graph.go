@@ -52,13 +52,13 @@ func (p *planner) size(to *int, n, least, most int) int {
 	return *to
 }
 
-// shape is what a graph depends on.
+// shape has the sizes that a graph is specific to.
 type shape struct {
 	sizes
 	top int // as in logitLists
 }
 
-// maxGraphs are kept; a device that is asked for more begins anew.
+// maxGraphs is how many graphs are cached. When one more is needed, all are dropped.
 const maxGraphs = 64
 
 // graphs are those of steps whose rows decode, by shape. A graph has the addresses of the
@@ -91,8 +91,8 @@ func (d *device) dropGraphs() error {
 	return err
 }
 
-// graph queues the step as a graph, which it makes if it is the first of its shape. It
-// reports false where that can't be done: then the kernels are to be launched.
+// graph queues the step as a graph, which it captures if the shape is new. It reports
+// false if the driver can't make graphs: the caller must then launch the kernels.
 func (l *launcher) graph() bool {
 	key := shape{l.p.sizes, l.p.top}
 	x, ok := l.graphs.execs[key]

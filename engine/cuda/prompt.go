@@ -18,8 +18,8 @@ type promptLists struct {
 	spans     []span
 }
 
-// span is which of these are a row's. unknown is whether nobody has the logits before its
-// first token.
+// span is the range of these tokens that belongs to a row. unknown reports that the logits
+// before its first token are not available.
 type span struct {
 	row, at, n int
 	unknown    bool

@@ -11,15 +11,15 @@ import (
 	"github.com/coppice-llm/coppice/mempool/cudamem"
 )
 
-// place is what one pending job needs: an event, and pinned memory for what goes
-// in and what comes out. The goroutine that launches makes them at first use.
+// place holds the resources of one pending job: an event, and pinned memory for input and
+// output. The launching goroutine allocates them at first use.
 type place struct {
 	event   cudrv.Event
 	in, out []byte
 }
 
-// outcome is what the waiting goroutine needs of a plan, which by then is of
-// another batch.
+// outcome is a copy of the parts of a plan that the waiting goroutine needs: by then the
+// plan itself describes another batch.
 type outcome struct {
 	rows     int
 	wantRow  []int // row of each logit

@@ -51,8 +51,8 @@ func usable(d cudrv.Driver, i, headDim int) error {
 	return nil
 }
 
-// budget checks that what the model takes fits, and sets how many pages the pool
-// has if nobody said so.
+// budget checks that the model fits into memory, and sets the size of the pool if the
+// configuration does not.
 func (d *device) budget(weightBytes int) error {
 	free, total, err := d.ctx.MemInfo()
 	if err != nil {

@@ -69,7 +69,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestProgress: the upload ends with all bytes, and what was planned is what it took.
+// TestProgress: the upload ends with all bytes, and takes as many as planned.
 func TestProgress(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {

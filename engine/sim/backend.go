@@ -16,7 +16,7 @@ const NumericsID = "sim/v1"
 type Backend struct {
 	cfg       Config
 	info      engine.Info
-	pageBytes int // what a page costs to move; info.PageBytes is what it takes here
+	pageBytes int // bytes of a page on the simulated device, for the time of moves; info.PageBytes is its size in host memory
 	born      time.Time
 	pool      *pool
 	timers    sync.WaitGroup // real-time events that may still call finish
@@ -85,8 +85,8 @@ func modelID(c *Config) string {
 	return fmt.Sprintf("sim/%s/%s/vocab-%d/seed-%d", name, kind, c.Vocab, c.Seed)
 }
 
-// Info is constant. PageBytes is what a page takes in host memory, 16 bytes per
-// token; the time of copies and transfers is that of the profile's pages.
+// Info is constant. PageBytes is the size of a page in host memory, 16 bytes per token;
+// copies and transfers take the time of the profile's pages.
 func (b *Backend) Info() engine.Info { return b.info }
 
 // Submit implements engine.Backend.

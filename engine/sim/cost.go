@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// freeStep is what everything takes under the zero Profile: not nothing, so that
-// clocks advance.
+// freeStep is the time of a step under the zero Profile. It is not zero, so that clocks
+// advance.
 const freeStep = time.Microsecond
 
 // memShare is the part of a device's memory that weights and KV may fill; the

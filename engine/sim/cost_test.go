@@ -44,8 +44,8 @@ func profiles(t testing.TB) []Profile {
 	return all
 }
 
-// TestCostTable shows what each profile says of some batches; the diff of the
-// golden file is to be read.
+// TestCostTable prints the time of some batches under each profile. Read the diff of the
+// golden file before you rewrite it.
 func TestCostTable(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -124,7 +124,7 @@ func TestCostIsMonotone(t *testing.T) {
 
 // TestCostAgainstVLLM compares with a public figure: vLLM of 2024 on one H200,
 // Llama 3.1 8B, batches of 8 with 32 tokens in and 128 out: 833 ms. Its steps took
-// 6.5 ms where memory allows 3.5, so our estimate is to be below its figure by no
+// 6.5 ms where memory allows 3.5, so our estimate must be below its figure by no
 // more than that factor; with that engine's 2 to 3 ms of overhead a step in place
 // of ours it must fit within a tenth.
 func TestCostAgainstVLLM(t *testing.T) {

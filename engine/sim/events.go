@@ -59,8 +59,8 @@ func (b *Backend) disarm(t *ticket) {
 	}
 }
 
-// finish completes t at its end, and all that ends no later: real-time events may
-// come in another order, and who has seen a ticket may count on those before it.
+// finish completes t at its end, and all tickets that end no later: real-time events may
+// come in another order, and a caller that has seen a ticket may rely on those before it.
 func (b *Backend) finish(t *ticket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

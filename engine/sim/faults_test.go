@@ -21,8 +21,8 @@ func failRow(seq uint64, row int) func(uint64, int) error {
 	}
 }
 
-// TestRowFaultInFlight: what may have been planned before a failure was known
-// fails with it and harms nobody; what comes later and reads its KV is corrupt.
+// TestRowFaultInFlight: rows that may have been planned before a failure was known fail with
+// it and do no other harm; later rows that read its KV are corrupt.
 func TestRowFaultInFlight(t *testing.T) {
 	for i := range 2 * len(allModes) {
 		mode, late := allModes[i/2], i%2 == 1
@@ -247,7 +247,7 @@ func TestSeedsAreModels(t *testing.T) {
 }
 
 // TestFinishKeepsOrder: real-time events may come in another order than they were
-// set for. Who sees a ticket complete then finds complete what ended before it,
+// set for. A caller that sees a ticket complete finds all that ended before it complete,
 // batches and transfers, and the late events do nothing.
 func TestFinishKeepsOrder(t *testing.T) {
 	p, err := ProfileByName("h200")

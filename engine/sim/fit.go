@@ -24,7 +24,7 @@ type Sample struct {
 	Nanos  int64      `json:"nanos"`
 }
 
-// Predict is what p says that the step of s takes, see [Profile.Step].
+// Predict returns the time of the step of s under p, see [Profile.Step].
 func (s *Sample) Predict(p *Profile) time.Duration {
 	b := s.batch(make([]kv.Token, longestRow([]Sample{*s})))
 	return p.Step(&b, 0)
@@ -59,7 +59,7 @@ type FitReport struct {
 	Undetermined []string `json:"undetermined"`
 }
 
-// HeldOutSample tells whether [Fit] keeps back sample i: every third, from the
+// HeldOutSample reports whether [Fit] keeps back sample i: every third, from the
 // third on. So samples should come in an order that has nothing to do with their
 // shapes.
 func HeldOutSample(i int) bool { return i%3 == 2 }
@@ -130,7 +130,7 @@ func longestRow(samples []Sample) int {
 	return longest
 }
 
-// batch is the step that s measured; its rows share tokens, which nobody reads.
+// batch is the step that s measured; its rows share tokens, which are never read.
 func (s *Sample) batch(tokens []kv.Token) engine.Batch {
 	var b engine.Batch
 	for _, r := range s.Shapes {

@@ -89,7 +89,7 @@ func TestWritesWaitForMoves(t *testing.T) {
 }
 
 // TestFailedMove: rows and copies that read what a failed move was to write fail their
-// rows with ErrMove; others run, and the page is good again once it is written anew.
+// rows with ErrMove; others run, and the page is good again once it is rewritten.
 func TestFailedMove(t *testing.T) {
 	fails := func(id engine.MoveID) error {
 		if id == 2 {
@@ -122,6 +122,6 @@ func TestFailedMove(t *testing.T) {
 				t.Errorf("after another move: %v", out.Err)
 			}
 		}
-		b = rows(next(4, 4, tokens(9, 1), 9, 3)) // its page was written anew
+		b = rows(next(4, 4, tokens(9, 1), 9, 3)) // its page was rewritten
 	}
 }

@@ -54,8 +54,8 @@ type Device struct {
 	Mem     int64   `json:"mem"`        // bytes
 }
 
-// Efficiency says what share of the device's figures each part reaches, and what
-// a step costs beside. Shares are in (0, 1].
+// Efficiency has the share of the device's figures that each part reaches, and the
+// overheads of a step. Shares are in (0, 1].
 type Efficiency struct {
 	Weights float64 `json:"e_w"`    // of BW, reading weights
 	Flops   float64 `json:"e_f"`    // of Flops, products over many tokens
@@ -157,7 +157,7 @@ func (p *Profile) Validate() error {
 	return errors.Join(errs...)
 }
 
-// free tells whether p is the zero Profile.
+// free reports whether p is the zero Profile.
 func (p *Profile) free() bool { return *p == Profile{} }
 
 type named[T any] struct {

@@ -52,7 +52,7 @@ func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out
 }
 
 // prompt fills in RowOut.Prompt of row r, which has run: hashes are read from its pages.
-// ran is what its slot ran before. Without logits no row asks for it.
+// ran is the state of its slot before the row. Without logits no row asks for it.
 func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress, out *engine.RowOut) {
 	out.Prompt = make([]float32, 0, len(tokens))
 	token := func(hash uint64, t kv.Token) {

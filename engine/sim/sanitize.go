@@ -13,9 +13,9 @@ func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) erro
 		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
 }
 
-// judge says what it means that e is not what belongs at pos: nil if the row only
-// fails, as a model's would on NaN, or on the KV of a row that failed in a batch
-// whose outcome the scheduler could not know yet.
+// judge classifies an entry e that does not belong at pos: nil if the row merely fails, as
+// a model's row would on NaN, or on the KV of a row that failed in a batch whose outcome
+// the scheduler could not know yet; else the error of a scheduler that mixed up pages.
 func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 	switch {
 	case e.pos == posNaN:
@@ -34,7 +34,7 @@ func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 }
 
 // prefix is the hash of the prefix [0, Start) that row r reads. finite is false if
-// the row must fail for what it reads there. ran is what the row's slot ran.
+// the row must fail because of it. ran is the state of the row's slot.
 func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, err error) {
 	start := int(r.Start)
 	if start == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// progress is what an engine slot's sequence did since its bind.
+// progress is the state of an engine slot's sequence since its bind.
 type progress struct {
 	end  int32  // positions [0, end) are those of the last row; 0 if none ran or it failed
 	hash uint64 // after them
@@ -70,7 +70,7 @@ func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	return nil
 }
 
-// speaks tells whether a row has an entry in Result.Out though it does not fail.
+// speaks reports whether a row has an entry in Result.Out though it does not fail.
 func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
 
 // row runs row i of b.

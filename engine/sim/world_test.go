@@ -27,7 +27,7 @@ type world struct {
 	stems    []stem // what is kept of finished and running requests
 	inflight []flight
 	done     int
-	faulty   bool           // rows fail, and nothing is shared: who shares with a failed row fails too
+	faulty   bool           // rows fail, and nothing is shared: a row that shares pages with a failed one fails too
 	failing  map[uint64]int // the row that fails, by batch
 	failed   int
 }

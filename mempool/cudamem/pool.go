@@ -154,8 +154,8 @@ func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 	return nil
 }
 
-// End says that copy id is done, as its event told, or void. Its event may be recorded
-// anew afterwards.
+// End marks copy id as done, as its event reported, or as void. Its event may be recorded
+// again afterwards.
 func (p *Pool) End(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -67,7 +67,7 @@ func (b *bench) function(module, name string) (f cudrv.Function) {
 	return f
 }
 
-// seconds is the device's time of n times work, by one of them, after one before.
+// seconds runs work once to warm up, then n times, and returns the mean device time of a run.
 func (b *bench) seconds(n int, work func() error) float64 {
 	b.do(work())
 	b.do(b.Record(b.from, b.s))

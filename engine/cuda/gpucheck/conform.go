@@ -23,7 +23,7 @@ type tester struct {
 	err        error
 }
 
-// stopped is what Fatal panics with.
+// stopped is the value that Fatal panics with.
 type stopped struct{ err error }
 
 func (t *tester) Helper()                   {}

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// Config says what to run; 0 is the default. Driver is required.
+// Config selects the checks and their sizes; 0 means the default. Driver is required.
 type Config struct {
 	Driver cudrv.Driver
 	Device int
@@ -77,7 +77,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Report is what was found. Its JSON is the file's.
+// Report has the results. The file of --json is its JSON.
 type Report struct {
 	Date     time.Time
 	Commit   string

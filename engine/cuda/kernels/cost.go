@@ -2,7 +2,7 @@ package kernels
 
 import "fmt"
 
-// Shape is what of a model the cost of its kernels depends on.
+// Shape has the dimensions of a model that the cost of its kernels depends on.
 type Shape struct {
 	Hidden, FFN, Layers, Heads, KVHeads, HeadDim, Vocab int
 }
@@ -10,8 +10,8 @@ type Shape struct {
 // Llama8B is the shape of Llama-3.1-8B.
 var Llama8B = Shape{Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 
-// Cost is what the launches of one kernel for one purpose take in a step, in bytes
-// and operations of all of them together.
+// Cost is the cost in a step of all launches of one kernel for one purpose: the sum of their
+// bytes and operations.
 type Cost struct {
 	Kernel, For string
 	Launches    int

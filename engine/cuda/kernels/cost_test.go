@@ -25,8 +25,8 @@ func of(t *testing.T, costs []kernels.Cost, kernel string) kernels.Cost {
 	return kernels.Cost{}
 }
 
-// TestCost: what the interpreter counts is what the cost says, for one layer of a
-// small shape: weights, KV and rows loaded, and results written.
+// TestCost: the interpreter counts the bytes that Cost computes, for one layer of a small
+// shape: weights, KV and rows loaded, and results written.
 func TestCost(t *testing.T) {
 	same := func(what string, got, want int64) {
 		t.Helper()

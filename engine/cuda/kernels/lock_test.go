@@ -58,7 +58,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestCubins: machine code for compute capability 9.0 is what the lock has, for each module.
+// TestCubins: the machine code of each module for compute capability 9.0 has the hash in lock.json.
 func TestCubins(t *testing.T) {
 	text, err := os.ReadFile("lock.json")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestCubins(t *testing.T) {
 	}
 }
 
-// TestNames: what is embedded is what Names has.
+// TestNames: Names lists the embedded modules.
 func TestNames(t *testing.T) {
 	made, _ := filepath.Glob("*.ptx")
 	for i := range made {

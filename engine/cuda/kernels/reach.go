@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// GPU is what of a device the reach of a launch depends on.
+// GPU has the figures of a device that bound the speed of a launch.
 type GPU struct {
 	Name  string
 	Bytes float64 // of memory, a second
@@ -15,7 +15,7 @@ type GPU struct {
 	SMs   int
 }
 
-// The data sheets' figures; L2's is what microbenchmarks of an H100 find, rounded down.
+// The figures of the data sheets; L2's is from microbenchmarks of an H100, rounded down.
 var (
 	H100 = GPU{"H100 SXM", 3.35e12, 5.5e12, 989e12, 132}
 	H200 = GPU{"H200", 4.8e12, 5.5e12, 989e12, 132}
@@ -29,9 +29,8 @@ const (
 	mmaOfPeak = 0.62       // mma.sync, of what wgmma reaches
 )
 
-// Reach estimates what share of g's limit, of memory or of products, whichever takes
-// longer, the launches can reach by their shape, and says what keeps them from more.
-// Nothing of it is measured.
+// Reach estimates the share of g's limit (memory or products, whichever takes longer) that
+// launches of this shape can reach, and names the bottleneck. It is computed, not measured.
 func (c *Cost) Reach(g GPU) (share float64, why string) {
 	n := float64(c.Launches)
 	loaded := float64(c.Weights + c.KV + c.Activations)
@@ -95,7 +94,7 @@ func (c *Cost) limit(g GPU) float64 {
 	return max(float64(c.Unique)/g.Bytes, float64(c.Flops)/g.Flops)
 }
 
-// Seconds is how long a step of all of these takes at least, by what its launches can reach.
+// Seconds estimates the time of a step of all these launches, each at its Reach.
 func Seconds(costs []Cost, g GPU) (took float64) {
 	for i := range costs {
 		share, _ := costs[i].Reach(g)
@@ -104,7 +103,7 @@ func Seconds(costs []Cost, g GPU) (took float64) {
 	return took
 }
 
-// Whole is what share of g's limits a step of all of these can reach.
+// Whole estimates the share of g's limits that a step of all these launches can reach.
 func Whole(costs []Cost, g GPU) float64 {
 	limit := 0.0
 	for i := range costs {

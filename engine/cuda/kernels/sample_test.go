@@ -55,7 +55,7 @@ func (d *draws) add(g *rand.Rand, p engine.SamplingParams, logits []float32, mas
 	d.logits = append(d.logits, logits...)
 }
 
-// device is what the kernel draws, and its counts and last tokens.
+// device draws with the kernel, and returns counts and last tokens too.
 func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32) {
 	t.Helper()
 	r := newRig(t, "sample", "pages")
@@ -96,7 +96,7 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
-// host is what internal/engine/sampling draws.
+// host draws with internal/engine/sampling.
 func (d *draws) host() []engine.RowOut {
 	s := sampling.New(len(d.rows), d.vocab)
 	out := make([]engine.RowOut, len(d.rows))

@@ -2,7 +2,7 @@ package ptxvm
 
 import "fmt"
 
-// FaultKind is what went wrong on the device.
+// FaultKind classifies a fault on the device.
 type FaultKind uint8
 
 // The kinds.
@@ -64,8 +64,8 @@ func (d Dim) count() int { d = d.size(); return d.X * d.Y * d.Z }
 // at is place i of a size, X running fastest.
 func (d Dim) at(i int) Dim { return Dim{i % d.X, i / d.X % d.Y, i / d.X / d.Y} }
 
-// stop is what a fault deep in an instruction is thrown as; Launch catches it and
-// adds the place.
+// stop is the panic value of a fault inside an instruction; Launch recovers it and adds
+// the place.
 type stop struct {
 	kind   FaultKind
 	lane   int

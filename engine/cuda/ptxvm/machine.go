@@ -52,7 +52,7 @@ type Machine struct {
 	blocks  map[*Kernel]*block // of their last launches
 }
 
-// KernelStats is what all launches of one kernel took.
+// KernelStats sums the launches of one kernel.
 type KernelStats struct {
 	Launches     int
 	Instructions int64 // of threads
@@ -73,7 +73,7 @@ func (m *Machine) Load(name string, text []byte) (*Module, error) {
 	return Parse(name, text)
 }
 
-// Stats is what the launches of the kernel of that name took so far.
+// Stats returns the sums of all launches so far of the kernel with that name.
 func (m *Machine) Stats(kernel string) KernelStats { return *m.stats(kernel) }
 
 func (m *Machine) stats(kernel string) *KernelStats {

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// sharedMemory is a block's, with a note for each word of who used it last since
+// sharedMemory belongs to a block. Each word has a note of the threads that used it since
 // the last barrier.
 type sharedMemory struct {
 	data  []byte

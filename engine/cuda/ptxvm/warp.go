@@ -15,7 +15,7 @@ type warp struct {
 	p      []uint32        // predicates, a bit a lane
 	groups []group
 	all    uint32 // lanes that have a thread
-	live   uint32 // of these, the ones that have not ended
+	live   uint32 // lanes of all whose thread has not ended
 	first  int    // thread of lane 0
 	copies asyncCopies
 

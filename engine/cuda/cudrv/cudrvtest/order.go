@@ -100,7 +100,7 @@ func invalid(b *bench) {
 	b.ok(b.SyncStream(b.s)) // none of it has hurt the stream
 }
 
-// fault: after an access out of bounds all work fails, for good.
+// fault: after an access out of bounds all later work fails.
 func fault(b *bench) {
 	w := newWriter(b, 3, 9)
 	w.launch(b.s, 1<<40)

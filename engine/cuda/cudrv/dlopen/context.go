@@ -26,7 +26,7 @@ var _ cudrv.Context = (*context)(nil)
 const (
 	hostPortable      = 1 // pinned for every context
 	streamNonBlocking = 1 // does not wait for the default stream
-	eventBlockingSync = 1 // who waits for it sleeps
+	eventBlockingSync = 1 // a thread that waits for it sleeps
 	captureThread     = 1 // other threads may allocate meanwhile
 	maxDynamicShared  = 8
 	jitErrorLog       = 5

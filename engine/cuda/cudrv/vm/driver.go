@@ -112,8 +112,8 @@ func (d *Driver) newContext() *Context {
 		graphs: map[cudrv.Graph]*graph{}, execs: map[cudrv.GraphExec]*graph{}}
 }
 
-// Machine is the interpreter, for what only it knows: counts of bytes and
-// instructions. Nobody may use the Context meanwhile.
+// Machine returns the interpreter, which counts bytes and instructions. The Context must not
+// be used while the caller uses it.
 func (c *Context) Machine() *ptxvm.Machine { return c.m }
 
 func fail(call string, code int, err error) error {
