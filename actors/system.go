@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -38,17 +40,17 @@ type Config struct {
 	Scheduler scheduler.Config
 	// MaxRequests bounds the open requests, each of a request's samples counted;
 	// Open refuses beyond it. Default 1024.
-	MaxRequests int
+	MaxRequests int `default:"1024" min:"1"`
 	// Tokenizers is the number of tokenizer workers. Default: half the
 	// processors, 1 to 4.
-	Tokenizers int
+	Tokenizers int `min:"1"`
 	// FormatTimeout bounds how long the compiling of one Request.Format may take.
 	// Default 5 s.
-	FormatTimeout time.Duration
+	FormatTimeout time.Duration `default:"5s" min:"0s"`
 	// FormatBytes is how much memory compiled ones may take to be kept. Default 256 MiB.
-	FormatBytes int
+	FormatBytes int `default:"256<<20" min:"1"`
 	// EventRing is how many events the log keeps for late readers. Default: 65536.
-	EventRing int
+	EventRing int `default:"1<<16" min:"1"`
 	// Tiers say where KV goes that the device has no room for. Default: nowhere. Backend
 	// must be an engine.Mover for them.
 	Tiers Tiers
@@ -61,23 +63,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxRequests == 0 {
-		c.MaxRequests = 1024
-	}
-	if c.Tokenizers == 0 {
-		c.Tokenizers = min(max(runtime.GOMAXPROCS(0)/2, 1), 4)
-	}
-	if c.FormatTimeout == 0 {
-		c.FormatTimeout = 5 * time.Second
-	}
-	if c.FormatBytes == 0 {
-		c.FormatBytes = 256 << 20
-	}
+	c = bounds.Fill(c)
+	c.Tokenizers = cmp.Or(c.Tokenizers, min(max(runtime.GOMAXPROCS(0)/2, 1), 4))
 	if c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
-	}
-	if c.EventRing == 0 {
-		c.EventRing = 1 << 16
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -97,25 +86,12 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	var errs []error
+	errs := []error{bounds.Check("actors", c), c.Tiers.validate()}
 	if c.Backend == nil {
 		errs = append(errs, errors.New("actors: Backend is nil, give one (engine/cpu has one)"))
 	}
-	positive := func(field string, v int) {
-		if v < 1 {
-			errs = append(errs, fmt.Errorf("actors: %s is %d, want at least 1", field, v))
-		}
-	}
-	positive("MaxRequests", c.MaxRequests)
 	if q := c.Scheduler.MaxQueued; q > c.MaxRequests {
 		errs = append(errs, fmt.Errorf("actors: Scheduler.MaxQueued is %d, want at most MaxRequests, %d", q, c.MaxRequests))
-	}
-	positive("Tokenizers", c.Tokenizers)
-	positive("EventRing", c.EventRing)
-	positive("FormatBytes", c.FormatBytes)
-	errs = append(errs, c.Tiers.validate())
-	if c.FormatTimeout < 0 {
-		errs = append(errs, fmt.Errorf("actors: FormatTimeout is %v, want more than 0", c.FormatTimeout))
 	}
 	if c.Backend != nil && c.Tokenizer != nil && c.Tokenizer.VocabSize() > c.Backend.Info().Vocab {
 		errs = append(errs, fmt.Errorf("actors: the tokenizer has %d tokens, the model %d: they do not belong together",

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,42 +11,22 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // CalibrateConfig says which steps [MeasureSteps] measures. 0 means the default,
 // and what the backend's pool, batches or positions do not hold is left out.
 type CalibrateConfig struct {
-	NewTokens     int // of the longest prompt in one step; default 512
-	ContextTokens int // of the longest context; default 2048
-	Rows          int // that decode in a step; default 16
-	Rounds        int // of each step; the median counts. Default 5
+	NewTokens     int `default:"512" min:"1"`  // of the longest prompt in one step; default 512
+	ContextTokens int `default:"2048" min:"1"` // of the longest context; default 2048
+	Rows          int `default:"16" min:"1"`   // that decode in a step; default 16
+	Rounds        int `default:"5" min:"1"`    // of each step; the median counts. Default 5
 }
 
-func (c CalibrateConfig) withDefaults() CalibrateConfig {
-	for _, f := range []struct {
-		field *int
-		value int
-	}{{&c.NewTokens, 512}, {&c.ContextTokens, 2048}, {&c.Rows, 16}, {&c.Rounds, 5}} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
-	return c
-}
+func (c CalibrateConfig) withDefaults() CalibrateConfig { return bounds.Fill(c) }
 
-func (c CalibrateConfig) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		field string
-		value int
-	}{{"NewTokens", c.NewTokens}, {"ContextTokens", c.ContextTokens}, {"Rows", c.Rows}, {"Rounds", c.Rounds}} {
-		if f.value < 1 {
-			errs = append(errs, fmt.Errorf("bench: %s is %d, want at least 1", f.field, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
+func (c CalibrateConfig) validate() error { return bounds.Check("bench", c) }
 
 // KVTokens is the pool that the whole grid needs, in tokens: a context for each
 // row, one of them with room for the longest prompt behind it.

@@ -1,56 +1,28 @@
 package bench
 
 import (
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
 // ChatConfig sizes a chat load. The zero value serves.
 type ChatConfig struct {
-	Requests      int    // total, over all conversations. Default 200
-	Turns         int    // per conversation. Default 4
-	SystemPrompts int    // shared by the conversations. Default 6
-	SystemBytes   int    // about the length of each. Default 480
-	OutputTokens  int    // per answer. Default 16
-	Clients       int    // conversations at a time. Default 8
+	Requests      int    `default:"200" min:"1"` // total, over all conversations. Default 200
+	Turns         int    `default:"4" min:"1"`   // per conversation. Default 4
+	SystemPrompts int    `default:"6" min:"1"`   // shared by the conversations. Default 6
+	SystemBytes   int    `default:"480" min:"1"` // about the length of each. Default 480
+	OutputTokens  int    `default:"16" min:"1"`  // per answer. Default 16
+	Clients       int    `default:"8" min:"1"`   // conversations at a time. Default 8
 	Seed          uint64 // of what is said and to whom
 }
 
-func (c ChatConfig) withDefaults() ChatConfig {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&c.Requests, 200)
-	set(&c.Turns, 4)
-	set(&c.SystemPrompts, 6)
-	set(&c.SystemBytes, 480)
-	set(&c.OutputTokens, 16)
-	set(&c.Clients, 8)
-	return c
-}
+func (c ChatConfig) withDefaults() ChatConfig { return bounds.Fill(c) }
 
 // validate reports all faults at once, by field and value.
-func (c ChatConfig) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		field string
-		value int
-	}{
-		{"Requests", c.Requests}, {"Turns", c.Turns}, {"SystemPrompts", c.SystemPrompts},
-		{"SystemBytes", c.SystemBytes}, {"OutputTokens", c.OutputTokens}, {"Clients", c.Clients},
-	} {
-		if f.value < 1 {
-			errs = append(errs, fmt.Errorf("bench: %s is %d, want at least 1", f.field, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
+func (c ChatConfig) validate() error { return bounds.Check("bench", c) }
 
 // Chat is a load of conversations: users who put questions about Newton's
 // Opticks to assistants that were each given a few of its pages. The text is

@@ -103,7 +103,7 @@ func TestClairvoyantIsTheBest(t *testing.T) {
 // TestClairvoyantBounds: no less than LRU, no more than all, and more room
 // never matches less.
 func TestClairvoyantBounds(t *testing.T) {
-	for kind := range TraceKind(len(traceKinds)) {
+	for _, kind := range traceKinds.Values() {
 		tr := generated(t, kind, 400)
 		p, err := newPageTrace(tr, 16)
 		if err != nil {

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -13,18 +15,14 @@ import (
 type CurveConfig struct {
 	PageTokens int       // tokens per page. Default radixcache's
 	Samples    int       // of the live curve. Default radixcache.DefaultCurveSamples
-	BaseShare  float64   // capacity of the cache that predicts, as a share of the working set in (0, 1]. Default 0.1
+	BaseShare  float64   `default:"0.1" above:"0" max:"1"` // capacity of the cache that predicts, as a share of the working set in (0, 1]. Default 0.1
 	Factors    []float64 // capacities that it predicts, as multiples of its own, above 0. Default 0.25, 0.5, 1, 2, 4, 8
 }
 
 func (c CurveConfig) withDefaults() CurveConfig {
+	c = bounds.Fill(c)
 	c.PageTokens = c.radix(0).cache().PageTokens
-	if c.Samples == 0 {
-		c.Samples = radixcache.DefaultCurveSamples
-	}
-	if c.BaseShare == 0 {
-		c.BaseShare = 0.1
-	}
+	c.Samples = cmp.Or(c.Samples, radixcache.DefaultCurveSamples)
 	if c.Factors == nil {
 		c.Factors = []float64{0.25, 0.5, 1, 2, 4, 8}
 	}
@@ -46,10 +44,7 @@ func (c CurveConfig) live() radixcache.Config {
 
 // validate reports all faults at once, by field and value.
 func (c CurveConfig) validate(traces []NamedTrace) error {
-	errs := []error{c.live().Validate()}
-	if !(c.BaseShare > 0 && c.BaseShare <= 1) {
-		errs = append(errs, fmt.Errorf("bench: BaseShare is %v, want a share of the working set above 0, at most 1", c.BaseShare))
-	}
+	errs := []error{c.live().Validate(), bounds.Check("bench", c)}
 	for _, f := range c.Factors {
 		if !(f > 0 && f <= 1e6) {
 			errs = append(errs, fmt.Errorf("bench: Factors has %v, want multiples of the capacity above 0, at most 1e6", f))

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // EngineConfig says what [PlayEngine] measures. 0 means the default.
 type EngineConfig struct {
-	PromptTokens int // of the prefill; default 512
-	OutputTokens int // of each decode; default 64
-	Rounds       int // of each; the median counts. Default 3
+	PromptTokens int `default:"512" min:"1"` // of the prefill; default 512
+	OutputTokens int `default:"64" min:"1"`  // of each decode; default 64
+	Rounds       int `default:"3" min:"1"`   // of each; the median counts. Default 3
 	// LinearParams are the weights that each token is multiplied with, but the
 	// head's; HeadParams are the head's. WeightBytes are all of them as the backend
 	// reads them.
@@ -29,32 +30,20 @@ type EngineConfig struct {
 	Threads                   int
 }
 
-func (c EngineConfig) withDefaults() EngineConfig {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	set(&c.PromptTokens, 512)
-	set(&c.OutputTokens, 64)
-	set(&c.Rounds, 3)
-	return c
-}
+func (c EngineConfig) withDefaults() EngineConfig { return bounds.Fill(c) }
 
 // engineBatches are the numbers of sequences that decode at a time.
 var engineBatches = [...]int{1, 4, 16}
 
 func (c EngineConfig) validate(info engine.Info) error {
-	var errs []error
+	errs := []error{bounds.Check("bench", c)}
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("bench: "+format, args...))
 		}
 	}
 	const most = 16
-	check(c.PromptTokens >= 1 && c.PromptTokens <= info.MaxTokens, "PromptTokens is %d, want 1 to the backend's %d a batch", c.PromptTokens, info.MaxTokens)
-	check(c.OutputTokens >= 1, "OutputTokens is %d, want at least 1", c.OutputTokens)
-	check(c.Rounds >= 1, "Rounds is %d, want at least 1", c.Rounds)
+	check(c.PromptTokens <= info.MaxTokens, "PromptTokens is %d, want at most the backend's %d a batch", c.PromptTokens, info.MaxTokens)
 	check(info.MaxRows >= most && info.MaxSlots >= most, "the backend takes %d rows and %d slots, want %d", info.MaxRows, info.MaxSlots, most)
 	need := max(kv.CeilPages(c.PromptTokens, info.PageTokens), most*kv.CeilPages(enginePrompt+c.OutputTokens, info.PageTokens))
 	check(info.NumPages >= need, "the backend has %d pages, want %d", info.NumPages, need)

@@ -3,9 +3,8 @@ package bench
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -20,24 +19,12 @@ const (
 	TraceUnique                   // nothing shared
 )
 
-var traceKinds = [...]string{"chat", "fewshot", "tree", "unique"}
+var traceKinds = enum.New[TraceKind]("bench", "trace", "chat", "fewshot", "tree", "unique")
 
-func (k TraceKind) String() string {
-	if int(k) < len(traceKinds) {
-		return traceKinds[k]
-	}
-	return fmt.Sprintf("trace(%d)", uint8(k))
-}
+func (k TraceKind) String() string { return traceKinds.Name(k) }
 
 // UnmarshalText takes the names that String gives.
-func (k *TraceKind) UnmarshalText(text []byte) error {
-	at := slices.Index(traceKinds[:], string(text))
-	if at < 0 {
-		return fmt.Errorf("bench: unknown kind of trace %q, want %s", text, strings.Join(traceKinds[:], ", "))
-	}
-	*k = TraceKind(at)
-	return nil
-}
+func (k *TraceKind) UnmarshalText(text []byte) error { return traceKinds.Read(k, text) }
 
 // TraceConfig says which trace to generate. The zero value of all but Requests
 // serves.

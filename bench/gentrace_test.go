@@ -48,7 +48,7 @@ func TestGenerateTraceIsPinned(t *testing.T) {
 // TestTracesShareNoMemory: a request that kept an earlier one's slice would see
 // its tokens change, and would be warm when it should be cold.
 func TestTracesShareNoMemory(t *testing.T) {
-	for kind := range TraceKind(len(traceKinds)) {
+	for _, kind := range traceKinds.Values() {
 		tr, err := GenerateTrace(TraceConfig{Kind: kind, Requests: 300, Seed: 5})
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestGenerateTraceRefuses(t *testing.T) {
 
 func TestTraceKindNames(t *testing.T) {
 	var names []string
-	for kind := range TraceKind(len(traceKinds)) {
+	for _, kind := range traceKinds.Values() {
 		var got TraceKind
 		if err := got.UnmarshalText([]byte(kind.String())); err != nil || got != kind {
 			t.Errorf("%v read back as %v, %v", kind, got, err)
@@ -93,7 +93,7 @@ func TestTraceKindNames(t *testing.T) {
 		t.Errorf("names %v", names)
 	}
 	got := TraceTree
-	if err := got.UnmarshalText([]byte("Chat")); err == nil || got != TraceTree || !strings.Contains(err.Error(), "chat, fewshot, tree, unique") {
+	if err := got.UnmarshalText([]byte("Chat")); err == nil || got != TraceTree || !strings.Contains(err.Error(), "chat, fewshot, tree or unique") {
 		t.Errorf("Chat is %v, %v", got, err)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
@@ -21,47 +22,25 @@ const (
 	IndexSharded                  // kvindex.Sharded
 )
 
-var indexKinds = [...]string{"radix", "sharded"}
+var indexKinds = enum.New[IndexKind]("bench", "index", "radix", "sharded")
 
-func (k IndexKind) String() string {
-	if int(k) < len(indexKinds) {
-		return indexKinds[k]
-	}
-	return fmt.Sprintf("index(%d)", uint8(k))
-}
+func (k IndexKind) String() string { return indexKinds.Name(k) }
 
 // UnmarshalText takes the names that String gives.
-func (k *IndexKind) UnmarshalText(text []byte) error {
-	at := slices.Index(indexKinds[:], string(text))
-	if at < 0 {
-		return fmt.Errorf("bench: unknown index %q, want %s", text, strings.Join(indexKinds[:], " or "))
-	}
-	*k = IndexKind(at)
-	return nil
-}
+func (k *IndexKind) UnmarshalText(text []byte) error { return indexKinds.Read(k, text) }
 
 // IndexConfig sizes a replay of a trace on a block index. The zero value serves.
 type IndexConfig struct {
 	Kind        IndexKind
 	By          kvindex.Sharding // of the sharded index
 	Shards      int              // of the sharded index. Default kvindex's
-	Workers     int              // request i goes to worker i mod Workers. Default 8
-	BlockTokens int              // tokens per block. Default 16
-	Threads     int              // that hash, find and store. Default 1
-	Passes      int              // timed replays, whose medians are reported. Default 5
+	Workers     int              `default:"8" min:"1" max:"4096"`   // request i goes to worker i mod Workers. Default 8
+	BlockTokens int              `default:"16" min:"1" max:"1<<24"` // tokens per block. Default 16
+	Threads     int              `default:"1" min:"1" max:"256"`    // that hash, find and store. Default 1
+	Passes      int              `default:"5" min:"1" max:"1<<20"`  // timed replays, whose medians are reported. Default 5
 }
 
-func (c IndexConfig) withDefaults() IndexConfig {
-	for _, f := range []struct {
-		field *int
-		value int
-	}{{&c.Workers, 8}, {&c.BlockTokens, 16}, {&c.Threads, 1}, {&c.Passes, 5}} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
-	return c
-}
+func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }
 
 // maxIndexThreads bounds IndexConfig.Threads.
 const maxIndexThreads = 256
@@ -76,20 +55,10 @@ func (c IndexConfig) sharded() kvindex.ShardedConfig {
 
 // validate reports all faults at once, by field and value.
 func (c IndexConfig) validate(t *Trace) error {
-	var errs []error
-	within := func(field string, value, most int) {
-		if value < 1 || value > most {
-			errs = append(errs, fmt.Errorf("bench: %s is %d, want 1 to %d", field, value, most))
-		}
+	errs := []error{bounds.Check("bench", c), c.sharded().Validate()}
+	if !indexKinds.Has(c.Kind) {
+		errs = append(errs, fmt.Errorf("bench: Kind is %v, want %s", c.Kind, indexKinds.Names()))
 	}
-	within("Workers", c.Workers, kvindex.DefaultHolders)
-	within("BlockTokens", c.BlockTokens, MaxRequestTokens)
-	within("Threads", c.Threads, maxIndexThreads)
-	within("Passes", c.Passes, 1<<20)
-	if int(c.Kind) >= len(indexKinds) {
-		errs = append(errs, fmt.Errorf("bench: Kind is %v, want %s", c.Kind, strings.Join(indexKinds[:], " or ")))
-	}
-	errs = append(errs, c.sharded().Validate())
 	if t.Requests() == 0 {
 		errs = append(errs, errors.New("bench: the trace has no requests, nothing can be measured"))
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -18,8 +19,8 @@ type RadixConfig struct {
 	BlockTokens    int               // tokens per event block, a multiple of PageTokens. Default radixcache's; events are off
 	Policy         radixcache.Policy // of eviction
 	Trim           bool              // evict the last pages of a leaf before the whole of it, and join what was split
-	CapacityTokens int               // what the cache may hold, in whole pages. Default 0: all
-	Passes         int               // timed replays, whose medians are reported. Default 5
+	CapacityTokens int               `min:"0"`             // what the cache may hold, in whole pages. Default 0: all
+	Passes         int               `default:"5" min:"1"` // timed replays, whose medians are reported. Default 5
 }
 
 // cache is the configuration of the cache under test.
@@ -29,14 +30,7 @@ func (c RadixConfig) cache() radixcache.Config {
 
 // validate reports all faults at once, by field and value.
 func (c RadixConfig) validate(t *Trace) error {
-	errs := []error{c.cache().Validate()}
-	if c.CapacityTokens < 0 {
-		errs = append(errs, fmt.Errorf("bench: CapacityTokens is %d, want at least 0, which is no limit", c.CapacityTokens))
-	}
-	if c.Passes < 0 {
-		errs = append(errs, fmt.Errorf("bench: Passes is %d, want at least 1", c.Passes))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(c.cache().Validate(), bounds.Check("bench", c.withDefaults())); err != nil {
 		return err
 	}
 	if t.Requests() == 0 {
@@ -81,12 +75,7 @@ type RadixSummary struct {
 // Steps is how often a [PlayRadix] of this configuration calls progress.
 func (c RadixConfig) Steps() int { return 3 + 2*c.withDefaults().Passes }
 
-func (c RadixConfig) withDefaults() RadixConfig {
-	if c.Passes == 0 {
-		c.Passes = 5
-	}
-	return c
-}
+func (c RadixConfig) withDefaults() RadixConfig { return bounds.Fill(c) }
 
 // PlayRadix replays a trace: each request is matched, gets room by eviction
 // with what it matched pinned, and is inserted, whole pages only. progress, if

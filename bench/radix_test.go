@@ -165,7 +165,7 @@ func TestRadixLimited(t *testing.T) {
 	if invariants.Enabled || underRace {
 		requests = 15
 	}
-	for kind := range TraceKind(len(traceKinds)) {
+	for _, kind := range traceKinds.Values() {
 		tr := generated(t, kind, requests)
 		for _, page := range []int{1, 16, 64} {
 			whole := 0

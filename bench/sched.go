@@ -1,26 +1,27 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // SchedConfig sizes a [PlaySched]. 0 means the default but for Queue and Policy.
 type SchedConfig struct {
-	Rows         int // running requests, kept up; default 256
-	Queue        int // waiting requests behind them, kept up
+	Rows         int `default:"256" min:"1" max:"1<<16"` // running requests, kept up; default 256
+	Queue        int `min:"0" max:"1<<20"`               // waiting requests behind them, kept up
 	Policy       scheduler.Policy
-	PromptTokens int    // of each; half of them are shared by a group of requests. Default 1024
-	OutputTokens int    // of each; default 128
-	Requests     int    // to measure; default 16 for each row, at least 1000
-	PageTokens   int    // default 16
-	Inflight     int    // plans out at a time; default 1
+	PromptTokens int    `default:"1024" min:"2" max:"1<<20"`     // of each; half of them are shared by a group of requests. Default 1024
+	OutputTokens int    `default:"128" min:"1" max:"1<<20"`      // of each; default 128
+	Requests     int    `min:"1" max:"1<<24"`                    // to measure; default 16 for each row, at least 1000
+	PageTokens   int    `default:"16" min:"1" max:"256" pow2:""` // default 16
+	Inflight     int    `default:"1" min:"1" max:"64"`           // plans out at a time; default 1
 	Seed         uint64 // of the prompts
 }
 
@@ -32,40 +33,13 @@ func (c SchedConfig) Steps() int { return c.withDefaults().Requests }
 const schedGroups = 16
 
 func (c SchedConfig) withDefaults() SchedConfig {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	set(&c.Rows, 256)
-	set(&c.PromptTokens, 1024)
-	set(&c.OutputTokens, 128)
-	set(&c.Requests, max(1000, 16*c.Rows))
-	set(&c.PageTokens, 16)
-	set(&c.Inflight, 1)
+	c = bounds.Fill(c)
+	c.Requests = cmp.Or(c.Requests, max(1000, 16*c.Rows))
 	return c
 }
 
 // validate reports all faults at once, by field and value.
-func (c SchedConfig) validate() error {
-	var errs []error
-	within := func(field string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("bench: %s is %d, want %d to %d", field, v, lo, hi))
-		}
-	}
-	within("Rows", c.Rows, 1, 1<<16)
-	within("Queue", c.Queue, 0, 1<<20)
-	within("PromptTokens", c.PromptTokens, 2, 1<<20)
-	within("OutputTokens", c.OutputTokens, 1, 1<<20)
-	within("Requests", c.Requests, 1, 1<<24)
-	within("PageTokens", c.PageTokens, 1, 256)
-	if c.PageTokens > 0 && c.PageTokens&(c.PageTokens-1) != 0 {
-		errs = append(errs, fmt.Errorf("bench: PageTokens is %d, want a power of two", c.PageTokens))
-	}
-	within("Inflight", c.Inflight, 1, 64)
-	return errors.Join(errs...)
-}
+func (c SchedConfig) validate() error { return bounds.Check("bench", c) }
 
 // info describes the null backend: one that is never the bottleneck, with a pool
 // twice as large as what the running requests need, so that the rest is cache and

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -21,15 +21,15 @@ type ServingConfig struct {
 	// H200, so that some hundred thousand tokens of conversations press on it
 	// as millions would in hours on the whole.
 	KVTokens   int
-	PageTokens int // default 16
+	PageTokens int `default:"16" min:"1"` // default 16
 	// Scheduler is the policy and its limits. Default StepTokens 2048, MaxRunning
 	// 256; the queue takes all requests, and the lease is the whole pool.
 	Scheduler scheduler.Config
 
 	Load     ServingLoad
-	Rate     float64 // requests per second; open loop: nobody waits for the server
-	Clients  int     // instead of Rate: so many at a time, each with its next request when it is answered
-	Requests int     // default 3000
+	Rate     float64 `min:"0"`                            // requests per second; open loop: nobody waits for the server
+	Clients  int     `min:"0"`                            // instead of Rate: so many at a time, each with its next request when it is answered
+	Requests int     `default:"3000" min:"1" max:"1<<20"` // default 3000
 	Seed     uint64
 }
 
@@ -87,8 +87,7 @@ func (c ServingConfig) withDefaults() (ServingConfig, error) {
 			c.KVTokens *= 3
 		}
 	}
-	c.PageTokens = cmp.Or(c.PageTokens, 16)
-	c.Requests = cmp.Or(c.Requests, 3000)
+	c = bounds.Fill(c)
 	s := &c.Scheduler
 	s.StepTokens = cmp.Or(s.StepTokens, 2048)
 	s.MaxRunning = cmp.Or(s.MaxRunning, 256)
@@ -100,14 +99,11 @@ func (c ServingConfig) withDefaults() (ServingConfig, error) {
 // validate reports all faults at once, by field and value; those of the scheduler
 // and the backend are theirs to find.
 func (c ServingConfig) validate() error {
-	var errs []error
-	if c.Requests < 1 || c.Requests > MaxTraceRequests {
-		errs = append(errs, fmt.Errorf("bench: Requests is %d, want 1 to %d", c.Requests, MaxTraceRequests))
-	}
-	if c.PageTokens < 1 || c.KVTokens < c.PageTokens {
+	errs := []error{bounds.Check("bench", c)}
+	if c.KVTokens < c.PageTokens {
 		errs = append(errs, fmt.Errorf("bench: KVTokens is %d in pages of %d, want at least one page", c.KVTokens, c.PageTokens))
 	}
-	if c.Clients < 0 || (c.Clients > 0) == (c.Rate != 0) || !(c.Rate >= 0) || math.IsInf(c.Rate, 0) {
+	if (c.Clients > 0) == (c.Rate != 0) {
 		errs = append(errs, fmt.Errorf("bench: Rate is %v and Clients is %d, want one of them above 0", c.Rate, c.Clients))
 	}
 	return errors.Join(errs...)

@@ -187,7 +187,7 @@ func TestServeRefuses(t *testing.T) {
 		{ServingConfig{}, []string{"Rate is 0 and Clients is 0"}},
 		{ServingConfig{Rate: 1, Clients: 1}, []string{"Rate is 1 and Clients is 1"}},
 		{ServingConfig{Rate: 1, KVTokens: 3}, []string{"KVTokens is 3"}},
-		{ServingConfig{Rate: 1, PageTokens: -1}, []string{"pages of -1"}},
+		{ServingConfig{Rate: 1, PageTokens: -1}, []string{"PageTokens is -1"}},
 		{ServingConfig{Rate: 1, PageTokens: 24}, []string{"PageTokens is 24", "power of two"}},
 		{ServingConfig{Rate: 1, Load: 99, Requests: 1}, []string{"load(99)"}},
 		{ServingConfig{Rate: 1, Scheduler: scheduler.Config{Quantum: -4}}, []string{"Quantum is -4"}},

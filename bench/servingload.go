@@ -5,10 +5,10 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -35,29 +35,15 @@ const (
 	ServeTenants
 )
 
-var servingLoads = []string{"chat", "fewshot", "tree", "unique", "mixed", "tenants"}
+var servingLoads = enum.New[ServingLoad]("bench", "load", "chat", "fewshot", "tree", "unique", "mixed", "tenants")
 
 // ServingLoads are all of them.
-func ServingLoads() []ServingLoad {
-	return []ServingLoad{ServeChat, ServeFewShot, ServeTree, ServeUnique, ServeMixed, ServeTenants}
-}
+func ServingLoads() []ServingLoad { return servingLoads.Values() }
 
-func (l ServingLoad) String() string {
-	if int(l) < len(servingLoads) {
-		return servingLoads[l]
-	}
-	return fmt.Sprintf("load(%d)", uint8(l))
-}
+func (l ServingLoad) String() string { return servingLoads.Name(l) }
 
 // UnmarshalText takes the names that String gives.
-func (l *ServingLoad) UnmarshalText(text []byte) error {
-	at := slices.Index(servingLoads, string(text))
-	if at < 0 {
-		return fmt.Errorf("bench: unknown load %q, want %s", text, strings.Join(servingLoads, ", "))
-	}
-	*l = ServingLoad(at)
-	return nil
-}
+func (l *ServingLoad) UnmarshalText(text []byte) error { return servingLoads.Read(l, text) }
 
 // Sizes of the loads, in tokens where nothing else is said.
 const (

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -22,11 +23,11 @@ type TiersConfig struct {
 	// Dir is where directories of disk tiers are made, and removed. Default: the system's
 	// for temporary files.
 	Dir          string
-	PoolTokens   int   // of the device; default 8192
-	PromptTokens int   // of a document; default 512
+	PoolTokens   int   `default:"8192" min:"1" max:"1<<28"` // of the device; default 8192
+	PromptTokens int   `default:"512" min:"1"`              // of a document; default 512
 	WorkingSets  []int // times the pool; default 1, 4, 16
-	Rounds       int   // in which each document is asked about once; default 3
-	Clients      int   // requests at a time; default 1
+	Rounds       int   `default:"3" min:"1" max:"1000"` // in which each document is asked about once; default 3
+	Clients      int   `default:"1" min:"1" max:"1000"` // requests at a time; default 1
 	Seed         uint64
 }
 
@@ -37,15 +38,7 @@ const (
 )
 
 func (c TiersConfig) withDefaults() TiersConfig {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	set(&c.PoolTokens, 8192)
-	set(&c.PromptTokens, 512)
-	set(&c.Rounds, 3)
-	set(&c.Clients, 1)
+	c = bounds.Fill(c)
 	if len(c.WorkingSets) == 0 {
 		c.WorkingSets = []int{1, 4, 16}
 	}
@@ -53,14 +46,12 @@ func (c TiersConfig) withDefaults() TiersConfig {
 }
 
 func (c *TiersConfig) validate() error {
-	var errs []error
-	for _, f := range []struct {
-		field       string
-		value, most int
-	}{{"PoolTokens", c.PoolTokens, 1 << 28}, {"PromptTokens", c.PromptTokens, c.PoolTokens / 2}, {"Rounds", c.Rounds, 1000}, {"Clients", c.Clients, 1000}, {"WorkingSets", slices.Min(c.WorkingSets), 1 << 16}} {
-		if f.value < 1 || f.value > f.most {
-			errs = append(errs, fmt.Errorf("bench: %s is %d, want 1 to %d", f.field, f.value, f.most))
-		}
+	errs := []error{bounds.Check("bench", c)}
+	if c.PromptTokens > c.PoolTokens/2 {
+		errs = append(errs, fmt.Errorf("bench: PromptTokens is %d, want at most half of PoolTokens, %d", c.PromptTokens, c.PoolTokens/2))
+	}
+	if least, most := slices.Min(c.WorkingSets), slices.Max(c.WorkingSets); least < 1 || most > 1<<16 {
+		errs = append(errs, fmt.Errorf("bench: WorkingSets are %d to %d, want 1 to %d", least, most, 1<<16))
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -23,32 +24,19 @@ type Batch struct {
 // LogConfig bounds a [Log]. The zero value works.
 type LogConfig struct {
 	// What the log keeps for late readers. An empty batch counts as one event.
-	KeepEvents int // Default: 65536.
-	KeepBytes  int // Default: 64 MiB.
+	KeepEvents int `default:"1<<16" min:"1" max:"1<<30"`  // Default: 65536.
+	KeepBytes  int `default:"64<<20" min:"1" max:"1<<40"` // Default: 64 MiB.
 
 	// A batch has no more events on the wire than this, and no more blocks.
-	BatchEvents int // Default: 128, Dynamo's limit.
-	BatchBlocks int // Default: 4096, but fewer of over 16 tokens: 512 KiB on the wire, as NATS takes no more than 1 MiB.
+	BatchEvents int `default:"128" min:"1" max:"1<<14"` // Default: 128, Dynamo's limit.
+	BatchBlocks int `min:"0" max:"1<<18"`               // Default: 4096, but fewer of over 16 tokens: 512 KiB on the wire, as NATS takes no more than 1 MiB.
 }
 
 // WithDefaults returns a copy in which no field is 0 but BatchBlocks.
-func (c LogConfig) WithDefaults() LogConfig {
-	setDefault(&c.KeepEvents, 1<<16)
-	setDefault(&c.KeepBytes, 64<<20)
-	setDefault(&c.BatchEvents, 128)
-	return c
-}
+func (c LogConfig) WithDefaults() LogConfig { return bounds.Fill(c) }
 
 // Validate reports all fields that are out of range.
-func (c LogConfig) Validate() error {
-	c = c.WithDefaults()
-	return errors.Join(
-		within("KeepEvents", c.KeepEvents, 1, 1<<30),
-		within("KeepBytes", c.KeepBytes, 1, 1<<40),
-		within("BatchEvents", c.BatchEvents, 1, 1<<14),
-		within("BatchBlocks", c.BatchBlocks, 0, 1<<18),
-	)
-}
+func (c LogConfig) Validate() error { return bounds.Check("events", c.WithDefaults()) }
 
 // Dump returns Stored events of all blocks that a cache holds, parents first, and the number of the first
 // batch that they do not reflect. Block.Local may be 0.

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -52,7 +53,7 @@ func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publ
 	if cfg.Epoch == 0 {
 		cfg.Epoch = uint64(time.Now().UnixNano())
 	}
-	setDefault(&cfg.Heartbeat, time.Second)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, time.Second)
 	p := &Publisher{cfg: cfg, log: log, transports: transports, done: make(chan struct{}), dumping: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	_, next := log.Kept()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -79,14 +80,9 @@ const (
 	Flush               // make what is there outlive the process, the machine's crash included
 )
 
-var opNames = [...]string{"put", "get", "drop", "probe", "flush"}
+var opNames = enum.New[OpKind]("mempool", "op", "put", "get", "drop", "probe", "flush")
 
-func (k OpKind) String() string {
-	if int(k) < len(opNames) {
-		return opNames[k]
-	}
-	return fmt.Sprintf("op(%d)", uint8(k))
-}
+func (k OpKind) String() string { return opNames.Name(k) }
 
 // Op is one operation.
 type Op struct {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/slogcore"
@@ -36,7 +38,7 @@ type Config struct {
 	// Aliases are other names that requests may give. Answers and metrics say Model.
 	Aliases []string
 	// Owner is owned_by of /v1/models. Default "coppice".
-	Owner string
+	Owner string `default:"coppice"`
 	// Created is when the model came to be, for /v1/models. Default the time of New.
 	Created time.Time
 	// Fingerprint is system_fingerprint of all answers. Default a hash of
@@ -70,32 +72,33 @@ type Config struct {
 	TLS *tls.Config
 
 	// MaxBodyBytes bounds one request's body. Default 8 MiB.
-	MaxBodyBytes int
+	MaxBodyBytes int `default:"8<<20" min:"1" max:"1<<40"`
 	// MaxTokenizeBytes bounds the bodies of /tokenize and /detokenize, whose answers are
 	// longer. Default 1 MiB, or MaxBodyBytes if that is less.
-	MaxTokenizeBytes int
+	MaxTokenizeBytes int `min:"1" max:"1<<40"`
 	// MaxBodiesBytes bounds the bodies of all open requests together; more are told to
 	// come later. Default 256 MiB.
-	MaxBodiesBytes int
+	MaxBodiesBytes int `max:"1<<40"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
-	MaxHeaderBytes int
+	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
 	// MaxConns bounds the connections. Over a few more /health and /ready are answered, and
 	// all else gets status 503; beyond these, connections wait to be accepted. Default 8192.
-	MaxConns int
+	MaxConns int `default:"8192" min:"1" max:"1<<40"`
 	// MaxChoices bounds the outputs of one request: prompts times n. Default 128.
-	MaxChoices int
+	MaxChoices int `default:"128" min:"1" max:"1<<40"`
 	// MaxTimeout ends every request that sets no shorter limit. Default 10 minutes.
-	MaxTimeout time.Duration
+	MaxTimeout time.Duration `default:"10m" above:"0s"`
 	// ReadHeaderTimeout is how long a request's header may take, ReadTimeout its body.
 	// Defaults 10 s and 30 s.
-	ReadHeaderTimeout, ReadTimeout time.Duration
+	ReadHeaderTimeout time.Duration `default:"10s" above:"0s"`
+	ReadTimeout       time.Duration `default:"30s" above:"0s"`
 	// WriteTimeout is how long a client may take nothing of what there is for it,
 	// half as long at least; its request is aborted then. Default 30 s.
-	WriteTimeout time.Duration
+	WriteTimeout time.Duration `default:"30s" above:"0s"`
 	// IdleTimeout is how long a connection may wait for its next request. Default 2 min.
-	IdleTimeout time.Duration
+	IdleTimeout time.Duration `default:"2m" above:"0s"`
 	// TreeNodes bounds what one answer of /v1/cache/tree lists. Default 10000.
-	TreeNodes int
+	TreeNodes int `default:"10000" min:"1" max:"1<<40"`
 
 	// Card is what this server is to a fleet, the answer of /v1/worker; read by New alone.
 	// Without one that is a 404.
@@ -114,7 +117,7 @@ type Config struct {
 	// to others neither text of prompts nor names of tenants.
 	Page bool
 	// Version of the server, for /version, the metric coppice_build_info and the page. Default "devel".
-	Version string
+	Version string `default:"devel"`
 	// PageNote is a short sentence that the page shows beside the model, such as that its
 	// weights are random. Default: none.
 	PageNote string
@@ -125,10 +128,10 @@ type Config struct {
 	Registry *prometheus.Registry
 	// TenantLabels bounds the tenants that metrics tell apart, in the order of Keys; the
 	// rest are "other". Default 50.
-	TenantLabels int
+	TenantLabels int `default:"50" min:"1" max:"1<<40"`
 	// MetricAliases adds metrics by the names of another server, beside those of coppice_: VLLMNames for vllm:NAME of what
 	// both have, or NoNames. Default: VLLMNames.
-	MetricAliases string
+	MetricAliases string `default:"vllm"`
 	// Tracer makes a span of each request. Default: none, at no cost.
 	Tracer trace.Tracer
 	// Log receives failures, and at debug level a line for each request. No text of a prompt
@@ -158,35 +161,9 @@ func TokenizerInfo(config []byte, template string) ([]byte, error) {
 
 // WithDefaults is c with every zero field filled in.
 func (c Config) WithDefaults() Config {
-	count := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	span := func(field *time.Duration, v time.Duration) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	count(&c.MaxBodyBytes, 8<<20)
-	count(&c.MaxTokenizeBytes, min(1<<20, c.MaxBodyBytes))
-	count(&c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
-	count(&c.MaxHeaderBytes, 64<<10)
-	count(&c.MaxConns, 8192)
-	count(&c.MaxChoices, 128)
-	count(&c.TreeNodes, 10_000)
-	count(&c.TenantLabels, 50)
-	span(&c.MaxTimeout, 10*time.Minute)
-	span(&c.ReadHeaderTimeout, 10*time.Second)
-	span(&c.ReadTimeout, 30*time.Second)
-	span(&c.WriteTimeout, 30*time.Second)
-	span(&c.IdleTimeout, 2*time.Minute)
-	if c.Version == "" {
-		c.Version = "devel"
-	}
-	if c.Owner == "" {
-		c.Owner = "coppice"
-	}
+	c = bounds.Fill(c)
+	c.MaxTokenizeBytes = cmp.Or(c.MaxTokenizeBytes, min(1<<20, c.MaxBodyBytes))
+	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
 	if c.Fingerprint == "" && c.Node != nil {
 		info := c.Node.Info()
 		sum := sha256.Sum256([]byte(info.ModelID + "\x00" + info.NumericsID))
@@ -198,9 +175,6 @@ func (c Config) WithDefaults() Config {
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	}
-	if c.MetricAliases == "" {
-		c.MetricAliases = VLLMNames
 	}
 	if c.Log = slogcore.Choose(c.Log, c.LogHandler); c.Log == nil {
 		c.Log = zap.NewNop()
@@ -238,30 +212,10 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("server: Card: %w", err))
 		}
 	}
-	count := func(field string, v, lo int) {
-		if v < lo || v > 1<<40 {
-			errs = append(errs, fmt.Errorf("server: %s is %d, want %d to %d", field, v, lo, 1<<40))
-		}
+	if c.MaxBodiesBytes < c.MaxBodyBytes {
+		errs = append(errs, fmt.Errorf("server: MaxBodiesBytes is %d, want at least MaxBodyBytes, %d", c.MaxBodiesBytes, c.MaxBodyBytes))
 	}
-	count("MaxBodyBytes", c.MaxBodyBytes, 1)
-	count("MaxTokenizeBytes", c.MaxTokenizeBytes, 1)
-	count("MaxBodiesBytes", c.MaxBodiesBytes, c.MaxBodyBytes)
-	count("MaxHeaderBytes", c.MaxHeaderBytes, 1024)
-	count("MaxConns", c.MaxConns, 1)
-	count("MaxChoices", c.MaxChoices, 1)
-	count("TreeNodes", c.TreeNodes, 1)
-	count("TenantLabels", c.TenantLabels, 1)
-	span := func(field string, v time.Duration) {
-		if v <= 0 {
-			errs = append(errs, fmt.Errorf("server: %s is %v, want more than 0", field, v))
-		}
-	}
-	span("MaxTimeout", c.MaxTimeout)
-	span("ReadHeaderTimeout", c.ReadHeaderTimeout)
-	span("ReadTimeout", c.ReadTimeout)
-	span("WriteTimeout", c.WriteTimeout)
-	span("IdleTimeout", c.IdleTimeout)
-	return errors.Join(append(errs, validateKeys(c.Keys))...)
+	return errors.Join(append(errs, bounds.Check("server", c), validateKeys(c.Keys))...)
 }
 
 // sites is which hosts and pages c lets in.

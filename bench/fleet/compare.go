@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/router"
 )
-
-// Load is the default of CompareConfig.Load: the fleet is busy, and has some slack.
-const Load = 0.65
 
 // Source is where a trace comes from: the name of a generated one, or a recording.
 type Source struct {
@@ -26,9 +24,10 @@ type CompareConfig struct {
 	// Requests of a run. Default: 500 for each worker, 1500 of recorded traces, whose
 	// prompts of rare lengths decide the tail; above 12,000 as many, and above that
 	// 48 for each worker, so that a fleet of any size is warm for most of the time.
-	Requests int
-	// Load is the rate of arrivals over what the fleet can bear under round robin.
-	Load float64
+	Requests int `min:"0" max:"1<<20"`
+	// Load is the rate of arrivals over what the fleet can bear under round robin. Default 0.65: the
+	// fleet is busy, and has some slack.
+	Load float64 `default:"0.65" above:"0" max:"10"`
 	Seed uint64
 }
 
@@ -50,20 +49,11 @@ func (c CompareConfig) withDefaults() CompareConfig {
 	if c.Policies == nil {
 		c.Policies = Policies()
 	}
-	if c.Load == 0 {
-		c.Load = Load
-	}
-	return c
+	return bounds.Fill(c)
 }
 
 func (c *CompareConfig) validate() error {
-	var errs []error
-	if !(c.Load > 0 && c.Load <= 10) {
-		errs = append(errs, fmt.Errorf("fleet: Load is %v, want above 0 and at most 10 times what round robin can bear", c.Load))
-	}
-	if c.Requests < 0 || c.Requests > MaxRequests {
-		errs = append(errs, fmt.Errorf("fleet: Requests is %d, want 1 to %d, or 0 for the default", c.Requests, MaxRequests))
-	}
+	errs := []error{bounds.Check("fleet", c)}
 	for _, w := range c.Workers {
 		if w < 1 || w > MaxWorkers {
 			errs = append(errs, fmt.Errorf("fleet: %d workers, want 1 to %d", w, MaxWorkers))

@@ -3,11 +3,11 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/fleet/mocker"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
@@ -17,7 +17,7 @@ const MaxWorkers = 4096
 
 // Config is one run: a fleet, a policy and a load.
 type Config struct {
-	Workers int
+	Workers int `min:"1" max:"4096"`
 	Kind    Kind
 	// Policy and Weights are the router's; no weights are the defaults.
 	Policy  router.Policy
@@ -27,23 +27,23 @@ type Config struct {
 
 	// Rate is of arrivals, in requests per second of the whole fleet. 0 is a closed
 	// loop: as many requests at a time as Clients, each followed by the next one.
-	Rate    float64
-	Clients int
+	Rate    float64 `min:"0"`
+	Clients int     `min:"0"`
 
 	// Device of each worker. Default h100, with a model of 8 billion parameters.
 	Device     sim.Profile
-	KVTokens   int // KV pool of a worker. Default 65,536
-	StepTokens int // of a worker. Default 2048
-	MaxRunning int // requests that a worker runs at a time. Default 256
+	KVTokens   int `default:"1<<16" min:"1" max:"1<<30"` // KV pool of a worker. Default 65,536
+	StepTokens int `default:"2048" min:"1" max:"1<<30"`  // of a worker. Default 2048
+	MaxRunning int `default:"256" min:"1" max:"1<<30"`   // requests that a worker runs at a time. Default 256
 
 	// EventDelay is how long after a pass the router hears of its cache events.
-	EventDelay time.Duration
+	EventDelay time.Duration `min:"0s"`
 	// ReportEvery is how often workers report usage, and the router hears of the sizes
 	// of trees. Default 100 ms.
-	ReportEvery time.Duration
+	ReportEvery time.Duration `default:"100ms" above:"0s"`
 	// Predict, if above 0, is for how long the router takes a prompt to be where it
 	// was sent, beside what events say.
-	Predict time.Duration
+	Predict time.Duration `min:"0s"`
 	// PredictRequests has the router predict by its requests instead, as coppice route does:
 	// see router.Config.Predict.
 	PredictRequests bool
@@ -65,58 +65,25 @@ func (c Config) WithDefaults() (Config, error) {
 			return c, err
 		}
 	}
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&c.KVTokens, 1<<16)
-	set(&c.StepTokens, 2048)
-	set(&c.MaxRunning, 256)
-	if c.ReportEvery == 0 {
-		c.ReportEvery = 100 * time.Millisecond
-	}
-	return c, nil
+	return bounds.Fill(c), nil
 }
 
 // Validate reports all faults at once, by field and value; those of a worker's sizes
 // and of weights are the worker's and the router's to find.
 func (c *Config) Validate() error {
-	var errs []error
-	bad := func(field string, value, want any) {
-		errs = append(errs, fmt.Errorf("fleet: %s is %v, want %v", field, value, want))
-	}
-	if c.Workers < 1 || c.Workers > MaxWorkers {
-		bad("Workers", c.Workers, fmt.Sprintf("1 to %d", MaxWorkers))
-	}
+	errs := []error{bounds.Check("fleet", c)}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("fleet: "+format, args...)) }
 	if c.Buckets < 0 || c.Buckets > c.Workers {
-		bad("Buckets", c.Buckets, fmt.Sprintf("1 for each of %d workers at most, or 0 for none", c.Workers))
+		bad("Buckets is %d, want 1 for each of %d workers at most, or 0 for none", c.Buckets, c.Workers)
 	}
 	if !kinds.Has(c.Kind) {
-		bad("Kind", c.Kind, kinds.Names())
+		bad("Kind is %v, want %v", c.Kind, kinds.Names())
 	}
-	if !(c.Rate >= 0) || math.IsInf(c.Rate, 0) {
-		bad("Rate", c.Rate, "0 or more requests per second")
+	if (c.Rate > 0) == (c.Clients > 0) {
+		bad("Clients is %d and Rate %v, want one of them above 0", c.Clients, c.Rate)
 	}
-	if (c.Rate > 0) == (c.Clients > 0) || c.Clients < 0 {
-		bad("Clients", c.Clients, fmt.Sprintf("either Rate (%v) or Clients above 0", c.Rate))
-	}
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"KVTokens", c.KVTokens}, {"StepTokens", c.StepTokens}, {"MaxRunning", c.MaxRunning}} {
-		if f.value < 1 || f.value > 1<<30 {
-			bad(f.name, f.value, fmt.Sprintf("1 to %d", 1<<30))
-		}
-	}
-	if least := 2 * BlockTokens; c.KVTokens > 0 && c.KVTokens < least {
-		bad("KVTokens", c.KVTokens, fmt.Sprintf("%d or more", least))
-	}
-	if c.EventDelay < 0 || c.Predict < 0 {
-		bad("EventDelay, Predict", fmt.Sprint(c.EventDelay, c.Predict), "0 or more")
-	}
-	if c.ReportEvery <= 0 {
-		bad("ReportEvery", c.ReportEvery, "more than 0")
+	if c.KVTokens < 2*BlockTokens {
+		bad("KVTokens is %d, want at least %d", c.KVTokens, 2*BlockTokens)
 	}
 	return errors.Join(errs...)
 }

@@ -312,13 +312,13 @@ func TestRefusals(t *testing.T) {
 	notUnderInvariants(t)
 	trace := generated(t, "unique", 100, 1)
 	for want, cfg := range map[string]Config{
-		"Workers is 0, want 1 to":                     {Rate: 1},
-		"Clients is 0, want either Rate (0)":          {Workers: 1},
-		"Rate is -1":                                  {Workers: 1, Rate: -1},
-		"EventDelay":                                  {Workers: 1, Rate: 1, EventDelay: -1},
-		"ReportEvery is -1ns":                         {Workers: 1, Rate: 1, ReportEvery: -1},
-		"KVTokens is -1":                              {Workers: 1, Rate: 1, KVTokens: -1},
-		"Weights.ITL is -1":                           {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
+		"Workers is 0, want 1 to":                   {Rate: 1},
+		"Clients is 0 and Rate 0, want one of them": {Workers: 1},
+		"Rate is -1":          {Workers: 1, Rate: -1},
+		"EventDelay":          {Workers: 1, Rate: 1, EventDelay: -1},
+		"ReportEvery is -1ns": {Workers: 1, Rate: 1, ReportEvery: -1},
+		"KVTokens is -1":      {Workers: 1, Rate: 1, KVTokens: -1},
+		"Weights.ITL is -1":   {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
 		"unique, 1 workers, latency: fleet: request":  {Workers: 1, Rate: 1, KVTokens: 256},
 		"unique, 1 workers, latency: mocker: request": {Workers: 1, Rate: 1, KVTokens: 1024, StepTokens: 256, Kind: Mocker},
 	} {

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -16,15 +16,15 @@ type Config struct {
 	// Profile is the cost model; the zero Profile costs 1 µs a step.
 	Profile Profile
 
-	PageTokens  int // slots per page, a power of two up to 256; 16
-	Pages       int // pages of the pool; what fits the profile's memory, 4096 without one
-	MaxSlots    int // sequences with sampling state; 256
-	MaxRows     int // per batch; 256
-	MaxTokens   int // per batch; 8192
-	MaxInflight int // batches that may be pending; 2
+	PageTokens  int `default:"16" min:"1" max:"256" pow2:""` // slots per page; 16
+	Pages       int `min:"1" max:"1<<26"`                    // pages of the pool; what fits the profile's memory, 4096 without one
+	MaxSlots    int `default:"256" min:"1" max:"1<<20"`      // sequences with sampling state; 256
+	MaxRows     int `default:"256" min:"1" max:"1<<20"`      // per batch; 256
+	MaxTokens   int `default:"8192" min:"1" max:"1<<24"`     // per batch; 8192
+	MaxInflight int `default:"2" min:"2" max:"1024"`         // batches that may be pending; 2
 	// MaxPositions is the longest sequence in tokens; the profile's, 131072 without one.
-	MaxPositions int
-	Vocab        int // tokens are in [0, Vocab); 128, whatever the profile's model has
+	MaxPositions int `min:"1" max:"2147483647"`
+	Vocab        int `default:"128" min:"2" max:"1<<24"` // tokens are in [0, Vocab); 128, whatever the profile's model has
 
 	Sanitize Mode
 	// Logits makes real logits from the hash and draws from them with package
@@ -61,46 +61,25 @@ type Faults struct {
 
 // WithDefaults is c with every zero field filled in, but the profile's.
 func (c Config) WithDefaults() Config {
-	set := func(field *int, v int) { *field = cmp.Or(*field, v) }
-	set(&c.PageTokens, 16)
-	if c.PageTokens > 0 {
-		set(&c.Pages, kv.FloorPages(c.Profile.KVTokens(), c.PageTokens))
+	c = bounds.Fill(c)
+	if c.Pages == 0 && c.PageTokens > 0 {
+		c.Pages = kv.FloorPages(c.Profile.KVTokens(), c.PageTokens)
 	}
-	set(&c.Pages, 4096)
-	set(&c.MaxSlots, 256)
-	set(&c.MaxRows, 256)
-	set(&c.MaxTokens, 8192)
-	set(&c.MaxInflight, 2)
-	set(&c.MaxPositions, c.Profile.Model.MaxPositions)
-	set(&c.MaxPositions, 131072)
-	set(&c.Vocab, 128)
+	c.Pages = cmp.Or(c.Pages, 4096)
+	c.MaxPositions = cmp.Or(c.MaxPositions, c.Profile.Model.MaxPositions, 131072)
 	return c
 }
 
 // Validate reports every field of a config with defaults that no backend can
 // have, by name and value.
 func (c Config) Validate() error {
-	errs := []error{c.Profile.Validate()}
-	within := func(field string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("sim: %s is %d, want %d to %d", field, v, lo, hi))
-		}
-	}
-	within("PageTokens", c.PageTokens, 1, 256)
-	if c.PageTokens > 0 && c.PageTokens&(c.PageTokens-1) != 0 {
-		errs = append(errs, fmt.Errorf("sim: PageTokens is %d, want a power of two", c.PageTokens))
-	}
-	within("Pages", c.Pages, 1, 1<<26)
+	errs := []error{c.Profile.Validate(), bounds.Check("sim", c)}
 	if int64(c.Pages)*int64(c.PageTokens) > maxTokens {
 		errs = append(errs, fmt.Errorf("sim: Pages is %d of %d tokens, want at most %d tokens in all", c.Pages, c.PageTokens, maxTokens))
 	}
-	within("MaxSlots", c.MaxSlots, 1, 1<<20)
-	within("MaxRows", c.MaxRows, 1, 1<<20)
-	within("MaxTokens", c.MaxTokens, 1, 1<<24)
-	within("MaxInflight", c.MaxInflight, 2, 1024)
-	within("MaxPositions", c.MaxPositions, 1, math.MaxInt32)
-	within("Vocab", c.Vocab, 2, 1<<24)
-	within("Sanitize", int(c.Sanitize), int(Full), int(Off))
+	if !modeNames.Has(c.Sanitize) {
+		errs = append(errs, fmt.Errorf("sim: Sanitize is %v, want %s", c.Sanitize, modeNames.Names()))
+	}
 	return errors.Join(errs...)
 }
 

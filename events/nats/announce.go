@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Workers register by announcements on core NATS: what a worker says of itself goes to
@@ -29,23 +32,18 @@ type AnnouncerConfig struct {
 	// Epoch tells this process from its predecessors of the same name, so that a late
 	// goodbye of theirs does no harm: higher is later. 0 = the time of its start.
 	Epoch    uint64
-	Interval time.Duration // 1 s, between announcements
+	Interval time.Duration `default:"1s" min:"1ms"` // 1 s, between announcements
 }
 
 func (c AnnouncerConfig) withDefaults() AnnouncerConfig {
-	c.Config = c.Config.withDefaults()
-	setDefault(&c.Interval, time.Second)
-	setDefault(&c.Epoch, uint64(time.Now().UnixNano()))
-	return c
+	c.Epoch = cmp.Or(c.Epoch, uint64(time.Now().UnixNano()))
+	return bounds.Fill(c)
 }
 
 func (c AnnouncerConfig) validate() error {
-	errs := []error{c.Config.validate()}
+	errs := []error{c.Config.validate(), bounds.Check("nats", c)}
 	if n := len(c.Payload); n == 0 || n > MaxPayload {
 		errs = append(errs, fmt.Errorf("nats: Payload has %d bytes, want 1 to %d", n, MaxPayload))
-	}
-	if c.Interval < time.Millisecond {
-		errs = append(errs, fmt.Errorf("nats: Interval is %v, want at least %v", c.Interval, time.Millisecond))
 	}
 	return errors.Join(errs...)
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // ErrNoServer tells that a message was not sent, as there is no server. It is not kept
@@ -20,33 +22,21 @@ type BusConfig struct {
 	Config        // URL, Prefix, Retry and Options count
 	Topic  string // one token of a subject; all talk at <prefix>-<topic>
 
-	MaxMessage int // 1 MiB; longer ones are neither sent nor taken
+	MaxMessage int `default:"1<<20" min:"1"` // 1 MiB; longer ones are neither sent nor taken
 	// What may wait to be read: as many messages, and bytes of them.
-	QueueMessages int // 8192
-	QueueBytes    int // 64 MiB
+	QueueMessages int `default:"8192" min:"1"`   // 8192
+	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 }
 
 func (c BusConfig) withDefaults() BusConfig {
 	c.Worker = "bus" // it has no name, and needs none
-	c.Config = c.Config.withDefaults()
-	setDefault(&c.MaxMessage, 1<<20)
-	setDefault(&c.QueueMessages, 8192)
-	setDefault(&c.QueueBytes, 64<<20)
-	return c
+	return bounds.Fill(c)
 }
 
 func (c BusConfig) validate() error {
-	errs := []error{c.Config.validate()}
+	errs := []error{c.Config.validate(), bounds.Check("nats", c)}
 	if !validName(c.Topic) || strings.Contains(c.Topic, "\\") {
 		errs = append(errs, fmt.Errorf("nats: Topic %.100q must be one token: no dots, blanks, slashes or wildcards", c.Topic))
-	}
-	for _, f := range []struct {
-		name string
-		v    int
-	}{{"MaxMessage", c.MaxMessage}, {"QueueMessages", c.QueueMessages}, {"QueueBytes", c.QueueBytes}} {
-		if f.v < 1 {
-			errs = append(errs, fmt.Errorf("nats: %s is %d, want at least 1", f.name, f.v))
-		}
 	}
 	return errors.Join(errs...)
 }

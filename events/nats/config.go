@@ -18,17 +18,17 @@ import (
 // Config says where a rank's events are. All parties of a fleet use the same
 // servers, prefix and stream. The zero value works, but for Worker.
 type Config struct {
-	URL    string // nats://127.0.0.1:4222; several are separated by commas
+	URL    string `default:"nats://127.0.0.1:4222"` // nats://127.0.0.1:4222; several are separated by commas
 	Worker string // one token of a subject: no dots, blanks or wildcards
 	DP     uint32 // data-parallel rank
 	// Epoch is the process whose events a Source takes, as its card says: those of others under
 	// the same name are passed over. 0: all of the name, the latest last.
 	Epoch uint64
 
-	Prefix string // of all subjects. Default: coppice-kv.
+	Prefix string `default:"coppice-kv"` // of all subjects. Default: coppice-kv.
 
-	SnapshotBytes int           // of one snapshot. Default: 1 GiB.
-	Retry         time.Duration // first wait after trouble, doubled up to 5 s. Default: 100 ms.
+	SnapshotBytes int           `default:"1<<30"` // of one snapshot. Default: 1 GiB.
+	Retry         time.Duration `default:"100ms"` // first wait after trouble, doubled up to 5 s. Default: 100 ms.
 
 	// Credentials is a file with a user's JWT and seed, CA one with the certificates of who
 	// signed the servers', PEM. "": none; a user and a password may stand in URL.
@@ -40,21 +40,6 @@ type Config struct {
 	// credentials, each thing once; and nil when all is well after that. It must not block.
 	// What is tried is tried again in any case.
 	Notify func(error)
-}
-
-func (c Config) withDefaults() Config {
-	setDefault(&c.URL, nats.DefaultURL)
-	setDefault(&c.Prefix, "coppice-kv")
-	setDefault(&c.SnapshotBytes, 1<<30)
-	setDefault(&c.Retry, 100*time.Millisecond)
-	return c
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 func (c Config) validate() error {

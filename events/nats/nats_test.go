@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/leaks"
@@ -294,7 +295,7 @@ func TestEndlessSnapshot(t *testing.T) {
 	defer nc.Close()
 	cfg := config(s)
 	cfg.SnapshotBytes = 1 << 16
-	if _, err := nc.Subscribe(cfg.withDefaults().askAt(), func(m *nats.Msg) {
+	if _, err := nc.Subscribe(bounds.Fill(cfg).askAt(), func(m *nats.Msg) {
 		for range cfg.SnapshotBytes {
 			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(1, 7)})
 		}

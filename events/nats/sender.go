@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Sender publishes a rank's batches: an [events.Transport].
@@ -24,7 +25,7 @@ type Sender struct {
 
 // NewSender does nothing yet: Start connects.
 func NewSender(cfg Config) *Sender {
-	s := &Sender{cfg: cfg.withDefaults(), asked: make(chan *nats.Msg, 256)}
+	s := &Sender{cfg: bounds.Fill(cfg), asked: make(chan *nats.Msg, 256)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 const flushTimeout = time.Second
@@ -45,7 +46,7 @@ type Source struct {
 // NewSource does nothing yet: Start connects. It fails on names that can't be
 // part of a subject.
 func NewSource(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg.withDefaults(), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
+	s := &Source{cfg: bounds.Fill(cfg), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, s.cfg.validate()
 }

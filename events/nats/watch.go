@@ -3,13 +3,14 @@ package nats
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // MaxName is the longest name of a worker that a Watcher believes.
@@ -28,42 +29,24 @@ type WatcherConfig struct {
 
 	// Grace is how long a worker may be silent; then it is asked, and gone if it does
 	// not answer within a quarter of Grace. 5 s. It begins anew after each outage.
-	Grace      time.Duration
-	MaxNames   int // 4096; further ones are passed over
-	MaxPayload int // MaxPayload; longer ones are passed over
+	Grace      time.Duration `default:"5s" above:"0s"`
+	MaxNames   int           `default:"4096" min:"1"`   // 4096; further ones are passed over
+	MaxPayload int           `default:"64<<10" min:"1"` // MaxPayload; longer ones are passed over
 
 	// What may wait to be read: as many announcements, and bytes of them.
-	QueueMessages int // 8192
-	QueueBytes    int // 64 MiB
+	QueueMessages int `default:"8192" min:"1"`   // 8192
+	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 
 	meanwhile chan func(*registry) // tests: what becomes of the names before they are judged
 }
 
 func (c WatcherConfig) withDefaults() WatcherConfig {
 	c.Worker = "watcher" // it has no name, and needs none
-	c.Config = c.Config.withDefaults()
-	setDefault(&c.Grace, 5*time.Second)
-	setDefault(&c.MaxNames, 4096)
-	setDefault(&c.MaxPayload, MaxPayload)
-	setDefault(&c.QueueMessages, 8192)
-	setDefault(&c.QueueBytes, 64<<20)
-	return c
+	return bounds.Fill(c)
 }
 
 func (c WatcherConfig) validate() error {
-	errs := []error{c.Config.validate()}
-	for _, f := range []struct {
-		name string
-		v    int64
-	}{
-		{"Grace", int64(c.Grace)}, {"MaxNames", int64(c.MaxNames)}, {"MaxPayload", int64(c.MaxPayload)},
-		{"QueueMessages", int64(c.QueueMessages)}, {"QueueBytes", int64(c.QueueBytes)},
-	} {
-		if f.v < 1 {
-			errs = append(errs, fmt.Errorf("nats: %s is %d, want at least 1", f.name, f.v))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.Config.validate(), bounds.Check("nats", c))
 }
 
 // Change is what became of a worker's process: there, with what it says of itself, or gone.

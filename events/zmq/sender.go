@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // SenderConfig says where a publisher is to be heard. The zero value works, but
@@ -30,27 +31,11 @@ type SenderConfig struct {
 	// SGLang does.
 	BareReplay bool
 
-	QueueMessages  int           // 10000 per subscriber; what comes then it misses, and sees by the number
-	QueueBytes     int           // 64 MiB per subscriber
-	MaxSubscribers int           // 256 connections; further ones wait
-	MaxReplays     int           // 64 connections to the ROUTER; further ones wait, idle ones are closed after a minute
-	WriteTimeout   time.Duration // 10 s; a connection that takes nothing for so long is closed
-}
-
-func (c SenderConfig) withDefaults() SenderConfig {
-	setDefault(&c.QueueMessages, 10_000)
-	setDefault(&c.QueueBytes, 64<<20)
-	setDefault(&c.MaxSubscribers, 256)
-	setDefault(&c.MaxReplays, 64)
-	setDefault(&c.WriteTimeout, 10*time.Second)
-	return c
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
+	QueueMessages  int           `default:"10000"`  // 10000 per subscriber; what comes then it misses, and sees by the number
+	QueueBytes     int           `default:"64<<20"` // 64 MiB per subscriber
+	MaxSubscribers int           `default:"256"`    // 256 connections; further ones wait
+	MaxReplays     int           `default:"64"`     // 64 connections to the ROUTER; further ones wait, idle ones are closed after a minute
+	WriteTimeout   time.Duration `default:"10s"`    // 10 s; a connection that takes nothing for so long is closed
 }
 
 const handshakeTimeout = 5 * time.Second
@@ -86,7 +71,7 @@ func (m SenderMetrics) String() string {
 
 // NewSender does nothing yet: Start opens the sockets.
 func NewSender(cfg SenderConfig) *Sender {
-	s := &Sender{cfg: cfg.withDefaults(), conns: make(map[net.Conn]bool), subs: make(map[*subscription]bool)}
+	s := &Sender{cfg: bounds.Fill(cfg), conns: make(map[net.Conn]bool), subs: make(map[*subscription]bool)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // SourceConfig says where a publisher is heard. The zero value works, but for
@@ -23,21 +24,12 @@ type SourceConfig struct {
 	// Quiet is how long nothing may come of Topic after a connection: then all is asked for, up
 	// to one message, and its topic told as [events.FrameElsewhere]. For a prefix that no topic
 	// has looks like a worker that has nothing to say. 10 s.
-	Quiet time.Duration
+	Quiet time.Duration `default:"10s"`
 
-	MessageBytes  int           // 16 MiB; a longer message ends the connection
-	SnapshotBytes int           // 1 GiB, of one snapshot
-	Frames        int           // 16 that wait for the subscriber
-	Redial        time.Duration // 100 ms; first wait after a broken connection, doubled up to 5 s
-}
-
-func (c SourceConfig) withDefaults() SourceConfig {
-	setDefault(&c.Quiet, 10*time.Second)
-	setDefault(&c.MessageBytes, 16<<20)
-	setDefault(&c.SnapshotBytes, 1<<30)
-	setDefault(&c.Frames, 16)
-	setDefault(&c.Redial, 100*time.Millisecond)
-	return c
+	MessageBytes  int           `default:"16<<20"` // 16 MiB; a longer message ends the connection
+	SnapshotBytes int           `default:"1<<30"`  // 1 GiB, of one snapshot
+	Frames        int           `default:"16"`     // 16 that wait for the subscriber
+	Redial        time.Duration `default:"100ms"`  // 100 ms; first wait after a broken connection, doubled up to 5 s
 }
 
 // Source is one publisher seen over its sockets: an [events.Source]. A connection
@@ -52,7 +44,7 @@ type Source struct {
 
 // NewSource does nothing yet: Start connects.
 func NewSource(cfg SourceConfig) *Source {
-	s := &Source{cfg: cfg.withDefaults()}
+	s := &Source{cfg: bounds.Fill(cfg)}
 	s.frames = make(chan events.Frame, s.cfg.Frames)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/internal/gateway/prompt"
@@ -58,7 +60,7 @@ type Config struct {
 	Approximate bool
 	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers
 	// without events. Default 2 minutes.
-	GuessTTL time.Duration
+	GuessTTL time.Duration `default:"2m" above:"0s" max:"24h"`
 	// NoPredict leaves out what requests on their way will compute: by default a prompt is
 	// taken to be cached where it was sent until its first token, so that requests which come
 	// together with the same prefix find each other. It is the router's Predict.
@@ -66,12 +68,12 @@ type Config struct {
 	// StallAfter is by how much a worker may be late with a token before it is not chosen
 	// until it makes progress, see router.Config.Stall. Requests that it has not begun to
 	// compute go to others then. Default 2 s; below 0 it is not looked at.
-	StallAfter time.Duration
+	StallAfter time.Duration `default:"2s"`
 
 	// EventSilence is how long the events of a worker with a card, which has a heartbeat of a
 	// second, may be silent and what they told be believed: over NATS nothing else shows that
 	// they do not come any more. Default 10 s.
-	EventSilence time.Duration
+	EventSilence time.Duration `default:"10s" above:"0s" max:"24h"`
 
 	quiet time.Duration // tests: as in zmq.SourceConfig
 
@@ -85,28 +87,33 @@ type Config struct {
 
 	// Retries is how often a request that no worker has begun to compute goes to another
 	// worker. Default 2; below 0 never.
-	Retries int
+	Retries int `default:"2"`
 	// ProbeEvery is how often a worker is asked how it is, ProbeTimeout how long it may
 	// take to say so, and FailAfter how many times in a row it must fail to be lost.
 	// Defaults 1 s, 2 s and 2.
-	ProbeEvery, ProbeTimeout time.Duration
-	FailAfter                int
+	ProbeEvery   time.Duration `default:"1s" above:"0s" max:"24h"`
+	ProbeTimeout time.Duration `default:"2s" above:"0s" max:"24h"`
+	FailAfter    int           `default:"2" min:"1" max:"1<<40"`
 	// DialTimeout bounds how long connecting to a worker may take. Default 2 s.
-	DialTimeout time.Duration
+	DialTimeout time.Duration `default:"2s" above:"0s" max:"24h"`
 	// QueueTimeout is how long a request may wait while all workers are busy. Default 30 s.
-	QueueTimeout time.Duration
+	QueueTimeout time.Duration `default:"30s" above:"0s" max:"24h"`
 
 	// MaxBodyBytes bounds one request's body, MaxBodiesBytes those of all open ones.
 	// Defaults 8 MiB and 256 MiB.
-	MaxBodyBytes, MaxBodiesBytes int
+	MaxBodyBytes   int `default:"8<<20" min:"1" max:"1<<40"`
+	MaxBodiesBytes int `max:"1<<40"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
-	MaxHeaderBytes int
+	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
 	// MaxOpen bounds the requests that are open. Default 16384.
-	MaxOpen int
+	MaxOpen int `default:"16384" min:"1" max:"1<<40"`
 	// ReadHeaderTimeout is how long a header may take, ReadTimeout a body, WriteTimeout how
 	// long a client may take nothing of its answer, IdleTimeout how long a connection may
 	// rest. Defaults 10 s, 30 s, 30 s and 2 min.
-	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
+	ReadHeaderTimeout time.Duration `default:"10s" above:"0s" max:"24h"`
+	ReadTimeout       time.Duration `default:"30s" above:"0s" max:"24h"`
+	WriteTimeout      time.Duration `default:"30s" above:"0s" max:"24h"`
+	IdleTimeout       time.Duration `default:"2m" above:"0s" max:"24h"`
 
 	// NoPage leaves out the live page of the fleet at /. Version stands on it.
 	NoPage  bool
@@ -119,38 +126,13 @@ type Config struct {
 
 // WithDefaults is c with every zero field filled in.
 func (c Config) WithDefaults() Config {
-	count := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	span := func(field *time.Duration, v time.Duration) {
-		if *field == 0 {
-			*field = v
-		}
-	}
+	c = bounds.Fill(c)
 	c.Router = c.Router.WithDefaults()
 	if c.Index.Index.Holders == 0 { // ranks, of which a worker may have some
 		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders)
 	}
-	span(&c.GuessTTL, 2*time.Minute)
-	span(&c.StallAfter, 2*time.Second)
 	c.Router.Predict, c.Router.Stall = !c.NoPredict, max(0, c.StallAfter)
-	span(&c.EventSilence, 10*time.Second)
-	count(&c.Retries, 2)
-	span(&c.ProbeEvery, time.Second)
-	span(&c.ProbeTimeout, 2*time.Second)
-	count(&c.FailAfter, 2)
-	span(&c.DialTimeout, 2*time.Second)
-	span(&c.QueueTimeout, 30*time.Second)
-	count(&c.MaxBodyBytes, 8<<20)
-	count(&c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
-	count(&c.MaxHeaderBytes, 64<<10)
-	count(&c.MaxOpen, 16384)
-	span(&c.ReadHeaderTimeout, 10*time.Second)
-	span(&c.ReadTimeout, 30*time.Second)
-	span(&c.WriteTimeout, 30*time.Second)
-	span(&c.IdleTimeout, 2*time.Minute)
+	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))
 	if c.Tenant == nil {
 		c.Tenant = func(*http.Request) (string, bool, error) { return "", true, nil }
 	}
@@ -183,34 +165,12 @@ func nameReplica(r *router.Config) {
 // filled in.
 func (c *Config) Validate() error {
 	chooses := c.dispatch()
-	errs := []error{c.Router.Validate(), members.ValidateWorkers(c.Workers), chooses.ValidatePools()}
-	count := func(field string, v, lo int) {
-		if v < lo || v > 1<<40 {
-			errs = append(errs, fmt.Errorf("gateway: %s is %d, want %d to %d", field, v, lo, 1<<40))
-		}
-	}
+	errs := []error{bounds.Check("gateway", c), c.Router.Validate(), members.ValidateWorkers(c.Workers), chooses.ValidatePools()}
 	if c.Retries > router.MaxAvoid {
 		errs = append(errs, fmt.Errorf("gateway: Retries is %d, want at most %d", c.Retries, router.MaxAvoid))
 	}
-	count("FailAfter", c.FailAfter, 1)
-	count("MaxBodyBytes", c.MaxBodyBytes, 1)
-	count("MaxBodiesBytes", c.MaxBodiesBytes, c.MaxBodyBytes)
-	count("MaxHeaderBytes", c.MaxHeaderBytes, 1024)
-	count("MaxOpen", c.MaxOpen, 1)
-	span := func(field string, v time.Duration) {
-		if v <= 0 || v > 24*time.Hour {
-			errs = append(errs, fmt.Errorf("gateway: %s is %v, want more than 0, up to a day", field, v))
-		}
+	if c.MaxBodiesBytes < c.MaxBodyBytes {
+		errs = append(errs, fmt.Errorf("gateway: MaxBodiesBytes is %d, want at least MaxBodyBytes, %d", c.MaxBodiesBytes, c.MaxBodyBytes))
 	}
-	span("GuessTTL", c.GuessTTL)
-	span("EventSilence", c.EventSilence)
-	span("ProbeEvery", c.ProbeEvery)
-	span("ProbeTimeout", c.ProbeTimeout)
-	span("DialTimeout", c.DialTimeout)
-	span("QueueTimeout", c.QueueTimeout)
-	span("ReadHeaderTimeout", c.ReadHeaderTimeout)
-	span("ReadTimeout", c.ReadTimeout)
-	span("WriteTimeout", c.WriteTimeout)
-	span("IdleTimeout", c.IdleTimeout)
 	return errors.Join(errs...)
 }

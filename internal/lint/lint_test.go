@@ -17,7 +17,7 @@ import (
 const module = "github.com/coppice-llm/coppice"
 
 // anyImports are packages that every package may import. They import nothing of the module.
-var anyImports = []string{"internal/enum", "internal/heap"}
+var anyImports = []string{"internal/bounds", "internal/enum", "internal/heap"}
 
 // onlyImporters names the packages that may use a third party.
 var onlyImporters = map[string][]string{

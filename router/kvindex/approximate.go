@@ -1,45 +1,30 @@
 package kvindex
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Defaults of [ApproximateConfig], those of Dynamo's router of 2026-02.
-const (
-	DefaultTTL       = 120 * time.Second
-	DefaultMaxBlocks = 1 << 20
-	DefaultKeepRatio = 0.8
-)
-
-// ApproximateConfig bounds an [Approximate]. The zero value works.
+// ApproximateConfig bounds an [Approximate]. The zero value works. The defaults are those of
+// Dynamo's router of 2026-02.
 type ApproximateConfig struct {
-	TTL       time.Duration // how long a routed prompt is taken to be cached. Default DefaultTTL
-	MaxBlocks int           // sum over holders; above it blocks are evicted. Default DefaultMaxBlocks
-	KeepRatio float64       // of MaxBlocks that eviction leaves, above 0 to 1. Default DefaultKeepRatio
-	Holders   int           // as in Config
-	Seed      uint64        // as in Config
+	// TTL is how long a routed prompt is taken to be cached. Default 2 minutes.
+	TTL time.Duration `default:"2m" above:"0s"`
+	// MaxBlocks bounds the sum over holders; above it blocks are evicted. Default 1<<20.
+	MaxBlocks int `default:"1<<20" min:"1" max:"1<<29"`
+	// KeepRatio is the share of MaxBlocks that eviction leaves. Default 0.8.
+	KeepRatio float64 `default:"0.8" above:"0" max:"1"`
+	Holders   int     // as in Config
+	Seed      uint64  // as in Config
 	// ByHash: prompts come as their chained hashes alone, by RouteChain and FindChain.
 	ByHash bool
 }
 
 // WithDefaults returns a copy with the defaults in place of zeros.
-func (c ApproximateConfig) WithDefaults() ApproximateConfig {
-	if c.TTL == 0 {
-		c.TTL = DefaultTTL
-	}
-	if c.MaxBlocks == 0 {
-		c.MaxBlocks = DefaultMaxBlocks
-	}
-	if c.KeepRatio == 0 {
-		c.KeepRatio = DefaultKeepRatio
-	}
-	return c
-}
+func (c ApproximateConfig) WithDefaults() ApproximateConfig { return bounds.Fill(c) }
 
 // index is the configuration of the tree, in which a prompt fits before others go.
 func (c ApproximateConfig) index() Config {
@@ -49,19 +34,10 @@ func (c ApproximateConfig) index() Config {
 // Validate reports all faults at once, each wrapping [ErrConfig].
 func (c ApproximateConfig) Validate() error {
 	c = c.WithDefaults()
-	var errs []error
-	if c.TTL < 0 {
-		errs = append(errs, fmt.Errorf("%w: TTL is %v, want more than 0", ErrConfig, c.TTL))
+	if err := bounds.CheckAs(ErrConfig, c); err != nil {
+		return err
 	}
-	if c.MaxBlocks < 1 || c.MaxBlocks > MaxBlocks/2 {
-		errs = append(errs, fmt.Errorf("%w: MaxBlocks is %d, want 1 to %d", ErrConfig, c.MaxBlocks, MaxBlocks/2))
-	} else {
-		errs = append(errs, c.index().Validate())
-	}
-	if !(c.KeepRatio > 0 && c.KeepRatio <= 1) { // so that NaN fails
-		errs = append(errs, fmt.Errorf("%w: KeepRatio is %v, want above 0 and at most 1", ErrConfig, c.KeepRatio))
-	}
-	return errors.Join(errs...)
+	return c.index().Validate()
 }
 
 // Approximate guesses what workers hold from where prompts were sent: for workers

@@ -87,7 +87,7 @@ func TestPrune(t *testing.T) {
 	if got := found(t, a.Find(seq(1, 14), nil)); !equal(got, overlaps{w(0): 7}) || a.Index().Stats().HolderBlocks != 7 {
 		t.Errorf("%v", got)
 	}
-	if n := a.Expire(20 + DefaultTTL); n != 7 {
+	if n := a.Expire(20 + 120*time.Second); n != 7 {
 		t.Errorf("%d expired of what pruning left", n)
 	}
 }
@@ -182,7 +182,7 @@ func TestPruneAtRandom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a.Expire(1000 + DefaultTTL); a.x.held != 0 || len(a.timers.at) != 0 {
+		if a.Expire(1000 + 120*time.Second); a.x.held != 0 || len(a.timers.at) != 0 {
 			t.Errorf("%d blocks without a timer", a.x.held)
 		}
 	}
@@ -263,7 +263,7 @@ func TestHostileChains(t *testing.T) {
 				t.Fatalf("%d blocks after %d prompts, want 60 at most", a.x.held, now+1)
 			}
 		}
-		if a.Expire(5000 + DefaultTTL); a.x.held != 0 || len(a.timers.at) != 0 {
+		if a.Expire(5000 + 120*time.Second); a.x.held != 0 || len(a.timers.at) != 0 {
 			t.Errorf("of %d names %d blocks and %d timers are left", names, a.x.held, len(a.timers.at))
 		}
 	}

@@ -2,7 +2,8 @@ package kvindex
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // ErrConfig is wrapped by the errors of the Validate methods and of [New].
@@ -24,20 +25,22 @@ var (
 	ErrFull = errors.New("kvindex: limit of blocks or holders reached: raise it or forget workers")
 )
 
-// Defaults and bounds of [Config].
+// Bounds of [Config].
 const (
-	DefaultBlocks       = 1 << 25 // some 1 GB: a block takes 30 bytes with its part of the tables
-	DefaultHolderBlocks = 1 << 22 // 67 million tokens in blocks of 16, more than a node's host memory holds
-	DefaultHolders      = 4096
-	MaxBlocks           = 1 << 30
-	MaxHolders          = 1 << 16
+	MaxBlocks  = 1 << 30
+	MaxHolders = 1 << 16
 )
 
 // Config limits an [Index]. The zero value works.
 type Config struct {
-	Blocks       int // distinct blocks. Default DefaultBlocks
-	HolderBlocks int // blocks that one holder may have. Default DefaultHolderBlocks
-	Holders      int // holders known at a time. Default DefaultHolders
+	// Blocks bounds the distinct blocks. Default 1<<25, some 1 GB: a block takes 30 bytes with its
+	// part of the tables.
+	Blocks int `default:"1<<25" min:"1" max:"1<<30"`
+	// HolderBlocks bounds the blocks of one holder. Default 1<<22: 67 million tokens in blocks of 16,
+	// more than a node's host memory holds.
+	HolderBlocks int `default:"1<<22" min:"1" max:"1<<30"`
+	// Holders bounds the holders that are known at a time. Default 4096.
+	Holders int `default:"4096" min:"1" max:"1<<16"`
 
 	// Seed varies the order of the hash tables, so that nobody outside can aim at
 	// one place in them. The results are the same for each.
@@ -45,31 +48,8 @@ type Config struct {
 }
 
 // WithDefaults returns a copy with the defaults in place of zeros.
-func (c Config) WithDefaults() Config {
-	if c.Blocks == 0 {
-		c.Blocks = DefaultBlocks
-	}
-	if c.HolderBlocks == 0 {
-		c.HolderBlocks = DefaultHolderBlocks
-	}
-	if c.Holders == 0 {
-		c.Holders = DefaultHolders
-	}
-	return c
-}
+func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
 // Validate reports all faults at once, each wrapping [ErrConfig] with field and
 // value. Zeros count as their defaults.
-func (c Config) Validate() error {
-	c = c.WithDefaults()
-	var errs []error
-	within := func(field string, value, most int) {
-		if value < 1 || value > most {
-			errs = append(errs, fmt.Errorf("%w: %s is %d, want 1 to %d", ErrConfig, field, value, most))
-		}
-	}
-	within("Blocks", c.Blocks, MaxBlocks)
-	within("HolderBlocks", c.HolderBlocks, MaxBlocks)
-	within("Holders", c.Holders, MaxHolders)
-	return errors.Join(errs...)
-}
+func (c Config) Validate() error { return bounds.CheckAs(ErrConfig, c.WithDefaults()) }

@@ -17,10 +17,10 @@ type Names struct {
 	gone   []kv.BlockHash // scratch
 }
 
-// NewNames makes an empty one for at most limit blocks; 0 is DefaultHolderBlocks.
+// NewNames makes an empty one for at most limit blocks; 0 means the default of Config.HolderBlocks.
 func NewNames(limit int) *Names {
 	if limit <= 0 {
-		limit = DefaultHolderBlocks
+		limit = Config{}.WithDefaults().HolderBlocks
 	}
 	return &Names{limit: limit, names: map[kv.BlockHash]kv.BlockHash{}}
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // ControlMode is what becomes of control tokens ("<|im_end|>") that a caller writes into a
@@ -21,25 +23,13 @@ const (
 	Text                      // they are text, encoded as such
 )
 
-var controlModes = []string{"allow", "refuse", "text"}
+var controlModes = enum.New[ControlMode]("chat", "mode of control tokens", "allow", "refuse", "text")
 
 // String is "allow", "refuse" or "text".
-func (m ControlMode) String() string {
-	if int(m) < len(controlModes) {
-		return controlModes[m]
-	}
-	return fmt.Sprintf("ControlMode(%d)", uint8(m))
-}
+func (m ControlMode) String() string { return controlModes.Name(m) }
 
 // UnmarshalText takes what String gives.
-func (m *ControlMode) UnmarshalText(text []byte) error {
-	at := slices.Index(controlModes, string(text))
-	if at < 0 {
-		return fmt.Errorf("%q, want %s", text, strings.Join(controlModes, ", "))
-	}
-	*m = ControlMode(at)
-	return nil
-}
+func (m *ControlMode) UnmarshalText(text []byte) error { return controlModes.Read(m, text) }
 
 // ErrControl is wrapped by the refusal of a conversation with control tokens in it.
 var ErrControl = errors.New("chat: a control token in a message")

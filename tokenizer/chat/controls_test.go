@@ -109,7 +109,7 @@ func TestControlModes(t *testing.T) {
 	if err := new(ControlMode).UnmarshalText([]byte("maybe")); err == nil || !strings.Contains(err.Error(), "allow, refuse, text") {
 		t.Error(err)
 	}
-	if got := ControlMode(9).String(); got != "ControlMode(9)" {
+	if got := ControlMode(9).String(); got != "mode of control tokens(9)" {
 		t.Error(got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // ErrInvalid wraps errors about templates that are no Jinja and about files
@@ -32,52 +34,22 @@ var ErrLimit = errors.New("chat: the template reached a limit")
 type Limits struct {
 	// TemplateBytes is the most bytes of one template; default 1 MiB. The longest
 	// that are published have 20 KB.
-	TemplateBytes int
+	TemplateBytes int `default:"1<<20" min:"1" max:"16<<20"`
 	// Steps is the most work of one Render: one step for each value computed,
 	// statement run and element touched, one more for every 16 bytes of text.
 	// Default 10 million, a second or two at worst; a conversation of 100 turns takes
 	// some ten thousand. It bounds memory too: no step makes more than 16 bytes
 	// of text or one element of a list.
-	Steps int
+	Steps int `default:"10000000" min:"1" max:"2000000000"`
 	// OutputBytes is the most bytes of the prompt; default 16 MiB.
-	OutputBytes int
+	OutputBytes int `default:"16<<20" min:"1" max:"1<<30"`
 }
-
-// Most that Limits may say: beyond it a template could hang a process or exhaust
-// its memory.
-const (
-	MaxTemplateBytes = 16 << 20
-	MaxSteps         = 2_000_000_000
-	MaxOutputBytes   = 1 << 30
-)
 
 // WithDefaults returns l with the default where a field is 0.
-func (l Limits) WithDefaults() Limits {
-	if l.TemplateBytes == 0 {
-		l.TemplateBytes = 1 << 20
-	}
-	if l.Steps == 0 {
-		l.Steps = 10_000_000
-	}
-	if l.OutputBytes == 0 {
-		l.OutputBytes = 16 << 20
-	}
-	return l
-}
+func (l Limits) WithDefaults() Limits { return bounds.Fill(l) }
 
 // Validate reports every field that is out of range, nil if none is.
-func (l Limits) Validate() error {
-	var faults []error
-	check := func(name string, value, most int) {
-		if value < 0 || value > most {
-			faults = append(faults, fmt.Errorf("chat: Limits.%s %d; want 0 (the default) to %d", name, value, most))
-		}
-	}
-	check("TemplateBytes", l.TemplateBytes, MaxTemplateBytes)
-	check("Steps", l.Steps, MaxSteps)
-	check("OutputBytes", l.OutputBytes, MaxOutputBytes)
-	return errors.Join(faults...)
-}
+func (l Limits) Validate() error { return bounds.Check("chat: Limits", l.WithDefaults()) }
 
 // defaultName is the template that is used unless another is asked for, and
 // toolName the one for conversations with tools, where a model has it.

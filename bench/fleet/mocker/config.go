@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
@@ -33,18 +36,12 @@ const (
 	CountWhole
 )
 
-var admissionNames = [...]string{"cached", "whole"}
+var admissions = enum.New[Admission]("mocker", "admission", "cached", "whole")
 
-func (a Admission) String() string { return nameOf(admissionNames[:], int(a)) }
+func (a Admission) String() string { return admissions.Name(a) }
 
 // UnmarshalText takes the names that String gives.
-func (a *Admission) UnmarshalText(text []byte) error {
-	i, err := parseName("admission", admissionNames[:], text)
-	if err == nil {
-		*a = Admission(i)
-	}
-	return err
-}
+func (a *Admission) UnmarshalText(text []byte) error { return admissions.Read(a, text) }
 
 // Preemption says who gives way when a decoding sequence finds no block.
 type Preemption uint8
@@ -58,44 +55,22 @@ const (
 	Oldest
 )
 
-var preemptionNames = [...]string{"newest", "oldest"}
+var preemptions = enum.New[Preemption]("mocker", "preemption", "newest", "oldest")
 
-func (p Preemption) String() string { return nameOf(preemptionNames[:], int(p)) }
+func (p Preemption) String() string { return preemptions.Name(p) }
 
 // UnmarshalText takes the names that String gives.
-func (p *Preemption) UnmarshalText(text []byte) error {
-	i, err := parseName("preemption", preemptionNames[:], text)
-	if err == nil {
-		*p = Preemption(i)
-	}
-	return err
-}
-
-func nameOf(names []string, i int) string {
-	if i < len(names) {
-		return names[i]
-	}
-	return fmt.Sprintf("invalid(%d)", i)
-}
-
-func parseName(what string, names []string, text []byte) (int, error) {
-	for i, name := range names {
-		if name == string(text) {
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("mocker: %s %q, want one of %q", what, text, names)
-}
+func (p *Preemption) UnmarshalText(text []byte) error { return preemptions.Read(p, text) }
 
 // Config says what the worker is like. The zero value works; the defaults are
 // those of Dynamo's mocker of February 2026.
 type Config struct {
-	Blocks           int     // of KV on the device. Default 16384
-	BlockTokens      int     // tokens in a block, at least 2. Default 64
-	MaxSeqs          int     // requests that run at a time. Default 256
-	MaxBatchedTokens int     // tokens of a pass, at least MaxSeqs. Default 8192
-	Watermark        float64 // part of the blocks that admission leaves. Default 0.01; NoWatermark: 0
-	MaxWaiting       int     // requests that wait. Default 65536
+	Blocks           int     `default:"16384" min:"1" max:"1<<26"` // of KV on the device. Default 16384
+	BlockTokens      int     `default:"64" min:"2" max:"1<<16"`    // tokens in a block, at least 2. Default 64
+	MaxSeqs          int     `default:"256" min:"1" max:"1<<16"`   // requests that run at a time. Default 256
+	MaxBatchedTokens int     `default:"8192" min:"1" max:"1<<24"`  // tokens of a pass, at least MaxSeqs. Default 8192
+	Watermark        float64 `default:"0.01"`                      // part of the blocks that admission leaves. Default 0.01; NoWatermark: 0
+	MaxWaiting       int     `default:"65536" min:"1" max:"1<<24"` // requests that wait. Default 65536
 
 	NoPrefixCaching  bool // nothing is shared or announced
 	NoChunkedPrefill bool // a prompt is computed in one pass; one above MaxBatchedTokens is the only prompt of its pass
@@ -111,19 +86,7 @@ type Config struct {
 
 // WithDefaults returns a copy with the defaults in place of zeros.
 func (c Config) WithDefaults() Config {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&c.Blocks, 16384)
-	set(&c.BlockTokens, 64)
-	set(&c.MaxSeqs, 256)
-	set(&c.MaxBatchedTokens, 8192)
-	set(&c.MaxWaiting, 65536)
-	if c.Watermark == 0 {
-		c.Watermark = 0.01
-	}
+	c = bounds.Fill(c)
 	if c.Timing == nil {
 		c.Timing = DefaultPolynomial()
 	}
@@ -134,38 +97,24 @@ func (c Config) WithDefaults() Config {
 // ErrConfig. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	var errs []error
-	bad := func(field string, value, want any) {
-		errs = append(errs, fmt.Errorf("%w: %s is %v, want %v", ErrConfig, field, value, want))
-	}
-	for _, f := range []struct {
-		name               string
-		value, least, most int
-	}{
-		{"Blocks", c.Blocks, 1, MaxBlocks},
-		{"BlockTokens", c.BlockTokens, 2, MaxBlockTokens},
-		{"MaxSeqs", c.MaxSeqs, 1, MaxRunning},
-		{"MaxBatchedTokens", c.MaxBatchedTokens, 1, MaxTokens},
-		{"MaxWaiting", c.MaxWaiting, 1, MaxQueue},
-	} {
-		if f.value < f.least || f.value > f.most {
-			bad(f.name, f.value, fmt.Sprintf("%d to %d", f.least, f.most))
-		}
+	errs := []error{bounds.CheckAs(ErrConfig, c)}
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
 	}
 	if c.MaxBatchedTokens < c.MaxSeqs {
-		bad("MaxBatchedTokens", c.MaxBatchedTokens, fmt.Sprintf("at least MaxSeqs, %d: each that decodes takes a token", c.MaxSeqs))
+		bad("MaxBatchedTokens is %d, want at least MaxSeqs, %d: each that decodes takes a token", c.MaxBatchedTokens, c.MaxSeqs)
 	}
 	if c.Watermark != NoWatermark && !(c.Watermark >= 0 && c.Watermark < 1) {
-		bad("Watermark", c.Watermark, "0 to below 1, or NoWatermark")
+		bad("Watermark is %v, want 0 to below 1, or NoWatermark", c.Watermark)
 	}
-	if int(c.Admission) >= len(admissionNames) {
-		bad("Admission", c.Admission, fmt.Sprint("one of ", admissionNames))
+	if !admissions.Has(c.Admission) {
+		bad("Admission is %v, want %v", c.Admission, admissions.Names())
 	}
-	if int(c.Preemption) >= len(preemptionNames) {
-		bad("Preemption", c.Preemption, fmt.Sprint("one of ", preemptionNames))
+	if !preemptions.Has(c.Preemption) {
+		bad("Preemption is %v, want %v", c.Preemption, preemptions.Names())
 	}
 	if err := c.Timing.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("%w: Timing: %w", ErrConfig, err))
+		bad("Timing: %w", err)
 	}
 	return errors.Join(errs...)
 }

@@ -54,7 +54,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	var p Preemption
-	if err := p.UnmarshalText([]byte("none")); err == nil || Preemption(9).String() != "invalid(9)" {
+	if err := p.UnmarshalText([]byte("none")); err == nil || Preemption(9).String() != "preemption(9)" {
 		t.Errorf("%v", err)
 	}
 }

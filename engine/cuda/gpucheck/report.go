@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Config selects the checks and their sizes; 0 means the default. Driver is required.
@@ -22,7 +23,7 @@ type Config struct {
 	// MemoryFraction of the device's memory may be used; 0.9.
 	MemoryFraction float64
 	// Fuzz is how long bits are compared over random batches; a minute. Once at least.
-	Fuzz time.Duration
+	Fuzz time.Duration `default:"1m"`
 	// Checks of the conformance suite; nil: all.
 	Checks []string
 	// Model is the shape that speed is measured on; Llama-3.1-8B's.
@@ -30,10 +31,13 @@ type Config struct {
 	// Batches to decode at, each row with Context positions before it; 1, 64 and 256,
 	// 1,024. Prompt tokens are prefilled, 4,096; Shared is the prefix that SharedRows
 	// rows share, 8,192 and 64.
-	Batches                             []int
-	Context, Prompt, Shared, SharedRows int
-	CopyBytes                           int // of the ceilings' copies; 256 MiB
-	GEMM                                int // rows, columns and depth of their product; 4,096
+	Batches    []int
+	Context    int `default:"1024"`
+	Prompt     int `default:"4096"`
+	Shared     int `default:"8192"`
+	SharedRows int `default:"64"`
+	CopyBytes  int `default:"256<<20"` // of the ceilings' copies; 256 MiB
+	GEMM       int `default:"4096"`    // rows, columns and depth of their product; 4,096
 	// Steps measures steps of many shapes on the backend of the model, for a profile to be
 	// fitted to them; nil: none is.
 	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
@@ -50,14 +54,7 @@ func (c Config) Tiny() Config {
 }
 
 func (c Config) withDefaults() Config {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	if c.Fuzz == 0 {
-		c.Fuzz = time.Minute
-	}
+	c = bounds.Fill(c)
 	if c.Model == nil {
 		c.Model = &model.Config{Architecture: "LlamaForCausalLM", Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
 			Vocab: 128256, MaxPositions: 16384, NormEps: 1e-5, RopeTheta: 500000}
@@ -65,12 +62,6 @@ func (c Config) withDefaults() Config {
 	if c.Batches == nil {
 		c.Batches = []int{1, 64, 256}
 	}
-	set(&c.Context, 1024)
-	set(&c.Prompt, 4096)
-	set(&c.Shared, 8192)
-	set(&c.SharedRows, 64)
-	set(&c.CopyBytes, 256<<20)
-	set(&c.GEMM, 4096)
 	if c.Log == nil {
 		c.Log = func(string) {}
 	}

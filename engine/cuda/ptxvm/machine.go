@@ -3,6 +3,8 @@ package ptxvm
 import (
 	"errors"
 	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // ErrMemory is wrapped by Alloc where the device has too little.
@@ -13,26 +15,15 @@ var ErrLaunch = errors.New("ptxvm: bad launch")
 
 // Config is the imaginary device. The zero value works.
 type Config struct {
-	MemoryBytes int // default 4 GiB; taken from the host as it is allocated, five times over
+	MemoryBytes int `default:"4<<30"` // default 4 GiB; taken from the host as it is allocated, five times over
 	// MaxSharedBytes of a block, default 227 KiB as an H100's.
-	MaxSharedBytes int
+	MaxSharedBytes int `default:"227<<10"`
 	// MaxInstructions of all threads of one launch, default 2^36.
-	MaxInstructions int64
+	MaxInstructions int64 `default:"1<<36"`
 }
 
 // WithDefaults returns c with defaults for what is 0.
-func (c Config) WithDefaults() Config {
-	if c.MemoryBytes == 0 {
-		c.MemoryBytes = 4 << 30
-	}
-	if c.MaxSharedBytes == 0 {
-		c.MaxSharedBytes = 227 << 10
-	}
-	if c.MaxInstructions == 0 {
-		c.MaxInstructions = 1 << 36
-	}
-	return c
-}
+func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
 // Machine is an imaginary device.
 type Machine struct {

@@ -2,7 +2,6 @@ package members
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -26,14 +26,9 @@ const (
 	States                // how many there are
 )
 
-var stateNames = [States]string{"joining", "healthy", "draining", "lost", "refused"}
+var stateNames = enum.New[State]("members", "state", "joining", "healthy", "draining", "lost", "refused")
 
-func (s State) String() string {
-	if s < States {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (s State) String() string { return stateNames.Name(s) }
 
 // Member is a worker of the fleet. Its keeper is the one goroutine that changes it, but for
 // Suspect. Its methods may be called from any goroutine.

@@ -2,11 +2,10 @@ package prompt
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -21,10 +20,10 @@ type Config struct {
 	Template  *chat.Template
 	// CacheBytes bounds the texts whose tokens are remembered, the tokens included.
 	// Default 64 MiB, some thousand conversations of 8,000 tokens; below 0 none are.
-	CacheBytes int
+	CacheBytes int `default:"64<<20" max:"1<<40"`
 	// MaxTokens bounds the tokens of a prompt that are looked at; see Prompt.Truncated.
 	// Default 4,194,304.
-	MaxTokens int
+	MaxTokens int `default:"1<<22" min:"1" max:"1<<24"`
 	// Namespace is where the workers look for the prefixes of a tenant with a cache
 	// salt. Default: as package server has it.
 	Namespace func(tenant, salt string) kv.Namespace
@@ -32,20 +31,9 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Most that Config may say.
-const (
-	maxCacheBytes = 1 << 40
-	maxMaxTokens  = 1 << 24
-)
-
 // WithDefaults is c with every zero field filled in that has a default.
 func (c Config) WithDefaults() Config {
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 64 << 20
-	}
-	if c.MaxTokens == 0 {
-		c.MaxTokens = 1 << 22
-	}
+	c = bounds.Fill(c)
 	if c.Namespace == nil {
 		c.Namespace = namespace
 	}
@@ -56,16 +44,7 @@ func (c Config) WithDefaults() Config {
 }
 
 // Validate reports all faults at once. It expects defaults to be filled in.
-func (c *Config) Validate() error {
-	var errs []error
-	if c.CacheBytes > maxCacheBytes {
-		errs = append(errs, fmt.Errorf("prompt: CacheBytes is %d, want at most %d, or below 0 for none", c.CacheBytes, maxCacheBytes))
-	}
-	if c.MaxTokens < 1 || c.MaxTokens > maxMaxTokens {
-		errs = append(errs, fmt.Errorf("prompt: MaxTokens is %d, want 1 to %d", c.MaxTokens, maxMaxTokens))
-	}
-	return errors.Join(errs...)
-}
+func (c *Config) Validate() error { return bounds.Check("prompt", c) }
 
 // namespace is server.Namespace, which a test compares it with: who routes does not
 // need a server.

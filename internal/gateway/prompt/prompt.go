@@ -2,8 +2,8 @@ package prompt
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -17,16 +17,10 @@ const (
 	Chat                    // /v1/chat/completions
 )
 
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat")
+
 // String names the kind.
-func (k Kind) String() string {
-	switch k {
-	case Completions:
-		return "completions"
-	case Chat:
-		return "chat"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
+func (k Kind) String() string { return kinds.Name(k) }
 
 // ErrNoTokenizer and ErrNoTemplate are what Prompt.Inexact wraps where the Reader was
 // given none.

@@ -270,13 +270,13 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestConfigIsValidated(t *testing.T) {
-	_, err := New(Config{CacheBytes: maxCacheBytes + 1, MaxTokens: -1})
+	_, err := New(Config{CacheBytes: 1<<40 + 1, MaxTokens: -1})
 	for _, want := range []string{"CacheBytes", "MaxTokens"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s to be named", err, want)
 		}
 	}
-	if _, err := New(Config{CacheBytes: maxCacheBytes, MaxTokens: maxMaxTokens}); err != nil {
+	if _, err := New(Config{CacheBytes: 1 << 40, MaxTokens: 1 << 24}); err != nil {
 		t.Error(err)
 	}
 }

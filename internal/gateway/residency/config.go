@@ -4,18 +4,17 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
 // ErrConfig is wrapped, beside kvindex.ErrConfig, by the errors of Validate and [New].
 var ErrConfig = errors.New("residency: invalid config")
 
-// Defaults of [Config], and the bound of its TierBlocks.
+// Defaults of [Config].
 const (
 	DefaultRanks      = 1024
 	DefaultRankBlocks = 1 << 19 // 8M tokens in blocks of 16: 1 TB of device memory for a model of 8B
-	DefaultTierBlocks = 1 << 20 // 16M tokens in blocks of 16: 2 TB of host memory for a model of 8B
-	MaxTierBlocks     = kvindex.MaxBlocks
 )
 
 // Config limits a [Residency]. The zero value works.
@@ -33,10 +32,10 @@ type Config struct {
 	// if that is less; Blocks is Holders*HolderBlocks, at most kvindex.MaxBlocks.
 	Index kvindex.ShardedConfig
 	// TierBlocks is how many blocks a rank may have in lower tiers alone. Those beyond
-	// are not kept. Default DefaultTierBlocks. For a rank with lower tiers each block, those
+	// are not kept. Default 1<<20: 16M tokens in blocks of 16, 2 TB of host memory for a model of 8B. For a rank with lower tiers each block, those
 	// of the device too, takes 35 bytes in its table and as many as above in the index of
 	// all tiers.
-	TierBlocks int
+	TierBlocks int `default:"1<<20" min:"1" max:"1<<30"`
 }
 
 // WithDefaults returns a copy with the defaults in place of zeros.
@@ -56,21 +55,15 @@ func (c Config) WithDefaults() Config {
 			c.Index.Blocks = min(c.Index.Holders*c.Index.HolderBlocks, kvindex.MaxBlocks)
 		}
 	}
-	if c.TierBlocks == 0 {
-		c.TierBlocks = DefaultTierBlocks
-	}
-	return c
+	return bounds.Fill(c)
 }
 
 // Validate reports all faults at once. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	errs := []error{c.Index.Validate()}
+	errs := []error{c.Index.Validate(), bounds.CheckAs(ErrConfig, c)}
 	if most := kvindex.MaxHolders / 2; c.Index.Holders > most {
 		errs = append(errs, fmt.Errorf("%w: Index.Holders is %d, want at most %d", ErrConfig, c.Index.Holders, most))
-	}
-	if c.TierBlocks < 1 || c.TierBlocks > MaxTierBlocks {
-		errs = append(errs, fmt.Errorf("%w: TierBlocks is %d, want 1 to %d", ErrConfig, c.TierBlocks, MaxTierBlocks))
 	}
 	return errors.Join(errs...)
 }

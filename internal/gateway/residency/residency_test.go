@@ -302,7 +302,7 @@ func TestLongRuns(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for _, cfg := range []Config{
-		{TierBlocks: -1}, {TierBlocks: MaxTierBlocks + 1},
+		{TierBlocks: -1}, {TierBlocks: kvindex.MaxBlocks + 1},
 		{Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders/2 + 1}}},
 	} {
 		if _, err := New(cfg); !errors.Is(err, ErrConfig) {
@@ -321,7 +321,7 @@ func TestConfig(t *testing.T) {
 	if c := (Config{Index: kvindex.ShardedConfig{Config: kvindex.Config{Blocks: 100, Holders: 7}}}).WithDefaults(); c.Index.HolderBlocks != 14 {
 		t.Errorf("%+v", c)
 	}
-	mustNew(t, Config{TierBlocks: MaxTierBlocks, Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders / 2, HolderBlocks: kvindex.MaxBlocks}}})
+	mustNew(t, Config{TierBlocks: kvindex.MaxBlocks, Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders / 2, HolderBlocks: kvindex.MaxBlocks}}})
 }
 
 func TestStatsString(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -12,11 +13,8 @@ var ErrConfig = errors.New("missratio: invalid config")
 
 // Limits of a [Config].
 const (
-	MaxPageTokens  = 1 << 15
-	MaxBlockTokens = 1 << 15
-	MinSamples     = 64
-	MaxSamples     = 1 << 24
-	MaxMaxTokens   = 1 << 40
+	MinSamples = 64
+	MaxSamples = 1 << 24
 )
 
 const (
@@ -32,8 +30,6 @@ const (
 	// Blocks of 32 tokens are 128 bytes, the longest input that XXH3 takes in one
 	// of its short, quick forms. A wider page is a block by itself.
 	quickTokens = 32
-
-	defaultMaxTokens = 1 << 26
 )
 
 // DefaultSamples is the default of Config.Samples. Each sample costs some 130
@@ -43,28 +39,20 @@ const DefaultSamples = 16384
 
 // Config is the shape of a [Curve]. The zero value works.
 type Config struct {
-	PageTokens     int // of the cache, which matches whole pages only, 1 to MaxPageTokens; default 1
-	BlockTokens    int // granularity of what is tracked, a multiple of PageTokens up to MaxBlockTokens; default the first that suits, mostly 32
-	Samples        int // most blocks tracked at once, MinSamples to MaxSamples; default 16384
-	MaxTokens      int // largest capacity that the curve speaks of; default 1<<26
-	HalfLifeTokens int // what is this many looked-up tokens old counts half; 0: all counts alike
+	PageTokens     int `default:"1" min:"1" max:"1<<15"`      // of the cache, which matches whole pages only, 1 to 32768; default 1
+	BlockTokens    int `min:"1" max:"1<<15"`                  // granularity of what is tracked, a multiple of PageTokens up to 32768; default the first that suits, mostly 32
+	Samples        int `default:"16384" min:"64" max:"1<<24"` // most blocks tracked at once, MinSamples to MaxSamples; default 16384
+	MaxTokens      int `default:"1<<26" min:"1" max:"1<<40"`  // largest capacity that the curve speaks of; default 1<<26
+	HalfLifeTokens int `min:"0"`                              // what is this many looked-up tokens old counts half; 0: all counts alike
 }
 
 // WithDefaults returns a copy with the defaults in place of zeros.
 func (c Config) WithDefaults() Config {
-	if c.PageTokens == 0 {
-		c.PageTokens = 1
-	}
+	c = bounds.Fill(c)
 	if c.BlockTokens == 0 && c.PageTokens > 0 {
 		if c.BlockTokens = kv.CeilPages(headTokens, c.PageTokens) * c.PageTokens; c.BlockTokens < quickTokens {
 			c.BlockTokens *= 2
 		}
-	}
-	if c.Samples == 0 {
-		c.Samples = DefaultSamples
-	}
-	if c.MaxTokens == 0 {
-		c.MaxTokens = defaultMaxTokens
 	}
 	return c
 }
@@ -82,22 +70,9 @@ func (c Config) headBlock() int {
 // and value. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	var faults []error
-	p := c.PageTokens
-	if p < 1 || p > MaxPageTokens {
-		faults = append(faults, fmt.Errorf("%w: PageTokens %d, want 1 to %d", ErrConfig, p, MaxPageTokens))
+	err := bounds.CheckAs(ErrConfig, c)
+	if c.PageTokens > 0 && c.BlockTokens%c.PageTokens != 0 {
+		err = errors.Join(err, fmt.Errorf("%w: BlockTokens is %d, want a multiple of PageTokens, %d", ErrConfig, c.BlockTokens, c.PageTokens))
 	}
-	if b := c.BlockTokens; p > 0 && (b < 1 || b > MaxBlockTokens || b%p != 0) {
-		faults = append(faults, fmt.Errorf("%w: BlockTokens %d, want a multiple of PageTokens %d up to %d", ErrConfig, b, p, MaxBlockTokens))
-	}
-	if s := c.Samples; s < MinSamples || s > MaxSamples {
-		faults = append(faults, fmt.Errorf("%w: Samples %d, want %d to %d", ErrConfig, s, MinSamples, MaxSamples))
-	}
-	if m := c.MaxTokens; m < 1 || m > MaxMaxTokens {
-		faults = append(faults, fmt.Errorf("%w: MaxTokens %d, want 1 to %d", ErrConfig, m, MaxMaxTokens))
-	}
-	if h := c.HalfLifeTokens; h < 0 {
-		faults = append(faults, fmt.Errorf("%w: HalfLifeTokens %d, want 0 or more", ErrConfig, h))
-	}
-	return errors.Join(faults...)
+	return err
 }

@@ -13,25 +13,25 @@ func TestConfigLimits(t *testing.T) {
 	}{
 		{Config{}, ""},
 		{Config{BlockTokens: 1, Samples: MinSamples, MaxTokens: 1, HalfLifeTokens: 1}, ""},
-		{Config{BlockTokens: MaxBlockTokens, Samples: MaxSamples, MaxTokens: MaxMaxTokens}, ""},
-		{Config{BlockTokens: -1}, "BlockTokens -1"},
-		{Config{BlockTokens: MaxBlockTokens + 1}, "BlockTokens 32769"},
-		{Config{PageTokens: 16, BlockTokens: 24}, "BlockTokens 24, want a multiple of PageTokens 16"},
-		{Config{PageTokens: MaxPageTokens}, ""},
-		{Config{PageTokens: MaxPageTokens + 1}, "PageTokens 32769"},
-		{Config{PageTokens: -1}, "PageTokens -1"},
-		{Config{Samples: MinSamples - 1}, "Samples 63"},
-		{Config{Samples: MaxSamples + 1}, "Samples 16777217"},
-		{Config{MaxTokens: -1}, "MaxTokens -1"},
-		{Config{MaxTokens: MaxMaxTokens + 1}, "MaxTokens 1099511627777"},
-		{Config{HalfLifeTokens: -1}, "HalfLifeTokens -1"},
+		{Config{BlockTokens: (1 << 15), Samples: MaxSamples, MaxTokens: (1 << 40)}, ""},
+		{Config{BlockTokens: -1}, "BlockTokens is -1"},
+		{Config{BlockTokens: (1 << 15) + 1}, "BlockTokens is 32769"},
+		{Config{PageTokens: 16, BlockTokens: 24}, "BlockTokens is 24, want a multiple of PageTokens, 16"},
+		{Config{PageTokens: (1 << 15)}, ""},
+		{Config{PageTokens: (1 << 15) + 1}, "PageTokens is 32769"},
+		{Config{PageTokens: -1}, "PageTokens is -1"},
+		{Config{Samples: MinSamples - 1}, "Samples is 63"},
+		{Config{Samples: MaxSamples + 1}, "Samples is 16777217"},
+		{Config{MaxTokens: -1}, "MaxTokens is -1"},
+		{Config{MaxTokens: (1 << 40) + 1}, "MaxTokens is 1099511627777"},
+		{Config{HalfLifeTokens: -1}, "HalfLifeTokens is -1"},
 	} {
 		err := tc.cfg.Validate()
 		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.want)
 		}
 	}
-	if _, err := New(Config{BlockTokens: -1, Samples: 1}); err == nil || !strings.Contains(err.Error(), "Samples 1,") || !strings.Contains(err.Error(), "BlockTokens -1") {
+	if _, err := New(Config{BlockTokens: -1, Samples: 1}); err == nil || !strings.Contains(err.Error(), "Samples is 1,") || !strings.Contains(err.Error(), "BlockTokens is -1") {
 		t.Errorf("not all faults: %v", err)
 	}
 }

@@ -82,3 +82,11 @@ func formatPages(pages []kv.PageID) string {
 	}
 	return b.String()
 }
+
+// plural is n things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

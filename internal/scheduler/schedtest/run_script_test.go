@@ -168,14 +168,6 @@ func (s *Script) next(a *args) (string, error) {
 	return s.planned(), nil
 }
 
-// plural is n things.
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 func (s *Script) planned() string {
 	f := s.rig.plan()
 	if f == nil && !s.manual && s.rig.mail.underway > 0 {

@@ -93,4 +93,3 @@ func (s *Script) parseReference(item, name string) ([]kv.Token, error) {
 	}
 	return tokens, nil
 }
-

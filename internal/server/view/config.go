@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -22,22 +23,22 @@ type Config struct {
 	Access func(*http.Request) (_ Access, tenant string)
 
 	// Period is the time between two samples. Default 500 ms.
-	Period time.Duration
+	Period time.Duration `default:"500ms" min:"10ms" max:"1m"`
 	// Window is what hit rates and latencies are taken over. Default 10 s.
-	Window time.Duration
+	Window time.Duration `default:"10s" max:"1h"`
 	// History is the number of points that are kept. Default 300.
-	History int
+	History int `default:"300" min:"2" max:"10000"`
 	// TreeNodes bounds the nodes that are shown, TreeDepth the nodes on a way from the
 	// root; what is beyond is summed up. Default 2,000 and 64.
-	TreeNodes int
-	TreeDepth int
+	TreeNodes int `default:"2000" min:"2" max:"20000"`
+	TreeDepth int `default:"64" min:"1" max:"1<<20"`
 	// TreeWalk bounds the nodes that are looked at. Steps wait for a walk, so it is
 	// taken less often the longer it takes: for 1/200 of the time at most. Default 32,768.
-	TreeWalk int
+	TreeWalk int `default:"1<<15" min:"1" max:"1<<20"`
 	// Listed bounds each of the lists of requests. Default 64.
-	Listed int
+	Listed int `default:"64" min:"1" max:"10000"`
 	// MaxWatchers bounds those who watch at a time. Default 64.
-	MaxWatchers int
+	MaxWatchers int `default:"64" min:"1" max:"10000"`
 }
 
 // Access is what somebody may see.
@@ -58,23 +59,7 @@ var ErrClosed = errors.New("view: closed")
 
 // WithDefaults is c with every zero field filled in.
 func (c Config) WithDefaults() Config {
-	set := func(field *int, v int) {
-		if *field == 0 {
-			*field = v
-		}
-	}
-	if c.Period == 0 {
-		c.Period = 500 * time.Millisecond
-	}
-	if c.Window == 0 {
-		c.Window = 10 * time.Second
-	}
-	set(&c.History, 300)
-	set(&c.TreeNodes, 2000)
-	set(&c.TreeDepth, 64)
-	set(&c.TreeWalk, 1<<15)
-	set(&c.Listed, 64)
-	set(&c.MaxWatchers, 64)
+	c = bounds.Fill(c)
 	if c.Access == nil {
 		c.Access = func(*http.Request) (Access, string) { return Full, "" }
 	}
@@ -83,26 +68,12 @@ func (c Config) WithDefaults() Config {
 
 // Validate reports every field of a config with defaults that can't be, by name and value.
 func (c Config) Validate() error {
-	var errs []error
+	errs := []error{bounds.Check("view", c)}
 	if c.Source == nil {
 		errs = append(errs, errors.New("view: Source is nil, want a node"))
 	}
-	within := func(field string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("view: %s %d, want %d to %d", field, v, lo, hi))
-		}
+	if c.Window < c.Period {
+		errs = append(errs, fmt.Errorf("view: Window is %v, want at least Period, %v", c.Window, c.Period))
 	}
-	if c.Period < 10*time.Millisecond || c.Period > time.Minute {
-		errs = append(errs, fmt.Errorf("view: Period %v, want 10ms to 1m", c.Period))
-	}
-	if c.Window < c.Period || c.Window > time.Hour {
-		errs = append(errs, fmt.Errorf("view: Window %v, want Period (%v) to 1h", c.Window, c.Period))
-	}
-	within("History", c.History, 2, 10_000)
-	within("TreeNodes", c.TreeNodes, 2, 20_000)
-	within("TreeDepth", c.TreeDepth, 1, 1<<20)
-	within("TreeWalk", c.TreeWalk, 1, 1<<20)
-	within("Listed", c.Listed, 1, 10_000)
-	within("MaxWatchers", c.MaxWatchers, 1, 10_000)
 	return errors.Join(errs...)
 }

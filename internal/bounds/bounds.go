@@ -1,0 +1,149 @@
+// Package bounds fills in and checks the fields of configurations by their tags. It owns no
+// state, and any goroutine may call it.
+//
+//	type Config struct {
+//		Workers int           `default:"8" min:"1" max:"1<<16"`
+//		Timeout time.Duration `default:"10s" above:"0s"`
+//		Share   float64       `default:"0.9" above:"0" max:"1"`
+//	}
+//
+//	func (c Config) WithDefaults() Config { return bounds.Fill(c) }
+//	func (c Config) Validate() error      { return bounds.Check("paint", c) }
+package bounds
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fill returns c with the default in each field that is zero and has one. Embedded structs are
+// filled too.
+func Fill[T any](c T) T {
+	fill(reflect.ValueOf(&c).Elem())
+	return c
+}
+
+func fill(v reflect.Value) {
+	for f, field := range v.Fields() {
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			fill(field)
+		}
+		text, ok := f.Tag.Lookup("default")
+		if !ok || !field.IsZero() {
+			continue
+		}
+		switch {
+		case field.Kind() == reflect.String:
+			field.SetString(text)
+		case field.CanFloat():
+			field.SetFloat(parse(f, "default", text))
+		case field.CanUint():
+			field.SetUint(uint64(parse(f, "default", text)))
+		default:
+			field.SetInt(int64(parse(f, "default", text)))
+		}
+	}
+}
+
+// Check reports all fields of a struct that are out of their bounds, as "owner: Field is -1, want
+// 1 to 8". Bounds are the tags min, max, above (exclusive) and pow2:"" for a power of two. A float
+// must be finite. Embedded structs are checked too.
+func Check(owner string, c any) error {
+	return check(reflect.ValueOf(c), func(format string, args ...any) error {
+		return fmt.Errorf(owner+": "+format, args...)
+	})
+}
+
+// CheckAs is Check with errors that wrap one: "cause: Field is -1, want 1 to 8".
+func CheckAs(cause error, c any) error {
+	return check(reflect.ValueOf(c), func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{cause}, args...)...)
+	})
+}
+
+func check(v reflect.Value, fault func(format string, args ...any) error) error {
+	var errs []error
+	for f, field := range reflect.Indirect(v).Fields() {
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			errs = append(errs, check(field, fault))
+		}
+		if want := broken(f, field); want != "" {
+			errs = append(errs, fault("%s is %v, want %s", f.Name, field, want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// broken returns what a field must be, "" if it is.
+func broken(f reflect.StructField, field reflect.Value) string {
+	least, hasLeast := f.Tag.Lookup("min")
+	most, hasMost := f.Tag.Lookup("max")
+	above, hasAbove := f.Tag.Lookup("above")
+	_, pow2 := f.Tag.Lookup("pow2")
+	if !hasLeast && !hasMost && !hasAbove && !pow2 {
+		return ""
+	}
+	n := number(field)
+	ok := !math.IsInf(n, 0) && !math.IsNaN(n) &&
+		(!hasLeast || n >= parse(f, "min", least)) && (!hasMost || n <= parse(f, "max", most)) && (!hasAbove || n > parse(f, "above", above))
+	switch {
+	case ok && (!pow2 || int64(n)&(int64(n)-1) == 0):
+		return ""
+	case ok:
+		return "a power of two"
+	case hasAbove && hasMost:
+		return "more than " + shown(f, above) + " and at most " + shown(f, most)
+	case hasAbove:
+		return "more than " + shown(f, above)
+	case hasLeast && hasMost:
+		return shown(f, least) + " to " + shown(f, most)
+	case hasMost:
+		return "at most " + shown(f, most)
+	default:
+		return "at least " + shown(f, least)
+	}
+}
+
+func number(v reflect.Value) float64 {
+	switch {
+	case v.CanInt():
+		return float64(v.Int())
+	case v.CanUint():
+		return float64(v.Uint())
+	default:
+		return v.Float()
+	}
+}
+
+// shown is a bound as people read it: 65536 for 1<<16.
+func shown(f reflect.StructField, text string) string {
+	if strings.Contains(text, "<<") {
+		return strconv.FormatInt(int64(parse(f, "bound", text)), 10)
+	}
+	return text
+}
+
+var duration = reflect.TypeFor[time.Duration]()
+
+// parse reads a number of a tag: 64<<10, 0.9, or 10s for a duration. Bounds are below 1<<53.
+func parse(f reflect.StructField, tag, text string) float64 {
+	if f.Type == duration {
+		if d, err := time.ParseDuration(text); err == nil {
+			return float64(d)
+		}
+	} else if factor, shift, ok := strings.Cut(text, "<<"); ok {
+		n, err := strconv.ParseInt(factor, 10, 64)
+		by, err2 := strconv.ParseUint(shift, 10, 6)
+		if err == nil && err2 == nil {
+			return float64(n << by)
+		}
+	} else if n, err := strconv.ParseFloat(text, 64); err == nil {
+		return n
+	}
+	panic(fmt.Sprintf("bounds: field %s has the tag %s:%q, want a number", f.Name, tag, text))
+}

@@ -1,0 +1,73 @@
+package bounds
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+type paint struct {
+	Coats int `default:"2" min:"1" max:"1<<3"`
+}
+
+type config struct {
+	paint
+	Name  string        `default:"red"`
+	Wait  time.Duration `default:"10s" above:"0s"`
+	Share float64       `default:"0.5" above:"0" max:"1"`
+	Rooms uint8         `default:"4" pow2:"" min:"1"`
+	Least int64         `min:"-1"`
+	Most  float64       `max:"2"`
+	Other []int
+}
+
+func TestFill(t *testing.T) {
+	got := Fill(config{Share: 0.25})
+	want := config{paint: paint{}, Name: "red", Wait: 10 * time.Second, Share: 0.25, Rooms: 4}
+	want.Coats = 2
+	if got.paint != want.paint || got.Name != want.Name || got.Wait != want.Wait || got.Share != want.Share || got.Rooms != want.Rooms {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := Check("test", got); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		set  func(*config)
+		want string
+	}{
+		{func(c *config) { c.Coats = 9 }, "test: Coats is 9, want 1 to 8"},
+		{func(c *config) { c.Wait = -time.Second }, "test: Wait is -1s, want more than 0s"},
+		{func(c *config) { c.Share = math.NaN() }, "test: Share is NaN, want more than 0 and at most 1"},
+		{func(c *config) { c.Rooms = 6 }, "test: Rooms is 6, want a power of two"},
+		{func(c *config) { c.Rooms = 0 }, "test: Rooms is 0, want at least 1"},
+		{func(c *config) { c.Least = -2 }, "test: Least is -2, want at least -1"},
+		{func(c *config) { c.Most = math.Inf(-1) }, "test: Most is -Inf, want at most 2"},
+		{func(c *config) { c.Coats, c.Wait = 0, 0 }, "test: Coats is 0, want 1 to 8\ntest: Wait is 0s, want more than 0s"},
+	} {
+		cfg := Fill(config{})
+		c.set(&cfg)
+		if err := Check("test", &cfg); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+	cause := errors.New("test: bad")
+	if err := CheckAs(cause, config{}); !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "test: bad: Coats is 0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTagsThatAreNoNumbers(t *testing.T) {
+	defer func() {
+		if r := recover(); r == nil {
+			t.Error("no panic")
+		}
+	}()
+	Fill(struct {
+		N int `default:"many"`
+	}{})
+}
