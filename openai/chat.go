@@ -5,31 +5,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-
-	"github.com/coppice-llm/coppice/tokenizer/chat"
-)
-
-// Chat is a request to /v1/chat/completions.
-type Chat struct {
-	Params
-	Messages []chat.Message // one or more
-	// Options are what else the template sees; the server adds Now.
-	Options chat.Options
-	// ContinueFinal: the answer goes on in the last message; see CutFinal.
-	ContinueFinal bool
-
-	Calls Calls
-}
-
-// Calls says what becomes of calls of tools in the text of an output.
-type Calls uint8
-
-// The choices.
-const (
-	NoCalls     Calls = iota
-	AnyCalls          // they are taken out of the text
-	OneCall           // likewise, and only the first counts
-	ForcedCalls       // the text is calls and nothing else
 )
 
 var chatFields = map[string]setter{
@@ -128,26 +103,6 @@ func (r *reading) variable(v value, name string) {
 		r.chat.Options.Variables = map[string]json.RawMessage{}
 	}
 	r.chat.Options.Variables[name] = v.raw
-}
-
-// objects reads an array of JSON objects, which are not looked into.
-func (d *decoder) objects(v value, most int) []json.RawMessage {
-	out := []json.RawMessage{}
-	for _, e := range d.list(v, "an array of objects") {
-		if len(out) == most && !d.lenient {
-			d.fail(v, "invalid_value", "%s has over %d objects", v, most)
-		} else if e.raw[0] != '{' {
-			d.want(e, "an object")
-		}
-		if d.fault != nil {
-			return nil
-		}
-		out = append(out, e.raw)
-	}
-	if d.fault != nil || v.raw[0] != '[' {
-		return nil
-	}
-	return out
 }
 
 // CutFinal takes off a rendered conversation what the template writes behind the

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -10,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // decoder reads values as Go types, for a server or for a proxy. For a server it keeps the
@@ -32,12 +32,9 @@ type decoder struct {
 	buf  []byte
 
 	// Of a proxy, see promptsAt.
-	first   []Prompt // the first of the prompts
-	turns   []chat.Message
-	prompts int        // how many there are
-	ids     []kv.Token // memory for the tokens of the first
-	most    int        // tokens that are kept of it
-	cut     bool       // it has more
+	ids  []kv.Token // memory for the tokens of the first prompt
+	most int        // tokens that are kept of it
+	cut  bool       // it has more
 }
 
 func (d *decoder) fail(at place, code, format string, args ...any) {
@@ -186,13 +183,6 @@ func short(raw []byte) string {
 	return string(raw)
 }
 
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
-
 // oneOf reads a string that is one of names.
 func (d *decoder) oneOf(v value, names ...string) string {
 	s, ok := d.among(v, names)
@@ -240,7 +230,7 @@ func (d *decoder) object(v value, what string) []field {
 		return nil
 	}
 	s := scanner{b: v.raw}
-	return d.members(&s, v, "")
+	return d.members(&s, v, "", nil)
 }
 
 // mapFrom is how many members of an object are compared one by one to find two of one name.
@@ -248,7 +238,7 @@ const mapFrom = 32
 
 // members is object for the object at s, and goes past its end. The member long, for a
 // proxy prompt or messages, is read where it stands, and so looked at once.
-func (d *decoder) members(s *scanner, v value, long string) []field {
+func (d *decoder) members(s *scanner, v value, long string, read func(scanner) scanner) []field {
 	from := len(d.kept)
 	var seen map[string]int
 	s.at++
@@ -258,7 +248,7 @@ func (d *decoder) members(s *scanner, v value, long string) []field {
 			break
 		}
 		if long != "" && string(name) == long {
-			d.readLong(s, v.top, long)
+			*s = read(*s)
 			continue
 		}
 		raw, _ := s.skip()
@@ -295,18 +285,6 @@ func (d *decoder) members(s *scanner, v value, long string) []field {
 	given := slices.DeleteFunc(d.kept[from:], func(f field) bool { return f.raw[0] == 'n' })
 	d.kept = d.kept[:from+len(given)]
 	return given
-}
-
-// readLong reads the prompt or the messages at s for a proxy. Of two the last counts.
-func (d *decoder) readLong(s *scanner, top []byte, name string) {
-	d.doubt, d.cut, d.ofPrompt = nil, false, true
-	if name == "prompt" {
-		d.first, d.prompts = d.promptsAt(s, top, d.first[:0])
-	} else {
-		clear(d.turns)
-		d.turns = d.conversationAt(s, top, d.turns[:0])
-	}
-	d.ofPrompt = false
 }
 
 // nameOr is v's path, or what v is called if it is all of the text.
@@ -363,6 +341,58 @@ func (d *decoder) texts(v value, most int) []string {
 		if out = append(out, d.text(e)); d.fault != nil {
 			return nil
 		}
+	}
+	return out
+}
+
+// mostIgnored bounds the fields that are named.
+const mostIgnored = 32
+
+// unknown refuses a field that no table has, or passes it over. It is a member of what
+// prefix says, with elements of lists as "messages[].".
+func (d *decoder) unknown(prefix string, f field) {
+	if d.lenient {
+		return
+	}
+	if _, found := slices.BinarySearch(harmless, string(f.name)); found || d.unknowns == IgnoreUnknown {
+		d.ignore(d.under + prefix + clip(string(f.name)))
+		return
+	}
+	d.fail(f, "unknown_parameter", "Unrecognized request argument supplied: %s", f)
+}
+
+// ignore notes a field that was passed over. The name goes into a header.
+func (d *decoder) ignore(name string) {
+	b := []byte(name)
+	for i, c := range b {
+		if c <= ' ' || c >= 0x7f || c == ',' {
+			b[i] = '?'
+		}
+	}
+	if name = string(b); len(d.ignored) < mostIgnored && !slices.Contains(d.ignored, name) {
+		d.ignored = append(d.ignored, name)
+	}
+}
+
+// maxName bounds cache_salt and class, in bytes, which outlive their request.
+const maxName = 1024
+
+// objects reads an array of JSON objects, which are not looked into.
+func (d *decoder) objects(v value, most int) []json.RawMessage {
+	out := []json.RawMessage{}
+	for _, e := range d.list(v, "an array of objects") {
+		if len(out) == most && !d.lenient {
+			d.fail(v, "invalid_value", "%s has over %d objects", v, most)
+		} else if e.raw[0] != '{' {
+			d.want(e, "an object")
+		}
+		if d.fault != nil {
+			return nil
+		}
+		out = append(out, e.raw)
+	}
+	if d.fault != nil || v.raw[0] != '[' {
+		return nil
 	}
 	return out
 }

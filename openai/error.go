@@ -71,3 +71,10 @@ func invalid(param, code, format string, args ...any) *Error {
 func ModelNotFound(id string) *Error {
 	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
 }
+
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}

@@ -60,7 +60,7 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 		s.skip()
 		return m
 	}
-	for _, f := range d.members(s, v, "") {
+	for _, f := range d.members(s, v, "", nil) {
 		switch string(f.name) {
 		case "role":
 			m.Role = d.role(f.value)
@@ -195,4 +195,47 @@ func placeholder(v value) string {
 		b[10+i] = jsontext.Hex[h>>(60-4*i)&15]
 	}
 	return string(b)
+}
+
+// toolCalls are those of an assistant's turn before.
+func (d *decoder) toolCalls(v value) []chat.ToolCall {
+	var all []chat.ToolCall
+	for _, raw := range d.objects(v, maxToolCalls) {
+		at, mark := value{raw, v.top}, len(d.kept)
+		var call chat.ToolCall
+		for _, f := range d.object(at, "an object") {
+			switch string(f.name) {
+			case "id":
+				call.ID = d.text(f.value)
+			case "type":
+				d.oneOf(f.value, "function")
+			case "index": // of a stream's delta that is given back
+				d.integer(f.value, 0, maxToolCalls)
+			case "function":
+				d.called(f.value, &call)
+			default:
+				d.unknown("messages[].tool_calls[].", f)
+			}
+		}
+		if d.fault == nil && call.Name == "" {
+			d.missing(at.at("function.name"))
+		}
+		all, d.kept = append(all, call), d.kept[:mark]
+	}
+	return all
+}
+
+func (d *decoder) called(v value, call *chat.ToolCall) {
+	for _, f := range d.object(v, "an object") {
+		switch string(f.name) {
+		case "name":
+			call.Name = d.text(f.value)
+		case "arguments":
+			if d.lenient || d.isText(f.value) {
+				call.Arguments = f.raw
+			}
+		default:
+			d.unknown("messages[].tool_calls[].function.", f)
+		}
+	}
 }

@@ -46,21 +46,14 @@ type Peeked struct {
 	state *peeking
 }
 
-// Hints are what a request says to who chooses among pools of workers, where NVIDIA
-// Dynamo's requests have it, as JSON values that nobody has judged; "" if not given.
-type Hints struct {
-	TTFT, ITL string // nvext.router.ttft_target and itl_target: milliseconds
-	// Priority is nvext.agent_hints.priority, or else priority, at the top or in "coppice".
-	Priority string
-}
-
 // peeking is the memory of a Peeked.
 type peeking struct {
 	reading
 	asCompletion Completion
 	asChat       Chat
-	special      bool   // where SpecialTokens points to
-	top, coppice string // priority at the top, in "coppice"
+	first        []Prompt // the first of the prompts
+	prompts      int      // how many there are
+	turns        []chat.Message
 }
 
 // routed are the fields that a proxy looks at, by the readers that a server has for them.
@@ -73,14 +66,11 @@ var routed = map[string]setter{
 	"best_of":                completionFields["best_of"],
 	"cache_salt":             (*reading).salt,
 	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
-	"priority":               func(r *reading, v value) { hint(&r.peeked.state.top, v) },
+	"priority":               func(r *reading, v value) { hint(&r.routing.top, v) },
 	"nvext":                  (*reading).nvext,
 	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given, which the worker may follow", v) }),
 	"add_special_tokens": func(r *reading, v value) {
-		if q := r.peeked.state; v.raw[0] == 't' || v.raw[0] == 'f' {
-			q.special = r.flag(v)
-			r.peeked.SpecialTokens = &q.special
-		}
+		r.routing.special, r.routing.marks = v.raw[0] == 't', v.raw[0] == 't' || v.raw[0] == 'f'
 	},
 }
 
@@ -88,7 +78,7 @@ var routed = map[string]setter{
 var routedOwn = map[string]setter{
 	"cache_salt":    (*reading).salt,
 	"public_tokens": own["public_tokens"],
-	"priority":      func(r *reading, v value) { hint(&r.peeked.state.coppice, v) },
+	"priority":      func(r *reading, v value) { hint(&r.routing.coppice, v) },
 }
 
 var routedCompletion = map[string]setter{
@@ -127,7 +117,7 @@ func hint(to *string, v value) {
 }
 
 func (r *reading) nvext(v value) {
-	h := &r.peeked.Hints
+	h := &r.routing.hints
 	for _, group := range r.object(v, "") {
 		router, agent := string(group.name) == "router", string(group.name) == "agent_hints"
 		if !router && !agent {
@@ -239,8 +229,8 @@ func (p *Peeked) begin() *peeking {
 	if most <= 0 {
 		most = maxPromptTokens
 	}
-	*q = peeking{reading: reading{peeked: p, last: q.last,
-		decoder: decoder{lenient: true, most: most, kept: q.kept[:0], buf: q.buf, ids: q.ids, first: q.first[:0]}}}
+	*q = peeking{first: q.first[:0], reading: reading{last: q.last,
+		decoder: decoder{lenient: true, most: most, kept: q.kept[:0], buf: q.buf, ids: q.ids}}}
 	return q
 }
 
@@ -249,7 +239,7 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
 	s := scanner{b: body}
 	if q.broken = s.next() != '{'; !q.broken {
-		all := q.members(&s, value{body[s.at:], body}, long)
+		all := q.members(&s, value{body[s.at:], body}, long, func(s scanner) scanner { return q.readLong(s, body, long) })
 		for _, f := range all {
 			if set := find(f.name, routed, more); set != nil {
 				set(&q.reading, f.value)
@@ -269,12 +259,29 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.at)
 }
 
+// readLong reads the prompt or the messages at s. Of two the last counts.
+func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
+	q.doubt, q.cut, q.ofPrompt = nil, false, true
+	if name == "prompt" {
+		q.first, q.prompts = q.promptsAt(&s, top, q.first[:0])
+	} else {
+		clear(q.turns)
+		q.turns = q.conversationAt(&s, top, q.turns[:0])
+	}
+	q.ofPrompt = false
+	return s
+}
+
 // end fills p in, and lets go of the body.
 func (p *Peeked) end() {
 	q := p.state
 	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream
 	p.N, p.BestOf, p.OutputTokens, p.PublicTokens = max(q.N, 1), q.bestOf, q.MaxTokens, q.PublicTokens
-	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.top, q.coppice)
+	p.Hints = q.routing.hints
+	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.routing.top, q.routing.coppice)
+	if q.routing.marks {
+		p.SpecialTokens = &q.routing.special
+	}
 	p.Doubt = q.doubt
 	for _, name := range []struct{ to, is *string }{{&q.last.model, &p.Model}, {&q.last.user, &p.User}, {&q.last.salt, &p.CacheSalt}} {
 		if *name.is != "" && len(*name.is) <= keptName {

@@ -3,8 +3,6 @@ package openai
 import (
 	"encoding/json"
 	"slices"
-
-	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // tools go to the template as they are. Their shape is looked at, for a template that
@@ -19,12 +17,6 @@ func (r *reading) tools(v value) {
 	if len(all) > 0 {
 		r.chat.Options.Tools = all
 	}
-}
-
-// tool is what a request says of a tool that may be called.
-type tool struct {
-	Name       string          `json:"name"`
-	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
 func (d *decoder) tool(v value) (t tool) {
@@ -73,14 +65,6 @@ func (d *decoder) function(v value) (t tool) {
 		d.missing(v.at("name"))
 	}
 	return t
-}
-
-// toolChoice is what tool_choice and parallel_tool_calls say.
-type toolChoice struct {
-	none, required bool
-	name           string // of the one tool that has to be called
-	from           place  // the field that says so
-	parallel       *bool
 }
 
 // toolChoice: with "none" the template is shown no tools, with "auto" the model may write a
@@ -183,47 +167,4 @@ func (r *reading) hold(tools []tool, most int, answer string) {
 		panic("openai: schemas of a sound text can't be written: " + err.Error())
 	}
 	r.Format, r.From.Format = Format{Calls: string(b)}, "tools"
-}
-
-// toolCalls are those of an assistant's turn before.
-func (d *decoder) toolCalls(v value) []chat.ToolCall {
-	var all []chat.ToolCall
-	for _, raw := range d.objects(v, maxToolCalls) {
-		at, mark := value{raw, v.top}, len(d.kept)
-		var call chat.ToolCall
-		for _, f := range d.object(at, "an object") {
-			switch string(f.name) {
-			case "id":
-				call.ID = d.text(f.value)
-			case "type":
-				d.oneOf(f.value, "function")
-			case "index": // of a stream's delta that is given back
-				d.integer(f.value, 0, maxToolCalls)
-			case "function":
-				d.called(f.value, &call)
-			default:
-				d.unknown("messages[].tool_calls[].", f)
-			}
-		}
-		if d.fault == nil && call.Name == "" {
-			d.missing(at.at("function.name"))
-		}
-		all, d.kept = append(all, call), d.kept[:mark]
-	}
-	return all
-}
-
-func (d *decoder) called(v value, call *chat.ToolCall) {
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
-		case "name":
-			call.Name = d.text(f.value)
-		case "arguments":
-			if d.lenient || d.isText(f.value) {
-				call.Arguments = f.raw
-			}
-		default:
-			d.unknown("messages[].tool_calls[].function.", f)
-		}
-	}
 }

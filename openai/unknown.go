@@ -2,7 +2,6 @@ package openai
 
 import (
 	"fmt"
-	"slices"
 )
 
 // UnknownFields says what becomes of fields of a request that are neither read nor in a
@@ -74,33 +73,4 @@ var harmless = []string{
 	"transforms",               // OpenRouter
 	"ttl",                      // LM Studio: how long the model stays in memory
 	"verbosity",                // OpenAI: models here have no such setting
-}
-
-// mostIgnored bounds the fields that are named.
-const mostIgnored = 32
-
-// unknown refuses a field that no table has, or passes it over. It is a member of what
-// prefix says, with elements of lists as "messages[].".
-func (d *decoder) unknown(prefix string, f field) {
-	if d.lenient {
-		return
-	}
-	if _, found := slices.BinarySearch(harmless, string(f.name)); found || d.unknowns == IgnoreUnknown {
-		d.ignore(d.under + prefix + clip(string(f.name)))
-		return
-	}
-	d.fail(f, "unknown_parameter", "Unrecognized request argument supplied: %s", f)
-}
-
-// ignore notes a field that was passed over. The name goes into a header.
-func (d *decoder) ignore(name string) {
-	b := []byte(name)
-	for i, c := range b {
-		if c <= ' ' || c >= 0x7f || c == ',' {
-			b[i] = '?'
-		}
-	}
-	if name = string(b); len(d.ignored) < mostIgnored && !slices.Contains(d.ignored, name) {
-		d.ignored = append(d.ignored, name)
-	}
 }

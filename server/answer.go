@@ -43,7 +43,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	if f.streams = f.single[:0]; len(reqs) > 1 {
 		f.come = make(chan news)
 	}
-	c.flow = f
+	c.after = func() { c.settle(f) }
 	for i := range reqs {
 		stream, err := c.s.cfg.Node.Stream(reqs[i])
 		if err != nil {
@@ -88,11 +88,7 @@ func (f *flow) next() (p *piece, err error) {
 // settle ends what still runs of the call's requests, behind its answer, and waits for the
 // endings: what was computed for a client who left, or whose answer was an error, is billed
 // too. The node ends every request, an aborted one with the step that it is in.
-func (c *call) settle() {
-	f := c.flow
-	if f == nil {
-		return
-	}
+func (c *call) settle(f *flow) {
 	defer f.stop()
 	if f.left > 0 && c.status != 0 {
 		c.flush() // who has the answer need not wait

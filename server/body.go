@@ -85,18 +85,6 @@ func (c *call) tooSlow() error {
 	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)
 }
 
-// mostKept is the largest buffer that is kept for the next request.
-const mostKept = 64 << 10
-
-func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
-
-func (s *Server) release(b *[]byte) {
-	if cap(*b) <= mostKept {
-		*b = (*b)[:0]
-		s.buffers.Put(b)
-	}
-}
-
 // read decodes the body, of which decode keeps nothing.
 func read[T any](c *call, decode func([]byte) (T, error)) (ask T, err error) {
 	body, release, err := c.body()

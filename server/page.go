@@ -25,12 +25,6 @@ func newFeed(s *Server) (*view.Feed, error) {
 	})
 }
 
-func (s *Server) closeFeed() {
-	if s.feed != nil {
-		s.feed.Close()
-	}
-}
-
 // finished tells the page of a request for tokens.
 func (c *call) finished(total time.Duration) {
 	if c.s.feed == nil {

@@ -13,38 +13,6 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// Route is a path and the methods that it takes.
-type Route struct {
-	Path    string // as in the OpenAPI document: "/v1/models/{id}"
-	Methods []string
-}
-
-// Routes are all of the API, by path.
-func (s *Server) Routes() []Route { return slices.Clone(s.paths) }
-
-// access says who may call.
-type access uint8
-
-const (
-	everybody access = iota
-	holders          // of a key, if there are any
-	admins
-)
-
-// endpoint is what a method of a path does.
-type endpoint struct {
-	path   string // for logs and metrics
-	access access
-	// drained: it answers while the server drains.
-	drained bool
-	// quiet: a line of log at debug level only, even with Config.AccessLog, for what is asked
-	// all the time.
-	quiet bool
-	// probe: no line at all, nor a span, for what asks whether the server is well.
-	probe bool
-	serve func(*call) error
-}
-
 // mount sets the routes up.
 func (s *Server) mount() {
 	s.routes = http.NewServeMux()

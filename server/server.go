@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
@@ -61,56 +59,6 @@ var (
 	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no more requests")
 )
 
-// New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in
-// cfg.Registry already.
-func New(cfg Config) (*Server, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0)}
-	if cfg.Card != nil {
-		says := *cfg.Card
-		if cfg.Bundle != nil {
-			says.Tokenizer = cfg.Bundle.Digest
-		}
-		if cfg.Controls != chat.Allow {
-			says.ControlTokens = cfg.Controls.String()
-		}
-		s.fixed.card = says.Append(nil)
-	}
-	var err error
-	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {
-		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
-	}
-	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
-	}
-	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
-	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
-	if s.metrics, err = newMetrics(s); err != nil {
-		return nil, err
-	}
-	s.fixed.document = openai.Facts{
-		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
-		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
-	}.Document()
-	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
-	s.cfg.Keys = nil // the secrets
-	if cfg.Page {
-		if s.feed, err = newFeed(s); err != nil {
-			return nil, err
-		}
-	}
-	s.mount()
-	s.http = http.Server{
-		Handler: s, TLSConfig: cfg.TLS, ConnContext: conns.Context,
-		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
-		ErrorLog: web.Log(s.log),
-	}
-	return s, nil
-}
-
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	l = conns.Limit(l, conns.Config{Conns: s.cfg.MaxConns, Spare: conns.Spare}, &s.metrics.conns)
@@ -135,3 +83,27 @@ func (s *Server) Close() error {
 
 // Draining reports whether Shutdown or Close has been called.
 func (s *Server) Draining() bool { return s.door.Draining() }
+
+// mostKept is the largest buffer that is kept for the next request.
+const mostKept = 64 << 10
+
+func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
+
+func (s *Server) release(b *[]byte) {
+	if cap(*b) <= mostKept {
+		*b = (*b)[:0]
+		s.buffers.Put(b)
+	}
+}
+
+func (s *Server) closeFeed() {
+	if s.feed != nil {
+		s.feed.Close()
+	}
+}
+
+// Route is a path and the methods that it takes.
+type Route struct {
+	Path    string // as in the OpenAPI document: "/v1/models/{id}"
+	Methods []string
+}

@@ -1,0 +1,176 @@
+package openai
+
+import "encoding/json"
+
+// reading is a request that is being read.
+type reading struct {
+	decoder
+	*Params
+	completion *Completion // one of them
+	chat       *Chat
+	routing    routing                            // of a proxy
+	last       struct{ model, user, salt string } // of the request before, often those of this one too
+
+	bestOf        int
+	newer         int // max_completion_tokens, which goes before max_tokens
+	newerNone     bool
+	streamOptions bool
+	toolList      []tool
+	wanted        toolChoice
+	top           place // of top_logprobs, if given
+}
+
+// routing is what a proxy reads beside the fields of a server.
+type routing struct {
+	hints          Hints
+	top, coppice   string // priority at the top, in "coppice"
+	special, marks bool   // add_special_tokens; whether it is given
+}
+
+// tool is what a request says of a tool that may be called.
+type tool struct {
+	Name       string          `json:"name"`
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+}
+
+// toolChoice is what tool_choice and parallel_tool_calls say.
+type toolChoice struct {
+	none, required bool
+	name           string // of the one tool that has to be called
+	from           place  // the field that says so
+	parallel       *bool
+}
+
+// setter reads one field into r.
+type setter func(r *reading, v value)
+
+func newReading(p *Params, o Options) *reading {
+	*p = Params{N: 1, From: From{Limit: "max_tokens", Prompt: "prompt"}}
+	p.Sampling.Temperature = 1
+	if o.Sampling != nil {
+		p.Sampling = *o.Sampling
+	}
+	return &reading{Params: p, decoder: decoder{unknowns: o.UnknownFields, kept: make([]field, 0, 24)}}
+}
+
+// within reads the members of v, which is called under, by the first of the tables that has
+// them.
+func (r *reading) within(under string, v value, tables ...map[string]setter) {
+	r.under = under
+	for _, f := range r.object(v, "an object") {
+		if r.fault != nil {
+			return
+		}
+		if set := find(f.name, tables...); set != nil {
+			set(r, f.value)
+		} else if no, ok := refused[string(f.name)]; !ok || under != "" {
+			r.unknown("", f)
+		} else if !no.asksNothing(f.raw) {
+			r.fail(f, Unsupported, "%s is not supported: %s", f, no.why)
+		}
+	}
+	r.under = ""
+}
+
+func find(name []byte, tables ...map[string]setter) setter {
+	for _, t := range tables {
+		if set := t[string(name)]; set != nil {
+			return set
+		}
+	}
+	return nil
+}
+
+// refusal says why a field is refused, but with the one value that asks for nothing.
+type refusal struct{ unless, why string }
+
+// asksNothing reports whether the value is the one that changes nothing.
+func (n refusal) asksNothing(raw []byte) bool {
+	if n.unless == "1" {
+		one, ok := whole(raw)
+		return ok && one == 1
+	}
+	return string(raw) == n.unless
+}
+
+// refused are fields of the interface that the server lacks.
+var refused = map[string]refusal{
+	"audio":                      {"", "answers are text"},
+	"best_of":                    {"", "give n"},
+	"bad_words":                  {"[]", "give logit_bias"},
+	"chat_template":              {"", "the model's own is used"},
+	"echo":                       {"false", "/v1/completions has it"},
+	"early_stopping":             {"false", "it is for beam search"},
+	"function_call":              {"", "give tool_choice"},
+	"functions":                  {"", "give tools"},
+	"guided_grammar":             {"", "give a JSON schema or a regular expression"},
+	"length_penalty":             {"1", "it is for beam search"},
+	"include_reasoning":          {"true", "reasoning is told apart, and told"},
+	"logits_processors":          {"[]", "give logit_bias"},
+	"mm_processor_kwargs":        {"", "prompts are text"},
+	"no_stop_trim":               {"false", "give include_stop_str_in_output"},
+	"prediction":                 {"", "the server drafts by itself or not at all"},
+	"prompt_embeds":              {"", "give text or token ids"},
+	"return_hidden_states":       {"false", "answers are text"},
+	"return_tokens_as_token_ids": {"false", "give return_token_ids"},
+	"separate_reasoning":         {"true", "reasoning is told apart"},
+	"skip_special_tokens":        {"true", "text has no special tokens in it; give return_token_ids"},
+	"store":                      {"false", "nothing is stored"},
+	"stream_reasoning":           {"true", "reasoning is streamed"},
+	"suffix":                     {"", "text is continued, not filled in"},
+	"truncate_prompt_tokens":     {"", "a prompt is taken whole or refused"},
+	"use_beam_search":            {"false", "give n"},
+	"web_search_options":         {"", "the server reaches nothing"},
+}
+
+// passed are fields that say nothing about the output; they may be anything.
+func passed(*reading, value) {}
+
+// special reads add_special_tokens of vLLM, where always is what the server does anyway.
+func special(always bool, why string) setter {
+	return func(r *reading, v value) {
+		if r.flag(v) != always {
+			r.fail(v, Unsupported, "%s is not supported: %s", v, why)
+		}
+	}
+}
+
+// outputLimit is max_tokens as the node has it, for which 0 is no limit.
+func (r *reading) outputLimit(v value, most *int) (none bool) {
+	n, ok := r.whole(v, 0, maxOutput)
+	if ok {
+		*most = max(int(n), 1)
+	}
+	return ok && n == 0
+}
+
+// finish checks what fields say together.
+func (r *reading) finish() error {
+	q := &r.Generation
+	switch {
+	case r.fault != nil:
+	case r.bestOf != 0 && r.bestOf != r.N:
+		r.fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked, give as many as n or leave it out", r.bestOf, r.N)
+	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
+		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
+	case r.NoOutput && q.MinTokens > 0:
+		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but no output is asked for", q.MinTokens)
+	case r.Stream && r.PromptLogprobs:
+		r.fail(param("prompt_logprobs"), Unsupported, "prompt_logprobs are not streamed: leave stream out")
+	}
+	if r.fault != nil {
+		return r.fault
+	}
+	if r.streamOptions && !r.Stream {
+		r.ContinuousUsage = false
+		r.ignore("stream_options")
+	}
+	r.Ignored = r.ignored
+	if r.newer > 0 {
+		r.From.Limit = "max_completion_tokens"
+	}
+	if r.chat != nil {
+		r.From.Prompt = "messages"
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/server/answer"
+	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in
+// cfg.Registry already.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0)}
+	if cfg.Card != nil {
+		says := *cfg.Card
+		if cfg.Bundle != nil {
+			says.Tokenizer = cfg.Bundle.Digest
+		}
+		if cfg.Controls != chat.Allow {
+			says.ControlTokens = cfg.Controls.String()
+		}
+		s.fixed.card = says.Append(nil)
+	}
+	var err error
+	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {
+		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
+	}
+	if tok := cfg.Node.Tokenizer(); tok != nil {
+		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
+	}
+	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
+	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, err
+	}
+	s.fixed.document = openai.Facts{
+		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
+		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
+	}.Document()
+	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
+	s.cfg.Keys = nil // the secrets
+	if cfg.Page {
+		if s.feed, err = newFeed(s); err != nil {
+			return nil, err
+		}
+	}
+	s.mount()
+	s.http = http.Server{
+		Handler: s, TLSConfig: cfg.TLS, ConnContext: conns.Context,
+		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		ErrorLog: web.Log(s.log),
+	}
+	return s, nil
+}
+
+// Routes are all of the API, by path.
+func (s *Server) Routes() []Route { return slices.Clone(s.paths) }
