@@ -106,7 +106,7 @@ func TestControlModes(t *testing.T) {
 			t.Errorf("%v is read as %v: %v", mode, back, err)
 		}
 	}
-	if err := new(ControlMode).UnmarshalText([]byte("maybe")); err == nil || !strings.Contains(err.Error(), "allow, refuse, text") {
+	if err := new(ControlMode).UnmarshalText([]byte("maybe")); err == nil || !strings.Contains(err.Error(), "allow, refuse or text") {
 		t.Error(err)
 	}
 	if got := ControlMode(9).String(); got != "mode of control tokens(9)" {
