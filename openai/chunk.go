@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Chunk is what a client finds in one event of a stream, of completions and of chats.
+// Chunk is one event of a stream, of completions and of chats.
 type Chunk struct {
 	Choices []Choice        `json:"choices"`
 	Usage   *Usage          `json:"usage"`

@@ -103,7 +103,7 @@ func (r *reading) streaming(v value) {
 		case "include_usage":
 			r.IncludeUsage = r.flag(f.value)
 		case "include_obfuscation":
-			r.flag(f.value) // padding against who watches the line's sizes; there is none
+			r.flag(f.value) // padding that hides sizes on the line; there is none
 		case "continuous_usage_stats":
 			r.ContinuousUsage = r.flag(f.value)
 		default:

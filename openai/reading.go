@@ -20,20 +20,20 @@ type reading struct {
 	top           place // of top_logprobs, if given
 }
 
-// routing is what a proxy reads beside the fields of a server.
+// routing holds the fields that a proxy reads beside those of a server.
 type routing struct {
 	hints          Hints
 	top, coppice   string // priority at the top, in "coppice"
 	special, marks bool   // add_special_tokens; whether it is given
 }
 
-// tool is what a request says of a tool that may be called.
+// tool describes a tool that may be called.
 type tool struct {
 	Name       string          `json:"name"`
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
-// toolChoice is what tool_choice and parallel_tool_calls say.
+// toolChoice holds tool_choice and parallel_tool_calls.
 type toolChoice struct {
 	none, required bool
 	name           string // of the one tool that has to be called
@@ -126,7 +126,7 @@ var refused = map[string]refusal{
 // passed are fields that say nothing about the output; they may be anything.
 func passed(*reading, value) {}
 
-// special reads add_special_tokens of vLLM, where always is what the server does anyway.
+// special reads add_special_tokens of vLLM, where always is the only value that the server can follow.
 func special(always bool, why string) setter {
 	return func(r *reading, v value) {
 		if r.flag(v) != always {

@@ -16,7 +16,7 @@ type Params struct {
 	Stream    bool
 	// IncludeUsage: a stream ends with a chunk of usage.
 	IncludeUsage bool
-	// ContinuousUsage: each chunk of a stream says what was used so far.
+	// ContinuousUsage: each chunk of a stream has the usage so far.
 	ContinuousUsage bool
 	N               int // choices per prompt, 1 or more
 	// Seeded: a seed was given. If not, Sampling.Seed is the server's to set.
@@ -73,7 +73,7 @@ type TokenBias struct {
 	Bias  float32
 }
 
-// Format is what the text of an output has to match: one of its fields.
+// Format constrains the text of an output by one of its fields.
 type Format struct {
 	JSON       bool   // a JSON object
 	JSONSchema string // JSON that the schema describes
@@ -111,7 +111,7 @@ type Chat struct {
 	Calls Calls
 }
 
-// Calls says what becomes of calls of tools in the text of an output.
+// Calls selects how calls of tools in the text of an output are treated.
 type Calls uint8
 
 // The choices.
@@ -134,7 +134,7 @@ type Hints struct {
 // OpenAI's sampling defaults.
 type Options struct {
 	UnknownFields UnknownFields
-	// Sampling is what a request gets that does not say how to sample. Nil: temperature 1,
+	// Sampling is for requests that do not say how to sample. Nil: temperature 1,
 	// and all else off.
 	Sampling *Sampling
 }
