@@ -1,4 +1,4 @@
-// Package engine is the contract between the scheduler and whatever computes:
+// Package engine is the contract between the scheduler and a backend that computes:
 // a [Batch] of rows goes in, a [Ticket] comes back at once and a [Result] later.
 // It owns no code that runs a model and never decides what to run.
 //
@@ -20,15 +20,15 @@
 //     RowOut.Err fails one row; an [Error] from a ticket is the device's end.
 //  7. Cancellation is the scheduler's: it drops the row and ignores its output.
 //  8. Stops are the scheduler's: a backend knows logits, not endings.
-//  9. Moves of pages to and from the host are what a [Mover] does. They have numbers, and
-//     a batch waits on the device for those that it names in After.
+//  9. Moves of pages to and from the host are done by a [Mover]. They have numbers, and
+//     a batch waits on the device for the moves that it names in After.
 //  10. Tables. A slot keeps its page table: SlotBind.Pages begin it, Row.Pages append
 //     to it, a PageSwap replaces one entry. [Tables] does that for a
 //     backend in host memory, [Listed] for a caller that lists all pages of a row.
 //  11. Masks. A row names the mask of its sample by number. A Batch sets the bits of a
 //     number once, and the backend keeps them for all rows that name it, until a batch
-//     drops the number or sets it anew. [Masks] does that in host memory. [Submitted] is
-//     what Batch.Validate needs to know of earlier batches.
+//     drops the number or sets it again. [Masks] does that in host memory. [Submitted]
+//     has the effects of earlier batches, for Batch.Validate.
 //
 // The promise that makes a cache provable, where Info.Deterministic is set: the
 // logits after a token prefix are the same bits for every batch mix, chunking,

@@ -8,8 +8,8 @@ import (
 )
 
 // Backend computes batches on one device. Submit is called from one goroutine; the
-// other methods from any. A backend that can exchange pages with host memory is a Mover
-// too.
+// other methods from any. A backend that can exchange pages with host memory is also a
+// Mover.
 type Backend interface {
 	// Info is constant over the backend's life.
 	Info() Info
@@ -18,9 +18,9 @@ type Backend interface {
 	// when MaxInflight batches are pending, ErrClosed, or the *Error that ended
 	// the device.
 	Submit(b *Batch) (Ticket, error)
-	// Close ends the backend. A running batch is aborted between layers, and
-	// pending tickets end with ErrClosed. It returns when nothing runs any more;
-	// a second call does nothing.
+	// Close ends the backend. It aborts a running batch between layers and ends pending
+	// tickets with ErrClosed. It returns when nothing runs any more; a second call does
+	// nothing.
 	Close() error
 }
 
@@ -49,20 +49,19 @@ type Info struct {
 	MaxRows     int // per batch
 	MaxTokens   int // per batch, summed over rows
 	MaxInflight int // submitted and not completed batches, at least 2
-	// MaxMasks is how many masks it keeps: 0 if it knows none, else at least
+	// MaxMasks is the number of masks it keeps: 0 if it supports none, else at least
 	// MaxRows·MaxInflight, so that each row in flight can have its own.
 	MaxMasks int
 
-	Cost StepCost // how long a step takes
+	Cost StepCost // estimate of a step's duration
 
 	Deterministic bool // keeps the promise in the package comment
 
 	Capabilities Capabilities
 }
 
-// Capabilities say what a batch may ask for beside tokens. A backend lists what it
-// gives; a batch that asks for more fails with ErrInvalid, and the scheduler refuses
-// a request that would need it.
+// Capabilities list what a batch may ask for besides tokens. A batch that asks for more
+// fails with ErrInvalid, and the scheduler refuses a request that would need it.
 type Capabilities struct {
 	Digests        bool // Row.Digest
 	Logprobs       bool // SamplingParams.Logprobs and TopLogprobs
@@ -70,13 +69,13 @@ type Capabilities struct {
 	Penalties      bool // repetition, presence and frequency penalties
 }
 
-// AllCapabilities are those of a backend that has the logits at hand.
+// AllCapabilities returns the capabilities of a backend that has the logits at hand.
 func AllCapabilities() Capabilities {
 	return Capabilities{Digests: true, Logprobs: true, PromptLogprobs: true, Penalties: true}
 }
 
-// CheckSampling reports, as an error for the caller of a request, what p asks for that
-// the backend does not give; nil if it gives all.
+// CheckSampling returns an error for the caller of a request if p asks for something
+// that the backend does not support, else nil.
 func (info *Info) CheckSampling(p *SamplingParams) error {
 	switch c := &info.Capabilities; {
 	case (p.Logprobs || p.TopLogprobs > 0) && !c.Logprobs:
@@ -90,12 +89,12 @@ func (info *Info) CheckSampling(p *SamplingParams) error {
 // Batch is one step. Seq is strictly increasing over a backend's life.
 type Batch struct {
 	Seq    uint64
-	After  []MoveID // moves that must have ended before the batch runs, see Mover; those that are not pending have
+	After  []MoveID // moves that must have ended before the batch runs, see Mover; an unknown number has ended
 	Binds  []SlotBind
 	Swaps  []PageSwap
 	Copies []PageCopy
 	Drops  []MaskID  // masks that the backend forgets
-	Masks  []MaskSet // after Drops: one batch may drop a mask and set it anew
+	Masks  []MaskSet // after Drops: one batch may drop a mask and set it again
 	Rows   []Row
 }
 
@@ -123,13 +122,13 @@ type Row struct {
 	Mask MaskID
 	// Digest asks for RowOut.Digest of a row that samples.
 	Digest bool
-	// PromptLogprobs asks for RowOut.Prompt, and PromptTop, of 0 to MaxTopLogprobs, for so
-	// many tokens of RowOut.PromptTop in each place.
+	// PromptLogprobs asks for RowOut.Prompt. PromptTop, 0 to MaxTopLogprobs, is the number of
+	// tokens of RowOut.PromptTop at each place.
 	PromptLogprobs bool
 	PromptTop      int32
 }
 
-// Len is the number of tokens that the row runs.
+// Len returns the number of tokens that the row runs.
 func (r *Row) Len() int {
 	if r.Deferred {
 		return 1
@@ -137,9 +136,9 @@ func (r *Row) Len() int {
 	return len(r.Tokens)
 }
 
-// SlotBind gives a slot to a sequence and resets its state. Pages are the slot's table
-// from now on, as far as there are any by now. Prompt and Output are needed only if a
-// penalty is on: the tokens that it counts.
+// SlotBind gives a slot to a sequence and resets its state. Pages begin the slot's
+// table; more may follow by Row.Pages. Prompt and Output are the tokens that penalties
+// count; they are needed only if a penalty is on.
 type SlotBind struct {
 	Slot     Slot
 	Sampling SamplingParams
@@ -148,19 +147,19 @@ type SlotBind struct {
 	Output   []kv.Token
 }
 
-// PageSwap replaces page At of a slot's table, by one with the same KV as a rule: of two
-// sequences that computed the same the pages of one are kept. The tables are brought up
-// to date before anything of a batch runs: by Binds, Row.Pages, Swaps, in this order.
+// PageSwap replaces page At of a slot's table, usually by a page with the same KV: of
+// two sequences that computed the same tokens, one page is kept. The tables are updated
+// before the batch runs: first Binds, then Row.Pages, then Swaps.
 type PageSwap struct {
 	Slot Slot
 	At   int32
 	Page kv.PageID
 }
 
-// MaskSet gives a mask its tokens, in place of those that it had. The backend keeps the
-// mask until a batch drops it or sets it anew, so rows that may sample the same tokens
-// share one upload. Bits are one form of a mask: token t is allowed if bit t%64 of
-// Bits[t/64] is set.
+// MaskSet sets the tokens of a mask, in place of previous ones. The backend keeps the
+// mask until a batch drops it or sets it again, so rows that may sample the same tokens
+// share one upload. Token t is allowed if bit t%64 of Bits[t/64] is set: a vocabulary
+// of 32,768 takes 4 KiB.
 type MaskSet struct {
 	ID   MaskID
 	Bits []uint64
@@ -172,16 +171,16 @@ type PageCopy struct {
 	Tokens   int32
 }
 
-// Ticket is the claim on one submission. Its methods may be called from any goroutine.
+// Ticket is the handle on one submission. Its methods may be called from any goroutine.
 type Ticket interface {
 	// Done is closed on completion.
 	Done() <-chan struct{}
-	// Result is ErrPending before completion, then the result or the error that
+	// Result returns ErrPending before completion, then the result or the error that
 	// ended the batch: ErrClosed or an *Error.
 	Result() (*Result, error)
 }
 
-// Result is what a batch gave; it belongs to the caller.
+// Result is the outcome of a batch; it belongs to the caller.
 type Result struct {
 	Seq   uint64
 	Out   []RowOut // one per sampled, failed or logprob row, ascending by Row
@@ -194,12 +193,12 @@ type RowOut struct {
 	Token   kv.Token // if the row sampled
 	Logprob float32  // natural log, of Token, from the raw logits
 	Top     []TokenLogprob
-	// Prompt is the log-probability of each token of the row but the sequence's
-	// first, from the one before it. The row's own first token needs the logits of
-	// the position before: NaN if the slot did not run that one itself.
+	// Prompt has the log-probability of each token of the row, except the sequence's
+	// first, given the tokens before it. The row's first token needs the logits of the
+	// position before: NaN if the slot did not run that position itself.
 	Prompt []float32
-	// PromptTop is the most probable tokens in the places of Prompt, as many as
-	// Row.PromptTop says, best first; none where Prompt is NaN. nil if that is 0.
+	// PromptTop has the Row.PromptTop most probable tokens at each place of Prompt, best
+	// first; none where Prompt is NaN. nil if Row.PromptTop is 0.
 	PromptTop [][]TokenLogprob
 	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
 	Err       error  // this row only, ErrLogits, ErrNoToken or ErrMove; its pages must not be cached
@@ -211,14 +210,15 @@ type TokenLogprob struct {
 	Logprob float32
 }
 
-// StepStats is counted by the backend where it computes, not by who asked.
+// StepStats are counted by the backend where it computes, so that they check the
+// scheduler's own counts.
 type StepStats struct {
-	GivenTokens    int   // positions run whose token the batch gave
+	GivenTokens    int   // positions run whose token was in the batch
 	DeferredTokens int   // positions run whose token was the slot's last sample
 	KVTokensRead   int64 // KV entries attended to, summed over positions
 	Samples        int
 	CopiedPages    int
-	Nanos          int64 // device time of the step; a scheduler may go by it
+	Nanos          int64 // device time of the step
 }
 
 // Sentinels of Submit, Mover.Move and Ticket.Result.

@@ -8,14 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// SamplingParams say how a token is drawn from logits. The zero value is greedy.
+// SamplingParams determine how a token is drawn from logits. The zero value is greedy.
 //
 // Order, all in f32: raw logits (logprobs and digests are taken here), bias,
-// repetition, presence and frequency penalties, mask; Temperature 0 takes the
-// best token, lowest id on ties, as does one so low that the best logit divided by
-// it is beyond f32; else divide by Temperature, min-p, top-k, top-p, and draw. The
-// draw depends on Seed, SampleIndex and the token id alone, so the same seed gives
-// the same tokens whatever else runs.
+// repetition, presence and frequency penalties, mask. Temperature 0 then takes the best
+// token, the lowest id on ties; so does a temperature so low that the best logit
+// divided by it exceeds f32. Otherwise: divide by Temperature, min-p, top-k, top-p,
+// draw. The draw depends only on Seed, SampleIndex and the token id, so the same seed
+// gives the same tokens whatever else runs.
 type SamplingParams struct {
 	Temperature       float32 // 0 is greedy
 	TopK              int32   // 0 is off
@@ -24,8 +24,8 @@ type SamplingParams struct {
 	RepetitionPenalty float32 // 0 or 1 is off; counts prompt and output
 	PresencePenalty   float32 // [-2, 2], counts output
 	FrequencyPenalty  float32 // [-2, 2], counts output
-	TopLogprobs       int32   // how many RowOut.Top entries, 0 for none
-	Logprobs          bool    // whether RowOut.Logprob is wanted
+	TopLogprobs       int32   // number of RowOut.Top entries, 0 for none
+	Logprobs          bool    // asks for RowOut.Logprob
 	Seed              uint64
 	Bias              []TokenBias // each token at most once
 }
@@ -36,8 +36,8 @@ type TokenBias struct {
 	Bias  float32
 }
 
-// BranchSeed is the seed of sample b of a request that draws several outputs. The
-// first one has the request's own.
+// BranchSeed returns the seed of sample b of a request with several outputs. The first
+// sample has the request's own, so its tokens equal those of a request for one.
 func BranchSeed(seed uint64, b int) uint64 {
 	if b == 0 {
 		return seed
@@ -49,16 +49,16 @@ func BranchSeed(seed uint64, b int) uint64 {
 	return z ^ z>>31
 }
 
-// MaxTopLogprobs bounds SamplingParams.TopLogprobs.
+// MaxTopLogprobs is the highest SamplingParams.TopLogprobs.
 const MaxTopLogprobs = 20
 
-// Penalised tells whether a slot must count tokens.
+// Penalised reports whether a slot must count tokens for penalties.
 func (p *SamplingParams) Penalised() bool {
 	return (p.RepetitionPenalty != 0 && p.RepetitionPenalty != 1) || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
 }
 
-// Validate reports every parameter that no backend can honour, by field and
-// value, for a vocabulary of vocab tokens.
+// Validate returns every parameter that no backend can honour, by field and value, for
+// a vocabulary of vocab tokens.
 func (p *SamplingParams) Validate(vocab int) error {
 	var errs []error
 	bad := func(field string, value any, want string) {

@@ -1,13 +1,12 @@
 package engine
 
-// Submitted is what the batches that were submitted leave, which may be ahead of those
-// that ran: how many pages each slot's table has, and which masks are set. Batch.Validate
-// needs it.
+// Submitted is the state after all submitted batches, which may be ahead of the batches
+// that have run: pages in each slot's table, and set masks. Batch.Validate needs it.
 type Submitted struct {
 	pages []int32
-	masks []uint64 // by MaskID: Seq of the batch that set it, 0 if it is not set
+	masks []uint64 // by MaskID: Seq of the batch that set it; 0: not set
 
-	slotsWere []slotWas // to undo, scratch
+	slotsWere []slotWas // previous values, to undo a batch that is invalid
 	masksWere []maskWas
 }
 
@@ -21,13 +20,12 @@ type maskWas struct {
 	seq uint64
 }
 
-// NewSubmitted is that of a backend before its first batch: tables are empty, and no mask
-// is set.
+// NewSubmitted returns the state before the first batch: empty tables, no mask set.
 func NewSubmitted(info *Info) Submitted {
 	return Submitted{pages: make([]int32, info.MaxSlots), masks: make([]uint64, info.MaxMasks+1)}
 }
 
-// Take counts what a batch that was found valid leaves.
+// Take applies a valid batch.
 func (s *Submitted) Take(b *Batch) {
 	for i := range b.Binds {
 		s.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
@@ -44,23 +42,26 @@ func (s *Submitted) Take(b *Batch) {
 	s.slotsWere, s.masksWere = s.slotsWere[:0], s.masksWere[:0]
 }
 
+// set changes the size of a slot's table.
 func (s *Submitted) set(slot Slot, pages int32) {
 	s.slotsWere = append(s.slotsWere, slotWas{slot, s.pages[slot]})
 	s.pages[slot] = pages
 }
 
+// append adds a row's new pages to its slot's table.
 func (s *Submitted) append(r *Row) {
 	if len(r.Pages) > 0 {
 		s.set(r.Slot, s.pages[r.Slot]+int32(len(r.Pages)))
 	}
 }
 
+// setMask notes the batch that set a mask, or 0 for a dropped one.
 func (s *Submitted) setMask(id MaskID, seq uint64) {
 	s.masksWere = append(s.masksWere, maskWas{id, s.masks[id]})
 	s.masks[id] = seq
 }
 
-// restore undoes what was set since the last Take or restore.
+// restore undoes all changes since the last Take or restore.
 func (s *Submitted) restore() {
 	for i := len(s.slotsWere) - 1; i >= 0; i-- {
 		s.pages[s.slotsWere[i].slot] = s.slotsWere[i].pages

@@ -6,18 +6,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Tables are the page tables of slots, as a backend keeps them: those that the batches
-// before gave. Cost of an update: what is new, not how long the tables are.
+// Tables are the page tables of slots in host memory. An update costs as much as its
+// new pages, however long the tables are.
 type Tables struct{ pages [][]kv.PageID }
 
-// NewTables has an empty table for each slot.
+// NewTables returns an empty table for each slot.
 func NewTables(slots int) Tables { return Tables{make([][]kv.PageID, slots)} }
 
-// Of is a slot's table, until the next Apply.
+// Of returns a slot's table, valid until the next Apply.
 func (t Tables) Of(s Slot) []kv.PageID { return t.pages[s] }
 
-// Apply brings the tables up to date with a batch that was found valid: its binds, then
-// what its rows append, then its swaps.
+// Apply applies a valid batch: its binds, then the pages of its rows, then its swaps.
 func (t Tables) Apply(b *Batch) {
 	for i := range b.Binds {
 		s := b.Binds[i].Slot
@@ -33,9 +32,9 @@ func (t Tables) Apply(b *Batch) {
 	}
 }
 
-// Listed is a backend for a caller that keeps no count of what it gave: each row lists
-// all pages that it needs, by ascending position, and a bind none. What the slot's table
-// has already is left out, and what it has otherwise is swapped.
+// Listed wraps a backend for a caller that does not track the tables: each row lists
+// all pages that it needs, by ascending position, and binds list none. Listed omits
+// pages that the slot's table already has, and swaps those that differ.
 func Listed(b Backend) Backend {
 	return &listed{b, NewTables(b.Info().MaxSlots)}
 }

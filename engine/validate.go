@@ -6,10 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Validate checks b against what a backend can run and returns an error that
-// wraps ErrInvalid and names the row, or nil. lastSeq is the sequence number of
-// the batch before, before what it and earlier ones leave, which stays as it is. It is
-// what Submit of every backend calls first.
+// Validate checks b against the limits of a backend. It returns nil, or an error that
+// wraps ErrInvalid and names the row. lastSeq is the number of the previous batch;
+// before is the state after it, which stays unchanged. Submit of every backend calls it
+// first.
 func (b *Batch) Validate(info *Info, lastSeq uint64, before *Submitted) error {
 	if b.Seq <= lastSeq {
 		return invalid("Seq %d does not follow %d", b.Seq, lastSeq)
@@ -56,7 +56,7 @@ func (b *Batch) Validate(info *Info, lastSeq uint64, before *Submitted) error {
 	return b.validateTables(info, before)
 }
 
-// validateMasks checks that each row's mask is set, and leaves which ones will be.
+// validateMasks checks that each row's mask is set, and updates state.
 func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 	for i, id := range b.Drops {
 		if !info.validMask(id) || state.masks[id] == 0 {
@@ -83,8 +83,8 @@ func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 	return nil
 }
 
-// validateTables checks that each row finds its pages in its slot's table, and leaves
-// the sizes as they will be.
+// validateTables checks that each slot's table has the pages that its rows need, and
+// updates the sizes in tables.
 func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
 		tables.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
@@ -111,7 +111,7 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	return nil
 }
 
-// tablePages is the longest table of use.
+// tablePages returns the length of the longest useful table.
 func (info *Info) tablePages() int {
 	return min(kv.CeilPages(info.MaxPositions, info.PageTokens), info.NumPages)
 }

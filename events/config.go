@@ -10,42 +10,42 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrClosed is the answer of what was closed.
+// ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("events: closed")
 
-// SubscriberConfig bounds a [Subscriber]. The zero value works, but for BlockTokens.
+// SubscriberConfig bounds a [Subscriber]. The zero value works, except BlockTokens.
 type SubscriberConfig struct {
-	BlockTokens int `min:"1" max:"1<<20"` // of the index; workers with another size are refused
+	BlockTokens int `min:"1" max:"1<<20"` // of the index; workers with another block size are refused
 	Limits      wire.Limits
 
-	// RecoverTimeout is how long one replay or snapshot may take: 10 s.
+	// RecoverTimeout bounds one replay or snapshot. Default 10 s.
 	RecoverTimeout time.Duration `default:"10s" min:"1ms" max:"1h"`
-	// After a recovery that failed, the next one waits from RetryMin on, twice as
-	// long each time, up to RetryMax: 10 ms to 5 s, Dynamo's.
+	// After a failed recovery the next one waits for RetryMin, then twice as long each
+	// time, up to RetryMax. Defaults 10 ms and 5 s, as in Dynamo.
 	RetryMin time.Duration `default:"10ms" min:"1us" max:"1h"`
 	RetryMax time.Duration `default:"5s" max:"1h"`
-	// Grace is how long a rank is believed after its connection broke: 2 s. Then
-	// it is cleared. Below 0 = not at all.
+	// Grace is the time after a broken connection for which a rank stays valid; then it is
+	// cleared. Default 2 s. Below 0: cleared at once.
 	Grace time.Duration `default:"2s" max:"1h"`
-	// Silence is how long a rank is believed that says nothing new at all, heartbeats
-	// included: then it is cleared, until it speaks again. 0 = for good, as vLLM
-	// has no heartbeat.
+	// Silence is the time without any new message, heartbeats included, after which a rank is
+	// cleared until its next message. 0: never, because vLLM sends no heartbeats.
 	Silence time.Duration `min:"0s" max:"24h"`
-	// DumpBlocks bounds what one snapshot may hold: 1<<22.
+	// DumpBlocks bounds the blocks of one snapshot. Default 1<<22.
 	DumpBlocks int `default:"1<<22" min:"1" max:"1<<32"`
-	// SaltedBlocks bounds, per rank, the blocks whose salt is remembered, as only
-	// the first of a sequence names it: 1<<20. Beyond it salted blocks are refused.
+	// SaltedBlocks bounds, per rank, the blocks whose salt is remembered. Only the
+	// first block of a sequence names its salt, and later ones need it for their
+	// hashes. Beyond the bound salted blocks are refused. Default 1<<20.
 	SaltedBlocks int `default:"1<<20" min:"0" max:"1<<32"`
 
-	// OnChange is told when a rank's state changes, by that rank's goroutine. It
-	// must not wait. nil = nobody.
+	// OnChange, if not nil, is called when a rank's state changes, on that rank's
+	// goroutine. It must not block.
 	OnChange func(kv.Rank, State, error)
 }
 
-// WithDefaults fills in what is 0.
+// WithDefaults returns a copy in which zero fields have their defaults.
 func (c SubscriberConfig) WithDefaults() SubscriberConfig { return bounds.Fill(c) }
 
-// Validate reports all that can't be.
+// Validate returns all fields that are out of range.
 func (c SubscriberConfig) Validate() error {
 	err := bounds.Check("events", c)
 	if c.RetryMax < c.RetryMin {

@@ -9,15 +9,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxConsolidated bounds the names that one origin of a rank may have; blocks beyond are passed over.
+// maxConsolidated bounds the names of one origin per rank; further blocks are skipped.
 const maxConsolidated = 1 << 24
 
-// Consolidate makes one cache of several that a worker has, such as its engine's and that of an offloading server, which publish
-// for themselves and may name the same block by different hashes. The result is a sink for each origin; into gets their union, with
-// chained hashes (kv.Chain): a block is stored in a tier when the first origin has it there, and removed when the last one lets go.
+// Consolidate merges several caches of a worker, such as its engine's and an offloading
+// server's, which publish separately and may name one block by different hashes. It
+// returns a sink per origin. into receives their union, with chained hashes (kv.Chain):
+// a block is stored in a tier when the first origin has it there, and removed when the
+// last one removes it.
 //
-// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Unlike that, blocks below an unknown parent are refused, not
-// taken for roots, and a clear takes only what the origin that clears had.
+// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Two differences: blocks
+// below an unknown parent are refused, not taken for roots; and a clear removes only
+// the clearing origin's blocks.
 func Consolidate(into Sink, origins int) []Sink {
 	c := &consolidator{into: into, origins: origins, ranks: make(map[kv.Rank]*union)}
 	sinks := make([]Sink, origins)
@@ -27,6 +30,7 @@ func Consolidate(into Sink, origins int) []Sink {
 	return sinks
 }
 
+// consolidator holds the unions of all ranks.
 type consolidator struct {
 	into    Sink
 	origins int
@@ -35,33 +39,34 @@ type consolidator struct {
 	ranks map[kv.Rank]*union
 }
 
-// origin is the sink of one of the caches.
+// origin is the sink of one cache.
 type origin struct {
 	*consolidator
 	at int
 }
 
-// union is what the origins of one rank hold.
+// union is the contents of all origins of one rank.
 type union struct {
 	mu     sync.Mutex
-	names  []map[kv.BlockHash]named // of each origin, by its own hash
+	names  []map[kv.BlockHash]named // by origin: its own hash to the block
 	blocks map[kv.BlockHash]*block
 	order  uint64
 }
 
-// named is a block as an origin has it.
+// named is a block under one origin's name.
 type named struct {
 	hash  kv.BlockHash // chained
-	tiers uint8        // bit per kv.Tier, never 0
+	tiers uint8        // one bit per kv.Tier, never 0
 }
 
-// block is held by at least one name.
+// block is a block with at least one name.
 type block struct {
-	Stored                // of this block alone, but for the tier
-	holders [kv.Tiers]int // names, of all origins
-	order   uint64        // parents come before their children
+	Stored                // of this block alone; the tier is unused
+	holders [kv.Tiers]int // number of names, over all origins
+	order   uint64        // ascending: parents have lower numbers than their children
 }
 
+// rank returns the union of a rank, made on first use.
 func (c *consolidator) rank(r kv.Rank) *union {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +111,8 @@ func (o origin) Clear(r kv.Rank) {
 	o.clear(r, u)
 }
 
-// clear takes all from the origin, children first.
+// clear removes all blocks of the origin, children first: an index that ends everything
+// after a removed block then has nothing left to end.
 func (o origin) clear(r kv.Rank, u *union) {
 	names := slices.SortedFunc(maps.Keys(u.names[o.at]), func(a, b kv.BlockHash) int {
 		return cmp.Compare(u.blocks[u.names[o.at][b].hash].order, u.blocks[u.names[o.at][a].hash].order)
@@ -156,8 +162,9 @@ func (o origin) Forget(r kv.Rank) {
 	}
 }
 
-// add takes a run of an origin. It tells stored what is new in its tier, and removed what has lost its last name,
-// as that means another block now.
+// add takes a run of blocks of an origin. It calls stored for runs that are new in
+// their tier, and removed for blocks that lose their last name because the origin now
+// uses it for another block.
 func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier, kv.BlockHash)) error {
 	names := u.names[at]
 	parent, hasParent := kv.BlockHash(0), s.HasParent
@@ -214,7 +221,8 @@ func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier,
 	return nil
 }
 
-// release takes a name from some tiers, and tells removed where it was the last one.
+// release removes a name from some tiers, and calls removed for each tier in which it
+// was the last.
 func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tier, kv.BlockHash)) {
 	name := u.names[at][h]
 	held := u.blocks[name.hash]
@@ -235,7 +243,7 @@ func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tie
 	}
 }
 
-// dump is all of it, parents first.
+// dump returns all blocks, parents first.
 func (u *union) dump() (all []Stored) {
 	for _, b := range slices.SortedFunc(maps.Values(u.blocks), func(a, b *block) int { return cmp.Compare(a.order, b.order) }) {
 		for tier, n := range b.holders {

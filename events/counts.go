@@ -2,16 +2,16 @@ package events
 
 import "fmt"
 
-// PublisherMetrics counts since the start.
+// PublisherMetrics are counts since the start.
 type PublisherMetrics struct {
 	Events     uint64 // appended to the log
-	Batches    uint64 // sent, heartbeats included
+	Batches    uint64 // sent, including heartbeats
 	Heartbeats uint64
 	Bytes      uint64 // of payloads
-	Lost       uint64 // batches that the log dropped before they were sent
+	Lost       uint64 // batches that the log dropped before they were sent; readers recover them by a snapshot
 	SendErrors uint64 // of transports
 	Snapshots  uint64 // made
-	HeldBlocks uint64 // announced and not removed, counted in each tier
+	HeldBlocks uint64 // stored and not removed, counted in each tier
 	NextSeq    uint64 // of the next batch to send
 }
 
@@ -20,28 +20,29 @@ func (m PublisherMetrics) String() string {
 		m.Events, m.Batches, m.Heartbeats, m.Lost, m.Bytes, m.SendErrors, m.HeldBlocks, m.Snapshots, m.NextSeq)
 }
 
-// Counts says what came of what a rank sent.
+// Counts are the effects of a rank's messages, for Status and metrics.
 type Counts struct {
 	Batches, Events             uint64 // applied
 	StoredBlocks, RemovedBlocks uint64 // applied
-	Stale                       uint64 // batches seen twice or late, dropped
+	Stale                       uint64 // batches seen twice or late; dropped
 	Gaps                        uint64 // found
 	Restarts                    uint64 // of the publisher
-	Replays, Snapshots          uint64 // that mended a gap or began a rank
+	Replays, Snapshots          uint64 // recoveries that succeeded
 	Recoveries                  uint64 // begun
 	FailedRecoveries            uint64
-	Clears                      uint64 // of a rank that could not be believed any more
-	Malformed                   uint64 // frames and payloads
-	Impossible                  uint64 // sequence numbers
+	Clears                      uint64 // of a rank that was no longer valid
+	Malformed                   uint64 // frames and payloads that can't be read
+	Impossible                  uint64 // sequence numbers that no publisher sends
 	UnknownWorker               uint64 // messages of another topic or rank
-	UnknownEvents               uint64 // of kinds not known here, passed over
-	UnknownMedium               uint64 // events passed over
-	OtherGroup                  uint64 // events of other KV cache groups, passed over
-	RefusedSalted               uint64 // events with more salted blocks than are remembered
-	OrphanBlocks                uint64 // stored below a parent that the sink does not know
-	Dropped                     uint64 // batches that came while the rank was lost or faulty
+	UnknownEvents               uint64 // of unknown kinds; skipped
+	UnknownMedium               uint64 // events of unknown tiers; skipped
+	OtherGroup                  uint64 // events of other KV cache groups; skipped
+	RefusedSalted               uint64 // events beyond SaltedBlocks
+	OrphanBlocks                uint64 // stored below an unknown parent
+	Dropped                     uint64 // batches that arrived while the rank was lost or faulty
 }
 
+// add adds the counts of another rank.
 func (c *Counts) add(o *Counts) {
 	c.Batches += o.Batches
 	c.Events += o.Events

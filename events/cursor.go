@@ -1,19 +1,19 @@
 package events
 
-// maxJump is how far ahead a sequence number may be: beyond it lies no gap, but
-// nonsense. At a batch per millisecond it is seven weeks.
+// maxJump is the largest credible gap between sequence numbers. A larger one is a fault
+// of the sender. At one batch per millisecond it is seven weeks.
 const maxJump = 1 << 32
 
-// Verdict is what a [Cursor] makes of a sequence number.
+// Verdict is a [Cursor]'s judgement of a sequence number.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Initial    Verdict = iota // the first that is seen: anything goes
-	Contiguous                // the one that was due
-	Gap                       // some before it are missing
-	Stale                     // seen already, or of an earlier epoch
-	Restarted                 // of a later epoch: all before is void
+	Initial    Verdict = iota // the first message: any number is right
+	Contiguous                // the due number
+	Gap                       // numbers before it are missing
+	Stale                     // applied already, or of an earlier epoch
+	Restarted                 // of a later epoch: all earlier state is invalid
 	Impossible                // no publisher would send it
 )
 
@@ -21,15 +21,17 @@ var verdictNames = [...]string{"initial", "contiguous", "gap", "stale", "restart
 
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Cursor is how far the reader of one rank has come. The zero value is initial.
+// Cursor is the position of one rank's reader. The zero value is initial. Example:
+// after batch 7 of epoch 3 it holds epoch 3, next 8; batch 8 is Contiguous, 10 a Gap, 7
+// Stale, and any batch of epoch 4 Restarted.
 type Cursor struct {
-	epoch uint64 // 0 = not known
+	epoch uint64 // 0: unknown
 	next  uint64
 	live  bool
 }
 
-// Observe judges a message by its numbers and changes nothing. An epoch of 0
-// fits every epoch.
+// Observe judges a message by its numbers and changes nothing. Epoch 0 (the transport
+// has none) matches every epoch.
 func (c *Cursor) Observe(epoch, seq uint64) Verdict {
 	switch {
 	case seq >= 1<<63:
@@ -51,10 +53,10 @@ func (c *Cursor) Observe(epoch, seq uint64) Verdict {
 	}
 }
 
-// Set says that all before next is known; epoch 0 leaves the epoch unknown.
+// Set notes that all batches before next are known. Epoch 0 leaves the epoch unknown.
 func (c *Cursor) Set(epoch, next uint64) { *c = Cursor{epoch: epoch, next: next, live: true} }
 
-// Took says that seq was applied, of the given epoch.
+// Took notes that batch seq of an epoch was applied.
 func (c *Cursor) Took(epoch, seq uint64) {
 	if epoch == 0 && c.live {
 		epoch = c.epoch
@@ -65,8 +67,8 @@ func (c *Cursor) Took(epoch, seq uint64) {
 // Reset makes the cursor initial.
 func (c *Cursor) Reset() { *c = Cursor{} }
 
-// Next is the sequence number that is due; false while the cursor is initial.
+// Next returns the due sequence number, and false while the cursor is initial.
 func (c *Cursor) Next() (uint64, bool) { return c.next, c.live }
 
-// Epoch is the publisher's, 0 if it is not known.
+// Epoch returns the publisher's epoch, or 0 if it is unknown.
 func (c *Cursor) Epoch() uint64 { return c.epoch }

@@ -1,16 +1,16 @@
-// Package events owns the event plane of a fleet: how what a worker's cache
-// holds gets to those who route by it, and how they notice and mend what was lost
-// on the way. It never decides where a request goes and keeps no index of its
-// own: a [Subscriber] feeds a [Sink].
+// Package events owns the event plane of a fleet: the transport of a cache's events
+// from a worker to routers, and the detection and repair of losses on the way. It never
+// decides where a request goes and keeps no index of its own: a [Subscriber] feeds a
+// [Sink].
 //
-// A [Log] numbers what one cache announces in batches without gaps, and keeps the
-// last ones; for a snapshot it has the cache itself read. A [Publisher] sends the
-// log's batches and never waits for a reader; if it can't keep up, readers
-// notice by the numbers. A Subscriber has one [Cursor] per (worker, rank); after a
-// gap it asks for a replay, else for a snapshot, which replaces the rank at once
-// and says from which number to go on; if neither is to be had, it clears the
-// rank. So at any time the sink holds what the publisher had held after the batch
-// before the cursor, or less, and never more.
+// A [Log] numbers the events of one cache in batches without gaps, and keeps the last
+// ones. A snapshot is read from the cache itself. A [Publisher] sends the log's batches
+// and never waits for a reader; readers notice lost batches by the numbers.
+//
+// A Subscriber has one [Cursor] per (worker, rank). After a gap it asks for a replay. If
+// that fails it asks for a snapshot, which replaces the rank at once and carries the
+// number to continue from. If both fail it clears the rank. So at any time the sink holds
+// what the publisher held after the batch before the cursor, or less, and never more.
 //
 // Transports are in events/zmq (vLLM's sockets) and events/nats; the
 // bytes are in events/wire. Every goroutine ends before the Close of its owner

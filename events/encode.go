@@ -8,24 +8,26 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// encoder makes payloads of events. It gathers the events of one batch in slices that it uses again.
+// encoder turns batches of events into payloads. It collects hashes and tokens of one
+// batch in slices that it reuses for the next, so a block costs no allocation.
 type encoder struct {
 	form   wire.Form
 	batch  wire.Batch
 	hashes []uint64
 	tokens []uint32
-	from   int // where the last event's hashes begin
-	fromT  int // and its tokens
-	lastNS kv.Namespace
+	from   int          // index in hashes of the last event's first
+	fromT  int          // index in tokens of the last event's first
+	lastNS kv.Namespace // of the last event
 	extras []byte
 	keys   [1][]string
 }
 
+// newEncoder returns an encoder for one data-parallel rank.
 func newEncoder(form wire.Form, dp uint32) *encoder {
 	return &encoder{form: form, batch: wire.Batch{Rank: dp, HasRank: true}}
 }
 
-// message is the payload of one batch.
+// message returns the payload of a batch.
 func (o *encoder) message(b *Batch) []byte {
 	for i := range b.Events {
 		o.add(&b.Events[i])
@@ -33,7 +35,8 @@ func (o *encoder) message(b *Batch) []byte {
 	return o.payload(b.Time)
 }
 
-// snapshot is the payloads of what a cache holds, each within the limits of a log's batches.
+// snapshot returns the payloads of a cache's contents, each within the limits of a
+// log's batches: a snapshot travels as ordinary batches.
 func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
 	now := time.Now()
 	for len(stored) > 0 {
@@ -44,7 +47,7 @@ func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
 	return payloads
 }
 
-// payload encodes what was gathered and forgets it.
+// payload encodes the collected events and clears them.
 func (o *encoder) payload(at time.Time) []byte {
 	b := &o.batch
 	b.Time = float64(at.UnixMicro()) / 1e6
@@ -54,11 +57,14 @@ func (o *encoder) payload(at time.Time) []byte {
 	return payload
 }
 
-// saysSalt reports whether the first block of a Stored event names the salt: no reader knows it by the parent.
+// saysSalt reports whether the first block of a Stored event must name the salt: at the
+// start of a sequence, and after a public parent. Elsewhere a reader knows it from the
+// parent.
 func saysSalt(ev *kv.Event) bool {
 	return ev.Namespace.Salt != "" && (!ev.HasParent || ev.PublicParent)
 }
 
+// add collects an event.
 func (o *encoder) add(ev *kv.Event) {
 	switch ev.Kind {
 	case kv.Stored:
@@ -79,14 +85,15 @@ func (o *encoder) add(ev *kv.Event) {
 	}
 }
 
-// begin starts an event whose slices are the ends of the encoder's.
+// begin starts a wire event. Its hashes and tokens are the ends of the encoder's
+// slices.
 func (o *encoder) begin(e wire.Event) *wire.Event {
 	o.from, o.fromT = len(o.hashes), len(o.tokens)
 	o.batch.Events = append(o.batch.Events, e)
 	return &o.batch.Events[len(o.batch.Events)-1]
 }
 
-// last is the last event if it is of this kind and tier, else nil.
+// last returns the last event if it has this kind and tier, else nil.
 func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
 	if len(o.batch.Events) == 0 {
 		return nil
@@ -98,8 +105,9 @@ func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
 	return e
 }
 
-// store adds a block to the last event if it follows the last block there. A block with extra keys is an event of its
-// own, so that plain ones have none.
+// store adds a block to the last event if it continues that event's run, else it begins
+// an event. A block with extra keys (media, salt) is an event of its own, so that plain
+// blocks carry none.
 func (o *encoder) store(ev *kv.Event, b *kv.Block, parent kv.BlockHash, hasParent, salted bool) {
 	plain := len(b.Media) == 0 && !salted
 	e := o.last(wire.BlockStored, ev.Tier)
@@ -123,10 +131,11 @@ func (o *encoder) store(ev *kv.Event, b *kv.Block, parent kv.BlockHash, hasParen
 	e.Hashes, e.Tokens = o.hashes[o.from:], o.tokens[o.fromT:]
 }
 
-// extraKeys are the keys in vLLM's order: the adapter's name, which is needed only where the
-// salt is the same, media, then the salt, on the first block of a sequence alone. A private
-// block after a public one, which vLLM does not have, names its salt after a mark. Media are 64
-// hexadecimal digits, of which Dynamo reads the first 16.
+// extraKeys returns a block's extra keys in vLLM's order: the adapter's name (needed
+// only if the salt equals it), media, then the salt, on the first block of a sequence
+// only. A private block after a public one, which vLLM does not have, names its salt
+// after privateMark. A medium is 64 hexadecimal digits, of which Dynamo reads the first
+// 16.
 func (o *encoder) extraKeys(ev *kv.Event, b *kv.Block, hasParent, salted bool) [][]string {
 	keys, ns := o.keys[0][:0], &ev.Namespace
 	if salted && !hasParent && ns.Salt == ns.LoRA {
@@ -145,6 +154,7 @@ func (o *encoder) extraKeys(ev *kv.Event, b *kv.Block, hasParent, salted bool) [
 	return o.keys[:]
 }
 
+// remove adds removed hashes to the last event of their tier, or begins one.
 func (o *encoder) remove(tier kv.Tier, hashes []kv.BlockHash) {
 	e := o.last(wire.BlockRemoved, tier)
 	if e == nil {

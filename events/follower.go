@@ -11,7 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// follower keeps one rank of a sink up to date. All but life and shared is its goroutine's.
+// follower keeps one rank of a sink current. All fields except life and shared belong
+// to its goroutine; they are grouped by purpose.
 type follower struct {
 	rank kv.Rank
 	src  Source
@@ -37,7 +38,7 @@ type follower struct {
 	clock
 }
 
-// life is what ends a follower.
+// life has the means to end a follower.
 type life struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -46,42 +47,45 @@ type life struct {
 	forget sync.Once
 }
 
-// shared is what other goroutines read.
+// shared is read by other goroutines, under its mutex.
 type shared struct {
 	mu     sync.Mutex
 	status Status
 }
 
-// others is what was seen that is not of the publisher that is followed.
+// others is evidence of publishers other than the followed one.
 type others struct {
-	successor uint64 // told by FrameSuccessor
-	elsewhere bool   // a FrameElsewhere has come, and nothing after it
-	topic     string // that it told
+	successor uint64 // from FrameSuccessor
+	elsewhere bool   // the latest frame was a FrameElsewhere
+	topic     string // from FrameElsewhere
 }
 
-// gap is what is known of batches that did not come.
+// gap is the knowledge about batches that did not arrive.
 type gap struct {
-	accept     bool   // the publisher has no history, or had none yet: the next batch is the first
-	noSnapshot bool   // since it connected, it has answered ErrUnsupported
-	missing    uint64 // highest sequence number seen beyond the cursor, and not mended
+	accept     bool   // the publisher has no history, or had none yet: accept any first batch
+	noSnapshot bool   // it has answered ErrUnsupported since it connected
+	missing    uint64 // highest number seen beyond the cursor and not recovered
 }
 
-// identity is by what a publisher is known again after its connection broke.
+// identity serves to recognise a publisher after a broken connection.
 type identity struct {
-	last    uint64 // hash of the last batch that was applied
-	doubted bool   // the connection broke, and nothing has come since
+	last    uint64 // hash of the last applied batch
+	doubted bool   // reconnected, without a batch since
 }
 
-// staleRun is how many old numbers in a row are no echo, but a publisher anew.
+// staleRun is the number of consecutive old numbers that show a new publisher. A late
+// duplicate rarely comes in a run.
 const staleRun = 4
 
-// echoes tell late batches from a publisher that began anew, unseen.
+// echoes distinguish late batches from a publisher that restarted without notice, where
+// the transport has no epochs.
 type echoes struct {
-	stale     int    // old numbers in a row
-	staleNext uint64 // that would make it one more
+	stale     int    // length of the present run of old numbers
+	staleNext uint64 // number that would continue it
 }
 
-// isNew reports whether an old number is a new publisher's: its first, or one of a run.
+// isNew reports whether an old number is a new publisher's: number 0, or the fourth of
+// a run.
 func (e *echoes) isNew(seq uint64) bool {
 	if seq != e.staleNext {
 		e.stale = 0
@@ -95,14 +99,17 @@ func (e *echoes) isNew(seq uint64) bool {
 	return false
 }
 
-// orphans decide when blocks below nothing are a reason to begin anew: something is amiss that the numbers don't show.
+// orphans decide when blocks below unknown parents cause a rebuild: they show a loss
+// that the numbers do not.
 type orphans struct {
-	orphanNext uint64 // no recovery before so many batches were applied
-	orphanWait uint64
-	amiss      bool // to be rebuilt as soon as no recovery is under way
+	orphanNext uint64 // no rebuild before this number of applied batches
+	orphanWait uint64 // batches between the last two requests
+	amiss      bool   // rebuild as soon as no recovery is under way
 }
 
-// found notes orphans in a batch. It asks for a recovery at most every 64 batches, then half as often each time.
+// found notes orphans in a batch. It requests a rebuild at most every 64 batches, then
+// every 128, 256 and so on: a publisher that always sends orphans must not cause a
+// snapshot per batch.
 func (o *orphans) found(batches uint64) {
 	if batches >= o.orphanNext {
 		o.orphanWait = min(max(2*o.orphanWait, 64), 1<<20)
@@ -111,14 +118,15 @@ func (o *orphans) found(batches uint64) {
 	}
 }
 
-// clock has the times at which something is due; zero is never.
+// clock has the times of due actions; zero means none.
 type clock struct {
-	wait     time.Duration // of the last retry
+	wait     time.Duration // before the last retry
 	retryAt  time.Time
 	brokenAt time.Time // when the connection broke
 	heardAt  time.Time
 }
 
+// newFollower returns a follower; run starts it.
 func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
 	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, life: life{done: make(chan struct{})},
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
@@ -129,15 +137,18 @@ func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink S
 	return f
 }
 
-// stop ends the goroutine and the source.
+// stop ends the goroutine and the source, and waits for both.
 func (f *follower) stop() {
 	f.ended.Do(func() {
 		f.cancel()
 		<-f.done
-		_ = f.src.Close() // nobody could do anything about it
+		_ = f.src.Close() // there is no remedy for an error here
 	})
 }
 
+// run takes frames and timer events until the source or the follower ends. A rebuild
+// for orphans waits until the current frame is done, because frames may start a
+// recovery of their own.
 func (f *follower) run() {
 	defer close(f.done)
 	frames := f.src.Start()
@@ -170,7 +181,7 @@ func (f *follower) run() {
 	}
 }
 
-// tick does what is due.
+// tick performs the due actions: end of grace, end of silence, next recovery.
 func (f *follower) tick(now time.Time) {
 	if due(f.brokenAt, f.cfg.Grace, now) {
 		f.brokenAt = time.Time{}
@@ -192,8 +203,8 @@ func (f *follower) tick(now time.Time) {
 	}
 }
 
-// speaks reports whether a frame is a sign of life of the publisher that is believed. What
-// is old, or another's, is none: it may be what an earlier one still says.
+// speaks reports whether a frame is a sign of life of the followed publisher. Old or
+// foreign batches are none: an earlier publisher may still send them.
 func (f *follower) speaks(frame *Frame) bool {
 	switch frame.Kind {
 	case FrameConnected:
@@ -206,13 +217,15 @@ func (f *follower) speaks(frame *Frame) bool {
 	}
 }
 
+// ours reports whether a frame has the wanted topic.
 func (f *follower) ours(frame *Frame) bool { return f.how.Topic == "" || frame.Topic == f.how.Topic }
 
+// due reports whether a duration has passed since a time; false for the zero time.
 func due(since time.Time, after time.Duration, now time.Time) bool {
 	return !since.IsZero() && !now.Before(since.Add(after))
 }
 
-// pause is how long nothing is due.
+// pause returns the time until the next due action, at most an hour.
 func (f *follower) pause(now time.Time) time.Duration {
 	pause := time.Hour
 	until := func(since time.Time, after time.Duration) {
@@ -228,6 +241,8 @@ func (f *follower) pause(now time.Time) time.Duration {
 	return pause
 }
 
+// take handles a frame by its kind. A faulty rank ignores all: its configuration must
+// change first.
 func (f *follower) take(frame *Frame) {
 	switch {
 	case f.state == Faulty:
@@ -237,7 +252,7 @@ func (f *follower) take(frame *Frame) {
 		f.elsewhere, f.topic = false, ""
 		f.catchUp()
 	case frame.Kind == FrameDisconnected:
-		f.retryAt = time.Time{} // the next connection is the next try
+		f.retryAt = time.Time{} // the next connection starts the next recovery
 		if f.brokenAt = time.Now(); f.cfg.Grace < 0 {
 			f.brokenAt = time.Time{}
 			f.forsake(Waiting, nil)
@@ -258,13 +273,17 @@ func (f *follower) take(frame *Frame) {
 	}
 }
 
+// batch handles a batch by the cursor's verdict. Contiguous batches are applied,
+// impossible ones counted. In all other cases the state may first have to be recovered
+// up to now. Then the batch is judged again: it is the due one, or it was part of the
+// recovery, or its number was false.
 func (f *follower) batch(m *Message) {
 	verdict := f.cursor.Observe(m.Epoch, m.Seq)
 	if verdict == Impossible {
 		f.counts.Impossible++
 		return
 	}
-	if f.state == Lost { // its time will come
+	if f.state == Lost { // the next recovery will include it
 		f.counts.Dropped++
 		return
 	}
@@ -302,15 +321,14 @@ func (f *follower) batch(m *Message) {
 		f.rebuild()
 		f.backOff()
 	case Initial:
-		if !f.accept || m.Seq > 0 { // since it was asked it may have sent what was not heard
+		if !f.accept || m.Seq > 0 { // earlier batches may have been missed
 			f.rebuild()
 		}
 	}
 	if f.state != Live {
 		return
 	}
-	// Now that all is known that was sent before this was seen, it is the next, or
-	// was among it, or was never sent.
+	// After the recovery the batch is the due one, was part of it, or has a false number.
 	switch f.cursor.Observe(m.Epoch, m.Seq) {
 	case Initial:
 		f.accept = false
@@ -324,14 +342,15 @@ func (f *follower) batch(m *Message) {
 	}
 }
 
-// maybeRestarted reports whether a stale message may be of a publisher that began
-// anew, unseen, where epochs are not told.
+// maybeRestarted reports whether a stale batch may be of a publisher that restarted
+// without notice. Only transports without epochs need this guess.
 func (f *follower) maybeRestarted(m *Message) bool {
 	return m.Epoch == 0 && f.cursor.Epoch() == 0 && f.retryAt.IsZero() && f.isNew(m.Seq)
 }
 
-// applyOrMend takes a batch that is due. If it can't be read, it may have been
-// hurt on its way: it is asked for again; if it comes no better, all is.
+// applyOrMend applies the due batch. If it can't be read, it may have been damaged on
+// its way: it is requested again. If the replayed one can't be read either, the rank is
+// rebuilt without it.
 func (f *follower) applyOrMend(m *Message) {
 	if f.apply(m) {
 		return
@@ -343,8 +362,8 @@ func (f *follower) applyOrMend(m *Message) {
 	}
 }
 
-// apply brings a batch into the sink and the cursor behind it; false if it can't
-// be read.
+// apply applies a batch to the sink and moves the cursor after it. It returns false if
+// the batch can't be read.
 func (f *follower) apply(m *Message) bool {
 	b, err := f.dec.Decode(m.Payload)
 	if err != nil {
@@ -372,11 +391,12 @@ func (f *follower) apply(m *Message) bool {
 	return true
 }
 
-// stranger reports whether a batch is of another rank.
+// stranger reports whether a batch is of another data-parallel rank.
 func (f *follower) stranger(b *wire.Batch) bool {
 	return b.HasRank && b.Rank != f.rank.DP && !f.how.AnyRank
 }
 
+// event applies one event. An error means that the rank can't be indexed.
 func (f *follower) event(e *wire.Event) error {
 	f.counts.Events++
 	why := taken
@@ -408,6 +428,7 @@ func (f *follower) event(e *wire.Event) error {
 	return nil
 }
 
+// pass counts a skipped event by its reason.
 func (f *follower) pass(why passed) {
 	switch why {
 	case unknownMedium:
@@ -419,6 +440,7 @@ func (f *follower) pass(why passed) {
 	}
 }
 
+// enter changes the state and calls OnChange.
 func (f *follower) enter(s State, err error) {
 	changed := f.state != s
 	f.state, f.err = s, err
@@ -430,6 +452,7 @@ func (f *follower) enter(s State, err error) {
 	}
 }
 
+// share publishes the status for other goroutines.
 func (f *follower) share() {
 	next, _ := f.cursor.Next()
 	f.mu.Lock()

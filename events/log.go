@@ -11,39 +11,42 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrLagged ends a read from a number whose batch the log does not keep, or has not reached.
+// ErrLagged is returned for a number whose batch the log no longer keeps or has not
+// reached.
 var ErrLagged = errors.New("events: lost: the log does not keep what was asked for")
 
-// Batch is what one step changed in a cache.
+// Batch has the changes of a cache in one step.
 type Batch struct {
 	Seq    uint64 // from 0, without gaps
 	Time   time.Time
-	Events []kv.Event // shared, never changed; none in a heartbeat
+	Events []kv.Event // shared and immutable; empty in a heartbeat
 }
 
 // LogConfig bounds a [Log]. The zero value works.
 type LogConfig struct {
-	// What the log keeps for late readers. An empty batch counts as one event.
+	// Bounds of the batches kept for late readers. An empty batch counts as one event.
 	KeepEvents int `default:"1<<16" min:"1" max:"1<<30"`  // Default: 65536.
 	KeepBytes  int `default:"64<<20" min:"1" max:"1<<40"` // Default: 64 MiB.
 
-	// A batch has no more events on the wire than this, and no more blocks.
+	// Bounds of one batch on the wire.
 	BatchEvents int `default:"128" min:"1" max:"1<<14"` // Default: 128, Dynamo's limit.
-	BatchBlocks int `min:"0" max:"1<<18"`               // Default: 4096, but fewer of over 16 tokens: 512 KiB on the wire, as NATS takes no more than 1 MiB.
+	BatchBlocks int `min:"0" max:"1<<18"`               // Default: as many as fit into 512 KiB on the wire, at most 4096. NATS takes 1 MiB.
 }
 
-// WithDefaults returns a copy in which no field is 0 but BatchBlocks.
+// WithDefaults returns a copy in which zero fields have their defaults, except
+// BatchBlocks.
 func (c LogConfig) WithDefaults() LogConfig { return bounds.Fill(c) }
 
-// Validate reports all fields that are out of range.
+// Validate returns all fields that are out of range.
 func (c LogConfig) Validate() error { return bounds.Check("events", c.WithDefaults()) }
 
-// Dump returns Stored events of all blocks that a cache holds, parents first, and the number of the first
-// batch that they do not reflect. Block.Local may be 0.
+// Dump returns Stored events for all blocks of a cache, parents first, and the number
+// of the first batch that they do not include. Block.Local may be 0.
 type Dump func(context.Context) (stored []kv.Event, next uint64, err error)
 
-// Log numbers what one cache announces in batches without gaps, and keeps the last ones. It never waits
-// for a reader. Its methods are safe for concurrent use, except that Append is called by one goroutine.
+// Log numbers the events of one cache in batches without gaps, and keeps the last ones.
+// It never waits for a reader. Its methods are safe for concurrent use, except that one
+// goroutine calls Append.
 type Log struct {
 	cfg  LogConfig
 	dump Dump
@@ -51,20 +54,21 @@ type Log struct {
 	mu      sync.Mutex
 	batches []Batch // those kept
 	next    uint64
-	events  int // in batches, empty ones counted as 1
+	events  int // in batches; an empty one counts as 1
 	bytes   int
-	held    int           // blocks announced and not removed, counted in each tier
+	held    int           // blocks stored and not removed, counted in each tier
 	total   uint64        // events appended
-	grown   chan struct{} // closed by the next batch or the end; nil: nobody waits
+	grown   chan struct{} // closed by the next batch or the end; nil without a waiting reader
 	ended   error
 }
 
-// NewLog makes an empty log of the cache that dump reads. cfg must be valid.
+// NewLog returns an empty log of the cache that dump reads. cfg must be valid.
 func NewLog(cfg LogConfig, dump Dump) *Log {
 	return &Log{cfg: cfg.WithDefaults(), dump: dump}
 }
 
-// Append numbers the events of one step and wakes readers. The slice is the log's from then on.
+// Append numbers the events of one step and wakes readers. The log owns the slice
+// afterwards.
 func (l *Log) Append(events []kv.Event) {
 	if len(events) == 0 {
 		return
@@ -78,7 +82,8 @@ func (l *Log) Append(events []kv.Event) {
 	}
 }
 
-// beat appends an empty batch, unless a batch follows next already.
+// beat appends an empty batch, unless batch next exists already. Without it a reader
+// could not notice the loss of the last batch before a pause.
 func (l *Log) beat(next uint64) (beaten bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +94,8 @@ func (l *Log) beat(next uint64) (beaten bool) {
 	return true
 }
 
-// Close ends the log: the cache is gone. Readers get what is left, then cause.
+// Close ends the log when its cache is gone. Readers get the remaining batches, then
+// cause.
 func (l *Log) Close(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,6 +109,7 @@ func (l *Log) Close(cause error) {
 	l.wake()
 }
 
+// push appends a batch and drops the oldest ones beyond the bounds, but never the last.
 func (l *Log) push(events []kv.Event) {
 	for i := range events {
 		ev := &events[i]
@@ -126,12 +133,13 @@ func (l *Log) push(events []kv.Event) {
 		old := &l.batches[0]
 		l.events -= max(1, len(old.Events))
 		l.bytes -= old.bytes()
-		*old = Batch{} // the array lives on until it is full
+		*old = Batch{} // frees the events; the slice's array is replaced only when it is full
 		l.batches = l.batches[1:]
 	}
 	l.wake()
 }
 
+// wake wakes all waiting readers.
 func (l *Log) wake() {
 	if l.grown != nil {
 		close(l.grown)
@@ -139,7 +147,8 @@ func (l *Log) wake() {
 	}
 }
 
-// bytes is about how much memory a batch takes.
+// bytes estimates a batch's memory: 160 bytes per event and 64 per block, plus its
+// tokens, media and hashes.
 func (b *Batch) bytes() int {
 	n := 64
 	for i := range b.Events {
@@ -152,7 +161,8 @@ func (b *Batch) bytes() int {
 	return n
 }
 
-// cut returns the events of the next batch and the rest. An event that is too long for one goes on in the next.
+// cut returns the events of the next batch, and the rest. An event that is too long for
+// one batch is split; its second part has the first part's last block as parent.
 func (l *Log) cut(events []kv.Event) (batch, rest []kv.Event) {
 	runs, blocks := l.cfg.BatchEvents, 0
 	for i := range events {
@@ -181,7 +191,9 @@ func (l *Log) cut(events []kv.Event) (batch, rest []kv.Event) {
 	return events, nil
 }
 
-// batchBlocks is how many blocks of an event's size a batch may have: a token takes 5 bytes on the wire, a hash 9.
+// batchBlocks returns the number of blocks of an event's size that a batch may have. On
+// the wire a token takes at most 5 bytes and a hash 9: blocks of 16 tokens take 89, and
+// 4,096 of them 356 KiB.
 func (l *Log) batchBlocks(ev *kv.Event) int {
 	switch {
 	case l.cfg.BatchBlocks > 0:
@@ -193,8 +205,9 @@ func (l *Log) batchBlocks(ev *kv.Event) int {
 	}
 }
 
-// fit returns how many blocks of an event fit into a batch with room for so many runs and blocks, and in how many
-// runs: blocks without media in a row are one, each block with media is one.
+// fit returns the number of blocks of an event that fit into a batch with room for a
+// number of runs and blocks, and the runs that they take. Consecutive blocks without
+// media are one run; each block with media is a run of its own.
 func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	if runs == 0 {
 		return 0, 0
@@ -216,11 +229,11 @@ func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	return len(ev.Blocks), max(used, 1)
 }
 
-// readBatches is how many batches one Read returns at most.
+// readBatches is the largest number of batches of one Read.
 const readBatches = 64
 
-// Read returns the batches from number from on that are there, at least one and at most 64; it waits for the first. It fails with
-// ErrLagged, with ctx's error, or, after the last batch, with what Close was given.
+// Read returns 1 to 64 batches from number from on, and waits for the first. It fails
+// with ErrLagged, with ctx's error or, after the last batch, with Close's cause.
 func (l *Log) Read(ctx context.Context, from uint64) ([]Batch, error) {
 	for {
 		batches, grown, err := l.since(from)
@@ -235,7 +248,8 @@ func (l *Log) Read(ctx context.Context, from uint64) ([]Batch, error) {
 	}
 }
 
-// since returns what of Read is there, or a channel that is closed when there may be more.
+// since returns the batches that Read would return now, or a channel that is closed
+// when there may be more.
 func (l *Log) since(from uint64) ([]Batch, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,14 +269,14 @@ func (l *Log) since(from uint64) ([]Batch, <-chan struct{}, error) {
 	return nil, l.grown, nil
 }
 
-// Kept returns the numbers of the batches that are kept, [first, next).
+// Kept returns the range of kept batch numbers, [first, next).
 func (l *Log) Kept() (first, next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.next - uint64(len(l.batches)), l.next
 }
 
-// figures are those of the log that its publisher reports.
+// figures returns the counts that the publisher reports for its log.
 func (l *Log) figures() (events uint64, held int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,20 +11,22 @@ import (
 	"github.com/coppice-llm/coppice/events/wire"
 )
 
-// PublisherConfig says how a [Publisher] writes. The zero value works.
+// PublisherConfig configures a [Publisher]. The zero value works.
 type PublisherConfig struct {
 	DP   uint32 // data-parallel rank, sent with every batch
 	Form wire.Form
 
-	// Epoch tells this publisher from its predecessors and must be greater than theirs. Default: the time of its start.
+	// Epoch distinguishes this publisher from its predecessors and must be higher than theirs. Default: the start time
+	// in nanoseconds.
 	Epoch uint64
 
-	// Heartbeat is how long a log may be silent before an empty batch is appended to it, so that readers notice a lost last
-	// batch. Default: 1 s. Below 0: never.
+	// Heartbeat is the time without events after which an empty batch is appended to the log, so that readers notice the
+	// loss of the last batch. Default 1 s. Below 0: never.
 	Heartbeat time.Duration
 }
 
-// Publisher sends the batches of a log over transports, and answers readers who missed some. It never waits for a reader.
+// Publisher sends the batches of a log over transports and answers readers that missed
+// some. It never waits for a reader.
 type Publisher struct {
 	cfg        PublisherConfig
 	log        *Log
@@ -36,8 +38,8 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	metrics PublisherMetrics
-	pending *dump         // asked for and not begun
-	dumping chan struct{} // of one place: who makes a dump holds it
+	pending *dump         // requested and not begun
+	dumping chan struct{} // capacity 1: held while a snapshot is made
 }
 
 // dump is a snapshot that several readers wait for.
@@ -47,8 +49,9 @@ type dump struct {
 	err  error
 }
 
-// NewPublisher starts the transports, which are the publisher's from then on, and sends what is appended to the log from now on.
-// What the log had before can be replayed. On an error nothing is left running.
+// NewPublisher starts the transports, which it owns from then on, and sends batches
+// appended to the log from now on. Earlier batches can be replayed. After an error
+// nothing keeps running.
 func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publisher, error) {
 	if cfg.Epoch == 0 {
 		cfg.Epoch = uint64(time.Now().UnixNano())
@@ -71,7 +74,8 @@ func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publ
 	return p, nil
 }
 
-// Close sends what the log has, then ends the goroutine and the transports. The log stays open.
+// Close sends the log's remaining batches, then ends the goroutine and the transports.
+// The log stays open.
 func (p *Publisher) Close() error {
 	err := ErrClosed
 	p.closing.Do(func() {
@@ -85,10 +89,13 @@ func (p *Publisher) Close() error {
 	return err
 }
 
-// Done is closed when all is sent after the end of the log, or the publisher is closed.
+// Done is closed when everything is sent after the end of the log, or when the
+// publisher is closed.
 func (p *Publisher) Done() <-chan struct{} { return p.done }
 
-// run sends batches from next on.
+// run sends batches from next on, and heartbeats in pauses. If the log has dropped
+// batches that were not sent, it continues with the oldest kept one; readers see the
+// gap.
 func (p *Publisher) run(next uint64) {
 	defer close(p.done)
 	out := newEncoder(p.cfg.Form, p.cfg.DP)
@@ -100,7 +107,7 @@ func (p *Publisher) run(next uint64) {
 				p.count(func(m *PublisherMetrics) { m.Heartbeats++ })
 			}
 		case errors.Is(err, ErrLagged):
-			first, _ := p.log.Kept() // readers see a gap in the numbers, and ask
+			first, _ := p.log.Kept()
 			p.count(func(m *PublisherMetrics) { m.Lost += first - next })
 			next = first
 		case err != nil:
@@ -113,7 +120,7 @@ func (p *Publisher) run(next uint64) {
 	}
 }
 
-// read waits for batches, no longer than a heartbeat.
+// read waits for batches, at most for the time of a heartbeat.
 func (p *Publisher) read(next uint64) ([]Batch, error) {
 	ctx := p.ctx
 	if p.cfg.Heartbeat > 0 {
@@ -124,7 +131,8 @@ func (p *Publisher) read(next uint64) ([]Batch, error) {
 	return p.log.Read(ctx, next)
 }
 
-// send counts a message and gives it to the transports, in this order: who has received it finds it counted.
+// send counts a message and then gives it to the transports, so that a reader of the
+// metrics that has received a message finds it counted.
 func (p *Publisher) send(m Message) {
 	p.count(func(c *PublisherMetrics) {
 		c.Batches++
@@ -138,13 +146,14 @@ func (p *Publisher) send(m Message) {
 	}
 }
 
+// count changes the metrics under the mutex.
 func (p *Publisher) count(change func(*PublisherMetrics)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.metrics)
 }
 
-// Metrics returns the figures of now.
+// Metrics returns the current counts.
 func (p *Publisher) Metrics() PublisherMetrics {
 	p.mu.Lock()
 	m := p.metrics
@@ -164,7 +173,7 @@ func (p *Publisher) Replay(from uint64) iter.Seq[Message] {
 		out := newEncoder(p.cfg.Form, p.cfg.DP)
 		for from = max(from, first); from < next; {
 			batches, _, err := p.log.since(from)
-			if err != nil { // the log dropped them meanwhile: the reader asks again, or for a snapshot
+			if err != nil { // dropped meanwhile: the reader asks again, or for a snapshot
 				return
 			}
 			for i := range batches {
@@ -177,7 +186,8 @@ func (p *Publisher) Replay(from uint64) iter.Seq[Message] {
 	}
 }
 
-// Snapshot implements [History]. Readers who ask while one is made share the next one.
+// Snapshot implements [History]. A snapshot walks the whole tree between two steps, so
+// readers that ask while one is made share the next one.
 func (p *Publisher) Snapshot(ctx context.Context) (Snapshot, error) {
 	p.mu.Lock()
 	d := p.pending
@@ -197,7 +207,7 @@ func (p *Publisher) Snapshot(ctx context.Context) (Snapshot, error) {
 	return d.snap, d.err
 }
 
-// make makes the snapshot that is asked for, unless that is d no more.
+// make makes the requested snapshot, unless another reader has made d meanwhile.
 func (p *Publisher) make(d *dump) {
 	p.mu.Lock()
 	mine := p.pending == d
@@ -206,7 +216,7 @@ func (p *Publisher) make(d *dump) {
 	}
 	p.mu.Unlock()
 	if !mine {
-		return // another reader has made it
+		return
 	}
 	defer close(d.done)
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)

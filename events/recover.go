@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/events/wire"
 )
 
-// What ends a replay early.
+// Errors that end a replay early.
 var (
 	errIncomplete = errors.New("events: the replay begins too late")
 	errRestarted  = errors.New("events: the publisher has begun anew")
@@ -20,7 +20,8 @@ var (
 	errUnreadable = errors.New("events: a batch can't be read")
 )
 
-// forsake clears the rank and enters a state in which nothing of it is believed.
+// forsake clears the rank and enters a state without valid contents. The cursor is
+// reset, so the next batch does not count as a continuation.
 func (f *follower) forsake(s State, err error) {
 	f.tr.reset()
 	f.sink.Clear(f.rank)
@@ -31,31 +32,33 @@ func (f *follower) forsake(s State, err error) {
 	f.enter(s, err)
 }
 
-// lose is the end of a recovery that failed, of which there will be another.
+// lose ends a failed recovery and schedules the next.
 func (f *follower) lose(err error) {
 	f.counts.FailedRecoveries++
 	f.forsake(Lost, err)
 	f.backOff()
 }
 
-// backOff puts the next recovery off, twice as long as the last time.
+// backOff schedules the next recovery after twice the previous wait, within [RetryMin,
+// RetryMax]: 10, 20, 40 ms … 5 s by default.
 func (f *follower) backOff() {
 	f.wait = min(max(2*f.wait, f.cfg.RetryMin), f.cfg.RetryMax)
 	f.retryAt = time.Now().Add(f.wait)
 }
 
-// live is the end of a recovery that mended something.
+// live ends a successful recovery.
 func (f *follower) live() {
 	f.wait = 0
 	f.missing = 0
-	f.heardAt = time.Now() // it has answered, which may have taken longer than a silence may
+	f.heardAt = time.Now() // the answer may have taken longer than Silence
 	f.enter(Live, nil)
 }
 
-// catchUp follows a new connection: by a replay where that is provably of the
-// same publisher, so that a broken connection costs no dump and no more than what was
-// missed; else all anew. A publisher that keeps no history is believed to be the same
-// until its next batch, which has the number that is due or is another's.
+// catchUp repairs the rank after a new connection. If the publisher is provably the
+// same, a replay of the missed batches is enough, so a broken connection costs no
+// snapshot. Otherwise everything is fetched again. A publisher without history is
+// assumed to be the same until its next batch (doubted): that has either the due number
+// or another publisher's.
 func (f *follower) catchUp() {
 	next, live := f.cursor.Next()
 	if !live || next == 0 || f.state != Live {
@@ -77,8 +80,9 @@ func (f *follower) catchUp() {
 	}
 }
 
-// resume replays what was missed. The publisher is the same one if it says so by its epoch,
-// or if the batch before is what came of it then: batches have the time in them.
+// resume replays the missed batches. The publisher is the same if its epoch says so, or
+// if the last applied batch has the same hash: batches contain their time, so two
+// publishers do not send equal ones.
 func (f *follower) resume(next uint64) error {
 	epoch, last := f.cursor.Epoch(), f.last
 	same := false
@@ -102,8 +106,9 @@ func (f *follower) resume(next uint64) error {
 	return err
 }
 
-// mend fills a gap: by a replay, else by all anew. The sink stays as it was
-// before the gap until it is known what comes after it.
+// mend fills a gap by a replay, or else by a rebuild. Until the outcome is known the
+// sink keeps its contents from before the gap, which are less than the publisher's and
+// never more.
 func (f *follower) mend() {
 	f.counts.Recoveries++
 	next, _ := f.cursor.Next()
@@ -116,8 +121,8 @@ func (f *follower) mend() {
 			f.live()
 			return
 		}
-		// Nothing was missing, the number was made up; or the publisher keeps nothing, which
-		// only one without snapshots may.
+		// The replay was empty. Either the number beyond the gap was false, or the publisher keeps no
+		// batches, which is valid only for one without snapshots.
 		f.missing = 0
 		if f.noSnapshot {
 			f.rebuild()
@@ -130,7 +135,7 @@ func (f *follower) mend() {
 	}
 }
 
-// next applies a replayed batch, which must be the one that is due.
+// next applies a replayed batch, which must be the due one.
 func (f *follower) next(m Message) error {
 	switch f.cursor.Observe(m.Epoch, m.Seq) {
 	case Contiguous:
@@ -141,7 +146,7 @@ func (f *follower) next(m Message) error {
 			return errRefused
 		}
 		return nil
-	case Stale: // it went round twice
+	case Stale: // sent twice
 		return nil
 	case Restarted:
 		return errRestarted
@@ -150,14 +155,15 @@ func (f *follower) next(m Message) error {
 	}
 }
 
+// replay asks the source for batches, within RecoverTimeout.
 func (f *follower) replay(from uint64, each func(Message) error) (uint64, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.RecoverTimeout)
 	defer cancel()
 	return f.src.Replay(ctx, from, each)
 }
 
-// rebuild forgets what is known for what can be known: a snapshot, else what is
-// still to be replayed, else what comes from now on.
+// rebuild replaces the rank's contents by the best available: a snapshot, else the
+// batches that can still be replayed, else the batches from now on.
 func (f *follower) rebuild() {
 	f.counts.Recoveries++
 	doubted := f.doubted
@@ -186,8 +192,8 @@ func (f *follower) rebuild() {
 	}
 }
 
-// rebuildByReplay starts from nothing at the oldest batch that the publisher
-// kept. What was stored before that stays unknown, and all that builds on it.
+// rebuildByReplay starts from nothing at the oldest batch that the publisher kept.
+// Blocks stored before it stay unknown, and so do all blocks below them.
 func (f *follower) rebuildByReplay() {
 	f.forsake(f.state, f.err)
 	_, err := f.replay(0, func(m Message) error {
@@ -199,7 +205,7 @@ func (f *follower) rebuildByReplay() {
 		}
 		err := f.next(m)
 		if errors.Is(err, errUnreadable) {
-			// Whatever it removed is not removed, so all before it is void.
+			// Its removals are lost, so everything before it is invalid.
 			f.forsake(f.state, f.err)
 			f.cursor.Set(m.Epoch, m.Seq+1)
 			err = nil
@@ -220,8 +226,8 @@ func (f *follower) rebuildByReplay() {
 	f.live()
 }
 
-// install replaces the rank by a snapshot, or fails and changes nothing in the
-// sink.
+// install replaces the rank by a snapshot. If the snapshot can't be read, it returns an
+// error and leaves the sink unchanged.
 func (f *follower) install(snap *Snapshot) error {
 	if snap.Next >= 1<<63 {
 		return fmt.Errorf("%w: it ends before batch %d", errUnreadable, snap.Next)
@@ -262,7 +268,7 @@ func (f *follower) install(snap *Snapshot) error {
 	}
 	f.counts.OrphanBlocks += uint64(f.sink.Replace(f.rank, dump))
 	f.cursor.Set(snap.Epoch, snap.Next)
-	f.last = 0 // the batch before is not known
+	f.last = 0 // the batch before is unknown
 	f.accept = false
 	return nil
 }

@@ -11,36 +11,38 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// State is what a subscriber has of a rank.
+// State is the validity of a rank's contents in the sink.
 type State uint8
 
 // The states.
 const (
 	Waiting State = iota // nothing yet: never connected, or silent for too long
-	Live                 // the sink is as the publisher was before the cursor
-	Lost                 // something is missing and could not be had; cleared, to be retried
-	Faulty               // it can't be indexed: see the error; cleared, for good
+	Live                 // the contents are those of the publisher before the cursor
+	Lost                 // a loss could not be repaired; cleared, and retried
+	Faulty               // it can't be indexed, see the error; cleared, and not retried
 )
 
 var stateNames = [...]string{"waiting", "live", "lost", "faulty"}
 
 func (s State) String() string { return stateNames[s] }
 
-// Subscriber keeps a [Sink] up to date with any number of ranks.
+// Subscriber keeps a [Sink] current for any number of ranks, with one goroutine per
+// rank.
 type Subscriber struct {
 	cfg  SubscriberConfig
 	sink Sink
 
 	mu     sync.Mutex
 	ranks  map[kv.Rank]*follower
-	past   Counts // of ranks that are not followed any more
+	past   Counts // of removed ranks
 	closed bool
 }
 
-// ErrKnown is Add's answer to a rank that is followed already.
+// ErrKnown is Add's error for a rank that is followed already.
 var ErrKnown = errors.New("events: rank is followed already")
 
-// NewSubscriber follows nobody yet. It fails on what Validate reports.
+// NewSubscriber returns a subscriber without ranks, or the faults that Validate
+// reports.
 func NewSubscriber(cfg SubscriberConfig, sink Sink) (*Subscriber, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -49,21 +51,21 @@ func NewSubscriber(cfg SubscriberConfig, sink Sink) (*Subscriber, error) {
 	return &Subscriber{cfg: cfg, sink: sink, ranks: make(map[kv.Rank]*follower)}, nil
 }
 
-// Follow is how Add is to take a source.
+// Follow has the options of Add.
 type Follow struct {
-	// Topic is what messages must carry; others are counted as of unknown workers
-	// and dropped. "" = any.
+	// Topic is the only accepted topic; messages of others are counted as UnknownWorker and
+	// dropped. Empty: any.
 	Topic string
-	// AnyRank takes batches of whatever data-parallel rank: of a source that is one
-	// engine's alone, which may call itself the n-th of others.
+	// AnyRank accepts batches of every data-parallel rank, for a source that belongs to
+	// one engine alone: such an engine may number itself as the n-th of several.
 	AnyRank bool
-	// Silence is the subscriber's for this rank, of a publisher with a heartbeat. 0 = the
-	// subscriber's own.
+	// Silence replaces the subscriber's for this rank, whose publisher sends
+	// heartbeats. 0: the subscriber's.
 	Silence time.Duration
 }
 
-// Add follows a rank by a source, which is the subscriber's from then on, also
-// if it fails: with ErrKnown or ErrClosed.
+// Add follows a rank through a source. The subscriber owns the source from then on,
+// also if Add fails, with ErrKnown or ErrClosed.
 func (s *Subscriber) Add(r kv.Rank, src Source, how Follow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +84,8 @@ func (s *Subscriber) Add(r kv.Rank, src Source, how Follow) error {
 	return nil
 }
 
-// Remove ends the following of a rank and has the sink forget it; until it
-// returns, Add refuses the rank. It does nothing for a rank that is not followed.
+// Remove ends the following of a rank and lets the sink forget it. Until it returns,
+// Add refuses the rank. It does nothing for an unknown rank.
 func (s *Subscriber) Remove(r kv.Rank) {
 	s.mu.Lock()
 	f := s.ranks[r]
@@ -101,7 +103,7 @@ func (s *Subscriber) Remove(r kv.Rank) {
 	s.mu.Unlock()
 }
 
-// Close ends all. The sink keeps what it has, and Counts goes on to tell.
+// Close ends all followers. The sink keeps its contents, and Counts remains valid.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -115,32 +117,32 @@ func (s *Subscriber) Close() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.ranks { // who was removed meanwhile is among the past
+	for _, f := range s.ranks { // ranks removed meanwhile are in past
 		s.past.add(&f.status.Counts)
 	}
 	s.ranks = nil
 }
 
-// Status is what is known of one rank.
+// Status describes one rank.
 type Status struct {
 	State State
-	Err   error // why it is Lost or Faulty
+	Err   error // the reason for Lost or Faulty
 	Epoch uint64
-	Next  uint64 // the batch that is due
-	// Doubted: the connection broke and is there again, and the publisher, which keeps no
-	// history, has sent nothing since that shows whether it is the same.
+	Next  uint64 // number of the due batch
+	// Doubted: after a reconnect, a publisher without history has not sent a batch yet that
+	// shows whether it is the same.
 	Doubted bool
-	// Successor is the epoch of a later process that sends batches under the worker's name,
-	// which are passed over; 0: there is none.
+	// Successor is the epoch of a later process that sends batches under the worker's name;
+	// they are ignored. 0: none.
 	Successor uint64
-	// Elsewhere: messages come under Topic, and none under the one that was asked for, which
-	// the publisher may not have.
+	// Elsewhere: messages arrive under Topic and none under the wanted topic, which the
+	// publisher may not have.
 	Elsewhere bool
 	Topic     string
 	Counts    Counts
 }
 
-// Status of a rank; false if it is not followed.
+// Status returns the status of a rank, and false if it is not followed.
 func (s *Subscriber) Status(r kv.Rank) (Status, bool) {
 	s.mu.Lock()
 	f := s.ranks[r]
@@ -153,7 +155,7 @@ func (s *Subscriber) Status(r kv.Rank) (Status, bool) {
 	return f.status, true
 }
 
-// Counts is the sum over all ranks that are or were followed.
+// Counts returns the sum over all present and past ranks.
 func (s *Subscriber) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

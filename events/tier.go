@@ -6,11 +6,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// media are the names of the tiers on the wire: vLLM's and SGLang's GPU, CPU and
-// DISK, and two of our own.
+// media are the names of the tiers on the wire: GPU, CPU and DISK as in vLLM and SGLang,
+// and two of our own.
 var media = [kv.Tiers]string{kv.TierDevice: "GPU", kv.TierHost: "CPU", kv.TierDisk: "DISK", kv.TierShared: "SHARED", kv.TierObject: "OBJECT"}
 
-// pinned is the name that page-locked memory of the host had on our wire.
+// pinned is a former name on our wire for page-locked host memory.
 var pinned = []byte("CPU_PINNED")
 
 var mediaBytes = func() (b [len(media)][]byte) {
@@ -20,8 +20,8 @@ var mediaBytes = func() (b [len(media)][]byte) {
 	return b
 }()
 
-// tierOf reads a medium in either case. None is the device, as old publishers
-// knew no other.
+// tierOf reads a medium, in either case of letters. No medium means the device, because
+// old publishers know only that.
 func tierOf(medium []byte) (kv.Tier, bool) {
 	if medium == nil {
 		return kv.TierDevice, true

@@ -13,13 +13,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// translator makes what an index understands of one rank's wire events: content
-// hashes of our own instead of tokens, tiers instead of media.
+// translator converts one rank's wire events for an index: tokens to content hashes
+// computed here, media to tiers. The worker's own hashes stay only as names; so a
+// worker can't claim content that it does not have the tokens of.
 type translator struct {
 	size   int // tokens per block
 	limit  int // of salts
 	salts  map[kv.BlockHash]saltOf
-	group  int32 // the KV cache group that counts, -1 = none was seen yet
+	group  int32 // the KV cache group in use; -1: none seen yet
 	blocks []Block
 	tokens []kv.Token
 	media  []uint64
@@ -27,9 +28,9 @@ type translator struct {
 	buf    []byte
 }
 
-// saltOf is the salt of a block of a salted sequence. Only the event of the first block
-// names it, or that of the first one after a public prefix, and all later ones are hashed
-// under it too.
+// saltOf is the salt of a block in a salted sequence. Only the first block of the
+// sequence names it (or the first one after a public prefix), but all later blocks are
+// hashed under it too.
 type saltOf struct {
 	salt  string
 	tiers uint8
@@ -39,30 +40,31 @@ func newTranslator(size, limit int) *translator {
 	return &translator{size: size, limit: limit, salts: make(map[kv.BlockHash]saltOf), group: -1}
 }
 
+// reset forgets salts and group, for a new publisher.
 func (t *translator) reset() {
 	clear(t.salts)
 	t.group = -1
 }
 
-// passed is why an event was passed over: it is well formed, but not for an
-// index of prefixes.
+// passed is the reason for skipping a well-formed event.
 type passed uint8
 
 const (
 	taken passed = iota
 	unknownMedium
-	otherGroup  // of a hybrid model: not the one with full attention
-	tooManySalt // more salted blocks than are remembered
+	otherGroup  // of a hybrid model: not the group with full attention
+	tooManySalt // beyond SaltedBlocks
 )
 
-// errBlockSize is a worker that can't be indexed as it is configured.
+// errBlockSize is the error of a worker whose block size differs from the index's.
 type errBlockSize struct{ worker, index int }
 
 func (e errBlockSize) Error() string {
 	return fmt.Sprintf("events: the worker's blocks are of %d tokens, the index's of %d: give both the same block size", e.worker, e.index)
 }
 
-// stored translates a BlockStored. Its Blocks are good until the next call.
+// stored translates a BlockStored. Its Blocks are valid until the next call. A Stored
+// without blocks has nothing to store; an error means that the worker can't be indexed.
 func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 	if len(e.Hashes) == 0 {
 		return Stored{}, taken, nil
@@ -80,7 +82,7 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 	s := Stored{Tier: tier, Parent: kv.BlockHash(e.Parent), HasParent: e.HasParent}
 	ns := kv.Namespace{LoRA: string(e.LoRA)}
 	if e.LoRA == nil && e.HasLoRAID {
-		ns.LoRA = fmt.Sprintf("#%d", e.LoRAID) // of old: no name to be found by
+		ns.LoRA = fmt.Sprintf("#%d", e.LoRAID) // an old form: the adapter has no name
 	}
 	if s.HasParent {
 		if ns.Salt = t.salts[s.Parent].salt; ns.Salt == "" {
@@ -126,8 +128,9 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 	return s, taken, nil
 }
 
-// counts tells whether an event is of the group that prefixes are matched by: the
-// first one with full attention that was seen.
+// counts reports whether an event is of the group that prefixes are matched by: the
+// first group with full attention. A sliding window group removes blocks that a prefix
+// still needs.
 func (t *translator) counts(e *wire.Event) bool {
 	if !e.HasGroup {
 		return true
@@ -141,7 +144,7 @@ func (t *translator) counts(e *wire.Event) bool {
 	return t.group == e.Group
 }
 
-// removed translates a BlockRemoved; the hashes are good until the next call.
+// removed translates a BlockRemoved. The hashes are valid until the next call.
 func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
 	tier, known := tierOf(e.Medium)
 	if !known {
@@ -165,12 +168,11 @@ func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
 	return tier, t.hashes, taken
 }
 
-// mediaDigits is the length of a medium's identifier: SHA-256 or BLAKE3 in
-// hexadecimal.
+// mediaDigits is the length of a medium's identifier: SHA-256 or BLAKE3 in hexadecimal.
 const mediaDigits = 64
 
-// saltIn finds the salt of the first block of a sequence: the last of its keys,
-// if that is a bare string that is neither a medium nor the first that is the adapter's name.
+// saltIn returns the salt of the first block of a sequence: the last of its keys, if
+// that is a bare string, no medium, and not the first occurrence of the adapter's name.
 func saltIn(e *wire.Event) (salt string) {
 	named := false
 	for keys := e.ExtraKeys(); ; {
@@ -189,13 +191,13 @@ func saltIn(e *wire.Event) (salt string) {
 	}
 }
 
-// privateMark stands before the salt of a block whose parent is public. Elsewhere a key in
-// the middle of a sequence is a medium's.
+// privateMark precedes the salt of a block whose parent is public. Any other key in the
+// middle of a sequence is a medium.
 const privateMark = "coppice.salt:"
 
 func isPrivate(key []byte) bool { return bytes.HasPrefix(key, []byte(privateMark)) }
 
-// privateSaltIn finds the salt of a block whose parent has none.
+// privateSaltIn returns the salt of a private block after a public parent.
 func privateSaltIn(e *wire.Event) string {
 	for keys := e.ExtraKeys(); ; {
 		key, ok := keys.Next()
@@ -224,8 +226,8 @@ func mediumHash(text []byte) (uint64, bool) {
 	return h, true
 }
 
-// mediumOf is the hash of whatever else makes a block what it is. What can't be
-// read is hashed as it stands: no plain look-up will take the block for its own.
+// mediumOf returns the hash of a key that is neither name nor salt. An unreadable key
+// is hashed as it stands, so that no plain lookup finds the block.
 func mediumOf(key *wire.ExtraKey) uint64 {
 	if key.Text != nil {
 		if h, ok := mediumHash(key.Text); ok {
