@@ -5,40 +5,39 @@ import (
 	"time"
 )
 
-// alarm rings once at a time that is set, later ones giving way to sooner ones:
-// one timer, however many requests have a time limit. It belongs to the scheduler
-// actor; ring runs on the timer's goroutine, for which stop waits.
+// alarm calls ring at the earliest time that was set: one timer for any number of time limits.
+// One actor owns it. ring runs on the timer's goroutine; stop waits for it.
 type alarm struct {
 	ring    func()
 	timer   *time.Timer
-	at      time.Duration // when it rings, on the clock of now
-	armed   bool          // it has not rung since it was set
+	at      time.Duration // when it rings, on the owner's clock
+	armed   bool          // set and has not rung since
 	ringing sync.WaitGroup
 }
 
-// wakeAt has it ring at at, unless it will ring before anyway: whoever is woken
-// too early sets it again.
+// wakeAt makes the alarm ring at time at, unless it is set to ring before: after an early ring
+// the owner sets it again.
 func (a *alarm) wakeAt(now, at time.Duration) {
 	if a.armed && a.at <= at {
 		return
 	}
 	a.at, a.armed = at, true
 	wait := max(at-now, 0)
-	a.ringing.Add(1) // before it can ring
+	a.ringing.Add(1) // before the timer can fire
 	if a.timer == nil {
 		a.timer = time.AfterFunc(wait, func() {
 			defer a.ringing.Done()
 			a.ring()
 		})
-	} else if a.timer.Reset(wait) { // the ring that was set before does not come
+	} else if a.timer.Reset(wait) { // true: the earlier setting is cancelled and will not ring
 		a.ringing.Done()
 	}
 }
 
-// rang notes that it did, on the owner's goroutine.
+// rang records that the alarm rang. It runs on the owner's goroutine.
 func (a *alarm) rang() { a.armed = false }
 
-// stop ends it for good and waits until nothing of it runs.
+// stop cancels the alarm permanently and waits for a ring in progress.
 func (a *alarm) stop() {
 	if a.timer != nil && a.timer.Stop() {
 		a.ringing.Done()

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestBegun: who asks is told once that a request is in a step, when that step is planned and
-// not when it is done, however many samples it has; one that waits hears nothing.
+// TestBegun: a request that asks for Begun gets it once, when its first step is planned rather
+// than when it is done, however many samples it has. A waiting request gets none.
 func TestBegun(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h, Scheduler: scheduler.Config{MaxRunning: 2}}, cpu.Config{})
@@ -18,7 +18,7 @@ func TestBegun(t *testing.T) {
 	}
 	second := open(t, s, Request{Prompt: "other " + prompt, MaxTokens: 2, IgnoreEOS: true, Begun: true})
 	silent := open(t, s, Request{Prompt: "third " + prompt, MaxTokens: 2, IgnoreEOS: true})
-	gauges(t, s, 1, 3) // the other sample follows the first, which holds the device
+	gauges(t, s, 1, 3) // the other sample follows the first one, which the device holds
 	if p, ok, _ := second.take(); ok {
 		t.Errorf("a request that waits has the piece %+v", p)
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// compilers is the number of compilers: one may be held up by a hard format.
+// compilers is the number of compilers: with two, one hard format does not block the others.
 const compilers = 2
 
-// compileWork is what a compiler does before it looks at the clock: mostly about a
+// compileWork is the number of work units between two looks at the clock: usually about a
 // millisecond.
 const compileWork = 4096
 
 // compileBytes bounds the tables of one format.
 const compileBytes = 16 << 20
 
-// errUnwanted answers for what nobody waits for any more.
-var errUnwanted = errors.New("actors: nobody waits for this format")
+// errUnwanted ends a compilation whose result no request waits for any more.
+var errUnwanted = errors.New("actors: no request waits for this format")
 
-// compilerActor compiles formats. It has no state: a panic costs those who wait
+// compilerActor compiles formats. It has no state: a panic fails only the requests that wait
 // for that format.
 type compilerActor struct{ sys *System }
 
@@ -39,7 +39,7 @@ func (a *compilerActor) receive(self *process, message any) {
 	}
 }
 
-// compile gives up after FormatTimeout, at the system's end, and when nobody waits.
+// compile gives up after FormatTimeout, when the system ends, and when no request waits for m.
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	rules, err := m.format.rules()
@@ -83,7 +83,7 @@ func (f Format) rules() (grammar.Rules, error) {
 	return jsonschema.Object(), nil
 }
 
-// callRules reads what Format.Calls has.
+// callRules parses Format.Calls.
 func callRules(text string) (grammar.Rules, error) {
 	var given struct {
 		Tools []struct {
@@ -103,7 +103,7 @@ func callRules(text string) (grammar.Rules, error) {
 	return calls.Rules(jsonschema.Config{})
 }
 
-// drop answers for the format at which the compiler panicked.
+// drop reports the panic to the formats actor, as the error of the format being compiled.
 func (a *compilerActor) drop(message any, err error) {
 	if m, ok := message.(*compile); ok {
 		a.sys.formats.tell(&compiled{compile: m, err: err})

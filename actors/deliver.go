@@ -2,9 +2,9 @@ package actors
 
 import "github.com/coppice-llm/coppice/scheduler"
 
-// delivererActor turns tokens into text and puts them into the callers' streams,
-// one message per step. A slow caller costs nobody anything: its pieces merge in
-// its stream, which its own output limit bounds.
+// delivererActor turns tokens into text and appends it to the callers' streams, one message per
+// step. A slow caller delays no other: its pieces merge in its stream, whose size MaxTokens
+// bounds.
 type delivererActor struct{}
 
 func (a *delivererActor) receive(self *process, message any) {

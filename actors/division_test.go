@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// owned is a backend that finds pages in its batches that are another System's.
+// owned is a backend that checks that no batch names a page of another System.
 type owned struct {
 	engine.Backend
 	t     *testing.T
@@ -58,7 +58,7 @@ func (t ownedTicket) Result() (*engine.Result, error) {
 	return t.Ticket.Result()
 }
 
-// ownedMover is owned for moves, whose pages must be the System's until they have ended.
+// ownedMover is owned for moves: their pages must be the System's until the moves have ended.
 type ownedMover struct {
 	*owned
 	engine.Mover
@@ -85,7 +85,7 @@ func (b *ownedMover) Moved(dst []engine.Moved) []engine.Moved {
 	return dst
 }
 
-// share starts Systems on one pool, with a capacity of pages each, and lower tiers.
+// share starts Systems with lower tiers on one pool with the given number of pages.
 func share(t *testing.T, systems, pages int, cfg scheduler.Config, tiers Tiers) (*Pool, []*System) {
 	t.Helper()
 	const pageTokens = 4
@@ -117,7 +117,7 @@ func (p *Pool) verify(t *testing.T) {
 	}
 }
 
-// numbered is a prompt of n tokens of which no two begin alike.
+// numbered returns prompt number i of n tokens; no two begin alike.
 func numbered(i, n int) []kv.Token {
 	tokens := make([]kv.Token, n)
 	for j := range tokens {
@@ -126,8 +126,8 @@ func numbered(i, n int) []kv.Token {
 	return tokens
 }
 
-// TestSharedPool: one System fills the pool with its cache; another one that comes gets its
-// share, and both give the tokens that they would give alone.
+// TestSharedPool: one System fills the pool with its cache; a second System then gets its
+// share, and both produce the tokens that they would produce alone.
 func TestSharedPool(t *testing.T) {
 	pool, systems := share(t, 2, 64, scheduler.Config{MaxInflight: 2, LeaseHighPages: 64}, Tiers{})
 	alone := start(t, Config{}, cpu.Config{})
@@ -164,9 +164,8 @@ func TestSharedPool(t *testing.T) {
 	pool.verify(t)
 }
 
-// TestSharedPoolUnderLoad: three Systems, with and without lower tiers, each under a load
-// that wants more than its share, until all requests have ended; then they close one after
-// the other.
+// TestSharedPoolUnderLoad: three Systems, with and without lower tiers, each under a load that
+// needs more than its share, until all requests have ended; then they close one by one.
 func TestSharedPoolUnderLoad(t *testing.T) {
 	for _, inflight := range []int{1, 2} {
 		for _, tiers := range []Tiers{{}, {HostBytes: 4 << 20, ExtentPages: 2}} {

@@ -1,9 +1,9 @@
 // Package actors owns the concurrency of Coppice: one file per actor, the
 // messages between them, and the order in which they start and stop. It decides
-// nothing about requests, pages or tokens; that is the scheduler's, a plain value
-// that its actor drives. It alone imports protoactor.
+// nothing about requests, pages or tokens: the scheduler does, a plain value
+// that its actor drives. Only this package imports protoactor.
 //
-// The way of a request, and who runs it:
+// The stages of a request, and where they run:
 //
 //	Open (caller)  door.go       a credit, or refusal; the stream is registered
 //	encode         tokenizer.go  text to tokens, one of a few stateless workers
@@ -13,19 +13,19 @@
 //	delivery       deliver.go    tokens to text, into the request's stream
 //	Next (caller)  stream.go     pieces, merged while the caller is slow
 //
-// beside it the pool actor (pool.go) grants pages in bulk, a log (events.go) numbers
-// cache events and keeps the last ones for readers, and an alarm (alarm.go) wakes the
-// scheduler when a time limit passes while nothing else happens.
+// Besides, the pool actor (pool.go) grants pages in bulk, a log (events.go) numbers
+// cache events and keeps the latest ones for readers, and an alarm (alarm.go) wakes the
+// scheduler when a time limit passes while no messages arrive.
 //
 // Mailboxes are unbounded but can't grow: every open request holds a credit of
-// the door and has at most one message on its way to each actor, the engine has
-// as many steps as may be in flight, the pool one question and one return, the
-// alarm one tick. Nobody waits inside Receive.
+// the door and has at most one message in flight to each actor, the engine has
+// at most MaxInflight steps, the pool one want and one give, the alarm one tick.
+// No actor blocks inside Receive.
 //
 // State actors stop on a panic and are never restarted, since their state would
-// be empty: the system fails, every open request ends with that error, and the
-// device is released. Tokenizer workers have no state and restart; the request
-// that they were at ends with an error.
+// be lost: the system fails, every open request ends with that error, and the
+// device is released. Tokenizer workers have no state and restart; only the request
+// that the worker was encoding ends with an error.
 //
 //	sys, err := actors.Start(actors.Config{Backend: backend, Tokenizer: tok})
 //	stream, err := sys.Open(actors.Request{Prompt: "Once"})

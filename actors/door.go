@@ -12,13 +12,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Request is what a caller asks for. The prompt is Tokens followed by the tokens
-// of Prompt.
+// Request is a request for generation. The prompt is Tokens followed by the tokens of Prompt.
 type Request struct {
 	Tokens       []kv.Token
 	Prompt       string
-	Rendered     bool  // Prompt goes in as it is: no BOS before it
-	Plain        []int // offsets in Prompt at which no special token begins; see tokenizer.Options
+	Rendered     bool  // Prompt is already rendered by a chat template: add no BOS
+	Plain        []int // byte offsets in Prompt at which special tokens are not recognised; see tokenizer.Options
 	Namespace    kv.Namespace
 	PublicTokens int        // as in scheduler.Request
 	Media        []kv.Media // as in scheduler.Request
@@ -28,11 +27,11 @@ type Request struct {
 	Sampling     engine.SamplingParams
 	Digest       bool
 
-	// StopStrings end the output before the first of them in its text; with KeepStop
-	// behind it.
+	// StopStrings end the output before the first of them in its text, or after it with
+	// KeepStop.
 	StopStrings []string
 	KeepStop    bool
-	// Format is what the text has to match.
+	// Format constrains the text.
 	Format Format
 	// As in scheduler.Request.
 	MinTokens      int
@@ -40,27 +39,26 @@ type Request struct {
 	PromptLogprobs bool
 	PromptTop      int32
 
-	// As in scheduler.Request. Each of the Samples takes a credit of the door.
+	// As in scheduler.Request. Each sample takes one credit of the door.
 	Samples  int
 	Tenant   string
 	Class    string
 	Priority int32
 	Timeline bool
-	// Begun asks for a piece with nothing but Piece.Begun, when a sample is in a step for
-	// the first time.
+	// Begun requests an extra piece with Piece.Begun, when the first sample enters a step.
 	Begun bool
 
-	// Timeout ends the request with scheduler.ErrDeadline so long after Open, 0 for
-	// never; QueueTimeout with scheduler.ErrQueueTimeout if it still waits for its
-	// first admission so long after its tokens are known.
+	// Timeout ends the request with scheduler.ErrDeadline that long after Open; 0: no limit.
+	// QueueTimeout ends it with scheduler.ErrQueueTimeout if it is not admitted that long after
+	// its tokens are known; 0: no limit.
 	Timeout, QueueTimeout time.Duration
 }
 
-// lastTime is later than any process lives, and far enough from the end of
-// time.Duration to be added to.
+// lastTime is 73 years, later than any process lives, and still small enough that adding a time
+// since Start does not overflow a time.Duration.
 const lastTime = time.Duration(1) << 61
 
-// check refuses what would not even make a stream.
+// check refuses requests that are invalid before any tokens are known.
 func (s *System) check(req *Request) error {
 	switch most := s.cfg.Scheduler.MaxSamples; {
 	case req.Prompt != "" && s.cfg.Tokenizer == nil:
@@ -78,14 +76,14 @@ func (s *System) check(req *Request) error {
 	return req.Format.check()
 }
 
-// door lets requests in, as many as there are credits, and knows every open one:
-// whatever happens to the actors, it can end them all.
+// door admits requests while there are credits, and holds every open stream: whatever happens
+// to the actors, it can end them all.
 type door struct {
 	sys *System
 
 	mu     sync.Mutex
 	open   map[scheduler.RequestID]*Stream
-	taken  int // credits
+	taken  int // credits in use
 	lastID scheduler.RequestID
 	closed error
 }
@@ -94,10 +92,10 @@ func newDoor(s *System) *door {
 	return &door{sys: s, open: make(map[scheduler.RequestID]*Stream)}
 }
 
-// Open accepts a request or refuses it: with scheduler.ErrQueueFull when
-// MaxRequests are open, ErrClosed or the failure after the end, or what is wrong
-// with the request. What only the scheduler can judge, its size for one, ends the
-// stream with an error, once for each sample.
+// Open accepts a request or refuses it: with scheduler.ErrQueueFull if MaxRequests are open,
+// with ErrClosed or the failure after the system's end, or with scheduler.ErrInvalid or
+// scheduler.ErrEmptyPrompt if the request itself is wrong. Errors that only the scheduler can
+// find, such as a prompt that is too long, end each sample of the stream instead.
 func (s *System) Open(req Request) (*Stream, error) {
 	if err := s.check(&req); err != nil {
 		return nil, err
@@ -107,7 +105,8 @@ func (s *System) Open(req Request) (*Stream, error) {
 	if req.Timeout > 0 {
 		deadline = s.now() + min(req.Timeout, lastTime)
 	}
-	// What follows happens on other goroutines; the caller's slices stay the caller's.
+	// The request is used on other goroutines from here on; clone the slices, which remain the
+	// caller's.
 	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
 	req.Plain = slices.Clone(req.Plain)
 	req.AllowedTokens = slices.Clone(req.AllowedTokens)
@@ -134,12 +133,12 @@ func (s *System) Open(req Request) (*Stream, error) {
 	return stream, nil
 }
 
-// submit passes a request whose tokens are known on to the scheduler, by way of the
-// formats actor if it has a Format.
+// submit passes a request with known tokens on to the scheduler; a request with a Format goes
+// to the formats actor first.
 func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
-		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...) // the cap: the caller's array is not ours
+		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...) // the cap: append must not write into the caller's array
 	}
 	stream.setPrompt(tokens)
 	m := &submit{stream, scheduler.Request{
@@ -157,7 +156,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	s.pass(m, req.Format)
 }
 
-// pass hands a request to the scheduler, by way of the formats actor if it has a format.
+// pass sends a request to the scheduler, or to the formats actor if it has a format.
 func (s *System) pass(m *submit, format Format) {
 	if format == (Format{}) {
 		s.scheduler.tell(m)
@@ -183,7 +182,7 @@ func (d *door) enter(samples int) (*Stream, error) {
 	return stream, nil
 }
 
-// leave returns a request's credits, once nothing of it is on its way any more.
+// leave returns a request's credits, once no message about it is in flight.
 func (d *door) leave(stream *Stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,13 +192,13 @@ func (d *door) leave(stream *Stream) {
 	}
 }
 
-// dismiss ends a request that the scheduler has not heard of.
+// dismiss ends a request that the scheduler has never received.
 func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
-	d.leave(stream) // before its caller hears of the end
+	d.leave(stream) // before the caller sees the ending
 	stream.end(e)
 }
 
-// close refuses what comes and ends what is open.
+// close refuses later requests and ends the open ones.
 func (d *door) close(cause error) {
 	d.mu.Lock()
 	d.closed = cause

@@ -32,9 +32,9 @@ func TestBackendPanicsInClose(t *testing.T) {
 	}
 }
 
-// A text that nobody waits for any more is not made tokens of: by this worker, which has no
-// tokenizer, it could not be.
-func TestNobodyWaitsForTheTokens(t *testing.T) {
+// A worker skips a text whose caller has gone. This worker has no tokenizer, so it would panic
+// if it tried to encode the text.
+func TestTokenizeGivenUp(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	worker := &tokenizerActor{sys: s}
 	left, err := s.door.enter(1)
@@ -57,8 +57,8 @@ func TestNobodyWaitsForTheTokens(t *testing.T) {
 	}
 }
 
-// The end of the context ends a request whose caller is slower than it, and so never finds
-// nothing to take. What has ended before has its ending.
+// The end of the context ends a request even if its caller is so slow that a piece is always
+// ready. A request that has ended before keeps its ending.
 func TestContextOfASlowCaller(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h}, cpu.Config{})
@@ -100,7 +100,7 @@ func TestBillAfterClose(t *testing.T) {
 	}
 }
 
-// Closing at any moment loses no page, one in a grant on its way included.
+// Closing at any moment leaks no page, even with a grant in flight.
 func TestCloseWhileAGrantIsOnItsWay(t *testing.T) {
 	for range 50 {
 		s := start(t, Config{}, cpu.Config{KVTokens: 1024})

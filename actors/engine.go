@@ -15,17 +15,17 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// engineActor owns the backend: it submits plans, and a second goroutine of its
-// own waits for their tickets, so that Receive never does.
+// engineActor owns the backend: it submits plans. A second goroutine of its own waits for the
+// tickets, so that Receive never blocks.
 type engineActor struct {
 	sys     *System
 	backend engine.Backend
 	pending chan pendingStep
 	waiter  sync.WaitGroup
 	carrier *carrier.Carrier // nil: there are no tiers
-	stop    chan struct{}    // closed when nothing watches the carrier any more
+	stop    chan struct{}    // closed to stop the goroutine that watches the carrier
 	sought  map[carrier.ProbeID]*seek
-	probes  carrier.ProbeID // so far
+	probes  carrier.ProbeID // the last one used
 }
 
 type pendingStep struct {
@@ -43,7 +43,7 @@ func newEngineActor(s *System, backend engine.Backend) *engineActor {
 	return a
 }
 
-// watch has the actor poll the carrier when that has news.
+// watch sends the actor a message whenever the carrier has results to poll.
 func (a *engineActor) watch(s *System) {
 	for {
 		select {
@@ -71,10 +71,10 @@ func (a *engineActor) receive(self *process, message any) {
 }
 
 func (a *engineActor) step(m *step) {
-	// A device context may be bound to the thread; locked for good, the thread
-	// would cost tens of microseconds a message.
+	// A device context may be bound to an OS thread. Locking the thread only for the call is
+	// deliberate: a goroutine that is always locked costs tens of microseconds per message.
 	runtime.LockOSThread()
-	for i := range m.plan.Moves { // they read what the batch may overwrite
+	for i := range m.plan.Moves { // before Submit: they read pages that the batch may overwrite
 		a.carrier.Begin(&m.plan.Moves[i])
 	}
 	ticket, err := a.backend.Submit(&m.plan.Batch)
@@ -83,20 +83,20 @@ func (a *engineActor) step(m *step) {
 		a.sys.scheduler.tell(&stepDone{plan: m.plan, err: err})
 		return
 	}
-	a.pending <- pendingStep{m.plan, ticket} // has room for all that Submit lets in
+	a.pending <- pendingStep{m.plan, ticket} // never blocks: the capacity is the number of steps that Submit accepts
 }
 
-// seekPatience is how long a request waits to hear what a shared tier has of its prompt.
+// seekPatience bounds how long a request waits for the lookup of its prompt in a shared tier.
 const seekPatience = 50 * time.Millisecond
 
-// seek asks the shared tier; poll passes the request on.
+// seek starts the lookup in the shared tier; poll passes the request on afterwards.
 func (a *engineActor) seek(m *seek) {
 	a.probes++
 	a.sought[a.probes] = m
 	a.carrier.Probe(a.probes, kv.TierShared, m.extents, time.Now().Add(seekPatience))
 }
 
-// poll passes on what has become of moves and probes.
+// poll passes on the results of moves and lookups.
 func (a *engineActor) poll() {
 	runtime.LockOSThread()
 	ended := a.carrier.Poll(nil)
@@ -114,7 +114,7 @@ func (a *engineActor) poll() {
 	}
 }
 
-// wait passes results on in the order of submission.
+// wait awaits the tickets and passes their results on, in the order of submission.
 func (a *engineActor) wait() {
 	for p := range a.pending {
 		result, err := p.await()
@@ -122,8 +122,8 @@ func (a *engineActor) wait() {
 	}
 }
 
-// await waits for the ticket. A backend that panics in it is a device that is
-// lost, not the process's end.
+// await waits for the ticket. If the backend panics in it, the device counts as lost, and the
+// process lives on.
 func (p *pendingStep) await() (result *engine.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -137,14 +137,14 @@ func (p *pendingStep) await() (result *engine.Result, err error) {
 	return result, err
 }
 
-// release closes the device, however the actor came to its end, and waits until
-// nothing computes. Tickets that were pending end with engine.ErrClosed.
+// release closes the device, however the actor ended, and waits until no step runs. Pending
+// tickets end with engine.ErrClosed.
 func (a *engineActor) release() {
 	defer a.waiter.Wait()
 	defer close(a.pending)
 	if a.carrier != nil {
 		close(a.stop)
-		if err := a.carrier.Close(); err != nil { // while the device still ends what it copies
+		if err := a.carrier.Close(); err != nil { // before the device: it still completes the copies that have begun
 			a.sys.log.Error("closing the tiers", zap.Error(err))
 		}
 	}

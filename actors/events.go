@@ -10,11 +10,13 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// EventLog is the log of the cache's events. It stays empty unless Config.Scheduler.Events is set.
+// EventLog returns the log of cache events. It stays empty unless Config.Scheduler.Events is
+// set.
 func (s *System) EventLog() *events.Log { return s.events }
 
-// Events yields the cache events from batch number from on, until ctx or the System ends;
-// [events.ErrLagged] if that batch is not kept. They flow only with Config.Scheduler.Events.
+// Events yields the cache events from batch number from on, until ctx or the System ends. It
+// yields [events.ErrLagged] if that batch is no longer kept, and an error without
+// Config.Scheduler.Events.
 func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
 		if !s.cfg.Scheduler.Events {
@@ -39,7 +41,7 @@ func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, er
 	}
 }
 
-// dump reads the whole cache between two steps. It implements [events.Dump].
+// dump lists the whole cache as events, between two steps. It implements [events.Dump].
 func (s *System) dump(ctx context.Context) ([]kv.Event, uint64, error) {
 	type held struct {
 		stored []kv.Event
@@ -53,5 +55,5 @@ func (s *System) dump(ctx context.Context) ([]kv.Event, uint64, error) {
 	return h.stored, h.next, err
 }
 
-// announce appends what changed in the cache to the log.
+// announce appends the cache's changes to the log.
 func (a *schedulerActor) announce() { a.sys.events.Append(a.core.TakeEvents(nil)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Readers see all events in order, and why there are no more.
+// Readers get all events in order, then the reason for their end.
 func TestEventsEndWithTheSystem(t *testing.T) {
 	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{PageTokens: 4})
 	drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 2, IgnoreEOS: true}))
@@ -39,8 +39,8 @@ func TestEventsEndWithTheSystem(t *testing.T) {
 	}
 }
 
-// What the events tell and what a dump tells is the same, and the dump's number says up to where.
-func TestDumpIsWhatEventsTold(t *testing.T) {
+// The events and a dump agree, and the dump's number is that of the next event batch.
+func TestDumpEqualsEvents(t *testing.T) {
 	s := start(t, Config{Scheduler: scheduler.Config{Events: true}}, cpu.Config{PageTokens: 4})
 	for i := range 5 {
 		drain(t, open(t, s, Request{Prompt: string(rune(65+i)) + prompt, MaxTokens: 2 + i, IgnoreEOS: true}))

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestFaultyAnswers: a backend that answers one row wrongly fails one request, and the node
-// serves the next one; one whose result can't be attributed ends the node, with an error
-// that says why, and every request has its ending.
+// TestFaultyAnswers: if a backend answers one row wrongly, that request fails and the node
+// serves the next one. If a result can't be attributed to a row, the node ends with an error
+// that gives the reason, and every request has its ending.
 func TestFaultyAnswers(t *testing.T) {
 	for _, fault := range enginetest.Faults() {
 		t.Run(fault.Name, func(t *testing.T) {

@@ -9,18 +9,18 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Format is what the text of an output has to match, one of these; the zero value
-// lets everything pass.
+// Format constrains the text of an output. At most one field may be set; the zero value permits
+// any text.
 type Format struct {
-	// JSON: a JSON object.
+	// JSON permits any JSON object.
 	JSON bool
-	// JSONSchema: JSON that the schema describes, which is given as JSON itself.
+	// JSONSchema permits the JSON values that the schema describes. The schema is JSON itself.
 	JSONSchema string
-	// Regexp: text that the expression matches from beginning to end. Syntax: RE2.
+	// Regexp permits the texts that the expression matches from beginning to end. Syntax: RE2.
 	Regexp string
-	// Calls: calls of tools, as jsonschema.Calls describes them, given as JSON:
-	// {"tools": [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}, where
-	// parameters and answer may be left out.
+	// Calls permits calls of tools, as jsonschema.Calls describes them, given as JSON: {"tools":
+	// [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}. Both parameters and
+	// answer are optional.
 	Calls string
 }
 
@@ -40,40 +40,40 @@ func (f Format) check() error {
 	return nil
 }
 
-// bytes is the length of its text.
+// bytes returns the length of the format's text.
 func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) + len(f.Calls) }
 
-// formatsActor has formats compiled, each once, and keeps those that were used
-// last. Requests wait here, not at the scheduler, where they would hold a place.
+// formatsActor has each format compiled once and caches the most recently used ones. Requests
+// wait for their format here, not at the scheduler, where they would hold a slot.
 type formatsActor struct {
 	sys     *System
-	kept    shelf               // grammars
-	refused shelf               // what can't be compiled, which must not push grammars out
-	waiting map[Format][]waiter // for those that are not compiled yet
-	making  map[Format]*compile // at a compiler
-	turns   []*turn             // tenants who wait for formats that are at none, whose turn it is first
-	busy    map[string]bool     // tenants with one at a compiler
-	idle    []int               // compilers
-	alarm   alarm               // rings when the next of those who wait runs out of time
+	kept    shelf               // compiled grammars
+	refused shelf               // errors of invalid formats, apart so that they can't displace grammars
+	waiting map[Format][]waiter // requests by the format that they wait for
+	making  map[Format]*compile // formats at a compiler
+	turns   []*turn             // tenants that wait for formats not yet at a compiler; next tenant first
+	busy    map[string]bool     // tenants with a format at a compiler
+	idle    []int               // free compilers
+	alarm   alarm               // rings at the next time limit of a waiting request
 }
 
 // waiter is a request that waits for its format.
 type waiter struct {
 	*submit
-	since time.Duration // on the system's clock, as until
+	since time.Duration // since and until are on the system's clock
 	until time.Duration
-	late  error // what it ends with then
+	late  error // the error at until
 }
 
-// turn is the formats that a tenant waits for, in the order in which they were asked for.
-// Another one may wait for the same.
+// turn lists the formats that a tenant waits for, oldest first. A format may be in the lists of
+// several tenants.
 type turn struct {
 	tenant  string
 	formats []Format
 }
 
-// refusedFormats is how many formats that can't be compiled are remembered, of refusedBytes
-// of text each: fewer if some are longer.
+// The shelf of invalid formats has room for refusedFormats of refusedBytes of text each, fewer
+// if some are longer.
 const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
@@ -105,10 +105,10 @@ func (a *formatsActor) receive(self *process, message any) {
 	}
 }
 
-// release stops the timer, however the actor came to its end.
+// release stops the timer, however the actor ended.
 func (a *formatsActor) release() { a.alarm.stop() }
 
-// need passes the request on if its format is there, or has it wait.
+// need passes the request on if its format is compiled, or puts it among the waiting ones.
 func (a *formatsActor) need(m *needFormat) {
 	if gone := m.submit.stream.gone.Load(); gone != nil {
 		a.sys.door.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
@@ -129,7 +129,7 @@ func (a *formatsActor) need(m *needFormat) {
 	}
 }
 
-// waiter sets the alarm for a request that is to wait.
+// waiter sets the alarm for a request that must wait.
 func (a *formatsActor) waiter(m *submit) waiter {
 	now := a.sys.now()
 	w := waiter{submit: m, since: now, until: lastTime, late: scheduler.ErrDeadline}
@@ -145,7 +145,7 @@ func (a *formatsActor) waiter(m *submit) waiter {
 	return w
 }
 
-// expire ends who has waited too long.
+// expire ends the requests that have waited too long.
 func (a *formatsActor) expire() {
 	a.alarm.rang()
 	now, next := a.sys.now(), lastTime
@@ -167,8 +167,8 @@ func (a *formatsActor) expire() {
 	}
 }
 
-// keepWaiting notes who still waits for a format. If nobody does, it is forgotten, and its
-// compiler may stop.
+// keepWaiting sets the requests that still wait for a format. If none is left, it drops the
+// format and tells its compiler to stop.
 func (a *formatsActor) keepWaiting(f Format, waits []waiter) {
 	if len(waits) > 0 {
 		a.waiting[f] = waits
@@ -182,7 +182,7 @@ func (a *formatsActor) keepWaiting(f Format, waits []waiter) {
 	}
 }
 
-// line puts a format behind the others of its tenant, unless it is among them.
+// line appends a format to the queue of its tenant, unless it is in there.
 func (a *formatsActor) line(tenant string, f Format) {
 	i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == tenant })
 	if i < 0 {
@@ -194,7 +194,7 @@ func (a *formatsActor) line(tenant string, f Format) {
 	}
 }
 
-// unline takes a format out of the lines of all tenants.
+// unline removes a format from the queues of all tenants.
 func (a *formatsActor) unline(f Format) {
 	a.turns = slices.DeleteFunc(a.turns, func(t *turn) bool {
 		if i := slices.Index(t.formats, f); i >= 0 {
@@ -204,8 +204,8 @@ func (a *formatsActor) unline(f Format) {
 	})
 }
 
-// start gives the compilers what they can take: tenants in turns, and one at a time
-// of each, so that who has hard ones holds up nobody but himself.
+// start gives formats to the free compilers: tenants take turns, with at most one format of
+// each at a compiler, so that a tenant with hard formats delays only itself.
 func (a *formatsActor) start() {
 	for len(a.idle) > 0 {
 		i := slices.IndexFunc(a.turns, func(t *turn) bool { return !a.busy[t.tenant] })
@@ -213,7 +213,7 @@ func (a *formatsActor) start() {
 			return
 		}
 		t := a.turns[i]
-		a.turns = append(slices.Delete(a.turns, i, i+1), t) // the others first
+		a.turns = append(slices.Delete(a.turns, i, i+1), t) // after all other tenants
 		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: t.formats[0]}
 		a.idle = a.idle[:len(a.idle)-1]
 		a.busy[c.tenant], a.making[c.format] = true, c
@@ -226,7 +226,7 @@ func (a *formatsActor) compiled(m *compiled) {
 	c := m.compile
 	delete(a.making, c.format)
 	delete(a.busy, c.tenant)
-	if i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == c.tenant }); i >= 0 { // the others first
+	if i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == c.tenant }); i >= 0 { // after all other tenants
 		t := a.turns[i]
 		a.turns = append(slices.Delete(a.turns, i, i+1), t)
 	}
@@ -236,20 +236,20 @@ func (a *formatsActor) compiled(m *compiled) {
 	f := &format{key: c.format, grammar: m.grammar, err: m.err}
 	switch {
 	case errors.Is(m.err, errUnwanted):
-		for _, w := range waits { // they came since
+		for _, w := range waits { // including those that arrived during the compilation
 			a.waiting[c.format] = waits
 			a.line(w.req.Tenant, c.format)
 		}
 		waits = nil
 	case m.err == nil:
 		a.kept.put(f, m.grammar.Bytes()+f.key.bytes())
-	case errors.Is(m.err, scheduler.ErrInvalid): // a lack of time may pass
+	case errors.Is(m.err, scheduler.ErrInvalid): // only invalid formats are remembered: a timeout may not recur
 		a.refused.put(f, max(f.key.bytes(), refusedBytes))
 	}
 	now := a.sys.now()
 	for _, w := range waits {
 		if q := &w.req.QueueTimeout; *q > 0 {
-			*q = max(*q-(now-w.since), 1) // it goes on at the scheduler
+			*q = max(*q-(now-w.since), 1) // the rest of the time continues at the scheduler
 		}
 		a.pass(w.submit, f)
 	}
@@ -265,7 +265,7 @@ func (a *formatsActor) pass(m *submit, f *format) {
 	a.sys.scheduler.tell(m)
 }
 
-// abort ends a request that waits here.
+// abort ends a request that waits for its format.
 func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
 		if i := slices.IndexFunc(waits, func(w waiter) bool { return w.stream.id == m.id }); i >= 0 {

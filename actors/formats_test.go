@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// formatsAlone is a formats actor whose compilers are the test's, and a system around it.
+// formatsAlone starts a formats actor whose compilers the test plays.
 func formatsAlone(t *testing.T, cfg Config) (*System, *formatsActor, func(Request) *Stream) {
 	s := start(t, cfg, cpu.Config{})
 	a := newFormatsActor(s)
@@ -35,8 +35,8 @@ func ended(t *testing.T, stream *Stream, want error) {
 	}
 }
 
-// Formats are compiled once; those who wait for one and give up are gone at once;
-// faults are remembered, a lack of time is not.
+// Each format is compiled once. Requests that give up waiting are dropped at once. Errors of
+// invalid formats are cached, timeouts are not.
 func TestFormatsAreKept(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
 	a.idle = nil // compilers are busy
@@ -63,9 +63,9 @@ func TestFormatsAreKept(t *testing.T) {
 	ended(t, ask(form("a")), scheduler.ErrInvalid) // at once
 	done("b", ErrFormatTimeout)
 	ended(t, third, ErrFormatTimeout)
-	fourth := ask(form("b")) // once more
+	fourth := ask(form("b")) // again
 	if len(a.waiting[Format{Regexp: "b"}]) != 1 {
-		t.Error("a lack of time is remembered")
+		t.Error("a timeout is cached")
 	}
 	a.abort(&abort{fourth.id, context.Canceled})
 	ended(t, fourth, context.Canceled)
@@ -82,8 +82,8 @@ func TestFormatsAreKept(t *testing.T) {
 	}
 }
 
-// Of each tenant one format is at a compiler at a time, whoever asked first; what
-// nobody waits for any more is given up.
+// Each tenant has at most one format at a compiler, in whatever order they were requested. A
+// compilation that no request waits for is given up.
 func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer deafen(a.sys)()
@@ -107,7 +107,7 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	making("b0", "c0") // not a1
 	a.abort(&abort{streams["c0"].id, nil})
 	if !a.making[Format{Regexp: "c0"}].unwanted.Load() {
-		t.Error("c0 is compiled for nobody")
+		t.Error("c0 is compiled though no request waits for it")
 	}
 	again := ask(Request{Tenant: "c", Format: Format{Regexp: "c0"}})
 	done("c0", errUnwanted)
@@ -115,7 +115,7 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	done("b0", errDevice)
 	making("a1", "c1")
 	done("c1", errDevice)
-	making("a1", "c0") // once more
+	making("a1", "c0") // again
 	done("c0", errDevice)
 	ended(t, again, errDevice)
 	done("a1", errDevice)
@@ -127,8 +127,8 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// What a tenant waits for is compiled in its own turn, even if one with much to compile
-// asked for the same before.
+// A format that two tenants wait for is compiled in the turn of whichever comes first, even if
+// it is far down the queue of the tenant that requested it first.
 func TestFormatsOfTwoTenants(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer deafen(a.sys)()
@@ -143,7 +143,7 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 	}
 	both = append(both, ask(form("c", "common")))
 	if len(a.turns) != 1 {
-		t.Error("it is to be compiled twice")
+		t.Error("it is queued for a second compilation")
 	}
 	a.compiled(&compiled{compile: a.making[Format{Regexp: "common"}], err: errDevice})
 	for _, stream := range both {
@@ -151,8 +151,8 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 	}
 }
 
-// Of who has left nothing stays: a format is forgotten that nobody waits for, however many
-// others its tenant waits for before it.
+// Requests that leave, leave nothing behind: a format that no request waits for is dropped,
+// however many formats of its tenant are queued before it.
 func TestFormatsAreForgotten(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
 	defer deafen(a.sys)()
@@ -175,7 +175,7 @@ func TestFormatsAreForgotten(t *testing.T) {
 	}
 }
 
-// Faults are remembered by their text, which is bounded.
+// Errors of invalid formats are cached by the format's text, within a limit of bytes.
 func TestFaultsAreBounded(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer deafen(a.sys)()
@@ -194,8 +194,8 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// The time that a request waits for its format is of its QueueTimeout.
-func TestFormatsTakeOfTheQueueTimeout(t *testing.T) {
+// The time that a request waits for its format counts against its QueueTimeout.
+func TestFormatsUseUpTheQueueTimeout(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer deafen(a.sys)()
 	f := Format{Regexp: "a"}
@@ -212,10 +212,10 @@ func TestFormatsTakeOfTheQueueTimeout(t *testing.T) {
 	if left := submit.req.QueueTimeout; left <= 0 || left > time.Minute {
 		t.Errorf("at the scheduler it may wait for %v", left)
 	}
-	ended(t, stream, scheduler.ErrEmptyPrompt) // the scheduler has heard of it
+	ended(t, stream, scheduler.ErrEmptyPrompt) // it has reached the scheduler
 }
 
-// deafen has formats compiled by nobody, until it is undone.
+// deafen replaces the compilers by ones that never answer, until undo is called.
 func deafen(s *System) (undo func()) {
 	compilers := s.compilers
 	deaf := &process{pid: s.spawn("deaf", restartOnPanic, func() receiver { return deafActor{} }).pid}
@@ -231,7 +231,7 @@ func (deafActor) receive(self *process, message any) {
 	}
 }
 
-// Who waits for a format runs out of time as anybody does.
+// Time limits apply to requests that wait for a format.
 func TestFormatsDoNotStopTheClock(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	a.idle = nil
@@ -244,13 +244,13 @@ func TestFormatsDoNotStopTheClock(t *testing.T) {
 	}
 	a.abort(&abort{patient.id, scheduler.ErrAborted})
 	ended(t, patient, scheduler.ErrAborted)
-	// And in a whole system whose compilers are busy for ever, by the alarm.
+	// The same in a whole system, by its alarm, with compilers that never answer.
 	s := start(t, Config{}, cpu.Config{})
 	defer deafen(s)()
 	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
 }
 
-// A shelf keeps what was used last, within its room.
+// A shelf keeps the most recently used formats within its limit of bytes.
 func TestShelf(t *testing.T) {
 	s := newShelf(10)
 	key := func(i int) Format { return Format{Regexp: fmt.Sprint(i)} }
@@ -258,7 +258,7 @@ func TestShelf(t *testing.T) {
 		s.put(&format{key: key(i)}, 3)
 		s.take(key(0))
 	}
-	s.put(&format{key: key(9)}, 11) // larger than all
+	s.put(&format{key: key(9)}, 11) // larger than the whole shelf
 	for i, want := range []bool{true, false, false, true, true} {
 		if (s.take(key(i)) != nil) != want {
 			t.Errorf("format %d is kept: %v", i, !want)

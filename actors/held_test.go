@@ -8,10 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 )
 
-// held is a device that stands still where the test says: a batch that is not let
-// pass does not complete until it is, or ends with engine.ErrClosed when the device
-// is closed. So requests stay open, and in the phase that they were brought to,
-// however long what the test does meanwhile takes.
+// held is a device that stops where the test says: a batch that the rule does not let pass
+// completes only under a later rule, or ends with engine.ErrClosed when the device is closed.
+// So requests stay open in the phase that the test has brought them to.
 type held struct {
 	engine.Backend
 	closed  chan struct{}
@@ -19,17 +18,17 @@ type held struct {
 
 	mu    sync.Mutex
 	pass  rule
-	queue []*heldTicket // not let pass yet, in the order of submission
+	queue []*heldTicket // batches not let pass yet, in the order of submission
 }
 
-// rule tells whether the next batch may complete. One that may not holds up those
-// behind it and is asked for again under the next rule.
+// rule reports whether the next batch may complete. A batch that may not blocks all later ones
+// and is offered again to the next rule.
 type rule func(b *engine.Batch) bool
 
-// none holds all that was not let pass before.
+// none holds all batches that have not passed yet.
 func none(*engine.Batch) bool { return false }
 
-// all lets the device run freely.
+// all lets every batch pass.
 func all(*engine.Batch) bool { return true }
 
 // steps lets n batches pass.
@@ -40,8 +39,8 @@ func steps(n int) rule {
 	}
 }
 
-// first holds what comes after the batch that samples the n-th of first tokens: n
-// outputs have begun then.
+// first holds everything after the batch that samples the n-th first token: n outputs have
+// begun by then.
 func first(n int) rule {
 	return func(b *engine.Batch) bool {
 		if n <= 0 {
@@ -56,8 +55,8 @@ func first(n int) rule {
 	}
 }
 
-// short lets the device run until an output would get longer than n tokens: none
-// with a larger limit reaches it.
+// short lets batches pass until an output would grow beyond n tokens: no request with a larger
+// limit ends.
 func short(n int) rule {
 	return func(b *engine.Batch) bool {
 		for i := range b.Rows {
@@ -69,13 +68,13 @@ func short(n int) rule {
 	}
 }
 
-// hold opens a device that holds every batch until let says otherwise.
+// hold opens a device that holds every batch until let sets another rule.
 func hold(t *testing.T, cfg cpu.Config) *held {
 	t.Helper()
 	return &held{Backend: backend(t, cfg), closed: make(chan struct{}), pass: none}
 }
 
-// let sets the rule for the batches that are held now and for those to come.
+// let sets the rule for the batches held now and for later ones.
 func (h *held) let(pass rule) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +109,7 @@ func (h *held) Close() error {
 	return h.Backend.Close()
 }
 
-// heldTicket is done when its batch was let pass and ran, or the device is closed.
+// heldTicket is done when its batch was let pass and ran, or when the device was closed.
 type heldTicket struct {
 	batch        *engine.Batch
 	of           engine.Ticket

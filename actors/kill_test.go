@@ -11,21 +11,21 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// poison is a message that no actor knows: it panics.
+// poison is a message of an unknown type: the actor that receives it panics.
 type poison struct{}
 
-// loadConfig makes steps shorter than a prompt, and the first grant of pages enough
-// for who is admitted until load is done: a later one would come at any step.
+// loadConfig makes steps shorter than a prompt, and the first grant of pages large enough for
+// all requests admitted during load: a second grant would arrive at an arbitrary step.
 var loadConfig = scheduler.Config{MaxRunning: 4, StepTokens: 16, LeaseBulkPages: 256, Events: true}
 
-// loaded is request i of a load.
+// loaded returns request i of a load.
 func loaded(i int) Request {
 	return Request{Prompt: fmt.Sprint(i) + prompt, MaxTokens: 2000, IgnoreEOS: true}
 }
 
-// load opens requests and brings them into every phase, where they stay: two of
-// them decode, one is in the midst of its prompt, eight are queued, and the last
-// one is on its way to the tokenizer. s is as loadConfig says.
+// load opens requests and brings them into every phase, where they stay: two decode, one is in
+// the middle of its prompt, eight are queued, and the last one is on its way to the tokenizer.
+// s must run with loadConfig.
 func load(t *testing.T, s *System, h *held) []*Stream {
 	t.Helper()
 	streams := []*Stream{open(t, s, loaded(0))}
@@ -51,9 +51,9 @@ func load(t *testing.T, s *System, h *held) []*Stream {
 	return append(streams, last)
 }
 
-// TestKillEachActor kills every kind of state actor under load, by a panic and by
-// a stop from outside: every open request ends with an error that says which,
-// Close returns, and start's cleanup finds no goroutine left.
+// TestKillEachActor kills each kind of state actor under load, by a panic and by a stop from
+// outside. Every open request ends with an error that names the actor, Close returns, and
+// start's cleanup finds no leaked goroutine.
 func TestKillEachActor(t *testing.T) {
 	kinds := map[string]func(s *System) *process{
 		"scheduler": func(s *System) *process { return s.scheduler },
@@ -100,14 +100,14 @@ func killed(t *testing.T, name, how string, pick func(s *System) *process, infli
 	}
 }
 
-// TestKillTokenizer: a worker has no state, so its panic costs the request that
-// it was at and no other, and it goes on.
+// TestKillTokenizer: a worker has no state, so its panic fails only the request that it was
+// encoding, and the worker continues.
 func TestKillTokenizer(t *testing.T) {
 	h := hold(t, cpu.Config{KVTokens: 16384})
 	s := start(t, Config{Backend: h, Tokenizers: 1, Scheduler: loadConfig}, cpu.Config{})
 	streams := load(t, s, h)
 	s.workers[0].tell(&poison{})
-	// Without a tokenizer, this one panics at each request.
+	// Without a tokenizer, this worker panics at each request.
 	broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
 	s.workers = append(s.workers, broken)
 	for range 20 { // more than protoactor's default strategy would restart
@@ -144,11 +144,11 @@ func TestKillTokenizer(t *testing.T) {
 	}
 }
 
-// failing is a device that is lost at a given step.
+// failing is a device that is lost at step at.
 type failing struct {
 	engine.Backend
 	steps int
-	how   string // where it fails: "submit", "ticket" or "panic", the ticket's
+	how   string // the call that fails: "submit", "ticket", or "panic" for a panic in the ticket
 }
 
 var errDevice = &engine.Error{Backend: "cpu", Op: "step", Err: errors.New("device lost")}
@@ -190,7 +190,7 @@ func TestDeviceLost(t *testing.T) {
 				switch {
 				case err == nil:
 					streams = append(streams, stream)
-				case !lost(err): // else the device was lost before this one was let in
+				case !lost(err): // else the device was lost before this request was admitted
 					t.Fatal(err)
 				}
 			}
@@ -202,7 +202,7 @@ func TestDeviceLost(t *testing.T) {
 			if err := s.Close(); !lost(err) {
 				t.Errorf("%s, %d in flight: Close says %v", how, inflight, err)
 			}
-			// All but the device came to an orderly end.
+			// All actors but the engine ended in order.
 			if st, err := s.Stats(patience(t)); err != nil || st.LeakedPages != 0 {
 				t.Errorf("%s, %d in flight: %d pages leaked, %v", how, inflight, st.LeakedPages, err)
 			}

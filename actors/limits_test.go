@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// paced is a device whose every step takes some time on the bubble's clock.
+// paced is a device whose every step takes a fixed time on the bubble's clock.
 type paced struct {
 	engine.Backend
 	step time.Duration
@@ -34,8 +34,8 @@ func (p pacedTicket) Result() (*engine.Result, error) {
 	return p.Ticket.Result()
 }
 
-// inBubble runs f with a system whose clock stands still while anything runs but
-// a step of the device.
+// inBubble runs f with a system in a synctest bubble: its clock advances only while the device
+// runs a step.
 func inBubble(t *testing.T, step time.Duration, cfg scheduler.Config, f func(t *testing.T, s *System)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Backend: paced{backend(t, cpu.Config{KVTokens: 4096}), step}, Scheduler: cfg}, cpu.Config{})
@@ -49,13 +49,13 @@ func inBubble(t *testing.T, step time.Duration, cfg scheduler.Config, f func(t *
 
 var light = []kv.Token{76, 105, 103, 104, 116}
 
-// A running request ends with the step that runs when its time is up.
+// A running request ends with the step that is running at its deadline.
 func TestTimeout(t *testing.T) {
 	const step, timeout = 100 * time.Millisecond, 2*time.Second + 50*time.Millisecond
 	for inflight := 1; inflight <= 2; inflight++ {
 		inBubble(t, step, scheduler.Config{MaxInflight: inflight}, func(t *testing.T, s *System) {
 			_, _, e := drain(t, open(t, s, Request{Tokens: light, MaxTokens: 3000, IgnoreEOS: true, Timeout: timeout}))
-			last := time.Duration(20+inflight) * step // those that are out when the time is up
+			last := time.Duration(20+inflight) * step // the steps in flight at the deadline
 			if e.Reason != scheduler.Abort || !errors.Is(e.Err, scheduler.ErrDeadline) || e.OutputTokens != 20 || e.Total != last {
 				t.Errorf("%d in flight: ending %+v, want 20 tokens and %v", inflight, e, last)
 			}
@@ -63,9 +63,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Who waits ends at its time although nothing else happens then, whether limits
-// come sooner or later than those before; a request that was admitted in time has
-// no QueueTimeout any more.
+// A waiting request ends at its limit even if no message arrives, whether later requests have
+// earlier or later limits. QueueTimeout no longer applies to an admitted request.
 func TestLimitsOfThoseWhoWait(t *testing.T) {
 	inBubble(t, 10*time.Second, scheduler.Config{MaxRunning: 1}, func(t *testing.T, s *System) {
 		began := time.Now()
@@ -97,7 +96,7 @@ func TestLimitsOfThoseWhoWait(t *testing.T) {
 	})
 }
 
-// An alarm for a time that has passed may ring while it is being set.
+// An alarm set to a time in the past may ring before wakeAt returns.
 func TestAlarmRingsAtOnce(t *testing.T) {
 	rings := make(chan struct{}, 1)
 	a := alarm{ring: func() { rings <- struct{}{} }}
@@ -109,7 +108,7 @@ func TestAlarmRingsAtOnce(t *testing.T) {
 	a.stop()
 }
 
-// The scheduler actor's end is its alarm's, on whatever way it comes.
+// However the scheduler actor ends, its alarm ends with it.
 func TestAlarmEndsWithItsActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, rang := newSchedulerActor(&System{}, nil), false
@@ -117,12 +116,12 @@ func TestAlarmEndsWithItsActor(t *testing.T) {
 		a.alarm.wakeAt(0, time.Hour)
 		releaser.release(a)
 		if time.Sleep(2 * time.Hour); rang {
-			t.Error("the alarm rings in an empty house")
+			t.Error("the alarm rings after its actor has ended")
 		}
 	})
 }
 
-// A request with time left ends with the system, not later.
+// A request with time left ends with the system, not at its deadline.
 func TestCloseWithTheAlarmSet(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h}, cpu.Config{})
@@ -139,7 +138,7 @@ func TestCloseWithTheAlarmSet(t *testing.T) {
 	}
 }
 
-// One timer serves them all, and rings once for each time that it is set to.
+// One timer serves all limits and rings once for each time that it is set to.
 func TestAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, rings := time.Now(), make(chan time.Duration, 9)
@@ -147,13 +146,13 @@ func TestAlarm(t *testing.T) {
 		a.ring = func() { rings <- time.Since(began) }
 		now := func() time.Duration { return time.Since(began) }
 		a.wakeAt(now(), 5*time.Second)
-		a.wakeAt(now(), 9*time.Second) // gives way
-		a.wakeAt(now(), 2*time.Second) // comes first
+		a.wakeAt(now(), 9*time.Second) // later than the one set: ignored
+		a.wakeAt(now(), 2*time.Second) // earlier: replaces it
 		if at := <-rings; at != 2*time.Second {
 			t.Errorf("rang after %v", at)
 		}
 		a.rang()
-		a.wakeAt(now(), time.Second) // has passed already
+		a.wakeAt(now(), time.Second) // in the past
 		if at := <-rings; at != 2*time.Second {
 			t.Errorf("rang after %v", at)
 		}
@@ -168,7 +167,7 @@ func TestAlarm(t *testing.T) {
 	})
 }
 
-// Limits before the beginning are refused, one at the end of time never passes.
+// Negative limits are refused, and the largest possible one never passes.
 func TestLimitsOutOfRange(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	for _, req := range []Request{{Timeout: -1}, {QueueTimeout: -1}} {

@@ -9,8 +9,8 @@ import (
 )
 
 // Ask calls at between two steps, on the goroutine that owns the scheduler, and returns its
-// answer; the steps wait for it. now is the scheduler's clock. at must neither block nor keep
-// core. After the end there is no answer: the error is the cause of the end.
+// result; now is the scheduler's clock. Steps wait for at, so it must not block, and it must
+// not keep core. After the system's end Ask returns the cause of the end.
 func Ask[T any](ctx context.Context, s *System, at func(core *scheduler.Scheduler, now time.Duration) T) (T, error) {
 	return ask(ctx, s, func(a *schedulerActor) T { return at(a.core, s.now()) })
 }
@@ -28,20 +28,20 @@ func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (ans
 	return answer, err
 }
 
-// Stats are a system's figures.
+// Stats holds a system's figures.
 type Stats struct {
 	Scheduler scheduler.Metrics
-	// Tenants are those with requests open, by name.
+	// Tenants lists the tenants with open requests, by name.
 	Tenants []scheduler.TenantUsage
 	Engine  engine.StepStats // summed over all steps, as the backend counted them
-	// Tiers are those below the device, the fastest first.
+	// Tiers lists the tiers below the device, the fastest first.
 	Tiers []TierStats
-	// LeakedPages have no owner: granted to the scheduler but nobody's there, or,
-	// after the end, not returned to the pool. Always 0.
+	// LeakedPages counts pages without an owner: pages granted to the scheduler that its books
+	// do not have, or, after the end, pages not returned to the pool. Always 0, else a bug.
 	LeakedPages int
 }
 
-// Stats are the figures of now, or of the end once the system has ended.
+// Stats returns the current figures, or the final ones once the system has ended.
 func (s *System) Stats(ctx context.Context) (Stats, error) {
 	st, err := ask(ctx, s, (*schedulerActor).stats)
 	if err == nil || ctx.Err() != nil {

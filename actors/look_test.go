@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// The questions of package coppice, as its Node asks them.
+// These wrap Ask the way package coppice's Node does.
 
 func (s *System) waiting(ctx context.Context) ([]scheduler.Wait, error) {
 	return Ask(ctx, s, func(core *scheduler.Scheduler, _ time.Duration) []scheduler.Wait { return core.Waiting(nil) })
@@ -22,7 +22,7 @@ func (s *System) running(ctx context.Context) ([]scheduler.Run, error) {
 	return Ask(ctx, s, func(core *scheduler.Scheduler, now time.Duration) []scheduler.Run { return core.Running(now, nil) })
 }
 
-// try calls what may fail by itself.
+// try calls at with Ask and returns the error of either.
 func (s *System) try(t *testing.T, at func(core *scheduler.Scheduler, now time.Duration) error) error {
 	t.Helper()
 	failed, err := Ask(patience(t), s, at)
@@ -49,8 +49,8 @@ func (s *System) flushCache(t *testing.T) error {
 	return s.try(t, func(core *scheduler.Scheduler, _ time.Duration) error { core.FlushCache(); return nil })
 }
 
-// A pinned prefix stays whatever else needs room, until its time is over or it is
-// let go; a flush forgets all.
+// A pinned prefix survives evictions until its time has passed or it is unpinned; a flush
+// forgets all pins.
 func TestPinPrefix(t *testing.T) {
 	s := start(t, Config{Scheduler: scheduler.Config{PinnedTokens: 64, CurveSamples: radixcache.DefaultCurveSamples}}, cpu.Config{PageTokens: 4, KVTokens: 256})
 	system := nano.Tokenizer().EncodePrompt(nil, prompt)
@@ -98,7 +98,7 @@ func TestPinPrefix(t *testing.T) {
 	if n := ask(4); n != 0 {
 		t.Errorf("let go: %d tokens are cached", n)
 	}
-	if err := pin(1); err != nil { // over at the next step
+	if err := pin(1); err != nil { // it expires at the next step
 		t.Error(err)
 	}
 	crowd()
@@ -121,7 +121,7 @@ func TestPinPrefix(t *testing.T) {
 	if n := ask(6); n != 0 {
 		t.Errorf("flushed: %d tokens are cached", n)
 	}
-	// What can't have room beside the pinned prefixes is refused.
+	// A request that does not fit beside the pinned prefixes is refused.
 	_, _, e := drain(t, open(t, s, Request{Tokens: system, MaxTokens: 256 - 64 - len(system) + 2}))
 	if !errors.Is(e.Err, scheduler.ErrTooLarge) {
 		t.Errorf("too large: %v", e.Err)
@@ -137,7 +137,7 @@ func TestPinPrefix(t *testing.T) {
 	}
 }
 
-// Running shows who has a slot.
+// Running lists the requests that have a slot.
 func TestRunning(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h, Scheduler: scheduler.Config{MaxRunning: 2}}, cpu.Config{})

@@ -7,7 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// player returns the ball until the rally is over.
+// player returns the ball until its count is 0.
 type player struct{ over chan struct{} }
 
 type ball struct {
@@ -29,8 +29,8 @@ func (p *player) Receive(ctx actor.Context) {
 	ctx.Send(to, b)
 }
 
-// BenchmarkPingPong is one message to another actor and back: why processes have
-// a loop of their own.
+// BenchmarkPingPong measures a message to another actor and back, with protoactor's dispatcher
+// and with loop: the reason that processes have their own.
 func BenchmarkPingPong(b *testing.B) {
 	run := func(dispatcher func() (actor.Dispatcher, func())) func(*testing.B) {
 		return func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkPingPong(b *testing.B) {
 	b.Run("dispatcher=default", run(func() (actor.Dispatcher, func()) { return actor.NewDefaultDispatcher(300), func() {} }))
 }
 
-// BenchmarkNewActorSystem is what each System would pay without the shared one.
+// BenchmarkNewActorSystem measures what each System would pay without the shared one.
 func BenchmarkNewActorSystem(b *testing.B) {
 	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	b.ReportAllocs()

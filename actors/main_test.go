@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer nano.Close()
-		shared() // its own goroutines are the process's, not a test's
+		shared() // its goroutines live as long as the OS process; start's leak check must not count them
 		return m.Run()
 	}())
 }
 
-// start runs a system on nano and checks at the end of the test that it closes
-// as wantErr says and leaves no goroutine.
+// start runs a system on nano. At the end of the test it checks that Close returns wantErr and
+// that no goroutine is left.
 func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
@@ -74,7 +74,7 @@ func backend(t *testing.T, cfg cpu.Config) engine.Backend {
 	return b
 }
 
-// patience bounds what would otherwise hang; nothing is expected to take long.
+// patience returns a context that fails a hanging test; nothing is expected to take long.
 func patience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -90,7 +90,7 @@ func open(t *testing.T, s *System, req Request) *Stream {
 	return stream
 }
 
-// drain reads a stream to its end and checks that there is exactly one.
+// drain reads a stream to its end and checks that it has exactly one ending.
 func drain(t *testing.T, stream *Stream) (tokens []kv.Token, text string, e *Ending) {
 	t.Helper()
 	ctx := patience(t)
@@ -118,7 +118,7 @@ func drain(t *testing.T, stream *Stream) (tokens []kv.Token, text string, e *End
 	return tokens, text, e
 }
 
-// gauges waits until so many samples run and so many wait.
+// gauges waits until the given numbers of samples run and wait.
 func gauges(t *testing.T, s *System, running, waiting int) {
 	t.Helper()
 	var last scheduler.Metrics
@@ -128,7 +128,7 @@ func gauges(t *testing.T, s *System, running, waiting int) {
 			t.Fatalf("%v, want %d running and %d waiting:\n%v", err, running, waiting, last)
 		}
 		last = st.Scheduler
-		runtime.Gosched() // on one processor the two of us would keep it from the others
+		runtime.Gosched() // on one processor, polling without it would starve the actors
 	}
 }
 
@@ -147,14 +147,14 @@ func credits(t *testing.T, s *System) {
 	}
 }
 
-// credits is how many are taken.
+// credits returns the number of credits in use.
 func (d *door) credits() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.taken
 }
 
-// conserve checks that an idle system has lost nothing.
+// conserve checks that an idle system has leaked no page and no credit.
 func conserve(t *testing.T, s *System) {
 	t.Helper()
 	st, err := s.Stats(patience(t))

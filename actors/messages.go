@@ -12,127 +12,130 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Messages are immutable once sent: the receiver owns what they point to.
+// Messages are immutable once sent: the receiver owns the memory that they refer to.
 
-// To the turns actor, and from it to a tokenizer worker: encode the prompt of a request,
-// then submit it. Without a stream it is the text of a Tokenize, whose tokens go to reply.
+// encode asks the turns actor, and then a tokenizer worker, to encode the prompt of a request
+// and submit it. If stream is nil, it is the text of a Tokenize call, and the tokens go to
+// reply.
 type encode struct {
 	tenant string
 	stream *Stream
 	req    Request
 	text   Text
-	reply  chan<- encodedText // room for one
+	reply  chan<- encodedText // capacity 1, so that the worker never blocks
 	worker int                // set by the turns actor
-	gone   atomic.Bool        // nobody waits for the reply any more
+	gone   atomic.Bool        // the caller of Tokenize has returned
 }
 
-// encodedText answers a Tokenize.
+// encodedText is the reply to a Tokenize call.
 type encodedText struct {
 	tokens []kv.Token
 	err    error
 }
 
-// To the turns actor: this worker is done with a text of that tenant.
+// encoded tells the turns actor that a worker has finished a text of a tenant.
 type encoded struct {
 	worker int
 	tenant string
 }
 
-// To the formats actor: a request whose format is to be compiled.
+// needFormat hands the formats actor a request whose format must be compiled first.
 type needFormat struct {
 	submit *submit
 	format Format
 }
 
-// To a compiler: make this.
+// compile asks a compiler to compile a format.
 type compile struct {
 	worker   int
 	tenant   string
 	format   Format
-	unwanted atomic.Bool // set by the formats actor when nobody waits for it any more
+	unwanted atomic.Bool // set by the formats actor when no request waits for the format any more
 }
 
-// To the formats actor: what a compiler made, or why it could not.
+// compiled returns a compiler's grammar, or its error, to the formats actor.
 type compiled struct {
 	compile *compile
 	grammar *grammar.Grammar
 	err     error
 }
 
-// To the scheduler: a request with its tokens.
+// submit hands the scheduler a request with its tokens.
 type submit struct {
 	stream *Stream
 	req    scheduler.Request
 }
 
-// To the scheduler: the caller gave up.
+// abort tells the scheduler, or the formats actor, that the caller aborted a request.
 type abort struct {
 	id  scheduler.RequestID
 	err error
 }
 
-// To the engine: run this plan.
+// step asks the engine to run a plan.
 type step struct{ plan *scheduler.Plan }
 
-// To the scheduler: the plan ran, or the device is lost.
+// stepDone tells the scheduler that a plan has run, or that the device is lost.
 type stepDone struct {
 	plan   *scheduler.Plan
 	result *engine.Result
 	err    error
 }
 
-// To the engine: see what a shared tier has of a request's prompt, then pass the request on.
+// seek asks the engine to look up a request's prompt in a shared tier, then to pass the request
+// on.
 type seek struct {
 	submit  *submit
 	format  Format
 	extents []mempool.Extent
 }
 
-// To the scheduler: a tier has these, parents first.
+// found tells the scheduler which extents a tier has, parents first.
 type found struct {
 	tier    kv.Tier
 	extents []mempool.Extent
 }
 
-// To the engine, from its own watcher: the carrier has news.
+// carried tells the engine, from its watcher goroutine, that the carrier has results.
 type carried struct{}
 
-// To the scheduler: what has become of moves.
+// moved tells the scheduler which moves have ended, and how.
 type moved struct{ ended []carrier.Ended }
 
-// To the scheduler: write the cache to the tiers that outlive the process until then, and
-// close done.
+// flush asks the scheduler to write the cache to the tiers that survive the process, up to the
+// time until, and then to close done.
 type flush struct {
 	until  time.Duration
 	done   chan struct{}
 	begun  time.Duration
-	before [kv.Tiers]scheduler.TierMetrics // at that time
+	before [kv.Tiers]scheduler.TierMetrics // when the flush began
 }
 
-// To the pool: as many pages as there are, up to n; answered by granted.
+// want asks the pool for up to n pages; granted is the answer.
 type want struct{ n int }
 
-// To the scheduler: pages, and how many the pool has left.
+// granted hands the scheduler pages, with the number of pages still free in the pool.
 type granted struct {
 	pages    []kv.PageID
 	poolFree int
 }
 
-// To the scheduler, where others lease from the pool too: pages to give back, and free
-// ones, which are to be answered by want or decline.
+// poolNews passes a pool's notices on to the scheduler, if other schedulers lease from the
+// pool, too: recall is a number of pages to give back; offer is a number of free pages, to be
+// answered by want or decline.
 type poolNews struct{ recall, offer int }
 
-// To the pool: what was offered is not wanted now.
+// decline tells the pool that the scheduler does not need the pages on offer.
 type decline struct{}
 
-// To the pool: pages come back. asked: the answer to the last want was not seen
-// and will not be; its pages come back too.
+// give returns pages to the pool. asked: the sender's last want is unanswered, and the answer
+// will never be read, so the pages granted by it come back, too.
 type give struct {
 	pages []kv.PageID
 	asked bool
 }
 
-// To the deliverer: one step's news, in order.
+// deliver hands the deliverer the outputs of one step, in order.
 type deliver struct{ items []delivery }
 
 type delivery struct {
@@ -140,17 +143,17 @@ type delivery struct {
 	out    scheduler.Output
 }
 
-// To the scheduler, from its own alarm: a time limit may have passed.
+// tick tells the scheduler, from its alarm, that a time limit may have passed.
 type tick struct{}
 
-// To the scheduler: have a look, and answer without waiting.
+// look asks the scheduler to call at, which must not block, and which sends the answer itself.
 type look struct{ at func(*schedulerActor) }
 
-// To any actor, after all that it has to do: put things away and stop.
+// shutdown asks any actor to release what it holds and stop, after the messages sent before.
 type shutdown struct{}
 
-// What is sent to an actor that has stopped is lost on purpose; without these
-// methods protoactor would start a goroutine to log it.
+// protoactor would start a goroutine to log each message to a stopped actor. Such messages are
+// lost on purpose (see tell), and these methods switch the logging off.
 func (*poolNews) IgnoreDeadLetterLogging()   {}
 func (*decline) IgnoreDeadLetterLogging()    {}
 func (*encode) IgnoreDeadLetterLogging()     {}

@@ -13,15 +13,15 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// output is what one sample of a request gave.
+// output is the output of one sample.
 type output struct {
 	tokens []kv.Token
 	text   string
 	ending *Ending
 }
 
-// drainAll reads a stream of several samples to its end and checks that each has
-// exactly one ending, and that the last of them is the final piece.
+// drainAll reads a stream of several samples to its end and checks that each has exactly one
+// ending, and that the last of the endings is in the final piece.
 func drainAll(t *testing.T, stream *Stream, samples int) []output {
 	t.Helper()
 	ctx := patience(t)
@@ -51,7 +51,7 @@ func drainAll(t *testing.T, stream *Stream, samples int) []output {
 	return outputs
 }
 
-// paired is a device on which batch 5 ends only after batch 6 was submitted.
+// paired is a device on which batch 5 completes only after batch 6 was submitted.
 type paired struct {
 	engine.Backend
 	second, closed chan struct{}
@@ -86,7 +86,7 @@ func (f firstOfPair) Result() (*engine.Result, error) {
 	return f.Ticket.Result()
 }
 
-// A step is submitted while the one before it runs.
+// A step is submitted while the previous one runs.
 func TestOverlap(t *testing.T) {
 	b := &paired{backend(t, cpu.Config{KVTokens: 1024}), make(chan struct{}), make(chan struct{})}
 	s := start(t, Config{Backend: b, Scheduler: scheduler.Config{MaxInflight: 2}}, cpu.Config{})
@@ -95,8 +95,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// With overlap the step after a stop token is on its way when it is seen: what
-// that gives is dropped.
+// With overlap, the next step is already in flight when a stop token is seen: its token for
+// that request is dropped.
 func TestStopSeenLateGivesNoTokenTooMany(t *testing.T) {
 	s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: 2}}, cpu.Config{})
 	tokens, _, _ := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 12, IgnoreEOS: true}))
@@ -109,7 +109,7 @@ func TestStopSeenLateGivesNoTokenTooMany(t *testing.T) {
 	if e.Reason != scheduler.Stop || !slices.Equal(got, tokens[:at+1]) || e.OutputTokens != at+1 {
 		t.Errorf("tokens %v, ending %+v, want %v", got, e, tokens[:at+1])
 	}
-	// The late row completes after the ending was delivered.
+	// Wait for the late row, which completes after the ending was delivered.
 	for ctx := patience(t); ; {
 		st, err := s.Stats(ctx)
 		if err != nil {
@@ -122,8 +122,8 @@ func TestStopSeenLateGivesNoTokenTooMany(t *testing.T) {
 	conserve(t, s)
 }
 
-// TestOverlapChangesNoToken: with two plans out at a time every request gives the
-// same tokens and logit bits as with one, however few pages there are.
+// TestOverlapChangesNoToken: with two plans in flight every request gets the same tokens and
+// logit bits as with one, even if pages are scarce.
 func TestOverlapChangesNoToken(t *testing.T) {
 	for _, pool := range []cpu.Config{{KVTokens: 4096, PageTokens: 16}, {KVTokens: 320, PageTokens: 4}} {
 		var want []output

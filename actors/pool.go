@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Pool is pages that the schedulers of several Systems lease from, see Config.Pool. It is
-// safe for concurrent use, and holds its mutex for no longer than a grant takes.
+// Pool is a pool of pages that the schedulers of several Systems lease from; see Config.Pool.
+// It is safe for concurrent use, and holds its mutex only for the time of a grant.
 type Pool struct {
 	mu       sync.Mutex
 	pages    int
@@ -18,7 +18,7 @@ type Pool struct {
 	news     []mempool.Notice // scratch
 }
 
-// NewPool makes a pool for so many Systems at a time.
+// NewPool makes a pool of pages for at most the given number of Systems at a time.
 func NewPool(pages, systems int) (*Pool, error) {
 	ledger, err := mempool.NewPool(pages)
 	if err != nil {
@@ -31,24 +31,24 @@ func NewPool(pages, systems int) (*Pool, error) {
 	return &Pool{pages: pages, division: d, members: map[mempool.Owner]*System{}}, nil
 }
 
-// SharePages is what each of them can count on; no request may need more.
+// SharePages returns the number of pages guaranteed to each System; no request may need more.
 func (p *Pool) SharePages() int { return p.division.SharePages() }
 
-// join takes a place for a System. Notices go to it once it is told.
+// join adds an owner for a System. Its notices are dropped until tell names the System.
 func (p *Pool) join() (mempool.Owner, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.division.Join()
 }
 
-// tell has notices for an owner go to s.
+// tell routes the notices for an owner to s.
 func (p *Pool) tell(o mempool.Owner, s *System) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.members[o] = s
 }
 
-// leave ends a membership and returns how many pages the owner had still.
+// leave removes an owner and returns the number of pages that it still held.
 func (p *Pool) leave(o mempool.Owner) (pages int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *Pool) decline(o mempool.Owner) {
 	p.notify()
 }
 
-// notify passes news on to schedulers. The mutex is held; nobody is waited for.
+// notify passes notices on to schedulers. The mutex is held; nothing in it blocks.
 func (p *Pool) notify() {
 	p.news = p.division.Notices(p.news[:0])
 	for _, n := range p.news {
@@ -90,11 +90,11 @@ func (p *Pool) notify() {
 	}
 }
 
-// poolActor leases pages in bulk from the pool, for the one scheduler of its System.
+// poolActor leases pages in bulk from the pool for the scheduler of its System.
 type poolActor struct {
 	pool  *Pool
 	owner mempool.Owner
-	last  []kv.PageID // the last grant; the scheduler's to write to, so a copy
+	last  []kv.PageID // the last grant: a copy, as the scheduler may write to the granted slice
 }
 
 func (a *poolActor) receive(self *process, message any) {
@@ -112,7 +112,7 @@ func (a *poolActor) receive(self *process, message any) {
 	}
 }
 
-// want grants what there is: the scheduler plans with fewer, or evicts.
+// want grants the pages available; with fewer the scheduler plans smaller steps, or evicts.
 func (a *poolActor) want(s *System, m *want) {
 	pages, free := a.pool.ask(a.owner, m.n)
 	a.last = append(a.last[:0], pages...)
@@ -126,9 +126,9 @@ func (a *poolActor) give(m *give) {
 	}
 }
 
-// shutdown counts: the scheduler has given everything back by now, unless it
-// panicked and its books are lost with it. Nothing computes any more, so others may have
-// what it left. Where this actor panicked itself they may not: its place stays taken.
+// shutdown counts leaked pages: the scheduler has returned all of its pages by now, unless it
+// panicked and lost its books. As no step runs any more, other Systems may have the leaked
+// pages. If this actor itself panicked, shutdown does not run, and its share stays taken.
 func (a *poolActor) shutdown(self *process) {
 	left := a.pool.leave(a.owner)
 	if final := self.sys.final.Load(); final != nil {
@@ -139,7 +139,7 @@ func (a *poolActor) shutdown(self *process) {
 	self.quit()
 }
 
-// joinPool takes a place in the pool of the Config, or makes one for this System alone.
+// joinPool joins the pool of the Config, or makes one for this System alone.
 func joinPool(cfg *Config, pages int) (*Pool, mempool.Owner, error) {
 	p := cfg.Pool
 	if p == nil {

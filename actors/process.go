@@ -9,21 +9,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// shared is the one actor system of the process: it costs milliseconds and 3 MB
-// (BenchmarkNewActorSystem), so Systems share it. Its own log is off; panics are
-// logged where they are caught.
+// shared is the actor system of the whole OS process. Creating one takes milliseconds and 3 MB
+// (BenchmarkNewActorSystem), so all Systems share it. Its own log is off; supervised logs
+// panics.
 var shared = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}))
 })
 
-// receiver is what an actor does with a message. It is called by one goroutine.
+// receiver handles an actor's messages. One goroutine calls it.
 type receiver interface {
 	receive(self *process, message any)
 }
 
-// releaser is a receiver that holds something to let go of however it ends.
+// releaser is a receiver with resources that must be released however the actor ends.
 type releaser interface{ release() }
 
 // process is a running actor: its address, its goroutine and its end.
@@ -35,25 +35,24 @@ type process struct {
 	done chan struct{} // closed when it has stopped
 }
 
-// tell sends a message; it never waits. What is sent to a stopped actor is lost,
-// which is fine: the system is ending then, and the door has ended all requests.
+// tell sends a message; it never blocks. A message to a stopped actor is lost, on purpose: the
+// system is ending by then, and the door has ended all requests.
 func (p *process) tell(message any) { shared().Root.Send(p.pid, message) }
 
-// stop asks the process to end after what it has in its mailbox.
+// stop asks the process to end after the messages that are in its mailbox already.
 func (p *process) stop() { p.tell(&shutdown{}) }
 
 // quit ends the process from inside its receive.
 func (p *process) quit() { shared().Root.Stop(p.pid) }
 
 var (
-	// A state actor that panicked is stopped: restarted, it would be empty.
+	// A state actor stops after a panic: restarted, it would have lost its state.
 	stopOnPanic = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
-	// A stateless worker goes on with its mailbox.
+	// A stateless worker restarts and continues with its mailbox.
 	restartOnPanic = actor.NewRestartingStrategy()
 )
 
-// spawn starts an actor. make is called once, or again after each panic under
-// restartOnPanic.
+// spawn starts an actor. It calls make once, and again after each panic under restartOnPanic.
 func (s *System) spawn(name string, strategy actor.SupervisorStrategy, make func() receiver) *process {
 	p := &process{sys: s, name: name, loop: newLoop(), done: newDone()}
 	props := actor.PropsFromProducer(func() actor.Actor {
@@ -66,8 +65,8 @@ func (s *System) spawn(name string, strategy actor.SupervisorStrategy, make func
 
 func newDone() chan struct{} { return make(chan struct{}) }
 
-// supervised stands between protoactor and a receiver: a panic fails the system,
-// or the one request that a worker was at, before protoactor handles it.
+// supervised wraps a receiver for protoactor: before protoactor handles a panic, it fails the
+// system, or only the request that a stateless worker was processing.
 type supervised struct {
 	process *process
 	inner   receiver
@@ -91,8 +90,8 @@ func (a *supervised) Receive(ctx actor.Context) {
 	}
 }
 
-// release must not panic through protoactor: an actor that fails while it stops
-// never ends, and the shutdown would wait for ever.
+// release recovers a panic of r: an actor that panics while it stops never reports Stopped, and
+// the shutdown would wait for it forever.
 func (a *supervised) release(r releaser) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,8 +101,8 @@ func (a *supervised) release(r releaser) {
 	r.release()
 }
 
-// caught turns a panic into the end of what depends on it, then lets the
-// supervision strategy see it.
+// caught recovers a panic, ends the requests that depend on the actor, and panics again for the
+// supervision strategy.
 func (a *supervised) caught(message any) {
 	r := recover()
 	if r == nil {
@@ -119,12 +118,12 @@ func (a *supervised) caught(message any) {
 	panic(r)
 }
 
-// unknown is a message that an actor has no case for: a broken invariant.
+// unknown panics: an actor received a message type that it has no case for.
 func unknown(message any) { panic(fmt.Sprintf("unknown message %T", message)) }
 
-// loop runs an actor on one long-lived goroutine. protoactor's own dispatcher
-// starts a goroutine for each wake, whose small stack is grown and copied nearly
-// every time (BenchmarkPingPong: about five times slower).
+// loop runs an actor on one long-lived goroutine. protoactor's own dispatcher starts a
+// goroutine per wake-up, whose small stack must grow nearly every time (BenchmarkPingPong:
+// about five times slower).
 type loop struct {
 	work chan func()
 	quit chan struct{}
@@ -132,8 +131,9 @@ type loop struct {
 }
 
 func newLoop() *loop {
-	// A mailbox schedules itself once until it has run, and after its actor's
-	// end at most once more, when nobody takes it: room for both.
+	// A mailbox schedules itself at most once until it has run, and at most once more after the
+	// loop has ended, when nothing receives from work: 2 places suffice for Schedule never to
+	// block.
 	l := &loop{work: make(chan func(), 2), quit: make(chan struct{})}
 	l.wait.Go(func() {
 		for {
@@ -151,7 +151,7 @@ func newLoop() *loop {
 // Schedule implements actor.Dispatcher.
 func (l *loop) Schedule(f func()) { l.work <- f }
 
-// Throughput implements actor.Dispatcher: messages before other goroutines get a turn.
+// Throughput implements actor.Dispatcher: messages processed before other goroutines run.
 func (l *loop) Throughput() int { return 300 }
 
 // end stops the goroutine after the actor has stopped, and waits for it.

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Sample 0 is the request's own output, the others have seeds of their own, and
-// the prompt is computed once: beside it one token for each more sample, the last
-// one of the prompt, whose logits each needs for itself.
+// Sample 0 is the output that the request would have alone; the others have their own seeds.
+// The prompt is computed once, plus one token per further sample: each needs the logits of the
+// prompt's last token.
 func TestSamplesShareTheirPrompt(t *testing.T) {
 	for inflight := 1; inflight <= 2; inflight++ {
 		req := Request{Prompt: prompt, MaxTokens: 15, IgnoreEOS: true, Digest: true, Sampling: engine.SamplingParams{Temperature: 1, Seed: 7}}
@@ -48,8 +48,7 @@ func TestSamplesShareTheirPrompt(t *testing.T) {
 	}
 }
 
-// Each sample's text is detokenized on its own: what it says is what its tokens
-// say when they are decoded alone.
+// Each sample is detokenized on its own: its text equals that of its tokens decoded alone.
 func TestSamplesHaveTheirOwnText(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	outputs := drainAll(t, open(t, s, Request{Prompt: prompt, MaxTokens: 40, IgnoreEOS: true, Samples: 5,
@@ -83,11 +82,11 @@ func TestSlowReaderGetsAPieceOfEachSample(t *testing.T) {
 	}
 }
 
-// No sample's pieces hold up another's: Next takes them in turns.
+// Samples don't delay each other: Next takes their pieces in turn.
 func TestSamplesComeInTurns(t *testing.T) {
 	h := hold(t, cpu.Config{})
-	// All pages come with the first grant, so that the third sample does not wait for
-	// another while the first gets its tokens.
+	// The first grant has all pages, so that the third sample does not wait for another grant
+	// while the first one generates.
 	s := start(t, Config{Backend: h, Scheduler: scheduler.Config{LeaseBulkPages: 256, LeaseHighPages: 256}}, cpu.Config{})
 	h.let(first(3))
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 1000, IgnoreEOS: true, Samples: 3})
@@ -98,7 +97,7 @@ func TestSamplesComeInTurns(t *testing.T) {
 		}
 		seen[piece.Sample] = true
 	}
-	// Abort ends all three, each once.
+	// Abort ends all three samples, each once.
 	stream.Abort(nil)
 	h.let(all)
 	for i, o := range drainAll(t, stream, 3) {
@@ -109,7 +108,7 @@ func TestSamplesComeInTurns(t *testing.T) {
 	conserve(t, s)
 }
 
-// What refuses or ends a request ends each of its samples.
+// A refusal or an end of a request ends each of its samples.
 func TestSamplesEndTogether(t *testing.T) {
 	h := hold(t, cpu.Config{KVTokens: 256})
 	s := start(t, Config{Backend: h}, cpu.Config{})
@@ -140,7 +139,7 @@ func TestSamplesEndTogether(t *testing.T) {
 	}
 }
 
-// One sample's stop token is not the others' end.
+// A sample that stops does not end the others.
 func TestSamplesStopEachByItself(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	req := Request{Prompt: prompt, MaxTokens: 25, IgnoreEOS: true, Samples: 4, Sampling: engine.SamplingParams{Temperature: 1.5, Seed: 11}}
@@ -162,7 +161,7 @@ func TestSamplesStopEachByItself(t *testing.T) {
 	}
 }
 
-// Each sample takes a credit of the door, and gives it back with the last ending.
+// Each sample takes a credit of the door; all come back with the last ending.
 func TestSamplesTakeCredits(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h, MaxRequests: 4}, cpu.Config{})
@@ -188,8 +187,8 @@ func TestSamplesTakeCredits(t *testing.T) {
 	}
 }
 
-// Whoever ends a request, its credits are back before the caller hears of the end: at the
-// door's limit it may ask for the next one at once.
+// However a request ends, its credits are back before the caller sees the ending: a caller at
+// the door's limit may then open the next request at once.
 func TestCreditsComeBeforeTheEnding(t *testing.T) {
 	s := start(t, Config{Tokenizers: 1}, cpu.Config{})
 	e := scheduler.Ending{Reason: scheduler.Abort, Err: scheduler.ErrAborted}
@@ -211,7 +210,7 @@ func TestCreditsComeBeforeTheEnding(t *testing.T) {
 			t.Fatal(err)
 		}
 		func() {
-			stream.mu.Lock() // so nobody can end it
+			stream.mu.Lock() // so that no actor can end it
 			defer stream.mu.Unlock()
 			end(stream)
 			credits(t, s)

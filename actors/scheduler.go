@@ -10,19 +10,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// schedulerActor drives a scheduler.Scheduler: every message is an input, and
-// after each one whatever the scheduler has to say goes out.
+// schedulerActor drives a scheduler.Scheduler: each message becomes an input, and after each
+// one the actor sends on whatever outputs the scheduler has.
 type schedulerActor struct {
 	sys     *System
 	core    *scheduler.Scheduler
 	streams map[scheduler.RequestID]*Stream // open at the scheduler
-	ran     engine.StepStats                // sum over steps
+	ran     engine.StepStats                // sum over all steps
 	out     []scheduler.Output              // scratch
-	asked   bool                            // the pool has a question
-	offered bool                            // the pool has offered pages, and has no answer
-	broken  bool                            // the device is lost: plan no more
+	asked   bool                            // a want is unanswered
+	offered bool                            // the pool has made an offer that is unanswered
+	broken  bool                            // the device is lost: plan no more steps
 	alarm   alarm                           // rings at the next time limit
-	last    *flush                          // under way
+	last    *flush                          // the flush in progress, if any
 }
 
 func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
@@ -67,8 +67,8 @@ func (a *schedulerActor) receive(self *process, message any) {
 	a.flushed()
 }
 
-// submit hands a request to the core, or ends it if the core refuses it or its
-// caller has gone meanwhile.
+// submit hands a request to the core, or ends it if the core refuses it or its caller has
+// aborted it.
 func (a *schedulerActor) submit(m *submit) {
 	a.streams[m.stream.id] = m.stream
 	if gone := m.stream.gone.Load(); gone != nil {
@@ -88,8 +88,8 @@ func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
 	}
 }
 
-// expire ends what is past a time limit, and sees to it that the next one is not
-// missed when nothing else happens.
+// expire ends requests past a time limit and sets the alarm for the next limit, which might
+// otherwise pass unnoticed while no messages arrive.
 func (a *schedulerActor) expire() {
 	now := a.sys.now()
 	a.out = a.core.Expire(now, a.out)
@@ -99,7 +99,7 @@ func (a *schedulerActor) expire() {
 }
 
 func (a *schedulerActor) stepDone(m *stepDone) {
-	if a.broken { // plans that were out beside the one that failed
+	if a.broken { // for the plans in flight together with the one that failed
 		return
 	}
 	if m.err != nil {
@@ -111,7 +111,7 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 	a.out = a.core.Complete(a.sys.now(), m.plan, m.result, a.out)
 }
 
-// moved tells the core what has become of moves.
+// moved reports ended moves to the core.
 func (a *schedulerActor) moved(m *moved) {
 	now := a.sys.now()
 	for i := range m.ended {
@@ -130,8 +130,8 @@ func (a *schedulerActor) moved(m *moved) {
 	}
 }
 
-// flush gives up what is open, whose callers have their endings already, and begins the
-// last writes.
+// flush aborts the open requests, whose callers already have their endings from the door, and
+// begins the last writes to the tiers.
 func (a *schedulerActor) flush(m *flush) {
 	now := a.sys.now()
 	for _, id := range slices.Sorted(maps.Keys(a.streams)) {
@@ -143,7 +143,7 @@ func (a *schedulerActor) flush(m *flush) {
 	a.alarm.wakeAt(now, m.until)
 }
 
-// flushed says that a flush has ended.
+// flushed logs a finished flush and answers it.
 func (a *schedulerActor) flushed() {
 	if a.last == nil || !a.broken && a.core.Flushing() {
 		return
@@ -168,7 +168,7 @@ func (a *schedulerActor) count(st *engine.StepStats) {
 	a.ran.Nanos += st.Nanos
 }
 
-// deliver sends the outputs of this message to the deliverer, as one message.
+// deliver sends the outputs of the current message to the deliverer, as one message.
 func (a *schedulerActor) deliver() {
 	if len(a.out) == 0 {
 		return
@@ -183,8 +183,8 @@ func (a *schedulerActor) deliver() {
 	a.sys.deliverer.tell(&deliver{items})
 }
 
-// pump lets the core plan, as many steps ahead as it may, and passes on what it
-// wants, gives back and publishes.
+// pump lets the core plan as many steps ahead as it may, and passes on its page requests, page
+// returns and events.
 func (a *schedulerActor) pump() {
 	if a.broken {
 		return
@@ -200,7 +200,7 @@ func (a *schedulerActor) pump() {
 			break
 		}
 		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
-		for _, id := range plan.Begun() { // before the step runs: who hears of it is not to repeat a request that ends the device
+		for _, id := range plan.Begun() { // before the step runs: a proxy must not retry a request that has begun, as it may be what ends the device
 			a.streams[id].begin()
 		}
 		a.sys.engine.tell(&step{plan})
@@ -218,7 +218,7 @@ func (a *schedulerActor) pump() {
 	a.announce()
 }
 
-// poolNews hears what other schedulers on the pool did to it.
+// poolNews applies recalls and offers, which other schedulers on the pool have caused.
 func (a *schedulerActor) poolNews(m *poolNews) {
 	a.core.Recall(m.recall)
 	if m.offer > 0 {
@@ -227,8 +227,8 @@ func (a *schedulerActor) poolNews(m *poolNews) {
 	}
 }
 
-// shutdown ends what is open, gives every page back and leaves the last figures.
-// The engine has stopped by now.
+// shutdown ends the open requests, returns every page and stores the final figures. The engine
+// has stopped by now.
 func (a *schedulerActor) shutdown(self *process) {
 	a.out = a.core.Fail(a.sys.now(), a.sys.cause, a.out)
 	a.deliver()
@@ -239,5 +239,5 @@ func (a *schedulerActor) shutdown(self *process) {
 	self.quit()
 }
 
-// release stops the timer, however the actor came to its end.
+// release stops the timer, however the actor ended.
 func (a *schedulerActor) release() { a.alarm.stop() }

@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// printable are the tokens of nano that are ASCII that can be seen, or a space: with
-// these alone the text is the tokens' bytes.
+// printable returns nano's tokens that are visible ASCII or a space: with only these allowed,
+// the text equals the bytes of the tokens.
 func printable() (tokens []kv.Token) {
 	for t := range kv.Token(nano.Tokenizer().VocabSize()) {
 		text := nano.Tokenizer().Text(t)
@@ -29,8 +29,8 @@ func printable() (tokens []kv.Token) {
 	return tokens
 }
 
-// A stop string ends the output before it, whatever tokens it is made of, and
-// nothing of it is ever handed out.
+// A stop string ends the output before it, however it is split into tokens, and no part of it
+// is ever delivered.
 func TestStopStrings(t *testing.T) {
 	for inflight := 1; inflight <= 2; inflight++ {
 		s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: inflight}}, cpu.Config{})
@@ -57,7 +57,7 @@ func TestStopStrings(t *testing.T) {
 				}
 			}
 		}
-		// Not within MinTokens, and then at the next one.
+		// A stop string within MinTokens is ignored; the next one ends the output.
 		req.StopStrings = []string{"a", "e", "o"}
 		for _, least := range []int{1, 10, 60} {
 			req.MinTokens = least
@@ -70,12 +70,13 @@ func TestStopStrings(t *testing.T) {
 	}
 }
 
-// A stop string across pieces is held back until it is known not to be one.
+// Text that may begin a stop string is held back until it is known not to.
 func TestStopStringsAreHeldBack(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	req := Request{Prompt: prompt, MaxTokens: 60, IgnoreEOS: true, AllowedTokens: printable(), Sampling: engine.SamplingParams{Temperature: 1, Seed: 5}}
 	_, whole, _ := drain(t, open(t, s, req))
-	// Each beginning of this is there, the whole is not: it ends with what is not said.
+	// Every proper prefix of this string occurs in the text, the whole does not: it ends in a
+	// byte that the text lacks.
 	req.StopStrings = []string{whole[8:30] + "\x00"}
 	_, text, e := drain(t, open(t, s, req))
 	if text != whole || e.Reason != scheduler.Length {
@@ -131,13 +132,13 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What can't be compiled ends the request, each time; a hard one for lack of time.
+// An invalid format fails the request, each time; a hard one fails by timeout.
 func TestFormatsRefused(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	for _, f := range []Format{
 		{Regexp: "("}, {Regexp: strings.Repeat("^", 8<<20)}, {Regexp: `a\bc`}, {JSONSchema: "{"}, {JSONSchema: `{"not":{}}`}, {JSON: true, Regexp: "a"},
 	} {
-		for range 2 { // the second time it is known
+		for range 2 { // the second time from the cache
 			stream, err := s.Open(Request{Prompt: prompt, Format: f, Samples: 2})
 			if err == nil {
 				for range 2 {
@@ -155,7 +156,7 @@ func TestFormatsRefused(t *testing.T) {
 	if !errors.Is(err, ErrFormatTimeout) {
 		t.Errorf("within a nanosecond: %v", err)
 	}
-	// Who needs no format does not wait for it.
+	// A request without a format does not wait for the compiler.
 	drain(t, open(t, hurried, Request{Prompt: prompt, MaxTokens: 3}))
 }
 
@@ -181,8 +182,8 @@ func TestAllowedTokens(t *testing.T) {
 	}
 }
 
-// Log-probabilities of a prompt are those that its tokens had as outputs, bit by
-// bit, whatever is cached and in which chunks it is computed.
+// The log-probabilities of a prompt equal those of the same tokens as outputs, bit by bit,
+// whatever part is cached and however the prompt is chunked.
 func TestLogprobs(t *testing.T) {
 	s := start(t, Config{Scheduler: scheduler.Config{StepTokens: 24, ChunkTokens: 7}}, cpu.Config{})
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 40, IgnoreEOS: true, Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 3}})
@@ -232,7 +233,7 @@ func TestLogprobs(t *testing.T) {
 	conserve(t, s)
 }
 
-// The caller of a format that is waited for may leave.
+// A request may be aborted while it waits for its format.
 func TestAbortWhileFormatWaits(t *testing.T) {
 	s := start(t, Config{FormatTimeout: time.Minute}, cpu.Config{})
 	for i := range 20 {

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// format is a compiled one, or why it can't be.
+// format is a compiled grammar, or the error of compiling it.
 type format struct {
 	key     Format
 	grammar *grammar.Grammar
@@ -14,7 +14,7 @@ type format struct {
 	size    int
 }
 
-// shelf keeps formats, of some size together, those that were used last.
+// shelf is an LRU cache of formats, bounded by the sum of their sizes.
 type shelf struct {
 	room  int
 	size  int
@@ -26,7 +26,7 @@ func newShelf(room int) shelf {
 	return shelf{room: room, byKey: make(map[Format]*list.Element), byUse: list.New()}
 }
 
-// take finds a format that is kept, or nil.
+// take returns a cached format and marks it as used, or returns nil.
 func (s *shelf) take(key Format) *format {
 	e := s.byKey[key]
 	if e == nil {
@@ -36,7 +36,7 @@ func (s *shelf) take(key Format) *format {
 	return e.Value.(*format)
 }
 
-// put keeps a format that is not there yet, unless it is larger than all the room.
+// put adds a format that is not cached yet, unless it is larger than the whole cache.
 func (s *shelf) put(f *format, size int) {
 	if size > s.room {
 		return

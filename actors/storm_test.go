@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestStorm: many callers, random aborts, and an end at a random moment: by
-// Close from several goroutines or by the death of any actor.
+// TestStorm: many callers, random aborts, and an end at a random moment, by Close from several
+// goroutines or by the death of any actor.
 func TestStorm(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	for seed := range uint64(30) {

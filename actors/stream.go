@@ -16,97 +16,100 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// Piece is what came of one sample since its last one: usually one step's token,
-// more if the caller was slow. Those of different samples come in turns.
+// Piece is the output of one sample since its previous Piece: usually the token of one step,
+// more if the caller reads slowly. Pieces of different samples alternate.
 type Piece struct {
-	Sample int        // which one, from 0
+	Sample int        // index of the sample, from 0
 	Text   string     // complete UTF-8; empty while a character is incomplete
-	Tokens []kv.Token // as sampled, those of a stop included; not to be written to
-	// Logprobs is the log-probability of each of Tokens, if asked for, Top the most
-	// probable tokens in its place, best first.
+	Tokens []kv.Token // as sampled, including stop tokens; read only
+	// Logprobs are the log-probabilities of Tokens, and Top the most probable tokens at each
+	// position, best first. Both are nil unless requested.
 	Logprobs []float32
 	Top      [][]engine.TokenLogprob
-	// PromptLogprobs, if asked for, comes with the first piece of sample 0: that of
-	// each token of the prompt, NaN for the first.
+	// PromptLogprobs, if requested, are in the first piece of sample 0: one for each token of
+	// the prompt, NaN for the first.
 	PromptLogprobs []float32
-	// PromptTop, if asked for, comes with it: the most probable tokens in each place.
+	// PromptTop, if requested, comes with PromptLogprobs: the most probable tokens at each
+	// position.
 	PromptTop [][]engine.TokenLogprob
-	Ending    *Ending // in the last piece of the sample
+	Ending    *Ending // set in the last piece of the sample
 	Final     bool    // the last piece of the request
-	// Begun, in a piece with nothing else in it: a sample of the request is in a step for
-	// the first time. It comes before all others, if Request.Begun asks for it.
+	// Begun marks a piece without output: a sample of the request is in a step for the first
+	// time. Requested by Request.Begun, it comes before all other pieces.
 	Begun bool
 }
 
-// Ending is how a request, or one of its samples, ended, and its bill.
+// Ending describes how a request, or one of its samples, ended, and what it used.
 type Ending struct {
 	Reason       scheduler.Reason
 	Err          error
-	Tokens       []kv.Token // prompt and output, for a next turn to go on from; not to be written to
+	Tokens       []kv.Token // prompt and output, from which a next turn can continue; read only
 	PromptTokens int
 	CachedTokens int
-	// CachedByTier says of CachedTokens in which tier they were when the request came.
+	// CachedByTier splits CachedTokens by the tier that held them when the request arrived.
 	CachedByTier [kv.Tiers]int
-	// ComputedTokens are the others of the prompt, but fewer if the sample ended before.
+	// ComputedTokens counts the prompt tokens that were computed: those not cached, or fewer
+	// if the sample ended before.
 	ComputedTokens int
 	OutputTokens   int
-	StopString     string // that ended it, if one did
+	StopString     string // the stop string that ended the output, or ""
 	Preemptions    int
-	LogitDigest    uint64        // over the logit bits of all output tokens, if asked for
-	Queued         time.Duration // since the scheduler got it, as FirstToken and Total
+	LogitDigest    uint64        // over the logit bits of all output tokens, if requested
+	Queued         time.Duration // Queued, FirstToken and Total count from the submission to the scheduler
 	FirstToken     time.Duration
 	Total          time.Duration
-	// Timeline, if asked for, is what happened when, oldest first.
+	// Timeline, if requested, lists the request's events, oldest first.
 	Timeline []scheduler.Mark
 }
 
-// Stream is a caller's end of a request. Next belongs to one goroutine, Abort to
-// any. Each of its samples ends exactly once, the stream with the last of them.
+// Stream is the caller's handle of a request. Only one goroutine may call Next; Abort may be
+// called from any. Each sample ends exactly once, and the stream ends with the last of them.
 type Stream struct {
 	id        scheduler.RequestID
 	sys       *System
 	deadline  time.Duration         // on the system's clock, 0 for none; set by Open
 	stops     *grammar.Stops        // nil: none
-	keepStop  bool                  // the text has the stop string that ends it
-	logprobs  bool                  // of the output are asked for
-	buf       []byte                // the deliverer's
-	gone      atomic.Pointer[error] // the caller gave up, and why
+	keepStop  bool                  // the text includes the stop string that ends it
+	logprobs  bool                  // log-probabilities of the output were requested
+	buf       []byte                // scratch of the deliverer
+	gone      atomic.Pointer[error] // the error of Abort, once it was called
 	tellBegun bool                  // Request.Begun
-	// formatted: it is, or was, at the formats actor.
+	// formatted is set once the request has been sent to the formats actor.
 	formatted atomic.Bool
 
 	mu      sync.Mutex
-	samples []sample  // the list is never changed
-	one     [1]sample // place for the usual list
-	prompt  int       // tokens of the prompt
-	turn    int       // the sample that take looks at first
-	open    int       // samples that have no ending
-	untaken int       // samples whose ending was not taken
-	begun   bool      // and the piece that says so was not taken
+	samples []sample  // the slice header is never changed
+	one     [1]sample // backing array for the usual single sample
+	prompt  int       // number of prompt tokens
+	turn    int       // index of the sample that take looks at first
+	open    int       // samples without an ending
+	untaken int       // samples whose ending the caller has not taken
+	begun   bool      // a Piece with Begun is due
 	wake    chan struct{}
 }
 
-// sample is one output of a stream, under the stream's mutex but for detok. What
-// its caller has not taken merges, so it takes no more than its output limit.
+// sample is one output of a stream. The stream's mutex guards it, but for the deliverer's
+// fields. Output that the caller has not taken is merged, so it is bounded by the request's
+// MaxTokens.
 type sample struct {
-	detok  *tokenizer.Detokenizer // the deliverer's
-	heard  grammar.StopState      // the deliverer's
-	held   []byte                 // the deliverer's: text that may be the beginning of a stop string
-	tokens []kv.Token             // prompt and output, only ever appended to
-	taken  int                    // tokens that Next has given, the prompt counted in
+	detok  *tokenizer.Detokenizer // used by the deliverer only
+	heard  grammar.StopState      // used by the deliverer only: the automaton of the stop strings
+	held   []byte                 // used by the deliverer only: text that may begin a stop string
+	tokens []kv.Token             // prompt and output, append only
+	taken  int                    // length of the prefix of tokens that Next has returned, prompt included
 	text   []byte                 // not taken yet
 
-	logprobs  []float32 // of the output, if asked for
+	logprobs  []float32 // of the output, if requested
 	top       [][]engine.TokenLogprob
 	prompt    []float32 // of the prompt, not taken yet
 	promptTop [][]engine.TokenLogprob
 
 	digest uint64
 	ending *Ending // not taken yet
-	over   bool    // has its ending, taken or not
+	over   bool    // it has its ending, taken or not
 }
 
-// fnvPrime folds the digests of a request's tokens into one.
+// fnvPrime combines the digests of a sample's tokens into one.
 const fnvPrime = 1099511628211
 
 func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
@@ -122,13 +125,13 @@ func newStream(id scheduler.RequestID, s *System, samples int) *Stream {
 	return stream
 }
 
-// Next waits for the next piece. The last one of each sample carries its Ending,
-// with its error if it is Abort or Failed; after the final one comes io.EOF. When
-// ctx ends first, the request is aborted and ctx's error returned; its endings still
-// come, to a Next with another ctx.
+// Next waits for the next piece. The last piece of each sample carries its Ending, and Next
+// returns the Ending's error if the Reason is Abort or Failed. After the final piece Next
+// returns io.EOF. If ctx ends first, Next aborts the request and returns ctx's error; the
+// endings can then still be read by a Next with another ctx.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	for {
-		if ctx.Err() != nil && s.runs() { // even if there is a piece: to a slow caller there always is
+		if ctx.Err() != nil && s.runs() { // even if a piece is ready: for a slow caller one always is
 			err := context.Cause(ctx)
 			s.Abort(err)
 			return Piece{}, err
@@ -143,14 +146,14 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	}
 }
 
-// runs tells whether a sample has no ending yet.
+// runs reports whether a sample has no ending yet.
 func (s *Stream) runs() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open > 0
 }
 
-// take gives what there is of one sample, each in its turn.
+// take returns the unread output of one sample, the samples in turn.
 func (s *Stream) take() (_ Piece, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +198,8 @@ func (o *sample) take() (_ Piece, some bool) {
 	return piece, true
 }
 
-// Abort gives the request up, with scheduler.ErrAborted if err is nil. One that
-// has ended is not touched. It never waits.
+// Abort ends the request with err, scheduler.ErrAborted if err is nil. It has no effect on a
+// request that has ended. It never blocks.
 func (s *Stream) Abort(err error) {
 	if err == nil {
 		err = scheduler.ErrAborted
@@ -205,8 +208,8 @@ func (s *Stream) Abort(err error) {
 		return
 	}
 	if s.runs() {
-		// It may overtake the request on its way through the tokenizer: the
-		// scheduler actor looks at gone as well.
+		// This message may overtake the request on its way through the tokenizer, so the
+		// scheduler actor checks gone as well.
 		s.sys.scheduler.tell(&abort{s.id, err})
 		if s.formatted.Load() {
 			s.sys.formats.tell(&abort{s.id, err})
@@ -214,7 +217,7 @@ func (s *Stream) Abort(err error) {
 	}
 }
 
-// begin notes that the request is in a step for the first time, on the scheduler's goroutine.
+// begin records the request's first step. It runs on the scheduler's goroutine.
 func (s *Stream) begin() {
 	if !s.tellBegun {
 		return
@@ -227,7 +230,7 @@ func (s *Stream) begin() {
 	}
 }
 
-// push adds a token, on the deliverer's goroutine.
+// push adds a token. It runs on the deliverer's goroutine.
 func (s *Stream) push(out *scheduler.Output) {
 	o := &s.samples[out.Sample]
 	s.buf = s.buf[:0]
@@ -254,14 +257,15 @@ func (s *Stream) push(out *scheduler.Output) {
 	s.signal()
 }
 
-// hold keeps the end of the text back while it may begin a stop string, and cuts it
-// where stop, if that is what ended the output, begins.
+// hold keeps back the end of the text while it may be the beginning of a stop string. If stop
+// is not empty, it ended the output, and hold cuts the text where stop begins.
 func (s *Stream) hold(o *sample, stop string) {
 	before := len(o.held)
 	o.held = append(o.held, s.buf...)
 	n := len(o.held)
 	if stop != "" {
-		// What was held back before does not hold all of it.
+		// The text held before this token is shorter than stop, so a match begins at most
+		// len(stop)-1 bytes before it.
 		from := max(before-len(stop)+1, 0)
 		if at := bytes.Index(o.held[from:], []byte(stop)); at >= 0 {
 			if n = from + at; s.keepStop {
@@ -271,7 +275,7 @@ func (s *Stream) hold(o *sample, stop string) {
 		s.buf, o.held = append(s.buf[:0], o.held[:n]...), o.held[:0]
 		return
 	}
-	for text := s.buf; ; { // MinTokens may have let one pass
+	for text := s.buf; ; { // a loop: before MinTokens, complete stop strings are ignored
 		var which, end int
 		if o.heard, which, end = s.stops.Next(o.heard, text); which < 0 {
 			break
@@ -283,20 +287,21 @@ func (s *Stream) hold(o *sample, stop string) {
 	o.held = o.held[:copy(o.held, o.held[n:])]
 }
 
-// setPrompt notes what the prompt became, before the scheduler gets it.
+// setPrompt records the prompt's tokens, before the scheduler gets them.
 func (s *Stream) setPrompt(tokens []kv.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prompt = len(tokens)
 	for i := range s.samples {
-		// The cap keeps the outputs from being written behind the caller's tokens,
-		// and over each other.
+		// The capacity keeps appended outputs out of the caller's array, and apart from each
+		// other.
 		s.samples[i].tokens, s.samples[i].taken = tokens[:len(tokens):len(tokens)], len(tokens)
 	}
 }
 
-// finish ends a sample with the scheduler's ending, on the deliverer's goroutine. The
-// credits go back before the caller hears of the end: its next request finds them.
+// finish ends a sample with the scheduler's ending. It runs on the deliverer's goroutine. It
+// returns the credits before the caller can see the ending, so that the caller's next request
+// finds them.
 func (s *Stream) finish(out *scheduler.Output) {
 	o, e := &s.samples[out.Sample], out.Ending
 	s.buf = s.buf[:0]
@@ -315,7 +320,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 	}
 }
 
-// end gives all samples that have none yet the same ending.
+// end gives the same ending to all samples that have none yet.
 func (s *Stream) end(e scheduler.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +331,7 @@ func (s *Stream) end(e scheduler.Ending) {
 	}
 }
 
-// close gives an open sample its one ending, under the mutex.
+// close gives an open sample its one ending. The mutex is held.
 func (s *Stream) close(o *sample, e scheduler.Ending) {
 	o.over = true
 	s.open--

@@ -24,41 +24,40 @@ import (
 // ErrClosed ends requests that are open at Close, and refuses later ones.
 var ErrClosed = errors.New("actors: closed")
 
-// Config says what to run. Backend is required.
+// Config configures a System. Backend is required.
 type Config struct {
-	// Backend computes. A System that started owns and closes it.
+	// Backend computes. Once Start has succeeded, the System owns and closes it.
 	Backend engine.Backend
 	// Tokenizer turns text into tokens and back. Without one, requests must be
 	// given as tokens and pieces carry no text.
 	Tokenizer *tokenizer.Tokenizer
-	// EOS are the tokens that end an output. Default the tokenizer's.
+	// EOS lists the tokens that end an output. Default: the tokenizer's.
 	EOS []kv.Token
-	// Scheduler sets policy and limits. Its MaxQueued, default and maximum
-	// MaxRequests, counts the samples that wait in it. With Displace the default is
-	// three quarters of what MaxRequests leaves beside MaxRunning: so a request that
-	// may displace another one gets past this door to the full queue.
+	// Scheduler sets policy and limits. Its MaxQueued counts waiting samples; its default and
+	// maximum is MaxRequests. With Displace the default is (MaxRequests - MaxRunning) * 3/4: the
+	// scheduler's queue then fills before this door does, so that a request of higher priority
+	// still reaches the queue and can displace a waiting one.
 	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests, each of a request's samples counted;
-	// Open refuses beyond it. Default 1024.
+	// MaxRequests bounds the open requests; a request with n samples counts n times. Beyond it
+	// Open returns scheduler.ErrQueueFull. Default 1024.
 	MaxRequests int `default:"1024" min:"1"`
-	// Tokenizers is the number of tokenizer workers. Default: half the
-	// processors, 1 to 4.
+	// Tokenizers is the number of tokenizer workers. Default: half of GOMAXPROCS, at least 1 and
+	// at most 4.
 	Tokenizers int `min:"1"`
-	// FormatTimeout bounds how long the compiling of one Request.Format may take.
-	// Default 5 s.
+	// FormatTimeout bounds the time to compile one Request.Format. Default 5 s.
 	FormatTimeout time.Duration `default:"5s" min:"0s"`
-	// FormatBytes is how much memory compiled ones may take to be kept. Default 256 MiB.
+	// FormatBytes bounds the memory of the cache of compiled formats. Default 256 MiB.
 	FormatBytes int `default:"256<<20" min:"1"`
-	// EventRing is how many events the log keeps for late readers. Default: 65536.
+	// EventRing is the number of events that the log keeps for late readers. Default 65536.
 	EventRing int `default:"1<<16" min:"1"`
-	// Tiers say where KV goes that the device has no room for. Default: nowhere. Backend
-	// must be an engine.Mover for them.
+	// Tiers configures the storage below device memory, to which evicted KV is offloaded.
+	// Default: none. With tiers, Backend must implement engine.Mover.
 	Tiers Tiers
-	// Pool is leased from beside other Systems, whose backends keep their KV in the same
-	// memory. It has as many pages as the backend. It can't be had with Tiers. Default: the
-	// System has a pool of its own.
+	// Pool is a page pool shared with other Systems whose backends keep their KV in the same
+	// memory. It must have as many pages as the backend. It can't be combined with Tiers.
+	// Default: a pool of the System's own.
 	Pool *Pool
-	// Log takes failures and, at debug, steps. Default none.
+	// Log receives failures and, at debug level, steps. Default: none.
 	Log *zap.Logger
 }
 
@@ -74,7 +73,8 @@ func (c Config) withDefaults() Config {
 	if c.Tiers.Flush == 0 {
 		c.Tiers.Flush = DefaultFlush
 	}
-	// The door's limit is mostly the one that counts; the scheduler counts samples too.
+	// MaxRequests is usually the limit that binds; the scheduler's MaxQueued counts samples,
+	// too.
 	if c.Scheduler.MaxQueued == 0 {
 		c.Scheduler.MaxQueued = c.MaxRequests
 		if c.Scheduler.Displace && c.Backend != nil {
@@ -94,7 +94,7 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("actors: Scheduler.MaxQueued is %d, want at most MaxRequests, %d", q, c.MaxRequests))
 	}
 	if c.Backend != nil && c.Tokenizer != nil && c.Tokenizer.VocabSize() > c.Backend.Info().Vocab {
-		errs = append(errs, fmt.Errorf("actors: the tokenizer has %d tokens, the model %d: they do not belong together",
+		errs = append(errs, fmt.Errorf("actors: the tokenizer has %d tokens, the model %d: the tokenizer belongs to another model",
 			c.Tokenizer.VocabSize(), c.Backend.Info().Vocab))
 	}
 	return errors.Join(errs...)
@@ -115,20 +115,20 @@ type System struct {
 	engine    *process
 	pool      *process
 	deliverer *process
-	processes []*process // all of them
-	tiers     *hierarchy // nil: none
+	processes []*process // all of the above
+	tiers     *hierarchy // nil: none configured
 	events    *events.Log
 
 	started time.Time
-	cause   error         // why it ends; set before ending is closed
+	cause   error         // why the system ended; set before ending is closed
 	once    sync.Once     // guards cause
-	ending  chan struct{} // closed when the end begins
-	ended   chan struct{} // closed when nothing runs any more
+	ending  chan struct{} // closed when the shutdown begins
+	ended   chan struct{} // closed when all actors have stopped
 	final   atomic.Pointer[Stats]
 }
 
-// Start checks the configuration and starts the actors. If it fails, Backend is
-// still the caller's.
+// Start checks the configuration and starts the actors. If it returns an error, the caller
+// still owns Backend.
 func Start(cfg Config) (*System, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -149,7 +149,7 @@ func Start(cfg Config) (*System, error) {
 	return s, err
 }
 
-// startIn starts a System that has its place in a pool.
+// startIn starts a System after it has joined pool as owner.
 func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*System, error) {
 	if cfg.Pool != nil {
 		cfg.Scheduler.SharePages = pool.SharePages()
@@ -172,7 +172,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	}
 	s.events = events.NewLog(events.LogConfig{KeepEvents: cfg.EventRing}, s.dump)
 	s.door = newDoor(s)
-	// Receivers before senders, so that nobody ever lacks an address.
+	// Spawn receivers before senders, so that every sender finds its receiver's address.
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })
 	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: pool, owner: owner} })
 	s.engine = s.spawn("engine", stopOnPanic, func() receiver { return newEngineActor(s, cfg.Backend) })
@@ -190,10 +190,10 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	return s, nil
 }
 
-// now is the time that the scheduler sees: since the start, monotonic.
+// now returns the time since Start. It is monotonic and the only clock that the scheduler sees.
 func (s *System) now() time.Duration { return time.Since(s.started) }
 
-// fail begins the end with a cause; only the first one counts. It never waits.
+// fail starts the shutdown with a cause; only the first call counts. It never blocks.
 func (s *System) fail(cause error) {
 	s.once.Do(func() {
 		s.cause = cause
@@ -201,9 +201,9 @@ func (s *System) fail(cause error) {
 	})
 }
 
-// Close ends every open request with ErrClosed, stops the actors and closes the
-// backend. It returns when nothing runs any more: nil, or why the system had
-// failed before, or that pages were lost.
+// Close ends every open request with ErrClosed, stops the actors and closes the backend. It
+// returns once all actors have stopped: nil, the failure that had ended the system before, or
+// an error if pages were leaked.
 func (s *System) Close() error {
 	s.fail(ErrClosed)
 	<-s.ended
@@ -216,11 +216,11 @@ func (s *System) Close() error {
 	return nil
 }
 
-// Done is closed when the system begins to end: by Close, or because it failed. Requests are
-// refused from then on.
+// Done returns a channel that is closed when the system begins to end, by Close or after a
+// failure. From then on requests are refused.
 func (s *System) Done() <-chan struct{} { return s.ending }
 
-// Err is nil while the system runs, then why it ends: ErrClosed after Close.
+// Err returns nil while the system runs, then the cause of its end: ErrClosed after Close.
 func (s *System) Err() error {
 	select {
 	case <-s.ending:
@@ -230,17 +230,18 @@ func (s *System) Err() error {
 	}
 }
 
-// keep waits for the cause of the end and then runs the shutdown. This is the
-// only place where its order is written.
+// keep waits for the cause of the end, then runs the shutdown. The order of the shutdown is
+// written only here.
 func (s *System) keep() {
 	<-s.ending
 	defer close(s.ended)
-	// No new requests, and every open one has its ending, whatever comes next.
+	// From here on Open refuses, and every open request has its ending, even if a later stage
+	// fails.
 	s.door.close(s.cause)
 	s.flush()
-	// Nothing computes any more and no moves are under way, so nothing touches pages.
+	// Once the engine has stopped, no step and no move touches a page any more.
 	s.end(s.engine)
-	// The scheduler gives all its pages back; then the pool can count.
+	// The scheduler returns all of its pages first, so that the pool can count leaks.
 	s.end(s.scheduler)
 	s.end(s.pool)
 	s.end(s.deliverer)
@@ -258,19 +259,19 @@ func (s *System) keep() {
 	}
 }
 
-// end stops a process, if it still runs, and waits for it.
+// end stops a process, if it still runs, and waits until it has stopped.
 func (s *System) end(p *process) {
 	p.stop()
 	<-p.done
 }
 
-// Tokenizer is that of the Config.
+// Tokenizer returns Config.Tokenizer.
 func (s *System) Tokenizer() *tokenizer.Tokenizer { return s.cfg.Tokenizer }
 
-// MaxRequests is that of the Config, with its default.
+// MaxRequests returns Config.MaxRequests, defaults applied.
 func (s *System) MaxRequests() int { return s.cfg.MaxRequests }
 
-// Limits is the scheduler's configuration, with its defaults.
+// Limits returns the scheduler's configuration, defaults applied.
 func (s *System) Limits() scheduler.Config { return s.cfg.Scheduler }
 
 // Info describes the backend.

@@ -36,7 +36,8 @@ func TestTextInTextOut(t *testing.T) {
 	conserve(t, s)
 }
 
-// A conversation goes on from tokens: all but the last one, never run, are cached.
+// A follow-up request made of an Ending's tokens finds all of them cached but the last, which
+// was never run.
 func TestConversationHitsItsPast(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	_, _, first := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 9, IgnoreEOS: true}))
@@ -69,7 +70,7 @@ func TestStopTokenIsNotText(t *testing.T) {
 	}
 }
 
-// A reader that looks only at the end gets one merged piece, not a backlog.
+// A caller that reads only at the end gets one merged piece.
 func TestSlowReaderGetsMergedPieces(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	stream := open(t, s, Request{Prompt: prompt, MaxTokens: 30, IgnoreEOS: true})
@@ -140,8 +141,8 @@ func TestRefusals(t *testing.T) {
 	conserve(t, s)
 }
 
-// TestCancelInEveryPhase gives requests up while they wait, while their prompt
-// is computed and while they decode; others are not disturbed.
+// TestCancelInEveryPhase aborts requests while they wait, while their prompt is computed and
+// while they decode; other requests are not affected.
 func TestCancelInEveryPhase(t *testing.T) {
 	for inflight := 1; inflight <= 2; inflight++ {
 		t.Run(fmt.Sprint(inflight, " in flight"), func(t *testing.T) {
@@ -160,7 +161,7 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 			h.let(none)
 			blocker := open(t, s, Request{Prompt: strings.Repeat(phase+prompt, 3), MaxTokens: 500, IgnoreEOS: true})
 			victim := blocker
-			gauges(t, s, 1, 0) // the first token of its prompt is out
+			gauges(t, s, 1, 0) // the first chunk of its prompt is done
 			switch phase {
 			case "tokenizing":
 				var err error
@@ -190,7 +191,7 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 			case "tokenizing":
 				s.workers[0].tell(&encode{stream: victim, req: Request{Prompt: prompt}})
 			case "prefill", "decode":
-				h.let(all) // it ends with the step that runs
+				h.let(all) // it ends with the step in flight
 			}
 			if _, _, e := drain(t, victim); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) {
 				t.Errorf("ending %+v", e)
@@ -217,7 +218,7 @@ func TestCloseWithRequestsOpen(t *testing.T) {
 		if i > 0 {
 			continue
 		}
-		if _, err := streams[0].Next(patience(t)); err != nil { // it is the first to run
+		if _, err := streams[0].Next(patience(t)); err != nil { // it runs first
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +259,7 @@ func TestStartRefusesConfig(t *testing.T) {
 	}
 }
 
-// TestManyCallers has callers come, go and give up from many goroutines.
+// TestManyCallers opens, reads and aborts requests from many goroutines.
 func TestManyCallers(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{PageTokens: 4, KVTokens: 2048})
 	var callers sync.WaitGroup

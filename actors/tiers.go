@@ -20,39 +20,40 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Defaults of Tiers. Extents move through buffers of host memory: StagingBytes of them for
-// each tier, as what a long prompt evicts at once is lost beyond that; an eighth of the
-// tier where that is less, but at least tiering.DefaultMaxMoves extents if they fit.
+// Defaults of Tiers. Extents move through buffers in host memory: StagingBytes per tier, or an
+// eighth of the tier's capacity if that is less, but at least tiering.DefaultMaxMoves extents
+// where they fit. When one long prompt evicts more than that at once, the excess is lost.
 const (
 	DefaultFlush = 10 * time.Second
 	StagingBytes = 128 << 20
 	leastMoves   = 2
 )
 
-// Tiers say where KV goes that the device has no room for. The zero value: nowhere.
+// Tiers configures the storage below device memory. The zero value: none.
 type Tiers struct {
-	// HostBytes is how much host memory keeps KV; 0: none.
+	// HostBytes is the host memory that holds KV; 0: none.
 	HostBytes int64
-	// Disk is a directory of DiskBytes at most, which one process uses at a time. What is
-	// in it is found again after a restart.
+	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
+	// contents survive a restart.
 	Disk      string
 	DiskBytes int64
-	// Share is a directory of ShareBytes at most that several processes use at once.
+	// Share is a directory for at most ShareBytes of KV that several processes use at once.
 	Share      string
 	ShareBytes int64
-	// Stores are others, one for a tier at most. A System that started owns and closes them.
+	// Stores are further stores, at most one per tier. Once Start has succeeded, the System owns
+	// and closes them.
 	Stores []mempool.Store
-	// ExtentPages is how many pages move together, where one of the directories or
-	// HostBytes is given. Default that of mempool.LayoutOf: as many as have 1 MiB.
+	// ExtentPages is the number of pages that move together, for HostBytes, Disk and Share.
+	// Default: that of mempool.LayoutOf, as many pages as fit in 1 MiB.
 	ExtentPages int
-	// Write says when KV goes from the device to the tier below. Default tiering.WriteBack.
+	// Write selects when KV is copied from the device to the tier below. Default
+	// tiering.WriteBack.
 	Write tiering.Mode
-	// Flush bounds how long Close writes what is on the device and in host memory to Disk
-	// and Share.
-	// Default DefaultFlush; negative: nothing is written.
+	// Flush bounds the time for which Close writes KV from the device and host memory to Disk
+	// and Share. Default DefaultFlush; negative: nothing is written.
 	Flush time.Duration
-	// TokenSeconds is how long computing a token of a prompt takes: a fetch that would take
-	// longer is not made. Default 0: steps are measured.
+	// TokenSeconds is the time to compute one prompt token; KV whose fetch would take longer
+	// than computing it is not fetched. Default 0: measured from the steps.
 	TokenSeconds float64
 }
 
@@ -61,7 +62,7 @@ type TierStats struct {
 	Tier kv.Tier
 	scheduler.TierMetrics
 	CapacityBytes int64
-	Damaged       int64 // records whose bytes were wrong; they were computed again
+	Damaged       int64 // records with wrong checksums; their KV was computed again
 }
 
 func (t *Tiers) validate() error {
@@ -91,7 +92,7 @@ func (t *Tiers) none() bool {
 	return t.HostBytes == 0 && t.Disk == "" && t.Share == "" && len(t.Stores) == 0
 }
 
-// identity is that of a backend's pages.
+// identity returns the identity of a backend's pages.
 func identity(info *engine.Info) mempool.Identity {
 	return mempool.Identity{
 		ModelID: info.ModelID, NumericsID: info.NumericsID, KVType: info.KVType, PageLayout: mempool.PageLayout,
@@ -99,8 +100,7 @@ func identity(info *engine.Info) mempool.Identity {
 	}
 }
 
-// open opens the stores; those of t.Stores are among them. If it fails, none that it opened
-// is left open.
+// open opens the stores and appends t.Stores. If it fails, it closes the stores that it opened.
 func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 	id := identity(info)
 	if t.ExtentPages > 0 {
@@ -140,8 +140,8 @@ func closeStores(stores []mempool.Store) error {
 	return errors.Join(errs...)
 }
 
-// policy is what the scheduler is told of the stores, and how many extents are in flight at
-// most.
+// policy returns the scheduler's tiering configuration, and the number of buffers: the sum of
+// the extents in flight over all tiers.
 func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 	c = tiering.Config{Mode: t.Write, TokenSeconds: t.TokenSeconds}
 	for _, s := range stores {
@@ -157,13 +157,13 @@ func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 	return c, buffers
 }
 
-// hierarchy is the tiers of a system that has some.
+// hierarchy holds the open tiers of a system.
 type hierarchy struct {
 	stores  []mempool.Store
-	own     int // of them, those that open opened
+	own     int // the first own stores were opened by Tiers.open; the rest are the caller's
 	buffers int
-	sharing int      // tokens of an extent, if there is a tier that other processes write to
-	made    []string // directories that did not exist
+	sharing int      // tokens per extent, if a tier is shared with other processes; else 0
+	made    []string // directories that Tiers.open created
 	carrier *carrier.Carrier
 }
 
@@ -195,7 +195,7 @@ func openTiers(c *Config) (*hierarchy, error) {
 	return h, nil
 }
 
-// missing are those of some directories that do not exist.
+// missing returns the given directories that do not exist.
 func missing(dirs ...string) (names []string) {
 	for _, dir := range dirs {
 		if _, err := os.Stat(dir); dir != "" && errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +205,7 @@ func missing(dirs ...string) (names []string) {
 	return names
 }
 
-// begin has the scheduler know what the stores have, and makes the carrier.
+// begin tells the scheduler what the stores hold, and opens the carrier.
 func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 	if h == nil {
 		return nil
@@ -230,8 +230,8 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 	return err
 }
 
-// shared are the extents of a request's prompt that may be in the shared tier, which other
-// processes write to: whole ones. Nil where there is no such tier.
+// shared returns the whole extents of a request's prompt that a shared tier may hold. It
+// returns nil if no tier is shared.
 func (h *hierarchy) shared(req *scheduler.Request) []mempool.Extent {
 	if h == nil || h.sharing == 0 || len(req.Prompt) <= h.sharing || req.PromptLogprobs {
 		return nil
@@ -241,7 +241,7 @@ func (h *hierarchy) shared(req *scheduler.Request) []mempool.Extent {
 	return layout.AppendExtents(nil, req.Namespace, req.Prompt[:whole], req.Media)
 }
 
-// abandon closes what openTiers opened, of a system that does not start.
+// abandon closes the stores that openTiers opened, for a system that failed to start.
 func (h *hierarchy) abandon() error {
 	if h == nil {
 		return nil
@@ -249,7 +249,7 @@ func (h *hierarchy) abandon() error {
 	return closeStores(h.stores[:h.own])
 }
 
-// stats are the figures of each tier, the fastest first.
+// stats returns the figures of each tier, the fastest tier first.
 func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 	if h == nil || h.carrier == nil {
 		return nil
@@ -263,8 +263,8 @@ func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 	return all
 }
 
-// flush has the scheduler write the cache to the tiers that outlive the process, within Tiers.Flush, before the devices
-// are closed. A system that failed writes nothing.
+// flush has the scheduler write the cache to the tiers that survive the process, within
+// Tiers.Flush, before the devices are closed. It writes nothing if the system has failed.
 func (s *System) flush() {
 	limit := s.cfg.Tiers.Flush
 	if s.tiers == nil || limit < 0 || !errors.Is(s.cause, ErrClosed) {
@@ -278,10 +278,10 @@ func (s *System) flush() {
 	case <-m.done:
 	case <-s.scheduler.done:
 	case <-s.engine.done:
-	case <-late.C: // a device or store that does not end what it began
+	case <-late.C: // a device or store that does not complete its moves
 	}
 }
 
-// lastMoves is how long after the flush's limit the moves under way are waited for: the
-// carrier gives them up within its grace.
+// lastMoves is how long flush waits after its limit for the moves in flight: the carrier gives
+// them up after its grace period.
 const lastMoves = 2 * carrier.DefaultGrace

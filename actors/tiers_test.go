@@ -19,10 +19,10 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// tierPool is the device's pool in tests of tiers: room for two of their prompts.
+// tierPool is the number of tokens of the device's pool in these tests: room for two prompts.
 const tierPool = 512
 
-// tierPrompt is the nth prompt of 200 tokens.
+// tierPrompt returns the n-th prompt of 200 tokens.
 func tierPrompt(n int) []kv.Token {
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
 	tokens := make([]kv.Token, 200)
@@ -32,7 +32,7 @@ func tierPrompt(n int) []kv.Token {
 	return tokens
 }
 
-// tierAsk has a prompt continued.
+// tierAsk runs prompt n with a short output.
 func tierAsk(t *testing.T, s *System, n int) *Ending {
 	t.Helper()
 	_, _, e := drain(t, open(t, s, Request{Tokens: tierPrompt(n), MaxTokens: 3, IgnoreEOS: true, Digest: true}))
@@ -42,14 +42,14 @@ func tierAsk(t *testing.T, s *System, n int) *Ending {
 	return e
 }
 
-// startTiers starts a system with a small pool on the cpu.
+// startTiers starts a system with a small pool on the cpu backend.
 func startTiers(t *testing.T, tiers Tiers) *System {
 	t.Helper()
-	tiers.ExtentPages, tiers.TokenSeconds = 4, 1 // or a model this small is computed
+	tiers.ExtentPages, tiers.TokenSeconds = 4, 1 // 1 s per token, or this small model would compute instead of fetching
 	return start(t, Config{Tiers: tiers}, cpu.Config{KVTokens: tierPool, PageTokens: 16})
 }
 
-// closeTiers closes a system, which must leave nothing in disorder.
+// closeTiers closes a system and checks that nothing leaked.
 func closeTiers(t *testing.T, s *System) Stats {
 	t.Helper()
 	if err := s.Close(); err != nil {
@@ -62,8 +62,8 @@ func closeTiers(t *testing.T, s *System) Stats {
 	return st
 }
 
-// written waits until the first tier has so many extents, or has failed to take some: what
-// the device gave up is found only when its copy is whole.
+// written waits until the first tier has the given number of extents, counting failed writes:
+// evicted KV is found in a tier only once its copy is complete.
 func written(t *testing.T, s *System, extents int) {
 	t.Helper()
 	ctx := patience(t)
@@ -78,7 +78,7 @@ func written(t *testing.T, s *System, extents int) {
 	}
 }
 
-// digests are the logit bits of prompts [0, n) without tiers.
+// digests returns the logit digests of prompts [0, n) without tiers.
 func digests(t *testing.T, n int) (all []uint64) {
 	s := start(t, Config{}, cpu.Config{KVTokens: 256 * (n + 1), PageTokens: 16})
 	for i := range n {
@@ -87,7 +87,7 @@ func digests(t *testing.T, n int) (all []uint64) {
 	return all
 }
 
-// TestTiersHost: prompts of three times the pool come back from host memory, bit by bit.
+// TestTiersHost: prompts of three times the pool's size return from host memory, bit by bit.
 func TestTiersHost(t *testing.T) {
 	const prompts = 6
 	want := digests(t, prompts)
@@ -95,7 +95,7 @@ func TestTiersHost(t *testing.T) {
 	fetched, missed := 0, 0
 	for round := range 3 {
 		for n := range prompts {
-			written(t, s, 3*min(prompts, max(0, round*prompts+n-2))) // all but the two asked last
+			written(t, s, 3*min(prompts, max(0, round*prompts+n-2))) // all but the two latest
 			e := tierAsk(t, s, n)
 			if e.LogitDigest != want[n] {
 				t.Errorf("round %d, prompt %d: other logit bits, with %v cached", round, n, e.CachedByTier)
@@ -110,7 +110,7 @@ func TestTiersHost(t *testing.T) {
 		}
 	}
 	st := closeTiers(t, s)
-	if most := 192 * int(st.Tiers[0].Errors+st.Tiers[0].Lost); missed > most { // where the machine stands still a read may pass its deadline, and writes may not keep up
+	if most := 192 * int(st.Tiers[0].Errors+st.Tiers[0].Lost); missed > most { // on a stalled machine a read may pass its deadline, and writes may not keep up
 		t.Errorf("%d tokens were not found: %+v", missed, st.Tiers[0])
 	}
 	if fetched == 0 || len(st.Tiers) != 1 || st.Tiers[0].HitTokens != uint64(fetched) || st.Tiers[0].Reads == 0 {
@@ -118,8 +118,8 @@ func TestTiersHost(t *testing.T) {
 	}
 }
 
-// TestTiersRestart: what an orderly Close wrote to disk is found again, bit by bit, by a
-// system with and without host memory; one of another type finds nothing and leaves it alone.
+// TestTiersRestart: a system, with or without host memory, finds what an orderly Close wrote to
+// disk, bit by bit. A system with another KV type finds nothing and leaves the files alone.
 func TestTiersRestart(t *testing.T) {
 	const prompts = 3
 	want := digests(t, prompts)
@@ -145,7 +145,7 @@ func TestTiersRestart(t *testing.T) {
 			cached += e.CachedByTier[kv.TierDisk]
 		}
 		st := closeTiers(t, s)
-		late := 0 // reads that pass their deadline, where the machine stands still
+		late := 0 // reads that passed their deadline, on a stalled machine
 		for _, tier := range st.Tiers {
 			late += int(tier.Errors)
 		}
@@ -155,7 +155,7 @@ func TestTiersRestart(t *testing.T) {
 	}
 }
 
-// tierStore opens a store of a tier with faults.
+// tierStore opens a store of a tier, wrapped in a fault injector.
 func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *storetest.Injector) mempool.Store {
 	t.Helper()
 	id := identity(&info)
@@ -176,8 +176,9 @@ func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *sto
 	return s
 }
 
-// TestTiersFaults: whatever a store's calls do, every request ends well with the tokens of a
-// device alone, on a device that looks at every slot it reads; the system closes in order.
+// TestTiersFaults: whatever a store's calls return, every request completes with the tokens of
+// a device without tiers, on a device that checks every slot it reads; then the system closes
+// in order.
 func TestTiersFaults(t *testing.T) {
 	device := func() engine.Backend {
 		b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Sanitize: sim.Full, Vocab: nano.Config().Vocab})
@@ -212,7 +213,7 @@ func TestTiersFaults(t *testing.T) {
 							}
 						}
 						in.Clear()
-						closeTiers(t, s) // a read that is late may hold its pages until then
+						closeTiers(t, s) // a late read may hold its pages until then
 					})
 				}
 			}
@@ -220,7 +221,7 @@ func TestTiersFaults(t *testing.T) {
 	}
 }
 
-// TestTiersRefused: what can't be is refused before anything is opened.
+// TestTiersRefused: invalid configurations are refused before anything is opened.
 func TestTiersRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, tiers := range map[string]Tiers{
@@ -243,14 +244,14 @@ func TestTiersRefused(t *testing.T) {
 	b := backend(t, cpu.Config{KVTokens: tierPool, PageTokens: 16})
 	if s, err := Start(Config{Backend: b, Tiers: Tiers{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4}}); err == nil {
 		s.Close()
-		t.Error("two systems have one directory")
+		t.Error("two systems opened one directory")
 	}
 	b.Close()
 	closeTiers(t, first)
 }
 
-// TestTiersClose: a Close with reads and writes under way, and after the device was lost,
-// leaves nothing behind.
+// TestTiersClose: Close with reads and writes in flight, and after the device was lost, leaks
+// nothing.
 func TestTiersClose(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Vocab: nano.Config().Vocab, Faults: sim.Faults{Device: func(seq uint64) error {
@@ -267,7 +268,7 @@ func TestTiersClose(t *testing.T) {
 		for i := range 24 {
 			stream, err := s.Open(Request{Tokens: tierPrompt(i % 8), MaxTokens: 3, IgnoreEOS: true})
 			if err != nil {
-				break // it is lost
+				break // the device is lost
 			}
 			drain(t, stream)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// tokenizerActor turns prompts into tokens. It has no state but a cache of pieces,
-// which begins anew with it: a panic costs the request that it was at, and the next
-// worker goes on with the next.
+// tokenizerActor turns prompts into tokens. Its only state is a cache of pieces, which may be
+// lost: a panic costs the request being encoded and the cache, and the restarted worker
+// continues with the next request.
 type tokenizerActor struct {
 	sys     *System
 	tok     *tokenizer.Tokenizer
@@ -30,10 +30,10 @@ func (a *tokenizerActor) receive(self *process, message any) {
 	}
 }
 
-// encode has no time for a request that has ended: a long text takes a while.
+// encode skips requests that have ended, since encoding a long text takes a while.
 func (a *tokenizerActor) encode(m *encode) {
 	select {
-	case <-a.sys.ending: // the door ends it
+	case <-a.sys.ending: // the door ends the request
 		return
 	default:
 	}
@@ -51,7 +51,7 @@ func (a *tokenizerActor) encode(m *encode) {
 		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
-	// The tokens before are the caller's; they are not to be written to.
+	// m.req.Tokens belongs to the caller and must not be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
 	text := Text{Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
 	tokens, err := a.run(tokens, &text)
@@ -62,7 +62,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	a.sys.submit(m.stream, m.req, tokens)
 }
 
-// run appends the tokens of a text, no more than one too many if it is bounded.
+// run appends the tokens of a text. A bounded text is encoded until it has one token too many.
 func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
 	o := tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
 	most, tooMany := a.sys.longestPrompt()
@@ -81,8 +81,8 @@ func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
 	return dst, nil
 }
 
-// longestPrompt is how many tokens a prompt may have at most, and the refusal of a longer
-// one, which nobody counts to the end.
+// longestPrompt returns the largest number of prompt tokens that can be served, and the error
+// for a longer prompt. That error has no exact length, since the encoder stops at the limit.
 func (s *System) longestPrompt() (most int, tooMany error) {
 	info := s.cfg.Backend.Info()
 	most = info.MaxPositions
@@ -94,7 +94,7 @@ func (s *System) longestPrompt() (most int, tooMany error) {
 	return most, &scheduler.FieldError{Field: "Prompt", Err: err}
 }
 
-// drop ends the request at which the worker panicked.
+// drop ends the request that the worker was encoding when it panicked.
 func (a *tokenizerActor) drop(message any, err error) {
 	m, ok := message.(*encode)
 	switch {

@@ -9,18 +9,19 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Text is what Tokenize encodes.
+// Text is a text for Tokenize.
 type Text struct {
-	Tenant   string // whose turn it takes
+	Tenant   string // the tenant whose turn it takes
 	Text     string
 	Rendered bool  // as in Request
 	Plain    []int // as in Request
-	// Bounded refuses a text that is too long for any prompt as Open would. Otherwise all of
-	// it is encoded.
+	// Bounded refuses a text that is longer than any prompt may be, with Open's error. Otherwise
+	// the whole text is encoded.
 	Bounded bool
 }
 
-// Tokenize encodes a text as prompts are, in the turns of its tenant. It takes no credit.
+// Tokenize encodes a text like a prompt, in the turns of its tenant. It takes no credit. After
+// the system's end it returns the cause.
 func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	if s.cfg.Tokenizer == nil {
 		return nil, fmt.Errorf("%w: there is no tokenizer", scheduler.ErrInvalid)
@@ -40,8 +41,8 @@ func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	}
 }
 
-// Enter takes a credit for work that is no request. It returns what gives it back, to be
-// called once.
+// Enter takes a credit for work that is not a request, and returns a function that gives it
+// back, to be called once. Its error is Open's.
 func (s *System) Enter() (leave func(), err error) {
 	stream, err := s.door.enter(1)
 	if err != nil {
@@ -50,16 +51,16 @@ func (s *System) Enter() (leave func(), err error) {
 	return func() { s.door.leave(stream) }, nil
 }
 
-// turnsActor gives texts to the tokenizer workers: tenants in turns, the texts of one in
-// their order, so that a tenant with many long texts delays the others by one at most.
+// turnsActor gives texts to the tokenizer workers: tenants take turns, and the texts of one
+// tenant keep their order. So a tenant with many long texts delays the others by at most one.
 type turnsActor struct {
 	sys   *System
-	idle  []int   // workers
-	lines []*line // tenants with texts that wait, whose turn it is first
+	idle  []int   // free workers
+	lines []*line // tenants with waiting texts; next tenant first
 	busy  map[string]int
 }
 
-// line is the texts of a tenant that wait, oldest first.
+// line is the queue of a tenant's waiting texts, oldest first.
 type line struct {
 	tenant string
 	texts  []*encode
@@ -91,7 +92,7 @@ func (a *turnsActor) receive(self *process, message any) {
 	}
 }
 
-// line puts a text behind the others of its tenant.
+// line appends a text to the queue of its tenant.
 func (a *turnsActor) line(m *encode) {
 	i := slices.IndexFunc(a.lines, func(l *line) bool { return l.tenant == m.tenant })
 	if i < 0 {
@@ -101,8 +102,8 @@ func (a *turnsActor) line(m *encode) {
 	a.lines[i].texts = append(a.lines[i].texts, m)
 }
 
-// start gives the idle workers texts: of the tenants that have fewest at workers the one
-// that has waited longest for a turn.
+// start gives texts to the free workers: it picks a tenant with the fewest texts at workers,
+// and among equals the one that has waited longest for a turn.
 func (a *turnsActor) start() {
 	for len(a.idle) > 0 && len(a.lines) > 0 {
 		next := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestTenantsTakeTurns: a tenant with many texts delays another's by one, and who has none
-// at a worker goes before who has.
+// TestTenantsTakeTurns: a tenant with many texts delays another tenant by one text, and a
+// tenant with none at a worker goes first.
 func TestTenantsTakeTurns(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	order := make(chan string, 16)
@@ -37,9 +37,9 @@ func TestTenantsTakeTurns(t *testing.T) {
 	send("other")
 	send("small")
 	done("big", 0)
-	takes("small") // though big has waited longer: it has one at the other worker
+	takes("small") // although big has waited longer: big has one at the other worker
 	done("big", 1)
-	takes("big") // which has waited longest, and has none at a worker now
+	takes("big") // which has waited longest and has none at a worker now
 	done("big", 1)
 	takes("other")
 	done("other", 1)
@@ -51,7 +51,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// clerk takes texts and does nothing with them.
+// clerk receives texts and ignores them.
 type clerk chan string
 
 func (c clerk) receive(self *process, message any) {
@@ -63,8 +63,8 @@ func (c clerk) receive(self *process, message any) {
 	}
 }
 
-// TestTooLongIsNotEncoded: a text of more tokens than any prompt may have is given up once
-// that is known, with the refusal that its tokens would get.
+// TestTooLongIsNotEncoded: the encoding of a text with more tokens than any prompt may have
+// stops once that is known, with the error that its tokens would get.
 func TestTooLongIsNotEncoded(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{KVTokens: 512})
 	long := strings.Repeat("What is light? ", 1<<16)
@@ -95,7 +95,8 @@ func TestTooLongIsNotEncoded(t *testing.T) {
 	credits(t, s)
 }
 
-// TestTokenize: as prompts are encoded, of any length unless it is bounded, until the end.
+// TestTokenize: texts are encoded like prompts, at any length unless Bounded, until the system
+// ends.
 func TestTokenize(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{KVTokens: 512})
 	long := strings.Repeat("What is light? ", 4000)
@@ -119,7 +120,7 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
-// TestEnter: what is no request takes a credit, too.
+// TestEnter: work that is not a request takes a credit, too.
 func TestEnter(t *testing.T) {
 	s := start(t, Config{MaxRequests: 1}, cpu.Config{})
 	leave, err := s.Enter()

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// Of a vocabulary with holes a mask allows no id without a token, also where every
-// text may follow, and also beyond the tokenizer, where a model's logits have more rows.
+// In a vocabulary with holes, masks allow no id without a token: not where any text may follow,
+// and not beyond the tokenizer's ids, where a model's logits have more rows.
 func TestMasksAllowNoHole(t *testing.T) {
 	data, err := os.ReadFile("../tokenizer/testdata/gaps.json")
 	if err != nil {

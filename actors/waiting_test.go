@@ -11,14 +11,15 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Waiting says of each sample that waits why, in order; Stats who has how much open.
+// Waiting gives the reason for each waiting sample, in order; Stats lists the open requests per
+// tenant.
 func TestWaitingAndTenants(t *testing.T) {
 	inBubble(t, 10*time.Second, scheduler.Config{MaxRunning: 2, Tenant: scheduler.TenantConfig{MaxRunning: 1}}, func(t *testing.T, s *System) {
 		if waits, err := s.waiting(patience(t)); err != nil || len(waits) != 0 {
-			t.Errorf("nobody waits, but %v, %v", waits, err)
+			t.Errorf("want no waiting sample, got %v, %v", waits, err)
 		}
 		streams := []*Stream{open(t, s, Request{Tokens: light, Tenant: "a", MaxTokens: 5})}
-		synctest.Wait() // the pool has given pages, and a step runs with request 1 alone
+		synctest.Wait() // the pool has granted pages, and a step runs with request 1 alone
 		streams = append(streams,
 			open(t, s, Request{Tokens: light[1:], Tenant: "a", MaxTokens: 5}),
 			open(t, s, Request{Tokens: light[2:], Tenant: "b", MaxTokens: 5}),
@@ -55,7 +56,7 @@ func TestWaitingAndTenants(t *testing.T) {
 	})
 }
 
-// After the end nobody waits, and Waiting says why.
+// After the end no request waits, and Waiting returns the cause.
 func TestWaitingAfterClose(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	if err := s.Close(); err != nil {
@@ -66,8 +67,8 @@ func TestWaitingAfterClose(t *testing.T) {
 	}
 }
 
-// What a request asks of the scheduler gets there: an urgent one goes first, and
-// its timeline says what happened to it.
+// Priority and Timeline reach the scheduler: an urgent request goes first, and its timeline
+// lists its events.
 func TestPriorityAndTimeline(t *testing.T) {
 	inBubble(t, time.Second, scheduler.Config{MaxRunning: 1, Policy: scheduler.Priority}, func(t *testing.T, s *System) {
 		running := open(t, s, Request{Tokens: light, MaxTokens: 3, IgnoreEOS: true, Priority: 9})
