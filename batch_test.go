@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// A batch larger than what the node admits, in all or for a tenant, has a result for each
-// request, in order, and each refusal is its request's own.
+// A batch larger than the node or a tenant's limit admits returns a result for each request, in
+// order, and each refusal is in the result of its own request.
 func TestBatch(t *testing.T) {
 	for _, cfg := range []coppice.Config{
 		{},
@@ -61,7 +61,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// Text returns what was generated until a time limit, with the error, and each sample's output.
+// When a time limit ends a request, Text returns the output until then, with the error, and
+// each sample's output.
 func TestTextFailsAndSamples(t *testing.T) {
 	node := open(t, coppice.Config{})
 	r, err := node.Text(t.Context(), coppice.Request{Prompt: "Light", MaxTokens: 5, IgnoreEOS: true, Samples: 3, Sampling: engine.SamplingParams{Temperature: 1, Seed: 1, Logprobs: true}})
@@ -79,7 +80,7 @@ func TestTextFailsAndSamples(t *testing.T) {
 	}
 }
 
-// Control tokens in a message are refused, or text, if the options say so.
+// Control tokens in a message are refused, or encoded as text, as the options select.
 func TestChatControls(t *testing.T) {
 	m, err := local.Open(nano, local.Options{KVTokens: 4096})
 	if err != nil {

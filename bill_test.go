@@ -6,8 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// bill is what is expected of samples that found all that they found on disk, but for one
-// token.
+// bill returns the bill of samples whose cached tokens all came from disk, but for one token.
 func bill(prompt, cached, computed, output int) Bill {
 	b := Bill{PromptTokens: prompt, CachedTokens: cached, ComputedTokens: computed, OutputTokens: output}
 	b.CachedByTier[kv.TierDisk], b.CachedByTier[kv.TierDevice] = max(cached-1, 0), min(cached, 1)
@@ -20,7 +19,7 @@ func TestBillInAnyOrder(t *testing.T) {
 		return Ending{PromptTokens: 50, CachedTokens: cached, CachedByTier: bill(0, cached, 0, 0).CachedByTier, ComputedTokens: 50 - cached, OutputTokens: 4}
 	}
 	waited := Ending{PromptTokens: 50}
-	begun := Ending{PromptTokens: 50, CachedTokens: 16, CachedByTier: bill(0, 16, 0, 0).CachedByTier, ComputedTokens: 8} // given up on the way
+	begun := Ending{PromptTokens: 50, CachedTokens: 16, CachedByTier: bill(0, 16, 0, 0).CachedByTier, ComputedTokens: 8} // aborted early
 	failed := whole(16)
 	failed.OutputTokens = 0
 	for name, tc := range map[string]struct {

@@ -7,20 +7,21 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// ChatOptions say how a conversation is continued.
+// ChatOptions configures the continuation of a conversation.
 type ChatOptions struct {
-	// Request has the limits, sampling and all else; Chat sets Prompt, Plain and Rendered.
+	// Request has the limits, sampling and all other fields; Chat sets Prompt, Plain and
+	// Rendered.
 	Request Request
 	// Template has the tools and the variables of the chat template; Chat sets
 	// AddGenerationPrompt.
 	Template chat.Options
-	// Controls decides about control tokens in messages, such as <|im_end|>. Default:
-	// chat.Allow, they act as such.
+	// Controls selects how control tokens in messages, such as <|im_end|>, are treated. Default:
+	// chat.Allow, they take effect.
 	Controls chat.ControlMode
 }
 
-// Chat answers a conversation and waits for the end of the answer. It fails as Text and
-// ChatRequest do.
+// Chat answers a conversation and waits for the end of the answer. Its errors are those of Text
+// and ChatRequest.
 func (n *Node) Chat(ctx context.Context, messages []chat.Message, opts ChatOptions) (Result, error) {
 	req, err := n.ChatRequest(messages, opts)
 	if err != nil {
@@ -29,8 +30,8 @@ func (n *Node) Chat(ctx context.Context, messages []chat.Message, opts ChatOptio
 	return n.Text(ctx, req)
 }
 
-// ChatRequest returns the request that continues a conversation, by Config.Template, for
-// Generate, Stream or Batch. Without a template it fails with ErrInvalid.
+// ChatRequest renders a conversation with Config.Template and returns a request for Generate,
+// Stream or Batch. Without a template it fails with ErrInvalid.
 func (n *Node) ChatRequest(messages []chat.Message, opts ChatOptions) (Request, error) {
 	if n.template == nil {
 		return Request{}, fmt.Errorf("%w: the node has no chat template, set Config.Template", ErrInvalid)

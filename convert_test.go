@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestRequestConverts: every field of a Request reaches the scheduler's shell.
+// TestRequestConverts: every field of a Request reaches package actors.
 func TestRequestConverts(t *testing.T) {
 	from, to := reflect.TypeFor[Request](), reflect.TypeFor[actors.Request]()
 	if from.NumField() != to.NumField() {
@@ -45,8 +45,8 @@ func TestRequestConverts(t *testing.T) {
 	}
 }
 
-// TestErrorNames: errors of this package begin with its name, or with none of ours, and are
-// found by its variables and by those of the packages that they come from.
+// TestErrorNames: errors of this package begin with coppice: or with no package name of the
+// module, and match both this package's variables and those that they wrap.
 func TestErrorNames(t *testing.T) {
 	for _, err := range []error{ErrQueueFull, ErrTenantFull, ErrDisplaced, ErrEmptyPrompt, ErrPromptTooLong, ErrTooLarge, ErrInvalid, ErrAborted,
 		ErrDeadline, ErrQueueTimeout, ErrFormatTimeout, ErrClosed, ErrLagged, ErrNoCache, ErrContract, ErrLogits, ErrNotCached, ErrPinBudget} {

@@ -18,38 +18,39 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Config says what a Node runs. Backend is required.
+// Config configures a Node. Backend is required.
 type Config struct {
-	// Backend computes; engine/cpu has one. A Node that opened owns it and closes it.
+	// Backend computes; engine/cpu has one. Once Open has succeeded, the Node owns and closes
+	// it.
 	Backend engine.Backend
 	// Tokenizer encodes prompts and decodes outputs. Default: none; requests are given as
 	// tokens then, and pieces have no text.
 	Tokenizer *tokenizer.Tokenizer
 	// Template renders the conversations of Chat. Default: none; Chat fails then.
 	Template *chat.Template
-	// EOS are the tokens that end an output, the Config().EOS of a model. Default: the
+	// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
 	// tokenizer's.
 	EOS []kv.Token
-	// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache
-	// and its events. MaxQueued there has its own default: MaxRequests, or with Displace three
-	// quarters of MaxRequests less MaxRunning.
+	// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
+	// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
+	// (MaxRequests - MaxRunning) * 3/4.
 	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests, including those that wait; each sample counts as
-	// one. Default: 1024.
+	// MaxRequests bounds the open requests, waiting ones included; a request with n samples
+	// counts n times. Default: 1024.
 	MaxRequests int
-	// Tokenizers is the number of workers that encode. Default: half the processors, 1 to 4.
+	// Tokenizers is the number of workers that encode. Default: half of GOMAXPROCS, 1 to 4.
 	Tokenizers int
 	// FormatTimeout bounds the compilation of one Request.Format. Default: 5 s.
 	FormatTimeout time.Duration
-	// FormatBytes bounds the memory of compiled formats that are kept. Default: 256 MiB.
+	// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 	FormatBytes int
-	// EventRing is the number of cache events that are kept for late readers. Default: 65536.
+	// EventRing is the number of cache events kept for late readers. Default: 65536.
 	EventRing int
-	// Tiers hold KV that the device has no room for. Default: none; it is dropped then.
+	// Tiers hold KV evicted from the device. Default: none; evicted KV is dropped.
 	Tiers Tiers
-	// Pool is shared with other Nodes of this process whose backends keep their KV in the same
-	// memory; it has as many pages as the backend. Each Node has its share for certain, and
-	// more while the others do not need theirs. Default: a pool of the Node's own.
+	// Pool is a page pool shared with other Nodes of this process whose backends keep their KV
+	// in the same memory; it must have as many pages as the backend. Each Node is guaranteed its
+	// share, and may use pages that the others do not need. Default: a pool of the Node's own.
 	Pool *Pool
 	// Log receives failures and, at debug level, steps. Default: LogHandler.
 	Log *zap.Logger
@@ -57,36 +58,39 @@ type Config struct {
 	LogHandler slog.Handler
 }
 
-// Tiers say where KV goes that the device has no room for.
+// Tiers configures the storage below device memory, to which evicted KV is offloaded.
 type Tiers struct {
 	// HostBytes is the host memory for KV. Default: 0, none.
 	HostBytes int64
-	// Disk is a directory of at most DiskBytes, for one process at a time. A restart finds its
-	// content again. Default: none.
+	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
+	// contents survive a restart. Default: none.
 	Disk      string
 	DiskBytes int64
-	// Share is a directory of at most ShareBytes that several processes use at once. Default:
-	// none.
+	// Share is a directory for at most ShareBytes of KV that several processes use at once.
+	// Default: none.
 	Share      string
 	ShareBytes int64
-	// Stores are others, at most one for each tier. A Node that opened owns and closes them.
+	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
+	// and closes them.
 	Stores []mempool.Store
-	// ExtentPages is the number of pages that move together. Default: as many as hold 1 MiB.
+	// ExtentPages is the number of pages that move together. Default: as many as fit in 1 MiB.
 	ExtentPages int
-	// Write says when KV goes from the device to the tier below. Default: tiering.WriteBack.
+	// Write selects when KV is copied from the device to the tier below. Default:
+	// tiering.WriteBack.
 	Write tiering.Mode
-	// Flush bounds how long Close writes KV from the device and from host memory to disk.
-	// Default: 10 s; negative: nothing is written.
+	// Flush bounds the time for which Close writes KV from the device and host memory to Disk
+	// and Share. Default: 10 s; negative: nothing is written.
 	Flush time.Duration
-	// TokenSeconds is the time to compute one token, until steps were measured. Fetches that
-	// would take longer than computing are not made. Default: 0, every fetch pays at first.
+	// TokenSeconds is the time to compute one prompt token, used until steps have been measured.
+	// KV whose fetch would take longer than computing it is not fetched. Default: 0, at first
+	// everything is fetched.
 	TokenSeconds float64
 }
 
-// Pool has the pages that several Nodes share.
+// Pool is a pool of pages that several Nodes share.
 type Pool struct{ inner *actors.Pool }
 
-// NewPool makes a pool for so many Nodes at a time.
+// NewPool makes a pool of pages for at most the given number of Nodes at a time.
 func NewPool(pages, nodes int) (*Pool, error) {
 	p, err := actors.NewPool(pages, nodes)
 	if err != nil {
@@ -95,10 +99,10 @@ func NewPool(pages, nodes int) (*Pool, error) {
 	return &Pool{p}, nil
 }
 
-// SharePages is the number of pages that each Node has for certain; no request may need more.
+// SharePages returns the number of pages guaranteed to each Node; no request may need more.
 func (p *Pool) SharePages() int { return p.inner.SharePages() }
 
-// Node is a running scheduler around one backend. Its methods may be called by any goroutine.
+// Node is a running scheduler around one backend. Its methods may be called from any goroutine.
 type Node struct {
 	sys         *actors.System
 	template    *chat.Template
@@ -106,8 +110,8 @@ type Node struct {
 	maxRequests int
 }
 
-// Open starts a Node. It reports all faults of cfg at once; if it fails, Backend is still the
-// caller's.
+// Open starts a Node. It reports all faults of cfg at once. If it fails, the caller still owns
+// Backend.
 func Open(cfg Config) (*Node, error) {
 	inner := actors.Config{
 		Backend: cfg.Backend, Tokenizer: cfg.Tokenizer, EOS: cfg.EOS, Scheduler: cfg.Scheduler, MaxRequests: cfg.MaxRequests, Tokenizers: cfg.Tokenizers,
@@ -128,9 +132,9 @@ func Open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Text is what Node.Tokenize encodes.
+// Text is a text for Node.Tokenize.
 type Text struct {
-	Tenant   string // whose turn it takes
+	Tenant   string // the tenant whose turn it takes
 	Text     string
 	Rendered bool  // as in Request
 	Plain    []int // as in Request
@@ -139,39 +143,39 @@ type Text struct {
 	Bounded bool
 }
 
-// Tokenize encodes a text like a prompt, in the turns of its tenant. It is no request, so
-// MaxRequests does not bound it: see Enter.
+// Tokenize encodes a text like a prompt, in the turns of its tenant. It does not count against
+// MaxRequests; see Enter.
 func (n *Node) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	tokens, err := n.sys.Tokenize(ctx, actors.Text(t))
 	return tokens, public(err)
 }
 
-// Enter counts work that is no Request, such as a Tokenize for a client, against MaxRequests
+// Enter counts work that is not a Request, such as a Tokenize for a client, against MaxRequests
 // until leave is called, once. It fails with ErrQueueFull, or with ErrClosed after Close.
 func (n *Node) Enter() (leave func(), err error) {
 	leave, err = n.sys.Enter()
 	return leave, public(err)
 }
 
-// Tokenizer is that of the Config, nil if it has none.
+// Tokenizer returns Config.Tokenizer, nil if none was given.
 func (n *Node) Tokenizer() *tokenizer.Tokenizer { return n.sys.Tokenizer() }
 
-// Template is the chat template of the Config, nil if it has none.
+// Template returns Config.Template, nil if none was given.
 func (n *Node) Template() *chat.Template { return n.template }
 
 // Info describes the backend: model, pool and limits.
 func (n *Node) Info() engine.Info { return n.sys.Info() }
 
-// Limits is the scheduler's configuration, with its defaults.
+// Limits returns the scheduler's configuration, defaults applied.
 func (n *Node) Limits() scheduler.Config { return n.sys.Limits() }
 
-// Done is closed when the Node begins to end: by Close, or because its device failed. From
-// then on it refuses requests.
+// Done returns a channel that is closed when the Node begins to end, by Close or because its
+// device failed. From then on it refuses requests.
 func (n *Node) Done() <-chan struct{} { return n.sys.Done() }
 
-// Err is nil while the Node runs, then the cause of its end: ErrClosed after Close.
+// Err returns nil while the Node runs, then the cause of its end: ErrClosed after Close.
 func (n *Node) Err() error { return public(n.sys.Err()) }
 
-// Close ends open requests with ErrClosed and closes the backend. It returns when nothing runs
-// any more: nil, or why the Node had failed before.
+// Close ends open requests with ErrClosed and closes the backend. It returns once everything
+// has stopped: nil, or the failure that had ended the Node before.
 func (n *Node) Close() error { return public(n.sys.Close()) }

@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// nano is the directory of the smallest generated model, from the tests' working directory;
-// root is that of the module.
+// nano is the directory of the smallest generated model, relative to the tests' working
+// directory. root is the module's directory.
 const nano = "path/to/model"
 
 var root string
@@ -48,7 +48,7 @@ func open(t *testing.T, cfg coppice.Config) *coppice.Node {
 	return node
 }
 
-// openHeld opens a node whose device gives no output before it is told so.
+// openHeld opens a node whose device completes no output until the test allows it.
 func openHeld(t *testing.T, cfg coppice.Config) (*coppice.Node, *held) {
 	t.Helper()
 	m, err := model.Open(nano)
@@ -80,7 +80,7 @@ func openHeld(t *testing.T, cfg coppice.Config) (*coppice.Node, *held) {
 	return node, h
 }
 
-// idle waits, by asking, until no request is open.
+// idle polls until no request is open.
 func idle(t *testing.T, node *coppice.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -105,7 +105,7 @@ func TestLeavingTheLoopAborts(t *testing.T) {
 		}
 		break
 	}
-	h.outputs(noLimit) // it is given up, and ends with the step that runs
+	h.outputs(noLimit) // the request is aborted, and ends with the current step
 	idle(t, node)
 	h.outputs(1000)
 	func() {

@@ -1,7 +1,7 @@
 // Package coppice is an LLM inference scheduler for Go programs: requests that share a prefix
-// share its KV cache, token by token, and only what is new is computed.
+// share its KV cache, token by token, and only the rest is computed.
 //
-// Package local opens a model of a directory or a GGUF file on this machine's processors, with
+// Package local opens a model from a directory or a GGUF file on this machine's processors, with
 // defaults for everything; [Open] starts a [Node] around any backend.
 //
 //	node, err := local.Open("path/to/model", local.Options{})

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// program is the body of a function in a file of this directory.
+// program returns the body of a function in a file of this directory.
 func program(t *testing.T, file, function string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, file))
@@ -29,7 +29,7 @@ func program(t *testing.T, file, function string) string {
 	return body
 }
 
-// printed is what f prints. At the first line of it, at is called with that.
+// printed returns the output of f. When its first line is printed, at is called with it.
 func printed(t *testing.T, f func(), at func(line string)) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -54,7 +54,7 @@ func printed(t *testing.T, f func(), at func(line string)) string {
 	return <-text
 }
 
-// visit asks a worker for its card, and then interrupts the program.
+// visit returns a function that gets the worker's card, and then interrupts the program.
 func visit(t *testing.T) func(line string) {
 	return func(line string) {
 		defer func() {

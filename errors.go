@@ -11,16 +11,16 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Errors of requests and of the methods around the cache. What a Node returns wraps one of
-// them, with the figures; test with errors.Is.
+// Errors of requests and of the cache methods. The errors that a Node returns wrap one of them
+// and add the figures; test with errors.Is.
 var (
 	ErrQueueFull     = wording.Error(scheduler.ErrQueueFull)     // MaxRequests are open, or Scheduler.MaxQueued wait
-	ErrTenantFull    = wording.Error(scheduler.ErrTenantFull)    // the tenant has as many waiting as it may
+	ErrTenantFull    = wording.Error(scheduler.ErrTenantFull)    // the tenant has as many waiting requests as it may have
 	ErrDisplaced     = wording.Error(scheduler.ErrDisplaced)     // a request of higher priority took its place in the queue
 	ErrEmptyPrompt   = wording.Error(scheduler.ErrEmptyPrompt)   // neither text nor tokens
 	ErrPromptTooLong = wording.Error(scheduler.ErrPromptTooLong) // more tokens than the model has positions
 	ErrTooLarge      = wording.Error(scheduler.ErrTooLarge)      // more tokens than the pool can hold
-	ErrInvalid       = wording.Error(scheduler.ErrInvalid)       // a field has a value that it can't have
+	ErrInvalid       = wording.Error(scheduler.ErrInvalid)       // a field has an invalid value
 	ErrAborted       = wording.Error(scheduler.ErrAborted)       // by Stream.Abort
 	ErrDeadline      = wording.Error(scheduler.ErrDeadline)      // after Request.Timeout
 	ErrQueueTimeout  = wording.Error(scheduler.ErrQueueTimeout)  // after Request.QueueTimeout
@@ -34,7 +34,7 @@ var (
 	ErrPinBudget     = wording.Error(radixcache.ErrPinBudget)    // more pinned tokens than Scheduler.PinnedTokens
 )
 
-// FieldError is the refusal of a Request because of one field. Its text is that of Err.
+// FieldError is an error caused by one field of a Request. Its text is that of Err.
 type FieldError struct {
 	Field string // "MaxTokens"
 	Err   error

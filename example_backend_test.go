@@ -9,10 +9,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// counter is a backend whose model goes on from every token with the next number. Those that
-// compute pass enginetest.Run, too.
+// counter is a backend whose model continues every token with the next number. Backends that
+// compute should also pass enginetest.Run.
 type counter struct {
-	last map[engine.Slot]kv.Token // of each slot: the token that its next one follows
+	last map[engine.Slot]kv.Token // the last token of each slot
 }
 
 func (*counter) Info() engine.Info {

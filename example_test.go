@@ -49,7 +49,7 @@ func openLocal(cfg coppice.Config) *local.Model {
 	return m
 }
 
-// A second turn that goes on from the first finds it in the cache.
+// A second turn, made of the tokens of the first, finds them in the cache.
 func ExampleNode_Text() {
 	m := openLocal(coppice.Config{})
 	defer m.Close()
@@ -95,7 +95,7 @@ func ExampleNode_Chat() {
 	// 4 tokens, from the cache: true
 }
 
-// A JSON schema bounds the text to what it describes.
+// A JSON schema constrains the text to the values that it describes.
 func ExampleFormat() {
 	m := openLocal(coppice.Config{})
 	defer m.Close()
@@ -158,7 +158,7 @@ func ExampleRequest_tenants() {
 	// ops 0
 }
 
-// Events say what the cache stores and removes, block by block.
+// Events report what the cache stores and removes, block by block.
 func ExampleNode_Events() {
 	m := openLocal(coppice.Config{Scheduler: scheduler.Config{Events: true, BlockTokens: 16}})
 	defer m.Close()

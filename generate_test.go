@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// cut is a device behind a connection that is cut at once.
+// cut is a device whose connection is cut at once.
 type cut struct{}
 
 func (cut) Info() engine.Info {
@@ -53,6 +53,6 @@ func TestGenerateYieldsContextCauseEOF(t *testing.T) {
 		news++
 	}
 	if news == 0 {
-		t.Error("the loop ends without a word")
+		t.Error("the loop ends without an error")
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// held is a device that stands still where the test says: a batch that would make
-// an output longer than its limit does not complete, nor do those behind it, until
-// the limit is raised; or they end with engine.ErrClosed when the device is closed.
-// So what asks for more is still open, however long what the test does meanwhile
-// takes.
+// held is a device that stops where the test says: a batch that would make an output longer
+// than the limit does not complete, nor do the batches after it, until the limit is raised; or
+// they end with engine.ErrClosed when the device is closed. So longer requests stay open as
+// long as the test needs.
 type held struct {
 	engine.Backend
 	closed  chan struct{}
@@ -18,14 +17,14 @@ type held struct {
 
 	mu    sync.Mutex
 	limit int
-	queue []*heldTicket // in the order of submission
+	queue []*heldTicket // batches not let pass yet, in the order of submission
 }
 
-// noLimit lets the device run freely.
+// noLimit lets every batch pass.
 const noLimit = 1 << 30
 
-// outputs sets the limit, in tokens, for the batches that are held now and for
-// those to come. It is 0 at first.
+// outputs sets the limit, in tokens, for the batches held now and for later ones. At first it
+// is 0.
 func (h *held) outputs(limit int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,10 +64,10 @@ func (h *held) Close() error {
 	return h.Backend.Close()
 }
 
-// heldTicket is done when its batch was let pass and ran, or the device is closed.
+// heldTicket is done when its batch was let pass and ran, or when the device was closed.
 type heldTicket struct {
 	of           engine.Ticket
-	longest      int // output that the batch makes, in tokens
+	longest      int // length of the longest output after the batch, in tokens
 	passed, done chan struct{}
 	result       *engine.Result // result and err are written before done is closed
 	err          error

@@ -14,29 +14,29 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Stats are the figures of a Node.
+// Stats holds the figures of a Node.
 type Stats struct {
 	Scheduler scheduler.Metrics
-	// Tenants are those with open requests, by name.
+	// Tenants lists the tenants with open requests, by name.
 	Tenants []scheduler.TenantUsage
-	// Engine sums what the backend counted in each step.
+	// Engine sums the backend's figures over all steps.
 	Engine engine.StepStats
-	// Tiers are those below the device, the fastest first.
+	// Tiers lists the tiers below the device, the fastest first.
 	Tiers []TierStats
 	// LeakedPages is the number of pages without an owner: neither free nor in use, or after
-	// Close not returned to the pool. It is always 0.
+	// Close not returned to the pool. Always 0, else a bug.
 	LeakedPages int
 }
 
-// TierStats are the figures of a tier below the device.
+// TierStats holds the figures of a tier below the device.
 type TierStats struct {
 	Tier kv.Tier
 	scheduler.TierMetrics
 	CapacityBytes int64
-	Damaged       int64 // records with wrong bytes; their tokens were computed again
+	Damaged       int64 // records with wrong checksums; their KV was computed again
 }
 
-// Stats returns the current figures; after Close, the last ones.
+// Stats returns the current figures, or the final ones after Close.
 func (n *Node) Stats(ctx context.Context) (Stats, error) {
 	st, err := n.sys.Stats(ctx)
 	tiers := make([]TierStats, len(st.Tiers))
@@ -52,7 +52,7 @@ func ask[T any](ctx context.Context, n *Node, at func(core *scheduler.Scheduler,
 	return v, public(err)
 }
 
-// do is ask for what may fail by itself.
+// do is ask for a function that returns an error of its own.
 func do(ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) error) error {
 	failed, err := ask(ctx, n, at)
 	if err != nil {
@@ -61,25 +61,25 @@ func do(ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now tim
 	return public(failed)
 }
 
-// Waiting returns each sample that waits, with the cause, in the order in which the requests
-// came; they are numbered from 1. Samples whose text is still being encoded or whose Format is
-// being compiled are not among them.
+// Waiting returns each waiting sample and the reason that it waits, in the order of arrival;
+// requests are numbered from 1. Samples whose text is still being encoded or whose Format is
+// still being compiled are not included.
 func (n *Node) Waiting(ctx context.Context) ([]scheduler.Wait, error) {
 	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []scheduler.Wait { return core.Waiting(nil) })
 }
 
-// Running returns each sample that has a slot, oldest first.
+// Running returns each sample that has a slot, the oldest first.
 func (n *Node) Running(ctx context.Context) ([]scheduler.Run, error) {
 	return ask(ctx, n, func(core *scheduler.Scheduler, now time.Duration) []scheduler.Run { return core.Running(now, nil) })
 }
 
-// FlushCache forgets all cached prefixes; running requests keep theirs.
+// FlushCache drops all cached prefixes; running requests keep theirs.
 func (n *Node) FlushCache(ctx context.Context) error {
 	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { core.FlushCache(); return nil })
 }
 
-// PinPrefix keeps the whole pages of a cached prefix for d, or with 0 until UnpinPrefix. It
-// fails with ErrNotCached if they are not cached, with ErrPinBudget beyond
+// PinPrefix keeps the whole pages of a cached prefix from eviction for d, or with 0 until
+// UnpinPrefix. It fails with ErrNotCached if they are not cached, with ErrPinBudget beyond
 // Scheduler.PinnedTokens, and with ErrNoCache if the cache is off.
 func (n *Node) PinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
 	tokens = slices.Clone(tokens)
@@ -92,45 +92,44 @@ func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Tok
 	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.UnpinPrefix(ns, tokens) })
 }
 
-// HitRates returns, for each capacity in tokens, the share of prompt tokens that a cache of that
-// size would have found so far. It needs Scheduler.CurveSamples.
+// HitRates returns, for each capacity in tokens, the fraction of prompt tokens that a cache of
+// that size would have found so far. It needs Scheduler.CurveSamples.
 func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
 	capacityTokens = slices.Clone(capacityTokens)
 	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []float64 { return core.HitRates(capacityTokens, nil) })
 }
 
-// TreeQuery bounds the answer of Node.Tree.
+// TreeQuery bounds the result of Node.Tree.
 type TreeQuery struct {
-	MaxDepth      int // nodes from the root, 1 for the first ones. Default: all.
+	MaxDepth      int // levels below the root. Default: all.
 	MaxNodes      int // Default: all.
 	TokensPerNode int // length of TreeNode.First. Default: 0.
 }
 
-// Tree is the content of the cache.
+// Tree lists the contents of the cache.
 type Tree struct {
 	Nodes []TreeNode // parents before children, siblings ascending
-	// Hidden is the number of nodes that a bound left out. With MaxDepth, and where MaxNodes
-	// left some out, it includes flushed nodes that running requests still use.
+	// Hidden is the number of nodes omitted because of a bound. With MaxDepth, or if MaxNodes
+	// omitted some, it includes flushed nodes that running requests still use.
 	Hidden int
 }
 
-// TreeNode is a run of tokens in the cache.
+// TreeNode is a radix tree node: a run of cached tokens.
 type TreeNode struct {
-	ID, Parent radixcache.NodeID // Parent is radixcache.Root at the beginning of a namespace
+	ID, Parent radixcache.NodeID // Parent is radixcache.Root for the first node of a namespace
 	Namespace  kv.Namespace
-	Start      int // tokens before it
+	Start      int // number of tokens before the node
 	Tokens     int
-	First      []kv.Token // the first of its tokens
+	First      []kv.Token // the first TokensPerNode of its tokens
 	Pages      int
 	Leaf       bool
 	Tail       bool   // its only page is not full
-	Pins       int    // handles on it, and children with pins
-	Hits       uint64 // reuses that ended here
-	Stamp      uint64 // a larger one was used later
+	Pins       int    // requests and pins that hold the node, plus children with pins
+	Hits       uint64 // matches that ended in this node
+	Stamp      uint64 // larger: used more recently
 }
 
-// Tree lists what the cache holds. The steps wait for it, about 0.2 µs for each node of the
-// answer.
+// Tree lists the contents of the cache. Steps wait for it, about 0.2 µs per node returned.
 func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
 	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) (t Tree) {
 		if cache := core.Cache(); cache != nil {
@@ -140,7 +139,7 @@ func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
 	})
 }
 
-// list returns the nodes of a walk to MaxDepth, of all that there are.
+// list returns the nodes of a walk down to MaxDepth; all is the number of nodes in the tree.
 func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
 	n, cut := all, q.MaxDepth > 0
 	if q.MaxNodes > 0 {
@@ -164,9 +163,10 @@ func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
 	return t
 }
 
-// Events yields the cache events from batch number from on, in order and without gaps, until ctx
-// or the Node ends; ErrLagged if that batch is no longer kept. Event.Seq is the number of the batch:
-// after all events of one, go on at Seq+1. There are none unless Scheduler.Events is set.
+// Events yields the cache events from batch number from on, in order and without gaps, until
+// ctx or the Node ends. It yields ErrLagged if that batch is no longer kept. Event.Seq is the
+// number of the batch; after all events of one batch, continue at Seq+1. There are no events
+// unless Scheduler.Events is set.
 func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
 		for event, err := range n.sys.Events(ctx, from) {
@@ -177,5 +177,5 @@ func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, erro
 	}
 }
 
-// EventLog is the log behind Events, for an [events.Publisher].
+// EventLog returns the log that Events reads, for an [events.Publisher].
 func (n *Node) EventLog() *events.Log { return n.sys.EventLog() }

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// The tree shows what the cache holds, as far as the bounds let it.
+// Tree returns the contents of the cache, within the bounds of the query.
 func TestTree(t *testing.T) {
 	n, ctx := open(t, coppice.Config{}), context.Background()
 	const prompt = "What is light, and what is colour?"

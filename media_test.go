@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestMedia: a request's placeholders are found in the cache for the same content alone.
+// TestMedia: a request's placeholders match the cache only if they stand for the same content.
 func TestMedia(t *testing.T) {
 	m, err := model.Open(nano)
 	if err != nil {

@@ -17,93 +17,91 @@ type Request struct {
 	// Prompt is text; special tokens in it are encoded as such. If Tokens is empty, the
 	// tokenizer's beginning-of-text token goes before it.
 	Prompt string
-	// Rendered says that Prompt is the output of a chat template: no beginning-of-text token
-	// goes before it.
+	// Rendered marks Prompt as the output of a chat template: no beginning-of-text token is put
+	// before it.
 	Rendered bool
-	// Plain are ascending byte offsets in Prompt at which no special token begins: what
-	// reads like one there is encoded as text.
+	// Plain lists ascending byte offsets in Prompt at which special tokens are not recognised:
+	// text there that looks like one is encoded as text.
 	Plain []int
 	// Namespace separates requests that must not share cache. Default: all share.
 	Namespace kv.Namespace
-	// PublicTokens is the number of tokens at the beginning of the prompt that requests of
+	// PublicTokens is the number of tokens at the beginning of the prompt that requests with
 	// other salts may share, such as a system prompt without secrets; the rest belongs to the
-	// Namespace. It is rounded down to whole pages, and means nothing without a salt.
-	// Default: 0.
+	// Namespace. It is rounded down to whole pages, and has no effect without a salt. Default:
+	// 0.
 	PublicTokens int
-	// Media are the spans of Tokens that stand for something else, such as the patches of an
-	// image: by ascending At, without overlap. Spans with equal hashes have equal KV; nothing
-	// is shared from the first difference on.
+	// Media lists the spans of Tokens that stand for other content, such as the patches of an
+	// image, by ascending At and without overlap. Spans with equal hashes have equal KV; from
+	// the first difference on, nothing is shared.
 	Media []kv.Media
-	// MaxTokens bounds the output. Default: Scheduler.DefaultMaxTokens, or all room that is
-	// left.
+	// MaxTokens bounds the output. Default: Scheduler.DefaultMaxTokens, or as many as fit.
 	MaxTokens int
 	// StopTokens end the output, in addition to the model's end-of-text tokens.
 	StopTokens []kv.Token
 	// IgnoreEOS continues past the model's end-of-text tokens.
 	IgnoreEOS bool
-	// Sampling chooses each token. Default: the most probable one.
+	// Sampling selects how each token is chosen. Default: the most probable one.
 	Sampling engine.SamplingParams
-	// Digest asks for Ending.LogitDigest, to compare runs bit for bit.
+	// Digest requests Ending.LogitDigest, to compare runs bit by bit.
 	Digest bool
 
 	// StopStrings end the output before the first of them in its text. With KeepStop the
 	// text includes that string.
 	StopStrings []string
 	KeepStop    bool
-	// Format is what the text must match. It is compiled once, in parallel to the steps, and
-	// kept for later requests. The output ends where nothing can follow; where it may end,
-	// the model decides. Default: anything matches.
+	// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
+	// output ends where no continuation matches; where it may end or continue, the model
+	// decides. Default: any text.
 	Format Format
-	// MinTokens is the length below which no stop ends the output; a complete Format does.
-	// Default: 0.
+	// MinTokens is the length below which no stop token or string ends the output; a complete
+	// Format does. Default: 0.
 	MinTokens int
-	// AllowedTokens are the only tokens that are sampled; include those that stop. Default:
-	// all tokens.
+	// AllowedTokens, if given, are the only tokens that may be sampled; include the stop tokens.
+	// Default: all tokens.
 	AllowedTokens []kv.Token
-	// PromptLogprobs asks for Piece.PromptLogprobs. The whole prompt is computed then, cached
-	// or not.
+	// PromptLogprobs requests Piece.PromptLogprobs. The whole prompt is then computed, even if
+	// it is cached.
 	PromptLogprobs bool
-	// PromptTop is the number of tokens, up to 20, of Piece.PromptTop at each position; it
-	// needs PromptLogprobs. Default: 0.
+	// PromptTop is the number of tokens per position in Piece.PromptTop, up to 20; it needs
+	// PromptLogprobs. Default: 0.
 	PromptTop int32
 
 	// Samples is the number of outputs, at most Scheduler.MaxSamples. They share the prompt,
-	// which is computed once. Sample 0 is what the request yields with one sample; the others
-	// use seeds derived from Sampling.Seed. Default: 1.
+	// which is computed once. Sample 0 equals the output of a request with one sample; the
+	// others use seeds derived from Sampling.Seed. Default: 1.
 	Samples int
-	// Tenant is the account that the request runs on, for limits and fair shares.
+	// Tenant is the account of the request, for limits and fair shares.
 	Tenant string
-	// Class groups requests with outputs of similar length: from those that ended, the
-	// scheduler predicts the memory that the next ones need. Default: Tenant.
+	// Class groups requests with outputs of similar length: from the ended requests of a class,
+	// the scheduler predicts the memory that the next ones need. Default: Tenant.
 	Class string
 	// Priority: higher runs first under the policy scheduler.Priority and is preempted last
 	// under all; with Scheduler.Eviction radixcache.Priority its prefix stays cached longer.
 	// Default: 0.
 	Priority int32
-	// Timeline asks for Ending.Timeline, the events of the request with their times.
+	// Timeline requests Ending.Timeline, the events of the request with their times.
 	Timeline bool
-	// Begun asks for a piece with nothing but Piece.Begun, when one of the samples enters a
-	// step for the first time.
+	// Begun requests an extra piece with Piece.Begun, when the first sample enters a step.
 	Begun bool
 
 	// Timeout ends the request with ErrDeadline. Default: never.
 	Timeout time.Duration
-	// QueueTimeout ends the request with ErrQueueTimeout if it waits so long for its first
+	// QueueTimeout ends the request with ErrQueueTimeout if it waits that long for its first
 	// step. Default: never.
 	QueueTimeout time.Duration
 }
 
-// Format is what the text of an output must match: at most one of its fields is set.
+// Format constrains the text of an output. At most one field may be set.
 type Format struct {
-	// JSON: a JSON object.
+	// JSON permits any JSON object.
 	JSON bool
-	// JSONSchema: JSON that this schema describes. The schema is JSON itself.
+	// JSONSchema permits the JSON values that this schema describes. The schema is JSON itself.
 	JSONSchema string
-	// Regexp: text that this expression matches from beginning to end. Syntax: RE2.
+	// Regexp permits the texts that this expression matches from beginning to end. Syntax: RE2.
 	Regexp string
-	// Calls: calls of tools, as jsonschema.Calls describes them, in JSON:
-	// {"tools": [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}, where
-	// parameters and answer may be left out.
+	// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"tools":
+	// [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}. Both parameters and
+	// answer are optional.
 	Calls string
 }
 

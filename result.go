@@ -15,47 +15,47 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Result is a request that has ended. Its own fields are those of sample 0.
+// Result is the result of a request. Its own fields are those of sample 0.
 type Result struct {
 	Output
 	// More are the outputs of the other samples: sample i is More[i-1].
 	More []Output
 }
 
-// Output is one sample of a request that has ended.
+// Output is the output of one sample.
 type Output struct {
 	Text string
-	// Logprobs are the log-probabilities of the output tokens, and Top the most probable
-	// tokens at each position, best first; both only if Request.Sampling asks for them.
+	// Logprobs are the log-probabilities of the output tokens, and Top the most probable tokens
+	// at each position, best first. Both are nil unless Request.Sampling requests them.
 	Logprobs []float32
 	Top      [][]engine.TokenLogprob
 	// Ending has the reason of the end, the tokens, the error and the figures.
 	Ending
 }
 
-// Piece is the part of one sample's output that has come since the piece before it: usually
-// the token of one step, more for a slow caller. Pieces of several samples are mixed.
+// Piece is the output of one sample since its previous Piece: usually the token of one step,
+// more for a slow caller. Pieces of different samples alternate.
 type Piece struct {
-	Sample int        // counted from 0
+	Sample int        // index of the sample, from 0
 	Text   string     // complete UTF-8; empty while a character is incomplete
-	Tokens []kv.Token // as sampled, including those of a stop; read-only
+	Tokens []kv.Token // as sampled, including stop tokens; read only
 	// Logprobs are the log-probabilities of Tokens, and Top the most probable tokens at each
-	// position, best first; both only if Request.Sampling asks for them.
+	// position, best first. Both are nil unless Request.Sampling requests them.
 	Logprobs []float32
 	Top      [][]engine.TokenLogprob
-	// PromptLogprobs are those of the prompt's tokens, NaN for the first; PromptTop are the
-	// most probable tokens at each position. They come with the first piece of sample 0, if
-	// Request.PromptLogprobs asks for them.
+	// PromptLogprobs are the log-probabilities of the prompt's tokens, NaN for the first;
+	// PromptTop are the most probable tokens at each position. They are in the first piece of
+	// sample 0, if Request.PromptLogprobs is set.
 	PromptLogprobs []float32
 	PromptTop      [][]engine.TokenLogprob
 	Ending         *Ending // in the last piece of the sample, else nil
 	Final          bool    // the last piece of the request
-	// Begun is set in a piece with nothing else in it, before all others, if Request.Begun
-	// asks for it: a sample has entered a step for the first time.
+	// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
+	// has entered a step for the first time.
 	Begun bool
 }
 
-// Reason is why a sample ended.
+// Reason is the reason that a sample ended.
 type Reason = scheduler.Reason
 
 // The reasons of an Ending.
@@ -66,36 +66,36 @@ const (
 	Failed = scheduler.Failed // see Ending.Err
 )
 
-// Ending is the end of one sample, with its figures.
+// Ending describes how a sample ended, and what it used.
 type Ending struct {
 	Reason       Reason
 	Err          error      // nil for Stop and Length
-	Tokens       []kv.Token // prompt and output, from which a next turn can go on; read-only
+	Tokens       []kv.Token // prompt and output, from which a next turn can continue; read only
 	PromptTokens int
-	CachedTokens int // of the prompt, found in the cache
+	CachedTokens int // prompt tokens found in the cache
 	// CachedByTier splits CachedTokens by the tier that held them when the request came.
 	CachedByTier [kv.Tiers]int
-	// ComputedTokens are the prompt's other tokens; fewer if the sample ended early.
+	// ComputedTokens counts the other prompt tokens; fewer if the sample ended early.
 	ComputedTokens int
 	OutputTokens   int
-	StopString     string // the stop string that ended the sample, if one did
+	StopString     string // the stop string that ended the output, or ""
 	Preemptions    int
 	LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
-	Queued         time.Duration // in the scheduler's queue
-	FirstToken     time.Duration // since the scheduler got the request
-	Total          time.Duration // likewise
-	// Timeline is what happened to the sample, oldest first, if Request.Timeline is set.
+	Queued         time.Duration // time in the scheduler's queue
+	FirstToken     time.Duration // time from the submission to the scheduler to the first token
+	Total          time.Duration // time from the submission to the scheduler to the end
+	// Timeline lists the events of the sample, oldest first, if Request.Timeline is set.
 	Timeline []scheduler.Mark
 }
 
-// Bill sums the samples of one request, in whatever order they ended. The prompt counts
-// once. Samples that were aborted or failed count as far as they were computed.
+// Bill sums up the samples of one request, whatever order they ended in. The prompt counts
+// once. Aborted and failed samples count as far as they were computed.
 type Bill struct {
 	PromptTokens int // 0: no sample began
-	CachedTokens int // of the prompt, found by the sample that found least
+	CachedTokens int // prompt tokens found in the cache, the minimum over the samples
 	// CachedByTier splits CachedTokens by the tier that held them when the request came.
 	CachedByTier   [kv.Tiers]int
-	ComputedTokens int // of the prompt, for all samples
+	ComputedTokens int // prompt tokens computed, summed over the samples
 	OutputTokens   int
 }
 
@@ -104,7 +104,7 @@ func (b *Bill) Add(e *Ending) {
 	b.OutputTokens += e.OutputTokens
 	b.ComputedTokens += e.ComputedTokens
 	if e.CachedTokens+e.ComputedTokens == 0 {
-		return // not begun
+		return // no step had begun
 	}
 	if b.PromptTokens == 0 || e.CachedTokens < b.CachedTokens {
 		b.CachedTokens, b.CachedByTier = e.CachedTokens, e.CachedByTier
@@ -112,11 +112,12 @@ func (b *Bill) Add(e *Ending) {
 	b.PromptTokens = e.PromptTokens
 }
 
-// Stream is a running request. Next belongs to one goroutine, Abort to any.
+// Stream is a handle of a running request. Only one goroutine may call Next; Abort may be
+// called from any.
 type Stream struct{ inner *actors.Stream }
 
-// Stream starts a request and returns a handle. Call Next until io.EOF, or Abort. It fails as
-// Generate does where a request is refused at once.
+// Stream starts a request and returns a handle. Call Next until io.EOF, or Abort. Its error is
+// a refusal; errors found later are returned by Next.
 func (n *Node) Stream(req Request) (*Stream, error) {
 	s, err := n.sys.Open(req.inner())
 	if err != nil {
@@ -125,10 +126,10 @@ func (n *Node) Stream(req Request) (*Stream, error) {
 	return &Stream{s}, nil
 }
 
-// Next waits for the next piece. The last piece of each sample has an Ending; its error, if
-// any, is returned with it. After the final piece Next returns io.EOF. If ctx ends first, Next
-// aborts the request and returns the cause; the endings still come, to a Next with another
-// context, once the current step has finished.
+// Next waits for the next piece. The last piece of each sample has an Ending, and Next returns
+// the Ending's error with it. After the final piece Next returns io.EOF. If ctx ends first,
+// Next aborts the request and returns the cause; the endings can then still be read by a Next
+// with another context, once the current step has finished.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	p, err := s.inner.Next(ctx)
 	if err == io.EOF && p.Ending == nil {
@@ -146,14 +147,15 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	return piece, err
 }
 
-// Abort ends the request with err, ErrAborted if that is nil, unless it has ended. It does not
-// wait: after Abort, Next still returns the endings once the current step has finished.
+// Abort ends the request with err, ErrAborted if err is nil. It has no effect on a request that
+// has ended. It never blocks: after Abort, Next still returns the endings once the current step
+// has finished.
 func (s *Stream) Abort(err error) { s.inner.Abort(err) }
 
-// Generate runs a request when ranged over and yields its pieces as they come. The last piece
-// of each sample has an Ending. A refusal, a failure, and the end of a time limit or of ctx are
-// yielded as the error. The loop ends after the final piece, or after an error without an
-// Ending. Leaving the loop early aborts the request.
+// Generate returns an iterator that runs a request and yields its pieces as they come. The last
+// piece of each sample has an Ending. A refusal, a failure, an expired time limit and the end
+// of ctx are yielded as errors. The loop ends after the final piece, or after an error without
+// an Ending. Leaving the loop early aborts the request.
 func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		stream, err := n.Stream(req)
@@ -172,7 +174,7 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 }
 
 // Text runs a request and waits for its end. The error is a refusal, or that of the first
-// sample that failed or was aborted; the Result then has what was generated until then.
+// failed or aborted sample; in the latter case the Result has the output until then.
 func (n *Node) Text(ctx context.Context, req Request) (Result, error) {
 	outputs, texts := make([]Output, 1), make([][]byte, 1)
 	var failed error
@@ -195,19 +197,19 @@ func (n *Node) Text(ctx context.Context, req Request) (Result, error) {
 	}
 	result := Result{Output: outputs[0], More: outputs[1:]}
 	if result.Err == nil {
-		result.Err = failed // of a refusal, or of another sample
+		result.Err = failed // the error of a refusal, or of another sample
 	}
 	return result, failed
 }
 
-// Batch runs requests side by side and waits for all of them: results[i] belongs to reqs[i],
-// and results[i].Err is its error. The returned error joins those errors. As many requests
-// are open at a time as the Node admits; the others wait for the end of earlier ones.
+// Batch runs requests concurrently and waits for all of them: results[i] belongs to reqs[i],
+// and results[i].Err is its error. The returned error joins those errors. Batch keeps as many
+// requests open as the Node admits; the others wait for earlier ones to end.
 func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err error) {
 	results = make([]Result, len(reqs))
 	b := batch{todo: make([]int, len(reqs))}
 	for i := range reqs {
-		b.todo[i] = len(reqs) - 1 - i // taken from the end
+		b.todo[i] = len(reqs) - 1 - i // take removes the last entry
 	}
 	var workers sync.WaitGroup
 	for range min(len(reqs), n.maxRequests) {
@@ -231,15 +233,15 @@ func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err
 	return results, errors.Join(errs...)
 }
 
-// batch hands out the requests of a Batch.
+// batch hands out the requests of a Batch to its workers.
 type batch struct {
 	mu    sync.Mutex
-	todo  []int // indexes, the next one last
+	todo  []int // indexes of the requests left, the next one last
 	open  int
-	taken int // so far
+	taken int // requests handed out so far
 }
 
-// turn is one try of a request.
+// turn is one attempt of a request.
 type turn struct {
 	request int
 	alone   bool // no other request of the batch was open
@@ -260,9 +262,9 @@ func (b *batch) take() (t turn, ok bool) {
 	return t, true
 }
 
-// ended reports whether the worker that had this turn goes on. A request goes back if the
-// Node was full while others of the batch were open: they may have filled it, and one of
-// their workers, or this one if they have all ended, tries again.
+// ended records the end of a turn and reports whether the worker should continue. If the Node
+// was full while other requests of the batch were open, the request goes back: those may have
+// filled the Node, and one of their workers retries it, or this one if they have all ended.
 func (b *batch) ended(t turn, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Each of the samples has its ending, whatever it is; the loop ends with the last.
+// Each sample has one ending, whatever its reason; the loop ends with the last one.
 func TestSamplesEndOneByOne(t *testing.T) {
 	node := open(t, coppice.Config{Scheduler: scheduler.Config{MaxInflight: 2}})
 	for _, tc := range []struct {
@@ -53,7 +53,7 @@ func TestSamplesEndOneByOne(t *testing.T) {
 	idle(t, node)
 }
 
-// A loop that is left at one sample's ending aborts the others.
+// Leaving the loop at the ending of one sample aborts the others.
 func TestLeavingAtAnEndingAborts(t *testing.T) {
 	node, h := openHeld(t, coppice.Config{})
 	h.outputs(500)
@@ -70,14 +70,14 @@ func TestLeavingAtAnEndingAborts(t *testing.T) {
 			break
 		}
 	}
-	h.outputs(noLimit) // they are given up, and end with the step that runs
+	h.outputs(noLimit) // they are aborted, and end with the current step
 	idle(t, node)
 	if st, _ := node.Stats(context.Background()); st.Scheduler.Endings[coppice.Abort] != 3 || len(st.Tenants) != 0 {
 		t.Errorf("tenants %v, endings:\n%v", st.Tenants, st.Scheduler)
 	}
 }
 
-// What waits can be asked for, and Stats says for whom.
+// Waiting lists the waiting samples, and Stats counts them per tenant.
 func TestWaiting(t *testing.T) {
 	node, h := openHeld(t, coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}})
 	h.outputs(1000)

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// The steps wait for no more nodes than the answer has, and one.
+// Tree visits at most one node more than it returns, since the steps wait for it.
 func TestTreeStops(t *testing.T) {
 	looked := 0
 	part := TreeQuery{MaxNodes: 2}.list(func(yield func(radixcache.NodeView) bool) {

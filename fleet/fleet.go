@@ -1,6 +1,6 @@
 // Package fleet makes a node a worker of a fleet: it publishes the events of the node's cache,
-// registers the worker where routers look, and says goodbye. It never answers HTTP, which
-// package server does, and never routes. Its functions may be called from any goroutine.
+// registers the worker with the routers, and deregisters it at the end. It never answers HTTP,
+// which package server does, and never routes. Its functions may be called from any goroutine.
 //
 //	w, err := fleet.Join(node, fleet.Config{Publish: []string{"zmq://*:5557"}, Models: []string{"llama"}, Addr: listener.Addr()})
 //	srv, err := server.New(server.Config{Node: node, Model: "llama", Card: w.Card(), Events: w.Metrics})
@@ -36,36 +36,36 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Config says how a worker joins a fleet. Models is required, and Addr or URL.
+// Config configures a worker. Models is required, and either Addr or URL.
 type Config struct {
-	// Publish are the places for cache events: zmq://*:5557?replay=5558&topic=T for a pair of
-	// sockets, nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE (or tls://) for NATS, where the
-	// worker is registered too. It needs Scheduler.Events. Default: none; routers guess what is
-	// cached.
+	// Publish lists the destinations of cache events: zmq://*:5557?replay=5558&topic=T for a
+	// pair of ZeroMQ sockets, nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE (or tls://) for
+	// NATS, where the worker is registered, too. It needs Scheduler.Events. Default: none;
+	// routers then guess the contents of the cache.
 	Publish []string
 	// ArrayEvents publishes events as arrays, for readers older than vLLM 0.26.
 	ArrayEvents bool
-	// Addr is where the worker's HTTP server listens.
+	// Addr is the listen address of the worker's HTTP server.
 	Addr net.Addr
-	// TLS says that it speaks TLS there.
+	// TLS is set if the server at Addr speaks TLS.
 	TLS bool
-	// URL is where routers reach the server. Default: made of Addr, with this machine's name
-	// where Addr has no host.
+	// URL is the server's address for routers. Default: made of Addr, with this machine's name
+	// if Addr has no host.
 	URL string
-	// Models are the names that requests may give the model; the first is its own.
+	// Models are the names by which requests may select the model; the first is its own name.
 	Models []string
-	// Name is unique in the fleet. Default: this machine's name, the port and a random number,
-	// so another one after a restart.
+	// Name is the worker's name, unique in the fleet. Default: this machine's name, the port and
+	// a random number, so that a restarted worker has another name.
 	Name string
-	// Pool is the pool that the worker is in, for routers that tell them apart. Default: none.
+	// Pool is the worker's pool, for routers that route by pool. Default: none.
 	Pool string
-	// Keyed says that the server asks for API keys.
+	// Keyed is set if the server requires API keys.
 	Keyed bool
-	// Controls are the server's, see server.Config.
+	// Controls is the server's setting; see server.Config.
 	Controls chat.ControlMode
-	// Bundle is what the server hands to routers, see server.Config.
+	// Bundle is the bundle that the server offers to routers; see server.Config.
 	Bundle *bundle.Bundle
-	// Profile is how long the worker's steps take. Default: unknown; routers measure.
+	// Profile gives the duration of the worker's steps. Default: unknown; routers measure.
 	Profile *card.Profile
 	// Log receives outages of NATS. Default: LogHandler.
 	Log *zap.Logger
@@ -73,8 +73,8 @@ type Config struct {
 	LogHandler slog.Handler
 }
 
-// Validate reports all faults at once, but for those that Join finds. It opens nothing but the
-// files that URLs name.
+// Validate reports all faults at once, except those that only Join can find. The only files
+// that it opens are those named in URLs.
 func (c *Config) Validate() error {
 	_, err := eventurl.ParseAll(c.Publish)
 	errs := []error{err}
@@ -95,7 +95,7 @@ func (c *Config) Validate() error {
 	return wording.Error(errors.Join(errs...))
 }
 
-// CheckURL reports a text that is no URL of a worker, such as http://host:8080.
+// CheckURL returns an error unless text is a worker's URL, such as http://host:8080.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "" {
@@ -104,7 +104,7 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Worker is a node's place in a fleet.
+// Worker is a node's membership in a fleet.
 type Worker struct {
 	node    *coppice.Node
 	card    card.Card
@@ -119,9 +119,9 @@ type Worker struct {
 	left       bool
 }
 
-// Join publishes the node's cache events and registers the worker. The server that Config.Addr
-// or URL names should listen already. Close the worker before or after the node: after it,
-// readers still get the events of its end.
+// Join publishes the node's cache events and registers the worker. The server at Config.Addr or
+// URL should be listening already. Close the worker before or after the node; if after, readers
+// still get the node's last events.
 func Join(node *coppice.Node, cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func Join(node *coppice.Node, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// describe fills in the card.
+// describe fills in the worker's card.
 func (w *Worker) describe(cfg *Config) error {
 	name, at, err := cfg.identity()
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *Config) identity() (name, at string, err error) {
 		host = hostname
 	}
 	if name == "" {
-		name = nameOf(fmt.Sprintf("%s-%s-%06x", hostname, port, rand.Uint32()>>8)) // two hosts may have one name, and containers one port
+		name = nameOf(fmt.Sprintf("%s-%s-%06x", hostname, port, rand.Uint32()>>8)) // two hosts may have the same name, and two containers the same port
 	}
 	if at == "" {
 		scheme := "http"
@@ -208,8 +208,8 @@ func (c *Config) identity() (name, at string, err error) {
 	return name, at, nil
 }
 
-// nameOf makes a worker's name of a text: hyphens for what a name can't have, and the end of a
-// text that is too long.
+// nameOf turns a text into a worker's name: it replaces invalid characters by hyphens and keeps
+// the end of a text that is too long.
 func nameOf(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) {
@@ -220,7 +220,7 @@ func nameOf(text string) string {
 	return name[max(0, len(name)-card.MaxName):]
 }
 
-// publish starts the publisher and its transports, and puts them on the card.
+// publish starts the publisher and its transports, and lists them on the card.
 func (w *Worker) publish(cfg *Config) error {
 	if !w.node.Limits().Events {
 		return errors.New("fleet: the node has no cache events to publish, set Scheduler.Events")
@@ -250,7 +250,7 @@ func (w *Worker) publish(cfg *Config) error {
 		at := *t.NATS
 		at.Worker = w.card.Name
 		w.nats = append(w.nats, at)
-		at.Notify = func(err error) { // not for the registration too: the server is the same
+		at.Notify = func(err error) { // only here, as the registration uses the same NATS server
 			if err == nil {
 				w.log.Info("NATS answers again")
 				return
@@ -272,7 +272,7 @@ func (w *Worker) publish(cfg *Config) error {
 	return nil
 }
 
-// portOf is 0 for nil.
+// portOf returns the port of a TCP address, or 0 for nil.
 func portOf(a net.Addr) int {
 	if t, ok := a.(*net.TCPAddr); ok {
 		return t.Port
@@ -299,13 +299,13 @@ func (w *Worker) announce() error {
 	return nil
 }
 
-// Card describes the worker, for server.Config.Card. The caller must not change it.
+// Card returns the worker's description, for server.Config.Card. The caller must not change it.
 func (w *Worker) Card() *card.Card { return &w.card }
 
 // Publishes reports whether cache events are published.
 func (w *Worker) Publishes() bool { return w.pub != nil }
 
-// Metrics returns the publisher's figures, for server.Config.Events; zeros where nothing is
+// Metrics returns the publisher's figures, for server.Config.Events; zeros if nothing is
 // published.
 func (w *Worker) Metrics() events.PublisherMetrics {
 	if w.pub == nil {
@@ -314,7 +314,7 @@ func (w *Worker) Metrics() events.PublisherMetrics {
 	return w.pub.Metrics()
 }
 
-// String lists what is published and where, a line each.
+// String lists what is published where, one destination per line.
 func (w *Worker) String() string {
 	if w.pub == nil {
 		return fmt.Sprintf("worker %s at %s", w.card.Name, w.card.URL)
@@ -333,8 +333,8 @@ func (w *Worker) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Leave takes the worker off the register: routers send no more requests. Events are published
-// on. Leaving twice does nothing.
+// Leave deregisters the worker: routers send no more requests. Events are still published. A
+// second Leave has no effect.
 func (w *Worker) Leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -345,7 +345,8 @@ func (w *Worker) Leave() {
 	w.announcers = nil
 }
 
-// Close leaves and ends the publishing: after the node has ended, with its last events.
+// Close deregisters the worker and stops publishing; if the node has ended, only after its last
+// events were sent.
 func (w *Worker) Close() error {
 	w.Leave()
 	if w.pub == nil {

@@ -31,7 +31,7 @@ func openNode(t *testing.T, events bool) *coppice.Node {
 	return node
 }
 
-// TestJoin: a worker is registered until it leaves, and may be closed before its node or after.
+// TestJoin: a worker is registered until it leaves, and may be closed before or after its node.
 func TestJoin(t *testing.T) {
 	defer leaks.Check(t, goleak.IgnoreCurrent())
 	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
@@ -75,7 +75,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinPublishesNothing: a worker without places has a card alone.
+// TestJoinPublishesNothing: a worker without destinations only has a card.
 func TestJoinPublishesNothing(t *testing.T) {
 	node := openNode(t, false)
 	defer node.Close()
@@ -92,7 +92,7 @@ func TestJoinPublishesNothing(t *testing.T) {
 	}
 }
 
-// TestJoinRefuses: all faults at once, a line each, under the name of the project.
+// TestJoinRefuses: all faults are reported at once, one per line, each beginning with coppice:.
 func TestJoinRefuses(t *testing.T) {
 	node := openNode(t, false)
 	defer node.Close()

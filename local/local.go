@@ -1,6 +1,6 @@
 // Package local opens a model on this machine: weights, tokenizer, chat template, backend and
 // scheduler behind one Close. It owns the defaults that make Open short, and never runs a
-// request: that is the Node's. Its functions may be called from any goroutine.
+// request: the Node does. Its functions may be called from any goroutine.
 //
 //	m, err := local.Open("path/to/model", local.Options{})
 //	answer, err := m.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{})
@@ -26,31 +26,31 @@ import (
 // DefaultKVTokens is the default of Options.KVTokens.
 const DefaultKVTokens = 65536
 
-// Options say how a model is opened; the zero value serves.
+// Options configures Open; the zero value works.
 type Options struct {
 	// KVTokens is the size of the KV pool. Default: 65536.
 	KVTokens int
-	// Threads is the number of threads that compute. Default: one for each processor.
+	// Threads is the number of compute threads. Default: one per processor.
 	Threads int
 	// Node configures the scheduler and its limits. Open sets Backend, and Tokenizer, Template
 	// and EOS to those of the model.
 	Node coppice.Config
-	// Backend opens the backend, and may change cfg according to the backend's limits. The
-	// model is closed afterwards. Default: engine/cpu with KVTokens and Threads.
+	// Backend opens the backend, and may adapt cfg to the backend's limits. The model is closed
+	// when it returns. Default: engine/cpu with KVTokens and Threads.
 	Backend func(m *model.Model, cfg *coppice.Config) (engine.Backend, error)
 }
 
-// Model is a Node of a model of this machine. Close releases all of it.
+// Model is a Node that runs a local model. Close releases all of it.
 type Model struct {
 	*coppice.Node
-	// Generated reports whether the weights are random, as those of coppice make-model are.
+	// Generated reports whether the weights are random, like those of coppice make-model.
 	Generated bool
 	// NoTemplate is the reason why the Node has no chat template; nil if it has one.
 	NoTemplate error
 }
 
-// Open opens the model at path: a GGUF file, or a directory as Hugging Face's. Errors are those
-// of reading its files, of the backend and of coppice.Open.
+// Open opens the model at path: a GGUF file, or a directory laid out like Hugging Face's. Its
+// errors are those of reading the files, of the backend and of coppice.Open.
 func Open(path string, o Options) (*Model, error) {
 	m, err := open(path, &o)
 	if err != nil {
@@ -74,7 +74,7 @@ func open(path string, o *Options) (*Model, error) {
 	opened.Generated = m.Config().Generated
 	cfg.Tokenizer, cfg.EOS = m.Tokenizer(), m.Config().EOS
 	cfg.Backend, err = o.backend(m, &cfg)
-	// The backend has copied the weights, or failed.
+	// The backend has copied the weights, or has failed.
 	if err := errors.Join(err, m.Close()); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	}
 	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, DefaultKVTokens), Threads: o.Threads})
 	if err != nil {
-		return nil, err // not b, which is no nil interface
+		return nil, err // not b: a nil pointer in an interface is not nil
 	}
 	return b, nil
 }
@@ -107,8 +107,8 @@ func Tokenizer(path string) (*tokenizer.Tokenizer, error) {
 	return wrap(tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"]))
 }
 
-// Template reads the chat template of the model at path. Without one, or with one that can't be
-// read, the error wraps chat.ErrInvalid.
+// Template reads the chat template of the model at path. If there is none, or if it can't be
+// parsed, the error wraps chat.ErrInvalid.
 func Template(path string) (*chat.Template, error) { return wrap(readTemplate(path)) }
 
 func readTemplate(path string) (*chat.Template, error) {
@@ -126,7 +126,7 @@ func readTemplate(path string) (*chat.Template, error) {
 	return t, nil
 }
 
-// Bundle reads what routers need of the model at path: its tokenizer and chat template.
+// Bundle reads the parts of the model at path that routers need: tokenizer and chat template.
 func Bundle(path string) (*bundle.Bundle, error) {
 	if !model.IsGGUF(path) {
 		return wrap(bundle.Read(path))

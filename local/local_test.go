@@ -57,7 +57,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestOpenFails: errors begin with coppice:, and a model without a template opens and says so.
+// TestOpenFails: errors begin with coppice:, and a model without a template opens with
+// NoTemplate set.
 func TestOpenFails(t *testing.T) {
 	nano := t.TempDir()
 	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {

@@ -1,10 +1,10 @@
-// Package backends opens a backend by its name: it owns the list of those that there are,
-// and what they have in common to be asked for. It never runs one. Open may be called
+// Package backends opens a backend by its name: it owns the list of backends and their
+// common options. It never runs one. Open may be called
 // from any goroutine.
 //
 //	backend, err := backends.Open("cpu", backends.Options{Model: m, KVTokens: 1 << 16})
 //
-// A backend comes in by a line of the list, see CONTRIBUTING.md.
+// A new backend needs one entry in the list, see CONTRIBUTING.md.
 package backends
 
 import (
@@ -25,39 +25,39 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Options say what a backend is to be like; 0 is its own default. What a backend has no
-// use for, it ignores.
+// Options configures a backend; 0 selects the backend's default. A backend ignores the options
+// that it does not use.
 type Options struct {
-	// Model has the weights, and may be closed after Open. sim takes its vocabulary,
-	// and does without.
+	// Model has the weights, and may be closed after Open. Only sim works without one; it takes
+	// just the vocabulary.
 	Model *model.Model
 
 	PageTokens int   // slots per page
-	KVTokens   int   // the pool holds at least so many tokens; sim's and cuda's default is what fits the device
-	KVBytes    int64 // or so many bytes, in whole pages; goes before KVTokens
+	KVTokens   int   // minimum size of the pool in tokens; the default of sim and cuda: as many as fit the device
+	KVBytes    int64 // or its size in bytes, rounded down to whole pages; has precedence over KVTokens
 
-	// KVType is what keys and values are stored as; of cpu. Default: kv.F32.
+	// KVType is the type of stored keys and values; cpu only. Default: kv.F32.
 	KVType kv.DType
 
 	MaxSlots    int // sequences with sampling state
 	MaxRows     int // per batch
 	MaxTokens   int // per batch
-	MaxInflight int // batches that may be pending
-	Threads     int // that compute; of cpu
+	MaxInflight int // batches in flight
+	Threads     int // compute threads; cpu only
 
-	Sim Simulation // of sim
-	GPU GPU        // of cuda
+	Sim Simulation // sim only
+	GPU GPU        // cuda only
 }
 
-// GPU is what only a GPU has.
+// GPU has the options of a GPU.
 type GPU struct {
-	Driver   cudrv.Driver // nil: this machine's, see cudrv/system
-	Device   int          // of those that the driver counts
-	Memory   float64      // fraction of the device's that may be used; 0.9
+	Driver   cudrv.Driver // nil: this machine's driver, see cudrv/system
+	Device   int          // index in the driver's numbering
+	Memory   float64      // fraction of the device's memory that may be used; default 0.9
 	Progress func(done, total int)
 }
 
-// Simulation is what only a simulated device has, see sim.Config.
+// Simulation has the options of a simulated device, see sim.Config.
 type Simulation struct {
 	Profile  sim.Profile
 	Sanitize sim.Mode
@@ -65,7 +65,7 @@ type Simulation struct {
 	Faults   sim.Faults
 }
 
-// backend is one of the list.
+// backend is an entry of the list.
 type backend struct {
 	name  string
 	about string
@@ -76,12 +76,12 @@ type backend struct {
 
 var list = []backend{
 	{"cpu", "this machine's processors", cpuKV, openCPU},
-	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool is what memory is left for", cudaKV, openCUDA},
-	{"ptxvm", "the CUDA kernels in an interpreter that checks every access, far too slow for anything but that", cudaKV, openInterpreter},
-	{"sim", "a simulated device in real time, whose text means nothing, to test load", simKV, openSim},
+	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool fills the memory that is left", cudaKV, openCUDA},
+	{"ptxvm", "the CUDA kernels in an interpreter that checks every memory access; far too slow to serve", cudaKV, openInterpreter},
+	{"sim", "a simulated device in real time, for load tests; its text is meaningless", simKV, openSim},
 }
 
-// Names are the backends that there are, ascending.
+// Names returns the names of all backends, ascending.
 func Names() []string {
 	names := make([]string, len(list))
 	for i := range list {
@@ -91,7 +91,8 @@ func Names() []string {
 	return names
 }
 
-// About says in a few words what a backend computes on; "" for a name that is none.
+// About returns a few words about the device that a backend computes on, "" for an unknown
+// name.
 func About(name string) string {
 	if b := find(name); b != nil {
 		return b.about
@@ -99,13 +100,13 @@ func About(name string) string {
 	return ""
 }
 
-// ErrUnknown is wrapped by the error of Open for a name that is none.
+// ErrUnknown is wrapped by the error of Open for an unknown name.
 var ErrUnknown = errors.New("backends: no such backend")
 
-// ErrMemory is wrapped by the error of Open where KVBytes are less than a page.
+// ErrMemory is wrapped by the error of Open if KVBytes is less than a page.
 var ErrMemory = errors.New("backends: KVBytes are less than a page takes")
 
-// Open opens the backend of that name. What else fails is the backend's to say.
+// Open opens the named backend. Errors other than ErrUnknown and ErrMemory are the backend's.
 func Open(name string, o Options) (engine.Backend, error) {
 	b := find(name)
 	if b == nil {

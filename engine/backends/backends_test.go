@@ -29,7 +29,7 @@ func nano(t *testing.T) *model.Model {
 	return m
 }
 
-// TestOpen: every backend of the list opens by its name, with the size that was asked for.
+// TestOpen: every backend of the list opens by its name, with the requested size.
 func TestOpen(t *testing.T) {
 	m := nano(t)
 	if names := backends.Names(); !slices.IsSorted(names) || !slices.Contains(names, "cpu") {
@@ -57,7 +57,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBytes: a pool by bytes has the whole pages that fit, and one page at least.
+// TestBytes: a pool sized in bytes has as many whole pages as fit, at least one.
 func TestBytes(t *testing.T) {
 	m := nano(t)
 	c := m.Config()
@@ -94,7 +94,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("an unknown name: %v", err)
 	}
 	if backends.About("tpu") != "" {
-		t.Error("a backend that there is not says something")
+		t.Error("About describes an unknown backend")
 	}
 	for name, o := range map[string]backends.Options{"cpu": {}, "sim": {MaxInflight: 1, Sim: backends.Simulation{Sanitize: sim.Boundary}}} {
 		b, err := backends.Open(name, o)
@@ -104,8 +104,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMeasuredPool: without a size, cuda's pool is what memory is left for, and a
-// smaller share leaves a smaller pool.
+// TestMeasuredPool: without a size, cuda's pool fills the free device memory, and a smaller
+// Memory fraction makes a smaller pool.
 func TestMeasuredPool(t *testing.T) {
 	m := nano(t)
 	pages := 0
