@@ -78,6 +78,7 @@ func compare(t testing.TB, seed uint64) bool {
 		return false
 	}
 	o := newOracle(rules, tokens)
+	masks := map[uint64][]uint64{} // by State
 	for range 3 {
 		m := g.NewMatcher()
 		text := ""
@@ -87,6 +88,10 @@ func compare(t testing.TB, seed uint64) bool {
 			var allowed []int
 			mask := make([]uint64, v.words())
 			m.Mask(mask)
+			if was, known := masks[m.State()]; known && !slices.Equal(was, mask) {
+				t.Fatalf("%s: the mask of state %#x is %x, was %x", where, m.State(), mask, was)
+			}
+			masks[m.State()] = mask
 			for i := range tokens {
 				if has(mask, i) {
 					allowed = append(allowed, i)

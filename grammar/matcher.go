@@ -109,27 +109,51 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 func (m *Matcher) Mask(dst []uint64) {
 	g := m.g
 	dst = dst[:g.v.words()]
-	if len(m.set) == 1 && len(g.locals[m.set[0].node].exits) == 0 {
+	if f := m.within(); f != nil {
 		clear(dst)
-		g.allow(dst, &m.set[0])
+		g.allow(dst, f)
 		return
 	}
-	if g.memo.find(dst, g.pool, m.set) {
-		return
+	copy(dst, g.maskOf(m.set).mask)
+}
+
+// State numbers the place in the rules: the masks of a grammar's matchers are equal if
+// their States are. Different States may have equal masks, too.
+func (m *Matcher) State() uint64 {
+	if f := m.within(); f != nil {
+		return uint64(f.node)<<32 | uint64(min(f.most, m.g.locals[f.node].need))
+	}
+	return 1<<63 | m.g.maskOf(m.set).number
+}
+
+// within is the one stack of m, if no token goes on after the end of its unit: allow then
+// makes its mask. Else it is nil.
+func (m *Matcher) within() *stack {
+	if len(m.set) == 1 && len(m.g.locals[m.set[0].node].exits) == 0 {
+		return &m.set[0]
+	}
+	return nil
+}
+
+// maskOf remembers the mask of a set.
+func (g *Grammar) maskOf(set []stack) *remembered {
+	s, known := g.memo.find(g.pool, set)
+	if known {
+		return s
 	}
 	g.trimPool()
-	clear(dst)
-	for i := range m.set {
-		g.allow(dst, &m.set[i])
+	clear(s.mask)
+	for i := range set {
+		g.allow(s.mask, &set[i])
 	}
 	g.work = g.limits.beyond
-	for i := range m.set {
-		g.allowBeyond(dst, &m.set[i])
+	for i := range set {
+		g.allowBeyond(s.mask, &set[i])
 	}
 	if g.work <= 0 {
-		g.explore(dst, m.set)
+		g.explore(s.mask, set)
 	}
-	g.memo.keep(dst)
+	return s
 }
 
 // trimPool keeps what is remembered of stacks within its limit.

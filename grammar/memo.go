@@ -2,22 +2,21 @@ package grammar
 
 import "slices"
 
-// memo is the masks of the sets of stacks seen last, a fixed number of them, in
+// memo keeps the masks of the sets of stacks seen last, a fixed number of them, in
 // groups of which the one unused for longest makes room.
 type memo struct {
-	slots  []remembered
-	words  int
-	clock  uint64
-	key    []stack // looked for last
-	hash   uint64
-	victim int
+	slots []remembered
+	words int
+	clock uint64
+	key   []stack // looked for last
 }
 
 type remembered struct {
-	hash uint64
-	used uint64 // 0: empty
-	key  []stack
-	mask []uint64
+	hash   uint64
+	used   uint64 // 0: empty
+	number uint64 // of no other set
+	key    []stack
+	mask   []uint64
 }
 
 const memoWays = 4
@@ -31,8 +30,8 @@ func (m *memo) init(bytes, words int) {
 	*m = memo{slots: make([]remembered, n), words: words}
 }
 
-// find copies the mask of set into dst, if it is known. If not, keep tells it.
-func (m *memo) find(dst []uint64, p *pool, set []stack) bool {
+// find returns the slot of set. If the set is not known, the caller fills in the mask.
+func (m *memo) find(p *pool, set []stack) (_ *remembered, known bool) {
 	m.key = m.key[:0]
 	for i := range set {
 		m.key = append(m.key, p.normal(set[i]))
@@ -42,28 +41,22 @@ func (m *memo) find(dst []uint64, p *pool, set []stack) bool {
 	for i := range m.key {
 		h = m.key[i].hashed(h)
 	}
-	m.hash = h
 	m.clock++
-	group := int(h%uint64(len(m.slots)/memoWays)) * memoWays
-	m.victim = group
-	for i := group; i < group+memoWays; i++ {
-		s := &m.slots[i]
+	group := m.slots[h%uint64(len(m.slots)/memoWays)*memoWays:][:memoWays]
+	victim := &group[0]
+	for i := range group {
+		s := &group[i]
 		if s.used != 0 && s.hash == h && slices.Equal(s.key, m.key) {
 			s.used = m.clock
-			copy(dst, s.mask)
-			return true
+			return s, true
 		}
-		if s.used < m.slots[m.victim].used {
-			m.victim = i
+		if s.used < victim.used {
+			victim = s
 		}
 	}
-	return false
-}
-
-// keep remembers the mask of the set that find did not know.
-func (m *memo) keep(mask []uint64) {
-	s := &m.slots[m.victim]
-	s.hash, s.used = m.hash, m.clock
-	s.key = append(s.key[:0], m.key...)
-	s.mask = append(s.mask[:0], mask...)
+	victim.hash, victim.used, victim.number, victim.key = h, m.clock, m.clock, append(victim.key[:0], m.key...)
+	if victim.mask == nil {
+		victim.mask = make([]uint64, m.words)
+	}
+	return victim, false
 }

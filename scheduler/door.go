@@ -59,6 +59,9 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
 	g := &group{req: req, allowed: newAllowed(&s.info, &req)}
+	if req.Format != nil {
+		g.format = s.plans.masks.format(&req, &g.allowed)
+	}
 	s.open[req.ID] = g
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)

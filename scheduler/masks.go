@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"weak"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -17,14 +19,15 @@ import (
 //
 //	ids that no plan in flight names stand in a list, the one unused for longest first
 type maskTable struct {
-	kept   []keptMask // by id; kept[0] is the ends of the list
-	most   int        // Info.MaxMasks
-	byHash map[uint64]engine.MaskID
-	words  int
-	work   []uint64 // bits of the row being planned, made when a row has a format
-	sets   uint64   // masks that were set so far
-	rows   uint64   // that named one so far
-	fault  planted.Fault
+	kept    []keptMask // by id; kept[0] is the ends of the list
+	most    int        // Info.MaxMasks
+	byHash  map[uint64]engine.MaskID
+	formats map[formatKey]*formatMasks
+	words   int
+	work    []uint64 // bits of the row being planned, made when a row has a format
+	sets    uint64   // masks that were set so far
+	rows    uint64   // that named one so far
+	fault   planted.Fault
 }
 
 // keptMask mirrors what the backend keeps under an id.
@@ -49,18 +52,65 @@ type fixedMask struct {
 	maskPlace
 }
 
+// formatMasks are the places of the masks of a format, for requests with equal stop tokens.
+type formatMasks struct{ places map[formatState]maskPlace }
+
+// formatState decides, in a format, which tokens a row may sample.
+type formatState struct {
+	state uint64 // of the matcher
+	phase uint64 // 0 within MinTokens, then 1, or 2 where stop tokens are allowed
+}
+
+// formatKey names a format and does not keep it alive.
+type formatKey struct {
+	format weak.Pointer[grammar.Grammar]
+	stops  string
+}
+
+// Bounds of what is remembered of formats; beyond them it is forgotten.
+const (
+	mostFormats = 256
+	mostStates  = 1024 // of each
+)
+
 // maskLife is after how many plans a mask that no row named is dropped, so that a backend
 // need not keep the memory.
 const maskLife = 4096
 
 func newMaskTable(info *engine.Info) maskTable {
-	return maskTable{kept: make([]keptMask, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}}
+	return maskTable{kept: make([]keptMask, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*formatMasks{}}
 }
 
 // reset forgets what a lost backend kept.
 func (t *maskTable) reset() {
 	t.kept = append(t.kept[:0], keptMask{})
 	clear(t.byHash)
+}
+
+// format returns the places of the masks of a request with a format. A request that
+// allows only some tokens has its own.
+func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
+	f := &formatMasks{map[formatState]maskPlace{}}
+	if a.early != nil {
+		return f
+	}
+	key := formatKey{weak.Make(req.Format), fmt.Sprint(req.StopTokens)}
+	if known := t.formats[key]; known != nil {
+		return known
+	}
+	if len(t.formats) >= mostFormats {
+		clear(t.formats)
+	}
+	t.formats[key] = f
+	return f
+}
+
+// keep remembers a place.
+func (f *formatMasks) keep(at formatState, place maskPlace) {
+	if len(f.places) >= mostStates {
+		clear(f.places)
+	}
+	f.places[at] = place
 }
 
 // scratch is memory for a mask, until the next call.
@@ -80,15 +130,6 @@ func (t *maskTable) fixed(b *engine.Batch, f *fixedMask) engine.MaskID {
 		f.maskPlace = t.find(b, f.bits)
 	}
 	return t.name(b, f.id)
-}
-
-// of returns the id of a mask with these bits for a row of b. last is where its sequence's
-// mask was; mostly it is the same one.
-func (t *maskTable) of(b *engine.Batch, bits []uint64, last *maskPlace) engine.MaskID {
-	if !t.still(*last) || !sameMask(t.kept[last.id].bits, bits) && t.fault != planted.StaleMask {
-		*last = t.find(b, bits)
-	}
-	return t.name(b, last.id)
 }
 
 // still reports whether a mask is kept where it was.

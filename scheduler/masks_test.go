@@ -29,7 +29,6 @@ func TestMaskTable(t *testing.T) {
 			fixed[i].bits = []uint64{1 << i, uint64(i)}
 		}
 		var plans []*Plan
-		places := make([]maskPlace, 4)
 		want := map[*Plan][][]uint64{}
 		complete := func() {
 			p := plans[0]
@@ -54,7 +53,7 @@ func TestMaskTable(t *testing.T) {
 				if f := &fixed[rng.IntN(len(fixed))]; rng.IntN(3) == 0 {
 					r.Mask, bits = table.fixed(&p.Batch, f), f.bits
 				} else {
-					r.Mask = table.of(&p.Batch, bits, &places[rng.IntN(len(places))])
+					r.Mask = table.name(&p.Batch, table.find(&p.Batch, bits).id)
 				}
 				p.Batch.Rows = append(p.Batch.Rows, r)
 				want[p] = append(want[p], bits)
@@ -105,13 +104,84 @@ func TestMasksAreSetOnce(t *testing.T) {
 	}
 }
 
+// A row's mask is that of its matcher, whichever request has set it: requests share formats,
+// and differ in stop tokens, MinTokens and AllowedTokens.
+func TestFormatMasksAreTheMatchers(t *testing.T) {
+	b, vocab := formatBed(t)
+	b.s.info.MaxMasks = 16 // of 8 rows in 2 plans: ids are used again
+	b.s.plans.masks = newMaskTable(&b.s.info)
+	formats := []*grammar.Grammar{compiled(t, vocab, "([ab]{2}[cd]?)*"), compiled(t, vocab, "(x[a-f]{0,3}y){1,4}|z+")}
+	rng := rand.New(rand.NewPCG(1, 1))
+	rows := 0
+	for id := RequestID(1); id < 200; id++ {
+		req := Request{ID: id, Prompt: seq(int(id), 5), MaxTokens: 20, Samples: 1 + rng.IntN(2), Format: formats[rng.IntN(2)]}
+		if rng.IntN(2) == 0 {
+			req.StopTokens = seq(int(rng.IntN(3)), 2)
+		}
+		if rng.IntN(3) == 0 {
+			req.MinTokens = rng.IntN(4)
+		}
+		if rng.IntN(4) == 0 {
+			but := 'a' - 32 + rng.IntN(2)
+			req.AllowedTokens = slices.Delete(seq(0, 97), but, but+1)
+		}
+		if err := b.s.Add(b.now, req); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			p := b.s.Next(b.now)
+			if p == nil {
+				break
+			}
+			for i := range p.Batch.Rows {
+				if id, q := p.Batch.Rows[i].Mask, p.rows[i].q; id != 0 {
+					base, late := q.group.always, int(p.Batch.Rows[i].SampleIndex) >= q.req.MinTokens
+					if !late {
+						base = q.group.early
+					}
+					want := q.formatMask(make([]uint64, p.masks.words), base, late && q.matcher.CanEnd())
+					if rows++; !slices.Equal(p.masks.kept[id].bits, want) {
+						t.Fatalf("request %d, token %d: mask %x, want %x", q.req.ID, q.outputTokens(), p.masks.kept[id].bits, want)
+					}
+				}
+			}
+			res, err := b.sim.run(&p.Batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.s.Complete(b.now, p, res, nil)
+		}
+	}
+	if rows < 500 {
+		t.Errorf("%d rows with masks", rows)
+	}
+}
+
+// The table stays within its bounds, however many formats and stop tokens there are.
+func TestFormatsAreForgotten(t *testing.T) {
+	b, vocab := formatBed(t)
+	table, format := &b.s.plans.masks, compiled(t, vocab, "a+")
+	for i := range 2*mostFormats + 5 {
+		f := table.format(&Request{Format: format, StopTokens: []kv.Token{kv.Token(i)}}, &allowed{})
+		if f != table.format(&Request{Format: format, StopTokens: []kv.Token{kv.Token(i)}}, &allowed{}) {
+			t.Fatal("equal requests share nothing")
+		}
+		for state := range uint64(mostStates + 2) {
+			f.keep(formatState{state, 1}, maskPlace{})
+		}
+		if len(table.formats) > mostFormats || len(f.places) > mostStates {
+			t.Fatalf("%d formats, %d states are remembered", len(table.formats), len(f.places))
+		}
+	}
+}
+
 // TestMasksAreDropped: a mask that no row named for long is dropped.
 func TestMasksAreDropped(t *testing.T) {
 	info := engine.Info{Vocab: 64, MaxMasks: 4}
 	table := newMaskTable(&info)
 	first := engine.Batch{Seq: 1}
 	for i := range uint64(3) {
-		table.done(table.of(&first, []uint64{i + 1}, new(maskPlace)))
+		table.done(table.name(&first, table.find(&first, []uint64{i + 1}).id))
 	}
 	for seq, want := range map[uint64]int{maskLife: 0, maskLife + 1: 1} {
 		b := engine.Batch{Seq: seq}
@@ -121,7 +191,7 @@ func TestMasksAreDropped(t *testing.T) {
 		}
 	}
 	again := engine.Batch{Seq: maskLife + 2}
-	if id := table.of(&again, []uint64{1}, new(maskPlace)); id != 1 || len(again.Masks) != 1 {
+	if id := table.find(&again, []uint64{1}).id; id != 1 || len(again.Masks) != 1 {
 		t.Errorf("what was dropped gets id %d and is set in %v", id, again.Masks)
 	}
 }

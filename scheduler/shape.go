@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -15,12 +16,12 @@ import (
 type allowed struct {
 	always *fixedMask
 	early  *fixedMask // within MinTokens: those but the stop tokens
+	format *formatMasks
 }
 
 // shape is what a sample's text has to be like, and where it stands in that.
 type shape struct {
 	matcher   *grammar.Matcher  // of Format, or nil
-	lastMask  maskPlace         // of the row before, where the matcher has a say
 	stopState grammar.StopState // of Stops
 
 	promptLogprobs []float32               // of the prompt's tokens so far, if asked for
@@ -94,18 +95,34 @@ func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 
 
 // maskRow says which tokens a row of q may sample.
 func (p *Plan) maskRow(q *sequence, r *engine.Row) {
-	base := q.group.always
-	late := int(r.SampleIndex) >= q.req.MinTokens
-	if !late {
-		base = q.group.early
+	a := &q.group.allowed
+	base, phase := a.always, uint64(1)
+	if int(r.SampleIndex) < q.req.MinTokens {
+		base, phase = a.early, 0
 	}
 	if q.matcher == nil {
 		r.Mask = p.masks.fixed(&p.Batch, base)
 		return
 	}
-	mask := p.masks.scratch()
+	if phase == 1 && q.matcher.CanEnd() {
+		phase = 2
+	}
+	at := formatState{q.matcher.State(), phase}
+	if p.masks.fault == planted.StaleMask {
+		at.state = 0
+	}
+	place := a.format.places[at]
+	if !p.masks.still(place) {
+		place = p.masks.find(&p.Batch, q.formatMask(p.masks.scratch(), base, phase == 2))
+		a.format.keep(at, place)
+	}
+	r.Mask = p.masks.name(&p.Batch, place.id)
+}
+
+// formatMask returns the tokens of base that the matcher of q takes, and stop tokens if the
+// output may end. The mask is made in scratch.
+func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint64 {
 	q.matcher.Mask(mask)
-	ends := late && q.matcher.CanEnd()
 	for _, t := range q.req.StopTokens { // one with text is no text of the format
 		switch {
 		case int(t/64) >= len(mask):
@@ -120,7 +137,7 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 			mask[i] &= w
 		}
 	}
-	r.Mask = p.masks.of(&p.Batch, mask, &q.lastMask)
+	return mask
 }
 
 // completes feeds a token that is no stop token to the matcher and the stop strings of q,

@@ -12,5 +12,5 @@ const (
 	ForgiveDebts       // a tenant with nothing open owes nothing
 	KeepCredit         // a tenant keeps what it did not use of its share, for ever
 	ChargeCached       // tokens from the cache are charged as computed ones are
-	StaleMask          // a row names the mask of its sample's row before
+	StaleMask          // a row names the mask of another state of its format
 )

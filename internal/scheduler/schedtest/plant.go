@@ -36,7 +36,7 @@ const (
 
 	// endings
 	LoseMask     // the backend draws from all tokens, whatever the mask
-	StaleMask    // the scheduler names the mask of the row before
+	StaleMask    // the scheduler names the mask of another state of a format
 	LoseEnding   // the shell loses an ending
 	DoubleEnding // the shell tells an ending twice
 	ForgedBill   // an ending counts one token too many
