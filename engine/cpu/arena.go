@@ -53,12 +53,12 @@ func (a *arena) floats(page kv.PageID, half, head int) []float32 {
 }
 
 // put writes one row.
-func (a *arena) put(page kv.PageID, half, head, slot int, x []float32) {
+func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float32) {
 	if a.kind == kv.F32 {
 		copy(a.floats(page, half, head)[slot*a.dim:], x)
 		return
 	}
-	encodeRow(a.kind, a.part(page, half, head)[slot*a.rowBytes:(slot+1)*a.rowBytes], x)
+	k.narrow(a.kind, a.part(page, half, head)[slot*a.rowBytes:(slot+1)*a.rowBytes], x)
 }
 
 // rows are the first n rows as f32, [n][head dim]: the arena's own memory, or buf, which

@@ -183,8 +183,8 @@ func (s *step) writeKV(w *scratch, t int) {
 	slot := p % s.arena.tokens
 	k, v := row[c.Heads*dim:], row[(c.Heads+c.KVHeads)*dim:]
 	for h := range c.KVHeads {
-		s.arena.put(page, halfK(s.layer), h, slot, k[h*dim:(h+1)*dim])
-		s.arena.put(page, halfV(s.layer), h, slot, v[h*dim:(h+1)*dim])
+		s.arena.put(s.ops, page, halfK(s.layer), h, slot, k[h*dim:(h+1)*dim])
+		s.arena.put(s.ops, page, halfV(s.layer), h, slot, v[h*dim:(h+1)*dim])
 	}
 }
 

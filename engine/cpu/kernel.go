@@ -38,6 +38,7 @@ type kernels struct {
 	fetch  func(p *byte, n int)
 
 	quantize  func(dst *byte, x *float32, blocks int)
+	narrowF16 func(dst *uint16, src *float32, n int)
 	widenF16  func(dst *float32, src *uint16, n int)
 	widenBF16 func(dst *float32, src *uint16, n int)
 	widenQ8   func(dst *float32, src *byte, rows, dim int)
@@ -57,6 +58,16 @@ func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
 	case kv.Q8_0:
 		k.widenQ8(&dst[0], &src[0], n, dim)
 	}
+}
+
+// narrow writes x, a row of a multiple of 16, as type d, not F32.
+func (k *kernels) narrow(d kv.DType, dst []byte, x []float32) {
+	if d != kv.F16 || !k.vector() {
+		encodeRow(d, dst, x)
+		return
+	}
+	_ = dst[2*len(x)-1]
+	k.narrowF16((*uint16)(unsafe.Pointer(&dst[0])), &x[0], len(x))
 }
 
 // halfKernel is a product with weights of 16 bits, see tile.

@@ -29,7 +29,7 @@ func kernelsOf(isa ISA) *kernels {
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
 			quant: quant, biased: vnni,
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, siluPairs: siluPairsAVX2, stream: streamAVX2,
-			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
+			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, narrowF16: narrowF16AVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
 	case AVX512:
 		whole := []int{0}
@@ -47,7 +47,7 @@ func kernelsOf(isa ISA) *kernels {
 			},
 			scores: scoresAVX512, softmax: softmaxAVX512, values: valuesAVX512,
 			squares: squaresAVX512, scale: scaleAVX512, silu: siluAVX512, siluPairs: siluPairsAVX512, stream: streamAVX512,
-			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
+			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, narrowF16: narrowF16AVX2, widenF16: widenF16AVX512, widenBF16: widenBF16AVX512, widenQ8: widenQ8AVX512,
 		}
 	}
 	return nil

@@ -207,6 +207,11 @@ func quantizeAVX2(dst *byte, x *float32, blocks int)
 //go:noescape
 func fetchAVX2(p *byte, n int)
 
+// narrowF16AVX2 rounds n values to binary16; n is a positive multiple of 16.
+//
+//go:noescape
+func narrowF16AVX2(dst *uint16, src *float32, n int)
+
 // streamAVX2 adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.
 //
 //go:noescape

@@ -7583,6 +7583,25 @@ step:
 	JNZ        step
 	RET
 
+// func narrowF16AVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, F16C
+TEXT ·narrowF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+step:
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, (AX)
+	VMOVUPS   32(CX), Y0
+	VCVTPS2PH $0x00, Y0, 16(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+32, AX
+	SUBQ      $+16, DX
+	JNZ       step
+	VZEROUPPER
+	RET
+
 // func streamAVX2(p *uint32, n int) (sum uint32)
 // Requires: AVX, AVX2, MMX+
 TEXT ·streamAVX2(SB), NOSPLIT, $0-20

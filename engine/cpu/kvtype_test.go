@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -110,5 +112,31 @@ func TestKVTypesRefused(t *testing.T) {
 	f32 := openTest(t, m, Config{Pages: 4})
 	if got, whole := b.Info(), f32.Info(); got.KVType != kv.BF16 || 2*got.PageBytes != whole.PageBytes || got.ModelID == whole.ModelID {
 		t.Errorf("with KV in bf16: %+v", got)
+	}
+}
+
+// TestNarrowF16: each path rounds as ToF16 does, at every binary16 value, halfway between
+// two, beside both, and for random bits.
+func TestNarrowF16(t *testing.T) {
+	r := rand.New(rand.NewPCG(18, 1))
+	var x []float32
+	for h := range 1 << 16 {
+		at := math.Float32bits(f32.FromF16(uint16(h)))
+		for _, d := range []uint32{0, 1, 1<<32 - 1, 1 << 12, 1<<12 + 1, 1<<12 - 1} {
+			x = append(x, math.Float32frombits(at+d))
+		}
+		x = append(x, math.Float32frombits(r.Uint32()), float32(math.Ldexp(r.NormFloat64(), -25)))
+	}
+	want := make([]byte, 2*len(x))
+	encodeRow(kv.F16, want, x)
+	for _, isa := range ISAs() {
+		got := make([]byte, len(want))
+		kernelsOf(isa).narrow(kv.F16, got, x)
+		for i, v := range x {
+			a, b := binary.NativeEndian.Uint16(got[2*i:]), binary.NativeEndian.Uint16(want[2*i:])
+			if a != b && (v == v || f32.FromF16(a) == f32.FromF16(a)) {
+				t.Fatalf("%s: %x becomes %#04x, want %#04x", isa, v, a, b)
+			}
+		}
 	}
 }

@@ -120,9 +120,9 @@ func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	for p := range n {
 		row := make([]float32, dim)
 		nasty(r, row, trial/len(kvTypes)%nastyKinds)
-		a.put(pages[p/tokens], halfK(0), 0, p%tokens, row)
+		a.put(portable, pages[p/tokens], halfK(0), 0, p%tokens, row)
 		nasty(r, row, trial/len(kvTypes)/nastyKinds%nastyKinds)
-		a.put(pages[p/tokens], halfV(0), 0, p%tokens, row)
+		a.put(portable, pages[p/tokens], halfV(0), 0, p%tokens, row)
 	}
 	count := 1 + r.IntN(min(n, runTokens))
 	q := make([]float32, count*group*dim)

@@ -75,6 +75,7 @@ func (t *target) engine() {
 		t.rotate()
 		t.quantize()
 		t.fetch()
+		t.narrowF16()
 	}
 	t.stream()
 	t.widenF16()

@@ -15,6 +15,24 @@ func (t *target) widenF16() {
 	})
 }
 
+// narrowF16 rounds ties to even.
+func (t *target) narrowF16() {
+	t.text("narrowF16", "(dst *uint16, src *float32, n int)", "rounds n values to binary16; n is a positive multiple of 16.")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	Label("step")
+	for i := range 16 / t.lanes {
+		v := t.vector()
+		VMOVUPS(Mem{Base: src, Disp: i * t.bytes()}, v)
+		VCVTPS2PH(U8(0), v, Mem{Base: dst, Disp: i * t.bytes() / 2})
+	}
+	ADDQ(I32(64), src)
+	ADDQ(I32(32), dst)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("step"))
+	VZEROUPPER()
+	RET()
+}
+
 func (t *target) widenBF16() {
 	t.text("widenBF16", "(dst *float32, src *uint16, n int)", "widens n bfloat16 values; n is a positive multiple of 16.")
 	t.widen16(func(src Mem) Op {
