@@ -36,7 +36,6 @@ type Event struct {
 	PromptTokens   int
 	UncachedTokens int
 	UnsharedBlocks int
-	DecodeOnly     bool // never set
 	Untold         bool // as in the Request
 	Hashes         []kv.BlockHash
 

@@ -89,7 +89,7 @@ func TestFleetPage(t *testing.T) {
 		}
 		return "t", true, nil
 	}})
-	for path, want := range map[string]string{"/": "text/html", "/page/page.css": "text/css", "/page/page.js": "text/javascript", "/page/icon.svg": "image/svg+xml", "/page/format.js": "text/javascript", "/page/theme.js": "text/javascript"} {
+	for path, want := range map[string]string{"/": "text/html", "/page/base.css": "text/css", "/page/page.css": "text/css", "/page/page.js": "text/javascript", "/page/icon.svg": "image/svg+xml", "/page/format.js": "text/javascript", "/page/theme.js": "text/javascript"} {
 		r := s.get("GET", path)
 		if r.StatusCode != 200 || !strings.HasPrefix(r.Header.Get("Content-Type"), want) || !strings.Contains(r.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %s %v", path, r.Status, r.Header)

@@ -29,11 +29,10 @@ const (
 	wireVersion = 2
 	mostVersion = 31 // that will ever be: what begins otherwise is of somebody else
 
-	markDecodeOnly = 0x80 // Reserved
-	markSession    = 0x40 // Reserved, or Released that takes a session back; in a snapshot none has it
-	markUntold     = 0x20 // Reserved
-	markNowhere    = 0x10 // Released with markSession
-	markKind       = 0x0f
+	markSession = 0x40 // Reserved, or Released that takes a session back; in a snapshot none has it
+	markUntold  = 0x20 // Reserved
+	markNowhere = 0x10 // Released with markSession
+	markKind    = 0x0f
 )
 
 type wireKind uint8
@@ -110,7 +109,7 @@ func appendEvent(dst []byte, ev *router.Event) []byte {
 	for _, m := range [...]struct {
 		on   bool
 		mark byte
-	}{{ev.DecodeOnly, markDecodeOnly}, {ev.Session != 0, markSession}, {ev.Untold, markUntold}, {ev.Nowhere, markNowhere}} {
+	}{{ev.Session != 0, markSession}, {ev.Untold, markUntold}, {ev.Nowhere, markNowhere}} {
 		if m.on {
 			kind |= m.mark
 		}
@@ -314,14 +313,14 @@ func (d *decoder) readEvents(m *message) {
 func (d *decoder) readEvent(ev *router.Event) {
 	mark := d.byte()
 	ev.Kind = router.EventKind(mark & markKind)
-	ev.DecodeOnly, ev.Untold, ev.Nowhere = mark&markDecodeOnly != 0, mark&markUntold != 0, mark&markNowhere != 0
+	ev.Untold, ev.Nowhere = mark&markUntold != 0, mark&markNowhere != 0
 	session := mark&markSession != 0
 	ev.ID = d.number(anyNumber)
 	ev.ComputedTokens, ev.OutputTokens = d.tokens(), d.tokens()
 	switch {
 	case d.err != nil:
 		return
-	case ev.Kind > router.Released, ev.Kind != router.Reserved && (ev.DecodeOnly || ev.Untold),
+	case ev.Kind > router.Released, mark&0x80 != 0, ev.Kind != router.Reserved && ev.Untold,
 		ev.Nowhere && (ev.Kind != router.Released || !session), session && ev.Kind == router.Progressed:
 		d.fail("an unknown event")
 		return

@@ -36,7 +36,7 @@ func someMessage(rng *rand.Rand, kind wireKind) message {
 		if ev.Kind == router.Reserved {
 			ev.Worker = kv.Rank{Worker: kv.WorkerID(rng.Uint64()), DP: rng.Uint32() >> rng.IntN(32)}
 			ev.PromptTokens, ev.UncachedTokens, ev.UnsharedBlocks = rng.IntN(1<<20), rng.IntN(1<<20), rng.IntN(100)
-			ev.DecodeOnly, ev.Untold = rng.IntN(2) == 0, rng.IntN(2) == 0
+			ev.Untold = rng.IntN(2) == 0
 			ev.Hashes = []kv.BlockHash{}
 			for range rng.IntN(50) {
 				ev.Hashes = append(ev.Hashes, kv.BlockHash(rng.Uint64()))
@@ -103,11 +103,11 @@ func TestWire(t *testing.T) {
 // TestWireBytes: version 2 is what it was, and version 1 is not read.
 func TestWireBytes(t *testing.T) {
 	m := message{kind: wireEvents, replica: 0x1122334455667788, epoch: 3, blockTokens: 16, seq: 300, events: []router.Event{
-		{Kind: router.Reserved, ID: 7, Worker: kv.Rank{Worker: 0xabcdef, DP: 1}, PromptTokens: 200, UncachedTokens: 130, UnsharedBlocks: 1, DecodeOnly: true, Hashes: []kv.BlockHash{0x0102030405060708}},
+		{Kind: router.Reserved, ID: 7, Worker: kv.Rank{Worker: 0xabcdef, DP: 1}, PromptTokens: 200, UncachedTokens: 130, UnsharedBlocks: 1, Hashes: []kv.BlockHash{0x0102030405060708}},
 		{Kind: router.Progressed, ID: 7, ComputedTokens: 130, OutputTokens: 2}, {Kind: router.Released, ID: 7},
 	}}
 	const head = "03" + "8877665544332211" + "0300000000000000" + "10" + "ac02" + "03"
-	const old = "80070000" + "efcdab0000000000" + "01" + "c801" + "8201" + "01" + "01" + "0807060504030201" +
+	const old = "00070000" + "efcdab0000000000" + "01" + "c801" + "8201" + "01" + "01" + "0807060504030201" +
 		"01078201" + "02" + "02070000"
 	golden := func(want string) {
 		t.Helper()
@@ -120,7 +120,7 @@ func TestWireBytes(t *testing.T) {
 	made.Session, made.Stamp, made.Untold = 0x5e55, 0x0102, true
 	undone.Session, undone.Stamp, undone.Worker = 0x5e55, 0x0103, kv.Rank{Worker: 0xabcdef, DP: 1}
 	const session, worker = "555e000000000000", "efcdab0000000000" + "01"
-	golden("02" + head + "e0070000" + session + "0201000000000000" + worker + "c801" + "8201" + "01" + "01" + "0807060504030201" +
+	golden("02" + head + "60070000" + session + "0201000000000000" + worker + "c801" + "8201" + "01" + "01" + "0807060504030201" +
 		"01078201" + "02" + "42070000" + session + "0301000000000000" + worker)
 	undone.Worker, undone.Nowhere = kv.Rank{}, true
 	m = message{kind: wireSnapshot, replica: m.replica, epoch: 3, blockTokens: 16, seq: 300, lastID: 7, pieces: 1, claims: []router.Claim{
