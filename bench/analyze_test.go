@@ -245,7 +245,7 @@ func TestAnalyzeMooncake(t *testing.T) {
 		t.Errorf("blocks of 16: %v", err)
 	}
 	var table, object strings.Builder
-	if err := errors.Join(a.WriteTable(&table), a.WriteJSON(&object)); err != nil {
+	if err := errors.Join(a.WriteTable(&table), WriteJSON(&object, a)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"outputs (OSL)", "*512", "advice:", "smaller ones are not judged"} {

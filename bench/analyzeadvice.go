@@ -119,9 +119,6 @@ func (a *Analysis) blockSize(say func(string, ...any)) int {
 	return chosen.BlockTokens
 }
 
-// WriteJSON writes the analysis as one object.
-func (a *Analysis) WriteJSON(w io.Writer) error { return writeJSON(w, a) }
-
 // WriteTable writes the analysis for people.
 func (a *Analysis) WriteTable(w io.Writer) error {
 	var b strings.Builder
@@ -130,18 +127,18 @@ func (a *Analysis) WriteTable(w io.Writer) error {
 	if a.OSL != nil {
 		writeLengths(&b, "outputs (OSL)", a.OSL)
 	}
-	rows := [][]string{{"block", "blocks", "distinct", "hit rate", "core nodes", "core depth", "of ISL", "deepest", "contexts", "width"}}
+	sizes := table{{"block", "blocks", "distinct", "hit rate", "core nodes", "core depth", "of ISL", "deepest", "contexts", "width"}}
 	for _, p := range a.Sizes {
 		mark := ""
 		if p.BlockTokens == a.Tree.BlockTokens {
 			mark = "*"
 		}
-		rows = append(rows, []string{
+		sizes = append(sizes, []string{
 			fmt.Sprint(mark, p.BlockTokens), fmt.Sprint(p.Blocks), fmt.Sprint(p.Nodes), fmt.Sprintf("%.2f %%", 100*p.HitRate), fmt.Sprint(p.CoreNodes),
 			fmt.Sprintf("%.0f", p.CoreDepth), fmt.Sprintf("%.1f %%", 100*p.CoreShare), fmt.Sprint(p.CoreDepthMax), fmt.Sprint(p.CoreLeaves), fmt.Sprint(p.CoreWidth),
 		})
 	}
-	err := writeRows(&b, rows, `hit rate: tokens that a cache of everything has, of all prompt tokens. The core are the blocks that two
+	err := writeRows(&b, sizes, `hit rate: tokens that a cache of everything has, of all prompt tokens. The core are the blocks that two
 requests or more visit. core depth: how far prompts go in it, the mean in tokens, its share of the mean prompt,
 and the deepest. contexts: ends of the core. width: the most core blocks at one depth. *: analysed below.`)
 	if err != nil {

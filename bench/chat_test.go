@@ -287,7 +287,7 @@ func TestPercentile(t *testing.T) {
 
 func TestJSONHasTheFields(t *testing.T) {
 	var b bytes.Buffer
-	if err := (&Comparison{Identical: true}).WriteJSON(&b); err != nil {
+	if err := WriteJSON(&b, (&Comparison{Identical: true})); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

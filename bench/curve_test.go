@@ -49,7 +49,7 @@ func TestCompareCurve(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer
-	if err := errors.Join(table.WriteJSON(&first), again.WriteJSON(&second)); err != nil {
+	if err := errors.Join(WriteJSON(&first, table), WriteJSON(&second, again)); err != nil {
 		t.Fatal(err)
 	}
 	if first.String() != second.String() {
@@ -137,7 +137,7 @@ a: 2 requests, 400 tokens, 320 of them in the working set; 1x is 32.
 b: 1 requests, 48 tokens (each stands for 32 served ones), 48 of them in the working set; 1x is 48.
 `
 	var plain, markdown bytes.Buffer
-	if err := errors.Join(table.WriteTable(&plain), table.WriteMarkdown(&markdown)); err != nil {
+	if err := errors.Join(WriteTable(&plain, table), WriteMarkdown(&markdown, table)); err != nil {
 		t.Fatal(err)
 	}
 	const wantMarkdown = `| trace | size | tokens | simulated | curve | difference |

@@ -2,27 +2,13 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 )
 
-// WriteJSON writes the table as one object.
-func (table *CurveTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
-
-// WriteTable writes the table for people.
-func (table *CurveTable) WriteTable(w io.Writer) error {
-	return writeRows(w, table.rows(), table.legend())
-}
-
-// WriteMarkdown writes the table in Markdown, to be kept beside its command.
-func (table *CurveTable) WriteMarkdown(w io.Writer) error {
-	return writeMarkdown(w, table.rows(), table.legend())
-}
-
-// rows are the head and a row for each trace and capacity. The name of a trace
+// Rows are the head and a row for each trace and capacity. The name of a trace
 // stands in its first row.
-func (table *CurveTable) rows() [][]string {
+func (table *CurveTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"trace", "size", "tokens", "simulated", "curve", "difference"}}
 	for _, t := range table.Traces {
 		name := t.Name
@@ -34,7 +20,7 @@ func (table *CurveTable) rows() [][]string {
 			name = ""
 		}
 	}
-	return rows
+	return rows, table.legend()
 }
 
 // worst is the largest difference of the table, in points, without its sign.

@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -211,27 +209,20 @@ func (p *enginePlay) decode(rows int) (float64, error) {
 	return float64(rows*p.cfg.OutputTokens) / took.Seconds(), nil
 }
 
-// WriteJSON writes one object.
-func (s *EngineSummary) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(s)
-}
-
-// WriteTable writes it for people.
-func (s *EngineSummary) WriteTable(w io.Writer) error {
+// Rows are the figures beside what the machine can do.
+func (s *EngineSummary) Rows() (rows [][]string, legend string) {
 	share := func(got, of float64) string {
 		if of == 0 {
 			return "–"
 		}
 		return fmt.Sprintf("%.0f %%", 100*got/of)
 	}
-	rows := [][]string{
+	rows = [][]string{
 		{"", "tokens/s", "", "of the machine's"},
 		{"prefill", fmt.Sprintf("%.0f", s.PrefillTokS), fmt.Sprintf("%.1f GFLOP/s", s.GemmGFlops), fmt.Sprintf("%.1f: %s", s.CeilingGFlops, share(s.GemmGFlops, s.CeilingGFlops))},
 		{"decode, batch 1", fmt.Sprintf("%.1f", s.DecodeTokS1), fmt.Sprintf("%.1f GB/s", s.StreamGBs), fmt.Sprintf("%.1f: %s", s.CeilingGBs, share(s.StreamGBs, s.CeilingGBs))},
 		{"batch 4", fmt.Sprintf("%.1f", s.DecodeTokS4), "", fmt.Sprintf("bound %.0f: %s", s.BoundTokS4, share(s.DecodeTokS4, s.BoundTokS4))},
 		{"batch 16", fmt.Sprintf("%.1f", s.DecodeTokS16), "", fmt.Sprintf("bound %.0f: %s", s.BoundTokS16, share(s.DecodeTokS16, s.BoundTokS16))},
 	}
-	return writeRows(w, rows, fmt.Sprintf("%d threads, %s. The machine's: the same kernel on data in the cache, and reading memory, measured in this run; a bound has the products with weights alone.", s.Threads, s.ISA))
+	return rows, fmt.Sprintf("%d threads, %s. The machine's: the same kernel on data in the cache, and reading memory, measured in this run; a bound has the products with weights alone.", s.Threads, s.ISA)
 }

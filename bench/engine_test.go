@@ -29,7 +29,7 @@ func TestPlayEngine(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	var out bytes.Buffer
-	if err := s.WriteJSON(&out); err != nil {
+	if err := WriteJSON(&out, s); err != nil {
 		t.Fatal(err)
 	}
 	var keys map[string]any
@@ -41,7 +41,7 @@ func TestPlayEngine(t *testing.T) {
 			t.Errorf("no %s in %s", key, out.String())
 		}
 	}
-	if err := s.WriteTable(&out); err != nil {
+	if err := WriteTable(&out, s); err != nil {
 		t.Error(err)
 	}
 }

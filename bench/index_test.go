@@ -159,7 +159,7 @@ func TestIndexReport(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	var b bytes.Buffer
-	if err := s.WriteJSON(&b); err != nil {
+	if err := WriteJSON(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]float64
@@ -176,7 +176,7 @@ func TestIndexReport(t *testing.T) {
 		t.Errorf("%d keys, want %d", len(got), len(keys))
 	}
 	b.Reset()
-	if err := s.WriteTable(&b); err != nil || !strings.Contains(b.String(), "bytes for a block of a worker") {
+	if err := WriteTable(&b, s); err != nil || !strings.Contains(b.String(), "bytes for a block of a worker") {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }

@@ -45,7 +45,7 @@ func TestComparePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer
-	if err := errors.Join(table.WriteJSON(&first), again.WriteJSON(&second)); err != nil {
+	if err := errors.Join(WriteJSON(&first, table), WriteJSON(&second, again)); err != nil {
 		t.Fatal(err)
 	}
 	if first.String() != second.String() {
@@ -134,7 +134,7 @@ a: 2 requests, 400 tokens, 320 of them in the working set; with room for all 200
 b: 1 requests, 48 tokens (each stands for 32 served ones), 48 of them in the working set; with room for all 0 are saved.
 `
 	var plain, markdown bytes.Buffer
-	if err := errors.Join(table.WriteTable(&plain), table.WriteMarkdown(&markdown)); err != nil {
+	if err := errors.Join(WriteTable(&plain, table), WriteMarkdown(&markdown, table)); err != nil {
 		t.Fatal(err)
 	}
 	const wantMarkdown = `| trace | room | tokens | best | lru | cost-aware |

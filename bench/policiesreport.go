@@ -2,26 +2,12 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"strings"
 )
 
-// WriteJSON writes the table as one object.
-func (table *PolicyTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
-
-// WriteTable writes the table for people.
-func (table *PolicyTable) WriteTable(w io.Writer) error {
-	return writeRows(w, table.rows(), table.legend())
-}
-
-// WriteMarkdown writes the table in Markdown, to be kept beside its command.
-func (table *PolicyTable) WriteMarkdown(w io.Writer) error {
-	return writeMarkdown(w, table.rows(), table.legend())
-}
-
-// rows are the head and a row for each trace and capacity. The name of a trace
+// Rows are the head and a row for each trace and capacity. The name of a trace
 // stands in its first row.
-func (table *PolicyTable) rows() [][]string {
+func (table *PolicyTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{append([]string{"trace", "room", "tokens", "best"}, table.Policies...)}
 	for _, t := range table.Traces {
 		name := t.Name
@@ -36,7 +22,7 @@ func (table *PolicyTable) rows() [][]string {
 			rows, name = append(rows, row), ""
 		}
 	}
-	return rows
+	return rows, table.legend()
 }
 
 // legend says what the columns are, and what is not to be seen in them.

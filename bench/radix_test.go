@@ -307,7 +307,7 @@ func TestPlayRadixOfNothing(t *testing.T) {
 		if s.MatchedTokens+s.CachedTokens != 0 || s.MatchPerToken+s.MatchOverMemcmp+s.BytesPerToken+s.HitRate != 0 || s.IdealHitRate != want {
 			t.Errorf("requests of %d tokens: %+v", length, s)
 		}
-		if err := s.WriteJSON(&bytes.Buffer{}); err != nil {
+		if err := WriteJSON(&bytes.Buffer{}, s); err != nil {
 			t.Error(err)
 		}
 	}
@@ -336,7 +336,7 @@ func TestStopwatchTakesTheClockOff(t *testing.T) {
 func TestRadixReport(t *testing.T) {
 	s := &RadixSummary{Requests: 3, MatchedTokens: 9, MatchedFNV: "00000000000000ff", EvictCalls: 5, MatchOverMemcmp: 1.25}
 	var b bytes.Buffer
-	if err := s.WriteJSON(&b); err != nil {
+	if err := WriteJSON(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any
@@ -356,7 +356,7 @@ func TestRadixReport(t *testing.T) {
 	}
 	table := func() string {
 		var b bytes.Buffer
-		if err := s.WriteTable(&b); err != nil {
+		if err := WriteTable(&b, s); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

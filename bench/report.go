@@ -2,11 +2,8 @@ package bench
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/coppice-llm/coppice"
@@ -134,22 +131,12 @@ func byPlace(r *Run) []exchange {
 	return xs
 }
 
-// WriteJSON writes the comparison as one object.
-func (c *Comparison) WriteJSON(w io.Writer) error { return writeJSON(w, c) }
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-// WriteTable writes the comparison side by side, for people.
-func (c *Comparison) WriteTable(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+// Rows are the figures with and without the cache, side by side.
+func (c *Comparison) Rows() (rows [][]string, legend string) {
+	rows = [][]string{{"", "cache on", "cache off"}}
 	row := func(label, format string, on, off any) {
-		fmt.Fprintf(t, "%s\t"+format+"\t"+format+"\t\n", label, on, off)
+		rows = append(rows, []string{label, fmt.Sprintf(format, on), fmt.Sprintf(format, off)})
 	}
-	fmt.Fprintf(t, "\tcache on\tcache off\t\n")
 	row("requests", "%d", c.On.Requests, c.Off.Requests)
 	row("prompt tokens", "%d", c.On.PromptTokens, c.Off.PromptTokens)
 	row("tokens computed", "%d", c.On.ComputedTokens, c.Off.ComputedTokens)
@@ -163,9 +150,5 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	row("output tokens/s", "%.1f", c.On.OutputPerSecond, c.Off.OutputPerSecond)
 	row("wall time", "%.1f s", c.On.Wall, c.Off.Wall)
 	row("leaked pages", "%d", c.On.LeakedPages, c.Off.LeakedPages)
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\nidentical output tokens and logit bits: %v\n", c.Identical)
-	return err
+	return rows, fmt.Sprintf("identical output tokens and logit bits: %v", c.Identical)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -118,26 +117,23 @@ func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSum
 	return s, err
 }
 
-// WriteJSON writes the summary as one object.
-func (s *SchedSummary) WriteJSON(w io.Writer) error { return writeJSON(w, s) }
-
-// WriteTable writes the summary for people.
-func (s *SchedSummary) WriteTable(w io.Writer) error {
+// Rows are the figures.
+func (s *SchedSummary) Rows() (rows [][]string, legend string) {
 	decode := "–"
 	if s.DecodeNextP50 > 0 {
 		decode = fmt.Sprintf("%.0f ns", s.DecodeNextP50)
 	}
-	return writeRows(w, [][]string{
-		{"steps", fmt.Sprint(s.Steps)},
-		{"requests", fmt.Sprint(s.Requests)},
-		{"tokens", fmt.Sprint(s.Tokens)},
-		{"Next, a step, p50", fmt.Sprintf("%.0f ns", s.NextP50)},
-		{"Next, a step, p99", fmt.Sprintf("%.0f ns", s.NextP99)},
-		{"Next, only decoding, p50", decode},
-		{"Complete, a row", fmt.Sprintf("%.1f ns", s.CompletePerRow)},
-		{"Add, a request", fmt.Sprintf("%.0f ns", s.Add)},
-		{"planning alone", fmt.Sprintf("%.0f requests/s", s.RequestsPerS)},
-		{"", fmt.Sprintf("%.0f tokens/s", s.TokensPerS)},
-		{"allocations in Next", fmt.Sprintf("%.2f a step", s.AllocsPerStep)},
-	}, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit nobody.")
+	var t table
+	t.row("steps", "%d", s.Steps)
+	t.row("requests", "%d", s.Requests)
+	t.row("tokens", "%d", s.Tokens)
+	t.row("Next, a step, p50", "%.0f ns", s.NextP50)
+	t.row("Next, a step, p99", "%.0f ns", s.NextP99)
+	t.row("Next, only decoding, p50", "%s", decode)
+	t.row("Complete, a row", "%.1f ns", s.CompletePerRow)
+	t.row("Add, a request", "%.0f ns", s.Add)
+	t.row("planning alone", "%.0f requests/s", s.RequestsPerS)
+	t.row("", "%.0f tokens/s", s.TokensPerS)
+	t.row("allocations in Next", "%.2f a step", s.AllocsPerStep)
+	return t, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit nobody."
 }

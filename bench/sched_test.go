@@ -44,7 +44,7 @@ func TestPlaySched(t *testing.T) {
 // TestSchedJSON: the keys are an interface.
 func TestSchedJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := new(SchedSummary).WriteJSON(&b); err != nil {
+	if err := WriteJSON(&b, new(SchedSummary)); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]float64

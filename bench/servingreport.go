@@ -2,26 +2,12 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"strings"
 )
 
-// WriteJSON writes the table as one object.
-func (table *ServingTable) WriteJSON(w io.Writer) error { return writeJSON(w, table) }
-
-// WriteTable writes the table for people.
-func (table *ServingTable) WriteTable(w io.Writer) error {
-	return writeRows(w, table.rows(), table.legend())
-}
-
-// WriteMarkdown writes the table in Markdown, to be kept beside its command.
-func (table *ServingTable) WriteMarkdown(w io.Writer) error {
-	return writeMarkdown(w, table.rows(), table.legend())
-}
-
-// rows are the head and a row for each load, level and policy. Load and level stand
+// Rows are the head and a row for each load, level and policy. Load and level stand
 // in their first row.
-func (table *ServingTable) rows() [][]string {
+func (table *ServingTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"load", "level", "policy", "req/s", "out tok/s", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "hit rate", "computed", "preempt.", "Jain", "max diff.", "steps"}}
 	for _, c := range table.Loads {
 		load := c.Load
@@ -38,7 +24,7 @@ func (table *ServingTable) rows() [][]string {
 			}
 		}
 	}
-	return rows
+	return rows, table.legend()
 }
 
 // jain is a dash where tenants hardly ever waited beside each other.

@@ -48,16 +48,16 @@ func TestCompareServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first, second, human, asJSON bytes.Buffer
-	table.WriteMarkdown(&first)
-	again.WriteMarkdown(&second)
+	WriteMarkdown(&first, table)
+	WriteMarkdown(&second, again)
 	if first.String() != second.String() || strings.Count(first.String(), "\n| ") != 2*2*2 {
 		t.Errorf("two tables:\n%s\n%s", &first, &second)
 	}
-	table.WriteTable(&human)
+	WriteTable(&human, table)
 	if !strings.Contains(human.String(), "the capacity is") || !strings.Contains(human.String(), "flood (") {
 		t.Errorf("printed %s", &human)
 	}
-	table.WriteJSON(&asJSON)
+	WriteJSON(&asJSON, table)
 	var read ServingTable
 	if err := json.Unmarshal(asJSON.Bytes(), &read); err != nil || len(read.Loads) != 2 || read.Loads[1].Levels[1].Results[1].Tenants[0].Tenant != "flood" {
 		t.Errorf("%v: printed %s", err, &asJSON)

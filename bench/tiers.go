@@ -118,12 +118,12 @@ func (c *TiersConfig) documents(set, pageTokens int) int {
 // PlayTiers asks about documents in turn, so that a cache which is too small for all of
 // them has lost each when it is asked about again, and compares tiers below the device.
 // Each configuration is closed and opened anew before a last round.
-func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) ([]TierRun, error) {
+func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) (TierRuns, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	var runs []TierRun
+	var runs TierRuns
 	for _, set := range cfg.WorkingSets {
 		p := &tierPlay{cfg: &cfg, progress: progress, set: set}
 		if err := p.reference(ctx); err != nil {

@@ -52,7 +52,7 @@ func TestTiersBench(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := WriteTiersJSON(&b, runs); err != nil {
+	if err := WriteJSON(&b, runs); err != nil {
 		t.Fatal(err)
 	}
 	var all []map[string]any
@@ -64,7 +64,7 @@ func TestTiersBench(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(all[0])); !slices.Equal(got, want) {
 		t.Errorf("the fields are %v, want %v", got, want)
 	}
-	if err := WriteTiersTable(&b, runs); err != nil {
+	if err := WriteTable(&b, runs); err != nil {
 		t.Error(err)
 	}
 }

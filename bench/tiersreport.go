@@ -1,20 +1,14 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 )
 
-// WriteTiersJSON writes the runs as an array.
-func WriteTiersJSON(w io.Writer, runs []TierRun) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(runs)
-}
+// TierRuns are the runs of [PlayTiers].
+type TierRuns []TierRun
 
-// WriteTiersTable writes the runs for people.
-func WriteTiersTable(w io.Writer, runs []TierRun) error {
+// Rows are a row for each run.
+func (runs TierRuns) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"set", "tiers", "device", "host", "disk", "computed", "of ideal", "TTFT p50", "p99", "restored", "restart", "same bits", "leaked"}}
 	for i := range runs {
 		r := &runs[i]
@@ -25,7 +19,7 @@ func WriteTiersTable(w io.Writer, runs []TierRun) error {
 			fmt.Sprint(r.RestoredTokens), tierShare(r.RestartHitRate), map[bool]string{true: "yes", false: "NO"}[r.Identical], fmt.Sprint(r.LeakedPages),
 		})
 	}
-	return writeRows(w, rows, "device, host, disk: where prompt tokens were found. Ideal: a device with room for everything. restart: found in the first\nround after the node was closed and opened again.")
+	return rows, "device, host, disk: where prompt tokens were found. Ideal: a device with room for everything. restart: found in the first\nround after the node was closed and opened again."
 }
 
 func tierShare(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }

@@ -18,5 +18,5 @@
 //	result, err := fleet.Play(ctx, cfg, trace)
 //
 //	table, err := fleet.Compare(ctx, fleet.CompareConfig{Workers: []int{8, 64}}, nil)
-//	err = table.WriteTable(os.Stdout)
+//	err = bench.WriteTable(os.Stdout, table)
 package fleet

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -141,7 +142,7 @@ func TestSameSeedSameTable(t *testing.T) {
 			if steps != cfg.Steps() {
 				t.Errorf("%d steps, want %d", steps, cfg.Steps())
 			}
-			if err := errors.Join(table.WriteTable(&b), table.WriteMarkdown(&b), table.WriteJSON(&b)); err != nil {
+			if err := errors.Join(bench.WriteTable(&b, table), bench.WriteMarkdown(&b, table), bench.WriteJSON(&b, table)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -280,7 +281,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text, people bytes.Buffer
-	if err := errors.Join(table.WriteJSON(&text), table.WriteTable(&people)); err != nil {
+	if err := errors.Join(bench.WriteJSON(&text, table), bench.WriteTable(&people, table)); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(people.String(), "select") || !strings.Contains(people.String(), "1.0 µs") {

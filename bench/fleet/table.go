@@ -1,49 +1,12 @@
 package fleet
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 )
 
-// WriteJSON writes the table as one object.
-func (t *Table) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(t)
-}
-
-// WriteTable writes the table for people.
-func (t *Table) WriteTable(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range t.rows() {
-		fmt.Fprintf(tw, "%s\t\n", strings.Join(row, "\t"))
-	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s\n", t.legend())
-	return err
-}
-
-// WriteMarkdown writes the table in Markdown, to be kept beside its command.
-func (t *Table) WriteMarkdown(w io.Writer) error {
-	var b strings.Builder
-	for i, row := range t.rows() {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			b.WriteString("|---|---:|---|" + strings.Repeat("---:|", len(row)-3) + "\n")
-		}
-	}
-	fmt.Fprintf(&b, "\n%s\n", t.legend())
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// rows are the head and a row for each run. Trace and size stand in their first row.
-func (t *Table) rows() [][]string {
+// Rows are the head and a row for each run. Trace and size stand in their first row.
+func (t *Table) Rows() (_ [][]string, legend string) {
 	head := []string{"trace", "workers", "policy", "hit rate", "TTFT p50", "TTFT p99", "ITL p99", "E2E p99", "computed", "computed max/mean", "output max/mean"}
 	timed := t.timed()
 	if timed {
@@ -65,7 +28,7 @@ func (t *Table) rows() [][]string {
 			trace, workers = "", ""
 		}
 	}
-	return rows
+	return rows, t.legend()
 }
 
 // timed tells whether choices were measured.

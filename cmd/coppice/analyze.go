@@ -45,7 +45,7 @@ func (c *analyzeTraceCmd) Run() error {
 		return err
 	}
 	if c.JSON {
-		return a.WriteJSON(os.Stdout)
+		return bench.WriteJSON(os.Stdout, a)
 	}
 	return a.WriteTable(os.Stdout)
 }

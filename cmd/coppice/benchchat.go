@@ -7,9 +7,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/coppice-llm/coppice/bench"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/coppice-llm/coppice/bench"
 )
 
 type benchChatCmd struct {
@@ -56,12 +57,7 @@ func (c *benchChatCmd) Run(ctx context.Context) error {
 	if comparison == nil {
 		return why
 	}
-	if c.JSON {
-		err = comparison.WriteJSON(os.Stdout)
-	} else {
-		err = comparison.WriteTable(os.Stdout)
-	}
-	return errors.Join(err, why)
+	return errors.Join(printReport(comparison, c.JSON, false), why)
 }
 
 // compare plays the load with the cache on and off. A cache that changes an answer or

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/bench"
@@ -56,17 +55,13 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) },
 		Dir:  c.Dir, PoolTokens: c.PoolTokens, PromptTokens: c.PromptTokens, WorkingSets: c.WorkingSets, Rounds: c.Rounds, Clients: c.Clients, Seed: c.Seed,
 	}
-	progress, finish := progressBar(cfg.TierSteps(c.PageTokens), "requests")
-	runs, err := bench.PlayTiers(ctx, cfg, progress)
-	finish()
+	runs, err := withProgress(cfg.TierSteps(c.PageTokens), "requests", func(progress func()) (bench.TierRuns, error) {
+		return bench.PlayTiers(ctx, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = bench.WriteTiersJSON(os.Stdout, runs)
-	} else {
-		err = bench.WriteTiersTable(os.Stdout, runs)
-	}
+	err = printReport(runs, c.JSON, false)
 	for i := range runs {
 		if r := &runs[i]; !r.Identical || r.LeakedPages != 0 {
 			err = errors.Join(err, fmt.Errorf("working set %dx, %s: same bits: %v, leaked pages: %d", r.WorkingSet, r.Config, r.Identical, r.LeakedPages))

@@ -45,11 +45,11 @@ func (c *curveCmd) Run(ctx context.Context) error {
 		return err
 	}
 	cfg := bench.CurveConfig{PageTokens: c.PageTokens, Samples: c.Samples, BaseShare: c.Room / 100, Factors: c.Sizes}
-	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
-	table, err := bench.CompareCurve(ctx, traces, cfg, progress)
-	finish()
+	table, err := withProgress(cfg.Steps(len(traces)), "replays", func(progress func()) (*bench.CurveTable, error) {
+		return bench.CompareCurve(ctx, traces, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	return printTable(table, c.JSON, c.Markdown)
+	return printReport(table, c.JSON, c.Markdown)
 }

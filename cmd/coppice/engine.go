@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"runtime"
 
 	"github.com/coppice-llm/coppice/bench"
@@ -64,14 +63,11 @@ func (c *engineCmd) Run(ctx context.Context) error {
 		LinearParams: work.LayerParams, HeadParams: work.HeadParams, WeightBytes: work.WeightBytes,
 		CeilingGFlops: ceilings.GFlops, CeilingGBs: ceilings.GBs, ISA: ceilings.ISA, Threads: threads,
 	}
-	progress, finish := progressBar(cfg.Steps(), "runs")
-	s, err := bench.PlayEngine(ctx, backend, cfg, progress)
-	finish()
+	s, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*bench.EngineSummary, error) {
+		return bench.PlayEngine(ctx, backend, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return s.WriteJSON(os.Stdout)
-	}
-	return s.WriteTable(os.Stdout)
+	return printReport(s, c.JSON, false)
 }

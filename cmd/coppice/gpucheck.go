@@ -63,7 +63,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		fmt.Printf("\n%s", report)
 		if all.Chat != nil {
 			fmt.Println("\nConversations, with the cache on and off:")
-			err = errors.Join(err, all.Chat.WriteTable(os.Stdout))
+			err = errors.Join(err, bench.WriteTable(os.Stdout, all.Chat))
 		}
 		if c.JSON != "" {
 			err = errors.Join(err, writeJSON(c.JSON, all))

@@ -3,17 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
 type indexCmd struct {
-	Trace       string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
-	Kind        *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
-	Requests    *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
-	Seed        *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
+	traceFlags  `embed:""`
 	Workers     int              `default:"8" min:"1" help:"Request i goes to worker i modulo this."`
 	BlockTokens int              `name:"block-tokens" default:"16" min:"1" help:"Tokens per block."`
 	Index       bench.IndexKind  `default:"radix" help:"Index: radix or sharded."`
@@ -39,19 +35,18 @@ Examples:
 // Run is called by kong.
 func (c *indexCmd) Run(ctx context.Context) error {
 	cfg := bench.IndexConfig{Kind: c.Index, By: c.By, Shards: c.Shards, Workers: c.Workers, BlockTokens: c.BlockTokens, Threads: c.Threads, Passes: c.Passes}
-	trace, source, err := (&radixCmd{Trace: c.Trace, Kind: c.Kind, Requests: c.Requests, Seed: c.Seed}).load()
+	trace, source, err := c.load()
 	if err != nil {
 		return err
 	}
-	progress, finish := progressBar(cfg.Steps(), "replays")
-	s, err := bench.PlayIndex(ctx, trace, cfg, progress)
-	finish()
+	s, err := withProgress(cfg.Steps(), "replays", func(progress func()) (*bench.IndexSummary, error) {
+		return bench.PlayIndex(ctx, trace, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return s.WriteJSON(os.Stdout)
+	if !c.JSON {
+		fmt.Printf("%s, blocks of %d tokens, %d workers, %v index, threads: %d\n\n", source, c.BlockTokens, c.Workers, c.Index, c.Threads)
 	}
-	fmt.Printf("%s, blocks of %d tokens, %d workers, %v index, threads: %d\n\n", source, c.BlockTokens, c.Workers, c.Index, c.Threads)
-	return s.WriteTable(os.Stdout)
+	return printReport(s, c.JSON, false)
 }

@@ -46,11 +46,11 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	progress, finish := progressBar(cfg.Steps(len(traces)), "replays")
-	table, err := bench.ComparePolicies(ctx, traces, cfg, progress)
-	finish()
+	table, err := withProgress(cfg.Steps(len(traces)), "replays", func(progress func()) (*bench.PolicyTable, error) {
+		return bench.ComparePolicies(ctx, traces, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	return printTable(table, c.JSON, c.Markdown)
+	return printReport(table, c.JSON, c.Markdown)
 }

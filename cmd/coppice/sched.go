@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -42,16 +41,15 @@ func (c *schedCmd) Run(ctx context.Context) error {
 	if c.Requests != nil {
 		cfg.Requests = *c.Requests
 	}
-	progress, finish := progressBar(cfg.Steps(), "requests")
-	s, err := bench.PlaySched(ctx, cfg, progress)
-	finish()
+	s, err := withProgress(cfg.Steps(), "requests", func(progress func()) (*bench.SchedSummary, error) {
+		return bench.PlaySched(ctx, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return s.WriteJSON(os.Stdout)
+	if !c.JSON {
+		fmt.Printf("%d running and %d waiting requests of %d + %d tokens under %v, pages of %d tokens, %d plans at a time\n\n",
+			c.Rows, c.Queue, c.PromptTokens, c.OutputTokens, c.Policy, c.PageTokens, c.Inflight)
 	}
-	fmt.Printf("%d running and %d waiting requests of %d + %d tokens under %v, pages of %d tokens, %d plans at a time\n\n",
-		c.Rows, c.Queue, c.PromptTokens, c.OutputTokens, c.Policy, c.PageTokens, c.Inflight)
-	return s.WriteTable(os.Stdout)
+	return printReport(s, c.JSON, false)
 }

@@ -72,13 +72,13 @@ func (c *servingCmd) Run(ctx context.Context) error {
 		}
 		cfg.Levels = append(cfg.Levels, l)
 	}
-	progress, finish := progressBar(cfg.Steps(), "runs")
-	table, err := bench.CompareServing(ctx, cfg, progress)
-	finish()
+	table, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*bench.ServingTable, error) {
+		return bench.CompareServing(ctx, cfg, progress)
+	})
 	if err != nil {
 		return err
 	}
-	return printTable(table, c.JSON, c.Markdown)
+	return printReport(table, c.JSON, c.Markdown)
 }
 
 // openProfile reads a shipped profile by name, or a file: all that has a separator

@@ -83,13 +83,13 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 	if cfg.Sources, err = fleetSources(c.Traces); err != nil {
 		return err
 	}
-	progress, finish := progressBar(cfg.Steps(), "runs")
-	table, err := fleet.Compare(ctx, cfg, func(string) { progress() })
-	finish()
+	table, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*fleet.Table, error) {
+		return fleet.Compare(ctx, cfg, func(string) { progress() })
+	})
 	if err != nil {
 		return err
 	}
-	return printTable(table, c.JSON, c.Markdown)
+	return printReport(table, c.JSON, c.Markdown)
 }
 
 // fleetSources are traces by name; what has a separator or ends in .jsonl is a file.

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"io"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,20 +30,49 @@ func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrac
 	return traces, nil
 }
 
-// table is what comparisons end in.
-type table interface {
-	WriteJSON(io.Writer) error
-	WriteTable(io.Writer) error
-	WriteMarkdown(io.Writer) error
-}
-
-// printTable prints it for people, unless a flag asks for another form.
-func printTable(t table, asJSON, asMarkdown bool) error {
+// printReport prints a result for people, unless a flag asks for another form.
+func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	switch {
 	case asJSON:
-		return t.WriteJSON(os.Stdout)
+		return bench.WriteJSON(os.Stdout, r)
 	case asMarkdown:
-		return t.WriteMarkdown(os.Stdout)
+		return bench.WriteMarkdown(os.Stdout, r)
 	}
-	return t.WriteTable(os.Stdout)
+	return bench.WriteTable(os.Stdout, r)
+}
+
+// withProgress runs something of so many steps beside a bar.
+func withProgress[T any](steps int, label string, run func(progress func()) (T, error)) (T, error) {
+	progress, finish := progressBar(steps, label)
+	defer finish()
+	return run(progress)
+}
+
+// traceFlags say which trace is replayed.
+type traceFlags struct {
+	Trace    string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
+	Kind     *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
+	Requests *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
+	Seed     *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
+}
+
+// load reads the trace that was asked for, or makes it, and says which it is.
+func (c *traceFlags) load() (t *bench.Trace, source string, err error) {
+	if c.Trace != "" {
+		t, err = bench.OpenTrace(c.Trace)
+		return t, "trace " + c.Trace, err
+	}
+	// Pointers, as only kong knows which flags were given, and --trace excludes them.
+	cfg := bench.TraceConfig{Kind: bench.TraceChat, Requests: 10000, Seed: 7}
+	if c.Kind != nil {
+		cfg.Kind = *c.Kind
+	}
+	if c.Requests != nil {
+		cfg.Requests = *c.Requests
+	}
+	if c.Seed != nil {
+		cfg.Seed = *c.Seed
+	}
+	t, err = bench.GenerateTrace(cfg)
+	return t, fmt.Sprintf("generated trace %v, seed %d", cfg.Kind, cfg.Seed), err
 }
