@@ -1,10 +1,11 @@
 package bench
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/heap"
 )
 
 // errNoRequests is the answer to an empty trace.
@@ -69,7 +70,7 @@ type minCache struct {
 	p    *pageTrace
 	next []int32 // by page: when it is used next, if it is cached, else 0, which no next use is
 	room int     // pages until it is full
-	runs farthestFirst
+	runs heap.Heap[minRun, heap.Unplaced[minRun]]
 }
 
 // minRun are pages next to each other on a path with the same next use: those
@@ -104,7 +105,7 @@ func (m *minCache) step(begin, end int) (matched int) {
 			at++
 		}
 		run.end, run.depth = at, int32(at-begin-1)
-		heap.Push(&m.runs, run)
+		m.runs.Push(heap.Unplaced[minRun]{}, run)
 	}
 	return matched
 }
@@ -112,12 +113,12 @@ func (m *minCache) step(begin, end int) (matched int) {
 // evict lets pages go that are used last, the deepest of equal ones first.
 func (m *minCache) evict(pages int) {
 	for pages > 0 {
-		if len(m.runs) == 0 {
+		if len(m.runs.Items) == 0 {
 			panic(fmt.Sprintf("bench: nothing left to evict, %d pages short", pages))
 		}
-		run := &m.runs[0]
+		run, places := m.runs.Items[0], heap.Unplaced[minRun]{}
 		if run.begin == run.end || m.next[m.p.visits[run.begin]] != run.next {
-			heap.Pop(&m.runs)
+			m.runs.Remove(places, 0)
 			continue
 		}
 		n := min(pages, run.end-run.begin)
@@ -126,31 +127,13 @@ func (m *minCache) evict(pages int) {
 		}
 		run.end -= n
 		run.depth -= int32(n)
-		heap.Fix(&m.runs, 0)
+		m.runs.Set(places, 0, run)
 		m.room += n
 		pages -= n
 	}
 }
 
-// farthestFirst is a heap of runs.
-type farthestFirst []minRun
-
-func (h farthestFirst) Len() int      { return len(h) }
-func (h farthestFirst) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h farthestFirst) Less(i, j int) bool {
-	if h[i].next != h[j].next {
-		return h[i].next > h[j].next
-	}
-	return h[i].depth > h[j].depth
-}
-
-// Push is called by container/heap.
-func (h *farthestFirst) Push(run any) { *h = append(*h, run.(minRun)) }
-
-// Pop is called by container/heap.
-func (h *farthestFirst) Pop() any {
-	last := len(*h) - 1
-	run := (*h)[last]
-	*h = (*h)[:last]
-	return run
+// Before implements heap.Element: what is used last goes first, of equal ones the deepest.
+func (r minRun) Before(s minRun) bool {
+	return r.next > s.next || r.next == s.next && r.depth > s.depth
 }

@@ -61,7 +61,7 @@ type Hit struct {
 
 // NewIndex makes an empty index of extents of a layout.
 func NewIndex(l Layout) *Index {
-	return &Index{layout: l, at: map[Key]int32{}, roots: map[kv.Namespace]*space{}, leaves: leafHeap{which: 0}}
+	return &Index{layout: l, at: map[Key]int32{}, roots: map[kv.Namespace]*space{}}
 }
 
 // Len is the number of extents.
@@ -255,10 +255,10 @@ func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 		}
 		h = &s.leaves
 	}
-	if len(h.ids) == 0 {
+	if len(h.Items) == 0 {
 		return Key{}, false
 	}
-	return ix.entries[h.ids[0]].Key, true
+	return ix.entries[h.Items[0].entry].Key, true
 }
 
 // Match appends the extents that hold the beginning of a sequence, and at last one of
@@ -324,7 +324,7 @@ func (ix *Index) take() int32 {
 func (ix *Index) spaceOf(ns kv.Namespace) *space {
 	s := ix.roots[ns]
 	if s == nil {
-		s = &space{ns: ns, roots: none, leaves: leafHeap{which: 1}}
+		s = &space{ns: ns, roots: none}
 		ix.roots[ns] = s
 	}
 	return s
@@ -387,22 +387,22 @@ func (ix *Index) Check() error {
 		if children != int(e.children) || (e.parent == none) != e.Parent.IsZero() {
 			return fmt.Errorf("mempool: %s counts %d children of %d", k.Short(), e.children, children)
 		}
-		leaf := e.children == 0 && e.pins == 0
-		if leaf {
+		evictable := e.children == 0 && e.pins == 0
+		if evictable {
 			leaves++
 		}
-		for w, h := range []*leafHeap{&ix.leaves, &e.space.leaves} {
+		for w, h := range ix.heaps(e) {
 			at := e.heapAt[w]
-			if leaf != (at != none) || leaf && (int(at) >= len(h.ids) || h.ids[at] != i) {
-				return fmt.Errorf("mempool: %s is a leaf: %v, its place in heap %d is %d", k.Short(), leaf, w, at)
+			if evictable != (at != none) || evictable && (int(at) >= len(h.Items) || h.Items[at] != (leaf{e.used, i})) {
+				return fmt.Errorf("mempool: %s is a leaf: %v, its place in heap %d is %d", k.Short(), evictable, w, at)
 			}
-			if at > 0 && ix.entries[h.ids[(at-1)/2]].used > e.used {
+			if at > 0 && h.Items[(at-1)/2].used > e.used {
 				return fmt.Errorf("mempool: %s was used before its parent in heap %d", k.Short(), w)
 			}
 		}
 	}
-	if bytes != ix.bytes || leaves != len(ix.leaves.ids) || len(ix.at)+len(ix.free) != len(ix.entries) {
-		return fmt.Errorf("mempool: index counts %d bytes of %d, %d leaves of %d, %d entries of %d", ix.bytes, bytes, len(ix.leaves.ids), leaves, len(ix.at)+len(ix.free), len(ix.entries))
+	if bytes != ix.bytes || leaves != len(ix.leaves.Items) || len(ix.at)+len(ix.free) != len(ix.entries) {
+		return fmt.Errorf("mempool: index counts %d bytes of %d, %d leaves of %d, %d entries of %d", ix.bytes, bytes, len(ix.leaves.Items), leaves, len(ix.at)+len(ix.free), len(ix.entries))
 	}
 	return nil
 }

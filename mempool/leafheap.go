@@ -1,12 +1,30 @@
 package mempool
 
-// leafHeap is a binary heap of the leaves of an [Index], the least recently used first.
-// An entry stands in two of them, of all leaves (0) and of its namespace (1), and knows
-// its place in each.
-type leafHeap struct {
-	which int
-	ids   []int32
+import "github.com/coppice-llm/coppice/internal/heap"
+
+// leaf is an entry of an [Index] that may be a victim, the least recently used first.
+type leaf struct {
+	used  uint64
+	entry int32
 }
+
+// Before implements heap.Element.
+func (l leaf) Before(m leaf) bool { return l.used < m.used }
+
+// leafPlaces notes in the entries where leaves stand in a heap: of all leaves (0) or of their
+// namespace (1).
+type leafPlaces struct {
+	ix    *Index
+	which int
+}
+
+// Place implements heap.Places.
+func (p leafPlaces) Place(l leaf, at int) { p.ix.entries[l.entry].heapAt[p.which] = int32(at) }
+
+type leafHeap = heap.Heap[leaf, leafPlaces]
+
+// heaps are the heaps that an entry may stand in, by leafPlaces.which.
+func (ix *Index) heaps(e *entry) [2]*leafHeap { return [2]*leafHeap{&ix.leaves, &e.space.leaves} }
 
 // enter puts an entry into its heaps if it may be a victim.
 func (ix *Index) enter(i int32) {
@@ -14,10 +32,8 @@ func (ix *Index) enter(i int32) {
 	if e.children > 0 || e.pins > 0 || e.heapAt[0] != none {
 		return
 	}
-	for _, h := range [...]*leafHeap{&ix.leaves, &e.space.leaves} {
-		e.heapAt[h.which] = int32(len(h.ids))
-		h.ids = append(h.ids, i)
-		ix.up(h, len(h.ids)-1)
+	for which, h := range ix.heaps(e) {
+		h.Push(leafPlaces{ix, which}, leaf{e.used, i})
 	}
 }
 
@@ -27,15 +43,9 @@ func (ix *Index) leave(i int32) {
 	if e.heapAt[0] == none {
 		return
 	}
-	for _, h := range [...]*leafHeap{&ix.leaves, &e.space.leaves} {
-		at, last := int(e.heapAt[h.which]), len(h.ids)-1
-		ix.swap(h, at, last)
-		h.ids = h.ids[:last]
-		e.heapAt[h.which] = none
-		if at < last {
-			ix.up(h, at)
-			ix.down(h, at)
-		}
+	for which, h := range ix.heaps(e) {
+		h.Remove(leafPlaces{ix, which}, int(e.heapAt[which]))
+		e.heapAt[which] = none
 	}
 }
 
@@ -45,40 +55,7 @@ func (ix *Index) fix(i int32) {
 	if e.heapAt[0] == none {
 		return
 	}
-	for _, h := range [...]*leafHeap{&ix.leaves, &e.space.leaves} {
-		ix.down(h, int(e.heapAt[h.which]))
-	}
-}
-
-func (ix *Index) swap(h *leafHeap, a, b int) {
-	h.ids[a], h.ids[b] = h.ids[b], h.ids[a]
-	ix.entries[h.ids[a]].heapAt[h.which] = int32(a)
-	ix.entries[h.ids[b]].heapAt[h.which] = int32(b)
-}
-
-func (ix *Index) before(h *leafHeap, a, b int) bool {
-	return ix.entries[h.ids[a]].used < ix.entries[h.ids[b]].used
-}
-
-func (ix *Index) up(h *leafHeap, at int) {
-	for at > 0 && ix.before(h, at, (at-1)/2) {
-		ix.swap(h, at, (at-1)/2)
-		at = (at - 1) / 2
-	}
-}
-
-func (ix *Index) down(h *leafHeap, at int) {
-	for {
-		least := at
-		for c := 2*at + 1; c <= 2*at+2 && c < len(h.ids); c++ {
-			if ix.before(h, c, least) {
-				least = c
-			}
-		}
-		if least == at {
-			return
-		}
-		ix.swap(h, at, least)
-		at = least
+	for which, h := range ix.heaps(e) {
+		h.Set(leafPlaces{ix, which}, int(e.heapAt[which]), leaf{e.used, i})
 	}
 }
