@@ -1,8 +1,6 @@
 package openai
 
-import (
-	"fmt"
-)
+import "github.com/coppice-llm/coppice/internal/enum"
 
 // UnknownFields says what becomes of fields of a request that are neither read nor in a
 // list of those that change the output, or don't.
@@ -14,26 +12,13 @@ const (
 	IgnoreUnknown
 )
 
-// String names the choice.
-func (u UnknownFields) String() string {
-	if u == IgnoreUnknown {
-		return "ignore"
-	}
-	return "refuse"
-}
+var unknownFields = enum.New[UnknownFields]("openai", "choice for unknown fields", "refuse", "ignore")
 
-// UnmarshalText reads what String gives.
-func (u *UnknownFields) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "refuse":
-		*u = RefuseUnknown
-	case "ignore":
-		*u = IgnoreUnknown
-	default:
-		return fmt.Errorf("openai: %q is no choice for unknown fields, want refuse or ignore", text)
-	}
-	return nil
-}
+// String is "refuse" or "ignore".
+func (u UnknownFields) String() string { return unknownFields.Name(u) }
+
+// UnmarshalText takes what String gives.
+func (u *UnknownFields) UnmarshalText(text []byte) error { return unknownFields.Read(u, text) }
 
 // harmless are fields of other servers and of client libraries that say nothing about the
 // output, wherever they stand. They may be anything; [Params.Ignored] names them.
