@@ -70,7 +70,7 @@ type minCache struct {
 	p    *pageTrace
 	next []int32 // by page: when it is used next, if it is cached, else 0, which no next use is
 	room int     // pages until it is full
-	runs heap.Heap[minRun, heap.Unplaced[minRun]]
+	runs heap.Heap[minRun, nowhere]
 }
 
 // minRun are pages next to each other on a path with the same next use: those
@@ -105,7 +105,7 @@ func (m *minCache) step(begin, end int) (matched int) {
 			at++
 		}
 		run.end, run.depth = at, int32(at-begin-1)
-		m.runs.Push(heap.Unplaced[minRun]{}, run)
+		m.runs.Push(nowhere{}, run)
 	}
 	return matched
 }
@@ -116,7 +116,7 @@ func (m *minCache) evict(pages int) {
 		if len(m.runs.Items) == 0 {
 			panic(fmt.Sprintf("bench: nothing left to evict, %d pages short", pages))
 		}
-		run, places := m.runs.Items[0], heap.Unplaced[minRun]{}
+		run, places := m.runs.Items[0], nowhere{}
 		if run.begin == run.end || m.next[m.p.visits[run.begin]] != run.next {
 			m.runs.Remove(places, 0)
 			continue
@@ -137,3 +137,9 @@ func (m *minCache) evict(pages int) {
 func (r minRun) Before(s minRun) bool {
 	return r.next > s.next || r.next == s.next && r.depth > s.depth
 }
+
+// nowhere is for a heap whose elements are not looked for.
+type nowhere struct{}
+
+// Place implements heap.Places.
+func (nowhere) Place(minRun, int) {}

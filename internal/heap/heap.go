@@ -26,12 +26,6 @@ type Places[T any] interface {
 	Place(x T, at int)
 }
 
-// Unplaced is for a heap whose elements are not looked for: they are pushed, and taken off the top.
-type Unplaced[T any] struct{}
-
-// Place implements [Places].
-func (Unplaced[T]) Place(T, int) {}
-
 // Heap is a binary heap. The zero Heap is empty. An element's order must not change
 // while it stands in a heap, but by [Heap.Set].
 type Heap[T Element[T], P Places[T]] struct {
