@@ -97,7 +97,7 @@ func (c *call) cacheTree() error {
 		return err
 	}
 	if !c.who.admin { // how long other tenants' prompts are is theirs to know
-		own := Namespace(c.who.tenant, "").Salt
+		own := openai.Namespace(c.who.tenant, "").Salt
 		all := len(tree.Nodes)
 		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
 		tree.Hidden += all - len(tree.Nodes)
@@ -170,5 +170,5 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, t
 	if err := c.encode(req); err != nil {
 		return nil, nil, ns, err
 	}
-	return ask, req[0].Tokens, Namespace(c.who.tenant, ask.CacheSalt), nil
+	return ask, req[0].Tokens, openai.Namespace(c.who.tenant, ask.CacheSalt), nil
 }

@@ -142,7 +142,7 @@ func (s *Server) head(id string) answer.Head {
 
 // prepare adds to a request what is not its sender's to say.
 func (c *call) prepare(req *coppice.Request, p *openai.Params) {
-	req.Namespace = Namespace(c.who.tenant, p.CacheSalt)
+	req.Namespace = openai.Namespace(c.who.tenant, p.CacheSalt)
 	req.Tenant = c.who.tenant
 	if !c.who.admin { // a tenant may stand back, not push ahead of the others
 		req.Priority = min(req.Priority, 0)

@@ -3,14 +3,12 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 )
 
@@ -51,22 +49,6 @@ func validateKeys(keys []Key) error {
 		seen[k.Secret] = i
 	}
 	return errors.Join(errs...)
-}
-
-// Namespace is where a tenant's requests with a cache salt look for prefixes. No two
-// pairs of tenant and salt have the same one, but that a salt which begins with
-// "shared:" has one for all tenants. Without both it is the public one.
-func Namespace(tenant, salt string) kv.Namespace {
-	switch {
-	case strings.HasPrefix(salt, "shared:"):
-		return kv.Namespace{Salt: salt} // the others begin with "t"
-	case tenant == "" && salt == "":
-		return kv.Namespace{}
-	}
-	b := append(make([]byte, 0, 12+len(tenant)+len(salt)), 't')
-	b = binary.AppendUvarint(b, uint64(len(tenant))) // else "ab", "c" were "a", "bc"
-	b = append(append(b, tenant...), salt...)
-	return kv.Namespace{Salt: string(b)}
 }
 
 // holder is who asks.

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -115,7 +116,7 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 
 // prompts is how requests are read: by a model's tokenizer, if one is given.
 func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
-	cfg.Namespace = server.Namespace
+	cfg.Namespace = openai.Namespace
 	if c.Salts == "plain" {
 		cfg.Namespace = plainNamespace
 	}

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
-	"github.com/coppice-llm/coppice/server"
 )
 
 // cacheFlags say what the cache keeps.
@@ -24,7 +24,7 @@ func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]cacheQuota) {
 		c.Quotas, c.MinQuotas = map[kv.Namespace]int{}, map[kv.Namespace]int{}
 	}
 	for tenant, q := range quotas {
-		ns := server.Namespace(tenant, "")
+		ns := openai.Namespace(tenant, "")
 		c.Quotas[ns], c.MinQuotas[ns] = q.most, q.least
 	}
 }

@@ -1,12 +1,11 @@
 package prompt
 
 import (
-	"encoding/binary"
-	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -35,7 +34,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Namespace == nil {
-		c.Namespace = namespace
+		c.Namespace = openai.Namespace
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -45,18 +44,3 @@ func (c Config) WithDefaults() Config {
 
 // Validate reports all faults at once. It expects defaults to be filled in.
 func (c *Config) Validate() error { return bounds.Check("prompt", c) }
-
-// namespace is server.Namespace, which a test compares it with: who routes does not
-// need a server.
-func namespace(tenant, salt string) kv.Namespace {
-	switch {
-	case strings.HasPrefix(salt, "shared:"):
-		return kv.Namespace{Salt: salt}
-	case tenant == "" && salt == "":
-		return kv.Namespace{}
-	}
-	b := append(make([]byte, 0, 12+len(tenant)+len(salt)), 't')
-	b = binary.AppendUvarint(b, uint64(len(tenant)))
-	b = append(append(b, tenant...), salt...)
-	return kv.Namespace{Salt: string(b)}
-}

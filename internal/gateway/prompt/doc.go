@@ -11,7 +11,7 @@
 //
 // A [Reader] is safe for concurrent use, a [Prompt] belongs to one goroutine at a time.
 //
-//	r, err := prompt.New(prompt.Config{Tokenizer: tok, Template: tmpl, Namespace: server.Namespace})
+//	r, err := prompt.New(prompt.Config{Tokenizer: tok, Template: tmpl, Namespace: openai.Namespace})
 //	if err != nil {
 //		return err
 //	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -145,7 +144,7 @@ func TestReadSaysWhatIsAsked(t *testing.T) {
 		if err := r.Read(tc.kind, "t", []byte(tc.body), &p); err != nil {
 			t.Fatal(err)
 		}
-		tc.want.Namespace = server.Namespace("t", tc.want.CacheSalt)
+		tc.want.Namespace = openai.Namespace("t", tc.want.CacheSalt)
 		got := p
 		got.tokens, got.bytes, got.peeked, got.most = nil, nil, openai.Peeked{}, 0
 		if !reflect.DeepEqual(got, tc.want) {
@@ -241,14 +240,7 @@ func TestMaxTokens(t *testing.T) {
 	}
 }
 
-func TestNamespaceIsTheServers(t *testing.T) {
-	for _, tenant := range []string{"", "a", "ab", strings.Repeat("x", 300)} {
-		for _, salt := range []string{"", "b", "shared:", "shared:x", strings.Repeat("y", 300)} {
-			if got, want := namespace(tenant, salt), server.Namespace(tenant, salt); got != want {
-				t.Errorf("%q and %q: %+v, want %+v", tenant, salt, got, want)
-			}
-		}
-	}
+func TestOwnNamespace(t *testing.T) {
 	own := testReader(t, Config{Namespace: func(tenant, salt string) kv.Namespace { return kv.Namespace{LoRA: tenant + salt} }})
 	var p Prompt
 	if err := own.Read(Completions, "a", []byte(`{"prompt":[1],"cache_salt":"b"}`), &p); err != nil || p.Namespace.LoRA != "ab" {
