@@ -261,7 +261,7 @@ func TestPercentile(t *testing.T) {
 	for i := range 101 {
 		d = append(d, time.Duration(100-i)*time.Millisecond)
 	}
-	if p50, p99 := percentile(d, 50), percentile(slices.Clone(d), 99); p50 != 50 || p99 != 99 {
+	if p50, p99 := Percentile(d, 50), Percentile(slices.Clone(d), 99); p50 != 50 || p99 != 99 {
 		t.Errorf("p50 %v p99 %v", p50, p99)
 	}
 	// By definition: the least value at or below which so many are.
@@ -275,12 +275,12 @@ func TestPercentile(t *testing.T) {
 			for 100*want < n*p {
 				want++
 			}
-			if got := percentile(d, p); got != float64(want) {
+			if got := Percentile(d, p); got != float64(want) {
 				t.Fatalf("p%d of 1 to %d ms is %v, want %d", p, n, got, want)
 			}
 		}
 	}
-	if percentile(nil, 50) != 0 {
+	if Percentile(nil, 50) != 0 {
 		t.Error("percentile of nothing")
 	}
 }

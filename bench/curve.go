@@ -53,12 +53,7 @@ func (c CurveConfig) validate(traces []NamedTrace) error {
 	if len(c.Factors)*len(traces) == 0 {
 		errs = append(errs, fmt.Errorf("bench: %d traces at %d capacities: nothing to compare", len(traces), len(c.Factors)))
 	}
-	for _, t := range traces {
-		if t.Scale < 0 {
-			errs = append(errs, fmt.Errorf("bench: trace %s: Scale is %d, want at least 1", t.Name, t.Scale))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validateScales(traces))...)
 }
 
 // Steps is how often a [CompareCurve] of so many traces calls progress.

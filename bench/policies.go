@@ -51,12 +51,16 @@ func (c PolicyConfig) validate(traces []NamedTrace) error {
 	if len(c.Policies)*len(c.Shares)*len(traces) == 0 {
 		errs = append(errs, fmt.Errorf("bench: %d policies on %d traces at %d capacities: nothing to compare", len(c.Policies), len(traces), len(c.Shares)))
 	}
+	return errors.Join(append(errs, validateScales(traces))...)
+}
+
+func validateScales(traces []NamedTrace) error {
 	for _, t := range traces {
 		if t.Scale < 0 {
-			errs = append(errs, fmt.Errorf("bench: trace %s: Scale is %d, want at least 1", t.Name, t.Scale))
+			return fmt.Errorf("bench: trace %s: Scale is %d, want at least 1", t.Name, t.Scale)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Steps is how often a [ComparePolicies] of so many traces calls progress.

@@ -57,8 +57,8 @@ func Summarise(r *Run, st coppice.Stats) (Summary, error) {
 		s.IdealHitRate = float64(ideal) / float64(s.PromptTokens)
 	}
 	s.OutputPerSecond = float64(output) / s.Wall
-	s.TTFTp50, s.TTFTp99 = percentile(ttft, 50), percentile(ttft, 99)
-	s.ITLp50, s.ITLp99 = percentile(gaps, 50), percentile(gaps, 99)
+	s.TTFTp50, s.TTFTp99 = Percentile(ttft, 50), Percentile(ttft, 99)
+	s.ITLp50, s.ITLp99 = Percentile(gaps, 50), Percentile(gaps, 99)
 	return s, nil
 }
 
@@ -89,8 +89,8 @@ func idealHits(r *Run) (int, error) {
 	return hits, nil
 }
 
-// percentile is the nearest-rank one, in milliseconds. It sorts.
-func percentile(d []time.Duration, p int) float64 {
+// Percentile is the nearest-rank one, in milliseconds. It sorts.
+func Percentile(d []time.Duration, p int) float64 {
 	if len(d) == 0 {
 		return 0
 	}

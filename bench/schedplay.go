@@ -193,7 +193,7 @@ func (p *schedPlay) summarise(clock float64) *SchedSummary {
 
 // nanosAt is a percentile without the clock's own cost.
 func nanosAt(d []time.Duration, p int, clock float64) float64 {
-	return max(percentile(d, p)*float64(time.Millisecond)-clock, 0)
+	return max(Percentile(d, p)*float64(time.Millisecond)-clock, 0)
 }
 
 // allocations are the mean over some steps that admit nobody: a pass of its own,

@@ -217,11 +217,11 @@ func (p *servingPlay) summarise() ServingResult {
 		all = append(all, ttft)
 		byTenant[tenant] = append(byTenant[tenant], ttft)
 	}
-	r.TTFTp50, r.TTFTp99 = percentile(all, 50), percentile(all, 99)
-	r.ITLp50, r.ITLp99 = percentile(p.gaps, 50), percentile(p.gaps, 99)
+	r.TTFTp50, r.TTFTp99 = Percentile(all, 50), Percentile(all, 99)
+	r.ITLp50, r.ITLp99 = Percentile(p.gaps, 50), Percentile(p.gaps, 99)
 	for _, name := range p.trace.tenants {
 		d := byTenant[name]
-		r.Tenants = append(r.Tenants, TenantResult{Tenant: name, Requests: len(d), TTFTp50: percentile(d, 50), TTFTp99: percentile(d, 99)})
+		r.Tenants = append(r.Tenants, TenantResult{Tenant: name, Requests: len(d), TTFTp50: Percentile(d, 50), TTFTp99: Percentile(d, 99)})
 	}
 	return r
 }

@@ -16,7 +16,7 @@ func (table *ServingTable) Rows() (_ [][]string, legend string) {
 			for _, r := range l.Results {
 				rows = append(rows, []string{
 					load, level, r.Policy, fmt.Sprintf("%.2f", r.RequestsPerS), fmt.Sprintf("%.0f", r.OutputPerS),
-					milliseconds(r.TTFTp50), milliseconds(r.TTFTp99), milliseconds(r.ITLp50), milliseconds(r.ITLp99),
+					Milliseconds(r.TTFTp50), Milliseconds(r.TTFTp99), Milliseconds(r.ITLp50), Milliseconds(r.ITLp99),
 					fmt.Sprintf("%.2f %%", 100*r.HitRate), fmt.Sprint(r.ComputedTokens), fmt.Sprint(r.Preemptions),
 					r.jain(), fmt.Sprint(r.ServedDifference), fmt.Sprint(r.Steps),
 				})
@@ -35,8 +35,8 @@ func (r *ServingResult) jain() string {
 	return fmt.Sprintf("%.3f", r.Jain)
 }
 
-// milliseconds in a form that is as short as it is exact.
-func milliseconds(ms float64) string {
+// Milliseconds writes them in a form that is as short as it is exact.
+func Milliseconds(ms float64) string {
 	if ms >= 1000 {
 		return fmt.Sprintf("%.2f s", ms/1000)
 	}

@@ -3,8 +3,9 @@ package fleet
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"time"
+
+	"github.com/coppice-llm/coppice/bench"
 )
 
 // Result is what the callers of a run saw, and what it took. Latencies are of the
@@ -82,7 +83,7 @@ func (p *play) summarise() Result {
 	r := Result{
 		Policy: Policy{p.cfg.Policy, p.cfg.Staged}.String(), Requests: len(p.asked), PromptTokens: s.prompt, CachedTokens: s.cached, PromisedTokens: s.overlap,
 		Queued: s.queued, HitRate: float64(s.cached) / float64(s.prompt), VirtualSeconds: p.clock.Now().Seconds(),
-		TTFTp50: percentile(s.ttft, 50), TTFTp99: percentile(s.ttft, 99), E2Ep50: percentile(s.e2e, 50), E2Ep99: percentile(s.e2e, 99),
+		TTFTp50: bench.Percentile(s.ttft, 50), TTFTp99: bench.Percentile(s.ttft, 99), E2Ep50: bench.Percentile(s.e2e, 50), E2Ep99: bench.Percentile(s.e2e, 99),
 		ITLp50: s.gaps.percentile(50), ITLp99: s.gaps.percentile(99), RequestsPerS: throughput(s.ends),
 		EvictedBlocks: int(p.index.Stats().RemovedBlocks),
 	}
@@ -106,7 +107,7 @@ func (p *play) summarise() Result {
 		for _, c := range s.choices {
 			sum += c
 		}
-		r.SelectMean, r.SelectP99 = float64(sum)/float64(n)/1e3, percentile(s.choices, 99)*1e3
+		r.SelectMean, r.SelectP99 = float64(sum)/float64(n)/1e3, bench.Percentile(s.choices, 99)*1e3
 	}
 	return r
 }
@@ -119,16 +120,6 @@ func throughput(ends []time.Duration) float64 {
 		return 0
 	}
 	return float64(hi-lo) / (ends[hi] - ends[lo]).Seconds()
-}
-
-// percentile is in milliseconds: the value at or below which p percent are, by the
-// nearest rank. It sorts.
-func percentile(d []time.Duration, p int) float64 {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return ms(d[max(0, (len(d)*p+99)/100-1)])
 }
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }

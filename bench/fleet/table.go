@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"strings"
+
+	"github.com/coppice-llm/coppice/bench"
 )
 
 // Rows are the head and a row for each run. Trace and size stand in their first row.
@@ -18,7 +20,7 @@ func (t *Table) Rows() (_ [][]string, legend string) {
 		for _, r := range f.Results {
 			row := []string{
 				trace, workers, r.Policy, fmt.Sprintf("%.1f %%", 100*r.HitRate),
-				milliseconds(r.TTFTp50), milliseconds(r.TTFTp99), milliseconds(r.ITLp99), milliseconds(r.E2Ep99),
+				bench.Milliseconds(r.TTFTp50), bench.Milliseconds(r.TTFTp99), bench.Milliseconds(r.ITLp99), bench.Milliseconds(r.E2Ep99),
 				fmt.Sprintf("%.1f M", float64(r.ComputedTokens)/1e6), fmt.Sprintf("%.2f", r.ComputedBalance), fmt.Sprintf("%.2f", r.OutputBalance),
 			}
 			if timed {
@@ -41,14 +43,6 @@ func (t *Table) timed() bool {
 		}
 	}
 	return false
-}
-
-// milliseconds in a form that is as short as it is exact.
-func milliseconds(ms float64) string {
-	if ms >= 1000 {
-		return fmt.Sprintf("%.2f s", ms/1000)
-	}
-	return fmt.Sprintf("%.1f ms", ms)
 }
 
 // legend says what the columns are.

@@ -128,7 +128,7 @@ func TestHistogram(t *testing.T) {
 		all = append(all, d)
 	}
 	for _, p := range []int{1, 50, 99, 100} {
-		exact, got := percentile(all, p), h.percentile(p)
+		exact, got := bench.Percentile(all, p), h.percentile(p)
 		if math.Abs(got-exact) > 0.01*exact {
 			t.Errorf("percentile %d is %v, want %v", p, got, exact)
 		}
