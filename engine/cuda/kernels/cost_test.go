@@ -106,7 +106,7 @@ func TestCostTables(t *testing.T) {
 		{"A prompt of 4,096", kernels.Llama8B.Prefill(4096)},
 	} {
 		fmt.Fprintf(&b, "%s; the whole step can reach %.0f %% on an H100, %.0f %% on an H200:\n\n%s\n",
-			x.title, 100*kernels.Whole(x.costs, kernels.H100), 100*kernels.Whole(x.costs, kernels.H200), kernels.Table(x.costs))
+			x.title, 100*kernels.Whole(x.costs, kernels.H100), 100*kernels.Whole(x.costs, kernels.H200), costTable(x.costs))
 	}
 	const file, from, to = "../../../docs/gpu.md", "<!-- cost tables -->\n", "<!-- end of cost tables -->\n"
 	text, err := os.ReadFile(file)

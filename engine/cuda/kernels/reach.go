@@ -1,11 +1,5 @@
 package kernels
 
-import (
-	"fmt"
-	"math"
-	"strings"
-)
-
 // GPU has the figures of a device that bound the speed of a launch.
 type GPU struct {
 	Name  string
@@ -57,36 +51,6 @@ func (c *Cost) Reach(g GPU) (share float64, why string) {
 		why = "the gap between launches"
 	}
 	return limit / (took + between), why
-}
-
-// Table writes the costs of a step, and what they can reach, as Markdown.
-func Table(costs []Cost) string {
-	var b strings.Builder
-	b.WriteString("| kernel | for | launches | blocks | weights, MB | KV, MB | other loads, MB | written, MB | Gflop | H100 | H200 | what keeps it from more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	mb := func(n int64) string {
-		if n == 0 {
-			return ""
-		}
-		if n < 1e7 {
-			return fmt.Sprintf("%.2g", float64(n)/1e6)
-		}
-		return fmt.Sprintf("%.0f", float64(n)/1e6)
-	}
-	for i := range costs {
-		c := &costs[i]
-		older, why := c.Reach(H100)
-		newer, whyNewer := c.Reach(H200)
-		if why != whyNewer {
-			why += "; H200: " + whyNewer
-		}
-		flops := ""
-		if c.Flops > 0 {
-			flops = fmt.Sprintf("%.0f", math.Ceil(float64(c.Flops)/1e9))
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s | %s | %s | %s | %s | %.0f %% | %.0f %% | %s |\n", c.Kernel, c.For, c.Launches, c.Blocks,
-			mb(c.Weights), mb(c.KV), mb(c.Activations), mb(c.Written), flops, 100*older, 100*newer, why)
-	}
-	return b.String()
 }
 
 // limit is the least that the launches could take.

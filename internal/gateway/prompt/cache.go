@@ -127,23 +127,3 @@ func (s *textShard) link(t *cachedText) {
 	t.prev, t.next = &s.recent, s.recent.next
 	t.prev.next, t.next.prev = t, t
 }
-
-// Stats are of the texts whose tokens are remembered.
-type Stats struct {
-	Texts, Bytes int
-	Hits, Misses uint64
-}
-
-func (c *textCache) stats() Stats {
-	var all Stats
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		all.Texts += len(s.texts)
-		all.Bytes += s.bytes
-		all.Hits += s.hits
-		all.Misses += s.misses
-		s.mu.Unlock()
-	}
-	return all
-}

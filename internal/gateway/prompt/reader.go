@@ -42,14 +42,6 @@ func New(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Stats are of the cache of texts.
-func (r *Reader) Stats() Stats {
-	if r.cache == nil {
-		return Stats{}
-	}
-	return r.cache.stats()
-}
-
 // Read reads the body of a request of a tenant into p, which it resets. The error is an
 // *openai.Error of status 400, for a body that is no JSON object or ends before its
 // end: no worker could read it, so it need not be sent to one. All else that is odd is
