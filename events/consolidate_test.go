@@ -16,8 +16,8 @@ func storedOf(ev kv.Event, salt kv.BlockHash) Stored {
 	return s
 }
 
-// However two origins come and go, lose all and are told anew, the outcome is the union of what they hold,
-// by chained hashes.
+// TestConsolidateIsUnion: whatever two origins store, remove, clear and replace, the
+// result is the union of their contents, by chained hashes.
 func TestConsolidateIsUnion(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -81,8 +81,9 @@ func TestConsolidateIsUnion(t *testing.T) {
 	}
 }
 
-// An engine that begins anew without saying so has a block by two names: it is gone with the last of
-// them. A name that is given to another block leaves the first one.
+// TestConsolidateNames: an engine that restarts without notice has a block under two
+// names; the block goes with the last of them. A name that moves to another block
+// leaves the first one.
 func TestConsolidateNames(t *testing.T) {
 	into := newNaive()
 	sink := Consolidate(into, 1)[0]

@@ -125,9 +125,9 @@ func (w *world) check(what string, exact bool) {
 	}
 }
 
-// Messages are lost, doubled, swapped and hurt; connections break; publishers
-// begin anew. The sink never holds what the publisher did not hold before the
-// batch that is due, and ends up with all of it where the publisher can tell.
+// TestFaults: messages are lost, duplicated, swapped and damaged; connections break;
+// publishers restart. The sink never holds more than the publisher held before the due
+// batch, and in the end holds all of it if the publisher can report that.
 func TestFaults(t *testing.T) {
 	for _, k := range kinds {
 		for seed := range uint64(12) {
@@ -256,7 +256,8 @@ func TestReturnsWithoutAGap(t *testing.T) {
 	}
 }
 
-// One that has begun anew meanwhile is found out: by what it replays, or by its next batch.
+// TestReturnsAnew: a publisher that restarted meanwhile is detected by its replay or by
+// its next batch.
 func TestReturnsAnew(t *testing.T) {
 	for _, k := range kinds {
 		for batches := range 12 { // of the new one, before the connection is there again

@@ -158,8 +158,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A worker's memory for events is what its log keeps, and does not grow with its cache: of a million cached tokens
-// no more than the last events are held.
+// TestEventMemory: a worker's memory for events is bounded by its log and does not grow
+// with its cache: of a million cached tokens only the last events are held.
 func TestEventMemory(t *testing.T) {
 	const blocks, size, step = 1_000_000 / 16, 16, 25
 	before := heap()

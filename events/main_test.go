@@ -250,7 +250,7 @@ func (t *tap) wait(from, n int) []Message {
 	}
 }
 
-// residency is what a reader that knows nothing of recovery makes of payloads.
+// residency applies payloads to held, like a reader without recovery.
 func residency(t *testing.T, held map[tierHash]kv.LocalHash, payloads ...[]byte) {
 	t.Helper()
 	var d wire.Decoder

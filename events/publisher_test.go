@@ -84,7 +84,7 @@ func removed(blocks ...kv.Block) kv.Event {
 	return ev
 }
 
-// decoded is what a message holds, one event per line's worth.
+// decoded returns the decoded payload of a message.
 func decoded(t *testing.T, m Message) *wire.Batch {
 	t.Helper()
 	var d wire.Decoder
@@ -184,7 +184,8 @@ func TestPublisherEndsWithItsLog(t *testing.T) {
 	}
 }
 
-// Readers who ask at a time share a dump that was begun after they had asked.
+// TestSnapshotsAreShared: readers that ask at the same time share a snapshot that
+// begins after they asked.
 func TestSnapshotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, free, dumps := 0, make(chan struct{}), atomic.Int64{}
@@ -299,7 +300,7 @@ func (w *witness) Send(m Message) error {
 	return w.tap.Send(m)
 }
 
-// Who sees a message finds it in the figures.
+// TestFiguresComeFirst: a reader that has received a message finds it in the metrics.
 func TestFiguresComeFirst(t *testing.T) {
 	w := &witness{tap: newTap(), saw: make(chan PublisherMetrics, 100)}
 	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, w)

@@ -90,7 +90,8 @@ func status(t *testing.T, s *Subscriber) Status {
 	return got
 }
 
-// Where nobody can tell a number from nonsense, nonsense is not believed for good.
+// TestNumbersThatNobodyKnows: a false number is not believed permanently where nothing
+// can disprove it.
 func TestNumbersThatNobodyKnows(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	sub := mustSubscriber(t, SubscriberConfig{}, sink, p)
@@ -299,8 +300,8 @@ func TestSilenceAmongOthers(t *testing.T) {
 	})
 }
 
-// A rank that can't be indexed has nothing to wait for, also where its connection broke
-// before that was seen: a wait that is over for good would be begun without end.
+// TestFaultyRests: a rank that can't be indexed waits for nothing, also if its
+// connection broke before that was noticed. A wait without end would spin.
 func TestFaultyRests(t *testing.T) {
 	s, err := NewSubscriber(SubscriberConfig{BlockTokens: testBlock}, newNaive())
 	if err != nil {
@@ -373,7 +374,7 @@ func TestStrangers(t *testing.T) {
 	if c := sub.Counts(); c.UnknownWorker != 5 {
 		t.Errorf("of those who were removed: %v", c)
 	}
-	// Those who were followed to the end count too.
+	// Ranks that were followed to the end count too.
 	p, sink = newPipe(), newNaive()
 	sub = mustSubscriber(t, SubscriberConfig{}, sink, p)
 	p.send(Message{Payload: payload(root(1))})

@@ -84,7 +84,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("a third session of two: %+v", d)
 	}
 
-	// Who is lost or busy keeps no session.
+	// A lost or busy worker keeps no session.
 	d := ask(224*second, 5)
 	if err := r.SetHealth(224*second, d.Worker, Lost); err != nil {
 		t.Fatal(err)

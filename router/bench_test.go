@@ -239,8 +239,8 @@ func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
 	return r, Request{PromptTokens: 64, Model: 2}
 }
 
-// turnBesideQueue is a request's life for the idle model, with a look at who is next
-// after it, as a caller has to take.
+// turnBesideQueue is one request's life for the idle model, followed by Next, as a
+// caller must call it.
 func turnBesideQueue(t testing.TB, r *Router, idle *Request) {
 	d, err := r.Select(r.now, idle)
 	if err != nil {

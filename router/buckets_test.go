@@ -100,7 +100,7 @@ func checkDealt(workers []kv.WorkerID, n int, by map[kv.WorkerID]int, shuffle *r
 	return nil
 }
 
-// moved is how many of those who are in both deals changed their bucket.
+// moved counts the workers in both deals whose bucket changed.
 func moved(a, b map[kv.WorkerID]int) (n int) {
 	for w, at := range a {
 		if to, ok := b[w]; ok && to != at {
@@ -115,7 +115,7 @@ func moved(a, b map[kv.WorkerID]int) (n int) {
 func TestDeal(t *testing.T) {
 	for _, tc := range []struct {
 		workers, buckets int
-		most             float64 // who move on average
+		most             float64 // moved workers, on average
 	}{{1, 1, 0}, {3, 8, 2}, {8, 2, 0.6}, {8, 4, 1.2}, {64, 4, 1.25}, {64, 8, 1.95}, {64, 16, 2.6}, {66, 16, 2.6}} {
 		chance := rand.New(rand.NewPCG(1, uint64(tc.workers*100+tc.buckets)))
 		const rounds = 300
@@ -159,8 +159,8 @@ func FuzzDeal(f *testing.F) {
 	})
 }
 
-// TestPools: a request goes to workers of its pool alone, waits for them alone, and finds
-// who was moved there.
+// TestPools: a request goes only to workers of its pool, waits only for them, and finds
+// workers that were moved there.
 func TestPools(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded, MaxModels: 2, SessionTTL: 1000})
 	join := func(i int, pool PoolID, models ...ModelID) {
@@ -188,7 +188,7 @@ func TestPools(t *testing.T) {
 			r.Release(0, d.Reservation)
 		}
 	}
-	// Pool 1 is busy; that the others are free helps nobody who waits for it.
+	// Pool 1 is busy. Free workers of other pools do not help a request that waits for it.
 	first, err := to(1, 11)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestPools(t *testing.T) {
 	if d, err := r.Take(0, ticket, nil); err != nil || d.Worker != worker1(2) {
 		t.Errorf("took %+v, %v", d, err)
 	}
-	// The one who waits for pool 1 finds its worker gone from there.
+	// The request that waits for pool 1 finds its worker gone from there.
 	if err := r.SetPool(0, worker1(0), 2); err != nil {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	if place(few, 17) != "unknown" || place(few, 8) != place(a, 8) {
 		t.Errorf("%s, %s", place(few, 17), place(few, 8))
 	}
-	// And where who made it is forgotten: its sessions stay, for their workers do.
+	// Its router is forgotten: the sessions stay, because their workers do.
 	b.Forget(b.now, 1)
 	few.Forget(0, 1)
 	if w, ok := few.sessions.get(0, 8); !ok || w != e.Worker {
@@ -174,9 +174,9 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	}
 }
 
-// TestLaterClaimCounts: of two choices that did not know of each other the later one
-// counts, by the routers' clocks; who knows of a choice overrules it, however late the
-// clock of who made it is.
+// TestLaterClaimCounts: of two choices without knowledge of each other the later one
+// wins, by the routers' clocks. A router that knows of a choice overrules it, however
+// late the clock of the other router is.
 func TestLaterClaimCounts(t *testing.T) {
 	a, b := keeping(t, 1, 5000), keeping(t, 2, 1000)
 	ask := func(r *Router, now time.Duration, w int) []Event {
@@ -220,8 +220,8 @@ func TestLaterClaimCounts(t *testing.T) {
 	}
 }
 
-// TestClaimsAreTold: who comes late hears of idle sessions, with their age; of those of
-// another router from itself, as long as it is there.
+// TestClaimsAreTold: a router that starts late learns of idle sessions, with their age.
+// It learns another router's sessions from that router, as long as that is present.
 func TestClaimsAreTold(t *testing.T) {
 	a, b := keeping(t, 1, 1), keeping(t, 2, 1)
 	for i := range uint64(5) {

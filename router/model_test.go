@@ -89,8 +89,7 @@ func (w *world) may(req *Request) (any, free bool) {
 	return any, free
 }
 
-// next is who goes next: all who wait in order, and the first of them whose workers are
-// not all busy.
+// next returns the first waiting request, in order, whose workers are not all busy.
 func (w *world) next() (Ticket, bool) {
 	order := slices.SortedFunc(maps.Keys(w.pending), func(a, b Ticket) int {
 		p, q := w.pending[a], w.pending[b]
@@ -104,7 +103,7 @@ func (w *world) next() (Ticket, bool) {
 	return Ticket{}, false
 }
 
-// refused tells whether a newcomer must wait.
+// refused reports whether a new request must wait.
 func (w *world) refused(req *Request) bool {
 	if ticket, ok := w.next(); ok {
 		if q := w.pending[ticket]; q.Priority > req.Priority || q.Priority == req.Priority && q.since <= w.now {

@@ -42,8 +42,8 @@ func TestModels(t *testing.T) {
 		}
 	}
 
-	// Whose workers are busy waits beside an idle one of another model; who asks for a
-	// model of nobody, or is pinned to who does not serve it, does not wait.
+	// A request whose workers are busy waits beside an idle worker of another model. One for a
+	// model without workers, or pinned to a worker without its model, is refused instead.
 	d := selected(t, r, 0, Request{PromptTokens: 1, Model: 2})
 	for _, tc := range []struct {
 		req  Request

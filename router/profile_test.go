@@ -31,7 +31,7 @@ func TestDefaultProfileIsTheH100(t *testing.T) {
 	}
 	a, b := step(prompt(4096)), step(prompt(8192))
 	pairs := func(n float64) float64 { return n * (n + 1) / 2 }
-	// a = step + token·n + pair·n(n+1)/2, of which the step is what is left of no tokens.
+	// a = step + token·n + pair·n(n+1)/2; the step is the rest at n = 0.
 	c := step(prompt(16384))
 	pair := ((c - b) - 2*(b-a)) / ((pairs(16384) - pairs(8192)) - 2*(pairs(8192)-pairs(4096)))
 	token := (b - a - pair*(pairs(8192)-pairs(4096))) / 4096
@@ -63,9 +63,9 @@ func TestProfileIsValidated(t *testing.T) {
 	}
 }
 
-// TestTheStepUnderWay: who comes waits for the rest of the step that a worker is in,
-// for half of one where nothing was heard for longer than it takes, and for none where
-// nobody is.
+// TestTheStepUnderWay: a new request waits for the rest of the worker's current step,
+// for half a step if the last news is older than a step takes, and not at all if the
+// worker is idle.
 func TestTheStepUnderWay(t *testing.T) {
 	weights := Weights{TTFT: 1}
 	r := newRouter(t, Config{Policy: CostLatency, Profile: Profile{Step: 0.01}, Weights: weights}, WorkerSpec{})

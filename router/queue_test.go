@@ -122,7 +122,7 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) || r.Queued() != 1 {
 		t.Errorf("taken while all are busy: %v", err)
 	}
-	// Nobody overtakes who waits.
+	// No new request overtakes a waiting one.
 	r.Release(5*second, d.Reservation)
 	if _, err := r.Select(5*second, &req); !errors.Is(err, ErrBusy) {
 		t.Errorf("a newcomer: %v", err)
@@ -141,7 +141,7 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	}
 }
 
-// TestPinnedHoldUpNobody: who waits for one busy worker is passed over.
+// TestPinnedHoldUpNobody: others pass a request that waits for one busy worker.
 func TestPinnedHoldUpNobody(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded}, WorkerSpec{MaxRequests: 1}, WorkerSpec{MaxRequests: 1})
 	a, b := worker1(0), worker1(1)

@@ -130,7 +130,7 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 	}
 }
 
-// distinct are hashes of blocks that nobody else has.
+// distinct returns hashes of blocks that no other request has.
 func distinct(of uint64, n int) (all []kv.BlockHash) {
 	for b := range n {
 		all = append(all, kv.BlockHash(mix(of, uint64(b))))

@@ -130,9 +130,9 @@ func TestStallIsNotEndedByClients(t *testing.T) {
 	}
 }
 
-// TestStoppedWorkerAndClosedLoop: of three workers one stops, and goes on 20 s later. Clients
-// that wait for their answers must not all end up there; those who do are asked to go
-// elsewhere once the worker is stalled, as nothing of theirs has begun.
+// TestStoppedWorkerAndClosedLoop: of three workers one stops, and continues 20 s later.
+// Clients that wait for their answers must not all end up there. Those that do are sent
+// elsewhere once the worker is stalled, because it has begun none of their requests.
 func TestStoppedWorkerAndClosedLoop(t *testing.T) {
 	const clients, prompt, tick, stops, resumes = 12, 64, 5 * time.Millisecond, second, 20 * second
 	type request struct {

@@ -19,8 +19,8 @@ import (
 const asIsTable = "../docs/tokenizers.md"
 
 // TestTokenizersAsTheyCome loads the tokenizers that tools/tokenizers/install.py put
-// into the directory COPPICE_TOKENIZERS, and compares with Hugging Face's library. The
-// table in docs/tokenizers.md has to say what comes out.
+// into the directory COPPICE_TOKENIZERS, and compares them with Hugging Face's library. The
+// table in docs/tokenizers.md must equal the results.
 func TestTokenizersAsTheyCome(t *testing.T) {
 	dir := os.Getenv("COPPICE_TOKENIZERS")
 	if dir == "" {

@@ -69,12 +69,11 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 	return dst
 }
 
-// Encoder encodes as its Tokenizer does, but remembers what short pieces became
-// and keeps the memory that long ones are merged in: about 600 KiB, and 40 bytes
-// for each byte of the longest piece since it was made, but of none over 256 KiB:
-// one text without spaces must not cost its memory for good. Once that is there
-// it allocates nothing of its own, but for such pieces. It belongs to one
-// goroutine at a time.
+// Encoder encodes like its Tokenizer, but caches the tokens of short pieces and keeps
+// the memory in which long ones are merged: about 600 KiB, plus 40 bytes per byte of
+// the longest piece so far. Pieces over 256 KiB do not count: one text without spaces
+// must not keep its memory for ever. In steady state it allocates nothing of its own,
+// except for such pieces. It belongs to one goroutine at a time.
 type Encoder struct {
 	t *Tokenizer
 	s scratch

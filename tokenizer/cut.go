@@ -32,7 +32,7 @@ const (
 	cutDigits
 )
 
-// behavior is what becomes of the matches of a Split.
+// behavior is the treatment of the matches of a Split.
 type behavior uint8
 
 const (
@@ -52,8 +52,8 @@ const (
 	prependNever
 )
 
-// cut takes text through the steps from step on and appends the tokens of the
-// pieces that come out. first tells whether text begins where the caller's does.
+// cut takes text through the steps from step on and appends the tokens of the resulting
+// pieces. first reports whether text begins where the caller's text does.
 func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
 	if text == "" {
 		return dst

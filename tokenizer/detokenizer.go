@@ -44,13 +44,13 @@ func (d *Decoding) Append(dst []byte, tokens []kv.Token) []byte {
 	return d.t.decode(dst, tokens, false, &d.lead)
 }
 
-// leading is what is still to be dropped where a text begins.
+// leading has the characters that must still be dropped at the beginning of a text.
 type leading struct {
 	begun bool
 	strip int
 }
 
-// spoken is what token stands for where l says. The token must be known.
+// spoken returns the text of a known token at the place that l describes.
 func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
 	s := t.text[token]
 	if !l.begun {

@@ -121,8 +121,8 @@ func TestSpecialTokensDoNotEndARune(t *testing.T) {
 	}
 }
 
-// U+FFFD comes as soon as a rune can no longer become complete, and the
-// detokenizer starts anew after Flush.
+// TestReplacementComesEarly: U+FFFD is emitted as soon as a rune can no longer become
+// complete; Flush resets the detokenizer.
 func TestReplacementComesEarly(t *testing.T) {
 	tok := trained(t)
 	d := tok.NewDetokenizer()

@@ -21,9 +21,9 @@
 //	}
 //	w.Write(d.Flush(out[:0]))
 //
-// Supported is what Llama 2 to 4, Qwen 2 to 3, Mistral (v0.3's and tekken), DeepSeek
-// V3 to V4, Gemma 3, SmolLM2, gpt-oss and GPT-2 ship (docs/tokenizers.md has a table
-// of files that were compared):
+// It supports the files of Llama 2 to 4, Qwen 2 to 3, Mistral (v0.3's and tekken), DeepSeek
+// V3 to V4, Gemma 3, SmolLM2, gpt-oss and GPT-2 (docs/tokenizers.md compares files with
+// Hugging Face's library):
 //
 //	model            BPE; byte_fallback, fuse_unk, ignore_merges
 //	normalizer       NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip

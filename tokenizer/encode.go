@@ -29,9 +29,9 @@ func (t *Tokenizer) encodePrompt(dst []kv.Token, text string, s *scratch) []kv.T
 	return append(dst, t.suffix...)
 }
 
-// encodeSegment encodes text between added tokens that are looked for before
-// normalization. first tells whether the caller's text begins with it, plain that special
-// tokens in it are text: normalization moves them, so none is looked for.
+// encodeSegment encodes text between added tokens that are found before normalization.
+// first reports whether the caller's text begins with it. plain makes special tokens in
+// it plain text: normalization moves their offsets, so none is looked for.
 func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool, s *scratch) []kv.Token {
 	text = t.normalize(text, s)
 	var nowhere []int
@@ -106,7 +106,7 @@ func nextWord(text, space string) int {
 // metaspace is how SentencePiece writes a space: U+2581.
 const metaspace = "▁"
 
-// safeWords tells whether a piece may be cut before each run of metaspaces: it
+// safeWords reports whether a piece may be cut before each run of metaspaces: it
 // is so if no merge joins something that ends otherwise with something that
 // begins with one, if a metaspace is a symbol of its own, if a piece is not
 // looked up whole before merging, and if no unknown tokens can fuse across the

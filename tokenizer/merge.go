@@ -12,7 +12,7 @@ type pair uint64
 
 func pairOf(left, right kv.Token) pair { return pair(left)<<32 | pair(right) }
 
-// merge is what a pair becomes, and when: the lowest rank merges first.
+// merge is the token of a merged pair, and its rank: the lowest rank merges first.
 type merge struct {
 	rank uint32
 	id   kv.Token
@@ -81,8 +81,8 @@ type node struct {
 	prev, next int32 // -1 at the ends
 }
 
-// scratch is what long pieces are merged in, kept from one to the next. Its
-// size is that of the longest piece since it was made; see keptPiece.
+// scratch is the memory in which long pieces are merged, reused from one to the next.
+// Its size is that of the longest piece so far; see keptPiece.
 type scratch struct {
 	ids   []kv.Token
 	nodes []node

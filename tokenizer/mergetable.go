@@ -42,7 +42,7 @@ func (m *mergeTable) at(p pair) *mergeSlot {
 	}
 }
 
-// put says what p becomes; the last one counts. There must be room.
+// put sets the merge of p; the last call wins. There must be room.
 func (m *mergeTable) put(p pair, what merge) {
 	slot := m.at(p)
 	if slot.merge.rank == noMerge {

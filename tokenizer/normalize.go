@@ -127,7 +127,7 @@ func normalizeForm(form norm.Form, text string) string {
 	return form.String(text)
 }
 
-// below tells whether all bytes of text are less than limit.
+// below reports whether all bytes of text are less than limit.
 func below(text string, limit byte) bool {
 	for i := range len(text) {
 		if text[i] >= limit {

@@ -13,15 +13,16 @@ type pattern struct {
 	m    *machine
 }
 
-// span is text[lo:hi]; match tells whether the expression matched it or it is
-// what lies between two matches.
+// span is text[lo:hi]; match reports whether it is a match of the expression or lies
+// between two matches.
 type span struct {
 	lo, hi int
 	match  bool
 }
 
-// newPattern compiles expr. Hugging Face's library uses Oniguruma with Ruby's
-// syntax; what is not understood is refused, and so is what may take exponential time.
+// newPattern compiles expr, in Ruby's syntax for Oniguruma, which Hugging Face's
+// library uses. Unknown syntax is refused, and so are expressions that may take
+// exponential time.
 func newPattern(expr string) (*pattern, error) {
 	if err := checkPattern(expr); err != nil {
 		return nil, err

@@ -34,8 +34,8 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 // maxSteps is the most normalizers, and the most pre-tokenizers, of a file.
 const maxSteps = 32
 
-// dropsBeginning tells whether the first piece may begin after the text does, as
-// far as the normalizers go.
+// dropsBeginning reports whether normalizers may drop the beginning of a text, so that
+// the first piece begins after it.
 func (t *Tokenizer) dropsBeginning() bool {
 	for _, n := range t.normalizers {
 		if n.kind == normalStrip && n.left || n.kind == normalReplace && n.content == "" {

@@ -27,7 +27,8 @@ const (
 func (c caseClass) inUpper() bool { return casedMark <= c && c <= casedUpper }
 func (c caseClass) inLower() bool { return c == casedMark || c == casedAny || c == casedLower }
 
-// symbol is what the other alternatives call one: [^\s\p{L}\p{N}] has marks.
+// symbol reports whether the other alternatives treat c as a symbol: [^\s\p{L}\p{N}]
+// includes marks.
 func (c caseClass) symbol() bool { return c <= casedMark }
 
 var asciiCase = makeASCIICase()

@@ -111,7 +111,7 @@ func byteNamed(name string) (byte, bool) {
 	return byte(b), true
 }
 
-// complete tells whether every byte has a token, so that no text is unknown.
+// complete reports whether every byte has a token, so that no text is unknown.
 func (y *symbols) complete() bool {
 	for _, has := range y.hasByte {
 		if !has {

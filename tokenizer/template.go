@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// readTemplate learns from the post-processor what stands around a prompt. A
-// ByteLevel post-processor only trims offsets, which nobody here asks for.
+// readTemplate reads the tokens around a prompt from the post-processor. A ByteLevel
+// post-processor only trims offsets, which are not used here.
 func (t *Tokenizer) readTemplate(p *partJSON) error {
 	switch {
 	case p == nil || p.Type == "ByteLevel":

@@ -39,7 +39,7 @@ type Tokenizer struct {
 	eos            []kv.Token
 }
 
-// vocabulary is what each id stands for.
+// vocabulary has the text and the kind of each token id.
 type vocabulary struct {
 	text    []string // the bytes of the token
 	first   []string // nil if the same as text: its bytes at the beginning of a text
@@ -47,16 +47,15 @@ type vocabulary struct {
 	known   []bool   // false for holes, ids that no token has
 }
 
-// Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") that
-// occur in text become that token, special or not; who encodes untrusted text
-// must take them out before. Nothing is put around the text. It takes
-// O(n log n) time at worst, O(n) on natural text. It allocates only for dst, for
-// pieces over 64 bytes (an [Encoder] does not), and where the file asks for it,
-// for text that normalization changes.
+// Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") in text become
+// that token, special or not; remove them from untrusted text first. No template is
+// added around the text. It takes O(n log n) time at worst, O(n) on natural text. It
+// allocates only for dst, for pieces over 64 bytes (an [Encoder] does not) and, if the
+// file requires it, for text that normalization changes.
 //
-// Of a file with a regular expression that has no splitter of its own, the matcher gives up
-// on text that takes it too many steps, and takes the rest for one piece; where that must
-// be known, as with texts of strangers, use [Encoder.EncodeWith].
+// If the file has a regular expression without its own splitter, the matcher stops on
+// text that takes too many steps, and takes the rest as one piece. To detect that, as
+// for untrusted texts, use [Encoder.EncodeWith].
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
 	return t.encode(dst, text, nil)
 }
@@ -90,13 +89,13 @@ func (t *Tokenizer) BOS() (kv.Token, bool) { return t.bos, t.hasBOS }
 // model's generation_config.json may name more. The slice is the caller's.
 func (t *Tokenizer) EOS() []kv.Token { return slices.Clone(t.eos) }
 
-// Special tells whether token is a special token, which Decode can leave out
+// Special reports whether token is a special token, which Decode can leave out
 // and a [Detokenizer] always leaves out. It is false for unknown tokens.
 func (t *Tokenizer) Special(token kv.Token) bool {
 	return int(token) < len(t.special) && t.special[token]
 }
 
-// Text is what token adds to a text that has begun: bytes that may begin or end
+// Text returns the bytes that token adds in the middle of a text; they may begin or end
 // inside a rune. It is empty for special tokens, holes and unknown tokens.
 func (t *Tokenizer) Text(token kv.Token) string {
 	if int64(token) >= int64(len(t.text)) || t.special[token] {

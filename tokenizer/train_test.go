@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// trainNaive counts all pairs anew for each merge.
+// trainNaive counts all pairs again for each merge.
 func trainNaive(merges int, corpus string) [][2]kv.Token {
 	start := newTrainer(corpus)
 	words := start.words

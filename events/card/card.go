@@ -28,8 +28,8 @@ const MaxModels = 256
 // MaxName is the longest name.
 const MaxName = 128
 
-// Card is what a worker says of itself. Zeros are unknown but for BlockTokens, which a
-// worker with events must have.
+// Card is a worker's description of itself. A zero field is unknown; a worker with
+// events must set BlockTokens.
 type Card struct {
 	// Name is the worker's, unique in the fleet, and the same after a restart if it was given: one token of
 	// a NATS subject, so without dots, blanks, "*", ">" and "/".
@@ -54,8 +54,8 @@ type Card struct {
 	// does not.
 	Tokenizer string `json:"tokenizer,omitempty"`
 
-	// ControlTokens is what becomes of control tokens that a caller writes into messages:
-	// "allow", which "" is too, "refuse" or "text", as coppice serve --control-tokens has it.
+	// ControlTokens is the worker's treatment of control tokens in callers' messages:
+	// "allow" (also ""), "refuse" or "text", as in coppice serve --control-tokens.
 	ControlTokens string `json:"control_tokens,omitempty"`
 
 	// Epoch tells this process from its predecessors of the same name: higher is later.

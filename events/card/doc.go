@@ -1,5 +1,5 @@
-// Package card owns what a worker of a fleet says of itself: where it is reached, which
-// models it serves, how large its cache is and where its events are to be had. It never
+// Package card owns a worker's description of itself: its address, its models, the size of
+// its cache and the addresses of its events. It never
 // opens a connection and never judges whether a worker fits a fleet.
 //
 // A server answers GET /v1/worker with its card, and announces it where workers register

@@ -182,7 +182,7 @@ func TestEndlessSnapshot(t *testing.T) {
 	served.Wait()
 }
 
-// Who is shown the door is counted by then.
+// TestRefusedIsCounted: a refused peer is counted before its connection closes.
 func TestRefusedIsCounted(t *testing.T) {
 	_, s := publisher(t, events.PublisherConfig{Heartbeat: -1}, SenderConfig{})
 	for i := range uint64(500) {

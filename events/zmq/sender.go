@@ -14,8 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// SenderConfig says where a publisher is to be heard. The zero value works, but
-// for Endpoint.
+// SenderConfig has the addresses of a publisher. The zero value works, except Endpoint.
 type SenderConfig struct {
 	// Endpoint of the PUB socket, such as tcp://*:5557. As with vLLM, it binds where
 	// the host is * or an IPv6 wildcard and for ipc://; else it connects, to a
@@ -192,7 +191,7 @@ func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Con
 }
 
 // connect keeps one connection to a subscriber that binds. It waits longer after each
-// failure, and begins anew after a connection that was one.
+// failure; a successful connection resets the wait.
 func (s *Sender) connect(dial func() (net.Conn, error)) {
 	const least = 10 * time.Millisecond
 	for wait := least; ; wait = min(2*wait, 5*time.Second) {

@@ -79,7 +79,7 @@ func (s *Source) put(f events.Frame) bool {
 	}
 }
 
-// dial opens a connection that ends with ctx. The end is to be called.
+// dial opens a connection that ends with ctx. The caller must call end.
 func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, end func(), err error) {
 	network, address, err := parse(endpoint)
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Source) listen() (connected bool) {
 	}
 }
 
-// wonder subscribes to all topics if nothing comes for Quiet. The function that it returns
-// is to be called when something has come, and at the end: it ends that.
+// wonder subscribes to all topics if nothing arrives for Quiet. Call the returned
+// function when something has arrived, and at the end: it stops the timer.
 func (s *Source) wonder(c *conn) (heard func()) {
 	if s.cfg.Topic == "" {
 		return func() {}
@@ -187,7 +187,8 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
 }
 
-// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+// batchCost is the assumed memory of a snapshot's batch beside its payload, which may
+// be empty.
 const batchCost = 64
 
 // Snapshot implements [events.Source].

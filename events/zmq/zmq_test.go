@@ -46,7 +46,7 @@ func publisher(t testing.TB, cfg events.PublisherConfig, sc SenderConfig) (*even
 		sc.Endpoint, sc.ReplayEndpoint = "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"
 	}
 	sc.Bind, sc.Topic = true, topic
-	// A port that another one had may for a moment be that of somebody who connects.
+	// A freed port may for a moment be the local port of another connection.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s := NewSender(sc)
 		p, err := eventstest.NewPublisher(cfg, s)
@@ -97,8 +97,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// A publisher killed and begun anew at the same port: what it held vanishes, and
-// what it holds now is there.
+// TestRestart: a publisher is killed and restarted at the same port. Its former
+// contents vanish, its present contents arrive.
 func TestRestart(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
 	pub, replay := endpoint(s.Addr()), endpoint(s.ReplayAddr())

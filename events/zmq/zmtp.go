@@ -241,7 +241,7 @@ func (c *conn) write(frames ...[]byte) error {
 	return c.locked(func() error { return c.message(frames) })
 }
 
-// message is write for who holds the lock.
+// message is write for a caller that holds the lock.
 func (c *conn) message(frames [][]byte) error {
 	for i, body := range frames {
 		flags := byte(flagMore)
