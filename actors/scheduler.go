@@ -61,10 +61,11 @@ func (a *schedulerActor) receive(self *process, message any) {
 	default:
 		unknown(m)
 	}
-	a.expire()
+	a.out = a.core.Expire(a.sys.now(), a.out)
 	a.deliver()
 	a.pump()
 	a.flushed()
+	a.wake()
 }
 
 // submit hands a request to the core, or ends it if the core refuses it or its caller has
@@ -88,13 +89,10 @@ func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
 	}
 }
 
-// expire ends requests past a time limit and sets the alarm for the next limit, which might
-// otherwise pass unnoticed while no messages arrive.
-func (a *schedulerActor) expire() {
-	now := a.sys.now()
-	a.out = a.core.Expire(now, a.out)
+// wake sets the alarm for the next time limit, those of fetches that pump began among them.
+func (a *schedulerActor) wake() {
 	if at, some := a.core.NextExpiry(); some {
-		a.alarm.wakeAt(now, at)
+		a.alarm.wakeAt(a.sys.now(), at)
 	}
 }
 

@@ -205,7 +205,7 @@ func TestTiersFaults(t *testing.T) {
 				for _, forever := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%v/%v/%v/forever=%v", tier, at, fault, forever), func(t *testing.T) {
 						b, in := device(), &storetest.Injector{}
-						s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, tier, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1, TokenSeconds: 1}}, cpu.Config{})
+						s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, tier, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1, TokenSeconds: 1e-3}}, cpu.Config{})
 						in.Plant(at, fault, 3, forever)
 						for i := range 18 {
 							if got := ask(s, i%6); !slices.Equal(got, want[i%6]) {
@@ -219,6 +219,28 @@ func TestTiersFaults(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTiersSlowWrite: a request whose prefix is being written to a tier that hangs waits for it
+// until the fetch's deadline, though nothing else happens, and is computed then.
+func TestTiersSlowWrite(t *testing.T) {
+	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Vocab: nano.Config().Vocab})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &storetest.Injector{}
+	s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1, TokenSeconds: 1e-3}}, cpu.Config{})
+	in.Plant(storetest.AtWrite, storetest.Slow, 1, true)
+	for n := range 4 { // the last ones evict the first
+		tierAsk(t, s, n)
+	}
+	e := tierAsk(t, s, 0)
+	st, err := s.Stats(patience(t))
+	if n := e.CachedByTier[kv.TierDisk]; err != nil || n != 0 || st.Tiers[0].Errors != 0 {
+		t.Errorf("%d tokens come from a disk that hangs, and %d of its writes have ended; %v", n, st.Tiers[0].Errors, err)
+	}
+	in.Clear()
+	closeTiers(t, s)
 }
 
 // TestTiersRefused: invalid configurations are refused before anything is opened.

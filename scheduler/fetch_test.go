@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,9 +28,12 @@ func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf
 	info := engine.Info{Name: "null", Vocab: 128, MaxPositions: 4096, PageTokens: 16, PageBytes: 1024, NumPages: pages,
 		MaxSlots: 4, MaxRows: 4, MaxTokens: 512, MaxInflight: 1}
 	tiers.Layout = mempool.Layout{PageTokens: 16, PageBytes: 1024, ExtentPages: extentPages}
-	host := &tiers.Tiers[kv.TierHost]
-	host.SlotBytes = tiers.Layout.ExtentBytes()
-	host.Bytes = int64(64 * host.SlotBytes)
+	for i := range tiers.Tiers {
+		if t := &tiers.Tiers[i]; t.Bytes > 0 || i == int(kv.TierHost) {
+			t.SlotBytes = tiers.Layout.ExtentBytes()
+			t.Bytes = cmp.Or(t.Bytes, 64) * int64(t.SlotBytes) // of so many extents
+		}
+	}
 	s, err := New(Config{Tiers: &tiers, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}, info)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +120,29 @@ func TestMeasuredCostDecides(t *testing.T) {
 		fetches := slices.ContainsFunc(h.run(), func(move string) bool { return strings.HasPrefix(move, "read") })
 		if m := h.s.Metrics(); fetches != c.fetches || fetches != (m.Fetches > 0) || m.Tiers[kv.TierHost].Writes < 4 {
 			t.Errorf("a token takes %v, believed were %v: fetched %v, want %v; %+v", c.token, c.believed, fetches, c.fetches, m.Tiers[kv.TierHost])
+		}
+	}
+}
+
+// TestWorkingSetBelow: documents that are asked about in turn, and fit into the disk but into
+// neither the device nor host memory, are computed once each.
+func TestWorkingSetBelow(t *testing.T) {
+	const documents, tokens = 12, 112
+	for _, host := range []int64{0, 16, 24, 40} {
+		tiers := tiering.Config{}
+		tiers.Tiers[kv.TierHost].Bytes, tiers.Tiers[kv.TierDisk].Bytes = host, 160
+		h := newShelf(t, tiers, 16, 1)
+		for round := range 3 {
+			for d := range documents {
+				prompt := seq(d, tokens+1)
+				prompt[0] = kv.Token(d)
+				h.add(RequestID(1+round*documents+d), prompt, 2)
+				h.run()
+			}
+		}
+		m := h.s.Metrics()
+		if ideal := uint64(documents * (tokens + 1 + 2)); m.PromptTokens-m.CachedTokens != ideal || m.Tiers[kv.TierHost].Lost+m.Tiers[kv.TierDisk].Lost != 0 {
+			t.Errorf("host %d: %d tokens of prompts computed, want %d; host lost %d, disk %d", host, m.PromptTokens-m.CachedTokens, ideal, m.Tiers[kv.TierHost].Lost, m.Tiers[kv.TierDisk].Lost)
 		}
 	}
 }

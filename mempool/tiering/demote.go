@@ -8,18 +8,26 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Demote says that the device is about to give up an extent: it is written to the tier
-// below, after the parents that are missing there, if that can begin now. Begun has the
-// moves. The caller says Evicted afterwards, whatever became of it.
+// Demote says that the device is about to give up an extent: it is written to the fastest
+// tier below that can take it now, after the parents that are missing there. Begun has the
+// moves. The caller calls Evicted afterwards, whether a write began or not.
 func (p *Policy) Demote(now time.Duration, k mempool.Key) {
-	n, to := p.nodes[k], p.below(kv.TierDevice)
-	if n == nil || p.flushing || int(to) == kv.Tiers || !p.serves(n, to) || p.on(to, k) || covered(p, to, &n.Extent) {
+	n, first := p.nodes[k], p.below(kv.TierDevice)
+	if n == nil || p.flushing || int(first) == kv.Tiers || !p.serves(n, first) {
 		return
 	}
-	p.write(now, k, kv.TierDevice, to, false)
-	if !hasten(p, now, to, k) {
-		p.tiers[to].stats.Lost++
+	for to := first; int(to) < kv.Tiers; to = p.below(to) {
+		if p.on(to, k) || covered(p, to, &n.Extent) {
+			return
+		}
+		if !p.serves(n, to) {
+			continue
+		}
+		if p.write(now, k, kv.TierDevice, to, false); hasten(p, now, to, k) {
+			return
+		}
 	}
+	p.tiers[first].stats.Lost++
 }
 
 // serves reports whether an extent that the tier above gives up is worth a write to a tier.
@@ -95,8 +103,8 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 func (t *tier) most() int { return t.MaxMoves - t.MaxMoves/4 }
 
 // Offer begins writes of what the device will evict next, as far as the tier below has
-// moves to spare: once after each use of an extent. The owner calls it while the device is
-// full beyond its watermark.
+// moves and room to spare: once after each use of an extent. The owner calls it while the
+// device is full beyond its watermark.
 func (p *Policy) Offer(now time.Duration) {
 	to := p.below(kv.TierDevice)
 	if int(to) == kv.Tiers || p.cfg.Mode != WriteBack || p.flushing {
@@ -112,11 +120,11 @@ func (p *Policy) Offer(now time.Duration) {
 			return
 		}
 		n := p.nodes[k]
+		if p.serves(n, to) && !covered(p, to, &n.Extent) && p.write(now, k, kv.TierDevice, to, false) == noRoom {
+			return // room is being made; a later call offers the extent again
+		}
 		device.Pin(k)
 		n.offered = true
-		if p.serves(n, to) && !covered(p, to, &n.Extent) {
-			p.write(now, k, kv.TierDevice, to, false)
-		}
 	}
 }
 

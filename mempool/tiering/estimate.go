@@ -88,7 +88,7 @@ func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took tim
 	if t.stats.Reads > 1 { // as Moved has counted
 		took = min(took, now-t.readAt)
 	}
-	t.readAt = now
+	t.readAt, t.misses = now, 0
 	if each, ok := t.bytes.add(bytes, max(took, 0), leastExtents*l.ExtentBytes()); ok {
 		t.speed.take(each)
 	}
@@ -96,5 +96,6 @@ func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took tim
 
 // late notes that a read passed its deadline: the tier is slower than it was believed to be.
 func (t *tier) late(now time.Duration) {
+	t.misses++
 	t.speed.value, t.speed.measured, t.readAt, t.bytes = 2*t.speed.relaxed(now-t.readAt), true, now, sum{}
 }

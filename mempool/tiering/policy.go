@@ -89,6 +89,7 @@ type tier struct {
 	speed    estimate             // seconds to read a byte
 	bytes    sum                  // read since then
 	readAt   time.Duration        // when the latest read ended
+	misses   int                  // late reads since one came in time
 	stats    Stats
 }
 
@@ -108,6 +109,7 @@ type move struct {
 	canceled bool
 	void     bool // a write of what must not be found
 	orphan   bool // a drop of what the index has not
+	early    bool // a read of an extent whose write to From is in flight
 	size     int64
 	waiters  []*want
 }

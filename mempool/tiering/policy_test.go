@@ -133,18 +133,97 @@ func TestSink(t *testing.T) {
 	}
 }
 
-// TestSinkLate: host memory without any room drops at once, and disk counts that as lost.
-func TestSinkLate(t *testing.T) {
+// TestFullHost: while host memory has no room, what the device gives up goes to disk at once,
+// and what it offers is offered again. Nothing leaves host memory before it is on disk.
+func TestFullHost(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(40)
+	c.Tiers[kv.TierHost].MaxMoves, c.Tiers[kv.TierDisk].MaxMoves = 8, 8
 	p := newPolicy(t, c)
 	fill(p, kv.TierHost, 20)
-	p.Computed(now, sequence(16), nil)
-	p.Demote(now, sequence(16)[0].Key) // finds no room, and makes some
-	moves := p.Next(now, nil)
-	if len(moves) != 3 || moves[0].Kind != Drop || p.Stats(kv.TierDisk).Lost != 3 || p.Stats(kv.TierHost).Lost != 1 {
-		t.Errorf("%v, disk lost %d, host %d", moves, p.Stats(kv.TierDisk).Lost, p.Stats(kv.TierHost).Lost)
+	xs := sequence(32)
+	p.Computed(now, xs, nil)
+	p.Offer(now)
+	p.Demote(now, xs[1].Key)
+	p.Evicted(xs[1].Key)
+	if got := p.Begun(nil); len(got) != 2 || got[0].To != kv.TierDisk || got[1].Extent.Key != xs[1].Key {
+		t.Fatalf("%v", got)
+	} else {
+		for _, m := range got {
+			p.Moved(now, m.ID, nil, time.Millisecond)
+		}
+	}
+	drops := 0
+	for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+		for _, m := range moves {
+			if m.Kind == Drop {
+				drops++
+				if !p.Holds(kv.TierDisk, m.Extent.Key) {
+					t.Error("an extent is dropped before it is on disk")
+				}
+			}
+			p.Moved(now, m.ID, nil, time.Millisecond)
+		}
+		p.Offer(now)
+	}
+	if drops == 0 || !p.Holds(kv.TierHost, xs[0].Key) {
+		t.Errorf("%d drops; what was offered is in host memory: %v", drops, p.Holds(kv.TierHost, xs[0].Key))
+	}
+	if host, disk := p.Stats(kv.TierHost).Lost, p.Stats(kv.TierDisk).Lost; host+disk != 0 {
+		t.Errorf("host lost %d, disk %d", host, disk)
+	}
+}
+
+// TestReadOfWhatIsWritten: an extent that is on its way to a tier is read once it is there; if
+// its write fails, it is computed.
+func TestReadOfWhatIsWritten(t *testing.T) {
+	for _, failed := range []error{nil, mempool.ErrFull} {
+		now := time.Duration(0)
+		c := Config{}
+		c.Tiers[kv.TierHost] = tierOf(10)
+		p := newPolicy(t, c)
+		xs := sequence(32)
+		p.Computed(now, xs, nil)
+		p.Demote(now, xs[1].Key)
+		p.Evicted(xs[1].Key)
+		writes := p.Next(now, nil)
+		if parts := p.Want(now, 1, xs[1:], 16, nil); len(writes) != 2 || len(parts) != 1 {
+			t.Fatalf("%d writes, %d parts", len(writes), len(parts))
+		}
+		if got := p.Next(now, nil); len(got) != 0 {
+			t.Fatalf("a read begins before its write has ended: %v", got)
+		}
+		p.Moved(now, writes[0].ID, nil, time.Millisecond)
+		p.Moved(now, writes[1].ID, failed, time.Millisecond)
+		for _, m := range p.Next(now, nil) {
+			p.Moved(now, m.ID, nil, time.Millisecond)
+		}
+		tokens, waiting := p.Arrived(1)
+		if want := map[bool]int{true: 16, false: 0}[failed == nil]; tokens != want || waiting {
+			t.Errorf("%v: %d tokens, waiting %v", failed, tokens, waiting)
+		}
+		p.Forget(1)
+		if err := p.Check(); err != nil || p.Busy() {
+			t.Error(err, p.Busy())
+		}
+	}
+}
+
+// TestPatience: a read may take half as long as computing would, if that is more than Lateness
+// times what it should take.
+func TestPatience(t *testing.T) {
+	for _, tc := range []struct {
+		token float64
+		want  time.Duration
+	}{{0.125, time.Second}, {1e-4, 50 * time.Millisecond}, {10, DefaultDeadline}, {0, time.Second}} {
+		c := Config{TokenSeconds: tc.token}
+		c.Tiers[kv.TierHost] = tierOf(10)
+		p := newPolicy(t, c)
+		p.Found(kv.TierHost, sequence(16))
+		if parts := p.Want(0, 1, sequence(16), 0, nil); len(parts) != 1 || parts[0].Deadline != tc.want {
+			t.Errorf("%v s a token: %v, want %v", tc.token, parts, tc.want)
+		}
 	}
 }
 

@@ -55,7 +55,9 @@ func nextReads(p *Policy, now time.Duration) {
 	for _, m := range p.reads {
 		switch t := p.tiers[m.From]; {
 		case m.canceled:
-		case !p.on(m.From, m.Extent.Key) || now > m.Deadline:
+		case m.early && now <= m.Deadline && t.expects(m.Extent.Key):
+			kept = append(kept, m)
+		case m.early || !p.on(m.From, m.Extent.Key) || now > m.Deadline:
 			p.unread(m)
 			p.answer(m, false)
 		case t.moves >= t.MaxMoves || t.kinds[Read] >= t.most():
@@ -142,6 +144,7 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	case m.void || p.tiers[m.To].dropping[x.Parent]:
 		dropUnknown(p, m.To, x)
 	case p.add(m.To, x, p.tiers[m.To].SlotBytes):
+		p.written(m.To, x.Key)
 		replaced(p, m.To, x)
 	default: // its parent went meanwhile, so nobody would find it
 		dropUnknown(p, m.To, x)

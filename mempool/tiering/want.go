@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -24,7 +25,9 @@ type part struct {
 type source struct {
 	tier   kv.Tier
 	extent mempool.Extent // with the record's key, and as many tokens as serve
-	nanos  float64        // to fetch it, after those before it
+	early  bool           // it is being written to the tier
+	// Seconds to fetch it, after those before it, and to compute as much.
+	fetch, compute float64
 }
 
 // Part is one of the reads that Want promises.
@@ -81,6 +84,10 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 			found = append(found, source{tier: at, extent: *x})
 			continue
 		}
+		if at := p.arriving(x.Key); int(at) < kv.Tiers {
+			found = append(found, source{tier: at, extent: *x, early: true})
+			continue
+		}
 		var best mempool.Hit
 		var in kv.Tier
 		for t := kv.TierHost; int(t) < kv.Tiers; t++ {
@@ -107,6 +114,22 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 	return found
 }
 
+// arriving is the first tier that an extent is being written to, kv.Tiers if there is none.
+func (p *Policy) arriving(k mempool.Key) kv.Tier {
+	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
+		if p.tiers[t] != nil && p.tiers[t].expects(k) {
+			return t
+		}
+	}
+	return kv.Tiers
+}
+
+// expects reports whether a write of an extent to the tier is in flight.
+func (t *tier) expects(k mempool.Key) bool {
+	m := t.writing[k]
+	return m != nil && m.begun && !m.canceled && !t.dropping[m.Extent.Parent]
+}
+
 // worth cuts sources where fetching stops to pay: it keeps the beginning that saves most
 // time, of computing less of fetching.
 func (p *Policy) worth(now time.Duration, all []source, have int) []source {
@@ -123,7 +146,7 @@ func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 		}
 		fetch += t.fetchSeconds(now, p.cfg.Layout.Bytes(&s.extent))
 		compute += float64(float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * cost)
-		s.nanos = fetch * 1e9
+		s.fetch, s.compute = fetch, compute
 		if saved := compute - fetch; saved > best || cost == 0 {
 			best, keep = saved, i+1
 		}
@@ -137,9 +160,10 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
-	wait := min(max(time.Duration(p.cfg.Lateness*s.nanos), p.cfg.MinWait), p.cfg.Deadline)
-	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + wait}}
-	t.index.Pin(k)
+	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + p.patience(s)}, early: s.early}
+	if !m.early {
+		t.index.Pin(k)
+	}
 	if t.reading[k] == nil {
 		t.reading[k] = m
 	}
@@ -147,12 +171,42 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	return m
 }
 
+// patience is how long a source may take: Lateness times what it should, or half as long as
+// computing would take, if that is more. The half is halved with each late read of the tier
+// in a row, so all waiting for a tier that hangs costs no more than computing once.
+func (p *Policy) patience(s *source) time.Duration {
+	compute := s.compute
+	if p.cost.at() == 0 {
+		compute = unknownCompute
+	}
+	most := p.cfg.Deadline.Seconds()
+	half := math.Ldexp(min(compute/2, most), -p.tiers[s.tier].misses)
+	return time.Duration(min(max(p.cfg.Lateness*s.fetch, half, p.cfg.MinWait.Seconds()), most) * 1e9)
+}
+
+// unknownCompute is how many seconds computing a prefix is believed to take while nothing is
+// known of it: the first requests after a start read from a disk that is cold.
+const unknownCompute = 2.0
+
 // unread takes a read out of the ledger.
 func (p *Policy) unread(m *move) {
 	t := p.tiers[m.From]
-	t.index.Unpin(m.Extent.Key)
+	if !m.early {
+		t.index.Unpin(m.Extent.Key)
+	}
 	if t.reading[m.Extent.Key] == m {
 		delete(t.reading, m.Extent.Key)
+	}
+	p.forget(m.Extent.Key)
+}
+
+// written pins an extent for the reads that have waited for its write.
+func (p *Policy) written(of kv.Tier, k mempool.Key) {
+	for _, m := range p.reads {
+		if m.early && !m.canceled && m.From == of && m.Extent.Key == k {
+			m.early = false
+			p.tiers[of].index.Pin(k)
+		}
 	}
 }
 
@@ -187,6 +241,9 @@ func (p *Policy) leave(w *want, parts []part) {
 			continue
 		}
 		m.canceled = true
+		if m.early {
+			p.tiers[m.From].misses++ // its write takes long
+		}
 		if m.begun {
 			p.cancel(m)
 		} else {

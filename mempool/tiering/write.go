@@ -8,37 +8,53 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
+// outcome is what became of a call of write.
+type outcome uint8
+
+const (
+	queued  outcome = iota // or there is nothing to write
+	refused                // a parent is missing, the queue is full, or so is the namespace
+	noRoom                 // the tier is full; some extents begin to leave it
+)
+
 // write queues the copy of an extent to a slower tier, after those of its parents that
-// are missing there. Where something lacks (a parent, room, a place in the queue) nothing
-// is queued: the extent is lost with its last copy, and computed again.
-func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) {
+// are missing there. An extent that is not queued is lost with its last copy, and computed
+// again.
+func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) outcome {
 	if int(to) >= kv.Tiers || p.tiers[to] == nil || p.flushing && !urgent {
-		return
+		return refused
 	}
 	t := p.tiers[to]
 	var chain []*node // children first
 	for at := k; !at.IsZero() && !p.on(to, at); {
 		if m := t.writing[at]; m != nil && m.canceled {
-			return // it may still be in flight
+			return refused // it may still be in flight
 		} else if m != nil {
 			break
 		}
 		n := p.nodes[at]
 		if n == nil || t.dropping[at] || !p.on(from, at) || t.FullOnly && len(n.Tokens) < p.cfg.Layout.ExtentTokens() {
-			return
+			return refused
 		}
 		chain = append(chain, n)
 		at = n.Parent
 	}
-	if len(chain) == 0 || !p.flushing && len(p.writes)+len(chain) > p.cfg.MaxQueue {
-		return
+	if len(chain) == 0 {
+		return queued
+	}
+	if !p.flushing && len(p.writes)+len(chain) > p.cfg.MaxQueue {
+		return refused
 	}
 	ns, need := chain[0].Namespace, int64(len(chain))*int64(t.SlotBytes)
-	if !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
+	full := !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes
+	if full || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
 		if !p.flushing {
 			p.trim(now, to, ns, need)
 		}
-		return
+		if full {
+			return noRoom
+		}
+		return refused
 	}
 	for _, n := range slices.Backward(chain) {
 		m := &move{Move: Move{ID: p.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + p.cfg.Deadline}, size: int64(t.SlotBytes)}
@@ -54,6 +70,7 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 		}
 		p.writes = append(p.writes, m)
 	}
+	return queued
 }
 
 func (p *Policy) next() MoveID {
@@ -118,16 +135,15 @@ func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64
 		return
 	}
 	held := t.index.Bytes() + t.reserved + need
-	late := held > t.Bytes
 	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - leaving(t, &ns)
-	for over > 0 && dropOne(p, now, of, &ns, late) {
+	for over > 0 && dropOne(p, now, of, &ns) {
 		over -= int64(t.SlotBytes)
 	}
 	held -= leaving(t, nil)
 	if float64(held) <= t.High*float64(t.Bytes) {
 		return
 	}
-	for float64(held) > t.Low*float64(t.Bytes) && dropOne(p, now, of, nil, late) {
+	for float64(held) > t.Low*float64(t.Bytes) && dropOne(p, now, of, nil) {
 		held -= int64(t.SlotBytes)
 	}
 }
@@ -155,9 +171,8 @@ func (t *tier) awaited(k mempool.Key) bool { return len(t.children[k]) > 0 }
 const lookAhead = 8
 
 // dropOne begins the removal of the least valuable leaf, or the write to the tier below
-// that comes before it. One that a child is on its way to becomes the most valuable. late
-// says that the tier is full, so that no write is waited for.
-func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace, late bool) bool {
+// that comes before it. One that a child is on its way to becomes the most valuable.
+func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 	t := p.tiers[of]
 	if t.moves >= t.MaxMoves {
 		return false
@@ -172,10 +187,7 @@ func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace, late bo
 			continue
 		}
 		if sinks(p, of, k) {
-			if !late {
-				return sink(p, now, of, k)
-			}
-			p.tiers[p.below(of)].stats.Lost++
+			return sink(p, now, of, k)
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)

@@ -312,7 +312,9 @@ func (l *lower) end(c *carried, err error) {
 		l.r.sched.Moved(l.r.clock.Now(), c.ID, err, took)
 	})
 	for _, child := range c.children {
-		l.operate(child, nil)
+		if l.moves[child.ID] == child { // not canceled meanwhile
+			l.operate(child, nil)
+		}
 	}
 }
 
