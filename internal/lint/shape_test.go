@@ -22,7 +22,7 @@ const (
 var large = map[string]int{
 	"bench fields schedPlay":                                     23,
 	"bench/fleet fields play":                                    21,
-	"engine/cpu fields step":                                     32,
+	"engine/cpu fields step":                                     28,
 	"actors/look_test.go func TestPinPrefix":                     85,
 	"actors/storm_test.go func storm":                            138,
 	"cmd/coppice/route_test.go func TestRouteRefuses":            75,

@@ -144,7 +144,7 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	case m.void || p.tiers[m.To].dropping[x.Parent]:
 		dropUnknown(p, m.To, x)
 	case p.add(m.To, x, p.tiers[m.To].SlotBytes):
-		p.written(m.To, x.Key)
+		written(p, m.To, x.Key)
 		replaced(p, m.To, x)
 	default: // its parent went meanwhile, so nobody would find it
 		dropUnknown(p, m.To, x)

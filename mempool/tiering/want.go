@@ -84,7 +84,7 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 			found = append(found, source{tier: at, extent: *x})
 			continue
 		}
-		if at := p.arriving(x.Key); int(at) < kv.Tiers {
+		if at := arriving(p, x.Key); int(at) < kv.Tiers {
 			found = append(found, source{tier: at, extent: *x, early: true})
 			continue
 		}
@@ -115,7 +115,7 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 }
 
 // arriving is the first tier that an extent is being written to, kv.Tiers if there is none.
-func (p *Policy) arriving(k mempool.Key) kv.Tier {
+func arriving(p *Policy, k mempool.Key) kv.Tier {
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
 		if p.tiers[t] != nil && p.tiers[t].expects(k) {
 			return t
@@ -160,7 +160,7 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
-	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + p.patience(s)}, early: s.early}
+	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + patience(p, s)}, early: s.early}
 	if !m.early {
 		t.index.Pin(k)
 	}
@@ -174,7 +174,7 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 // patience is how long a source may take: Lateness times what it should, or half as long as
 // computing would take, if that is more. The half is halved with each late read of the tier
 // in a row, so all waiting for a tier that hangs costs no more than computing once.
-func (p *Policy) patience(s *source) time.Duration {
+func patience(p *Policy, s *source) time.Duration {
 	compute := s.compute
 	if p.cost.at() == 0 {
 		compute = unknownCompute
@@ -201,7 +201,7 @@ func (p *Policy) unread(m *move) {
 }
 
 // written pins an extent for the reads that have waited for its write.
-func (p *Policy) written(of kv.Tier, k mempool.Key) {
+func written(p *Policy, of kv.Tier, k mempool.Key) {
 	for _, m := range p.reads {
 		if m.early && !m.canceled && m.From == of && m.Extent.Key == k {
 			m.early = false

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// outcome is what became of a call of write.
+// outcome is the result of a call of write.
 type outcome uint8
 
 const (
