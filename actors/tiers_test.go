@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
@@ -217,6 +218,49 @@ func TestTiersFaults(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// TestTiersCUDA: what a GPU evicts to host memory and to disk comes back with the same bits.
+// The kernels run in the interpreter, which checks every access.
+func TestTiersCUDA(t *testing.T) {
+	device := func() engine.Backend {
+		b, err := backends.Open("ptxvm", backends.Options{Model: nano, PageTokens: 16, KVTokens: 96, MaxSlots: 2, MaxRows: 2, MaxTokens: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	ask := func(s *System, n int) *Ending {
+		_, _, e := drain(t, open(t, s, Request{Tokens: tierPrompt(n)[:40], MaxTokens: 2, IgnoreEOS: true, Digest: true}))
+		if e.Err != nil {
+			t.Fatalf("prompt %d: %v", n, e.Err)
+		}
+		return e
+	}
+	dir := t.TempDir()
+	var want []uint64
+	for i, tiers := range []Tiers{{HostBytes: 1 << 20}, {HostBytes: 1 << 20, Disk: dir, DiskBytes: 8 << 20}, {Disk: dir, DiskBytes: 8 << 20}} {
+		tiers.ExtentPages, tiers.TokenSeconds = 1, 1
+		s := start(t, Config{Backend: device(), Tiers: tiers}, cpu.Config{})
+		var below [kv.Tiers]int
+		for n := range 8 {
+			if n == 4 {
+				written(t, s, 4)
+			}
+			e := ask(s, n%4)
+			for tier := kv.TierHost; int(tier) < kv.Tiers; tier++ {
+				below[tier] += e.CachedByTier[tier]
+			}
+			if len(want) <= n%4 {
+				want = append(want, e.LogitDigest)
+			} else if e.LogitDigest != want[n%4] {
+				t.Errorf("tiers %d, prompt %d has other bits", i, n%4)
+			}
+		}
+		if closeTiers(t, s); below[kv.TierHost]+below[kv.TierDisk] == 0 || i == 2 && below[kv.TierDisk] == 0 {
+			t.Errorf("tiers %d: tokens from below: %v", i, below)
 		}
 	}
 }

@@ -337,21 +337,23 @@ func (fs *fetches) adopt(q *sequence) {
 				l.lease.Publish(lent[i : i+1])
 			}
 		}
-		fs.adopted(f, upto, lent)
-		l.lent, f.pin = lent[:0], pin
+		f.pin = pin
+		fs.adopted(q, upto, lent)
+		l.lent = lent[:0]
 		fs.queue.published(q, f.parts[f.next].Start, end)
 		f.next, f.adopted = upto+1, end
 	}
 }
 
-// adopted notes that the parts of f up to one of them, included, stand in the tree, on pages.
-func (fs *fetches) adopted(f *fetch, upto int, pages []kv.PageID) {
+// adopted notes that the parts of q's fetch up to one of them, included, stand in the tree, on pages.
+func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
+	f := q.fetch
 	for i := f.next; i <= upto; i++ {
 		p := &f.parts[i]
 		f.spans = append(f.spans, span{p.From, max(p.Start, f.adopted), p.end()})
 		x := f.extents[p.Start/fs.layout.ExtentTokens()]
 		if len(x.Tokens) == p.Tokens && !slices.Contains(pages[p.Start/fs.layout.PageTokens:p.end()/fs.layout.PageTokens], kv.NoPage) {
-			fs.register([]mempool.Extent{x}, pages)
+			fs.register([]mempool.Extent{x}, pages, fs.hashes(q, q.fetch.pin, p.end()))
 		}
 	}
 }

@@ -21,6 +21,8 @@ type shelf struct {
 	now   time.Duration
 	token time.Duration // of the device, to compute one
 	fail  RequestID     // whose rows fail
+	hold  bool          // moves do not end until release
+	held  []tiering.MoveID
 }
 
 func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf {
@@ -34,7 +36,7 @@ func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf
 			t.Bytes = cmp.Or(t.Bytes, 64) * int64(t.SlotBytes) // of so many extents
 		}
 	}
-	s, err := New(Config{Tiers: &tiers, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}, info)
+	s, err := New(Config{Tiers: &tiers, Events: true, BlockTokens: 16, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}, info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +80,24 @@ func (h *shelf) step() (moves []string) {
 	h.s.Complete(h.now, p, &res, nil)
 	for _, m := range begun {
 		if m.Kind != tiering.Cancel {
-			h.s.Moved(h.now, m.ID, nil, 0)
+			h.held = append(h.held, m.ID)
 		}
+	}
+	if !h.hold {
+		h.release()
 	}
 	if err := h.s.Check(); err != nil {
 		h.t.Fatal(err)
 	}
 	return moves
+}
+
+// release ends the moves that have begun.
+func (h *shelf) release() {
+	for _, id := range h.held {
+		h.s.Moved(h.now, id, nil, 0)
+	}
+	h.held = h.held[:0]
 }
 
 func (h *shelf) run() (moves []string) {
@@ -144,6 +157,74 @@ func TestWorkingSetBelow(t *testing.T) {
 		if ideal := uint64(documents * (tokens + 1 + 2)); m.PromptTokens-m.CachedTokens != ideal || m.Tiers[kv.TierHost].Lost+m.Tiers[kv.TierDisk].Lost != 0 {
 			t.Errorf("host %d: %d tokens of prompts computed, want %d; host lost %d, disk %d", host, m.PromptTokens-m.CachedTokens, ideal, m.Tiers[kv.TierHost].Lost, m.Tiers[kv.TierDisk].Lost)
 		}
+	}
+}
+
+// TestPrefixOnItsWayDown: a prompt whose KV is being written is a hit while the device has its
+// pages. After that, requests with it wait for the write and share one fetch.
+func TestPrefixOnItsWayDown(t *testing.T) {
+	tiers := tiering.Config{Mode: tiering.Through}
+	h := newShelf(t, tiers, 12, 1)
+	h.hold = true
+	h.add(1, seq(0, 65), 1)
+	h.run()
+	h.step() // begins the writes
+	if len(h.held) != 4 {
+		t.Fatalf("%d writes", len(h.held))
+	}
+	h.add(2, seq(0, 65), 1)
+	h.run()
+	if m := h.s.Metrics(); m.CachedTokens != 64 {
+		t.Errorf("%d tokens are found while they are written, want 64", m.CachedTokens)
+	}
+	h.s.room.evict(h.s.cache.Stats().EvictablePages)
+	h.add(3, seq(0, 65), 1)
+	h.add(4, seq(0, 65), 1)
+	for range 3 {
+		h.step()
+	}
+	if m := h.s.Metrics(); h.s.Open() != 2 || m.Fetches != 1 {
+		t.Fatalf("%d requests wait, %d fetches", h.s.Open(), m.Fetches)
+	}
+	h.hold = false
+	h.release()
+	h.run()
+	if m := h.s.Metrics(); m.CachedTokens != 3*64 || m.Tiers[kv.TierHost].Reads != 4 || m.Tiers[kv.TierHost].HitTokens != 64 {
+		t.Errorf("%d tokens found, %d of them in host memory by %d reads; want 192, 64, 4", m.CachedTokens, m.Tiers[kv.TierHost].HitTokens, m.Tiers[kv.TierHost].Reads)
+	}
+}
+
+// TestBlocksAreHashedOnce: events of lower tiers name blocks by the hashes of the tree. Only
+// blocks that a store brings along, as after a restart, are hashed for them.
+func TestBlocksAreHashedOnce(t *testing.T) {
+	h := newShelf(t, tiering.Config{}, 8, 2)
+	hashes := map[kv.Tier]map[kv.BlockHash]bool{}
+	for i := range 6 {
+		h.add(RequestID(i+1), seq(i%3, 100), 2)
+		h.run()
+		for _, ev := range h.s.TakeEvents(nil) {
+			for _, b := range ev.Blocks {
+				if hashes[ev.Tier] == nil {
+					hashes[ev.Tier] = map[kv.BlockHash]bool{}
+				}
+				hashes[ev.Tier][b.Hash] = true
+			}
+		}
+	}
+	below := hashes[kv.TierHost]
+	for hash := range below {
+		if !hashes[kv.TierDevice][hash] {
+			t.Errorf("block %x is in host memory only", uint64(hash))
+		}
+	}
+	if b := h.s.tiers.blocks; len(below) < 12 || b.hashed != 0 || len(b.named)+len(b.writing) != 0 {
+		t.Errorf("%d blocks in host memory, %d of them hashed again; %d and %d are remembered", len(below), b.hashed, len(b.named), len(b.writing))
+	}
+	found := h.s.tiers.layout.AppendExtents(nil, kv.Namespace{}, seq(50, 64), nil)
+	h.s.Found(kv.TierHost, found)
+	h.s.TakeEvents(nil)
+	if n := h.s.tiers.blocks.hashed; n != 4 {
+		t.Errorf("%d blocks that were found are hashed, want 4", n)
 	}
 }
 

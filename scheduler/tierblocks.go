@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
 // tierBlocks makes events of what lower tiers have: a block belongs to the extent in which it
@@ -14,7 +15,11 @@ import (
 // none.
 type tierBlocks struct {
 	blockTokens int
-	known       map[mempool.Key]*extentBlocks // of extents that are in some tier
+	known       map[mempool.Key]*extentBlocks  // of extents that are in some tier
+	writing     map[tiering.MoveID]mempool.Key // Writes from the device, until what they stored was told
+	named       map[mempool.Key][]kv.BlockHash // of their extents, as the tree hashed them
+	ended       []tiering.MoveID               // of writing
+	hashed      int                            // blocks that no tree had hashed
 	held        [kv.Tiers]map[kv.BlockHash]int
 }
 
@@ -31,11 +36,45 @@ type extentBlocks struct {
 }
 
 func newTierBlocks(blockTokens int) *tierBlocks {
-	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{}}
+	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{},
+		writing: map[tiering.MoveID]mempool.Key{}, named: map[mempool.Key][]kv.BlockHash{}}
 	for i := range b.held {
 		b.held[i] = map[kv.BlockHash]int{}
 	}
 	return b
+}
+
+// within says which blocks end in an extent: those from lo to hi, counted from the start of
+// the sequence.
+func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
+	if b == nil {
+		return 0, 0
+	}
+	return x.Start / b.blockTokens, (x.Start + len(x.Tokens)) / b.blockTokens
+}
+
+// writes notes the hashes of an extent that a Write takes from the device, which may give the
+// extent up before the Write has ended.
+func (b *tierBlocks) writes(id tiering.MoveID, r *resident) {
+	if b != nil && len(r.hashes) > 0 {
+		b.writing[id], b.named[r.key] = r.key, r.hashes
+	}
+}
+
+// wrote notes that a move has ended.
+func (b *tierBlocks) wrote(id tiering.MoveID) {
+	if b != nil && !b.writing[id].IsZero() {
+		b.ended = append(b.ended, id)
+	}
+}
+
+// forget forgets the hashes of Writes that have ended.
+func (b *tierBlocks) forget() {
+	for _, id := range b.ended {
+		delete(b.named, b.writing[id])
+		delete(b.writing, id)
+	}
+	b.ended = b.ended[:0]
 }
 
 // last is the hash of the last block that ends in an extent, or before it.
@@ -66,6 +105,7 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 			dst = t.blocks.removed(c.Tier, c.Key, dst)
 		}
 	}
+	t.blocks.forget()
 	return dst
 }
 
@@ -164,7 +204,8 @@ func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.E
 	return dst
 }
 
-// of hashes the blocks that end in an extent.
+// of names the blocks that end in an extent: by the hashes of the tree that had them, or by
+// hashing them. Block.Local is known of the latter only.
 func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 	e := &extentBlocks{ns: x.Namespace, opaque: len(x.Media) > 0}
 	tokens := x.Tokens
@@ -181,16 +222,25 @@ func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 	if e.opaque {
 		return e
 	}
+	for len(tokens) >= b.blockTokens {
+		e.blocks = append(e.blocks, kv.Block{Tokens: slices.Clone(tokens[:b.blockTokens])})
+		tokens = tokens[b.blockTokens:]
+	}
+	e.rest = slices.Clone(tokens)
+	if hashes := b.named[x.Key]; len(hashes) == len(e.blocks) {
+		for i, h := range hashes {
+			e.blocks[i].Hash = h
+		}
+		return e
+	}
 	hasher := kv.NewHasher(x.Namespace, b.blockTokens)
 	if e.hasAbove {
 		hasher.Resume(e.above)
 	}
-	for len(tokens) >= b.blockTokens {
-		block := slices.Clone(tokens[:b.blockTokens])
-		hash, local := hasher.NextMedia(block, nil)
-		e.blocks = append(e.blocks, kv.Block{Hash: hash, Local: local, Tokens: block})
-		tokens = tokens[b.blockTokens:]
+	for i := range e.blocks {
+		block := &e.blocks[i]
+		block.Hash, block.Local = hasher.NextMedia(block.Tokens, nil)
 	}
-	e.rest = slices.Clone(tokens)
+	b.hashed += len(e.blocks)
 	return e
 }

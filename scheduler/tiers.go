@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // tiers drive the policy of the tiers below the device: they tell it what the device has,
@@ -43,6 +44,7 @@ type resident struct {
 	key     mempool.Key
 	start   int
 	pages   []kv.PageID
+	hashes  []kv.BlockHash // of the blocks that end in it; nil if they are not known
 	leaving bool
 }
 
@@ -119,6 +121,7 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 		err = fmt.Errorf("%w: %w", tiering.ErrCopy, err)
 	}
 	s.tiers.policy.Moved(now, id, err, took)
+	s.tiers.blocks.wrote(id)
 	s.fetches.read(id, err)
 	s.fetches.settle()
 	if len(s.open) == 0 {
@@ -169,12 +172,23 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	if len(xs) == 0 {
 		return last
 	}
-	t.register(xs, q.pages)
+	t.register(xs, q.pages, t.hashes(q, q.pin, n))
 	return xs[len(xs)-1].Key
 }
 
-// register tells the policy of extents whose pages, by position, the tree has.
-func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID) {
+// hashes lists the hashes of the blocks within the first so many tokens of q, which the tree
+// has at a node or above. There are none without events, with media, and where the tree keeps
+// a public prefix under another namespace than lower tiers do.
+func (t *tiers) hashes(q *sequence, at radixcache.NodeID, tokens int) []kv.BlockHash {
+	if t.blocks == nil || len(q.req.Media) > 0 || q.req.PublicTokens > 0 && q.req.Namespace.Salt != "" {
+		return nil
+	}
+	return t.room.cache.AppendHashes(at, tokens, nil)
+}
+
+// register tells the policy of extents whose pages, by position, the tree has. hashes are
+// those of the blocks from the sequence's start; nil if they are not known.
+func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
 	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
 	for _, k := range t.tails {
 		if r := t.residents[k]; r != nil {
@@ -188,6 +202,9 @@ func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID) {
 		}
 		lo := x.Start / t.layout.PageTokens
 		r := &resident{key: x.Key, start: x.Start, pages: slices.Clone(pages[lo : lo+t.layout.Pages(x)])}
+		if lo, hi := t.blocks.within(x); hi <= len(hashes) {
+			r.hashes = slices.Clone(hashes[lo:hi])
+		}
 		t.residents[x.Key] = r
 		for _, p := range r.pages {
 			t.byPage[p] = append(t.byPage[p], r)
@@ -276,7 +293,9 @@ func (t *tiers) resolve(moves []tiering.Move) {
 	for i := range moves {
 		switch m := &moves[i]; {
 		case m.Kind == tiering.Write && m.From == kv.TierDevice:
-			m.Pages = t.residents[m.Extent.Key].pages
+			r := t.residents[m.Extent.Key]
+			m.Pages = r.pages
+			t.blocks.writes(m.ID, r)
 			t.copying[m.ID] = m.Pages
 			for _, p := range m.Pages {
 				t.reads[p] = append(t.reads[p], m.ID)

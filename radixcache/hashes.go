@@ -1,0 +1,23 @@
+package radixcache
+
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// AppendHashes appends the hashes of the blocks that end within the first so many tokens of
+// the path to a node, in order; fewer without Config.Events. Cost: the path, and the copy.
+func (c *Cache) AppendHashes(at NodeID, tokens int, dst []kv.BlockHash) []kv.BlockHash {
+	base := len(dst)
+	for id := at; id != Root; id = c.nodes[id].parent {
+		if n := &c.nodes[id]; n.hashes != nil && int(n.start) < tokens {
+			most := c.blocksEnding(int(n.start), min(n.end(), tokens)-int(n.start))
+			for _, h := range slices.Backward((*n.hashes)[:most]) {
+				dst = append(dst, h)
+			}
+		}
+	}
+	slices.Reverse(dst[base:])
+	return dst
+}
