@@ -62,7 +62,7 @@ const (
 	outlier     = 3      // deviations at which an error is cut off
 	leastFactor = 1.0 / 1024
 	leastSpread = 1.0 / 16
-	mostSpread  = 1.0 / 4
+	mostSpread  = 1.0 / 8
 )
 
 // correct divides the error of a prediction among the factors, by the seconds of their
