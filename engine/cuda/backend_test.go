@@ -89,7 +89,10 @@ func TestConformanceOfShapes(t *testing.T) {
 		m := cuda.OpenGolden(t, name, false)
 		factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o) }
 		if *every {
-			t.Run(name, func(t *testing.T) { enginetest.Run(t, factory) })
+			t.Run(name, func(t *testing.T) {
+				t.Parallel() // one uses one processor
+				enginetest.Run(t, factory)
+			})
 		} else if err := enginetest.Try(t, factory, "batch-mix"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -98,10 +101,13 @@ func TestConformanceOfShapes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
 	factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o, noGraphs) }
 	if *every {
-		t.Run("without graphs", func(t *testing.T) { enginetest.Run(t, factory) })
+		t.Run("without graphs", func(t *testing.T) {
+			t.Parallel()
+			enginetest.Run(t, factory)
+		})
 	} else if err := enginetest.Try(t, factory, "deferred"); err != nil {
 		t.Errorf("without graphs: %v", err)
 	}
