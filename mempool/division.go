@@ -7,42 +7,46 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrDivided is returned by Join when a [Division] has as many owners as it is for.
+// ErrDivided is returned by Join when a [Division] has all its owners.
 var ErrDivided = errors.New("mempool: the pool is divided among as many schedulers already")
 
-// Division divides a pool among a fixed number of schedulers. Each may have its share,
-// the pool's pages over their number; pages that no other owner needs it may have beyond.
-// When an owner below its share finds none free, those above theirs are told to give
-// pages back, and what comes is kept for it. It belongs to the owner of the pool.
+// Division divides a pool among a fixed number of schedulers. Each is entitled to its
+// share: the pool's pages divided by their number. Beyond its share an owner may have
+// pages that no other owner needs. When an owner below its share finds no free page,
+// owners above theirs are told to return pages, which are kept for it. It belongs to
+// the owner of the pool.
 //
-// Invariant: an owner that was refused below its share gets what comes back before any
-// owner beyond its share does. An owner that was refused hears of it when pages are free.
+// Example: 100 pages for 2 owners, shares of 50. A may take 80 while B has 20. When B
+// asks for 10 more, it gets none; A is told to return 10, and these go to B.
+//
+// Invariant: an owner that was refused below its share gets returned pages before any
+// owner beyond its share does. A refused owner is notified when pages are free.
 type Division struct {
 	pool    *Pool
 	members []member // by Owner
 	of      []Owner  // the owner of each page, by page id
-	news    []Notice
+	news    []Notice // not yet fetched by Notices
 }
 
 // member is an owner's account.
 type member struct {
 	joined  bool
 	held    int
-	owed    int  // pages that it was told to give back and has not
+	owed    int  // pages that it was told to return and has not
 	need    int  // pages that it was refused, within its share
-	refused bool // it heard that none are free, and waits for an Offer
+	refused bool // it was told that none are free, and waits for an Offer
 	offered bool // it was told of free pages, and has not answered
 }
 
-// Notice is news for an owner: pages to give back, or that pages are free for it. An
-// offer is to be answered, by Ask or Decline.
+// Notice asks an owner to return pages, or offers free ones. The owner must answer an
+// offer, by Ask or Decline.
 type Notice struct {
 	Owner  Owner
-	Recall int // pages to give back as soon as nothing uses them
+	Recall int // pages to return as soon as nothing uses them
 	Offer  int // pages that it would get now
 }
 
-// Divide divides a pool, of which nothing is granted yet, among a number of owners.
+// Divide divides a pool without granted pages among a number of owners.
 func Divide(pool *Pool, owners int) (*Division, error) {
 	if owners < 1 || owners > pool.Capacity() {
 		return nil, fmt.Errorf("mempool: %d pages among %d schedulers, want 1 to %d", pool.Capacity(), owners, pool.Capacity())
@@ -50,10 +54,10 @@ func Divide(pool *Pool, owners int) (*Division, error) {
 	return &Division{pool: pool, members: make([]member, owners), of: make([]Owner, pool.Capacity())}, nil
 }
 
-// SharePages is what each owner can count on.
+// SharePages returns the number of pages that each owner is entitled to.
 func (d *Division) SharePages() int { return d.pool.Capacity() / len(d.members) }
 
-// Join makes an owner, or fails with ErrDivided.
+// Join adds an owner, or fails with ErrDivided.
 func (d *Division) Join() (Owner, error) {
 	for i := range d.members {
 		if m := &d.members[i]; !m.joined {
@@ -64,7 +68,8 @@ func (d *Division) Join() (Owner, error) {
 	return 0, fmt.Errorf("%w: %d", ErrDivided, len(d.members))
 }
 
-// Leave takes back all that an owner has and returns how many pages that were.
+// Leave takes back all pages of an owner and returns their number. It costs O(pages of
+// the pool).
 func (d *Division) Leave(o Owner) (pages int) {
 	m := &d.members[o]
 	pages = m.held
@@ -78,14 +83,14 @@ func (d *Division) Leave(o Owner) (pages int) {
 	return pages
 }
 
-// Held is how many pages an owner has.
+// Held returns the number of an owner's pages.
 func (d *Division) Held(o Owner) int { return d.members[o].held }
 
 // Owns reports whether a page is granted to an owner.
 func (d *Division) Owns(o Owner, id kv.PageID) bool { return d.pool.leased[id] && d.of[id] == o }
 
-// available is what an owner may get now: up to its share all that is free, beyond it what
-// is kept for nobody.
+// available returns the number of pages that an owner may get now: within its share all
+// free ones, beyond it the free ones that are kept for no other owner.
 func (d *Division) available(o Owner) int {
 	free, kept := d.pool.FreePages(), 0
 	for i := range d.members {
@@ -93,12 +98,14 @@ func (d *Division) available(o Owner) int {
 			kept += d.members[i].need
 		}
 	}
+	// Free pages within the share are never refused, whatever is kept for others: the share
+	// is a right, and what is kept comes from owners beyond theirs.
 	within := min(free, max(0, d.SharePages()-d.members[o].held))
 	return max(within, free-kept)
 }
 
-// Ask appends up to n pages to dst, and says how many more the owner would get. With
-// none, it hears of it by a Notice when there are some.
+// Ask appends up to n pages to dst and returns how many more the owner could get. If
+// that is 0, a Notice follows when there are some.
 func (d *Division) Ask(o Owner, n int, dst []kv.PageID) (pages []kv.PageID, free int) {
 	m := &d.members[o]
 	m.offered, m.refused, m.need = false, false, 0
@@ -125,7 +132,7 @@ func (d *Division) Decline(o Owner) {
 	d.settle()
 }
 
-// Give takes pages back. One that is not the owner's is a broken invariant.
+// Give takes pages back. A page of another owner is a broken invariant, and panics.
 func (d *Division) Give(o Owner, pages []kv.PageID) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(d.of) || d.of[id] != o {
@@ -139,15 +146,15 @@ func (d *Division) Give(o Owner, pages []kv.PageID) {
 	d.settle()
 }
 
-// settle tells owners above their share what to give back for those who were refused below
-// theirs, and those who were refused of what is free.
+// settle recalls pages from owners above their share for owners that were refused below
+// theirs, the largest excess first. Then it offers free pages to refused owners.
 func (d *Division) settle() {
 	short := -d.pool.FreePages()
 	for i := range d.members {
 		short += d.members[i].need - d.members[i].owed
 	}
 	for short > 0 {
-		most, excess := 0, 0 // of who has most beyond its share
+		most, excess := 0, 0 // the owner with most beyond its share
 		for i := range d.members {
 			m := &d.members[i]
 			if e := m.held - m.owed - d.SharePages(); e > excess {
@@ -171,14 +178,14 @@ func (d *Division) settle() {
 	}
 }
 
-// Notices appends the news since the last call.
+// Notices appends the notices since the last call.
 func (d *Division) Notices(dst []Notice) []Notice {
 	dst = append(dst, d.news...)
 	d.news = d.news[:0]
 	return dst
 }
 
-// Check walks the ledger: each granted page is one owner's, and the counts say so.
+// Check walks the ledger: each granted page has one owner, and the counts agree.
 func (d *Division) Check() error {
 	held := make([]int, len(d.members))
 	for id, o := range d.of {

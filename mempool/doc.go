@@ -1,11 +1,12 @@
-// Package mempool owns page ids, and what KV is called below the device: which pages of
-// the pool are free and who holds the others, and the names, records and contract of the
-// stores that keep extents of pages in host memory (internal/mempool/hostmem), on disk
-// (internal/mempool/diskmem) and in a shared directory (internal/mempool/dirmem). It never owns what is in a page and moves no bytes.
+// Package mempool owns page ids and the names of KV below the device: which pages of the
+// pool are free, the owner of each other page, and the names, records and contract of
+// stores. Stores keep extents of pages in host memory (internal/mempool/hostmem), on disk
+// (internal/mempool/diskmem) and in a shared directory (internal/mempool/dirmem). It never
+// owns the contents of a page and moves no bytes.
 //
-// A [Pool] belongs to the pool actor and grants pages in bulk; a [Lease] belongs
-// to a scheduler and hands them out one by one, so that planning a step waits for
-// no message. Conservation is checked at every hand-over:
+// A [Pool] belongs to the pool actor and grants pages in bulk. A [Lease] belongs to a
+// scheduler and hands them out one by one, so that planning a step waits for no
+// message. Conservation is checked at every hand-over:
 //
 //	pool:   free + leased       = capacity
 //	lease:  idle + held + cached = granted   (= the pool's leased)
@@ -22,8 +23,10 @@
 //
 // # Extents
 //
-// Below the device KV moves in extents: one page, or consecutive ones so that they have
-// 1 MiB ([LayoutOf]). An [Extent] begins at a multiple of the extent's tokens.
+// Below the device KV moves in extents: one page, or as many consecutive pages as have
+// 1 MiB ([LayoutOf]). An [Extent] begins at a multiple of the extent's tokens. Example:
+// pages of 16 tokens and 512 KiB make extents of 2 pages; a sequence of 75 tokens has
+// extents [0, 32) and [32, 64); its last 11 tokens fill no page and are in none.
 //
 //   - Its [Key] is the SHA-256 of the parent's key, the namespace, its tokens and media. It
 //     does not depend on the blocks of events and indexes, whether a page is smaller than a
@@ -32,11 +35,11 @@
 //     the sequence grows, the longer extent is another one, and the tail may go. Tokens
 //     after the last whole page are in no extent; they are computed again, fewer than a
 //     page of them.
-//   - Sequences that part inside an extent have an extent each, whole, with the pages that
-//     they share in both: a split of the tree changes no extent. A sequence for which only
-//     a brother is there uses the first pages of that ([Index.Match], Op.Extent of a Get).
+//   - Sequences that part inside an extent have a whole extent each, with the shared pages
+//     in both: a split of the tree changes no extent. A sequence whose own extent is
+//     absent uses the first pages of a sibling ([Index.Match], Op.Extent of a Get).
 //
 // A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
-// in a page, and its sizes. Records ([Format]) say all that of themselves, with checksums,
-// and a load compares it; nothing is believed for its hash alone.
+// in a page, and its sizes. Records ([Format]) contain all of that, with checksums, and a
+// load compares it. No record is trusted for its hash alone.
 package mempool

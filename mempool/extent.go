@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// MinExtentBytes is the least size of a full extent: storage moves pieces of 1 MiB at
-// nearly its full bandwidth, and pieces of a small model's pages far below it.
+// MinExtentBytes is the minimum size of a full extent. Storage moves pieces of 1 MiB at
+// nearly its full bandwidth, and pages of a small model (tens of KiB) far below it.
 const MinExtentBytes = 1 << 20
 
 // Limits of a [Layout].
@@ -25,8 +25,9 @@ type Layout struct {
 	ExtentPages int // pages of a full extent
 }
 
-// LayoutOf is the layout for pages of a size: the least power of two of pages that has
-// MinExtentBytes. Pages of 1 MiB or more are extents of their own.
+// LayoutOf returns the layout for a page size: the smallest power of two of pages that
+// has MinExtentBytes. Pages of 1 MiB or more are extents of their own; pages of 96 KiB
+// make extents of 16 pages, 1.5 MiB.
 func LayoutOf(pageTokens, pageBytes int) Layout {
 	l := Layout{PageTokens: pageTokens, PageBytes: pageBytes, ExtentPages: 1}
 	for pageBytes > 0 && pageTokens > 0 && l.ExtentBytes() < MinExtentBytes && 2*l.ExtentTokens() <= MaxExtentTokens {
@@ -35,19 +36,19 @@ func LayoutOf(pageTokens, pageBytes int) Layout {
 	return l
 }
 
-// ExtentTokens is the number of tokens of a full extent.
+// ExtentTokens returns the number of tokens of a full extent.
 func (l Layout) ExtentTokens() int { return l.ExtentPages * l.PageTokens }
 
-// ExtentBytes is the size of a full extent's pages.
+// ExtentBytes returns the size of a full extent's pages.
 func (l Layout) ExtentBytes() int { return l.ExtentPages * l.PageBytes }
 
-// Pages is the number of pages of x.
+// Pages returns the number of pages of x.
 func (l Layout) Pages(x *Extent) int { return len(x.Tokens) / l.PageTokens }
 
-// Bytes is the size of the pages of x.
+// Bytes returns the size of the pages of x.
 func (l Layout) Bytes(x *Extent) int { return l.Pages(x) * l.PageBytes }
 
-// Validate reports all that is wrong with l.
+// Validate returns all faults of l.
 func (l Layout) Validate() error {
 	var errs []error
 	for _, f := range [...]struct {
@@ -64,19 +65,20 @@ func (l Layout) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Extent says what some consecutive pages of KV hold: tokens [Start, Start+len(Tokens))
-// of a sequence, after those of Parent. It is the unit in which KV moves between tiers.
+// Extent describes the contents of some consecutive pages of KV: tokens [Start,
+// Start+len(Tokens)) of a sequence, after those of Parent. It is the unit in which KV
+// moves between tiers.
 //
-// Start is a multiple of the layout's ExtentTokens. Tokens fill whole pages: ExtentPages
-// of them, or fewer in the last extent of a sequence, the tail, which has no children.
-// Tokens past the last whole page are in no extent.
+// Start is a multiple of the layout's ExtentTokens. Tokens fill whole pages:
+// ExtentPages of them, or fewer in the last extent of a sequence, the tail, which has
+// no children. Tokens past the last whole page are in no extent.
 type Extent struct {
 	Key       Key
 	Parent    Key // zero if Start is 0
 	Namespace kv.Namespace
 	Start     int
 	Tokens    []kv.Token
-	Media     []kv.Media // those that reach into the extent, by ascending At, counted from the sequence's start
+	Media     []kv.Media // that reach into the extent, by ascending At, counted from the sequence's start
 }
 
 // AppendExtents appends the extents of a sequence to dst, parents first: the full ones,
@@ -95,7 +97,7 @@ func (l Layout) AppendExtents(dst []Extent, ns kv.Namespace, tokens []kv.Token, 
 	return dst
 }
 
-// within is the media that reach into tokens [lo, hi).
+// within returns the media that reach into tokens [lo, hi).
 func within(media []kv.Media, lo, hi int) []kv.Media {
 	for len(media) > 0 && media[0].At+media[0].Tokens <= lo {
 		media = media[1:]
@@ -110,14 +112,15 @@ func within(media []kv.Media, lo, hi int) []kv.Media {
 	return media[:n:n]
 }
 
-// Clone is x with slices of its own.
+// Clone returns a copy of x with its own slices.
 func (x *Extent) Clone() Extent {
 	c := *x
 	c.Tokens, c.Media = slices.Clone(x.Tokens), slices.Clone(x.Media)
 	return c
 }
 
-// Check reports whether x can be an extent of the layout and has the key of what it says.
+// Check reports whether x can be an extent of the layout and has the key of its
+// contents.
 func (l Layout) Check(x *Extent) error {
 	switch {
 	case len(x.Tokens) == 0 || len(x.Tokens)%l.PageTokens != 0 || len(x.Tokens) > l.ExtentTokens():
@@ -136,8 +139,8 @@ func (l Layout) Check(x *Extent) error {
 	return nil
 }
 
-// SharedPages is the number of leading pages of x that hold the KV of want too: the same
-// parent, namespace and start, and tokens and media that agree.
+// SharedPages returns the number of leading pages that x and want share: the same
+// parent, namespace and start, and equal tokens and media up to the end of the page.
 func (l Layout) SharedPages(x, want *Extent) int {
 	if x.Parent != want.Parent || x.Namespace != want.Namespace || x.Start != want.Start {
 		return 0
@@ -146,6 +149,8 @@ func (l Layout) SharedPages(x, want *Extent) int {
 	for n < min(len(x.Tokens), len(want.Tokens)) && x.Tokens[n] == want.Tokens[n] {
 		n++
 	}
+	// Equal tokens are not enough: media with different contents have equal placeholder
+	// tokens. Pages are given up from the end until the media agree too.
 	pages := n / l.PageTokens
 	for ; pages > 0; pages-- {
 		end := x.Start + pages*l.PageTokens

@@ -9,10 +9,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// PageLayout is how the backends lay out a page today; another order gets another name.
+// PageLayout names the order of the axes in a page of all present backends. Another
+// order needs another name.
 const PageLayout = "layer/kv/head/slot/dim"
 
-// Identity is what must be equal for the bytes of a page to mean the same KV.
+// Identity has everything that must be equal for the bytes of a page to mean the same
+// KV.
 type Identity struct {
 	ModelID    string   `json:"model"`    // hash of config, weights and KV type
 	NumericsID string   `json:"numerics"` // changes whenever bits may change
@@ -26,7 +28,8 @@ type Fingerprint [16]byte
 
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
-// Fingerprint names id.
+// Fingerprint hashes id and the version of the record format. Strings are hashed with
+// their lengths, so that two identities never give the same bytes.
 func (id *Identity) Fingerprint() Fingerprint {
 	b := []byte("coppice identity\x00")
 	b = binary.LittleEndian.AppendUint32(b, recordVersion)
@@ -41,7 +44,7 @@ func (id *Identity) Fingerprint() Fingerprint {
 	return Fingerprint(sum[:16])
 }
 
-// Validate reports what id lacks.
+// Validate returns the missing parts of id.
 func (id *Identity) Validate() error {
 	if id.ModelID == "" || id.NumericsID == "" || id.PageLayout == "" {
 		return fmt.Errorf("mempool: Identity has model %q, numerics %q, page layout %q; none may be empty", id.ModelID, id.NumericsID, id.PageLayout)

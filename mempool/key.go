@@ -10,8 +10,9 @@ import (
 )
 
 // Key names an extent: the SHA-256 of its parent's key, its namespace, its tokens and
-// media. By the chain it stands for everything before the extent too, and nobody can
-// craft two prompts with one key. The zero Key is no extent: the parent of the first.
+// media. By the chain it also stands for everything before the extent. SHA-256 and not
+// XXH3, because users choose prompts: no user must be able to craft two prompts with
+// one key. The zero Key is no extent: the parent of the first.
 type Key [sha256.Size]byte
 
 // IsZero reports whether k is the zero Key.
@@ -19,7 +20,7 @@ func (k Key) IsZero() bool { return k == Key{} }
 
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
-// Short is the first eight bytes of k in hexadecimal, for people.
+// Short returns the first eight bytes of k in hexadecimal, for logs and errors.
 func (k Key) Short() string { return hex.EncodeToString(k[:8]) }
 
 // UnmarshalText reads the form of String.
@@ -33,11 +34,11 @@ func (k *Key) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// keyDomain begins what is hashed, so that no other digest of the same bytes is a key.
+// keyDomain is the beginning of the hashed bytes, so that no other digest of the same bytes is a key.
 const keyDomain = "coppice extent 1\x00"
 
-// keyOf hashes what an extent is, but for its own key. Strings and lists are hashed with
-// their lengths, so no two extents give the same bytes.
+// keyOf hashes the contents of an extent, without its own key. Strings and lists are
+// hashed with their lengths, so no two extents give the same bytes.
 func keyOf(x *Extent) Key {
 	b := make([]byte, 0, len(keyDomain)+len(x.Parent)+64+len(x.Namespace.Model)+len(x.Namespace.LoRA)+len(x.Namespace.Salt)+4*len(x.Tokens)+24*len(x.Media))
 	b = append(b, keyDomain...)
@@ -54,6 +55,7 @@ func keyOf(x *Extent) Key {
 	return sha256.Sum256(b)
 }
 
+// appendTokens appends tokens as little-endian u32.
 func appendTokens(b []byte, tokens []kv.Token) []byte {
 	for _, t := range tokens {
 		b = binary.LittleEndian.AppendUint32(b, uint32(t))
@@ -61,6 +63,7 @@ func appendTokens(b []byte, tokens []kv.Token) []byte {
 	return b
 }
 
+// appendMedia appends place, length and hash of each medium, as little-endian u64.
 func appendMedia(b []byte, media []kv.Media) []byte {
 	for _, m := range media {
 		b = binary.LittleEndian.AppendUint64(b, uint64(m.At))

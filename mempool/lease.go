@@ -7,49 +7,50 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// pageState is who owns a page as far as a lease can see.
+// pageState is the owner of a page, as far as a lease knows.
 type pageState uint8
 
 const (
 	absent pageState = iota // not granted to this lease
-	idle                    // granted, nobody's
+	idle                    // granted, without owner
 	held                    // a running request's
 	cached                  // the radix tree's
 )
 
 var stateNames = [...]string{"absent", "idle", "held", "cached"}
 
-// Lease is a scheduler's share of a pool. Every page in it has one owner at a
-// time, and each hand-over names the owner it leaves.
+// Lease is a scheduler's share of a pool. Every page in it has one owner at a time.
+// Each hand-over names the owner that the page must have, and panics otherwise: a page
+// with two owners would be overwritten while it is read, without any other sign.
 type Lease struct {
 	state  []pageState // by page id
 	idle   []kv.PageID // stack
 	counts [4]int      // by pageState
 }
 
-// NewLease makes an empty lease on a pool of capacity pages.
+// NewLease returns an empty lease on a pool of capacity pages.
 func NewLease(capacity int) *Lease {
 	l := &Lease{state: make([]pageState, capacity)}
 	l.counts[absent] = capacity
 	return l
 }
 
-// Capacity is the number of pages of the pool behind the lease.
+// Capacity returns the number of pages of the lease's pool.
 func (l *Lease) Capacity() int { return len(l.state) }
 
-// GrantedPages is idle + held + cached.
+// GrantedPages returns the number of idle, held and cached pages.
 func (l *Lease) GrantedPages() int { return len(l.state) - l.counts[absent] }
 
-// IdlePages wait to be held.
+// IdlePages returns the number of pages without owner.
 func (l *Lease) IdlePages() int { return l.counts[idle] }
 
-// HeldPages belong to running requests.
+// HeldPages returns the number of pages of running requests.
 func (l *Lease) HeldPages() int { return l.counts[held] }
 
-// CachedPages belong to the radix tree.
+// CachedPages returns the number of pages of the radix tree.
 func (l *Lease) CachedPages() int { return l.counts[cached] }
 
-// Add takes pages that the pool granted.
+// Add takes pages that the pool granted. They become idle.
 func (l *Lease) Add(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, absent, idle)
@@ -57,8 +58,8 @@ func (l *Lease) Add(pages []kv.PageID) {
 	l.verify()
 }
 
-// GiveBack removes n idle pages from the lease and appends them to dst; they are
-// the pool's again. It gives fewer when fewer are idle.
+// GiveBack returns n idle pages to the pool, or all idle ones if there are fewer, and
+// appends them to dst.
 func (l *Lease) GiveBack(n int, dst []kv.PageID) []kv.PageID {
 	for ; n > 0 && len(l.idle) > 0; n-- {
 		id := l.pop()
@@ -69,7 +70,8 @@ func (l *Lease) GiveBack(n int, dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// Hold appends n idle pages to dst for a request. All or nothing; ok tells.
+// Hold appends n idle pages to dst for a request. It takes all n or none; ok reports
+// which.
 func (l *Lease) Hold(n int, dst []kv.PageID) (_ []kv.PageID, ok bool) {
 	if n > len(l.idle) {
 		return dst, false
@@ -83,7 +85,7 @@ func (l *Lease) Hold(n int, dst []kv.PageID) (_ []kv.PageID, ok bool) {
 	return dst, true
 }
 
-// Publish hands held pages to the tree.
+// Publish gives held pages to the tree.
 func (l *Lease) Publish(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, held, cached)
@@ -91,7 +93,7 @@ func (l *Lease) Publish(pages []kv.PageID) {
 	l.verify()
 }
 
-// Drop takes back what a request held: pages of its own, never cached ones.
+// Drop takes held pages back from a request; never cached ones.
 func (l *Lease) Drop(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, held, idle)
@@ -99,7 +101,7 @@ func (l *Lease) Drop(pages []kv.PageID) {
 	l.verify()
 }
 
-// Evicted takes back what the tree let go.
+// Evicted takes cached pages back from the tree.
 func (l *Lease) Evicted(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, cached, idle)
@@ -107,18 +109,20 @@ func (l *Lease) Evicted(pages []kv.PageID) {
 	l.verify()
 }
 
-// Held tells whether a request, rather than the tree, owns the page.
+// Held reports whether a request owns the page.
 func (l *Lease) Held(id kv.PageID) bool { return l.state[id] == held }
 
-// Cached tells whether the tree owns the page.
+// Cached reports whether the tree owns the page.
 func (l *Lease) Cached(id kv.PageID) bool { return l.state[id] == cached }
 
+// pop removes the top of the idle stack.
 func (l *Lease) pop() kv.PageID {
 	id := l.idle[len(l.idle)-1]
 	l.idle = l.idle[:len(l.idle)-1]
 	return id
 }
 
+// move changes the owner of a page, which must be from.
 func (l *Lease) move(id kv.PageID, from, to pageState) {
 	if id < 0 || int(id) >= len(l.state) || l.state[id] != from {
 		state := "out of range"
@@ -127,6 +131,7 @@ func (l *Lease) move(id kv.PageID, from, to pageState) {
 		}
 		panic(fmt.Sprintf("mempool: page %d goes from %s to %s, but is %s", id, stateNames[from], stateNames[to], state))
 	}
+	// Always on, as it is O(1): the two counts and the state change together.
 	l.state[id] = to
 	l.counts[from]--
 	l.counts[to]++
@@ -135,7 +140,7 @@ func (l *Lease) move(id kv.PageID, from, to pageState) {
 	}
 }
 
-// verify runs the full walk after a mutation, under -tags invariants.
+// verify runs Check after each change, under the build tag invariants.
 func (l *Lease) verify() {
 	if invariants.Enabled {
 		if err := l.Check(); err != nil {
@@ -144,12 +149,13 @@ func (l *Lease) verify() {
 	}
 }
 
-// Check walks the whole ledger.
+// Check walks the whole ledger and compares the counts with the pages.
 func (l *Lease) Check() error {
 	var counts [4]int
 	for _, s := range l.state {
 		counts[s]++
 	}
+	// The counts are kept by move; the walk finds a change that went around it.
 	if counts != l.counts {
 		return fmt.Errorf("mempool: pages by state are %v, the counts say %v", counts, l.counts)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// StoreMetrics is what a store holds, and what it has done since it was opened.
+// StoreMetrics are the contents of a store and its operations since it was opened.
 type StoreMetrics struct {
 	Extents       int
 	Bytes         int64 // in use, headers included
@@ -14,19 +14,20 @@ type StoreMetrics struct {
 	OpenOps       int
 
 	Puts, Gets, Drops, Probes, Flushes OpMetrics
-	Damaged                            int64 // records whose bytes were wrong
+	Damaged                            int64 // records with wrong bytes
 }
 
-// OpMetrics counts the operations of a kind that have ended.
+// OpMetrics counts the ended operations of one kind.
 type OpMetrics struct {
 	OK, Missed, Late, Canceled, Failed int64
 	Bytes                              int64 // of pages moved
 	Time                               time.Duration
 }
 
-// Utilization is the part of the capacity in use, in [0, 1].
+// Utilization returns the used part of the capacity, in [0, 1].
 func (m *StoreMetrics) Utilization() float64 { return ratio(m.Bytes, m.CapacityBytes) }
 
+// ratio returns part/whole, and 0 for an empty whole.
 func ratio(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
@@ -34,7 +35,7 @@ func ratio(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// Of are the figures of one kind of operation.
+// Of returns the counts of one kind of operation.
 func (m *StoreMetrics) Of(k OpKind) *OpMetrics {
 	return [...]*OpMetrics{&m.Puts, &m.Gets, &m.Drops, &m.Probes, &m.Flushes}[k]
 }

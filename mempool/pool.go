@@ -7,38 +7,42 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrExhausted is returned by Grant when fewer pages are free than asked for.
+// ErrExhausted is returned by Grant when fewer pages are free than requested.
 var ErrExhausted = errors.New("mempool: not enough free pages")
 
-// Pool is the ledger of one tier's pages.
+// Pool is the ledger of one tier's pages. A page is free or leased; every hand-over
+// checks which, because a page with two owners would be overwritten while it is read.
 type Pool struct {
 	free   []kv.PageID // stack; the last one is granted next
 	leased []bool      // by page id
 }
 
-// NewPool makes a pool of pages with ids [0, capacity), all free.
+// NewPool returns a pool of pages with ids [0, capacity), all free.
 func NewPool(capacity int) (*Pool, error) {
 	if capacity < 1 {
 		return nil, fmt.Errorf("mempool: capacity is %d pages, want at least 1", capacity)
 	}
 	p := &Pool{free: make([]kv.PageID, capacity), leased: make([]bool, capacity)}
+	// Descending, so that the top of the stack is page 0 and ids are granted in ascending
+	// order.
 	for i := range p.free {
 		p.free[i] = kv.PageID(capacity - 1 - i)
 	}
 	return p, nil
 }
 
-// Capacity is the number of pages in the pool.
+// Capacity returns the number of pages of the pool.
 func (p *Pool) Capacity() int { return len(p.leased) }
 
-// FreePages is the number of pages that nobody holds.
+// FreePages returns the number of pages that are not granted.
 func (p *Pool) FreePages() int { return len(p.free) }
 
-// LeasedPages is the number of pages granted and not returned.
+// LeasedPages returns the number of pages that are granted and not returned.
 func (p *Pool) LeasedPages() int { return len(p.leased) - len(p.free) }
 
-// Grant appends n free pages to dst. All or nothing: with fewer free it grants
-// none and returns dst unchanged with ErrExhausted.
+// Grant appends n free pages to dst. A fresh pool grants ascending ids, which take no
+// memory in the radix tree. It grants all n or none: with fewer free it returns dst
+// unchanged and ErrExhausted.
 func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
 	if n < 0 || n > len(p.free) {
 		return dst, fmt.Errorf("%w: %d asked for, %d of %d are free", ErrExhausted, n, len(p.free), len(p.leased))
@@ -52,8 +56,7 @@ func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
 	return dst, nil
 }
 
-// Return takes pages back. A page that is not leased is a broken invariant: two
-// owners believed to hold it.
+// Return takes pages back. A page that is not leased panics: two owners held it.
 func (p *Pool) Return(pages []kv.PageID) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(p.leased) || !p.leased[id] {

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Limits of what a record says of its extent.
+// Limits of the variable parts of a record. They bound the header's room, and so a slot.
 const (
 	MaxNamespaceBytes = 1024 // model, LoRA and salt together
 	MaxExtentMedia    = 64
@@ -21,10 +21,10 @@ const (
 	recordVersion = 1
 
 	recordFixed = 152  // bytes of a header before the strings
-	recordAlign = 4096 // of a header's area: what direct I/O asks for, nearly everywhere
+	recordAlign = 4096 // of header and pages: the alignment that direct I/O needs on nearly every system
 )
 
-// Format is how a store writes records: a header, padded to HeaderBytes, then the pages.
+// Format is a store's form of records: a header, padded to HeaderBytes, then the pages.
 //
 //	[0, 8)      magic            [104, 112)  Start
 //	[8, 12)     version          [112, 116)  pages
@@ -32,16 +32,16 @@ const (
 //	[16, 32)    fingerprint      [120, 128)  bytes of all pages
 //	[32, 40)    sequence number  [128, 136)  Sum of the pages
 //	[40, 72)    key              [136, 144)  lengths: model, LoRA, salt; media (u16 each)
-//	[72, 104)   parent           [144, 148)  tokens; then 4 bytes of zero
+//	[72, 104)   parent           [144, 152)  number of tokens
 //
 // From 152 on: the three strings, tokens (u32), media (At, Tokens, Hash: u64 each), and
-// the XXH3-64 of all bytes of the header before it. Numbers are little-endian.
+// the XXH3-64 of all header bytes before it. Numbers are little-endian.
 type Format struct {
 	Fingerprint Fingerprint
 	Layout      Layout
 }
 
-// Record is an extent as a store has it.
+// Record is an extent in a store.
 type Record struct {
 	Extent
 	Seq          uint64 // ascending in the order of writing, in one store
@@ -49,20 +49,23 @@ type Record struct {
 	PayloadSum   uint64 // Sum of the pages
 }
 
-// HeaderBytes is the room that every header has, a multiple of 4096.
+// HeaderBytes returns the room of every header, a multiple of 4096. For extents of 256
+// tokens the longest header has 152 + 1024 + 24·64 + 4·256 + 8 = 3,744 bytes, so the
+// room is 4,096.
 func (f *Format) HeaderBytes() int {
 	most := recordFixed + MaxNamespaceBytes + 24*MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
 	return roundUp(most, recordAlign)
 }
 
-// SlotBytes is the room of a header and a full extent, a multiple of 4096.
+// SlotBytes returns the room of a header and a full extent, a multiple of 4096.
 func (f *Format) SlotBytes() int {
 	return f.HeaderBytes() + roundUp(f.Layout.ExtentBytes(), recordAlign)
 }
 
+// roundUp returns the smallest multiple of a number that is at least n.
 func roundUp(n, of int) int { return (n + of - 1) / of * of }
 
-// AppendHeader appends the header of r, not padded.
+// AppendHeader appends the header of r, without padding.
 func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	at := len(dst)
 	ns := &r.Namespace
@@ -88,10 +91,13 @@ func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[at:]))
 }
 
-// ParseHeader reads a header from the beginning of b, which may be longer. It fails with
-// ErrMiss where b begins with zeros (no record), with ErrForeign where the record is of
-// another version or fingerprint, and with ErrCorrupt where bytes are wrong. A record
-// that it returns has lengths that agree with the layout, and the key of its extent.
+// ParseHeader reads a header from the beginning of b, which may be longer. Errors:
+// ErrMiss if b begins with zeros (no record), ErrForeign for another version or
+// fingerprint, ErrCorrupt for wrong bytes. A returned record has lengths that agree
+// with the layout, and the key of its extent.
+//
+// The checksum is verified before anything else is read, so that damage is reported as
+// damage and not as a foreign record.
 func (f *Format) ParseHeader(b []byte) (Record, error) {
 	if len(b) < recordFixed+8 {
 		return Record{}, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
@@ -119,8 +125,8 @@ func (f *Format) ParseHeader(b []byte) (Record, error) {
 	return f.parse(b)
 }
 
-// parse reads a header whose checksum is right. What it says may still be nonsense, of a
-// writer with a fault.
+// parse reads a header with a correct checksum. Its contents may still be wrong, from a
+// faulty writer, so all lengths are checked.
 func (f *Format) parse(b []byte) (Record, error) {
 	var r Record
 	r.Seq = binary.LittleEndian.Uint64(b[32:])

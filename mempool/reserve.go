@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Owner names who reserves pages: a request, or a scheduler of several on one pool.
+// Owner names an owner of reserved pages: a request, or one of several schedulers on a
+// pool.
 type Owner uint64
 
 // Errors of [Reservations].
@@ -16,23 +17,24 @@ var (
 	ErrNotReserved = errors.New("mempool: owner has no reservation")
 )
 
-// Reservations give pages of a pool to owners by name, for callers without a [Lease]: an
-// engine driven by hand, or several schedulers on one pool. A reservation grows and ends
-// as a whole. It belongs to the owner of the pool.
+// Reservations give pages of a pool to owners by name, for callers without a [Lease]:
+// an engine driven by hand, or several schedulers on one pool. A reservation grows and
+// ends as a whole. It belongs to the owner of the pool.
 type Reservations struct {
 	pool  *Pool
 	pages map[Owner][]kv.PageID
-	count int
+	count int // pages of all reservations
 }
 
-// NewReservations reserves from pool, beside other users of it.
+// NewReservations returns an empty set of reservations on a pool, which may have other
+// users.
 func NewReservations(pool *Pool) *Reservations {
 	return &Reservations{pool: pool, pages: map[Owner][]kv.PageID{}}
 }
 
-// Reserve gives n pages to an owner that has none. All or nothing: ErrExhausted with
-// fewer free, ErrReserved for a second reservation. The pages are the owner's to read
-// until Release; the slice is valid until Extend.
+// Reserve gives n pages to an owner without a reservation. It gives all n or none:
+// ErrExhausted with fewer free pages, ErrReserved for a second reservation. The pages
+// belong to the owner until Release; the slice is valid until Extend.
 func (r *Reservations) Reserve(o Owner, n int) ([]kv.PageID, error) {
 	if _, ok := r.pages[o]; ok {
 		return nil, fmt.Errorf("%w: %d", ErrReserved, o)
@@ -46,7 +48,8 @@ func (r *Reservations) Reserve(o Owner, n int) ([]kv.PageID, error) {
 	return pages, nil
 }
 
-// Extend gives an owner n pages more, and returns all. All or nothing, as Reserve.
+// Extend gives an owner n more pages and returns all of its pages. It gives all n or
+// none, as Reserve does.
 func (r *Reservations) Extend(o Owner, n int) ([]kv.PageID, error) {
 	pages, ok := r.pages[o]
 	if !ok {
@@ -61,7 +64,7 @@ func (r *Reservations) Extend(o Owner, n int) ([]kv.PageID, error) {
 	return pages, nil
 }
 
-// Release gives all pages of an owner back, and fails with ErrNotReserved without any.
+// Release returns all pages of an owner, or ErrNotReserved if it has none.
 func (r *Reservations) Release(o Owner) error {
 	pages, ok := r.pages[o]
 	if !ok {
@@ -73,25 +76,25 @@ func (r *Reservations) Release(o Owner) error {
 	return nil
 }
 
-// Pages is the number of pages reserved, and Owners of those that have a reservation.
+// Pages returns the number of reserved pages.
 func (r *Reservations) Pages() int { return r.count }
 
-// Owners is the number of reservations.
+// Owners returns the number of reservations.
 func (r *Reservations) Owners() int { return len(r.pages) }
 
-// PoolMetrics is what a pool has, at one moment.
+// PoolMetrics are the pages of a pool at one moment.
 type PoolMetrics struct {
 	AvailablePages int
 	InflightPages  int // granted and not returned
 	TotalPages     int
 }
 
-// Metrics counts the pages of the pool.
+// Metrics returns the pool's present counts.
 func (p *Pool) Metrics() PoolMetrics {
 	return PoolMetrics{AvailablePages: p.FreePages(), InflightPages: p.LeasedPages(), TotalPages: p.Capacity()}
 }
 
-// Utilization is the part of the pages that is granted, in [0, 1].
+// Utilization returns the granted part of the pages, in [0, 1].
 func (m PoolMetrics) Utilization() float64 {
 	return ratio(int64(m.InflightPages), int64(m.TotalPages))
 }

@@ -11,44 +11,45 @@ import (
 
 // Store keeps the bytes of extents in one tier below the device. Every store passes the
 // suite in package mempool/storetest. Its methods may be called from any goroutine and
-// never wait for memory to be copied or for a disk; the work runs on goroutines that the
-// store owns.
+// never wait for a copy or a disk; the work runs on goroutines that the store owns.
 //
-//  1. One ending. Each Op that Submit took gives exactly one Done, by its deadline if it
-//     has one, after Close too.
+//  1. One ending. Each Op that Submit accepted gives exactly one Done, by its deadline
+//     if it has one, also after Close.
 //  2. Whole or not at all. An extent can be found only after all its bytes are written.
-//     A Get checks header, identity and checksum of all that it reads.
-//  3. Pages are the caller's again with the Done; the store touches them no more, even
-//     where the disk still works on an operation that was given up. After a Get that
-//     failed their content is undefined.
-//  4. Parents first. A Put needs the parent in the store, or in a Put submitted before;
-//     a Drop needs that there are no children. A tail has no children.
+//     A Get checks header, identity and checksum of everything that it reads.
+//  3. Pages return to the caller with the Done. The store does not touch them after it,
+//     even if the disk still works on an abandoned operation. After a failed Get their
+//     contents are undefined.
+//  4. Parents first. A Put needs the parent in the store, or in a Put submitted before.
+//     A Drop needs an extent without children. A tail has no children.
 //  5. A Get that fails for another reason than deadline and cancellation removes the
-//     extent, and with it what stands below it. Nothing is tried twice.
-//  6. A Put of what is there does nothing. A Drop of what is not there fails with ErrMiss.
+//     extent and everything below it. Nothing is retried: a damaged copy costs one
+//     computation, not a loop.
+//  6. A Put of a present extent does nothing. A Drop of an absent one fails with
+//     ErrMiss.
 type Store interface {
 	// Info is constant over the store's life.
 	Info() StoreInfo
-	// Submit begins an operation. It fails with ErrBusy while MaxOps are open, with
-	// ErrInvalid where the operation can't be one of this store's, and with ErrClosed.
-	// The Op's slices belong to the store until its Done.
+	// Submit begins an operation. Errors: ErrBusy while MaxOps are open, ErrInvalid if
+	// the operation can't be one of this store's, ErrClosed. The Op's slices belong to
+	// the store until its Done.
 	Submit(op Op) error
 	// Cancel ends an operation soon, with ErrCanceled, unless it ends before. An
 	// unknown number is ignored.
 	Cancel(id OpID)
-	// Poll appends the operations that have ended since the last call, in the order in
-	// which they did.
+	// Poll appends the operations that have ended since the last call, in the order of
+	// their ends.
 	Poll(dst []Done) []Done
-	// Ready gets a value after an operation has ended; one value may stand for several.
+	// Ready receives a value after an operation has ended; one value may stand for
+	// several.
 	Ready() <-chan struct{}
 	// Contents appends the extents that the store knows, parents before children. A
-	// store that other processes write to may know fewer than it has.
+	// store that other processes write to may have more than it knows.
 	Contents(dst []Extent) []Extent
-	// Metrics says what the store holds and has done.
+	// Metrics returns the contents and the counts of operations.
 	Metrics() StoreMetrics
-	// Close ends the store: operations that wait end with ErrClosed, those that run are
-	// waited for. It gives back all that the store holds of the system. A second call
-	// does nothing.
+	// Close ends the store. Waiting operations end with ErrClosed; running ones are
+	// awaited. It releases all resources of the system. A second call does nothing.
 	Close() error
 }
 
@@ -57,18 +58,18 @@ type StoreInfo struct {
 	Tier          kv.Tier
 	Identity      Identity
 	CapacityBytes int64    // of extents, headers included
-	SlotBytes     int      // what an extent takes of it; a tail may take less
+	SlotBytes     int      // taken by an extent; a tail may take less
 	MaxOps        int      // open operations
 	Shared        bool     // other processes may add and remove extents
-	Durable       bool     // what is in it outlives the process
-	Direct        bool     // the system's page cache is passed by
-	Others        []string // names of other models or versions at the same place, left alone
+	Durable       bool     // its contents outlive the process
+	Direct        bool     // it bypasses the page cache of the system
+	Others        []string // other models or versions at the same place, which it leaves alone
 }
 
-// OpID numbers an operation; the caller chooses it, anew for each.
+// OpID numbers an operation. The caller chooses it and never reuses it.
 type OpID uint64
 
-// OpKind is what an [Op] does.
+// OpKind is the kind of an [Op].
 type OpKind uint8
 
 // The kinds.
@@ -76,8 +77,8 @@ const (
 	Put   OpKind = iota // Pages into the store
 	Get                 // from the store into Pages
 	Drop                // remove an extent
-	Probe               // is an extent there, and how many of those that follow it?
-	Flush               // make what is there outlive the process, the machine's crash included
+	Probe               // look for an extent, and count those that follow it
+	Flush               // make the contents outlive the process, also a crash of the machine
 )
 
 var opNames = enum.New[OpKind]("mempool", "op", "put", "get", "drop", "probe", "flush")
@@ -88,13 +89,13 @@ func (k OpKind) String() string { return opNames.Name(k) }
 type Op struct {
 	ID   OpID
 	Kind OpKind
-	// Extent is what to work on; Flush needs none. For a Get, Tokens and Media may be those
-	// of fewer pages, from the first: the whole record is read and checked, and its
-	// first pages are given. So a branch that parts within an extent uses what it shares.
+	// Extent to work on; Flush needs none. For a Get, Tokens and Media may be of fewer pages,
+	// from the first: the whole record is read and checked, and its first pages are
+	// returned. So a branch that parts inside an extent uses the shared pages.
 	Extent Extent
-	// Then are, for a Probe, the keys of the extents that follow Extent in its sequence, in
-	// order. So one operation finds how much of a prompt a store has, also of what other
-	// processes have written to a shared one since Contents.
+	// Then has, for a Probe, the keys of the extents after Extent in its sequence, in order. So
+	// one operation finds how much of a prompt a store has, including extents that other
+	// processes have written to a shared store since Contents.
 	Then []Key
 	// Pages are memory for Put and Get, PageBytes each, one for each page of Extent.
 	Pages [][]byte
@@ -104,18 +105,18 @@ type Op struct {
 	Deadline time.Time
 }
 
-// Done is the ending of an [Op].
+// Done is the end of an [Op].
 type Done struct {
 	ID    OpID
 	Kind  OpKind
 	Key   Key
-	Bytes int           // of pages that were moved; 0 for a Put of what was there
+	Bytes int           // of moved pages; 0 for a Put of a present extent
 	Found int           // extents that a Probe found without a gap, from the first on
 	Sum   uint64        // checksum of the record's pages, after a Put or Get
-	Took  time.Duration // of the work, without the time in the queue
+	Took  time.Duration // without the time in the queue
 	Err   error
-	// Gone are extents that are no longer in the store, because they could not be read
-	// or stand below one that could not; children first.
+	// Gone are extents that have left the store, because they or an ancestor could not be read;
+	// children first.
 	Gone []Key
 }
 
@@ -135,7 +136,8 @@ var (
 	ErrLocked   = errors.New("mempool: directory is in use by another process")
 )
 
-// CheckOp reports what makes op none of a store's with this identity.
+// CheckOp returns the reason why op can not be an operation of a store with this
+// identity, or nil.
 func (id *Identity) CheckOp(op *Op) error {
 	l := id.Layout
 	switch op.Kind {
@@ -168,9 +170,9 @@ func (id *Identity) CheckOp(op *Op) error {
 	return nil
 }
 
-// CheckRead reports whether the record r, read as want.Key, answers the Get of want: its
-// pages, or the first of them. A record with another key is damage; one with other
-// tokens, or of another namespace, is none of those asked for: ErrMiss.
+// CheckRead reports whether the record r, read under want.Key, answers the Get of want:
+// with all of its pages, or the first ones. A record with another key is damage
+// (ErrCorrupt). A record with other tokens or another namespace is a miss (ErrMiss).
 func (l Layout) CheckRead(r, want *Extent) error {
 	if r.Key != want.Key {
 		return fmt.Errorf("%w: %s stands where %s should", ErrCorrupt, r.Key.Short(), want.Key.Short())

@@ -6,11 +6,12 @@ import (
 	"github.com/coppice-llm/coppice/internal/hashcopy"
 )
 
-// sumPiece is how much is copied and hashed at a time, in one pass.
+// sumPiece is the number of bytes that are copied and hashed at a time.
 const sumPiece = hashcopy.PieceBytes
 
-// Sum is the checksum of an extent's pages: the XXH3-64 of their bytes in pieces of 16 KiB,
-// the seed of each being the checksum of those before it, from 0.
+// Sum returns the checksum of an extent's pages: the XXH3-64 of their bytes in pieces
+// of 16 KiB, where the seed of each piece is the checksum of the pieces before it, from
+// 0. The pieces allow copying and hashing in one pass.
 func Sum(payload []byte) (sum uint64) {
 	for len(payload) > 0 {
 		n := min(sumPiece, len(payload))
@@ -22,6 +23,8 @@ func Sum(payload []byte) (sum uint64) {
 
 // Gather copies pages to dst, one after another, and returns the Sum of their bytes.
 func Gather(dst []byte, pages [][]byte) (sum uint64) {
+	// Pages that are not multiples of a piece would cut pieces in two: they are copied first
+	// and hashed afterwards.
 	if len(pages) > 0 && len(pages[0])%sumPiece != 0 {
 		at := 0
 		for _, p := range pages {
@@ -36,9 +39,12 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 	return sum
 }
 
-// Scatter copies the first bytes of payload to pages and returns the Sum of all of it. The
-// pages have what it is the sum of, so a caller looks at them only if it is right.
+// Scatter copies the first bytes of payload to pages and returns the Sum of all of
+// payload. The caller compares it before it uses the pages: they are written before the
+// sum is known.
 func Scatter(pages [][]byte, payload []byte) (sum uint64) {
+	// Pages of whole pieces are copied and hashed in one pass. The rest goes piece by piece:
+	// a piece may cover parts of several pages, or more than the pages ask for.
 	for len(pages) > 0 && len(pages[0])%sumPiece == 0 && len(pages[0]) <= len(payload) {
 		n := len(pages[0])
 		sum = hashcopy.Copy(pages[0], payload[:n], sum)

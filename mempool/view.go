@@ -8,16 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Storage is a piece of memory that views look at: an address and a size, in a tier. It
-// holds no memory; who made it keeps that alive.
+// Storage describes a piece of memory: address, size and tier. It does not own the
+// memory; its maker keeps that alive.
 type Storage struct {
 	Tier  kv.Tier
 	Addr  uint64
 	Bytes int64
 }
 
-// View is a row-major tensor in a piece of memory: elements of a type, a shape, and where
-// each element lies. Views are values and share the storage; nothing is copied.
+// View is a row-major tensor in a piece of memory: element type, shape, and the place
+// of each element. Views are values and share the storage; creating one copies nothing.
 type View struct {
 	storage Storage
 	dtype   kv.DType
@@ -26,8 +26,8 @@ type View struct {
 	offset  int64   // bytes, of the element with all indices 0
 }
 
-// NewView looks at the beginning of a storage as a tensor. It fails if the storage is too
-// small, a side is negative, or the type has no elements of their own (q8_0).
+// NewView returns a tensor at the beginning of a storage. It fails if the storage is
+// too small, a side is negative, or the type has no elements of its own (q8_0).
 func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
 	if d.Size(32) != 32*d.Bytes() {
 		return View{}, fmt.Errorf("mempool: a view of %s: its elements stand in blocks", d)
@@ -39,6 +39,7 @@ func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
 		if shape[i] < 0 || shape[i] > 0 && stride > math.MaxInt64/int64(shape[i]) {
 			return View{}, fmt.Errorf("mempool: a view of shape %v: side %d is negative or too long", shape, i)
 		}
+		// A side of 0 leaves the strides of the outer sides as for 1: no element uses them.
 		stride *= int64(max(shape[i], 1))
 	}
 	if n := v.Bytes(); n > s.Bytes {
@@ -47,19 +48,20 @@ func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
 	return v, nil
 }
 
-// Storage is what v looks at.
+// Storage returns the memory of v.
 func (v View) Storage() Storage { return v.storage }
 
-// DType is the type of the elements.
+// DType returns the type of the elements.
 func (v View) DType() kv.DType { return v.dtype }
 
-// Shape is the sides, outermost first; a copy.
+// Shape returns a copy of the sides, outermost first.
 func (v View) Shape() []int { return slices.Clone(v.shape) }
 
-// Strides are the distances in bytes of neighbours along each side; a copy.
+// Strides returns a copy of the distances between neighbours along each side, in bytes.
+// A new view of 2 by 3 f16 elements has strides 6 and 2.
 func (v View) Strides() []int64 { return slices.Clone(v.strides) }
 
-// Elements is the number of elements.
+// Elements returns the number of elements.
 func (v View) Elements() int64 {
 	n := int64(1)
 	for _, s := range v.shape {
@@ -68,10 +70,10 @@ func (v View) Elements() int64 {
 	return n
 }
 
-// Bytes is the size of all elements.
+// Bytes returns the size of all elements.
 func (v View) Bytes() int64 { return v.Elements() * int64(v.dtype.Bytes()) }
 
-// Contiguous reports whether the elements follow on each other without gaps.
+// Contiguous reports whether the elements follow each other without gaps.
 func (v View) Contiguous() bool {
 	stride := int64(v.dtype.Bytes())
 	for i := len(v.shape) - 1; i >= 0; i-- {
@@ -83,7 +85,7 @@ func (v View) Contiguous() bool {
 	return true
 }
 
-// Slice is v with indices [lo, hi) of one side.
+// Slice returns v restricted to indices [lo, hi) of one side.
 func (v View) Slice(side, lo, hi int) (View, error) {
 	if side < 0 || side >= len(v.shape) || lo < 0 || lo > hi || hi > v.shape[side] {
 		return View{}, fmt.Errorf("mempool: slice [%d, %d) of side %d in shape %v", lo, hi, side, v.shape)
@@ -94,7 +96,7 @@ func (v View) Slice(side, lo, hi int) (View, error) {
 	return v, nil
 }
 
-// Offset is where an element begins, in bytes from the storage's beginning.
+// Offset returns the place of an element, in bytes from the storage's beginning.
 func (v View) Offset(index ...int) (int64, error) {
 	if len(index) != len(v.shape) {
 		return 0, fmt.Errorf("mempool: %d indices for shape %v", len(index), v.shape)
@@ -109,20 +111,20 @@ func (v View) Offset(index ...int) (int64, error) {
 	return at, nil
 }
 
-// Address is the address of an element.
+// Address returns the address of an element.
 func (v View) Address(index ...int) (uint64, error) {
 	at, err := v.Offset(index...)
 	return v.storage.Addr + uint64(at), err
 }
 
-// Copy is a run of bytes to be copied from one storage to another, by offsets.
+// Copy is a run of bytes to copy from one storage to another, by offsets.
 type Copy struct {
 	To, From, Bytes int64
 }
 
-// AppendCopies appends the copies that give the elements of from to those of to: host to
-// device, device to host, or within one. Shapes and types must be equal. Runs are as long
-// as both sides are without gaps, so views of whole pages are one copy.
+// AppendCopies appends the copies from the elements of from to those of to: host to
+// device, device to host, or within one. Shapes and types must be equal. Runs are as
+// long as both views have no gaps, so views of whole pages are one copy.
 func AppendCopies(dst []Copy, to, from View) ([]Copy, error) {
 	if to.dtype != from.dtype || !slices.Equal(to.shape, from.shape) {
 		return dst, fmt.Errorf("mempool: a copy of %v %s to %v %s", from.shape, from.dtype, to.shape, to.dtype)
@@ -130,12 +132,16 @@ func AppendCopies(dst []Copy, to, from View) ([]Copy, error) {
 	if from.Elements() == 0 {
 		return dst, nil
 	}
+	// run is the number of bytes that are contiguous in both views. It takes in sides from
+	// the innermost one outwards; outer is the number of sides that remain.
 	run := int64(from.dtype.Bytes())
 	outer := len(from.shape)
 	for outer > 0 && (from.shape[outer-1] == 1 || from.strides[outer-1] == run && to.strides[outer-1] == run) {
 		outer--
 		run *= int64(from.shape[outer])
 	}
+	// index counts through the remaining sides, the last one fastest. A copy that continues
+	// the previous one on both sides extends it.
 	index := make([]int, outer)
 	for {
 		c := Copy{To: to.offset, From: from.offset, Bytes: run}
@@ -161,8 +167,8 @@ func AppendCopies(dst []Copy, to, from View) ([]Copy, error) {
 	}
 }
 
-// Transfer makes copies between two pieces of host memory, which are those of the
-// storages. A copy beyond either of them panics.
+// Transfer executes copies between two pieces of host memory. A copy beyond either of
+// them panics.
 func Transfer(to, from []byte, copies []Copy) {
 	for _, c := range copies {
 		copy(to[c.To:c.To+c.Bytes], from[c.From:c.From+c.Bytes])
