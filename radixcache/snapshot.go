@@ -3,6 +3,7 @@ package radixcache
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -327,7 +328,7 @@ func (r *restorer) order() {
 			leaves = append(leaves, id)
 		}
 	}
-	slices.SortFunc(leaves, func(a, b NodeID) int { return compareUint(c.nodes[a].stamp, c.nodes[b].stamp) })
+	slices.SortFunc(leaves, func(a, b NodeID) int { return cmp.Compare(c.nodes[a].stamp, c.nodes[b].stamp) })
 	for _, id := range leaves {
 		c.enlist(id)
 	}

@@ -162,7 +162,7 @@ func (ss *spaces) moveOrder(ns kv.Namespace) {
 		}
 	}
 	slices.SortFunc(leaves, func(a, b NodeID) int {
-		return compareUint(ss.nodes[a].stamp, ss.nodes[b].stamp)
+		return cmp.Compare(ss.nodes[a].stamp, ss.nodes[b].stamp)
 	})
 	for _, id := range leaves {
 		ss.enlist(id)
@@ -212,13 +212,3 @@ func compareNamespaces(a, b kv.Namespace) int {
 }
 
 func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }
-
-func compareUint(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
