@@ -42,9 +42,6 @@ type IndexConfig struct {
 
 func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }
 
-// maxIndexThreads bounds IndexConfig.Threads.
-const maxIndexThreads = 256
-
 // sharded is the configuration of a sharded index; one shard if it is not asked for.
 func (c IndexConfig) sharded() kvindex.ShardedConfig {
 	if c.Kind == IndexRadix {
