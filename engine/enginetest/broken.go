@@ -6,20 +6,20 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// broken is a backend that breaks one rule by changing what goes in or comes out
-// of a sound one. Hooks get copies; nil hooks change nothing.
+// broken is a backend that breaks one rule: hooks change the inputs or the results of a sound
+// backend. Hooks get copies; nil hooks change nothing.
 type broken struct {
 	engine.Backend
 	info    func(info *engine.Info)
 	batch   func(b *broken, x *engine.Batch)
-	move    func(b *broken, m *engine.Move, memory [][]byte) error // what is done in place of the sound move
-	mover   engine.Mover                                           // of the sound one, or nil
+	move    func(b *broken, m *engine.Move, memory [][]byte) error // called in place of the sound backend's Move
+	mover   engine.Mover                                           // the sound backend's, or nil
 	result  func(res *engine.Result)
-	refused func(b *broken, err error) (engine.Ticket, error) // Submit failed
+	refused func(b *broken, err error) (engine.Ticket, error) // called when Submit failed
 	close   func(b *broken) error
 
-	slots map[engine.Slot]bool             // ever bound
-	masks map[engine.MaskID]engine.MaskSet // set by earlier batches
+	slots map[engine.Slot]bool             // all slots ever bound
+	masks map[engine.MaskID]engine.MaskSet // masks set by earlier batches
 }
 
 func (b *broken) Info() engine.Info {
@@ -85,7 +85,7 @@ func (c changed) Result() (*engine.Result, error) {
 	return &r, nil
 }
 
-// ended is a ticket without work behind it.
+// ended is a completed ticket with an empty result.
 type ended struct{ done chan struct{} }
 
 func newEnded() ended {

@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// checkAnswers looks at what a result consists of: one entry for each row that samples or
-// asks for its prompt's log-probabilities, ascending, with all that the row asked for and
-// nothing that can't be.
+// checkAnswers checks the parts of a result: one entry for each row that samples or requests
+// its prompt's log-probabilities, ascending, with everything that the row requested and only
+// possible values.
 func checkAnswers(h *Harness) error {
 	r := h.open(usual(16))
 	can := r.info.Capabilities
@@ -48,7 +48,7 @@ func checkAnswers(h *Harness) error {
 	return nil
 }
 
-// maskOf is the bits of the row's mask, which its batch sets.
+// maskOf returns the bits of the row's mask, which must be set by the same batch.
 func maskOf(b *engine.Batch, row int) []uint64 {
 	for _, m := range b.Masks {
 		if m.ID == b.Rows[row].Mask {
@@ -58,7 +58,7 @@ func maskOf(b *engine.Batch, row int) []uint64 {
 	return nil
 }
 
-// judge compares the answer for a row with what the row asked for.
+// judge compares the answer for a row with the row's request.
 func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingParams, row int, o *engine.RowOut) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -117,8 +117,8 @@ func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingPa
 	return errors.Join(errs...)
 }
 
-// wrongEntry finds the first entry of a list of most probable tokens that can't be; -1: there
-// is none.
+// wrongEntry returns the index of the first impossible entry in a list of most probable tokens,
+// or -1.
 func wrongEntry(info *engine.Info, top []engine.TokenLogprob) int {
 	for i, e := range top {
 		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || i > 0 && e.Logprob > top[i-1].Logprob {
@@ -128,8 +128,8 @@ func wrongEntry(info *engine.Info, top []engine.TokenLogprob) int {
 	return -1
 }
 
-// answerControls are the faults of single answers and of whole results, in the first row that
-// shows them.
+// answerControls are the faults of single answers and of whole results, each in the first row
+// that can show it.
 func answerControls(info *engine.Info) []control {
 	can := info.Capabilities
 	var all []control

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// checkBatchMix runs requests that join one by one, so that prefill chunks and
-// decode rows mix, in all orders of rows.
+// checkBatchMix runs requests that join one by one, so that prefill chunks and decode rows mix
+// in all orders of rows.
 func checkBatchMix(h *Harness) error {
 	const steps = 6
 	reqs, err := h.requests(3, steps)
@@ -20,7 +20,7 @@ func checkBatchMix(h *Harness) error {
 	var live []*sequence
 	for i, q := range reqs {
 		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
-		live = append([]*sequence{s}, live...) // the newest first
+		live = append([]*sequence{s}, live...) // newest first
 		if err := r.step(16, []engine.SlotBind{s.bind()}, live...); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func checkBatchMix(h *Harness) error {
 	return err
 }
 
-// checkChunking cuts the prompt at every kind of place.
+// checkChunking splits the prompt at every kind of place.
 func checkChunking(h *Harness) error {
 	reqs, err := h.requests(3, 3)
 	if err != nil {
@@ -104,8 +104,8 @@ func checkPagePermutation(h *Harness) error {
 	return nil
 }
 
-// checkCopyOnWrite leaves a shared page at each of its slots, by a copy, and then
-// continues the sequence that the page was taken from.
+// checkCopyOnWrite leaves a shared page at each of its slots, by copying it, and then continues
+// the sequence that owns the original.
 func checkCopyOnWrite(h *Harness) error {
 	const page = 8
 	r := h.open(usual(page))
@@ -147,7 +147,7 @@ func checkCopyOnWrite(h *Harness) error {
 	return equal("the source of the copies", base.out, want)
 }
 
-// checkInBatchSharing computes a prefix and two requests that use it in one batch.
+// checkInBatchSharing computes, in one batch, a prefix and two requests that use it.
 func checkInBatchSharing(h *Harness) error {
 	r := h.open(usual(16))
 	prefix := r.tokens(1, 32)
@@ -184,8 +184,8 @@ func checkInBatchSharing(h *Harness) error {
 	return nil
 }
 
-// checkStalePoison fills the pool with NaN before it is used, so that reading one
-// slot past a sequence's end shows.
+// checkStalePoison fills the pool with NaN before it is used, so that reading one slot past a
+// sequence's end is detected.
 func checkStalePoison(h *Harness) error {
 	reqs, err := h.requests(2, 3)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// checkDeferred decodes with rows whose token is not known at submission, as many
-// batches in flight as the backend takes.
+// checkDeferred decodes with rows whose token is not known at submission, with as many batches
+// in flight as the backend accepts.
 func checkDeferred(h *Harness) error {
 	const steps = 8
 	reqs, err := h.requests(2, steps)
@@ -54,7 +54,7 @@ func checkDeferred(h *Harness) error {
 	return nil
 }
 
-// pipeline runs batches with MaxInflight in flight.
+// pipeline runs batches with MaxInflight of them in flight.
 func (r *rig) pipeline(batches []*engine.Batch) ([]*engine.Result, error) {
 	var tickets []engine.Ticket
 	var results []*engine.Result
@@ -108,7 +108,7 @@ func checkPreemptResume(h *Harness) error {
 	return nil
 }
 
-// checkSlotReuse gives slot and pages of a running batch to the next one.
+// checkSlotReuse gives the slot and the pages of a running batch to the next batch.
 func checkSlotReuse(h *Harness) error {
 	reqs, err := h.requests(4, 1)
 	if err != nil {
@@ -139,7 +139,7 @@ func checkSlotReuse(h *Harness) error {
 	return nil
 }
 
-// checkRowError spoils one row's pages; that row fails, its neighbours do not.
+// checkRowError poisons the pages of one row: that row must fail, the others must not.
 func checkRowError(h *Harness) error {
 	reqs, err := h.requests(2, 3)
 	if err != nil {
@@ -171,7 +171,7 @@ func checkRowError(h *Harness) error {
 	return equal("neighbour of a failed row", good.out, reqs[1].want)
 }
 
-// checkStats counts what a known sequence of batches must cost.
+// checkStats compares the stats of known batches with the expected counts.
 func checkStats(h *Harness) error {
 	r := h.open(usual(8))
 	s := r.sequence(0, engine.SamplingParams{}, r.tokens(1, 20), 3)

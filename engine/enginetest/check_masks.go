@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maskOf is the bits of a mask that allows some tokens.
+// maskOf returns the bits of a mask that allows the given tokens.
 func (r *rig) maskOf(allowed ...kv.Token) []uint64 {
 	bits := make([]uint64, r.info.MaskWords())
 	for _, t := range allowed {
@@ -18,11 +18,11 @@ func (r *rig) maskOf(allowed ...kv.Token) []uint64 {
 	return bits
 }
 
-// allows reports whether a mask, nil for none, has the token.
+// allows reports whether a mask allows the token; a nil mask allows all.
 func allows(mask []uint64, t kv.Token) bool { return mask == nil || mask[t/64]>>(t%64)&1 == 1 }
 
-// masking is a batch of checkMasks: what it sets and drops, the masks of its rows, and the
-// tokens that these allow, one each; free is what is sampled without a mask.
+// masking describes a batch of checkMasks: the masks that it sets and drops, the masks of its
+// rows, and the one token that each of these allows; free is the token sampled without a mask.
 type masking struct {
 	sets  []engine.MaskSet
 	drops []engine.MaskID
@@ -32,10 +32,10 @@ type masking struct {
 
 const free = kv.Token(1 << 20)
 
-// checkMasks sets masks once and names them in later batches: shared by rows, set anew
-// while a batch that names them is in flight, dropped, set again in the batch that drops
-// them, and kept while slots are bound to other sequences. Then the caller overwrites its
-// bits, and batches that are refused leave all masks as they were.
+// checkMasks sets masks once and names them in later batches: shared by rows, replaced while a
+// batch that names them is in flight, dropped, set again in the batch that drops them, and kept
+// while slots are bound to other sequences. Then the caller overwrites its slices, and refused
+// batches must leave all masks as they were.
 func checkMasks(h *Harness) error {
 	m := &masked{rig: h.open(usual(16))}
 	if least := m.info.MaxRows * m.info.MaxInflight; m.info.MaxMasks < least {
@@ -58,12 +58,12 @@ func checkMasks(h *Harness) error {
 	if err := m.play(steps); err != nil {
 		return err
 	}
-	// A preempted sequence gives its slot away; masks are no slot's.
+	// A preempted sequence gives its slot away; masks must not be tied to slots.
 	m.seqs[0], m.seqs[1] = m.seqs[1], m.seqs[0]
 	m.seqs[0].slot, m.seqs[1].slot, m.bound = 0, 1, false
 	m.free[0], m.free[1] = m.free[1], m.free[0]
 	if err := m.play([]masking{{rows: [3]engine.MaskID{1, 2, last}, want: [3]kv.Token{12, 21, 30}}, {want: [3]kv.Token{free, free, free}}}); err != nil {
-		return fmt.Errorf("slots bound anew: %w", err)
+		return fmt.Errorf("slots bound again: %w", err)
 	}
 	for _, s := range steps {
 		for _, x := range s.sets {
@@ -83,16 +83,16 @@ func checkMasks(h *Harness) error {
 	return nil
 }
 
-// masked samples from three sequences over and over, always at the end of their prompts.
+// masked samples again and again from three sequences, always at the end of their prompts.
 type masked struct {
 	*rig
 	seqs  [3]*sequence
 	bound bool
-	free  [3]kv.Token // what they sample without a mask, from the first batch
+	free  [3]kv.Token // the tokens sampled without a mask, from the first batch
 	known bool
 }
 
-// batch is the one of a step.
+// batch builds the batch of a step.
 func (m *masked) batch(s *masking) *engine.Batch {
 	b := &engine.Batch{Masks: s.sets, Drops: s.drops}
 	for i, q := range m.seqs {
@@ -108,7 +108,7 @@ func (m *masked) batch(s *masking) *engine.Batch {
 	return b
 }
 
-// play runs steps with as many in flight as the backend takes, and compares the tokens.
+// play runs steps, with as many in flight as the backend accepts, and compares the tokens.
 func (m *masked) play(steps []masking) error {
 	var batches []*engine.Batch
 	for i := range steps {
@@ -140,7 +140,7 @@ func (m *masked) play(steps []masking) error {
 	return nil
 }
 
-// refused submits batches whose masks are out of order.
+// refused submits batches with invalid masks.
 func (m *masked) refused(last engine.MaskID) error {
 	good := engine.MaskSet{ID: 1, Bits: m.maskOf(40)}
 	for _, f := range []struct {
@@ -149,14 +149,14 @@ func (m *masked) refused(last engine.MaskID) error {
 	}{
 		{"a row with mask -1", masking{rows: [3]engine.MaskID{-1}}},
 		{"a row with a mask past the last", masking{rows: [3]engine.MaskID{last + 1}}},
-		{"a row with a mask that nobody set", masking{rows: [3]engine.MaskID{3}}},
+		{"a row with an unset mask", masking{rows: [3]engine.MaskID{3}}},
 		{"a row with a mask that it drops", masking{drops: []engine.MaskID{2}, rows: [3]engine.MaskID{2}}},
 		{"mask 0", masking{sets: []engine.MaskSet{{Bits: good.Bits}}}},
 		{"a mask past the last", masking{sets: []engine.MaskSet{{ID: last + 1, Bits: good.Bits}}}},
 		{"a mask without bits", masking{sets: []engine.MaskSet{{ID: 4}}}},
 		{"a mask that is too long", masking{sets: []engine.MaskSet{{ID: 1, Bits: append(m.maskOf(1), 0)}}}},
 		{"a mask that is set twice", masking{sets: []engine.MaskSet{good, good}}},
-		{"a drop of a mask that nobody set", masking{drops: []engine.MaskID{3}}},
+		{"a drop of an unset mask", masking{drops: []engine.MaskID{3}}},
 		{"a drop of mask 0", masking{drops: []engine.MaskID{0}}},
 		{"a mask that is dropped twice", masking{drops: []engine.MaskID{2, 2}}},
 		{"a good mask, a good drop and a bad row", masking{drops: []engine.MaskID{2}, sets: []engine.MaskSet{good}, rows: [3]engine.MaskID{0, 0, 3}}},
@@ -171,7 +171,7 @@ func (m *masked) refused(last engine.MaskID) error {
 
 // maskControls are backends that lose, keep or mix up masks.
 func maskControls() []control {
-	// eachSet changes the bits of masks that were set before; old is what they had.
+	// eachSet changes bits of masks being replaced; old is the previous mask.
 	eachSet := func(change func(x, old *engine.MaskSet)) func(engine.Backend) engine.Backend {
 		return with(broken{batch: func(b *broken, x *engine.Batch) {
 			for i := range x.Masks {
@@ -201,7 +201,7 @@ func maskControls() []control {
 				r.Mask = 3 - r.Mask
 			}
 		}))},
-		{"masks", "forgets the masks of slots that are bound anew", with(eachRow(func(_ *broken, r *engine.Row, _ int, x *engine.Batch) {
+		{"masks", "forgets the masks of slots that are bound again", with(eachRow(func(_ *broken, r *engine.Row, _ int, x *engine.Batch) {
 			if len(x.Binds) > 0 && !sets(x, r.Mask) {
 				r.Mask = 0
 			}

@@ -9,13 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// begin begins a move; the error is of what could not begin.
+// begin begins a move; the error is that of a move that could not begin.
 func (r *rig) begin(from, to kv.Tier, pages []kv.PageID, memory [][]byte) (engine.MoveID, error) {
 	r.moves++
 	return r.moves, r.mover.Move(&engine.Move{ID: r.moves, From: from, To: to, Pages: pages}, memory)
 }
 
-// await waits for the ending of a move that began, if it did.
+// await waits for the end of a move; it returns err at once if the move did not begin.
 func (r *rig) await(id engine.MoveID, err error) error {
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (r *rig) await(id engine.MoveID, err error) error {
 	}
 }
 
-// hostPages is memory for n pages, and what gives it back.
+// hostPages allocates host memory for n pages, and returns a function that frees it.
 func (r *rig) hostPages(n int) (memory [][]byte, free func(), err error) {
 	all, err := r.mover.HostAlloc(n * r.info.PageBytes)
 	if err != nil {
@@ -49,9 +49,9 @@ func (r *rig) hostPages(n int) (memory [][]byte, free func(), err error) {
 	return memory, func() { r.mover.HostFree(all) }, nil
 }
 
-// checkMoves takes a sequence's pages to the host and back into others, while its old
-// ones are overwritten by a batch that waits for the first move on the device. Nothing
-// else waits: moves see the batches before them, and batches name moves in After.
+// checkMoves moves a sequence's pages to the host and back into other pages, while the original
+// ones are overwritten by a batch that waits for the first move on the device. Nothing else
+// waits: moves see the results of earlier batches, and batches name moves in After.
 func checkMoves(h *Harness) error {
 	const steps = 4
 	reqs, err := h.requests(3, steps)
@@ -110,7 +110,7 @@ func checkMoves(h *Harness) error {
 	return errors.Join(equal("restored request", s.out, q.want), equal("the one on its old pages", o.out, other.want), r.badMoves(memory))
 }
 
-// restore brings s back, into other pages and in another order of pages, and runs it on.
+// restore moves s back, to other pages in another order, and continues it.
 func (r *rig) restore(s *sequence, used, steps int, memory [][]byte) error {
 	s.pages = r.pages(len(s.prompt) + steps)
 	in, from := slices.Clone(s.pages[:used]), slices.Clone(memory)
@@ -159,7 +159,7 @@ func (r *rig) badMoves(memory [][]byte) error {
 	return nil
 }
 
-// moveControls are movers that check must find broken.
+// moveControls are movers that checkMoves must fail.
 func moveControls() []control {
 	return []control{
 		{"moves", "drops moves from the host", with(broken{move: func(b *broken, m *engine.Move, memory [][]byte) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// checkValidation submits batches that must be refused, each a good one with one
-// fault, and then shows that none of them left a trace.
+// checkValidation submits batches that must be refused, each a valid one with one fault, and
+// then shows that they had no effect.
 func checkValidation(h *Harness) error {
 	reqs, err := h.requests(2, 2)
 	if err != nil {
@@ -40,7 +40,7 @@ func checkValidation(h *Harness) error {
 		{"no tokens", row(func(x *engine.Row) { x.Tokens = nil })},
 		{"deferred with tokens", row(func(x *engine.Row) { x.Deferred = true })},
 		{"deferred, never sampled", row(func(x *engine.Row) { x.Slot, x.Tokens, x.Deferred = 5, nil, true })},
-		{"deferred, bound anew", func(b *engine.Batch) {
+		{"deferred, bound again", func(b *engine.Batch) {
 			b.Binds = []engine.SlotBind{{Slot: 0}}
 			b.Rows[0].Tokens, b.Rows[0].Deferred = nil, true
 		}},
@@ -83,7 +83,7 @@ func checkValidation(h *Harness) error {
 	return equal("after batches that were refused", s.out, q.want)
 }
 
-// badBatch is what makes of a good batch one that must be refused.
+// badBatch turns a valid batch into one that must be refused.
 type badBatch struct {
 	name   string
 	change func(b *engine.Batch)
@@ -97,7 +97,7 @@ func badRow(change func(x *engine.Row)) func(b *engine.Batch) {
 	return func(b *engine.Batch) { change(&b.Rows[0]) }
 }
 
-// beyond are the batches that ask for more than a backend can do.
+// beyond returns batches that need capabilities which the backend lacks.
 func beyond(can engine.Capabilities) []badBatch {
 	var all []badBatch
 	if !can.Digests {
@@ -116,9 +116,9 @@ func beyond(can engine.Capabilities) []badBatch {
 	return all
 }
 
-// checkBusy submits without waiting: no more than MaxInflight batches are ever
-// pending, and none is refused while fewer are. A backend that is never busy
-// completes before Submit returns, or has broken the first rule.
+// checkBusy submits without waiting: never more than MaxInflight batches may be pending, and
+// none may be refused while fewer are. A backend that never returns ErrBusy must complete
+// batches before Submit returns, or it breaks the first rule.
 func checkBusy(h *Harness) error {
 	o := usual(16)
 	o.MaxInflight = 3
@@ -154,7 +154,7 @@ func checkBusy(h *Harness) error {
 			return err
 		default:
 			tickets = append(tickets, t)
-			// Completion may fall between the two calls, so success is fine as well.
+			// The batch may complete between the two calls, so success is fine as well.
 			if _, err := t.Result(); err != nil && !errors.Is(err, engine.ErrPending) {
 				return fmt.Errorf("a ticket's result at once: %w, want ErrPending", err)
 			}
@@ -221,7 +221,7 @@ func checkClose(h *Harness) error {
 	return nil
 }
 
-// closeMoving begins a move for Close to find, if the backend is a mover.
+// closeMoving begins a move that is pending when Close is called, if the backend is a mover.
 func (r *rig) closeMoving(page kv.PageID) error {
 	if r.mover == nil {
 		return nil

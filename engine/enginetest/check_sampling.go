@@ -18,8 +18,8 @@ func tokensOf(s []sample) []kv.Token {
 	return t
 }
 
-// checkSeed: the same seed gives the same tokens alone and among others, another
-// seed or sample index gives others.
+// checkSeed: the same seed gives the same tokens alone and in a batch with others; another seed
+// or sample index gives other tokens.
 func checkSeed(h *Harness) error {
 	const steps = 6
 	params := engine.SamplingParams{Temperature: 1.5, Seed: 42}
@@ -45,7 +45,8 @@ func checkSeed(h *Harness) error {
 	if slices.Equal(tokensOf(a.out), tokensOf(b.out)) {
 		return fmt.Errorf("seeds 42 and 43 give the same tokens %v", tokensOf(a.out))
 	}
-	// The same logits under many indices: equal draws would mean that it is unused.
+	// The same logits under many sample indices: equal draws would mean that the index is
+	// unused.
 	d := r.sequence(3, params, prompt, steps)
 	batch := &engine.Batch{Binds: []engine.SlotBind{d.bind()}, Rows: []engine.Row{d.row(&r.info, 100)}}
 	seen := map[kv.Token]bool{}
@@ -67,12 +68,12 @@ func checkSeed(h *Harness) error {
 	return nil
 }
 
-// checkPenalties compares counts kept step by step with counts rebuilt by Bind at
-// every step, and looks whether prompt and output count at all.
+// checkPenalties compares counts updated step by step with counts rebuilt by Bind at every
+// step, and checks that prompt and output count at all.
 func checkPenalties(h *Harness) error {
 	const steps = 8
 	r := h.open(usual(16))
-	// A biased token wins by far until it counts; then a huge penalty hides it.
+	// The bias makes the token win until it counts; then a huge penalty suppresses it.
 	const token = kv.Token(99)
 	prompt := slices.DeleteFunc(r.tokens(1, 30), func(t kv.Token) bool { return t == token })
 	once := engine.SamplingParams{RepetitionPenalty: 1e6, Bias: []engine.TokenBias{{Token: token, Bias: 1000}}}
@@ -113,7 +114,7 @@ func checkPenalties(h *Harness) error {
 	return nil
 }
 
-// checkMask allows few tokens, or none.
+// checkMask allows a few tokens, or none.
 func checkMask(h *Harness) error {
 	r := h.open(usual(16))
 	allowed := []kv.Token{3, 64, 127}
@@ -134,7 +135,7 @@ func checkMask(h *Harness) error {
 			return fmt.Errorf("params %d: token %d, the mask allows %v", i, s.out[0].token, allowed)
 		}
 		if s.out[0].digest != free.out[0].digest {
-			return errors.New("the digest of masked logits differs, it is of the raw ones")
+			return errors.New("the digest of masked logits differs; the digest must be over the raw logits")
 		}
 		b.Masks[0].Bits = r.maskOf()
 		if res, err = r.run(b); err != nil {
@@ -150,7 +151,7 @@ func checkMask(h *Harness) error {
 	return nil
 }
 
-// checkBias forces a token and forbids one.
+// checkBias forces one token and forbids another.
 func checkBias(h *Harness) error {
 	r := h.open(usual(16))
 	prompt := r.tokens(1, 9)
@@ -178,7 +179,7 @@ func checkBias(h *Harness) error {
 	return nil
 }
 
-// checkLogprobs looks at the log-probabilities of a greedy and a drawn token.
+// checkLogprobs checks the log-probabilities of a greedy and of a drawn token.
 func checkLogprobs(h *Harness) error {
 	r := h.open(usual(16))
 	for i, temperature := range []float32{0, 1} {
@@ -215,7 +216,7 @@ func checkLogprobs(h *Harness) error {
 	return nil
 }
 
-// checkPlace compares the most probable tokens of a place with the token that stands there.
+// checkPlace compares the most probable tokens at a position with the prompt's token there.
 func checkPlace(top []engine.TokenLogprob, most int, token kv.Token, logprob float32) error {
 	if len(top) != most {
 		return fmt.Errorf("%d most probable tokens, want %d", len(top), most)
@@ -225,14 +226,14 @@ func checkPlace(top []engine.TokenLogprob, most int, token kv.Token, logprob flo
 			return fmt.Errorf("token %d has %v, and the most probable are %v", token, logprob, top)
 		}
 		if e.Token == token {
-			break // what follows may be less probable
+			break // all later entries may be less probable
 		}
 	}
 	return nil
 }
 
-// checkLists compares the most probable tokens of places of a prompt with those of a sample
-// that the prompt up to there gives.
+// checkLists compares the most probable tokens at positions of a prompt with those of a sample
+// after the prompt up to there.
 func checkLists(r *rig, prompt []kv.Token, lists [][]engine.TokenLogprob) error {
 	if !r.info.Capabilities.Logprobs {
 		return nil
@@ -255,8 +256,8 @@ func checkLists(r *rig, prompt []kv.Token, lists [][]engine.TokenLogprob) error 
 	return nil
 }
 
-// checkPromptLogprobs compares a prompt in one piece with the same in chunks, an entry with
-// the list of what was most likely there, and lists with those of a sample in their place.
+// checkPromptLogprobs compares a prompt computed in one piece with the same in chunks, each
+// log-probability with the list at its position, and lists with those of samples there.
 func checkPromptLogprobs(h *Harness) error {
 	r := h.open(usual(16))
 	prompt := r.tokens(1, 40)

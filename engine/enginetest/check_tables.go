@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// checkTables gives a slot its pages bit by bit: some with the bind, some with a later
-// chunk, one with the token that needs it. Then a page of its table is swapped for a copy
-// and the old one used otherwise, the slot is bound anew to other pages, and a batch that
-// is refused leaves the table as it was.
+// checkTables fills a slot's page table in parts: some pages with the bind, some with a later
+// chunk, one with the token that needs it. Then it replaces a page of the table by a copy and
+// uses the old page for something else, binds the slot again to other pages, and checks that a
+// refused batch leaves the table as it was.
 func checkTables(h *Harness) error {
 	const steps, page = 9, 4
 	reqs, err := h.requests(3, steps)
@@ -44,16 +44,16 @@ func checkTables(h *Harness) error {
 	return nil
 }
 
-// tabled is a sequence whose rows give what its slot's table lacks.
+// tabled is a sequence whose rows list only the pages that its slot's table lacks.
 type tabled struct {
 	*sequence
 	r     *rig
-	given int  // of its pages
-	bound bool // in an earlier batch
+	given int  // number of pages in the slot's table
+	bound bool // bound by an earlier batch
 	swaps []engine.PageSwap
 }
 
-// next is a batch that runs up to n tokens.
+// next builds a batch that runs up to n tokens.
 func (s *tabled) next(n int) *engine.Batch {
 	b := &engine.Batch{Swaps: s.swaps}
 	if !s.bound {
@@ -80,8 +80,8 @@ func (s *tabled) run(n int) error {
 	return s.take(b, res, 0)
 }
 
-// swap copies the second page to a fresh one, which takes its place, and has another
-// sequence overwrite the old one.
+// swap copies the second page to a fresh one, replaces it in the table, and lets another
+// sequence overwrite the old page.
 func (s *tabled) swap(seed int) error {
 	old, fresh := s.pages[1], s.r.pages(1)[0]
 	if _, err := s.r.run(&engine.Batch{Copies: []engine.PageCopy{{Src: old, Dst: fresh, Tokens: int32(s.r.info.PageTokens)}}}); err != nil {
@@ -100,7 +100,7 @@ func (s *tabled) swap(seed int) error {
 	return err
 }
 
-// refused submits batches that bring the table out of order.
+// refused submits batches with invalid page lists.
 func (s *tabled) refused() error {
 	for name, spoil := range map[string]func(b *engine.Batch){
 		"a page past the pool in a bind": func(b *engine.Batch) {

@@ -8,19 +8,19 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// control is a backend that check must find broken. name completes "a backend
-// that …".
+// control is a deliberately broken backend that check must fail. name completes "a backend that
+// …".
 type control struct {
 	check, name string
 	wrap        func(engine.Backend) engine.Backend
 }
 
-// controls are all of them; every check has at least one.
+// controls returns all controls; every check has at least one.
 func controls(info *engine.Info) []control {
 	return slices.Concat(bitControls(), tableControls(), maskControls(), flowControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
 }
 
-// with makes a wrapper from a description of what is broken.
+// with returns a wrapper for a description of the fault.
 func with(b broken) func(engine.Backend) engine.Backend {
 	return func(sound engine.Backend) engine.Backend {
 		c := b
@@ -47,7 +47,7 @@ func eachBind(change func(s *engine.SlotBind)) broken {
 	}}
 }
 
-// other replaces the row's last token, the least that changes its logits.
+// other replaces the row's last token, the smallest change that affects its logits.
 func other(r *engine.Row) {
 	if n := len(r.Tokens); n > 0 {
 		r.Tokens = slices.Clone(r.Tokens)

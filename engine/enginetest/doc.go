@@ -3,9 +3,9 @@
 // deliberately broken backend that must fail it. It never knows which backend it
 // tests and imports none.
 //
-// Checks compare the digests of logits, not only tokens: a change of summation
-// order moves most logits and hardly any arg max. Call it from a test; the
-// backend is driven from that test's goroutine.
+// Checks compare digests of the logits, not only tokens: another summation
+// order changes most logits and hardly any arg max. Call it from a test; it drives
+// the backend from that test's goroutine.
 //
 //	func TestConformance(t *testing.T) { enginetest.Run(t, open) }
 //	func TestControls(t *testing.T)    { enginetest.RunControls(t, open) }

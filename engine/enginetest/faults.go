@@ -10,40 +10,40 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Fault is one way in which a backend answers a batch wrongly. Check "answers" finds each;
-// a scheduler has to live with those of one row.
+// Fault is one way to answer a batch wrongly. Check "answers" must detect each; a scheduler
+// must survive those of one row.
 type Fault struct {
 	Name string // completes "a backend that …"
-	// Whole: nothing of the result can be attributed to rows any more. Else one row's
-	// answer is wrong, and what the others got is sound.
+	// Whole: nothing in the result can be attributed to rows any more. Otherwise one row's
+	// answer is wrong, and all others are sound.
 	Whole bool
-	// Needs is what the row must have asked for, so that the fault shows.
+	// Needs lists what the row must request for the fault to show.
 	Needs Need
 	spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result
 }
 
-// Need is what a row asks for.
+// Need is a set of outputs that a row requests.
 type Need uint8
 
 // The needs.
 const (
 	NeedsSample Need = iota
-	NeedsMask        // and a sample
+	NeedsMask        // a mask, and a sample
 	NeedsLogprobs
 	NeedsTop
-	NeedsPrompt    // log-probabilities of a prompt
-	NeedsPromptTop // and the most probable tokens in its places
+	NeedsPrompt    // log-probabilities of the prompt
+	NeedsPromptTop // NeedsPrompt, and the most probable tokens at each position
 )
 
-// pastVocabulary is no token of any backend.
+// pastVocabulary is larger than any backend's vocabulary.
 const pastVocabulary = kv.Token(math.MaxUint32)
 
-var errOther = errors.New("enginetest: an error of no kind that the contract knows")
+var errOther = errors.New("enginetest: an error outside the contract")
 
-// Faults are all of them.
+// Faults returns all faults.
 func Faults() []Fault { return slices.Concat(tokenFaults(), logprobFaults(), wholeFaults()) }
 
-// inRow is a fault of one row's entry.
+// inRow makes a fault of one row's entry.
 func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
 	return Fault{Name: name, Needs: needs, spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
 		spoil(out)
@@ -51,7 +51,7 @@ func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
 	}}
 }
 
-// tokenFaults are of answers and their tokens.
+// tokenFaults are faults of single answers and their tokens.
 func tokenFaults() []Fault {
 	return []Fault{
 		{Name: "leaves out a row", spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
@@ -73,7 +73,7 @@ func tokenFaults() []Fault {
 	}
 }
 
-// logprobFaults are of log-probabilities.
+// logprobFaults are faults of log-probabilities.
 func logprobFaults() []Fault {
 	nan := float32(math.NaN())
 	return []Fault{
@@ -111,7 +111,7 @@ func logprobFaults() []Fault {
 	}
 }
 
-// spoilPlace changes the list of the last place of a prompt.
+// spoilPlace changes the list at the last position of a prompt.
 func spoilPlace(change func(top []engine.TokenLogprob)) func(o *engine.RowOut) {
 	return func(o *engine.RowOut) {
 		o.PromptTop = slices.Clone(o.PromptTop)
@@ -121,7 +121,7 @@ func spoilPlace(change func(top []engine.TokenLogprob)) func(o *engine.RowOut) {
 	}
 }
 
-// wholeFaults are of results.
+// wholeFaults are faults of whole results.
 func wholeFaults() []Fault {
 	whole := func(name string, spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result) Fault {
 		return Fault{Name: name, Whole: true, spoil: spoil}
@@ -146,13 +146,13 @@ func wholeFaults() []Fault {
 	}
 }
 
-// Plant gives a backend with the fault: in the answer of the row that due names, if it
-// names one. due is called once for each batch, within Submit.
+// Plant wraps a sound backend with the fault, which spoils the answers of the rows that due
+// selects. due is called once per batch, within Submit.
 func (f Fault) Plant(sound engine.Backend, due func(x *engine.Batch) (row int, ok bool)) engine.Backend {
 	return &faulty{Backend: sound, fault: f, due: due, masks: engine.NewMasks(sound.Info().MaxMasks)}
 }
 
-// Fits reports whether a row, with the sampling of its slot, asks for what shows the fault.
+// Fits reports whether a row, with its slot's sampling parameters, requests f.Needs.
 func (f Fault) Fits(r *engine.Row, p *engine.SamplingParams) bool {
 	switch f.Needs {
 	case NeedsMask:
@@ -174,7 +174,7 @@ type faulty struct {
 	engine.Backend
 	fault Fault
 	due   func(x *engine.Batch) (row int, ok bool)
-	masks engine.Masks // as of the last batch
+	masks engine.Masks // as set up to the last batch
 }
 
 func (b *faulty) Submit(x *engine.Batch) (engine.Ticket, error) {
@@ -196,7 +196,7 @@ type spoilt struct {
 	fault Fault
 	batch *engine.Batch
 	row   int
-	mask  []uint64 // the row's
+	mask  []uint64 // the row's mask
 }
 
 func (s *spoilt) Result() (*engine.Result, error) {

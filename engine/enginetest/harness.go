@@ -11,12 +11,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Harness opens backends for one check and closes them after it.
+// Harness opens backends for one check and closes them afterwards.
 type Harness struct {
 	t       testing.TB
 	factory Factory
 	wrap    func(engine.Backend) engine.Backend // breaks a rule; nil for none
-	opened  []engine.Backend                    // unwrapped
+	opened  []engine.Backend                    // without the wrapper
 }
 
 func (h *Harness) close() {
@@ -27,21 +27,22 @@ func (h *Harness) close() {
 	}
 }
 
-// usual is the size of most checks' backends; pages of pageTokens hold 1024 tokens.
+// usual returns the options of most checks; pages of pageTokens, 1024 tokens in all.
 func usual(pageTokens int) Options {
 	return Options{PageTokens: pageTokens, Pages: 1024 / pageTokens, MaxSlots: 8, MaxRows: 8, MaxTokens: 128, MaxInflight: 2}
 }
 
 // open makes a rig around a new backend.
 //
-// The rows of most checks list all their pages, and so do those that controls break.
+// In the rows of most checks, and so in the controls that break them, Pages lists all pages of
+// a sequence.
 func (h *Harness) open(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
 	return h.rig(engine.Listed(b), b)
 }
 
-// openRaw makes one whose rows give what is new.
+// openRaw is open, but rows only list pages that are new.
 func (h *Harness) openRaw(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
@@ -63,19 +64,19 @@ func (h *Harness) rig(b, sound engine.Backend) *rig {
 	return r
 }
 
-// rig drives one backend: it numbers batches and hands out pages.
+// rig drives one backend: it numbers batches and allocates pages.
 type rig struct {
 	b     engine.Backend
-	mover engine.Mover // nil: it is none
+	mover engine.Mover // nil: the backend is none
 	info  engine.Info
 	seq   uint64
 	moves engine.MoveID
-	ended map[engine.MoveID]error // moves
+	ended map[engine.MoveID]error // errors of ended moves
 	free  []kv.PageID
 	rand  *rand.Rand
 }
 
-// pages hands out pages for tokens, lowest ids first unless shuffled.
+// pages allocates pages for tokens, the lowest ids first unless shuffled.
 func (r *rig) pages(tokens int) []kv.PageID {
 	n := kv.CeilPages(tokens, r.info.PageTokens)
 	if n > len(r.free) {
@@ -90,7 +91,7 @@ func (r *rig) shuffle() {
 	r.rand.Shuffle(len(r.free), func(i, j int) { r.free[i], r.free[j] = r.free[j], r.free[i] })
 }
 
-// tokens are n pseudo-random tokens; equal seeds give equal tokens.
+// tokens returns n pseudo-random tokens; equal seeds give equal tokens.
 func (r *rig) tokens(seed uint64, n int) []kv.Token {
 	g := rand.New(rand.NewPCG(seed, 99))
 	t := make([]kv.Token, n)
@@ -106,7 +107,7 @@ func (r *rig) submit(b *engine.Batch) (engine.Ticket, error) {
 	return r.b.Submit(b)
 }
 
-// wait is the result of a ticket, whose rows may have failed.
+// wait returns the result of a ticket; rows in it may have failed.
 func wait(t engine.Ticket) (*engine.Result, error) {
 	<-t.Done()
 	return t.Result()
@@ -125,13 +126,13 @@ func (r *rig) run(b *engine.Batch) (*engine.Result, error) {
 	return res, err
 }
 
-// sample is one sampled token with the digest of the logits it came from.
+// sample is a sampled token with the digest of its logits.
 type sample struct {
 	token  kv.Token
 	digest uint64
 }
 
-// out is the sample of row row.
+// out returns the sample of a row.
 func out(res *engine.Result, row int) (sample, error) {
 	for i := range res.Out {
 		if o := &res.Out[i]; o.Row == row {
@@ -159,12 +160,12 @@ type sequence struct {
 	slot   engine.Slot
 	params engine.SamplingParams
 	prompt []kv.Token
-	pages  []kv.PageID // for prompt and all steps
+	pages  []kv.PageID // enough for the prompt and all steps
 	out    []sample
-	ran    int // KV entries present
+	ran    int // KV entries computed
 }
 
-// sequence makes one that samples steps tokens.
+// sequence makes a sequence with pages for steps samples.
 func (r *rig) sequence(slot engine.Slot, p engine.SamplingParams, prompt []kv.Token, steps int) *sequence {
 	return &sequence{slot: slot, params: p, prompt: prompt, pages: r.pages(len(prompt) + steps)}
 }
@@ -177,7 +178,7 @@ func (s *sequence) bind() engine.SlotBind {
 	return b
 }
 
-// all are the tokens known so far.
+// all returns the tokens known so far.
 func (s *sequence) all() []kv.Token {
 	t := slices.Clone(s.prompt)
 	for _, o := range s.out {
@@ -186,8 +187,7 @@ func (s *sequence) all() []kv.Token {
 	return t
 }
 
-// row runs up to n of the known tokens that have not run; it samples if no more
-// are left.
+// row runs up to n of the known tokens that have not run; it samples if none is left.
 func (s *sequence) row(info *engine.Info, n int) engine.Row {
 	all := s.all()
 	hi := min(s.ran+n, len(all))
@@ -199,7 +199,7 @@ func (s *sequence) row(info *engine.Info, n int) engine.Row {
 	return r
 }
 
-// take stores row's sample, if the row sampled.
+// take stores the row's sample, if the row sampled.
 func (s *sequence) take(b *engine.Batch, res *engine.Result, row int) error {
 	if !b.Rows[row].Sample {
 		return nil
@@ -212,7 +212,7 @@ func (s *sequence) take(b *engine.Batch, res *engine.Result, row int) error {
 	return nil
 }
 
-// step runs one batch with one row of each sequence, chunks of at most n tokens.
+// step runs one batch with a row for each sequence, in chunks of at most n tokens.
 func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) error {
 	b := &engine.Batch{Binds: binds}
 	for _, s := range seqs {
@@ -228,7 +228,7 @@ func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) error {
 	return err
 }
 
-// finish binds s and runs it to steps samples, alone, in chunks of n.
+// finish binds s and runs it alone to steps samples, in chunks of n.
 func (r *rig) finish(s *sequence, n, steps int) error {
 	binds := []engine.SlotBind{s.bind()}
 	for len(s.out) < steps {
@@ -240,8 +240,8 @@ func (r *rig) finish(s *sequence, n, steps int) error {
 	return nil
 }
 
-// solo is the reference: a new backend of pages of 16 runs the request alone, the
-// prompt in one piece.
+// solo is the reference: a new backend with pages of 16 tokens runs the request alone, with the
+// prompt in one chunk.
 func (h *Harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) ([]sample, error) {
 	r := h.open(usual(16))
 	s := r.sequence(0, p, prompt, steps)
@@ -249,15 +249,15 @@ func (h *Harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) ([
 	return s.out, err
 }
 
-// request is what checks compare under several conditions.
+// request is a request with its reference output, to be compared under several conditions.
 type request struct {
 	params engine.SamplingParams
 	prompt []kv.Token
 	want   []sample
 }
 
-// requests makes n requests of different lengths with their references: even
-// ones greedy, odd ones hot and with a seed, so that lost parameters show.
+// requests makes n requests of different lengths with their references: even ones greedy, odd
+// ones at high temperature with a seed, so that lost parameters are detected.
 func (h *Harness) requests(n, steps int) ([]request, error) {
 	r := h.open(usual(16))
 	reqs := make([]request, n)
@@ -267,7 +267,7 @@ func (h *Harness) requests(n, steps int) ([]request, error) {
 		if i%2 == 1 {
 			q.params = engine.SamplingParams{Temperature: 4, Seed: uint64(100 + i)}
 		}
-		// A slot each: a backend that loses binds must not lose them here as well.
+		// One slot each: a backend that loses binds must not lose them in the reference, too.
 		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
 		if err := r.finish(s, r.info.MaxTokens, steps); err != nil {
 			return nil, fmt.Errorf("reference %d: %w", i, err)

@@ -7,30 +7,30 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Options are what a check needs of a backend. All are set.
+// Options configures a backend for a check. All fields are set.
 type Options struct {
 	PageTokens, Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight int
 }
 
-// Factory opens a backend of that size over the same model each time: vocabulary
-// of at least 128 tokens, at least 128 positions. The suite closes it; closing it
-// again must do nothing. It ends the test if it can't.
+// Factory opens a backend with the given options over the same model each time: a vocabulary of
+// at least 128 tokens and at least 128 positions. The suite closes it; a second Close must do
+// nothing. If it can't open one, it ends the test.
 type Factory func(t testing.TB, o Options) engine.Backend
 
-// Check is one promise. Run gives an error that tells how it is broken.
+// Check tests one promise. Run returns an error that describes how it is broken.
 type Check struct {
 	Name string
 	Run  func(h *Harness) error
-	// needs reports whether a backend that is so makes the promise; nil: all do.
+	// needs reports whether backends with this Info make the promise; nil: all do.
 	needs func(info *engine.Info) bool
-	moves bool // it is made of backends that are movers
+	moves bool // only movers make it
 }
 
 func (c *Check) applies(info *engine.Info, mover bool) bool {
 	return (c.needs == nil || c.needs(info)) && (mover || !c.moves)
 }
 
-// Checks are all of them, in the order of Run.
+// Checks returns all checks, in the order of Run.
 func Checks() []Check {
 	masks := func(info *engine.Info) bool { return info.MaxMasks > 0 }
 	return []Check{
@@ -62,8 +62,8 @@ func Checks() []Check {
 	}
 }
 
-// Run runs every check as a subtest, but those of what the backend's Info says that it
-// can't do or that only movers do, and those named in except, which a backend lists with its reason.
+// Run runs every check as a subtest, except those that the backend's Info excludes, those of
+// moves if it is not a mover, and those in except, which a backend lists with its reason.
 func Run(t *testing.T, f Factory, except ...string) {
 	known(t, except)
 	info, mover := describe(t, f)
@@ -79,8 +79,8 @@ func Run(t *testing.T, f Factory, except ...string) {
 	}
 }
 
-// RunControls runs every check against backends broken on purpose, made from
-// f's, and fails where a check passes. It shows that Run can fail.
+// RunControls runs every check against its controls, made from f's backends, and fails if a
+// check passes one. It shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
 	known(t, except)
 	info, mover := describe(t, f)
@@ -108,8 +108,8 @@ func RunControls(t *testing.T, f Factory, except ...string) {
 	}
 }
 
-// Try runs the check of that name and gives what it finds, for controls that only a
-// backend's own tests can make, such as a kernel with another order of sums.
+// Try runs the named check and returns its error. It is for controls that only a backend's own
+// tests can make, such as a kernel with another summation order.
 func Try(t testing.TB, f Factory, check string) error {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
@@ -119,7 +119,7 @@ func Try(t testing.TB, f Factory, check string) error {
 	return run(t, f, Checks()[i], nil)
 }
 
-// describe asks a backend of the factory what it gives, and whether it is a mover.
+// describe returns the Info of a backend of the factory, and whether it is a mover.
 func describe(t *testing.T, f Factory) (*engine.Info, bool) {
 	t.Helper()
 	b := f(t, usual(16))

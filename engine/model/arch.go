@@ -6,28 +6,27 @@ import (
 	"strings"
 )
 
-// Arch is a family of models, by Hugging Face's model_type. The zero value
-// stands for Llama.
+// Arch is a model family, named by Hugging Face's model_type. The zero value means Llama.
 type Arch string
 
-// The families that are read and generated. They share the layer (RMSNorm,
-// rotary embedding, grouped-query attention, SwiGLU) and differ in little:
+// The families that can be read and generated. All share the layer (RMSNorm, rotary embedding,
+// grouped-query attention, SwiGLU); the differences are:
 const (
-	Llama   Arch = "llama"   // biases where attention_bias and mlp_bias ask for them
-	Mistral Arch = "mistral" // as Llama, without biases
+	Llama   Arch = "llama"   // biases if attention_bias and mlp_bias are set
+	Mistral Arch = "mistral" // like Llama, without biases
 	Qwen2   Arch = "qwen2"   // biases on q, k and v, none on o; Qwen2.5 is the same
-	Qwen3   Arch = "qwen3"   // a norm on each head of q and k, head_dim of its own
+	Qwen3   Arch = "qwen3"   // a norm on each head of q and k; head_dim is independent of Hidden
 )
 
 var archs = []Arch{Llama, Mistral, Qwen2, Qwen3}
 
-// Archs lists the known families.
+// Archs lists the supported families.
 func Archs() []Arch { return slices.Clone(archs) }
 
-// String is the model_type, "llama" for the zero value.
+// String returns the model_type, "llama" for the zero value.
 func (a Arch) String() string { return string(a.withDefault()) }
 
-// UnmarshalText accepts the name of a known family, and lists them otherwise.
+// UnmarshalText accepts the name of a supported family. Its error lists all names.
 func (a *Arch) UnmarshalText(text []byte) error {
 	if b := Arch(text); b.known() {
 		*a = b
@@ -53,7 +52,7 @@ func unknownArch(name string) error {
 	return fmt.Errorf("model: unknown arch %q, want one of %s", name, strings.Join(names, ", "))
 }
 
-// class is the family's value in config.json's "architectures".
+// class returns the family's value in "architectures" of config.json.
 func (a Arch) class() string {
 	switch a {
 	case Llama:
@@ -68,7 +67,7 @@ func (a Arch) class() string {
 	panic(fmt.Sprintf("model: arch %q", string(a)))
 }
 
-// archOf is the family of a class, "" if there is none.
+// archOf returns the family of a class, "" if there is none.
 func archOf(class string) Arch {
 	for _, a := range archs {
 		if a.class() == class {
@@ -86,9 +85,9 @@ func classes() []string {
 	return names
 }
 
-// parts sets what the family adds to the common layer, as the modelling code of
-// transformers does (models/{llama,mistral,qwen2,qwen3}/modeling_*.py, the
-// constructors of Attention and MLP).
+// parts sets the family's additions to the common layer, as in the modelling code of
+// transformers (models/{llama,mistral,qwen2,qwen3}/modeling_*.py, the constructors of Attention
+// and MLP).
 func (f *fields) parts(c *Config) {
 	attention, mlp := f.flag("attention_bias"), f.flag("mlp_bias")
 	switch arch := archOf(c.Architecture); arch {
@@ -96,8 +95,7 @@ func (f *fields) parts(c *Config) {
 		c.QKVBias, c.OBias, c.MLPBias = attention, attention, mlp
 		return
 	case Qwen2:
-		// attention_bias is not a field of Qwen2Config: q, k and v always have one,
-		// o never has.
+		// Qwen2Config has no attention_bias: q, k and v always have a bias, o never has one.
 		c.QKVBias = true
 	case Qwen3:
 		c.QKVBias, c.OBias, c.QKNorm = attention, attention, true
@@ -111,18 +109,18 @@ func (f *fields) parts(c *Config) {
 	}
 }
 
-// window refuses attention that looks back less far than the context, where a
-// layer uses it. A window of w lets a token see the w positions up to its own, so
-// w >= MaxPositions is full attention.
+// window refuses sliding-window attention that is shorter than the context, if any layer uses
+// it. With a window of w, a token attends to the w positions up to its own, so w >=
+// MaxPositions is full attention.
 func (f *fields) window(c *Config) {
 	window, from := f.slidingWindow(c), 0
 	if qwen := archOf(c.Architecture); qwen == Qwen2 || qwen == Qwen3 {
-		from = 28 // the first layer with the window, by the default of Qwen2Config
+		from = 28 // the first layer with the window, the default of Qwen2Config
 		f.read("max_window_layers", &from, "a whole number")
 	}
 	slides := from < c.Layers
 	if f.has("layer_types") {
-		slides = f.slidingLayers(window) || archOf(c.Architecture) == Mistral // which has the window in all
+		slides = f.slidingLayers(window) || archOf(c.Architecture) == Mistral // Mistral uses the window in all layers
 	}
 	if slides && window > 0 && window < c.MaxPositions {
 		f.fail(unsupported("sliding_window is %d, less than max_position_embeddings %d; "+
@@ -130,7 +128,7 @@ func (f *fields) window(c *Config) {
 	}
 }
 
-// slidingWindow is the window that some layers may have, 0 for none.
+// slidingWindow returns the window that layers may use, 0 for none.
 func (f *fields) slidingWindow(c *Config) int {
 	arch := archOf(c.Architecture)
 	qwen := arch == Qwen2 || arch == Qwen3
@@ -138,7 +136,7 @@ func (f *fields) slidingWindow(c *Config) int {
 		return 0
 	}
 	if _, there := f.raw["sliding_window"]; !there && (qwen || arch == Mistral) {
-		return 4096 // the default of their configs; null is "none"
+		return 4096 // the default of both configs; null means none
 	}
 	if !f.has("sliding_window") {
 		return 0
@@ -146,8 +144,8 @@ func (f *fields) slidingWindow(c *Config) int {
 	return f.count("sliding_window", false, 0)
 }
 
-// slidingLayers tells whether layer_types gives a layer the window, and refuses
-// other kinds of attention.
+// slidingLayers reports whether layer_types assigns the window to any layer, and refuses kinds
+// of attention that are not supported.
 func (f *fields) slidingLayers(window int) bool {
 	var kinds []string
 	f.read("layer_types", &kinds, "a list of names")

@@ -8,23 +8,22 @@ import (
 	"strings"
 )
 
-// The names that transformers gives to the weights outside the layers. All
-// families share them.
+// transformers' names of the weights outside the layers. All families share them.
 const (
 	embedName = "model.embed_tokens.weight"
 	normName  = "model.norm.weight"
 	headName  = "lm_head.weight"
 )
 
-// slot is one weight that a config asks for.
+// slot is a weight that a config requires.
 type slot struct {
 	name  string
 	shape []int
 	dst   **Tensor
 }
 
-// slots lists the weights of m by m.config in the fixed order that ID hashes
-// and Generate writes. m.layers must be allocated.
+// slots lists the weights of m that m.config requires, in the fixed order that ID hashes and
+// Generate writes. m.layers must be allocated.
 func (m *Model) slots() []slot {
 	c := m.config
 	out := []slot{{embedName, []int{c.Vocab, c.Hidden}, &m.embed}}
@@ -67,9 +66,9 @@ func (l *Layer) slots(out []slot, c *Config, prefix string) []slot {
 	return out
 }
 
-// bind puts the tensors into their places. It reports all missing, misshapen
-// and unexpected ones together, with the file: an unexpected weight, say a bias,
-// means that the model computes something else than config.json admits to.
+// bind assigns the tensors to m's fields. It reports all missing, misshapen and unexpected
+// tensors together, with their files. An unexpected weight, say a bias, is an error because it
+// means that the model computes something that config.json does not describe.
 func (m *Model) bind(w *weights) error {
 	m.layers = make([]Layer, m.config.Layers)
 	rest := maps.Clone(w.tensors)
@@ -90,10 +89,10 @@ func (m *Model) bind(w *weights) error {
 	}
 	if m.config.TiedHead {
 		m.head = m.embed
-		delete(rest, headName) // a copy that some writers keep
+		delete(rest, headName) // a copy that some writers store
 	}
 	maps.DeleteFunc(rest, func(name string, _ *Tensor) bool {
-		return strings.HasSuffix(name, ".rotary_emb.inv_freq") // a constant that old writers kept
+		return strings.HasSuffix(name, ".rotary_emb.inv_freq") // a constant that old writers stored
 	})
 	const most = 8
 	if n := len(errs) - most; n > 0 {
@@ -109,7 +108,7 @@ func (m *Model) bind(w *weights) error {
 	return errors.Join(errs...)
 }
 
-// some lists the first few names.
+// some joins the first few names.
 func some(names []string) string {
 	const most = 8
 	var list []string
@@ -122,5 +121,5 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list, ", "), len(names)-most)
 }
 
-// sortedKeys makes messages and the order of work the same on each run.
+// sortedKeys makes messages and the order of work deterministic.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -8,18 +8,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxCount bounds every count of a config, and Heads*HeadDim. Published models
-// stay below 2^20; the rest is room that still fits 32 bits.
+// maxCount bounds every count of a config, and Heads*HeadDim. Published models stay below 2^20;
+// 2^24 leaves room and fits 32-bit integers.
 const maxCount = 1 << 24
 
-// maxLayers bounds the memory that a config alone can make Open take.
+// maxLayers bounds the memory that Open allocates because of config.json alone.
 const maxLayers = 1024
 
-// originField of config.json says how a generated model came to be.
+// originField of config.json holds the Spec of a generated model.
 const originField = "coppice_generated"
 
-// parseConfig reads config.json and, if not nil, generation_config.json. All
-// faults are reported at once.
+// parseConfig parses config.json and, unless nil, generation_config.json. It reports all faults
+// at once.
 func parseConfig(config, generation []byte) (*Config, error) {
 	f, err := newFields("config.json", config)
 	if err != nil {
@@ -62,8 +62,8 @@ func (f *fields) architecture() string {
 	return ""
 }
 
-// refuseFeatures names every feature in use that the arithmetic of the engines
-// lacks. Reading on regardless would give a model that talks nonsense.
+// refuseFeatures reports every feature in use that the engines do not compute. Ignoring one
+// would give a model that outputs nonsense.
 func (f *fields) refuseFeatures() {
 	if act := f.string("hidden_act", "silu"); act != "silu" {
 		f.fail(unsupported("hidden_act is %q; only \"silu\" is supported", clip(act)))
@@ -94,8 +94,9 @@ func (f *fields) shape(c *Config) {
 		f.fail(unsupported("num_hidden_layers is %d, at most %d", c.Layers, maxLayers))
 	}
 	c.Heads = f.count("num_attention_heads", true, 0)
-	// Null means one per query head; absent means so in LlamaConfig alone, 8 in
-	// MistralConfig and 32 in Qwen's, which no one can have meant to leave unsaid.
+	// Null means one per query head. Absent means the same in LlamaConfig only; the defaults of
+	// MistralConfig (8) and Qwen's (32) fit hardly any model, so an absent value is an error
+	// there.
 	_, there := f.raw["num_key_value_heads"]
 	c.KVHeads = f.count("num_key_value_heads", !there && archOf(c.Architecture) != Llama, c.Heads)
 	c.FFN = f.count("intermediate_size", true, 0)
@@ -112,8 +113,7 @@ func (f *fields) shape(c *Config) {
 	f.headDim(c)
 }
 
-// headDim reads head_dim, which Qwen3Config has as 128 by default and the others
-// as Hidden/Heads.
+// headDim reads head_dim. Its default is 128 in Qwen3Config and Hidden/Heads in the others.
 func (f *fields) headDim(c *Config) {
 	whole := 128
 	if archOf(c.Architecture) != Qwen3 {
@@ -132,10 +132,10 @@ func (f *fields) headDim(c *Config) {
 	}
 }
 
-// rope reads the rotary embedding: transformers v5 has all of it in
-// rope_parameters, v4 has rope_theta beside rope_scaling.
+// rope reads the rotary embedding: transformers v5 has all its fields in rope_parameters, v4
+// has rope_theta next to rope_scaling.
 func (f *fields) rope(c *Config) {
-	const defaultTheta = 10000 // of all four configs
+	const defaultTheta = 10000 // the default of all four configs
 	if p := f.positive("partial_rotary_factor", false, 1); p != 1 {
 		f.fail(unsupported("partial_rotary_factor is %v; only 1 is supported", p))
 	}
@@ -166,10 +166,10 @@ func (f *fields) rope(c *Config) {
 }
 
 func (f *fields) scaling(c *Config) {
-	// "type" is the name that transformers used before 4.43.
+	// transformers before 4.43 used the name "type".
 	kind := f.string("rope_type", f.string("type", ""))
 	if kind == "" && !f.has("factor") {
-		kind = "default" // as transformers v5 reads it
+		kind = "default" // as transformers v5 treats it
 	}
 	switch kind {
 	case "default":
@@ -213,10 +213,10 @@ func (f *fields) dtype(c *Config) {
 	}
 }
 
-// undeclared stands in Config.DType until the embedding's type is known.
+// undeclared is the value of Config.DType until the embedding's type is known.
 const undeclared = kv.DType(255)
 
-// tokens reads the special ids; what this file names overrides what c holds.
+// tokens reads the special ids; those named in this file override those in c.
 func (f *fields) tokens(c *Config) {
 	f.special("bos_token_id", &c.BOS, c.Vocab)
 	f.special("eos_token_id", &c.EOS, c.Vocab)
@@ -224,7 +224,7 @@ func (f *fields) tokens(c *Config) {
 
 func (f *fields) special(name string, dst *[]kv.Token, vocab int) {
 	ids, ok := f.ids(name)
-	if !ok || vocab == 0 { // a vocabulary of 0 was reported already
+	if !ok || vocab == 0 { // a vocabulary of 0 was reported before
 		return
 	}
 	*dst = nil
@@ -237,14 +237,14 @@ func (f *fields) special(name string, dst *[]kv.Token, vocab int) {
 	}
 }
 
-// canonical is the part of the config that logits depend on, as fixed JSON.
+// canonical returns the fields of the config that logits depend on, as fixed JSON.
 func (c *Config) canonical() []byte {
 	fixed := *c
 	fixed.BOS, fixed.EOS, fixed.MaxPositions, fixed.DType = nil, nil, 0, 0
 	out, err := json.Marshal(&fixed)
 	if err != nil {
-		panic(fmt.Sprintf("model: config %+v: %v", fixed, err)) // numbers are finite, parseConfig saw to it
+		panic(fmt.Sprintf("model: config %+v: %v", fixed, err)) // cannot happen: parseConfig has checked that numbers are finite
 	}
-	// Ids have the number of F32 here, from before types were written by name.
+	// IDs were defined when the type was written as a number, F32 being 0; keep them unchanged.
 	return bytes.Replace(out, []byte(`"DType":"f32"`), []byte(`"DType":0`), 1)
 }

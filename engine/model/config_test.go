@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// v4 is a config as transformers 4 writes it, v5 the same model in version 5.
+// v4 is a config as written by transformers 4, v5 the same model as written by version 5.
 const v4 = `{
   "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "bos_token_id": 1, "eos_token_id": [2, 3], "head_dim": 64, "hidden_act": "silu", "hidden_size": 128,
@@ -52,8 +52,7 @@ func TestConfigOfBothForms(t *testing.T) {
 	}
 }
 
-// edit returns a config with some fields set, or removed where the value is
-// "-"; values are JSON.
+// edit returns a config with some fields set to JSON values, or removed if the value is "-".
 func edit(t testing.TB, text string, fields map[string]string) []byte {
 	t.Helper()
 	var m map[string]json.RawMessage

@@ -9,24 +9,24 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// Defaults are the sampling parameters that a model's authors recommend, with the meanings
-// of Hugging Face's GenerationConfig. Nil: they say nothing of it.
+// Defaults are the sampling parameters that a model's authors recommend, with the meanings of
+// Hugging Face's GenerationConfig. Nil: no recommendation.
 type Defaults struct {
-	Temperature       *float64 // 0 or more; 0 is greedy
+	Temperature       *float64 // at least 0; 0 is greedy
 	TopP              *float64 // (0, 1]
-	TopK              *int     // 0 or more; 0 is off
+	TopK              *int     // at least 0; 0 is off
 	MinP              *float64 // [0, 1]
 	RepetitionPenalty *float64 // above 0; 1 is off
 }
 
-// defaultNames are the names of the parameters: in generation_config.json, and in the
-// metadata of GGUF files under general.sampling.
+// defaultNames are the names of the parameters, in generation_config.json and, under
+// general.sampling, in the metadata of GGUF files.
 //
 // Source: gguf-py/gguf/constants.py of llama.cpp, Keys.General.SAMPLING_*.
 var defaultNames = []struct {
 	json, gguf string
 	lo, hi     float64
-	above      bool // lo itself is refused
+	above      bool // lo itself is excluded
 	to         func(*Defaults, float64)
 }{
 	{"temperature", "temp", 0, 100, false, func(d *Defaults, v float64) { d.Temperature = &v }},
@@ -37,8 +37,8 @@ var defaultNames = []struct {
 }
 
 // ReadDefaults reads the recommended sampling parameters of the model at path: from
-// generation_config.json of a directory, or from the metadata of a GGUF file. A model that
-// has none is no error. Other errors are as those of Open, all values at fault at once.
+// generation_config.json of a directory, or from the metadata of a GGUF file. A model without
+// any is no error. It reports all invalid values at once; other errors are those of Open.
 func ReadDefaults(path string) (Defaults, error) {
 	if IsGGUF(path) {
 		w, meta, err := mapGGUF(path)
@@ -102,7 +102,7 @@ func ggufDefaults(meta *gguf.Meta) (d Defaults, _ error) {
 	return d, errors.Join(errs...)
 }
 
-// span is a range in words.
+// span describes a range for a message.
 func span(lo, hi float64, above bool) string {
 	if above {
 		return fmt.Sprintf("a number above %v, up to %v", lo, hi)

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// String is for the test's errors.
+// String formats Defaults for the test's messages.
 func (d Defaults) String() string {
 	var b strings.Builder
 	show := func(name string, v any, given bool) {
@@ -36,14 +36,14 @@ func (d Defaults) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestReadDefaults: what a model recommends is read from a directory and from a GGUF file,
-// and values that mean nothing are named.
+// TestReadDefaults: recommendations are read from a directory and from a GGUF file, and errors
+// name invalid values.
 func TestReadDefaults(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct{ file, want, fault string }{
 		{"", "", ""},
 		{`{"eos_token_id": 2}`, "", ""},
-		{`{"do_sample": true, "repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}`, "temperature=0.7 top_p=0.8 top_k=20 repetition_penalty=1.05", ""}, // as Qwen2.5's
+		{`{"do_sample": true, "repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}`, "temperature=0.7 top_p=0.8 top_k=20 repetition_penalty=1.05", ""}, // Qwen2.5's
 		{`{"temperature": null, "top_k": -1, "min_p": 0}`, "top_k=0 min_p=0", ""},
 		{`{"temperature": -1, "top_p": 0}`, "", "temperature is -1, want a number from 0 to 100\ngeneration_config.json: model: damaged file: top_p is 0, want a number above 0, up to 1"},
 		{`{"temperature": "hot"}`, "", `temperature is "hot", want a number`},

@@ -8,9 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// configJSON has the form of transformers v4, which v5 reads too. The last
-// field is ours: with the family it makes the file differ wherever the weights
-// differ.
+// configJSON writes config.json in the form of transformers v4, which v5 reads, too. The last
+// field is an addition: it holds the Spec, so that config.json differs whenever the weights do.
 func configJSON(c *Config, spec Spec) []byte {
 	type origin struct {
 		Preset    Preset `json:"preset"`
@@ -44,14 +43,14 @@ func configJSON(c *Config, spec Spec) []byte {
 		Architectures: []string{c.Architecture}, ModelType: archOf(c.Architecture).String(),
 		Hidden: c.Hidden, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
 		Vocab: c.Vocab, MaxPositions: c.MaxPositions, Act: "silu", Window: noWindow(c),
-		AttentionBias: c.OBias, MLPBias: c.MLPBias, // Qwen2's biases go without saying
+		AttentionBias: c.OBias, MLPBias: c.MLPBias, // Qwen2 has no field for its biases
 		NormEps: c.NormEps, RopeTheta: c.RopeTheta, Tied: c.TiedHead,
 		BOS: c.BOS[0], EOS: c.EOS, DType: "bfloat16",
 		Origin: origin{spec.Preset, spec.Seed, generatorVersion},
 	})
 }
 
-// noWindow is the null that MistralConfig needs in place of its default window.
+// noWindow returns the null that MistralConfig needs to have no default window.
 func noWindow(c *Config) json.RawMessage {
 	if c.Architecture == Mistral.class() {
 		return json.RawMessage("null")
@@ -69,10 +68,10 @@ func generationConfig(c *Config) []byte {
 func indented(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // token texts have angle brackets
+	enc.SetEscapeHTML(false) // token texts contain angle brackets
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("model: encode %+v: %v", v, err)) // plain structs of finite numbers
+		panic(fmt.Sprintf("model: encode %+v: %v", v, err)) // cannot happen: plain structs of finite numbers
 	}
 	return b.Bytes()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// qwen2 is a config as Qwen2.5-0.5B has it, in the form of transformers 4, and
-// qwen3 one as Qwen3-0.6B would have it in the form of version 5.
+// qwen2 is a config like that of Qwen2.5-0.5B in the form of transformers 4; qwen3 is one like
+// that of Qwen3-0.6B in the form of version 5.
 const qwen2 = `{
   "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645,
   "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
@@ -56,7 +56,7 @@ func TestQwenConfigs(t *testing.T) {
 
 type fieldSet = map[string]string
 
-// slide sets what makes Qwen's layers from one on look back over a window.
+// slide gives Qwen's layers from one on a sliding window.
 func slide(window, from string) fieldSet {
 	return fieldSet{"use_sliding_window": "true", "sliding_window": window, "max_window_layers": from}
 }
@@ -79,7 +79,7 @@ func TestFamilies(t *testing.T) {
 		"window of the context": {qwen2, slide("32768", "0"), nil},
 		"window of no layer":    {qwen2, slide("4096", "24"), nil},
 		"window none":           {qwen2, slide("null", "0"), nil},
-		"window, full layers":   {qwen3, slide("4096", "0"), nil}, // layer_types win
+		"window, full layers":   {qwen3, slide("4096", "0"), nil}, // layer_types has precedence
 		"window default unused": {qwen2, fieldSet{"sliding_window": "-"}, nil},
 	} {
 		c, err := parseConfig(edit(t, tc.base, tc.fields), nil)
@@ -137,8 +137,7 @@ func TestFamiliesRefuse(t *testing.T) {
 	}
 }
 
-// FuzzConfig: no text makes the reader panic, and what it accepts keeps the
-// promises of Config.
+// FuzzConfig: no text makes the parser panic, and accepted configs keep the promises of Config.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(v4), []byte(`{"eos_token_id":[1]}`))
 	f.Add([]byte(v5), []byte(`{}`))

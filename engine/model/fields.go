@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// fields reads one JSON object by name and collects everything that is wrong
-// with it, so that a user sees all faults at once.
+// fields reads a JSON object by field name and collects all errors, so that a user sees all
+// faults at once.
 type fields struct {
 	file string // for messages
 	raw  map[string]json.RawMessage
@@ -28,7 +28,7 @@ func (f *fields) fail(err error)          { f.errs = append(f.errs, fmt.Errorf("
 func (f *fields) err() error              { return errors.Join(f.errs...) }
 func (f *fields) text(name string) string { return clip(string(bytes.TrimSpace(f.raw[name]))) }
 
-// clip bounds what a file can put into a message.
+// clip bounds how much of a file's text a message quotes.
 func clip(text string) string {
 	const most = 200
 	if len(text) <= most {
@@ -37,13 +37,14 @@ func clip(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
-// has tells whether a field is there and not null. Writers use null for "off".
+// has reports whether a field is present and not null. Writers use null for "off".
 func (f *fields) has(name string) bool {
 	v, ok := f.raw[name]
 	return ok && !bytes.Equal(bytes.TrimSpace(v), []byte("null"))
 }
 
-// read decodes a field into dst, a pointer; false if it is absent, null or bad.
+// read decodes a field into dst, a pointer. It returns false if the field is absent, null or
+// invalid.
 func (f *fields) read(name string, dst any, want string) bool {
 	if !f.has(name) {
 		return false
@@ -59,8 +60,8 @@ func (f *fields) missing(name, want string) {
 	f.fail(damaged("%s is missing, want %s", name, want))
 }
 
-// count reads a whole number in [1, maxCount]. An absent field is an error if
-// required, else gives fallback.
+// count reads an integer in [1, maxCount]. If the field is absent, it reports an error if
+// required, and returns fallback otherwise.
 func (f *fields) count(name string, required bool, fallback int) int {
 	const want = "a whole number, 1 or more"
 	if !f.has(name) {
@@ -77,7 +78,7 @@ func (f *fields) count(name string, required bool, fallback int) int {
 	return n
 }
 
-// positive reads a number above zero, by the rules of count.
+// positive reads a number above zero, and treats an absent field like count.
 func (f *fields) positive(name string, required bool, fallback float64) float64 {
 	const want = "a number above 0"
 	if !f.has(name) {
@@ -94,14 +95,14 @@ func (f *fields) positive(name string, required bool, fallback float64) float64 
 	return v
 }
 
-// flag reads a boolean, false if absent.
+// flag reads a boolean; absent means false.
 func (f *fields) flag(name string) bool {
 	b := false
 	f.read(name, &b, "true or false")
 	return b
 }
 
-// string reads a string, fallback if absent.
+// string reads a string; absent means fallback.
 func (f *fields) string(name, fallback string) string {
 	s := fallback
 	f.read(name, &s, "a string")

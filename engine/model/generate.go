@@ -10,30 +10,28 @@ import (
 	"path/filepath"
 )
 
-// Spec says which model Generate makes. Equal specs give equal bytes on every
-// machine.
+// Spec selects the model that Generate makes. Equal specs give equal bytes on every machine.
 type Spec struct {
 	Preset Preset
 	Seed   uint64
 	Arch   Arch // Llama if empty
 }
 
-// generatorVersion stands in config.json; it changes when the weights of a Spec do.
+// generatorVersion is written to config.json; it must change whenever the weights of a Spec do.
 const generatorVersion = 1
 
-// ErrExists is wrapped when Generate would overwrite something else.
+// ErrExists is wrapped if Generate would overwrite another model or file.
 var ErrExists = errors.New("model: the directory is in use")
 
-// Generate writes the model of spec to dir, which Open and transformers read:
-// config.json, model.safetensors, tokenizer.json, tokenizer_config.json and
-// generation_config.json. dir is made if it does not exist; other files in it
-// stay as they are.
+// Generate writes the model of spec to dir, which Open and transformers can read: config.json,
+// model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json. It
+// creates dir if necessary; other files in it stay as they are.
 //
-// Files are written beside their places and renamed when all are complete,
-// config.json last, so a directory with config.json is whole. A directory that
-// holds any of the files is refused with ErrExists, unless its config.json is
-// the one that would be written (it names arch, preset and seed): then the files are
-// made afresh. Weights are streamed; memory does not grow with the model.
+// Files are written under temporary names and renamed when all are complete, config.json last,
+// so a directory with a config.json is complete. If dir holds any of the files, Generate fails
+// with ErrExists, unless config.json equals the one to be written (it has arch, preset and
+// seed): then the files are written again. Weights are streamed; memory does not grow with the
+// model.
 func Generate(dir string, spec Spec) error {
 	c, err := spec.config()
 	if err != nil {
@@ -65,7 +63,7 @@ func Generate(dir string, spec Spec) error {
 	return nil
 }
 
-// file is one file to write.
+// file is a file to write.
 type file struct {
 	name  string
 	write func(io.Writer) error
@@ -78,7 +76,7 @@ func literal(data []byte) func(io.Writer) error {
 	}
 }
 
-// mayWrite protects what others put into dir. The last of files is config.json.
+// mayWrite protects other files in dir. The last of files is config.json.
 func mayWrite(dir string, files []file) error {
 	var want bytes.Buffer
 	if err := files[len(files)-1].write(&want); err != nil {
@@ -103,14 +101,14 @@ func mayWrite(dir string, files []file) error {
 	return nil
 }
 
-// writeAll writes every file under a temporary name and then renames them in
-// order. On an error no temporary file is left behind.
+// writeAll writes every file under a temporary name and then renames them in order. On an error
+// it removes the temporary files.
 func writeAll(dir string, files []file) (err error) {
 	temps := make([]string, 0, len(files))
 	defer func() {
 		for _, t := range temps {
 			if err != nil {
-				os.Remove(t) // renamed ones are gone already
+				os.Remove(t) // those renamed no longer exist
 			}
 		}
 	}()
@@ -122,7 +120,7 @@ func writeAll(dir string, files []file) (err error) {
 		temps = append(temps, out.Name())
 		err = f.write(out)
 		if err == nil {
-			err = out.Chmod(0o644) // CreateTemp's 0600 is for secrets
+			err = out.Chmod(0o644) // CreateTemp's 0600 is too strict for a model
 		}
 		if err == nil {
 			err = out.Sync()

@@ -19,9 +19,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// TestNanoBytes pins the generator: reports name models by preset and seed, so
-// the bytes may not change unless generatorVersion does. tokenizer.json is
-// pinned where it is made, in package tokenizer.
+// TestNanoBytes pins the generator's output: reports name models by preset and seed, so the
+// bytes may not change unless generatorVersion does. Package tokenizer pins tokenizer.json.
 func TestNanoBytes(t *testing.T) {
 	dir := nano(t)
 	for file, want := range map[string]string{
@@ -115,7 +114,7 @@ func TestGenerateFailsCleanly(t *testing.T) {
 }
 
 func TestPresets(t *testing.T) {
-	// Large vocabularies take seconds and differ in made-up words alone.
+	// Large vocabularies take seconds and only differ in made-up words.
 	vocabulary, err := trainTokenizer(320)
 	if err != nil {
 		t.Fatal(err)
@@ -174,11 +173,11 @@ func TestArchs(t *testing.T) {
 	}
 }
 
-// TestArchBytes pins the weights of each family, as TestNanoBytes does those of
-// Llama: what a family shares with Llama has the same values.
+// TestArchBytes pins the weights of each family, as TestNanoBytes does for Llama: weights that
+// a family shares with Llama have the same values.
 func TestArchBytes(t *testing.T) {
 	for arch, want := range map[Arch]struct{ weights, id string }{
-		Mistral: {"f9af7c9d76ed254c", "aa0a4bdb545d331b8f2d25f6a7ff4a9b"}, // as Llama's
+		Mistral: {"f9af7c9d76ed254c", "aa0a4bdb545d331b8f2d25f6a7ff4a9b"}, // the same as Llama's
 		Qwen2:   {"0d6cee7927b82e25", "be72e74c98b2c5d290f0947ef20a4ea6"},
 		Qwen3:   {"ba3416c2ef1a7f91", "dca9e6ab91586dc85ce723e4a258f7f4"},
 	} {
@@ -197,7 +196,7 @@ func TestArchBytes(t *testing.T) {
 	}
 }
 
-// TestMadeUpWordsFillTheVocabulary: one size above what the text alone yields.
+// TestMadeUpWordsFillTheVocabulary trains one vocabulary larger than the text alone allows.
 func TestMadeUpWordsFillTheVocabulary(t *testing.T) {
 	const vocab = 6144 // the text alone yields 6004
 	data, err := trainTokenizer(vocab)
@@ -228,7 +227,7 @@ func TestValuesHaveTheirMoments(t *testing.T) {
 			d := v - tc.mean
 			sum, squares, most = sum+d, squares+d*d, max(most, math.Abs(d))
 		}
-		// Five standard errors; four uniforms reach 2*sqrt(3) deviations.
+		// Bounds: five standard errors; the sum of four uniforms is at most 2*sqrt(3) deviations.
 		if mean := sum / n / tc.std; math.Abs(mean) > 5/math.Sqrt(n) {
 			t.Errorf("mean %v: off by %v deviations", tc.mean, mean)
 		}

@@ -14,14 +14,13 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// IsGGUF reports whether path is a file, and so is read as GGUF: other models are
-// directories.
+// IsGGUF reports whether path is a file, which is read as GGUF; other models are directories.
 func IsGGUF(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
 }
 
-// openGGUF is Open of a GGUF file and of the parts that it is split into.
+// openGGUF is Open for a GGUF file and the further parts of a split one.
 func openGGUF(path string) (*Model, error) {
 	w, meta, err := mapGGUF(path)
 	if err != nil {
@@ -50,7 +49,7 @@ func fromGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	return m, nil
 }
 
-// checkGGUF makes all of a model that takes no look at the weights' values.
+// checkGGUF makes the parts of a model that do not depend on the weights' values.
 func checkGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	vocab, err := readVocabulary(meta)
 	if err != nil {
@@ -76,8 +75,8 @@ func checkGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	return m, m.bind(w)
 }
 
-// mapGGUF maps the file at path and those that belong to it. The metadata are the
-// first file's, valid until the weights are closed.
+// mapGGUF maps the file at path and its further parts. The metadata are those of the first
+// file, valid until the weights are closed.
 func mapGGUF(path string) (*weights, *gguf.Meta, error) {
 	w := &weights{tensors: map[string]*Tensor{}, path: path}
 	first, err := w.part(path)
@@ -98,7 +97,7 @@ func (w *weights) part(path string) (*gguf.File, error) {
 		return nil, err
 	}
 	if !bytes.HasPrefix(data, []byte("GGUF")) {
-		return nil, fmt.Errorf("%s: %w", path, damaged("the file is no GGUF file; %s", makeHint))
+		return nil, fmt.Errorf("%s: %w", path, damaged("this is not a GGUF file; %s", makeHint))
 	}
 	return w.add(data, path)
 }
@@ -122,7 +121,7 @@ func (w *weights) add(data []byte, path string) (*gguf.File, error) {
 	return f, nil
 }
 
-// ggufTensor is a tensor as it stands in a file.
+// ggufTensor converts a tensor of a file; it shares its bytes.
 func ggufTensor(t gguf.Tensor, path string) *Tensor {
 	out := &Tensor{Name: t.Name, DType: kv.F32, Shape: t.Shape, Data: t.Data, file: path}
 	switch t.Type {
@@ -139,11 +138,10 @@ func ggufTensor(t gguf.Tensor, path string) *Tensor {
 
 var partName = regexp.MustCompile(`^(.*)-([0-9]{5})-of-([0-9]{5})\.gguf$`)
 
-// maxParts is the most files that a model may be split into; their names have five
-// digits, and each is mapped.
+// maxParts bounds the parts of a split model: each is mapped, and names have five digits.
 const maxParts = 1024
 
-// otherParts maps what the first file at path says of others.
+// otherParts maps the further parts that the first file, at path, announces.
 func (w *weights) otherParts(path string, meta *gguf.Meta) error {
 	count, ok := meta.Uint("split.count")
 	if !ok || count < 2 {
@@ -175,7 +173,7 @@ func (w *weights) otherParts(path string, meta *gguf.Meta) error {
 	return nil
 }
 
-// ggufNames are llama.cpp's names of weights, with Hugging Face's.
+// ggufNames maps llama.cpp's names of weights to Hugging Face's.
 var ggufNames = strings.NewReplacer(
 	"token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "attn_output.", "self_attn.o_proj.",
 	"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.",
@@ -187,7 +185,7 @@ var ggufNames = strings.NewReplacer(
 
 const ropeFactors = "rope_freqs.weight"
 
-// renameTensors gives the weights the names that bind looks for.
+// renameTensors gives the weights the names that bind expects.
 func renameTensors(w *weights, c *Config) error {
 	renamed := make(map[string]*Tensor, len(w.tensors))
 	for _, name := range sortedKeys(w.tensors) {
@@ -204,9 +202,9 @@ func renameTensors(w *weights, c *Config) error {
 	return nil
 }
 
-// unpermute puts the rows of q and k in the order that Hugging Face's rotary
-// embedding has: llama.cpp's turns pairs of neighbours, so its files have row i of the
-// first half of a head at 2i, and row i of the second at 2i+1.
+// unpermute restores the row order of q and k for Hugging Face's rotary embedding, which
+// rotates dimension i with i+dim/2. llama.cpp rotates neighbouring dimensions, so in its files
+// row i of the first half of a head is at 2i, and row i of the second half at 2i+1.
 func (l *Layer) unpermute(c *Config) {
 	l.Q, l.QBias = l.Q.unpermuted(c.HeadDim), l.QBias.unpermuted(c.HeadDim)
 	l.K, l.KBias = l.K.unpermuted(c.HeadDim), l.KBias.unpermuted(c.HeadDim)
@@ -218,7 +216,7 @@ func (t *Tensor) unpermuted(dim int) *Tensor {
 	}
 	out := *t
 	out.Data = make([]byte, len(t.Data))
-	size := len(t.Data) / t.Shape[0] // of a row
+	size := len(t.Data) / t.Shape[0] // bytes of a row
 	for r := range t.Shape[0] {
 		head, i := r/dim*dim, r%dim
 		from := head + i%(dim/2)*2 + i/(dim/2)

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
-// generateGGUF is a generated file of the arch and type, and the model in it.
+// generateGGUF writes a generated GGUF file of the arch and type, and opens it.
 func generateGGUF(t testing.TB, spec Spec, typ gguf.Type) (string, *Model) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.gguf")
@@ -29,15 +29,15 @@ func generateGGUF(t testing.TB, spec Spec, typ gguf.Type) (string, *Model) {
 	return path, m
 }
 
-// widened are all values of a tensor.
+// widened returns all values of a tensor.
 func widened(t *Tensor) []float32 {
 	out := make([]float32, t.Len())
 	t.Widen(out, 0, len(out))
 	return out
 }
 
-// A GGUF file holds the model that a directory holds: its weights in the directory's
-// order, rounded to the file's type, its shape, tokens and ends.
+// A GGUF file holds the same model as the directory of its Spec: the weights in the directory's
+// order, rounded to the file's type, and the same shape, tokens and end tokens.
 func TestGGUFIsTheDirectory(t *testing.T) {
 	for _, tc := range []struct {
 		preset Preset
@@ -105,7 +105,7 @@ func compareModels(t *testing.T, name string, got, want *Model, typ gguf.Type) {
 	}
 }
 
-// rewriteGGUF parses a file and writes it anew after change.
+// rewriteGGUF parses a file, lets change alter the tensors, and writes it again.
 func rewriteGGUF(t testing.TB, path string, pairs []gguf.Pair, change func(tensors []gguf.Tensor) []gguf.Tensor) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -131,7 +131,7 @@ func rewriteGGUF(t testing.TB, path string, pairs []gguf.Pair, change func(tenso
 	return out
 }
 
-// pairsOf are the metadata of the generated model of spec.
+// pairsOf returns the metadata of the generated model of spec.
 func pairsOf(t testing.TB, spec Spec) []gguf.Pair {
 	t.Helper()
 	c, err := spec.config()
@@ -210,7 +210,7 @@ func TestGGUFInParts(t *testing.T) {
 	wantErr(one, "whose names end in -00001-of-00003.gguf")
 }
 
-// set replaces or adds a pair; nil takes it out.
+// set replaces or adds a pair; a nil value removes it.
 func set(pairs []gguf.Pair, key string, value any) []gguf.Pair {
 	out := slices.DeleteFunc(slices.Clone(pairs), func(p gguf.Pair) bool { return p.Key == key })
 	if value != nil {
@@ -306,7 +306,7 @@ func TestGGUFOfOtherTensorsRefused(t *testing.T) {
 	}
 }
 
-// What stands in the way of a generated file is not overwritten, but for one like it.
+// An existing file is only overwritten if it was generated, too.
 func TestGenerateGGUFOverwritesNothing(t *testing.T) {
 	path, m := generateGGUF(t, Spec{Preset: Nano, Seed: 1}, gguf.Q8_0)
 	if err := GenerateGGUF(path, Spec{Preset: Nano, Seed: 2}, gguf.Q4_0); err != nil {

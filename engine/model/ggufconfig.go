@@ -10,11 +10,11 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// ggufArchs are the values of general.architecture that are read. Mistral's files say
-// llama, as the two compute the same.
+// ggufArchs are the supported values of general.architecture. Mistral's files say llama, as
+// both compute the same.
 var ggufArchs = map[string]Arch{"llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3}
 
-// metaFields reads the metadata of one architecture and collects all that is wrong.
+// metaFields reads the metadata of one architecture and collects all errors.
 type metaFields struct {
 	meta   *gguf.Meta
 	prefix string // "llama."
@@ -24,8 +24,8 @@ type metaFields struct {
 
 func (f *metaFields) fail(err error) { f.errs = append(f.errs, err) }
 
-// count reads a whole number in [1, maxCount]; an absent one is fallback, if that is
-// not 0.
+// count reads an integer in [1, maxCount]. If it is absent, count returns fallback, and reports
+// an error if fallback is 0.
 func (f *metaFields) count(name string, fallback int) int {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -40,7 +40,7 @@ func (f *metaFields) count(name string, fallback int) int {
 	return int(n)
 }
 
-// positive reads a number above 0, by the rules of count.
+// positive reads a number above 0, and treats an absent value like count.
 func (f *metaFields) positive(name string, fallback float64) float64 {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -55,7 +55,7 @@ func (f *metaFields) positive(name string, fallback float64) float64 {
 	return v
 }
 
-// only refuses a value that is there and none of those that change nothing.
+// only refuses a value unless it is absent or in harmless, the values without effect.
 func (f *metaFields) only(name string, harmless ...string) {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -96,7 +96,7 @@ func (f *metaFields) shape(c *Config, w *weights) {
 	if dim := f.count("attention.value_length", c.HeadDim); dim != c.HeadDim {
 		f.fail(unsupported("%sattention.value_length is %d, key_length %d; supported are equal ones", f.prefix, dim, c.HeadDim))
 	}
-	f.seen[f.prefix+"vocab_size"] = true // the embedding says it
+	f.seen[f.prefix+"vocab_size"] = true // taken from the embedding
 	embed := w.tensors["token_embd.weight"]
 	switch {
 	case embed == nil || len(embed.Shape) != 2:
@@ -120,8 +120,8 @@ func (f *metaFields) shape(c *Config, w *weights) {
 	}
 }
 
-// rope reads the base of the frequencies, and what divides each of them: files of
-// Llama 3.1 and later have their scaling as a tensor.
+// rope reads the base of the rotary frequencies, and their divisors: files of Llama 3.1 and
+// later store the scaling as a tensor.
 func (f *metaFields) rope(c *Config, w *weights) {
 	c.RopeTheta = f.positive("rope.freq_base", 10000)
 	if dim := f.count("rope.dimension_count", c.HeadDim); dim != c.HeadDim {
@@ -151,8 +151,8 @@ func (f *metaFields) rope(c *Config, w *weights) {
 	}
 }
 
-// refuse names every other thing that the file says of its architecture: ignoring it
-// would give a model that talks nonsense.
+// refuse reports all other metadata of the architecture: ignoring one could give a model that
+// outputs nonsense.
 func (f *metaFields) refuse(c *Config) {
 	f.only("expert_count", "0")
 	f.only("expert_used_count", "0")

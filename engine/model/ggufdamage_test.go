@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// input is one damaged file.
+// input returns a damaged file.
 func (s *inputStock) input(rng *rand.Rand) []byte {
 	f := s.files[rng.IntN(len(s.files))].clone()
 	for range rng.IntN(4) {
@@ -25,13 +25,13 @@ func (s *inputStock) input(rng *rand.Rand) []byte {
 	return data
 }
 
-// damages are ways to make a part of a file wrong.
+// damages are the ways to damage a part of a file.
 var damages = []func(*rawFile, *rand.Rand){
 	damageHeader, damagePair, damagePair, damageKeys, damageShape, damageShape, damagePlace, damageTensors,
 	damageTokens, damageTokens, damageKinds, damageMerges, damageScores, growVocabulary, damageParts,
 }
 
-// edge is a number that arithmetic goes wrong at.
+// edge returns a number at which arithmetic tends to go wrong.
 func edge(rng *rand.Rand) uint64 {
 	edges := []uint64{0, 1, 2, 15, 16, 31, 32, 33, 63, 64, 255, 256, 1 << 10, 1 << 16, 1<<20 - 1, 1 << 20, 1 << 24, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32,
 		1 << 40, 1<<62 - 1, 1 << 62, math.MaxInt64, 1 << 63, math.MaxUint64 - 31, math.MaxUint64}
@@ -64,7 +64,7 @@ func damageHeader(f *rawFile, rng *rand.Rand) {
 	}
 }
 
-// damagePair gives a pair another value, mostly of its own kind.
+// damagePair gives a pair another value, usually of its own kind.
 func damagePair(f *rawFile, rng *rand.Rand) {
 	if len(f.pairs) == 0 {
 		return
@@ -101,11 +101,11 @@ func damagePair(f *rawFile, rng *rand.Rand) {
 	}
 }
 
-// odd are texts that mean something somewhere, and some that mean nothing.
+// odd are texts with a meaning somewhere in the format, and some without.
 var odd = []string{"", "llama", "qwen2", "qwen3", "gpt2", "gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-v3", "none", "a b", "\xff\xfe", "{% for %}",
 	"{{ messages }}", strings.Repeat("{% if a %}", 40), strings.Repeat("(", 200), strings.Repeat("x", 300), "token_embd.weight", "blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight", ropeFactors}
 
-// damageKeys adds, drops, doubles or renames pairs.
+// damageKeys adds, drops, duplicates or renames pairs.
 func damageKeys(f *rawFile, rng *rand.Rand) {
 	if len(f.pairs) == 0 {
 		return
@@ -165,7 +165,7 @@ func damagePlace(f *rawFile, rng *rand.Rand) {
 	}
 }
 
-// damageTensors drops, doubles, renames or makes up tensors.
+// damageTensors drops, duplicates, renames or invents tensors.
 func damageTensors(f *rawFile, rng *rand.Rand) {
 	if len(f.tensors) == 0 {
 		return
@@ -181,7 +181,7 @@ func damageTensors(f *rawFile, rng *rand.Rand) {
 	case 2:
 		f.tensors[i].name = odd[rng.IntN(len(odd))]
 	default:
-		n := 1 + rng.IntN(2000) // of no bytes, or all in the same place
+		n := 1 + rng.IntN(2000) // with no bytes, or all at the same offset
 		for range n {
 			f.tensors = append(f.tensors, rawTensor{odd[rng.IntN(len(odd))], []uint64{uint64(rng.IntN(3))}, 0, 0})
 		}
@@ -232,11 +232,11 @@ func damageScores(f *rawFile, rng *rand.Rand) {
 	f.set(wordKeys+"scores", rawPairOf(wordKeys+"scores", scores))
 }
 
-// growVocabulary makes a long one of texts that are each made of others in many ways: what
-// merges imply grows faster than what the file says.
+// growVocabulary makes a large vocabulary of texts that can each be merged in many ways: the
+// implied merges grow faster than the file.
 func growVocabulary(f *rawFile, rng *rand.Rand) {
 	if rng.IntN(20) > 0 {
-		return // they take long
+		return // large files take too long
 	}
 	n := 1 + rng.IntN(300)
 	tokens, kinds, scores := make([]string, n), make([]int32, n), make([]float32, n)
@@ -248,20 +248,20 @@ func growVocabulary(f *rawFile, rng *rand.Rand) {
 	f.set(wordKeys+"scores", rawPairOf(wordKeys+"scores", scores))
 }
 
-// damageParts says that the file is one of several.
+// damageParts makes the file claim to be one of several parts.
 func damageParts(f *rawFile, rng *rand.Rand) {
 	f.set("split.count", rawPairOf("split.count", uint32(edge(rng))))
 	f.set("split.no", rawPairOf("split.no", uint32(rng.IntN(3))))
 }
 
-// damageBytes is blind to the format.
+// damageBytes changes bytes regardless of the format.
 func damageBytes(data []byte, rng *rand.Rand) []byte {
 	if len(data) == 0 {
 		return data
 	}
 	at := rng.IntN(len(data))
 	if rng.IntN(2) == 0 {
-		at = rng.IntN(min(len(data), 1500)) // where header, metadata and table are
+		at = rng.IntN(min(len(data), 1500)) // where the header, the metadata and the table are
 	}
 	switch rng.IntN(6) {
 	case 0:

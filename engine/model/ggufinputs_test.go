@@ -25,8 +25,8 @@ var (
 	inputSeed  = flag.Uint64("gguf-seed", 1, "TestGGUFInputs: of the files")
 )
 
-// TestGGUFInputs reads damaged files made from a seed: headers, metadata, offsets, shapes
-// and vocabularies. None may panic, and none may allocate more than its size allows.
+// TestGGUFInputs reads damaged files made from a seed: headers, metadata, offsets, shapes and
+// vocabularies. None may panic or allocate more than its size permits.
 //
 //	go test ./engine/model -run TestGGUFInputs -timeout 2h -args -gguf-inputs 2000000 -gguf-seed 7
 func TestGGUFInputs(t *testing.T) {
@@ -66,26 +66,26 @@ func TestGGUFInputs(t *testing.T) {
 	t.Logf("%d files read, %d of them whole; most allocated for a byte of a file: %.0f bytes (input %d); slowest %.3f s (input %d)",
 		*inputCount, opened, ratio.value, ratio.input, slowest.value, slowest.input)
 	if opened == 0 && *inputCount >= 1000 {
-		t.Error("no file was whole: what reads models was not reached")
+		t.Error("no file was valid, so the code after parsing was not tested")
 	}
 }
 
-// What a file of n bytes may allocate: base + ratio*n. A token of some bytes has entries in
-// maps and a place in tokenizer.json; the tables of bytes and expressions are the base.
+// A file of n bytes may allocate base + ratio*n. A token of a few bytes has entries in maps and
+// a line in tokenizer.json; the byte tables and regular expressions are the base.
 const (
 	inputAllocBase  = 4 << 20
 	inputAllocRatio = 200
 )
 
-// heapAllocs is what was allocated so far. It is cheap, and counts small objects late, by
-// the span.
+// heapAllocs returns the bytes allocated so far. It is cheap, but counts small objects late, a
+// span at a time.
 func heapAllocs() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// exactAllocs is what f allocates.
+// exactAllocs returns the bytes that f allocates.
 func exactAllocs(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -94,8 +94,8 @@ func exactAllocs(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// readInput reads a file as Open does, some from a disk, and uses what it holds. failure
-// is a panic.
+// readInput reads a file as Open does, some from disk, and uses its contents. failure describes
+// a panic.
 func readInput(data []byte, disk bool, dir string) (ok bool, failure string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,7 +145,7 @@ func fmtError(err error) string {
 type rawFile struct {
 	magic          string
 	version        uint32
-	tensorN, pairN uint64 // what the header says
+	tensorN, pairN uint64 // as in the header
 	pairs          []rawPair
 	tensors        []rawTensor
 	data           []byte
@@ -219,7 +219,7 @@ func (f *rawFile) bytes() []byte {
 	return append(out, f.data...)
 }
 
-// clone is a copy to damage. Bytes are shared: damage replaces them.
+// clone returns a copy to damage. It shares bytes, which damage replaces but never modifies.
 func (f *rawFile) clone() *rawFile {
 	c := *f
 	c.pairs, c.tensors = slices.Clone(f.pairs), slices.Clone(f.tensors)
@@ -240,7 +240,7 @@ func (f *rawFile) set(key string, p rawPair) {
 	f.pairN++
 }
 
-// inputStock are whole files that inputs are damaged copies of.
+// inputStock holds the valid files that inputs are damaged copies of.
 type inputStock struct{ files []*rawFile }
 
 func newInputStock(t *testing.T) *inputStock {
@@ -259,7 +259,7 @@ func newInputStock(t *testing.T) *inputStock {
 	return s
 }
 
-// wholeFile is the smallest model: one layer, two heads of 16.
+// wholeFile returns the smallest model: one layer, two heads of 16.
 func wholeFile(arch Arch, typ gguf.Type, pieces bool) *rawFile {
 	f := &rawFile{magic: "GGUF", version: 3}
 	pair := func(key string, value any) { f.pairs = append(f.pairs, rawPairOf(key, value)) }

@@ -6,18 +6,18 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// preTokenizer is how a byte-level vocabulary cuts text, by the name that llama.cpp's
-// conversion script gives to it.
+// preTokenizer describes how a byte-level vocabulary splits text, under the name that
+// llama.cpp's conversion script gives to it.
 type preTokenizer struct {
-	patterns     []string // of Splits, one after the other; none: GPT-2's
-	digits       bool     // each apart, before
+	patterns     []string // of Splits, applied in order; none: GPT-2's
+	digits       bool     // first, split digits one by one
 	nfc          bool
 	ignoreMerges bool
-	addBOS       bool // unless the file says otherwise
+	addBOS       bool // unless the file sets it
 }
 
-// preTokenizers are the ones that the architectures here use (llama.cpp,
-// llama-vocab.cpp; the steps are those of the models' own tokenizer.json).
+// preTokenizers are those of the supported architectures (names: llama.cpp, llama-vocab.cpp;
+// steps: the models' own tokenizer.json).
 var preTokenizers = map[string]preTokenizer{
 	"gpt-2":            {},
 	"smollm":           {digits: true},
@@ -33,7 +33,7 @@ var preTokenizers = map[string]preTokenizer{
 	"deepseek-v3":      {patterns: tokenizer.PatternsDeepSeek3()},
 }
 
-// preAliases are other names of the same.
+// preAliases are other names of the same pre-tokenizers.
 var preAliases = map[string]string{"llama3": "llama-bpe", "llama-v3": "llama-bpe", "dbrx": "smaug-bpe", "phi-2": "gpt-2", "olmo": "gpt-2", "mpt": "gpt-2"}
 
 func (v *vocabulary) readPre() error {
@@ -52,7 +52,7 @@ func (v *vocabulary) readPre() error {
 	return nil
 }
 
-// byteLevel sets the steps around byte-level BPE.
+// byteLevel adds the pipeline steps of byte-level BPE to tokenizer.json.
 func (v *vocabulary) byteLevel(file object) {
 	bytes := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": len(v.pre.patterns) == 0}
 	var steps []object

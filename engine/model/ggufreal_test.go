@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// installed is a file in the directory that COPPICE_TOKENIZERS names, which
+// installed returns the path of a file in the directory COPPICE_TOKENIZERS, which
 // tools/tokenizers/install.py fills.
 func installed(t *testing.T, path string) string {
 	t.Helper()
@@ -30,8 +30,7 @@ func installed(t *testing.T, path string) string {
 	return path
 }
 
-// encodeAsReference compares tokens of all texts with those that Hugging Face's
-// library made.
+// encodeAsReference compares the tokens of all texts with those of Hugging Face's library.
 func encodeAsReference(t *testing.T, tok *tokenizer.Tokenizer, ids string) {
 	t.Helper()
 	var texts []struct{ Text string }
@@ -72,8 +71,8 @@ func TestGGUFOfARealModel(t *testing.T) {
 	encodeAsReference(t, m.Tokenizer(), "smollm2/ids.json")
 }
 
-// SentencePiece's vocabulary has scores in place of merges: those that give the order of
-// the file's merges give its merges and its tokens.
+// SentencePiece vocabularies have scores in place of merges. With the scores taken from the
+// order of the file's merges, the implied merges and the tokens must equal the file's.
 func TestGGUFOfPieces(t *testing.T) {
 	data, err := os.ReadFile(installed(t, "llama2/tokenizer.json"))
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Words are the files that make a model's tokens and chats, by name, as Hugging Face
-// has them: tokenizer.json and tokenizer_config.json.
+// Words holds Hugging Face's files for a model's tokens and chats, by name: tokenizer.json and
+// tokenizer_config.json.
 type Words map[string][]byte
 
-// GGUFWords makes the words of the GGUF file at path from its metadata. Errors are as
-// those of Open.
+// GGUFWords makes the Words of the GGUF file at path from its metadata. Errors are as those of
+// Open.
 func GGUFWords(path string) (Words, error) {
 	w, meta, err := mapGGUF(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func GGUFWords(path string) (Words, error) {
 	return v.files()
 }
 
-// Types of tokens, as llama.cpp numbers them.
+// Token types, with llama.cpp's numbers.
 const (
 	tokenNormal  = 1
 	tokenUnknown = 2
@@ -43,15 +43,15 @@ const (
 
 const wordKeys = "tokenizer.ggml."
 
-// vocabulary is what a file's metadata say of tokens.
+// vocabulary is the tokenizer part of a file's metadata.
 type vocabulary struct {
 	meta   *gguf.Meta
-	pieces bool // SentencePiece's, else bytes
+	pieces bool // SentencePiece's, else byte-level
 	pre    preTokenizer
 	tokens []string
 	kinds  []uint64
-	merges []string  // of bytes
-	scores []float64 // of pieces
+	merges []string  // of a byte-level vocabulary
+	scores []float64 // of a SentencePiece vocabulary
 
 	bos, eos []kv.Token
 	addBOS   bool
@@ -94,8 +94,8 @@ func readVocabulary(meta *gguf.Meta) (*vocabulary, error) {
 	return v, v.readSpecial()
 }
 
-// endNames are control tokens that end a text or a turn, whatever the metadata say,
-// as in llama.cpp.
+// endNames are control tokens that end a text or a turn whatever the metadata say, as in
+// llama.cpp.
 var endNames = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>", "<|end_of_turn|>"}
 
 // readSpecial finds the tokens that begin and end texts.
@@ -147,7 +147,7 @@ func (v *vocabulary) files() (Words, error) {
 			addedTokens = append(addedTokens, added(id, token, v.kinds[id] == tokenControl))
 			continue
 		case tokenUnused:
-			continue // a hole
+			continue // an id without a token
 		case tokenUnknown:
 			if token != "" {
 				unknown = token
@@ -155,7 +155,7 @@ func (v *vocabulary) files() (Words, error) {
 			}
 		}
 		if _, twice := vocab[token]; !twice {
-			vocab[token] = id // a second one is never made, a hole
+			vocab[token] = id // a repeated text keeps its first id; the second id has no token
 		}
 	}
 	file := object{"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": addedTokens, "post_processor": nil}
@@ -215,7 +215,7 @@ func (v *vocabulary) marshal(file object) (Words, error) {
 
 const templateKey = "tokenizer.chat_template"
 
-// templates are the chat template and those that go by names.
+// templates returns the default chat template and those with a name.
 func (v *vocabulary) templates() (template string, named []object) {
 	template, _ = v.meta.String(templateKey)
 	for _, key := range v.meta.Keys() {
@@ -228,7 +228,7 @@ func (v *vocabulary) templates() (template string, named []object) {
 	return template, named
 }
 
-// sentencePiece sets the steps around SentencePiece's BPE, as Hugging Face converts it.
+// sentencePiece adds the pipeline steps of SentencePiece's BPE, as Hugging Face converts them.
 func (v *vocabulary) sentencePiece(file object) {
 	const space = "▁"
 	replace := func(from, to string) object {
@@ -245,19 +245,19 @@ func (v *vocabulary) sentencePiece(file object) {
 	file["decoder"] = object{"type": "Sequence", "decoders": decoders}
 }
 
-// pieceMerge is two pieces that make a third.
+// pieceMerge is two pieces that merge into a third.
 type pieceMerge struct {
 	left, right string
 	score       float64
 }
 
-// maxMergeRatio is how many bytes the merges of a vocabulary may have for each byte of
-// its pieces. Published vocabularies have 2 to 4; one of "a", "aa", "aaa" and so on has
-// hundreds, and would take far more memory than its file.
+// maxMergeRatio bounds the bytes of a vocabulary's merges per byte of its pieces. Published
+// vocabularies have 2 to 4; one of "a", "aa", "aaa" and so on has hundreds, and would take far
+// more memory than its file.
 const maxMergeRatio = 16
 
-// pieceMerges are the merges that the scores imply: every way to make a piece of two,
-// the highest score first (transformers, convert_slow_tokenizer.py, generate_merges).
+// pieceMerges returns the merges that the scores imply: every way to make a piece of two
+// others, the highest score first (transformers, convert_slow_tokenizer.py, generate_merges).
 func (v *vocabulary) pieceMerges(vocab map[string]int) ([][2]string, error) {
 	var all []pieceMerge
 	mergeBytes, most := 0, 1<<16

@@ -14,12 +14,11 @@ import (
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// GenerateGGUF writes the model of spec to the GGUF file at path: the weights that
-// Generate makes, its matrices quantised to t. Where a matrix's rows are no whole
-// blocks of t, as those of K types on small presets, it is Q8_0, as other writers
-// choose a wider type there. Norms and biases are F32. An existing file is replaced
-// if it is the same kind of thing, a GGUF file that says that it was generated; others
-// are refused with ErrExists.
+// GenerateGGUF writes the model of spec to the GGUF file at path: the weights that Generate
+// makes, with matrices quantised to t. A matrix whose rows are not whole blocks of t, as with K
+// types on small presets, is written as Q8_0; other writers also choose a wider type there.
+// Norms and biases are F32. An existing file is replaced if it is a generated GGUF file;
+// otherwise GenerateGGUF fails with ErrExists.
 func GenerateGGUF(path string, spec Spec, t gguf.Type) error {
 	if !t.Known() {
 		return fmt.Errorf("model: %v can't be written", t)
@@ -69,7 +68,7 @@ func mayReplace(path string) error {
 	return nil
 }
 
-// ggufArch is general.architecture of a family.
+// ggufArch returns the family's general.architecture.
 func (a Arch) ggufArch() string {
 	if a == Mistral {
 		return string(Llama)
@@ -77,7 +76,7 @@ func (a Arch) ggufArch() string {
 	return string(a.withDefault())
 }
 
-// ggufPairs are the metadata of a generated model.
+// ggufPairs returns the metadata of a generated model.
 func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, error) {
 	arch := archOf(c.Architecture).ggufArch()
 	pairs := []gguf.Pair{
@@ -131,7 +130,7 @@ func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, 
 	), nil
 }
 
-// llamaNames are Hugging Face's names of weights, with llama.cpp's.
+// llamaNames maps Hugging Face's names of weights to llama.cpp's.
 var llamaNames = strings.NewReplacer(
 	"model.embed_tokens.", "token_embd.", "model.norm.", "output_norm.", "lm_head.", "output.", "model.layers.", "blk.",
 	"input_layernorm.", "attn_norm.", "post_attention_layernorm.", "ffn_norm.",
@@ -140,7 +139,7 @@ var llamaNames = strings.NewReplacer(
 	"mlp.gate_proj.", "ffn_gate.", "mlp.up_proj.", "ffn_up.", "mlp.down_proj.", "ffn_down.",
 )
 
-// typeFor is the type that a weight of that shape is written in.
+// typeFor returns the type in which a weight of that shape is written.
 func typeFor(shape []int, t gguf.Type) gguf.Type {
 	switch {
 	case len(shape) != 2:
@@ -164,7 +163,7 @@ func writeGGUF(out io.Writer, c *Config, seed uint64, t gguf.Type, pairs []gguf.
 		return err
 	}
 	w := bufio.NewWriterSize(out, 1<<20)
-	w.Write(header) // a failure stays and comes with Flush
+	w.Write(header) // a write error is kept and returned by Flush
 	permuted := archOf(c.Architecture).ggufArch() == string(Llama)
 	for i, s := range slots {
 		mean, std := moments(s)
@@ -188,8 +187,7 @@ func writeGGUF(out io.Writer, c *Config, seed uint64, t gguf.Type, pairs []gguf.
 	return w.Flush()
 }
 
-// permutedRow is the row of Hugging Face's that stands at row r of a GGUF file; see
-// unpermute.
+// permutedRow returns the row in Hugging Face's order for row r of a GGUF file; see unpermute.
 func permutedRow(r, dim int) int {
 	head, i := r/dim*dim, r%dim
 	return head + i%2*(dim/2) + i/2

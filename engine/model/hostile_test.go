@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// deep is JSON that nests a million times: a reader that recurses without a
-// limit overflows its stack.
+// deep is JSON nested a million levels deep: a parser that recurses without a limit would
+// overflow its stack.
 func deep() string { return strings.Repeat(`{"a":[`, 500_000) }
 
 // setHeader replaces text in the JSON header of dir's weights.
@@ -29,15 +29,14 @@ func setHeader(t *testing.T, dir, from, to string) {
 	write(t, append(append(out, header...), file[8+n:]...), dir, weightsFile)
 }
 
-// The first tensors of the nano preset, as its header has them.
+// The first tensors of the nano preset, as in its header.
 const (
 	embedEntry = `"model.embed_tokens.weight":{"dtype":"BF16","shape":[320,64],"data_offsets":[0,40960]}`
 	normEntry  = `"model.layers.0.input_layernorm.weight":{"dtype":"BF16","shape":[64],"data_offsets":[40960,41088]}`
 	normOf0    = "model.layers.0.input_layernorm.weight"
 )
 
-// TestHostileWeights: each file is refused by an error that names it and the
-// tensor, and is no longer than a screen.
+// TestHostileWeights: each file is refused by a short error that names the file and the tensor.
 func TestHostileWeights(t *testing.T) {
 	header := func(from, to string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) { setHeader(t, dir, from, to) }
@@ -92,7 +91,7 @@ func TestHostileWeights(t *testing.T) {
 	}
 }
 
-// refused checks what Open says about dir.
+// refused checks the error of opening dir.
 func refused(t *testing.T, dir string, kind error, want ...string) {
 	t.Helper()
 	m, err := Open(dir)
@@ -114,7 +113,7 @@ func refused(t *testing.T, dir string, kind error, want ...string) {
 	}
 }
 
-// TestHostileJSON: the other files, each too deep, too large, or none at all.
+// TestHostileJSON: the other files, each too deep, too large, or no JSON at all.
 func TestHostileJSON(t *testing.T) {
 	for _, name := range []string{"config.json", "generation_config.json", indexFile} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +142,7 @@ func TestHostileJSON(t *testing.T) {
 	refused(t, dir, ErrFormat, weightsFile, "not a regular file")
 }
 
-// TestManyFaults: a message stays short however much is wrong.
+// TestManyFaults: a message stays short however many faults there are.
 func TestManyFaults(t *testing.T) {
 	dir := nano(t)
 	setConfig(t, dir, map[string]string{"hidden_size": "80", "num_hidden_layers": "1000"})
@@ -164,12 +163,12 @@ func TestShardsAreNamed(t *testing.T) {
 	refused(t, dir, ErrFormat, filepath.Join(dir, "model-1.safetensors"), `"model.layers.1.self_attn.o_proj.weight" has shape [32 128]`)
 }
 
-// TestHeaderBitFlips flips every bit of a header and its length: either the file
-// is refused, or it holds the same tensors as before (the bit was in metadata, in
-// white space, or in the case of a key).
+// TestHeaderBitFlips flips every bit of a header and of its length: either the file is refused,
+// or its tensors are the same as before (the bit was in metadata, in white space, or in the
+// case of a key).
 func TestHeaderBitFlips(t *testing.T) {
 	dir := nano(t)
-	setConfig(t, dir, map[string]string{"num_hidden_layers": "1"}) // half the bits, a quarter of the time
+	setConfig(t, dir, map[string]string{"num_hidden_layers": "1"}) // half as many bits, a quarter of the time
 	rewrite(t, dir, func(ts []*Tensor) []*Tensor {
 		return slices.DeleteFunc(ts, func(x *Tensor) bool { return strings.HasPrefix(x.Name, "model.layers.1.") })
 	}, single)

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Summary says what the model at a path is. What its files do not tell is left empty.
+// Summary describes a model. Fields that its files do not have are empty.
 type Summary struct {
-	Architecture string // of general.architecture or config.json, known or not
-	Weights      string // the type that most bytes of the matrices have, as "Q4_K"
+	Architecture string // general.architecture or the class in config.json, supported or not
+	Weights      string // the type of most bytes of the matrices, as "Q4_K"
 	Parameters   int64
-	Bytes        int64 // of the weights
-	Context      int   // tokens
-	Err          error // why Open refuses it; nil: it does not
+	Bytes        int64 // size of the weights
+	Context      int   // longest sequence in tokens
+	Err          error // the error of Open, nil if it would succeed
 }
 
-// Inspect reads what Open reads but for the weights' values, which takes milliseconds.
+// Inspect reads the files like Open, but not the weights' values, which takes milliseconds.
 func Inspect(path string) Summary {
 	if IsGGUF(path) {
 		return inspectGGUF(path)
@@ -58,7 +58,7 @@ func inspectDirectory(dir string) Summary {
 	return s
 }
 
-// namedArchitecture is what config.json says, known or not.
+// namedArchitecture returns the class in config.json, supported or not.
 func namedArchitecture(dir string) string {
 	data, err := readFile(filepath.Join(dir, "config.json"), maxConfigBytes)
 	if err != nil {
@@ -77,7 +77,7 @@ func namedArchitecture(dir string) string {
 	return clip(config.Type)
 }
 
-// weigh counts weights.
+// weigh sums up the weights.
 func (s *Summary) weigh(w *weights) {
 	of := map[string]int64{}
 	for _, name := range sortedKeys(w.tensors) {

@@ -10,8 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// TestInspect: a file and a directory say what they are, and why they are refused where
-// Open refuses them.
+// TestInspect describes a file and a directory, with the error of Open if it refuses them.
 func TestInspect(t *testing.T) {
 	spec := Spec{Preset: Nano, Seed: 1}
 	path, m := generateGGUF(t, spec, gguf.Q8_0)

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapping is a file's bytes, read-only.
+// mapping is the read-only contents of a file.
 type mapping struct{ data []byte }
 
 // openMapping reads the first size bytes of f into memory.

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// mapping is a file's bytes, read-only.
+// mapping is the read-only contents of a file.
 type mapping struct{ data []byte }
 
 // openMapping maps the first size bytes of f, which must be at least 1. The

@@ -14,16 +14,14 @@ import (
 
 const makeHint = "give a GGUF file or a Hugging Face model directory, or make a small model with \"coppice make-model DIR\""
 
-// Open reads the model at path: a GGUF file, with the others that it says it is split
-// into, or a directory with config.json, model.safetensors or its shards,
-// tokenizer.json, and tokenizer_config.json and generation_config.json where they
-// exist. Weights are mapped, not copied, and read once through for ID. The
-// files must not be changed in place while the model is open; replacing them by
-// rename is safe, as Generate does.
+// Open reads the model at path: a GGUF file, with its further parts if it is split, or a
+// directory with config.json, model.safetensors or its shards, tokenizer.json, and optionally
+// tokenizer_config.json and generation_config.json. Weights are mapped, not copied, and read
+// once for ID. The files must not be modified in place while the model is open; replacing them
+// by rename, as Generate does, is safe.
 //
-// Errors name the file and say what to do. They wrap fs.ErrNotExist for a
-// missing file, ErrFormat for a damaged one, and ErrUnsupported for a model
-// whose arithmetic is not ours.
+// Errors name the file and a remedy. They wrap fs.ErrNotExist for a missing file,
+// ErrFormat for a damaged one, and ErrUnsupported for a model that the engines do not compute.
 func Open(path string) (*Model, error) {
 	if IsGGUF(path) {
 		return openGGUF(path)
@@ -53,7 +51,7 @@ func openDirectory(dir string) (*Model, error) {
 	return m, nil
 }
 
-// checkDirectory makes all of a model that takes no look at the weights' values.
+// checkDirectory makes the parts of a model that do not depend on the weights' values.
 func checkDirectory(dir string, config *Config, w *weights) (*Model, error) {
 	m := &Model{config: config}
 	if err := m.openTokenizer(dir); err != nil {
@@ -81,8 +79,8 @@ func readConfig(dir string) (*Config, error) {
 	return config, nil
 }
 
-// Limits of the files that are read whole. Published configs have some kilobytes,
-// and an index has about 100 bytes for a tensor.
+// Limits of the files that are read as a whole. Published configs have a few kilobytes, and an
+// index has about 100 bytes per tensor.
 const (
 	maxConfigBytes = 16 << 20
 	maxIndexBytes  = 64 << 20
@@ -105,8 +103,8 @@ func readFile(path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// openRegular opens what must not be a directory, nor a pipe or a device, whose
-// reading may never end. Links are followed: Hugging Face's cache is made of them.
+// openRegular opens a regular file. It refuses directories, and pipes and devices, which may
+// never end. It follows links, as Hugging Face's cache consists of them.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -122,8 +120,8 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// hash is ID. The digest of lengths and names keeps two different layouts from
-// running together into the same bytes.
+// hash computes ID. Hashing the lengths and names, too, keeps two different layouts with the
+// same concatenated bytes apart.
 func (m *Model) hash() string {
 	h := xxh3.New()
 	fmt.Fprintf(h, "coppice model v1\n%s\n", m.config.canonical())

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// open opens dir and closes it at the test's end.
+// open opens dir and closes it at the end of the test.
 func open(t *testing.T, dir string) *Model {
 	t.Helper()
 	m, err := Open(dir)
@@ -44,7 +44,7 @@ func TestGenerateAndOpen(t *testing.T) {
 	if m.Head() == m.Embed() || len(m.Layers()) != 2 {
 		t.Error("nano's head is tied, or layers are missing")
 	}
-	// Every value of every weight is the one that its name, seed and index give.
+	// Every value of every weight follows from its name, the seed and its index.
 	for _, s := range m.slots() {
 		x := *s.dst
 		mean, std := moments(s)
@@ -60,7 +60,7 @@ func TestGenerateAndOpen(t *testing.T) {
 func TestTiedHeadIsTheEmbedding(t *testing.T) {
 	dir := nano(t)
 	before := open(t, dir).ID()
-	setConfig(t, dir, map[string]string{"tie_word_embeddings": "true"}) // lm_head.weight stays as a spare copy
+	setConfig(t, dir, map[string]string{"tie_word_embeddings": "true"}) // lm_head.weight remains as an unused copy
 	m := open(t, dir)
 	if m.Head() != m.Embed() || m.ID() == before {
 		t.Errorf("head is %q, ID %s, before %s", m.Head().Name, m.ID(), before)
@@ -148,7 +148,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 			}
 		}
 	}
-	dir := nano(t) // both of these may be absent
+	dir := nano(t) // these two files are optional
 	for _, file := range []string{"generation_config.json", "tokenizer_config.json"} {
 		if err := os.Remove(filepath.Join(dir, file)); err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestCutWeights(t *testing.T) {
 	dir := nano(t)
 	path := filepath.Join(dir, weightsFile)
 	size := int64(len(read(t, path)))
-	for _, n := range []int64{size - 1, size / 2, 2000, 9, 8, 7, 0} { // descending: each cuts the last
+	for _, n := range []int64{size - 1, size / 2, 2000, 9, 8, 7, 0} { // descending, as each cut is of the file cut before
 		if err := os.Truncate(path, n); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestOtherFloatTypes(t *testing.T) {
 	want := open(t, dir)
 	other := nano(t)
 	setConfig(t, other, map[string]string{"torch_dtype": "-"})
-	rewrite(t, other, func(ts []*Tensor) []*Tensor { // widened to f32, bf16 is the upper half
+	rewrite(t, other, func(ts []*Tensor) []*Tensor { // a bf16 value is the upper half of the f32
 		for _, x := range ts {
 			data := make([]byte, 0, 2*len(x.Data))
 			for i := 0; i < len(x.Data); i += 2 {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Preset names a shape of generated model.
+// Preset names the size of a generated model.
 type Preset string
 
-// The presets. All are in bf16 with random weights: they compute what a real
-// model of their size and family computes, and say nothing sensible.
+// The presets. All are in bf16 with random weights: they cost what a real model of their size
+// and family costs, and output nonsense.
 const (
 	Nano  Preset = "nano"  // 0.1 M parameters, for tests; its head is not tied
-	Mini  Preset = "mini"  // 1.6 M; its widths are multiples of 256, as GGUF's K types need
+	Mini  Preset = "mini"  // 1.6 M; its widths are multiples of 256, which GGUF's K types need
 	Demo  Preset = "demo"  // 0.5 M, fast enough to chat with on a small machine
 	Tiny  Preset = "tiny"  // 13 M
 	Small Preset = "small" // 100 M, 200 MB
@@ -22,12 +22,12 @@ const (
 
 var presets = []Preset{Nano, Demo, Mini, Tiny, Small, Half}
 
-// Presets lists the known presets, smallest first.
+// Presets lists the presets, smallest first.
 func Presets() []Preset { return slices.Clone(presets) }
 
 func (p Preset) String() string { return string(p) }
 
-// UnmarshalText accepts the name of a known preset, and lists them otherwise.
+// UnmarshalText accepts the name of a preset. Its error lists all names.
 func (p *Preset) UnmarshalText(text []byte) error {
 	if q := Preset(text); slices.Contains(presets, q) {
 		*p = q
@@ -44,10 +44,9 @@ func presetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// config is the shape that s asks for; the special ids are the tokenizer's to
-// fill in. What sets a family apart from Llama is as in its published models:
-// Mistral 7B v0.3, Qwen2.5 and Qwen3, whose heads together are twice as wide as
-// the residual stream.
+// config returns the shape for s; the special ids come from the tokenizer. The families differ
+// from Llama as in their published models: Mistral 7B v0.3, Qwen2.5, and Qwen3, whose heads
+// together are twice as wide as the residual stream.
 func (s Spec) config() (*Config, error) {
 	c, err := s.Preset.shape()
 	if err != nil {
@@ -70,7 +69,7 @@ func (s Spec) config() (*Config, error) {
 	return c, nil
 }
 
-// shape is p's config but for what depends on the family, as Llama has it.
+// shape returns p's config in the form of Llama, before the changes for the family.
 func (p Preset) shape() (*Config, error) {
 	c := &Config{NormEps: 1e-5, RopeTheta: 10000}
 	switch p {

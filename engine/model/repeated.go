@@ -7,10 +7,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Repeated is a model of shape c in memory whose matrices all repeat one block of
-// random bf16 numbers, and whose norms are ones: to time what computes it. It takes
-// as much memory as its largest matrix. What it says means nothing, its ID is the
-// same for all shapes, and it has no tokenizer.
+// Repeated returns an in-memory model of shape c, for benchmarks: all matrices repeat one block
+// of random bf16 numbers, and all norms are ones, so it takes as much memory as its largest
+// matrix. Its output is meaningless, its ID is the same for all shapes, and it has no
+// tokenizer.
 func Repeated(c *Config, seed uint64) *Model {
 	m := &Model{config: c, id: "repeated", layers: make([]Layer, c.Layers)}
 	slots := m.slots()
@@ -22,7 +22,7 @@ func Repeated(c *Config, seed uint64) *Model {
 	r := rand.New(rand.NewPCG(seed, 1))
 	filled := 2 * min(most, 1<<20)
 	for i := 0; i < filled; i += 2 {
-		// Sign, an exponent of 2^-6 and any mantissa: of the size of 1/√4096.
+		// Any sign and mantissa with exponent 2^-6: values around 1/√4096.
 		binary.LittleEndian.PutUint16(data[i:], uint16(r.Uint32())&0x807f|121<<7)
 	}
 	for filled < len(data) {

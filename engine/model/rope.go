@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// RopeFrequencies are the rotary embedding's, 1/θ^(2i/dim) for i in [0, dim/2), scaled as Llama 3.1 does or by
-// the model's own factors if it asks for that, in f64 and rounded to f32 at the end.
+// RopeFrequencies returns the rotary frequencies, 1/θ^(2i/dim) for i in [0, dim/2), scaled by
+// RopeScaling or RopeFactors if set. They are computed in f64 and rounded to f32 at the end.
 func (c *Config) RopeFrequencies() []float32 {
 	half := c.HeadDim / 2
 	freq := make([]float32, half)
@@ -22,8 +22,8 @@ func (c *Config) RopeFrequencies() []float32 {
 	return freq
 }
 
-// Stretch is rope_type "llama3" (transformers, modeling_rope_utils.py,
-// _compute_llama3_parameters): long waves are slowed by Factor, short ones kept,
+// Stretch scales a frequency like rope_type "llama3" (transformers, modeling_rope_utils.py,
+// _compute_llama3_parameters): long wavelengths are multiplied by Factor, short ones unchanged,
 // those between interpolated.
 func (s *RopeScaling) Stretch(inv float64) float64 {
 	orig := float64(s.OriginalMaxPositions)
@@ -38,9 +38,9 @@ func (s *RopeScaling) Stretch(inv float64) float64 {
 	return float64((1-t)*inv/s.Factor) + float64(t*inv)
 }
 
-// inversePowers are θ^(-i/n) for i in [0, n). math.Pow differs by target in its
-// last bits, so the n-th root is found by Newton's method with 160 bits, of which
-// far more than 53 are right whatever the first guess.
+// inversePowers returns θ^(-i/n) for i in [0, n). math.Pow's last bits depend on the platform,
+// so the n-th root is computed by Newton's method with 160 bits; far more than the needed 53
+// are right, whatever the first guess.
 func inversePowers(theta float64, n int) []float64 {
 	const prec = 160
 	num := func(v float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(v) }

@@ -18,7 +18,7 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// TestStretch has the three ranges of Llama 3.1's scaling and their seams.
+// TestStretch covers the three ranges of Llama 3.1's scaling and their boundaries.
 func TestStretch(t *testing.T) {
 	s := &RopeScaling{Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
 	freq := func(wave float64) float64 { return 2 * math.Pi / wave }

@@ -15,24 +15,22 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The safetensors format (huggingface/safetensors, README "Format"): 8 bytes
-// little-endian N, N bytes of JSON {name: {dtype, shape, data_offsets}} with
-// offsets into the rest of the file, then the rest, which the tensors cover
-// without holes.
+// The safetensors format (huggingface/safetensors, README "Format"): 8 bytes N, little-endian;
+// N bytes of JSON {name: {dtype, shape, data_offsets}} with offsets into the data; then the
+// data, which the tensors cover without gaps.
 
 const (
 	// maxHeaderBytes is the format's own limit for N.
 	maxHeaderBytes = 100_000_000
-	// maxRank bounds a shape; weights of our models have one or two axes.
+	// maxRank bounds a shape; the supported models' weights have one or two axes.
 	maxRank = 8
 )
 
 var (
-	// ErrFormat is wrapped by errors about files that are damaged or not what
-	// their name says.
+	// ErrFormat is wrapped by errors about damaged files, and files of another format than their
+	// name says.
 	ErrFormat = errors.New("model: damaged file")
-	// ErrUnsupported is wrapped by errors about models that are well-formed but
-	// beyond what this package reads.
+	// ErrUnsupported is wrapped by errors about valid models that this package can't read.
 	ErrUnsupported = errors.New("model: unsupported model")
 )
 
@@ -55,11 +53,11 @@ type entry struct {
 	name string
 }
 
-// numbers is a short list of sizes. A long one is refused before it is decoded,
-// for it would take many times the memory of its text.
+// numbers is a short list of sizes. A long one is refused before decoding, as it would take
+// many times the memory of its text.
 type numbers []uint64
 
-// UnmarshalJSON is called by encoding/json.
+// UnmarshalJSON implements json.Unmarshaler.
 func (n *numbers) UnmarshalJSON(text []byte) error {
 	const most = 2 * maxRank
 	if c := bytes.Count(text, []byte(",")); c >= most {
@@ -68,8 +66,8 @@ func (n *numbers) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]uint64)(n))
 }
 
-// parseSafetensors returns the tensors of a whole file in the order of their
-// bytes. Their Data are slices of file; every size and offset is checked.
+// parseSafetensors returns the tensors of a whole file in the order of their data. Their Data
+// are slices of file; every size and offset is checked.
 func parseSafetensors(file []byte) ([]*Tensor, error) {
 	if len(file) < 8 {
 		return nil, damaged("%d bytes, a safetensors file starts with 8 bytes of header length", len(file))
@@ -88,8 +86,7 @@ func parseSafetensors(file []byte) ([]*Tensor, error) {
 	return place(entries, file[8+n:])
 }
 
-// parseHeader reads the JSON by token and not into a map, which would hide
-// names that occur twice.
+// parseHeader decodes the JSON token by token: a map would hide duplicate names.
 func parseHeader(header []byte) ([]entry, error) {
 	dec := json.NewDecoder(bytes.NewReader(header))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -102,7 +99,7 @@ func parseHeader(header []byte) ([]entry, error) {
 		if err != nil {
 			return nil, damaged("header: %v", err)
 		}
-		name := tok.(string) // the key of an object, or Token fails
+		name := tok.(string) // always a string: in an object, Token fails for other keys
 		if seen[name] {
 			return nil, damaged("header: %q occurs twice", clip(name))
 		}
@@ -129,8 +126,8 @@ func parseHeader(header []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// place gives each entry its bytes of data. The format demands that entries
-// cover data exactly, so sorted by offset each must begin where the last ended.
+// place assigns each entry its bytes of data. The format requires that the entries cover data
+// exactly, so sorted by offset each must begin where the previous one ends.
 func place(entries []entry, data []byte) ([]*Tensor, error) {
 	for i := range entries {
 		if err := entries[i].check(uint64(len(data))); err != nil {
@@ -154,7 +151,7 @@ func place(entries []entry, data []byte) ([]*Tensor, error) {
 		end, last = e.Offsets[1], e.name
 		shape := make([]int, len(e.Shape))
 		for i, n := range e.Shape {
-			shape[i] = int(n) // fits: no axis is 0, so check bounds each by len(data)
+			shape[i] = int(n) // fits: no axis is 0, so check has bounded each by len(data)
 		}
 		tensors = append(tensors, &Tensor{
 			Name: e.name, DType: safetensorTypes[e.DType], Shape: shape,
@@ -167,8 +164,8 @@ func place(entries []entry, data []byte) ([]*Tensor, error) {
 	return tensors, nil
 }
 
-// check bounds one entry by itself: known type, offsets within data, and a
-// length that is the product of the shape.
+// check validates one entry by itself: known type, offsets within data, and a length equal to
+// the product of the shape times the size of the type.
 func (e *entry) check(data uint64) error {
 	dtype, ok := safetensorTypes[e.DType]
 	if !ok {

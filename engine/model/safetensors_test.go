@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// safetensors builds a file from a header's JSON and its data.
+// safetensors builds a file from a header's JSON and data bytes.
 func safetensors(header string, data int) []byte {
 	out := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	out = append(out, header...)
@@ -41,7 +41,7 @@ func TestParseSafetensors(t *testing.T) {
 	}
 }
 
-// TestParseCutFile cuts a good file at every length: each is an error.
+// TestParseCutFile cuts a valid file at every length: each is an error.
 func TestParseCutFile(t *testing.T) {
 	file := safetensors(goodHeader, 22)
 	for n := range file {
@@ -105,8 +105,8 @@ func TestParseSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSafetensors: whatever the bytes, the parser returns, and what it accepts
-// covers the data exactly, in order.
+// FuzzSafetensors: the parser returns for any bytes, and the tensors that it accepts cover the
+// data exactly, in order.
 func FuzzSafetensors(f *testing.F) {
 	f.Add(safetensors(goodHeader, 22))
 	f.Add(safetensors(`{}`, 0))

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// all16 holds every 16-bit pattern, little-endian, at an odd address.
+// all16 returns every 16-bit pattern, little-endian, at an odd address.
 func all16() []byte {
 	data := make([]byte, 1, 1+2<<16)
 	for i := range 1 << 16 {
@@ -17,8 +17,8 @@ func all16() []byte {
 	return data[1:]
 }
 
-// value16 is the meaning of a 16-bit float by the definition in IEEE 754: from
-// the widths of its fields, with math.Ldexp, and in f64.
+// value16 decodes a 16-bit float by the definition in IEEE 754: from the widths of its fields,
+// with math.Ldexp, in f64.
 func value16(bits uint16, expBits, fracBits int) (v float64, nan bool) {
 	sign := 1.0
 	if bits>>15 == 1 {
@@ -91,7 +91,7 @@ func TestWidenRange(t *testing.T) {
 		if dtype == kv.BF16 && (dst[0] != 3 || dst[1] != 0) || dst[2] != 9 {
 			t.Errorf("%v: %v", dtype, dst)
 		}
-		for _, r := range [][2]int{{-1, 2}, {3, 2}, {3, 5}, {0, 4}} { // the last does not fit dst
+		for _, r := range [][2]int{{-1, 2}, {3, 2}, {3, 5}, {0, 4}} { // the last one does not fit dst
 			func() {
 				defer func() {
 					if recover() == nil {

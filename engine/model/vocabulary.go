@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// The special tokens of a generated model, named as in Llama 3, so that its
-// chat format applies.
+// The special tokens of a generated model, named as in Llama 3, so that its chat format
+// applies.
 const (
 	beginOfText = "<|begin_of_text|>"
 	endOfText   = "<|end_of_text|>"
@@ -21,21 +21,21 @@ const (
 	endOfTurn   = "<|eot_id|>"
 )
 
-// chatTemplate is Jinja for: a header with the role, a blank line, the text, and
-// the end of the turn, for each message.
+// chatTemplate is a Jinja template that renders, for each message, a header with the role, a
+// blank line, the text, and the end of the turn.
 const chatTemplate = `{{ bos_token }}` +
 	`{% for message in messages %}` +
 	startHeader + `{{ message['role'] }}` + endHeader + "\n\n" + `{{ message['content'] | trim }}` + endOfTurn +
 	`{% endfor %}` +
 	`{% if add_generation_prompt %}` + startHeader + `assistant` + endHeader + "\n\n" + `{% endif %}`
 
-// corpusMerges is how many tokens the built-in text is good for; it holds some
-// more, but those are words that occur once.
+// corpusMerges is the number of merges that the built-in text supports well; the few beyond are
+// of words that occur once.
 const corpusMerges = 4096
 
-// trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may
-// produce any of its ids, so that each should stand for some text: where the
-// built-in text is too short, made-up words fill up.
+// trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may generate any of
+// its ids, so each must have a text: if the built-in text is too short, made-up words are
+// added.
 func trainTokenizer(vocab int) ([]byte, error) {
 	return tokenizer.Train(tokenizer.TrainConfig{
 		VocabSize: vocab,
@@ -43,14 +43,14 @@ func trainTokenizer(vocab int) ([]byte, error) {
 	}, opticks.Text()+madeUpWords(max(0, vocab-corpusMerges)))
 }
 
-// madeUpWords gives n different words of three syllables. Each is good for one
-// merge at least, its last.
+// madeUpWords returns n different words of three syllables. Each supports at least one merge,
+// its last one.
 func madeUpWords(n int) string {
 	const consonants, vowels = "bdfghklmnprstvwz", "aeiou" // 16 and 5
 	const words = 80 * 80 * 80
 	var b strings.Builder
 	for i := range n {
-		// The factor has no divisor in common with words, so the codes differ.
+		// The factor and words are coprime, so the codes differ.
 		code := uint64(i) * 161803 % words
 		b.WriteByte(' ')
 		for range 3 {
@@ -92,7 +92,7 @@ func tokenizerConfig(c *Config) []byte {
 	}{true, beginOfText, endOfText, chatTemplate, false, c.MaxPositions, "PreTrainedTokenizerFast"})
 }
 
-// openTokenizer loads tokenizer.json and checks that its ids are the model's.
+// openTokenizer loads tokenizer.json and checks its ids.
 func (m *Model) openTokenizer(dir string) error {
 	t, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
 	if errors.Is(err, tokenizer.ErrUnsupported) {
@@ -105,8 +105,8 @@ func (m *Model) openTokenizer(dir string) error {
 	return m.checkVocabulary(dir, "tokenizer.json", "vocab_size in config.json")
 }
 
-// checkVocabulary makes sure that the tokenizer's ids are rows of the embedding. path,
-// tokens and rows are for messages.
+// checkVocabulary checks that the tokenizer's ids are rows of the embedding. path, tokens and
+// rows are for messages.
 func (m *Model) checkVocabulary(path, tokens, rows string) error {
 	vocab := m.config.Vocab
 	if n := m.tok.VocabSize(); n > vocab {

@@ -15,21 +15,21 @@ const (
 	indexFile   = "model.safetensors.index.json"
 )
 
-// weights are the tensors of a directory by name and the mappings they live in.
+// weights holds the tensors of a model by name, and their mappings.
 type weights struct {
 	tensors map[string]*Tensor
 	files   []*mapping
-	path    string // of the file that lists them all: the single one, or the index
+	path    string // the file that lists them all: the single one, or the index
 }
 
 func (w *weights) close() {
 	for _, f := range w.files {
-		f.close() // only after an error that is worth more
+		f.close() // only called after another, more important error
 	}
 }
 
-// openWeights maps model.safetensors, or the shards that the index names; the
-// single file wins if both are there, as in transformers.
+// openWeights maps model.safetensors, or the shards in the index; if both exist, the single
+// file has precedence, as in transformers.
 func openWeights(dir string) (*weights, error) {
 	w := &weights{tensors: map[string]*Tensor{}}
 	err := w.single(dir)
@@ -60,7 +60,7 @@ func (w *weights) single(dir string) error {
 	return nil
 }
 
-// sharded takes from each shard the tensors that the index puts there.
+// sharded takes from each shard the tensors that the index assigns to it.
 func (w *weights) sharded(dir string) error {
 	path := filepath.Join(dir, indexFile)
 	w.path = path
@@ -96,7 +96,7 @@ func (w *weights) shard(dir, shard string, names []string) error {
 	path := filepath.Join(dir, shard)
 	tensors, err := w.open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Not wrapped: to openWeights ErrNotExist means that there is no index.
+		// Not wrapped: openWeights takes ErrNotExist to mean that there is no index.
 		return damaged("shard %s does not exist; complete the download", path)
 	}
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *weights) shard(dir, shard string, names []string) error {
 	return nil
 }
 
-// open maps one safetensors file, which w closes.
+// open maps one safetensors file; w closes it.
 func (w *weights) open(path string) ([]*Tensor, error) {
 	data, err := w.mapFile(path, "safetensors")
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	return tensors, nil
 }
 
-// mapFile maps a file of the given kind, which w closes.
+// mapFile maps a file of the given kind; w closes it.
 func (w *weights) mapFile(path, kind string) ([]byte, error) {
 	f, info, err := openRegular(path)
 	if err != nil {

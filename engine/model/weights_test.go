@@ -14,7 +14,7 @@ import (
 
 const nanoSeed = 1
 
-// nanoFiles is what Generate writes, by file name.
+// nanoFiles holds the files that Generate writes, by name.
 var nanoFiles = sync.OnceValues(func() (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "nano")
 	if err != nil {
@@ -33,7 +33,7 @@ var nanoFiles = sync.OnceValues(func() (map[string][]byte, error) {
 	return files, nil
 })
 
-// nano puts the nano model into a fresh directory.
+// nano writes the nano model to a fresh directory.
 func nano(t *testing.T) string {
 	t.Helper()
 	files, err := nanoFiles()
@@ -63,14 +63,14 @@ func write(t *testing.T, data []byte, path ...string) {
 	}
 }
 
-// setConfig changes fields of dir's config.json as edit does.
+// setConfig changes fields of dir's config.json like edit.
 func setConfig(t *testing.T, dir string, fields map[string]string) {
 	t.Helper()
 	write(t, edit(t, string(read(t, dir, "config.json")), fields), dir, "config.json")
 }
 
-// rewrite parses dir's weights, lets change alter the tensors, and writes them
-// back as files by name, each with the tensors that shard sends there.
+// rewrite parses dir's weights, lets change alter the tensors, and writes them to files, each
+// with the tensors that shard assigns to it.
 func rewrite(t *testing.T, dir string, change func([]*Tensor) []*Tensor, shard func(name string) string) map[string]string {
 	t.Helper()
 	tensors, err := parseSafetensors(read(t, dir, weightsFile))
@@ -107,10 +107,10 @@ func rewrite(t *testing.T, dir string, change func([]*Tensor) []*Tensor, shard f
 	return where
 }
 
-// single puts all tensors back into one file.
+// single assigns all tensors to one file.
 func single(string) string { return weightsFile }
 
-// byLayer makes three shards.
+// byLayer assigns the tensors to three shards.
 func byLayer(name string) string {
 	for i := range 2 {
 		if strings.HasPrefix(name, fmt.Sprintf("model.layers.%d.", i)) {

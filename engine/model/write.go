@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// chunkValues is how many values are made before they are written: 64 KiB.
+// chunkValues is the number of values generated per write: 64 KiB.
 const chunkValues = 32 << 10
 
-// writeWeights writes the safetensors file of a generated model, tensor after
-// tensor in the order of slots, all bf16.
+// writeWeights writes the safetensors file of a generated model, tensor by tensor in the order
+// of slots, all in bf16.
 func writeWeights(w io.Writer, c *Config, seed uint64) error {
 	m := &Model{config: c, layers: make([]Layer, c.Layers)}
 	slots := m.slots()
@@ -39,16 +39,16 @@ func writeWeights(w io.Writer, c *Config, seed uint64) error {
 	return nil
 }
 
-// weightsHeader is the length and the JSON, padded with spaces so that the data
-// begin at a multiple of 8, as the format's own writer does.
+// weightsHeader returns the length and the JSON, padded with spaces so that the data begin at a
+// multiple of 8, like the format's own writer.
 func weightsHeader(slots []slot) []byte {
 	var b bytes.Buffer
-	b.WriteString(`{"__metadata__":{"format":"pt"}`) // transformers insists on it
+	b.WriteString(`{"__metadata__":{"format":"pt"}`) // transformers requires it
 	offset := 0
 	for _, s := range slots {
 		name, err := json.Marshal(s.name)
 		if err != nil {
-			panic(fmt.Sprintf("model: tensor name %q: %v", s.name, err)) // ours are ASCII
+			panic(fmt.Sprintf("model: tensor name %q: %v", s.name, err)) // the generated names are ASCII
 		}
 		shape := strings.ReplaceAll(fmt.Sprint(s.shape), " ", ",")
 		end := offset + 2*product(s.shape)
@@ -62,12 +62,12 @@ func weightsHeader(slots []slot) []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(b.Len())), b.Bytes()...)
 }
 
-// moments are mean and standard deviation of a generated weight. Matrices have
-// 1/sqrt(inputs), so that a normed input gives outputs of variance one. Norms
-// differ from 1, or a norm that is left out would go unnoticed. The embedding is
-// as small as a tied head must be; the first norm undoes it, and what the layers
-// add outweighs it, so that the next token does not merely repeat the last.
-// Biases are a quarter of what they are added to: enough to be missed.
+// moments returns the mean and standard deviation of a generated weight. Matrices have
+// deviation 1/sqrt(inputs), so that a normalised input gives outputs of variance one. Norms
+// differ from 1, so that a missing norm is noticed. The embedding is small, as a tied head
+// requires; the first norm undoes it, and the layers' contributions outweigh it, so that the
+// next token does not merely repeat the last one. Biases are a quarter of the values that they
+// are added to: enough for a missing bias to be noticed.
 func moments(s slot) (mean, std float64) {
 	switch {
 	case len(s.shape) == 2:

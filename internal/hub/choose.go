@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// ErrChoice is wrapped where a reference means several files.
+// ErrChoice is wrapped if a reference matches several files.
 var ErrChoice = errors.New("hub: which of several files?")
 
 // file is a file of a repository.
 type file struct {
 	path string // slash-separated
 	size int64
-	hash string // of the contents, hexadecimal; "" of what is in the cache
-	lfs  bool   // hash is SHA-256, else git's SHA-1 of a blob
+	hash string // hash of the contents, hexadecimal; "" for a file in the cache
+	lfs  bool   // hash is SHA-256; otherwise git's SHA-1 of a blob
 }
 
-// choice is a model among the files of a repository: a GGUF file with its parts, or
-// what a directory needs.
+// choice is a model among the files of a repository: a GGUF file with its parts, or the files
+// of a model directory.
 type choice struct {
-	name  string // of the first file of GGUF; "" is the directory
+	name  string // path of the (first) GGUF file; "" for a directory
 	files []file
 }
 
@@ -34,15 +34,15 @@ func (c *choice) bytes() (n int64) {
 	return n
 }
 
-// defaults are the quantisations taken where none is asked for, the best first: four bits
-// a weight, as they give most of a model's quality for a quarter of its size, then more
-// bits, then whole numbers of bytes.
+// defaults are the quantisations taken if none is requested, the best first: first 4 bits per
+// weight, which keep most of a model's quality at a quarter of its size, then more bits, then
+// whole bytes.
 var defaults = []string{"Q4_K_M", "Q4_K_S", "Q4_K", "Q4_0", "Q4_1", "IQ4_NL", "MXFP4", "MXFP4_MOE", "Q5_K_M", "Q5_K_S", "Q5_K", "Q5_0", "Q5_1", "Q6_K", "Q8_0", "BF16", "F16", "FP16", "F32"}
 
 var quantForm = regexp.MustCompile(`(?i)(?:^|[-._/])(I?Q[0-9](?:_[0-9A-Z]+)*|TQ[0-9]_[0-9]|MXFP4(?:_MOE)?|BF16|FP?16|FP?32)(?:[-./]|$)`)
 
-// Quantisation is what a file's name says of its weights, in capitals, as "Q4_K_M";
-// "" where it says nothing.
+// Quantisation returns the quantisation in a file's name, in capitals, such as "Q4_K_M"; "" if
+// there is none.
 func Quantisation(name string) string {
 	rest := strings.TrimSuffix(partForm.ReplaceAllString(name, "$1"), ".gguf")
 	found := ""
@@ -55,8 +55,8 @@ func Quantisation(name string) string {
 	}
 }
 
-// choose picks the model that pattern means. Without one it prefers GGUF to a directory,
-// and among GGUF files the first of defaults.
+// choose picks the model that pattern selects. Without a pattern it prefers GGUF to a
+// directory, and among GGUF files the first of defaults.
 func choose(files []file, pattern string) (*choice, error) {
 	all, broken := choices(files)
 	if len(all) == 0 {
@@ -82,8 +82,9 @@ func choose(files []file, pattern string) (*choice, error) {
 	return nil, fmt.Errorf("%w: none is of a usual kind; name one of %s", ErrChoice, names(ggufs))
 }
 
-// match finds the one file that pattern means: its path, its quantisation, its name, a
-// pattern of path.Match, or a part of the name, whichever of these finds any first.
+// match finds the one file that pattern selects. It tries in turn: the path, the quantisation,
+// the file name, a pattern of path.Match, and a part of the name; the first with any match
+// decides.
 func match(all []*choice, pattern string, broken error) (*choice, error) {
 	lower := strings.ToLower(pattern)
 	for _, rule := range []func(c *choice) bool{
@@ -128,7 +129,7 @@ func names(all []*choice) string {
 	return strings.Join(out, ", ")
 }
 
-// choices are the models that the files make, whole ones alone; err says what the others lack.
+// choices returns the complete models among the files; err lists what the incomplete ones lack.
 func choices(files []file) (all []*choice, err error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
@@ -148,7 +149,7 @@ func choices(files []file) (all []*choice, err error) {
 			continue
 		}
 		if part[2] != "00001" {
-			continue // counted with the first, or lost with it
+			continue // counted with its first part, or incomplete
 		}
 		parts, err := partsOf(files, f)
 		if err != nil {
@@ -160,10 +161,10 @@ func choices(files []file) (all []*choice, err error) {
 	return all, errors.Join(errs...)
 }
 
-// partForm is how files that are split go by: NAME-00001-of-00003.gguf.
+// partForm matches the names of split files: NAME-00001-of-00003.gguf.
 var partForm = regexp.MustCompile(`^(.*)-([0-9]{5})-of-([0-9]{5})\.(gguf|safetensors)$`)
 
-// partsOf finds the files that f is the first of. files are in the order of their paths.
+// partsOf returns all parts of the split file that begins with f. files are sorted by path.
 func partsOf(files []file, f *file) ([]file, error) {
 	name := partForm.FindStringSubmatch(f.path)
 	var parts []file
@@ -179,10 +180,10 @@ func partsOf(files []file, f *file) ([]file, error) {
 	return parts, nil
 }
 
-// words are the files of a directory beside its weights.
+// words are the files of a model directory other than its weights.
 var words = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 
-// directory is what Open of a directory reads; nil if something is missing.
+// directory returns the files that Open of a directory reads; nil if something is missing.
 func directory(files []file) *choice {
 	c := &choice{}
 	has := map[string]bool{}

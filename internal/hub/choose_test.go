@@ -98,8 +98,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestModelsOfOthers: what Hugging Face's own tools have put there is found; damage and
-// strangers are passed over.
+// TestModelsOfOthers: models pulled by Hugging Face's own tools are found; damaged and
+// unrelated entries are skipped.
 func TestModelsOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	put := func(path, text string) {

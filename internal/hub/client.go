@@ -15,32 +15,32 @@ import (
 	"time"
 )
 
-// Errors of a hub's answers; each says what to do.
+// Errors of a hub's responses; each says how to go on.
 var (
-	// ErrDenied is wrapped where the hub wants a token, or one with more rights.
+	// ErrDenied is wrapped if the hub requires a token, or one with more rights.
 	ErrDenied = errors.New("hub: not allowed")
-	// ErrMissing is wrapped where there is no such model, revision or file.
+	// ErrMissing is wrapped if there is no such model, revision or file.
 	ErrMissing = errors.New("hub: not there")
-	// ErrAnswer is wrapped where the hub answers what it should not, or fails each time.
+	// ErrAnswer is wrapped if the hub's response is invalid, or if all attempts fail.
 	ErrAnswer = errors.New("hub: bad answer")
 )
 
-// newClient makes a client that follows no redirect by itself: see Hub.get.
+// newClient makes a client that does not follow redirects; Hub.get does.
 func newClient(cfg Config) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = cfg.Stall
-	t.DisableCompression = true // sizes and hashes are of the bytes as they are
+	t.DisableCompression = true // sizes and hashes are those of the bytes as stored
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Close closes connections that are idle.
+// Close closes idle connections.
 func (h *Hub) Close() { h.http.CloseIdleConnections() }
 
 const maxRedirects = 10
 
-// get asks for a URL from byte from on, and follows redirects. The token goes to the
-// endpoint alone: a hub sends downloads on to other hosts, whose addresses carry what
-// they need. The caller closes the body.
+// get requests a URL from byte from on, and follows redirects. It sends the token to the
+// endpoint only: a hub redirects downloads to other hosts, by URLs that carry their own
+// authorisation. The caller closes the body.
 func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Response, error) {
 	home, err := url.Parse(h.cfg.Endpoint)
 	if err != nil {
@@ -80,7 +80,7 @@ func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Respon
 	return nil, fmt.Errorf("%w: more than %d redirects", ErrAnswer, maxRedirects)
 }
 
-// hidden is err without the query of its URL, which may hold a signature.
+// hidden returns err without the query of its URL, which may hold a signature.
 func hidden(err error) error {
 	if failed := (*url.Error)(nil); errors.As(err, &failed) {
 		at, _, _ := strings.Cut(failed.URL, "?")
@@ -89,17 +89,17 @@ func hidden(err error) error {
 	return err
 }
 
-// refusal is a status that is no success.
+// refusal is a response with a status other than success.
 type refusal struct {
 	err   error
-	again bool          // it may pass
-	after time.Duration // and not before, as the hub says
+	again bool          // another attempt may succeed
+	after time.Duration // earliest time of another attempt, from Retry-After
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// refused is what a status means, nil of success. It reads the body for a message.
+// refused turns a status into an error, nil for success. It reads the body for a message.
 func (h *Hub) refused(resp *http.Response, repo string) error {
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
 		return nil
@@ -138,7 +138,7 @@ func (h *Hub) refused(resp *http.Response, repo string) error {
 	}
 }
 
-// message is the text of an error's body.
+// message returns the text of an error response's body.
 func message(body io.Reader) string {
 	data, _ := io.ReadAll(io.LimitReader(body, 4096))
 	var said struct {
@@ -161,7 +161,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	return min(time.Duration(n)*time.Second, maxWait)
 }
 
-// pause waits before attempt n, counted from 0, and no shorter than err asks for.
+// pause waits before attempt n, counted from 0, at least as long as err requests.
 func (h *Hub) pause(ctx context.Context, n int, err error) error {
 	wait := min(h.cfg.Wait<<min(n, 16), maxWait)
 	if r := (*refusal)(nil); errors.As(err, &r) {
@@ -177,12 +177,12 @@ func (h *Hub) pause(ctx context.Context, n int, err error) error {
 	}
 }
 
-// maxListing bounds the list of a repository's files: 100 bytes or so each.
+// maxListing bounds the response with a repository's files: about 100 bytes each.
 const maxListing = 64 << 20
 
 var hashForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// list asks which files a revision has.
+// list requests the commit and the files of a revision.
 func (h *Hub) list(ctx context.Context, ref Ref) (commit string, files []file, err error) {
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.cfg.Endpoint, ref.Repo, url.PathEscape(ref.Revision))
 	for n := 0; ; n++ {

@@ -19,13 +19,13 @@ import (
 )
 
 var (
-	// ErrHash is wrapped where a whole download is not what the hub says it is.
+	// ErrHash is wrapped if a complete download has other contents than the hub lists.
 	ErrHash = errors.New("hub: wrong contents")
-	// ErrFull is wrapped where the disk has no room. What was loaded is kept.
+	// ErrFull is wrapped if the disk is full. The part that was downloaded is kept.
 	ErrFull = errors.New("hub: the disk is full")
 )
 
-// download brings one file into blobs.
+// download downloads one file into blobs.
 type download struct {
 	hub      *Hub
 	repo     string
@@ -35,11 +35,11 @@ type download struct {
 	progress func(done int64)
 
 	out *os.File
-	sum hash.Hash // of the bytes in out
-	at  int64     // how many these are
+	sum hash.Hash // hash of the bytes in out
+	at  int64     // number of bytes in out
 }
 
-// run downloads under the blob's lock, unless another process has while it waited.
+// run downloads under the blob's lock, unless another process completed the blob meanwhile.
 func (d *download) run(ctx context.Context) error {
 	blob := filepath.Join(d.dir, "blobs", d.file.hash)
 	if d.there(blob) {
@@ -74,8 +74,8 @@ func (d *download) run(ctx context.Context) error {
 	return os.Rename(partial, blob)
 }
 
-// there reports whether the blob is whole. Blobs get their names when they have been
-// checked, so their size is enough.
+// there reports whether the blob is complete. A blob gets its name only after its hash was
+// checked, so comparing the size is enough.
 func (d *download) there(blob string) bool {
 	info, err := os.Stat(blob)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != d.file.size {
@@ -85,7 +85,7 @@ func (d *download) there(blob string) bool {
 	return true
 }
 
-// noRoom names a full disk.
+// noRoom recognises the errors of a full disk.
 func noRoom(err error, missing int64) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %d MB more are needed; pull again to go on", ErrFull, missing/1e6+1)
@@ -93,8 +93,8 @@ func noRoom(err error, missing int64) error {
 	return err
 }
 
-// fill completes out and checks it. Bytes of an earlier try that turn out to be wrong are
-// given up once.
+// fill completes out and checks its hash. If the bytes of an earlier attempt turn out to be
+// wrong, it starts over once.
 func (d *download) fill(ctx context.Context) error {
 	if err := d.resume(); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (d *download) fill(ctx context.Context) error {
 	}
 }
 
-// resume hashes what an earlier try left.
+// resume hashes the bytes that an earlier attempt has left.
 func (d *download) resume() error {
 	if err := d.begin(); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (d *download) resume() error {
 	return err
 }
 
-// begin makes an empty hash: git's is of a header and the contents.
+// begin starts a hash. Git's is over a header and the contents.
 func (d *download) begin() error {
 	d.at = 0
 	if d.file.lfs {
@@ -146,7 +146,7 @@ func (d *download) begin() error {
 	return err
 }
 
-// restart throws away what is there.
+// restart discards the bytes in out.
 func (d *download) restart() error {
 	if err := d.out.Truncate(0); err != nil {
 		return err
@@ -157,8 +157,8 @@ func (d *download) restart() error {
 	return d.begin()
 }
 
-// load reads until the size is reached, over as many requests as that takes: a try that
-// gained bytes is none of those that Config.Attempts counts.
+// load reads until the size is reached, over as many requests as it takes: only attempts
+// without a new byte count towards Config.Attempts.
 func (d *download) load(ctx context.Context) error {
 	for n := 0; d.at < d.file.size; n++ {
 		from := d.at
@@ -184,8 +184,8 @@ func (d *download) load(ctx context.Context) error {
 	return nil
 }
 
-// passes reports whether an error is worth another try: all of the network's are, and of
-// statuses those that say so.
+// passes reports whether an error is worth another attempt: all network errors are, and some
+// statuses.
 func passes(err error) bool {
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r.again
@@ -194,10 +194,10 @@ func passes(err error) bool {
 	return !errors.Is(err, ErrHash) && !errors.As(err, &disk) && !errors.Is(err, ErrAnswer)
 }
 
-// errStalled ends a request that gives nothing.
+// errStalled ends a request that delivers no bytes.
 var errStalled = errors.New("hub: no byte came for too long")
 
-// request asks once for what is missing, and writes what comes.
+// request requests the missing bytes once, and writes those that arrive.
 func (d *download) request(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -242,8 +242,8 @@ func (d *download) request(ctx context.Context) error {
 	}
 }
 
-// place checks that an answer begins where out ends. A server that knows no ranges sends
-// all again.
+// place checks that a response begins where out ends. A server without range support sends the
+// whole file again.
 func (d *download) place(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		var from, to, size int64
@@ -262,7 +262,7 @@ func (d *download) place(resp *http.Response) error {
 	return d.restart()
 }
 
-// address is where the file is, at the commit that was listed.
+// address returns the file's URL, at the commit that was listed.
 func (d *download) address() string {
 	parts := strings.Split(d.file.path, "/")
 	for i := range parts {

@@ -23,20 +23,20 @@ const (
 	testToken  = "a-secret-token"
 )
 
-// fakeHub speaks the part of Hugging Face's API that Pull asks. Files in large-file storage
-// are at a second server.
+// fakeHub implements the part of Hugging Face's API that Pull uses. Files in large-file storage
+// are on a second server.
 type fakeHub struct {
 	hub, cdn *httptest.Server
 
 	mu       sync.Mutex
 	commit   string
 	files    map[string][]byte
-	plain    map[string]bool // not in large-file storage
+	plain    map[string]bool // files not in large-file storage
 	noRange  bool
-	fault    func(w http.ResponseWriter, r *http.Request, n int) bool // answers request n itself
+	fault    func(w http.ResponseWriter, r *http.Request, n int) bool // may answer request n in place of the server
 	requests []string                                                 // "GET PATH RANGE"
-	leaked   bool                                                     // the token came to the second server
-	missing  bool                                                     // or did not come to the first
+	leaked   bool                                                     // the token was sent to the second server
+	missing  bool                                                     // or not sent to the first
 }
 
 func startHub(t *testing.T, files map[string][]byte) *fakeHub {
@@ -49,7 +49,7 @@ func startHub(t *testing.T, files map[string][]byte) *fakeHub {
 	return f
 }
 
-// open is a Hub of a directory that asks f, and that hardly waits.
+// open returns a Hub for dir that uses f, with hardly any waiting.
 func (f *fakeHub) open(t *testing.T, dir string) *Hub {
 	t.Helper()
 	h, err := New(Config{Dir: dir, Endpoint: f.hub.URL, Token: testToken, Wait: time.Nanosecond})
@@ -65,7 +65,7 @@ func (f *fakeHub) note(r *http.Request) int {
 	return len(f.requests) - 1
 }
 
-// asked are the requests so far.
+// asked returns the requests so far.
 func (f *fakeHub) asked() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +151,7 @@ func gitHash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// noise is n bytes.
+// noise returns n pseudo-random bytes.
 func noise(n int) []byte {
 	data := make([]byte, n)
 	x := uint32(n) + 1
@@ -162,7 +162,7 @@ func noise(n int) []byte {
 	return data
 }
 
-// cut sends the first bytes of what is asked for and hangs up.
+// cut sends the first bytes of the requested range and hangs up.
 func cut(w http.ResponseWriter, r *http.Request, data []byte, bytes int) {
 	from, ranged := begin(r)
 	if ranged {

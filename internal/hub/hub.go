@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Hub is a cache directory and the hub that fills it.
+// Hub is a cache directory, and a client of the hub that it is filled from.
 type Hub struct {
 	cfg  Config
 	http *http.Client
@@ -28,26 +28,26 @@ func New(cfg Config) (*Hub, error) {
 	return &Hub{cfg, newClient(cfg)}, nil
 }
 
-// Endpoint is the hub's address.
+// Endpoint returns the hub's URL.
 func (h *Hub) Endpoint() string { return h.cfg.Endpoint }
 
-// Dir is the cache directory.
+// Dir returns the cache directory.
 func (h *Hub) Dir() string { return h.cfg.Dir }
 
 // Model is a model in the cache.
 type Model struct {
-	Ref      Ref    // names it alone: File is a file's path, or "" for a directory
-	Commit   string // of the repository
-	Path     string // what opens it: a GGUF file, the first of its parts, or a directory
-	Bytes    int64  // of its files
+	Ref      Ref    // identifies exactly this model: File is a file's path, or "" for a directory
+	Commit   string // commit of the repository
+	Path     string // argument for model.Open: a GGUF file, the first of its parts, or a directory
+	Bytes    int64  // size of its files
 	Modified time.Time
 }
 
-// Quantisation is what the file's name says of its weights; "" of a directory.
+// Quantisation returns the quantisation in the file's name; "" for a directory.
 func (m *Model) Quantisation() string { return Quantisation(m.Ref.File) }
 
-// Find finds a model in the cache, without asking the hub. Errors wrap fs.ErrNotExist
-// where a pull may help, and ErrChoice where ref means several files.
+// Find finds a model in the cache, without using the network. Errors wrap fs.ErrNotExist if a
+// pull may help, and ErrChoice if ref matches several files.
 func (h *Hub) Find(ref Ref) (*Model, error) {
 	dir := h.repoDir(ref.Repo)
 	commit, err := h.commitOf(dir, ref.Revision)
@@ -82,8 +82,8 @@ func (h *Hub) model(ref Ref, commit string, c *choice) *Model {
 	return m
 }
 
-// Models lists the whole models of the cache: those of the revisions that were pulled, by
-// repository and file. Other commits, which older pulls have left, are not listed.
+// Models lists the complete models in the cache at the pulled revisions, by repository and
+// file. Other commits, left by older pulls, are not listed.
 func (h *Hub) Models() ([]*Model, error) {
 	entries, err := os.ReadDir(h.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +96,7 @@ func (h *Hub) Models() ([]*Model, error) {
 	for _, e := range entries {
 		repo, ok := strings.CutPrefix(e.Name(), "models--")
 		if repo = strings.Replace(repo, "--", "/", 1); !ok || !IsRepo(repo) {
-			continue // of data sets and spaces, or of models without an owner
+			continue // data sets and spaces, or models without an owner
 		}
 		for _, revision := range h.revisions(repo) {
 			commit, err := h.commitOf(h.repoDir(repo), revision)
@@ -105,7 +105,7 @@ func (h *Hub) Models() ([]*Model, error) {
 			}
 			files, err := snapshotFiles(filepath.Join(h.repoDir(repo), "snapshots", commit))
 			if err != nil {
-				continue // a commit of which no file was kept
+				continue // no file of this commit was kept
 			}
 			found, _ := choices(files)
 			for _, c := range found {
@@ -116,7 +116,7 @@ func (h *Hub) Models() ([]*Model, error) {
 	return all, nil
 }
 
-// revisions are those that refs has, ascending, "main" first.
+// revisions returns the revisions in refs, ascending, but "main" first.
 func (h *Hub) revisions(repo string) []string {
 	root := filepath.Join(h.repoDir(repo), "refs")
 	var found []string
@@ -143,14 +143,14 @@ func (h *Hub) revisions(repo string) []string {
 	return found
 }
 
-// repoDir is where a repository's files are.
+// repoDir returns the directory of a repository.
 func (h *Hub) repoDir(repo string) string {
 	return filepath.Join(h.cfg.Dir, "models--"+strings.ReplaceAll(repo, "/", "--"))
 }
 
 var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// commitOf is the commit that a revision was when it was pulled last.
+// commitOf returns the commit that a revision had when it was last pulled.
 func (h *Hub) commitOf(dir, revision string) (string, error) {
 	if commitForm.MatchString(revision) {
 		return revision, nil
@@ -166,14 +166,14 @@ func (h *Hub) commitOf(dir, revision string) (string, error) {
 	return commit, nil
 }
 
-// snapshotFiles lists the files of a snapshot whose contents are there.
+// snapshotFiles lists the files of a snapshot whose blobs exist.
 func snapshotFiles(root string) ([]file, error) {
 	var files []file
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		info, err := os.Stat(p) // of what the link points to
+		info, err := os.Stat(p) // of the link's target
 		if err != nil || !info.Mode().IsRegular() {
 			return nil
 		}

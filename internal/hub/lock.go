@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// lockEvery is how often a lock that another holds is tried.
+// lockEvery is the time between attempts to take a lock that is held.
 const lockEvery = 100 * time.Millisecond
 
-// lockBlob takes the lock that huggingface_hub takes too, or waits for it until ctx ends.
-// The file stays: removing it would let two have it.
+// lockBlob takes the lock that huggingface_hub uses, too; it waits until ctx ends. The lock
+// file stays: if it were removed, two processes could hold locks on different files of one
+// name.
 func lockBlob(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

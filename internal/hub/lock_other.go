@@ -4,6 +4,6 @@ package hub
 
 import "os"
 
-// tryLock can't lock here, and says that it did: two processes that pull the same file at
-// once may spoil each other's, which its hash then tells.
+// tryLock has no file locks on this system, so it always succeeds. Two processes that pull the
+// same file at once may then corrupt it, which the hash detects.
 func tryLock(*os.File) (ok bool, err error) { return true, nil }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// tryLock takes the lock of an open file, or reports that another has it.
+// tryLock locks an open file, or reports false if another process has locked it.
 func tryLock(f *os.File) (ok bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == syscall.EWOULDBLOCK {

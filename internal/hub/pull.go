@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// Progress is told how many bytes of a pull are there, of how many. Calls come one at a
-// time, often.
+// Progress reports how many bytes of a pull are complete, out of a total. Calls are sequential,
+// and frequent.
 type Progress func(done, total int64)
 
-// Pull downloads what ref means into the cache, or finds that it is there. A download
-// that was cut goes on where it stopped, also in another process. The revision's ref is
-// set last: until then Find finds what was there before.
+// Pull downloads the files that ref selects into the cache; those already there are not
+// downloaded again. A download that was interrupted continues where it stopped, also in another
+// process. The revision's ref is written last: until then Find returns the previous state.
 //
-// Errors wrap ErrDenied, ErrMissing, ErrAnswer, ErrChoice, ErrHash or ErrFull, or are those
-// of the network and the disk.
+// Errors wrap ErrDenied, ErrMissing, ErrAnswer, ErrChoice, ErrHash or ErrFull, or are those of
+// the network and the disk.
 func (h *Hub) Pull(ctx context.Context, ref Ref, progress Progress) (*Model, error) {
 	commit, files, err := h.list(ctx, ref)
 	if err != nil {
@@ -55,8 +55,8 @@ func (h *Hub) Pull(ctx context.Context, ref Ref, progress Progress) (*Model, err
 	return h.model(ref, commit, c), nil
 }
 
-// link puts a blob into a snapshot, under its path: by a relative link, or where the file
-// system has none by a second name of the same file.
+// link makes a blob appear in a snapshot under its path: by a relative symbolic link, or by a
+// hard link if the file system has no symbolic ones.
 func link(dir, commit string, f file) error {
 	at := filepath.Join(dir, "snapshots", commit, filepath.FromSlash(f.path))
 	up := strings.Repeat("../", 2+strings.Count(f.path, "/"))
@@ -71,10 +71,10 @@ func link(dir, commit string, f file) error {
 	})
 }
 
-// tmpSuffix ends names of what is not there yet.
+// tmpSuffix ends the names of incomplete files.
 const tmpSuffix = ".tmp"
 
-// replace makes a file at path by making it under another name first.
+// replace makes a file under a temporary name and renames it to path.
 func replace(path string, make func(tmp string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -21,7 +21,7 @@ const testFile = "name-Q4_K_M.gguf"
 
 func testRef(file string) Ref { return Ref{testRepo, "main", file} }
 
-// checkPulled reports a model whose file is not data.
+// checkPulled checks that the model's file has the contents data.
 func checkPulled(t *testing.T, m *Model, data []byte) {
 	t.Helper()
 	got, err := os.ReadFile(m.Path)
@@ -33,8 +33,8 @@ func checkPulled(t *testing.T, m *Model, data []byte) {
 	}
 }
 
-// TestPull: the layout is the one that Hugging Face's tools have, and what is there is not
-// loaded again.
+// TestPull: the layout is that of Hugging Face's tools, and files in the cache are not
+// downloaded again.
 func TestPull(t *testing.T) {
 	data := noise(700_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data, "name-Q8_0.gguf": noise(10), "README.md": noise(5)}), t.TempDir()
@@ -85,8 +85,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullDirectory: of a repository without GGUF come the files that a model directory
-// needs, in large-file storage or not.
+// TestPullDirectory: from a repository without GGUF, Pull downloads the files of a model
+// directory, in large-file storage or not.
 func TestPullDirectory(t *testing.T) {
 	files := map[string][]byte{"config.json": []byte("{}"), "tokenizer.json": noise(5000), "tokenizer_config.json": []byte("{ }"), "pytorch_model.bin": noise(9),
 		"model.safetensors.index.json": []byte("{  }"), "model-00001-of-00002.safetensors": noise(100), "model-00002-of-00002.safetensors": noise(101),
@@ -121,7 +121,8 @@ func TestPullDirectory(t *testing.T) {
 	}
 }
 
-// TestPullResumes: cut connections go on where they stopped, in one pull and in the next.
+// TestPullResumes: interrupted downloads continue where they stopped, in the same pull or the
+// next.
 func TestPullResumes(t *testing.T) {
 	data := noise(300_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -170,8 +171,8 @@ func TestPullResumes(t *testing.T) {
 	}
 }
 
-// TestPullWithoutRanges: a server that knows no ranges sends all again, and what was there
-// is thrown away. So is what an earlier try left that is not what the hub has.
+// TestPullWithoutRanges: a server without range support sends the whole file again, and the
+// earlier bytes are discarded. So are bytes of an earlier attempt that the hub's file lacks.
 func TestPullWithoutRanges(t *testing.T) {
 	data := noise(100_000)
 	for name, tc := range map[string]struct {
@@ -202,15 +203,15 @@ func TestPullWithoutRanges(t *testing.T) {
 	}
 }
 
-// refusalCase is an answer that no second try mends.
+// refusalCase is a response that no second attempt would mend.
 type refusalCase struct {
 	fault func(http.ResponseWriter, *http.Request, int) bool
 	kind  error
-	want  string // that the message has
-	tries int    // requests in all, 0: any number
+	want  string // substring of the error
+	tries int    // number of requests, 0: any
 }
 
-// listRefusals are answers to every request.
+// listRefusals are responses to every request.
 func listRefusals() map[string]refusalCase {
 	status := func(code int, header, text string) func(http.ResponseWriter, *http.Request, int) bool {
 		return func(w http.ResponseWriter, r *http.Request, n int) bool {
@@ -240,7 +241,7 @@ func listRefusals() map[string]refusalCase {
 	}
 }
 
-// fileRefusals are answers to requests for the file alone.
+// fileRefusals are responses to requests for the file only.
 func fileRefusals(data []byte) map[string]refusalCase {
 	download := func(do func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request, int) bool {
 		return func(w http.ResponseWriter, r *http.Request, n int) bool {
@@ -275,8 +276,8 @@ func fileRefusals(data []byte) map[string]refusalCase {
 	}
 }
 
-// TestPullRefuses: each answer that no second try mends is told by its kind, and leaves
-// nothing that could be taken for the file.
+// TestPullRefuses: each permanent failure is reported by its kind, and leaves nothing that
+// could be taken for the file.
 func TestPullRefuses(t *testing.T) {
 	data := noise(1000)
 	cases := listRefusals()
@@ -307,7 +308,7 @@ func TestPullRefuses(t *testing.T) {
 	}
 }
 
-// TestPullTriesAgain: what passes is tried again, and the token never leaves the hub.
+// TestPullTriesAgain: temporary failures are retried, and the token is sent to the hub only.
 func TestPullTriesAgain(t *testing.T) {
 	data := noise(1000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -330,7 +331,7 @@ func TestPullTriesAgain(t *testing.T) {
 	}
 }
 
-// TestPullStalls: a server that goes silent is asked again, for the rest.
+// TestPullStalls: if a server falls silent, the rest is requested again.
 func TestPullStalls(t *testing.T) {
 	data := noise(10_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -367,7 +368,7 @@ func TestPullStalls(t *testing.T) {
 	}
 }
 
-// TestPullsAtOnce: of several pulls of one file, one loads it.
+// TestPullsAtOnce: of several concurrent pulls of one file, one downloads it.
 func TestPullsAtOnce(t *testing.T) {
 	data := noise(500_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -397,7 +398,7 @@ func TestPullsAtOnce(t *testing.T) {
 	}
 }
 
-// TestPullOnAFullDisk: it says so, and does not ask again.
+// TestPullOnAFullDisk: a full disk is reported, and not retried.
 func TestPullOnAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
@@ -418,8 +419,8 @@ func TestPullOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestPullEnds: a pull that is called off ends, while it loads and while it waits for
-// another, and leaves what it has.
+// TestPullEnds: a cancelled pull ends, while it downloads and while it waits for another one,
+// and keeps its bytes.
 func TestPullEnds(t *testing.T) {
 	data := noise(100_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -448,7 +449,7 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// TestPullOffline: nobody answers.
+// TestPullOffline: no server answers.
 func TestPullOffline(t *testing.T) {
 	h, err := New(Config{Dir: t.TempDir(), Endpoint: "http://127.0.0.1:1"})
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Ref names a model: a repository, a revision of it, and which of its files.
+// Ref names a model: a repository, a revision, and a selection of its files.
 type Ref struct {
 	Repo     string // "owner/name"
 	Revision string // branch, tag or commit; "main" if not given
-	File     string // path, quantisation ("Q4_K_M") or pattern; "" is a choice by Choose's rules
+	File     string // path, quantisation ("Q4_K_M") or pattern; "": Pull chooses
 }
 
-// Prefix begins references where a path might stand too.
+// Prefix begins references where a path is accepted, too.
 const Prefix = "hf:"
 
-// ErrRef is wrapped by errors about references that can't be read.
+// ErrRef is wrapped by errors about malformed references.
 var ErrRef = errors.New("hub: no reference to a model")
 
 var (
@@ -32,8 +32,8 @@ func IsRepo(s string) bool {
 	return repoForm.MatchString(s) && !strings.Contains(s, "--") && !strings.Contains(s, "..") && !strings.HasSuffix(s, ".git")
 }
 
-// ParseRef reads owner/name[@revision][:file], with or without "hf:" before it, or the
-// address of a model, of a revision or of a file at the endpoint. Errors wrap ErrRef.
+// ParseRef parses owner/name[@revision][:file], with or without the prefix "hf:", or the URL of
+// a model, a revision or a file at the endpoint. Errors wrap ErrRef.
 func ParseRef(s, endpoint string) (Ref, error) {
 	r, err := parseRef(s, Config{Endpoint: endpoint}.WithDefaults().Endpoint)
 	if err != nil {
@@ -63,7 +63,7 @@ func parseRef(s, endpoint string) (Ref, error) {
 	return Ref{repo, revision, file}, nil
 }
 
-// parseURL reads ENDPOINT/owner/name, and that with /tree/REVISION, or with
+// parseURL parses ENDPOINT/owner/name, optionally with /tree/REVISION, or with
 // /resolve/REVISION/PATH or /blob/REVISION/PATH.
 func parseURL(s, endpoint string) (Ref, error) {
 	rest, ours := strings.CutPrefix(s, endpoint+"/")
@@ -96,7 +96,7 @@ func parseURL(s, endpoint string) (Ref, error) {
 	return r, nil
 }
 
-// String is what ParseRef reads, with "hf:" before it.
+// String returns the form that ParseRef parses, with the prefix "hf:".
 func (r Ref) String() string {
 	s := Prefix + r.Repo
 	if r.Revision != "main" && r.Revision != "" {

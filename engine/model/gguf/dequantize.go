@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// Dequantize writes the values of the blocks in src, which hold len(dst) of them, to
-// dst. Each product and each sum is rounded on its own, so that the bits are the same
-// on every machine. The type is known; it panics where the lengths do not fit.
+// Dequantize writes the len(dst) values of the blocks in src to dst. Each product and each sum
+// is rounded separately, so that the bits are the same on every machine. The type must be
+// known. It panics if the lengths do not match.
 func Dequantize(t Type, dst []float32, src []byte) {
 	l := t.layout()
 	if len(dst)%l.values != 0 || len(src) != t.Bytes(len(dst)) {
@@ -20,7 +20,7 @@ func Dequantize(t Type, dst []float32, src []byte) {
 	}
 }
 
-// blocks dequantise one block each.
+// blocks are the functions that dequantise one block.
 var blocks = map[Type]func(dst []float32, src []byte){
 	F32: func(dst []float32, src []byte) {
 		dst[0] = math.Float32frombits(binary.LittleEndian.Uint32(src))
@@ -33,8 +33,8 @@ var blocks = map[Type]func(dst []float32, src []byte){
 	Q4_K: blockQ4K, Q5_K: blockQ5K, Q6_K: blockQ6K, IQ4_NL: blockIQ4NL, MXFP4: blockMXFP4,
 }
 
-// half is the f32 of the IEEE 754 binary16 at b: 1 sign, 5 exponent (bias 15), 10
-// fraction bits.
+// half returns the f32 value of the IEEE 754 binary16 at b: 1 sign bit, 5 exponent bits (bias
+// 15), 10 fraction bits.
 func half(b []byte) float32 {
 	h := binary.LittleEndian.Uint16(b)
 	sign, exp, frac := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
@@ -47,7 +47,7 @@ func half(b []byte) float32 {
 	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
-// The nibbles of a block of 32: values 0 to 15 in the low ones, 16 to 31 in the high.
+// In a block of 32, the low nibbles are values 0 to 15, the high nibbles values 16 to 31.
 
 func blockQ4(dst []float32, src []byte) {
 	d := half(src)
@@ -88,9 +88,9 @@ func blockQ8(dst []float32, src []byte) {
 	}
 }
 
-// scaleMin is the scale and the minimum of sub-block i of a K block, 6 bits each: the
-// first four have theirs in the low bits of 8 bytes, the others nibbles in the last
-// four and two bits on top of the first eight.
+// scaleMin returns the scale and the minimum of sub-block i of a K block, 6 bits each. Those of
+// the first four are the low 6 bits of the first 8 bytes; the others are nibbles in the last
+// four bytes with two bits from the top of the first eight.
 func scaleMin(s []byte, i int) (scale, minimum byte) {
 	if i < 4 {
 		return s[i] & 63, s[i+4] & 63
@@ -98,7 +98,7 @@ func scaleMin(s []byte, i int) (scale, minimum byte) {
 	return s[i+4]&15 | s[i-4]>>6<<4, s[i+4]>>4 | s[i]>>6<<4
 }
 
-// Sub-blocks of 32 come in pairs, which share 32 bytes of nibbles.
+// Sub-blocks of 32 come in pairs that share 32 bytes of nibbles.
 
 func blockQ4K(dst []float32, src []byte) {
 	d, dmin := half(src), half(src[2:])
@@ -124,9 +124,9 @@ func blockQ5K(dst []float32, src []byte) {
 	}
 }
 
-// blockQ6K: of each 128 values, the low bits of 0-31 and 64-95 share bytes, as do
-// those of 32-63 and 96-127; the high bits of j, j+32, j+64 and j+96 share a byte.
-// There is a scale for each 16 values.
+// blockQ6K: within each 128 values, the low bits of 0-31 and 64-95 share bytes, as do those of
+// 32-63 and 96-127; the high bits of j, j+32, j+64 and j+96 share a byte. Each 16 values have a
+// scale.
 func blockQ6K(dst []float32, src []byte) {
 	low, high, scales, d := src[:128], src[128:192], src[192:208], half(src[208:])
 	for i := range 256 {
@@ -148,7 +148,7 @@ func blockIQ4NL(dst []float32, src []byte) {
 	}
 }
 
-// valuesMXFP4 are the values of E2M1, doubled, as their scale is halved.
+// valuesMXFP4 are the values of E2M1, doubled, since their scale is halved.
 var valuesMXFP4 = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
 func blockMXFP4(dst []float32, src []byte) {
@@ -159,7 +159,7 @@ func blockMXFP4(dst []float32, src []byte) {
 	}
 }
 
-// halfE8M0 is half of 2^(e-127): subnormal for 0 and 1.
+// halfE8M0 returns half of 2^(e-127); for 0 and 1 it is subnormal.
 func halfE8M0(e byte) float32 {
 	if e < 2 {
 		return math.Float32frombits(0x00200000 << e)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// golden is testdata/golden.json: what PyPI's gguf makes of the blocks in
+// golden is testdata/golden.json: the values that the Python package gguf reads from
 // testdata/golden.gguf, which it wrote. See testdata/golden.py.
 type golden struct {
 	Tensors map[string]struct {
@@ -98,7 +98,7 @@ func TestMetadataIsTheReferences(t *testing.T) {
 	}
 }
 
-// What has another kind is not taken for one that was asked for.
+// A value of another kind is not returned as the requested one.
 func TestMetadataOfAnotherKind(t *testing.T) {
 	f, _ := readGolden(t)
 	m := &f.Meta

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// build is a file with those pairs and tensors, all of zeros.
+// build writes a file with the given pairs and tensors, all zeros.
 func build(t testing.TB, pairs []Pair, tensors ...Tensor) []byte {
 	t.Helper()
 	out, err := Header(pairs, tensors)
@@ -45,7 +45,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// A file that is cut short anywhere is refused, but within the padding at its end.
+// A file that is truncated anywhere is refused, except within the padding at its end.
 func TestTruncatedFiles(t *testing.T) {
 	data := small(t)
 	end := len(data) - Padding(20)
@@ -129,7 +129,7 @@ func TestAlignment(t *testing.T) {
 	}
 }
 
-// Metadata without tensors is a file too, as the first of a split may be.
+// A file may have metadata only, like the first part of a split file.
 func TestNoTensors(t *testing.T) {
 	data := build(t, []Pair{{"a", true}})
 	if f, err := Parse(data); err != nil || len(f.Tensors) != 0 {
@@ -137,7 +137,7 @@ func TestNoTensors(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

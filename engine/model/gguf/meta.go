@@ -11,7 +11,7 @@ import (
 // Kind is the type of a metadata value.
 type Kind uint32
 
-// The kinds, by the format's numbers.
+// The kinds, with the format's numbers.
 const (
 	Uint8 Kind = iota
 	Int8
@@ -28,12 +28,12 @@ const (
 	Float64
 )
 
-// kindBytes is the size of a value of each kind, 0 for those of their own length.
+// kindBytes is the size of a value of each kind, 0 for variable sizes.
 var kindBytes = [...]int{Uint8: 1, Int8: 1, Uint16: 2, Int16: 2, Uint32: 4, Int32: 4, Float32: 4, Bool: 1, String: 0, Array: 0, Uint64: 8, Int64: 8, Float64: 8}
 
 var kindNames = [...]string{"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"}
 
-// String is the name of the kind.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -41,19 +41,19 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// Value is one metadata value: its bytes as they stand in the file.
+// Value is one metadata value; it refers to the file's bytes.
 type Value struct {
 	Kind Kind
-	Elem Kind   // of an array
-	n    int    // elements of an array
-	raw  []byte // of a string, its text; of an array, all elements
+	Elem Kind   // kind of an array's elements
+	n    int    // number of an array's elements
+	raw  []byte // a string's text, or all elements of an array
 }
 
-// Len is the number of elements of an array, 0 of anything else.
+// Len returns the number of elements of an array, 0 for other kinds.
 func (v Value) Len() int { return v.n }
 
-// Meta is the metadata by key. It keeps the file's bytes: what its methods return
-// does not.
+// Meta is the metadata by key. It refers to the file's bytes, but the values that its methods
+// return are copies.
 type Meta struct {
 	values map[string]Value
 	keys   []string // in the order of the file
@@ -62,25 +62,25 @@ type Meta struct {
 // Keys lists the keys in the order of the file.
 func (m *Meta) Keys() []string { return slices.Clone(m.keys) }
 
-// Value finds a value.
+// Value returns the value of a key.
 func (m *Meta) Value(key string) (Value, bool) {
 	v, ok := m.values[key]
 	return v, ok
 }
 
-// Has reports whether there is a value.
+// Has reports whether the key has a value.
 func (m *Meta) Has(key string) bool {
 	_, ok := m.values[key]
 	return ok
 }
 
-// String is a text; false where the key is absent or of another kind.
+// String returns a string; false if the key is absent or of another kind.
 func (m *Meta) String(key string) (string, bool) {
 	v := m.values[key]
 	return string(v.raw), v.Kind == String && m.Has(key)
 }
 
-// Uint is a whole number of any width that is not negative; false otherwise.
+// Uint returns a non-negative integer of any width; false otherwise.
 func (m *Meta) Uint(key string) (uint64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind == Array || v.Kind == String {
@@ -89,7 +89,7 @@ func (m *Meta) Uint(key string) (uint64, bool) {
 	return whole(v.Kind, v.raw)
 }
 
-// Float is a number of any kind but bool; false otherwise.
+// Float returns a number of any kind but bool; false otherwise.
 func (m *Meta) Float(key string) (float64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind == Array || v.Kind == String || v.Kind == Bool {
@@ -98,7 +98,7 @@ func (m *Meta) Float(key string) (float64, bool) {
 	return number(v.Kind, v.raw), true
 }
 
-// Bool is a truth value; false, false where the key is absent or of another kind.
+// Bool returns a boolean; false, false if the key is absent or of another kind.
 func (m *Meta) Bool(key string) (value, ok bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Bool {
@@ -107,8 +107,8 @@ func (m *Meta) Bool(key string) (value, ok bool) {
 	return v.raw[0] != 0, true
 }
 
-// Strings are the elements of an array of texts; false where there is none. Cost:
-// linear in its bytes.
+// Strings returns the elements of an array of strings; false if there is none. It takes time
+// linear in their bytes.
 func (m *Meta) Strings(key string) ([]string, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem != String {
@@ -123,7 +123,7 @@ func (m *Meta) Strings(key string) ([]string, bool) {
 	return out, true
 }
 
-// Uints are the elements of an array of whole numbers that are not negative.
+// Uints returns the elements of an array of non-negative integers.
 func (m *Meta) Uints(key string) ([]uint64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem == String {
@@ -138,7 +138,7 @@ func (m *Meta) Uints(key string) ([]uint64, bool) {
 	return out, true
 }
 
-// Floats are the elements of an array of numbers.
+// Floats returns the elements of an array of numbers.
 func (m *Meta) Floats(key string) ([]float64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem == String || v.Elem == Bool {
@@ -151,7 +151,7 @@ func (m *Meta) Floats(key string) ([]float64, bool) {
 	return out, true
 }
 
-// Text describes a value for messages, cut short.
+// Text describes a value for messages; long ones are cut short.
 func (m *Meta) Text(key string) string {
 	v, ok := m.values[key]
 	switch {
@@ -175,7 +175,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// whole reads an integer that is not negative.
+// whole decodes a non-negative integer.
 func whole(k Kind, raw []byte) (uint64, bool) {
 	switch k {
 	case Uint8, Uint16, Uint32, Uint64:

@@ -10,23 +10,22 @@ import (
 	"slices"
 )
 
-// Errors about files; each says at which offset.
+// Errors about files; each states the offset.
 var (
-	// ErrFormat is wrapped by errors about files that are damaged or no GGUF.
+	// ErrFormat is wrapped by errors about files that are damaged or not GGUF.
 	ErrFormat = errors.New("gguf: damaged file")
-	// ErrUnsupported is wrapped by errors about files that are well-formed but
-	// beyond what this package reads.
+	// ErrUnsupported is wrapped by errors about valid files that this package can't read.
 	ErrUnsupported = errors.New("gguf: unsupported file")
 )
 
-// Limits of what a file may hold. ggml has the first two.
+// Limits on the contents of a file. ggml has the first two.
 const (
 	maxAxes       = 4
-	maxNameBytes  = 64 // of a tensor, one for C's zero
+	maxNameBytes  = 64 // of a tensor, one of them for C's zero
 	maxKeyBytes   = 1<<16 - 1
 	maxAlignment  = 1 << 20
-	minTensor     = 8 + 4 + 8 + 4 + 8 // bytes of an entry of the table with an empty name and one axis
-	minPair       = 8 + 4 + 1         // bytes of a metadata pair with an empty key
+	minTensor     = 8 + 4 + 8 + 4 + 8 // a table entry with an empty name and one axis
+	minPair       = 8 + 4 + 1         // a metadata pair with an empty key
 	alignmentKey  = "general.alignment"
 	defaultAlign  = 32
 	magic         = "GGUF"
@@ -41,16 +40,16 @@ type File struct {
 	Tensors []Tensor // in the order of the table
 }
 
-// Tensor is one entry of the table.
+// Tensor is an entry of the table.
 type Tensor struct {
 	Name  string
 	Type  Type
-	Shape []int  // outermost first: the reverse of the file's order
-	Data  []byte // of the parsed bytes; rows are whole blocks
+	Shape []int  // outermost first, the reverse of the file's order
+	Data  []byte // a slice of the parsed bytes; rows are whole blocks
 }
 
-// Parse reads a whole file, header, metadata, tensor table and where the data are.
-// Errors wrap [ErrFormat] or [ErrUnsupported].
+// Parse parses a whole file: header, metadata, tensor table and the ranges of the data. Errors
+// wrap [ErrFormat] or [ErrUnsupported].
 func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
 	f := &File{}
@@ -84,7 +83,7 @@ func Parse(data []byte) (*File, error) {
 	return f, err
 }
 
-// reader walks a file.
+// reader parses a file from front to back.
 type reader struct {
 	data []byte
 	at   int
@@ -100,7 +99,7 @@ func (r *reader) unsupported(format string, args ...any) error {
 
 func (r *reader) left() int { return len(r.data) - r.at }
 
-// take is the next n bytes.
+// take returns the next n bytes.
 func (r *reader) take(n uint64, what string) ([]byte, error) {
 	if n > uint64(r.left()) {
 		return nil, r.damaged("%s has %d bytes, %d are left; the file is cut short", what, n, r.left())
@@ -126,7 +125,7 @@ func (r *reader) u64(what string) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// text is a string with its length before it, of at most most bytes.
+// text returns a string of at most most bytes, which its length precedes.
 func (r *reader) text(what string, most uint64) ([]byte, error) {
 	n, err := r.u64(what)
 	if err != nil {
@@ -139,7 +138,7 @@ func (r *reader) text(what string, most uint64) ([]byte, error) {
 	return r.take(n, what)
 }
 
-// header reads the magic, the version and the counts.
+// header parses the magic, the version and the counts.
 func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
 	if !bytes.HasPrefix(r.data, []byte(magic)) {
 		return 0, 0, fmt.Errorf("%w: at byte 0: it begins with %q, not with %q", ErrFormat, r.data[:min(4, len(r.data))], magic)
@@ -164,7 +163,8 @@ func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
 	return tensors, pairs, err
 }
 
-// count reads how many things of at least size bytes there are in what is left.
+// count parses a number of items of at least size bytes, and checks it against the rest of the
+// file.
 func (r *reader) count(what string, size int) (uint64, error) {
 	n, err := r.u64("the number of " + what)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *reader) count(what string, size int) (uint64, error) {
 	return n, nil
 }
 
-// metadata reads n pairs of key and value.
+// metadata parses n pairs of key and value.
 func (r *reader) metadata(m *Meta, n uint64) error {
 	m.values = map[string]Value{}
 	for range n {
@@ -240,7 +240,7 @@ func (r *reader) array(key, what string) (Value, error) {
 	}
 	size := kindBytes[v.Elem]
 	if v.Elem == String {
-		size = 8 // its length
+		size = 8 // length of a string
 	}
 	n, err := r.count("elements of "+what, size)
 	if err != nil {
@@ -261,15 +261,15 @@ func (r *reader) array(key, what string) (Value, error) {
 	return v, nil
 }
 
-// entry is a tensor of the table with its place.
+// entry is a tensor of the table with its offset.
 type entry struct {
 	Tensor
 	offset, bytes uint64
-	at            int // of the entry in the file
+	at            int // offset of the entry in the file
 	order         int
 }
 
-// table reads n entries.
+// table parses n entries.
 func (r *reader) table(n uint64) ([]entry, error) {
 	var entries []entry
 	seen := map[string]bool{}
@@ -296,7 +296,7 @@ func (r *reader) table(n uint64) ([]entry, error) {
 	return entries, nil
 }
 
-// shape reads axes and type, and how many bytes they take.
+// shape parses axes and type, and computes the size in bytes.
 func (r *reader) shape(e *entry) error {
 	name := clip(e.Name)
 	axes, err := r.u32("the number of axes of tensor " + name)
@@ -340,8 +340,8 @@ func (r *reader) shape(e *entry) error {
 	return nil
 }
 
-// place gives each entry its bytes of data, which begin at byte begin of the file.
-// Tensors may have gaps between them, but share no byte.
+// place assigns each entry its bytes of data, which begin at byte begin of the file. Tensors
+// may have gaps between them, but must not overlap.
 func place(entries []entry, data []byte, begin, alignment uint64) ([]Tensor, error) {
 	byOffset := slices.Clone(entries)
 	slices.SortFunc(byOffset, func(a, b entry) int {

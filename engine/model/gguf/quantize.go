@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// Quantize writes src as blocks of t to dst, which has t.Bytes(len(src)) bytes. The
-// rules are the plain ones (the largest magnitude or the range of a block sets its
-// scale), not ggml's searches: the files of generated models are made by them. The
-// values are finite. The same bytes on every machine.
+// Quantize writes src as blocks of t to dst, which must have t.Bytes(len(src)) bytes. It uses
+// plain rules (the largest magnitude or the range of a block sets its scale) rather than ggml's
+// searches, as it only writes generated models. The values must be finite. The bytes are the
+// same on every machine.
 func Quantize(t Type, dst []byte, src []float32) {
 	l := t.layout()
 	if len(src)%l.values != 0 || len(dst) != t.Bytes(len(src)) {
@@ -33,13 +33,13 @@ var quantizers = map[Type]func(dst []byte, src []float32){
 	Q4_K: quantizeQ4K, Q5_K: quantizeQ5K, Q6_K: quantizeQ6K, IQ4_NL: quantizeIQ4NL, MXFP4: quantizeMXFP4,
 }
 
-// putHalf rounds v to binary16, ties to even, and gives back what it has become.
+// putHalf stores v rounded to binary16, ties to even, and returns the rounded value.
 func putHalf(dst []byte, v float32) float32 {
 	b := math.Float32bits(v)
 	sign, abs := uint16(b>>16)&0x8000, b&0x7fffffff
 	var h uint16
 	switch {
-	case abs >= 0x47800000: // 65536 and more
+	case abs >= 0x47800000: // at least 65536
 		h = 0x7c00
 	case abs < 0x38800000: // below 2^-14: units of 2^-24
 		h = uint16(math.RoundToEven(float64(math.Float32frombits(abs)) * (1 << 24)))
@@ -50,7 +50,7 @@ func putHalf(dst []byte, v float32) float32 {
 	return half(dst)
 }
 
-// nearest is v/step as a whole number from lo to hi; 0 where step is 0.
+// nearest returns v/step as an integer in [lo, hi]; 0 if step is 0.
 func nearest(v, step float32, lo, hi int) int {
 	if step == 0 {
 		return 0
@@ -59,7 +59,7 @@ func nearest(v, step float32, lo, hi int) int {
 	return int(min(max(q, float64(lo)), float64(hi)))
 }
 
-// largest is the value of the largest magnitude.
+// largest returns the value of the largest magnitude.
 func largest(src []float32) float32 {
 	most := float32(0)
 	for _, v := range src {
@@ -78,7 +78,7 @@ func extremes(src []float32) (lo, hi float32) {
 	return lo, hi
 }
 
-// putNibble stores q for value i of a block of 32.
+// putNibble stores q as value i of a block of 32.
 func putNibble(quants []byte, i, q int) { quants[i%16] |= byte(q&15) << (i / 16 * 4) }
 
 func quantizeQ4(dst []byte, src []float32) {
@@ -124,8 +124,8 @@ func quantizeQ8(dst []byte, src []float32) {
 	}
 }
 
-// subBlocks finds scales and minima of 8 sub-blocks, most being the largest quant, and
-// writes them with the two that they are multiples of.
+// subBlocks computes scales and minima of 8 sub-blocks, most being the largest quant, and
+// writes them with the two f16 factors that they are multiples of.
 func subBlocks(dst []byte, src []float32, most float32) (scales, minima [8]float32) {
 	var topScale, topMin float32
 	for i := range 8 {
@@ -184,7 +184,7 @@ func quantizeQ6K(dst []byte, src []float32) {
 	}
 }
 
-// closest is the index of the value closest to v in steps of d, the first of equals.
+// closest returns the index of the value closest to v in steps of d; the first among equals.
 func closest(values *[16]float32, v, d float32) int {
 	best := 0
 	for i := range values {
@@ -205,7 +205,7 @@ func quantizeIQ4NL(dst []byte, src []float32) {
 func quantizeMXFP4(dst []byte, src []float32) {
 	top := math.Abs(float64(largest(src)))
 	if top > 0 {
-		_, exp := math.Frexp(top) // top = f·2^exp, f in [1/2, 1): the largest is 6, between 2^2 and 2^3
+		_, exp := math.Frexp(top) // top = f·2^exp, f in [1/2, 1): the largest value of E2M1 is 6, between 2^2 and 2^3
 		dst[0] = byte(min(max(exp-1-2+127, 0), 254))
 	}
 	d := halfE8M0(dst[0])

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// What is quantised comes back within what the type's bits allow, and a second time as
-// the same bytes' values.
+// Quantised values are within the error that the type's bits permit, and quantising them again
+// gives the same values.
 func TestQuantizedComesBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1730))
-	bound := map[Type]float64{ // of the root mean square error over that of the values
+	bound := map[Type]float64{ // root mean square of the error relative to that of the values
 		F32: 0, F16: 4e-4, BF16: 3e-3, Q8_0: 8e-3, Q6_K: 2.5e-2, Q5_1: 4.5e-2, Q5_K: 4.5e-2, Q5_0: 5e-2, Q4_1: 9e-2, Q4_K: 9e-2, IQ4_NL: 9e-2, Q4_0: 0.1, MXFP4: 0.15,
 	}
 	for _, typ := range Types() {
@@ -36,7 +36,7 @@ func TestQuantizedComesBack(t *testing.T) {
 	}
 }
 
-// The nearest binary16 is the one that no other is closer to.
+// putHalf returns the binary16 value that no other is closer to.
 func TestHalvesAreRounded(t *testing.T) {
 	var b, n [2]byte
 	rng := rand.New(rand.NewPCG(4, 1730))

@@ -2,10 +2,10 @@ package gguf
 
 import "fmt"
 
-// Type is the format of a tensor's values, by ggml's number.
+// Type is the format of a tensor's values, with ggml's number.
 type Type uint32
 
-// The types that are read. In a block scheme a row is a sequence of blocks.
+// The supported types. In a block format a row is a sequence of blocks.
 const (
 	F32    Type = 0
 	F16    Type = 1
@@ -22,7 +22,7 @@ const (
 	MXFP4  Type = 39
 )
 
-// layout is how many values a block has, and how many bytes.
+// layout is the number of values and of bytes in a block.
 type layout struct {
 	name          string
 	values, bytes int
@@ -35,21 +35,21 @@ var layouts = [...]layout{
 	IQ4_NL: {"IQ4_NL", 32, 18}, MXFP4: {"MXFP4", 32, 17},
 }
 
-// others are types that ggml has and this package does not read.
+// others are types of ggml that this package does not read.
 var others = map[Type]string{
 	4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
 	22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4",
 }
 
-// Types lists the types that are read, by number.
+// Types lists the supported types, by number.
 func Types() []Type {
 	return []Type{F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, BF16, MXFP4}
 }
 
-// Known reports whether values of the type are read.
+// Known reports whether the type is supported.
 func (t Type) Known() bool { return t.find().values > 0 }
 
-// find is the layout, zero of a type that is not read.
+// find returns the layout, the zero value for an unsupported type.
 func (t Type) find() layout {
 	if int64(t) < int64(len(layouts)) {
 		return layouts[t]
@@ -57,7 +57,7 @@ func (t Type) find() layout {
 	return layout{}
 }
 
-// String is ggml's name of the type.
+// String returns ggml's name of the type.
 func (t Type) String() string {
 	if l := t.find(); l.values > 0 {
 		return l.name
@@ -68,7 +68,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// UnmarshalText accepts the name of a type that is read.
+// UnmarshalText accepts the name of a supported type.
 func (t *Type) UnmarshalText(text []byte) error {
 	for _, u := range Types() {
 		if u.String() == string(text) {
@@ -79,13 +79,14 @@ func (t *Type) UnmarshalText(text []byte) error {
 	return fmt.Errorf("gguf: unknown type %q, want one of %v", text, Types())
 }
 
-// BlockValues is how many values a block has: 1 for plain floats. The type is known.
+// BlockValues returns the number of values in a block: 1 for plain floats. The type must be
+// known.
 func (t Type) BlockValues() int { return t.layout().values }
 
-// BlockBytes is how many bytes a block takes. The type is known.
+// BlockBytes returns the size of a block. The type must be known.
 func (t Type) BlockBytes() int { return t.layout().bytes }
 
-// Bytes is what n values take, n a multiple of BlockValues. The type is known.
+// Bytes returns the size of n values, n a multiple of BlockValues. The type must be known.
 func (t Type) Bytes(n int) int {
 	l := t.layout()
 	if n%l.values != 0 {

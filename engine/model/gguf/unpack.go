@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Block is a block of quantised values taken apart: value i is
-// Quants[i]·Scales[i/n] + Mins[i/n], rounded after each step, n being
-// [Type.SubBlock]. Without minima (see [Type.HasMins]) nothing is added.
+// Block is an unpacked block of quantised values: value i is Quants[i]·Scales[i/n] + Mins[i/n],
+// rounded after each step, with n = [Type.SubBlock]. Without minima (see [Type.HasMins])
+// nothing is added.
 //
-// In K types a scale is the f16 Super times a factor (of Q6_K with a sign), a minimum
-// -SuperMin times one; both products are exact. Elsewhere these fields mean nothing.
+// In K types a scale is the f16 Super times an integer (signed in Q6_K), and a minimum is
+// -SuperMin times an integer; both products are exact. In other types these fields are unused.
 type Block struct {
 	Quants [256]int8
 	Scales [16]float32
@@ -20,7 +20,8 @@ type Block struct {
 	Factors, MinFactors [16]byte
 }
 
-// SubBlock is how many values share a scale, 0 for plain floats. The type is known.
+// SubBlock returns the number of values that share a scale, 0 for plain floats. The type must
+// be known.
 func (t Type) SubBlock() int {
 	switch t {
 	case F32, F16, BF16:
@@ -31,10 +32,10 @@ func (t Type) SubBlock() int {
 	return 32
 }
 
-// HasMins reports whether scaled values are added to a minimum.
+// HasMins reports whether a minimum is added to scaled values.
 func (t Type) HasMins() bool { return t == Q4_1 || t == Q5_1 || t == Q4_K || t == Q5_K }
 
-// Unpack takes one block apart, src being its bytes. The type is one of blocks.
+// Unpack unpacks one block from its bytes, src. The type must be a block format.
 func Unpack(t Type, b *Block, src []byte) {
 	if len(src) != t.BlockBytes() {
 		panic(fmt.Sprintf("gguf: %d bytes for a block of %v", len(src), t))
@@ -68,7 +69,7 @@ func Unpack(t Type, b *Block, src []byte) {
 	}
 }
 
-// nibbles are 32 values, 0 to 15 in the low halves of the bytes.
+// nibbles unpacks 32 values; 0 to 15 are in the low halves of the bytes.
 func (b *Block) nibbles(src []byte, value func(byte) int8) {
 	for i, q := range src[:16] {
 		b.Quants[i], b.Quants[i+16] = value(q&15), value(q>>4)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The parts of a block make the values that it stands for.
+// The parts of an unpacked block give the values that Dequantize returns.
 func TestUnpackedValuesAreDequantized(t *testing.T) {
 	f, _ := readGolden(t)
 	for _, tensor := range f.Tensors {

@@ -6,17 +6,17 @@ import (
 	"math"
 )
 
-// Pair is one metadata value to write: a uint32, uint64, int32, float32, bool, string,
-// []string, []int32 or []float32.
+// Pair is a metadata value to write: a uint32, uint64, int32, float32, bool, string, []string,
+// []int32 or []float32.
 type Pair struct {
 	Key   string
 	Value any
 }
 
-// Header is the beginning of a file of version 3 with those pairs, in their order, and
-// a table of tensors, whose Data count for nothing: after it come the tensors' values
-// in their order, each with [Padding] after it. Values begin at multiples of 32. Errors:
-// a value of another type, a row that is not whole blocks.
+// Header returns the beginning of a file of version 3 with the pairs, in their order, and a
+// table of tensors, whose Data are ignored. The tensors' values must follow in the same order,
+// each padded by [Padding], so that values begin at multiples of 32. It fails for a value of
+// another type, and for a row that is not whole blocks.
 func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
 	le := binary.LittleEndian
 	out := append([]byte(magic), newestVersion, 0, 0, 0)
@@ -51,7 +51,7 @@ func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
 	return append(out, make([]byte, Padding(len(out)))...), nil
 }
 
-// Padding is how many zeros come after n bytes.
+// Padding returns the number of zeros to write after n bytes.
 func Padding(n int) int { return -n & (defaultAlign - 1) }
 
 func appendText(out []byte, s string) []byte {
