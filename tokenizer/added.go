@@ -8,34 +8,34 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// added is a token that is looked for in text before anything else.
+// added is a token that is searched for in text before the pre-tokenizer runs.
 type added struct {
 	content        string
 	id             kv.Token
-	lstrip, rstrip bool // swallow the white space beside it
-	singleWord     bool // only where no word goes on beside it
+	lstrip, rstrip bool // absorb the white space next to it
+	singleWord     bool // only matches where no word character is adjacent
 	special        bool
 }
 
-// matcher finds added tokens in text: the leftmost, and of those that begin at
-// the same byte the longest (huggingface/tokenizers, added_vocabulary.rs).
+// matcher finds added tokens in text: the leftmost, and among those that begin at the same byte
+// the longest (huggingface/tokenizers, added_vocabulary.rs).
 type matcher struct {
 	tokens []added
-	first  [256]bool // the bytes that a token may begin with
+	first  [256]bool // the first bytes of all tokens
 	nodes  []trieNode
 }
 
-// trieNode is a prefix of some token; nodes[0] is the empty one.
+// trieNode is a prefix of some token; nodes[0] is the empty prefix.
 type trieNode struct {
 	next  map[byte]int
-	token int // index into tokens of the one that ends here, -1 if none does
+	token int // index into tokens of the token that ends here, or -1
 }
 
 func newMatcher() *matcher {
 	return &matcher{nodes: []trieNode{{next: map[byte]int{}, token: -1}}}
 }
 
-// add makes a token known; of two with the same content the last one counts.
+// add adds a token; among tokens with the same content the last one counts.
 func (m *matcher) add(a added) {
 	at := 0
 	for i := range len(a.content) {
@@ -53,8 +53,8 @@ func (m *matcher) add(a added) {
 	m.tokens = append(m.tokens, a)
 }
 
-// longest is the longest token that text begins with, nil if there is none; plain: that is
-// not special.
+// longest returns the longest token that text begins with, or nil; with plain set, the longest
+// non-special one.
 func (m *matcher) longest(text string, plain bool) *added {
 	at, token := 0, -1
 	for i := range len(text) {
@@ -73,9 +73,9 @@ func (m *matcher) longest(text string, plain bool) *added {
 	return &m.tokens[token]
 }
 
-// next is the first token in text[from:], with the range [lo, hi) that it takes
-// there, swallowed space included. Without one it is nil, and the range is the
-// empty one at the end of text. No special token begins at the ascending offsets plain.
+// next returns the first token in text[from:] and the range [lo, hi) that it covers, including
+// absorbed space. If there is none, it returns nil and the empty range at the end of text.
+// Special tokens do not match at the ascending offsets plain.
 func (m *matcher) next(text string, from int, plain []int) (a *added, lo, hi int) {
 	for i := from; i < len(text); {
 		if !m.first[text[i]] {
@@ -116,8 +116,8 @@ func beginsWithWord(s string) bool {
 	return isWord(r)
 }
 
-// isWord is \w of Unicode Technical Standard 18, annex C, which the format's
-// single_word refers to.
+// isWord reports whether r matches \w of Unicode Technical Standard 18, annex C, which the
+// format's single_word refers to.
 func isWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc,
 		unicode.Other_Alphabetic, unicode.Join_Control)

@@ -4,17 +4,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// alphabet maps each byte to the printable rune that stands for it in the
-// vocabulary of a byte-level tokenizer: printable Latin-1 stands for itself,
-// the 68 other bytes take the runes from U+0100 on in their order
-// (openai/gpt-2, encoder.py, bytes_to_unicode).
+// alphabet maps each byte to the printable rune that represents it in the vocabulary of a
+// byte-level tokenizer: printable Latin-1 represents itself, the 68 other bytes get the runes
+// from U+0100 on, in order (openai/gpt-2, encoder.py, bytes_to_unicode).
 var alphabet, alphabetBytes = makeAlphabet()
 
-// alphabetRunes is the number of runes from 0 up to the alphabet's last.
+// alphabetRunes is one more than the alphabet's highest rune.
 const alphabetRunes = 0x100 + 68
 
-// makeAlphabet returns the alphabet and its inverse, which is -1 at runes that
-// stand for no byte.
+// makeAlphabet returns the alphabet and its inverse, which is -1 for runes outside the
+// alphabet.
 func makeAlphabet() (runes [256]rune, inverse [alphabetRunes]int16) {
 	for i := range inverse {
 		inverse[i] = -1
@@ -35,8 +34,8 @@ func makeAlphabet() (runes [256]rune, inverse [alphabetRunes]int16) {
 	return runes, inverse
 }
 
-// alphabetOrder lists the 256 bytes by the code point of their rune, the order
-// in which trainers number them.
+// alphabetOrder lists the 256 bytes by the code point of their rune, the order in which
+// trainers assign ids to them.
 func alphabetOrder() []byte {
 	order := make([]byte, 0, 256)
 	for _, b := range alphabetBytes {
@@ -47,8 +46,8 @@ func alphabetOrder() []byte {
 	return order
 }
 
-// toBytes gives the bytes that name, a word over the alphabet, stands for. It
-// is false if name holds another rune.
+// toBytes converts name, a word over the alphabet, to the bytes that it represents. It returns
+// false if name has another rune.
 func toBytes(name string) (string, bool) {
 	out := make([]byte, 0, len(name))
 	for _, r := range name {

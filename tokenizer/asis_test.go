@@ -15,12 +15,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// asIsTable is where the table of TestTokenizersAsTheyCome stands; -update rewrites it.
+// asIsTable has the table of TestTokenizersAsTheyCome; -update rewrites it.
 const asIsTable = "../docs/tokenizers.md"
 
-// TestTokenizersAsTheyCome loads the tokenizers that tools/tokenizers/install.py put
-// into the directory COPPICE_TOKENIZERS, and compares them with Hugging Face's library. The
-// table in docs/tokenizers.md must equal the results.
+// TestTokenizersAsTheyCome loads the tokenizers that tools/tokenizers/install.py has put into
+// the directory COPPICE_TOKENIZERS, and compares them with Hugging Face's library. The table in
+// docs/tokenizers.md must equal the results.
 func TestTokenizersAsTheyCome(t *testing.T) {
 	dir := os.Getenv("COPPICE_TOKENIZERS")
 	if dir == "" {
@@ -62,7 +62,7 @@ func TestTokenizersAsTheyCome(t *testing.T) {
 
 type asIsText struct{ Kind, Text string }
 
-// asIs is the row of the tokenizer at path.
+// asIs returns the table row of the tokenizer at path.
 func asIs(t *testing.T, path string, texts []asIsText, sum string) string {
 	t.Helper()
 	name := filepath.Base(filepath.Dir(path))
@@ -106,8 +106,7 @@ func asIs(t *testing.T, path string, texts []asIsText, sum string) string {
 	return fmt.Sprintf("| %s | %d, %d holes | %d | %d of %d | %d of %d |", name, tok.VocabSize(), holes, bytes, encoded, len(texts), decoded, len(texts))
 }
 
-// missing counts the bytes of a byte-level vocabulary that have no token, and the ids
-// that have none.
+// missing counts the bytes of a byte-level vocabulary without a token, and the ids without one.
 func missing(tok *Tokenizer) (bytes, holes int) {
 	for b := range 256 {
 		if tok.byteLevel && !tok.hasByte[b] {
@@ -122,7 +121,7 @@ func missing(tok *Tokenizer) (bytes, holes int) {
 	return bytes, holes
 }
 
-// tableIn splits the document around the rows of its only table.
+// tableIn returns the text before and after the rows of the document's only table.
 func tableIn(t *testing.T, doc string) (before, after string) {
 	t.Helper()
 	const head = "|---|---|--:|--:|--:|\n"

@@ -10,30 +10,30 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrTooLong and ErrTooHard end [Encoder.EncodeWith].
+// ErrTooLong and ErrTooHard are returned by [Encoder.EncodeWith].
 var (
 	ErrTooLong = errors.New("tokenizer: text has more tokens than it may")
 	ErrTooHard = errors.New("tokenizer: the regular expressions of tokenizer.json take too many steps on this text")
 )
 
-// Options say how a text is encoded. The zero value is [Encoder.Encode].
+// Options configures an encoding. The zero value is [Encoder.Encode].
 type Options struct {
-	// Prompt adds what the model expects around a prompt, as EncodePrompt.
+	// Prompt adds the special tokens that the model expects around a prompt, like EncodePrompt.
 	Prompt bool
-	// MaxTokens bounds the tokens, those around a prompt included. 0: any number.
+	// MaxTokens bounds the number of tokens, special ones of Prompt included. 0: no bound.
 	MaxTokens int
-	// Plain are ascending byte offsets in the text at which no special token begins: what
-	// reads like one there is encoded as text. In a file that looks for special tokens
-	// after normalization, none of these is found between two others if there is such an
-	// offset between them.
+	// Plain lists ascending byte offsets in the text at which no special token is recognised:
+	// text there that looks like one is encoded as text. In files that search for special tokens
+	// after normalization, which moves offsets, none is recognised in a segment between two
+	// other added tokens if the segment contains such an offset.
 	Plain []int
 }
 
-// EncodeWith is Encode with bounds on its work, for the texts of strangers: it stops soon
-// after MaxTokens tokens, with ErrTooLong, and where a regular expression of the file takes
-// too many steps, with ErrTooHard. Both depend on text, options and file alone. After an
-// error dst has some first tokens of the text, of ErrTooLong at most one piece more than
-// MaxTokens, or fewer.
+// EncodeWith is Encode with bounds on its work, for untrusted texts: it stops soon after
+// MaxTokens tokens with ErrTooLong, and with ErrTooHard if a regular expression of the file
+// takes too many steps. Both depend on text, options and file only. After an error dst has some
+// of the first tokens of the text; after ErrTooLong they exceed MaxTokens by at most one piece,
+// or are fewer.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
 	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), plain: o.Plain}
@@ -51,8 +51,8 @@ func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token
 	return dst, err
 }
 
-// ControlTokens are the contents of the special tokens, as they stand in text, by id. They
-// are what makes a message's text more than text; see Options.Plain.
+// ControlTokens returns the contents of the special tokens, ordered by id. In untrusted text
+// they would act as control tokens; see Options.Plain.
 func (t *Tokenizer) ControlTokens() []string {
 	var all []string
 	for content, id := range t.added {
@@ -64,17 +64,17 @@ func (t *Tokenizer) ControlTokens() []string {
 	return all
 }
 
-// bounds are those of one call of EncodeWith.
+// bounds are the limits of one call of EncodeWith.
 type bounds struct {
 	bounded bool
-	most    int // length of dst that is too long when exceeded
-	tokens  int // the same as it was asked for
-	steps   int // of regular expressions, that are left
+	most    int // len(dst) may not exceed it
+	tokens  int // the limit as requested, for the final check
+	steps   int // steps of regular expressions that are left
 	plain   []int
 	err     error
 }
 
-// stops reports whether encoding is over: dst has too many tokens, or the steps have run out.
+// stops reports whether encoding must stop: dst has too many tokens, or no steps are left.
 func (s *scratch) stops(dst []kv.Token) bool {
 	if s == nil || !s.bounded {
 		return false
@@ -89,8 +89,8 @@ func (s *scratch) stops(dst []kv.Token) bool {
 	return s.err != nil
 }
 
-// exceeds reports whether a piece of so many symbols, of which a token stands for at most
-// longest, can't but have too many tokens: it is not merged then.
+// exceeds reports whether a piece of so many symbols must have too many tokens, if a token
+// covers at most longest symbols. Such a piece is not merged.
 func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	if !s.bounded || s.most == math.MaxInt || (symbols+longest-1)/longest <= s.most-len(dst) {
 		return false
@@ -101,7 +101,8 @@ func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	return true
 }
 
-// allowed is where the steps of regular expressions are counted: those of the call, or own.
+// allowed returns the counter for steps of regular expressions: that of the call, or own if the
+// call has no bounds.
 func (s *scratch) allowed(own *int) *int {
 	if s == nil || !s.bounded {
 		return own
@@ -109,7 +110,7 @@ func (s *scratch) allowed(own *int) *int {
 	return &s.steps
 }
 
-// plainAfter are the offsets at which no special token begins, from one on.
+// plainAfter returns the offsets of Options.Plain at or after from.
 func (s *scratch) plainAfter(from int) []int {
 	if s == nil || len(s.plain) == 0 {
 		return nil
@@ -117,7 +118,7 @@ func (s *scratch) plainAfter(from int) []int {
 	return s.plain[sort.SearchInts(s.plain, from):]
 }
 
-// plainBetween reports whether one of them is in [lo, hi).
+// plainBetween reports whether an offset of Options.Plain is in [lo, hi).
 func (s *scratch) plainBetween(lo, hi int) bool {
 	rest := s.plainAfter(lo)
 	return len(rest) > 0 && rest[0] < hi

@@ -4,31 +4,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// pieceCache remembers the tokens of short pieces that are more than one token.
-// It is direct-mapped: a piece has one place, and the last one there stays. So
-// it is bounded and can't be filled, and what it holds never changes a result.
+// pieceCache caches the tokens of short pieces that have more than one token. It is
+// direct-mapped: each piece has one slot, and the last piece written there stays. So its size
+// is fixed, and its contents never change a result.
 type pieceCache struct {
-	slots []cacheSlot // cacheSlots, or none if the cache is off
+	slots []cacheSlot // length cacheSlots, or nil if the cache is off
 }
 
 const (
 	cacheBits   = 13
-	cacheSlots  = 1 << cacheBits // of 64 bytes, a cache line: 512 KiB, about a core's L2
-	cachedBytes = 24             // longer pieces are not kept
-	cachedIDs   = 9              // nor those of more tokens
+	cacheSlots  = 1 << cacheBits // 64 bytes each, a cache line: 512 KiB in all, about a core's L2
+	cachedBytes = 24             // longer pieces are not cached
+	cachedIDs   = 9              // nor are pieces with more tokens
 )
 
 type cacheSlot struct {
 	key   pieceKey
-	bytes uint8 // of the piece; 0 where the slot is empty
-	n     uint8 // tokens
+	bytes uint8 // length of the piece; 0 if the slot is empty
+	n     uint8 // number of tokens
 	ids   [cachedIDs]kv.Token
 }
 
-// pieceKey is a piece's bytes, padded with zeros.
+// pieceKey is the bytes of a piece, padded with zeros.
 type pieceKey [3]uint64
 
-// keyOf packs piece, of at most cachedBytes bytes.
+// keyOf packs a piece of at most cachedBytes bytes.
 func keyOf(piece string) (k pieceKey) {
 	word := 0
 	for ; len(piece) >= 8; piece = piece[8:] {
@@ -42,15 +42,14 @@ func keyOf(piece string) (k pieceKey) {
 	return k
 }
 
-// slot is where the piece of key k is, if anywhere.
+// slot returns the only slot where the piece with key k can be.
 func (c *pieceCache) slot(k pieceKey) *cacheSlot {
 	h := (k[0]*0x9E3779B97F4A7C15 ^ k[1]) * 0xC2B2AE3D27D4EB4F
 	h = (h ^ h>>32 ^ k[2]) * 0x9E3779B97F4A7C15
 	return &c.slots[h>>(64-cacheBits)]
 }
 
-// encode appends the tokens of piece as t merges them, from memory if they are
-// there.
+// encode appends the tokens of piece, from the cache if it has them, or else by merging.
 func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token {
 	if len(piece) > cachedBytes {
 		return t.merge(dst, piece, s)
@@ -69,17 +68,17 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 	return dst
 }
 
-// Encoder encodes like its Tokenizer, but caches the tokens of short pieces and keeps
-// the memory in which long ones are merged: about 600 KiB, plus 40 bytes per byte of
-// the longest piece so far. Pieces over 256 KiB do not count: one text without spaces
-// must not keep its memory for ever. In steady state it allocates nothing of its own,
-// except for such pieces. It belongs to one goroutine at a time.
+// Encoder encodes like its Tokenizer, but caches the tokens of short pieces and keeps the
+// buffers in which long pieces are merged: about 600 KiB, plus 40 bytes for each byte of the
+// longest piece so far. Pieces over 256 KiB do not count: one text without spaces must not
+// occupy memory permanently. Once it has its buffers, it only allocates for such pieces. One
+// goroutine at a time may use it.
 type Encoder struct {
 	t *Tokenizer
 	s scratch
 }
 
-// NewEncoder makes an Encoder with an empty memory.
+// NewEncoder returns an Encoder with an empty cache.
 func (t *Tokenizer) NewEncoder() *Encoder {
 	return &Encoder{t: t, s: scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}}
 }
@@ -96,10 +95,10 @@ func (e *Encoder) EncodePrompt(dst []kv.Token, text string) []kv.Token {
 	return e.t.encodePrompt(dst, text, &e.s)
 }
 
-// keptPiece is the longest piece whose memory an Encoder keeps, in symbols.
+// keptPiece is the longest piece, in symbols, whose buffers an Encoder keeps.
 const keptPiece = 256 << 10
 
-// trim gives up the memory of a longer one.
+// trim releases larger buffers.
 func (s *scratch) trim() {
 	if max(cap(s.ids), cap(s.nodes), cap(s.queue)/2) > keptPiece+keptPiece/4 { // growth rounds up
 		s.ids, s.nodes, s.queue = nil, nil, nil

@@ -25,7 +25,7 @@ func TestEncoderIsTheTokenizer(t *testing.T) {
 	}
 }
 
-// A piece and its tokens at, below and above what a slot holds, each twice.
+// Pieces of length and number of tokens at, below and above the limits of a slot, each twice.
 func TestCacheAtItsLimits(t *testing.T) {
 	tok := trained(t)
 	e := tok.NewEncoder()
@@ -49,7 +49,7 @@ func TestCacheAtItsLimits(t *testing.T) {
 	}
 }
 
-// Pieces whose bytes are zeros, or end in them, must not be taken for shorter ones.
+// Pieces that consist of zero bytes, or end in them, must not be confused with shorter ones.
 func TestCacheTellsZerosApart(t *testing.T) {
 	tok := trained(t)
 	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
@@ -62,7 +62,7 @@ func TestCacheTellsZerosApart(t *testing.T) {
 	}
 }
 
-// Two pieces in one slot take turns, and each stays right.
+// Two pieces with the same slot evict each other, and both are encoded correctly.
 func TestCacheSlotsAreShared(t *testing.T) {
 	tok := trained(t)
 	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
@@ -92,7 +92,7 @@ func TestEncodersAllocateNothing(t *testing.T) {
 	text := opticks.Text()[:4000] + strings.Repeat("Light", 100) + "<|eot_id|> isn't 中文"
 	for _, tc := range []struct {
 		family string
-		want   float64 // what normalization of the whole text takes, however many pieces it has
+		want   float64 // allocations of normalizing the whole text, however many pieces it has
 	}{{"llama3", 0}, {"gpt2", 0}, {"tekken", 0}, {"o200k", 0}, {"mistral", 2}} {
 		tok := f.open(t, f.find(t, tc.family))
 		e := tok.NewEncoder()
@@ -136,7 +136,7 @@ func TestMergeTableIsAMap(t *testing.T) {
 	}
 }
 
-// A long piece leaves its memory, a very long one does not.
+// The buffers of a long piece are kept, those of a very long one are not.
 func TestEncodersForgetVeryLongPieces(t *testing.T) {
 	tok := trained(t)
 	e := tok.NewEncoder()

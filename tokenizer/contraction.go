@@ -1,7 +1,7 @@
 package tokenizer
 
-// contraction is the length of the English contraction that text begins with
-// ('s 't 'm 'd 're 've 'll, lower case), 0 if there is none.
+// contraction returns the length of the English contraction that text begins with ('s 't 'm 'd
+// 're 've 'll, lower case), or 0.
 func contraction(text string) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
@@ -21,8 +21,8 @@ func contraction(text string) int {
 	return 0
 }
 
-// contractionFold is contraction without regard to case. Case folding knows a
-// third s, the long one (U+017F).
+// contractionFold is contraction regardless of case. Case folding has a third s, the long one
+// (U+017F).
 func contractionFold(text string) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0

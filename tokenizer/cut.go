@@ -8,31 +8,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// cutter is one step of the pre-tokenizer: it cuts text into smaller pieces, or
-// changes it at its beginning (huggingface/tokenizers, pre_tokenizers/).
+// cutter is one step of the pre-tokenizer: it splits text into smaller pieces, or changes its
+// beginning (huggingface/tokenizers, pre_tokenizers/).
 type cutter struct {
 	kind     cutKind
 	known    splitter // cutKnown
 	pattern  *pattern // cutPattern
-	literal  string   // cutPattern without a pattern; cutMetaspace: what a space becomes
+	literal  string   // cutPattern without a pattern; cutMetaspace: the replacement of a space
 	behavior behavior // cutPattern
 	invert   bool     // cutPattern
 	prepend  prepend  // cutMetaspace
-	split    bool     // cutMetaspace: a piece begins at each replacement
+	split    bool     // cutMetaspace: each replacement begins a piece
 	single   bool     // cutDigits: each digit alone
 }
 
 type cutKind uint8
 
 const (
-	cutKnown     cutKind = iota // a splitter written by hand
+	cutKnown     cutKind = iota // a hand-written splitter
 	cutPattern                  // Split by an expression or a literal
 	cutPrefix                   // a space before each piece: ByteLevel's add_prefix_space
-	cutMetaspace                // spaces become visible
+	cutMetaspace                // spaces are replaced by a visible character
 	cutDigits
 )
 
-// behavior is the treatment of the matches of a Split.
+// behavior selects how a Split treats the matches.
 type behavior uint8
 
 const (
@@ -43,17 +43,17 @@ const (
 	contiguous
 )
 
-// prepend is when Metaspace puts its replacement before a piece.
+// prepend selects where Metaspace puts its replacement before a piece.
 type prepend uint8
 
 const (
 	prependAlways prepend = iota
-	prependFirst          // only where the whole text begins
+	prependFirst          // only at the beginning of the whole text
 	prependNever
 )
 
-// cut takes text through the steps from step on and appends the tokens of the resulting
-// pieces. first reports whether text begins where the caller's text does.
+// cut runs text through the steps from step on and appends the tokens of the resulting pieces.
+// first is set if text is the beginning of the caller's text.
 func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
 	if text == "" {
 		return dst
@@ -99,8 +99,7 @@ func (t *Tokenizer) cutSpans(dst []kv.Token, step int, text string, first bool, 
 	return dst
 }
 
-// next is the length of the first piece of text, for the kinds that need not
-// look further.
+// next returns the length of the first piece of text, for the kinds that need no later text.
 func (c *cutter) next(text string) int {
 	switch c.kind {
 	case cutKnown:
@@ -121,7 +120,7 @@ func (c *cutter) next(text string) int {
 	return len(text)
 }
 
-// metaspace writes spaces as the replacement and puts one before text.
+// metaspace replaces the spaces and prepends a replacement if the file's scheme says so.
 func (c *cutter) metaspace(text string, first bool) string {
 	text = strings.ReplaceAll(text, " ", c.literal)
 	if c.prepend == prependAlways || c.prepend == prependFirst && first {
@@ -132,8 +131,8 @@ func (c *cutter) metaspace(text string, first bool) string {
 	return text
 }
 
-// nextDigits cuts numbers off: each digit alone, or a run of them. Digits are
-// what Unicode calls numbers, letters and fractions included.
+// nextDigits splits off numbers: each digit alone, or runs of digits. Digits are the runes in
+// Unicode's categories N, including fractions and letters used as numbers.
 func nextDigits(text string, single bool) int {
 	r, n := utf8.DecodeRuneInString(text)
 	number := unicode.IsNumber(r)

@@ -8,9 +8,9 @@ import (
 // wantDecoder ends the errors about decoders.
 const wantDecoder = "supported are ByteLevel, Metaspace, and a Sequence of Replace, ByteFallback, Fuse and Strip in this order"
 
-// readDecoder turns the decoder into what each token stands for by itself and
-// into what is different at the beginning of a text, so that a stream needs no
-// look back. Steps in an order that does not allow this are refused.
+// readDecoder reduces the decoder to a text per token, and the difference at the beginning of a
+// text, so that a stream needs no earlier tokens. Steps in an order that does not permit this
+// are refused.
 func (t *Tokenizer) readDecoder(p *partJSON) error {
 	steps, err := flatDecoder(nil, p, 0)
 	if err != nil {
@@ -56,8 +56,8 @@ func flatDecoder(steps []*partJSON, p *partJSON, depth int) ([]*partJSON, error)
 	return steps, nil
 }
 
-// decodeMetaspace: spaces come back, but for those of a text's first token if
-// they were put there (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
+// decodeMetaspace restores spaces, except those at the beginning of a text's first token if the
+// encoder added them (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
 func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
 	scheme, err := prependOf(p)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
 	return nil
 }
 
-// decodeChain is the decoder of files made from SentencePiece's.
+// decodeChain reads the decoder of files converted from SentencePiece's.
 func (t *Tokenizer) decodeChain(steps []*partJSON) error {
 	order := map[string]int{"Replace": 1, "ByteFallback": 2, "Fuse": 3, "Strip": 4}
 	stage := 0

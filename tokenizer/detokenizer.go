@@ -6,15 +6,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Decode appends the bytes that tokens stand for to dst. They may end inside a
-// rune, or begin so. With skipSpecial special tokens give nothing; tokens that
-// the vocabulary lacks never do.
+// Decode appends the bytes of tokens to dst. They may begin or end inside a rune. With
+// skipSpecial special tokens yield nothing; unknown tokens never yield anything.
 //
-// The content of an added token is given as it is. Hugging Face's library runs
-// it through the byte alphabet, which makes a difference only for added tokens
-// that are not ASCII. Byte tokens (<0xE4>) that are no UTF-8 together give their
-// bytes, of which a Detokenizer makes one U+FFFD for each maximal subpart; that
-// library gives one for every byte of the run, valid ones included.
+// An added token yields its content. Hugging Face's library runs it through the byte alphabet,
+// which only differs for added tokens that are not ASCII. Byte tokens (<0xE4>) that are not
+// valid UTF-8 together yield their bytes, which a Detokenizer turns into one U+FFFD per maximal
+// subpart; that library yields one for every byte of the run, valid ones included.
 func (t *Tokenizer) Decode(dst []byte, tokens []kv.Token, skipSpecial bool) []byte {
 	l := leading{strip: t.strip}
 	return t.decode(dst, tokens, skipSpecial, &l)
@@ -30,27 +28,27 @@ func (t *Tokenizer) decode(dst []byte, tokens []kv.Token, skipSpecial bool, l *l
 	return dst
 }
 
-// Decoding decodes tokens in parts, as [Tokenizer.Decode] does all at once.
+// Decoding decodes tokens in parts, like [Tokenizer.Decode] does all at once.
 type Decoding struct {
 	t    *Tokenizer
 	lead leading
 }
 
-// NewDecoding begins with a first part.
+// NewDecoding starts a decoding.
 func (t *Tokenizer) NewDecoding() *Decoding { return &Decoding{t, leading{strip: t.strip}} }
 
-// Append appends the bytes that the next tokens stand for, special ones included.
+// Append appends the bytes of the next tokens, special ones included.
 func (d *Decoding) Append(dst []byte, tokens []kv.Token) []byte {
 	return d.t.decode(dst, tokens, false, &d.lead)
 }
 
-// leading has the characters that must still be dropped at the beginning of a text.
+// leading describes what must still be dropped at the beginning of a text.
 type leading struct {
 	begun bool
 	strip int
 }
 
-// spoken returns the text of a known token at the place that l describes.
+// spoken returns the text of token in the state l. The token must be known.
 func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
 	s := t.text[token]
 	if !l.begun {
@@ -70,29 +68,28 @@ func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
 	return s
 }
 
-// Detokenizer decodes a stream token by token, so that whatever it hands out is
-// valid UTF-8. It keeps at most three bytes, the beginning of a rune that the
-// next token may complete. Bytes that belong to no rune become U+FFFD, one for
-// each maximal subpart of a rune (The Unicode Standard, section 3.9,
-// "U+FFFD Substitution of Maximal Subparts"), as soon as that is known.
+// Detokenizer decodes a stream token by token, so that all text that it returns is valid UTF-8.
+// It holds back at most three bytes: the beginning of a rune that the next token may complete.
+// Bytes that belong to no rune become U+FFFD, one for each maximal subpart of a rune (The
+// Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"), as soon as that is
+// certain.
 //
 // It belongs to one stream. Methods must not be called concurrently.
 type Detokenizer struct {
 	t    *Tokenizer
-	tail [utf8.UTFMax]byte // tail[:n] begins a rune and does not complete it
+	tail [utf8.UTFMax]byte // tail[:n] is the incomplete beginning of a rune
 	n    int
 
-	begin leading // what a stream begins with
+	begin leading // state at the beginning of a stream
 	lead  leading
 }
 
-// NewDetokenizer starts a stream that gives what Decode gives for all its tokens.
+// NewDetokenizer starts a stream that yields the text of Decode for all its tokens.
 func (t *Tokenizer) NewDetokenizer() *Detokenizer { return t.detokenizer(leading{strip: t.strip}) }
 
-// NewContinuation starts a stream whose text goes on after other text, as what
-// is generated after a prompt: the space that files in SentencePiece's way have
-// before the first word of a text is kept. With byte-level files it is the same
-// as NewDetokenizer.
+// NewContinuation starts a stream whose text continues other text, such as the output after a
+// prompt: the space that SentencePiece-style files put before the first word of a text is kept.
+// With byte-level files it is the same as NewDetokenizer.
 func (t *Tokenizer) NewContinuation() *Detokenizer { return t.detokenizer(leading{begun: true}) }
 
 func (t *Tokenizer) detokenizer(begin leading) *Detokenizer {
@@ -101,9 +98,8 @@ func (t *Tokenizer) detokenizer(begin leading) *Detokenizer {
 
 const replacement = "\uFFFD"
 
-// Next appends to dst the text that is certain once token has come. Special and
-// unknown tokens give nothing and do not end a rune. It does not allocate but
-// for dst.
+// Next appends to dst the text that is certain after token. Special and unknown tokens yield
+// nothing and do not end a rune. It only allocates to grow dst.
 func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	if int64(token) >= int64(len(d.t.text)) || d.t.special[token] {
 		return dst
@@ -119,7 +115,7 @@ func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 			dst = append(dst, grown...)
 			d.n = 0
 			s = s[1:]
-		default: // s[0] is no part of the rune, which will never be complete
+		default: // s[0] is not part of the rune, which can no longer be completed
 			dst = append(dst, replacement...)
 			d.n = 0
 		}
@@ -127,8 +123,7 @@ func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	return d.body(dst, s)
 }
 
-// body appends what s holds in whole runes and keeps the rest as the tail,
-// which is empty before.
+// body appends the complete runes of s and keeps the rest as the tail, which must be empty.
 func (d *Detokenizer) body(dst []byte, s string) []byte {
 	for s != "" {
 		r, n := utf8.DecodeRuneInString(s)
@@ -147,8 +142,8 @@ func (d *Detokenizer) body(dst []byte, s string) []byte {
 	return dst
 }
 
-// subpart is the length of the longest beginning of s that is also the
-// beginning of some rune, at least 1. s begins with no rune.
+// subpart returns the length of the longest prefix of s that is also a prefix of some rune, at
+// least 1. s must not begin with a complete rune.
 func subpart(s string) int {
 	n := 1
 	for n < len(s) && !utf8.FullRuneInString(s[:n+1]) {
@@ -157,8 +152,8 @@ func subpart(s string) int {
 	return n
 }
 
-// Flush ends the stream: a rune left incomplete becomes U+FFFD. The detokenizer
-// may then be used for another stream.
+// Flush ends the stream: an incomplete rune becomes U+FFFD. The detokenizer may then be used
+// for another stream.
 func (d *Detokenizer) Flush(dst []byte) []byte {
 	if d.n > 0 {
 		dst = append(dst, replacement...)

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// spell gives the tokens of the single bytes of s: the finest split.
+// spell returns the tokens of the single bytes of s, the finest split.
 func spell(tok *Tokenizer, s string) []kv.Token {
 	var ids []kv.Token
 	for i := range len(s) {
@@ -19,7 +19,7 @@ func spell(tok *Tokenizer, s string) []kv.Token {
 	return ids
 }
 
-// splitting is a tokenizer whose tokens are the given strings.
+// splitting returns a tokenizer whose tokens are the given strings.
 func splitting(tokens []string) (*Tokenizer, []kv.Token) {
 	t := &Tokenizer{vocabulary: vocabulary{text: tokens, special: make([]bool, len(tokens))}}
 	ids := make([]kv.Token, len(tokens))
@@ -29,8 +29,8 @@ func splitting(tokens []string) (*Tokenizer, []kv.Token) {
 	return t, ids
 }
 
-// checkStream streams ids and wants what decoding at once gives, with no half
-// rune in between and nothing held back that is certain.
+// checkStream streams ids and checks that the text equals that of Decode, without incomplete
+// runes in between and without holding back text that is certain.
 func checkStream(t *testing.T, tok *Tokenizer, ids []kv.Token) {
 	t.Helper()
 	d := tok.NewDetokenizer()
@@ -85,7 +85,7 @@ func TestStreamOfRandomTokens(t *testing.T) {
 		for i := range ids {
 			ids[i] = kv.Token(rng.IntN(tok.VocabSize() + 3))
 			if rng.IntN(3) > 0 {
-				ids[i] = kv.Token(rng.IntN(256)) // single bytes, mostly no UTF-8
+				ids[i] = kv.Token(rng.IntN(256)) // single bytes, mostly invalid UTF-8
 			}
 		}
 		checkStream(t, tok, ids)
@@ -121,8 +121,8 @@ func TestSpecialTokensDoNotEndARune(t *testing.T) {
 	}
 }
 
-// TestReplacementComesEarly: U+FFFD is emitted as soon as a rune can no longer become
-// complete; Flush resets the detokenizer.
+// U+FFFD is returned as soon as a rune can no longer be completed, and Flush resets the
+// detokenizer.
 func TestReplacementComesEarly(t *testing.T) {
 	tok := trained(t)
 	d := tok.NewDetokenizer()

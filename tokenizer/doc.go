@@ -1,12 +1,12 @@
-// Package tokenizer owns the way between text and tokens: BPE as Hugging Face
-// writes it into tokenizer.json, over bytes or in SentencePiece's way, its
-// inverse, and the incremental decoding of a stream. It never renders chat
-// templates (package tokenizer/chat does), never limits lengths and never keeps
-// state between calls, but for an [Encoder], which remembers pieces.
+// Package tokenizer owns the conversion between text and tokens: BPE as Hugging Face
+// writes it into tokenizer.json, byte-level or SentencePiece-style, its inverse, and
+// the incremental decoding of a stream. It never renders chat templates (package
+// tokenizer/chat does), never limits lengths and never keeps state between calls,
+// except for an [Encoder], which caches pieces.
 //
-// A [Tokenizer] is immutable once loaded: any number of goroutines may use one.
-// An [Encoder] belongs to one goroutine at a time, a [Detokenizer] to one stream
-// and one goroutine at a time.
+// A [Tokenizer] is immutable once loaded: any number of goroutines may use it.
+// An [Encoder] may be used by one goroutine at a time, a [Detokenizer] for one stream
+// by one goroutine at a time.
 //
 //	t, err := tokenizer.Open("model/tokenizer.json")
 //	if err != nil {
@@ -21,9 +21,9 @@
 //	}
 //	w.Write(d.Flush(out[:0]))
 //
-// It supports the files of Llama 2 to 4, Qwen 2 to 3, Mistral (v0.3's and tekken), DeepSeek
-// V3 to V4, Gemma 3, SmolLM2, gpt-oss and GPT-2 (docs/tokenizers.md compares files with
-// Hugging Face's library):
+// Supported are the files of Llama 2 to 4, Qwen 2 to 3, Mistral (v0.3's and tekken), DeepSeek
+// V3 to V4, Gemma 3, SmolLM2, gpt-oss and GPT-2 (docs/tokenizers.md has a table of the
+// files that were compared):
 //
 //	model            BPE; byte_fallback, fuse_unk, ignore_merges
 //	normalizer       NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip
@@ -33,21 +33,21 @@
 //	added tokens     single_word, lstrip, rstrip, normalized, special
 //
 // and Sequences of these. A byte-level vocabulary may lack bytes, which become the
-// unknown token or are left out, and ids may have holes. The splitting expressions of
-// those families are written out by hand; others run in a backtracking matcher that
-// counts its steps and gives up after too many: see [Encoder.EncodeWith]. Whatever else a file
-// asks for is refused by name with [ErrUnsupported], for ignoring it would yield
-// other tokens than the model was trained on. Two things are ignored on purpose:
-// truncation and padding, which callers of Hugging Face's library set for each
-// call anyway.
+// unknown token or are dropped, and ids may have holes. The splitting expressions of
+// those families are implemented by hand; others run in a backtracking matcher that
+// counts its steps and gives up after too many: see [Encoder.EncodeWith]. Any other
+// feature of a file is refused by name with [ErrUnsupported], since ignoring it would
+// yield other tokens than those that the model was trained on. Two features are ignored
+// on purpose: truncation and padding, which callers of Hugging Face's library set for
+// each call anyway.
 //
-// A tokenizer.json is trusted as the model is. No file makes these functions
-// panic; one made for harm may take much memory.
+// A tokenizer.json is trusted as much as its model. No file makes these functions
+// panic; a malicious one may take much memory.
 //
-// Text need not be valid UTF-8. A byte that is no part of a rune counts as one
+// Text need not be valid UTF-8. A byte that is not part of a rune counts as one
 // symbol, neither letter nor digit nor space, and is encoded as itself, so that
-// Decode(Encode(x)) is x for any bytes with byte-level files that have all of them,
-// unless the file asks for normalization or for added tokens that swallow spaces (lstrip, rstrip).
+// Decode(Encode(x)) is x for any bytes, with byte-level files that have all bytes,
+// unless the file has a normalizer or added tokens that absorb spaces (lstrip, rstrip).
 //
 // [Train] makes small tokenizers for tests and demonstrations in the same
 // format.

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// encode looks for the added tokens that stand in the text as it came and
-// encodes what is between them. s may be nil here and in all that follows.
+// encode finds the added tokens in the raw text and encodes the segments between them. Here and
+// in the functions below s may be nil.
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
 		a, lo, hi := t.raw.next(text, from, s.plainAfter(from))
@@ -29,9 +29,9 @@ func (t *Tokenizer) encodePrompt(dst []kv.Token, text string, s *scratch) []kv.T
 	return append(dst, t.suffix...)
 }
 
-// encodeSegment encodes text between added tokens that are found before normalization.
-// first reports whether the caller's text begins with it. plain makes special tokens in
-// it plain text: normalization moves their offsets, so none is looked for.
+// encodeSegment encodes text between added tokens that are matched before normalization. first
+// is set if the caller's text begins with it. plain is set if special tokens in it are text:
+// normalization moves offsets, so no special token is matched in the whole segment.
 func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool, s *scratch) []kv.Token {
 	text = t.normalize(text, s)
 	var nowhere []int
@@ -55,8 +55,8 @@ func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool
 	}
 }
 
-// encodeKnown is cut for the pipelines of which it is all: a splitter that is
-// written by hand, and bytes. So are those of most models.
+// encodeKnown is cut for pipelines that consist of a hand-written splitter and byte-level BPE,
+// those of most models.
 func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for text != "" && !s.stops(dst) {
 		n := t.split.next(text)
@@ -66,8 +66,8 @@ func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.To
 	return dst
 }
 
-// encodePiece encodes what the pre-tokenizer made, cut further where no merge
-// can reach across.
+// encodePiece encodes a piece of the pre-tokenizer; it splits the piece further where no merge
+// can cross.
 func (t *Tokenizer) encodePiece(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	if t.words == "" {
 		return t.encodeWord(dst, piece, s)
@@ -90,8 +90,8 @@ func (t *Tokenizer) encodeWord(dst []kv.Token, word string, s *scratch) []kv.Tok
 	return t.merge(dst, word, s)
 }
 
-// nextWord is the length of a run of spaces with what follows up to the next
-// one. text must not be empty.
+// nextWord returns the length of a run of spaces with the text up to the next run. text must
+// not be empty.
 func nextWord(text, space string) int {
 	n := 0
 	for strings.HasPrefix(text[n:], space) {
@@ -103,15 +103,15 @@ func nextWord(text, space string) int {
 	return len(text)
 }
 
-// metaspace is how SentencePiece writes a space: U+2581.
+// metaspace is SentencePiece's character for a space, U+2581.
 const metaspace = "▁"
 
-// safeWords reports whether a piece may be cut before each run of metaspaces: it
-// is so if no merge joins something that ends otherwise with something that
-// begins with one, if a metaspace is a symbol of its own, if a piece is not
-// looked up whole before merging, and if no unknown tokens can fuse across the
-// cut. Without that a file that has no pre-tokenizer, as SentencePiece's, would
-// have whole texts merged as one piece.
+// safeWords returns metaspace if a piece may be split before each run of metaspaces, or else
+// "". Splitting is safe if no merge joins a left part that ends in another character with a
+// right part that begins with a metaspace, if a metaspace is a symbol of its own, if pieces are
+// not looked up whole before merging, and if no unknown tokens can fuse across the split.
+// Without it, files that have no pre-tokenizer, such as SentencePiece's, would merge whole
+// texts as one piece.
 func (t *Tokenizer) safeWords(m *modelJSON) string {
 	if t.byteLevel || m.IgnoreMerges || !t.complete() || !hasKey(m.Vocab, metaspace) {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mergeNaive is merging as it is defined: find the lowest rank, merge its
-// leftmost occurrence, begin again.
+// mergeNaive merges by the definition: find the pair of lowest rank, merge its leftmost
+// occurrence, repeat.
 func (t *Tokenizer) mergeNaive(piece string) []kv.Token {
 	ids := t.spell(nil, piece)
 	for {
@@ -30,8 +30,8 @@ func (t *Tokenizer) mergeNaive(piece string) []kv.Token {
 	}
 }
 
-// randomText mixes what splitters and merges are sensitive to; with invalid
-// also bytes that are no UTF-8.
+// randomText mixes characters that splitters and merges treat specially; with invalid also
+// bytes that are not UTF-8.
 func randomText(rng *rand.Rand, n int, invalid bool) string {
 	parts := []string{
 		"a", "e", "th", "in", "S", "'s", "'LL", "'", " ", " ", "  ", "\n", "\r\n", "\t", "7", "12", ".", "-", "é", "e\u0301",
@@ -73,7 +73,7 @@ func TestMergeIsTheNaiveOne(t *testing.T) {
 	}
 }
 
-// The table of whole tokens must not change what merging gives.
+// Looking up whole tokens must give the same tokens as merging.
 func TestWholeTokensAreWhatMergingGives(t *testing.T) {
 	tok := trained(t)
 	if len(tok.whole) < 1000 {
@@ -113,7 +113,7 @@ func TestRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1730))
 	for _, v := range g.Variants {
 		if v.Name == "added" || v.Patch["normalizer"] != nil {
-			continue // swallow spaces, change text
+			continue // these files absorb spaces or change text
 		}
 		tok := v.open(t, base)
 		for range 300 {
@@ -126,7 +126,7 @@ func TestRoundTrip(t *testing.T) {
 	tok := trained(t)
 	all := tok.Encode(nil, opticks.Text())
 	if string(tok.Decode(nil, all, true)) != opticks.Text() {
-		t.Error("the book does not come back")
+		t.Error("decoding does not restore the book")
 	}
 	if len(all) > len(opticks.Text())/3 {
 		t.Errorf("%d tokens for %d bytes: hardly compressed", len(all), len(opticks.Text()))
@@ -194,7 +194,7 @@ func TestEncodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Run with -race this shows that encoding writes nothing shared.
+// With -race this shows that encoding writes nothing shared.
 func TestConcurrentUse(t *testing.T) {
 	tok := trained(t)
 	text := opticks.Text()[:20_000]

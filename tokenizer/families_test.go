@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// families is testdata/families.json: small tokenizers in the pipelines of the
-// model families, and what Hugging Face's library makes of texts with them. See
+// families is testdata/families.json: small tokenizers with the pipelines of the model
+// families, and the encodings by Hugging Face's library of texts with them. See
 // testdata/families.py.
 type families struct {
 	MadeWith struct{ Tokenizers string } `json:"made_with"`
@@ -19,8 +19,8 @@ type families struct {
 	Families []family
 }
 
-// family is one pipeline; with a Base, File has all but the vocabulary and the
-// merges, which are the base's.
+// family is one pipeline. With a Base, File has everything but the vocabulary and the merges,
+// which are the base's.
 type family struct {
 	Name, Base string
 	File       map[string]json.RawMessage
@@ -49,7 +49,7 @@ func readFamilies(t testing.TB) families {
 	return f
 }
 
-// tokenizerJSON is the family's complete file.
+// tokenizerJSON returns the family's complete file.
 func (f *families) tokenizerJSON(t testing.TB, of *family) []byte {
 	t.Helper()
 	file := of.File
@@ -108,7 +108,7 @@ func TestFamiliesAreHuggingFaces(t *testing.T) {
 				t.Errorf("%s: %q\n got %v\nwant %v", of.Name, text, got, of.IDs[i])
 				failed++
 			}
-			for range 2 { // the second time from memory
+			for range 2 { // the second time from the cache
 				if got := encoder.Encode(nil, text); !slices.Equal(got, of.IDs[i]) {
 					t.Errorf("%s: %q: the Encoder gives %v, want %v", of.Name, text, got, of.IDs[i])
 				}
@@ -133,9 +133,9 @@ func TestFamiliesAreHuggingFaces(t *testing.T) {
 	}
 }
 
-// decodesAsTheirs is false where the library is known to decode otherwise: added
-// tokens beyond ASCII go through its byte alphabet, and of a run of byte tokens
-// that is no UTF-8 it replaces every byte.
+// decodesAsTheirs returns false for the known differences to the library: it runs non-ASCII
+// added tokens through its byte alphabet, and replaces every byte of a run of byte tokens that
+// is not valid UTF-8.
 func (f *family) decodesAsTheirs(tok *Tokenizer, i int) bool {
 	for _, id := range f.IDs[i] {
 		if s := tok.text[id]; tok.byteLevel && !below(s, 0x80) {

@@ -10,12 +10,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrInvalid wraps errors about files that contradict the format or themselves:
-// truncated JSON, ids used twice or left out, merges of unknown tokens.
+// ErrInvalid wraps errors about files that violate the format or contradict themselves:
+// truncated JSON, duplicate ids, merges of unknown tokens.
 var ErrInvalid = errors.New("tokenizer: invalid file")
 
-// ErrUnsupported wraps errors about features that are not implemented. The text
-// names the feature and what is supported in its place.
+// ErrUnsupported wraps errors about unsupported features. The text names the feature and the
+// supported alternatives.
 var ErrUnsupported = errors.New("tokenizer: unsupported")
 
 func invalid(format string, args ...any) error {
@@ -59,7 +59,7 @@ type modelJSON struct {
 	Merges       mergesJSON `json:"merges"`
 }
 
-// partJSON is any step of the pipeline; the type says which fields count.
+// partJSON is any step of the pipeline; its type determines the fields that are used.
 type partJSON struct {
 	Type string `json:"type"`
 
@@ -89,8 +89,8 @@ type partJSON struct {
 	SpecialTokens map[string]templateIDJSON `json:"special_tokens"` // TemplateProcessing
 }
 
-// countJSON is a number where the step has one: other steps give the same names
-// to other things, and they are refused by their type.
+// countJSON is a number, if the step has one. Other steps use the same field names for values
+// of other types; they are refused by their type instead.
 type countJSON int
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -106,8 +106,8 @@ type patternJSON struct {
 	String string
 }
 
-// UnmarshalJSON leaves the pattern empty where it is no object: Split's is one,
-// and the steps that have another kind of pattern are refused by their type.
+// UnmarshalJSON leaves the pattern empty if the value is not an object. Split's is one; steps
+// with other kinds of pattern are refused by their type.
 func (p *patternJSON) UnmarshalJSON(data []byte) error {
 	type plain patternJSON
 	if !bytes.HasPrefix(data, []byte("{")) {
@@ -125,8 +125,8 @@ type templateIDJSON struct {
 	IDs []kv.Token `json:"ids"`
 }
 
-// vocabJSON is the vocabulary by name. It stays nil where the file has a list,
-// as Unigram models do: the model's type decides, not a JSON error.
+// vocabJSON is the vocabulary by name. It stays nil if the file has a list, as Unigram models
+// do: the model's type is refused instead of the JSON.
 type vocabJSON map[string]kv.Token
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -137,8 +137,7 @@ func (v *vocabJSON) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[string]kv.Token)(v))
 }
 
-// mergesJSON is the list of merges, first the one of lowest rank: ["a", "b"],
-// or in older files "a b".
+// mergesJSON is the list of merges, lowest rank first: ["a", "b"], or in older files "a b".
 type mergesJSON [][]string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// gaps is testdata/gaps.json: vocabularies that lack bytes or ids, and DeepSeek's
-// pre-tokenizer, by Hugging Face's library. See testdata/gaps.py.
+// gaps is testdata/gaps.json: encodings by Hugging Face's library with vocabularies that lack
+// bytes or ids, and with DeepSeek's pre-tokenizer. See testdata/gaps.py.
 type gaps struct {
 	MadeWith struct{ Tokenizers string } `json:"made_with"`
 	Texts    []string
@@ -67,7 +67,7 @@ func TestVocabulariesWithGapsAreHuggingFaces(t *testing.T) {
 	}
 }
 
-// A file with DeepSeek's expressions gets the splitter that is written by hand.
+// A file with DeepSeek's expressions gets the hand-written splitter.
 func TestDeepSeekHasItsOwnSplitter(t *testing.T) {
 	g := readGaps(t)
 	tok, err := Parse(g.Files[len(g.Files)-1].File, nil)

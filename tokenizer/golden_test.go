@@ -17,11 +17,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/tokenizer.json")
 
-// trainedSpecial has what files in the wild have: BOS, EOS, a turn's end.
+// trainedSpecial are special tokens as in real files: BOS, EOS, a turn's end.
 var trainedSpecial = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eot|>"}
 
-// train makes testdata/tokenizer.json: English, and enough of other scripts
-// that merges reach across what the splitters must keep apart.
+// train makes testdata/tokenizer.json from English and enough of other scripts to have merges
+// that would cross the splitters' boundaries.
 func train(t testing.TB) []byte {
 	t.Helper()
 	other, err := os.ReadFile("testdata/multilingual.txt")
@@ -53,8 +53,8 @@ func TestTrainWritesTheSameFile(t *testing.T) {
 	}
 }
 
-// golden is testdata/golden.json: what Hugging Face's library makes of texts
-// with the trained file and variants of it. See testdata/golden.py.
+// golden is testdata/golden.json: encodings by Hugging Face's library with the trained file and
+// variants of it. See testdata/golden.py.
 type golden struct {
 	MadeWith struct{ Tokenizers string } `json:"made_with"`
 	Texts    []string
@@ -65,8 +65,8 @@ type golden struct {
 	}
 }
 
-// variant is the trained file with some fields replaced. Pieces and Decoded are
-// nil where a variant before has the same.
+// variant is the trained file with some fields replaced. Pieces and Decoded are nil if equal to
+// those of an earlier variant.
 type variant struct {
 	Name    string
 	Patch   map[string]json.RawMessage
@@ -130,7 +130,7 @@ func (v variant) open(t testing.TB, base []byte) *Tokenizer {
 	return tok
 }
 
-// rewriteMerges turns a list of "a b" around, or into pairs.
+// rewriteMerges reverses a list of "a b", or turns it into pairs.
 func rewriteMerges(merges []any, how string) any {
 	if how == "reversed" {
 		slices.Reverse(merges)
@@ -191,7 +191,7 @@ func pieceLengths(s splitter, text string) []int {
 	return out
 }
 
-// stream decodes by a Detokenizer, one token after the other.
+// stream decodes with a Detokenizer, token by token.
 func stream(tok *Tokenizer, ids []kv.Token) string {
 	d := tok.NewDetokenizer()
 	var out []byte
@@ -201,8 +201,8 @@ func stream(tok *Tokenizer, ids []kv.Token) string {
 	return string(d.Flush(out))
 }
 
-// toValid replaces each maximal subpart by U+FFFD, the slow and plain way: the
-// subpart is the longest beginning that some rune begins with too.
+// toValid replaces each maximal subpart by U+FFFD, in the slow and plain way: the subpart is
+// the longest prefix that is also a prefix of some rune.
 func toValid(b []byte) string {
 	var out []byte
 	for len(b) > 0 {
@@ -223,7 +223,7 @@ func toValid(b []byte) string {
 	return string(out)
 }
 
-// runeBeginnings holds every beginning of the encoding of a rune but the whole.
+// runeBeginnings has every proper prefix of the encoding of a rune.
 var runeBeginnings = func() map[string]bool {
 	set := map[string]bool{}
 	for r := rune(0); r <= utf8.MaxRune; r += 0x40 { // the last byte has 6 bits

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// small is a whole tokenizer.json of some hundred tokens, without white space.
+// small returns a complete tokenizer.json of some hundred tokens, without white space.
 func small(t testing.TB) []byte {
 	t.Helper()
 	data, err := Train(TrainConfig{VocabSize: 270, Special: []string{"<s>", "</s>"}}, strings.Repeat("the light in the glass ", 20))
@@ -25,7 +25,7 @@ func small(t testing.TB) []byte {
 	return out.Bytes()
 }
 
-// kinded checks that err, if there is one, says whose fault it is.
+// kinded checks that err, if any, wraps ErrInvalid or ErrUnsupported.
 func kinded(t *testing.T, what string, at int, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
@@ -44,12 +44,12 @@ func TestCutFilesAreRefused(t *testing.T) {
 	}
 }
 
-// TestBitFlips: a file with a wrong bit is refused, or is a tokenizer that works
-// with other tokens.
+// TestBitFlips: a file with one flipped bit is refused, or gives a working tokenizer with other
+// tokens.
 func TestBitFlips(t *testing.T) {
 	file := small(t)
 	refusals, flips := 0, 0
-	for bit := 0; bit < 8*len(file); bit += 7 { // every place in a byte comes up
+	for bit := 0; bit < 8*len(file); bit += 7 { // a step of 7 covers all positions within a byte
 		file[bit/8] ^= 1 << (bit % 8)
 		tok, err := Parse(file, nil)
 		kinded(t, "bit", bit, err)
@@ -70,8 +70,7 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestDeepFilesAreRefused: a reader that recursed as deep as the file would
-// overflow its stack.
+// TestDeepFilesAreRefused: a parser that recursed as deep as the file would overflow its stack.
 func TestDeepFilesAreRefused(t *testing.T) {
 	deep := strings.Repeat(`{"a":[`, 500_000)
 	for _, file := range []string{deep, `{"model":` + deep, `{"normalizer":` + deep, `{"added_tokens":[` + deep, `{"other":` + deep} {
@@ -85,7 +84,7 @@ func TestDeepFilesAreRefused(t *testing.T) {
 	}
 }
 
-// TestEveryRuneRoundTrips: all of Unicode, each family a share of it in turn.
+// TestEveryRuneRoundTrips splits all of Unicode between the families.
 func TestEveryRuneRoundTrips(t *testing.T) {
 	f := readFamilies(t)
 	var encoders []*Encoder
@@ -110,8 +109,7 @@ func TestEveryRuneRoundTrips(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the tokens, known or not, decoding and every way to stream
-// them return, and agree.
+// FuzzDecode: for any tokens, known or not, Decode and all ways of streaming return, and agree.
 func FuzzDecode(f *testing.F) {
 	all := readFamilies(f)
 	var toks []*Tokenizer

@@ -5,20 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// machine is a compiled regular expression: instructions for a backtracking matcher. The
-// matcher counts its steps and gives up after an allowance, so that no expression of a file
-// holds a process up, and it gives up at the same place wherever it runs.
+// machine is a compiled regular expression: a program for a backtracking matcher. The matcher
+// counts its steps and gives up after an allowance, so that no expression of a file can block
+// the process, and it gives up at the same point on every machine.
 type machine struct {
 	code []instr
 	sets []runeSet
 }
 
-// instr is one instruction. Those that read a rune read the one before the position, and
-// step back, where they belong to a look-behind.
+// instr is one instruction. In a look-behind, instructions that read a rune read the one before
+// the position, and step back.
 type instr struct {
 	op   op
 	back bool
-	x, y int32 // where to go on; for a set, its number is x
+	x, y int32 // targets; for a set, x is its number
 	r    rune
 }
 
@@ -27,24 +27,24 @@ type op uint8
 const (
 	opRune     op = iota // the rune r
 	opSet                // a rune of set x
-	opRun                // runes of set x, as many as there are, then fewer
-	opLazyRun            // as few as do, then more
-	opSplit              // x, and if that fails y
+	opRun                // runes of set x, greedy
+	opLazyRun            // runes of set x, lazy
+	opSplit              // try x, and if that fails y
 	opJump               // x
-	opLineHead           // a line begins
-	opLineTail           // a line ends
-	opLook               // what stands from the next instruction on matches here; go on at x
-	opLookNot            // it does not
-	opAtomic             // it matches in its first way; go on at x behind it
+	opLineHead           // at the beginning of a line
+	opLineTail           // at the end of a line
+	opLook               // the code after this instruction matches here; continue at x
+	opLookNot            // the code after this instruction does not match here; continue at x
+	opAtomic             // the first match of the code after this instruction; continue after it at x
 	opEnd                // a match
 )
 
 // runeSet is a class of runes: [a-z\p{L}], or its complement.
 type runeSet struct {
-	ascii  [2]uint64 // with everything below counted in
+	ascii  [2]uint64 // includes all of the fields below
 	ranges []runeRange
 	tables []classTable
-	fold   bool // a rune is in the set if one that differs by case alone is
+	fold   bool // case-insensitive
 	not    bool
 }
 
@@ -63,7 +63,7 @@ func (s *runeSet) has(r rune) bool {
 	return s.search(r)
 }
 
-// search is has without the table of ASCII.
+// search is has without the ASCII table.
 func (s *runeSet) search(r rune) bool {
 	in := s.holds(r)
 	if s.fold {
@@ -94,7 +94,7 @@ func (s *runeSet) holds(r rune) bool {
 	return false
 }
 
-// seal fills in the table of ASCII.
+// seal fills in the ASCII table.
 func (s *runeSet) seal() {
 	for r := range rune(utf8.RuneSelf) {
 		if s.search(r) {
@@ -103,27 +103,28 @@ func (s *runeSet) seal() {
 	}
 }
 
-// matcherState is a machine at work on a text.
+// matcherState is a machine that runs on a text.
 type matcherState struct {
 	m     *machine
 	text  string
-	steps int // that are left
+	steps int // steps left
 	stack []alternative
 }
 
-// alternative is where a matcher goes on if the way that it took leads nowhere: at pc, at
-// text[at]. Of a run it is all shorter ones, down to lo, or all longer ones.
+// alternative is a point to which the matcher backtracks: pc, at text[at]. For a run it stands
+// for all shorter runs, down to lo, or all longer ones.
 type alternative struct {
-	pc, set int32 // set: of a lazy run, or -1
+	pc, set int32 // set: that of a lazy run, else -1
 	at, lo  int
 	back    bool
 }
 
-// allowance is how many steps a machine may take on n bytes of text: far more than the
-// expressions in use need, which is under 40 a byte.
+// allowance returns the number of steps that a machine may take on n bytes of text, far more
+// than the expressions in use need, which is under 40 per byte.
 func allowance(n int) int { return min(1<<20+256*n, max(1<<28, 32*n)) }
 
-// find is the first match in text[from:]; ok is false without one, or if the steps ran out.
+// find returns the first match in text[from:]; ok is false if there is none, or if no steps are
+// left.
 func (s *matcherState) find(from int) (lo, hi int, ok bool) {
 	for lo = from; lo <= len(s.text) && s.steps > 0; {
 		if hi, ok = s.run(0, lo); ok {
@@ -135,7 +136,7 @@ func (s *matcherState) find(from int) (lo, hi int, ok bool) {
 	return 0, 0, false
 }
 
-// run is where the match ends that begins with instruction pc at text[at].
+// run returns the end of the match from instruction pc at text[at].
 func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 	base := len(s.stack)
 	defer func() { s.stack = s.stack[:base] }()
@@ -185,7 +186,7 @@ func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 	}
 }
 
-// read is the rune after, or before, text[at]; n is 0 at the end.
+// read returns the rune after, or with back before, text[at]; n is 0 at the end.
 func (s *matcherState) read(at int, back bool) (r rune, n int) {
 	if back {
 		r, n = utf8.DecodeLastRuneInString(s.text[:at])
@@ -202,7 +203,7 @@ func (s *matcherState) move(at, n int, back bool) int {
 	return at + n
 }
 
-// greedy is where the run of a set ends that begins at text[at].
+// greedy returns the end of the longest run of a set at text[at].
 func (s *matcherState) greedy(i *instr, next int32, at int) int {
 	from, set := at, &s.m.sets[i.x]
 	for s.steps > 0 {
@@ -219,7 +220,7 @@ func (s *matcherState) greedy(i *instr, next int32, at int) int {
 	return at
 }
 
-// retreat goes on with the alternative that was noted last, if there is one above base.
+// retreat backtracks to the latest alternative, if there is one above base.
 func (s *matcherState) retreat(base int) (pc int32, at int, ok bool) {
 	for len(s.stack) > base {
 		a := &s.stack[len(s.stack)-1]

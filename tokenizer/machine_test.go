@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// spansOf makes spans of matches, in order.
+// spansOf turns matches into spans, in order.
 func spansOf(text string, matches [][]int) (all []span) {
 	prev := 0
 	for _, m := range matches {
@@ -31,7 +31,7 @@ func spansOf(text string, matches [][]int) (all []span) {
 	return all
 }
 
-// regexp2Spans are what regexp2 finds.
+// regexp2Spans returns the spans that regexp2 finds.
 func regexp2Spans(re *regexp2.Regexp, text string) []span {
 	var offsets []int
 	for i := range text {
@@ -46,10 +46,10 @@ func regexp2Spans(re *regexp2.Regexp, text string) []span {
 	return spansOf(text, all)
 }
 
-// oracle is the same by another engine, nil if none understands an expression as we do:
-// the standard library's lacks look-around and atomic groups, and regexp2, which has them,
-// loses matches of lazy repetitions (\D??\d on "a12") and of alternatives with negated
-// classes ((?>\P{L}1|\D) on "A").
+// oracle matches with another engine, nil if none treats an expression as the format does: the
+// standard library lacks look-around and atomic groups, and regexp2, which has them, loses
+// matches of lazy repetitions (\D??\d on "a12") and of alternatives with negated classes
+// ((?>\P{L}1|\D) on "A").
 func oracle(expr string) func(text string) []span {
 	around := strings.Contains(strings.ReplaceAll(strings.ReplaceAll(expr, "(?:", ""), "(?i:", ""), "(?")
 	if re, err := regexp.Compile("(?m:" + expr + ")"); err == nil && !around {
@@ -63,7 +63,7 @@ func oracle(expr string) func(text string) []span {
 
 var lazy, negated = regexp.MustCompile(`[?*+}]\?`), regexp.MustCompile(`\\[DSP]|\[\^`)
 
-// TestMachineIsOthers: random expressions of all that is supported, on random texts.
+// TestMachineIsOthers: random expressions of all supported features, on random texts.
 func TestMachineIsOthers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 13))
 	atoms := []string{"a", "b", "é", ".", `\s`, `\S`, `\d`, `\D`, `\p{L}`, `\P{L}`, `\pN`, `[ab]`, `[^a\s]`, `[a-cé]`, `[^\r\n\p{L}\p{N}]`, `\n`, `\.`, `^`, `$`, `\x41`, `\u00e9`, "'", `[\-'.]`}
@@ -114,7 +114,7 @@ func TestMachineIsOthers(t *testing.T) {
 	}
 }
 
-// withPattern is a byte-level tokenizer that splits by an expression.
+// withPattern returns a byte-level tokenizer that splits by an expression.
 func withPattern(t testing.TB, expr string) *Tokenizer {
 	t.Helper()
 	tok, err := Parse(edit(t, map[string]string{"pre_tokenizer": splitJSON(`{"Regex":`+quoted(expr)+`}`, isolatedSplit, plainByteLevel)}), nil)
@@ -124,8 +124,8 @@ func withPattern(t testing.TB, expr string) *Tokenizer {
 	return tok
 }
 
-// TestHardPatterns: what would take minutes gives up after a number of steps, that is the
-// same each time, with an error where there can be one.
+// TestHardPatterns: expressions that would take minutes give up after a number of steps that is
+// the same each time, with an error where the method can return one.
 func TestHardPatterns(t *testing.T) {
 	for _, expr := range []string{`a*a*a*a*b|.`, `(?=a*a*a*a*b)a|.`, `(?<=b.*.*.*)a|.`, `a*?a*?a*?a*?b|.`, `(?:ab)*a*a*a*a*a*c|.`} {
 		tok := withPattern(t, expr)
@@ -145,8 +145,8 @@ func TestHardPatterns(t *testing.T) {
 	}
 }
 
-// TestEncodeWithIsEncode: with bounds that are not reached the tokens are the same; with
-// others they are its first ones, and what is in sight of the bound alone is worked on.
+// TestEncodeWithIsEncode: within the bounds the tokens are those of Encode; beyond them they
+// are a prefix, and only text near the bound is processed.
 func TestEncodeWithIsEncode(t *testing.T) {
 	f := readFamilies(t)
 	text := strings.Repeat("The light in the glass, 1730. É中 <|im_end|> </s>\n", 40)
@@ -187,7 +187,7 @@ func TestLongPiece(t *testing.T) {
 	}
 }
 
-// TestPlain: at the given offsets special tokens are text, elsewhere they are tokens.
+// TestPlain: special tokens at the given offsets are text, elsewhere they are tokens.
 func TestPlain(t *testing.T) {
 	tok, err := Parse(small(t), nil)
 	if err != nil {

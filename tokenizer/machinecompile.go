@@ -10,7 +10,7 @@ func (m *machine) emit(i instr) int32 {
 	return int32(len(m.code)) - 1
 }
 
-// compile emits what matches t, or what matches it backwards.
+// compile emits code that matches t, or with back matches it backwards.
 func (m *machine) compile(t *term, back bool) error {
 	if len(m.code) > maxCode {
 		return fmt.Errorf("more than %d instructions", maxCode)
@@ -75,10 +75,10 @@ func (m *machine) alternatives(parts []*term, back bool) error {
 	return nil
 }
 
-// repeat emits the repetitions one after another, but for those without a limit.
+// repeat emits bounded repetitions one after another, and a loop for unbounded ones.
 func (m *machine) repeat(t *term, back bool) error {
 	body, most := t.parts[0], t.max
-	if most < 0 && body.nullable() { // more of what takes nothing changes nothing
+	if most < 0 && body.nullable() { // repeating an empty match has no effect
 		most = max(t.min, 1)
 	}
 	for range t.min {
@@ -102,7 +102,7 @@ func (m *machine) repeat(t *term, back bool) error {
 	return nil
 }
 
-// loop emits any number of what takes at least one rune.
+// loop emits any number of a body that matches at least one rune.
 func (m *machine) loop(body *term, lazy, back bool) error {
 	for body.kind == termAlternate && len(body.parts) == 1 || body.kind == termConcat && len(body.parts) == 1 {
 		body = body.parts[0]
@@ -128,7 +128,7 @@ func (m *machine) loop(body *term, lazy, back bool) error {
 	return nil
 }
 
-// ways are where a split goes first and second: on with the body, or out.
+// ways returns the targets of a split, first choice first: body and out.
 func (m *machine) ways(body, out int32, lazy bool) (x, y int32) {
 	if lazy {
 		return out, body
@@ -136,7 +136,7 @@ func (m *machine) ways(body, out int32, lazy bool) (x, y int32) {
 	return body, out
 }
 
-// nullable reports whether t may match nothing.
+// nullable reports whether t may match the empty string.
 func (t *term) nullable() bool {
 	switch t.kind {
 	case termRune, termSet:

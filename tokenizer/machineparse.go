@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxCode is the most instructions of a machine; the expressions in use have under 100.
+// maxCode bounds the instructions of a machine; the expressions in use have under 100.
 const maxCode = 8192
 
-// term is a part of an expression, before it is compiled.
+// term is a node of an expression's syntax tree.
 type term struct {
 	kind     termKind
 	r        rune
 	set      runeSet
-	parts    []*term // termConcat, termAlternate; of the others that have one, the first
-	min, max int     // termRepeat; max below 0 is any number
+	parts    []*term // termConcat, termAlternate: all; other kinds: only the first, if any
+	min, max int     // termRepeat; max < 0 means any number
 	lazy     bool
 	op       op // termAssert, termGroup
 	back     bool
@@ -35,7 +35,7 @@ const (
 	termGroup  // opLook, opLookNot, opAtomic
 )
 
-// machineParser reads an expression that checkPattern has let pass.
+// machineParser parses an expression that checkPattern has accepted.
 type machineParser struct {
 	expr string
 	at   int
@@ -60,7 +60,7 @@ func newMachine(expr string) (*machine, error) {
 	return m, nil
 }
 
-// alternate reads up to the end of the group.
+// alternate parses alternatives up to the end of the group.
 func (p *machineParser) alternate() (*term, error) {
 	fold := p.fold // (?i) ends with its group
 	defer func() { p.fold = fold }()
@@ -104,10 +104,10 @@ func (p *machineParser) skip(text string) bool {
 	return true
 }
 
-// groups are what stands for each kind of group.
+// groups maps the beginning of each kind of group to its instruction.
 var groups = []struct {
 	begins string
-	op     op // opEnd: nothing but a group
+	op     op // opEnd: a plain group
 	back   bool
 }{
 	{"(?:", opEnd, false}, {"(?=", opLook, false}, {"(?!", opLookNot, false}, {"(?<=", opLook, true}, {"(?<!", opLookNot, true}, {"(?>", opAtomic, false},
@@ -157,7 +157,7 @@ func (p *machineParser) element() (*term, error) {
 	return p.letter(r), nil
 }
 
-// letter is one rune, or with (?i) those that differ from it by case alone.
+// letter returns the set of one rune, or with (?i) also of its other cases.
 func (p *machineParser) letter(r rune) *term {
 	if p.fold && unicode.SimpleFold(r) != r {
 		return p.sealed(runeSet{ranges: []runeRange{{r, r}}})
@@ -171,7 +171,7 @@ func (p *machineParser) sealed(set runeSet) *term {
 	return &term{kind: termSet, set: set}
 }
 
-// escape reads what follows a backslash: a rune, or a class that is added to set.
+// escape parses the text after a backslash: a rune, or a class that is added to set.
 func (p *machineParser) escape(set *runeSet) (r rune, isSet bool, err error) {
 	p.at++
 	if p.at >= len(p.expr) {
@@ -212,7 +212,7 @@ func (p *machineParser) hex(digits int) (rune, error) {
 	return rune(v), nil
 }
 
-// property reads the name of a class behind \p.
+// property parses the name of a class after \p.
 func (p *machineParser) property() (*unicode.RangeTable, error) {
 	rest := p.expr[p.at:]
 	name := rest[:min(1, len(rest))]
@@ -233,7 +233,7 @@ func (p *machineParser) property() (*unicode.RangeTable, error) {
 	return nil, fmt.Errorf("the class %q", name)
 }
 
-// class reads [...].
+// class parses [...].
 func (p *machineParser) class() (*term, error) {
 	p.at++
 	set := runeSet{not: p.skip("^")}
@@ -274,7 +274,7 @@ func (p *machineParser) member(set *runeSet) (r rune, isSet bool, err error) {
 	return r, false, nil
 }
 
-// repeated reads what repeats t.
+// repeated parses a quantifier after t, if there is one.
 func (p *machineParser) repeated(t *term) (*term, error) {
 	if p.at >= len(p.expr) || strings.IndexByte("?*+{", p.expr[p.at]) < 0 {
 		return t, nil
@@ -286,7 +286,7 @@ func (p *machineParser) repeated(t *term) (*term, error) {
 	case '+':
 		out.min = 1
 	case '{':
-		body := p.expr[p.at : p.at+strings.IndexByte(p.expr[p.at:], '}')] // checkPattern has seen it
+		body := p.expr[p.at : p.at+strings.IndexByte(p.expr[p.at:], '}')] // checkPattern has checked that there is a brace
 		p.at += len(body) + 1
 		lo, hi, both := strings.Cut(body, ",")
 		var errLo, errHi error

@@ -12,7 +12,7 @@ type pair uint64
 
 func pairOf(left, right kv.Token) pair { return pair(left)<<32 | pair(right) }
 
-// merge is the token of a merged pair, and its rank: the lowest rank merges first.
+// merge is the result of merging a pair, and its rank: the lowest rank merges first.
 type merge struct {
 	rank uint32
 	id   kv.Token
@@ -21,12 +21,12 @@ type merge struct {
 // noMerge is the rank of a pair that does not merge.
 const noMerge = math.MaxUint32
 
-// maxShortPiece is the most bytes that mergeShort takes. It is quadratic, but
-// for words its arrays fit the stack and beat a heap.
+// maxShortPiece is the longest piece, in bytes, for mergeShort. That is quadratic, but for
+// words its arrays fit the stack, and it beats a heap.
 const maxShortPiece = 64
 
-// merge appends the tokens of one piece: beginning with its symbols, the pair of
-// lowest rank is merged, the leftmost of equals, until none is left. s may be nil.
+// merge appends the tokens of one piece: starting with its symbols, it merges the pair of
+// lowest rank, the leftmost among equals, until no pair merges. s may be nil.
 func (t *Tokenizer) merge(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	if len(piece) <= maxShortPiece {
 		return t.mergeShort(dst, piece)
@@ -39,7 +39,7 @@ func (t *Tokenizer) merge(dst []kv.Token, piece string, s *scratch) []kv.Token {
 
 func (t *Tokenizer) mergeShort(dst []kv.Token, piece string) []kv.Token {
 	var idArray [maxShortPiece]kv.Token
-	var mergeArray [maxShortPiece]merge // [i]: what ids[i] and ids[i+1] become
+	var mergeArray [maxShortPiece]merge // [i]: the merge of ids[i] and ids[i+1]
 	ids := t.spell(idArray[:0], piece)
 	n := len(ids)
 	if n == 0 {
@@ -74,15 +74,15 @@ func (t *Tokenizer) mergeShort(dst []kv.Token, piece string) []kv.Token {
 	}
 }
 
-// node is a token of a long piece, in a list doubly linked by index.
+// node is a token of a long piece, in a list that is doubly linked by index.
 type node struct {
 	id         kv.Token
-	merge      merge // with the node after it; rank noMerge also if merged away
+	merge      merge // with the next node; rank noMerge also if this node was merged away
 	prev, next int32 // -1 at the ends
 }
 
-// scratch is the memory in which long pieces are merged, reused from one to the next.
-// Its size is that of the longest piece so far; see keptPiece.
+// scratch has the buffers in which long pieces are merged, reused from one piece to the next.
+// Their size is that of the longest piece so far; see keptPiece.
 type scratch struct {
 	ids   []kv.Token
 	nodes []node
@@ -91,7 +91,7 @@ type scratch struct {
 	bounds
 }
 
-// mergeLong does what mergeShort does in O(n log n) time.
+// mergeLong does the same as mergeShort in O(n log n) time.
 func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	s.ids = t.spell(s.ids[:0], piece)
 	if len(s.ids) == 0 || s.exceeds(dst, len(s.ids), t.longest) {
@@ -110,7 +110,7 @@ func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Tok
 		q := s.queue.pop()
 		n := &s.nodes[q.at]
 		if n.merge.rank != q.rank {
-			continue // one of the two has merged otherwise since
+			continue // outdated: one of the two has merged with another node
 		}
 		n.id = n.merge.id
 		gone := &s.nodes[n.next]
@@ -130,7 +130,7 @@ func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Tok
 	return dst
 }
 
-// enqueue finds what node i and the next one become and queues that.
+// enqueue looks up the merge of node i with the next one and queues it.
 func (t *Tokenizer) enqueue(s *scratch, i int32) {
 	n := &s.nodes[i]
 	n.merge.rank = noMerge

@@ -6,11 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mergeTable finds what a pair becomes: open addressing with linear probing, at
-// most half full. Merging spends most of its time here, and Go's map, which
-// must serve every kind of key, takes twice as long.
+// mergeTable maps pairs to merges: open addressing with linear probing, at most half full.
+// Merging spends most of its time here, and Go's map takes twice as long.
 type mergeTable struct {
-	slots []mergeSlot // a power of two; rank noMerge where empty
+	slots []mergeSlot // a power of two; rank noMerge if empty
 	shift int
 	n     int
 }
@@ -20,7 +19,7 @@ type mergeSlot struct {
 	merge merge
 }
 
-// newMergeTable makes room for n pairs.
+// newMergeTable returns a table with room for n pairs.
 func newMergeTable(n int) mergeTable {
 	log := max(bits.Len(uint(2*n)), 4)
 	m := mergeTable{slots: make([]mergeSlot, 1<<log), shift: 64 - log}
@@ -30,7 +29,7 @@ func newMergeTable(n int) mergeTable {
 	return m
 }
 
-// at is the slot of p, or the empty one where it belongs.
+// at returns the slot of p, or the empty one where it belongs.
 func (m *mergeTable) at(p pair) *mergeSlot {
 	mask := len(m.slots) - 1
 	// Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4).
@@ -42,7 +41,7 @@ func (m *mergeTable) at(p pair) *mergeSlot {
 	}
 }
 
-// put sets the merge of p; the last call wins. There must be room.
+// put sets the merge of p, replacing an earlier one. There must be room.
 func (m *mergeTable) put(p pair, what merge) {
 	slot := m.at(p)
 	if slot.merge.rank == noMerge {

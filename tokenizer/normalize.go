@@ -8,14 +8,14 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizer is one step of what happens to text before it is cut into pieces
-// (huggingface/tokenizers, normalizers/).
+// normalizer is one step that changes text before the pre-tokenizer (huggingface/tokenizers,
+// normalizers/).
 type normalizer struct {
 	kind        normalizerKind
 	form        norm.Form // normalForm
-	content     string    // normalPrepend, normalReplace: what is put there
-	old         string    // normalReplace: what is replaced
-	pattern     *pattern  // normalReplace: or what matches
+	content     string    // normalPrepend: the prefix; normalReplace: the replacement
+	old         string    // normalReplace: the literal to replace
+	pattern     *pattern  // normalReplace: or the expression to replace
 	left, right bool      // normalStrip
 }
 
@@ -24,17 +24,17 @@ type normalizerKind uint8
 const (
 	normalForm      normalizerKind = iota // NFC, NFD, NFKC, NFKD
 	normalLowercase                       // rune by rune
-	normalPrepend                         // to text that is not empty
+	normalPrepend                         // only if the text is not empty
 	normalReplace
 	normalStrip // of white space
 )
 
 var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}
 
-// maxNesting is how deep Sequences may stand in each other.
+// maxNesting bounds the nesting of Sequences.
 const maxNesting = 16
 
-// normalizersOf appends the steps of p, Sequences flattened.
+// normalizersOf appends the steps of p, with Sequences flattened.
 func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, error) {
 	if p == nil {
 		return steps, nil
@@ -74,8 +74,7 @@ func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, er
 	return nil, unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
 }
 
-// normalize takes text through all steps. Text that they leave as it is costs no
-// allocation.
+// normalize runs text through all steps. It does not allocate if they leave the text unchanged.
 func (t *Tokenizer) normalize(text string, s *scratch) string {
 	for i := range t.normalizers {
 		text = t.normalizers[i].apply(text, s)
@@ -113,13 +112,12 @@ func (n *normalizer) apply(text string, s *scratch) string {
 	return strings.ReplaceAll(text, n.old, n.content)
 }
 
-// normalizeForm brings text to a normalization form (Unicode Standard Annex 15).
-// Bytes that are no UTF-8 stay as they are. ASCII is in all forms already, and
-// runes below U+0300 are in form C.
+// normalizeForm converts text to a normalization form (Unicode Standard Annex 15). Invalid
+// UTF-8 stays as it is. ASCII is in all forms already, and runes below U+0300 are in form C.
 func normalizeForm(form norm.Form, text string) string {
 	limit := byte(utf8.RuneSelf)
 	if form == norm.NFC {
-		limit = 0xCC // where the UTF-8 of U+0300 begins, the first combining mark
+		limit = 0xCC // the first byte of U+0300, the first combining mark
 	}
 	if below(text, limit) || form.IsNormalString(text) {
 		return text
@@ -137,12 +135,12 @@ func below(text string, limit byte) bool {
 	return true
 }
 
-// lowercase maps each rune by itself, so that a final sigma is an ordinary one.
-// The only rune whose lower case is two of them is U+0130 (Unicode,
-// SpecialCasing.txt). Bytes that are no UTF-8 stay as they are.
+// lowercase maps each rune separately, so a final sigma is treated like any other. The only
+// rune whose lower case has two runes is U+0130 (Unicode, SpecialCasing.txt). Invalid UTF-8
+// stays as it is.
 func lowercase(text string) string {
 	var out strings.Builder
-	kept := 0 // text[:kept] is written
+	kept := 0 // text[:kept] has been written
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
 		lower := unicode.ToLower(r)

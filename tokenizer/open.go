@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Open loads the tokenizer.json at path. If a tokenizer_config.json lies beside
-// it, bos_token, eos_token and add_bos_token are read from there. Errors are
-// those of reading the files and those of [Parse], with the path before them.
+// Open loads the tokenizer.json at path. From a tokenizer_config.json in the same directory, if
+// there is one, it reads bos_token, eos_token and add_bos_token. Errors are those of reading
+// the files and of [Parse], with the path.
 func Open(path string) (*Tokenizer, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

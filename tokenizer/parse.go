@@ -9,10 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Parse builds a Tokenizer from the contents of tokenizer.json and, unless nil,
-// of the tokenizer_config.json that belongs to it, of which bos_token,
-// eos_token and add_bos_token are read. Errors wrap [ErrInvalid] or
-// [ErrUnsupported]. Cost: in the order of a second for 100 000 merges.
+// Parse builds a Tokenizer from the contents of tokenizer.json and, unless nil, of its
+// tokenizer_config.json, from which it reads bos_token, eos_token and add_bos_token. Errors
+// wrap [ErrInvalid] or [ErrUnsupported]. Cost: about a second for 100,000 merges.
 func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	var f fileJSON
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
@@ -46,9 +45,9 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readVocab fills text. An added token may stand in the vocabulary too, under the
-// same id. Ids may leave holes, as cl100k's do: no token is there, so nothing
-// encodes to one and it stands for no text.
+// readVocab fills text. An added token may also be in the vocabulary, with the same id. Ids may
+// have holes, as in cl100k: ids without a token, which no text encodes to and which decode to
+// nothing.
 func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 	size, err := vocabSize(vocab, addedTokens)
 	if err != nil {
@@ -87,12 +86,11 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 	return nil
 }
 
-// maxHoles is how many ids may have no token: models pad their vocabularies by
-// some hundreds, and an id far beyond the tokens is a fault of the file that must
-// not take memory.
+// maxHoles bounds the ids without a token: models pad their vocabularies by some hundreds, and
+// an id far beyond the tokens is an error in the file that must not take memory.
 const maxHoles = 1 << 16
 
-// vocabSize is the highest id plus one.
+// vocabSize returns the highest id plus one.
 func vocabSize(vocab vocabJSON, addedTokens []addedJSON) (int, error) {
 	most := int64(len(vocab) + len(addedTokens) + maxHoles)
 	size := 0
@@ -111,7 +109,7 @@ func vocabSize(vocab vocabJSON, addedTokens []addedJSON) (int, error) {
 	return size, nil
 }
 
-// sortedNames makes which of several faults is reported independent of the map.
+// sortedNames makes it deterministic which of several faults is reported.
 func sortedNames(vocab vocabJSON) []string {
 	names := make([]string, 0, len(vocab))
 	for name := range vocab {
@@ -144,8 +142,8 @@ func (t *Tokenizer) readMerges(m *modelJSON) error {
 	return nil
 }
 
-// findWhole collects the tokens that a piece of the same bytes encodes to: all
-// under ignore_merges, else those that merging arrives at.
+// findWhole collects the tokens that are the encoding of a piece with the same bytes: all
+// tokens under ignore_merges, else those that merging produces.
 func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 	t.whole = make(map[string]kv.Token, len(vocab))
 	var buf []kv.Token
@@ -170,9 +168,9 @@ func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 	}
 }
 
-// readAdded makes the added tokens known to the matchers. Their text is their
-// content, for they never went through the byte alphabet; those that are looked
-// for in normalized text stand for what they are there, as in the library.
+// readAdded adds the added tokens to the matchers. Their text is their content, without the
+// byte alphabet; tokens matched in normalized text have the normalized content, as in the
+// library.
 func (t *Tokenizer) readAdded(tokens []addedJSON) {
 	t.added = make(map[string]kv.Token, len(tokens))
 	for _, j := range tokens {

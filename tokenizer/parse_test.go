@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// edit returns the trained file with some values replaced. A key is a path of
-// fields joined by dots.
+// edit returns the trained file with some values replaced. A key is a path of field names
+// joined by dots.
 func edit(t testing.TB, changes map[string]string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(trainedFile)
@@ -52,7 +52,7 @@ func trained(t testing.TB) *Tokenizer {
 	return tok
 }
 
-// splitJSON is a Sequence of a Split and a ByteLevel.
+// splitJSON returns a Sequence of a Split and a ByteLevel.
 func splitJSON(pattern, rest, byteLevel string) string {
 	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":` + pattern + `,` + rest + `},` + byteLevel + `]}`
 }
@@ -67,7 +67,7 @@ func quoted(s string) string {
 	return string(b)
 }
 
-// Every feature that is not there is refused, and the error names it.
+// Every unsupported feature is refused by an error that names it.
 func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 	for _, tc := range []struct{ path, value, want string }{
 		{"model.type", `"WordPiece"`, `model type "WordPiece"`},
@@ -225,7 +225,7 @@ func TestBOSAndEOS(t *testing.T) {
 		name    string
 		changes map[string]string
 		config  string
-		prompt  []kv.Token // of "a", which is 64
+		prompt  []kv.Token // the prompt of "a", whose token is 64
 		bos     int
 		eos     []kv.Token
 	}{

@@ -5,52 +5,51 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a regular expression of a file that has no splitter written by
-// hand. Such expressions need look-ahead, which Go's own package lacks, and a bound on
-// the work, as files come from strangers.
+// pattern is a regular expression of a file that has no hand-written splitter. Such expressions
+// need look-ahead, which Go's regexp package lacks, and a bound on the work, as files are
+// untrusted.
 type pattern struct {
 	expr string
 	m    *machine
 }
 
-// span is text[lo:hi]; match reports whether it is a match of the expression or lies
+// span is text[lo:hi]; match reports whether the expression matched it, or it is the text
 // between two matches.
 type span struct {
 	lo, hi int
 	match  bool
 }
 
-// newPattern compiles expr, in Ruby's syntax for Oniguruma, which Hugging Face's
-// library uses. Unknown syntax is refused, and so are expressions that may take
-// exponential time.
+// newPattern compiles expr. Hugging Face's library uses Oniguruma with Ruby's syntax;
+// unsupported syntax is refused, and so are expressions that may take exponential time.
 func newPattern(expr string) (*pattern, error) {
 	if err := checkPattern(expr); err != nil {
 		return nil, err
 	}
 	m, err := newMachine(expr)
 	if err != nil {
-		return nil, unsupported("regular expression %q: %w; supported is what Oniguruma and .NET both know", expr, err)
+		return nil, unsupported("regular expression %q: %w; supported is the syntax common to Oniguruma and .NET", expr, err)
 	}
 	return &pattern{expr, m}, nil
 }
 
-// walk is the matches of p in text and what lies between them, one after the other.
-// steps are those that it may take, and are counted down.
+// walk iterates over the matches of p in text and the text between them. It decrements steps,
+// and stops when none is left.
 type walk struct {
 	matcherState
 	left  *int
-	from  int // where the next match is looked for
-	given int // text up to here has been given
+	from  int // where to search for the next match
+	given int // end of the text returned so far
 	next  span
-	held  bool // next is a match that is still to be given
+	held  bool // next holds a match to be returned
 }
 
 func (p *pattern) walk(text string, steps *int) *walk {
 	return &walk{matcherState: matcherState{m: p.m, text: text}, left: steps}
 }
 
-// span is the next one that is not empty. When the steps have run out, the rest of the text
-// is one that was not matched.
+// span returns the next span that is not empty. When no steps are left, it returns the rest of
+// the text as unmatched.
 func (w *walk) span() (_ span, ok bool) {
 	if w.held {
 		w.held, w.given = false, w.next.hi
@@ -63,7 +62,7 @@ func (w *walk) span() (_ span, ok bool) {
 		if !ok {
 			break
 		}
-		if lo == hi { // it only parts what is before from what is after; on by a rune
+		if lo == hi { // an empty match only splits the text; continue after the next rune
 			_, n := utf8.DecodeRuneInString(w.text[lo:])
 			w.from = lo + max(n, 1)
 			if at := w.given; at < lo {
@@ -88,8 +87,7 @@ func (w *walk) span() (_ span, ok bool) {
 	return span{}, false
 }
 
-// spans appends what the matches and the text between them are, in order. Empty
-// stretches are left out.
+// spans appends the matches and the text between them, in order, without empty ones.
 func (p *pattern) spans(dst []span, text string) []span {
 	steps := allowance(len(text))
 	for w := p.walk(text, &steps); ; {
@@ -101,7 +99,7 @@ func (p *pattern) spans(dst []span, text string) []span {
 	}
 }
 
-// replace puts content in place of every match.
+// replace replaces every match by content.
 func (p *pattern) replace(text, content string, steps *int) string {
 	var out strings.Builder
 	for w := p.walk(text, steps); ; {
@@ -117,20 +115,19 @@ func (p *pattern) replace(text, content string, steps *int) string {
 	}
 }
 
-// maxPattern is the most bytes that an expression may have; the longest in use
-// have about 500.
+// maxPattern bounds the length of an expression in bytes; the longest in use have about 500.
 const maxPattern = 8192
 
-// patternScan walks an expression once.
+// patternScan checks an expression in one pass.
 type patternScan struct {
 	expr string
 	at   int
-	open []bool // of each open group: whether it may match one text in several ways
+	open []bool // for each open group: whether it may match one text in several ways
 }
 
-// checkPattern refuses what the two engines understand differently, by name, and
-// repetitions of groups that hold repetitions or alternatives, which may take
-// exponential time on some text.
+// checkPattern refuses, by name, syntax that Oniguruma and this matcher treat differently, and
+// repetitions of groups that contain repetitions or alternatives, which may take exponential
+// time on some text.
 func checkPattern(expr string) error {
 	if len(expr) > maxPattern {
 		return unsupported("a regular expression of %d bytes; supported are up to %d", len(expr), maxPattern)
@@ -144,9 +141,9 @@ func checkPattern(expr string) error {
 	return nil
 }
 
-// step walks one element and what repeats it. It names what is refused.
+// step checks one element and its quantifier. It returns the name of a refused feature.
 func (s *patternScan) step() string {
-	inner := false // whether the element holds repetitions or alternatives
+	inner := false // whether the element contains repetitions or alternatives
 	switch c := s.expr[s.at]; c {
 	case '\\':
 		if what := s.escape(); what != "" {
@@ -193,7 +190,7 @@ func (s *patternScan) escape() string {
 	return ""
 }
 
-// set walks [...]. Oniguruma has sets in sets, && and [:names:].
+// set checks [...]. Oniguruma has nested sets, && and [:names:].
 func (s *patternScan) set() string {
 	s.at++
 	if strings.HasPrefix(s.expr[s.at:], "^") {
@@ -221,7 +218,7 @@ func (s *patternScan) set() string {
 
 var groupKinds = []string{"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"}
 
-// maxGroups is how deep groups may stand in each other.
+// maxGroups bounds the nesting of groups.
 const maxGroups = 32
 
 func (s *patternScan) group() string {
@@ -246,7 +243,7 @@ func (s *patternScan) group() string {
 	return "the group " + rest[:min(len(rest), 4)]
 }
 
-// repetition walks what repeats an element.
+// repetition checks the quantifier of an element.
 func (s *patternScan) repetition(inner bool) string {
 	n := 0
 	for ; s.at < len(s.expr) && strings.IndexByte("?*+{", s.expr[s.at]) >= 0; n++ {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Every splitter written by hand cuts as its expression does.
+// Every hand-written splitter splits like its expression.
 func TestSplittersAreTheirExpressions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1730))
 	parts := []string{
@@ -36,7 +36,7 @@ func TestSplittersAreTheirExpressions(t *testing.T) {
 	}
 }
 
-// DeepSeek's splitter cuts as its three expressions do one after the other.
+// DeepSeek's splitter splits like its three expressions, applied in order.
 func TestDeepSeekSplitterIsItsExpressions(t *testing.T) {
 	var steps [len(patternsDeepSeek3)]*pattern
 	for i, expr := range patternsDeepSeek3 {
@@ -117,8 +117,7 @@ func TestPatternsAtTheLimits(t *testing.T) {
 	}
 }
 
-// What may take exponential time must be refused: were this not, the test would
-// not end.
+// Expressions that may take exponential time must be refused: otherwise the test would not end.
 func TestNoPatternTakesExponentialTime(t *testing.T) {
 	for _, expr := range []string{`(a+)+b`, `(?:a|a)*b`, `(a*)*b`, `(?:a+|x)*b`, `a*a*b`} {
 		if p, err := newPattern(expr); err == nil {

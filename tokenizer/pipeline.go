@@ -2,8 +2,8 @@ package tokenizer
 
 import "slices"
 
-// readPipeline checks that the file asks for nothing but what Encode and Decode
-// do, and learns the steps that text takes before merging.
+// readPipeline checks that Encode and Decode support every step of the file, and records the
+// steps before merging.
 func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if err := checkModel(f.Model); err != nil {
 		return err
@@ -31,11 +31,10 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	return nil
 }
 
-// maxSteps is the most normalizers, and the most pre-tokenizers, of a file.
+// maxSteps bounds the normalizers, and the pre-tokenizers, of a file.
 const maxSteps = 32
 
-// dropsBeginning reports whether normalizers may drop the beginning of a text, so that
-// the first piece begins after it.
+// dropsBeginning reports whether a normalizer may remove the beginning of the text.
 func (t *Tokenizer) dropsBeginning() bool {
 	for _, n := range t.normalizers {
 		if n.kind == normalStrip && n.left || n.kind == normalReplace && n.content == "" {
@@ -117,8 +116,7 @@ func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 	return unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
 }
 
-// joinKnown puts a splitter written by hand in the place of the steps that it does
-// the work of.
+// joinKnown replaces steps by a hand-written splitter that does the same.
 func joinKnown(cutters []cutter) []cutter {
 	n := len(patternsDeepSeek3)
 	for i := 0; i+n <= len(cutters); i++ {
@@ -134,7 +132,7 @@ func joinKnown(cutters []cutter) []cutter {
 	return cutters
 }
 
-// prependOf reads a Metaspace's scheme, in older files a flag.
+// prependOf reads a Metaspace's scheme, a flag in older files.
 func prependOf(p *partJSON) (prepend, error) {
 	if p.PrependScheme == nil {
 		if p.AddPrefixSpace != nil && !*p.AddPrefixSpace {
@@ -156,8 +154,8 @@ var behaviors = map[string]behavior{
 	"MergedWithPrevious": mergedWithPrevious, "MergedWithNext": mergedWithNext,
 }
 
-// splitOf recognises the known patterns. They match everything, so that to
-// isolate the matches is the same as to remove what is not matched.
+// splitOf recognises the known patterns. They match everything, so isolating the matches is the
+// same as removing the unmatched text.
 func splitOf(p *partJSON) (cutter, error) {
 	b, ok := behaviors[p.Behavior]
 	if !ok {

@@ -1,33 +1,33 @@
 package tokenizer
 
-// The queues of merging and of training are one heap, written out because
-// container/heap boxes every element.
+// Merging and training use one heap, implemented here because container/heap boxes every
+// element.
 
-// queued is a possible merge of the node at index at with the next one.
+// queued is a possible merge of the node at index at with the next node.
 type queued struct {
 	rank uint32
 	at   int32
 }
 
-// before: the lowest rank first, then the leftmost.
+// before orders by rank, then from left to right.
 //
 //lint:ignore U1000 called by heap[queued]
 func (q queued) before(r queued) bool {
 	return q.rank < r.rank || q.rank == r.rank && q.at < r.at
 }
 
-// counted is a pair and how often it occurred when it was queued.
+// counted is a pair and its number of occurrences when it was queued.
 type counted struct {
 	count int
 	pair  pair
 }
 
-// before: the most frequent first, then the lowest ids.
+// before orders by frequency, highest first, then by id, lowest first.
 func (c counted) before(d counted) bool {
 	return c.count > d.count || c.count == d.count && c.pair < d.pair
 }
 
-// heap is a binary heap, the element that is before all others first.
+// heap is a binary heap; its first element is before all others.
 type heap[E interface{ before(E) bool }] []E
 
 type (
@@ -48,7 +48,7 @@ func (h *heap[E]) push(e E) {
 	}
 }
 
-// pop takes the first element from a heap that is not empty.
+// pop removes and returns the first element of a non-empty heap.
 func (h *heap[E]) pop() E {
 	s := *h
 	top := s[0]

@@ -13,10 +13,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// lossless are the byte-level families that change no text.
+// lossless are the byte-level families whose pipelines change no text.
 var lossless = []string{"llama3", "gpt2", "tekken", "o200k", "llama3 punctuated", "llama3 behaviors"}
 
-// encodeReversibly checks that text comes back from its tokens, by both ways.
+// encodeReversibly checks that text can be decoded from its tokens, with and without an
+// Encoder.
 func encodeReversibly(t *testing.T, tok *Tokenizer, name, text string) {
 	t.Helper()
 	ids := tok.Encode(nil, text)
@@ -49,7 +50,8 @@ func FuzzFamilies(f *testing.F) {
 		for i, tok := range toks {
 			name := all.Families[i].Name
 			ids := tok.Encode(nil, text)
-			// A new Encoder takes longer than all the rest: one family's at a time.
+			// Making an Encoder takes longer than everything else, so do it for one family at a
+			// time.
 			if len(text)%len(toks) == i && !slices.Equal(tok.NewEncoder().Encode(nil, text), ids) {
 				t.Fatalf("%s: %q: the Encoder differs", name, text)
 			}
@@ -63,7 +65,7 @@ func FuzzFamilies(f *testing.F) {
 	})
 }
 
-// FuzzPipeline puts arbitrary steps into a file that is otherwise sound.
+// FuzzPipeline puts arbitrary steps into an otherwise valid file.
 func FuzzPipeline(f *testing.F) {
 	all := readFamilies(f)
 	for i := range all.Families {
@@ -85,7 +87,7 @@ func FuzzPipeline(f *testing.F) {
 	})
 }
 
-// Pieces cut before metaspaces must give what merging the whole text gives.
+// Splitting pieces before metaspaces must give the same tokens as merging the whole text.
 func TestWordsAreSafe(t *testing.T) {
 	f := readFamilies(t)
 	tok := f.open(t, f.find(t, "mistral"))
@@ -104,7 +106,7 @@ func TestWordsAreSafe(t *testing.T) {
 			t.Fatalf("%q: %v, want %v", text, got, want)
 		}
 	}
-	// With a merge that joins words nothing may be cut.
+	// With a merge that crosses words, pieces must not be split.
 	model := string(f.find(t, "mistral").File["model"])
 	model = strings.Replace(model, `"merges":[`, `"merges":[["e","▁"],`, 1)
 	model = strings.Replace(model, `"vocab":{`, fmt.Sprintf(`"vocab":{"e▁":%d,`, tok.VocabSize()), 1)
@@ -112,15 +114,15 @@ func TestWordsAreSafe(t *testing.T) {
 	of.File["model"] = json.RawMessage(model)
 	joined := f.open(t, &of)
 	if joined.words != "" {
-		t.Error("words are cut though a merge joins them")
+		t.Error("words are split although a merge joins them")
 	}
 	if got, want := joined.Encode(nil, "the the the"), joined.mergeNaive("▁the▁the▁the"); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// A stream that goes on after a prompt keeps the space that a text's first word
-// has, which Decode drops.
+// A stream that continues after a prompt keeps the space before the text's first word, which
+// Decode drops.
 func TestContinuationKeepsTheSpace(t *testing.T) {
 	f := readFamilies(t)
 	for name, want := range map[string][2]string{
@@ -133,7 +135,7 @@ func TestContinuationKeepsTheSpace(t *testing.T) {
 		}
 		ids := tok.Encode(nil, text)
 		for i, d := range []*Detokenizer{tok.NewDetokenizer(), tok.NewContinuation()} {
-			for range 2 { // a second stream after Flush is as the first
+			for range 2 { // a second stream after Flush is like the first
 				var out []byte
 				for _, id := range ids {
 					out = d.Next(out, id)
@@ -146,7 +148,7 @@ func TestContinuationKeepsTheSpace(t *testing.T) {
 	}
 }
 
-// A byte that is no UTF-8 is one symbol in files that have byte tokens, too.
+// An invalid UTF-8 byte is one symbol in files with byte tokens, too.
 func TestByteFallbackKeepsAnyBytes(t *testing.T) {
 	f := readFamilies(t)
 	tok := f.open(t, f.find(t, "mistral"))

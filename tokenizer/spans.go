@@ -2,10 +2,10 @@ package tokenizer
 
 import "strings"
 
-// source gives the matches of an expression or a literal in a text and what lies between
-// them, in order. Empty stretches are left out.
+// source iterates over the matches of an expression or a literal in a text and the text between
+// them, in order, without empty ones.
 type source struct {
-	walk    *walk // of an expression; nil: literal is looked for
+	walk    *walk // nil: search for literal instead
 	text    string
 	literal string
 	from    int
@@ -34,19 +34,19 @@ func (s *source) next() (_ span, ok bool) {
 	return span{from, s.from, n == 0}, true
 }
 
-// joiner removes matches or joins them with their neighbours, as a Split's behavior says.
-// Of several matches in a row only the one beside the other text is joined with it.
+// joiner removes matches or joins them with their neighbours, as a Split's behavior requires.
+// Among adjacent matches only the one next to unmatched text is joined with it.
 type joiner struct {
 	source
 	behavior behavior
 	invert   bool
-	queued   span // what the next one may be joined to
-	some     bool // there is one
-	matched  bool // the last of the source did
+	queued   span // the next span may be joined to it
+	some     bool // queued is set
+	matched  bool // the last span of the source was a match
 	ended    bool
 }
 
-// next is the next piece.
+// next returns the next piece.
 func (j *joiner) next() (_ span, ok bool) {
 	for !j.ended {
 		at, ok := j.source.next()
@@ -72,7 +72,7 @@ func (j *joiner) next() (_ span, ok bool) {
 	return span{}, false
 }
 
-// joins reports whether what follows, a match or not, becomes one piece with what is queued.
+// joins reports whether the next span, a match or not, is joined with the queued one.
 func (j *joiner) joins(match bool) bool {
 	switch j.behavior {
 	case contiguous:

@@ -5,26 +5,24 @@ import (
 	"unicode/utf8"
 )
 
-// splitter cuts text into the pieces inside which merging happens. Each value
-// is one regular expression of a model family, written out by hand, because
-// the expressions need look-ahead and the hot path needs speed. Unicode classes
-// are those of Go's unicode package (Unicode 15.0 in Go 1.26). Hugging Face's
-// library 0.23 is at Unicode 16, which has 5,004 letters and digits more, all
-// of them in scripts and extensions that were added since.
+// splitter splits text into the pieces inside which BPE merges. Each value is the regular
+// expression of a model family, implemented by hand, because the expressions need look-ahead
+// and the hot path needs speed. Unicode classes are those of Go's unicode package (Unicode 15.0
+// in Go 1.26). Hugging Face's library 0.23 uses Unicode 16, which has 5,004 more letters and
+// digits, all of them in newly added scripts and extensions.
 type splitter uint8
 
 const (
-	splitLlama3 splitter = iota // also cl100k: digits in threes
-	splitQwen2                  // as Llama 3, but digits one by one
+	splitLlama3 splitter = iota // also cl100k: up to three digits per piece
+	splitQwen2                  // like Llama 3, but one digit per piece
 	splitGPT2
-	splitTekken // Mistral NeMo: words by case
-	splitO200k  // GPT-4o, gpt-oss, Llama 4: the same with contractions, digits in threes
+	splitTekken // Mistral NeMo: words are split by case
+	splitO200k  // GPT-4o, gpt-oss, Llama 4: the same with contractions, and up to three digits per piece
 	splitDeepSeek3
 )
 
-// The splitting expressions of model families as they stand in tokenizer.json. GPT-2's is the one that a
-// ByteLevel pre-tokenizer has built in (huggingface/tokenizers,
-// pre_tokenizers/byte_level.rs).
+// The splitting expressions of model families as in their tokenizer.json. GPT-2's is built into
+// the ByteLevel pre-tokenizer (huggingface/tokenizers, pre_tokenizers/byte_level.rs).
 const (
 	PatternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	PatternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -33,7 +31,7 @@ const (
 	PatternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 )
 
-// knownPatterns finds the splitter that does what an expression says.
+// knownPatterns maps an expression to its hand-written splitter.
 var knownPatterns = map[string]splitter{
 	PatternLlama3: splitLlama3, PatternQwen2: splitQwen2, PatternGPT2: splitGPT2,
 	PatternTekken: splitTekken, PatternO200k: splitO200k,
@@ -43,11 +41,11 @@ var knownPatterns = map[string]splitter{
 type class uint8
 
 const (
-	symbol  class = iota // [^\s\p{L}\p{N}], and bytes that are no UTF-8
+	symbol  class = iota // [^\s\p{L}\p{N}], and invalid UTF-8 bytes
 	letter               // \p{L}
 	number               // \p{N}
-	space                // \s but newline
-	newline              // [\r\n], which is \s too
+	space                // \s without newline
+	newline              // [\r\n], also part of \s
 )
 
 var asciiClass = makeASCIIClass()
@@ -73,8 +71,8 @@ func classOf(r rune) class {
 	return symbol
 }
 
-// classAt is the class of the rune at text[i], and its length; the length is 0
-// at the end of text.
+// classAt returns the class and the length of the rune at text[i]; the length is 0 at the end
+// of text.
 func classAt(text string, i int) (class, int) {
 	if i >= len(text) {
 		return symbol, 0
@@ -86,7 +84,7 @@ func classAt(text string, i int) (class, int) {
 	return classOf(r), n
 }
 
-// run is the end of the run of runes of class c that goes on at text[i].
+// run returns the end of the run of runes of class c that continues at text[i].
 func run(text string, i int, c class) int {
 	for {
 		next, n := classAt(text, i)
@@ -97,7 +95,7 @@ func run(text string, i int, c class) int {
 	}
 }
 
-// next is the length of the first piece of text, which must not be empty.
+// next returns the length of the first piece of text, which must not be empty.
 func (s splitter) next(text string) int {
 	switch s {
 	case splitLlama3:
@@ -114,8 +112,7 @@ func (s splitter) next(text string) int {
 	return nextGPT2(text)
 }
 
-// nextCl100k tries the alternatives of PatternLlama3 in their order. digits is
-// the most that one piece may hold.
+// nextCl100k tries the alternatives of PatternLlama3 in order. digits is the maximum per piece.
 func nextCl100k(text string, digits int) int {
 	c, n := classAt(text, 0)
 	switch c {
@@ -152,7 +149,7 @@ func nextCl100k(text string, digits int) int {
 	return leaveOne(text, end, last)
 }
 
-// nextGPT2 tries the alternatives of PatternGPT2 in their order.
+// nextGPT2 tries the alternatives of PatternGPT2 in order.
 func nextGPT2(text string) int {
 	if end := contraction(text); end > 0 {
 		return end
@@ -170,8 +167,8 @@ func nextGPT2(text string) int {
 	return leaveOne(text, end, last)
 }
 
-// spaces walks the white space that text begins with: its end, the end of its
-// last newline (0 without one), and where its last rune begins.
+// spaces scans the white space at the beginning of text and returns its end, the end of its
+// last newline (0 without one), and the start of its last rune.
 func spaces(text string) (end, afterNewline, last int) {
 	for {
 		c, n := classAt(text, end)
@@ -186,8 +183,8 @@ func spaces(text string) (end, afterNewline, last int) {
 	}
 }
 
-// leaveOne is \s+(?!\S)|\s+ for white space that ends at end: the last rune
-// stays behind for the word that follows, unless it is all there is.
+// leaveOne is \s+(?!\S)|\s+ for white space that ends at end: the last rune is left for the
+// word that follows, unless it is the only one.
 func leaveOne(text string, end, last int) int {
 	if end == len(text) || last == 0 {
 		return end

@@ -5,30 +5,29 @@ import (
 	"unicode/utf8"
 )
 
-// The splitters of Mistral's tekken and OpenAI's o200k tell upper from lower
-// case, so that a piece is a word of camelCase and not all of it.
+// The splitters of Mistral's tekken and OpenAI's o200k distinguish upper and lower case, so
+// that each word of camelCase is a piece.
 
 // caseClass is the role of a rune in their expressions.
 type caseClass uint8
 
 const (
-	casedSymbol  caseClass = iota // neither letter nor mark nor number nor space, and bytes that are no UTF-8
-	casedMark                     // \p{M}: upper and lower at once, but no letter
-	casedAny                      // [\p{Lm}\p{Lo}]: upper and lower at once
+	casedSymbol  caseClass = iota // neither letter nor mark nor number nor space, and invalid UTF-8 bytes
+	casedMark                     // \p{M}: both upper and lower, but not a letter
+	casedAny                      // [\p{Lm}\p{Lo}]: both upper and lower
 	casedUpper                    // [\p{Lu}\p{Lt}]
 	casedLower                    // \p{Ll}
 	casedNumber                   // \p{N}
-	casedSpace                    // \s but newline
+	casedSpace                    // \s without newline
 	casedNewline                  // [\r\n]
 )
 
-// inUpper and inLower are [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and
+// inUpper and inLower report membership in [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and
 // [\p{Ll}\p{Lm}\p{Lo}\p{M}].
 func (c caseClass) inUpper() bool { return casedMark <= c && c <= casedUpper }
 func (c caseClass) inLower() bool { return c == casedMark || c == casedAny || c == casedLower }
 
-// symbol reports whether the other alternatives treat c as a symbol: [^\s\p{L}\p{N}]
-// includes marks.
+// symbol reports membership in [^\s\p{L}\p{N}], which includes marks.
 func (c caseClass) symbol() bool { return c <= casedMark }
 
 var asciiCase = makeASCIICase()
@@ -63,8 +62,8 @@ func caseOf(r rune) caseClass {
 	return casedAny
 }
 
-// caseAt is the class of the rune at text[i], and its length; the length is 0 at
-// the end of text.
+// caseAt returns the class and the length of the rune at text[i]; the length is 0 at the end of
+// text.
 func caseAt(text string, i int) (caseClass, int) {
 	if i >= len(text) {
 		return casedSymbol, 0
@@ -76,8 +75,8 @@ func caseAt(text string, i int) (caseClass, int) {
 	return caseOf(r), n
 }
 
-// nextCased tries the alternatives of PatternTekken in their order, or those of
-// PatternO200k, where contractions belong to the word and digits come in threes.
+// nextCased tries the alternatives of PatternTekken in order, or those of PatternO200k, in
+// which contractions belong to the word and a piece has up to three digits.
 func nextCased(text string, digits int, contractions bool) int {
 	c, n := caseAt(text, 0)
 	if c == casedNumber {
@@ -104,8 +103,8 @@ func nextCased(text string, digits int, contractions bool) int {
 	return leaveOne(text, end, last)
 }
 
-// runNumber is the end of a number that goes on at text[i] and has one rune
-// already, of most at most.
+// runNumber returns the end of a number that continues at text[i]; it has one rune already and
+// may have most.
 func runNumber(text string, i, most int) int {
 	for range most - 1 {
 		c, n := caseAt(text, i)
@@ -117,9 +116,9 @@ func runNumber(text string, i, most int) int {
 	return i
 }
 
-// casedWord is the two alternatives for words, 0 if neither matches: each may
-// begin with one rune of any kind but newline, letter and number, whose class is
-// c and whose length is n.
+// casedWord tries the two alternatives for words and returns 0 if neither matches. Each may
+// begin with one rune other than newline, letter and number, whose class is c and whose length
+// is n.
 func casedWord(text string, c caseClass, n int) int {
 	prefix := c == casedSymbol || c == casedMark || c == casedSpace
 	if prefix {
@@ -138,11 +137,10 @@ func casedWord(text string, c caseClass, n int) int {
 	return upperWord(text, 0)
 }
 
-// lowerWord is where U*L+ from text[i] on ends, U and L being inUpper and
-// inLower; 0 if it does not match. U* takes all it can; if no L follows it gives
-// back up to its last rune that is in L too.
+// lowerWord returns the end of U*L+ at text[i], U and L being inUpper and inLower, or 0. U* is
+// greedy; if no L follows, it backtracks to its last rune that is also in L.
 func lowerWord(text string, i int) int {
-	both := 0 // the end of the last rune so far that is in both
+	both := 0 // end of the last rune so far that is in both
 	for {
 		c, n := caseAt(text, i)
 		if n == 0 || !c.inUpper() {
@@ -160,7 +158,7 @@ func lowerWord(text string, i int) int {
 	return both
 }
 
-// upperWord is where U+L* from text[i] on ends, 0 if it does not match.
+// upperWord returns the end of U+L* at text[i], or 0.
 func upperWord(text string, i int) int {
 	end := i
 	for {
@@ -186,7 +184,7 @@ func lowerRun(text string, i int) int {
 	}
 }
 
-// symbolRun is the rest of [^\s\p{L}\p{N}]+[\r\n/]* from text[i] on.
+// symbolRun returns the end of the rest of [^\s\p{L}\p{N}]+[\r\n/]* at text[i].
 func symbolRun(text string, i int) int {
 	for {
 		c, n := caseAt(text, i)

@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// patternsDeepSeek3 are the expressions of DeepSeek V3, R1 and V4, applied one
-// after the other: each cuts the pieces that the one before left, matches or not.
+// patternsDeepSeek3 are the expressions of DeepSeek V3, R1 and V4, applied in order: each
+// splits the pieces of the previous one, matches or not.
 var patternsDeepSeek3 = [3]string{
 	`\p{N}{1,3}`,
 	"[一-龥\u3040-ゟ゠-ヿ]+",
 	"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 }
 
-// PatternsDeepSeek3 are the splitting expressions of DeepSeek V3, R1 and V4, applied
-// one after the other, as they stand in tokenizer.json.
+// PatternsDeepSeek3 returns the splitting expressions of DeepSeek V3, R1 and V4, in the order
+// in which tokenizer.json applies them.
 func PatternsDeepSeek3() []string { return slices.Clone(patternsDeepSeek3[:]) }
 
 // deepClass is the role of a rune in those expressions.
@@ -24,11 +24,11 @@ type deepClass uint8
 const (
 	deepOther   deepClass = iota // none of the others: controls, formats, unassigned
 	deepWord                     // [\p{L}\p{M}]
-	deepSymbol                   // [\p{P}\p{S}], and bytes that are no UTF-8
-	deepSpace                    // \s but newline
+	deepSymbol                   // [\p{P}\p{S}], and invalid UTF-8 bytes
+	deepSpace                    // \s without newline
 	deepNewline                  // [\r\n]
-	deepNumber                   // \p{N}: never in a piece with others
-	deepEnd                      // of the piece that the first two expressions leave
+	deepNumber                   // \p{N}: never in a piece with other classes
+	deepEnd                      // the end of a piece of the first two expressions
 )
 
 var asciiDeep = func() (table [utf8.RuneSelf]deepClass) {
@@ -61,15 +61,15 @@ func deepOf(r rune) deepClass {
 // isHan reports whether the second expression matches r.
 func isHan(r rune) bool { return '一' <= r && r <= '龥' || '\u3040' <= r && r <= 'ヿ' }
 
-// deepText is text from which pieces are cut. The second expression keeps Han and
-// kana, with what else is in those blocks, apart from all other text.
+// deepText is text to be split. The second expression separates Han and kana, with the rest of
+// their blocks, from all other text.
 type deepText struct {
 	text string
-	han  bool // which of the two it begins with
+	han  bool // whether it begins with Han or kana
 }
 
-// at is the class of the rune at text[i], and its length; deepEnd and 0 where the
-// first two expressions have cut.
+// at returns the class and the length of the rune at text[i]; deepEnd and 0 where the first two
+// expressions split.
 func (d *deepText) at(i int) (deepClass, int) {
 	if i >= len(d.text) {
 		return deepEnd, 0
@@ -88,7 +88,7 @@ func (d *deepText) at(i int) (deepClass, int) {
 	return c, n
 }
 
-// run is the end of the run of runes of class c that goes on at text[i].
+// run returns the end of the run of runes of class c that continues at text[i].
 func (d *deepText) run(i int, c deepClass) int {
 	for {
 		next, n := d.at(i)
@@ -99,7 +99,7 @@ func (d *deepText) run(i int, c deepClass) int {
 	}
 }
 
-// nextDeepSeek3 is the length of the first piece of text.
+// nextDeepSeek3 returns the length of the first piece of text.
 func nextDeepSeek3(text string) int {
 	r, n := utf8.DecodeRuneInString(text)
 	if classOf(r) == number {
@@ -110,7 +110,7 @@ func nextDeepSeek3(text string) int {
 	if end := d.match(c, n); end > 0 {
 		return end
 	}
-	// What nothing matches is one piece, up to where the next match begins.
+	// Text that matches nothing is one piece, up to the beginning of the next match.
 	for at := n; ; at += n {
 		if c, n = d.at(at); c != deepOther {
 			return at
@@ -121,8 +121,8 @@ func nextDeepSeek3(text string) int {
 	}
 }
 
-// match tries the alternatives of the third expression in their order, 0 if none
-// matches. c and n are the class and the length of the first rune.
+// match tries the alternatives of the third expression in order and returns the length of the
+// match, or 0. c and n are the class and the length of the first rune.
 func (d *deepText) match(c deepClass, n int) int {
 	next, m := d.at(n)
 	switch {
@@ -146,7 +146,7 @@ func (d *deepText) match(c deepClass, n int) int {
 	return 0
 }
 
-// spaces is \s*[\r\n]+|\s+(?!\S)|\s+ where text begins with white space.
+// spaces matches \s*[\r\n]+|\s+(?!\S)|\s+; text must begin with white space.
 func (d *deepText) spaces() int {
 	end, last, afterNewline := 0, 0, 0
 	for {
@@ -158,7 +158,7 @@ func (d *deepText) spaces() int {
 			case c == deepEnd || last == 0:
 				return end
 			}
-			return last // the last space stays for the word that follows
+			return last // the last space is left for the following word
 		}
 		last = end
 		end += n

@@ -7,27 +7,27 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// symbols are the tokens that merging begins with: one for each byte
-// (byteLevel), or one for each rune, with the tokens of its bytes or the unknown
-// token for runes that have none (huggingface/tokenizers, models/bpe/model.rs,
-// merge_word). Bytes and runes without any of these are left out, and what is
+// symbols are the tokens with which merging begins: one per byte (byteLevel), or one per rune;
+// a rune without a token becomes the tokens of its bytes or the unknown token
+// (huggingface/tokenizers, models/bpe/model.rs, merge_word). Bytes and runes without any of
+// these are dropped, and their neighbours merge as if adjacent.
 // beside them merges as if it stood together.
 type symbols struct {
 	byteLevel bool
-	longest   int           // symbols that one token stands for at most
-	bytes     [256]kv.Token // of the byte, if hasByte
+	longest   int           // the largest number of symbols in a token
+	bytes     [256]kv.Token // token of each byte, if hasByte
 	hasByte   [256]bool
 	every     bool                    // byteLevel: hasByte is true for all
-	ascii     [utf8.RuneSelf]kv.Token // noToken if it has none
+	ascii     [utf8.RuneSelf]kv.Token // noToken if there is none
 	runes     map[rune]kv.Token
-	unk       kv.Token // noToken without one
-	fuseUnk   bool     // runes without a token that follow on each other are one unknown token
+	unk       kv.Token // noToken if there is none
+	fuseUnk   bool     // adjacent runes without a token become one unknown token
 }
 
-// noToken stands where no token is: no vocabulary is that large.
+// noToken means no token: no vocabulary is that large.
 const noToken = ^kv.Token(0)
 
-// readSymbols finds the symbols in the vocabulary.
+// readSymbols looks up the symbols in the vocabulary.
 func (t *Tokenizer) readSymbols(m *modelJSON) error {
 	t.unk, t.fuseUnk = noToken, m.FuseUnk
 	if m.Unk != nil {
@@ -62,8 +62,8 @@ func (t *Tokenizer) readSymbols(m *modelJSON) error {
 	return nil
 }
 
-// readBytes finds the tokens of the bytes of a byte-level vocabulary. Trainers
-// leave out bytes that their text lacked: SmolLM2's lacks 21.
+// readBytes looks up the tokens of the bytes of a byte-level vocabulary. Trainers omit bytes
+// that their text lacked: SmolLM2 lacks 21.
 func (t *Tokenizer) readBytes(m *modelJSON) error {
 	t.every = true
 	for b, r := range alphabet {
@@ -87,10 +87,10 @@ func hasKey(vocab vocabJSON, name string) bool {
 	return ok
 }
 
-// byteName is how vocabularies of SentencePiece's making call a byte.
+// byteName returns a byte's name in SentencePiece vocabularies.
 func byteName(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// byteNamed is byteName's inverse.
+// byteNamed is the inverse of byteName.
 func byteNamed(name string) (byte, bool) {
 	if len(name) != 6 || name[:3] != "<0x" || name[5] != '>' {
 		return 0, false
@@ -121,7 +121,7 @@ func (y *symbols) complete() bool {
 	return true
 }
 
-// spell appends the tokens that merging piece begins with, len(piece) at most.
+// spell appends the tokens with which merging of piece begins, at most len(piece).
 func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 	if y.every {
 		for i := range len(piece) {
@@ -132,7 +132,7 @@ func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 	if y.byteLevel {
 		return y.spellKnown(dst, piece)
 	}
-	unknown := false // an unknown token is due
+	unknown := false // an unknown token must be appended
 	for i := 0; i < len(piece); {
 		if b := piece[i]; b < utf8.RuneSelf && y.ascii[b] != noToken && !unknown {
 			dst = append(dst, y.ascii[b])
@@ -165,9 +165,9 @@ func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 	return dst
 }
 
-// spellKnown is spell of a byte-level vocabulary that lacks bytes.
+// spellKnown is spell for a byte-level vocabulary that lacks bytes.
 func (y *symbols) spellKnown(dst []kv.Token, piece string) []kv.Token {
-	unknown := false // the byte before was unknown
+	unknown := false // the previous byte was unknown
 	for i := range len(piece) {
 		has := y.hasByte[piece[i]]
 		switch {

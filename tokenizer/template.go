@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// readTemplate reads the tokens around a prompt from the post-processor. A ByteLevel
-// post-processor only trims offsets, which are not used here.
+// readTemplate reads from the post-processor the tokens around a prompt. A ByteLevel
+// post-processor only trims offsets, which Coppice does not use.
 func (t *Tokenizer) readTemplate(p *partJSON) error {
 	switch {
 	case p == nil || p.Type == "ByteLevel":
@@ -26,8 +26,7 @@ func (t *Tokenizer) readTemplate(p *partJSON) error {
 	return t.readSingle(p)
 }
 
-// readSingle reads the template for one text. It stands around what the
-// processors before it made.
+// readSingle reads the template for one text. Its tokens go around those of earlier processors.
 func (t *Tokenizer) readSingle(p *partJSON) error {
 	seen := false
 	var before, after []kv.Token
@@ -61,14 +60,14 @@ func (t *Tokenizer) readSingle(p *partJSON) error {
 	return nil
 }
 
-// configJSON is the part of tokenizer_config.json that matters here.
+// configJSON is the used part of tokenizer_config.json.
 type configJSON struct {
 	BOS    nameJSON `json:"bos_token"`
 	EOS    nameJSON `json:"eos_token"`
 	AddBOS bool     `json:"add_bos_token"`
 }
 
-// nameJSON is a token's content, given alone or in an object; "" for null.
+// nameJSON is a token's content, given as a string or in an object; "" for null.
 type nameJSON string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -82,11 +81,11 @@ func (n *nameJSON) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// endNames are the special tokens that end a turn or a text in the supported
-// families (Llama 3; Qwen; GPT-2 and Qwen; Mistral), for files without a config.
+// endNames are the special tokens that end a turn or a text in the supported families (Llama 3;
+// Qwen; GPT-2 and Qwen; Mistral), for files without a config.
 var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "</s>"}
 
-// readConfig settles BOS and EOS. data may be nil.
+// readConfig determines BOS and EOS. data may be nil.
 func (t *Tokenizer) readConfig(data []byte) error {
 	var c configJSON
 	if data != nil {
@@ -126,7 +125,7 @@ func (t *Tokenizer) readConfig(data []byte) error {
 	return nil
 }
 
-// named finds a token by its content, the added ones first.
+// named finds a token by its content, added tokens first.
 func (t *Tokenizer) named(content string) (kv.Token, bool) {
 	if id, ok := t.AddedToken(content); ok {
 		return id, true

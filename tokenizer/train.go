@@ -9,17 +9,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TrainConfig says how large a tokenizer to train.
+// TrainConfig configures Train.
 type TrainConfig struct {
-	VocabSize int      // tokens in all: 256 bytes, the merges, the special tokens
+	VocabSize int      // all tokens: 256 bytes, the merges, the special tokens
 	Special   []string // distinct; they get the highest ids, in this order, as in Llama 3
 }
 
-// MaxTrainVocab is the largest VocabSize that Train accepts: it is meant for
-// small tokenizers, and this is the order of the largest in use.
+// MaxTrainVocab is the largest VocabSize that Train accepts: it is meant for small tokenizers,
+// and the largest in use are of this order.
 const MaxTrainVocab = 1 << 18
 
-// Validate reports what is wrong with the config, nil if nothing is.
+// Validate returns an error with the faults of the config, or nil.
 func (c TrainConfig) Validate() error {
 	if least := 256 + len(c.Special); c.VocabSize < least || c.VocabSize > MaxTrainVocab {
 		return fmt.Errorf("tokenizer: train: VocabSize %d; want %d (256 bytes and %d special tokens) to %d",
@@ -35,17 +35,15 @@ func (c TrainConfig) Validate() error {
 	return nil
 }
 
-// Train makes a byte-level BPE tokenizer with the splitter of Llama 3 and
-// returns it as a complete tokenizer.json, which Hugging Face's library loads
-// too. The same input gives the same bytes. The most frequent pair merges
-// first; of equals the one with the lower left id, then the lower right id, so
-// the merges are those of that library's BpeTrainer. If the first special token
-// is "<|begin_of_text|>" it is put before prompts.
+// Train makes a byte-level BPE tokenizer with the splitter of Llama 3 and returns it as a
+// complete tokenizer.json, which Hugging Face's library can load, too. The same input gives the
+// same bytes. The most frequent pair merges first; among equals the one with the lower left id,
+// then the lower right id, so the merges are those of that library's BpeTrainer. If the first
+// special token is "<|begin_of_text|>", it is added before prompts.
 //
-// It fails if the config is bad or if corpus is too small to fill VocabSize.
-// The corpus is plain text: special tokens in it are not recognised. A merge costs
-// what the words that hold its pair cost: 150 KB and 1,000 merges take some ten
-// milliseconds.
+// It fails if the config is invalid or if corpus is too small to fill VocabSize. The corpus is
+// plain text: special tokens in it are not recognised. A merge takes time proportional to the
+// words that contain its pair: 150 KB and 1,000 merges take some ten milliseconds.
 func Train(cfg TrainConfig, corpus string) ([]byte, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -66,21 +64,21 @@ func Train(cfg TrainConfig, corpus string) ([]byte, error) {
 	return writeFile(tr.names, tr.merges, cfg.Special)
 }
 
-// word is one distinct piece of the corpus, as far as it is merged.
+// word is a distinct piece of the corpus, in its current tokens.
 type word struct {
 	ids   []kv.Token
 	count int
 }
 
-// trainer keeps for every pair how often it occurs and in which words, so that
-// a step touches only the words that hold the merged pair.
+// trainer keeps for every pair its frequency and the words that contain it, so that a step only
+// touches the words that contain the merged pair.
 type trainer struct {
 	names  []string // by id, over the alphabet
 	merges [][2]kv.Token
 	words  []word
 	counts map[pair]int
-	where  map[pair][]int // ascending indexes into words, maybe repeated or outdated
-	queue  pairQueue      // for each pair an entry with its count or more
+	where  map[pair][]int // ascending indexes into words, possibly repeated or outdated
+	queue  pairQueue      // for each pair an entry with at least its count
 	fresh  []pair         // scratch of apply: pairs that became more frequent
 }
 
@@ -124,7 +122,7 @@ func (tr *trainer) add(at int, left, right kv.Token) {
 	tr.fresh = append(tr.fresh, p)
 }
 
-// remove undoes add, but for the word's place in where.
+// remove undoes add, except for the index in where.
 func (tr *trainer) remove(at int, left, right kv.Token) {
 	tr.counts[pairOf(left, right)] -= tr.words[at].count
 }
@@ -140,7 +138,7 @@ func (tr *trainer) enqueueFresh() {
 	tr.fresh = tr.fresh[:0]
 }
 
-// step does the next merge; it is false if no pair is left.
+// step makes the next merge; it returns false if no pair is left.
 func (tr *trainer) step() bool {
 	for len(tr.queue) > 0 {
 		top := tr.queue.pop()
@@ -149,7 +147,7 @@ func (tr *trainer) step() bool {
 			tr.apply(top.pair)
 			return true
 		}
-		if 0 < n && n < top.count { // it became rarer since; if more frequent, it is queued again
+		if 0 < n && n < top.count { // outdated: it became rarer; a pair that became more frequent was queued again
 			tr.queue.push(counted{n, top.pair})
 		}
 	}
@@ -161,8 +159,8 @@ func (tr *trainer) apply(p pair) {
 	left, right := kv.Token(p>>32), kv.Token(p&0xFFFFFFFF)
 	id := kv.Token(len(tr.names))
 	name := tr.names[left] + tr.names[right]
-	// No two merges make the same name: as long as nothing merges across its
-	// ends, a stretch of text merges in every word as it would alone.
+	// No two merges produce the same name: as long as nothing merges across its ends, a
+	// substring merges in the same way in every word.
 	if invariants.Enabled && slices.Contains(tr.names, name) {
 		panic("tokenizer: train: two merges make " + name)
 	}
@@ -176,8 +174,8 @@ func (tr *trainer) apply(p pair) {
 	tr.enqueueFresh()
 }
 
-// mergeIn replaces left, right by id in one word, from the left, and moves the
-// counts of the pairs around each place.
+// mergeIn replaces left, right by id in one word, from left to right, and updates the counts of
+// the neighbouring pairs.
 func (tr *trainer) mergeIn(at int, left, right, id kv.Token) {
 	ids := tr.words[at].ids
 	out := ids[:0]

@@ -11,9 +11,9 @@ import (
 // beginOfText is Llama 3's BOS.
 const beginOfText = "<|begin_of_text|>"
 
-// writeFile writes tokenizer.json. names are the tokens over the alphabet by
-// id, special tokens follow them. Merges are in the older form "a b", which
-// every version of Hugging Face's library reads.
+// writeFile returns tokenizer.json. names are the tokens over the alphabet by id; special
+// tokens follow them. Merges are in the older form "a b", which every version of Hugging Face's
+// library can read.
 func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, error) {
 	lines := make([]string, len(merges))
 	for i, m := range merges {
@@ -62,8 +62,8 @@ func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, 
 	return out.Bytes(), nil
 }
 
-// templateFor puts beginOfText before a prompt if it is the first special token;
-// else there is no template.
+// templateFor puts beginOfText before a prompt if it is the first special token; otherwise
+// there is no template.
 func templateFor(special []string, firstID int) any {
 	if len(special) == 0 || special[0] != beginOfText {
 		return nil
@@ -82,8 +82,8 @@ func templateFor(special []string, firstID int) any {
 	}
 }
 
-// orderedVocab writes a vocabulary as an object in the order of ids, which
-// encoding/json would sort by name.
+// orderedVocab marshals a vocabulary as an object in the order of ids; encoding/json would sort
+// a map by name.
 type orderedVocab []string
 
 // MarshalJSON implements json.Marshaler.

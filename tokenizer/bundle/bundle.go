@@ -17,25 +17,25 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MaxBytes bounds a bundle; the largest tokenizers in use have some 35 MB.
+// MaxBytes bounds the size of a bundle; the largest tokenizers in use have about 35 MB.
 const MaxBytes = 256 << 20
 
-// maxFiles bounds the files of one.
+// maxFiles bounds the number of files in a bundle.
 const maxFiles = 64
 
-// files are those of a directory that decide on tokens. Templates of their own are added.
+// files are the files that determine a model's tokens, besides those in templates.
 var files = []string{"chat_template.jinja", "tokenizer.json", "tokenizer_config.json"}
 
-// templates is the folder of templates that go by names.
+// templates is the directory of the named templates.
 const templates = "additional_chat_templates"
 
-// ErrInvalid is wrapped by the errors about a bundle's bytes.
+// ErrInvalid is wrapped by errors about a bundle's bytes.
 var ErrInvalid = errors.New("bundle: invalid")
 
-// Bundle is those files, as a tar archive without times and owners.
+// Bundle is a tar archive of these files, without times and owners.
 type Bundle struct {
-	Data   []byte // not to be changed
-	Digest string // of Data: 32 hexadecimal digits, the same for the same files
+	Data   []byte // must not be changed
+	Digest string // hash of Data: 32 hexadecimal digits, equal for equal files
 }
 
 // Read makes the bundle of a model directory. It fails if there is no tokenizer.json.
@@ -62,7 +62,7 @@ func Read(dir string) (*Bundle, error) {
 	return Make(contents)
 }
 
-// Make is the bundle of files by name. It fails if there is no tokenizer.json.
+// Make makes a bundle of files by name. It fails if there is no tokenizer.json.
 func Make(contents map[string][]byte) (*Bundle, error) {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
@@ -81,7 +81,7 @@ func Make(contents map[string][]byte) (*Bundle, error) {
 	return Of(b.Bytes())
 }
 
-// Of is the bundle of bytes that another process sent. They are its own from then on.
+// Of makes a Bundle of bytes received from another process. It owns data from then on.
 func Of(data []byte) (*Bundle, error) {
 	b := &Bundle{Data: data}
 	found := false
@@ -100,7 +100,7 @@ func Of(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Unpack writes the files into dir, which exists.
+// Unpack writes the files into dir, which must exist.
 func (b *Bundle) Unpack(dir string) error {
 	return b.each(func(name string, from io.Reader) error {
 		to := filepath.Join(dir, filepath.FromSlash(name))
@@ -118,8 +118,8 @@ func (b *Bundle) Unpack(dir string) error {
 	})
 }
 
-// each visits the files. Names are of those that a bundle may have: nothing that comes
-// from afar is written elsewhere.
+// each visits the files. It refuses names that a bundle can't have, so that received data can't
+// be written elsewhere.
 func (b *Bundle) each(visit func(name string, from io.Reader) error) error {
 	if len(b.Data) > MaxBytes {
 		return fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(b.Data), MaxBytes)
@@ -138,7 +138,7 @@ func (b *Bundle) each(visit func(name string, from io.Reader) error) error {
 			return fmt.Errorf("%w: more than %d files", ErrInvalid, maxFiles)
 		case h.Typeflag != tar.TypeReg || !allowed(h.Name) || seen[h.Name]:
 			return fmt.Errorf("%w: %.80q has no place in it", ErrInvalid, h.Name)
-		case h.Size > int64(len(b.Data)): // with holes, it would be larger than what was sent
+		case h.Size > int64(len(b.Data)): // a sparse file would be larger than the data received
 			return fmt.Errorf("%w: %s is larger than the whole", ErrInvalid, h.Name)
 		}
 		seen[h.Name] = true

@@ -65,8 +65,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// sparse is an archive of 1.5 KiB with a file of 256 MiB, all of it holes, as GNU tar writes
-// them in PAX format 0.1.
+// sparse returns an archive of 1.5 KiB with a file of 256 MiB that consists of holes, written
+// like GNU tar in PAX format 0.1.
 func sparse(t *testing.T) []byte {
 	records := ""
 	for _, kv := range [][2]string{{"GNU.sparse.major", "0"}, {"GNU.sparse.minor", "1"}, {"GNU.sparse.name", "tokenizer.json"},
@@ -135,7 +135,7 @@ func TestHostile(t *testing.T) {
 		"cut":       pack(tar.Header{Name: "tokenizer.json", Size: 5000})[:1024],
 	} {
 		if b, err := Of(data); !errors.Is(err, ErrInvalid) {
-			// What is cut off within a file shows when it is unpacked.
+			// Truncation within a file is only detected by Unpack.
 			if name != "cut" || !errors.Is(b.Unpack(t.TempDir()), ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}

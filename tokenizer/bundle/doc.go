@@ -1,6 +1,6 @@
-// Package bundle owns the files of a model directory that make text into tokens, tokenizer
-// and chat templates, as one piece that a worker can hand to a router: so that both make
-// the same tokens, and one of them can tell when they do not. It never parses what is in
+// Package bundle owns the files of a model directory that determine its tokens, tokenizer and
+// chat templates, as one archive that a worker can hand to a router: so both produce the same
+// tokens, and either can detect a difference by the digest. It never parses the contents of
 // the files.
 //
 //	b, err := bundle.Read("models/llama") // the worker

@@ -2,14 +2,14 @@ package chat
 
 import "slices"
 
-// arguments are the values of a call. What is called takes them one by one, and
-// done refuses what is left.
+// arguments are the values of a call. The called function takes them one by one, and then done
+// refuses the rest.
 type arguments struct {
-	of         string // who takes them
+	of         string // name of the called function, for errors
 	positional []any
 	names      []string
 	named      []any
-	taken      int // positional ones
+	taken      int // positional arguments taken
 }
 
 func (r *run) arguments(a *argExprs, s *scope) *arguments {
@@ -23,7 +23,7 @@ func (r *run) arguments(a *argExprs, s *scope) *arguments {
 	return out
 }
 
-// take is argument i, which is also called name; false if it is not given.
+// take returns argument i, which may also be given by name; false if it is not given.
 func (a *arguments) take(i int, name string) (any, bool) {
 	if 0 <= i && i < len(a.positional) {
 		a.taken = max(a.taken, i+1)
@@ -41,7 +41,7 @@ func (a *arguments) take(i int, name string) (any, bool) {
 	return v, true
 }
 
-// done fails if there are arguments that nobody took.
+// done fails if arguments are left that the function did not take.
 func (a *arguments) done() {
 	if len(a.positional) > a.taken {
 		fail("%s takes %d arguments, and got %d", a.of, a.taken, len(a.positional))
@@ -51,7 +51,7 @@ func (a *arguments) done() {
 	}
 }
 
-// need is take for an argument that must be there.
+// need is take for a required argument.
 func (a *arguments) need(i int, name string) any {
 	v, ok := a.take(i, name)
 	if !ok {
@@ -68,7 +68,7 @@ func (a *arguments) or(i int, name string, other any) any {
 	return other
 }
 
-// str, integer: the same for arguments of one type.
+// str and integer are or for arguments of one type.
 
 func (a *arguments) str(i int, name, other string) string {
 	return asString(a.of, a.or(i, name, other))
@@ -78,15 +78,15 @@ func (a *arguments) integer(i int, name string, other int64) int64 {
 	return asInt(a.of, a.or(i, name, other))
 }
 
-func asString(who string, v any) string {
+func asString(of string, v any) string {
 	s, ok := v.(string)
 	if !ok {
-		fail("%s wants text, and got %s", who, described(v))
+		fail("%s wants text, and got %s", of, described(v))
 	}
 	return s
 }
 
-func asInt(who string, v any) int64 {
+func asInt(of string, v any) int64 {
 	switch v := v.(type) {
 	case int64:
 		return v
@@ -96,11 +96,11 @@ func asInt(who string, v any) int64 {
 		}
 		return 0
 	}
-	fail("%s wants a whole number, and got %s", who, described(v))
+	fail("%s wants a whole number, and got %s", of, described(v))
 	return 0
 }
 
-// described says what v is in an error.
+// described describes v in an error.
 func described(v any) string {
 	if u, ok := v.(undefined); ok {
 		return "an undefined value (" + u.why + ")"

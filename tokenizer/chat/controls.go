@@ -12,37 +12,36 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// ControlMode is what becomes of control tokens ("<|im_end|>") that a caller writes into a
-// conversation, where they would end a turn or begin another one.
+// ControlMode selects the treatment of control tokens ("<|im_end|>") in a caller's messages,
+// where they would end a turn or begin another one.
 type ControlMode uint8
 
 // The modes.
 const (
-	Allow  ControlMode = iota // they are control tokens, as in other servers
+	Allow  ControlMode = iota // they act as control tokens, as in other servers
 	Refuse                    // the conversation is refused
-	Text                      // they are text, encoded as such
+	Text                      // they are encoded as text
 )
 
 var controlModes = enum.New[ControlMode]("chat", "mode of control tokens", "allow", "refuse", "text")
 
-// String is "allow", "refuse" or "text".
+// String returns "allow", "refuse" or "text".
 func (m ControlMode) String() string { return controlModes.Name(m) }
 
-// UnmarshalText takes what String gives.
+// UnmarshalText parses the result of String.
 func (m *ControlMode) UnmarshalText(text []byte) error { return controlModes.Read(m, text) }
 
-// ErrControl is wrapped by the refusal of a conversation with control tokens in it.
+// ErrControl is wrapped by the error for a conversation that contains control tokens.
 var ErrControl = errors.New("chat: a control token in a message")
 
-// Controls are the control tokens of a model. They are immutable and safe for concurrent
-// use.
+// Controls is the set of a model's control tokens. It is immutable and safe for concurrent use.
 type Controls struct {
 	tokens  []string // ascending
 	longest int
-	cores   map[string]bool // what is between the punctuation of each
+	cores   map[string]bool // the tokens without their punctuation
 }
 
-// NewControls takes the tokens as they stand in text: tokenizer.ControlTokens.
+// NewControls makes a set of tokens, given as their text: see tokenizer.ControlTokens.
 func NewControls(tokens []string) *Controls {
 	c := &Controls{cores: map[string]bool{}}
 	for _, t := range tokens {
@@ -58,12 +57,12 @@ func NewControls(tokens []string) *Controls {
 	return c
 }
 
-// core is a token without its punctuation: "user" of "<|user|>", which some templates make
-// of a role.
+// core returns a token without its punctuation: "user" for "<|user|>", which some templates
+// make of a role.
 func core(token string) string { return strings.Trim(token, "<>|[]{}▁ /") }
 
-// begins reports whether a control token stands at the beginning of s, and whether all of
-// s is the beginning of one.
+// begins returns the control token at the beginning of s, if any, and whether the whole of s is
+// a proper prefix of a control token.
 func (c *Controls) begins(s string) (token string, part bool) {
 	lo, hi := 0, len(c.tokens)
 	for n := range min(len(s), c.longest) {
@@ -73,7 +72,7 @@ func (c *Controls) begins(s string) (token string, part bool) {
 		if lo == hi {
 			return token, false
 		}
-		if len(c.tokens[lo]) == n+1 { // the shortest of them sorts first
+		if len(c.tokens[lo]) == n+1 { // the shortest one sorts first
 			token = c.tokens[lo]
 			if lo++; lo == hi {
 				return token, false
@@ -83,17 +82,17 @@ func (c *Controls) begins(s string) (token string, part bool) {
 	return token, len(s) < c.longest
 }
 
-// Rendered is a conversation as the template writes it.
+// Rendered is a rendered conversation.
 type Rendered struct {
 	Text string
-	// Plain are ascending byte offsets in Text at which what reads like a control token is a
-	// caller's text.
+	// Plain lists ascending byte offsets in Text at which text that looks like a control token
+	// comes from a caller.
 	Plain []int
 }
 
-// RenderAs is Render for a mode. With Refuse it fails with ErrControl where a caller's text
-// has control tokens that come out in the prompt, also ones that come about where two texts
-// meet. A nil c is one without tokens.
+// RenderAs is Render with a ControlMode. With Refuse it fails with ErrControl if a caller's
+// text has control tokens that appear in the prompt, including those formed where two texts
+// meet. A nil c has no tokens.
 func (t *Template) RenderAs(messages []Message, o Options, c *Controls, mode ControlMode) (Rendered, error) {
 	if mode == Allow || c == nil || len(c.tokens) == 0 {
 		text, err := t.Render(messages, o)
@@ -122,19 +121,19 @@ func (t *Template) RenderAs(messages []Message, o Options, c *Controls, mode Con
 
 var usualRoles = []string{"system", "developer", "user", "assistant", "tool", "function"}
 
-// marker puts a character that no text has behind the first one of each control token in a
-// caller's texts, and of what may become one with what follows. So it can be found again in
-// what the template made of them.
+// marker inserts a character that occurs in no text after the first character of each control
+// token in a caller's texts, and of each suffix that may become a control token with the
+// following text. So these can be found in the output of the template.
 type marker struct {
 	controls *Controls
 	sign     rune // the character; 0: none is needed
-	full     bool // there is none left to take
+	full     bool // all characters occur in the texts
 }
 
-// Noncharacters of Unicode, for a program's own use (Unicode Standard, section 23.7).
+// Noncharacters of Unicode, reserved for internal use (Unicode Standard, section 23.7).
 const firstMark, lastMark = 0xFDD0, 0xFDEF
 
-// mark marks all texts in values, which are the caller's alone.
+// mark inserts marks in all texts in values, which must contain only the caller's texts.
 func (m *marker) mark(values map[string]any) {
 	found := false
 	used := map[rune]bool{}
@@ -146,7 +145,7 @@ func (m *marker) mark(values map[string]any) {
 					used[r] = true
 				}
 			}
-			for rest := s; ; { // as tojson may write them
+			for rest := s; ; { // tojson may have escaped it
 				at := strings.Index(rest, `\ufd`)
 				if at < 0 {
 					return s
@@ -172,9 +171,9 @@ func (m *marker) mark(values map[string]any) {
 	}
 }
 
-// marks are the offsets in s at which a control token begins or may begin.
+// marks returns the offsets in s at which a control token begins or may begin.
 func (m *marker) marks(s string) (at []int) {
-	trimmed := strings.TrimRight(s, " \t\r\n") // as many templates do
+	trimmed := strings.TrimRight(s, " \t\r\n") // many templates trim texts
 	for i := range len(s) {
 		token, part := m.controls.begins(s[i:])
 		if !part && token == "" && i < len(trimmed) && len(trimmed)-i < m.controls.longest {
@@ -187,7 +186,7 @@ func (m *marker) marks(s string) (at []int) {
 	return at
 }
 
-// marked is s with its marks.
+// marked returns s with its marks.
 func (m *marker) marked(s string) string {
 	all := m.marks(s)
 	if all == nil {
@@ -205,7 +204,7 @@ func (m *marker) marked(s string) string {
 	return b.String()
 }
 
-// each has f change all texts of a value, keys included.
+// each applies f to all texts in a value, keys included.
 func each(v any, f func(string) string) any {
 	switch v := v.(type) {
 	case string:
@@ -224,13 +223,13 @@ func each(v any, f func(string) string) any {
 	return v
 }
 
-// unmark takes the marks out of what the template wrote, and says where control tokens begin
-// that have one.
+// unmark removes the marks from the template's output and returns the offsets of marked control
+// tokens in Plain.
 func (m *marker) unmark(text string) Rendered {
 	if m.sign == 0 {
 		return Rendered{Text: text}
 	}
-	mark, escaped := string(m.sign), fmt.Sprintf(`\u%04x`, m.sign) // as tojson may write it
+	mark, escaped := string(m.sign), fmt.Sprintf(`\u%04x`, m.sign) // tojson may have escaped it
 	var b strings.Builder
 	var starts []int
 	for {

@@ -13,8 +13,8 @@ const controlsTemplate = `{{ bos_token }}{% for m in messages %}<|im_start|>{{ m
 {% endfor %}{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{{ extra }}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// TestControls: a caller's control tokens are found wherever they come from, the template's
-// own are left alone, and the text is what Render gives.
+// TestControls: control tokens from a caller are found wherever they appear, the template's own
+// are not, and the text equals that of Render.
 func TestControls(t *testing.T) {
 	tmpl, err := New(controlsTemplate, "<s>", "</s>")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestControls(t *testing.T) {
 		name     string
 		messages []Message
 		options  Options
-		token    string // the caller's first; "" if there is none
+		token    string // the first control token from the caller; "" if there is none
 		plain    int
 	}{
 		{"nothing", user("What is light?"), Options{AddGenerationPrompt: true}, "", 0},
@@ -74,8 +74,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestControlsOfRoles: a role that a template would make a control token of is refused, and
-// a text with all the marks in it.
+// TestControlsOfRoles: a role that a template would turn into a control token is refused, and
+// so is a text that contains all the marks.
 func TestControlsOfRoles(t *testing.T) {
 	tmpl, err := New(`{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}`, "", "")
 	if err != nil {
@@ -98,7 +98,7 @@ func TestControlsOfRoles(t *testing.T) {
 	}
 }
 
-// TestControlModes: their names are read and written.
+// TestControlModes: the names can be written and parsed.
 func TestControlModes(t *testing.T) {
 	for _, mode := range []ControlMode{Allow, Refuse, Text} {
 		var back ControlMode
@@ -114,7 +114,7 @@ func TestControlModes(t *testing.T) {
 	}
 }
 
-// FuzzControls: begins finds what a plain search finds, and marks change no text.
+// FuzzControls: begins agrees with a plain search, and marking does not change the output.
 func FuzzControls(f *testing.F) {
 	f.Add("<s></s><|im_end|>", "<s>|</s>|<|im_end|>|<|")
 	f.Fuzz(func(t *testing.T, text, tokens string) {

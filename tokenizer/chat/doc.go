@@ -1,7 +1,7 @@
-// Package chat owns the way from a conversation to a prompt: the chat template
-// of a model directory, written in the part of Jinja that such templates use,
+// Package chat owns the conversion of a conversation to a prompt: the chat template
+// of a model directory, written in the subset of Jinja that such templates use,
 // rendered as Hugging Face's apply_chat_template renders it. It never tokenizes,
-// never reads a clock, and runs no template without a bound on its work.
+// never reads a clock, and never renders without a bound on the work.
 //
 // A [Template] is parsed once and immutable: any number of goroutines may render
 // it.
@@ -16,17 +16,17 @@
 //	}, chat.Options{AddGenerationPrompt: true})
 //	tokens := tok.Encode(nil, prompt) // the template writes BOS itself
 //
-// A template comes with a model and is to be trusted no more than the model is:
-// it reads nothing but what it is given, changes nothing, and ends with
-// [ErrLimit] when it takes too long, calls itself too deep or writes too much.
-// What the language has and this package lacks (inheritance, includes,
-// recursive loops, call blocks, autoescape) is refused by name when the
-// template is parsed, for a prompt that differs silently is worse than none.
+// A template comes with a model and is trusted no more than the model: it only
+// reads its inputs, changes nothing, and ends with [ErrLimit] when it takes too
+// long, recurses too deep or writes too much. Features of the language that this
+// package lacks (inheritance, includes, recursive loops, call blocks, autoescape)
+// are refused by name when the template is parsed, since a prompt that silently
+// differs is worse than none.
 //
 // Values follow Python: text is indexed by code points, None prints as None,
 // dictionaries keep their order, -7 // 2 is -4. Settings are Hugging Face's:
 // trim_blocks, lstrip_blocks, loop controls, {% generation %}, raise_exception,
 // strftime_now, a tojson that escapes nothing, and undefined names that are
-// empty unless something is asked of them. Integers have 64 bits; a result
+// empty, but fail if they are used in other ways. Integers have 64 bits; a result
 // that needs more is an error.
 package chat

@@ -11,8 +11,8 @@ var plainEscapes = map[byte]string{
 	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
-// unescape is what stands for the inside of a string literal of Python. A
-// backslash before anything else stays.
+// unescape returns the value of a Python string literal, given without its quotes. A backslash
+// before any other character stays.
 func unescape(s string) (string, error) {
 	if !strings.Contains(s, `\`) {
 		return s, nil

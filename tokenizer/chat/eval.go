@@ -143,7 +143,7 @@ func (t *testCall) eval(r *run, s *scope) any {
 
 func (a *attribute) eval(r *run, s *scope) any { return r.getAttribute(r.eval(a.of, s), a.name) }
 
-// getAttribute is v.name: a method if the type has it, else an item.
+// getAttribute returns v.name: a method if the type has it, else an item.
 func (r *run) getAttribute(v any, name string) any {
 	switch v := v.(type) {
 	case undefined:
@@ -171,7 +171,7 @@ func (i *item) eval(r *run, s *scope) any {
 	return r.getItem(r.eval(i.of, s), r.eval(i.key, s))
 }
 
-// getItem is v[key]: an item, else an attribute.
+// getItem returns v[key]: an item, else an attribute.
 func (r *run) getItem(v, key any) any {
 	r.spendKey(key)
 	switch v := v.(type) {
@@ -248,7 +248,7 @@ func (x *slice) eval(r *run, s *scope) any {
 	return nil
 }
 
-// sliced calls take with the indexes of [start:stop:step], nil being left out.
+// sliced calls take with the indexes of [start:stop:step]; omitted values are nil.
 func (r *run) sliced(n int, start, stop, step *int64, take func(i int)) {
 	by := int64(1)
 	if step != nil {
@@ -257,7 +257,7 @@ func (r *run) sliced(n int, start, stop, step *int64, take func(i int)) {
 	if by == 0 {
 		fail("a slice with step 0")
 	}
-	// For a negative step the bounds are one lower: -1 is before the beginning.
+	// For a negative step the bounds are one lower: -1 is the position before the first item.
 	low, high := int64(0), int64(n)
 	if by < 0 {
 		low, high = -1, int64(n)-1
@@ -283,7 +283,7 @@ func (r *run) sliced(n int, start, stop, step *int64, take func(i int)) {
 	}
 }
 
-// items are what a loop over v runs through. The slice is not to be changed.
+// items returns the items that a loop over v visits. The caller must not change the slice.
 func (r *run) items(v any) []any {
 	switch v := v.(type) {
 	case undefined:

@@ -21,7 +21,7 @@ func (c *choice) exec(r *run, s *scope) signal {
 	return r.exec(c.other, s)
 }
 
-// roundSteps is what a round of a loop costs: its names have a map of their own.
+// roundSteps is the cost of one iteration of a loop, whose names need a map of their own.
 const roundSteps = 8
 
 func (l *loopOver) exec(r *run, s *scope) signal {
@@ -51,7 +51,7 @@ func (l *loopOver) exec(r *run, s *scope) signal {
 		}
 		completed = completed || how == normally
 	}
-	if !completed { // Jinja's else is for loops of which no round came to its end
+	if !completed { // Jinja's else is for loops without a completed iteration
 		return r.exec(l.other, &scope{parent: s})
 	}
 	return normally
@@ -102,7 +102,7 @@ func (b *block) exec(r *run, s *scope) signal { return r.exec(b.body, &scope{par
 
 func (j *jump) exec(*run, *scope) signal { return j.how }
 
-// assign gives v to a target.
+// assign assigns v to a target.
 func (r *run) assign(t *target, v any, s *scope) {
 	switch {
 	case t.several != nil:
@@ -125,7 +125,7 @@ func (r *run) assign(t *target, v any, s *scope) {
 	}
 }
 
-// loop is the variable of that name.
+// loop is the variable loop of a for statement.
 type loop struct {
 	items   []any
 	at      int
@@ -150,7 +150,7 @@ func (l *loop) attribute(name string) any {
 	case "length":
 		return int64(n)
 	case "depth":
-		return int64(1) // it counts recursive calls, which there are none of
+		return int64(1) // the depth of recursive loops, which are not supported
 	case "depth0":
 		return int64(0)
 	case "previtem":
@@ -169,7 +169,7 @@ func (l *loop) attribute(name string) any {
 	return undefined{fmt.Sprintf("loop has no attribute %q", name)}
 }
 
-// macro is a macro with the names that it can see.
+// macro is a macro with the scope of its definition.
 type macro struct {
 	*define
 	scope    *scope

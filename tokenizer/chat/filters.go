@@ -11,7 +11,7 @@ import (
 // filter is v|name(arguments).
 type filter func(r *run, v any, a *arguments) any
 
-// filters are the known ones.
+// filters returns all filters by name.
 func filters() map[string]filter {
 	all := map[string]filter{
 		"tojson":  toJSON,
@@ -86,7 +86,7 @@ func filters() map[string]filter {
 	return all
 }
 
-// onText makes a filter of what works on text; other values become text first.
+// onText makes a filter of a function on text; other values are converted to text first.
 func onText(f func(s string, a *arguments) any) filter {
 	return func(r *run, v any, a *arguments) any {
 		s := r.text(v)
@@ -97,8 +97,8 @@ func onText(f func(s string, a *arguments) any) filter {
 
 var escapeHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
-// titleWords is the filter title, whose words begin after white space, hyphens
-// and opening brackets, which str.title does otherwise.
+// titleWords implements the filter title. Unlike in str.title, words begin after white space,
+// hyphens and opening brackets.
 func titleWords(s string) string {
 	var b strings.Builder
 	start := 0
@@ -113,7 +113,7 @@ func titleWords(s string) string {
 	return b.String()
 }
 
-// toJSON is Hugging Face's: json.dumps with ensure_ascii false.
+// toJSON implements Hugging Face's tojson: json.dumps with ensure_ascii false.
 func toJSON(r *run, v any, a *arguments) any {
 	s := jsonStyle{item: ", ", key: ": "}
 	s.ascii = truth(a.or(0, "ensure_ascii", false))
@@ -162,7 +162,7 @@ func length(r *run, v any, _ *arguments) any {
 	return nil
 }
 
-// join puts the items together; strict is str.join, which takes text only.
+// join joins the items; strict selects str.join, which only takes text.
 func (r *run) join(v any, by string, strict bool) string {
 	var b strings.Builder
 	for i, item := range r.items(v) {
@@ -182,14 +182,14 @@ func (r *run) join(v any, by string, strict bool) string {
 	return b.String()
 }
 
-// copied are the items of v in a slice of their own.
+// copied returns the items of v in a new slice.
 func (r *run) copied(v any) []any {
 	items := r.items(v)
 	r.spend(len(items))
 	return slices.Clone(items)
 }
 
-// end is the first item, or for -1 the last.
+// end returns the first item, or for -1 the last.
 func (r *run) end(v any, at int, which string) any {
 	items := r.items(v)
 	if len(items) == 0 {
@@ -283,7 +283,7 @@ func absolute(r *run, v any, _ *arguments) any {
 	return n
 }
 
-// round is Jinja's: common rounds halves to even as Python's round does.
+// round implements Jinja's round; common rounds halves to even, like Python's round.
 func round(r *run, v any, a *arguments) any {
 	if !isNumber(v) {
 		fail("round of %s", described(v))

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// functions are those that every template sees.
+// functions returns the functions that every template sees.
 func functions() map[string]function {
 	return map[string]function{
 		"range": rangeOf, "namespace": makeNamespace, "dict": makeDict, "raise_exception": raise,
 	}
 }
 
-// maxRange is Jinja's sandbox's MAX_RANGE.
+// maxRange is MAX_RANGE of Jinja's sandbox.
 const maxRange = 100_000
 
 func rangeOf(r *run, a *arguments) any {
@@ -43,7 +43,7 @@ func makeNamespace(r *run, a *arguments) any { return &namespace{r.makeFields(a,
 
 func makeDict(r *run, a *arguments) any { return r.makeFields(a, "dict") }
 
-// makeFields is a dictionary of keyword arguments, after those of another one.
+// makeFields makes a dictionary of an optional other one and keyword arguments.
 func (r *run) makeFields(a *arguments, of string) *dict {
 	a.of = of
 	out := newDict()
@@ -65,7 +65,7 @@ func (r *run) makeFields(a *arguments, of string) *dict {
 	return out
 }
 
-// raise ends the rendering with the template's own words.
+// raise ends the rendering with the template's message.
 func raise(r *run, a *arguments) any {
 	a.of = "raise_exception"
 	panic(failure{fmt.Errorf("%w: %s", ErrRefused, r.text(a.need(0, "message")))})

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// golden is testdata/golden.json: what Jinja makes of templates. See
-// testdata/golden.py.
+// golden is testdata/golden.json: outputs of Jinja for templates. See testdata/golden.py.
 type golden struct {
 	MadeWith  struct{ Jinja2 string } `json:"made_with"`
 	Variables map[string]json.RawMessage
@@ -21,7 +20,7 @@ type golden struct {
 	Chats     []chatCase
 }
 
-// outcome is one of: the text; what raise_exception was told; another error.
+// outcome has one of: the text; the message of raise_exception; another error.
 type outcome struct {
 	Text           *string
 	Refused, Error string
@@ -39,7 +38,7 @@ type chatCase struct {
 	outcome
 }
 
-// goldenNow is the time at which golden.json was made, so to speak.
+// goldenNow is the value of now in golden.py.
 var goldenNow = time.Date(2025, 3, 7, 4, 5, 6, 0, time.UTC)
 
 func readGolden(t testing.TB) golden {
@@ -58,7 +57,7 @@ func readGolden(t testing.TB) golden {
 	return g
 }
 
-// check compares what a template gave with what Jinja gave.
+// check compares a template's output with Jinja's.
 func (o *outcome) check(t *testing.T, what, got string, err error) {
 	t.Helper()
 	switch {
@@ -73,7 +72,7 @@ func (o *outcome) check(t *testing.T, what, got string, err error) {
 	}
 }
 
-// unsupported are the templates of golden.json that are refused by name.
+// unsupported lists the templates of golden.json that are refused by name.
 var unsupported = []string{
 	`{{ nums[0:2,] }}`, `{{ i.real }}`, `{{ 'x'.format(1) }}`,
 }
@@ -92,7 +91,7 @@ func TestSinglesAreJinjas(t *testing.T) {
 	}
 }
 
-// renderWith renders a template that sees variables and nothing else.
+// renderWith renders a template that only sees variables.
 func renderWith(template string, variables map[string]json.RawMessage) (string, error) {
 	p, err := parse(template, Limits{}.WithDefaults())
 	if err != nil {
@@ -133,7 +132,7 @@ func mustJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// messageOf is a Message with the fields of a JSON object.
+// messageOf returns a Message with the fields of a JSON object.
 func messageOf(t testing.TB, data []byte) Message {
 	t.Helper()
 	var j struct {
@@ -168,7 +167,7 @@ func messageOf(t testing.TB, data []byte) Message {
 	}
 	for i, c := range j.Calls {
 		arguments := c.Function.Arguments
-		if i%2 == 1 { // every other one as OpenAI's interface has it
+		if i%2 == 1 { // every other one as a string, like in OpenAI's API
 			arguments = mustJSON(t, string(arguments))
 		}
 		m.ToolCalls = append(m.ToolCalls, ToolCall{c.ID, c.Function.Name, arguments})

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// The filters that look at each item of a sequence.
+// Filters that process each item of a sequence.
 
-// pick is the attribute of v that "a.b.0" names, or the item that a number does;
-// v itself for None.
+// pick returns the attribute of v with the path "a.b.0", or the item with a number; v itself
+// for None.
 func (r *run) pick(v, attribute any) any {
 	switch at := attribute.(type) {
 	case nil:
@@ -28,7 +28,7 @@ func (r *run) pick(v, attribute any) any {
 	return r.getItem(v, attribute)
 }
 
-// picked are those of all items of v.
+// picked returns pick of all items of v.
 func (r *run) picked(v, attribute any) []any {
 	items := r.copied(v)
 	for i := range items {
@@ -37,7 +37,7 @@ func (r *run) picked(v, attribute any) []any {
 	return items
 }
 
-// mapItems is map("filter", ...) or map(attribute=...).
+// mapItems implements map("filter", ...) and map(attribute=...).
 func mapItems(r *run, v any, a *arguments) any {
 	if !truth(v) { // None, too
 		v = &list{}
@@ -65,13 +65,13 @@ func mapItems(r *run, v any, a *arguments) any {
 	return &list{items: items}
 }
 
-// after are the arguments from the nth on, for what is called with them.
+// after returns the arguments from the nth on, for the function called with them.
 func (a *arguments) after(n int, of string) *arguments {
 	return &arguments{of: of, positional: a.positional[min(n, len(a.positional)):], names: slices.Clone(a.names), named: slices.Clone(a.named)}
 }
 
-// selected keeps the items whose test, or whose attribute's, is as wanted;
-// without a test their truth.
+// selected keeps the items for which the test, of the item or of an attribute, returns want;
+// without a test, their truth is used.
 func (r *run) selected(v any, a *arguments, byAttribute, want bool) any {
 	from, attribute := 0, any(nil)
 	if byAttribute {
@@ -100,8 +100,8 @@ func (r *run) selected(v any, a *arguments, byAttribute, want bool) any {
 	return out
 }
 
-// folded is text in lower case unless exact: how Jinja sorts and compares by
-// default.
+// folded returns text in lower case unless exact: Jinja ignores case in sorting and comparing
+// by default.
 func (r *run) folded(v any, exact bool) any {
 	if s, ok := v.(string); ok && !exact {
 		r.spendText(len(s))
@@ -110,7 +110,7 @@ func (r *run) folded(v any, exact bool) any {
 	return v
 }
 
-// sorted gives the items in order; equal ones stay as they were.
+// sorted returns the items in order; the sort is stable.
 func (r *run) sorted(items []any, attribute any, reverse, exact bool) []any {
 	type keyed struct{ key, item any }
 	r.spend(len(items))

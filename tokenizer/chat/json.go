@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// decodeJSON reads one JSON value. Objects keep the order of their keys.
+// decodeJSON decodes one JSON value. Objects keep the order of their keys.
 func decodeJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -67,7 +67,7 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 	return token, nil
 }
 
-// decodeNumber is an int where Python's json makes one.
+// decodeNumber returns an int in the cases where Python's json does.
 func decodeNumber(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
@@ -79,16 +79,16 @@ func decodeNumber(s string) any {
 	return f
 }
 
-// jsonStyle is how json.dumps is asked to write.
+// jsonStyle has the formatting options of json.dumps.
 type jsonStyle struct {
-	indent     string // for one level
-	lines      bool   // one item a line
+	indent     string // per level
+	lines      bool   // one item per line
 	item, key  string // separators
 	ascii      bool
 	sortedKeys bool
 }
 
-// writeJSON is Python's json.dumps.
+// writeJSON implements Python's json.dumps.
 func (r *run) writeJSON(b *strings.Builder, v any, s *jsonStyle, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
@@ -148,7 +148,7 @@ func (r *run) newLine(b *strings.Builder, s *jsonStyle, depth int) {
 	}
 }
 
-// jsonKey is a key as text, as json.dumps makes one of numbers.
+// jsonKey converts a key to text, like json.dumps.
 func (r *run) jsonKey(key any) string {
 	if s, ok := key.(string); ok {
 		return s
@@ -180,8 +180,8 @@ func jsonFloat(f float64) string {
 	return floatText(f)
 }
 
-// jsonString writes s as Python does: beyond quotes, backslashes and what is
-// below a space nothing is escaped, unless ascii asks for it.
+// jsonString writes s like Python: it escapes quotes, backslashes and characters below the
+// space, and with ascii also all characters that are not ASCII.
 func jsonString(b *strings.Builder, s string, ascii bool) {
 	b.WriteByte('"')
 	for _, c := range s {

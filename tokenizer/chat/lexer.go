@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// tokenKind is what a token of a template is.
+// tokenKind is the kind of a template's token.
 type tokenKind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	tokPrintBegin // {{
 	tokPrintEnd
 	tokName
-	tokString // text is what it stands for
+	tokString // text is the value
 	tokInteger
 	tokFloat
 	tokOperator
@@ -30,13 +30,13 @@ type token struct {
 	line int
 }
 
-// lexer cuts a template into tokens with trim_blocks and lstrip_blocks on
-// (jinja2, lexer.py).
+// lexer splits a template into tokens, with trim_blocks and lstrip_blocks on (jinja2,
+// lexer.py).
 type lexer struct {
 	source string
 	at     int
 	line   int
-	fresh  bool // the tag before, or nothing, ended a line
+	fresh  bool // the previous tag ended a line, or there was none
 	tokens []token
 }
 
@@ -51,7 +51,7 @@ func lex(source string) ([]token, error) {
 	return l.tokens, nil
 }
 
-// unifyLines makes every line end a \n and drops the one at the end.
+// unifyLines converts line ends to \n and removes the last one.
 func unifyLines(s string) string {
 	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
 	return strings.TrimSuffix(s, "\n")
@@ -76,7 +76,7 @@ func syntaxError(line int, format string, args ...any) error {
 	return fmt.Errorf("%w: line %d: %s", ErrInvalid, line, fmt.Sprintf(format, args...))
 }
 
-// data takes the text up to the next tag, and the tag.
+// data reads the text up to the next tag, and the tag.
 func (l *lexer) data() error {
 	rest := l.source[l.at:]
 	n := nextTag(rest)
@@ -110,7 +110,7 @@ func (l *lexer) data() error {
 	return l.tag(kind, width)
 }
 
-// nextTag is where the next {%, {{ or {# begins, the length of s if there is none.
+// nextTag returns the offset of the next {%, {{ or {#, len(s) if there is none.
 func nextTag(s string) int {
 	for from := 0; ; from++ {
 		i := strings.IndexByte(s[from:], '{')
@@ -147,8 +147,8 @@ func (l *lexer) tag(kind byte, width int) error {
 	return l.expression("%}", tokBlockEnd)
 }
 
-// endTag takes the n bytes before a closing mark, the mark, and the white space
-// that the sign before it, or trim_blocks, takes away.
+// endTag reads the n bytes before a closing mark, the mark, and the white space that the sign
+// before it, or trim_blocks, removes.
 func (l *lexer) endTag(n int, mark string) {
 	sign := byte(0)
 	if n > 0 {
@@ -168,7 +168,7 @@ func (l *lexer) endTag(n int, mark string) {
 	l.fresh = l.at > before && l.source[l.at-1] == '\n'
 }
 
-// rawBlock recognises {% raw %}: where its body begins, and 0 if it is none.
+// rawBlock recognises {% raw %} and returns the offset of its body, 0 for other tags.
 func (l *lexer) rawBlock(width int) (sign byte, n int) {
 	rest := l.source[l.at:]
 	after := strings.TrimLeftFunc(rest[width:], isSpace)
@@ -185,7 +185,7 @@ func (l *lexer) rawBlock(width int) (sign byte, n int) {
 	return sign, len(rest) - len(after)
 }
 
-// raw takes {% raw %}...{% endraw %} as data; n bytes are before its first %}.
+// raw reads {% raw %}...{% endraw %} as data; n bytes precede its first %}.
 func (l *lexer) raw(sign byte, n int) error {
 	l.skip(n + 2)
 	if sign == '-' {
@@ -228,8 +228,8 @@ func (l *lexer) raw(sign byte, n int) error {
 	}
 }
 
-// expression takes the tokens inside a tag up to its end. The end inside
-// brackets is none.
+// expression reads the tokens of a tag up to its end. Inside brackets the end mark does not
+// count.
 func (l *lexer) expression(mark string, end tokenKind) error {
 	var open []byte
 	for l.at < len(l.source) {
@@ -294,7 +294,7 @@ func (l *lexer) bracket(open []byte, op string) ([]byte, error) {
 	return open, nil
 }
 
-// operators, the longer ones first.
+// operators, longer ones first.
 var operators = []string{
 	"**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",",
 }
@@ -317,7 +317,7 @@ func (l *lexer) number(rest string) error {
 		return i
 	}
 	kind, n := tokInteger, digits(0)
-	afterDot := l.at > 0 && l.source[l.at-1] == '.' // a.0.1 has no number 0.1
+	afterDot := l.at > 0 && l.source[l.at-1] == '.' // in a.0.1 there is no number 0.1
 	if n < len(rest) && rest[n] == '.' && isDigit(n+1) && !afterDot {
 		kind, n = tokFloat, digits(n+1)
 	}
@@ -341,7 +341,7 @@ func (l *lexer) number(rest string) error {
 	return nil
 }
 
-// quoted takes a string literal.
+// quoted reads a string literal.
 func (l *lexer) quoted(rest string, mark byte) error {
 	for i := 1; i < len(rest); i++ {
 		switch rest[i] {

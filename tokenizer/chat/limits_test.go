@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// small are limits that hostile templates meet soon.
+// small are limits that hostile templates soon reach.
 var small = Limits{Steps: 200_000, OutputBytes: 1 << 20}
 
-// hostile templates want too much of everything.
+// hostile templates use too much of some resource.
 var hostile = map[string]string{
 	"nested loops":      `{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}`,
 	"recursion":         `{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}`,
@@ -58,7 +58,7 @@ func TestHostileTemplatesEnd(t *testing.T) {
 	}
 }
 
-// Everything that nests at the limit of depth, and far above it.
+// Every nested construct at the limit of depth, and far above it.
 func TestDeepTemplates(t *testing.T) {
 	for name, of := range map[string]func(n int) string{
 		"parentheses": func(n int) string { return "{{ " + strings.Repeat("(", n) + "1" + strings.Repeat(")", n) + " }}" },
@@ -143,7 +143,7 @@ func TestLimitsAreValidated(t *testing.T) {
 	}
 }
 
-// No template may panic, run on, or print what it was not given.
+// No template may panic, run forever, or print anything but its inputs.
 func FuzzTemplate(f *testing.F) {
 	g := readGolden(f)
 	for _, c := range g.Singles {

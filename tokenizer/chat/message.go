@@ -8,61 +8,59 @@ import (
 	"time"
 )
 
-// Message is one turn. Templates see it as a dictionary that has the keys role
-// and content, and the others where they are set.
+// Message is one turn. Templates see it as a dictionary with the keys role and content, and the
+// other keys if they are set.
 type Message struct {
 	Role    string
 	Content string
-	// Parts, unless nil, are the content in Content's place: a list, which some
-	// templates take for text and images.
+	// Parts, unless nil, replace Content by a list, which some templates accept for text and
+	// images.
 	Parts []Part
-	// NoContent makes the content None, as in a turn that only calls tools.
+	// NoContent makes the content None, as in a turn that only has tool calls.
 	NoContent bool
-	// Reasoning is what the model thought before: reasoning_content.
+	// Reasoning is the model's reasoning before the content: reasoning_content.
 	Reasoning  string
 	ToolCalls  []ToolCall
-	ToolCallID string // of the call that a tool's turn answers: tool_call_id
-	Name       string // of a tool, or of who speaks: name
-	// Extra are other keys with JSON values; they replace those above.
+	ToolCallID string // the call that a tool's turn answers: tool_call_id
+	Name       string // name of a tool or of a speaker: name
+	// Extra has further keys with JSON values; they replace those above.
 	Extra map[string]json.RawMessage
 }
 
-// Part is a piece of content: {"type": Type, "text": Text}, without text where it
-// is "".
+// Part is a part of a content: {"type": Type, "text": Text}, without text if it is "".
 type Part struct {
 	Type, Text string
-	Extra      map[string]json.RawMessage // other keys, as in Message
+	Extra      map[string]json.RawMessage // further keys, as in Message
 }
 
-// ToolCall is a call that the model made: {"id": ID, "type": "function",
-// "function": {"name": Name, "arguments": Arguments}}.
+// ToolCall is a tool call by the model: {"id": ID, "type": "function", "function": {"name":
+// Name, "arguments": Arguments}}.
 type ToolCall struct {
 	ID, Name string
-	// Arguments is JSON: an object, or a string that holds an object's text as
-	// OpenAI's interface has it, which templates then see as the object.
+	// Arguments is JSON: an object, or as in OpenAI's API a string with the text of an object,
+	// which templates then see as the object.
 	Arguments json.RawMessage
 }
 
-// Options are what a template sees beside the messages.
+// Options has the inputs of a template other than the messages.
 type Options struct {
-	// AddGenerationPrompt asks for the beginning of the model's turn.
+	// AddGenerationPrompt adds the beginning of the model's turn.
 	AddGenerationPrompt bool
-	// Tools are JSON objects, mostly {"type": "function", "function": {...}};
-	// nil is None, which is not the same as none to many templates. Documents
-	// likewise.
+	// Tools are JSON objects, usually {"type": "function", "function": {...}}. nil becomes None,
+	// which many templates distinguish from an empty list. Documents likewise.
 	Tools, Documents []json.RawMessage
-	// Template names one of several; "" is "tool_use" with tools, if there is
-	// one, else "default".
+	// Template selects one of several templates by name. "": "tool_use" if there are tools and
+	// such a template, else "default".
 	Template string
-	// Now is the time for strftime_now. With the zero time that function is
-	// undefined, and templates that ask for it take their own date or fail.
+	// Now is the time for strftime_now. With the zero time that function is undefined, and
+	// templates that use it fall back to a fixed date or fail.
 	Now time.Time
-	// Variables are what else the template may look at, as JSON:
-	// enable_thinking, date_string.
+	// Variables are further variables of the template, as JSON, such as enable_thinking and
+	// date_string.
 	Variables map[string]json.RawMessage
 }
 
-// variables sets what a template can see.
+// variables sets the variables that a template can see.
 func (o *Options) variables(globals map[string]any, messages []Message) error {
 	list := &list{}
 	for i := range messages {

@@ -11,7 +11,7 @@ import (
 // textMethod is a method of text; the receiver comes first.
 type textMethod func(r *run, s string, a *arguments) any
 
-// dictMethods are those of dictionaries.
+// dictMethods are the methods of dictionaries.
 var dictMethods = map[string]func(r *run, d *dict, a *arguments) any{
 	"items": func(_ *run, d *dict, _ *arguments) any {
 		out := &list{}
@@ -36,15 +36,15 @@ var dictMethods = map[string]func(r *run, d *dict, a *arguments) any{
 	},
 }
 
-// The methods that Python has and templates of the sandbox do not see, for they
-// change the value.
+// listChanges and dictChanges are Python's methods that change the value, which the sandbox
+// hides from templates.
 var (
 	listChanges = []string{"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort"}
 	dictChanges = []string{"update", "setdefault", "popitem", "pop", "clear"}
 )
 
-// missing are what Python has and this package lacks: to call it undefined could
-// change a prompt silently.
+// missingText and the following are Python's methods that this package lacks. Treating them as
+// undefined could silently change a prompt.
 var (
 	missingText = []string{
 		"casefold", "center", "encode", "expandtabs", "format", "format_map", "isascii", "isidentifier", "isprintable", "istitle",
@@ -56,8 +56,8 @@ var (
 	}
 )
 
-// methodOf is what v.name is because of v's type, which goes before an item;
-// false if the type has nothing of that name.
+// methodOf returns the method or attribute v.name of v's type, which has precedence over an
+// item; false if the type has none of that name.
 func (r *run) methodOf(v any, name string) (any, bool) {
 	has, changes, missing := false, []string(nil), []string(nil)
 	switch v.(type) {
@@ -118,7 +118,7 @@ func (r *run) searchList(l *list, name string, v any) any {
 	return n
 }
 
-// call is loop.cycle or loop.changed.
+// call implements loop.cycle and loop.changed.
 func (l *loop) call(r *run, name string, a *arguments) any {
 	if name == "cycle" {
 		if len(a.positional) == 0 {
@@ -181,25 +181,25 @@ func plain(f func(string) string) func(*run, string, *arguments) any {
 	return func(_ *run, s string, _ *arguments) any { return f(s) }
 }
 
-// plainTest is true for text that is not empty and has f of all its runes.
+// plainTest returns true for non-empty text if f is true for all its runes.
 func plainTest(f func(rune) bool) func(*run, string, *arguments) any {
 	return func(_ *run, s string, _ *arguments) any {
 		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !f(c) }) < 0
 	}
 }
 
-// cased is true if s is all in the case that same is made of, and has letters.
+// cased returns true if s has letters and equals same, which is s in one case.
 func cased(s, same string) bool {
 	return s == same && strings.IndexFunc(s, func(c rune) bool { return unicode.IsUpper(c) || unicode.IsLower(c) }) >= 0
 }
 
-// grown are the letters whose upper case is several, as far as they are in use.
+// grown are the letters whose upper case has several letters, as far as they are in use.
 var grown = strings.NewReplacer("ß", "SS", "ﬀ", "FF", "ﬁ", "FI", "ﬂ", "FL", "ﬃ", "FFI", "ﬄ", "FFL", "ﬅ", "ST", "ﬆ", "ST", "ŉ", "ʼN")
 
 func upper(s string) string { return strings.ToUpper(grown.Replace(s)) }
 
-// title makes every letter after something else than a letter upper case, the
-// others lower.
+// title converts every letter that does not follow a letter to upper case, and the others to
+// lower case.
 func title(s string) string {
 	inWord := false
 	return strings.Map(func(c rune) rune {
@@ -237,7 +237,7 @@ func (r *run) strip(s string, a *arguments, left, right bool) any {
 	return s
 }
 
-// split is str.split or, from the right, str.rsplit.
+// split implements str.split or, from the right, str.rsplit.
 func (r *run) split(s string, a *arguments, right bool) any {
 	sep, most := a.or(0, "sep", nil), a.integer(1, "maxsplit", -1)
 	if most < 0 {
@@ -283,8 +283,7 @@ func splitBy(s, by string, most int, right bool) []string {
 	return parts
 }
 
-// splitSpace splits at runs of white space, at most times; what is left then is
-// one part.
+// splitSpace splits at runs of white space, at most most times; the rest is one part.
 func splitSpace(s string, most int, right bool) []string {
 	trim, other := strings.TrimLeftFunc, strings.TrimRightFunc
 	if right {
@@ -339,7 +338,7 @@ func splitLines(r *run, s string, a *arguments) any {
 	return r.strings(parts)
 }
 
-// anyOf is startswith and endswith, which take one text or a tuple of them.
+// anyOf implements startswith and endswith, which take a text or a tuple of texts.
 func (r *run) anyOf(a *arguments, s string, is func(s, part string) bool) any {
 	v := a.need(0, "")
 	if l, ok := v.(*list); ok && l.tuple {
@@ -365,7 +364,7 @@ func replace(r *run, s string, a *arguments) any {
 
 func countOf(s, part string) any { return int64(strings.Count(s, part)) }
 
-// find gives the place in characters, -1 without one.
+// find returns the position in characters, or -1.
 func find(s string, a *arguments, index func(s, part string) int) any {
 	i := index(s, asString(a.of, a.need(0, "")))
 	if i < 0 {
@@ -395,9 +394,9 @@ func partition(s string, a *arguments, index func(s, part string) int) any {
 	return &list{tuple: true, items: []any{s, "", ""}}
 }
 
-// percent is s % v, of which %s, %d, %i, %r and %% are known.
+// percent implements s % v for %s, %d, %i, %r and %%.
 func (r *run) percent(s string, v any) any {
-	values, all := []any{v}, true // whether all must be used: lists and dictionaries need not
+	values, all := []any{v}, true // whether all values must be used; lists and dictionaries need not be
 	switch v := v.(type) {
 	case *list:
 		if all = v.tuple; all {

@@ -10,7 +10,7 @@ type (
 	}
 )
 
-// signal is how a statement ends: whether the loop around goes on.
+// signal is how a statement ends: whether the enclosing loop continues.
 type signal uint8
 
 const (
@@ -25,7 +25,7 @@ type program struct {
 	library *library
 }
 
-// library is what templates can call by name. It is only read once it is made.
+// library has the functions, filters and tests of templates. It is read-only once made.
 type library struct {
 	filters     map[string]filter
 	tests       map[string]test
@@ -51,7 +51,7 @@ type (
 		name string
 	}
 	item  struct{ of, key expr }
-	slice struct{ of, start, stop, step expr } // nil where left out
+	slice struct{ of, start, stop, step expr } // nil if omitted
 	call  struct {
 		of   expr
 		args argExprs
@@ -87,7 +87,7 @@ type (
 // argExprs are the arguments of a call.
 type argExprs struct {
 	positional []expr
-	names      []string // of the keyword arguments
+	names      []string // names of the keyword arguments
 	named      []expr
 }
 
@@ -111,13 +111,13 @@ type (
 	}
 	assignBlock struct {
 		target  target
-		filters []filterCall // applied in order; their of is nil
+		filters []filterCall // applied in order; their field of is nil
 		body    []stmt
 	}
 	define struct { // macro
 		name     string
 		params   []string
-		defaults []expr // of the last parameters
+		defaults []expr // defaults of the last parameters
 		body     []stmt
 	}
 	filterBlock struct {
@@ -133,8 +133,8 @@ type (
 	jump  struct{ how signal }
 )
 
-// target is what is assigned to: a name, an attribute of a namespace (field is
-// not ""), or several targets.
+// target is the left side of an assignment: a name, an attribute of a namespace (field is not
+// ""), or several targets.
 type target struct {
 	name, field string
 	several     []target

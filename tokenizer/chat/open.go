@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Open reads the chat template of the model directory dir, by these rules of
-// Hugging Face's library: chat_template.jinja is the default, and the files of
-// additional_chat_templates go by their names; what they lack is chat_template
-// of tokenizer_config.json, a string or a list of names and templates. The
-// special tokens are those of tokenizer_config.json. Errors are those of
-// reading the files and those of [New]; without any template [ErrInvalid].
+// Open reads the chat templates of the model directory dir, by the rules of Hugging Face's
+// library: chat_template.jinja is the default, and the files in additional_chat_templates have
+// their own names. Without such files it uses chat_template in tokenizer_config.json, a
+// string or a list of names and templates. The special tokens are those of
+// tokenizer_config.json. Errors are those of reading the files and those of [New]; [ErrInvalid]
+// if there is no template.
 func Open(dir string) (*Template, error) {
 	config, err := readOptional(filepath.Join(dir, "tokenizer_config.json"))
 	if err != nil {
@@ -38,8 +38,8 @@ func Open(dir string) (*Template, error) {
 	return t, nil
 }
 
-// Parse reads the chat template and the special tokens of the contents of a
-// tokenizer_config.json. Errors are those of [New]; without a template [ErrInvalid].
+// Parse reads the chat template and the special tokens from the contents of a
+// tokenizer_config.json. Errors are those of [New]; [ErrInvalid] if there is no template.
 func Parse(config []byte) (*Template, error) {
 	templates, special, err := parseConfig(config)
 	if err != nil {
@@ -51,7 +51,7 @@ func Parse(config []byte) (*Template, error) {
 	return NewNamed(templates, special, Limits{})
 }
 
-// readTemplates adds the templates that are files of their own.
+// readTemplates adds the templates that have files of their own.
 func readTemplates(dir string, templates map[string]string) error {
 	one, err := readOptional(filepath.Join(dir, "chat_template.jinja"))
 	if err != nil {
@@ -74,7 +74,7 @@ func readTemplates(dir string, templates map[string]string) error {
 	return nil
 }
 
-// readOptional is the contents of a file, nil if there is none.
+// readOptional returns the contents of a file, nil if it does not exist.
 func readOptional(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +89,8 @@ func readOptional(path string) ([]byte, error) {
 // specialNames are the special tokens that templates see as variables.
 var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// parseConfig takes the templates and the special tokens out of
-// tokenizer_config.json, which may be nil.
+// parseConfig returns the templates and the special tokens in tokenizer_config.json; data may
+// be nil.
 func parseConfig(data []byte) (templates, special map[string]string, err error) {
 	templates, special = map[string]string{}, map[string]string{}
 	if data == nil {
@@ -129,7 +129,7 @@ func parseConfig(data []byte) (templates, special map[string]string, err error) 
 	return templates, special, nil
 }
 
-// tokenContent is a special token, given alone or in an object; "" for null.
+// tokenContent returns a special token, given as a string or in an object; "" for null.
 func tokenContent(raw json.RawMessage) (string, error) {
 	if raw == nil || string(raw) == "null" {
 		return "", nil

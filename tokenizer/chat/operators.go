@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// arithmetic is Python's, without what would need integers beyond 64 bits.
+// arithmetic implements Python's operators, for integers of 64 bits.
 func (r *run) arithmetic(op string, left, right any) any {
 	switch l := left.(type) {
 	case string:
@@ -48,7 +48,7 @@ func (r *run) arithmetic(op string, left, right any) any {
 	return nil
 }
 
-// product is n * k, or negative, which no limit allows, if that is too large.
+// product returns n * k, or if that is too large a negative number, which no limit allows.
 func product(n int, k int64) int {
 	if n > 0 && k > math.MaxInt32*16/int64(n) {
 		return -1
@@ -152,7 +152,7 @@ func power(a, b int64) any {
 			fail("%d ** %d needs more than 64 bits", a, b)
 		}
 	}
-	if b > 64 && a != 0 && a != 1 { // of the others only -1 came so far
+	if b > 64 && a != 0 && a != 1 { // of the other bases only -1 can get here
 		if b%2 != 0 {
 			return int64(-1)
 		}
@@ -186,7 +186,7 @@ func floats(op string, a, b float64) any {
 	return math.Pow(a, b)
 }
 
-// compare is left op right.
+// compare returns left op right.
 func (r *run) compare(op string, left, right any) bool {
 	switch op {
 	case "==":
@@ -210,8 +210,8 @@ func (r *run) compare(op string, left, right any) bool {
 	return c >= 0
 }
 
-// order is negative, 0 or positive as left is less than, equal to or more than
-// right. Types that Python does not order fail.
+// order returns a negative number, 0 or a positive number if left is less than, equal to or
+// greater than right. It fails for types that Python does not order.
 func (r *run) order(op string, left, right any, depth int) int {
 	r.deep(depth)
 	if isInt(left) && isInt(right) {
@@ -224,7 +224,7 @@ func (r *run) order(op string, left, right any, depth int) int {
 	case string:
 		if t, ok := right.(string); ok {
 			r.spendText(min(len(l), len(t)))
-			return strings.Compare(l, t) // bytes of UTF-8 are in the order of code points
+			return strings.Compare(l, t) // bytes of UTF-8 have the order of code points
 		}
 	case *list:
 		t, ok := right.(*list)
@@ -259,7 +259,7 @@ func (r *run) deep(depth int) {
 	}
 }
 
-// equal is Python's ==.
+// equal implements Python's ==.
 func (r *run) equal(left, right any, depth int) bool {
 	r.deep(depth)
 	switch l := left.(type) {
@@ -311,7 +311,7 @@ func (r *run) equal(left, right any, depth int) bool {
 	return left == right
 }
 
-// contains is v in holder.
+// contains implements v in holder.
 func (r *run) contains(holder, v any) bool {
 	switch h := holder.(type) {
 	case string:

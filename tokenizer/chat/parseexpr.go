@@ -4,7 +4,7 @@ import (
 	"strconv"
 )
 
-// tuple parses expressions with commas between them: a tuple, or the only one.
+// tuple parses expressions separated by commas: a tuple, or a single expression.
 func (p *parser) tuple() expr { return p.tupleOf(p.expression) }
 
 func (p *parser) tupleOf(one func() expr) expr {
@@ -22,7 +22,7 @@ func (p *parser) tupleOf(one func() expr) expr {
 	return s
 }
 
-// expression is a condition: yes if test else no.
+// expression parses a conditional expression: yes if test else no.
 func (p *parser) expression() expr {
 	before := p.depth
 	defer func() { p.depth = before }()
@@ -39,8 +39,7 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// The chains of operators are bounded as nesting is: the tree is as deep as they
-// are long.
+// Chains of operators are bounded like nesting: the tree is as deep as they are long.
 
 func (p *parser) or() expr {
 	left := p.and()
@@ -60,7 +59,7 @@ func (p *parser) and() expr {
 	return left
 }
 
-// chain goes on as long as one of the operators is next.
+// chain continues while one of the operators is next.
 func (p *parser) chain(kind tokenKind, ops ...string) func(yield func() bool) {
 	return func(yield func() bool) {
 		before := p.depth
@@ -126,8 +125,8 @@ func (p *parser) unary(filtered bool) expr {
 	return p.postfix(p.primary(), filtered)
 }
 
-// postfix parses .name, [key], (arguments), and if filtered |filter and is test.
-// After a filter or a test only these and calls may follow.
+// postfix parses .name, [key], (arguments), and if filtered also |filter and is test. After a
+// filter or a test, only further filters, tests and calls may follow.
 func (p *parser) postfix(e expr, filtered bool) expr {
 	before := p.depth
 	defer func() { p.depth = before }()

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// parser makes the syntax tree (jinja2, parser.py). A fault panics with failure,
-// which parse recovers.
+// parser builds the syntax tree (jinja2, parser.py). It reports an error by a panic with
+// failure, which parse recovers.
 type parser struct {
 	tokens []token
 	at     int
-	depth  int // of nested expressions and statements
-	loops  int // around the statement
+	depth  int // nesting of expressions and statements
+	loops  int // number of enclosing loops
 
 	library *library
 }
 
-// failure carries an error through panic to parse and render.
+// failure carries an error through a panic to parse and render.
 type failure struct{ err error }
 
-// recovered turns a failure into an error; other panics go on.
+// recovered turns a failure into an error; it does not recover other panics.
 func recovered(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -87,15 +87,15 @@ func (p *parser) expect(kind tokenKind, texts ...string) token {
 	return p.next()
 }
 
-// deeper guards the stack: every construct that nests goes through it.
+// deeper bounds the recursion: every nested construct calls it.
 func (p *parser) deeper() {
 	if p.depth++; p.depth > maxDepth {
 		panic(failure{fmt.Errorf("%w: line %d: nested over %d deep", ErrLimit, p.now().line, maxDepth)})
 	}
 }
 
-// statements parses up to a tag that begins with one of ends, whose name it
-// consumes and returns, or to the end of the template without ends.
+// statements parses up to a tag that begins with one of ends, and consumes and returns its
+// name; without ends it parses to the end of the template.
 func (p *parser) statements(ends ...string) (body []stmt, end string) {
 	p.deeper()
 	defer func() { p.depth-- }()
@@ -121,7 +121,7 @@ func (p *parser) statements(ends ...string) (body []stmt, end string) {
 	}
 }
 
-// body parses what is between the end of a tag and one that begins with ends.
+// body parses from the end of a tag to a tag that begins with one of ends.
 func (p *parser) body(ends ...string) ([]stmt, string) {
 	p.expect(tokBlockEnd, "%}")
 	return p.statements(ends...)
@@ -209,7 +209,7 @@ func (p *parser) set() stmt {
 	return a
 }
 
-// filters parses |name(...)|name..., the first without its bar if bare.
+// filters parses |name(...)|name...; if bare, the first has no bar.
 func (p *parser) filters(bare bool) []filterCall {
 	var out []filterCall
 	for bare || p.skipIf(tokOperator, "|") {
@@ -257,7 +257,7 @@ func (p *parser) with() stmt {
 	return w
 }
 
-// targets parses what is assigned to: one, or several with commas.
+// targets parses the left side of an assignment: one target, or several with commas.
 func (p *parser) targets() target {
 	one := p.oneTarget()
 	if !p.is(tokOperator, ",") {
@@ -292,7 +292,7 @@ func (p *parser) oneTarget() target {
 	return to
 }
 
-// reserved names are constants and operators.
+// reserved reports whether name is a constant or an operator.
 func reserved(name string) bool {
 	return slices.Contains([]string{"true", "false", "none", "True", "False", "None", "and", "or", "not", "in", "is", "if", "else"}, name)
 }

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// run is one rendering: what it may still do, and what it has written.
+// run is the state of one rendering: the limits left and the output.
 type run struct {
 	*library
 	limits Limits
-	steps  int // left
+	steps  int // steps left
 	out    *strings.Builder
-	calls  int // macros that call each other
+	calls  int // nesting of macro calls
 }
 
-// maxCalls is how deep macros may call each other.
+// maxCalls bounds the nesting of macro calls.
 const maxCalls = 64
 
-// scope holds the names of a block; what it lacks is looked for outside.
+// scope has the names of a block; others are looked up in the enclosing scopes.
 type scope struct {
 	names  map[string]any
 	parent *scope
@@ -44,8 +44,8 @@ func fail(format string, args ...any) {
 	panic(failure{fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...))})
 }
 
-// render runs the program. variables fills in what it can see. expect is about how many
-// bytes it will write.
+// render runs the program. variables fills in the global variables. expect is an estimate of
+// the output in bytes.
 func (p *program) render(limits Limits, expect int, variables func(globals map[string]any) error) (text string, err error) {
 	defer recovered(&err)
 	r := &run{library: p.library, limits: limits, steps: limits.Steps, out: &strings.Builder{}}
@@ -61,7 +61,7 @@ func (p *program) render(limits Limits, expect int, variables func(globals map[s
 	return r.out.String(), nil
 }
 
-// spend pays for n steps.
+// spend uses up n steps.
 func (r *run) spend(n int) {
 	if n < 0 || n > r.steps {
 		panic(failure{fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps)})
@@ -69,8 +69,7 @@ func (r *run) spend(n int) {
 	r.steps -= n
 }
 
-// spendText pays for n bytes of text that are made or walked. It is called
-// before they are made.
+// spendText uses up the steps for n bytes of text. It must be called before the text is made.
 func (r *run) spendText(n int) {
 	if n < 0 {
 		n = r.steps * 16
@@ -78,14 +77,14 @@ func (r *run) spendText(n int) {
 	r.spend(n/16 + 1)
 }
 
-// spendKey pays for looking key up.
+// spendKey uses up the steps to look up key.
 func (r *run) spendKey(key any) {
 	if s, ok := key.(string); ok {
 		r.spendText(len(s))
 	}
 }
 
-// write adds to the output.
+// write appends to the output.
 func (r *run) write(s string) {
 	r.spendText(len(s))
 	if r.out.Len()+len(s) > r.limits.OutputBytes {
@@ -94,7 +93,7 @@ func (r *run) write(s string) {
 	r.out.WriteString(s)
 }
 
-// capture gives what body writes.
+// capture returns the output of body.
 func (r *run) capture(body []stmt, s *scope) string {
 	out := r.out
 	r.out = &strings.Builder{}

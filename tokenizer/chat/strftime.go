@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// strftimeAt is strftime_now for a time that stands still.
+// strftimeAt implements strftime_now at a fixed time.
 func strftimeAt(now time.Time) function {
 	return func(r *run, a *arguments) any {
 		a.of = "strftime_now"
@@ -17,7 +17,7 @@ func strftimeAt(now time.Time) function {
 	}
 }
 
-// layouts are Python's directives in the C locale as layouts of package time.
+// layouts maps Python's directives in the C locale to layouts of package time.
 var layouts = map[byte]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM",
 	'A': "Monday", 'a': "Mon", 'B': "January", 'b': "Jan", 'h': "Jan", 'z': "-0700", 'Z': "MST", 'j': "002",

@@ -10,66 +10,62 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// ErrInvalid wraps errors about templates that are no Jinja and about files
-// that hold none.
+// ErrInvalid wraps errors about templates that are not valid Jinja, and about files without a
+// template.
 var ErrInvalid = errors.New("chat: invalid template")
 
-// ErrUnsupported wraps errors about features of Jinja that are not implemented.
-// The text names the feature.
+// ErrUnsupported wraps errors about unsupported features of Jinja. The text names the feature.
 var ErrUnsupported = errors.New("chat: unsupported")
 
-// ErrRender wraps errors of a template that is sound but can't render what it was
-// given: an undefined name is asked for something, a type does not fit.
+// ErrRender wraps errors of a valid template that can't render its inputs, for example because
+// an undefined name is used or a type does not fit.
 var ErrRender = errors.New("chat: the template failed")
 
-// ErrRefused wraps what a template says with raise_exception: it does not take
-// such a conversation. The text is the template's own.
+// ErrRefused wraps the message of a template that calls raise_exception because it does not
+// accept the conversation.
 var ErrRefused = errors.New("chat: the template refuses the conversation")
 
 // ErrLimit wraps errors about a limit that was reached; the text names it.
 var ErrLimit = errors.New("chat: the template reached a limit")
 
-// Limits bound what a template may do. The zero value of a field means its
-// default.
+// Limits bound the resources of a template. A zero field means its default.
 type Limits struct {
-	// TemplateBytes is the most bytes of one template; default 1 MiB. The longest
-	// that are published have 20 KB.
+	// TemplateBytes bounds the size of a template; default 1 MiB. The longest published ones
+	// have 20 KB.
 	TemplateBytes int `default:"1<<20" min:"1" max:"16<<20"`
-	// Steps is the most work of one Render: one step for each value computed,
-	// statement run and element touched, one more for every 16 bytes of text.
-	// Default 10 million, a second or two at worst; a conversation of 100 turns takes
-	// some ten thousand. It bounds memory too: no step makes more than 16 bytes
-	// of text or one element of a list.
+	// Steps bounds the work of one Render: one step per computed value, executed statement and
+	// visited element, plus one per 16 bytes of text. Default 10 million, a second or two at
+	// worst; a conversation of 100 turns takes some ten thousand. It also bounds memory: no step
+	// makes more than 16 bytes of text or one list element.
 	Steps int `default:"10000000" min:"1" max:"2000000000"`
-	// OutputBytes is the most bytes of the prompt; default 16 MiB.
+	// OutputBytes bounds the size of the prompt; default 16 MiB.
 	OutputBytes int `default:"16<<20" min:"1" max:"1<<30"`
 }
 
-// WithDefaults returns l with the default where a field is 0.
+// WithDefaults returns l with defaults for zero fields.
 func (l Limits) WithDefaults() Limits { return bounds.Fill(l) }
 
-// Validate reports every field that is out of range, nil if none is.
+// Validate reports every field that is out of range.
 func (l Limits) Validate() error { return bounds.Check("chat: Limits", l.WithDefaults()) }
 
-// defaultName is the template that is used unless another is asked for, and
-// toolName the one for conversations with tools, where a model has it.
+// defaultName is the template that is used unless another is selected, and toolName the one for
+// conversations with tools, if the model has it.
 const (
 	defaultName = "default"
 	toolName    = "tool_use"
 )
 
-// Template is the parsed chat template of a model, or several under names. It is
-// immutable and safe for concurrent use. The zero value renders nothing; see
-// [Open] and [New].
+// Template is the parsed chat template of a model, or several with names. It is immutable and
+// safe for concurrent use. The zero value can't render; see [Open] and [New].
 type Template struct {
 	programs map[string]*program
-	special  map[string]string // bos_token, eos_token and the like, as variables
+	special  map[string]string // variables such as bos_token and eos_token
 	limits   Limits
 }
 
-// New parses template. bos and eos are what it sees as bos_token and eos_token;
-// "" leaves them undefined. Errors wrap [ErrInvalid], [ErrUnsupported] or
-// [ErrLimit] and say where in the template.
+// New parses template. bos and eos are the values of bos_token and eos_token; "" leaves them
+// undefined. Errors wrap [ErrInvalid], [ErrUnsupported] or [ErrLimit] and give the position in
+// the template.
 func New(template, bos, eos string) (*Template, error) {
 	special := map[string]string{}
 	if bos != "" {
@@ -81,8 +77,8 @@ func New(template, bos, eos string) (*Template, error) {
 	return NewNamed(map[string]string{defaultName: template}, special, Limits{})
 }
 
-// NewNamed parses several templates. special are the variables of special
-// tokens by name ("bos_token"). Both maps are the caller's again after the call.
+// NewNamed parses several templates by name. special are the variables of special tokens by
+// name ("bos_token"). It does not keep the maps.
 func NewNamed(templates, special map[string]string, limits Limits) (*Template, error) {
 	if err := limits.Validate(); err != nil {
 		return nil, err
@@ -104,13 +100,13 @@ func NewNamed(templates, special map[string]string, limits Limits) (*Template, e
 // Names lists the templates in ascending order.
 func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.programs)) }
 
-// Render writes the prompt for a conversation. Errors wrap [ErrRender],
-// [ErrRefused] or [ErrLimit]. It keeps nothing of what it is given.
+// Render returns the prompt for a conversation. Errors wrap [ErrRender], [ErrRefused] or
+// [ErrLimit]. It does not keep its arguments.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
 	return t.render(messages, o, nil)
 }
 
-// render has change, if not nil, change what the caller gives before the template sees it.
+// render calls change, if not nil, with the caller's values before the template sees them.
 func (t *Template) render(messages []Message, o Options, change func(map[string]any)) (string, error) {
 	p, err := t.choose(o)
 	if err != nil {
@@ -136,8 +132,8 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 	})
 }
 
-// choose is the template by its name, as in Hugging Face's library: "tool_use"
-// where there are tools and the model has such a template, else "default".
+// choose returns the selected template. As in Hugging Face's library, the default is "tool_use"
+// if there are tools and the model has such a template, else "default".
 func (t *Template) choose(o Options) (*program, error) {
 	name := o.Template
 	if name == "" {
@@ -152,7 +148,7 @@ func (t *Template) choose(o Options) (*program, error) {
 	return nil, fmt.Errorf("%w: no template is called %q; there are %q", ErrRender, name, t.Names())
 }
 
-// decode reads one JSON value of the caller's; what names it in errors.
+// decode decodes one JSON value of the caller; what is its name in errors.
 func decode(what string, data json.RawMessage) (any, error) {
 	v, err := decodeJSON(data)
 	if err != nil {

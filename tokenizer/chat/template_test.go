@@ -83,7 +83,7 @@ func TestUnknownNameOfATemplate(t *testing.T) {
 	}
 }
 
-// What is refused when a template is parsed is named, with its line.
+// An error about an unsupported feature names it, with its line.
 func TestRefusalsNameTheFeature(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\nb {% block x %}{% endblock %}":              `line 2: the tag "block"`,
@@ -130,7 +130,7 @@ func TestRefusalsNameTheFeature(t *testing.T) {
 		"{% macro f(a=1, b) %}{% endmacro %}":           "a parameter without a default",
 		"{{ f(a=1, 2) }}":                               "an argument without a name",
 		"{{ 1 is odd is even }}":                        "two tests in a row",
-		"{{ 'a' if b is defined if c }}":                "unexpected \"if\"", // so in Jinja: it would be the test's argument
+		"{{ 'a' if b is defined if c }}":                "unexpected \"if\"", // as in Jinja, where it would be the test's argument
 		"{{ a[] }}":                                     "an empty subscript",
 		"{{ '\\uD800' }}":                               "no character",
 		"{{ '\\x4' }}":                                  "cut off",
@@ -236,7 +236,7 @@ func TestStrftimeAtOddTimes(t *testing.T) {
 	}
 }
 
-// A real conversation must be far from the default of Limits.Steps.
+// A real conversation must stay far below the default of Limits.Steps.
 func TestStepsOfALongConversation(t *testing.T) {
 	text, err := os.ReadFile("testdata/qwen.jinja")
 	if err != nil {

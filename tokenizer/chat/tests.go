@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// test is v is name(arguments).
+// test implements v is name(arguments).
 type test func(r *run, v any, a *arguments) bool
 
-// tests are the known ones.
+// tests returns all tests by name.
 func tests() map[string]test {
 	all := map[string]test{
 		"defined":   func(_ *run, v any, _ *arguments) bool { return !isType[undefined](v) },

@@ -9,30 +9,30 @@ import (
 	"unicode/utf8"
 )
 
-// A value of a template is one of: nil (None), bool, int64, float64, string,
-// wide, *list, *dict, *namespace, undefined, *loop, function, method, *macro.
+// A template's value is one of: nil (None), bool, int64, float64, string, wide, *list, *dict,
+// *namespace, undefined, *loop, function, method, *macro.
 
-// wide is a whole number of JSON that does not fit 64 bits. It prints as it
-// stood there; nothing can be computed with it.
+// wide is a JSON integer that does not fit 64 bits. It prints unchanged; arithmetic with it
+// fails.
 type wide string
 
-// list is a list or, with tuple, a tuple. Templates can't change either: the
-// environment of Hugging Face is a sandbox of immutable values.
+// list is a list or, with tuple set, a tuple. Templates can't change either: Hugging Face's
+// environment is a sandbox of immutable values.
 type list struct {
 	items []any
 	tuple bool
 }
 
-// dict is a dictionary in the order of insertion.
+// dict is a dictionary in insertion order.
 type dict struct {
 	keys   []any
 	values []any
-	at     map[any]int // index of a key as hashed gives it
+	at     map[any]int // index of a key, as converted by hashed
 }
 
 func newDict() *dict { return &dict{at: map[any]int{}} }
 
-// hashed makes keys that are equal to Python the same: 1, 1.0 and True.
+// hashed converts keys that are equal in Python to the same key: 1, 1.0 and True.
 func hashed(key any) any {
 	switch k := key.(type) {
 	case bool:
@@ -48,7 +48,7 @@ func hashed(key any) any {
 	return key
 }
 
-// hashable tells whether key can be one.
+// hashable reports whether v can be a key.
 func hashable(key any) bool {
 	switch key.(type) {
 	case nil, bool, int64, float64, string, wide:
@@ -57,7 +57,7 @@ func hashable(key any) bool {
 	return false
 }
 
-// set puts value under key, which must be hashable.
+// set sets the value of key, which must be hashable.
 func (d *dict) set(key, value any) {
 	h := hashed(key)
 	if i, ok := d.at[h]; ok {
@@ -80,14 +80,14 @@ func (d *dict) get(key any) (any, bool) {
 	return d.values[i], true
 }
 
-// namespace is what {% set ns.x = ... %} can change.
+// namespace is a value that {% set ns.x = ... %} can change.
 type namespace struct{ fields *dict }
 
-// undefined is a name or an attribute that is not there. It is empty, and
-// whatever is asked of it beyond that is an error that says why.
+// undefined is a missing name or attribute. It is empty; any other use of it is an error that
+// includes why.
 type undefined struct{ why string }
 
-// function is a global function; method is one of a value, not yet called.
+// function is a global function; method is a method of a value that has not been called yet.
 type (
 	function func(r *run, a *arguments) any
 	method   struct {
@@ -96,7 +96,7 @@ type (
 	}
 )
 
-// truth is Python's bool(v).
+// truth implements Python's bool(v).
 func truth(v any) bool {
 	switch v := v.(type) {
 	case nil, undefined:
@@ -117,7 +117,7 @@ func truth(v any) bool {
 	return true
 }
 
-// typeName is what Python calls the type of v.
+// typeName returns Python's name of v's type.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -145,7 +145,7 @@ func typeName(v any) string {
 	return "function"
 }
 
-// text is Python's str(v).
+// text implements Python's str(v).
 func (r *run) text(v any) string {
 	switch v := v.(type) {
 	case undefined:
@@ -158,10 +158,10 @@ func (r *run) text(v any) string {
 	return b.String()
 }
 
-// maxDepth is how deep values, and the expressions of a template, may be nested.
+// maxDepth bounds the nesting of values and of a template's expressions.
 const maxDepth = 200
 
-// repr writes Python's repr(v).
+// repr implements Python's repr(v).
 func (r *run) repr(b *strings.Builder, v any, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
@@ -223,8 +223,8 @@ func (r *run) reprList(b *strings.Builder, l *list, depth int) {
 	b.WriteString(end)
 }
 
-// floatText is Python's repr of a float: the shortest digits that give it back,
-// with an exponent below 1e-4 and from 1e16 on.
+// floatText implements Python's repr of a float: the shortest digits that identify it, with an
+// exponent below 1e-4 and from 1e16 on.
 func floatText(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
@@ -244,7 +244,7 @@ func floatText(f float64) string {
 	return s
 }
 
-// quote writes Python's repr of a string.
+// quote implements Python's repr of a string.
 func quote(b *strings.Builder, s string) {
 	mark := byte('\'')
 	if strings.ContainsRune(s, '\'') && !strings.ContainsRune(s, '"') {
@@ -277,5 +277,5 @@ func quote(b *strings.Builder, s string) {
 	b.WriteByte(mark)
 }
 
-// isSpace is Python's str.isspace of one character.
+// isSpace implements Python's str.isspace of one character.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || 0x1C <= r && r <= 0x1F }
