@@ -9,34 +9,34 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// book records the requests, their outputs and the plans, from the scheduler's inputs and
-// outputs alone.
+// book records the requests, their outputs and the plans, derived only from the scheduler's
+// inputs and outputs.
 type book struct {
 	live  []*order // accepted and not ended, oldest first
 	byID  map[scheduler.RequestID]*order
-	seeds map[uint64]*sample // of live requests, by sampling seed, which binds carry
-	slots []*sample          // by slot: the sample bound last, nil if it has ended
+	seeds map[uint64]*sample // of live requests, by sampling seed, which identifies the sample of a bind
+	slots []*sample          // by slot: the sample bound last, nil if that has ended
 
-	tables engine.Tables // of the slots, after the plans so far
+	tables engine.Tables // the slots' page tables after the plans so far
 
-	coming *scheduler.Request // while it is added: others may end for it
+	coming *scheduler.Request // while Add runs: it may displace other requests
 
 	accepted int
-	ended    int // samples
+	ended    int // number of ended samples
 	samples  int
 }
 
 // order is one accepted request.
 type order struct {
 	req     scheduler.Request
-	limit   int // most output tokens
+	limit   int // maximum number of output tokens
 	samples []*sample
-	open    int // of samples
+	open    int // samples that have not ended
 	added   time.Duration
-	older   int // samples that were live when it came
+	older   int // samples that were live at the arrival
 
-	abort     error  // asked for by its caller
-	abortPlan uint64 // Seq of the last plan made by then
+	abort     error  // the error of the caller's Abort
+	abortPlan uint64 // Seq of the latest plan at the time of abort
 }
 
 // sample is one output of a request.
@@ -44,41 +44,41 @@ type sample struct {
 	of     *order
 	index  int
 	seed   uint64
-	want   []kv.Token       // the whole output if nothing stops it
-	reason scheduler.Ending // by which want ends
+	want   []kv.Token       // the whole output unless an abort or a deadline ends it earlier
+	reason scheduler.Ending // the ending of want
 	got    []kv.Token
 	ended  bool
 
 	seen
 }
 
-// seen is the state of a sample as plans show it.
+// seen is the state of a sample, derived from plans.
 type seen struct {
 	slot     engine.Slot
-	bound    bool // the slot is its own
+	bound    bool // the sample has the slot
 	binds    int
-	ranSince bool   // it had a row since the latest bind
+	ranSince bool   // it has had a row since the latest bind
 	computed int    // end of its latest row
-	target   int    // tokens that it had at the latest bind, which are to be computed first
-	reached  int    // most that was computed before a bind
-	ran      int    // tokens of the prompt in rows, each once
+	target   int    // its length at the latest bind: prefill up to here
+	reached  int    // largest computed before any bind
+	ran      int    // prompt tokens in rows, each counted once
 	cached   int    // start of its first row, or -1
-	blurred  bool   // it was preempted before its first row after a bind: its cached tokens can't be told
-	endBy    uint64 // Seq of the plan with which it must end: it is past its time, and that plan runs
+	blurred  bool   // preempted before its first row after a bind, so its cached tokens are unknown
+	endBy    uint64 // Seq of the running plan with which it must end, as its deadline has passed
 	boundAt  time.Duration
 	firstAt  time.Duration
-	lastSeq  uint64 // latest plan with a row of it
+	lastSeq  uint64 // latest plan with one of its rows
 }
 
-// newBook is for a backend of so many slots.
+// newBook returns a book for a backend with the given number of slots.
 func newBook(slots int) book {
 	return book{byID: map[scheduler.RequestID]*order{}, seeds: map[uint64]*sample{}, slots: make([]*sample, slots), tables: engine.NewTables(slots)}
 }
 
-// tokens is how many tokens the sample has by now: prompt and output.
+// tokens returns the length of the sample, prompt and output.
 func (s *sample) tokens() int { return len(s.of.req.Prompt) + len(s.got) }
 
-// run is how many tokens of one request may be computed at most.
+// run returns the maximum number of tokens that are computed for one request.
 func (o *order) run() int { return (len(o.req.Prompt) + o.limit) * len(o.samples) }
 
 func (b *book) open(o *order) {
@@ -95,7 +95,7 @@ func (b *book) open(o *order) {
 	b.samples += len(o.samples)
 }
 
-// close takes an ended sample off the book.
+// close removes an ended sample from the book.
 func (b *book) close(s *sample) {
 	s.ended = true
 	b.ended++
@@ -118,13 +118,13 @@ func (b *book) release(s *sample) {
 // rowView is a row of a plan with its sample.
 type rowView struct {
 	row   *engine.Row
-	pages []kv.PageID // that the row reads or writes, by position
-	of    *sample     // nil: of no open sample
-	fresh bool        // the first one since a bind
-	first bool        // the very first one, and nothing hides what was found in the cache
+	pages []kv.PageID // pages that the row reads or writes, by position
+	of    *sample     // nil: no open sample
+	fresh bool        // the first row since a bind
+	first bool        // the very first row, and its start shows the cached tokens
 }
 
-// read finds the samples of a plan's rows, by the binds of this plan and of earlier ones.
+// read finds the samples of a plan's rows, by the binds of this and earlier plans.
 func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView {
 	for i := range p.Batch.Rows {
 		row := &p.Batch.Rows[i]
@@ -147,7 +147,7 @@ func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView 
 	return dst
 }
 
-// pages lists the pages of a row, by the slot's table after the batch.
+// pages lists the pages of a row, from the slot's table after the batch.
 func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.PageID {
 	if row.Slot < 0 || int(row.Slot) >= len(b.slots) {
 		return nil
@@ -178,7 +178,7 @@ func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 		bind := &p.Batch.Binds[i]
 		s := b.seeds[bind.Sampling.Seed]
 		if old := b.slots[bind.Slot]; old != nil {
-			b.release(old) // preempted, or ended since the last plan
+			b.release(old) // preempted, or ended since the previous plan
 		}
 		if s == nil {
 			continue

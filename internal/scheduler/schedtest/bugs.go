@@ -31,7 +31,7 @@ func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config
 	return cfg
 }
 
-// spoilPlan puts bugs of the scheduler into its plan.
+// spoilPlan plants the scheduler's bugs in its plan.
 func spoilPlan(r *rig, p *scheduler.Plan) {
 	if len(p.Batch.After) > 0 && r.planting.due(ForgetMove, r.plans) {
 		p.Batch.After = p.Batch.After[:0]
@@ -63,7 +63,7 @@ func spoilMoves(r *rig, p *scheduler.Plan) {
 		m := &p.Moves[i]
 		switch {
 		case m.Kind == tiering.Cancel && r.planting.due(LoseCancel, r.plans):
-			m.ID = 0 // no move has this number
+			m.ID = 0 // no move has ID 0
 			return
 		case m.Kind == tiering.Write && i > 0 && m.Extent.Parent == p.Moves[i-1].Extent.Key && r.planting.due(ChildFirst, r.plans):
 			p.Moves[i-1], p.Moves[i] = p.Moves[i], p.Moves[i-1]
@@ -72,7 +72,7 @@ func spoilMoves(r *rig, p *scheduler.Plan) {
 	}
 }
 
-// overwrite copies one page of the tree over another, before the tree's pages are compared.
+// overwrite copies one page of the tree over another, before contents checks the tree.
 func (p *planting) overwrite(r *rig) {
 	if p.kind != OverwritePage || r.cache == nil || r.lost != nil {
 		return
@@ -97,7 +97,7 @@ func (p *planting) overwrite(r *rig) {
 	}
 }
 
-// keepFailed makes failed rows claim that their KV is sound.
+// keepFailed reports the KV of failed rows as sound.
 func keepFailed(r *rig, res *engine.Result) *engine.Result {
 	if r.planting.kind != KeepFailed {
 		return res
@@ -116,13 +116,13 @@ func replaceLast(b *engine.Batch, row *rowView, id kv.PageID) {
 	b.Swaps = append(b.Swaps, engine.PageSwap{Slot: row.row.Slot, At: int32(len(row.pages) - 1), Page: id})
 }
 
-// buggy is a backend that does something wrong.
+// buggy is a backend with a planted bug.
 type buggy struct {
 	engine.Backend
 	rig *rig
 }
 
-// Submit passes a spoiled copy on: the plan is the scheduler's.
+// Submit passes a spoiled copy of the batch on, since the plan belongs to the scheduler.
 func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	r := b.rig
 	c := *batch
@@ -158,7 +158,7 @@ func (b *buggy) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	return ticket, nil
 }
 
-// swapPages exchanges the first two pages of a row that reads both.
+// swapPages swaps the first two pages of a row that reads both.
 func (b *buggy) swapPages(c *engine.Batch) {
 	for _, v := range b.rig.rows {
 		if int(v.row.Start) >= 2*b.rig.info.PageTokens && b.rig.planting.due(SwapPages, b.rig.plans) {
@@ -183,7 +183,7 @@ func (b *buggy) reuseEarly(c *engine.Batch) {
 	}
 }
 
-// feedStale runs a deferred row on another token than the slot's last sample.
+// feedStale gives a deferred row another token than the slot's last sample.
 func (b *buggy) feedStale(rows []engine.Row) {
 	for i := range rows {
 		s := b.rig.rows[i].of
@@ -199,13 +199,13 @@ func (b *buggy) feedStale(rows []engine.Row) {
 	}
 }
 
-// lost is a ticket that is never done.
+// lost is a ticket that never completes.
 type lost struct{}
 
 func (lost) Done() <-chan struct{}           { return nil }
 func (lost) Result() (*engine.Result, error) { return nil, engine.ErrPending }
 
-// counting is a ticket whose result counts work that was not done.
+// counting is a ticket whose stats count work that was not done.
 type counting struct {
 	engine.Ticket
 	more engine.StepStats

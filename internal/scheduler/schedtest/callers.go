@@ -8,14 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// habit is how a tenant of a fair world sends its requests.
+// habit is the arrival pattern of a tenant in a fair world.
 type habit uint8
 
 const (
-	openLoop habit = iota // at random, whatever came of the earlier ones
-	agent                 // the next one when the last has ended
-	crowd                 // several at a time, a next one for each that has ended
-	visitor               // several at once, then nothing for a while
+	openLoop habit = iota // at random times, regardless of earlier requests
+	agent                 // the next one when the previous one has ended
+	crowd                 // several at a time, a new one for each that has ended
+	visitor               // several at once, then none for a while
 )
 
 var habitNames = [...]string{"open loop", "agent", "crowd", "visitor"}
@@ -24,13 +24,13 @@ var habitNames = [...]string{"open loop", "agent", "crowd", "visitor"}
 type caller struct {
 	tenant  string
 	habit   habit
-	width   int           // requests at a time, of a crowd or a visitor
-	gap     time.Duration // mean time between arrivals, or a pause
-	stem    []kv.Token    // prompts begin with it; nil: with nothing in common
-	prompt  int           // most tokens after the stem
+	width   int           // concurrent requests of a crowd or a visitor
+	gap     time.Duration // mean time between arrivals, or length of a pause
+	stem    []kv.Token    // common prefix of its prompts; nil: none
+	prompt  int           // maximum number of tokens after the stem
 	output  int
 	samples int
-	aborts  int // one of so many requests is given up; 0: none
+	aborts  int // one request in so many is aborted; 0: none
 
 	open int
 }
@@ -39,8 +39,8 @@ func (c *caller) String() string {
 	return fmt.Sprintf("%q: %s of %d, %d+%d tokens, %d samples", c.tenant, habitNames[c.habit], c.width, len(c.stem), c.prompt, c.samples)
 }
 
-// fair makes a world of tenants whose habits differ under the policy DLPM. Half of
-// them have weights.
+// fair makes a world of tenants with different habits under the policy DLPM. Half of the
+// tenants have weights.
 func (w *setup) fair(seed uint64) {
 	rng := newStream(seed, "fair")
 	c := &w.cfg
@@ -54,7 +54,7 @@ func (w *setup) fair(seed uint64) {
 			tenant: string(rune('a' + i)), habit: pick(rng, openLoop, agent, crowd, visitor),
 			width: 1, prompt: rng.between(1, most), output: rng.between(1, max(1, w.largest/4)), samples: 1, aborts: pick(rng, 0, 0, 0, 4),
 		}
-		switch i { // there is always one that waits, and one that sends one at a time
+		switch i { // at least one always has waiting requests, and one sends them one at a time
 		case 0:
 			t.habit = crowd
 		case 1:
@@ -91,7 +91,7 @@ func (w *setup) fair(seed uint64) {
 	}
 }
 
-// callAll lets the tenants of a fair world begin.
+// callAll starts the tenants of a fair world.
 func (w *world) callAll() {
 	w.callerOf = map[*order]*caller{}
 	for _, c := range w.setup.callers {
@@ -133,7 +133,7 @@ func (w *world) call(c *caller) {
 	}
 }
 
-// answered has a tenant send its next request after one has ended.
+// answered sends a tenant's next request after one has ended.
 func (w *world) answered(o *order) {
 	c := w.callerOf[o]
 	if c == nil {

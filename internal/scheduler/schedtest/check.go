@@ -6,34 +6,34 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// checker watches a rig. Each method gets one kind of event and returns an error if a promise
-// is broken. The book is updated after the checkers have run, so they see the state before
-// the event.
+// checker watches a rig. Each method receives one kind of event and returns an error if a
+// promise is broken. The book is updated after the checkers have run, so they see the state
+// before the event.
 type checker interface {
 	name() string
-	// added: Add answered; o describes the request whether it was accepted or not.
+	// added: Add returned; o describes the request, accepted or not.
 	added(o *order, err error) error
 	// aborted: Abort returned.
 	aborted(o *order) error
-	// expired: Expire returned, at this time.
+	// expired: Expire returned at the current time.
 	expired() error
-	// planned: Next gave a plan, which has not been submitted yet.
+	// planned: Next returned a plan, which has not been submitted yet.
 	planned(p *scheduler.Plan, rows []rowView) error
 	// resulted: the ticket of a flight is done, or Submit failed.
 	resulted(f *flight, res *engine.Result, err error) error
-	// told: one output; s is nil if its sample is not open.
+	// told: one output for a caller; s is nil if its sample is not open.
 	told(s *sample, o *scheduler.Output) error
-	// completed: all outputs of a plan were told.
+	// completed: told was called for all outputs of a plan.
 	completed(seq uint64) error
-	// handed: pages change hands between the pool and the scheduler.
+	// handed: pages move between the pool and the scheduler.
 	handed(pages []kv.PageID, from, to place) error
-	// posted: a letter was sent.
+	// posted: a message was sent.
 	posted() error
-	// heard: events of the cache since the last call.
+	// heard: the cache's events since the previous call.
 	heard(events []kv.Event) error
-	// settled: everything that could be done at this time was done.
+	// settled: nothing is left to do at the current time.
 	settled() error
-	// finished: nothing is open any more, and the pool has every page back.
+	// finished: no request is open, and the pool has every page back.
 	finished() error
 }
 
@@ -53,8 +53,8 @@ func (blind) heard([]kv.Event) error                        { return nil }
 func (blind) settled() error                                { return nil }
 func (blind) finished() error                               { return nil }
 
-// newCheckers makes all checkers, in the order of asking: those whose errors explain most
-// come first.
+// newCheckers returns all checkers in the order of their calls: those with the most informative
+// errors come first.
 func newCheckers(r *rig) []checker {
 	return []checker{
 		newLedger(r),
@@ -74,7 +74,7 @@ func newCheckers(r *rig) []checker {
 	}
 }
 
-// each calls ask with each checker until one fails.
+// each calls ask with each checker until one returns an error.
 func (r *rig) each(ask func(checker) error) {
 	for _, c := range r.checkers {
 		if r.failed != nil {

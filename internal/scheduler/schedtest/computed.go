@@ -7,14 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// computed counts tokens: those that the backend says it ran must be those planned, and the
-// scheduler's metrics must agree with its plans.
+// computed checks token counts: the backend must report the planned tokens, and the scheduler's
+// metrics must agree with its plans.
 type computed struct {
 	blind
 	r      *rig
-	counts scheduler.Metrics // those that are counted here
+	counts scheduler.Metrics // the expected metrics
 	unrun  int               // samples that were bound and have had no row yet
-	blur   bool              // some lost their slot before their first row
+	blur   bool              // a sample lost its slot before its first row
 }
 
 func (*computed) name() string { return "computed" }
@@ -48,8 +48,8 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// bind counts a prompt at its first admission. Its cached tokens show
-// in its first row, or in its bill if it never gets one.
+// bind counts a prompt at its first admission. Its cached tokens are known from its first row,
+// or from its bill if it never gets a row.
 func (c *computed) bind(s *sample) {
 	switch {
 	case s == nil:
@@ -93,7 +93,7 @@ func (c *computed) told(s *sample, o *scheduler.Output) error {
 func (c *computed) settled() error {
 	m, want := c.r.sched.Metrics(), c.counts
 	if c.unrun > 0 {
-		want.CachedTokens = m.CachedTokens // what these found is not known yet
+		want.CachedTokens = m.CachedTokens // the cached tokens of samples without a row are not known yet
 	}
 	if c.blur {
 		want.RecomputedTokens = m.RecomputedTokens

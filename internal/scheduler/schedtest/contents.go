@@ -16,20 +16,20 @@ type contents struct {
 	r *rig
 }
 
-// leaf is a path of the tree from token 0 to its end.
+// leaf is the path of a leaf of the tree, from token 0.
 type leaf struct {
 	tokens []kv.Token
 	pages  []kv.PageID
 }
 
-// check runs before the tree is emptied, and after the last plan.
+// check must run after the last plan, and before the tree is emptied.
 func (c *contents) check() error {
 	r := c.r
 	if r.cache == nil || r.lost != nil || len(r.flights) > 0 {
 		return nil
 	}
 	leaves := c.leaves()
-	seq := r.lastSeq + 1 // room for the planted bug's
+	seq := r.lastSeq + 1 // leaves a number for the planted bug
 	for lo := 0; lo < len(leaves); lo += r.info.MaxRows {
 		seq++
 		if err := c.compare(seq, leaves[lo:min(lo+r.info.MaxRows, len(leaves))]); err != nil {
@@ -73,7 +73,7 @@ func (c *contents) compare(seq uint64, leaves []leaf) error {
 		case err == nil:
 			return c.judge(leaves, res)
 		case errors.Is(err, errDevice):
-			return nil // lost in this very batch
+			return nil // the device was lost in this batch
 		case !errors.Is(err, engine.ErrPending) || !r.clock.Step():
 			return fmt.Errorf("reading the tree: %w", err)
 		}
@@ -83,7 +83,7 @@ func (c *contents) compare(seq uint64, leaves []leaf) error {
 func (c *contents) judge(leaves []leaf, res *engine.Result) error {
 	for i, out := range res.Out {
 		if out.Err != nil {
-			continue // a fault that was put there
+			continue // an injected fault
 		}
 		l := leaves[i]
 		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1, nil)[0]; out.Token != want {

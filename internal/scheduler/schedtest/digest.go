@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// digest is a chain of XXH3-64: each link hashes what was said under the hash of
-// all before it.
+// digest is a chain of XXH3-64: each link hashes the values of a plan, output or event together
+// with the previous hash.
 type digest struct {
 	sum uint64
 	buf []byte

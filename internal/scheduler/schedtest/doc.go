@@ -1,11 +1,11 @@
 // Package schedtest owns two ways of running package scheduler without a model,
-// an actor or a clock on the wall: a seeded simulation of a whole shell around
-// it, with checkers, and a small language for scripts. It never decides what a
-// scheduler does: it only asks, answers and holds it to its promises.
+// actors or wall-clock time: a seeded simulation of a whole shell around it, with
+// checkers, and a small script language. It never decides for the scheduler: it
+// calls it, plays the backend and the pool, and checks its promises.
 //
-// Everything runs on the caller's goroutine and on virtual time, and everything
-// random comes from the seed, the configuration of the world too: so a failure
-// is one line, and its seed replays it.
+// Everything runs on the caller's goroutine and in virtual time. All randomness
+// comes from the seed, including the configuration of the world: so a failure is
+// one line, and its seed replays it.
 //
 //	report, err := schedtest.Run(schedtest.Options{Seed: 7, Steps: 300, Faults: true})
 //	if err != nil {
@@ -13,9 +13,9 @@
 //	}
 //	fmt.Print(report)
 //
-// A rig is a scheduler between a simulated backend and a pool that is asked by
-// mail; a world (run.go) puts load and faults on it, a [Script] lets one drive
-// it by hand. After every move the checkers (check.go lists them) look at what
-// was done. [Plant] names the bugs that can be planted, each of which one
-// checker must find: so the checkers are tested as well.
+// A rig connects a scheduler to a simulated backend and, by messages, to a pool; a
+// world (run.go) adds load and faults, and a Script (in the tests) drives a rig by
+// hand. After every move the checkers (see check.go) compare the new state with the
+// promises. [Plant] lists bugs that can be planted, each of which one checker must
+// find: this tests the checkers.
 package schedtest

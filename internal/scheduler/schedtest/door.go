@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// door checks that a request is refused for a reason that its error names, and accepted if
-// there is none.
+// door checks that a request is refused with an error that applies to it, and accepted if none
+// does.
 type door struct {
 	blind
 	r *rig
@@ -59,8 +59,8 @@ func (c *door) reasons(o *order, accepted bool) []error {
 	return all
 }
 
-// crowd returns the errors for too many waiting samples, of all tenants or of one. The
-// scheduler does not count preempted samples that still have a row in flight.
+// crowd returns the errors for too many waiting samples, of all tenants or of one. Preempted
+// samples that still have a row in flight do not count, as in the scheduler.
 func (c *door) crowd(o *order, accepted bool) (all []error) {
 	waiting, own, samples := 0, 0, max(o.req.Samples, 1)
 	for _, t := range c.r.sched.Tenants() {
@@ -81,7 +81,7 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 	return all
 }
 
-// displaces reports whether a request may end enough others to be let in.
+// displaces reports whether a request may displace enough others to be admitted to the queue.
 func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 	if !c.r.cfg.Displace || samples > c.r.cfg.MaxQueued {
 		return false
@@ -94,7 +94,7 @@ func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 	return lack <= 0
 }
 
-// foreignToken reports whether a token is not in the vocabulary.
+// foreignToken reports whether a token is outside the vocabulary.
 func foreignToken(tokens []kv.Token, vocab int) bool {
 	for _, t := range tokens {
 		if uint64(t) >= uint64(vocab) {
@@ -104,7 +104,8 @@ func foreignToken(tokens []kv.Token, vocab int) bool {
 	return false
 }
 
-// unreachable reports whether MinTokens can't be reached, as all AllowedTokens are stops.
+// unreachable reports whether MinTokens can't be reached because all AllowedTokens are stop
+// tokens.
 func unreachable(req *scheduler.Request) bool {
 	return req.MinTokens > 0 && len(req.AllowedTokens) > 0 &&
 		!slices.ContainsFunc(req.AllowedTokens, func(t kv.Token) bool { return !slices.Contains(req.StopTokens, t) })

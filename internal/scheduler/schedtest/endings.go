@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// endings checks that every sample of every accepted request ends once, for a true reason,
-// with a bill that agrees with the plans, that nothing follows an ending, and that aborts and
+// endings checks that every sample of every accepted request ends once, for a valid reason and
+// with a bill that agrees with the plans; that no output follows an ending; and that aborts and
 // deadlines end requests at once.
 type endings struct {
 	blind
@@ -20,7 +20,7 @@ type endings struct {
 
 func (*endings) name() string { return "endings" }
 
-// planned: a request that was aborted or is past its time gets no more rows.
+// planned: a request that was aborted or is past its deadline gets no more rows.
 func (c *endings) planned(p *scheduler.Plan, rows []rowView) error {
 	for _, v := range rows {
 		if s := v.of; s != nil && (s.of.abort != nil || s.endBy > 0) {
@@ -75,7 +75,7 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// displaced checks that a request of higher priority came to a full queue, and that the
+// displaced checks that a request of higher priority was added to a full queue, and that the
 // displaced one was never admitted.
 func (c *endings) displaced(s *sample) error {
 	switch by := c.r.book.coming; {
@@ -123,7 +123,7 @@ func (c *endings) bill(s *sample, o *scheduler.Output) error {
 	return timeline(s, e)
 }
 
-// timeline checks that a timeline covers its request, with each admission and preemption.
+// timeline checks that a timeline covers its request, with every admission and preemption.
 func timeline(s *sample, e *scheduler.Ending) error {
 	if !s.of.req.Timeline {
 		if e.Timeline != nil {
@@ -147,7 +147,7 @@ func timeline(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// mayAbort reports whether the caller aborted the request, or its time was over.
+// mayAbort reports whether the caller aborted the request, or its deadline has passed.
 func (c *endings) mayAbort(s *sample, err error) bool {
 	req, now := &s.of.req, c.r.clock.Now()
 	switch {
@@ -161,7 +161,7 @@ func (c *endings) mayAbort(s *sample, err error) bool {
 	return false
 }
 
-// expired: a sample past its time has ended, or ends with the last of its rows in flight.
+// expired: a sample past its deadline has ended, or ends with its last row in flight.
 func (c *endings) expired() error {
 	now := c.r.clock.Now()
 	for _, o := range c.r.book.live {
@@ -218,8 +218,8 @@ func (c *endings) finished() error {
 	return nil
 }
 
-// outputs checks that callers get exactly the tokens that the model gives for their prompt,
-// however it was cached, batched, chunked or preempted.
+// outputs checks that callers get exactly the model's tokens for their prompt, however it was
+// cached, batched, chunked or preempted.
 type outputs struct {
 	blind
 	r *rig
@@ -248,8 +248,8 @@ func (c *outputs) told(s *sample, o *scheduler.Output) error {
 	return nil
 }
 
-// sanitizer reports errors of the backend, which checks each batch, and the contents of each
-// page that a row reads.
+// sanitizer reports errors of the simulated backend, which checks each batch and the contents
+// of each page that a row reads.
 type sanitizer struct {
 	blind
 	r *rig

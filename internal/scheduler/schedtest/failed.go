@@ -12,16 +12,16 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// failedKV checks that a request which is admitted after another one has failed reads no KV
-// of the failed one, unless a third one has sampled from that KV since.
+// failedKV checks that a request admitted after another one has failed reads none of the failed
+// one's KV, unless a third one has successfully sampled from that KV since.
 type failedKV struct {
 	blind
 	r       *rig
-	pages   []*content // by page: what is in it now
+	pages   []*content // current content by page
 	below   map[pageName]*content
-	written map[*sample][]*part // of those that are open
-	bound   map[*sample]int     // plans made, at their latest bind
-	proofs  map[uint64][]proof  // by plan that runs
+	written map[*sample][]*part // parts written by open samples
+	bound   map[*sample]int     // number of plans made at a sample's latest bind
+	proofs  map[uint64][]proof  // by running plan
 }
 
 // pageName is a page of an extent that was written to a lower tier.
@@ -30,18 +30,18 @@ type pageName struct {
 	page int
 }
 
-// content is what a page holds, until it begins to hold something else.
+// content is the content of a page, until the page is reused.
 type content struct {
 	id    kv.PageID
 	parts []*part
 }
 
-// part is the KV of one sample in it, up to where the next part begins.
+// part is the KV of one sample in a page, up to the start of the next part.
 type part struct {
 	by       *sample
-	from     int // slot
+	from     int // first slot
 	failed   bool
-	failedAt int // plans made by then
+	failedAt int // number of plans made when its sample failed
 	proven   bool
 	provenAt int
 }
@@ -59,7 +59,8 @@ func newFailedKV(r *rig) *failedKV {
 
 func (*failedKV) name() string { return "failed" }
 
-// bad returns a part of the first slots that a sample bound with plan boundAt must not read.
+// bad returns a part of the first slots that a sample bound in plan boundAt must not read, or
+// nil.
 func (c *content) bad(slots, boundAt int) *part {
 	if c == nil {
 		return nil
@@ -89,7 +90,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 			case id != kv.NoPage && c.below[name] != nil:
 				c.pages[id] = &content{id: id, parts: c.below[name].parts}
 			case id != kv.NoPage:
-				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // of no sample
+				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // KV of no sample
 			}
 		}
 	}
@@ -112,7 +113,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// row checks the pages that a row reads, and records those that it writes.
+// row checks the pages that a row reads, and records the parts that it writes.
 func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	s, size := v.of, c.r.info.PageTokens
 	if s == nil {
@@ -147,7 +148,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	return nil
 }
 
-// resulted: a sample proves the KV that it reads, but for its own.
+// resulted: a successful sample proves the KV that its row read, except its own.
 func (c *failedKV) resulted(f *flight, res *engine.Result, err error) error {
 	proofs := c.proofs[f.seq]
 	delete(c.proofs, f.seq)

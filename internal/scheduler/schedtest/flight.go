@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// flight is a plan that runs.
+// flight is a submitted plan.
 type flight struct {
 	plan    *scheduler.Plan
 	ticket  engine.Ticket
@@ -18,7 +18,7 @@ type flight struct {
 	samples int
 }
 
-// plan asks for the next plan and submits it. It returns nil if there is none.
+// plan makes the next plan and submits it. It returns nil if there is none.
 func (r *rig) plan() *flight {
 	if r.lost != nil || r.failed != nil || len(r.flights) >= r.info.MaxInflight {
 		return nil
@@ -70,7 +70,7 @@ func (r *rig) arrived() bool {
 	return !errors.Is(err, engine.ErrPending)
 }
 
-// land completes the oldest flight, which must have arrived.
+// land completes the oldest flight, which must be done.
 func (r *rig) land() {
 	f := r.flights[0]
 	r.flights = slices.Delete(r.flights, 0, 1)

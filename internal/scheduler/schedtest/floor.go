@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// promptFloor checks that prompts in flight get their part of each step, however many
+// promptFloor checks that prompts in flight get their share of each step, however many
 // sequences decode.
 type promptFloor struct {
 	blind
@@ -35,13 +35,13 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 				continue
 			}
 			wanted += min(c.cost(s.target-s.computed, s.computed), cfg.ChunkTokens)
-			token = max(token, c.cost(1, s.target-1)) // the last one costs most
+			token = max(token, c.cost(1, s.target-1)) // the last token costs most
 		}
 	}
-	// What is left over is less than one more token would cost.
+	// The unused budget is less than the cost of one more token.
 	kept := cfg.PromptFloor
 	if cfg.ITLTarget > 0 {
-		kept = min(kept, 16) // however little of the time is left
+		kept = min(kept, 16) // regardless of the remaining time
 	}
 	if floor := min(kept, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
 		return fmt.Errorf("plan %d gives prompts %d of the budget, which could take %d and have %d kept for them", p.Batch.Seq, got, wanted, cfg.PromptFloor)
@@ -49,7 +49,7 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost is the budget that n tokens take after so many others.
+// cost returns the budget that n tokens use after behind others.
 func (c *promptFloor) cost(n, behind int) int {
 	if k := c.r.cfg.AttentionTokens; k > 0 {
 		return n + (n*(2*behind+n)+2*k-1)/(2*k)

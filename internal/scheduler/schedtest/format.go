@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// formatPlan shows a plan: a line for it, and one for each bind, copy and row. A
-// row is its request and the tokens that it runs, as an interval.
+// formatPlan prints a plan: a line for the plan, and one for each bind, copy and row. A row
+// shows its request and its tokens as an interval.
 func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "plan %d: %s", p.Batch.Seq, plural(p.Tokens(), "token"))
@@ -54,7 +54,7 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	return text.String()
 }
 
-// label names a sample: its request, and its index if there are several.
+// label returns a sample's request ID, and its index if there are several samples.
 func label(s *sample) string {
 	if len(s.of.samples) == 1 {
 		return fmt.Sprint(s.of.req.ID)
@@ -62,7 +62,7 @@ func label(s *sample) string {
 	return fmt.Sprintf("%d.%d", s.of.req.ID, s.index)
 }
 
-// formatPages writes page ids, those that follow on each other as lo-hi.
+// formatPages prints page ids, consecutive ones as lo-hi.
 func formatPages(pages []kv.PageID) string {
 	var b strings.Builder
 	for i := 0; i < len(pages); {
@@ -83,7 +83,7 @@ func formatPages(pages []kv.PageID) string {
 	return b.String()
 }
 
-// plural is n things.
+// plural prints a count with its noun.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// ledger follows every page between pool and scheduler: a page is in one place at any time,
-// the places add up to the pool, and plans use pages of the scheduler only.
+// ledger follows every page between pool and scheduler: a page is in one place at a time, the
+// places add up to the pool, and plans only use pages that the scheduler has.
 type ledger struct {
 	blind
 	r     *rig
-	at    []place // by page
+	at    []place // place of each page
 	count [len(placeNames)]int
 }
 
@@ -71,7 +71,7 @@ func (l *ledger) settled() error {
 	m := l.r.sched.Metrics()
 	switch {
 	case m.LeakedPages != 0:
-		return fmt.Errorf("%d pages are granted and nobody's", m.LeakedPages)
+		return fmt.Errorf("%d granted pages have no owner", m.LeakedPages)
 	case m.IdlePages+m.HeldPages+m.CachedPages != l.count[inScheduler]:
 		return fmt.Errorf("%d idle + %d held + %d cached pages, the scheduler was given %d",
 			m.IdlePages, m.HeldPages, m.CachedPages, l.count[inScheduler])

@@ -9,26 +9,26 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// load makes requests. Most prompts use three tokens only, so that prefixes meet at any token
-// by chance too.
+// load generates requests. Most prompts use only three different tokens, so that prompts also
+// share prefixes of any length by chance.
 type load struct {
 	rng      stream
 	w        *setup
 	vocab    int
-	stems    [][]kv.Token // prompts continue these
-	shots    [][]kv.Token // few-shot examples: used whole
-	turns    [][]kv.Token // prompts and outputs that a conversation goes on from
+	stems    [][]kv.Token // common prefixes of prompts
+	shots    [][]kv.Token // few-shot examples, always used whole
+	turns    [][]kv.Token // prompts with their outputs, which conversations continue
 	last     []kv.Token   // the previous prompt
-	past     []question   // with tiers below the device: to be asked again
+	past     []question   // with tiers below the device: prompts to repeat
 	nextID   scheduler.RequestID
-	freed    []scheduler.RequestID // of ended requests, to be used again
+	freed    []scheduler.RequestID // of ended requests, for reuse
 	salts    []kv.Namespace
-	hot      bool // mostly one stem
+	hot      bool // most prompts use the same stem
 	penalise bool
 	tenants  []string
-	many     bool                 // some draw several samples
-	patience time.Duration        // mean of deadlines and timeouts; 0: there are none
-	shapes   *shapes              // nil: outputs are of any shape
+	many     bool                 // some requests have several samples
+	patience time.Duration        // mean of deadlines and timeouts; 0: none
+	shapes   *shapes              // nil: no constraints on the outputs' text
 	now      func() time.Duration // for deadlines
 }
 
@@ -89,7 +89,7 @@ func (l *load) tokens(n int) []kv.Token {
 	return t
 }
 
-// next draws a request. A few must be refused.
+// next draws a request. A few are invalid on purpose.
 func (l *load) next() scheduler.Request {
 	rng := l.rng
 	output := rng.between(1, max(1, l.w.largest/3))
@@ -111,7 +111,7 @@ func (l *load) next() scheduler.Request {
 			req.StopTokens = append(req.StopTokens, kv.Token(rng.IntN(l.vocab)))
 		}
 	}
-	// Seeds differ: binds are matched to samples by them.
+	// Seeds must differ, since they identify the sample of a bind.
 	req.Sampling = engine.SamplingParams{Seed: rng.Uint64(), Temperature: pick[float32](rng, 0, 0, 0.7, 1.5)}
 	if l.penalise && rng.one(2) {
 		req.Sampling.PresencePenalty = 0.5
@@ -126,8 +126,8 @@ func (l *load) next() scheduler.Request {
 	return req
 }
 
-// again makes two requests of three repeat or continue an earlier one, whose KV may have left
-// the device by now.
+// again makes two of three requests repeat or continue an earlier one, whose KV may have left
+// the device.
 func (l *load) again(req *scheduler.Request) {
 	if rng := l.rng; len(l.past) > 0 && !rng.one(3) {
 		old := pick(rng, l.past...)
@@ -153,7 +153,7 @@ func (l *load) id() scheduler.RequestID {
 	return l.nextID
 }
 
-// prompt is at most most tokens long.
+// prompt draws a prompt of at most most tokens.
 func (l *load) prompt(most int) []kv.Token {
 	rng := l.rng
 	kind := rng.IntN(12)
@@ -162,18 +162,18 @@ func (l *load) prompt(most int) []kv.Token {
 	}
 	var p []kv.Token
 	switch {
-	case kind < 4: // goes on from anywhere in a stem
+	case kind < 4: // a stem from its beginning to any length
 		stem := pick(rng, l.stems...)
 		p = append(slices.Clone(stem[:rng.IntN(len(stem)+1)]), l.tokens(rng.between(1, 12))...)
 	case kind < 6: // few-shot
 		p = append(slices.Clone(l.shots[rng.IntN(len(l.shots))]), l.tokens(rng.between(1, 4))...)
-	case kind < 9 && len(l.turns) > 0: // a conversation
+	case kind < 9 && len(l.turns) > 0: // the next turn of a conversation
 		p = append(slices.Clone(pick(rng, l.turns...)), l.tokens(rng.between(1, 8))...)
-	case kind == 9 && l.last != nil: // the same again, maybe at the same time
+	case kind == 9 && l.last != nil: // the previous prompt again, possibly while that one runs
 		p = slices.Clone(l.last)
 	case kind == 10: // long
 		p = l.tokens(most)
-	default: // of a kind of its own
+	default: // unrelated to others
 		p = l.tokens(rng.between(1, most))
 		p[0] = kv.Token(3 + rng.IntN(l.vocab-3))
 	}
@@ -198,7 +198,7 @@ func (l *load) ended(s *sample) {
 	}
 }
 
-// distort spoils a request, so that mostly it must be refused.
+// distort makes a request invalid in most cases.
 func (l *load) distort(req *scheduler.Request) {
 	switch l.rng.IntN(8) {
 	case 0:

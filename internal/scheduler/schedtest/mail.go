@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// place says where a page is.
+// place is where a page is.
 type place uint8
 
 const (
@@ -20,11 +20,11 @@ var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in t
 
 func (p place) String() string { return placeNames[p] }
 
-// mail holds the letters between pool and scheduler. Each direction keeps its
-// order, as mailboxes do.
+// mail holds the messages (letters) between pool and scheduler. Each direction keeps its order,
+// as mailboxes do.
 type mail struct {
-	delay     func() time.Duration // of the next letter
-	last      [2]time.Duration     // latest delivery, to the pool and to the scheduler
+	delay     func() time.Duration // draws the delay of the next letter
+	last      [2]time.Duration     // latest delivery time to the pool and to the scheduler
 	underway  int
 	sent      int
 	delivered int
@@ -35,7 +35,7 @@ const (
 	toScheduler
 )
 
-// post delivers a letter later.
+// post delivers a letter after a delay.
 func (r *rig) post(direction int, deliver func()) {
 	m := &r.mail
 	at := max(r.clock.Now()+m.delay(), m.last[direction])
@@ -52,8 +52,8 @@ func (r *rig) post(direction int, deliver func()) {
 	r.each(func(c checker) error { return c.posted() })
 }
 
-// pump sends what the scheduler wants, gives back and publishes, as a shell does
-// after each message.
+// pump passes on the scheduler's page requests, page returns and events, as a shell does after
+// each message.
 func (r *rig) pump() {
 	if r.failed != nil {
 		return
@@ -67,7 +67,7 @@ func (r *rig) pump() {
 	r.publish(r.sched.TakeEvents(r.events[:0]))
 }
 
-// grant answers a request of n pages with as many as are free.
+// grant answers a request for n pages with as many as are free.
 func (r *rig) grant(n int) {
 	if r.planting.due(LoseGrant, r.plans) {
 		return

@@ -9,15 +9,15 @@ import (
 )
 
 // mirror keeps an index from the cache's events alone, as a router does, and compares it with
-// the tree, whose paths it hashes again.
+// hashes of the tree's paths.
 type mirror struct {
 	blind
 	r     *rig
-	walk  func() iter.Seq[radixcache.NodeView] // nil: the tree can't be seen
-	index map[kv.BlockHash]int                 // how often each block is held
+	walk  func() iter.Seq[radixcache.NodeView] // nil: the tree can't be walked
+	index map[kv.BlockHash]int                 // how many times each block is held
 	total int
 
-	// Scratch of compare.
+	// scratch of compare
 	path   []kv.Token
 	hashes []kv.BlockHash
 	seen   map[kv.BlockHash]int
@@ -33,8 +33,8 @@ func newMirror(r *rig) *mirror {
 
 func (*mirror) name() string { return "mirror" }
 
-// heard brings the index up to date. Two spaces of one salt after different
-// public prefixes may hold the same block: hence the counts.
+// heard updates the index. Two namespaces with one salt after different public prefixes may
+// hold the same block, hence the counts.
 func (m *mirror) heard(events []kv.Event) error {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {
 		return fmt.Errorf("%d events come, though they are turned off", len(events))
@@ -42,7 +42,7 @@ func (m *mirror) heard(events []kv.Event) error {
 	for i := range events {
 		ev := &events[i]
 		if ev.Tier != kv.TierDevice {
-			continue // those are of another checker
+			continue // events of lower tiers belong to another checker
 		}
 		switch ev.Kind {
 		case kv.Stored:
@@ -96,7 +96,7 @@ func (m *mirror) drop(h kv.BlockHash) {
 	m.total--
 }
 
-// settled compares now and then: a comparison hashes the whole tree.
+// settled compares only sometimes, since a comparison hashes the whole tree.
 func (m *mirror) settled() error {
 	if m.r.plans%compareEvery != 0 {
 		return nil
@@ -124,7 +124,7 @@ func (m *mirror) compare() error {
 	}
 	missing := kv.BlockHash(0)
 	found := true
-	for h, n := range m.seen { // any order: the least one is named
+	for h, n := range m.seen { // any order: the smallest one is reported
 		if m.index[h] != n && (found || h < missing) {
 			missing, found = h, false
 		}
@@ -135,8 +135,8 @@ func (m *mirror) compare() error {
 	return nil
 }
 
-// hash counts the blocks that end in a node, whose path is in m.path. Hashes of
-// the blocks above it are in m.hashes: parents come before children.
+// hash counts the blocks that end in a node, whose path is in m.path. The hashes of the blocks
+// above it are in m.hashes, since parents come before children.
 func (m *mirror) hash(v *radixcache.NodeView) int {
 	size := m.r.cfg.BlockTokens
 	first, last := v.Start/size, (v.Start+len(v.Tokens))/size

@@ -14,7 +14,7 @@ import (
 )
 
 // lower plays the carrier of a shell: it has the stores below the device, and copies pages to
-// them and from them. An operation of a store takes some time, and may fail.
+// and from them. An operation of a store takes some time, and may fail.
 type lower struct {
 	r       *rig
 	layout  mempool.Layout
@@ -22,11 +22,11 @@ type lower struct {
 	stores  [kv.Tiers]map[mempool.Key]*record
 	moves   map[tiering.MoveID]*carried
 	ledger  *tierLedger
-	letters int                                 // to the scheduler, under way
-	took    func() time.Duration                // by the next operation
-	fault   func(m *tiering.Move) (error, bool) // of it; true: slower than its deadline
-	ended   func(c *carried, err error)         // gets the endings; may be nil
-	praise  time.Duration                       // stores report times that are so many times too short
+	letters int                                 // letters to the scheduler in flight
+	took    func() time.Duration                // draws the duration of the next operation
+	fault   func(m *tiering.Move) (error, bool) // draws the operation's error; true: slower than its deadline
+	ended   func(c *carried, err error)         // called with each ending; may be nil
+	praise  time.Duration                       // factor by which stores report too short times
 }
 
 // record is an extent in a store.
@@ -41,8 +41,8 @@ type carried struct {
 	memory   [][]byte
 	canceled bool
 	copying  bool       // to or from the device
-	stored   bool       // a put that has ended: others wait for it
-	children []*carried // puts below it that wait for it
+	stored   bool       // a put whose store operation has ended, but whose ending others wait for
+	children []*carried // puts of children that wait for this one
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
@@ -84,7 +84,7 @@ func (l *lower) begin(p *scheduler.Plan) error {
 	return nil
 }
 
-// copy exchanges the pages of a move with the device.
+// copy starts copying the pages of a move to or from the device.
 func (l *lower) copy(c *carried) error {
 	m := engine.Move{ID: engine.MoveID(c.ID), From: kv.TierDevice, To: kv.TierHost}
 	if c.Kind == tiering.Read {
@@ -111,7 +111,7 @@ func (l *lower) copy(c *carried) error {
 	return nil
 }
 
-// copied goes on with the moves whose copy has ended.
+// copied continues the moves whose copy has ended.
 func (l *lower) copied() {
 	for _, d := range l.r.oracle.Moved(nil) {
 		c := l.moves[tiering.MoveID(d.ID)]
@@ -123,7 +123,7 @@ func (l *lower) copied() {
 			l.end(c, d.Err)
 		default:
 			c.copying = false
-			if c.ID%3 > 0 { // the others are told with their ending
+			if c.ID%3 > 0 { // the other third is reported with the ending
 				l.tell(func() { l.r.sched.Copied(l.r.clock.Now(), c.ID) })
 			}
 			l.later(c, l.operate)
@@ -131,7 +131,7 @@ func (l *lower) copied() {
 	}
 }
 
-// later calls do when the store has worked on a move.
+// later calls do when the store has finished an operation of a move.
 func (l *lower) later(c *carried, do func(*carried, error)) {
 	now := l.r.clock.Now()
 	err, late := l.fault(&c.Move)
@@ -149,7 +149,7 @@ func (l *lower) later(c *carried, do func(*carried, error)) {
 	})
 }
 
-// operate ends the work of a store on a move.
+// operate ends the store's operation of a move.
 func (l *lower) operate(c *carried, err error) {
 	k := c.Extent.Key
 	switch {
@@ -183,9 +183,9 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	if l.stores[t][k] == nil {
 		return mempool.ErrMiss
 	}
-	for _, r := range l.stores[t] { // one answer, in any order
+	for _, r := range l.stores[t] { // the answer does not depend on the order
 		if r.extent.Parent == k {
-			l.r.fail("tiers", fmt.Errorf("extent %s is to be dropped from %v before %s below it", k.Short(), t, r.extent.Key.Short()))
+			l.r.fail("tiers", fmt.Errorf("extent %s is dropped from %v before its child %s", k.Short(), t, r.extent.Key.Short()))
 			return mempool.ErrChildren
 		}
 	}
@@ -202,7 +202,7 @@ func (l *lower) get(c *carried) error {
 		rec = l.other(rec)
 	}
 	n := l.layout.Pages(&c.Extent)
-	if len(rec.pages) < n { // of the stale page's
+	if len(rec.pages) < n { // the planted bug's record may be shorter
 		n = len(rec.pages)
 	}
 	c.memory = rec.pages[:n:n]
@@ -212,7 +212,7 @@ func (l *lower) get(c *carried) error {
 	return nil
 }
 
-// other returns a record with other tokens, if there is one.
+// other returns a record with other tokens, or nil.
 func (l *lower) other(rec *record) *record {
 	for _, tier := range l.stores {
 		for _, k := range sortedKeys(tier) {
@@ -224,7 +224,7 @@ func (l *lower) other(rec *record) *record {
 	return rec
 }
 
-// bad removes a record that can't be read, and all below it.
+// bad removes an unreadable record and all its descendants.
 func (l *lower) bad(c *carried, err error) {
 	if errors.Is(err, mempool.ErrDeadline) || l.stores[c.From][c.Extent.Key] == nil {
 		return
@@ -232,7 +232,7 @@ func (l *lower) bad(c *carried, err error) {
 	l.lose(c.From, c.Extent.Key)
 }
 
-// lose removes an extent and all below it from a store, and tells the scheduler.
+// lose removes an extent and all its descendants from a store, and tells the scheduler.
 func (l *lower) lose(t kv.Tier, k mempool.Key) {
 	gone := l.below(t, k, nil)
 	for _, k := range gone {
@@ -241,7 +241,7 @@ func (l *lower) lose(t kv.Tier, k mempool.Key) {
 	l.tell(func() { l.r.sched.Gone(t, gone) })
 }
 
-// below lists an extent of a store and those below it, children first.
+// below lists an extent of a store and its descendants, children first.
 func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key {
 	for _, x := range sortedKeys(l.stores[t]) {
 		if l.stores[t][x].extent.Parent == k {
@@ -251,9 +251,9 @@ func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key
 	return append(dst, k)
 }
 
-// putting returns the put of the parent, if that has not ended.
+// putting returns the put of the parent, or nil if that has ended.
 func (l *lower) putting(c *carried) *carried {
-	for _, o := range l.moves { // there is one at most
+	for _, o := range l.moves { // there is at most one
 		if o != c && o.Kind == tiering.Write && o.To == c.To && o.Extent.Key == c.Extent.Parent && !o.stored {
 			return o
 		}
@@ -276,7 +276,7 @@ func (l *lower) put(c *carried) error {
 	return nil
 }
 
-// cancel ends a move soon, unless its copy to the device runs.
+// cancel ends a move soon, unless its copy to the device is running.
 func (l *lower) cancel(id tiering.MoveID) {
 	c := l.moves[id]
 	if c == nil {
@@ -292,7 +292,7 @@ func (l *lower) cancel(id tiering.MoveID) {
 	}
 }
 
-// end tells the scheduler of the ending of a move.
+// end tells the scheduler that a move has ended.
 func (l *lower) end(c *carried, err error) {
 	delete(l.moves, c.ID)
 	c.stored = true
@@ -318,7 +318,7 @@ func (l *lower) end(c *carried, err error) {
 	}
 }
 
-// count counts the ending of a move.
+// count counts a move that has ended.
 func (l *lower) count(c *carried, err error) {
 	m := &l.r.report.Moves
 	if err != nil {
@@ -357,7 +357,7 @@ func (l *lower) tell(what func()) {
 // errIO is a failure of a store.
 var errIO = fmt.Errorf("schedtest: this operation of a store fails: %w", syscall.EIO)
 
-// errHangs is no failure: the operation does not end by itself.
+// errHangs makes an operation hang until it is canceled.
 var errHangs = errors.New("schedtest: this operation of a store hangs")
 
 func formatMove(m *tiering.Move) string {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// formatTokens writes tokens in the notation of scripts: letters as words, runs
-// and ranges of three or more in short.
+// formatTokens prints tokens in the notation of scripts: letters as words, and runs and ranges
+// of three or more abbreviated.
 func formatTokens(tokens []kv.Token) string {
 	var items []string
 	for i := 0; i < len(tokens); {
@@ -39,7 +39,7 @@ func formatTokens(tokens []kv.Token) string {
 	return strings.Join(items, ", ")
 }
 
-// prefixWhile is how many tokens from the first on satisfy a condition.
+// prefixWhile returns the number of leading tokens that satisfy a condition.
 func prefixWhile(tokens []kv.Token, holds func(k int) bool) int {
 	n := 0
 	for n < len(tokens) && holds(n) {

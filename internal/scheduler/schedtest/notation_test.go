@@ -46,7 +46,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokensReadAsWritten: what formatTokens writes, parseTokens reads.
+// TestTokensReadAsWritten: parseTokens parses the output of formatTokens.
 func TestTokensReadAsWritten(t *testing.T) {
 	rng := newStream(1, "tokens")
 	s := NewScript()
@@ -66,7 +66,7 @@ func TestTokensReadAsWritten(t *testing.T) {
 	}
 }
 
-// TestBadCommands: a script that is wrong is told so, and goes on.
+// TestBadCommands: an invalid command returns an error, and the script continues.
 func TestBadCommands(t *testing.T) {
 	s := NewScript()
 	arg := func(key string, vals ...string) Arg { return Arg{key, vals} }
@@ -118,11 +118,12 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	if err := new(Plant).UnmarshalText([]byte("weeds")); err == nil {
-		t.Error("weeds are planted")
+		t.Error("an unknown plant is accepted")
 	}
 }
 
-// TestFailureIsOneLine: with checker, seed, step, what and the command.
+// TestFailureIsOneLine: the line has the checker, the seed, the step, the fault and the
+// command.
 func TestFailureIsOneLine(t *testing.T) {
 	_, err := Run(Options{Seed: 1, Steps: 60, Plant: GrantTwice})
 	for seed := uint64(2); err == nil && seed < 50; seed++ {

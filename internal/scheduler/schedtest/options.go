@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Options choose a world. The zero value is seed 0 with the default number of steps.
+// Options select a world. The zero value is seed 0 with the default number of steps.
 type Options struct {
-	// Seed decides everything: the world, its load, its faults.
+	// Seed determines everything: the world, its load, its faults.
 	Seed uint64
-	// Steps is how many plans run while requests arrive; then the open ones run to their
+	// Steps is the number of plans while requests arrive; then the open requests run to their
 	// ends. Default 300.
 	Steps int
 	// Faults adds slow steps, failing rows, late answers of the pool and, in some
 	// worlds, the loss of the device.
 	Faults bool
-	// Fair makes a world of tenants with habits of their own under the policy DLPM.
+	// Fair makes a world of tenants with different habits under the policy DLPM.
 	Fair bool
-	// Tiers puts tiers below the device of every world with a cache; else one world of three
-	// has some.
+	// Tiers adds tiers below the device to every world with a cache; without it one world of
+	// three has some.
 	Tiers bool
-	// Plant is a bug to be found by a checker. Default none.
+	// Plant is a bug that a checker must find. Default none.
 	Plant Plant
-	// Trace, if set, gets a line for each thing that happens, and the stack of a
-	// panic. Errors of writing are ignored.
+	// Trace, if set, gets a line for each event, and the stack of a panic. Write errors are
+	// ignored.
 	Trace io.Writer
 }
 
-// WithDefaults fills what is zero.
+// WithDefaults returns a copy with defaults for zero fields.
 func (o Options) WithDefaults() Options {
 	if o.Steps == 0 {
 		o.Steps = 300
@@ -49,7 +49,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Command replays the world from a terminal.
+// Command returns the command that replays the world.
 func (o Options) Command() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "coppice sim --seed %d --steps %d", o.Seed, o.Steps)
@@ -68,19 +68,19 @@ func (o Options) Command() string {
 	return b.String()
 }
 
-// Failure is a promise that was broken. Its text is one line.
+// Failure is a broken promise. Its text is one line.
 type Failure struct {
-	Checker string // that found it
+	Checker string // name of the checker that found it
 	Options Options
-	Step    int    // plans made so far
-	What    string // with the values
+	Step    int    // number of plans made so far
+	What    string // the fault, with its values
 }
 
 func (f *Failure) Error() string {
 	return fmt.Sprintf("%s: seed %d, step %d: %s (replay: %s)", f.Checker, f.Options.Seed, f.Step, f.What, f.Options.Command())
 }
 
-// oneLine makes the text of an error fit into a failure.
+// oneLine joins the lines of an error.
 func oneLine(err error) string {
 	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 }

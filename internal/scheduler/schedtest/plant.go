@@ -8,9 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 )
 
-// Plant is a bug on purpose: of the scheduler as its plans show it, of the
-// backend, of the pool, or of the shell between them. It is there to see the
-// checkers find it.
+// Plant is a deliberate bug, to test the checkers: in the scheduler as its plans show it, in
+// the backend, in the pool, or in the shell between them.
 type Plant uint8
 
 // The bugs that can be planted, by the checker that must find each.
@@ -19,45 +18,45 @@ const (
 
 	// sanitizer
 	DropCopies // the backend leaves out the copies of boundary pages
-	SwapPages  // the backend looks up two pages of a row the wrong way round
-	EarlyReuse // the backend writes a row to a page that another one still reads
+	SwapPages  // the backend swaps two pages of a row
+	EarlyReuse // the backend writes a row to a page that another row still reads
 	ForgetMove // a plan writes to pages that a move reads, and does not wait for it
-	StalePage  // a store gives other pages than those asked for
+	StalePage  // a store returns other pages than the requested ones
 
 	// tiers
-	LoseCancel // the shell does not pass on that a move is needed no more
+	LoseCancel // the shell does not pass on that a move is no longer needed
 	ChildFirst // an extent is written to a tier before its parent
 	LoseMove   // the shell loses the ending of a move
 
 	// outputs
-	StaleDeferred // the backend feeds an older sample back than the last one
-	DoubleToken   // the shell tells a token twice
-	WrongToken    // the shell tells another token
+	StaleDeferred // the backend uses an older sample than the last one
+	DoubleToken   // the shell delivers a token twice
+	WrongToken    // the shell delivers another token
 
 	// endings
-	LoseMask     // the backend draws from all tokens, whatever the mask
-	StaleMask    // the scheduler names the mask of another state of a format
+	LoseMask     // the backend ignores the mask
+	StaleMask    // the scheduler uses the mask of another state of a format
 	LoseEnding   // the shell loses an ending
-	DoubleEnding // the shell tells an ending twice
-	ForgedBill   // an ending counts one token too many
+	DoubleEnding // the shell delivers an ending twice
+	ForgedBill   // an ending counts one output token too many
 	DeafToAbort  // an abort is not passed on
-	BelieveMove  // the shell says of a move that failed that it has not
+	BelieveMove  // the shell reports a failed move as successful
 
 	LoseDisplaced // the shell loses the ending of a request that was displaced
 
 	// ledger
-	GrantTwice  // the pool grants a page that is granted already
-	LosePage    // the pool loses a page that comes back
+	GrantTwice  // the pool grants a page that is already granted
+	LosePage    // the pool loses a returned page
 	ForeignPage // a plan uses a page that was never granted
 
 	// rows
 	OverBudget   // the scheduler plans more tokens than its limit
 	TwoWriters   // a plan has two rows write to one page
-	WrongStart   // a row goes on one token too far
+	WrongStart   // a row starts one token too late
 	SkipSampling // the last chunk of a prompt does not sample
 
 	// floor
-	NoFloor // the scheduler keeps nothing of a step for prompts
+	NoFloor // the scheduler reserves nothing of a step for prompts
 
 	// precedence
 	Eager // the scheduler preempts for less than the threshold
@@ -68,10 +67,10 @@ const (
 
 	// mirror
 	DropEvent   // a cache event gets lost
-	DoubleEvent // a cache event comes twice
+	DoubleEvent // a cache event is delivered twice
 
 	// failed
-	KeepFailed // the scheduler hears that failed rows' KV is sound; only in worlds with faults
+	KeepFailed // the scheduler is told that failed rows' KV is sound; only in worlds with faults
 
 	// contents
 	OverwritePage // the backend writes to a page that only the cache uses
@@ -79,27 +78,27 @@ const (
 	// progress
 	LoseGrant  // the pool never answers
 	LoseResult // the backend never finishes a step
-	Starve     // the policy forgets the oldest requests
+	Starve     // the policy passes over the oldest requests
 
 	// shares
-	Favour       // the policy gives the tenants far more per round than it says
-	ForgiveDebts // a tenant with nothing open owes nothing
-	KeepCredit   // a tenant keeps what it did not use of its share
-	ChargeCached // tokens from the cache are charged as computed ones are
+	Favour       // the policy gives the tenants far more per round than configured
+	ForgiveDebts // the debt of a tenant without open requests is dropped
+	KeepCredit   // a tenant keeps the unused part of its share
+	ChargeCached // cached tokens are charged like computed ones
 
 	// door
-	LongQueue // the queue takes more than it should
-	TimidDoor // a full queue displaces nobody
+	LongQueue // the queue accepts more than its limit
+	TimidDoor // a full queue displaces no request
 
 	// twin
-	HiddenDraw // a random number is drawn that the seed does not decide
+	HiddenDraw // a random number is drawn that does not depend on the seed
 
 	plantCount
 )
 
-// A row that reads wrong KV trips the sanitizer, unless what it reads is a whole
-// prefix of another request: then only its output is wrong. The scheduler fails a
-// request whose token the row's mask forbids.
+// A row that reads wrong KV makes the sanitizer fail, unless it reads a whole prefix of another
+// request: then only its output is wrong. The scheduler fails a request whose token the row's
+// mask forbids.
 var plants = [plantCount]struct{ name, checker, or string }{
 	NoPlant:       {"none", "", ""},
 	DropCopies:    {"drop-copies", "sanitizer", "outputs"},
@@ -148,7 +147,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	HiddenDraw:    {"hidden-draw", "twin", ""},
 }
 
-// Plants are all bugs that can be planted.
+// Plants returns all bugs that can be planted.
 func Plants() []Plant {
 	var all []Plant
 	for p := NoPlant + 1; p < plantCount; p++ {
@@ -164,24 +163,24 @@ func (p Plant) String() string {
 	return fmt.Sprintf("plant(%d)", uint8(p))
 }
 
-// FoundBy reports whether this checker may be the first to find the bug.
+// FoundBy reports whether the named checker may be the first to find the bug.
 func (p Plant) FoundBy(checker string) bool {
 	e := &plants[p]
 	return checker != "" && (checker == e.checker || slices.Contains(strings.Fields(e.or), checker))
 }
 
-// Checker is the name of the checker that is there for the bug.
+// Checker returns the name of the checker that must find the bug.
 func (p Plant) Checker() string { return plants[p].checker }
 
-// faults maps the bugs that the scheduler itself brings about.
+// faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 }
 
-// Fair reports whether it takes a fair world to find the bug.
+// Fair reports whether only fair worlds show the bug.
 func (p Plant) Fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
 
-// UnmarshalText reads a plant's name.
+// UnmarshalText parses a plant's name.
 func (p *Plant) UnmarshalText(text []byte) error {
 	i := slices.IndexFunc(plants[:], func(e struct{ name, checker, or string }) bool { return e.name == string(text) })
 	if i < 0 {
@@ -194,12 +193,12 @@ func (p *Plant) UnmarshalText(text []byte) error {
 // planting holds the planted bug until it is due.
 type planting struct {
 	kind  Plant
-	after int // plans
+	after int // number of plans before it is due
 	done  bool
 }
 
-// due reports whether to bring about this bug now. It reports true once, and not before a
-// world has run for some plans.
+// due reports whether the given bug must happen now. It returns true once, after the world has
+// run for some plans.
 func (p *planting) due(kind Plant, plans int) bool {
 	if p.kind != kind || p.done || plans < p.after {
 		return false

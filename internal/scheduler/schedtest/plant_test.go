@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// TestPlants: each bug that can be planted is found, in several worlds, and
-// always by the checker that is there for it. In some worlds a bug finds no
-// opportunity, or harms nobody.
+// TestPlants: each bug that can be planted is found in several worlds, always by its own
+// checker. In some worlds a bug has no opportunity, or no effect.
 func TestPlants(t *testing.T) {
 	for _, plant := range Plants() {
 		t.Run(plant.String(), func(t *testing.T) {
 			found, steps := 0, 60
 			if plant == Starve || plant == Favour || plant.Fair() {
-				steps = 300 // who waits has to be passed often
+				steps = 300 // a waiting request must be passed over often
 			}
 			for seed := uint64(1); seed <= 200 && found < 3; seed++ {
 				_, err := RunTwin(Options{Seed: seed, Steps: steps, Plant: plant, Faults: plant == KeepFailed})

@@ -6,18 +6,18 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// precedence checks that a sequence is preempted only for a waiting one that is above it by
-// the threshold, under the policy priority, or for a running one that needs a page and is not
-// below it.
+// precedence checks that a sequence is preempted only for a waiting one that is above it by the
+// threshold, under the policy priority, or for a running one that needs a page and is not below
+// it.
 type precedence struct {
 	blind
 	r   *rig
-	ran map[*sample]bool // had a slot when it was last looked
+	ran map[*sample]bool // samples that had a slot at the previous check
 }
 
 func (*precedence) name() string { return "precedence" }
 
-// running lists the samples that have a slot, as the scheduler reports them.
+// running lists the samples that have a slot, as reported by the scheduler.
 func (r *rig) running() map[*sample]bool {
 	set := map[*sample]bool{}
 	for _, run := range r.sched.Running(r.clock.Now(), nil) {
@@ -42,8 +42,8 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) error {
 	return nil
 }
 
-// justified reports whether v was preempted for a newcomer far enough above it, or for
-// one that needs a page, which may be v itself.
+// justified reports whether v was preempted for a new sample far enough above it, or for a
+// running one that needs a page, possibly v itself.
 func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
 	cfg, lowest := &c.r.cfg, int(v.of.req.Priority)
 	for _, o := range c.r.book.live {

@@ -6,24 +6,24 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// progress checks that every wait has a cause and comes to an end.
+// progress checks that every wait has a cause and ends.
 type progress struct {
 	blind
 	r *rig
 
-	letters int // since the last move that is not mail
-	idle    int // times that all was settled since the last plan began or ended
-	drainAt int // plan at which arrivals ended, and
-	drain   int // how many plans what was open then may take; 0 while requests arrive
+	letters int // letters since the last event other than mail
+	idle    int // settled calls since the last plan began or ended
+	drainAt int // plan at which arrivals ended
+	drain   int // maximum number of plans for the requests open then; 0 while requests arrive
 	passed  map[*sample]int
 }
 
 func (*progress) name() string { return "progress" }
 
-// These are far beyond what is seen; a bug has no bound at all.
+// These limits are far beyond what correct runs need; with a bug, waits are unbounded.
 const (
-	maxIdle   = 5000 // arrivals and letters while one plan runs
-	drainSlow = 8    // plans for each token that is owed
+	maxIdle   = 5000 // arrivals and letters during one plan
+	drainSlow = 8    // plans for each token still to be generated
 )
 
 func (c *progress) moved() { c.letters, c.idle = 0, 0 }
@@ -35,7 +35,7 @@ func (c *progress) told(*sample, *scheduler.Output) error { c.letters = 0; retur
 
 func (c *progress) completed(uint64) error { c.moved(); return nil }
 
-// planned counts for each waiting request how many later ones overtook it.
+// planned counts, for each waiting request, the later ones that have overtaken it.
 func (c *progress) planned(p *scheduler.Plan, rows []rowView) error {
 	c.moved()
 	if c.passed == nil {
@@ -76,10 +76,10 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 	return false
 }
 
-// overtakers is how many later samples may be admitted before a waiting one:
-// MaxBypass while it does not fit; those that come past while it follows a prompt
-// in flight; and by the policy's choice, as each OldestEvery-th admission goes to the oldest,
-// and counts as a bypass if that one does not fit. 0 is no bound: under DLPM, which is fair to
+// overtakers returns how many later samples may be admitted before a waiting one: MaxBypass
+// while it does not fit; those admitted while it waits for the same prefix to be computed; and
+// those that the policy prefers, as each OldestEvery-th admission goes to the oldest, and
+// counts as a bypass if the oldest does not fit. 0 means no bound: under DLPM, which is fair to
 // tenants and not to requests, and for tenants with a limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg

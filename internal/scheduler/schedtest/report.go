@@ -8,42 +8,41 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Report is what happened in a world.
+// Report summarises a world.
 type Report struct {
 	Options Options
-	World   string // its configuration, on one line
+	World   string // the configuration, on one line
 
-	// Digest is XXH3-64 over every plan (rows, binds, copies, pages), output,
-	// ending and cache event, in order: equal worlds give equal digests, on every
-	// platform.
+	// Digest is XXH3-64 over every plan (rows, binds, copies, pages), output, ending and cache
+	// event, in order: equal worlds give equal digests, on every platform.
 	Digest uint64
-	// Steps are the digests after each plan; see [RunTwin].
+	// Steps has the digest after each plan; see [RunTwin].
 	Steps []uint64
 
-	Requests     int // accepted
+	Requests     int // accepted requests
 	Refused      int
-	OutputTokens int // tokens that callers got
-	RanTokens    int // run by the backend
+	OutputTokens int // delivered to callers
+	RanTokens    int // computed by the backend
 	PromptTokens int // tokens of admitted prompts
-	CachedTokens int // of those, from the cache
-	CopiedPages  int // of boundary pages
-	MovedPages   int // between tiers
+	CachedTokens int // prompt tokens found in the cache
+	CopiedPages  int // copies of boundary pages
+	MovedPages   int // pages moved between tiers
 	FailedMoves  int
 	Moves        Moves
 	Preemptions  int
-	Displaced    int    // samples
+	Displaced    int    // displaced samples
 	Endings      [8]int // by scheduler.Reason
 	Aborts       Aborts
-	Letters      int           // to and from the pool
-	Events       int           // of the cache
-	Leaves       int           // paths of the tree that were compared with what the pages hold
-	Compared     int           // comparisons of the events' mirror with the tree
-	Longest      float64       // most requests that overtook one, as a share of what the progress checker allows
-	Unfair       float64       // most by which the service of two tenants differed, as a share of what the shares checker allows
+	Letters      int           // messages to and from the pool
+	Events       int           // cache events
+	Leaves       int           // paths of the tree whose pages were checked at the end
+	Compared     int           // comparisons of the mirror with the tree
+	Longest      float64       // most overtakers of one request, as a fraction of the progress checker's bound
+	Unfair       float64       // largest difference in service between two tenants, as a fraction of the shares checker's bound
 	Time         time.Duration // virtual
 }
 
-// HitRate is the share of prompt tokens that came from the cache.
+// HitRate returns the fraction of prompt tokens found in the cache.
 func (r Report) HitRate() float64 {
 	if r.PromptTokens == 0 {
 		return 0
@@ -51,7 +50,7 @@ func (r Report) HitRate() float64 {
 	return float64(r.CachedTokens) / float64(r.PromptTokens)
 }
 
-// String is a few lines for a terminal.
+// String formats the report in a few lines.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world:    seed %d: %s\n", r.Options.Seed, r.World)
@@ -77,22 +76,22 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Moves counts what became of moves between tiers.
+// Moves counts moves between tiers by their results.
 type Moves struct {
-	Reads      int // that ended well
-	Failed     int // reads that failed, but for the next two
+	Reads      int // successful reads
+	Failed     int // failed reads, except late and canceled ones
 	Late       int // reads that passed their deadline
-	Canceled   int // reads that were needed no more
-	Writes     int // that ended well
-	Promotions int // of them, to the host of what lies further below
-	Fetches    int // waits of requests for reads
-	HitTokens  int // of prompts, that were fetched
-	Found      int // extents that a restart found
-	Lost       int // extents that the device gave up and that could not be written
+	Canceled   int // reads that were no longer needed
+	Writes     int // successful writes
+	Promotions int // writes to the host of extents from lower tiers
+	Fetches    int // times that a request waited for a read
+	HitTokens  int // prompt tokens that were fetched
+	Found      int // extents found after a restart
+	Lost       int // evicted extents that could not be written
 }
 
-// Aborts counts where requests were when their callers gave them up.
+// Aborts counts aborted requests by phase.
 type Aborts struct {
 	Queued, Prefilling, Decoding int
-	WhileRunning                 int // of these, with a row in a plan that ran
+	WhileRunning                 int // prefilling or decoding, with a row in flight
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// rig is a scheduler, a simulated backend and a pool on one virtual clock, with checkers. Its
-// methods are the actions of a shell; a world or a script decides when to call them.
+// rig connects a scheduler, a simulated backend and a pool on one virtual clock, with checkers.
+// Its methods are the actions of a shell; a world or a script decides when to call them.
 type rig struct {
 	opts Options
 	system
 	lower lower
 	mail  mail
 	flying
-	lost   error // the device's end; nothing is planned any more
-	closed bool  // all is over, but for letters under way
+	lost   error // the error that ended the device; no more plans are made
+	closed bool  // everything has ended, except letters in flight
 
 	book     book
 	checkers []checker
-	progress *progress // one of them
+	progress *progress // one of the checkers
 	planting planting
 	sum      digest
 	report   Report
-	failed   *Failure // the first one; nothing moves any more
+	failed   *Failure // the first failure; everything stops after it
 
-	log      *[]kv.Event                      // keeps the events for a script; nil: there is none
-	listener func(*sample, *scheduler.Output) // the callers; may be nil
+	log      *[]kv.Event                      // collects the events for a script; may be nil
+	listener func(*sample, *scheduler.Output) // called with each output; may be nil
 	scratch
 }
 
@@ -40,22 +40,22 @@ type rig struct {
 type system struct {
 	clock  *sim.Clock
 	info   engine.Info
-	cfg    scheduler.Config  // as the checkers believe it to be
-	cache  *radixcache.Cache // to be read only; nil if there is none
+	cfg    scheduler.Config  // as the checkers assume it
+	cache  *radixcache.Cache // read only; nil if there is none
 	sched  *scheduler.Scheduler
 	oracle *sim.Backend
-	device engine.Backend // the same one, or what a planted bug makes of it
+	device engine.Backend // backend, or a wrapper with a planted bug
 	pool   *mempool.Pool
 }
 
-// flying are the plans that run.
+// flying are the plans in flight.
 type flying struct {
 	flights []*flight // submitted, oldest first
-	plans   int       // made so far
-	lastSeq uint64    // of the latest plan
+	plans   int       // number of plans made
+	lastSeq uint64    // Seq of the latest plan
 }
 
-// scratch is memory that is used again.
+// scratch is reused memory.
 type scratch struct {
 	out     []scheduler.Output
 	events  []kv.Event
@@ -63,7 +63,7 @@ type scratch struct {
 	granted []kv.PageID // by the latest grant
 }
 
-// newRig makes a rig, and fills in the defaults of cfg.
+// newRig makes a rig, with defaults for cfg.
 func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	r := &rig{opts: o, system: system{clock: device.Clock}, planting: planting{kind: o.Plant, after: 20}}
 	var err error
@@ -91,7 +91,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	return r, nil
 }
 
-// fail keeps the first failure.
+// fail records the first failure.
 func (r *rig) fail(checker string, err error) {
 	if r.failed == nil {
 		r.failed = &Failure{Checker: checker, Options: r.opts, Step: r.plans, What: oneLine(err)}
@@ -99,14 +99,14 @@ func (r *rig) fail(checker string, err error) {
 	}
 }
 
-// note writes a line of the trace.
+// note writes a line to the trace.
 func (r *rig) note(format string, args ...any) {
 	if r.opts.Trace != nil {
 		fmt.Fprintf(r.opts.Trace, "%12v %4d  %s\n", r.clock.Now(), r.plans, fmt.Sprintf(format, args...))
 	}
 }
 
-// add offers a request, and returns the scheduler's answer.
+// add passes a request to the scheduler and returns its answer.
 func (r *rig) add(req scheduler.Request) (*order, error) {
 	o := r.newOrder(req)
 	r.book.coming = &o.req
@@ -129,7 +129,7 @@ func (r *rig) add(req scheduler.Request) (*order, error) {
 	return o, nil
 }
 
-// newOrder is a request as its caller knows it.
+// newOrder makes the caller's record of a request.
 func (r *rig) newOrder(req scheduler.Request) *order {
 	o := &order{req: req, limit: outputLimit(&req, &r.cfg, &r.info), added: r.clock.Now()}
 	o.req.Prompt = slices.Clone(req.Prompt)
@@ -140,7 +140,7 @@ func (r *rig) newOrder(req scheduler.Request) *order {
 	return o
 }
 
-// foretell computes the outputs that an accepted request must get.
+// foretell computes the expected outputs of an accepted request.
 func (r *rig) foretell(o *order) {
 	for _, s := range o.samples {
 		params := o.req.Sampling
@@ -157,8 +157,8 @@ func (r *rig) foretell(o *order) {
 	}
 }
 
-// outputLimit is MaxTokens, or what the configuration, the model and the pool
-// leave room for: the last token of an output is never run, so it needs none.
+// outputLimit returns MaxTokens or the limit by the configuration, the model and the pool,
+// whichever is lower. The last token of an output is never run, so it needs no room.
 func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Info) int {
 	if req.MaxTokens > 0 {
 		return req.MaxTokens
@@ -188,7 +188,7 @@ func (r *rig) abort(id scheduler.RequestID, cause error) {
 	r.pump()
 }
 
-// expire ends the requests that are past their time.
+// expire ends the requests past their deadline.
 func (r *rig) expire() {
 	if r.lost != nil || r.failed != nil {
 		return
@@ -211,7 +211,7 @@ func (r *rig) runs(s *sample) bool {
 // row of it.
 func (r *rig) countAbort(o *order) {
 	count := &r.report.Aborts
-	switch s := o.samples[0]; { // as far as that one goes
+	switch s := o.samples[0]; { // judged by its first sample
 	case !s.bound:
 		count.Queued++
 	case s.computed < len(o.req.Prompt):
@@ -229,7 +229,7 @@ func (r *rig) countAbort(o *order) {
 	}
 }
 
-// stop handles the loss of the device, by a fault of the world or by a bug.
+// stop handles the loss of the device, by an injected fault or by a bug.
 func (r *rig) stop(f *flight, err error) {
 	r.each(func(c checker) error { return c.resulted(f, nil, err) })
 	r.shut(err)
@@ -246,7 +246,7 @@ func (r *rig) shut(err error) {
 	r.pump()
 }
 
-// settle is called when nothing is left to do at this time.
+// settle is called when nothing is left to do at the current time.
 func (r *rig) settle() { r.each(func(c checker) error { return c.settled() }) }
 
 // deliver advances the clock until all letters have arrived.
@@ -255,14 +255,14 @@ func (r *rig) deliver() {
 	}
 }
 
-// close gives all pages back, when no request is open and no letter is under way.
+// close returns all pages. No request may be open and no letter in flight.
 func (r *rig) close() {
 	if r.failed != nil {
 		return
 	}
 	r.closed = true
 	r.pump()
-	r.deliver() // Drain takes only what has arrived
+	r.deliver() // Drain only returns pages that have arrived
 	r.planting.overwrite(r)
 	if err := r.lower.ledger.closing(); err != nil {
 		r.fail(r.lower.ledger.name(), err)

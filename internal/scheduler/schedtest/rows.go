@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// rowLimits checks the rows of plans: budget and slots are kept, each row begins where the
-// last row of its sample ended, with the request's tokens, and no row writes to a page that
-// another one uses.
+// rowLimits checks the rows of plans: they respect budget and slots, each row begins where the
+// previous row of its sample ended and has the request's tokens, and no row writes to a page
+// that another row uses.
 type rowLimits struct {
 	blind
 	r    *rig
@@ -63,7 +63,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// owner checks that the scheduler names the same requests as the binds.
+// owner checks that the scheduler assigns rows to the same requests as the binds do.
 func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	for i, v := range rows {
 		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
@@ -73,8 +73,8 @@ func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost is the budget that a plan takes: 1 for a decode row, and for a prompt's
-// token 1 + context/AttentionTokens. A single token is never too dear.
+// cost returns the budget that a plan uses: 1 for a decode row, and 1 + context/AttentionTokens
+// for a token of a prompt. A single token is always affordable.
 func (c *rowLimits) cost(rows []rowView) int {
 	sum := 0
 	for _, v := range rows {
@@ -113,7 +113,7 @@ func (c *rowLimits) binds(b *engine.Batch) error {
 func (c *rowLimits) row(v *rowView) error {
 	s, row := v.of, v.row
 	if s == nil {
-		return fmt.Errorf("slot %d is of nobody who is open", row.Slot)
+		return fmt.Errorf("slot %d belongs to no open sample", row.Slot)
 	}
 	start, end := int(row.Start), int(row.Start)+row.Len()
 	id, prompt := s.of.req.ID, s.of.req.Prompt
@@ -145,8 +145,8 @@ func (c *rowLimits) row(v *rowView) error {
 	return nil
 }
 
-// writes: a page that a row writes to is in no other row. The engine's contract
-// allows more, reading what an earlier row wrote, but no plan needs it.
+// writes checks that a page that a row writes is in no other row. The engine's contract permits
+// reading the writes of earlier rows, but no plan needs it.
 func (c *rowLimits) writes(rows []rowView) error {
 	pageTokens := c.r.info.PageTokens
 	c.writers = c.writers[:0]

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Run plays the world that o names. The error is that of [Options.Validate], or
-// a *[Failure] if a promise was broken; then the report ends there.
+// Run simulates the world selected by o. The error is that of [Options.Validate], or a
+// *[Failure] if a promise was broken; then the report ends there.
 //
 // Cost: about a millisecond for each ten steps.
 func Run(o Options) (Report, error) { return run(o, false) }
@@ -42,7 +42,7 @@ func run(o Options, second bool) (report Report, err error) {
 	return next.live()
 }
 
-// live plays a world to its end, or to a failure.
+// live runs a world to its end, or to a failure.
 func (w *world) live() (report Report, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -58,8 +58,8 @@ func (w *world) live() (report Report, err error) {
 	return w.report, nil
 }
 
-// inherit takes over the disk and shared tiers of the process before this one. The same
-// requests arrive again.
+// inherit takes over the disk and shared tiers of the previous process. The same requests
+// arrive again.
 func (w *world) inherit(before *world) {
 	w.report, w.sum = before.report, before.sum
 	w.note("restart")
@@ -76,30 +76,30 @@ func (w *world) inherit(before *world) {
 	w.pump()
 }
 
-// world puts load and faults on a rig.
+// world adds load and faults to a rig.
 type world struct {
 	*rig
 	setup  setup
 	load   *load
-	when   stream // of arrivals
-	who    stream // of aborts
+	when   stream // arrivals
+	who    stream // aborts
 	post   stream // delays
 	mover  stream // moves between tiers
-	second bool   // of a pair of twins
+	second bool   // the second one of a pair of twins
 
-	steps    int                // plans while requests arrive
-	callerOf map[*order]*caller // in a fair world
+	steps    int                // number of plans while requests arrive
+	callerOf map[*order]*caller // used in a fair world
 
 	over     bool          // no more arrivals
 	flushing bool          // the last writes have begun
-	landed   bool          // the landing of the oldest flight is under way
-	alarm    time.Duration // set for the next expiry; 0 if none is
+	landed   bool          // the landing of the oldest flight is scheduled
+	alarm    time.Duration // time of the scheduled expiry; 0 if none
 }
 
 func newWorld(o Options) (*world, error) {
 	w := &world{setup: newSetup(o)}
 	w.load = newLoad(o, &w.setup)
-	w.setup.device.Logits = w.load.penalise // or the device would know no penalties
+	w.setup.device.Logits = w.load.penalise // without logits the simulated device would ignore penalties
 	var err error
 	if w.rig, err = newRig(o, w.setup.device, w.setup.cfg); err != nil {
 		return nil, err
@@ -140,8 +140,7 @@ func (w *world) run() {
 	w.close()
 }
 
-// flushed begins the last writes when no request is open, and reports whether they have
-// ended.
+// flushed begins the last writes when no request is open, and reports whether they have ended.
 func (w *world) flushed() bool {
 	if w.lost != nil || w.setup.ending == shutsDown {
 		return true
@@ -156,7 +155,7 @@ func (w *world) flushed() bool {
 	return !w.sched.Flushing()
 }
 
-// turn does everything that can be done at this time.
+// turn does everything that can be done at the current time.
 func (w *world) turn() {
 	w.expire()
 	w.setAlarm()
@@ -169,7 +168,7 @@ func (w *world) turn() {
 		if delay := w.post.wait(w.setup.notice); delay > 0 {
 			w.landed = true
 			w.later(delay, func() {
-				if w.landed = false; len(w.flights) > 0 { // else all failed meanwhile
+				if w.landed = false; len(w.flights) > 0 { // else all have failed meanwhile
 					w.land()
 				}
 			})
@@ -187,7 +186,7 @@ func (w *world) turn() {
 	w.settle()
 }
 
-// setAlarm makes the world run at the next deadline.
+// setAlarm schedules a turn at the next deadline.
 func (w *world) setAlarm() {
 	now := w.clock.Now()
 	at, ok := w.sched.NextExpiry()
@@ -197,8 +196,8 @@ func (w *world) setAlarm() {
 	}
 }
 
-// look calls every method that only reads. The second of a pair of twins does so, to show
-// that reading changes nothing.
+// look calls every method that only reads. The second twin does so, to show that reading
+// changes nothing.
 func (w *world) look() {
 	waiting := map[scheduler.RequestID][]scheduler.Wait{}
 	for _, wait := range w.sched.Waiting(nil) {
@@ -218,7 +217,7 @@ func (w *world) look() {
 	w.sched.Tenants()
 }
 
-// later calls do after a delay, unless the world is over by then.
+// later calls do after a delay, unless the world has ended by then.
 func (w *world) later(delay time.Duration, do func()) {
 	w.clock.At(w.clock.Now()+delay, func() {
 		if w.failed == nil && !w.closed {
@@ -256,7 +255,7 @@ func (w *world) begin() {
 	}
 }
 
-// arrive is a group of requests, and the next group later.
+// arrive adds a group of requests and schedules the next group.
 func (w *world) arrive() {
 	if w.over {
 		return
@@ -288,7 +287,7 @@ func (w *world) arriveOne() {
 	}
 }
 
-// heard has a client of the closed loop send its next request after one has ended.
+// heard schedules the next request of a closed-loop client after one has ended.
 func (w *world) heard(s *sample, _ *scheduler.Output) {
 	if !s.ended {
 		return
@@ -305,7 +304,7 @@ func (w *world) heard(s *sample, _ *scheduler.Output) {
 	}
 }
 
-// giveUp aborts a request, which may have ended by now.
+// giveUp aborts a request, which may have ended already.
 func (w *world) giveUp(id scheduler.RequestID) {
 	if w.lost != nil {
 		return
@@ -319,7 +318,7 @@ func (w *world) giveUp(id scheduler.RequestID) {
 
 var errGone = errors.New("schedtest: the caller has gone")
 
-// giveUpRunning aborts requests while a plan runs: one of its own, or any.
+// giveUpRunning aborts requests during a plan: those of the plan, or any.
 func (w *world) giveUpRunning() {
 	if w.setup.aborts == 0 || !w.who.one(10*w.setup.aborts) || len(w.book.live) == 0 {
 		return

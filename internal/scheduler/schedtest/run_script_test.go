@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Script drives a scheduler by hand, command by command, with all checkers on.
-// It belongs to one goroutine. The commands:
+// Script drives a scheduler by hand, command by command, with all checkers on. One goroutine
+// may use it. The commands:
 //
 //	init policy=lpm page-tokens=4 pages=40 step-tokens=16 max-running=4 ...
 //	add id=1 prompt=(a*20) max=3 [stop=(7)] [salt=x] [temp=0.7] [seed=5]
@@ -46,14 +46,14 @@ import (
 // The bug that a checker finds is shown as "broken: checker: what".
 type Script struct {
 	rig    *rig
-	orders map[scheduler.RequestID]*order // all that were accepted
+	orders map[scheduler.RequestID]*order // all accepted requests
 	nextID scheduler.RequestID
 	manual bool
-	lines  []string // what callers were told since the last command
+	lines  []string // outputs for callers since the previous command
 	quiet  bool     // show endings only
 }
 
-// NewScript is a script before its init.
+// NewScript returns a script that must begin with init.
 func NewScript() *Script { return &Script{} }
 
 // commands maps names to methods.
@@ -66,7 +66,7 @@ func (s *Script) commands() map[string]func(*args) (string, error) {
 	}
 }
 
-// Do runs one command and returns its text, which may be an error.
+// Do runs one command and returns its output, which may be an error.
 func (s *Script) Do(cmd string, list ...Arg) string {
 	f := s.commands()[cmd]
 	if f == nil {
@@ -117,7 +117,7 @@ func (s *Script) init(a *args) (string, error) {
 	s.rig, s.orders, s.nextID = r, map[scheduler.RequestID]*order{}, 0
 	r.mail.delay = func() time.Duration {
 		if s.manual {
-			return time.Hour // later than any step
+			return time.Hour // longer than any step
 		}
 		return 0
 	}
@@ -126,8 +126,8 @@ func (s *Script) init(a *args) (string, error) {
 	return "", nil
 }
 
-// settleScript is settle without the checkers that expect the next plan at once: in a script
-// nothing goes on by itself.
+// settleScript is settle without the checkers that expect the next plan at once: a script makes
+// plans only when told to.
 func (r *rig) settleScript() {
 	r.each(func(c checker) error {
 		if c == r.progress || c == r.lower.ledger {
@@ -144,7 +144,7 @@ func (s *Script) add(a *args) (string, error) {
 	allowed, err3 := s.parseTokens(a.values("allowed"))
 	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), MinTokens: a.number("min", 0), StopTokens: stop, AllowedTokens: allowed, Digest: a.has("digest")}
 	req.Namespace.Salt, req.Namespace.LoRA = a.text("salt", ""), a.text("lora", "")
-	// Seeds differ: binds are matched to samples by them.
+	// Seeds must differ, since they identify the sample of a bind.
 	req.Sampling = engine.SamplingParams{Seed: uint64(a.number("seed", int(id))), Temperature: a.fraction("temp")}
 	s.scriptRequest(&req, a)
 	if err := errors.Join(err, err2, err3, a.done()); err != nil {
@@ -158,7 +158,7 @@ func (s *Script) add(a *args) (string, error) {
 		return "refused: " + oneLine(err), nil
 	}
 	s.orders[id], s.nextID = o, max(s.nextID, id)
-	return s.told(), nil // those that were displaced
+	return s.told(), nil // outputs of displaced requests
 }
 
 func (s *Script) next(a *args) (string, error) {
@@ -171,7 +171,7 @@ func (s *Script) next(a *args) (string, error) {
 func (s *Script) planned() string {
 	f := s.rig.plan()
 	if f == nil && !s.manual && s.rig.mail.underway > 0 {
-		s.rig.deliver() // a shell asks again when pages have come
+		s.rig.deliver() // a shell plans again when pages have arrived
 		f = s.rig.plan()
 	}
 	if f == nil {
@@ -201,14 +201,14 @@ func (s *Script) land() bool {
 	return true
 }
 
-// told returns the lines for callers since the last command.
+// told returns the outputs for callers since the previous command.
 func (s *Script) told() string {
 	text := strings.Join(s.lines, "")
 	s.lines = s.lines[:0]
 	return text
 }
 
-// heard writes the line for an output.
+// heard adds the line for an output.
 func (s *Script) heard(of *sample, o *scheduler.Output) {
 	line := label(of) + ":"
 	if o.Sampled {
@@ -246,7 +246,7 @@ func (s *Script) step(a *args) (string, error) {
 	return text.String(), nil
 }
 
-// between delivers letters and checks between two steps of one command.
+// between delivers letters and runs the checkers between two steps of one command.
 func (s *Script) between() {
 	if !s.manual {
 		s.rig.deliver()

@@ -13,8 +13,8 @@ type Arg struct {
 	Vals []string
 }
 
-// args reads arguments by name and keeps the first error. An argument that no method asked
-// for is an error too.
+// args returns arguments by name and keeps the first error. An argument that no method has read
+// is an error, too.
 type args struct {
 	list []Arg
 	used map[string]bool
@@ -96,7 +96,7 @@ func (a *args) duration(key string) time.Duration {
 	return d
 }
 
-// first is the first argument without a value, such as the 3 of "step 3".
+// first returns the first argument without a value, such as the 3 of "step 3".
 func (a *args) first(otherwise int) int {
 	for i := range a.list {
 		if n, err := strconv.Atoi(a.list[i].Key); err == nil && len(a.list[i].Vals) == 0 {
@@ -107,7 +107,7 @@ func (a *args) first(otherwise int) int {
 	return otherwise
 }
 
-// done is the first error.
+// done returns the first error.
 func (a *args) done() error {
 	for i := range a.list {
 		if key := a.list[i].Key; !a.used[key] {
@@ -117,7 +117,7 @@ func (a *args) done() error {
 	return a.err
 }
 
-// parseTick reads the time of "tick 5ms".
+// parseTick parses the time of "tick 5ms".
 func parseTick(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {

@@ -33,7 +33,7 @@ func (s *Script) fail(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// tick advances the clock. Plans that are done by then wait for complete.
+// tick advances the clock. Plans that are done by then still need complete.
 func (s *Script) tick(a *args) (string, error) {
 	var key string
 	if len(a.list) == 1 {
@@ -74,7 +74,7 @@ func (s *Script) metrics(a *args) (string, error) {
 	return s.rig.sched.Metrics().String(), nil
 }
 
-// events shows the events of the cache since the last call.
+// events shows the cache's events since the previous call.
 func (s *Script) events(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -113,7 +113,7 @@ func (s *Script) tree(a *args) (string, error) {
 
 func formatTree(c *radixcache.Cache) string {
 	var b strings.Builder
-	path := []radixcache.NodeID{radixcache.Root} // of parents
+	path := []radixcache.NodeID{radixcache.Root} // path of parents
 	var space kv.Namespace
 	for v := range c.Walk() {
 		path = path[:slices.Index(path, v.Parent)+1]

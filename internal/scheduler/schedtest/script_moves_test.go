@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// scriptTiers reads the tiers of an init; nil if there are none.
+// scriptTiers parses the tiers of an init; nil if there are none.
 func scriptTiers(a *args, pageTokens int) (*tiering.Config, error) {
 	host, disk, bandwidth := a.number("host", 0), a.number("disk", 0), a.number("bandwidth", 0)
 	var mode tiering.Mode
@@ -29,7 +29,7 @@ func scriptTiers(a *args, pageTokens int) (*tiering.Config, error) {
 	return c, err
 }
 
-// stores sets how operations of stores go from now on.
+// stores sets the duration and the error of later operations of stores.
 func (s *Script) stores(a *args) (string, error) {
 	took, fail, only := a.duration("took"), a.text("fail", ""), a.number("move", 0)
 	faults := map[string]error{"": nil, "io": errIO, "corrupt": mempool.ErrCorrupt, "hang": errHangs}
@@ -47,7 +47,7 @@ func (s *Script) stores(a *args) (string, error) {
 	return "", a.done()
 }
 
-// moved advances the clock until a move has ended, or n of them.
+// moved advances the clock until n moves have ended, by default one.
 func (s *Script) moved(a *args) (string, error) {
 	n := a.first(1)
 	if err := a.done(); err != nil {
@@ -74,7 +74,7 @@ func (s *Script) moved(a *args) (string, error) {
 	return b.String(), nil
 }
 
-// outcome is a word for how a move has ended.
+// outcome returns a word for the result of a move.
 func outcome(err error) string {
 	if err == nil {
 		return "ok"
@@ -82,7 +82,7 @@ func outcome(err error) string {
 	return oneLine(err)
 }
 
-// tiers shows what each tier below the device has.
+// tiers shows the contents of each tier below the device.
 func (s *Script) tiers(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -109,7 +109,7 @@ func (s *Script) tiers(a *args) (string, error) {
 	return b.String(), nil
 }
 
-// formatByTier shows how many cached tokens came from lower tiers.
+// formatByTier prints the number of cached tokens from each lower tier.
 func formatByTier(e *scheduler.Ending) (text string) {
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
 		if n := e.CachedByTier[t]; n > 0 {
@@ -119,7 +119,7 @@ func formatByTier(e *scheduler.Ending) (text string) {
 	return text
 }
 
-// formatMoves shows the moves of a plan and those that its batch waits for.
+// formatMoves prints the moves of a plan and those that its batch waits for.
 func formatMoves(p *scheduler.Plan) string {
 	var b strings.Builder
 	for i := range p.Moves {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// scriptConfig reads the scheduler's part of an init.
+// scriptConfig parses the scheduler's fields of an init.
 func scriptConfig(a *args, pages int) (scheduler.Config, error) {
 	cfg := scheduler.Config{
 		StepTokens: a.number("step-tokens", 0), AttentionTokens: a.number("attention-tokens", 0),
@@ -39,7 +39,7 @@ func scriptConfig(a *args, pages int) (scheduler.Config, error) {
 	return cfg, err
 }
 
-// scriptRequest reads the other fields of a request. Times count from now.
+// scriptRequest parses the other fields of a request. Times are relative to now.
 func (s *Script) scriptRequest(req *scheduler.Request, a *args) {
 	req.Tenant, req.Class = a.text("tenant", ""), a.text("class", "")
 	req.Priority, req.Samples, req.Timeline = int32(a.number("priority", 0)), a.number("samples", 0), a.has("timeline")
@@ -49,7 +49,7 @@ func (s *Script) scriptRequest(req *scheduler.Request, a *args) {
 	req.QueueTimeout = a.duration("queue-timeout")
 }
 
-// expire ends the requests that are past their time.
+// expire ends the requests past their deadline.
 func (s *Script) expire(a *args) (string, error) {
 	if err := a.done(); err != nil {
 		return "", err
@@ -58,7 +58,7 @@ func (s *Script) expire(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// why shows what each sample of a request waits for.
+// why shows the reason that each sample of a request waits.
 func (s *Script) why(a *args) (string, error) {
 	id := scheduler.RequestID(a.number("id", 0))
 	if err := a.done(); err != nil {

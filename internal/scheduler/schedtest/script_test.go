@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs the scripts in testdata, which read as a description of the
-// scheduler. After a change that is meant, rewrite them and read the difference:
+// TestScripts runs the scripts in testdata, which also document the scheduler. After an
+// intended change of behaviour, rewrite them and review the diff:
 //
 //	go test ./internal/scheduler/schedtest -run TestScripts -rewrite
 func TestScripts(t *testing.T) {

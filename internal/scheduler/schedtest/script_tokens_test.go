@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// parseTokens reads token sequences as scripts write them: see [Script].
+// parseTokens parses the token notation of scripts: see [Script].
 func (s *Script) parseTokens(items []string) ([]kv.Token, error) {
 	var all []kv.Token
 	for _, item := range items {

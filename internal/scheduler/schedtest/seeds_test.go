@@ -18,8 +18,8 @@ var (
 	stepCount = flag.Int("steps", 300, "plans while requests arrive, in TestSeeds")
 )
 
-// eachSeed plays worlds on all processors; the worlds themselves are single
-// threaded. Every other one has faults.
+// eachSeed runs worlds on all processors; each world is single-threaded. Every other one has
+// faults.
 func eachSeed(t *testing.T, first uint64, n int, play func(Options) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -43,8 +43,8 @@ func eachSeed(t *testing.T, first uint64, n int, play func(Options) error) {
 	all.Wait()
 }
 
-// TestSeeds: whatever arrives, is given up or breaks, on whatever pool, page
-// size, chunk and policy, no checker objects. To run thousands:
+// TestSeeds: whatever requests, aborts and faults occur, with any pool, page size, chunk and
+// policy, no checker fails. To run thousands:
 //
 //	go test ./internal/scheduler/schedtest -run 'TestSeeds|TestTwins' -timeout 1h -args -seeds=10000
 func TestSeeds(t *testing.T) {
@@ -69,7 +69,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// onceFailed are worlds that broke a promise once, and what the cause was.
+// onceFailed are worlds that broke a promise once, with the cause.
 var onceFailed = []struct {
 	options Options
 	cause   string
@@ -84,8 +84,8 @@ var onceFailed = []struct {
 	{Options{Seed: 1854, Steps: 300, Fair: true}, "the same"},
 }
 
-// TestSeedsThatFailed: worlds that broke a promise once keep all of them now. A
-// failure that is found goes on the list with its mend.
+// TestSeedsThatFailed: worlds that broke a promise once now keep all of them. A newly found
+// failure is added to the list together with its fix.
 func TestSeedsThatFailed(t *testing.T) {
 	for _, w := range onceFailed {
 		if _, err := RunTwin(w.options); err != nil {
@@ -143,8 +143,8 @@ func (r *Report) add(o *Report) {
 	r.Time += o.Time
 }
 
-// TestTierSeeds: the same with tiers below the device in every world, half of which begin
-// anew in the middle where a tier outlives the process.
+// TestTierSeeds: the same with tiers below the device in every world. Half of the worlds
+// restart in the middle, if a tier outlives the process.
 func TestTierSeeds(t *testing.T) {
 	n := *seedCount
 	if invariants.Enabled {
@@ -179,7 +179,7 @@ func (m *Moves) add(o *Moves) {
 	m.Lost += o.Lost
 }
 
-// mustBeRich: reads are common, and end in each way.
+// mustBeRich checks that reads are common and end in each way.
 func (m *Moves) mustBeRich(t *testing.T) {
 	t.Helper()
 	for what, n := range map[string]int{
@@ -195,7 +195,7 @@ func (m *Moves) mustBeRich(t *testing.T) {
 	}
 }
 
-// mustBeRich: a simulation in which nothing happens finds nothing.
+// mustBeRich checks that enough happens in the simulation to find something.
 func (r *Report) mustBeRich(t *testing.T) {
 	t.Helper()
 	for what, n := range map[string]int{
@@ -219,11 +219,11 @@ func ExampleRun() {
 	// Output: <nil> true
 }
 
-// TestTwins: one seed is one world, to the last digest; and asking why somebody
-// waits, which the second run does at every turn, changes nothing.
+// TestTwins: a seed determines a world, to the last digest; and the read-only methods, which
+// the second run calls at every turn, change nothing.
 func TestTwins(t *testing.T) {
 	n := *seedCount
-	if n <= 60 { // nobody asked for more
+	if n <= 60 { // the default number
 		n = 20
 	}
 	eachSeed(t, *firstSeed, n, func(o Options) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// The faults that are put into worlds.
+// The injected faults.
 var (
 	errRow    = fmt.Errorf("schedtest: this row fails: %w", engine.ErrLogits)
 	errDevice = errors.New("schedtest: the device is lost")
@@ -20,7 +20,7 @@ var (
 	errOver   = errors.New("schedtest: the process ends")
 )
 
-// arrivals is how requests come in.
+// arrivals is the arrival pattern of requests.
 type arrivals uint8
 
 const (
@@ -39,34 +39,35 @@ type setup struct {
 	device  sim.Config
 	cfg     scheduler.Config
 
-	largest  int           // tokens of the largest usual request, prompt and output
-	beat     time.Duration // about a step
+	largest  int           // prompt and output tokens of the largest usual request
+	beat     time.Duration // approximate duration of a step
 	arrivals arrivals
-	gap      time.Duration // mean time between arrivals, or a client's pause
-	group    int           // requests in a burst, or clients
+	gap      time.Duration // mean time between arrivals, or pause of a client
+	group    int           // requests per burst, or number of clients
 	pool     time.Duration // mean delay of a letter
 	notice   time.Duration // mean delay between the end of a step and Complete
-	store    time.Duration // mean time that a store of a lower tier takes
-	// storeFault is what goes wrong with a move; true: it is slower than its deadline.
+	store    time.Duration // mean duration of an operation of a lower tier's store
+	// storeFault returns the error of a move's store operation; true: it is slower than its
+	// deadline.
 	storeFault func(*tiering.Move) (error, bool)
 	praise     time.Duration // see lower
 	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
-	aborts     int           // one of so many requests is given up; 0: none
+	aborts     int           // one request in so many is aborted; 0: none
 	ending     ending
 	failReads  bool      // every other copy of a page between tiers fails
-	callers    []*caller // of a fair world: requests are theirs
+	callers    []*caller // the tenants of a fair world, which send all its requests
 }
 
-// ending says what happens to open requests when no more arrive.
+// ending is the fate of open requests when no more arrive.
 type ending uint8
 
 const (
-	drains      ending = iota // it is served
-	shutsDown                 // it fails: the process ends
-	losesDevice               // it failed before: the device was lost at some step
+	drains      ending = iota // they are served
+	shutsDown                 // they fail: the process ends
+	losesDevice               // they have failed: the device was lost at some step
 )
 
-// newSetup draws a world. About half of them are small, so that pages are always short.
+// newSetup draws a world. About half of them are small, so that pages are always scarce.
 func newSetup(o Options) setup {
 	rng := newStream(o.Seed, "setup")
 	w := setup{largest: rng.between(12, 40)}
@@ -137,7 +138,7 @@ func (w *setup) drawDevice(rng stream, seed uint64) {
 		w.device.MaxPositions = 4096
 	}
 	if w.profile = pick(rng, "", "", "h200", "cpu2"); w.profile != "" {
-		// The names are those that ship with the backend; an unknown one fails in Open.
+		// Drawn from the names that the backend has; an unknown one fails in Open.
 		w.device.Profile, _ = sim.ProfileByName(w.profile)
 	}
 }
@@ -223,7 +224,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
-// failRows makes one of so many rows fail.
+// failRows makes one row in so many fail.
 func (w *setup) failRows(o Options, one int) {
 	rows := newStream(o.Seed, "failing rows")
 	w.device.Faults.Row = func(uint64, int) error {
@@ -234,8 +235,8 @@ func (w *setup) failRows(o Options, one int) {
 	}
 }
 
-// starve makes the world in which a policy without a bound lets one request, or one
-// tenant, wait longest: one slot, and many that share what is cached.
+// starve makes the world in which a policy without a bound lets one request, or one tenant,
+// wait longest: one slot, and many requests that share cached prefixes.
 func (w *setup) starve() {
 	w.cfg.Policy, w.cfg.DisableCache = scheduler.LPM, false
 	w.cfg.MaxRunning, w.cfg.MaxBypass, w.cfg.MaxQueued, w.cfg.MaxInflight = 1, 1, 24, 1
@@ -245,12 +246,12 @@ func (w *setup) starve() {
 	w.cfg.StepTokens = 512
 }
 
-// drawPriority has a stream of its own, so that it changes no other draw.
+// drawPriority uses its own stream, so that it changes no other draw.
 func (w *setup) drawPriority(rng stream) {
 	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
 }
 
-// drawTarget sizes steps by time in some worlds.
+// drawTarget limits steps by time in some worlds.
 func (w *setup) drawTarget(rng stream) {
 	if w.profile != "" && rng.one(3) {
 		w.cfg.ITLTarget = max(time.Duration(float64(w.beat)*3*rng.Float64()), 1)
@@ -264,7 +265,7 @@ func (w *setup) drawQuotas(rng stream) {
 	}
 }
 
-// crowd makes a world with many requests, in which decoding takes nearly all of a step.
+// crowd makes a world with many requests, in which decoding uses nearly all of a step.
 func (w *setup) crowd() {
 	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.AttentionTokens = 8, 8, -1
 	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)

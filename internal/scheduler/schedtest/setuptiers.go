@@ -11,10 +11,10 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// entryBytes is what a token takes in a page of the simulated device.
+// entryBytes is the size of a token's KV in a page of the simulated device.
 const entryBytes = 16
 
-// hostTier is a tier of so many extents, of a page each.
+// hostTier returns a tier of the given number of extents, of one page each.
 func hostTier(extents, pageTokens int) *tiering.Config {
 	l := mempool.Layout{PageTokens: pageTokens, PageBytes: entryBytes * pageTokens, ExtentPages: 1}
 	c := &tiering.Config{Layout: l}
@@ -22,7 +22,7 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 	return c
 }
 
-// drawTiers gives one world of three tiers below the device, or each if that was asked for.
+// drawTiers adds tiers below the device to one world of three, or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
 	w.storeFault, w.praise = func(*tiering.Move) (error, bool) { return nil, false }, 1
 	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.Fair() {
@@ -88,8 +88,8 @@ func (w *setup) tier(rng stream) {
 	w.store = time.Duration(float64(w.beat) * 8 * rng.Float64())
 }
 
-// roomy makes tiers so large and fast that most of what leaves the small device is found again,
-// and is worth a fetch: stores report times that are far too short.
+// roomy makes tiers so large and fast that most of the KV that leaves the small device is found
+// again and is worth a fetch: stores report times that are far too short.
 func (w *setup) roomy(rng stream) {
 	c, size := w.cfg.Tiers, w.device.PageTokens
 	w.device.Pages = min(w.device.Pages, kv.CeilPages(2*w.largest, size))
@@ -109,7 +109,7 @@ func (w *setup) roomy(rng stream) {
 // shuttle makes a world in which pages move all the time, slowly.
 func (w *setup) shuttle() {
 	w.cfg.DisableCache = false
-	if w.profile == "" { // a step takes as long as thousands did
+	if w.profile == "" { // a step takes as long as thousands of usual ones
 		w.profile, w.beat, w.gap = "h200", 5*time.Millisecond, w.gap*5000
 		w.device.Profile, _ = sim.ProfileByName(w.profile)
 	}

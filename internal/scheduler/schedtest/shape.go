@@ -10,17 +10,17 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// pieces are what the first tokens of a world say; the others have no text.
+// pieces are the texts of the first tokens of a world; the others have no text.
 var pieces = strings.Split("a b c d e f g 0 1 2 [ ] , ab bc ca abc [[ ]] ],[ a,b 01 ,", " ")
 
-// stopTexts are what outputs may be ended by, and formats what they may have to match:
-// each can be written token by token from any point on.
+// stopTexts are stop strings, and formats are output formats: each can be generated token by
+// token from any state.
 var (
 	stopTexts   = []string{"a", "bc", "cab", "]]", ",[", "1a", "gg", "abcabc"}
 	formatTexts = []string{"[abc]{2,9}", "(ab|bc|ca)+", "[a-g]*,[012]+", "(a|ab)(c|bcd)*", ".{0,40}"}
 )
 
-// shapes draws what requests ask of the text of their outputs.
+// shapes draws constraints on the text of outputs.
 type shapes struct {
 	rng     stream
 	vocab   *grammar.Vocabulary
@@ -40,7 +40,7 @@ func newVocabulary(tokens int) *grammar.Vocabulary {
 	})
 }
 
-// dress adds such a wish to most requests.
+// dress adds a constraint to most requests.
 func (w *shapes) dress(req *scheduler.Request, limit int) {
 	rng := w.rng
 	if rng.one(3) {
@@ -54,7 +54,7 @@ func (w *shapes) dress(req *scheduler.Request, limit int) {
 		req.MinTokens = min(req.MinTokens, pick(rng, 0, limit))
 	case 1:
 		req.Format = pick(rng, w.grammars()...)
-		// With a stop token that the format needs there may be no way on.
+		// A stop token that the format needs could leave no way to continue.
 		req.StopTokens = slices.DeleteFunc(req.StopTokens, func(t kv.Token) bool { return len(w.vocab.Bytes(t)) > 0 })
 	}
 	if rng.one(2) {
@@ -66,7 +66,7 @@ func (w *shapes) dress(req *scheduler.Request, limit int) {
 	}
 }
 
-// grammars are those of formatTexts, and one that calls itself: lists of lists.
+// grammars returns the grammars of formatTexts, and a recursive one: lists of lists.
 func (w *shapes) grammars() []*grammar.Grammar {
 	if w.formats != nil {
 		return w.formats
@@ -90,7 +90,7 @@ func (w *shapes) grammars() []*grammar.Grammar {
 	return w.formats
 }
 
-// must panics on an error in the texts of this package.
+// must panics if one of this package's texts is invalid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -105,7 +105,7 @@ type outline struct {
 	vocab   *grammar.Vocabulary
 	matcher *grammar.Matcher
 	text    string
-	heard   int // tokens
+	heard   int // number of tokens processed
 }
 
 func newOutline(req *scheduler.Request, vocab *grammar.Vocabulary) *outline {
@@ -116,7 +116,7 @@ func newOutline(req *scheduler.Request, vocab *grammar.Vocabulary) *outline {
 	return o
 }
 
-// mask returns the mask of the row that follows output.
+// mask returns the expected mask of the row after output.
 func (o *outline) mask(output []kv.Token) []uint64 {
 	if ended, _ := o.hear(output); ended {
 		return make([]uint64, (o.vocab.Size()+63)/64)
@@ -148,7 +148,7 @@ func (o *outline) allows(t kv.Token, index int) bool {
 	return o.matcher.Clone().Accept(t)
 }
 
-// hear takes the new tokens of output, and reports whether the output ends with the last of
+// hear processes the new tokens of output, and reports whether the output ends with the last of
 // them, and how.
 func (o *outline) hear(output []kv.Token) (ended bool, e scheduler.Ending) {
 	for ; o.heard < len(output); o.heard++ {
@@ -164,7 +164,7 @@ func (o *outline) hear(output []kv.Token) (ended bool, e scheduler.Ending) {
 		if o.req.Stops == nil || o.heard < o.req.MinTokens {
 			continue
 		}
-		// The first to end; of those that end together the longest.
+		// The match that ends first; among those that end together, the longest.
 		for end := before + 1; end <= len(o.text); end++ {
 			best := ""
 			for i := range o.req.Stops.Len() {

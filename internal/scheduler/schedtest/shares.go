@@ -6,30 +6,30 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// shares checks the promise of the policy DLPM: in any stretch of time during which a tenant
-// has a waiting request that could be admitted, no other tenant is served more than it by more
-// than the bound at [scheduler.DLPM]. It counts the service by plans and outputs.
+// shares checks the promise of the policy DLPM: in any period in which a tenant has a waiting
+// request that could be admitted, no other tenant is served more than it by more than the bound
+// at [scheduler.DLPM]. It counts the service by plans and outputs.
 type shares struct {
 	blind
 	r       *rig
-	of      []*account // by first request
+	of      []*account // in order of the first request
 	byName  map[string]*account
-	charged map[*sample]int // un-cached prompt tokens, of those that have a slot or had one
+	charged map[*sample]int // un-cached prompt tokens of samples that have or had a slot
 }
 
-// account is the service of a tenant so far.
+// account is the service that a tenant has received.
 type account struct {
 	name   string
 	weight int
-	served int // un-cached prompt tokens from first admission on, and outputs
-	prompt int // longest un-cached
-	output int // longest
-	runs   int // most at a time
+	served int // un-cached prompt tokens, from first admission on, and output tokens
+	prompt int // longest un-cached prompt
+	output int // longest output
+	runs   int // maximum number of concurrent samples
 	waits  bool
-	least  map[*account]int // while it waits: the lowest lead of the others over it
+	least  map[*account]int // while the tenant waits: the lowest lead of each other tenant over it
 }
 
-// over is the most tokens that a tenant may be served beyond its share.
+// over returns the most tokens that a tenant may be served beyond its share.
 func (a *account) over() int { return a.prompt + a.runs*a.output }
 
 func newShares(r *rig) *shares {
@@ -54,9 +54,10 @@ func (c *shares) added(o *order, err error) error {
 	return nil
 }
 
-// planned charges for prompts that get a slot for the first time. A tenant of which no request
-// can be admitted after this pass may have been passed by within it, as its request went to
-// wait for a fetch: its stretch ends here, even if the fetch ends before the next check.
+// planned charges for prompts that get a slot for the first time. If no request of a tenant can
+// be admitted after this pass, the tenant may have been skipped during the pass, because its
+// request began to wait for a fetch: its period ends here, even if the fetch ends before the
+// next check.
 func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 	if c.off() {
 		return nil
@@ -89,7 +90,7 @@ func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 }
 
 // told charges for outputs. It takes back the charge for prompt tokens that were not computed;
-// the tenant lost its turn for them, so a new stretch begins.
+// the tenant has lost its turn for them, so a new period begins.
 func (c *shares) told(s *sample, o *scheduler.Output) error {
 	if s == nil || c.off() {
 		return nil
@@ -109,10 +110,10 @@ func (c *shares) told(s *sample, o *scheduler.Output) error {
 	return nil
 }
 
-// choosable reports whether a request of a tenant could be admitted next. One that follows a
-// prompt in flight, waits for a fetch, or does not fit can't. Requests that would be long
-// without the cache are left out: the queue knows the cached part by blocks of 64 tokens, and
-// two long ones are computed at a time.
+// choosable reports whether a request of a tenant could be admitted next. One that waits for a
+// prefix being computed or for a fetch, or does not fit, can't. Requests that would be long
+// without the cache are ignored: the queue knows their cached length only in blocks of 64
+// tokens, and at most two long ones are computed at a time.
 func (c *shares) choosable(tenant string) bool {
 	for _, o := range c.r.book.live {
 		if o.req.Tenant != tenant || c.long(len(o.req.Prompt)+o.limit) {
@@ -127,7 +128,7 @@ func (c *shares) choosable(tenant string) bool {
 	return false
 }
 
-// long reports whether n tokens take four whole steps.
+// long reports whether n tokens take at least four whole steps.
 func (c *shares) long(n int) bool {
 	cost, k := n, c.r.cfg.AttentionTokens
 	if k > 0 {
@@ -162,8 +163,8 @@ func (c *shares) settled() error {
 	return nil
 }
 
-// compare compares the service of b while a waited with that of a. Figures are times both
-// weights.
+// compare compares the service of b with that of a, while a waited. Figures are multiplied by
+// both weights.
 func (c *shares) compare(a, b *account) error {
 	lead := b.served*a.weight - a.served*b.weight
 	least, known := a.least[b]

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// tell passes outputs on to the callers, one by one.
+// tell delivers outputs to the callers, one by one.
 func (r *rig) tell(out []scheduler.Output) {
 	r.out = out
 	for _, o := range r.garble(out) {
@@ -52,7 +52,7 @@ func (r *rig) tellOne(o *scheduler.Output) {
 	}
 }
 
-// garble brings about the bugs between scheduler and callers.
+// garble plants the bugs between scheduler and callers.
 func (r *rig) garble(out []scheduler.Output) []scheduler.Output {
 	for i := range out {
 		o := &out[i]

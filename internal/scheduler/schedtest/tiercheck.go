@@ -24,7 +24,7 @@ type tierLedger struct {
 	blind
 	r        *rig
 	canceled map[tiering.MoveID]bool
-	blocks   [kv.Tiers]map[kv.BlockHash]bool // as the events tell
+	blocks   [kv.Tiers]map[kv.BlockHash]bool // according to the events
 }
 
 func newTierLedger(r *rig) *tierLedger {
@@ -38,7 +38,7 @@ func newTierLedger(r *rig) *tierLedger {
 func (*tierLedger) name() string { return "tiers" }
 
 func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) error {
-	begun := map[mempool.Key][]kv.Tier{} // writes of this plan so far
+	begun := map[mempool.Key][]kv.Tier{} // writes in this plan so far
 	for i := range p.Moves {
 		m := &p.Moves[i]
 		if m.Kind == tiering.Cancel {
@@ -71,14 +71,14 @@ func (c *tierLedger) written(m *tiering.Move, begun map[mempool.Key][]kv.Tier) e
 	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(begun[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
 		return nil
 	}
-	if l.letters > 0 { // the scheduler has not been told yet that the parent went
+	if l.letters > 0 { // the scheduler may not have been told yet that the parent was dropped
 		return nil
 	}
 	return fmt.Errorf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
 }
 
 func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
-	for _, m := range l.moves { // one answer, in any order
+	for _, m := range l.moves { // the answer does not depend on the order
 		if m.Kind == tiering.Write && m.To == to && m.Extent.Key == k {
 			return true
 		}
@@ -96,7 +96,7 @@ func (c *tierLedger) settled() error {
 	for _, w := range c.waiting(waits) {
 		waits = waits || w.Cause == scheduler.AwaitsTier
 	}
-	for id, m := range l.moves { // any order: which one is named does not matter
+	for id, m := range l.moves { // any order: it does not matter which one is reported
 		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.letters == 0 && len(c.r.flights) == 0 {
 			return fmt.Errorf("move %d reads extent %s for no request, and was not canceled", id, m.Extent.Key.Short())
 		}
@@ -107,7 +107,8 @@ func (c *tierLedger) settled() error {
 	return c.holdings()
 }
 
-// waiting returns why requests wait, unless that is known not to matter.
+// waiting returns the scheduler's Waiting, or nil if known says that the result does not
+// matter.
 func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 	if known {
 		return nil
@@ -115,7 +116,7 @@ func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 	return c.r.sched.Waiting(nil)
 }
 
-// holdings compares what tiers hold with what the scheduler and its events say of them.
+// holdings compares the contents of tiers with the scheduler's view and its events.
 func (c *tierLedger) holdings() error {
 	l, m := &c.r.lower, c.r.sched.Metrics()
 	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
@@ -135,11 +136,11 @@ func (c *tierLedger) holdings() error {
 	return nil
 }
 
-// compare hashes the extents of a tier again, and compares them with the events.
+// compare hashes the extents of a tier again, and compares the hashes with the events.
 func (c *tierLedger) compare(t kv.Tier) error {
 	want := map[kv.BlockHash]bool{}
 	store := c.r.lower.stores[t]
-	for _, rec := range store { // a set, in any order
+	for _, rec := range store { // the result does not depend on the order
 		var tokens []kv.Token
 		plain := true
 		for x := rec; x != nil; x = store[x.extent.Parent] {
@@ -192,7 +193,7 @@ func (c *tierLedger) heard(events []kv.Event) error {
 	return nil
 }
 
-// closing: no move is left.
+// closing checks that no move is left.
 func (c *tierLedger) closing() error {
 	l := &c.r.lower
 	if l.cfg == nil || c.r.lost != nil {

@@ -13,7 +13,7 @@ var (
 
 func TestTrace(t *testing.T) {
 	if *oneSeed == 0 {
-		t.Skip("for a person who looks for a bug: -args -replay=SEED [-faults]")
+		t.Skip("for debugging: -args -replay=SEED [-faults]")
 	}
 	if _, err := Run(Options{Seed: *oneSeed, Steps: *stepCount, Faults: *withFaults, Trace: os.Stdout}); err != nil {
 		t.Error(err)

@@ -2,11 +2,10 @@ package schedtest
 
 import "fmt"
 
-// RunTwin plays one world twice and compares the digests step by step: what is
-// decided by a map's order, an address or a clock shows as a difference. At every
-// turn the second run also asks the scheduler all that can be asked (Why, Timeline,
-// Tenants, Metrics, the cache's Explain), which must change nothing. The report is
-// the first run's.
+// RunTwin runs one world twice and compares the digests step by step: a decision that depends
+// on map order, an address or a clock shows as a difference. At every turn the second run also
+// calls all read-only methods of the scheduler (Why, Timeline, Tenants, Metrics, the cache's
+// Explain), which must change nothing. The report is that of the first run.
 func RunTwin(o Options) (Report, error) {
 	first, err := run(o, false)
 	if err != nil {
