@@ -46,15 +46,15 @@ func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) + len(f.C
 // formatsActor has each format compiled once and caches the most recently used ones. Requests
 // wait for their format here, not at the scheduler, where they would hold a slot.
 type formatsActor struct {
-	sys     *System
-	kept    shelf               // compiled grammars
-	refused shelf               // errors of invalid formats, apart so that they can't displace grammars
-	waiting map[Format][]waiter // requests by the format that they wait for
-	making  map[Format]*compile // formats at a compiler
-	turns   []*turn             // tenants that wait for formats not yet at a compiler; next tenant first
-	busy    map[string]bool     // tenants with a format at a compiler
-	idle    []int               // free compilers
-	alarm   alarm               // rings at the next time limit of a waiting request
+	sys       *System
+	kept      shelf               // compiled grammars
+	refused   shelf               // errors of invalid formats, apart so that they can't displace grammars
+	waiting   map[Format][]waiter // requests by the format that they wait for
+	compiling map[Format]*compile // formats at a compiler
+	turns     []*turn             // tenants that wait for formats not yet at a compiler; next tenant first
+	busy      map[string]bool     // tenants with a format at a compiler
+	idle      []int               // free compilers
+	alarm     alarm               // rings at the next time limit of a waiting request
 }
 
 // waiter is a request that waits for its format.
@@ -79,7 +79,7 @@ const refusedFormats, refusedBytes = 256, 4 << 10
 func newFormatsActor(s *System) *formatsActor {
 	a := &formatsActor{
 		sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats * refusedBytes),
-		waiting: make(map[Format][]waiter), making: make(map[Format]*compile), busy: make(map[string]bool),
+		waiting: make(map[Format][]waiter), compiling: make(map[Format]*compile), busy: make(map[string]bool),
 	}
 	a.alarm.ring = func() { s.formats.tell(&tick{}) }
 	for i := range compilers {
@@ -123,7 +123,7 @@ func (a *formatsActor) need(m *needFormat) {
 		return
 	}
 	a.waiting[m.format] = append(a.waiting[m.format], a.waiter(m.submit))
-	if a.making[m.format] == nil {
+	if a.compiling[m.format] == nil {
 		a.line(m.submit.req.Tenant, m.format)
 		a.start()
 	}
@@ -160,25 +160,25 @@ func (a *formatsActor) expire() {
 			kept = append(kept, w)
 		}
 		clear(waits[len(kept):])
-		a.keepWaiting(f, kept)
+		a.setWaiting(f, kept)
 	}
 	if next < lastTime {
 		a.alarm.wakeAt(now, next)
 	}
 }
 
-// keepWaiting sets the requests that still wait for a format. If none is left, it drops the
+// setWaiting sets the requests that still wait for a format. If none is left, it drops the
 // format and tells its compiler to stop.
-func (a *formatsActor) keepWaiting(f Format, waits []waiter) {
+func (a *formatsActor) setWaiting(f Format, waits []waiter) {
 	if len(waits) > 0 {
 		a.waiting[f] = waits
 		return
 	}
 	delete(a.waiting, f)
-	if c := a.making[f]; c != nil {
+	if c := a.compiling[f]; c != nil {
 		c.unwanted.Store(true)
 	} else {
-		a.unline(f)
+		a.unqueue(f)
 	}
 }
 
@@ -194,8 +194,8 @@ func (a *formatsActor) line(tenant string, f Format) {
 	}
 }
 
-// unline removes a format from the queues of all tenants.
-func (a *formatsActor) unline(f Format) {
+// unqueue removes a format from the queues of all tenants.
+func (a *formatsActor) unqueue(f Format) {
 	a.turns = slices.DeleteFunc(a.turns, func(t *turn) bool {
 		if i := slices.Index(t.formats, f); i >= 0 {
 			t.formats = slices.Delete(t.formats, i, i+1)
@@ -216,15 +216,15 @@ func (a *formatsActor) start() {
 		a.turns = append(slices.Delete(a.turns, i, i+1), t) // after all other tenants
 		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: t.formats[0]}
 		a.idle = a.idle[:len(a.idle)-1]
-		a.busy[c.tenant], a.making[c.format] = true, c
-		a.unline(c.format)
+		a.busy[c.tenant], a.compiling[c.format] = true, c
+		a.unqueue(c.format)
 		a.sys.compilers[c.worker].tell(c)
 	}
 }
 
 func (a *formatsActor) compiled(m *compiled) {
 	c := m.compile
-	delete(a.making, c.format)
+	delete(a.compiling, c.format)
 	delete(a.busy, c.tenant)
 	if i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == c.tenant }); i >= 0 { // after all other tenants
 		t := a.turns[i]
@@ -270,7 +270,7 @@ func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
 		if i := slices.IndexFunc(waits, func(w waiter) bool { return w.stream.id == m.id }); i >= 0 {
 			a.sys.door.dismiss(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
-			a.keepWaiting(f, slices.Delete(waits, i, i+1))
+			a.setWaiting(f, slices.Delete(waits, i, i+1))
 			return
 		}
 	}

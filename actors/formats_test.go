@@ -43,10 +43,10 @@ func TestFormatsAreKept(t *testing.T) {
 	form := func(text string) Request { return Request{Format: Format{Regexp: text}} }
 	done := func(text string, err error) {
 		f := Format{Regexp: text}
-		c := a.making[f]
+		c := a.compiling[f]
 		if c == nil {
 			c = &compile{format: f}
-			a.unline(f)
+			a.unqueue(f)
 		}
 		a.compiled(&compiled{compile: c, err: err})
 		a.idle, a.turns = nil, nil
@@ -77,7 +77,7 @@ func TestFormatsAreKept(t *testing.T) {
 	if len(a.refused.byKey) != refusedFormats || a.refused.byUse.Len() != refusedFormats {
 		t.Errorf("%d faults are remembered", len(a.refused.byKey))
 	}
-	if s.door.taken != 0 || len(a.waiting)+len(a.making) != 0 {
+	if s.door.taken != 0 || len(a.waiting)+len(a.compiling) != 0 {
 		t.Errorf("%d credits are missing, %v wait", s.door.taken, a.waiting)
 	}
 }
@@ -86,11 +86,11 @@ func TestFormatsAreKept(t *testing.T) {
 // compilation that no request waits for is given up.
 func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
-	defer deafen(a.sys)()
+	defer muteCompilers(a.sys)()
 	making := func(want ...string) {
 		t.Helper()
 		var got []string
-		for f := range a.making {
+		for f := range a.compiling {
 			got = append(got, f.Regexp)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
@@ -101,12 +101,14 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	for _, name := range []string{"a0", "a1", "a2", "b0", "c0", "c1"} {
 		streams[name] = ask(Request{Tenant: name[:1], Format: Format{Regexp: name}})
 	}
-	done := func(name string, err error) { a.compiled(&compiled{compile: a.making[Format{Regexp: name}], err: err}) }
+	done := func(name string, err error) {
+		a.compiled(&compiled{compile: a.compiling[Format{Regexp: name}], err: err})
+	}
 	making("a0", "b0")
 	done("a0", errDevice)
 	making("b0", "c0") // not a1
 	a.abort(&abort{streams["c0"].id, nil})
-	if !a.making[Format{Regexp: "c0"}].unwanted.Load() {
+	if !a.compiling[Format{Regexp: "c0"}].unwanted.Load() {
 		t.Error("c0 is compiled though no request waits for it")
 	}
 	again := ask(Request{Tenant: "c", Format: Format{Regexp: "c0"}})
@@ -131,21 +133,21 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 // it is far down the queue of the tenant that requested it first.
 func TestFormatsOfTwoTenants(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
-	defer deafen(a.sys)()
+	defer muteCompilers(a.sys)()
 	form := func(tenant, text string) Request { return Request{Tenant: tenant, Format: Format{Regexp: text}} }
 	ask(form("a", "hard"))
 	for i := range 10 {
 		ask(form("a", fmt.Sprint("hard", i)))
 	}
 	both := []*Stream{ask(form("a", "common")), ask(form("b", "common"))}
-	if c := a.making[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].formats) != 10 {
-		t.Fatalf("b's format is not compiled, but %v", a.making)
+	if c := a.compiling[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].formats) != 10 {
+		t.Fatalf("b's format is not compiled, but %v", a.compiling)
 	}
 	both = append(both, ask(form("c", "common")))
 	if len(a.turns) != 1 {
 		t.Error("it is queued for a second compilation")
 	}
-	a.compiled(&compiled{compile: a.making[Format{Regexp: "common"}], err: errDevice})
+	a.compiled(&compiled{compile: a.compiling[Format{Regexp: "common"}], err: errDevice})
 	for _, stream := range both {
 		ended(t, stream, errDevice)
 	}
@@ -155,7 +157,7 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 // however many formats of its tenant are queued before it.
 func TestFormatsAreForgotten(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
-	defer deafen(a.sys)()
+	defer muteCompilers(a.sys)()
 	ask(Request{Format: Format{Regexp: "hard"}})
 	other := ask(Request{Format: Format{Regexp: "hard too"}})
 	for i := range 100 {
@@ -178,11 +180,11 @@ func TestFormatsAreForgotten(t *testing.T) {
 // Errors of invalid formats are cached by the format's text, within a limit of bytes.
 func TestFaultsAreBounded(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
-	defer deafen(a.sys)()
+	defer muteCompilers(a.sys)()
 	for i := range 100 {
 		f := Format{Regexp: fmt.Sprint(i, strings.Repeat("x", 1<<17))}
 		stream := ask(Request{Format: f})
-		a.compiled(&compiled{compile: a.making[f], err: scheduler.ErrInvalid})
+		a.compiled(&compiled{compile: a.compiling[f], err: scheduler.ErrInvalid})
 		ended(t, stream, scheduler.ErrInvalid)
 	}
 	kept := 0
@@ -197,13 +199,13 @@ func TestFaultsAreBounded(t *testing.T) {
 // The time that a request waits for its format counts against its QueueTimeout.
 func TestFormatsUseUpTheQueueTimeout(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
-	defer deafen(a.sys)()
+	defer muteCompilers(a.sys)()
 	f := Format{Regexp: "a"}
 	stream := ask(Request{Format: f, QueueTimeout: time.Hour})
 	w := &a.waiting[f][0]
 	w.since -= 59 * time.Minute
 	submit := w.submit
-	c := a.making[f]
+	c := a.compiling[f]
 	g, err := (&compilerActor{a.sys}).compile(c)
 	if err != nil {
 		t.Fatal(err)
@@ -215,17 +217,17 @@ func TestFormatsUseUpTheQueueTimeout(t *testing.T) {
 	ended(t, stream, scheduler.ErrEmptyPrompt) // it has reached the scheduler
 }
 
-// deafen replaces the compilers by ones that never answer, until undo is called.
-func deafen(s *System) (undo func()) {
+// muteCompilers replaces the compilers by ones that never answer, until undo is called.
+func muteCompilers(s *System) (undo func()) {
 	compilers := s.compilers
-	deaf := &process{pid: s.spawn("deaf", restartOnPanic, func() receiver { return deafActor{} }).pid}
+	deaf := &process{pid: s.spawn("deaf", restartOnPanic, func() receiver { return muteActor{} }).pid}
 	s.compilers = []*process{deaf, deaf}
 	return func() { s.compilers = compilers }
 }
 
-type deafActor struct{}
+type muteActor struct{}
 
-func (deafActor) receive(self *process, message any) {
+func (muteActor) receive(self *process, message any) {
 	if _, ok := message.(*shutdown); ok {
 		self.quit()
 	}
@@ -246,7 +248,7 @@ func TestFormatsDoNotStopTheClock(t *testing.T) {
 	ended(t, patient, scheduler.ErrAborted)
 	// The same in a whole system, by its alarm, with compilers that never answer.
 	s := start(t, Config{}, cpu.Config{})
-	defer deafen(s)()
+	defer muteCompilers(s)()
 	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
 }
 

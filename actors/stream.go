@@ -92,12 +92,12 @@ type Stream struct {
 // fields. Output that the caller has not taken is merged, so it is bounded by the request's
 // MaxTokens.
 type sample struct {
-	detok  *tokenizer.Detokenizer // used by the deliverer only
-	heard  grammar.StopState      // used by the deliverer only: the automaton of the stop strings
-	held   []byte                 // used by the deliverer only: text that may begin a stop string
-	tokens []kv.Token             // prompt and output, append only
-	taken  int                    // length of the prefix of tokens that Next has returned, prompt included
-	text   []byte                 // not taken yet
+	detok     *tokenizer.Detokenizer // used by the deliverer only
+	stopState grammar.StopState      // used by the deliverer only: the automaton of the stop strings
+	held      []byte                 // used by the deliverer only: text that may begin a stop string
+	tokens    []kv.Token             // prompt and output, append only
+	taken     int                    // length of the prefix of tokens that Next has returned, prompt included
+	text      []byte                 // not taken yet
 
 	logprobs  []float32 // of the output, if requested
 	top       [][]engine.TokenLogprob
@@ -277,12 +277,12 @@ func (s *Stream) hold(o *sample, stop string) {
 	}
 	for text := s.buf; ; { // a loop: before MinTokens, complete stop strings are ignored
 		var which, end int
-		if o.heard, which, end = s.stops.Next(o.heard, text); which < 0 {
+		if o.stopState, which, end = s.stops.Next(o.stopState, text); which < 0 {
 			break
 		}
 		text = text[end:]
 	}
-	n -= s.stops.Held(o.heard)
+	n -= s.stops.Held(o.stopState)
 	s.buf = append(s.buf[:0], o.held[:n]...)
 	o.held = o.held[:copy(o.held, o.held[n:])]
 }

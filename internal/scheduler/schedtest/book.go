@@ -54,20 +54,20 @@ type sample struct {
 
 // seen is the state of a sample, derived from plans.
 type seen struct {
-	slot     engine.Slot
-	bound    bool // the sample has the slot
-	binds    int
-	ranSince bool   // it has had a row since the latest bind
-	computed int    // end of its latest row
-	target   int    // its length at the latest bind: prefill up to here
-	reached  int    // largest computed before any bind
-	ran      int    // prompt tokens in rows, each counted once
-	cached   int    // start of its first row, or -1
-	blurred  bool   // preempted before its first row after a bind, so its cached tokens are unknown
-	endBy    uint64 // Seq of the running plan with which it must end, as its deadline has passed
-	boundAt  time.Duration
-	firstAt  time.Duration
-	lastSeq  uint64 // latest plan with one of its rows
+	slot          engine.Slot
+	bound         bool // the sample has the slot
+	binds         int
+	ranSince      bool   // it has had a row since the latest bind
+	computed      int    // end of its latest row
+	target        int    // its length at the latest bind: prefill up to here
+	reached       int    // largest computed before any bind
+	ran           int    // prompt tokens in rows, each counted once
+	cached        int    // start of its first row, or -1
+	cachedUnknown bool   // preempted before its first row after a bind, so its cached tokens are unknown
+	endBy         uint64 // Seq of the running plan with which it must end, as its deadline has passed
+	boundAt       time.Duration
+	firstAt       time.Duration
+	lastSeq       uint64 // latest plan with one of its rows
 }
 
 // newBook returns a book for a backend with the given number of slots.
@@ -140,7 +140,7 @@ func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView 
 			}
 		}
 		if s := v.of; s != nil {
-			v.first = s.cached < 0 && !s.blurred && !(rebound && s.binds > 0 && !s.ranSince)
+			v.first = s.cached < 0 && !s.cachedUnknown && !(rebound && s.binds > 0 && !s.ranSince)
 		}
 		dst = append(dst, v)
 	}
@@ -185,7 +185,7 @@ func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 		}
 		b.release(s)
 		if s.binds > 0 && !s.ranSince {
-			s.blurred = true
+			s.cachedUnknown = true
 		}
 		s.reached = max(s.reached, s.computed)
 		s.slot, s.bound, s.ranSince = bind.Slot, true, false

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// spoil returns the configuration for a scheduler with this bug. The checkers keep cfg.
-func spoil(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config {
+// spoilConfig returns the configuration for a scheduler with this bug. The checkers keep cfg.
+func spoilConfig(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config {
 	switch plant {
 	case OverBudget:
 		cfg.StepTokens = min(2*cfg.StepTokens, info.MaxTokens)

@@ -62,11 +62,11 @@ func (w *setup) fair(seed uint64) {
 		}
 		switch t.habit {
 		case openLoop:
-			t.gap = w.beat * time.Duration(rng.between(1, 30))
+			t.gap = w.stepTime * time.Duration(rng.between(1, 30))
 		case agent, crowd:
-			t.gap = w.beat * time.Duration(pick(rng, 0, 0, 1, 10))
+			t.gap = w.stepTime * time.Duration(pick(rng, 0, 0, 1, 10))
 		case visitor:
-			t.gap = w.beat * time.Duration(rng.between(20, 200))
+			t.gap = w.stepTime * time.Duration(rng.between(20, 200))
 		}
 		switch t.habit {
 		case crowd:
@@ -121,14 +121,14 @@ func (w *world) call(c *caller) {
 	o, err := w.add(req)
 	if err != nil {
 		if c.habit != openLoop {
-			w.later(w.setup.beat+w.when.wait(c.gap), func() { w.call(c) })
+			w.later(w.setup.stepTime+w.when.wait(c.gap), func() { w.call(c) })
 		}
 		return
 	}
 	c.open++
 	w.callerOf[o] = c
 	if c.aborts > 0 && w.who.one(c.aborts) {
-		id, patience := o.req.ID, w.who.wait(w.setup.beat*20)
+		id, patience := o.req.ID, w.who.wait(w.setup.stepTime*20)
 		w.later(patience, func() { w.giveUp(id) })
 	}
 }

@@ -11,10 +11,10 @@ import (
 // metrics must agree with its plans.
 type computed struct {
 	blind
-	r      *rig
-	counts scheduler.Metrics // the expected metrics
-	unrun  int               // samples that were bound and have had no row yet
-	blur   bool              // a sample lost its slot before its first row
+	r             *rig
+	counts        scheduler.Metrics // the expected metrics
+	withoutRow    int               // samples that were bound and have had no row yet
+	cachedUnknown bool              // a sample lost its slot before its first row
 }
 
 func (*computed) name() string { return "computed" }
@@ -40,7 +40,7 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
 			reached = max(reached, s.computed)
 			if v.first {
 				c.counts.CachedTokens += uint64(start)
-				c.unrun--
+				c.withoutRow--
 			}
 		}
 		c.counts.RecomputedTokens += uint64(max(min(end, reached)-start, 0))
@@ -55,9 +55,9 @@ func (c *computed) bind(s *sample) {
 	case s == nil:
 	case s.binds == 0:
 		c.counts.PromptTokens += uint64(len(s.of.req.Prompt))
-		c.unrun++
+		c.withoutRow++
 	case !s.ranSince:
-		c.blur = true
+		c.cachedUnknown = true
 	}
 }
 
@@ -84,7 +84,7 @@ func (c *computed) told(s *sample, o *scheduler.Output) error {
 		c.counts.Endings[r]++
 		if s != nil && s.binds > 0 && s.cached < 0 {
 			c.counts.CachedTokens += uint64(o.Ending.CachedTokens)
-			c.unrun--
+			c.withoutRow--
 		}
 	}
 	return nil
@@ -92,10 +92,10 @@ func (c *computed) told(s *sample, o *scheduler.Output) error {
 
 func (c *computed) settled() error {
 	m, want := c.r.sched.Metrics(), c.counts
-	if c.unrun > 0 {
+	if c.withoutRow > 0 {
 		want.CachedTokens = m.CachedTokens // the cached tokens of samples without a row are not known yet
 	}
-	if c.blur {
+	if c.cachedUnknown {
 		want.RecomputedTokens = m.RecomputedTokens
 	}
 	type pair struct {

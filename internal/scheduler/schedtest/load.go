@@ -16,7 +16,7 @@ type load struct {
 	w        *setup
 	vocab    int
 	stems    [][]kv.Token // common prefixes of prompts
-	shots    [][]kv.Token // few-shot examples, always used whole
+	examples [][]kv.Token // few-shot examples, always used whole
 	turns    [][]kv.Token // prompts with their outputs, which conversations continue
 	last     []kv.Token   // the previous prompt
 	past     []question   // with tiers below the device: prompts to repeat
@@ -45,10 +45,10 @@ func newLoad(o Options, w *setup) *load {
 		l.stems = append(l.stems, l.tokens(rng.between(1, max(1, w.largest/2))))
 	}
 	for range 3 {
-		l.shots = append(l.shots, l.tokens(rng.between(1, max(1, w.largest*2/3))))
+		l.examples = append(l.examples, l.tokens(rng.between(1, max(1, w.largest*2/3))))
 	}
 	l.salts = []kv.Namespace{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {LoRA: "a"}}
-	if rng.one(2) || w.praise > 1 {
+	if rng.one(2) || w.speedup > 1 {
 		l.salts = l.salts[:1]
 	}
 	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) && o.Plant != Favour {
@@ -59,13 +59,13 @@ func newLoad(o Options, w *setup) *load {
 		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
 	}
 	if rng.one(3) {
-		l.patience = w.beat * time.Duration(rng.between(5, 60))
+		l.patience = w.stepTime * time.Duration(rng.between(5, 60))
 	}
 	return l
 }
 
-// dress draws the other fields of a request.
-func (l *load) dress(req *scheduler.Request) {
+// drawFields draws the other fields of a request.
+func (l *load) drawFields(req *scheduler.Request) {
 	rng := l.rng
 	req.Tenant, req.Class = pick(rng, l.tenants...), pick(rng, "", "", "short", "long")
 	req.Priority = int32(pick(rng, 0, 0, 0, 1, 2, -1))
@@ -116,9 +116,9 @@ func (l *load) next() scheduler.Request {
 	if l.penalise && rng.one(2) {
 		req.Sampling.PresencePenalty = 0.5
 	}
-	l.dress(&req)
+	l.drawFields(&req)
 	if l.shapes != nil {
-		l.shapes.dress(&req, output)
+		l.shapes.constrain(&req, output)
 	}
 	if rng.one(25) {
 		l.distort(&req)
@@ -166,7 +166,7 @@ func (l *load) prompt(most int) []kv.Token {
 		stem := pick(rng, l.stems...)
 		p = append(slices.Clone(stem[:rng.IntN(len(stem)+1)]), l.tokens(rng.between(1, 12))...)
 	case kind < 6: // few-shot
-		p = append(slices.Clone(l.shots[rng.IntN(len(l.shots))]), l.tokens(rng.between(1, 4))...)
+		p = append(slices.Clone(l.examples[rng.IntN(len(l.examples))]), l.tokens(rng.between(1, 4))...)
 	case kind < 9 && len(l.turns) > 0: // the next turn of a conversation
 		p = append(slices.Clone(pick(rng, l.turns...)), l.tokens(rng.between(1, 8))...)
 	case kind == 9 && l.last != nil: // the previous prompt again, possibly while that one runs

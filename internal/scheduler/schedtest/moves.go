@@ -26,7 +26,7 @@ type lower struct {
 	took    func() time.Duration                // draws the duration of the next operation
 	fault   func(m *tiering.Move) (error, bool) // draws the operation's error; true: slower than its deadline
 	ended   func(c *carried, err error)         // called with each ending; may be nil
-	praise  time.Duration                       // factor by which stores report too short times
+	speedup time.Duration                       // factor by which stores report too short times
 }
 
 // record is an extent in a store.
@@ -46,7 +46,7 @@ type carried struct {
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
-	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, praise: 1}
+	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, speedup: 1}
 	l.took = func() time.Duration { return 0 }
 	l.fault = func(*tiering.Move) (error, bool) { return nil, false }
 	if cfg != nil {
@@ -306,7 +306,7 @@ func (l *lower) end(c *carried, err error) {
 	if c.Kind == tiering.Read && l.r.planting.due(LoseMove, l.r.plans) {
 		return
 	}
-	took := l.took() / l.praise
+	took := l.took() / l.speedup
 	l.tell(func() {
 		l.r.note("move %d has ended: %v", c.ID, err)
 		l.r.sched.Moved(l.r.clock.Now(), c.ID, err, took)

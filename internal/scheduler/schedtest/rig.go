@@ -76,7 +76,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	}
 	cfg.Vocabulary = newVocabulary(r.info.Vocab)
 	cfg = cfg.WithDefaults(r.info)
-	if r.sched, err = scheduler.New(spoil(cfg, o.Plant, r.info), r.info); err != nil {
+	if r.sched, err = scheduler.New(spoilConfig(cfg, o.Plant, r.info), r.info); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
 	r.sched.Plant(faults[o.Plant])
@@ -123,7 +123,7 @@ func (r *rig) add(req scheduler.Request) (*order, error) {
 		return nil, err
 	}
 	r.report.Requests++
-	r.foretell(o)
+	r.expectOutputs(o)
 	r.book.open(o)
 	r.pump()
 	return o, nil
@@ -140,8 +140,8 @@ func (r *rig) newOrder(req scheduler.Request) *order {
 	return o
 }
 
-// foretell computes the expected outputs of an accepted request.
-func (r *rig) foretell(o *order) {
+// expectOutputs computes the expected outputs of an accepted request.
+func (r *rig) expectOutputs(o *order) {
 	for _, s := range o.samples {
 		params := o.req.Sampling
 		params.Seed = s.seed
@@ -149,7 +149,7 @@ func (r *rig) foretell(o *order) {
 		s.reason = scheduler.Ending{Reason: scheduler.Length}
 		shape := newOutline(&o.req, r.cfg.Vocabulary)
 		for n := range len(s.want) {
-			if ended, e := shape.hear(s.want[:n+1]); ended {
+			if ended, e := shape.feed(s.want[:n+1]); ended {
 				s.want, s.reason = s.want[:n+1], e
 				break
 			}

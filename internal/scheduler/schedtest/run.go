@@ -108,7 +108,7 @@ func newWorld(o Options) (*world, error) {
 	w.load.now = w.clock.Now
 	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover = newStream(o.Seed, "moving")
-	w.steps, w.lower.praise = o.Steps, w.setup.praise
+	w.steps, w.lower.speedup = o.Steps, w.setup.speedup
 	if w.setup.restarts {
 		w.steps = (o.Steps + 1) / 2
 	}
@@ -147,7 +147,7 @@ func (w *world) flushed() bool {
 	}
 	if !w.flushing {
 		w.flushing = true
-		until := w.clock.Now() + 200*w.setup.beat
+		until := w.clock.Now() + 200*w.setup.stepTime
 		w.sched.Flush(w.clock.Now(), until)
 		w.later(until-w.clock.Now(), func() {})
 		w.turn()
@@ -277,12 +277,12 @@ func (w *world) arriveOne() {
 	o, err := w.add(req)
 	if err != nil {
 		if w.setup.arrivals == closedLoop {
-			w.later(w.setup.beat+w.when.wait(w.setup.gap), w.arriveOne)
+			w.later(w.setup.stepTime+w.when.wait(w.setup.gap), w.arriveOne)
 		}
 		return
 	}
 	if w.setup.aborts > 0 && w.who.one(w.setup.aborts) {
-		id, patience := o.req.ID, w.who.wait(w.setup.beat*20)
+		id, patience := o.req.ID, w.who.wait(w.setup.stepTime*20)
 		w.later(patience, func() { w.giveUp(id) })
 	}
 }

@@ -40,7 +40,7 @@ type setup struct {
 	cfg     scheduler.Config
 
 	largest  int           // prompt and output tokens of the largest usual request
-	beat     time.Duration // approximate duration of a step
+	stepTime time.Duration // approximate duration of a step
 	arrivals arrivals
 	gap      time.Duration // mean time between arrivals, or pause of a client
 	group    int           // requests per burst, or number of clients
@@ -50,7 +50,7 @@ type setup struct {
 	// storeFault returns the error of a move's store operation; true: it is slower than its
 	// deadline.
 	storeFault func(*tiering.Move) (error, bool)
-	praise     time.Duration // see lower
+	speedup    time.Duration // see lower
 	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
 	aborts     int           // one request in so many is aborted; 0: none
 	ending     ending
@@ -97,7 +97,7 @@ func newSetup(o Options) setup {
 		w.shuttle()
 		w.failReads = o.Plant == BelieveMove
 		if o.Plant == LoseCancel {
-			w.aborts, w.store, w.ending = 1, 60*w.beat, drains
+			w.aborts, w.store, w.ending = 1, 60*w.stepTime, drains
 		}
 	case Favour:
 		w.starve()
@@ -173,13 +173,13 @@ func (w *setup) drawConfig(rng stream) {
 }
 
 func (w *setup) drawLoad(rng stream) {
-	w.beat = time.Microsecond
+	w.stepTime = time.Microsecond
 	if w.profile != "" {
 		batch := engine.Batch{Rows: []engine.Row{{Tokens: make([]kv.Token, min(w.cfg.StepTokens, w.largest)), Sample: true}}}
-		w.beat = w.device.Profile.Step(&batch, 0) + w.device.Profile.Host(1)
+		w.stepTime = w.device.Profile.Step(&batch, 0) + w.device.Profile.Host(1)
 	}
 	beats := func(lo, hi float64) time.Duration {
-		return time.Duration((lo + (hi-lo)*rng.Float64()) * float64(w.beat))
+		return time.Duration((lo + (hi-lo)*rng.Float64()) * float64(w.stepTime))
 	}
 	switch w.arrivals = pick(rng, poisson, bursts, closedLoop); w.arrivals {
 	case poisson:
@@ -198,7 +198,7 @@ func (w *setup) drawLoad(rng stream) {
 
 func (w *setup) drawFaults(o Options, rng stream) {
 	if rng.one(3) {
-		w.pool = w.beat * time.Duration(rng.between(5, 40))
+		w.pool = w.stepTime * time.Duration(rng.between(5, 40))
 	}
 	if one := pick(rng, 0, 20, 100); one > 0 {
 		w.failRows(o, one)
@@ -254,7 +254,7 @@ func (w *setup) drawPriority(rng stream) {
 // drawTarget limits steps by time in some worlds.
 func (w *setup) drawTarget(rng stream) {
 	if w.profile != "" && rng.one(3) {
-		w.cfg.ITLTarget = max(time.Duration(float64(w.beat)*3*rng.Float64()), 1)
+		w.cfg.ITLTarget = max(time.Duration(float64(w.stepTime)*3*rng.Float64()), 1)
 	}
 }
 

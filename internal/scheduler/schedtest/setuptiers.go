@@ -24,7 +24,7 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 
 // drawTiers adds tiers below the device to one world of three, or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
-	w.storeFault, w.praise = func(*tiering.Move) (error, bool) { return nil, false }, 1
+	w.storeFault, w.speedup = func(*tiering.Move) (error, bool) { return nil, false }, 1
 	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.Fair() {
 		return
 	}
@@ -60,13 +60,13 @@ func (w *setup) tier(rng stream) {
 	l := mempool.Layout{PageTokens: size, PageBytes: entryBytes * size, ExtentPages: pick(rng, 1, 1, 2, 4)}
 	c := &tiering.Config{Layout: l, Mode: pick(rng, tiering.WriteBack, tiering.WriteBack, tiering.Selective, tiering.Through), Uses: rng.between(1, 2)}
 	if rng.one(2) {
-		c.TokenGuess = w.beat.Seconds() * rng.Float64()
+		c.TokenGuess = w.stepTime.Seconds() * rng.Float64()
 	}
 	tier := func() tiering.TierConfig {
 		n := 1 + int(float64(w.device.Pages)*5*rng.Float64())/l.ExtentPages
 		t := tiering.TierConfig{
 			SlotBytes: l.ExtentBytes(), Bytes: int64(n * l.ExtentBytes()), MaxMoves: rng.between(1, 8),
-			Bandwidth: float64(l.ExtentBytes()) / max(w.beat.Seconds(), 1e-9) * 4 * rng.Float64(),
+			Bandwidth: float64(l.ExtentBytes()) / max(w.stepTime.Seconds(), 1e-9) * 4 * rng.Float64(),
 		}
 		if rng.one(3) {
 			t.NamespaceBytes = t.Bytes/2 + 1
@@ -83,9 +83,9 @@ func (w *setup) tier(rng stream) {
 		c.Tiers[kv.TierShared] = tier()
 		c.Tiers[kv.TierShared].Kept, c.Tiers[kv.TierShared].FullOnly = true, rng.one(2)
 	}
-	c.MinWait, c.Deadline = w.beat*time.Duration(rng.between(1, 40)), 40*w.beat
+	c.MinWait, c.Deadline = w.stepTime*time.Duration(rng.between(1, 40)), 40*w.stepTime
 	w.cfg.Tiers = c
-	w.store = time.Duration(float64(w.beat) * 8 * rng.Float64())
+	w.store = time.Duration(float64(w.stepTime) * 8 * rng.Float64())
 }
 
 // roomy makes tiers so large and fast that most of the KV that leaves the small device is found
@@ -95,7 +95,7 @@ func (w *setup) roomy(rng stream) {
 	w.device.Pages = min(w.device.Pages, kv.CeilPages(2*w.largest, size))
 	w.cfg.LeaseLowPages, w.cfg.LeaseBulkPages, w.cfg.LeaseHighPages = 0, 0, 0
 	c.Layout.ExtentPages = max(c.Layout.ExtentPages, 4/size)
-	c.Mode, c.Uses, w.praise = pick(rng, tiering.WriteBack, tiering.Through), 1, 100
+	c.Mode, c.Uses, w.speedup = pick(rng, tiering.WriteBack, tiering.Through), 1, 100
 	for i := range c.Tiers {
 		t := &c.Tiers[i]
 		if t.Bytes > 0 {
@@ -110,14 +110,14 @@ func (w *setup) roomy(rng stream) {
 func (w *setup) shuttle() {
 	w.cfg.DisableCache = false
 	if w.profile == "" { // a step takes as long as thousands of usual ones
-		w.profile, w.beat, w.gap = "h200", 5*time.Millisecond, w.gap*5000
+		w.profile, w.stepTime, w.gap = "h200", 5*time.Millisecond, w.gap*5000
 		w.device.Profile, _ = sim.ProfileByName(w.profile)
 	}
 	w.device.Profile.Device.PCIeLat = 0.004
 	w.cfg.Tenant = scheduler.TenantConfig{}
 	w.cfg.Tiers = hostTier(6*w.device.Pages, w.device.PageTokens)
 	w.cfg.Tiers.Tiers[kv.TierHost].MaxMoves = 64
-	w.store, w.arrivals, w.group = 4*w.beat, closedLoop, 8
+	w.store, w.arrivals, w.group = 4*w.stepTime, closedLoop, 8
 	w.device.Pages = max(w.device.Pages, 2*kv.CeilPages(w.largest, w.device.PageTokens))
 	failing := false
 	w.device.Faults.Move = func(engine.MoveID) error {

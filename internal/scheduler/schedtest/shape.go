@@ -40,8 +40,8 @@ func newVocabulary(tokens int) *grammar.Vocabulary {
 	})
 }
 
-// dress adds a constraint to most requests.
-func (w *shapes) dress(req *scheduler.Request, limit int) {
+// constrain adds a constraint to most requests.
+func (w *shapes) constrain(req *scheduler.Request, limit int) {
 	rng := w.rng
 	if rng.one(3) {
 		req.MinTokens = rng.between(1, limit)
@@ -118,7 +118,7 @@ func newOutline(req *scheduler.Request, vocab *grammar.Vocabulary) *outline {
 
 // mask returns the expected mask of the row after output.
 func (o *outline) mask(output []kv.Token) []uint64 {
-	if ended, _ := o.hear(output); ended {
+	if ended, _ := o.feed(output); ended {
 		return make([]uint64, (o.vocab.Size()+63)/64)
 	}
 	if o.matcher == nil && len(o.req.AllowedTokens) == 0 && o.req.MinTokens == 0 {
@@ -148,9 +148,9 @@ func (o *outline) allows(t kv.Token, index int) bool {
 	return o.matcher.Clone().Accept(t)
 }
 
-// hear processes the new tokens of output, and reports whether the output ends with the last of
+// feed processes the new tokens of output, and reports whether the output ends with the last of
 // them, and how.
-func (o *outline) hear(output []kv.Token) (ended bool, e scheduler.Ending) {
+func (o *outline) feed(output []kv.Token) (ended bool, e scheduler.Ending) {
 	for ; o.heard < len(output); o.heard++ {
 		t := output[o.heard]
 		if slices.Contains(o.req.StopTokens, t) {

@@ -11,7 +11,7 @@ import (
 // tell delivers outputs to the callers, one by one.
 func (r *rig) tell(out []scheduler.Output) {
 	r.out = out
-	for _, o := range r.garble(out) {
+	for _, o := range r.spoilOutputs(out) {
 		if r.failed != nil {
 			return
 		}
@@ -52,8 +52,8 @@ func (r *rig) tellOne(o *scheduler.Output) {
 	}
 }
 
-// garble plants the bugs between scheduler and callers.
-func (r *rig) garble(out []scheduler.Output) []scheduler.Output {
+// spoilOutputs plants the bugs between scheduler and callers.
+func (r *rig) spoilOutputs(out []scheduler.Output) []scheduler.Output {
 	for i := range out {
 		o := &out[i]
 		over := o.Ending.Reason != scheduler.NotEnded
