@@ -43,17 +43,32 @@ func conform(cfg Config) enginetest.Factory {
 }
 
 // TestConformance and TestControls hold the backend to every promise.
-func TestConformance(t *testing.T) { enginetest.Run(t, conform(Config{Logits: true})) }
-func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(Config{Logits: true})) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	enginetest.Run(t, conform(Config{Logits: true}))
+}
+
+func TestControls(t *testing.T) {
+	t.Parallel()
+	enginetest.RunControls(t, conform(Config{Logits: true}))
+}
 
 // TestConformanceWithoutLogits and its controls hold the other mode to what its Info says
 // that it does: neither penalties nor log-probabilities.
-func TestConformanceWithoutLogits(t *testing.T) { enginetest.Run(t, conform(Config{})) }
-func TestControlsWithoutLogits(t *testing.T)    { enginetest.RunControls(t, conform(Config{})) }
+func TestConformanceWithoutLogits(t *testing.T) {
+	t.Parallel()
+	enginetest.Run(t, conform(Config{}))
+}
+
+func TestControlsWithoutLogits(t *testing.T) {
+	t.Parallel()
+	enginetest.RunControls(t, conform(Config{}))
+}
 
 // TestConformanceUnsanitized: without the walk over all that is read, a NaN page
 // in the middle of a context goes unseen, which row-error plants.
 func TestConformanceUnsanitized(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Mode{Boundary, Off} {
 		t.Run(mode.String(), func(t *testing.T) {
 			enginetest.Run(t, conform(Config{Logits: true, Sanitize: mode}), "row-error")
