@@ -120,12 +120,27 @@ func (p *Policy) Offer(now time.Duration) {
 			return
 		}
 		n := p.nodes[k]
-		if p.serves(n, to) && !covered(p, to, &n.Extent) && p.write(now, k, kv.TierDevice, to, false) == noRoom {
+		if p.serves(n, to) && !covered(p, to, &n.Extent) && p.write(now, k, kv.TierDevice, to, false) == noRoom && !spill(p, now, n, to) {
 			return // room is being made; a later call offers the extent again
 		}
 		device.Pin(k)
 		n.offered = true
 	}
+}
+
+// spill writes an extent that a tier has no room for to the next one that takes it, and reports
+// whether there is one.
+func spill(p *Policy, now time.Duration, n *node, full kv.Tier) bool {
+	for to := p.below(full); int(to) < kv.Tiers; to = p.below(to) {
+		t := p.tiers[to]
+		if p.on(to, n.Key) || covered(p, to, &n.Extent) {
+			return true
+		}
+		if p.serves(n, to) && t.kinds[Write] <= t.most()/2 && p.write(now, n.Key, kv.TierDevice, to, false) == queued {
+			return true
+		}
+	}
+	return false
 }
 
 // offersPerCall bounds how many extents one Offer looks at.

@@ -121,10 +121,15 @@ func (p *Policy) turn(m *move) turn {
 	return goes
 }
 
-// full reports whether no more writes as m may begin.
+// full reports whether no more writes as m may begin. Those between lower tiers leave half to
+// what the device may evict at any time.
 func (p *Policy) full(m *move) bool {
 	from, to := p.tiers[m.From], p.tiers[m.To]
-	return to.moves >= to.MaxMoves || to.kinds[Write] >= to.most() || m.From != kv.TierDevice && from.moves >= from.MaxMoves
+	most := to.most()
+	if m.From != kv.TierDevice && !p.flushing {
+		most = (most + 1) / 2
+	}
+	return to.moves >= to.MaxMoves || to.kinds[Write] >= most || m.From != kv.TierDevice && from.moves >= from.MaxMoves
 }
 
 // trim begins the removal of what is beyond the quotas: of a namespace that would have
