@@ -11,32 +11,33 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// piece is news of one of a request's prompts.
+// piece is a coppice.Piece with the index of the prompt it belongs to.
 type piece struct {
 	prompt int
 	coppice.Piece
 }
 
-// flow is what comes of requests, all of them at once, until each had its final piece. Its
-// call settles it.
+// flow merges the pieces of all prompts of one HTTP request, until each prompt has had its final
+// piece. call.settle releases it.
 type flow struct {
 	*gauge
-	ctx     context.Context // whose end aborts them
-	stop    func()          // lets go of ctx
+	ctx     context.Context // its end aborts the streams
+	stop    func()          // releases ctx
 	streams []*coppice.Stream
-	single  [1]*coppice.Stream // place for the usual list
+	single  [1]*coppice.Stream // backing array of streams for one prompt, the usual case: no allocation
 	latest  piece
-	come    chan news // of several
+	come    chan news // used only with several prompts; one goroutine per prompt sends on it
 	all     sync.WaitGroup
 }
 
+// news is one result of coppice.Stream.Next.
 type news struct {
 	piece
 	err error
 }
 
-// open has the node run requests of n choices each. If it refuses one, the others are
-// aborted.
+// open starts one stream per request, of n choices each. If the node refuses one, settle aborts
+// those already opened.
 func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
 	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
@@ -47,7 +48,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	for i := range reqs {
 		stream, err := c.s.cfg.Node.Stream(reqs[i])
 		if err != nil {
-			f.left = i // no more were opened
+			f.left = i // the i streams opened so far are the ones to settle
 			return nil, err
 		}
 		f.streams = append(f.streams, stream)
@@ -58,8 +59,8 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	return f, nil
 }
 
-// carry sends on what comes of one of several, up to its final piece: who settles the flow
-// takes all.
+// carry sends the pieces of stream i to f.come, up to and including the final one. It cannot
+// leak: settle receives until every stream has sent its final piece.
 func (f *flow) carry(i int, stream *coppice.Stream) {
 	for ctx := f.ctx; ; {
 		p, err := stream.Next(ctx)
@@ -67,14 +68,14 @@ func (f *flow) carry(i int, stream *coppice.Stream) {
 		if p.Final {
 			return
 		}
-		if err != nil && p.Ending == nil { // ctx has ended; the endings are to come
+		if err != nil && p.Ending == nil { // ctx has ended; wait for the endings regardless of it
 			ctx = context.Background()
 		}
 	}
 }
 
-// next waits for the next piece, which is valid until the one after it, or for the end of
-// the context, an error without an Ending.
+// next returns the next piece, which is valid until the following call. If the context ends
+// first, it returns the context's error and a piece without an Ending.
 func (f *flow) next() (p *piece, err error) {
 	if f.come != nil {
 		n := <-f.come
@@ -85,16 +86,16 @@ func (f *flow) next() (p *piece, err error) {
 	return &f.latest, err
 }
 
-// settle ends what still runs of the call's requests, behind its answer, and waits for the
-// endings: what was computed for a client who left, or whose answer was an error, is billed
-// too. The node ends every request, an aborted one with the step that it is in.
+// settle runs after the answer. It aborts the requests that still run and waits for their
+// endings, so that tokens computed for a client that disconnected, or for an answer that became
+// an error, are billed too. The node ends every request, an aborted one with its current step.
 func (c *call) settle(f *flow) {
 	defer f.stop()
 	if f.left > 0 && c.status != 0 {
-		c.flush() // who has the answer need not wait
+		c.flush() // the client has its answer: do not make it wait for the endings
 	}
 	for _, stream := range f.streams {
-		stream.Abort(nil) // of no effect on one that has ended
+		stream.Abort(nil) // no effect on a stream that has ended
 	}
 	if f.come == nil {
 		f.ctx = context.Background()
@@ -106,24 +107,25 @@ func (c *call) settle(f *flow) {
 	f.all.Wait()
 }
 
-// gauge measures the pieces of a request's choices as they pass.
+// gauge measures latencies and counts tokens of the pieces of one HTTP request.
 type gauge struct {
 	c     *call
-	n     int         // choices of a prompt
-	last  []time.Time // of each choice: its latest piece
-	one   [1]time.Time
-	count int // pieces
-	left  int // prompts without their final piece
+	n     int          // choices per prompt
+	last  []time.Time  // time of the latest piece of each choice, at prompt*n + choice
+	one   [1]time.Time // backing array of last for one choice
+	count int          // pieces after the first of their choice
+	left  int          // prompts whose final piece has not come
 	bills []promptBill
 }
 
-// promptBill is what one prompt of a request took.
+// promptBill counts the tokens of one prompt over all its choices.
 type promptBill struct {
 	coppice.Bill
-	begun  bool
-	queued time.Duration // until the first of its choices had its turn
+	begun  bool          // queued is set
+	queued time.Duration // shortest queue time of its choices
 }
 
+// newGauge returns a gauge for prompts times n choices, and marks c as a request for tokens.
 func (c *call) newGauge(prompts, n int) *gauge {
 	g := &gauge{c: c, n: n, left: prompts, bills: make([]promptBill, prompts)}
 	if g.last = g.one[:]; prompts*n > 1 {
@@ -133,10 +135,11 @@ func (c *call) newGauge(prompts, n int) *gauge {
 	return g
 }
 
-// oftenObserved is how many pieces there are for each that the page hears of.
+// oftenObserved is the sampling interval of the live page: it receives one in this many token
+// gaps.
 const oftenObserved = 8
 
-// pass notes a piece. It tells whether it is the last of all.
+// pass records a piece. It reports whether the piece was the last of all prompts.
 func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 	c, m := g.c, g.c.s.metrics
 	if n := len(p.Tokens); n > 0 {
@@ -163,7 +166,7 @@ func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 	return g.left == 0
 }
 
-// bill counts a piece, whether or not there is somebody to have it.
+// bill counts the tokens of a piece, whether or not a client still receives it.
 func (g *gauge) bill(p *piece) {
 	c, b := g.c, &g.bills[p.prompt]
 	c.bill.outputTokens += len(p.Tokens)
@@ -186,8 +189,9 @@ func (g *gauge) bill(p *piece) {
 	}
 }
 
-// stream answers with server-sent events, one write for all that has come since the
-// last. Until the first of them an error has its own status, from then on it is an event.
+// stream answers with server-sent events, with one write per piece: a piece holds all tokens
+// since the previous one. An error before the first event has its own HTTP status; a later one
+// is sent as an event, because the status is already on the wire.
 func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
@@ -226,7 +230,7 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 		c.client.Extend()
 		if c.status == 0 {
 			c.w.Header().Set("Cache-Control", "no-cache")
-			c.w.Header().Set("X-Accel-Buffering", "no") // proxies would hold it back
+			c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
 			c.begin(http.StatusOK, "text/event-stream")
 		}
 		if !c.write(b) || !c.flush() {
@@ -237,7 +241,7 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 	return nil
 }
 
-// flush sends what was written.
+// flush sends the written bytes to the client. It reports whether the client is still there.
 func (c *call) flush() bool {
 	if c.gone == nil {
 		c.gone = c.client.Out.Flush()
@@ -245,7 +249,7 @@ func (c *call) flush() bool {
 	return c.gone == nil
 }
 
-// respond answers with one JSON object when all has come.
+// respond answers with one JSON object once all pieces have come.
 func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
 	c.client.Rest()
 	f, err := c.open(reqs, n)

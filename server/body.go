@@ -16,7 +16,8 @@ var errNotJSON = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_m
 
 var errCoded = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is compressed; send it as it is, without the header Content-Encoding")
 
-// body reads the request's body, within its limits. It is valid until release.
+// body reads the request's body, within its limits. It is valid until release is called. On an
+// error there is nothing to release.
 func (c *call) body() (body []byte, release func(), err error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, nil, errNotJSON
@@ -51,7 +52,7 @@ func (c *call) body() (body []byte, release func(), err error) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = c.tooSlow()
 		case errors.Is(err, io.EOF):
-			c.client.Out.SetReadDeadline(time.Time{}) // from here on reading only finds out who leaves
+			c.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
 			return b, release, nil
 		case errors.Is(err, errBodies):
 		default:
@@ -67,7 +68,7 @@ var (
 	errBroken = openai.NewError(http.StatusBadRequest, "broken_body", "the body ended before it was complete, or is not framed as the header says")
 )
 
-// longest is how many bytes the body may have.
+// longest returns the most bytes that the body may have.
 func (c *call) longest() int {
 	if c.most > 0 {
 		return min(c.most, c.s.cfg.MaxBodyBytes)
@@ -76,7 +77,7 @@ func (c *call) longest() int {
 }
 
 func (c *call) tooLong() error {
-	c.w.Header().Set("Connection", "close") // what is left of it is not waited for
+	c.w.Header().Set("Connection", "close") // do not read the rest of the body
 	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())
 }
 
@@ -85,7 +86,7 @@ func (c *call) tooSlow() error {
 	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)
 }
 
-// read decodes the body, of which decode keeps nothing.
+// read decodes the body with decode, which must not keep any part of it.
 func read[T any](c *call, decode func([]byte) (T, error)) (ask T, err error) {
 	body, release, err := c.body()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// cacheStats answers with the node's figures; those of tenants are for admins.
+// cacheStats answers GET /v1/cache/stats. Only admins see the figures per tenant.
 func (c *call) cacheStats() error {
 	st, err := c.s.stats(c.r.Context())
 	if err != nil {
@@ -36,17 +36,19 @@ func (c *call) marshal(v any) error {
 	return c.json(http.StatusOK, b)
 }
 
+// treeFigures is the answer of GET /v1/cache/tree.
 type treeFigures struct {
 	Nodes     []nodeFigures `json:"nodes"`
 	Truncated int           `json:"truncated"`
 }
 
+// nodeFigures is a node of the tree in JSON.
 type nodeFigures struct {
 	ID     radixcache.NodeID `json:"id"`
-	Parent radixcache.NodeID `json:"parent"` // 0 at the beginning of a namespace
+	Parent radixcache.NodeID `json:"parent"` // 0 for the root of a namespace
 	Model  string            `json:"model,omitempty"`
 	LoRA   string            `json:"lora,omitempty"`
-	Salted bool              `json:"salted"` // some tenant's, or under a salt
+	Salted bool              `json:"salted"` // belongs to a tenant or has a cache_salt
 	Start  int               `json:"start"`
 	Tokens int               `json:"tokens"`
 	First  []kv.Token        `json:"first,omitempty"`
@@ -59,11 +61,11 @@ type nodeFigures struct {
 	Stamp  uint64            `json:"stamp"`
 }
 
-// Most tokens that are shown of a node, and what admins see of each unless they ask.
+// mostFirst limits the tokens shown per node; usualFirst is an admin's default.
 const mostFirst, usualFirst = 4096, 16
 
-// cacheTree lists the tree: to admins all of it, to tenants what is under their own name.
-// What its tokens are is for admins.
+// cacheTree answers GET /v1/cache/tree. Admins see the whole tree, tenants the nodes of their
+// own namespaces. Only admins see tokens.
 func (c *call) cacheTree() error {
 	q := coppice.TreeQuery{MaxNodes: c.s.cfg.TreeNodes}
 	if c.who.admin {
@@ -96,7 +98,7 @@ func (c *call) cacheTree() error {
 	if err != nil {
 		return err
 	}
-	if !c.who.admin { // how long other tenants' prompts are is theirs to know
+	if !c.who.admin { // the lengths of other tenants' prompts are private
 		own := openai.Namespace(c.who.tenant, "").Salt
 		all := len(tree.Nodes)
 		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
@@ -136,7 +138,8 @@ func (c *call) cachePin() error {
 	return c.pinned(tokens)
 }
 
-// cacheUnpin takes the body that pinned; its seconds, if any, are of no account.
+// cacheUnpin answers DELETE /v1/cache/pin. It takes the same body as POST and ignores its
+// seconds.
 func (c *call) cacheUnpin() error {
 	_, tokens, ns, err := c.pin(openai.DecodeUnpin)
 	if err != nil {
@@ -148,13 +151,13 @@ func (c *call) cacheUnpin() error {
 	return c.pinned(tokens)
 }
 
-// pinned answers with how much is, or was, kept: whole pages.
+// pinned answers with the number of tokens pinned or unpinned: whole pages, rounded down.
 func (c *call) pinned(tokens []kv.Token) error {
 	page := c.s.cfg.Node.Info().PageTokens
 	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(tokens), page) * page})
 }
 
-// pin reads which prefix is meant: one of the caller's own tenant.
+// pin reads the prefix to pin or unpin, in the namespace of the caller's own tenant.
 func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, tokens []kv.Token, ns kv.Namespace, err error) {
 	ask, err = read(c, decode)
 	if err != nil {

@@ -15,43 +15,43 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// statusGone is what logs and metrics say of a request whose client left before its
-// answer, as nginx does. Nobody is sent it.
+// statusGone is the status in logs and metrics for a request whose client left before its
+// answer, as in nginx. It is never sent.
 const statusGone = 499
 
-// call is a request that is being answered, on one goroutine.
+// call is one HTTP request being answered, on one goroutine.
 type call struct {
 	s      *Server
 	at     *endpoint
 	w      http.ResponseWriter
 	r      *http.Request
 	client web.Client
-	id     string // X-Request-Id
-	who    *holder
+	id     string  // X-Request-Id
+	who    *holder // nil until identify, and for endpoints open to everyone
 	start  time.Time
 
 	status  int   // 0: no answer yet
-	most    int   // bytes that the body may have; 0: MaxBodyBytes
+	most    int   // limit on the body, in bytes; 0: MaxBodyBytes
 	interim bool  // the interim response was sent, see progress.go
-	held    int   // bytes of the body, against MaxBodiesBytes
-	gone    error // why writing failed
-	fault   error // that was answered
+	held    int   // body bytes counted in Server.bodies, against MaxBodiesBytes
+	gone    error // why writing failed, or the client's context ended
+	fault   error // the error that was answered
 	span    trace.Span
 
-	generates bool // it asks the node for tokens
+	generates bool // asks the node for tokens
 	bill      bill
-	after     func() // settles what it began, behind its answer; nil: nothing
+	after     func() // waits for the node's work after the answer; nil: there is none
 }
 
-// bill is what a request for tokens took, all its choices together.
+// bill counts what a request for tokens used, over all its prompts and choices.
 type bill struct {
-	reason                                   scheduler.Reason // of the last
+	reason                                   scheduler.Reason // of the last choice to end
 	promptTokens, cachedTokens, outputTokens int
-	servedTokens                             int           // computed: of prompts, and outputs
-	firstToken                               time.Duration // since the request came
+	servedTokens                             int           // computed tokens: uncached prompt tokens and outputs
+	firstToken                               time.Duration // since the HTTP request arrived
 }
 
-// begin writes the header.
+// begin writes the header of the answer.
 func (c *call) begin(status int, contentType string) {
 	h := c.w.Header()
 	h.Set("Content-Type", contentType)
@@ -60,7 +60,7 @@ func (c *call) begin(status int, contentType string) {
 	c.w.WriteHeader(status)
 }
 
-// json answers with a whole body.
+// json answers with a complete JSON body.
 func (c *call) json(status int, body []byte) error {
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	c.client.Extend()
@@ -69,8 +69,8 @@ func (c *call) json(status int, body []byte) error {
 	return nil
 }
 
-// parts answers with a body that next makes part by part, until there is no more or nobody
-// takes it.
+// parts answers with a body that next produces part by part, until next reports no more or the
+// client stops reading.
 func (c *call) parts(next func([]byte) ([]byte, bool)) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
@@ -85,7 +85,8 @@ func (c *call) parts(next func([]byte) ([]byte, bool)) error {
 	return nil
 }
 
-// write writes, and notes why it could not. Then the request has no client any more.
+// write writes b. After the first failure, kept in c.gone, it writes nothing. It reports whether
+// the client is still there.
 func (c *call) write(b []byte) bool {
 	if c.gone == nil && c.r.Method != http.MethodHead {
 		_, c.gone = c.w.Write(b)
@@ -93,7 +94,7 @@ func (c *call) write(b []byte) bool {
 	return c.gone == nil
 }
 
-// fail answers with an error, if no answer has begun.
+// fail answers with an error, if no answer has begun yet.
 func (c *call) fail(err error) {
 	c.fault = err
 	e := c.translate(err)
@@ -115,7 +116,7 @@ func (c *call) fail(err error) {
 	c.json(e.Status, *buf)
 }
 
-// translate says what the caller is told of err: nil if nobody is there to be told.
+// translate returns the error to send for err, or nil if the client has gone.
 func (c *call) translate(err error) *openai.Error {
 	if c.gone != nil {
 		return nil
@@ -133,7 +134,7 @@ func (c *call) translate(err error) *openai.Error {
 	return errorOf(err)
 }
 
-// foreign serves with a handler that is not of this package.
+// foreign serves with a handler of another package, and records its status.
 func (c *call) foreign(h http.Handler) {
 	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
@@ -142,7 +143,7 @@ func (c *call) foreign(h http.Handler) {
 	c.status = w.status
 }
 
-// recorder notes the status that a foreign handler gives.
+// recorder records the status that a foreign handler writes.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -153,10 +154,10 @@ func (w *recorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// code names the error that was answered, for logs, metrics and traces.
+// code returns the code of the answered error, for logs, metrics and traces.
 func (c *call) code() string {
 	e := c.s.lost(c.fault)
 	if e == nil {
@@ -165,30 +166,30 @@ func (c *call) code() string {
 	return cmp.Or(e.Code, "error")
 }
 
-// access says who may call.
+// access is the group of callers that an endpoint admits.
 type access uint8
 
 const (
-	everybody access = iota
-	holders          // of a key, if there are any
+	everybody access = iota // no key needed
+	holders                 // any key; everyone if no keys are configured
 	admins
 )
 
-// endpoint is what a method of a path does.
+// endpoint is the handler of one method of a path.
 type endpoint struct {
 	path   string // for logs and metrics
 	access access
-	// drained: it answers while the server drains.
+	// drained endpoints answer while the server drains.
 	drained bool
-	// quiet: a line of log at debug level only, even with Config.AccessLog, for what is asked
-	// all the time.
+	// quiet requests are logged at debug level even with Config.AccessLog, because monitors send
+	// them all the time. An error status is logged as usual.
 	quiet bool
-	// probe: no line at all, nor a span, for what asks whether the server is well.
+	// probe marks health probes: neither log line nor span.
 	probe bool
 	serve func(*call) error
 }
 
-// settled waits for what the call began.
+// settled waits for the work that the call started.
 func (c *call) settled() {
 	if c.after != nil {
 		c.after()

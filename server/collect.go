@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
 type scrape struct {
 	Up        bool        `metric:"up" help:"1 while the node runs and takes requests."`
 	Conns     int64       `metric:"http_connections" help:"Open connections."`
@@ -18,7 +18,7 @@ type scrape struct {
 	Events    *publisher  // nil if events are not published
 }
 
-// publisher are the figures of events.PublisherMetrics by their names there.
+// publisher has the fields of events.PublisherMetrics, by the same names.
 type publisher struct {
 	Events     uint64 `metric:"events_published_total" help:"Cache events that were numbered."`
 	Batches    uint64 `metric:"events_batches_total" help:"Batches of events sent, heartbeats included."`
@@ -31,10 +31,10 @@ type publisher struct {
 	NextSeq    uint64 `metric:"events_next_sequence" help:"Sequence number of the next batch of events."`
 }
 
-// statsPatience is how long a scrape waits for the end of a step.
+// statsPatience is the longest that a scrape waits for the current step to end.
 const statsPatience = 5 * time.Second
 
-// stats are the figures of now.
+// stats returns the node's current figures.
 func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
 	st, err := s.cfg.Node.Stats(ctx)
 	if err != nil {
@@ -45,7 +45,8 @@ func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
 	return &figures, nil
 }
 
-// scrape reads the figures for Prometheus. A node that does not answer in time has none, and is not up.
+// scrape reads the figures for Prometheus. If the node does not answer in time, Stats is nil and
+// Up false.
 func (s *Server) scrape() scrape {
 	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
 	defer cancel()
@@ -63,7 +64,7 @@ func (s *Server) scrape() scrape {
 	return all
 }
 
-// labelled sums tenants up by the labels that metrics have for them.
+// labelled sums up tenants that share a metric label: "other" stands for several.
 func (m *metrics) labelled(tenants []view.Tenant) (sums []view.Tenant) {
 	for _, t := range tenants {
 		t.Tenant = m.label(t.Tenant)

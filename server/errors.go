@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// causes maps what a node and a chat template refuse. Errors that come wrapped in
-// another one of the list stand before it.
+// causes maps the errors of a node and of a chat template to statuses, parameters and codes. The
+// first match wins: an error that wraps another of the list stands before it.
 var causes = []struct {
 	is     error
 	status int
@@ -41,9 +41,9 @@ var causes = []struct {
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }
 
-// errorOf is what a caller is told of err: an openai.Error in it as it is, the errors of
-// package coppice and of chat templates by their kind and with their text. What else
-// happens is the server's own affair: status 500, and the text is not told.
+// errorOf returns the error to send for err: an openai.Error as it is; errors of package coppice
+// and of chat templates by their kind, with their text. Any other error gives status 500 without
+// its text, which is for the log only.
 func errorOf(err error) *openai.Error {
 	if e := (*openai.Error)(nil); errors.As(err, &e) {
 		return e
@@ -56,11 +56,11 @@ func errorOf(err error) *openai.Error {
 	return openai.NewError(http.StatusInternalServerError, "internal_error", "the server failed at this request; its log says why")
 }
 
-// outer is the text of err without the name of a package.
+// outer returns the text of err without the package's name.
 func outer(err error) string { return strings.TrimPrefix(wording.Public(err.Error()), wording.Name) }
 
-// blame is errorOf for a request with these parameters: what the node refuses because
-// of one field names the parameter that it came from.
+// blame is errorOf for a request with parameters p. If the node refused a field of
+// coppice.Request, the error names the JSON parameter that the field came from.
 func blame(p *openai.Params, err error) error {
 	var field *coppice.FieldError
 	if !errors.As(err, &field) {

@@ -65,7 +65,8 @@ func (c *call) chatCompletions() error {
 	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{text}, ask.WantsPromptTokens())
 }
 
-// accept refuses what this server can't do, and names what the answer pays no regard to.
+// accept refuses a request that this server can't serve. It names ignored parameters in a
+// header.
 func (c *call) accept(p *openai.Params, prompts int) error {
 	if len(p.Ignored) > 0 {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
@@ -79,8 +80,8 @@ func (c *call) accept(p *openai.Params, prompts int) error {
 	return c.s.choices(prompts * p.N)
 }
 
-// generate runs requests with the parameters p and answers with what comes of them. texts
-// are the prompts; tokens: the answer shows the prompts' tokens.
+// generate runs requests with the parameters p and answers with their outputs. texts are the
+// prompts; tokens asks for the prompts' tokens in the answer.
 func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Request, texts []string, tokens bool) error {
 	for i := range reqs {
 		c.prepare(&reqs[i], p)
@@ -99,7 +100,8 @@ func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.Whole(), p.N))
 }
 
-// render writes a conversation, and says where in it control tokens are text.
+// render turns a conversation into a prompt. plain holds the ranges of text in which control
+// tokens are plain text.
 func (c *call) render(messages []chat.Message, o chat.Options) (text string, plain []int, err error) {
 	if c.s.cfg.Template == nil {
 		return "", nil, errNoTemplate
@@ -111,7 +113,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 
 var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
 
-// knows reports, by an error, that a request asks for another model than the one served.
+// knows returns an error if a request asks for a model that is not served here.
 func (s *Server) knows(model string) error {
 	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
 		return nil
@@ -119,6 +121,7 @@ func (s *Server) knows(model string) error {
 	return openai.ModelNotFound(model)
 }
 
+// choices refuses a request for too many outputs.
 func (s *Server) choices(n int) error {
 	if n <= s.cfg.MaxChoices {
 		return nil
@@ -126,8 +129,8 @@ func (s *Server) choices(n int) error {
 	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices).At("n")
 }
 
-// within refuses more tokens than the model has positions before text is made of them,
-// of which there may be hundreds of times as much as of the body.
+// within refuses more tokens than the model has positions. It is called before tokens are
+// decoded: their text may be hundreds of times as long as the body.
 func (s *Server) within(param string, tokens []kv.Token) error {
 	most := s.cfg.Node.Info().MaxPositions
 	if len(tokens) <= most {
@@ -136,19 +139,21 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
 }
 
+// head returns the fields that all answers begin with.
 func (s *Server) head(id string) answer.Head {
 	return answer.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
 }
 
-// prepare adds to a request what is not its sender's to say.
+// prepare sets the fields of a request that its sender may not choose: tenant, namespace, and
+// limits on priority and timeout.
 func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 	req.Namespace = openai.Namespace(c.who.tenant, p.CacheSalt)
 	req.Tenant = c.who.tenant
-	if !c.who.admin { // a tenant may stand back, not push ahead of the others
+	if !c.who.admin { // a tenant may lower its priority, not raise it above others
 		req.Priority = min(req.Priority, 0)
 	}
 	if req.Class != "" {
-		req.Class = c.who.tenant + "\x00" + req.Class // what it learns is the tenant's own
+		req.Class = c.who.tenant + "\x00" + req.Class // length statistics of a class are per tenant
 	}
 	if !p.Seeded {
 		req.Sampling.Seed = rand.Uint64()
@@ -160,7 +165,7 @@ func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 	req.Begun = c.wantsProgress()
 }
 
-// encode turns the prompts of requests into tokens, for answers that show them.
+// encode replaces the text of requests by its tokens, for answers that show them.
 func (c *call) encode(reqs []coppice.Request) error {
 	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
@@ -182,9 +187,9 @@ func (c *call) encode(reqs []coppice.Request) error {
 	return nil
 }
 
-// echoes makes the texts that an answer of n choices each repeats. Without a text, tokens
-// have one, of which there may be hundreds of times as much as of the body: what is repeated
-// is no longer than a body may be.
+// echoes sets texts to the prompts that an answer of n choices each repeats; prompts given as
+// tokens are decoded. The texts of all choices together may have at most MaxBodyBytes: decoded
+// tokens may be hundreds of times as long as the body.
 func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
 	tok, left := s.cfg.Node.Tokenizer(), s.cfg.MaxBodyBytes/n
 	for i := range texts {

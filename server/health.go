@@ -14,7 +14,7 @@ import (
 
 var bodyOK = []byte(`{"status":"ok"}`)
 
-// health says whether the process can still be of use: the node lives.
+// health answers /health: the process is useful as long as its node runs.
 func (c *call) health() error {
 	if err := c.s.alive(c.r.Context()); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (c *call) health() error {
 	return c.json(http.StatusOK, bodyOK)
 }
 
-// ready says whether requests are welcome.
+// ready answers /ready: new requests are welcome unless the server drains.
 func (c *call) ready() error {
 	if c.s.Draining() {
 		return errDraining
@@ -30,14 +30,14 @@ func (c *call) ready() error {
 	return c.health()
 }
 
-// mostPatience is how long a node may take to say that it lives. One that does not in
-// time is at a long step.
+// mostPatience is how long alive waits for the node's answer. A node that does not answer in
+// time counts as alive: it is in a long step.
 const mostPatience = 500 * time.Millisecond
 
-// errLost is what is told of a node that has ended by itself.
+// errLost is the answer once the node has ended by itself.
 var errLost = openai.NewError(http.StatusServiceUnavailable, "device_failed", "the device or what drives it has failed, and the server must be started anew; its log says why")
 
-// alive tells whether the node runs.
+// alive returns an error if the node has ended.
 func (s *Server) alive(ctx context.Context) error {
 	if s.failed.Load() != nil {
 		return errLost
@@ -50,7 +50,7 @@ func (s *Server) alive(ctx context.Context) error {
 	return nil
 }
 
-// fails notes, once, why the node has ended.
+// fails records, once, why the node has ended.
 func (s *Server) fails(err error) *openai.Error {
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("node has ended", zap.Error(err))
@@ -58,7 +58,7 @@ func (s *Server) fails(err error) *openai.Error {
 	return errLost
 }
 
-// lost tells whether err, of a request, is one of a node that has ended. If not it is nil.
+// lost returns errLost if err, of a request, was caused by the end of the node, else nil.
 func (s *Server) lost(err error) *openai.Error {
 	device := (*engine.Error)(nil)
 	if errors.As(err, &device) {

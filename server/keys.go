@@ -12,21 +12,21 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// Key lets its holder in. Several may name one tenant.
+// Key admits its holder as a tenant. Several keys may name one tenant.
 type Key struct {
-	Secret string // what follows "Bearer "; it is not kept
+	Secret string // the credential after "Bearer "; only its hash is kept
 	Tenant string
-	// Admin may flush and pin, see the text of what is cached, and profile.
+	// Admin may flush and pin the cache, see cached text, and profile.
 	Admin bool
 }
 
-// String leaves the secret out, for logs.
+// String returns k without its secret, for logs.
 func (k Key) String() string { return fmt.Sprintf("key of tenant %q, admin %v", k.Tenant, k.Admin) }
 
-// GoString is String.
+// GoString returns String, so that %#v does not print the secret either.
 func (k Key) GoString() string { return k.String() }
 
-// leastSecret is as many characters as a secret has at least.
+// leastSecret is the least length of a secret, in bytes.
 const leastSecret = 8
 
 func validateKeys(keys []Key) error {
@@ -36,7 +36,7 @@ func validateKeys(keys []Key) error {
 		switch {
 		case k.Tenant == "":
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is empty, give it a name", i))
-		case !utf8.ValidString(k.Tenant): // no metric could be called so
+		case !utf8.ValidString(k.Tenant): // Prometheus labels must be UTF-8
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is %q, which is not UTF-8", i, k.Tenant))
 		case len(k.Secret) < leastSecret:
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has %d characters, want at least %d", i, k.Tenant, len(k.Secret), leastSecret))
@@ -51,21 +51,21 @@ func validateKeys(keys []Key) error {
 	return errors.Join(errs...)
 }
 
-// holder is who asks.
+// holder is the identity of a caller.
 type holder struct {
 	tenant string
 	admin  bool
 	meter  *tenantMeter
 }
 
-// keyring finds the holder of a secret. It is constant.
+// keyring finds the holder of a secret. It never changes after newKeyring.
 type keyring struct {
 	sums    [][sha256.Size]byte
-	holders []*holder // of each sum
-	anybody *holder   // without keys
+	holders []*holder // holders[i] holds the secret with hash sums[i]
+	anybody *holder   // set if there are no keys: every caller
 }
 
-// newKeyring has each tenant measured by what meter gives.
+// newKeyring makes a keyring. meter returns the meters of a tenant.
 func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 	if len(keys) == 0 {
 		return &keyring{anybody: &holder{admin: true, meter: meter("")}}
@@ -84,8 +84,8 @@ var (
 	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this is for keys of admins")
 )
 
-// find says who asks. How long it takes tells nothing of the keys: all of them are
-// compared, by their hashes.
+// find returns the holder of the request's key. It compares hashes with all keys in constant
+// time, so that its duration reveals nothing about the keys.
 func (k *keyring) find(r *http.Request) (*holder, error) {
 	if k.anybody != nil {
 		return k.anybody, nil
@@ -106,10 +106,10 @@ func (k *keyring) find(r *http.Request) (*holder, error) {
 	return k.holders[found], nil
 }
 
-// Keyring finds out whose key a request has, for another server in front of this one.
+// Keyring finds the tenant of a request's key, for a gateway in front of this server.
 type Keyring struct{ ring *keyring }
 
-// NewKeyring reports all faults of keys at once. Without keys anybody may do everything.
+// NewKeyring reports all faults of keys at once. Without keys every caller is an admin.
 func NewKeyring(keys []Key) (*Keyring, error) {
 	if err := validateKeys(keys); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 	return &Keyring{newKeyring(keys, func(string) *tenantMeter { return nil })}, nil
 }
 
-// Find is on whose account a request comes. The error is an *openai.Error.
+// Find returns the tenant of the request's key. The error is an *openai.Error.
 func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
 	h, err := k.ring.find(r)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // metrics are the instruments of the server. Names and meanings are those of vLLM and SGLang
-// where they have one. What the server reads at each scrape is in collect.go.
+// where these have one. The values read at each scrape are in collect.go.
 type metrics struct {
 	instruments
 	registry *prometheus.Registry
@@ -25,7 +25,7 @@ type metrics struct {
 	tenantLimit int
 }
 
-// instruments are made and registered by their tags.
+// instruments are created and registered by their tags.
 type instruments struct {
 	FirstToken prometheus.Histogram `metric:"time_to_first_token_seconds" alias:"vllm" buckets:"seconds" help:"Time from a request's arrival to the first token of each of its choices."`
 	NextToken  prometheus.Histogram `metric:"inter_token_latency_seconds" alias:"vllm" buckets:"seconds" help:"Time between two tokens of a choice. Where several come at once, their mean."`
@@ -47,16 +47,16 @@ type instruments struct {
 	TenantServed   *prometheus.CounterVec `metric:"tenant_served_tokens_total" by:"tenant" help:"Tokens computed, by tenant: prompt tokens that were not cached, for each choice, and output tokens. --policy dlpm shares these."`
 }
 
-// tenantMeter is bound to one tenant.
+// tenantMeter holds the counters of one tenant label.
 type tenantMeter struct {
 	requests, prompt, cached, output, served prometheus.Counter
 }
 
-// latency has buckets in steps of about 1.5, from half a millisecond, below any step of a real
-// model, to a minute.
+// latency holds histogram bounds in seconds, in steps of about 1.5, from half a millisecond
+// (less than a step of any real model) to a minute.
 var latency = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .04, .06, .08, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60}
 
-// sizes are buckets of tokens.
+// sizes holds histogram bounds in tokens.
 var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
 
 func newMetrics(s *Server) (*metrics, error) {
@@ -80,8 +80,8 @@ func newMetrics(s *Server) (*metrics, error) {
 	return m, nil
 }
 
-// tenant binds the meters of a tenant, or those of all others when there are
-// TenantLabels already. It is for New.
+// tenant returns the meters of a tenant, or the shared ones of "other" once TenantLabels tenants
+// have their own. Only New calls it: it writes m.tenants without a lock.
 func (m *metrics) tenant(name string) *tenantMeter {
 	if t := m.tenants[name]; t != nil {
 		return t
@@ -116,11 +116,12 @@ func (m *metrics) label(tenant string) string {
 	return otherTenants
 }
 
-// known are the methods that have a label of their own.
+// known are the methods with a metric label of their own; others share "other".
 var known = map[string]string{http.MethodGet: "GET", http.MethodHead: "HEAD", http.MethodPost: "POST", http.MethodDelete: "DELETE",
 	http.MethodPut: "PUT", http.MethodPatch: "PATCH", http.MethodOptions: "OPTIONS"}
 
-// answered counts a request that has ended.
+// answered counts a finished request. total is the time since its arrival; slow means that the
+// client read nothing for WriteTimeout.
 func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) {
 	method := known[c.r.Method]
 	if method == "" {
@@ -157,7 +158,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	}
 }
 
-// serve answers /metrics.
+// serve returns the handler of /metrics.
 func (m *metrics) serve() func(*call) error {
 	h := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	return func(c *call) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// model describes the model under one of its names.
+// model describes the model by one of its names.
 func (s *Server) model(name string) openai.Model {
 	return openai.Model{ID: name, Created: s.cfg.Created.Unix(), OwnedBy: s.cfg.Owner, MaxModelLen: s.cfg.Node.Info().MaxPositions}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// New makes a server. With Config.Page it has a goroutine until Shutdown or Close. It reports all faults of cfg at once, and if its metrics stand in
-// cfg.Registry already.
+// New makes a server. With Config.Page it starts a goroutine, which ends with Shutdown or Close.
+// New reports all faults of cfg at once, and fails if its metrics are already in cfg.Registry.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
 	}.Document()
 	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
-	s.cfg.Keys = nil // the secrets
+	s.cfg.Keys = nil // keep no secrets
 	if cfg.Page {
 		if s.feed, err = newFeed(s); err != nil {
 			return nil, err
@@ -63,5 +63,5 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Routes are all of the API, by path.
+// Routes returns the paths of the API, sorted. The paths of the live page are left out.
 func (s *Server) Routes() []Route { return slices.Clone(s.paths) }

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// pace says when somebody who was refused should come again. It watches how long
-// requests take to end, one after another, and gives each who is refused an end of its
-// own: the first one the next, the tenth the tenth. So they do not all come back at once.
+// pace chooses Retry-After for refused requests. It averages the gap between ends of requests
+// and gives each refused caller an expected end of its own: the first one the next end, the
+// tenth the tenth. So they do not all come back at once. Example: with an end every 2 s, three
+// refused callers get 2, 4 and 6 s.
 type pace struct {
 	mu     sync.Mutex
-	last   time.Time     // when a request ended
-	gap    time.Duration // between two ends, on average
-	booked time.Time     // the end that was given away last
+	last   time.Time     // time of the latest end of a request
+	gap    time.Duration // running mean of the time between ends, weight 1/16
+	booked time.Time     // the latest expected end that was given to a caller
 }
 
-// Between the shortest and the longest time that anybody is told, in seconds.
+// leastRetry and mostRetry bound Retry-After, in seconds.
 const leastRetry, mostRetry = 1, 60
 
-// ended notes that a request ended.
+// ended records the end of a request.
 func (p *pace) ended(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,13 +33,13 @@ func (p *pace) ended(now time.Time) {
 	p.last = now
 }
 
-// retryAfter gives the next end away, in whole seconds from now on.
+// retryAfter books the next expected end and returns the seconds until then, rounded up.
 func (p *pace) retryAfter(now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gap := p.gap
 	if gap == 0 {
-		gap = time.Second // nobody has ended so far
+		gap = time.Second // no two requests have ended so far
 	}
 	if p.booked.Before(now) {
 		p.booked = now

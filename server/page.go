@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// newFeed is what the live page shows of s.
+// newFeed returns the feed of the live page of s.
 func newFeed(s *Server) (*view.Feed, error) {
 	return view.NewFeed(view.Config{
 		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Note: s.cfg.PageNote, Text: view.Texts(s.cfg.Node.Tokenizer()),
@@ -25,7 +25,7 @@ func newFeed(s *Server) (*view.Feed, error) {
 	})
 }
 
-// finished tells the page of a request for tokens.
+// finished reports a finished request for tokens to the live page.
 func (c *call) finished(total time.Duration) {
 	if c.s.feed == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// request is what the node is asked for the parameters of a request, all but the prompt.
+// request converts the parameters of a request for the node. The prompt is left out.
 func request(p *openai.Params) coppice.Request {
 	s := &p.Sampling
 	req := coppice.Request{
@@ -26,7 +26,7 @@ func request(p *openai.Params) coppice.Request {
 	return req
 }
 
-// completionRequest is what the node is asked for prompt i.
+// completionRequest converts prompt i of a completion for the node.
 func completionRequest(c *openai.Completion, i int) coppice.Request {
 	req := request(&c.Params)
 	if c.EchoesLogprobs() {
@@ -40,7 +40,7 @@ func completionRequest(c *openai.Completion, i int) coppice.Request {
 	return req
 }
 
-// sampling is what requests get that do not say how to sample.
+// sampling converts Config.Sampling; nil stays nil.
 func sampling(s *engine.SamplingParams) *openai.Sampling {
 	if s == nil {
 		return nil
@@ -55,14 +55,14 @@ func sampling(s *engine.SamplingParams) *openai.Sampling {
 	return d
 }
 
-// documented names the defaults of sampling in the document.
+// documented returns the sampling defaults to show in the OpenAPI document.
 func documented(s *engine.SamplingParams) map[string]float32 {
 	if s == nil {
 		return nil
 	}
 	all := map[string]float32{"temperature": s.Temperature}
 	for name, v := range map[string]float32{"top_p": s.TopP, "top_k": float32(s.TopK), "min_p": s.MinP, "repetition_penalty": s.RepetitionPenalty} {
-		if v != 0 { // off
+		if v != 0 { // zero is off, the document's own default
 			all[name] = v
 		}
 	}

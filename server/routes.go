@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// mount sets the routes up.
+// mount registers all routes.
 func (s *Server) mount() {
 	s.routes = http.NewServeMux()
-	// on adds a path, with an endpoint for each method.
+	// on adds a path with an endpoint per method. GET serves HEAD too.
 	on := func(path string, methods map[string]endpoint) {
 		names := slices.Sorted(maps.Keys(methods))
 		s.paths = append(s.paths, Route{path, names})
@@ -29,7 +29,7 @@ func (s *Server) mount() {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := strings.Replace(path, "{id}", "{id...}", 1) // names of models have slashes in them
+		pattern := strings.Replace(path, "{id}", "{id...}", 1) // model names contain slashes
 		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
@@ -79,7 +79,7 @@ func (s *Server) mount() {
 			on(path, get(endpoint{quiet: true, drained: true, serve: func(c *call) error { c.foreign(page); return nil }}))
 		}
 	}
-	s.paths = api // the page's are its own affair
+	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
@@ -110,7 +110,7 @@ func (c *call) pprof() error {
 	case "trace":
 		h = pprof.Trace
 	}
-	c.client.Out.SetWriteDeadline(time.Time{}) // a profile is silent for as long as it is taken
+	c.client.Out.SetWriteDeadline(time.Time{}) // a profile is sent only once complete
 	c.foreign(h)
 	return nil
 }

@@ -55,8 +55,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 
 var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
 
-// admit reports whether the caller may ask for this at all. A preflight, by which a browser
-// asks whether a page may call, is answered here.
+// admit refuses callers that may not use this endpoint. It answers CORS preflights itself and
+// reports so.
 func (c *call) admit() (answered bool, err error) {
 	if !c.at.probe && !conns.Admitted(c.r.Context()) {
 		return false, errConns
@@ -66,7 +66,7 @@ func (c *call) admit() (answered bool, err error) {
 	case refusal != nil:
 		return false, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message)
 	case preflight:
-		c.w.Header().Del("Allow") // of a path's methods, which is not what was asked
+		c.w.Header().Del("Allow") // the path's methods, set by the mux: not the answer to a preflight
 		c.status = http.StatusNoContent
 		c.w.WriteHeader(c.status)
 		return true, nil
@@ -74,7 +74,7 @@ func (c *call) admit() (answered bool, err error) {
 	return false, c.identify()
 }
 
-// identify finds out who calls, and refuses those who may not.
+// identify finds the caller's key and refuses one without the needed access.
 func (c *call) identify() error {
 	if c.at.access == everybody {
 		return nil
@@ -90,7 +90,8 @@ func (c *call) identify() error {
 	return nil
 }
 
-// requestID is the caller's, if it is fit for a line of a log, or a new one.
+// requestID returns the caller's X-Request-Id if it is printable ASCII of at most 128 bytes,
+// else a random one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	ok := id != "" && len(id) <= 128
@@ -108,7 +109,7 @@ func requestID(r *http.Request) string {
 	return hex.EncodeToString(b[:])
 }
 
-// recover keeps a panic from ending more than its request.
+// recover limits the damage of a panic to its own request.
 func (c *call) recover() {
 	v := recover()
 	if v == nil {
@@ -117,13 +118,13 @@ func (c *call) recover() {
 	if v != http.ErrAbortHandler {
 		c.s.log.Error("panic", zap.String("request", c.id), zap.String("path", c.at.path), zap.Any("value", v), zap.Stack("stack"))
 	}
-	if c.status != 0 { // the client must not take what it has for all
+	if c.status != 0 { // abort the connection: a truncated answer must not look complete
 		panic(http.ErrAbortHandler)
 	}
 	c.fail(fmt.Errorf("server: panic: %v", v))
 }
 
-// end counts the request, and logs it.
+// end counts the request in metrics, and writes its span and log line.
 func (c *call) end() {
 	c.s.bodies.Add(-int64(c.held))
 	total := time.Since(c.start)
@@ -142,9 +143,9 @@ func (c *call) end() {
 	}
 }
 
-// logLine is the line of log that the request gets: at debug level, or at info level with
-// Config.AccessLog. One that failed for a reason that nobody else is told always has one, a
-// probe never.
+// logLine returns the request's log entry: at debug level, or at info level with
+// Config.AccessLog. Status 500 is always logged, because its cause is told to no one else.
+// Probes are never logged.
 func (c *call) logLine(status int) *zapcore.CheckedEntry {
 	switch {
 	case c.at.probe:
@@ -169,9 +170,9 @@ func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field
 	case slow:
 		fields = append(fields, zap.Bool("slow_client", true))
 	case c.fault != nil && c.gone == nil:
-		fields = append(fields, zap.String("error", c.code())) // its text may quote what the caller sent
+		fields = append(fields, zap.String("error", c.code())) // the code only: the text may quote the prompt
 		if status == http.StatusInternalServerError {
-			fields = append(fields, zap.NamedError("cause", c.fault)) // nobody else is told
+			fields = append(fields, zap.NamedError("cause", c.fault)) // the client gets no cause with status 500
 		}
 	}
 	return fields

@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Server is an OpenAI-compatible server around one node. It is an http.Handler, and
-// serves listeners itself. Its methods may be called from all goroutines.
+// Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
+// serve listeners itself. Its methods may be called from any goroutine.
 type Server struct {
 	cfg     Config
 	log     *zap.Logger
@@ -32,28 +32,28 @@ type Server struct {
 	http    http.Server
 	screen  screen
 	pace    pace
-	bodies  atomic.Int64 // bytes of bodies that are held
+	bodies  atomic.Int64 // body bytes held by open requests
 	buffers sync.Pool    // of *[]byte
 
-	failed atomic.Pointer[error] // the node has, and why
+	failed atomic.Pointer[error] // set once the node has ended: why
 	door   *web.Door
 }
 
-// fixed are answers that are always the same, as JSON.
+// fixed holds answers that never change, as JSON.
 type fixed struct {
-	card     []byte // nil without one
+	card     []byte // nil without Config.Card
 	document []byte
 }
 
-// screen is what requests are held against.
+// screen holds the policies that requests are checked against.
 type screen struct {
 	sites    *sites.Policy
 	controls *chat.Controls // nil without a tokenizer
-	thinks   bool           // the model may write its reasoning in tags
+	thinks   bool           // the model may write its reasoning between tags
 	reading  openai.Options
 }
 
-// Why requests end that Shutdown or Close found running.
+// Errors of requests that Shutdown or Close ends or refuses.
 var (
 	errDrained  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and had no more time for this request; ask again")
 	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no more requests")
@@ -65,12 +65,11 @@ func (s *Server) Serve(l net.Listener) error {
 	return web.Serve(&s.http, l)
 }
 
-// Shutdown takes no more requests, which get status 503 while others still run, and
-// waits for those; when ctx ends before them, they end with an error that says why. Then it
-// closes the listeners and connections. It returns nil, or ctx's error if requests had
-// to be ended. The node runs on.
+// Shutdown refuses new requests with status 503 and waits for the running ones. If ctx ends
+// first, they end with an error that says so. Then it closes listeners and connections. It
+// returns nil, or ctx's error if requests had to be ended. The node keeps running.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.door.Shutdown(ctx, &s.http, errDrained, s.closeFeed) // or those who watch would keep the server
+	err := s.door.Shutdown(ctx, &s.http, errDrained, s.closeFeed) // else page streams keep Shutdown waiting
 	return errors.Join(err, s.http.Close())
 }
 
@@ -84,9 +83,10 @@ func (s *Server) Close() error {
 // Draining reports whether Shutdown or Close has been called.
 func (s *Server) Draining() bool { return s.door.Draining() }
 
-// mostKept is the largest buffer that is kept for the next request.
+// mostKept is the largest buffer kept for reuse, in bytes.
 const mostKept = 64 << 10
 
+// buffer returns an empty buffer. Give it back with release.
 func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
 
 func (s *Server) release(b *[]byte) {
@@ -102,7 +102,7 @@ func (s *Server) closeFeed() {
 	}
 }
 
-// Route is a path and the methods that it takes.
+// Route is a path and its methods.
 type Route struct {
 	Path    string // as in the OpenAPI document: "/v1/models/{id}"
 	Methods []string

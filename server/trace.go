@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice"
 )
 
-// startSpan begins the request's span, below the caller's if its header names one. A
-// request whose span is not recorded has none.
+// startSpan begins the request's span, as a child of the caller's if the header names one.
+// c.span stays nil if the span is not recorded.
 func (c *call) startSpan() {
 	if c.s.cfg.Tracer == nil {
 		return
@@ -26,8 +26,8 @@ func (c *call) startSpan() {
 	}
 }
 
-// trace adds what happened to a choice, and when. The scheduler's times are since it
-// got the request, which is Total before now.
+// trace adds the timeline of one choice to the span. Its times count from when the scheduler got
+// the request, which is e.Total before now.
 func (c *call) trace(prompt, sample int, e *coppice.Ending) {
 	if c.span == nil {
 		return

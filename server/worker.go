@@ -9,7 +9,7 @@ import (
 
 var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card: whoever started it did not make it a worker of a fleet")
 
-// worker answers with what this server is to a fleet.
+// worker answers /v1/worker with the server's card.
 func (c *call) worker() error {
 	if c.s.fixed.card == nil {
 		return errNoCard
@@ -19,7 +19,7 @@ func (c *call) worker() error {
 
 var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not hand its tokenizer out; coppice serve does with --publish")
 
-// tokenizer answers with the files that make the model's tokens, for routers.
+// tokenizer answers with a tar of the model's tokenizer files, for routers.
 func (c *call) tokenizer() error {
 	b := c.s.cfg.Bundle
 	if b == nil {
@@ -27,7 +27,7 @@ func (c *call) tokenizer() error {
 	}
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(b.Data)))
 	c.begin(http.StatusOK, "application/x-tar")
-	const part = 1 << 20 // between two looks at the clock
+	const part = 1 << 20 // bytes between two renewals of the write deadline
 	for data := b.Data; len(data) > 0; {
 		n := min(part, len(data))
 		c.client.Extend()

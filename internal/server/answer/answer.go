@@ -11,20 +11,21 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// Head is what an answer, and each chunk of a stream, begins with.
+// Head holds the fields at the beginning of an answer and of each chunk of a stream.
 type Head struct {
-	ID          string // CompletionID, ChatID
+	ID          string // from CompletionID or ChatID
 	Created     int64  // Unix seconds
 	Model       string
-	Fingerprint string // of the model and how it runs; "" is null
+	Fingerprint string // identifies the model and its arithmetic; "" is written as null
 }
 
-// CompletionID is the id of an answer of /v1/completions, made of a random number.
+// CompletionID returns the id of an answer of /v1/completions for a random number.
 func CompletionID(random uint64) string { return "cmpl-" + sixteen(random) }
 
-// ChatID is the id of an answer of /v1/chat/completions.
+// ChatID returns the id of an answer of /v1/chat/completions for a random number.
 func ChatID(random uint64) string { return "chatcmpl-" + sixteen(random) }
 
+// sixteen writes n as 16 hexadecimal digits.
 func sixteen(n uint64) string {
 	var b [16]byte
 	for i := range b {
@@ -33,7 +34,7 @@ func sixteen(n uint64) string {
 	return string(b[:])
 }
 
-// Answer is what a stream and a whole response have in common.
+// Answer holds the state shared by Stream and Response.
 type Answer struct {
 	params  *openai.Params
 	head    Head
@@ -42,44 +43,44 @@ type Answer struct {
 	names   naming
 	prompts []asked
 
-	calls             openai.Calls // of a chat: what calls of tools its text may have
+	calls             openai.Calls // whether and how the text of a chat may contain tool calls
 	reasoning, opened bool         // see SetReasoning
 }
 
-// asked is a prompt, as SetPrompt gave it, and what it took.
+// asked is a prompt, as given to SetPrompt, and its token counts.
 type asked struct {
 	text   string
 	tokens []kv.Token
 	bill   coppice.Bill
 }
 
-// Completion begins the answer to c. tok names tokens; nil calls them "token_id:5".
+// Completion begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Completion(c *openai.Completion, h Head, tok *tokenizer.Tokenizer) *Answer {
 	return &Answer{params: &c.Params, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]asked, len(c.Prompts))}
 }
 
-// Chat begins the answer to c. tok names tokens; nil calls them "token_id:5".
+// Chat begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Chat(c *openai.Chat, h Head, tok *tokenizer.Tokenizer) *Answer {
 	return &Answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]asked, 1), calls: c.Calls}
 }
 
-// SetReasoning has reasoning taken out of the text, before the first Piece; opened is
-// whether the prompt ends with the tag that begins it. Outputs that a grammar holds to calls
-// have none.
+// SetReasoning makes the answer separate reasoning from the text. Call it before the first
+// Piece. opened says that the prompt itself ends with the opening tag. It has no effect on
+// outputs that a grammar restricts to tool calls: these have no reasoning.
 func (a *Answer) SetReasoning(opened bool) {
 	if a.calls != openai.ForcedCalls {
 		a.reasoning, a.opened = true, opened
 	}
 }
 
-// SetPrompt says what prompt i is, before its first Piece: its text if the answer
-// repeats it (Completion.Echo), its tokens if it shows them (WantsPromptTokens). The
-// tokens are not changed any more.
+// SetPrompt gives prompt i before its first Piece: its text if the answer repeats it
+// (Completion.Echo), its tokens if the answer shows them (WantsPromptTokens). The caller must
+// not change the tokens afterwards.
 func (a *Answer) SetPrompt(i int, text string, tokens []kv.Token) {
 	a.prompts[i].text, a.prompts[i].tokens = text, tokens
 }
 
-// cut is p without its output, if none was asked for.
+// cut returns p without its output if the request asked for none (max_tokens 0).
 func (a *Answer) cut(p *coppice.Piece) *coppice.Piece {
 	if !a.params.NoOutput {
 		return p
@@ -96,7 +97,7 @@ func (a *Answer) cut(p *coppice.Piece) *coppice.Piece {
 	return &q
 }
 
-// Usage is the sum of the bills of what has ended so far.
+// Usage returns the token counts of all outputs that have ended so far.
 func (a *Answer) Usage() (u openai.Usage) {
 	for i := range a.prompts {
 		b := &a.prompts[i].bill
@@ -110,7 +111,7 @@ func (a *Answer) Usage() (u openai.Usage) {
 	return u
 }
 
-// appendHead writes what comes before the choices, the object left open.
+// appendHead writes the fields before the choices and leaves the object open.
 func (a *Answer) appendHead(dst []byte, object string) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = jsontext.AppendString(dst, a.head.ID)
@@ -124,9 +125,9 @@ func (a *Answer) appendHead(dst []byte, object string) []byte {
 	return jsontext.AppendOptional(dst, a.head.Fingerprint)
 }
 
-// appendFinish writes finish_reason and vLLM's stop_reason: the stop string or the id
-// of the stop token of the request that ended the output, null for the model's own. called
-// is whether the output calls tools.
+// appendFinish writes finish_reason and vLLM's stop_reason: the stop string, or the id of the
+// request's stop token, that ended the output; null for the model's own end token. called
+// reports that the output calls tools.
 func (a *Answer) appendFinish(dst []byte, e *coppice.Ending, called bool) []byte {
 	dst = append(dst, `"finish_reason":`...)
 	switch {

@@ -1,7 +1,7 @@
-// Package answer owns what clients are sent for the output of a node: whole answers and
-// server-sent events of completions and chats, and the answers of /tokenize and
-// /detokenize. It never serves HTTP, never starts a goroutine, holds no node and reads no
-// clock: ids, times and the tokenizer are given to it.
+// Package answer owns the encoding of a node's output for clients: whole answers and server-sent
+// events of completions and chats, and the answers of /tokenize and /detokenize. It never serves
+// HTTP, never starts a goroutine, holds no node and reads no clock: ids, times and the tokenizer
+// are arguments.
 //
 //	a := answer.Completion(request, answer.Head{ID: id, Created: now, Model: name}, node.Tokenizer())
 //	stream := a.Stream()
@@ -14,13 +14,12 @@
 //	}
 //	w.Write(stream.Done(buf[:0]))
 //
-// A schema that an answer has to match is kept to as it is, but for one: the list that is an
-// object's only property is written even where the schema lets it be left out. Clients that
-// wrap a list so take {} for a broken answer.
+// An answer follows the request's JSON schema as written, with one exception: a list that is the
+// only property of an object is always written, even where the schema makes it optional. Clients
+// that wrap a list in an object take {} for a broken answer.
 //
-// Calls of tools are taken out of what a model writes where it writes them as Hermes and
-// Qwen models do, in <tool_call> tags; other forms stay text. Reasoning is taken out where
-// it stands in <think> tags at the beginning.
+// Tool calls are recognized in the form of Hermes and Qwen models, in <tool_call> tags; other
+// forms stay text. Reasoning is recognized in <think> tags at the beginning of the output.
 //
 // Values are not safe for concurrent use.
 package answer

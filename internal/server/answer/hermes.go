@@ -5,32 +5,32 @@ import (
 	"strings"
 )
 
-// hermes takes calls of tools out of the text of an output, which may come in pieces of
-// any size. A call is
+// hermes separates tool calls from the text of an output, which may arrive in pieces of any
+// size. A call is
 //
 //	<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>
 //
-// with white space where it may be; the last one may lack its end. A call that is broken
-// comes out as text. White space beside calls, up to heldSpace bytes, is left out.
+// with white space between the parts; the closing tag of the last call may be missing. A
+// malformed call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
 //
-// It holds back at most heldSpace bytes of white space and the beginning of a tag, and
-// a call until it is whole. Each byte is looked at once.
+// It delays at most heldSpace bytes of white space and the beginning of a tag, and a call until
+// it is complete. Each byte is scanned once.
 //
-// Source of the form: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
+// Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
 type hermes struct {
-	// prompt gives the arguments of a call as they come, where the text is known to be
-	// calls of the form that jsonschema.Calls describes.
+	// prompt gives the arguments of a call as they arrive. It is set where a grammar forces the
+	// text to be calls of the form that jsonschema.Calls describes.
 	prompt bool
-	only   bool // the first call counts, others are left out
+	only   bool // keep the first call, drop others
 
 	state   hermesState
-	held    []byte // space, then what may be the beginning of a tag, or a call from its tag on
-	matched int    // bytes of the tag that are at the end of held
-	body    int    // where in held the call's object begins; in hermesOpen, where the tag ends
+	held    []byte // white space and then a possible beginning of a tag; or a call from its opening tag on
+	matched int    // length of the tag prefix at the end of held
+	body    int    // in held: start of the call's object; in hermesOpen: end of the opening tag
 	json    jsonWalk
-	calls   int  // that have begun
-	begun   bool // the arguments of this one are being given
-	said    []byte
+	calls   int    // calls begun so far
+	begun   bool   // the arguments of the current call are being given
+	said    []byte // bytes to give with the next event
 	events  []outputEvent
 }
 
@@ -38,9 +38,9 @@ type hermesState uint8
 
 const (
 	hermesText  hermesState = iota
-	hermesOpen              // behind <tool_call>
-	hermesBody              // in the object
-	hermesClose             // behind it
+	hermesOpen              // after <tool_call>
+	hermesBody              // inside the object
+	hermesClose             // after the object
 )
 
 const (
@@ -48,7 +48,7 @@ const (
 	heldSpace         = 24
 )
 
-// next gives what the output's next piece brings. The list is valid until the next call.
+// next returns the events of the output's next piece. The slice is valid until the next call.
 func (h *hermes) next(text string) []outputEvent {
 	h.events = h.events[:0]
 	h.feed(text)
@@ -56,14 +56,14 @@ func (h *hermes) next(text string) []outputEvent {
 	return h.events
 }
 
-// last gives what was held back, once the output has ended.
+// last returns the delayed rest, once the output has ended.
 func (h *hermes) last() []outputEvent {
 	h.events = h.events[:0]
 	switch {
-	case h.begun: // cut off within its arguments
-	case h.prompt: // cut off before them
+	case h.begun: // the output ended inside the arguments
+	case h.prompt: // the output ended before the arguments
 	case h.state == hermesClose && h.take(h.held[h.body:h.body+h.json.size]):
-	case h.state == hermesText && h.calls > 0 && h.matched == 0: // space behind a call
+	case h.state == hermesText && h.calls > 0 && h.matched == 0: // only white space after a call
 	default:
 		h.said = append(h.said, h.held...)
 	}
@@ -72,7 +72,7 @@ func (h *hermes) last() []outputEvent {
 	return h.events
 }
 
-// flush makes an event of what was said, or given as arguments.
+// flush turns the bytes in said into an event: text, or arguments.
 func (h *hermes) flush() {
 	if len(h.said) == 0 {
 		return
@@ -87,9 +87,10 @@ func (h *hermes) flush() {
 	h.said = h.said[:0]
 }
 
-// dropped reports whether the call that began last is left out.
+// dropped reports whether the current call is left out.
 func (h *hermes) dropped() bool { return h.only && h.calls > 1 }
 
+// feed scans text byte by byte; runs of plain text are copied at once.
 func (h *hermes) feed(text string) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; h.state {
@@ -112,7 +113,7 @@ func (h *hermes) feed(text string) {
 	}
 }
 
-// plain takes a byte of text.
+// plain scans a byte outside of calls.
 func (h *hermes) plain(c byte) {
 	switch {
 	case h.matched > 0 && c == openTag[h.matched]:
@@ -123,7 +124,7 @@ func (h *hermes) plain(c byte) {
 		}
 	case h.matched > 0:
 		h.release()
-		h.plain(c) // not again: nothing is matched
+		h.plain(c) // recurses once: matched is 0 now
 	case c == '<':
 		h.held = append(h.held, c)
 		h.matched = 1
@@ -139,13 +140,13 @@ func (h *hermes) plain(c byte) {
 	}
 }
 
-// release gives what is held as text.
+// release gives the held bytes as text.
 func (h *hermes) release() {
 	h.said = append(h.said, h.held...)
 	h.held, h.matched, h.state = h.held[:0], 0, hermesText
 }
 
-// called takes a byte behind a tag.
+// called scans a byte after an opening tag.
 func (h *hermes) called(c byte) {
 	switch h.state {
 	case hermesOpen:
@@ -166,7 +167,7 @@ func (h *hermes) called(c byte) {
 	}
 }
 
-// within takes a byte of the object.
+// within scans a byte of the call's object.
 func (h *hermes) within(c byte) {
 	switch h.json.step(c) {
 	case jsonBroken:
@@ -181,7 +182,7 @@ func (h *hermes) within(c byte) {
 		h.said = append(h.said, c)
 		return
 	case h.begun:
-		return // the call's own bracket
+		return // a bracket of the call's object, not of its arguments
 	}
 	h.held = append(h.held, c)
 	if h.prompt && h.json.depth == 2 && c == '{' {
@@ -189,7 +190,7 @@ func (h *hermes) within(c byte) {
 	}
 }
 
-// begin begins to give the arguments, if they come behind the name as they should.
+// begin starts giving the arguments, if the text before them has exactly the forced form.
 func (h *hermes) begin() {
 	const before, between = `{"name": `, `, "arguments": {`
 	name, ok := strings.CutPrefix(string(h.held[h.body:]), before)
@@ -205,7 +206,7 @@ func (h *hermes) begin() {
 	h.said = append(h.said, '{')
 }
 
-// behind takes a byte behind the object.
+// behind scans a byte after the object: white space or the closing tag.
 func (h *hermes) behind(c byte) {
 	switch {
 	case c == closeTag[h.matched]:
@@ -230,9 +231,9 @@ func (h *hermes) behind(c byte) {
 	h.held = append(h.held, c)
 }
 
-// broken gives what should have been a call as text, and reads c as text.
+// broken gives a malformed call as text and scans c as text.
 func (h *hermes) broken(c byte) {
-	if h.begun { // what was given can't be taken back
+	if h.begun { // events already given can't be taken back
 		h.flush()
 		h.begun, h.held = false, h.held[:0]
 	}
@@ -240,7 +241,7 @@ func (h *hermes) broken(c byte) {
 	h.plain(c)
 }
 
-// take gives a whole call; false if it is none.
+// take gives the events of a complete call. It returns false if body is not a call.
 func (h *hermes) take(body []byte) bool {
 	var all map[string]json.RawMessage
 	var name string
@@ -250,7 +251,7 @@ func (h *hermes) take(body []byte) bool {
 	arguments := "{}"
 	if raw := all["arguments"]; len(raw) > 0 && string(raw) != "null" {
 		arguments = string(raw)
-		if raw[0] == '"' && json.Unmarshal(raw, &arguments) != nil { // an object within a text
+		if raw[0] == '"' && json.Unmarshal(raw, &arguments) != nil { // a JSON object encoded as a string
 			return false
 		}
 		if text := strings.TrimLeft(arguments, spaces); text == "" || text[0] != '{' || !json.Valid([]byte(arguments)) {

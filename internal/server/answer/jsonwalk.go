@@ -4,26 +4,26 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// jsonWalk follows a JSON object byte by byte and notices where it ends, or can't be
-// one any more. Numbers, literals and escapes it takes for sound.
+// jsonWalk scans a JSON object byte by byte and detects its end, or a byte that can't belong to
+// one. It does not check numbers, literals and escapes.
 type jsonWalk struct {
 	state   jsonState
-	objects uint64 // of the open levels, a bit each: it is an object, not an array
+	objects uint64 // bit i: open level i is an object, not an array
 	depth   int
-	closed  int // depth at which the last byte closed something, one more than depth; 0 if it did not
-	size    int // bytes so far
-	key     bool
+	closed  int  // depth before the last byte closed a level; 0 if it closed none
+	size    int  // bytes scanned so far
+	key     bool // the next string is a key
 }
 
 type jsonState uint8
 
 const (
-	jsonBegin jsonState = iota // the object's bracket
-	jsonFirst                  // a key or value, or the end of what was opened
-	jsonNext                   // a key or value
-	jsonColon
-	jsonAfter // a comma, or the end of what is open
-	jsonBare  // in a number or literal
+	jsonBegin jsonState = iota // expects the object's opening bracket
+	jsonFirst                  // after an opening bracket: a key or value, or the closing bracket
+	jsonNext                   // expects a key or value
+	jsonColon                  // expects the colon after a key
+	jsonAfter                  // after a value: a comma or the closing bracket
+	jsonBare                   // inside a number or literal
 	jsonString
 	jsonEscape
 )
@@ -36,7 +36,7 @@ const (
 	jsonBroken
 )
 
-// step takes a byte. Nothing is to follow the end.
+// step scans a byte. Do not call it again after jsonEnded.
 func (w *jsonWalk) step(c byte) jsonStep {
 	w.size++
 	w.closed = 0
@@ -68,7 +68,7 @@ func (w *jsonWalk) step(c byte) jsonStep {
 	return w.token(c)
 }
 
-// token takes a byte between strings that is no space.
+// token scans a byte outside of strings that is not white space.
 func (w *jsonWalk) token(c byte) jsonStep {
 	object := w.depth > 0 && w.objects>>(w.depth-1)&1 == 1
 	switch w.state {
@@ -101,7 +101,7 @@ func (w *jsonWalk) token(c byte) jsonStep {
 	return jsonBroken
 }
 
-// begin takes the first byte of a key or value.
+// begin scans the first byte of a key or value.
 func (w *jsonWalk) begin(c byte) jsonStep {
 	switch {
 	case c == '"':

@@ -9,15 +9,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// scored are tokens with their log-probabilities and the best ones in their places.
-// Logprobs and top may be shorter than tokens, where none are known.
+// scored holds tokens, their log-probabilities and the top tokens at their positions. logprobs
+// and top may be shorter than tokens: the rest is unknown.
 type scored struct {
 	tokens   []kv.Token
-	logprobs []float32 // NaN: none, the first token of a prompt follows on nothing
+	logprobs []float32 // NaN: none, as for the first token of a prompt
 	top      [][]engine.TokenLogprob
 }
 
-// known gives the log-probability of token i, and whether it has one.
+// known returns the log-probability of token i and whether it has one.
 func (s *scored) known(i int) (float32, bool) {
 	if i >= len(s.logprobs) || math.IsNaN(float64(s.logprobs[i])) {
 		return 0, false
@@ -25,6 +25,7 @@ func (s *scored) known(i int) (float32, bool) {
 	return s.logprobs[i], true
 }
 
+// best returns at most most top tokens at position i.
 func (s *scored) best(i, most int) []engine.TokenLogprob {
 	if i >= len(s.top) {
 		return nil
@@ -32,7 +33,7 @@ func (s *scored) best(i, most int) []engine.TokenLogprob {
 	return s.top[i][:min(most, len(s.top[i]))]
 }
 
-// appendList writes one line of an array for each token.
+// appendList writes an array with one element, written by each, per token.
 func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []byte {
 	dst = append(dst, '[')
 	for i := range s.tokens {
@@ -44,9 +45,8 @@ func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []b
 	return append(dst, ']')
 }
 
-// completionLogprobs writes the logprobs object of /v1/completions. offset is how
-// many code points of the choice's text have begun before the first token; it returns
-// how many have behind the last.
+// completionLogprobs writes the logprobs object of /v1/completions. offset is the number of code
+// points in the choice's text before the first token; next is the number after the last one.
 func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte, next int) {
 	dst = append(dst, `{"tokens":`...)
 	dst = s.appendList(dst, func(dst []byte, i int) []byte { return a.names.append(dst, s.tokens[i]) })
@@ -68,8 +68,8 @@ func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte
 	return append(dst, '}'), offset
 }
 
-// topObject writes the best tokens in place i by name, and the one that stands there,
-// which may be none of them. Of two with one name the better counts.
+// topObject writes the top tokens at position i by name, and the token at that position if it is
+// not one of them. If two have the same name, the more probable one is written.
 func (a *Answer) topObject(dst []byte, s *scored, i int) []byte {
 	own, ok := s.known(i)
 	if !ok {
@@ -115,7 +115,7 @@ func (a *Answer) chatLogprobs(dst []byte, s *scored) []byte {
 	return append(dst, `,"refusal":null}`...)
 }
 
-// chatToken leaves the object open.
+// chatToken writes a token's members and leaves the object open.
 func (a *Answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
 	dst = append(dst, `{"token":`...)
 	dst = a.names.appendText(dst, t)
@@ -125,9 +125,9 @@ func (a *Answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
 	return a.names.appendBytes(dst, t)
 }
 
-// promptLogprobs writes vLLM's prompt_logprobs: for each token of the prompt an object
-// with the most probable ones, by rank, and itself, under their ids. The rank of a token
-// outside of them is unknown.
+// promptLogprobs writes vLLM's prompt_logprobs: for each prompt token an object with the top
+// tokens by rank, and the prompt token itself, under their ids. The rank of a prompt token
+// outside of the top is unknown.
 func (a *Answer) promptLogprobs(dst []byte, s *scored) []byte {
 	return s.appendList(dst, func(dst []byte, i int) []byte {
 		f, ok := s.known(i)
@@ -153,7 +153,7 @@ func (a *Answer) promptLogprobs(dst []byte, s *scored) []byte {
 	})
 }
 
-// promptToken writes a member of prompt_logprobs. Rank 0 is not known.
+// promptToken writes a member of prompt_logprobs. Rank 0 means unknown and is left out.
 func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte {
 	dst = strconv.AppendUint(append(dst, '"'), uint64(t), 10)
 	dst = append(dst, `":{"logprob":`...)
@@ -165,8 +165,8 @@ func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte
 	return append(a.names.append(dst, t), '}')
 }
 
-// leastLogprob stands for the logarithm of 0, which JSON has no number for, as in
-// OpenAI's answers.
+// leastLogprob replaces minus infinity, the logarithm of 0, which JSON can't express. OpenAI's
+// answers use the same value.
 const leastLogprob = -9999
 
 func appendLogprob(dst []byte, f float32) []byte {
@@ -176,5 +176,5 @@ func appendLogprob(dst []byte, f float32) []byte {
 	return jsontext.AppendFloat(dst, f)
 }
 
-// nan stands for no log-probability.
+// nan marks a missing log-probability.
 var nan = float32(math.NaN())

@@ -10,14 +10,14 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// naming gives tokens the names that answers show. It belongs to one answer.
+// naming gives tokens their names in answers. It belongs to one answer.
 type naming struct {
-	tok     *tokenizer.Tokenizer // nil: all tokens are without text
-	special map[kv.Token]string
+	tok     *tokenizer.Tokenizer // nil: tokens have no text
+	special map[kv.Token]string  // cache of the decoded special tokens
 }
 
-// text is what token is called, false if it is none of the vocabulary's. It is not
-// always UTF-8.
+// text returns the text of token t, which need not be UTF-8; false if t is outside of the
+// vocabulary.
 func (n *naming) text(t kv.Token) (_ string, ok bool) {
 	if n.tok == nil || uint64(t) >= uint64(n.tok.VocabSize()) {
 		return "", false
@@ -36,8 +36,8 @@ func (n *naming) text(t kv.Token) (_ string, ok bool) {
 	return s, true
 }
 
-// append writes the name of t: its text, or "bytes:\xe5\x85" if that is not UTF-8, as
-// OpenAI's completions have it, so that no two have one name for that.
+// append writes the name of t: its text, or "bytes:\xe5\x85" if that is not UTF-8, as in
+// OpenAI's completions. So tokens that are different invalid bytes keep different names.
 func (n *naming) append(dst []byte, t kv.Token) []byte {
 	s, ok := n.text(t)
 	if !ok || utf8.ValidString(s) {
@@ -50,7 +50,7 @@ func (n *naming) append(dst []byte, t kv.Token) []byte {
 	return append(dst, '"')
 }
 
-// appendText writes the text of t, "token_id:5" if it has none, as vLLM does.
+// appendText writes the text of t, or "token_id:5" if it has none, as vLLM does.
 func (n *naming) appendText(dst []byte, t kv.Token) []byte {
 	if s, ok := n.text(t); ok {
 		return jsontext.AppendString(dst, s)
@@ -60,7 +60,7 @@ func (n *naming) appendText(dst []byte, t kv.Token) []byte {
 	return append(dst, '"')
 }
 
-// appendBytes writes the bytes of t as numbers, null if it has no text.
+// appendBytes writes the bytes of t as an array of numbers, or null if t has no text.
 func (n *naming) appendBytes(dst []byte, t kv.Token) []byte {
 	s, ok := n.text(t)
 	if !ok {
@@ -76,9 +76,9 @@ func (n *naming) appendBytes(dst []byte, t kv.Token) []byte {
 	return append(dst, ']')
 }
 
-// place gives the code point of a text at which t begins, and how many have begun
-// behind it, where begun had before it. Special tokens are no part of the text. Of
-// bytes that are no UTF-8 together it is not exact.
+// place returns the code point of the text at which t begins, and the number of code points
+// begun after it; begun is that number before it. Special tokens are not part of the text. For
+// invalid UTF-8 the result is approximate.
 func (n *naming) place(t kv.Token, begun int) (at, after int) {
 	if n.tok == nil || n.tok.Special(t) {
 		return begun, begun
@@ -88,14 +88,14 @@ func (n *naming) place(t kv.Token, begun int) (at, after int) {
 	for i := range len(s) {
 		if s[i]&0xC0 != 0x80 {
 			after++
-		} else if i == 0 && begun > 0 { // within the last one
+		} else if i == 0 && begun > 0 { // continues the code point of the token before
 			at--
 		}
 	}
 	return at, after
 }
 
-// same tells whether a and b have one name. An object of JSON has a name once.
+// same reports whether a and b have the same name. A JSON object must not repeat a key.
 func (n *naming) same(a, b kv.Token) bool {
 	if a == b {
 		return true
@@ -105,7 +105,7 @@ func (n *naming) same(a, b kv.Token) bool {
 	return known && other && s == t
 }
 
-// among tells whether t has the name of one of tokens.
+// among reports whether t has the same name as one of tokens.
 func (n *naming) among(t kv.Token, tokens []kv.Token) bool {
 	return slices.ContainsFunc(tokens, func(o kv.Token) bool { return n.same(t, o) })
 }

@@ -7,15 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// output splits the text of a choice into what the model thought, what it says and
-// which tools it calls.
+// output splits the text of a choice into reasoning, content and tool calls.
 type output struct {
-	think  *thinking // nil: there is no reasoning to look for
-	calls  *hermes   // nil: there are no tools
+	think  *thinking // nil: no reasoning expected
+	calls  *hermes   // nil: no tools
 	events []outputEvent
 }
 
-// outputEvent is a part of an output.
+// outputEvent is a part of an output, in the order of the text.
 type outputEvent struct {
 	kind outputKind
 	text string
@@ -24,13 +23,13 @@ type outputEvent struct {
 type outputKind uint8
 
 const (
-	saidText    outputKind = iota // content
-	saidThought                   // reasoning_content
-	beganCall                     // text is the tool's name
-	gaveArguments
+	saidText      outputKind = iota // content
+	saidThought                     // reasoning_content
+	beganCall                       // text is the tool's name
+	gaveArguments                   // text continues the arguments of the last call
 )
 
-// newOutput is nil where the whole text is content.
+// newOutput returns nil if the whole text is content.
 func (a *Answer) newOutput() *output {
 	if a.calls == openai.NoCalls && !a.reasoning {
 		return nil
@@ -45,8 +44,8 @@ func (a *Answer) newOutput() *output {
 	return o
 }
 
-// next gives what a piece of the text brings, all that is left if it is the last one. The
-// list is valid until the next call.
+// next returns the events of a piece of text, and with last also the delayed rest. The slice is
+// valid until the next call.
 func (o *output) next(text string, last bool) []outputEvent {
 	o.events = o.events[:0]
 	if o.think != nil {
@@ -71,19 +70,19 @@ func (o *output) next(text string, last bool) []outputEvent {
 // called reports whether a tool was called.
 func (o *output) called() bool { return o != nil && o.calls != nil && o.calls.calls > 0 }
 
-// message is an output as the message of a whole answer has it.
+// message is a whole output, split into the fields of a chat message.
 type message struct {
 	content, reasoning []byte
 	calls              []calling
 }
 
-// calling is a call of a tool.
+// calling is a tool call.
 type calling struct {
 	name      string
 	arguments []byte
 }
 
-// message splits a whole text.
+// message splits a complete text.
 func (o *output) message(text string) (m message) {
 	for _, e := range o.next(text, true) {
 		switch e.kind {
@@ -101,7 +100,8 @@ func (o *output) message(text string) (m message) {
 	return m
 }
 
-// appendCallID writes the id of a call: of the answer's own id, the choice and the call.
+// appendCallID writes the id of a tool call, made from the answer's id and the numbers of the
+// choice and the call.
 func (a *Answer) appendCallID(dst []byte, choice, call int) []byte {
 	id := a.head.ID
 	if len(id) > 16 {
@@ -113,7 +113,8 @@ func (a *Answer) appendCallID(dst []byte, choice, call int) []byte {
 	return append(dst, '"')
 }
 
-// appendCall opens {"id", "type", "function": {"name", "arguments": for call of choice.
+// appendCall writes {"id", "type", "function": {"name", "arguments": up to the value of
+// arguments, and leaves the objects open.
 func (a *Answer) appendCall(dst []byte, choice, call int, name string) []byte {
 	dst = append(dst, `"id":`...)
 	dst = a.appendCallID(dst, choice, call)

@@ -7,13 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Response collects an answer that is sent whole.
+// Response collects an answer that is sent as one JSON object.
 type Response struct {
 	Answer
 	choices []choice
-	scores  []scored // of each prompt, but its tokens
+	scores  []scored // per prompt; tokens is not set
 }
 
+// choice collects the pieces of one choice.
 type choice struct {
 	text     []byte
 	tokens   []kv.Token
@@ -22,12 +23,12 @@ type choice struct {
 	ending   *coppice.Ending
 }
 
-// Whole is the answer as one object.
+// Whole returns a Response for a. Use either Whole or Stream.
 func (a *Answer) Whole() *Response {
 	return &Response{Answer: *a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([]scored, len(a.prompts))}
 }
 
-// Piece takes a piece of prompt i. Those of one sample come in their order.
+// Piece adds a piece of prompt i. The pieces of one sample must come in order.
 func (r *Response) Piece(i int, p *coppice.Piece) {
 	p = r.cut(p)
 	c := &r.choices[i*r.params.N+p.Sample]
@@ -44,7 +45,7 @@ func (r *Response) Piece(i int, p *coppice.Piece) {
 	}
 }
 
-// Append writes the answer, once all samples of all prompts have ended.
+// Append writes the answer. Call it once all samples of all prompts have ended.
 func (r *Response) Append(dst []byte) []byte {
 	object := "text_completion"
 	if r.chat {
@@ -121,7 +122,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	return append(dst, '}')
 }
 
-// message writes the content and what goes with it.
+// message writes content, reasoning_content and tool_calls.
 func (r *Response) message(dst []byte, choice int, m message) []byte {
 	if len(m.content) == 0 && len(m.calls) > 0 {
 		dst = append(dst, "null"...)
@@ -150,7 +151,7 @@ func (r *Response) message(dst []byte, choice int, m message) []byte {
 
 func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
 
-// after puts the prompt's tokens before those of a choice.
+// after returns the prompt's tokens followed by those of s, for echo.
 func (r *Response) after(prompt int, s *scored) *scored {
 	p := r.prompts[prompt].tokens
 	n := len(p)
@@ -172,8 +173,8 @@ func (r *Response) after(prompt int, s *scored) *scored {
 	return all
 }
 
-// ofPrompt writes what vLLM's fields say of a prompt: in a completion's choice, or at
-// the end of a chat.
+// ofPrompt writes vLLM's fields about a prompt: in each choice of a completion, at the end of
+// the object of a chat.
 func (r *Response) ofPrompt(dst []byte, i int) []byte {
 	p := r.prompts[i].tokens
 	if r.params.PromptLogprobs {

@@ -6,26 +6,25 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// Stream writes an answer as server-sent events, each with its "data: " and the empty
-// line behind it. In a steady state it allocates nothing but for dst. It belongs to
-// one goroutine.
+// Stream writes an answer as server-sent events, each with its "data: " prefix and the empty
+// line after it. In steady state it allocates only to grow dst. It belongs to one goroutine.
 type Stream struct {
 	Answer
-	open    []byte // of an event, up to its choice
-	close   []byte
+	open    []byte // beginning of each event, up to its choice
+	close   []byte // end of each event, after its choice
 	choices []streamed
-	tokens  int // of all choices so far
+	tokens  int // output tokens of all choices so far
 }
 
-// streamed is how far a choice has come.
+// streamed is the progress of one choice.
 type streamed struct {
 	begun  bool
-	offset int     // code points of the tokens so far
-	out    *output // of a chat; nil where all of its text is content
-	call   int     // calls of tools that have begun
+	offset int     // code points of the text so far
+	out    *output // of a chat; nil if its whole text is content
+	call   int     // tool calls begun
 }
 
-// Stream is the answer as events.
+// Stream returns a Stream for a.
 func (a *Answer) Stream() *Stream {
 	object := "text_completion"
 	if a.chat {
@@ -54,9 +53,8 @@ func (s *Stream) end(dst []byte) []byte {
 	return append(dst, "}}\n\n"...)
 }
 
-// Piece appends what p, of prompt i, gives: no event while a character is incomplete,
-// several where a choice of a chat begins or ends. A piece that ended with an error is
-// for Error.
+// Piece appends the events of p, a piece of prompt i: none while a character is incomplete,
+// several where a choice of a chat begins or ends. A piece with an error goes to Error instead.
 func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	p = s.cut(p)
 	index := i*s.params.N + p.Sample
@@ -99,7 +97,8 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	return s.end(dst)
 }
 
-// chatPiece writes the role first, then what p has, then how it ended.
+// chatPiece writes an event with the role before the first content, and one with finish_reason
+// at the end.
 func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
 	ids := s.params.ReturnTokenIDs
 	if !c.begun {
@@ -128,12 +127,13 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	return dst
 }
 
-// shows reports whether a piece without text has to be written for its tokens.
+// shows reports whether a piece without text needs an event for its tokens.
 func (s *Stream) shows(p *coppice.Piece) bool {
 	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
 }
 
-// delta ends an event behind its delta, with what is said of p's tokens; nil: nothing.
+// delta ends an event after its delta, with log-probabilities and ids of p's tokens; nil:
+// without.
 func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	dst = append(dst, `,"logprobs":`...)
 	if p != nil && s.params.Logprobs && len(p.Tokens) > 0 {
@@ -148,7 +148,8 @@ func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	return s.end(dst)
 }
 
-// events writes what p brings of an output that is split, the tokens with the first event.
+// events writes the events of p for an output that is split. The first of them carries p's
+// tokens.
 func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
 	all := c.out.next(p.Text, p.Ending != nil)
 	of := p
@@ -177,32 +178,32 @@ func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []
 	return dst
 }
 
-// begin opens an event of a chat, up to the choice's index.
+// begin opens a chat event, up to the choice's index.
 func (s *Stream) begin(dst []byte, index int) []byte {
 	dst = append(dst, s.open...)
 	dst = append(dst, `{"index":`...)
 	return jsontext.AppendInt(dst, index)
 }
 
-// appendTwo writes two texts as one string.
+// appendTwo writes a and b as one JSON string, without concatenating them first.
 func appendTwo(dst []byte, a, b string) []byte {
 	if a == "" {
 		return jsontext.AppendString(dst, b)
 	}
 	dst = jsontext.AppendString(dst, a)
-	n := len(dst) - 1 // the quote between them
+	n := len(dst) - 1 // position of the quote between the two
 	dst = jsontext.AppendString(dst[:n], b)
 	copy(dst[n:], dst[n+1:])
 	return dst[:len(dst)-1]
 }
 
-// Error appends an event with the error. The stream ends with it, without Done.
+// Error appends an event with the error. It ends the stream; do not call Done after it.
 func (s *Stream) Error(dst []byte, e *openai.Error) []byte {
 	dst = e.Append(append(dst, "data: "...))
 	return append(dst, "\n\n"...)
 }
 
-// Done appends the end: the usage, if asked for, as a chunk without choices, and
+// Done appends the end of the stream: the usage, if asked for, as a chunk without choices, and
 // "[DONE]".
 func (s *Stream) Done(dst []byte) []byte {
 	if s.params.IncludeUsage {

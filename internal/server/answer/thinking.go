@@ -6,22 +6,21 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// thinking takes the reasoning out of the text of an output, which comes in pieces of
-// any size: what stands between <think> and </think> at its beginning. White space around
-// it is left out. It holds back at most heldSpace bytes of white space and the beginning
-// of a tag.
+// thinking separates reasoning from the text of an output, which arrives in pieces of any size:
+// the text between <think> and </think> at the beginning of the output. White space around it is
+// dropped. It delays at most heldSpace bytes of white space and the beginning of a tag.
 //
-// Source of the form: the chat templates of Qwen/Qwen3 and deepseek-ai/DeepSeek-R1.
+// Source: the chat templates of Qwen/Qwen3 and deepseek-ai/DeepSeek-R1.
 type thinking struct {
-	inside bool // the text begins within the reasoning: the prompt has the tag
-	done   bool // what comes is no reasoning
-	begun  bool // of what is inside, or behind it, something was given
-	held   string
+	inside bool   // inside the reasoning; set from the start if the prompt ends with the tag
+	done   bool   // the reasoning has ended, or there is none
+	begun  bool   // some text of the current part was given: stop dropping white space
+	held   string // delayed text
 }
 
 const openThink, closeThink = "<think>", "</think>"
 
-// next gives the parts of a piece, and all that is left if it is the last one.
+// next returns the reasoning and the content of a piece, with last including the delayed rest.
 func (t *thinking) next(text string, last bool) (thought, rest string) {
 	if t.done && t.begun && t.held == "" {
 		return "", text
@@ -47,14 +46,14 @@ func (t *thinking) next(text string, last bool) (thought, rest string) {
 			return thought, ""
 		}
 	}
-	if !t.begun { // behind the reasoning
+	if !t.begun { // first content after the reasoning
 		text = trimSpaceLeft(text)
 		t.begun = text != ""
 	}
 	return thought, text
 }
 
-// within takes text of the reasoning, and gives what is behind its end.
+// within scans text of the reasoning. rest is the text after the closing tag.
 func (t *thinking) within(text string, last bool) (thought, rest string) {
 	if !t.begun {
 		text = trimSpaceLeft(text)
@@ -85,20 +84,20 @@ const spaces = " \n\r\t"
 
 func trimSpaceLeft(s string) string { return strings.TrimLeft(s, spaces) }
 
-// trimSpaceRight leaves out at most heldSpace bytes.
+// trimSpaceRight drops at most heldSpace bytes.
 func trimSpaceRight(s string) string {
 	least := max(len(s)-heldSpace, 0)
 	return s[:least] + strings.TrimRight(s[least:], spaces)
 }
 
-// OpensReasoning reports whether a rendered conversation ends with the tag that begins
-// the model's reasoning.
+// OpensReasoning reports whether a rendered conversation ends with the opening tag of the
+// model's reasoning.
 func OpensReasoning(rendered string) bool {
 	return strings.HasSuffix(trimSpaceRight(rendered), openThink)
 }
 
-// Reasons reports whether a model with this tokenizer may write its reasoning in tags: they
-// are tokens.
+// Reasons reports whether a model with this tokenizer may write reasoning between tags: both
+// tags are single tokens.
 func Reasons(tok *tokenizer.Tokenizer) bool {
 	return len(tok.Encode(nil, openThink)) == 1 && len(tok.Encode(nil, closeThink)) == 1
 }

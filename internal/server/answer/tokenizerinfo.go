@@ -6,10 +6,9 @@ import (
 	"fmt"
 )
 
-// TokenizerInfo makes the answer of /tokenizer_info, as vLLM gives it: what
-// tokenizer_config.json holds, with special tokens as their texts, and with
-// tokenizer_class and chat_template. config may be nil; template, if not empty, takes the
-// place of the config's own.
+// TokenizerInfo makes the answer of /tokenizer_info in vLLM's form: the contents of
+// tokenizer_config.json, with special tokens replaced by their texts, plus tokenizer_class and
+// chat_template. config may be nil; a nonempty template replaces the one in config.
 //
 // Source: vllm/entrypoints/openai/serving_tokenization.py of vLLM, TokenizerInfo.
 func TokenizerInfo(config []byte, template string) ([]byte, error) {
@@ -33,8 +32,8 @@ func TokenizerInfo(config []byte, template string) ([]byte, error) {
 	return json.Marshal(info)
 }
 
-// plainTokens puts the text of a token, {"content": "<s>", "special": true, …}, in its
-// place, wherever there is one in v.
+// plainTokens replaces each token object, {"content": "<s>", "lstrip": false, …}, anywhere in v
+// by its text.
 func plainTokens(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -9,27 +9,27 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// TokensAnswer is the answer of /tokenize, written in parts: it may be ten times as long as
+// TokensAnswer writes the answer of /tokenize in parts, because it may be ten times as long as
 // the request.
 type TokensAnswer struct {
 	tokens []kv.Token
 	names  naming
-	named  bool // it has token_strs
-	at     int  // tokens, and then names, that are written
-	part   int
-	length int
+	named  bool // write token_strs too
+	at     int  // elements of the current list already written
+	part   int  // 0: nothing written; 1: writing tokens; 2: writing token_strs
+	length int  // max_model_len
 }
 
-// NewTokensAnswer writes tokens. maxModelLen: tokens that the model has positions for. With
-// tok it has the token_strs.
+// NewTokensAnswer returns an answer for tokens. maxModelLen is the model's number of positions.
+// With tok, not nil, the answer has token_strs.
 func NewTokensAnswer(tokens []kv.Token, maxModelLen int, tok *tokenizer.Tokenizer) *TokensAnswer {
 	return &TokensAnswer{tokens: tokens, names: naming{tok: tok}, named: tok != nil, length: maxModelLen}
 }
 
-// partTokens is how many tokens a part of an answer holds.
+// partTokens is the number of tokens per part.
 const partTokens = 2048
 
-// Append appends the next part to dst; more reports whether there is another one.
+// Append appends the next part to dst. more reports whether another part follows.
 func (a *TokensAnswer) Append(dst []byte) (_ []byte, more bool) {
 	if a.part == 0 {
 		dst = append(dst, `{"count":`...)
@@ -61,21 +61,21 @@ func (a *TokensAnswer) Append(dst []byte) (_ []byte, more bool) {
 	return append(dst, `],"token_strs":[`...), true
 }
 
-// TextAnswer is the answer of /detokenize, written in parts: a token may stand for a hundred
+// TextAnswer writes the answer of /detokenize in parts, because a token may decode to a hundred
 // bytes.
 type TextAnswer struct {
 	tokens []kv.Token
 	from   *tokenizer.Decoding
-	text   []byte // decoded; at the end of a part what may begin a rune
+	text   []byte // decoded, not yet written: at most an incomplete rune between parts
 	begun  bool
 }
 
-// NewTextAnswer writes the text of tokens.
+// NewTextAnswer returns an answer with the text of tokens.
 func NewTextAnswer(tok *tokenizer.Tokenizer, tokens []kv.Token) *TextAnswer {
 	return &TextAnswer{tokens: tokens, from: tok.NewDecoding()}
 }
 
-// Append appends the next part to dst; more reports whether there is another one.
+// Append appends the next part to dst. more reports whether another part follows.
 func (a *TextAnswer) Append(dst []byte) (_ []byte, more bool) {
 	if !a.begun {
 		dst = append(dst, `{"prompt":"`...)
@@ -96,7 +96,7 @@ func (a *TextAnswer) Append(dst []byte) (_ []byte, more bool) {
 	return append(dst, `"}`...), false
 }
 
-// unfinished is how many bytes at the end of text begin a rune and do not complete it.
+// unfinished returns the number of bytes of an incomplete rune at the end of text.
 func unfinished(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

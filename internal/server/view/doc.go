@@ -1,7 +1,7 @@
-// Package view owns what a server shows: the figures (Stats), of which the page, the API and
-// Prometheus are made, the Snapshot with lists and tree, the feed that samples a node while
-// somebody watches, and the page. It changes nothing in the node, and Config.Access decides
-// who may look.
+// Package view owns the figures that a server shows (Stats: for the page, the API and
+// Prometheus), the Snapshot with its lists and tree, the feed that samples a node while someone
+// watches, and the page. It never changes the node. Config.Access decides which callers may
+// look.
 //
 // A Feed has one goroutine, which sleeps without watchers. Its methods may be called from any goroutine.
 //

@@ -27,11 +27,12 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(f))
 }
 
-// Known reports whether f is a number.
+// Known reports whether f is a number, not NaN.
 func (f Figure) Known() bool { return !math.IsNaN(float64(f)) }
 
-// encode returns s as JSON. A redacted one has nothing of single requests: whose they are, how long their prompts are, and
-// the nodes of the tree, which are parts of prompts. Counts and totals stay.
+// encode returns s as JSON. A redacted snapshot contains nothing about single requests: no
+// tenants, no prompt lengths, and no tree nodes, because these are parts of prompts. Counts and
+// totals stay.
 func (s *Snapshot) encode(redacted bool) ([]byte, error) {
 	out := *s
 	if redacted {

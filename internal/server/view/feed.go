@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// linger is how long a Feed goes on sampling after its last watcher has left, so that a client
+// linger is how long a Feed keeps sampling after its last watcher has left, so that a client
 // that polls sees a history without gaps.
 const linger = 5 * time.Second
 
-// Feed samples a Source while somebody watches.
+// Feed samples a Source while it has watchers.
 type Feed struct {
 	cfg     Config
 	started time.Time
 	stop    context.CancelFunc
 	done    chan struct{}
-	wake    chan struct{} // room for one
+	wake    chan struct{} // capacity 1
 
 	mu       sync.Mutex
 	closed   bool
 	watchers map[*Watch]struct{}
-	begun    uint64           // watches, ever
-	left     time.Time        // when the last one went
-	frames   [Full + 1][]byte // the latest, if it is fresh
+	begun    uint64           // watches opened so far
+	left     time.Time        // time of the last Watch.Close
+	frames   [Full + 1][]byte // latest frame per access, if it is fresh
 	framed   [Full + 1]time.Time
 
 	observed sync.Mutex
@@ -50,15 +50,15 @@ func NewFeed(cfg Config) (*Feed, error) {
 	return f, nil
 }
 
-// Observation is a latency that the server measured. 0: not measured.
+// Observation is a latency measured by the server. 0: not measured.
 type Observation struct {
-	TTFT time.Duration // from its arrival to its first token
+	TTFT time.Duration // from a request's arrival to its first token
 	ITL  time.Duration // between two tokens
 	Gaps int           // number of gaps that ITL is the mean of; 0 means 1
 }
 
-// Observe counts o. It costs some 0.1 µs and allocates nothing: call it for each token,
-// or, at high rates, for some of them.
+// Observe counts o. It costs about 0.1 µs and allocates nothing: call it for each token, or at
+// high rates for a sample of them.
 func (f *Feed) Observe(o Observation) {
 	now := time.Now()
 	f.observed.Lock()
@@ -71,7 +71,7 @@ func (f *Feed) Observe(o Observation) {
 	}
 }
 
-// Finish adds a request that has ended to the list of the latest.
+// Finish adds a request to the list of the latest endings.
 func (f *Feed) Finish(r Finished) {
 	f.observed.Lock()
 	defer f.observed.Unlock()
@@ -83,16 +83,17 @@ type Watch struct {
 	feed    *Feed
 	access  Access
 	tenant  string
-	begun   uint64 // in the order of beginnings, from 1
+	begun   uint64 // number of the watch, from 1
 	frames  chan []byte
-	skipped uint64 // under feed.mu
+	skipped uint64 // guarded by feed.mu
 }
 
-// Frames returns the channel of Snapshots in JSON, which are read-only. A slow watcher skips some. The channel is closed
-// by Feed.Close, and when the watch has to make room for another.
+// Frames returns the channel of Snapshots in JSON, which must not be changed. A slow watcher
+// misses some. Feed.Close closes the channel, and so does Feed.Watch when it gives the place to
+// another watcher.
 func (w *Watch) Frames() <-chan []byte { return w.frames }
 
-// Skipped returns how many frames were replaced before this watcher took them.
+// Skipped returns how many frames were replaced before this watcher read them.
 func (w *Watch) Skipped() uint64 {
 	w.feed.mu.Lock()
 	defer w.feed.mu.Unlock()
@@ -108,11 +109,11 @@ func (w *Watch) Close() {
 	f.left = time.Now()
 }
 
-// Watch begins to watch, with Redacted or Full access, for a tenant. Close has to be called.
-// The first frame comes at once, or after one Period at most. When MaxWatchers watch, one of
-// the tenant that has most of them is ended instead, if access is more than that one's or
-// the tenants' numbers come closer to each other; else it fails with ErrTooMany. It fails with
-// ErrClosed, too.
+// Watch opens a watch with Redacted or Full access for a tenant. The caller must Close it. The
+// first frame comes at once, or after at most one Period. If MaxWatchers are open, Watch ends
+// one to make room: one with less access, or the youngest of a tenant that has at least two more
+// watches than this one. If there is none, it fails with ErrTooMany. After Close it fails with
+// ErrClosed.
 func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 	if access != Redacted && access != Full {
 		return nil, fmt.Errorf("view: access %d, want Redacted or Full", access)
@@ -138,8 +139,9 @@ func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 	return w, nil
 }
 
-// makeRoom ends the youngest watch of the tenant that has most, if the newcomer has more
-// right to it. The caller holds mu.
+// makeRoom ends one watch in favour of a new one, as Watch describes. Candidates have less
+// access, or equal access and a tenant that stays ahead of the new one's count. It prefers the
+// least access, then the tenant with the most watches, then the youngest. The caller holds mu.
 func (f *Feed) makeRoom(access Access, tenant string) bool {
 	counts := map[string]int{}
 	for w := range f.watchers {
@@ -170,7 +172,7 @@ func (f *Feed) Close() error {
 	return nil
 }
 
-// run samples each Period while somebody watches, and for linger after that.
+// run samples once per Period while there are watchers, and for linger after that.
 func (f *Feed) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.end()
@@ -188,7 +190,7 @@ func (f *Feed) run(ctx context.Context) {
 		}
 		begun := time.Now()
 		f.publish(s.sample(ctx))
-		timer.Reset(max(f.cfg.Period-time.Since(begun), f.cfg.Period/10)) // never without a pause
+		timer.Reset(max(f.cfg.Period-time.Since(begun), f.cfg.Period/10)) // at least a tenth of Period, even if a sample takes longer than Period
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -203,7 +205,7 @@ func (f *Feed) watched() bool {
 	return len(f.watchers) > 0 || time.Since(f.left) < linger
 }
 
-// publish encodes the snapshot once for each kind of access, and offers it to the watchers.
+// publish encodes the snapshot once per level of access in use, and offers it to the watchers.
 func (f *Feed) publish(s *Snapshot) {
 	f.mu.Lock()
 	var asked [Full + 1]bool
@@ -217,7 +219,7 @@ func (f *Feed) publish(s *Snapshot) {
 			continue
 		}
 		frame, err := s.encode(access == Redacted)
-		if err != nil { // a value that JSON lacks: ours, not the caller's
+		if err != nil { // a value that JSON can't express: a defect of this package
 			panic(fmt.Sprintf("view: a snapshot can't be written: %v", err))
 		}
 		frames[access] = frame
@@ -238,7 +240,7 @@ func (f *Feed) publish(s *Snapshot) {
 	}
 }
 
-// offer replaces the frame that the watcher has not taken.
+// offer replaces a frame that the watcher has not read yet.
 func (w *Watch) offer(frame []byte) {
 	for {
 		select {
@@ -249,7 +251,7 @@ func (w *Watch) offer(frame []byte) {
 		select {
 		case <-w.frames:
 			w.skipped++
-		default: // taken meanwhile
+		default: // the watcher has read it meanwhile
 		}
 	}
 }

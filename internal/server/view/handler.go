@@ -13,13 +13,12 @@ import (
 //go:embed page
 var page embed.FS
 
-// writeTimeout bounds the writing of one frame: who takes longer is let go.
+// writeTimeout bounds the write of one frame. A client that takes longer is disconnected.
 const writeTimeout = 10 * time.Second
 
-// Handler serves the page at /, its files below /page/, the latest Snapshot at /v1/view,
-// and one event for each at /v1/view/stream. The page itself shows nothing and is for
-// everybody; Config.Access decides on the rest. Streams end with the request, or with
-// Feed.Close.
+// Handler serves the page at /, its files below /page/, the latest Snapshot at /v1/view, and a
+// stream of them as events at /v1/view/stream. The page itself holds no data and needs no key;
+// Config.Access decides on the rest. A stream ends with its request or with Feed.Close.
 func Handler(f *Feed) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", web.Page(page))
@@ -28,7 +27,7 @@ func Handler(f *Feed) http.Handler {
 	return mux
 }
 
-// open begins a watch for a request, or answers why not.
+// open opens a watch for a request, or answers with the reason why it can't.
 func (f *Feed) open(w http.ResponseWriter, r *http.Request) *Watch {
 	access, tenant := f.cfg.Access(r)
 	if access == Denied {
@@ -77,7 +76,7 @@ func (f *Feed) serveStream(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies that hold back what is not complete
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
 	if r.Method == http.MethodHead {
 		return
 	}
@@ -88,7 +87,7 @@ func (f *Feed) serveStream(w http.ResponseWriter, r *http.Request) {
 			if !ok {
 				return
 			}
-			out.SetWriteDeadline(time.Now().Add(writeTimeout)) // not all writers can: those wait
+			out.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer without deadlines just waits
 			for _, part := range [][]byte{[]byte("data: "), frame, []byte("\n\n")} {
 				if _, err := w.Write(part); err != nil {
 					return

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// spread counts durations in buckets of an eighth of an octave, so that a quantile is
-// off by a sixteenth or by a microsecond at most. It goes up to 1,073 s; what is longer counts as that.
+// spread is a histogram of durations with eight buckets per octave, so a quantile is off by at
+// most 1/16 or 1 µs. It reaches up to 1,073 s (2^30 µs); longer durations count as that.
 type spread [spreadBuckets]uint32
 
 const spreadBuckets = 27*8 + 8
@@ -21,7 +21,7 @@ func spreadBucket(d time.Duration) int {
 	return octave*8 + int(us>>octave)
 }
 
-// spreadMiddle is the middle of a bucket.
+// spreadMiddle returns the middle of a bucket.
 func spreadMiddle(bucket int) time.Duration {
 	if bucket < 8 {
 		return time.Duration(bucket) * time.Microsecond
@@ -31,7 +31,7 @@ func spreadMiddle(bucket int) time.Duration {
 	return time.Duration(low)*time.Microsecond + time.Duration(uint64(1)<<octave)*time.Microsecond/2
 }
 
-// quantile is in milliseconds, NaN if nothing was counted.
+// quantile returns quantile q in milliseconds, NaN if the histogram is empty.
 func (s *spread) quantile(q float64) Figure {
 	total := uint64(0)
 	for _, n := range s {
@@ -49,21 +49,21 @@ func (s *spread) quantile(q float64) Figure {
 	return Figure(math.NaN())
 }
 
-// latency is the spread of the last windowSlots slots of time.
+// latency is a sliding histogram over the last windowSlots slots.
 type latency struct {
-	slot  time.Duration // how long one is
-	at    int64         // the slot of the latest observation
+	slot  time.Duration // duration of a slot
+	at    int64         // number of the current slot
 	slots [windowSlots]spread
 	sum   spread
 }
 
 const windowSlots = 20
 
-// turn empties what is older than the window.
+// turn clears the slots older than the window.
 func (l *latency) turn(now time.Time) {
 	at := now.UnixNano() / int64(l.slot)
 	if at <= l.at {
-		return // a clock that goes back counts to the latest slot
+		return // if the clock goes back, count in the current slot
 	}
 	for range min(at-l.at, windowSlots) {
 		l.at++
@@ -73,7 +73,7 @@ func (l *latency) turn(now time.Time) {
 		}
 		*old = spread{}
 	}
-	if l.at != at { // the window is empty, and its ring may be entered anywhere
+	if l.at != at { // the window is empty: jump to the new slot
 		l.at = at
 	}
 }
@@ -85,8 +85,8 @@ func (l *latency) add(now time.Time, d time.Duration, n uint32) {
 	l.sum[b] += n
 }
 
-// rounded keeps four digits before or behind the point: no eye sees more, and the
-// frames are smaller.
+// rounded keeps four significant digits or four decimals, whichever is fewer: enough to read,
+// and frames stay small.
 func rounded(v float64) Figure {
 	switch a := math.Abs(v); {
 	case a >= 1000:

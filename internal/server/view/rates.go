@@ -8,11 +8,11 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// rateWindow is what tokens per second are averaged over: short enough to see a load
-// begin, long enough that single prompts are no spikes.
+// rateWindow is the time over which token rates are averaged: short enough to show the beginning
+// of a load, long enough that single prompts are not spikes.
 const rateWindow = 2 * time.Second
 
-// rates makes points of running totals.
+// rates turns running totals into points of the history.
 type rates struct {
 	window time.Duration
 	period time.Duration
@@ -24,8 +24,8 @@ type counted struct {
 	prompt, cached, output uint64
 }
 
-// next is the point at now. What lies behind a gap of some periods is forgotten: nobody
-// watched meanwhile, and an average over it would be of no moment.
+// next returns the point at now. After a gap of more than four periods it drops the older
+// totals: nothing was sampled meanwhile, and an average over the gap would mislead.
 func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 	nan := Figure(math.NaN())
 	p := Point{
@@ -59,7 +59,7 @@ func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 	return p
 }
 
-// history keeps the last points, in columns as they are sent.
+// history keeps the last points, in one column per field.
 type history struct {
 	limit int
 	h     History
@@ -75,7 +75,7 @@ func (h *history) add(p Point) {
 	}
 }
 
-// push appends v, and lets the first one go if there are more than limit.
+// push appends v, and drops the first element if the list would exceed limit.
 func push[T any](list *[]T, v T, limit int) {
 	if len(*list) >= limit {
 		copy(*list, (*list)[1:])

@@ -10,23 +10,23 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Sizes of what is asked of a source.
+// Limits of what is asked of a source.
 const (
-	askTimeout  = 5 * time.Second // a node that does not answer so long is shown as such
-	previewLen  = 32              // tokens of a node that are made text of
-	curvePeriod = 5 * time.Second
-	walkShare   = 200 // a walk of the tree is taken this many times its length apart
+	askTimeout  = 5 * time.Second // if the node takes longer, the page shows an error
+	previewLen  = 32              // tokens of a node that are rendered as text
+	curvePeriod = 5 * time.Second // time between two curves
+	walkShare   = 200             // pause after a walk of the tree, in durations of that walk
 )
 
-// sampler makes snapshots. It and its latest snapshot belong to the goroutine of a Feed.
+// sampler makes snapshots. It and its latest snapshot belong to the Feed's goroutine.
 type sampler struct {
 	feed    *Feed
 	rates   rates
 	history history
 	pruner  pruner
 	snap    Snapshot
-	walkAt  time.Time // not before
-	curveAt time.Time
+	walkAt  time.Time // earliest time of the next walk
+	curveAt time.Time // earliest time of the next curve
 }
 
 func newSampler(f *Feed) *sampler {
@@ -42,7 +42,8 @@ func newSampler(f *Feed) *sampler {
 	return s
 }
 
-// sample asks the source. Server.Error says what failed; those parts stay as they were.
+// sample queries the source. If a query fails, Server.Error has the error, and the parts not
+// read keep their previous values.
 func (s *sampler) sample(ctx context.Context) *Snapshot {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -127,7 +128,7 @@ func (s *sampler) lists(ctx context.Context) error {
 	return nil
 }
 
-// tree fills in the shown nodes, unless the last walk is so recent that walks would slow steps.
+// tree fills in the shown nodes, unless it is too early for the next walk: steps wait for walks.
 func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	c, t := &s.feed.cfg, &s.snap.Tree
 	if now.Before(s.walkAt) {
@@ -146,7 +147,7 @@ func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// curve fills in the hit rates at other sizes: 1/16 to 16 times the pool, in factors of the square root of 2.
+// curve fills in the hit rates at other pool sizes: 1/16 to 16 times the pool, in factors of √2.
 func (s *sampler) curve(ctx context.Context, now time.Time) error {
 	if now.Before(s.curveAt) {
 		return nil

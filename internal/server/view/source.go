@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// Source is what is looked at; *coppice.Node is one.
+// Source is the observed node; *coppice.Node implements it.
 type Source interface {
 	Info() engine.Info
 	Stats(context.Context) (coppice.Stats, error)
@@ -23,8 +23,8 @@ type Source interface {
 
 var _ Source = (*coppice.Node)(nil)
 
-// Texts turns tokens into a text to show, for Config.Text: what is no UTF-8, at either
-// end of a run above all, becomes U+FFFD. It is nil without a tokenizer.
+// Texts returns a function for Config.Text that decodes tokens. Invalid UTF-8, most often at
+// either end of a run, becomes U+FFFD. It returns nil if tok is nil.
 func Texts(tok *tokenizer.Tokenizer) func([]kv.Token) string {
 	if tok == nil {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Stats are the figures of a node. The page, GET /v1/cache/stats and GET /metrics are made of them by the tags of their
-// fields, which package internal/figures describes. A field with the name of one in coppice.Stats or below is filled
-// from it by StatsOf.
+// Stats are the figures of a node. The tags of their fields, which package internal/figures
+// describes, define the page, GET /v1/cache/stats and GET /metrics. StatsOf fills a field from
+// the field of coppice.Stats, or of a struct in it, with the same name.
 type Stats struct {
 	Pool    Pool     `json:"pool"`
 	Totals  Totals   `json:"totals"`
 	Tree    Tree     `json:"tree"`
-	Tiers   []Tier   `json:"-" api:"tiers" by:"tier"` // below the device
-	Tenants []Tenant `json:"tenants" by:"tenant"`     // with requests open, or under dlpm a debt
+	Tiers   []Tier   `json:"-" api:"tiers" by:"tier"` // tiers below the device
+	Tenants []Tenant `json:"tenants" by:"tenant"`     // tenants with open requests, or with a debt under dlpm
 }
 
-// Pool says where the pages of KV memory are. Idle, held, evictable and protected
-// pages sum up to Pages.
+// Pool divides the pages of KV memory by state. Idle, held, evictable and protected pages add up
+// to Pages.
 type Pool struct {
 	PageTokens     int     `json:"page_tokens" metric:"kv_page_tokens" help:"Tokens of a page."`
 	PageBytes      int     `json:"page_bytes" metric:"kv_page_bytes" help:"Bytes of a page."`
@@ -43,7 +43,7 @@ type Tier struct {
 	Pages     int    `json:"pages" metric:"-" why:"coppice_tier_capacity_bytes"`
 	UsedPages int    `json:"used_pages" metric:"-" why:"coppice_tier_held_bytes"` // held and cached
 	HitTokens uint64 `json:"hit_tokens" metric:"cached_tokens_total" by:"cache_source" help:"Prompt tokens that were cached, by the tier where they were."`
-	// Of tiers below the device only.
+	// The rest is for tiers below the device only.
 	CapacityBytes int64   `json:"capacity_bytes,omitempty" metric:"tier_capacity_bytes" help:"Bytes that a tier below the device may hold."`
 	HeldBytes     int64   `json:"held_bytes,omitempty" metric:"tier_held_bytes" help:"Bytes that a tier below the device holds."`
 	Extents       int     `json:"extents,omitempty" metric:"tier_extents" help:"Extents of pages that a tier below the device holds."`
@@ -58,7 +58,7 @@ type Tier struct {
 	Damaged       int64   `json:"damaged,omitempty" metric:"tier_damaged_total" help:"Records of a tier with wrong bytes. Their tokens were computed."`
 }
 
-// Totals count since the node opened; Running and Waiting are of now.
+// Totals count since the node opened; Running and Waiting are current.
 type Totals struct {
 	Requests         uint64  `json:"requests" metric:"requests_total" help:"Requests accepted."`
 	Running          int     `json:"running" metric:"num_requests_running" alias:"vllm" help:"Samples that have a slot."`
@@ -91,8 +91,8 @@ type Totals struct {
 	Errors  uint64            `json:"errors" api:"-" metric:"-" why:"in endings"`
 }
 
-// Tree is the radix tree. Shown is a part of it, closed under parents, that holds what is pinned and what is reused most;
-// the figures are of all of it.
+// Tree describes the radix tree. Shown is a part of it, closed under parents: pinned nodes and
+// the most reused ones. All other fields are about the whole tree.
 type Tree struct {
 	Nodes           int    `json:"nodes" metric:"cache_nodes" help:"Nodes of the radix tree."`
 	Leaves          int    `json:"leaves" metric:"cache_leaves" help:"Leaves of the radix tree."`
@@ -115,20 +115,20 @@ type Tree struct {
 	EvictedTokens map[string]uint64 `json:"evicted_tokens" metric:"evicted_tokens_total" labels:"tier=device" by:"reason" help:"Tokens that left the prefix cache, by reason."`
 	EvictedPages  map[string]uint64 `json:"evicted_pages" metric:"evicted_pages_total" labels:"tier=device" by:"reason" help:"Pages that left the prefix cache, by reason."`
 
-	Hidden int    `json:"hidden" api:"-" metric:"-" why:"of what the page shows"` // nodes that are not even counted by a node of Shown
+	Hidden int    `json:"hidden" api:"-" metric:"-" why:"of what the page shows"` // nodes that no node of Shown counts
 	Shown  []Node `json:"shown" api:"-" metric:"-" why:"a list"`                  // parents before children, siblings in order
 }
 
-// Tenant is one tenant's share.
+// Tenant is the load and account of one tenant.
 type Tenant struct {
 	Tenant       string `json:"tenant,omitempty" api:"tenant" label:"true"`
 	Running      int    `json:"running" metric:"tenant_requests_running" help:"Samples that have a slot, by tenant."`
 	Waiting      int    `json:"waiting" metric:"tenant_requests_waiting" help:"Samples that wait for a slot, by tenant."`
 	ServedTokens uint64 `json:"served_tokens" metric:"-" why:"coppice_tenant_served_tokens_total, which keeps tenants that have nothing open"` // computed for it: prompts less cached, and outputs
-	ShareLeft    int64  `json:"share_left" metric:"-" why:"of an account that closes when its tenant is idle"`                                 // under dlpm: tokens left of its share in this round, negative if it is ahead
+	ShareLeft    int64  `json:"share_left" metric:"-" why:"of an account that closes when its tenant is idle"`                                 // under dlpm: tokens left of its share in this round, negative if overdrawn
 }
 
-// StatsOf returns the figures of a node. Tree.Shown is not among them.
+// StatsOf returns the figures of a node, without Tree.Shown.
 func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	m := &s.Scheduler
 	var st Stats

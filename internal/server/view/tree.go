@@ -8,34 +8,34 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// pruner cuts a tree down to what can be shown. Its scratch is kept from tree to tree.
+// pruner selects the nodes of a tree to show. It keeps its scratch memory from tree to tree.
 type pruner struct {
 	limit, depth int // Config.TreeNodes, Config.TreeDepth
 	text         func([]kv.Token) string
 	previews     map[uint32]preview
 
-	at     []int32   // by id: 1 + index, 0 for none; ids are dense, the cache gives them again
-	sums   []subtree // by index
-	keys   []uint64
-	more   []int32 // by index + 1, 0 for the roots: 1 + where in the output what is cut below a node is summed up
+	at     []int32   // by node id: 1 + index, 0: none; ids are dense because the cache reuses them
+	sums   []subtree // by index in the tree's list
+	keys   []uint64  // worth and index of each node, see choose
+	more   []int32   // by index + 1, 0 for roots: 1 + position in shown of the node that sums up the cut children
 	spaces map[kv.Namespace]int
 	shown  []Node
 }
 
-// subtree is a node with all below it.
+// subtree sums up a node and everything below it.
 type subtree struct {
-	parent int32 // index, -1 at the beginning of a namespace
-	depth  int32 // 1 for the first ones
+	parent int32 // index; -1 for a root
+	depth  int32 // 1 for roots
 	nodes  int
 	tokens int
 	pages  int
 	reuses uint64
-	stamp  uint64 // the latest
+	stamp  uint64 // latest use
 	pinned bool
 	kept   bool
 }
 
-// preview is the text of a node, as long as its tokens are these.
+// preview caches the text of a node. It is valid while the node has these tokens.
 type preview struct {
 	tokens int
 	first  []kv.Token
@@ -45,7 +45,7 @@ type preview struct {
 // maxTextBytes bounds Node.Text.
 const maxTextBytes = 120
 
-// prune gives at most p.limit nodes, valid until the next call. Cost: O(n log n) in the
+// prune returns at most p.limit nodes, valid until the next call. It costs O(n log n) in the
 // nodes of t.
 func (p *pruner) prune(t *coppice.Tree) []Node {
 	oldest := p.sum(t.Nodes)
@@ -75,7 +75,7 @@ func (p *pruner) prune(t *coppice.Tree) []Node {
 				out.Text, out.TextTotal = p.preview(n)
 			}
 			p.shown = append(p.shown, out)
-		case s.parent < 0 || p.sums[s.parent].kept: // the highest that is cut
+		case s.parent < 0 || p.sums[s.parent].kept: // topmost node of a subtree that is cut
 			if p.more[s.parent+1] == 0 {
 				p.shown = append(p.shown, Node{Parent: uint32(n.Parent), Space: space, Start: n.Start})
 				p.more[s.parent+1] = int32(len(p.shown))
@@ -95,7 +95,7 @@ func (p *pruner) prune(t *coppice.Tree) []Node {
 	return p.shown
 }
 
-// sum makes p.sums and returns the stamp of the node that is longest unused.
+// sum fills p.sums and returns the stamp of the least recently used node.
 func (p *pruner) sum(nodes []coppice.TreeNode) (oldest uint64) {
 	top := 0
 	for i := range nodes {
@@ -130,9 +130,10 @@ func (p *pruner) sum(nodes []coppice.TreeNode) (oldest uint64) {
 	return oldest
 }
 
-// choose keeps the nodes of the greatest worth, so many that with those that stand for
-// the rest they are no more than the limit. No node is worth more than its parent, and of
-// equals the first counts more, so that a node is kept only with its parent.
+// choose keeps the most valuable nodes, as many as fit into the limit together with the nodes
+// that sum up the rest. Worth is pinned first, then 64 * reuses + tokens. Every quantity is at
+// least as large in the parent, and on equal worth the earlier node, which is the parent, wins:
+// so a node is never kept without its parent.
 func (p *pruner) choose() {
 	p.keys = p.keys[:0]
 	for i := range p.sums {
@@ -152,7 +153,7 @@ func (p *pruner) choose() {
 		return
 	}
 	slices.Sort(p.keys)
-	cut := 0 // of the least worth
+	cut := 0 // how many keys, the least valuable first, are cut
 	for keep := min(p.limit, len(p.keys)); ; {
 		for ; cut < len(p.keys)-keep; cut++ {
 			p.sums[1<<24-1-int(p.keys[cut]&(1<<24-1))].kept = false
@@ -161,11 +162,11 @@ func (p *pruner) choose() {
 		if over <= 0 || keep == 0 {
 			return
 		}
-		keep = max(keep-over, min(keep-1, p.limit/2)) // half of them have one at most each
+		keep = max(keep-over, min(keep-1, p.limit/2)) // usually at most half of the output are summing nodes
 	}
 }
 
-// spares is how many nodes the output has now.
+// spares returns the number of nodes that the output would have now.
 func (p *pruner) spares() (n int) {
 	p.more = resized(p.more, len(p.sums)+1)
 	for i := range p.sums {
@@ -183,7 +184,7 @@ func (p *pruner) spares() (n int) {
 	return n
 }
 
-// resized is n zeros, in the same memory if it serves.
+// resized returns n zeros, in the memory of s if it is large enough.
 func resized(s []int32, n int) []int32 {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
@@ -199,13 +200,14 @@ func (p *pruner) space(ns kv.Namespace) int {
 	return n
 }
 
-// preview is the text of a node: made once, as long as the node stays what it is.
+// preview returns the text of a node, cached while the node's tokens stay the same. total
+// reports whether it is the node's whole text.
 func (p *pruner) preview(n *coppice.TreeNode) (text string, total bool) {
 	id := uint32(n.ID)
 	old, ok := p.previews[id]
 	if !ok || old.tokens != n.Tokens || !slices.Equal(old.first, n.First) {
 		text := p.text(n.First)
-		for at := range text { // at most so long, and no half of a rune
+		for at := range text { // cut at a rune boundary, at most maxTextBytes
 			if at > maxTextBytes {
 				text = text[:at]
 				break
@@ -220,7 +222,7 @@ func (p *pruner) preview(n *coppice.TreeNode) (text string, total bool) {
 	return old.text, len(n.First) == n.Tokens && len(old.text) <= maxTextBytes
 }
 
-// forget bounds the previews: nodes that are gone leave theirs behind.
+// forget bounds the cached previews: entries of removed nodes stay until then.
 func (p *pruner) forget() {
 	if len(p.previews) > 4*p.limit {
 		clear(p.previews)
