@@ -11,32 +11,33 @@ import (
 	"time"
 )
 
-// answer is a worker's answer as it passes. It tells the router how far the request has
-// come, and ends its reservation when the last byte has come or it is closed: before the
-// client has all of it, so that its next request finds the worker free.
+// answer is the body of a worker's answer on its way to the client. It reports progress to the
+// router, and ends the reservation when the last byte has come from the worker or the body is
+// closed. That is before the client has read everything, so that the client's next request
+// already finds the worker free.
 type answer struct {
 	p      *proxiedRequest
-	from   io.ReadCloser // nil: there is none
+	from   io.ReadCloser // nil: there is no body
 	ctx    context.Context
 	buffer *[]byte
-	first  []byte // what was read ahead, in buffer
-	last   []byte // what is said behind the worker's own
-	left   int64  // bytes that come yet, below 0 if nobody said how many
-	stream bool   // server-sent events, that can be read
-	open   []byte // of an event whose end has not come
-	whole  bool   // what has passed ends with an event
-	done   bool   // and that is the one that says that the answer is complete
-	ended  error  // what is to be read has ended with
+	first  []byte // bytes read ahead, a part of buffer
+	last   []byte // the gateway's own bytes after the worker's
+	left   int64  // bytes still to come; negative if the length is unknown
+	stream bool   // uncompressed server-sent events
+	open   []byte // held back: the beginning of an incomplete event
+	whole  bool   // the bytes passed so far end with a complete event
+	done   bool   // the last event passed was "data: [DONE]"
+	ended  error  // error that ended the reading; nil: not yet
 
 	usage    usage
-	tokens   int // events so far: about one a token
-	told     int // of them, that the router knows of
-	toldAt   time.Time
-	firstAt  time.Time // of the first event; zero: none, or no stream
+	tokens   int       // events so far: about one per token
+	told     int       // tokens last reported to the router
+	toldAt   time.Time // time of that report
+	firstAt  time.Time // time of the first event; zero if there is none or the answer is not a stream
 	released bool
 }
 
-// begin reads the first bytes. An error means that nothing of the answer was seen.
+// begin reads the first bytes. After an error nothing of the answer has been used.
 func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
@@ -60,7 +61,7 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	return nil
 }
 
-// Read gives what the worker sent, and what there is to say behind it.
+// Read returns the worker's bytes, then the gateway's own.
 func (a *answer) Read(p []byte) (n int, err error) {
 	for {
 		switch {
@@ -73,7 +74,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 			a.first, a.last = a.last, nil
 			continue
 		case a.ended != nil:
-			a.p.client.Extend() // for what ends the body
+			a.p.client.Extend() // time to write the end of the body
 			return 0, a.ended
 		}
 		a.p.client.Rest()
@@ -91,8 +92,8 @@ func (a *answer) Read(p []byte) (n int, err error) {
 	}
 }
 
-// pass counts what goes by, and sees whether it was the last. It returns what is to go on
-// now: the beginning of b, or of what was held back with b behind it.
+// pass counts the bytes b and notices the end of the answer. It returns the bytes to forward
+// now: a prefix of b, or of the held-back bytes followed by b.
 func (a *answer) pass(b []byte, err error) []byte {
 	now := time.Now()
 	a.p.attempt.heard.Store(now.UnixNano())
@@ -111,7 +112,7 @@ func (a *answer) pass(b []byte, err error) []byte {
 			a.done = a.whole && bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), eventDone)
 		}
 		if a.done && err != nil {
-			err = io.EOF // what broke after that matters to nobody
+			err = io.EOF // the client has the complete answer: a later error is irrelevant
 		}
 	}
 	if err != nil {
@@ -126,11 +127,12 @@ func (a *answer) pass(b []byte, err error) []byte {
 	return b
 }
 
-// maxEvent is how much of an event is held back at most.
+// maxEvent is the most bytes of an event that are held back.
 const maxEvent = 256 << 10
 
-// hold keeps back the beginning of an event until its end comes: if the worker breaks off
-// there, a client that had read half an event would fail at it, and not see why it ends.
+// hold keeps back the beginning of an event until its end comes. Otherwise, if the worker broke
+// off there, the client would fail to parse half an event instead of reading why the stream
+// ends.
 func (a *answer) hold(b []byte, last bool) []byte {
 	held := len(a.open) > 0
 	if held {
@@ -145,14 +147,14 @@ func (a *answer) hold(b []byte, last bool) []byte {
 		a.whole, end = false, len(b)
 	}
 	if held {
-		a.open = slices.Clone(b[end:]) // the rest of the old one goes on
+		a.open = slices.Clone(b[end:]) // the old array is still being forwarded
 	} else {
 		a.open = append(a.open[:0], b[end:]...)
 	}
 	return b[:end]
 }
 
-// eventsEnd is where the last event in b ends, 0 if none does.
+// eventsEnd returns the end of the last complete event in b, 0 if there is none.
 func eventsEnd(b []byte) (end int) {
 	if bytes.HasSuffix(b, eventEnd) {
 		return len(b)
@@ -165,7 +167,7 @@ func eventsEnd(b []byte) (end int) {
 	return end
 }
 
-// tellEvery is how many tokens, or how much time, there is between two words to the router.
+// The router is told of progress after tellTokens tokens or tellEvery, whichever comes first.
 const (
 	tellTokens = 8
 	tellEvery  = time.Second
@@ -173,7 +175,7 @@ const (
 
 var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
 
-// count tells the router of tokens.
+// count counts the events in b and reports progress to the router.
 func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
 	if a.toldAt.IsZero() {
@@ -186,8 +188,8 @@ func (a *answer) count(b []byte, now time.Time) {
 	a.p.g.dispatch.Progress(a.p.decision.Reservation, a.p.promptTokens, a.tokens)
 }
 
-// end turns what ended the worker's answer into how it ends here: a stream that breaks
-// ends with an event that says so.
+// end sets how the answer ends for the client: a stream that breaks off ends with an error
+// event.
 func (a *answer) end(err error) {
 	a.ended = err
 	if err == io.EOF {
@@ -203,14 +205,14 @@ func (a *answer) end(err error) {
 	e := broken(a.p.member.Name())
 	errors.As(drained, &e)
 	if !a.whole {
-		a.last = append(a.last, eventEnd...) // of one that was too long to be held back
+		a.last = append(a.last, eventEnd...) // close an event that was too long to be held back
 	}
 	a.last = append(a.last, eventMark...)
 	a.last = append(e.Append(a.last), eventEnd...)
 	a.ended = io.EOF
 }
 
-// broken notes that a worker broke its answer off, if it did and not the client.
+// broken records that the worker broke off its answer, unless the client left first.
 func (a *answer) broken(err error) {
 	if a.ctx.Err() != nil && !errors.Is(context.Cause(a.ctx), errSilent) {
 		return
@@ -220,7 +222,7 @@ func (a *answer) broken(err error) {
 	a.p.member.Nudge()
 }
 
-// release ends the reservation, once.
+// release ends the reservation of a complete answer, once.
 func (a *answer) release() {
 	if !a.released {
 		a.released = true
@@ -228,7 +230,7 @@ func (a *answer) release() {
 	}
 }
 
-// abandon ends the reservation of an answer that has not come to its end, once.
+// abandon ends the reservation of an incomplete answer, once.
 func (a *answer) abandon() {
 	if !a.released {
 		a.released = true
@@ -236,7 +238,7 @@ func (a *answer) abandon() {
 	}
 }
 
-// Close ends it all.
+// Close ends the answer and its attempt, and gives back the buffer.
 func (a *answer) Close() error {
 	if a.from == nil {
 		return nil
@@ -255,11 +257,11 @@ func (a *answer) Close() error {
 	return err
 }
 
-// pool lends the proxy its buffers.
+// pool gives the reverse proxy its copy buffers.
 type pool Gateway
 
-// Get is a buffer of 32 KiB.
+// Get returns a buffer of 32 KiB.
 func (p *pool) Get() []byte { return *p.buffers.Get().(*[]byte) }
 
-// Put takes it back.
+// Put returns a buffer to the pool.
 func (p *pool) Put(b []byte) { p.buffers.Put(&b) }

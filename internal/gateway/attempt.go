@@ -17,50 +17,51 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 )
 
-// attempt is a request at one worker. It is cancelled when the worker is lost and nothing was
-// heard of the answer for a while.
+// attempt is a request sent to one worker. It is cancelled if the worker is lost and its answer
+// has been silent for a while.
 type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	heard  atomic.Int64 // Unix nanoseconds: when anything came, or the attempt began
+	heard  atomic.Int64 // Unix nanoseconds of the last byte of the answer, or of the attempt's start
 
-	own   bool        // the worker is Coppice's own: it reports when the request enters a plan
+	own   bool        // a Coppice worker: it reports when the request enters a plan
 	spare bool        // another attempt may follow
 	sent  atomic.Bool // the request's header has been written to a connection
 	phase atomic.Uint32
 }
 
-// The phases of an attempt. The first ends in one of the others, once.
+// Phases of an attempt. The first changes to one of the others, once.
 const (
-	waits uint32 = iota // as far as is known
-	begun               // the worker has begun to compute the request, or to answer it
-	moved               // the request was taken from a worker that had not begun
+	waits uint32 = iota // not begun, as far as is known
+	begun               // the worker has begun to compute or to answer the request
+	moved               // the request was taken back before the worker had begun
 )
 
-// begin notes that the worker has begun; false: the request was taken from it before.
+// begin records that the worker has begun. It returns false if the request was taken back
+// before.
 func (a *attempt) begin() bool {
 	return a.phase.CompareAndSwap(waits, begun) || a.phase.Load() == begun
 }
 
-// errSilent ends an attempt at a worker that is lost.
+// errSilent ends an attempt whose worker is lost.
 var errSilent = errors.New("gateway: the worker is lost, and nothing comes from it")
 
-// errStalled ends an attempt at a worker that is late, so that another one is asked.
+// errStalled ends an attempt whose worker is late, so that another worker is asked.
 var errStalled = errors.New("gateway: the worker is late, and has not begun with the request")
 
-// lostPatience is how long a worker may be lost and its answers silent: one that is merely too
-// busy for probes goes on.
+// lostPatience is how long a worker must be lost, and its answer silent, before the attempt
+// ends. A worker that is only too busy for probes keeps its requests.
 const lostPatience = 5 * time.Second
 
-// attempts are those under way, by worker.
+// attempts holds the open attempts by worker.
 type attempts struct {
 	mu       sync.Mutex
 	at       map[*members.Member]map[*attempt]struct{}
-	patience time.Duration // lostPatience, but in tests
+	patience time.Duration // lostPatience except in tests
 }
 
-// start begins an attempt, which ends with ctx; nil: the worker has left. spare: another attempt
-// may follow.
+// start begins an attempt, which ends with ctx. It returns nil if the worker has left. spare
+// says that another attempt may follow.
 func (s *attempts) start(ctx context.Context, m *members.Member, spare bool) *attempt {
 	if !m.Use() {
 		return nil
@@ -88,8 +89,9 @@ func (s *attempts) end(m *members.Member, a *attempt) {
 	a.cancel(nil)
 }
 
-// cut cancels the attempts of which nothing was heard for too long, once the worker is lost for
-// as long: an answer that is no stream is silent until it is whole.
+// cut cancels the attempts of a worker that has been lost since the time lost, if that is longer
+// than the patience and their answers have been silent as long. An answer that is not a stream
+// is silent until it is complete.
 func (s *attempts) cut(m *members.Member, lost, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ func (s *attempts) cut(m *members.Member, lost, now time.Time) {
 	}
 }
 
-// relieve takes from a worker that is late what it has not begun with, for others to do.
+// relieve takes back from a late worker the requests that it has not begun, for other workers.
 func (s *attempts) relieve(m *members.Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,14 +117,15 @@ func (s *attempts) relieve(m *members.Member) {
 	}
 }
 
-// busyError is an answer that says that the worker has not begun.
+// busyError is an answer by which the worker declines the request.
 type busyError struct{ status int }
 
 func (e *busyError) Error() string { return "it answers with status " + strconv.Itoa(e.status) }
 
-// movable reports whether another worker may be asked after err: a request that ended one
-// worker must not end the next one. Workers of Coppice report that they have begun; of others
-// only an answer that declines the request is believed.
+// movable reports whether another worker may be asked after err. A request that crashed one
+// worker must not crash the next, so it may not have begun. Coppice workers report the
+// beginning; for others only an answer that declines the request, or a request never sent, is
+// proof.
 func (a *attempt) movable(err error) bool {
 	switch _, declined := err.(*busyError); {
 	case a.own:
@@ -133,15 +136,16 @@ func (a *attempt) movable(err error) bool {
 	return !a.sent.Load()
 }
 
-// declined reports whether an answer says that the worker has not begun. The body is as it was
-// after that. A worker whose device failed may have failed by this request.
+// declined reports whether an answer shows that the worker has not begun. The body can still be
+// read in full afterwards. A failed device does not count as declined: the request may have
+// caused it.
 func (a *attempt) declined(res *http.Response) bool {
 	switch res.StatusCode {
 	case http.StatusTooManyRequests:
 		return a.phase.Load() != begun
 	case http.StatusServiceUnavailable:
 		return a.phase.Load() != begun && errorCode(res) != codeDeviceFailed
-	case http.StatusBadGateway, http.StatusGatewayTimeout: // of a proxy in front of the worker
+	case http.StatusBadGateway, http.StatusGatewayTimeout: // from a proxy in front of the worker
 		return a.own && a.phase.Load() != begun
 	}
 	return false
@@ -149,11 +153,11 @@ func (a *attempt) declined(res *http.Response) bool {
 
 const codeDeviceFailed = "device_failed"
 
-// maxError bounds what is read of an answer to find its error code.
+// maxError bounds the bytes read to find an answer's error code.
 const maxError = 64 << 10
 
-// errorCode reads the code of an error's body, "" if there is none, and leaves the body to be
-// read again.
+// errorCode returns the code in an error answer's body, "" if there is none, and leaves the body
+// readable from its start.
 func errorCode(res *http.Response) string {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	rest := io.Reader(res.Body)
@@ -176,12 +180,12 @@ func errorCode(res *http.Response) string {
 	return code
 }
 
-// failing is a reader that fails.
+// failing is a reader that always fails.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// unconnected reports whether no connection came about.
+// unconnected reports whether err means that no connection was made.
 func unconnected(err error) bool {
 	dialled := (*net.OpError)(nil)
 	return errors.As(err, &dialled) && dialled.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)

@@ -10,22 +10,22 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// requestBuffer is what a request needs until a worker has begun to answer: its body, what was
-// read of it, and what is asked of the dispatcher. Its memory is used again.
+// requestBuffer holds the parts of a request needed until a worker begins to answer: its body,
+// the prompt read from it, and the question to the dispatcher. Its memory is reused.
 type requestBuffer struct {
 	body   []byte
-	held   int          // bytes of it, against MaxBodiesBytes
-	unread atomic.Int32 // attempts whose transport may still read the body
+	held   int          // body bytes counted against MaxBodiesBytes
+	unread atomic.Int32 // attempts whose transport may still be reading the body
 	prompt prompt.Prompt
 	peeked openai.Peeked
 	ask    dispatch.Ask
 }
 
-// maxKept is the largest body, and the most tokens, whose memory is kept for the next request.
+// maxKept is the largest body in bytes, and the largest prompt in tokens, whose memory is kept.
 const maxKept = 256 << 10
 
-// reset forgets the request. It reports whether the memory may be used again: a transport may
-// still read the body.
+// reset clears the request. It returns false if the memory must not be reused because a
+// transport may still be reading the body.
 func (b *requestBuffer) reset() bool {
 	b.held = 0
 	b.ask.Reset()
@@ -42,21 +42,21 @@ func (b *requestBuffer) reset() bool {
 	return true
 }
 
-// reader is the body for one attempt.
+// reader returns a new reader of the body for one attempt.
 func (b *requestBuffer) reader() *bodyReader {
 	b.unread.Add(1)
 	return &bodyReader{Reader: bytes.NewReader(b.body), unread: &b.unread}
 }
 
-// bodyReader is a body on its way to a worker. The transport may read it after the answer has
-// come.
+// bodyReader is the body of an outgoing request. The transport may still read it after the
+// answer has come, until it calls Close.
 type bodyReader struct {
 	*bytes.Reader
 	unread *atomic.Int32
 	once   sync.Once
 }
 
-// Close says that the transport is done with the body.
+// Close records that the transport has finished with the body. It may be called repeatedly.
 func (r *bodyReader) Close() error {
 	r.once.Do(func() { r.unread.Add(-1) })
 	return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
 type scrape struct {
 	States    map[string]int    `metric:"workers" by:"state" help:"Workers by state."`
 	Workers   []workerScrape    `by:"worker"`
@@ -18,14 +18,15 @@ type scrape struct {
 	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
 }
 
-// workerScrape is one worker of a scrape.
+// workerScrape holds the figures of one worker.
 type workerScrape struct {
 	Worker string         `label:"true"`
 	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the way in which a worker's cache is known: events, approximate, or waiting for its events."`
 	Ranks  []RankStatus   `by:"rank"`
 }
 
-// scrape reads the figures for Prometheus. Workers that share a name with another are not among them.
+// scrape reads the figures for Prometheus. Workers whose name another worker already uses are
+// left out.
 func (g *Gateway) scrape() scrape {
 	s := scrape{States: map[string]int{}, Pools: map[string]int{}, Decisions: map[string]uint64{}, Events: g.eventCounts()}
 	for state := range members.States {
@@ -50,7 +51,7 @@ func (g *Gateway) scrape() scrape {
 	return s
 }
 
-// ranks are the loads of each worker's ranks.
+// ranks returns the load of every rank by worker.
 func (g *Gateway) ranks() map[kv.WorkerID][]RankStatus {
 	ranks := map[kv.WorkerID][]RankStatus{}
 	for _, l := range g.dispatch.Loads() {
@@ -63,7 +64,7 @@ func (g *Gateway) ranks() map[kv.WorkerID][]RankStatus {
 	return ranks
 }
 
-// eventCounts are those of the followers of events and of the index.
+// eventCounts returns the counters of the event followers and of the index.
 func (g *Gateway) eventCounts() map[string]uint64 {
 	counts, x := figures.ByName(g.members.EventCounts()), g.dispatch.Index().Stats()
 	for name, n := range map[string]uint64{

@@ -24,111 +24,114 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Config says which workers there are and how requests are spread. The zero value
-// serves, without workers until SetWorkers or Announce.
+// Config describes the workers and how requests are spread over them. The zero value works;
+// workers then come from SetWorkers or registration.
 type Config struct {
 	Workers []members.Worker
-	// Router is the policy, its weights and the block size of the whole fleet.
+	// Router is the policy, its weights, and the block size of the whole fleet.
 	Router router.Config
-	// Index bounds what is known of the workers' caches.
+	// Index bounds the memory for the state of the workers' caches.
 	Index residency.Config
-	// Prompt reads requests. Without a tokenizer it takes that of the first worker that
-	// hands it out; until then, and without one, prompts are compared by their bytes.
+	// Prompt configures how requests are read. Without a tokenizer the gateway uses that of the
+	// first worker that offers one; until then, prompts are compared by their bytes.
 	Prompt prompt.Config
-	// Tokenizer is the digest of the bundle that Prompt's tokenizer and template are of;
-	// workers with another one are refused. "": not known.
+	// Tokenizer is the digest of the bundle with Prompt's tokenizer and template. Workers with
+	// another digest are refused. "": unknown.
 	Tokenizer string
 
-	// Pools choose the pool of a request, by its length and targets, and the router a worker
-	// of that. Workers that are in none of them are refused. Mode [global.Aggregated].
+	// Pools choose the pool of a request by its length and targets; the router then chooses a
+	// worker in that pool. Workers outside of all pools are refused. Mode [global.Aggregated].
 	Pools *global.Config
-	// Buckets, in their place, deals all workers into so many pools, see [router.Deal], at
-	// most [router.MaxBuckets]; Stage chooses one. 0: there are none.
+	// Buckets, instead of Pools, divides all workers into this many pools, see [router.Deal]; at
+	// most [router.MaxBuckets]. Stage chooses the pool of a request. 0: no pools.
 	Buckets int
 	Stage   router.Staging
 
-	// NATS is where the events are of workers whose card says so. Without it they are
-	// guessed.
+	// NATS is the bus for the events of workers whose card asks for it. Without it their caches
+	// are guessed.
 	NATS *nats.Config
-	// Replicas joins the other gateways of the fleet, as [replica.Config.Join] does. nil: this is
-	// the only one. notify is told what is in the way of them, nil when nothing is any more.
+	// Replicas connects to the other gateways of the fleet, as [replica.Config.Join] does. nil:
+	// this is the only gateway. It calls notify with a current problem, and with nil when it is
+	// solved.
 	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
-	// Consolidate are further caches of each worker that publish for themselves, such as an offloading server's beside
-	// the engine. They and the engine's are taken for one cache: a block is held while one of them has it.
+	// Consolidate lists further event sources of each worker, such as an offloading server
+	// beside the engine. All sources of a worker count as one cache: it holds a block while any
+	// source has it.
 	Consolidate []members.Sockets
-	// Approximate routes to all workers by guesses, whatever events they have.
+	// Approximate ignores events and guesses the contents of all caches.
 	Approximate bool
-	// GuessTTL is how long a prompt is taken to be cached where it was sent, for workers
+	// GuessTTL is how long a prompt counts as cached on the worker it was sent to, for workers
 	// without events. Default 2 minutes.
 	GuessTTL time.Duration `default:"2m" above:"0s" max:"24h"`
-	// NoPredict leaves out what requests on their way will compute: by default a prompt is
-	// taken to be cached where it was sent until its first token, so that requests which come
-	// together with the same prefix find each other. It is the router's Predict.
+	// NoPredict turns off prediction. With prediction a prompt counts as cached where it was
+	// sent, until its first token, so that simultaneous requests with the same prefix go to the
+	// same worker. It is the inverse of the router's Predict.
 	NoPredict bool
-	// StallAfter is by how much a worker may be late with a token before it is not chosen
-	// until it makes progress, see router.Config.Stall. Requests that it has not begun to
-	// compute go to others then. Default 2 s; below 0 it is not looked at.
+	// StallAfter is how late a worker's next token may be before the worker is no longer chosen,
+	// until it makes progress; see router.Config.Stall. Requests that it has not begun move to
+	// other workers. Default 2 s; negative: off.
 	StallAfter time.Duration `default:"2s"`
 
-	// EventSilence is how long the events of a worker with a card, which has a heartbeat of a
-	// second, may be silent and what they told be believed: over NATS nothing else shows that
-	// they do not come any more. Default 10 s.
+	// EventSilence is how long the events of a worker with a card, which sends a heartbeat every
+	// second, may be silent before its index entries are no longer trusted. Over NATS nothing
+	// else shows that events no longer arrive. Default 10 s.
 	EventSilence time.Duration `default:"10s" above:"0s" max:"24h"`
 
-	quiet time.Duration // tests: as in zmq.SourceConfig
+	quiet time.Duration // in tests: see zmq.SourceConfig
 
-	// Tenant finds out on whose account a request comes, or refuses it. Default: nobody's.
+	// Tenant returns the tenant of a request, or refuses it. Default: one unnamed tenant with
+	// admin rights.
 	Tenant func(*http.Request) (tenant string, admin bool, err error)
-	// AllowHosts and CORS are those of server.Config: names that a gateway without Tenant
+	// AllowHosts and CORS are as in server.Config: host names that a gateway without Tenant
 	// answers to, and origins of web pages that may call.
 	AllowHosts, CORS []string
-	// WorkerKey is an API key for the gateway's own questions to workers.
+	// WorkerKey is the API key for the gateway's own requests to workers.
 	WorkerKey string
 
-	// Retries is how often a request that no worker has begun to compute goes to another
-	// worker. Default 2; below 0 never.
+	// Retries is how often a request that no worker has begun to compute is sent to another
+	// worker. Default 2; negative: never.
 	Retries int `default:"2"`
-	// ProbeEvery is how often a worker is asked how it is, ProbeTimeout how long it may
-	// take to say so, and FailAfter how many times in a row it must fail to be lost.
+	// ProbeEvery is the time between health probes of a worker, ProbeTimeout the limit for its
+	// answer, and FailAfter the number of failed probes in a row after which it counts as lost.
 	// Defaults 1 s, 2 s and 2.
 	ProbeEvery   time.Duration `default:"1s" above:"0s" max:"24h"`
 	ProbeTimeout time.Duration `default:"2s" above:"0s" max:"24h"`
 	FailAfter    int           `default:"2" min:"1" max:"1<<40"`
-	// DialTimeout bounds how long connecting to a worker may take. Default 2 s.
+	// DialTimeout bounds the time to connect to a worker. Default 2 s.
 	DialTimeout time.Duration `default:"2s" above:"0s" max:"24h"`
 	// QueueTimeout is how long a request may wait while all workers are busy. Default 30 s.
 	QueueTimeout time.Duration `default:"30s" above:"0s" max:"24h"`
 
-	// MaxBodyBytes bounds one request's body, MaxBodiesBytes those of all open ones.
-	// Defaults 8 MiB and 256 MiB.
+	// MaxBodyBytes bounds one request's body, MaxBodiesBytes the bodies of all open requests
+	// together. Defaults 8 MiB and 256 MiB.
 	MaxBodyBytes   int `default:"8<<20" min:"1" max:"1<<40"`
 	MaxBodiesBytes int `max:"1<<40"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
 	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
-	// MaxOpen bounds the requests that are open. Default 16384.
+	// MaxOpen bounds the open requests. Default 16384.
 	MaxOpen int `default:"16384" min:"1" max:"1<<40"`
-	// ReadHeaderTimeout is how long a header may take, ReadTimeout a body, WriteTimeout how
-	// long a client may take nothing of its answer, IdleTimeout how long a connection may
-	// rest. Defaults 10 s, 30 s, 30 s and 2 min.
+	// ReadHeaderTimeout bounds the time to read a header, ReadTimeout a body. WriteTimeout ends
+	// a request whose client reads nothing of its answer for so long, IdleTimeout an idle
+	// connection. Defaults 10 s, 30 s, 30 s and 2 min.
 	ReadHeaderTimeout time.Duration `default:"10s" above:"0s" max:"24h"`
 	ReadTimeout       time.Duration `default:"30s" above:"0s" max:"24h"`
 	WriteTimeout      time.Duration `default:"30s" above:"0s" max:"24h"`
 	IdleTimeout       time.Duration `default:"2m" above:"0s" max:"24h"`
 
-	// NoPage leaves out the live page of the fleet at /. Version stands on it.
+	// NoPage turns off the live page of the fleet at /. The page shows Version.
 	NoPage  bool
 	Version string
 
-	TLS      *tls.Config // what Serve speaks, if any
+	TLS      *tls.Config // for Serve; nil: plain HTTP
 	Registry *prometheus.Registry
 	Log      *zap.Logger
 }
 
-// WithDefaults is c with every zero field filled in.
+// WithDefaults returns c with every zero field set to its default.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.Router = c.Router.WithDefaults()
-	if c.Index.Index.Holders == 0 { // ranks, of which a worker may have some
+	if c.Index.Index.Holders == 0 { // per rank, and a worker may have several ranks
 		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders)
 	}
 	c.Router.Predict, c.Router.Stall = !c.NoPredict, max(0, c.StallAfter)
@@ -146,12 +149,12 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// dispatch is what of it says how a worker is chosen.
+// dispatch returns the part of c about choosing a worker.
 func (c *Config) dispatch() dispatch.Config {
 	return dispatch.Config{Router: c.Router, Index: c.Index, GuessTTL: c.GuessTTL, Pools: c.Pools, Buckets: c.Buckets, Stage: c.Stage, Log: c.Log}
 }
 
-// nameReplica gives a router its place among replicas.
+// nameReplica gives a router a random replica ID, and the current time as its epoch.
 func nameReplica(r *router.Config) {
 	for r.Replica == 0 {
 		r.Replica = router.ReplicaID(rand.Uint64())
@@ -161,8 +164,8 @@ func nameReplica(r *router.Config) {
 	}
 }
 
-// Validate reports all faults at once, by field and value. It expects defaults to be
-// filled in.
+// Validate reports all faults at once, by field and value. Call it on the result of
+// WithDefaults.
 func (c *Config) Validate() error {
 	chooses := c.dispatch()
 	errs := []error{bounds.Check("gateway", c), c.Router.Validate(), members.ValidateWorkers(c.Workers), chooses.ValidatePools()}

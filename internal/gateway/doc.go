@@ -1,19 +1,18 @@
-// Package gateway owns the HTTP face of a fleet: an OpenAI-compatible reverse proxy that
-// sends each request to the worker where it is answered soonest, streams the answer
-// through, and knows at any time which workers there are and what they hold. It never
-// runs a model, changes no request and no answer but for headers of its own, and decides
-// nothing that package router can decide.
+// Package gateway owns the HTTP side of a fleet: an OpenAI-compatible reverse proxy that sends
+// each request to the worker with the lowest predicted cost, forwards the answer as it streams,
+// and keeps the list of workers and of their cached blocks. It never runs a model, changes only
+// its own headers of requests and answers, and leaves every choice of a worker to package
+// router.
 //
-// A request is read once (internal/gateway/prompt), its blocks are looked up in what the workers'
-// events told (internal/gateway/residency) and in what was guessed from earlier choices, and a
-// worker is chosen and reserved in one step. It goes there as it came. If the worker
-// fails before it has begun to compute the request, another one is asked; after that the
-// request ends with an error.
-// Where workers are in pools, one of these is chosen first, by the request's length and
-// targets (internal/router/global) or as a bucket (router.Buckets), and the worker within it.
+// A request is read once (internal/gateway/prompt). Its blocks are looked up in the index of the
+// workers' events (internal/gateway/residency) and of guesses from earlier choices; then a worker is
+// chosen and reserved in one step. The request is forwarded unchanged. If the worker fails before it
+// has begun to compute the request, another one is asked; after that, the request ends with an error.
+// With pools, a pool is chosen first, by the request's length and targets (internal/router/global) or
+// as a bucket (router.Buckets), and then a worker in it.
 //
-// Every worker has one goroutine, its keeper, which asks it how it is and follows its
-// events. The router is behind one mutex, for microseconds at a time.
+// Every worker has one goroutine, its keeper, which probes it and follows its events. One mutex
+// guards the router; it is held for microseconds.
 //
 //	g, err := gateway.New(gateway.Config{
 //		Workers: []gateway.Worker{{URL: "http://10.0.0.1:8080"}, {URL: "http://10.0.0.2:8080"}},

@@ -14,9 +14,9 @@ import (
 // Draining reports whether Shutdown or Close has been called.
 func (g *Gateway) Draining() bool { return g.door.Draining() }
 
-// enter lets a request in, or says why not.
+// enter admits a request, or returns the reason to refuse it.
 func (g *Gateway) enter(r *http.Request) error {
-	// A proxy on the way may have made one line of all.
+	// A proxy in between may have joined several Via headers into one line.
 	if slices.ContainsFunc(r.Header.Values("Via"), func(line string) bool { return strings.Contains(line, g.via) }) {
 		return errLoop
 	}
@@ -32,15 +32,14 @@ func (g *Gateway) enter(r *http.Request) error {
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (g *Gateway) Serve(l net.Listener) error { return web.Serve(&g.http, l) }
 
-// Shutdown takes no more requests, which get status 503, waits for those that are open,
-// and ends them when ctx does. Then it closes everything. It returns ctx's error if
-// requests had to be ended.
+// Shutdown refuses new requests with status 503 and waits for the open ones; when ctx ends, it
+// ends them. Then it closes everything. It returns ctx's error if requests had to be ended.
 func (g *Gateway) Shutdown(ctx context.Context) error {
 	return errors.Join(g.door.Shutdown(ctx, &g.http, errDrained, nil), g.Close())
 }
 
-// Close ends all requests and connections at once, and returns when nothing runs any
-// more but answers that their clients do not take. It may be called again.
+// Close ends all requests and connections at once. When it returns, only answers that clients do
+// not read may still be running. It may be called again.
 func (g *Gateway) Close() error {
 	g.door.Finish(errDrained)
 	err := g.http.Close()

@@ -11,11 +11,12 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
+// unwilling makes an error of the gateway itself.
 func unwilling(status int, code, message string) *openai.Error {
 	return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message}
 }
 
-// What clients are told when it is the gateway's affair.
+// Errors that the gateway answers with itself.
 var (
 	errDrained  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
 	errDraining = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
@@ -32,7 +33,7 @@ var (
 	errNoAdmin  = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
 )
 
-// unavailable is told of a worker that did not begin to answer.
+// unavailable is the error if no worker began to answer; worker is the last one asked.
 func unavailable(worker string, err error) *openai.Error {
 	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
 		return errTooMany
@@ -40,7 +41,7 @@ func unavailable(worker string, err error) *openai.Error {
 	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and there was no other one left to ask; ask again", worker))
 }
 
-// failedLate is told of a worker that failed with a request that must not go to another one:
+// failedLate is the error if a worker failed with a request that must not move to another one.
 // known means that the worker had reported the request's first plan.
 func failedLate(worker string, known bool) *openai.Error {
 	text := "worker %s failed after it had begun to compute the request, so no other worker was asked; ask again"
@@ -50,22 +51,22 @@ func failedLate(worker string, known bool) *openai.Error {
 	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
 }
 
-// broken is told at the end of a stream that the worker broke off.
+// broken is the error event at the end of a stream that the worker broke off.
 func broken(worker string) *openai.Error {
 	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke its answer off; ask again", worker))
 }
 
-// badBody refuses what can't be read at all.
+// badBody refuses a body that can't be parsed.
 func badBody(err error) error {
 	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_json", Message: err.Error()}
 }
 
-// badHeader refuses a header of the gateway's own.
+// badHeader refuses the value of one of the gateway's own headers.
 func badHeader(name string, err error) error {
 	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Code: "invalid_value", Message: name + ": " + err.Error()}
 }
 
-// noModel refuses a model that no worker has.
+// noModel refuses a model that no worker serves.
 func noModel(name string, models []string) error {
 	const most = 20
 	more := ""
@@ -76,7 +77,8 @@ func noModel(name string, models []string) error {
 		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
 }
 
-// nobodyInPool refuses a request that no worker of the pools that were chosen for it can take.
+// nobodyInPool refuses a request if no worker in its pools can take it. pools has the requested
+// pool first, then the faster ones.
 func nobodyInPool(pools []string, model string) error {
 	faster := ""
 	if len(pools) > 1 {
@@ -90,7 +92,7 @@ func nobodyInPool(pools []string, model string) error {
 		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet says which pool each is in, and other targets choose other pools", pools[0], faster, what))
 }
 
-// translate is what a client is told of an error.
+// translate returns the error to send to the client for err.
 func translate(err error) *openai.Error {
 	e := (*openai.Error)(nil)
 	full := (*router.QueueFullError)(nil)

@@ -28,15 +28,15 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Gateway routes requests to the workers of a fleet. It is an http.Handler, and serves
-// listeners itself. Its methods may be called from all goroutines.
+// Gateway routes requests to the workers of a fleet. It is an http.Handler and can serve
+// listeners itself. Its methods may be called from any goroutine.
 type Gateway struct {
 	cfg       Config
 	log       *zap.Logger
 	sites     *sites.Policy
 	members   *members.Fleet
 	dispatch  *dispatch.Dispatcher
-	peers     dispatch.Peers // nil: it is the only gateway
+	peers     dispatch.Peers // nil if this is the only gateway
 	reading   atomic.Pointer[reading]
 	attempts  attempts
 	transport *http.Transport
@@ -46,19 +46,19 @@ type Gateway struct {
 	metrics   *metrics
 	requests  sync.Pool    // of *requestBuffer
 	buffers   sync.Pool    // of *[]byte
-	via       string       // its name in the header Via
-	bodies    atomic.Int64 // bytes that open requests hold
+	via       string       // this gateway's entry in the header Via, against loops
+	bodies    atomic.Int64 // body bytes held by open requests
 	door      *web.Door
-	clock     sync.WaitGroup // of tick
+	clock     sync.WaitGroup // the goroutine of tick
 }
 
-// reading is how prompts become tokens.
+// reading converts prompts into tokens.
 type reading struct {
 	*prompt.Reader
-	exact bool // by tokens, not by bytes
+	exact bool // by tokens rather than bytes
 }
 
-// New makes a gateway and begins to probe its workers. It reports all faults of cfg at once.
+// New makes a gateway and starts to probe its workers. It reports all faults of cfg at once.
 func New(cfg Config) (*Gateway, error) {
 	keyed, tenants := cfg.Tenant != nil, cfg.Prompt.Namespace != nil
 	cfg = cfg.WithDefaults()
@@ -93,7 +93,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g.mount()
-	// What can fail and must be closed comes last.
+	// Parts that can fail and must then be closed come last.
 	if g.members, err = members.New(members.Config{
 		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Apply: g.apply,
 		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
@@ -108,7 +108,7 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// start begins what runs until Close.
+// start starts everything that runs until Close.
 func (g *Gateway) start() error {
 	if err := g.SetWorkers(g.cfg.Workers); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (g *Gateway) start() error {
 	return nil
 }
 
-// tick does what is due each second, until the gateway is closed.
+// tick does the periodic work, once a second, until the gateway is closed.
 func (g *Gateway) tick() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -148,7 +148,7 @@ func (g *Gateway) tick() {
 	}
 }
 
-// relieve takes requests from the workers that are late, if there are others.
+// relieve takes unbegun requests back from late workers, if a healthy worker is on time.
 func (g *Gateway) relieve(loads []router.Load) {
 	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
 	if !slices.ContainsFunc(loads, prompt) {
@@ -162,7 +162,7 @@ func (g *Gateway) relieve(loads []router.Load) {
 	}
 }
 
-// apply applies what has become of a worker.
+// apply applies a change of a worker to the router, the attempts and the metrics.
 func (g *Gateway) apply(c members.Change) error {
 	switch c := c.(type) {
 	case members.Joined:
@@ -188,7 +188,7 @@ func (g *Gateway) apply(c members.Change) error {
 	return nil
 }
 
-// read reads prompts by a tokenizer from now on.
+// read switches to another tokenizer for reading prompts.
 func (g *Gateway) read(set *members.TokenizerSet) error {
 	cfg := g.cfg.Prompt
 	cfg.Tokenizer, cfg.Template = set.Tokenizer, set.Template
@@ -199,15 +199,14 @@ func (g *Gateway) read(set *members.TokenizerSet) error {
 	return err
 }
 
-// SetWorkers makes all the given workers that there are; those that were given before and are
-// not among them leave. Those that registered themselves stay, given before or not. An invalid
-// list changes nothing.
+// SetWorkers replaces the list of configured workers; earlier ones that are not in all leave.
+// Workers that registered themselves stay in any case. An invalid list changes nothing.
 func (g *Gateway) SetWorkers(all []members.Worker) error { return g.members.SetWorkers(all) }
 
-// SetPools replaces Config.Pools, from the next request on: requests on their way keep the pools
-// that there were. Workers of a pool that is not named any more are refused, and those of a new
-// one come in. c belongs to the gateway. An error changes nothing: c is not valid, or the
-// gateway was made without Pools.
+// SetPools replaces Config.Pools from the next request on; requests under way keep the old
+// pools. Workers of a pool that no longer exists are refused, those of a new one admitted. The
+// gateway takes ownership of c. On an error nothing changes: c is invalid, or the gateway was
+// made without Pools.
 func (g *Gateway) SetPools(c *global.Config) error {
 	if err := g.dispatch.SetPools(c); err != nil {
 		return err
@@ -220,8 +219,8 @@ func (g *Gateway) SetPools(c *global.Config) error {
 	return nil
 }
 
-// nobody is the error where no worker can be asked, of so many: without any, what to do about
-// it.
+// nobody returns the error if no worker can be asked, given the number of workers. Without
+// workers it explains how to add some.
 func (g *Gateway) nobody(workers int) *openai.Error {
 	if workers > 0 {
 		return errNobody
@@ -232,8 +231,9 @@ func (g *Gateway) nobody(workers int) *openai.Error {
 	return errEmpty
 }
 
-// readAs is how the workers read prompts: one longer than each of them takes need not be read to
-// its end, and control tokens in messages are what they are to most.
+// readAs returns how to read prompts for the current workers: a prompt longer than any of them
+// takes need not be read to its end, and control tokens in messages are treated as most workers
+// treat them.
 func readAs(s *members.Snapshot) prompt.As {
 	as := prompt.As{MaxTokens: math.MaxInt}
 	if s.Longest > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 )
 
-// metrics are what the gateway counts itself. What it reads at each scrape is in collect.go.
+// metrics holds the gateway's own counters. The values read at each scrape are in collect.go.
 type metrics struct {
 	instruments
 	poolInstruments // not registered without pools
@@ -19,10 +19,10 @@ type metrics struct {
 	begun  time.Time
 }
 
-// names are those of all metrics of a router.
+// names prefixes the metrics of a router.
 var names = figures.Names{Prefix: "coppice_router_"}
 
-// instruments are made and registered by their tags.
+// instruments are created and registered by their tags.
 type instruments struct {
 	Requests   *prometheus.CounterVec   `metric:"requests_total" by:"worker,status" help:"Requests by worker and status. No worker: none was asked. 499: the client left before the answer."`
 	Refused    *prometheus.CounterVec   `metric:"refused_total" by:"code" help:"Requests that the router itself answered with an error, by its code."`
@@ -39,13 +39,13 @@ type instruments struct {
 	Inexact    prometheus.Counter       `metric:"inexact_prompts_total" help:"Prompts that could not be tokenized and were routed by load alone."`
 }
 
-// poolInstruments count by pool.
+// poolInstruments are counters by pool.
 type poolInstruments struct {
 	Pooled   *prometheus.CounterVec `metric:"pool_requests_total" by:"pool" help:"Requests by the pool of the worker that was asked last, or chosen for them."`
 	PoolLeft *prometheus.CounterVec `metric:"pool_moves_total" by:"pool" help:"Requests that left a pool for the next one, because no worker there could take them or an attempt failed."`
 }
 
-// stages has a bucket for each factor of two from a microsecond.
+// stages holds histogram bounds in seconds: powers of two from 1 µs to 0.13 s.
 var stages = prometheus.ExponentialBuckets(1e-6, 2, 18)
 
 var latency = []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120}
@@ -65,7 +65,7 @@ func newMetrics(g *Gateway) (*metrics, error) {
 	return m, g.cfg.Registry.Register(figures.Collector(names, g.scrape))
 }
 
-// begin has the series of all pools begin.
+// begin creates the series of all pools, so that they start at 0.
 func (m *metrics) begin(p *dispatch.Pools) {
 	for _, name := range p.Names() {
 		m.Pooled.WithLabelValues(name)
@@ -73,7 +73,7 @@ func (m *metrics) begin(p *dispatch.Pools) {
 	}
 }
 
-// forget ends the series of a worker that left.
+// forget removes the series of a worker that has left.
 func (m *metrics) forget(worker string) {
 	m.Requests.DeletePartialMatch(prometheus.Labels{"worker": worker})
 	m.recent.Forget(worker)

@@ -11,19 +11,20 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// fleetPaths are the paths that only a router has, as OpenAPI describes them, and its info.
+// fleetPaths is the OpenAPI description of the paths that only a router has, with its info
+// section.
 //
 //go:embed openapi.json
 var fleetPaths []byte
 
-// workersPaths are those of a worker's description that the router answers as a worker does.
+// workersPaths are the paths of a worker's description that the router has too.
 var workersPaths = []string{
 	"/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
 	"/openapi.json",
 }
 
-// openAPIDocument is the OpenAPI description of the router: what it passes on is described
-// as at a worker.
+// openAPIDocument is the OpenAPI description of the router. Forwarded paths are described as in
+// the worker's document.
 var openAPIDocument = sync.OnceValue(func() []byte {
 	var worker, own struct {
 		OpenAPI    string                     `json:"openapi"`
@@ -37,7 +38,7 @@ var openAPIDocument = sync.OnceValue(func() []byte {
 	}
 	for text, doc := range map[*[]byte]any{&openai.Document: &worker, &fleetPaths: &own} {
 		if err := json.Unmarshal(*text, doc); err != nil {
-			panic(fmt.Sprintf("gateway: openapi.json: %v", err)) // it is embedded
+			panic(fmt.Sprintf("gateway: openapi.json: %v", err)) // the file is embedded
 		}
 	}
 	for _, path := range workersPaths {
@@ -47,7 +48,7 @@ var openAPIDocument = sync.OnceValue(func() []byte {
 	maps.Copy(own.Components.Schemas, worker.Components.Schemas)
 	text, err := json.MarshalIndent(&own, "", "  ")
 	if err != nil {
-		panic(err) // of what was read
+		panic(err) // it was just decoded
 	}
 	return append(text, '\n')
 })

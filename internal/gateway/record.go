@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 )
 
-// ended counts a request that is over.
+// ended counts and logs a finished request.
 func (p *proxiedRequest) ended(r *http.Request) {
 	m := p.g.metrics
 	worker := ""
@@ -35,7 +35,7 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	total := time.Since(p.start)
 	m.Requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
 	if p.member != nil && p.member.Gone() {
-		p.g.members.Forget(worker) // or it would be counted for ever: it was forgotten before this
+		p.g.members.Forget(worker) // the worker left before this request ended: remove its series again
 	}
 	m.Whole.Observe(total.Seconds())
 	p.record(worker, status, total)
@@ -55,8 +55,9 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	line.Write(fields...)
 }
 
-// confirm holds what was predicted to be cached against what the answer says. A worker
-// computes one token of a prompt in any case, which counts as cached.
+// confirm compares the predicted overlap with the usage in the answer. A worker always computes
+// at least one prompt token, so a fully cached prompt reports one token less; the + 1 accounts
+// for it.
 func (p *proxiedRequest) confirm() {
 	m := p.g.metrics
 	if p.blocks == 0 {
@@ -73,7 +74,7 @@ func (p *proxiedRequest) confirm() {
 	m.Under.Add(float64(max(0, cached-predicted)))
 }
 
-// record tells the page of a request that has ended.
+// record gives a finished request to the live page.
 func (p *proxiedRequest) record(worker string, status int, total time.Duration) {
 	tokens := func(blocks int) int { return min(p.promptTokens, blocks*p.g.dispatch.BlockTokens()) }
 	r := fleetview.Routed{

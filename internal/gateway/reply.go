@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// statusGone is what metrics say of a client that left before its answer. Nobody is sent
-// it.
+// statusGone is the status in metrics for a client that left before its answer. It is never
+// sent.
 const statusGone = 499
 
-// refuse answers with an error, and returns its status.
+// refuse answers with an error and returns its status.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int {
 	e := translate(err)
 	h := w.Header()
@@ -38,7 +38,7 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
 	writeJSON(w, http.StatusOK, append(text, '\n'))
 }
 
-// known lets those in who may ask at all, admins those who may do everything.
+// known admits every caller with a valid key, admins only those with admin rights.
 func (g *Gateway) known(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
 
 func (g *Gateway) admins(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
@@ -63,5 +63,5 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	w.Write(body) // a client that has gone is told nothing
+	w.Write(body) // a write error means that the client has gone
 }

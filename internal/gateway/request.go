@@ -23,19 +23,19 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// The headers of the gateway's own.
+// The gateway's own headers.
 const (
-	headerWorker   = "X-Coppice-Worker"         // of an answer: the worker that answered
-	headerOverlap  = "X-Coppice-Overlap-Blocks" // blocks of the prompt that the worker was known to hold
+	headerWorker   = "X-Coppice-Worker"         // in an answer: the worker that answered
+	headerOverlap  = "X-Coppice-Overlap-Blocks" // in an answer: blocks of the prompt that the worker was known to hold
 	headerBlocks   = "X-Coppice-Prompt-Blocks"
 	headerAttempts = "X-Coppice-Attempts"
-	headerSession  = "X-Session-Id"         // of a request: same session, same worker
-	headerRank     = "X-Data-Parallel-Rank" // as vLLM reads it
-	headerWeights  = "X-Coppice-Weights"    // of an admin's request: ttft=1,itl=0.1
-	headerPin      = "X-Coppice-Pin"        // of an admin's request: the name of the one worker that it may go to
+	headerSession  = "X-Session-Id"         // in a request: one session, one worker
+	headerRank     = "X-Data-Parallel-Rank" // vLLM's name
+	headerWeights  = "X-Coppice-Weights"    // in an admin's request: ttft=1,itl=0.1
+	headerPin      = "X-Coppice-Pin"        // in an admin's request: the name of the worker to use
 )
 
-// proxiedRequest is one request on its way to a worker, and its answer back.
+// proxiedRequest is one request on its way to a worker, and its answer.
 type proxiedRequest struct {
 	g      *Gateway
 	w      http.ResponseWriter
@@ -43,28 +43,28 @@ type proxiedRequest struct {
 	start  time.Time
 	admin  bool
 	buffer *requestBuffer // nil once a worker has begun to answer
-	// ctx is the request's, without the proxy's trace of interim responses.
+	// ctx is the request's context, without the reverse proxy's trace of interim responses.
 	ctx context.Context
 	summary
 
-	member   *members.Member // that was asked last
+	member   *members.Member // asked last
 	decision router.Decision
 	attempt  *attempt
 	attempts int
-	pools    *dispatch.Pools // as they were when it came; nil without
-	pool     router.PoolID   // where it is, or was to go; 0 without pools
+	pools    *dispatch.Pools // the pools when the request came; nil without pools
+	pool     router.PoolID   // current pool; 0 without pools
 	status   int
 	fault    error
-	stuck    bool // no other worker may be asked: the last one may have begun
+	stuck    bool // no other worker may be asked, since the last one may have begun
 	answer   answer
 }
 
-// summary is what headers and figures say of a prompt.
+// summary holds the facts about a prompt for headers and metrics.
 type summary struct {
 	model                string
 	blocks, promptTokens int
 	inexact              bool
-	took                 struct{ read, hash, choose time.Duration } // by the gateway itself
+	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
 }
 
 type requestKey struct{}
@@ -76,13 +76,13 @@ func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool)
 	}
 }
 
-// close ends the request, whatever became of it.
+// close ends the request, however it went.
 func (p *proxiedRequest) close() {
 	p.answer.Close()
 	p.release()
 }
 
-// release gives back what is only needed to ask.
+// release gives back the parts needed only until a worker answers.
 func (p *proxiedRequest) release() {
 	b := p.buffer
 	if b == nil {
@@ -98,7 +98,7 @@ func (p *proxiedRequest) release() {
 	}
 }
 
-// poolName is the pool that the request is in, "" without pools.
+// poolName returns the name of the request's pool, "" without pools.
 func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
 
 // readBody reads the body, within its limits.
@@ -121,7 +121,7 @@ func (p *proxiedRequest) readBody(r *http.Request) error {
 		switch long := (*http.MaxBytesError)(nil); {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			p.client.Out.SetReadDeadline(time.Time{}) // from here on reading only finds out that the client leaves
+			p.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
 			return nil
 		case errors.As(err, &long):
 			return tooLong(w, g.cfg.MaxBodyBytes)
@@ -135,12 +135,12 @@ func (p *proxiedRequest) readBody(r *http.Request) error {
 }
 
 func tooLong(w http.ResponseWriter, most int) error {
-	w.Header().Set("Connection", "close") // the rest of it is not waited for
+	w.Header().Set("Connection", "close") // do not read the rest of the body
 	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "body_too_large",
 		Message: fmt.Sprintf("the body has more than %d bytes, which is the most that the gateway takes", most)}
 }
 
-// readPrompt reads what the request asks for, so that a worker can be chosen for it.
+// readPrompt reads the request's prompt and options, and fills the question to the dispatcher.
 func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant string) error {
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
@@ -161,9 +161,9 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	ask.Reset()
 	ask.Exact = in.Exact
 	req := &ask.Request
-	// Only the first of several prompts is read: the others are taken to be as long.
+	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
-	if in.Exact || !reading.exact { // bytes among tokens would mean something else
+	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
 		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, g.dispatch.BlockTokens())
 	}
 	p.took.hash = time.Since(began)
@@ -186,7 +186,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	return p.readSteering(r)
 }
 
-// atMost is n times times, which counts as 1 if it is not known, and no more than most.
+// atMost returns min(n * times, most) without overflow. times 0 means unknown and counts as 1.
 func atMost(n, times, most int) int {
 	if times = max(times, 1); n > most/times {
 		return most
@@ -194,7 +194,8 @@ func atMost(n, times, most int) int {
 	return n * times
 }
 
-// readSteering reads what an admin's request says of where it is to go.
+// readSteering reads the headers by which an admin's request overrides the weights or the
+// worker.
 func (p *proxiedRequest) readSteering(r *http.Request) error {
 	weights, pin := r.Header.Get(headerWeights), r.Header.Get(headerPin)
 	if weights == "" && pin == "" {
@@ -232,7 +233,7 @@ func (p *proxiedRequest) readSteering(r *http.Request) error {
 	return nil
 }
 
-// readModel reads which model a request without a prompt is for.
+// readModel reads the model of a request that has no prompt.
 func (p *proxiedRequest) readModel() error {
 	b := p.buffer
 	b.ask.Reset()
@@ -240,7 +241,7 @@ func (p *proxiedRequest) readModel() error {
 	req.PromptTokens, req.ExpectedOutput, req.Reply = 1, 1, router.Unknown
 	p.promptTokens = 1
 	if openai.PeekCompletion(b.body, &b.peeked) != nil {
-		return nil // the worker judges it
+		return nil // the worker will report the fault
 	}
 	p.model = b.peeked.Model
 	if _, known := p.g.members.Snapshot().Served[p.model]; known {

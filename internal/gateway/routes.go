@@ -19,14 +19,14 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// mount sets up the routes and the proxy.
+// mount sets up the routes and the reverse proxy.
 func (g *Gateway) mount() {
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
-			r.Out.Header.Del("Accept-Encoding") // what is compressed can't be read on its way
-			r.Out.Header.Del("Origin")          // which pages may call is decided here, not by workers
+			r.Out.Header.Del("Accept-Encoding") // a compressed answer can't be scanned for events and usage
+			r.Out.Header.Del("Origin")          // the gateway enforces CORS, workers must not
 			r.Out.Header.Del("Sec-Fetch-Site")
 		},
 		Transport:     g,
@@ -79,10 +79,10 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	})
 }
 
-// ServeHTTP answers a request. Whoever sends it, and wherever to, its body and its answer have
-// an end: net/http reads what is left of a body before it answers, however slowly that comes.
+// ServeHTTP answers a request. It sets deadlines for reading and writing on every path: before
+// net/http answers, it reads the rest of a body, however slowly that arrives.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out, now := http.NewResponseController(w), time.Now() // what can't have deadlines is a test's
+	out, now := http.NewResponseController(w), time.Now() // only test writers lack deadlines
 	if r.Body != http.NoBody {
 		out.SetReadDeadline(now.Add(g.cfg.ReadTimeout))
 	}
@@ -108,7 +108,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// generate routes by the prompt.
+// generate handles requests that are routed by their prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
 		if err := p.readPrompt(r, kind, tenant); err != nil {
@@ -118,12 +118,12 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	})
 }
 
-// forward goes to any worker that serves the model.
+// forward handles requests that any worker with the model can answer.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
 }
 
-// proxied serves requests that read has read.
+// proxied returns a handler that reads a request with read and forwards it.
 func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		tenant, admin, err := g.cfg.Tenant(r)
@@ -145,11 +145,11 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 			p.status, p.fault = g.refuse(w, r, err), err
 			return
 		}
-		r.Header.Del("Expect") // what is asked for has been read
+		r.Header.Del("Expect") // the body has been read already
 		r.Header.Del("Upgrade")
 		ctx, end := g.door.Bound(context.WithValue(r.Context(), requestKey{}, p))
 		defer end()
-		p.client.Out.SetWriteDeadline(time.Time{}) // until there is something to write
+		p.client.Out.SetWriteDeadline(time.Time{}) // none until there is something to write
 		p.ctx = ctx
 		g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// headerProgress asks a worker of Coppice for an interim response 103 when the request first
-// enters a plan. Its header headerPhase is "running".
+// headerProgress asks a Coppice worker for an interim response 103 when the request first enters
+// a plan. That response has the header headerPhase: running.
 const (
 	headerProgress  = "X-Coppice-Progress"
 	headerPhase     = "X-Coppice-Phase"
@@ -27,12 +27,12 @@ const (
 	phaseRunning    = "running"
 )
 
-// RoundTrip sends a request to the worker that is chosen for it, and on to others as long as
-// none has begun to answer. The reverse proxy calls it; r is its to change.
+// RoundTrip sends a request to the worker chosen for it, and to further ones as long as none has
+// begun. The reverse proxy calls it with a request that RoundTrip may change.
 func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	ctx := p.ctx
-	if r.Header.Get(headerProgress) == progressInterim { // the client wants interim responses
+	if r.Header.Get(headerProgress) == progressInterim { // the client itself wants interim responses
 		ctx = r.Context()
 	}
 	for {
@@ -53,7 +53,7 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		ask := &p.buffer.ask
 		ask.Request.Session = 0
 		if late := errors.Is(context.Cause(p.attempt.ctx), errStalled); late {
-			// A late worker is only chosen where all are late.
+			// Not excluded: a late worker is chosen only if all are late.
 		} else if !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others()) {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
 		}
@@ -61,7 +61,7 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// choose reserves a worker, and begins an attempt there.
+// choose reserves a worker and starts an attempt there.
 func (p *proxiedRequest) choose(ctx context.Context) error {
 	g, ask, began := p.g, &p.buffer.ask, time.Now()
 	for {
@@ -69,7 +69,7 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 		p.took.choose = time.Since(began)
 		if errors.Is(err, router.ErrNoWorkers) {
 			if p.fault != nil {
-				return p.fault // no other worker is left to ask: the first reason says more
+				return p.fault // the first failure explains more than ErrNoWorkers
 			}
 			return p.nobody()
 		}
@@ -86,11 +86,11 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 				return nil
 			}
 		}
-		g.dispatch.Rollback(d.Reservation) // the worker left at this moment, and will not be chosen again
+		g.dispatch.Rollback(d.Reservation) // the worker has just left, so it will not be chosen again
 	}
 }
 
-// served is the request's model if workers name it, or "" for any.
+// served returns the request's model if a worker lists it, else "", which means any.
 func (p *proxiedRequest) served(s *members.Snapshot) string {
 	if _, ok := s.Served[p.model]; ok {
 		return p.model
@@ -98,7 +98,7 @@ func (p *proxiedRequest) served(s *members.Snapshot) string {
 	return ""
 }
 
-// others reports whether there is another worker to ask than those that were.
+// others reports whether there is a worker that was not asked yet.
 func (p *proxiedRequest) others() bool {
 	s, ask := p.g.members.Snapshot(), &p.buffer.ask
 	model := p.served(s)
@@ -113,7 +113,7 @@ func (p *proxiedRequest) others() bool {
 	return n > ask.Asked
 }
 
-// nobody is the error for a request that no worker can take.
+// nobody returns the error for a request that no worker can take.
 func (p *proxiedRequest) nobody() error {
 	pools := p.buffer.ask.GridPools()
 	if len(pools) == 0 {
@@ -122,8 +122,8 @@ func (p *proxiedRequest) nobody() error {
 	return nobodyInPool(pools, p.model)
 }
 
-// send asks the chosen worker. On an error nothing of an answer has been seen, and the
-// reservation is gone; again: the same worker may be asked once more.
+// send asks the chosen worker. On an error nothing of an answer has been used and the
+// reservation has ended; again says that the same worker may be asked once more.
 func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, err error) {
 	g, m, d, a := p.g, p.member, p.decision, p.attempt
 	p.attempts++
@@ -169,7 +169,7 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 	return nil, again, p.fault
 }
 
-// trace notes how far the attempt has come. The transport calls it from goroutines of its own.
+// trace follows the attempt's progress. The transport calls it from its own goroutines.
 func (p *proxiedRequest) trace() *httptrace.ClientTrace {
 	a, d, reservation := p.attempt, p.g.dispatch, p.decision.Reservation
 	return &httptrace.ClientTrace{
@@ -183,7 +183,7 @@ func (p *proxiedRequest) trace() *httptrace.ClientTrace {
 	}
 }
 
-// outgoing is what goes to the worker.
+// outgoing turns out into the request for the worker.
 func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 	at, to, b := *out.URL, p.member.URL(), p.buffer
 	at.Scheme, at.Host, at.Path, at.RawPath = to.Scheme, to.Host, to.Path+out.URL.Path, ""
@@ -191,7 +191,7 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 	out.Body, out.ContentLength = http.NoBody, int64(len(b.body))
 	if len(b.body) > 0 {
 		out.Body = b.reader()
-		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // for a connection that had just been closed
+		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // to retry on a stale connection
 	}
 	ranks := p.member.Ranks() > 1
 	if ranks || p.attempt.own {
@@ -206,8 +206,8 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 	return out
 }
 
-// receive waits for the first bytes of the answer, for until then another worker may answer as
-// well.
+// receive checks the status and waits for the first bytes of the answer: until then another
+// worker can still take over.
 func (p *proxiedRequest) receive(res *http.Response) error {
 	p.status = res.StatusCode
 	if res.StatusCode < http.StatusOK {
@@ -223,7 +223,7 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 		return err
 	}
 	h := res.Header
-	for name := range h { // the gateway's own say who may read the answer
+	for name := range h { // CORS headers are the gateway's, not the worker's
 		if strings.HasPrefix(name, "Access-Control-") {
 			delete(h, name)
 		}
@@ -239,11 +239,11 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	return nil
 }
 
-// failed is called by the proxy for a request that no worker answers.
+// failed answers a request that no worker answered. The reverse proxy calls it.
 func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	if cause := context.Cause(r.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the drain's
+		err = cause // the gateway is shutting down
 	} else if cause != nil {
 		p.status = statusGone
 		return

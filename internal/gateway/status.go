@@ -17,12 +17,12 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// health: the process lives.
+// health answers /health: the process runs.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
-// ready: requests are welcome, and there is who could answer them.
+// ready answers /ready: requests are welcome and a worker is ready.
 func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case g.Draining():
@@ -56,7 +56,7 @@ func modelOf(s *members.Snapshot, name string) openai.Model {
 	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
 }
 
-// WorkerStatus is what the gateway knows of one worker.
+// WorkerStatus describes one worker.
 type WorkerStatus struct {
 	Name   string       `json:"name"`
 	URL    string       `json:"url"`
@@ -68,14 +68,14 @@ type WorkerStatus struct {
 	Ranks  []RankStatus `json:"ranks"`
 }
 
-// RankStatus is what it knows of one rank.
+// RankStatus describes one rank of a worker.
 type RankStatus struct {
 	Rank          uint32 `json:"rank" label:"true"`
 	Requests      int    `json:"active_requests" metric:"worker_active_requests" help:"Requests that the router has sent to a worker and that have not ended."`
 	PrefillTokens int    `json:"active_prefill_tokens" metric:"worker_active_prefill_tokens" help:"Prompt tokens that a worker has yet to compute, as predicted."`
 	Blocks        int    `json:"active_blocks" metric:"worker_active_blocks" help:"Distinct blocks of a worker's active requests, as predicted."`
 	HeldBlocks    int    `json:"index_blocks" metric:"worker_index_blocks" help:"Blocks that a worker is known to hold."`
-	Events        string `json:"events,omitempty" metric:"-" why:"a state: worker_mode"` // of following them
+	Events        string `json:"events,omitempty" metric:"-" why:"a state: worker_mode"` // state of the event stream
 	NextSeq       uint64 `json:"next_event,omitempty" metric:"-" why:"a position, not a figure"`
 }
 
@@ -83,15 +83,15 @@ type RankStatus struct {
 type FleetStatus struct {
 	Policy      string                `json:"policy"`
 	BlockTokens int                   `json:"block_tokens"`
-	Prompts     string                `json:"prompts"`         // compared by tokens or by bytes
-	Pools       string                `json:"pools,omitempty"` // how one is chosen
+	Prompts     string                `json:"prompts"`         // tokens or bytes: the unit by which prompts are compared
+	Pools       string                `json:"pools,omitempty"` // how a pool is chosen
 	Workers     []WorkerStatus        `json:"workers"`
-	Troubles    []string              `json:"troubles"`           // what is in the way now, in sentences
-	Replica     string                `json:"replica,omitempty"`  // this gateway's name among the others
-	Replicas    []dispatch.PeerStatus `json:"replicas,omitempty"` // the others
+	Troubles    []string              `json:"troubles"`           // current problems, one sentence each
+	Replica     string                `json:"replica,omitempty"`  // this gateway's replica ID
+	Replicas    []dispatch.PeerStatus `json:"replicas,omitempty"` // the other gateways
 }
 
-// Fleet is what the gateway knows of its workers, by URL.
+// Fleet returns the state of all workers, sorted by URL.
 func (g *Gateway) Fleet() FleetStatus {
 	pools := g.dispatch.Pools()
 	f := FleetStatus{
@@ -127,8 +127,8 @@ func (g *Gateway) Fleet() FleetStatus {
 	return f
 }
 
-// mode is how the gateway knows what a worker holds. Events count once nothing is guessed any
-// more.
+// mode returns the source of a worker's index entries. It is "waiting" instead of "events" while
+// a rank still relies on guesses.
 func (g *Gateway) mode(m *members.Member) string {
 	mode, c := g.members.Mode(m), m.Status().Card
 	for dp := range m.Ranks() {
@@ -148,7 +148,7 @@ func (g *Gateway) showWeights(w http.ResponseWriter, r *http.Request) {
 // maxWeights bounds the body of a change of weights, in bytes.
 const maxWeights = 1 << 20
 
-// putWeights changes the weights that are named.
+// putWeights changes the weights that the body names.
 func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWeights))
 	if err == nil {
@@ -167,8 +167,8 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 	g.document(w, r, g.dispatch.Weights())
 }
 
-// explainRequest says where a request would go, and why, as a table. The body is that of
-// the request; ?chat says that it is one to /v1/chat/completions.
+// explainRequest answers with a table that explains where a request would go. The body is that
+// of the request; ?chat marks a request to /v1/chat/completions.
 func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	kind := prompt.Completions
 	if r.URL.Query().Has("chat") {

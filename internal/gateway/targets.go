@@ -12,15 +12,15 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// The headers of pools.
+// Headers about pools.
 const (
-	headerPool = "X-Coppice-Pool"    // of an answer: the pool of its worker
-	headerTTFT = "X-Coppice-TTFT-Ms" // of a request: its targets, which count more than those of the body
+	headerPool = "X-Coppice-Pool"    // in an answer: the pool of its worker
+	headerTTFT = "X-Coppice-TTFT-Ms" // in a request: its target, which overrides the body's
 	headerITL  = "X-Coppice-ITL-Ms"
 )
 
-// readTargets reads what a request wants where a grid chooses its pool: from its headers, or else
-// from its body, where Dynamo's clients say it. A target that makes no sense is an error.
+// readTargets reads the targets of a request if a grid chooses its pool: from headers, else from
+// the body's nvext fields, as Dynamo's clients send them. An invalid target is an error.
 func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error {
 	if !p.pools.Grid() {
 		return nil
@@ -58,7 +58,7 @@ func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error
 	return nil
 }
 
-// stage chooses the pool of the request.
+// stage chooses the pool of the request. explains also records the reasons.
 func (p *proxiedRequest) stage(explains bool) error {
 	ask := &p.buffer.ask
 	if err := p.g.dispatch.Stage(ask, p.pools, explains); err != nil {

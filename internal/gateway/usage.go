@@ -2,24 +2,24 @@ package gateway
 
 import "bytes"
 
-// usage finds in an answer that passes how many tokens of the prompt the worker had cached.
-// It reads no JSON: inside a JSON string the name's quotes would have backslashes, so the name
-// with a colon is the field, wherever an event or a read ends.
+// usage finds the number of cached prompt tokens in a passing answer, without parsing JSON.
+// Inside a JSON string the quotes around the name would be escaped, so the quoted name with a
+// colon is always the field, wherever events or reads are split.
 type usage struct {
-	carry  [usageCarry]byte // the end of what has passed
-	n      int              // bytes of it
-	cached int              // the last value
-	told   bool
+	carry  [usageCarry]byte // the last bytes that passed
+	n      int              // length of carry
+	cached int              // the last value found
+	told   bool             // a value was found
 }
 
-// usageField comes before the number, which has at most usageDigits digits.
+// usageField precedes the number, which has at most usageDigits digits.
 var usageField = []byte(`"cached_tokens":`)
 
 const usageDigits, usageCarry = 10, 32
 
-// pass looks at what passes next.
+// pass scans the next bytes b.
 func (u *usage) pass(b []byte) {
-	if u.n > 0 { // what lies across the border
+	if u.n > 0 { // a field across the boundary
 		var both [2 * usageCarry]byte
 		n := copy(both[:], u.carry[:u.n])
 		n += copy(both[n:], b[:min(len(b), usageCarry)])
@@ -35,8 +35,8 @@ func (u *usage) pass(b []byte) {
 	u.n = keep + copy(u.carry[keep:], b)
 }
 
-// look takes the last number in b that is whole. A number at the end of b may go on, and is
-// seen again with what follows; at the end of an answer none is, as an object ends there.
+// look takes the last complete number in b. A number at the end of b may continue, and is
+// scanned again with the next bytes; no answer ends in a number, because it is an object.
 func (u *usage) look(b []byte) {
 	at := bytes.LastIndex(b, usageField)
 	if at < 0 {
@@ -50,7 +50,7 @@ func (u *usage) look(b []byte) {
 			continue
 		case c >= '0' && c <= '9':
 			if digits == usageDigits {
-				return // no number of tokens
+				return // too long for a number of tokens
 			}
 			value = 10*value + int(c-'0')
 			digits++

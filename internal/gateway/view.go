@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 )
 
-// viewOf is what the live page of the fleet shows.
+// viewOf makes the snapshot for the live page of the fleet.
 func viewOf(g *Gateway) fleetview.Snapshot {
 	now := time.Now()
 	f := g.Fleet()

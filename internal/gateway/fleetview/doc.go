@@ -1,6 +1,5 @@
-// Package fleetview owns what a router shows of its fleet to people: the page, the
-// requests that were routed lately, and sums for each worker. It routes nothing and asks
-// no worker.
+// Package fleetview owns the page of a router about its fleet, with the latest routed requests
+// and sums for each worker. It never routes and never asks a worker.
 //
 //	rec := fleetview.NewRecorder()
 //	rec.Add(fleetview.Routed{Worker: "a", PromptTokens: 600, PredictedTokens: 512})

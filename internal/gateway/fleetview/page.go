@@ -10,6 +10,6 @@ import (
 //go:embed page
 var page embed.FS
 
-// Page serves the page at / and its files below /page/. It shows nothing by itself, so that
-// all may have it: what it shows comes from /v1/fleet/view, with the key that is asked for.
+// Page serves the page at / and its files below /page/. The page holds no data and needs no key:
+// the data comes from /v1/fleet/view, with the key that the page asks for.
 func Page() http.Handler { return web.Page(page) }

@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// Recent is how many routed requests a Recorder keeps.
+// Recent is the number of routed requests that a Recorder keeps.
 const Recent = 64
 
-// Routed is one request that has ended at the router.
+// Routed is one finished request.
 type Routed struct {
-	Seq          uint64  `json:"seq"`      // from 1, in the order of their ends
-	AgeSeconds   float64 `json:"age_s"`    // since its end
-	Model        string  `json:"model"`    // as the request named it
-	Worker       string  `json:"worker"`   // that was asked last; empty: none was
-	Status       int     `json:"status"`   // of the answer; 499: the client had gone
-	Attempts     int     `json:"attempts"` // workers asked, one after another
-	Reason       string  `json:"reason"`   // why this worker: cost, tie, chance, session, pin
+	Seq          uint64  `json:"seq"`      // from 1, in the order in which requests ended
+	AgeSeconds   float64 `json:"age_s"`    // time since the request ended
+	Model        string  `json:"model"`    // as in the request
+	Worker       string  `json:"worker"`   // asked last; "": none
+	Status       int     `json:"status"`   // of the answer; 499: the client left first
+	Attempts     int     `json:"attempts"` // number of attempts
+	Reason       string  `json:"reason"`   // of the choice: cost, tie, chance, session, pin
 	PromptTokens int     `json:"prompt_tokens"`
-	// PredictedTokens of the prompt were predicted to be cached at the worker.
+	// PredictedTokens is the predicted number of cached prompt tokens at the worker.
 	PredictedTokens int `json:"predicted_tokens"`
-	// CachedTokens of the prompt were cached, by the answer's usage; null if that is not
-	// in the answer.
+	// CachedTokens is the number of cached prompt tokens by the answer's usage; null if the
+	// answer has none.
 	CachedTokens *int     `json:"cached_tokens"`
-	TTFTMillis   *float64 `json:"ttft_ms"` // of streams, from the arrival at the router
+	TTFTMillis   *float64 `json:"ttft_ms"` // streams only, from arrival at the router
 	TotalMillis  float64  `json:"total_ms"`
 	Error        string   `json:"error,omitempty"`
 
 	Ended time.Time `json:"-"`
 }
 
-// Sums are of the requests that a worker, or the fleet, has ended.
+// Sums adds up the finished requests of one worker or of the fleet.
 type Sums struct {
 	Requests     uint64 `json:"requests"`
-	Failed       uint64 `json:"failed"` // of them, with a status of 400 or more, but for clients that left (499)
+	Failed       uint64 `json:"failed"` // status 400 or more, except 499, clients that left
 	PromptTokens uint64 `json:"prompt_tokens"`
-	// Confirmed are the prompt tokens of requests whose answers say how many of them were
-	// cached; PredictedTokens and CachedTokens are of these.
+	// ConfirmedTokens counts the prompt tokens of requests whose answers report their cached
+	// tokens. PredictedTokens and CachedTokens count the same requests only.
 	ConfirmedTokens uint64 `json:"confirmed_tokens"`
 	PredictedTokens uint64 `json:"predicted_tokens"`
 	CachedTokens    uint64 `json:"cached_tokens"`
@@ -58,12 +58,10 @@ func (s *Sums) add(r *Routed) {
 	}
 }
 
-// clientGone is the status of a request whose client left before its answer; it is on no
-// wire.
+// clientGone is the status of a request whose client left before its answer. It is never sent.
 const clientGone = 499
 
-// Recorder keeps the latest requests and sums. Its methods may be called from any
-// goroutine.
+// Recorder keeps the latest requests and the sums. Its methods may be called from any goroutine.
 type Recorder struct {
 	mu      sync.Mutex
 	ring    [Recent]Routed
@@ -72,10 +70,10 @@ type Recorder struct {
 	workers map[string]*Sums
 }
 
-// NewRecorder makes an empty one.
+// NewRecorder makes an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{workers: map[string]*Sums{}} }
 
-// Add takes a request that has ended. Seq is set here.
+// Add records a finished request and sets its Seq.
 func (c *Recorder) Add(r Routed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +99,8 @@ func (c *Recorder) Forget(worker string) {
 	delete(c.workers, worker)
 }
 
-// Read returns the sums of the fleet and of each worker by name, and the latest requests,
-// the newest first.
+// Read returns the sums of the fleet and of each worker by name, and the latest requests, newest
+// first.
 func (c *Recorder) Read(now time.Time) (fleet Sums, workers map[string]Sums, recent []Routed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

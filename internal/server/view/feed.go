@@ -111,8 +111,8 @@ func (w *Watch) Close() {
 
 // Watch opens a watch with Redacted or Full access for a tenant. The caller must Close it. The
 // first frame comes at once, or after at most one Period. If MaxWatchers are open, Watch ends
-// one to make room: one with less access, or the youngest of a tenant that has at least two more
-// watches than this one. If there is none, it fails with ErrTooMany. After Close it fails with
+// one to make room: one with less access, or the youngest of a tenant that has at least two
+// more than this tenant. If there is none, it fails with ErrTooMany. After Close it fails with
 // ErrClosed.
 func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 	if access != Redacted && access != Full {
@@ -140,8 +140,8 @@ func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 }
 
 // makeRoom ends one watch in favour of a new one, as Watch describes. Candidates have less
-// access, or equal access and a tenant that stays ahead of the new one's count. It prefers the
-// least access, then the tenant with the most watches, then the youngest. The caller holds mu.
+// access, or equal access and a tenant with at least two more watches. It prefers the least
+// access, then the tenant with the most watches, then the youngest. The caller holds mu.
 func (f *Feed) makeRoom(access Access, tenant string) bool {
 	counts := map[string]int{}
 	for w := range f.watchers {
@@ -190,7 +190,7 @@ func (f *Feed) run(ctx context.Context) {
 		}
 		begun := time.Now()
 		f.publish(s.sample(ctx))
-		timer.Reset(max(f.cfg.Period-time.Since(begun), f.cfg.Period/10)) // at least a tenth of Period, even if a sample takes longer than Period
+		timer.Reset(max(f.cfg.Period-time.Since(begun), f.cfg.Period/10)) // pause between slow samples too
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
