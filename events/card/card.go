@@ -12,74 +12,72 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Path is where a server answers with its card.
+// Path is the path at which a server returns its card.
 const Path = "/v1/worker"
 
-// TokenizerPath is where it hands out what makes its tokens, a bundle of package
-// tokenizer/bundle.
+// TokenizerPath is the path of a worker's tokenizer, a bundle of package tokenizer/bundle.
 const TokenizerPath = Path + "/tokenizer"
 
-// MaxBytes bounds a card's text.
+// MaxBytes bounds the JSON of a card.
 const MaxBytes = 64 << 10
 
 // MaxModels bounds the models of one card.
 const MaxModels = 256
 
-// MaxName is the longest name.
+// MaxName is the longest name, in bytes.
 const MaxName = 128
 
-// Card is a worker's description of itself. A zero field is unknown; a worker with
-// events must set BlockTokens.
+// Card is a worker's description of itself. A zero field means unknown; a worker with events
+// must set BlockTokens.
 type Card struct {
-	// Name is the worker's, unique in the fleet, and the same after a restart if it was given: one token of
-	// a NATS subject, so without dots, blanks, "*", ">" and "/".
+	// Name of the worker, unique in the fleet. A configured name stays the same after a restart.
+	// It must be one token of a NATS subject: no dots, blanks, "*", ">" or "/".
 	Name string `json:"name"`
-	// URL is where its HTTP interface is reached, http://host:port. A reader that has the
-	// card from that very URL may know better.
+	// URL of its HTTP interface, http://host:port. A reader that fetched the card from a URL may
+	// use that one instead.
 	URL    string   `json:"url,omitempty"`
 	Models []string `json:"models"`
-	// Pool is the group of workers that it is in, for routers that tell them apart; "" is none.
+	// Pool is the worker's group, for routers with pools; "": none.
 	Pool string `json:"pool,omitempty"`
-	// Keyed: it asks for API keys, each of which is a tenant with prefixes of its own.
+	// Keyed says that it requires API keys; each key's tenant has its own prefixes.
 	Keyed bool `json:"keyed,omitempty"`
 
-	BlockTokens    int `json:"block_tokens,omitempty"`     // of its cache events
-	PoolTokens     int `json:"pool_tokens,omitempty"`      // of its KV pool
-	StepTokens     int `json:"step_tokens,omitempty"`      // prompt tokens that a step takes at most
-	ChunkTokens    int `json:"chunk_tokens,omitempty"`     // of these, for one long prompt while others decode
-	MaxRunning     int `json:"max_running,omitempty"`      // requests that run at a time
-	MaxModelTokens int `json:"max_model_tokens,omitempty"` // prompt and output of one request
+	BlockTokens    int `json:"block_tokens,omitempty"`     // tokens per block in its events
+	PoolTokens     int `json:"pool_tokens,omitempty"`      // size of its KV pool
+	StepTokens     int `json:"step_tokens,omitempty"`      // most prompt tokens per step; vLLM's max_num_batched_tokens
+	ChunkTokens    int `json:"chunk_tokens,omitempty"`     // most of them for one long prompt while others decode; SGLang's chunked_prefill_size
+	MaxRunning     int `json:"max_running,omitempty"`      // most concurrent requests
+	MaxModelTokens int `json:"max_model_tokens,omitempty"` // most tokens of one request, prompt and output
 
-	// Tokenizer is the digest of the bundle that it hands out at TokenizerPath; "" if it
-	// does not.
+	// Tokenizer is the digest of the bundle at TokenizerPath; "": none is offered.
 	Tokenizer string `json:"tokenizer,omitempty"`
 
-	// ControlTokens is the worker's treatment of control tokens in callers' messages:
-	// "allow" (also ""), "refuse" or "text", as in coppice serve --control-tokens.
+	// ControlTokens is the worker's treatment of control tokens in callers' messages: "allow"
+	// (or ""), "refuse" or "text", as in coppice serve --control-tokens.
 	ControlTokens string `json:"control_tokens,omitempty"`
 
-	// Epoch tells this process from its predecessors of the same name: higher is later.
+	// Epoch distinguishes this process from its predecessors of the same name: later is higher.
 	Epoch uint64 `json:"epoch,omitempty"`
 
 	ZMQ  *ZMQ  `json:"zmq,omitempty"`
 	NATS *NATS `json:"nats,omitempty"`
-	// Profile is how long its steps take, if it knows.
+	// Profile is the measured cost of its steps, if known.
 	Profile *Profile `json:"profile,omitempty"`
 }
 
-// ZMQ says where a worker's sockets are, at the host of its URL.
+// ZMQ holds the ports of a worker's event sockets, at the host of its URL.
 type ZMQ struct {
 	Port       int    `json:"port"`
-	ReplayPort int    `json:"replay_port,omitempty"` // 0: there is none
+	ReplayPort int    `json:"replay_port,omitempty"` // 0: none
 	Topic      string `json:"topic,omitempty"`
 }
 
-// NATS says how its events are found there: under its name as worker.
+// NATS says that its events are on NATS, under its name as worker.
 type NATS struct {
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// Profile are seconds, as router.Profile has them.
+// Profile holds costs in seconds, as in router.Profile.
 type Profile struct {
 	Step  float64 `json:"step"`
 	Token float64 `json:"token"`
@@ -91,10 +89,10 @@ type Profile struct {
 // ErrInvalid is wrapped by all errors of this package.
 var ErrInvalid = errors.New("card: invalid")
 
-// ID is the worker's number in indexes and routers: XXH3-64 of its name, never 0.
+// ID returns the worker's number in indexes and routers: XXH3-64 of its name, never 0.
 func (c *Card) ID() uint64 { return IDOf(c.Name) }
 
-// IDOf is the number of a worker with a name.
+// IDOf returns the number of the worker with this name.
 func IDOf(name string) uint64 {
 	if id := xxh3.HashString(name); id != 0 {
 		return id
@@ -158,7 +156,7 @@ func (c *Card) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckName tells what is wrong with a worker's name.
+// CheckName returns the fault of a worker's name, nil if it is valid.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -171,7 +169,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPool tells what is wrong with a pool's name. Dynamo's namespaces are such names.
+// CheckPool returns the fault of a pool's name, nil if it is valid. Dynamo's namespaces are
+// valid names.
 func CheckPool(name string) error {
 	switch {
 	case name == "":
@@ -188,13 +187,13 @@ func CheckPool(name string) error {
 func (c *Card) Append(dst []byte) []byte {
 	text, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // a float that is no number: Validate refuses it
+		panic(err) // a float that is not finite, which Validate refuses
 	}
 	return append(dst, text...)
 }
 
-// Parse reads a card and validates it. Unknown keys are passed over: they may be of a
-// later version.
+// Parse decodes and validates a card. Unknown keys are ignored: they may be from a later
+// version.
 func Parse(text []byte) (*Card, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(text), MaxBytes)

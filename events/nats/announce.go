@@ -13,26 +13,25 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// Workers register by announcements on core NATS: what a worker says of itself goes to
-// <prefix>-here.<worker> again and again, and at once when somebody asks at <prefix>-who.
-// An empty one is a goodbye. Nothing of it is stored.
+// Workers register by announcements on core NATS: a worker publishes its description to
+// <prefix>-here.<worker> periodically, and at once when a watcher publishes to <prefix>-who. An
+// empty announcement is a goodbye. The server stores nothing.
 
 func (c Config) hereAt(worker string) string { return c.Prefix + "-here." + worker }
 func (c Config) whoAt() string               { return c.Prefix + "-who" }
 
-// MaxPayload bounds an announcement.
+// MaxPayload bounds an announcement, in bytes.
 const MaxPayload = 64 << 10
 
-// AnnouncerConfig says what is announced, and where. The zero value works, but for
-// Worker and Payload.
+// AnnouncerConfig configures an announcement and its subject. Worker and Payload are required.
 type AnnouncerConfig struct {
-	Config         // URL, Worker, Prefix, Retry and Options count
+	Config         // used: URL, Worker, Prefix, Retry and Options
 	Payload []byte // 1 to MaxPayload bytes; shared, never changed
 
-	// Epoch tells this process from its predecessors of the same name, so that a late
-	// goodbye of theirs does no harm: higher is later. 0 = the time of its start.
+	// Epoch distinguishes this process from its predecessors of the same name, so that a late
+	// goodbye of theirs has no effect: later is higher. Default: the time of the start.
 	Epoch    uint64
-	Interval time.Duration `default:"1s" min:"1ms"` // 1 s, between announcements
+	Interval time.Duration `default:"1s" min:"1ms"` // between announcements; default 1 s
 }
 
 func (c AnnouncerConfig) withDefaults() AnnouncerConfig {
@@ -48,19 +47,19 @@ func (c AnnouncerConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Announcer says that a worker is there until it is closed. What it says is bytes to it.
+// Announcer announces a worker until it is closed. It does not read the payload.
 type Announcer struct {
 	cfg    AnnouncerConfig
 	nc     *nats.Conn
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-	up     chan struct{} // of one place: there is a connection, maybe a new one
+	up     chan struct{} // capacity 1: connected, maybe again
 	asked  chan *nats.Msg
 	once   sync.Once
 }
 
-// NewAnnouncer begins. It does not wait for a server.
+// NewAnnouncer starts announcing. It does not wait for a server.
 func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	a := &Announcer{cfg: cfg.withDefaults(), up: make(chan struct{}, 1), asked: make(chan *nats.Msg, 16)}
 	if err := a.cfg.validate(); err != nil {
@@ -70,7 +69,7 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", func() { signal(a.up) }, nil); err != nil {
 		return nil, err
 	}
-	// A channel that is full drops questions: one answer serves all who ask.
+	// A full channel drops questions: one announcement answers them all.
 	if _, err := a.nc.ChanSubscribe(a.cfg.whoAt(), a.asked); err != nil {
 		a.nc.Close()
 		return nil, fmt.Errorf("nats: %w", err)
@@ -80,11 +79,11 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	return a, nil
 }
 
-// answerGap is between two answers, so that who asks all the time does not have everybody
-// tell everybody all the time.
+// answerGap is the least time between two answers, so that a watcher that asks continuously does
+// not make every worker publish continuously.
 const answerGap = 10 * time.Millisecond
 
-// run announces every Interval, and when it is asked.
+// run announces every Interval, and when asked.
 func (a *Announcer) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -94,8 +93,8 @@ func (a *Announcer) run() {
 		case <-a.ctx.Done():
 			return
 		case <-timer.C:
-			if a.nc.IsConnected() { // else it would be kept, to be sent when it is old
-				_ = a.say(a.cfg.Payload) // the next one is due soon
+			if a.nc.IsConnected() { // otherwise the client would keep it and send it when it is outdated
+				_ = a.say(a.cfg.Payload) // on an error: the next one is due soon
 			}
 			last = time.Now()
 			timer.Reset(a.cfg.Interval)
@@ -117,7 +116,7 @@ func (a *Announcer) Close() error {
 		a.cancel()
 		a.wait.Wait()
 		if a.nc.IsConnected() && a.say(nil) == nil {
-			_ = a.nc.FlushTimeout(flushTimeout) // silence will tell them
+			_ = a.nc.FlushTimeout(flushTimeout) // otherwise watchers will notice the silence
 		}
 		a.nc.Close()
 	})

@@ -13,23 +13,23 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// ErrNoServer tells that a message was not sent, as there is no server. It is not kept
-// for later: then it would be old.
+// ErrNoServer reports that a message was not sent because there is no server. It is not kept for
+// later, when it would be outdated.
 var ErrNoServer = errors.New("nats: no server")
 
-// BusConfig says where equals talk to each other. The zero value works, but for Topic.
+// BusConfig configures a Bus. Topic is required.
 type BusConfig struct {
-	Config        // URL, Prefix, Retry and Options count
-	Topic  string // one token of a subject; all talk at <prefix>-<topic>
+	Config        // used: URL, Prefix, Retry and Options
+	Topic  string // one token; the subject is <prefix>-<topic>
 
-	MaxMessage int `default:"1<<20" min:"1"` // 1 MiB; longer ones are neither sent nor taken
-	// What may wait to be read: as many messages, and bytes of them.
+	MaxMessage int `default:"1<<20" min:"1"` // 1 MiB; longer messages are neither sent nor received
+	// Limits of received messages that wait to be read: their number, and their bytes.
 	QueueMessages int `default:"8192" min:"1"`   // 8192
 	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 }
 
 func (c BusConfig) withDefaults() BusConfig {
-	c.Worker = "bus" // it has no name, and needs none
+	c.Worker = "bus" // required by validate, but not used
 	return bounds.Fill(c)
 }
 
@@ -45,13 +45,13 @@ func (c BusConfig) subject() string { return c.Prefix + "-" + c.Topic }
 
 // BusMetrics counts since the start.
 type BusMetrics struct {
-	Connected bool   // now
-	Connects  uint64 // with the first one
+	Connected bool   // at present
+	Connects  uint64 // including the first
 	Sent      uint64
-	Unsent    uint64 // as there was no server, or for their length
+	Unsent    uint64 // no server, or too long
 	Received  uint64
-	TooLong   uint64 // received beyond MaxMessage, passed over
-	Dropped   uint64 // that came faster than they could be read
+	TooLong   uint64 // received, but longer than MaxMessage: ignored
+	Dropped   uint64 // came faster than they were read
 }
 
 func (m BusMetrics) String() string {
@@ -59,9 +59,9 @@ func (m BusMetrics) String() string {
 		m.Connected, m.Connects, m.Sent, m.Unsent, m.Received, m.TooLong, m.Dropped)
 }
 
-// Bus is small messages among equals: what one sends all others hear, and it itself does
-// not. It is core NATS: messages may be lost, those of one sender come in order, and
-// nothing is stored. Its methods may be called from all goroutines.
+// Bus exchanges small messages among peers: each message goes to all others, not to its sender.
+// It is core NATS: messages may be lost, those of one sender arrive in order, and nothing is
+// stored. Its methods may be called from any goroutine.
 type Bus struct {
 	cfg      BusConfig
 	nc       *nats.Conn
@@ -69,14 +69,14 @@ type Bus struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
-	up       chan struct{} // of one place
+	up       chan struct{} // capacity 1
 	messages chan []byte
 	once     sync.Once
 
 	connects, sent, unsent, received, tooLong atomic.Uint64
 }
 
-// NewBus begins. It does not wait for a server.
+// NewBus connects. It does not wait for a server.
 func NewBus(cfg BusConfig) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -105,7 +105,7 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 	return b, nil
 }
 
-// take hands over what comes.
+// take forwards received messages.
 func (b *Bus) take(heard <-chan *nats.Msg) {
 	defer close(b.messages)
 	for m := range heard {
@@ -122,19 +122,19 @@ func (b *Bus) take(heard <-chan *nats.Msg) {
 	}
 }
 
-// Messages yields what the others send; each belongs to who reads it. It is closed by
-// Close.
+// Messages returns the channel of messages from the others. The receiver owns each message.
+// Close closes the channel.
 func (b *Bus) Messages() <-chan []byte { return b.messages }
 
-// Up yields something for a connection, the first one or another: what was sent before may
-// be lost, and what others sent too. Several that nobody read are one.
+// Up returns a channel that signals each new connection, the first included: messages sent or
+// received around that time may be lost. Signals not yet read are merged into one.
 func (b *Bus) Up() <-chan struct{} { return b.up }
 
-// Connected tells whether there is a server.
+// Connected reports whether there is a server.
 func (b *Bus) Connected() bool { return b.nc.IsConnected() }
 
-// MaxMessage is the longest message that Send takes: the least of the config's and, once
-// there is one, the server's.
+// MaxMessage returns the longest message that Send accepts, in bytes: the smaller of the
+// configuration's limit and, once connected, the server's.
 func (b *Bus) MaxMessage() int {
 	if n := b.nc.MaxPayload(); n > 0 {
 		return int(min(n, int64(b.cfg.MaxMessage)))
@@ -142,8 +142,8 @@ func (b *Bus) MaxMessage() int {
 	return b.cfg.MaxMessage
 }
 
-// Send has all others hear a message, if all goes well: nil means that it is on its way to
-// the server. The bytes are copied. [ErrNoServer] tells that there is none now.
+// Send publishes a copy of message to all others. nil means that it is on its way to the server.
+// [ErrNoServer]: there is none now.
 func (b *Bus) Send(message []byte) error {
 	err := b.send(message)
 	if err != nil {
@@ -163,14 +163,14 @@ func (b *Bus) send(message []byte) error {
 	}
 	switch err := b.nc.Publish(b.cfg.subject(), message); {
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
-		return ErrNoServer // it went at this moment
+		return ErrNoServer // the connection broke just now
 	case err != nil:
 		return fmt.Errorf("nats: %w", err)
 	}
 	return nil
 }
 
-// Metrics may be read at any time.
+// Metrics returns the counters. It may be called at any time.
 func (b *Bus) Metrics() BusMetrics {
 	m := BusMetrics{Connected: b.Connected(), Connects: b.connects.Load(), Sent: b.sent.Load(), Unsent: b.unsent.Load(),
 		Received: b.received.Load(), TooLong: b.tooLong.Load()}
@@ -180,13 +180,13 @@ func (b *Bus) Metrics() BusMetrics {
 	return m
 }
 
-// Close gives what was sent a second to leave, and ends. It may be called again.
+// Close waits up to a second for sent messages to leave, and ends. It may be called again.
 func (b *Bus) Close() error {
 	b.once.Do(func() {
 		b.cancel()
 		b.wait.Wait()
 		if b.nc.IsConnected() {
-			_ = b.nc.FlushTimeout(flushTimeout) // what is lost is lost
+			_ = b.nc.FlushTimeout(flushTimeout) // on an error they are lost
 		}
 		b.nc.Close()
 	})

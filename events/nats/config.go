@@ -15,30 +15,30 @@ import (
 	"github.com/coppice-llm/coppice/events"
 )
 
-// Config says where a rank's events are. All parties of a fleet use the same
-// servers, prefix and stream. The zero value works, but for Worker.
+// Config configures the subjects of a rank's events. All parties of a fleet use the same servers
+// and prefix. Worker is required.
 type Config struct {
-	URL    string `default:"nats://127.0.0.1:4222"` // nats://127.0.0.1:4222; several are separated by commas
+	URL    string `default:"nats://127.0.0.1:4222"` // several are separated by commas. Default: nats://127.0.0.1:4222
 	Worker string // one token of a subject: no dots, blanks or wildcards
 	DP     uint32 // data-parallel rank
-	// Epoch is the process whose events a Source takes, as its card says: those of others under
-	// the same name are passed over. 0: all of the name, the latest last.
+	// Epoch, from the worker's card, selects the process whose events a Source takes; events of
+	// other processes with the same name are ignored. 0: all processes of that name.
 	Epoch uint64
 
-	Prefix string `default:"coppice-kv"` // of all subjects. Default: coppice-kv.
+	Prefix string `default:"coppice-kv"` // first part of all subjects. Default: coppice-kv
 
-	SnapshotBytes int           `default:"1<<30"` // of one snapshot. Default: 1 GiB.
-	Retry         time.Duration `default:"100ms"` // first wait after trouble, doubled up to 5 s. Default: 100 ms.
+	SnapshotBytes int           `default:"1<<30"` // limit of one snapshot. Default: 1 GiB
+	Retry         time.Duration `default:"100ms"` // first wait after a failure, doubled up to 5 s. Default: 100 ms
 
-	// Credentials is a file with a user's JWT and seed, CA one with the certificates of who
-	// signed the servers', PEM. "": none; a user and a password may stand in URL.
+	// Credentials is a file with a user's JWT and seed. CA is a PEM file with the certificates
+	// that signed the servers'. "": none. A user and a password may also be part of URL.
 	Credentials, CA string
-	// Options are added to the connection's.
+	// Options are added to the connection's options.
 	Options []nats.Option
 
-	// Notify is told what is in the way, as servers that can't be reached or refuse the
-	// credentials, each thing once; and nil when all is well after that. It must not block.
-	// What is tried is tried again in any case.
+	// Notify is called with each problem once, such as unreachable servers or refused
+	// credentials, and with nil when the connection works again. It must not block. The
+	// connection is retried in any case.
 	Notify func(error)
 }
 
@@ -54,8 +54,8 @@ func (c Config) validate() error {
 func (c Config) subject() string { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
 func (c Config) askAt() string   { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
 
-// connect never gives up: servers come and go, and credentials are mended. It calls up for each new connection,
-// and down, if it is not nil, when one breaks.
+// connect keeps trying forever: servers come and go, and credentials get repaired. It calls up
+// for each new connection, and down, if not nil, when one breaks.
 func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nats.Conn, error) {
 	t := &trouble{notify: c.Notify}
 	connected := func(*nats.Conn) {
@@ -63,7 +63,7 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 		up()
 	}
 	failed := func(_ *nats.Conn, err error) {
-		if err != nil { // it is when the connection is closed by us
+		if err != nil { // nil when we close the connection
 			t.is(err)
 		}
 	}
@@ -78,7 +78,7 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// Other errors are told by the call that they concern.
+			// Other errors are returned by the calls they concern.
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				t.is(err)
 			}
@@ -92,7 +92,7 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 	}
 	nc, err := nats.Connect(c.URL, slices.Concat(options, c.Options, more)...)
 	if bad := (*url.Error)(nil); errors.As(err, &bad) {
-		return nil, errors.New("nats: URL can't be read, want servers as nats://host:4222") // err quotes it, with its password
+		return nil, errors.New("nats: URL can't be read, want servers as nats://host:4222") // err quotes the URL, with its password
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
@@ -100,10 +100,11 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 	return nc, nil
 }
 
-// pingInterval is how often a server is asked whether it is there: of two questions without an answer the connection breaks.
+// pingInterval is the time between pings to a server. After two without an answer the connection
+// breaks.
 const pingInterval = 10 * time.Second
 
-// signal leaves a note in a channel of one place.
+// signal sends to a channel of capacity 1 unless it is full.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -111,12 +112,12 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// pump hands over what comes on a subscription until ctx or the subscription ends. What comes faster than it is read
-// is dropped: what was missed shows otherwise.
+// pump forwards a subscription's messages until ctx or the subscription ends. Messages that
+// arrive faster than they are read are dropped; readers notice by sequence numbers or timeouts.
 func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
-		if errors.Is(err, nats.ErrSlowConsumer) { // told once for all that were dropped
+		if errors.Is(err, nats.ErrSlowConsumer) { // reported once for all dropped messages
 			continue
 		}
 		if err != nil {
@@ -130,7 +131,7 @@ func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
 	}
 }
 
-// subscribe is a subscription that keeps no more than so many messages and bytes for a slow reader.
+// subscribe subscribes, and limits the messages and bytes kept for a slow reader.
 func subscribe(nc *nats.Conn, subject string, messages, bytes int) (*nats.Subscription, error) {
 	sub, err := nc.SubscribeSync(subject)
 	if err == nil {
@@ -142,11 +143,11 @@ func subscribe(nc *nats.Conn, subject string, messages, bytes int) (*nats.Subscr
 	return sub, nil
 }
 
-// The header of a message: numbers in decimal.
+// Headers of a message; numbers are decimal.
 const (
 	headEpoch = "Coppice-Epoch"
 	headSeq   = "Coppice-Seq"
-	headEnd   = "Coppice-End" // of an answer: how many messages came before
+	headEnd   = "Coppice-End" // in an answer: the number of messages before it
 	headErr   = "Coppice-Error"
 )
 
@@ -154,7 +155,7 @@ func header(epoch, seq uint64) nats.Header {
 	return nats.Header{headEpoch: {strconv.FormatUint(epoch, 10)}, headSeq: {strconv.FormatUint(seq, 10)}}
 }
 
-// message reads what header and payload say; false if it is none of ours.
+// message reads a header and payload; false if the header is not ours.
 func message(h nats.Header, payload []byte) (events.Message, bool) {
 	epoch, err := strconv.ParseUint(h.Get(headEpoch), 10, 64)
 	seq, err2 := strconv.ParseUint(h.Get(headSeq), 10, 64)

@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// registry is who is there, as far as announcements tell. It has no clock, and belongs to
-// one goroutine.
+// registry holds the announced processes. It reads no clock, and belongs to one goroutine.
 type registry struct {
 	cfg     WatcherConfig
 	names   map[Process]*entry
-	changed []Process // those that the reader may not know the latest of, each once
+	changed []Process // processes whose latest state the reader may not know, each once
 	metrics WatcherMetrics
 }
 
-// Process is who announces itself: several may do so under one name, an earlier one and the
-// later one that took its place, or two that were given the same name by mistake.
+// Process is one process that announces itself. Several may share a name: an earlier one and its
+// successor, or two that were given the same name by mistake.
 type Process struct {
 	Name  string
-	Epoch uint64 // 0: not told
+	Epoch uint64 // 0: not announced
 }
 
 // Compare orders by name, then by epoch.
@@ -29,25 +28,25 @@ func (p Process) Compare(q Process) int {
 	return cmp.Or(cmp.Compare(p.Name, q.Name), cmp.Compare(p.Epoch, q.Epoch))
 }
 
-// entry is one of them.
+// entry is the state of one process.
 type entry struct {
 	payload []byte    // nil: gone
-	told    []byte    // what the reader knows, nil: not there
-	last    time.Time // it was heard
-	doubted time.Time // and asked in vain, if not zero
+	told    []byte    // last payload given to the reader; nil: gone or unknown
+	last    time.Time // time of the last announcement
+	doubted time.Time // time of an unanswered question; zero: none
 	queued  bool      // in changed
 }
 
 // WatcherMetrics counts since the start.
 type WatcherMetrics struct {
-	Names     int    // now, each process by itself, with those whose end the reader has not heard of
-	Heard     uint64 // announcements that were believed
+	Names     int    // current processes, including gone ones that the reader has not been told of
+	Heard     uint64 // accepted announcements
 	Goodbyes  uint64
-	Lost      uint64 // that fell silent
-	Malformed uint64 // impossible names and headers, payloads that are too long
-	TooMany   uint64 // of names beyond MaxNames, passed over
-	Dropped   uint64 // that came faster than they could be read
-	Outages   uint64 // times that all got a new term, for there was no server, or a new connection
+	Lost      uint64 // processes that fell silent
+	Malformed uint64 // invalid names and headers, and payloads that are too long
+	TooMany   uint64 // announcements of names beyond MaxNames, ignored
+	Dropped   uint64 // came faster than they were read
+	Outages   uint64 // times that all deadlines were renewed: no server, or a new connection
 }
 
 func (m WatcherMetrics) String() string {
@@ -55,7 +54,7 @@ func (m WatcherMetrics) String() string {
 		m.Names, m.Heard, m.Goodbyes, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
 }
 
-// hear takes one announcement; an empty payload is a goodbye.
+// hear applies one announcement; an empty payload is a goodbye.
 func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte) {
 	if len(payload) > r.cfg.MaxPayload || !validName(name) {
 		r.metrics.Malformed++
@@ -65,7 +64,7 @@ func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte
 	e := r.names[p]
 	switch {
 	case e == nil && len(payload) == 0:
-		r.metrics.Goodbyes++ // of who was not there
+		r.metrics.Goodbyes++ // of an unknown process
 		return
 	case e == nil && len(r.names) >= r.cfg.MaxNames:
 		r.metrics.TooMany++
@@ -83,6 +82,7 @@ func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte
 	r.set(p, e, payload)
 }
 
+// set stores the state of a process and queues it for the reader if it is news.
 func (r *registry) set(p Process, e *entry, payload []byte) {
 	e.payload = payload
 	if !e.queued && !e.known() {
@@ -91,30 +91,32 @@ func (r *registry) set(p Process, e *entry, payload []byte) {
 	}
 }
 
-// known tells whether the reader knows the latest.
+// known reports whether the reader knows the current state.
 func (e *entry) known() bool {
 	return (e.payload == nil) == (e.told == nil) && bytes.Equal(e.payload, e.told)
 }
 
-// next is the first thing that the reader does not know yet. It stays that until told.
+// next returns the first change that the reader does not know yet, the same one until told is
+// called.
 func (r *registry) next() (Change, bool) {
 	for len(r.changed) > 0 {
 		p := r.changed[0]
 		if e := r.names[p]; !e.known() {
 			return Change{Process: p, Payload: e.payload}, true
 		}
-		r.settle() // it came and went, or went and came
+		r.settle() // it changed back meanwhile
 	}
 	return Change{}, false
 }
 
-// told says that the reader has c, which is what next gave.
+// told records that the reader has received c, the result of next.
 func (r *registry) told(c Change) {
 	r.names[c.Process].told = c.Payload
 	r.settle()
 }
 
-// settle takes the first of changed out, and forgets who is gone for all.
+// settle removes the first element of changed, and the process if it is gone and the reader
+// knows.
 func (r *registry) settle() {
 	p := r.changed[0]
 	r.changed = r.changed[1:]
@@ -125,9 +127,9 @@ func (r *registry) settle() {
 	}
 }
 
-// judge takes those for gone who were silent for Grace and did not answer within another
-// quarter of it. ask tells that there are some to be asked, by doubt once that is done. due
-// is when to judge again.
+// judge marks processes as gone that were silent for Grace and did not answer within another
+// quarter of it. ask reports that some should be asked now; call doubt afterwards. due is the
+// time of the next call.
 func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 	due = now.Add(r.cfg.Grace)
 	first := len(r.changed)
@@ -155,7 +157,7 @@ func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 	return due, ask
 }
 
-// doubt notes that all have been asked, for those who had been silent for too long.
+// doubt records that the processes silent for longer than Grace have been asked.
 func (r *registry) doubt(now time.Time) {
 	for _, e := range r.names {
 		if e.payload != nil && e.doubted.IsZero() && !now.Before(e.last.Add(r.cfg.Grace)) {
@@ -164,7 +166,7 @@ func (r *registry) doubt(now time.Time) {
 	}
 }
 
-// pardon gives everybody a new term: they may have spoken, and nobody could hear it.
+// pardon renews all deadlines, after a time in which announcements could not be received.
 func (r *registry) pardon(now time.Time) {
 	r.metrics.Outages++
 	for _, e := range r.names {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// Sender publishes a rank's batches: an [events.Transport].
+// Sender publishes a rank's batches. It is an [events.Transport].
 type Sender struct {
 	cfg     Config
 	history events.History
@@ -23,15 +23,15 @@ type Sender struct {
 	asked   chan *nats.Msg
 }
 
-// NewSender does nothing yet: Start connects.
+// NewSender returns a Sender; Start connects it.
 func NewSender(cfg Config) *Sender {
 	s := &Sender{cfg: bounds.Fill(cfg), asked: make(chan *nats.Msg, 256)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Start implements [events.Transport]. It does not wait for a server: batches that
-// none takes can be replayed later.
+// Start implements [events.Transport]. It does not wait for a server: batches that none accepts
+// can be replayed later.
 func (s *Sender) Start(h events.History) error {
 	if err := s.cfg.validate(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Sender) Start(h events.History) error {
 	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, func() {}, nil); err != nil {
 		return err
 	}
-	// A channel that is full drops requests, which are asked again.
+	// A full channel drops requests; the reader asks again.
 	if _, err := s.nc.ChanSubscribe(s.cfg.askAt(), s.asked); err != nil {
 		return fmt.Errorf("nats: %w", err)
 	}
@@ -49,8 +49,8 @@ func (s *Sender) Start(h events.History) error {
 	return nil
 }
 
-// Send implements [events.Transport]. While there is no server the client keeps
-// 8 MiB; what is beyond is an error here, and a gap to readers.
+// Send implements [events.Transport]. While there is no server, the client buffers 8 MiB;
+// further batches return an error here and are a gap for readers.
 func (s *Sender) Send(m events.Message) error {
 	return s.nc.PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
 }
@@ -59,8 +59,8 @@ func (s *Sender) answerAll() {
 	for {
 		select {
 		case m := <-s.asked:
-			// What can't be said is said to be an error; if not even that, the asker
-			// will give up and ask again.
+			// A failed answer ends with an error message. If even that fails, the reader times
+			// out and asks again.
 			if n, err := s.answer(m); err != nil {
 				_ = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{headErr: {err.Error()}, headEnd: {strconv.Itoa(n)}}})
 			}
@@ -70,8 +70,8 @@ func (s *Sender) answerAll() {
 	}
 }
 
-// snapshotRequest asks for all that is held; otherwise it is the first number of
-// a replay, in decimal.
+// snapshotRequest asks for a snapshot. Any other request is the first sequence number of a
+// replay, in decimal.
 const snapshotRequest = "snapshot"
 
 func (s *Sender) answer(m *nats.Msg) (said int, err error) {
@@ -109,7 +109,7 @@ func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 	return said, s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: end})
 }
 
-// Close implements [events.Transport]. It gives what was sent a second to leave.
+// Close implements [events.Transport]. It waits up to a second for sent batches to leave.
 func (s *Sender) Close() error {
 	s.cancel()
 	s.wait.Wait()
@@ -117,7 +117,7 @@ func (s *Sender) Close() error {
 		return nil
 	}
 	if s.nc.IsConnected() {
-		_ = s.nc.FlushTimeout(flushTimeout) // readers will see a gap, no more
+		_ = s.nc.FlushTimeout(flushTimeout) // on an error readers see a gap
 	}
 	s.nc.Close()
 	return nil

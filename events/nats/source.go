@@ -16,35 +16,36 @@ import (
 
 const flushTimeout = time.Second
 
-// What may wait for a reader that is slow: messages, and bytes of them. What is dropped beyond that the reader asks for.
+// Limits of received messages that wait for a slow reader. The reader asks for those dropped
+// beyond them.
 const (
 	queueMessages = 1 << 16
 	queueBytes    = 64 << 20
 )
 
-// maxAnswers to one question may wait to be read.
+// maxAnswers is the most answers to one request that may wait to be read.
 const maxAnswers = 1 << 20
 
-// ErrNoPublisher is the answer to a question that nobody is there to hear.
+// ErrNoPublisher reports that no publisher subscribes to the worker's requests.
 var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
 
-// Source is one rank seen over NATS: an [events.Source].
+// Source reads one rank's events over NATS. It is an [events.Source].
 type Source struct {
 	cfg    Config
 	frames chan events.Frame
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-	turned chan struct{} // of one place: the connection broke or is there anew
+	turned chan struct{} // capacity 1: the connection broke or is new
 
-	successor uint64 // the last that was told; the listener's
+	successor uint64 // last reported successor; belongs to the goroutine of listen
 
 	mu sync.Mutex
 	nc *nats.Conn
 }
 
-// NewSource does nothing yet: Start connects. It fails on names that can't be
-// part of a subject.
+// NewSource returns a Source; Start connects it. It fails on names that can't be part of a
+// subject.
 func NewSource(cfg Config) (*Source, error) {
 	s := &Source{cfg: bounds.Fill(cfg), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -68,7 +69,8 @@ func (s *Source) Start() <-chan events.Frame {
 	return s.frames
 }
 
-// connect subscribes; false if the configuration does not let it, as with a file that can't be read now.
+// connect connects and subscribes; false if the configuration fails, as when a file can't be
+// read now.
 func (s *Source) connect(heard chan<- *nats.Msg) bool {
 	turn := func() { signal(s.turned) }
 	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, turn, turn)
@@ -94,11 +96,11 @@ func (s *Source) put(f events.Frame) {
 	}
 }
 
-// listen tells what comes, and how the connection is.
+// listen forwards messages and changes of the connection.
 func (s *Source) listen(heard <-chan *nats.Msg) {
 	for up := false; ; {
 		select {
-		case <-s.turned: // also if it broke and is there again
+		case <-s.turned: // also after it broke and reconnected
 			if up {
 				s.put(events.Frame{Kind: events.FrameDisconnected})
 			}
@@ -115,8 +117,8 @@ func (s *Source) listen(heard <-chan *nats.Msg) {
 	}
 }
 
-// frame is what comes of a message; not news: of another process of the name,
-// that is told already or an earlier one.
+// frame converts a message. news is false for a message of another process that was reported
+// before or is earlier.
 func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	got, ok := message(m.Header, m.Data)
 	switch {
@@ -131,7 +133,7 @@ func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	return events.Frame{Kind: events.FrameSuccessor, Message: events.Message{Epoch: got.Epoch}}, true
 }
 
-// stranger reports whether what has an epoch is of another process of the worker's name.
+// stranger reports whether epoch is that of another process with the worker's name.
 func (s *Source) stranger(epoch uint64) bool { return s.cfg.Epoch != 0 && epoch != s.cfg.Epoch }
 
 // Close implements [events.Source].
@@ -152,7 +154,7 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return end.Epoch, err
 }
 
-// batchCost is what a batch of a snapshot takes beside its payload, which may be empty.
+// batchCost is the assumed memory of a snapshot's batch besides its payload, which may be empty.
 const batchCost = 64
 
 // Snapshot implements [events.Source].
@@ -170,8 +172,8 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	return snap, err
 }
 
-// ask sends one request to the publisher, yields the answers and returns the last,
-// which has no payload.
+// ask sends one request to the publisher, passes the answers to each, and returns the last
+// message, which has no payload.
 func (s *Source) ask(ctx context.Context, request string, each func(events.Message) error) (end events.Message, err error) {
 	s.mu.Lock()
 	nc := s.nc
@@ -198,7 +200,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		}
 		got, ok := message(m.Header, m.Data)
 		if ok && s.stranger(got.Epoch) {
-			continue // another process of the name answers too
+			continue // answer of another process with the same name
 		}
 		if reason := m.Header.Get(headErr); reason != "" {
 			return end, fmt.Errorf("nats: the publisher says: %.200s", reason)

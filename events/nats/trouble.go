@@ -2,25 +2,26 @@ package nats
 
 import "sync"
 
-// trouble tells Config.Notify what is wrong with a connection, each thing once however
-// often it is tried again, and when nothing is any more.
+// trouble reports the problems of a connection to Config.Notify: each once, however often it
+// recurs, and nil when all are solved.
 type trouble struct {
 	notify func(error)
 
 	mu   sync.Mutex
-	told map[string]struct{} // since all was well
+	told map[string]struct{} // reported since the last nil
 }
 
-// maxTroubles bounds what is told before all is well again: errors name ports.
+// maxTroubles bounds the problems reported before the next nil, since errors may contain varying
+// ports.
 const maxTroubles = 16
 
-// is tells of trouble, nil of its end.
+// is reports a problem, or with nil its end.
 func (t *trouble) is(err error) {
 	if t.notify == nil {
 		return
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock() // also while it is told: in this order
+	defer t.mu.Unlock() // held during notify too, to keep the order
 	if err == nil {
 		if len(t.told) > 0 {
 			t.told = nil

@@ -13,35 +13,35 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// MaxName is the longest name of a worker that a Watcher believes.
+// MaxName is the longest name of a worker that a Watcher accepts, in bytes.
 const MaxName = 128
 
-// validName tells whether a worker may be called so: one token of a subject, in
-// printable ASCII.
+// validName reports whether name can be a worker's name: one token of a subject, in printable
+// ASCII.
 func validName(name string) bool {
 	return name != "" && len(name) <= MaxName &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(".*>/\\", r) })
 }
 
-// WatcherConfig says where workers register and what is believed. The zero value works.
+// WatcherConfig configures a Watcher. The zero value works.
 type WatcherConfig struct {
-	Config // URL, Prefix, Retry and Options count
+	Config // used: URL, Prefix, Retry and Options
 
-	// Grace is how long a worker may be silent; then it is asked, and gone if it does
-	// not answer within a quarter of Grace. 5 s. It begins anew after each outage.
+	// Grace is how long a worker may be silent. Then it is asked, and counts as gone if it does
+	// not answer within Grace/4. Deadlines are renewed after each outage. Default 5 s.
 	Grace      time.Duration `default:"5s" above:"0s"`
-	MaxNames   int           `default:"4096" min:"1"`   // 4096; further ones are passed over
-	MaxPayload int           `default:"64<<10" min:"1"` // MaxPayload; longer ones are passed over
+	MaxNames   int           `default:"4096" min:"1"`   // default 4096; further ones are ignored
+	MaxPayload int           `default:"64<<10" min:"1"` // default MaxPayload; longer ones are ignored
 
-	// What may wait to be read: as many announcements, and bytes of them.
+	// Limits of announcements that wait to be read: their number, and their bytes.
 	QueueMessages int `default:"8192" min:"1"`   // 8192
 	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 
-	meanwhile chan func(*registry) // tests: what becomes of the names before they are judged
+	meanwhile chan func(*registry) // in tests: changes the names before they are judged
 }
 
 func (c WatcherConfig) withDefaults() WatcherConfig {
-	c.Worker = "watcher" // it has no name, and needs none
+	c.Worker = "watcher" // required by validate, but not used
 	return bounds.Fill(c)
 }
 
@@ -49,17 +49,17 @@ func (c WatcherConfig) validate() error {
 	return errors.Join(c.Config.validate(), bounds.Check("nats", c))
 }
 
-// Change is what became of a worker's process: there, with what it says of itself, or gone.
+// Change is a new state of a worker's process: present with its description, or gone.
 type Change struct {
 	Process
 	Payload []byte // shared, never changed; nil: gone
 }
 
-// Gone tells that the worker said goodbye or fell silent.
+// Gone reports whether the worker said goodbye or fell silent.
 func (c Change) Gone() bool { return c.Payload == nil }
 
-// Watcher knows which workers there are. A reader that is slow gets the latest of each,
-// and nothing of what was between.
+// Watcher follows which workers are registered. A slow reader gets the latest state of each,
+// without the states in between.
 type Watcher struct {
 	cfg     WatcherConfig
 	nc      *nats.Conn
@@ -67,7 +67,7 @@ type Watcher struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
-	turned  chan struct{} // of one place: the connection is there anew
+	turned  chan struct{} // capacity 1: connected, maybe again
 	heard   chan *nats.Msg
 	changes chan Change
 	once    sync.Once
@@ -75,12 +75,12 @@ type Watcher struct {
 	mu      sync.Mutex
 	metrics WatcherMetrics
 
-	// The goroutine's.
+	// The rest belongs to the goroutine of run.
 	names      registry
-	reconnects uint64 // of the connection by which the names' terms run
+	reconnects uint64 // number of reconnects when the current deadlines began
 }
 
-// NewWatcher begins. It does not wait for a server.
+// NewWatcher starts watching. It does not wait for a server.
 func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -102,17 +102,18 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	return w, nil
 }
 
-// Changes yields what is new, first of all who is there. It is closed by Close.
+// Changes returns the channel of changes, which begins with all registered workers. Close closes
+// it.
 func (w *Watcher) Changes() <-chan Change { return w.changes }
 
-// Metrics may be read at any time.
+// Metrics returns the counters. It may be called at any time.
 func (w *Watcher) Metrics() WatcherMetrics {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.metrics
 }
 
-// Close ends all.
+// Close ends the watcher and waits for its goroutines.
 func (w *Watcher) Close() error {
 	w.once.Do(func() {
 		w.cancel()
@@ -165,15 +166,15 @@ func (w *Watcher) hear(m *nats.Msg) {
 	w.names.hear(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereAt("")), epoch, m.Data)
 }
 
-// judge finds out who is gone, and returns how long it has time until the next time.
+// judge finds processes that are gone, and returns the time until the next call.
 func (w *Watcher) judge() time.Duration {
 	if !w.connected() {
 		return w.cfg.Grace
 	}
 	due, ask := w.names.judge(time.Now())
 	if ask {
-		// They may have spoken and not have been heard, by a server that hangs or a process
-		// that was stopped. So the server has to answer too.
+		// Announcements may have been lost in a server that hangs, or while this process was
+		// stopped. So count silence only after the server has answered a flush.
 		ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Grace)
 		defer cancel()
 		if !w.ask() || w.nc.FlushWithContext(ctx) != nil || !w.connected() {
@@ -186,9 +187,9 @@ func (w *Watcher) judge() time.Duration {
 	return max(0, time.Until(due))
 }
 
-// connected tells whether there is a server. After an outage, and for as long as it lasts,
-// everybody's term begins anew. The order of the questions counts: who was connected, and
-// has not connected again, has been all the time.
+// connected reports whether there is a server. During and after an outage it renews all
+// deadlines. The order of the two reads matters: if the connection is up and the number of
+// reconnects unchanged, it was up all the time.
 func (w *Watcher) connected() bool {
 	up, reconnects := w.nc.IsConnected(), w.nc.Stats().Reconnects
 	if !up || reconnects != w.reconnects {
@@ -198,7 +199,7 @@ func (w *Watcher) connected() bool {
 	return up
 }
 
-// ask has everybody announced; false if there is nobody to ask.
+// ask requests an announcement from every worker; false if there is no server.
 func (w *Watcher) ask() bool { return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoAt(), nil) == nil }
 
 func (w *Watcher) share() {

@@ -5,12 +5,12 @@ import (
 	"math"
 )
 
-// Limits bound what one batch may hold; the zero value takes the defaults.
+// Limits bound the contents of one batch. Zero fields take the defaults.
 type Limits struct {
-	PayloadBytes int // 16 MiB: 1M tokens of 5 bytes, three times over
-	Events       int // 16384: an Event is over 200 bytes, but may arrive in 2
+	PayloadBytes int // 16 MiB: three times 1M tokens of 5 bytes
+	Events       int // 16384: an Event takes over 200 bytes of memory, but may be 2 bytes of input
 	Blocks       int // 262144, over all events
-	TextBytes    int // 1024, of each name
+	TextBytes    int // 1024, per name
 }
 
 func (l Limits) withDefaults() Limits {
@@ -26,36 +26,36 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// maxSlab is the most tokens that a decoder keeps room for.
+// maxSlab is the most tokens that a Decoder keeps memory for.
 const maxSlab = 1 << 20
 
-// maxHashBytes is the longest hash taken: SHA-512.
+// maxHashBytes is the longest accepted hash: SHA-512.
 const maxHashBytes = 64
 
-// Decoder reads batches, one after the other. The zero value is ready.
+// Decoder decodes batches, one after the other. The zero value is ready to use.
 type Decoder struct {
 	Limits Limits
 
 	batch  Batch
 	limits Limits
 	r      reader
-	hashes []uint64 // slabs of all events of the batch
+	hashes []uint64 // memory for all events of the batch
 	tokens []uint32
 	raw    []byte
 }
 
-// Decode reads one payload. The batch and all that it holds are valid until the
-// next Decode and as long as payload is not changed. It fails with ErrMalformed
-// on anything that is not wholly a batch. Events of an unknown kind are counted
-// and skipped, unknown fields are skipped: newer publishers may send them.
+// Decode decodes one payload. The batch and its slices are valid until the next Decode, and only
+// while payload is unchanged. Input that is not entirely a batch gives ErrMalformed. Events of
+// an unknown kind are counted and skipped, and unknown fields skipped, because newer publishers
+// may send them.
 //
-// Bytes hashes stand for their last 8 bytes, big-endian, as vLLM shortens them.
+// Of hashes given as bytes, the last 8 bytes count, big-endian, as in vLLM's short form.
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	d.limits = d.Limits.withDefaults()
 	if len(payload) > d.limits.PayloadBytes {
 		return nil, malformed("%d bytes, at most %d", len(payload), d.limits.PayloadBytes)
 	}
-	if cap(d.tokens) > maxSlab { // one huge batch is not paid for for good
+	if cap(d.tokens) > maxSlab { // do not keep the memory of one huge batch
 		d.hashes, d.tokens, d.raw, d.batch.Events = nil, nil, nil, nil
 	}
 	d.hashes, d.tokens, d.raw = d.hashes[:0], d.tokens[:0], d.raw[:0]
@@ -145,7 +145,7 @@ func (d *Decoder) readEvents() {
 	}
 }
 
-// check holds an event to what its fields say of each other.
+// check verifies that an event's fields agree with each other.
 func (d *Decoder) check(e *Event) {
 	if e.Kind == BlockStored && d.r.err == nil {
 		if e.BlockTokens == 0 {
@@ -185,8 +185,8 @@ func (d *Decoder) readArray(e *Event) bool {
 func (d *Decoder) readMap(e *Event) bool {
 	r := &d.r
 	n := r.mapping()
-	// The tag is the first key in all that was seen, and has to be: only it says
-	// what the other keys mean.
+	// All known publishers write the tag first, and it must be first: the meaning of the other
+	// keys depends on it.
 	if n < 1 || string(r.text("key", 64)) != "type" {
 		r.fail("an event whose first key is not its type")
 		return true
@@ -223,7 +223,7 @@ func (d *Decoder) readField(e *Event, at int) {
 	case e.Kind == AllBlocksCleared:
 		r.skip()
 		return
-	case at == storedHashes: // and removedHashes
+	case at == storedHashes: // and removedHashes, which is the same number
 		d.readHashes(e)
 		return
 	case at == storedTokens && e.Kind == BlockStored:
@@ -271,7 +271,7 @@ func (d *Decoder) readField(e *Event, at int) {
 	}
 }
 
-// hash reads an integer, or bytes, of which the last 8 count.
+// hash reads an integer, or bytes of which the last 8 count.
 func (r *reader) hash() (v uint64, raw []byte, negative bool) {
 	if len(r.buf) == 0 || !isBin(r.buf[0]) {
 		v, negative = r.integer()
@@ -317,13 +317,13 @@ func (d *Decoder) readHashes(e *Event) {
 func (d *Decoder) readTokens(e *Event) {
 	r := &d.r
 	n := r.array("token_ids")
-	if n > len(r.buf) { // each takes a byte at least
+	if n > len(r.buf) { // each token takes at least a byte
 		r.fail("%d tokens announced, %d bytes left", n, len(r.buf))
 		return
 	}
 	from := len(d.tokens)
 	for ; n > 0 && r.err == nil; n-- {
-		// The common forms by hand: this loop is most of the time of a batch.
+		// Common forms inline: this loop takes most of the time of a batch.
 		if b := r.buf; len(b) >= 5 {
 			switch c := b[0]; {
 			case c < 0x80:

@@ -1,8 +1,7 @@
-// Package wire owns the bytes of KV event batches as vLLM publishes them and
-// SGLang, Dynamo and llm-d follow: msgpack, events as maps or as arrays with a
-// leading tag, hashes as integers or as bytes. It never opens a socket, keeps no
-// state between batches and trusts nothing that it reads: hostile input is an
-// error, within the memory that [Limits] allow.
+// Package wire owns the encoding of KV event batches as vLLM publishes them and SGLang, Dynamo
+// and llm-d follow: msgpack, events as maps or as arrays with a leading tag, hashes as integers
+// or as bytes. It never opens a socket, keeps no state between batches and trusts no input:
+// hostile input gives an error, within the memory that [Limits] allow.
 //
 // Nothing here is safe for concurrent use; a [Decoder] belongs to one goroutine.
 //

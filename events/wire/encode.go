@@ -5,17 +5,17 @@ import (
 	"math"
 )
 
-// These fields are always there, nil or not. The ones after them have defaults:
-// maps leave them out while they are nil, arrays from the end. (msgspec itself
-// writes all positions of an array; readers take both.)
+// These fields are always written, nil or not. Later ones have defaults: maps omit them when
+// nil, arrays omit trailing nil ones. (msgspec itself writes all positions of an array; readers
+// accept both.)
 const (
 	storedRequired  = storedLoRA
 	removedRequired = removedMedium
 )
 
-// AppendBatch appends the payload of b. What Decode read is written as it was
-// with Form.Compact and the form of its events. It panics on an event whose
-// fields contradict each other, as only the caller can have made it.
+// AppendBatch appends the payload of b. A batch from Decode is reproduced exactly with
+// Form.Compact and the form of its events. It panics on an event whose fields contradict each
+// other, since that is a mistake of the caller.
 func AppendBatch(dst []byte, b *Batch, form Form) []byte {
 	elements := byte(2)
 	if b.HasRank || b.NilRank {
@@ -83,7 +83,7 @@ func appendEvent(dst []byte, e *Event, form Form) []byte {
 			n++
 		}
 	}
-	dst = append(dst, 0x80|byte(n)) // 12 at most
+	dst = append(dst, 0x80|byte(n)) // at most 12
 	dst = appendText(dst, "type")
 	dst = appendText(dst, kindNames[e.Kind])
 	for at := 1; at < len(names); at++ {
@@ -95,7 +95,7 @@ func appendEvent(dst []byte, e *Event, form Form) []byte {
 	return dst
 }
 
-// has tells of an optional field whether it is not nil.
+// has reports whether an optional field is present.
 func (e *Event) has(at int) bool {
 	if e.Kind == BlockRemoved {
 		return at == removedMedium && e.Medium != nil || at == removedGroup && e.HasGroup

@@ -1,7 +1,6 @@
 package wire
 
-// extra reads extra_keys: one entry per block. As nothing but their shape is
-// known, the bytes are kept.
+// extra reads extra_keys: one entry per block. Only their shape is known, so the bytes are kept.
 func (r *reader) extra(blocks int) []byte {
 	inner := *r
 	n := inner.array("extra_keys")
@@ -12,23 +11,23 @@ func (r *reader) extra(blocks int) []byte {
 	return raw
 }
 
-// ExtraKey is one thing beside its tokens that makes a block what it is: an
-// adapter's name, a medium's identifier, a cache salt, a hash of embeddings.
+// ExtraKey is something besides its tokens that identifies a block: an adapter's name, a
+// medium's identifier, a cache salt, or a hash of embeddings.
 type ExtraKey struct {
 	Block  int    // index into Event.Hashes
-	Text   []byte // of a string; nil for anything else
-	Nested bool   // it stands in a tuple, as media's identifiers do beside their offsets
-	Raw    []byte // its msgpack, of the tuple if it stands in one
+	Text   []byte // of a string; nil for other types
+	Nested bool   // part of a tuple, as media identifiers with their offsets
+	Raw    []byte // its msgpack, or that of the tuple
 }
 
-// ExtraReader walks over the extra keys of an event in order, without allocating.
+// ExtraReader iterates over the extra keys of an event in order, without allocating.
 type ExtraReader struct {
 	r            reader
-	blocks, left int // entries still to come, keys left in this one
+	blocks, left int // entries not yet read; keys left in the current one
 	at           int
 }
 
-// ExtraKeys starts at the first key of e.
+// ExtraKeys returns an ExtraReader before the first key of e.
 func (e *Event) ExtraKeys() ExtraReader {
 	x := ExtraReader{r: reader{buf: e.Extra}, at: -1}
 	if e.Extra != nil && !x.r.nil() {
@@ -37,8 +36,8 @@ func (e *Event) ExtraKeys() ExtraReader {
 	return x
 }
 
-// Next returns the next key; false at the end. Entries that are no tuple count
-// as one key. The first string of a nested tuple is its text.
+// Next returns the next key; false at the end. An entry that is not a tuple counts as one key.
+// The first string of a nested tuple is its text.
 func (x *ExtraReader) Next() (ExtraKey, bool) {
 	for x.left == 0 {
 		if x.blocks == 0 || x.r.err != nil {
@@ -82,7 +81,7 @@ func isText(b []byte) bool {
 	return len(b) > 0 && (b[0] >= 0xa0 && b[0] <= 0xbf || b[0] >= 0xd9 && b[0] <= 0xdb)
 }
 
-// AppendExtra appends extra_keys of strings: keys[i] are those of block i.
+// AppendExtra appends extra_keys made of strings: keys[i] are those of block i.
 func AppendExtra(dst []byte, keys [][]string) []byte {
 	dst = appendArray(dst, len(keys))
 	for _, of := range keys {

@@ -9,7 +9,7 @@ func kindOf(tag []byte) (Kind, bool) {
 	return 0, false
 }
 
-// The fields of an event by number: their position in the array form.
+// Fields of an event by number: their position in the array form.
 const (
 	storedHashes = 1 + iota
 	storedParent

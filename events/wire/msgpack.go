@@ -7,19 +7,21 @@ import (
 	"math"
 )
 
-// ErrMalformed is bytes that are no event batch, or one beyond the limits.
+// ErrMalformed is returned, wrapped, for bytes that are not an event batch, or exceed the
+// limits.
 var ErrMalformed = errors.New("wire: malformed batch")
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// reader walks over msgpack. After its first error it stays at the end.
+// reader decodes msgpack. After its first error it stays at the end of the input.
 type reader struct {
 	buf []byte
 	err error
 }
 
+// fail records the first error and skips the rest of the input.
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = malformed(format, args...)
@@ -63,7 +65,7 @@ func (r *reader) uint(bytes uint64) uint64 {
 	return 0
 }
 
-// nil consumes a nil if it is next.
+// nil consumes a nil if it is next, and reports whether it was.
 func (r *reader) nil() bool {
 	if len(r.buf) > 0 && r.buf[0] == 0xc0 {
 		r.buf = r.buf[1:]
@@ -102,7 +104,7 @@ func (r *reader) number(what string, most uint64) uint64 {
 	return v
 }
 
-// signed reads an integer of 64 signed bits.
+// signed reads an integer that fits in an int64.
 func (r *reader) signed(what string) int64 {
 	v, negative := r.integer()
 	if !negative && v > math.MaxInt64 {
@@ -129,7 +131,7 @@ func (r *reader) float() float64 {
 	return float64(v)
 }
 
-// array reads the head of an array: its length.
+// array reads the head of an array and returns its length.
 func (r *reader) array(what string) int {
 	switch c := r.byte(); {
 	case c >= 0x90 && c <= 0x9f:
@@ -146,7 +148,7 @@ func (r *reader) array(what string) int {
 
 func isMap(c byte) bool { return c >= 0x80 && c <= 0x8f || c == 0xde || c == 0xdf }
 
-// mapping reads the head of a map: the number of its pairs.
+// mapping reads the head of a map and returns its number of pairs.
 func (r *reader) mapping() int {
 	switch c := r.byte(); {
 	case c >= 0x80 && c <= 0x8f:
@@ -161,7 +163,7 @@ func (r *reader) mapping() int {
 	}
 }
 
-// text reads a string; the bytes are the input's. Never nil without an error.
+// text reads a string. The bytes are part of the input; without an error they are not nil.
 func (r *reader) text(what string, most uint64) []byte {
 	var n uint64
 	switch c := r.byte(); {
@@ -182,7 +184,7 @@ func (r *reader) text(what string, most uint64) []byte {
 
 func isBin(c byte) bool { return c >= 0xc4 && c <= 0xc6 }
 
-// bin reads a run of bytes; they are the input's.
+// bin reads bytes. They are part of the input.
 func (r *reader) bin(what string, most uint64) []byte {
 	c := r.byte()
 	if !isBin(c) {
@@ -197,8 +199,8 @@ func (r *reader) bin(what string, most uint64) []byte {
 	return r.take(n)
 }
 
-// skip passes one value of any type, however deep, and returns its bytes. It
-// does not recurse: what is still to be passed is a number.
+// skip skips one value of any type and depth, and returns its bytes. It does not recurse: it
+// counts the values left to skip.
 func (r *reader) skip() []byte {
 	from := r.buf
 	for left := uint64(1); left > 0 && r.err == nil; left-- {

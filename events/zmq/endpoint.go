@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// parse reads tcp://host:port or ipc://path for net.Dial and net.Listen. The host
-// * is every address.
+// parse converts tcp://host:port or ipc://path for net.Dial and net.Listen. The host * means
+// every address.
 func parse(endpoint string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(endpoint, "ipc://"); ok && path != "" {
 		return "unix", path, nil
@@ -27,14 +27,14 @@ func parse(endpoint string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// binds is vLLM's rule of which end a publisher is: it binds where the endpoint
-// has no one address to connect to.
+// binds implements vLLM's rule for a publisher's socket: it binds if the endpoint has no single
+// address to connect to.
 func binds(endpoint string) bool {
 	return strings.Contains(endpoint, "*") || strings.Contains(endpoint, "::") || strings.HasPrefix(endpoint, "ipc://")
 }
 
-// RankEndpoint is where the data-parallel rank dp of an engine with the given
-// endpoint publishes: the port is dp higher. Only tcp endpoints have ranks.
+// RankEndpoint returns the endpoint of data-parallel rank dp of an engine with the given
+// endpoint: the port is dp higher. Only tcp endpoints have ranks.
 func RankEndpoint(endpoint string, dp uint32) (string, error) {
 	if dp == 0 {
 		return endpoint, nil

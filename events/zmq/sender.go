@@ -14,32 +14,31 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// SenderConfig has the addresses of a publisher. The zero value works, except Endpoint.
+// SenderConfig holds the addresses and limits of a publisher. Endpoint is required.
 type SenderConfig struct {
-	// Endpoint of the PUB socket, such as tcp://*:5557. As with vLLM, it binds where
-	// the host is * or an IPv6 wildcard and for ipc://; else it connects, to a
-	// subscriber that binds. Bind has it bind whatever the endpoint.
+	// Endpoint of the PUB socket, such as tcp://*:5557. As in vLLM, it binds if the host is * or
+	// an IPv6 wildcard, and for ipc://; otherwise it connects to a subscriber that binds. Bind
+	// makes it bind any endpoint.
 	Endpoint string
 	Bind     bool
-	// ReplayEndpoint of the ROUTER socket, always bound. "" = no replay, and none of
-	// what makes our own subscribers exact.
+	// ReplayEndpoint of the ROUTER socket, which is always bound. "": neither replays nor
+	// snapshots, so subscribers can't recover lost batches exactly.
 	ReplayEndpoint string
 	// Topic of all messages: by convention kv@<address of the worker>@<model>.
 	Topic string
-	// BareReplay leaves the topic out of replays, as vLLM did up to v0.25 and
-	// SGLang does.
+	// BareReplay leaves the topic out of replays, as vLLM up to v0.25 and SGLang do.
 	BareReplay bool
 
-	QueueMessages  int           `default:"10000"`  // 10000 per subscriber; what comes then it misses, and sees by the number
+	QueueMessages  int           `default:"10000"`  // 10000 per subscriber; it misses further ones and notices by their numbers
 	QueueBytes     int           `default:"64<<20"` // 64 MiB per subscriber
 	MaxSubscribers int           `default:"256"`    // 256 connections; further ones wait
-	MaxReplays     int           `default:"64"`     // 64 connections to the ROUTER; further ones wait, idle ones are closed after a minute
-	WriteTimeout   time.Duration `default:"10s"`    // 10 s; a connection that takes nothing for so long is closed
+	MaxReplays     int           `default:"64"`     // 64 connections to the ROUTER; further ones wait, idle ones close after a minute
+	WriteTimeout   time.Duration `default:"10s"`    // 10 s; a connection that takes no bytes for so long is closed
 }
 
 const handshakeTimeout = 5 * time.Second
 
-// Sender is the sockets of a publisher: an [events.Transport].
+// Sender holds the sockets of a publisher. It is an [events.Transport].
 type Sender struct {
 	cfg     SenderConfig
 	history events.History
@@ -50,7 +49,7 @@ type Sender struct {
 	pub, router net.Listener
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // all that are open, so that Close can close them
+	conns map[net.Conn]bool // all open connections, for Close
 	subs  map[*subscription]bool
 
 	dropped, refused, answered atomic.Uint64
@@ -58,9 +57,9 @@ type Sender struct {
 
 // SenderMetrics counts since the start.
 type SenderMetrics struct {
-	Subscribers int    // now, that want something
-	Dropped     uint64 // messages that a subscriber was too slow for
-	Refused     uint64 // connections that were too many, or spoke no ZMTP, or asked nonsense
+	Subscribers int    // current ones with at least one subscription
+	Dropped     uint64 // messages for which a subscriber was too slow
+	Refused     uint64 // connections and requests refused: not ZMTP, or an invalid request
 	Answered    uint64 // replays and snapshots
 }
 
@@ -68,7 +67,7 @@ func (m SenderMetrics) String() string {
 	return fmt.Sprintf("subscribers %d, dropped %d, refused %d, answered %d", m.Subscribers, m.Dropped, m.Refused, m.Answered)
 }
 
-// NewSender does nothing yet: Start opens the sockets.
+// NewSender returns a Sender; Start opens its sockets.
 func NewSender(cfg SenderConfig) *Sender {
 	s := &Sender{cfg: bounds.Fill(cfg), conns: make(map[net.Conn]bool), subs: make(map[*subscription]bool)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -108,10 +107,10 @@ func (s *Sender) Start(h events.History) error {
 	return nil
 }
 
-// Addr is where the PUB socket is bound, nil if it is not: for port 0.
+// Addr returns the bound address of the PUB socket, nil if it is not bound. Useful with port 0.
 func (s *Sender) Addr() net.Addr { return addr(s.pub) }
 
-// ReplayAddr is where the ROUTER socket is bound, nil if there is none.
+// ReplayAddr returns the bound address of the ROUTER socket, nil if there is none.
 func (s *Sender) ReplayAddr() net.Addr { return addr(s.router) }
 
 func addr(l net.Listener) net.Addr {
@@ -121,8 +120,7 @@ func addr(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// Send implements [events.Transport]: it queues m for each subscriber, and waits
-// for none.
+// Send implements [events.Transport]. It queues m for each subscriber and never waits.
 func (s *Sender) Send(m events.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +132,7 @@ func (s *Sender) Send(m events.Message) error {
 	return nil
 }
 
-// Close implements [events.Transport]. What subscribers have not read yet is lost
-// to them.
+// Close implements [events.Transport]. Messages that subscribers have not read yet are lost.
 func (s *Sender) Close() error {
 	s.cancel()
 	var err error
@@ -153,7 +150,7 @@ func (s *Sender) Close() error {
 	return err
 }
 
-// Metrics may be read at any time.
+// Metrics returns the counters. It may be called at any time.
 func (s *Sender) Metrics() SenderMetrics {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +163,8 @@ func (s *Sender) Metrics() SenderMetrics {
 	return SenderMetrics{wanting, s.dropped.Load(), s.refused.Load(), s.answered.Load()}
 }
 
-// accept serves as many connections at a time as places has room for. The
-// operating system has more of them wait, and in the end turns them away.
+// accept serves at most cap(places) connections at a time. Further ones wait in the operating
+// system's queue, which eventually refuses them.
 func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Conn)) {
 	for {
 		select {
@@ -181,7 +178,7 @@ func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Con
 			if s.ctx.Err() != nil || !s.pause(10*time.Millisecond) {
 				return
 			}
-			continue // out of descriptors, perhaps
+			continue // perhaps out of descriptors
 		}
 		s.wait.Go(func() {
 			defer func() { <-places }()
@@ -190,8 +187,8 @@ func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Con
 	}
 }
 
-// connect keeps one connection to a subscriber that binds. It waits longer after each
-// failure; a successful connection resets the wait.
+// connect keeps one connection to a subscriber that binds. It waits longer after each failure; a
+// successful connection resets the wait.
 func (s *Sender) connect(dial func() (net.Conn, error)) {
 	const least = 10 * time.Millisecond
 	for wait := least; ; wait = min(2*wait, 5*time.Second) {
@@ -208,7 +205,7 @@ func (s *Sender) connect(dial func() (net.Conn, error)) {
 	}
 }
 
-// pause waits; false if the sender is closing.
+// pause waits for d; false if the sender is closing.
 func (s *Sender) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -218,7 +215,7 @@ func (s *Sender) pause(d time.Duration) bool {
 	}
 }
 
-// with has a connection served, known to Close as long as it is open.
+// with serves a connection and registers it for Close meanwhile.
 func (s *Sender) with(nc net.Conn, serve func(net.Conn)) {
 	s.mu.Lock()
 	s.conns[nc] = true
@@ -229,12 +226,12 @@ func (s *Sender) with(nc net.Conn, serve func(net.Conn)) {
 		delete(s.conns, nc)
 		s.mu.Unlock()
 	}()
-	if s.ctx.Err() == nil { // else Close may have passed it by
+	if s.ctx.Err() == nil { // otherwise Close may have missed it
 		serve(nc)
 	}
 }
 
-// serveReplay answers one peer's questions until it goes.
+// serveReplay answers one peer's requests until it disconnects.
 func (s *Sender) serveReplay(nc net.Conn) {
 	c, err := handshake(nc, "ROUTER", maxCommand, handshakeTimeout, "REQ", "DEALER", "ROUTER")
 	if err != nil {
@@ -254,7 +251,7 @@ func (s *Sender) serveReplay(nc net.Conn) {
 			continue
 		}
 		if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
-			s.refused.Add(1) // as vLLM, which ignores it
+			s.refused.Add(1) // ignore it, like vLLM
 			continue
 		}
 		if err := s.answer(c, frames[1]); err != nil {
@@ -264,7 +261,7 @@ func (s *Sender) serveReplay(nc net.Conn) {
 	}
 }
 
-// snapshotRequest asks for all that is held instead of a replay.
+// snapshotRequest asks for a snapshot instead of a replay.
 const snapshotRequest = "snapshot"
 
 func (s *Sender) answer(c *conn, request []byte) error {

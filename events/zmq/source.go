@@ -14,26 +14,25 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// SourceConfig says where a publisher is heard. The zero value works, but for
-// Endpoint.
+// SourceConfig configures the connection to a publisher. Endpoint is required.
 type SourceConfig struct {
 	Endpoint       string // of its PUB socket, which must be bound: tcp://worker:5557
-	ReplayEndpoint string // of its ROUTER socket; "" = it has none
-	Topic          string // prefix of the topics wanted; "" = all
+	ReplayEndpoint string // of its ROUTER socket; "": none
+	Topic          string // prefix of the wanted topics; "": all
 
-	// Quiet is how long nothing may come of Topic after a connection: then all is asked for, up
-	// to one message, and its topic told as [events.FrameElsewhere]. For a prefix that no topic
-	// has looks like a worker that has nothing to say. 10 s.
+	// Quiet is how long no message may match Topic after connecting. Then the source subscribes
+	// to all topics until one message comes, and reports its topic as [events.FrameElsewhere]: a
+	// wrong prefix looks like a worker without events. Default 10 s.
 	Quiet time.Duration `default:"10s"`
 
 	MessageBytes  int           `default:"16<<20"` // 16 MiB; a longer message ends the connection
-	SnapshotBytes int           `default:"1<<30"`  // 1 GiB, of one snapshot
-	Frames        int           `default:"16"`     // 16 that wait for the subscriber
+	SnapshotBytes int           `default:"1<<30"`  // 1 GiB, limit of one snapshot
+	Frames        int           `default:"16"`     // capacity of the channel to the subscriber: 16
 	Redial        time.Duration `default:"100ms"`  // 100 ms; first wait after a broken connection, doubled up to 5 s
 }
 
-// Source is one publisher seen over its sockets: an [events.Source]. A connection
-// is to one incarnation of the publisher, so that its epoch need not be told.
+// Source reads one publisher's sockets. It is an [events.Source]. A connection reaches a single
+// incarnation of the publisher, so the publisher need not send its epoch.
 type Source struct {
 	cfg    SourceConfig
 	frames chan events.Frame
@@ -42,7 +41,7 @@ type Source struct {
 	wait   sync.WaitGroup
 }
 
-// NewSource does nothing yet: Start connects.
+// NewSource returns a Source; Start connects it.
 func NewSource(cfg SourceConfig) *Source {
 	s := &Source{cfg: bounds.Fill(cfg)}
 	s.frames = make(chan events.Frame, s.cfg.Frames)
@@ -100,11 +99,10 @@ func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, 
 	return c, func() { stop(); _ = nc.Close() }, nil
 }
 
-// writeTimeout bounds a write to a publisher, which is short: a question, or the answer to
-// a PING.
+// writeTimeout bounds a write to a publisher. All are short: a request, or the answer to a PING.
 const writeTimeout = 10 * time.Second
 
-// listen reads one connection to its end; false if there was none.
+// listen reads one connection to its end; false if it could not connect.
 func (s *Source) listen() (connected bool) {
 	c, end, err := dial(s.ctx, s.cfg.Endpoint, "SUB", "PUB", s.cfg.MessageBytes)
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *Source) listen() (connected bool) {
 				f = events.Frame{Topic: topic, Message: events.Message{Seq: binary.BigEndian.Uint64(frames[1]), Payload: frames[2]}}
 			case first:
 				f = events.Frame{Kind: events.FrameElsewhere, Topic: topic[:min(len(topic), maxPrefix)]}
-			default: // it was on its way
+			default: // sent before the subscription was cancelled
 				continue
 			}
 			first = false
@@ -151,8 +149,8 @@ func (s *Source) listen() (connected bool) {
 	}
 }
 
-// wonder subscribes to all topics if nothing arrives for Quiet. Call the returned
-// function when something has arrived, and at the end: it stops the timer.
+// wonder subscribes to all topics if nothing arrives for Quiet. Call the returned function when
+// something has arrived, and at the end: it stops the timer.
 func (s *Source) wonder(c *conn) (heard func()) {
 	if s.cfg.Topic == "" {
 		return func() {}
@@ -163,13 +161,13 @@ func (s *Source) wonder(c *conn) (heard func()) {
 		select {
 		case <-time.After(s.cfg.Quiet):
 			all = true
-			_ = c.subscribe(1, "") // if it fails, reading does too
+			_ = c.subscribe(1, "") // on an error reading fails too
 		case <-done:
 		}
 	})
 	return sync.OnceFunc(func() {
 		close(done)
-		if <-ended; all { // so nobody else writes
+		if <-ended; all { // wait, so that no other goroutine writes
 			_ = c.subscribe(0, "")
 		}
 	})
@@ -182,13 +180,12 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Replay implements [events.Source]. The epoch is not told.
+// Replay implements [events.Source]. The epoch is unknown: 0.
 func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Message) error) (uint64, error) {
 	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
 }
 
-// batchCost is the assumed memory of a snapshot's batch beside its payload, which may
-// be empty.
+// batchCost is the assumed memory of a snapshot's batch besides its payload, which may be empty.
 const batchCost = 64
 
 // Snapshot implements [events.Source].
@@ -216,7 +213,7 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	switch {
 	case err != nil:
 		return events.Snapshot{}, err
-	case !begun: // the request was taken for a number
+	case !begun: // the publisher took the request for a number
 		return events.Snapshot{}, events.ErrUnsupported
 	case batches != uint64(len(snap.Batches)):
 		return events.Snapshot{}, fmt.Errorf("zmq: a snapshot of %d batches, announced were %d", len(snap.Batches), batches)
@@ -224,7 +221,7 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	return snap, nil
 }
 
-// ask sends one request to the ROUTER and yields the answers up to the end.
+// ask sends one request to the ROUTER and passes the answers to each, up to the end.
 func (s *Source) ask(ctx context.Context, request []byte, each func(events.Message) error) error {
 	if s.cfg.ReplayEndpoint == "" {
 		return events.ErrUnsupported
@@ -245,7 +242,7 @@ func (s *Source) ask(ctx context.Context, request []byte, each func(events.Messa
 		if command != "" {
 			continue
 		}
-		if len(frames) == 4 { // the topic, which older publishers leave out
+		if len(frames) == 4 { // drop the topic, which older publishers leave out
 			frames = append(frames[:1], frames[2:]...)
 		}
 		if len(frames) != 3 || len(frames[0]) != 0 || len(frames[1]) != 8 {
@@ -261,7 +258,7 @@ func (s *Source) ask(ctx context.Context, request []byte, each func(events.Messa
 	}
 }
 
-// cause is why a connection broke: ctx's error, if that is why.
+// cause returns ctx's error if ctx has ended, else err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -15,8 +15,7 @@ const (
 	maxPrefix   = 1 << 10 // bytes
 )
 
-// subscription is one subscriber of a [Sender]: what it wants, and what waits for
-// it.
+// subscription is one subscriber of a [Sender]: its prefixes and its queue.
 type subscription struct {
 	topic []byte
 	cfg   *SenderConfig
@@ -26,10 +25,10 @@ type subscription struct {
 	queue    []events.Message
 	bytes    int
 
-	wake chan struct{} // of one place
+	wake chan struct{} // capacity 1
 }
 
-// offer queues m if the subscriber wants it; false if there is no room.
+// offer queues m if the subscriber wants it; false if the queue is full.
 func (q *subscription) offer(m events.Message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,7 +47,8 @@ func (q *subscription) offer(m events.Message) bool {
 	return true
 }
 
-// want takes a subscription or its end: a byte, 1 or 0, and the prefix.
+// want adds a prefix (what 1) or removes it (what 0); false if there are too many or it is too
+// long.
 func (q *subscription) want(what byte, prefix []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,8 +71,8 @@ func (q *subscription) wants() bool {
 	return len(q.prefixes) > 0
 }
 
-// serveSubscriber serves one SUB socket until it goes or the sender closes; false if it is
-// none.
+// serveSubscriber serves one SUB socket until it disconnects or the sender closes; false if the
+// peer is not a SUB socket.
 func (s *Sender) serveSubscriber(nc net.Conn) bool {
 	c, err := handshake(nc, "PUB", 2*maxPrefix, handshakeTimeout, "SUB", "XSUB")
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Sender) serveSubscriber(nc net.Conn) bool {
 		s.listen(c, q)
 	})
 	s.deliver(c, q, gone)
-	_ = nc.Close() // ends the listening
+	_ = nc.Close() // ends listen
 	<-gone
 	s.mu.Lock()
 	delete(s.subs, q)
@@ -98,7 +98,7 @@ func (s *Sender) serveSubscriber(nc net.Conn) bool {
 	return true
 }
 
-// listen takes subscriptions: messages of ZMTP 3.0, or commands of 3.1.
+// listen reads subscriptions: messages of ZMTP 3.0, or commands of 3.1.
 func (s *Sender) listen(c *conn, q *subscription) {
 	for {
 		frames, command, err := c.read()
@@ -121,7 +121,7 @@ func (s *Sender) listen(c *conn, q *subscription) {
 	}
 }
 
-// deliver writes what waits, all that there is before it flushes.
+// deliver writes the queued messages, all of them before each flush.
 func (s *Sender) deliver(c *conn, q *subscription, gone chan struct{}) {
 	var batch []events.Message
 	var number [8]byte

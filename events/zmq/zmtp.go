@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// What peers may send before they are shown the door.
+// Limits on a peer; exceeding one ends the connection.
 const (
-	maxCommand = 4 << 10 // bytes of a command, handshake included
+	maxCommand = 4 << 10 // bytes of a command, including the handshake's
 	maxFrames  = 16      // per message
 )
 
-// The flags of a frame.
+// Flags of a frame.
 const (
 	flagMore    = 1
 	flagLong    = 2
@@ -28,23 +28,23 @@ const (
 
 var errProtocol = errors.New("zmq: the peer does not speak ZMTP 3 as expected")
 
-// conn is one ZMTP connection after the handshake. One goroutine may read while
-// another one writes. The reader answers PINGs.
+// conn is a ZMTP connection after the handshake. One goroutine may read while another one
+// writes. The reader answers PINGs.
 type conn struct {
 	net.Conn
 	r     *bufio.Reader
-	limit int           // bytes of a message
-	alive time.Duration // how long the peer may be silent, as its last PING says; 0: for good
+	limit int           // most bytes of a message
+	alive time.Duration // how long the peer may be silent, from its last PING; 0: forever
 
 	timeout time.Duration // of each write; 0: none
-	writing sync.Mutex    // of w
+	writing sync.Mutex    // guards w
 	w       *bufio.Writer
 }
 
 func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
-// handshake makes a connection out of nc, which stays the caller's to close. peers: the
-// socket types that the other end may have.
+// handshake makes a conn of nc, which the caller must still close. peers lists the accepted
+// socket types of the other end.
 func handshake(nc net.Conn, own string, limit int, timeout time.Duration, peers ...string) (*conn, error) {
 	c := &conn{Conn: nc, r: newReader(nc), w: bufio.NewWriterSize(nc, 64<<10), limit: limit}
 	if err := c.greet(own, timeout, peers); err != nil {
@@ -63,7 +63,7 @@ func (c *conn) greet(own string, timeout time.Duration, peers []string) error {
 	ready := []byte("\x05READY\x0bSocket-Type")
 	ready = binary.BigEndian.AppendUint32(ready, uint32(len(own)))
 	ready = append(ready, own...)
-	// Peers check the identity only of those who have one, so it stays out.
+	// The identity is left out: peers check it only if it is sent.
 	if _, err := c.w.Write(greeting[:]); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (c *conn) greet(own string, timeout time.Duration, peers []string) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// socketType finds the type among a READY's properties: name and value, each
-// after its length, of one byte and of four.
+// socketType finds the type among the properties of a READY: each is a name after a length of
+// one byte, and a value after a length of four.
 func socketType(props string) (string, error) {
 	for props != "" {
 		n := int(props[0])
@@ -141,8 +141,8 @@ func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
 	return flags, body, err
 }
 
-// read returns the next message, or the next command that is none of a connection's own:
-// its name and its data. It fails on whatever is too large.
+// read returns the next message, or the name and data of the next command other than PING and
+// PONG. It fails on anything too large.
 func (c *conn) read() (frames [][]byte, command string, err error) {
 	left := c.limit
 	for {
@@ -193,11 +193,11 @@ func (c *conn) frame(flags byte, body []byte) error {
 	return err
 }
 
-// maxContext bounds what a PING has its PONG repeat (ZMTP 3.1, section "PING and PONG").
+// maxContext bounds the context in a PING (ZMTP 3.1, section "PING and PONG"), in bytes.
 const maxContext = 16
 
-// heartbeat answers a PING, which says how many tenths of a second later the peer may be
-// given up if nothing comes of it, 0 for never, and a context that the PONG repeats.
+// heartbeat answers a PING. Its data is a time to live in tenths of a second, after which a
+// silent peer counts as dead (0: never), and a context that the PONG repeats.
 func (c *conn) heartbeat(name string, data []byte) error {
 	if name == "PONG" {
 		return nil
@@ -216,7 +216,7 @@ func (c *conn) heartbeat(name string, data []byte) error {
 	})
 }
 
-// locked has the writer to itself.
+// locked calls write with the lock on the writer and a new write deadline.
 func (c *conn) locked(write func() error) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -228,15 +228,15 @@ func (c *conn) locked(write func() error) error {
 	return write()
 }
 
-// subscribe sends a subscription, 1, or its end, 0.
+// subscribe sends a subscription (what 1) or its end (what 0).
 func (c *conn) subscribe(what byte, prefix string) error {
 	return errors.Join(c.write(append([]byte{what}, prefix...)), c.flush())
 }
 
-// flush sends what is in the buffer.
+// flush sends the buffered bytes.
 func (c *conn) flush() error { return c.locked(func() error { return c.w.Flush() }) }
 
-// write puts a message into the buffer; flush sends it.
+// write buffers a message; flush sends it.
 func (c *conn) write(frames ...[]byte) error {
 	return c.locked(func() error { return c.message(frames) })
 }

@@ -14,7 +14,8 @@ type collector[T any] struct {
 	read   func() T
 }
 
-// Collector makes metrics of a T, which read gives at each scrape. It panics if T's tags are wrong.
+// Collector returns the metrics of a T, which read returns at each scrape. It panics if T's tags
+// are wrong.
 func Collector[T any](n Names, read func() T) prometheus.Collector {
 	c := &collector[T]{parse(reflect.TypeFor[T]()), read}
 	n.describe(c.fields, nil)
@@ -67,7 +68,7 @@ func collect(fields []field, v reflect.Value, labels []string, to chan<- prometh
 	}
 }
 
-// name is the value of the label that tells the elements of a list apart.
+// name returns the label value of an element of a list.
 func name(fields []field, element reflect.Value) string {
 	for i := range fields {
 		if fields[i].label {

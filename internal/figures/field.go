@@ -10,27 +10,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Names says what metrics are called.
+// Names configures the names of metrics.
 type Names struct {
 	Prefix  string
 	Labels  prometheus.Labels // of every metric
-	Aliases map[string]string // prefix of each set of aliases that is on
+	Aliases map[string]string // prefix of each enabled set of aliases
 }
 
-// field is a field of a struct of figures.
+// field is one field of a struct of figures.
 type field struct {
-	index  int
+	index  int    // position in its struct
 	api    string // "": not in Flat
 	metric string // "": no metric
 	help   string
 	why    string
 	alias  string
 	by     string
-	fixed  [2][]string // names and values of labels that the tag gives
+	fixed  [2][]string // names and values of the constant labels
 	label  bool
-	inner  []field // of a struct, or of the elements of a list
+	inner  []field // fields of a struct, or of the elements of a list
 	list   bool
-	keyed  bool // a map
+	keyed  bool // it is a map
 	descs  []*prometheus.Desc
 }
 
@@ -62,7 +62,7 @@ func parse(t reflect.Type) []field {
 			f.inner = parse(in)
 		}
 		if n := len(all); f.help == "" && n > 0 && f.metric != "" && all[n-1].metric == f.metric {
-			f.help = all[n-1].help // one metric in several fields
+			f.help = all[n-1].help // several fields of one metric
 		}
 		leaf := f.inner == nil && !f.label
 		if leaf && (f.metric == "") != (f.help == "") || leaf && (f.metric == "" || f.api == "" && tag.Get("api") != "") && f.why == "" {
@@ -80,7 +80,7 @@ func given(name string) string {
 	return name
 }
 
-// describe gives each metric its descriptions; by are the labels of the lists around it.
+// describe makes the descriptions of each metric; by holds the labels of the enclosing lists.
 func (n *Names) describe(fields []field, by []string) {
 	for i := range fields {
 		f := &fields[i]
@@ -93,7 +93,7 @@ func (n *Names) describe(fields []field, by []string) {
 			n.describe(f.inner, inner)
 		case f.metric != "":
 			labels := by
-			if f.by != "" && !f.keyed { // another name for the element
+			if f.by != "" && !f.keyed { // its own label instead of the list's
 				labels = by[:len(by)-1]
 			}
 			if f.by != "" {

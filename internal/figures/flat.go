@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Flat returns the figures of a struct, and its other fields that are in the API, in one map
-// for JSON. Lists are lists of maps.
+// Flat returns the figures of a struct, and its other fields in the API, in one map for JSON.
+// Lists become lists of maps.
 func Flat(v any) map[string]any {
 	flat := map[string]any{}
 	value := reflect.ValueOf(v)
@@ -36,8 +36,8 @@ func flatten(fields []field, v reflect.Value, into map[string]any) {
 	}
 }
 
-// Copy sets each field of the struct at dst that has a namesake of a like type in src, embedded structs included.
-// It returns the names that src has and dst lacks.
+// Copy sets each field of the struct at dst from the field of src with the same name, if the
+// type can be converted. Embedded structs are included. It returns the names that dst lacks.
 func Copy(dst, src any) (left []string) {
 	to, from := reflect.ValueOf(dst).Elem(), reflect.ValueOf(src)
 	for _, sf := range reflect.VisibleFields(from.Type()) {

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register makes the counters and histograms that the fields of the struct at into are for, and registers them. The tags
-// are those of figures; by has the labels of a vector, with commas between, and buckets names the buckets of a histogram.
-// It panics if tags are wrong.
+// Register makes and registers the counters and histograms for the fields of the struct at into.
+// Tags are as in the package comment, except: by has a vector's labels, separated by commas, and
+// buckets names an entry of buckets for a histogram. It panics if tags are wrong.
 func Register(r prometheus.Registerer, n Names, into any, buckets map[string][]float64) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {

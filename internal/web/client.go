@@ -9,23 +9,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Client is the connection to a client, and how long it may be written to. A writer without
-// deadlines is no connection, and has none.
+// Client is the connection to a client, with a deadline for writes. A ResponseWriter without
+// deadlines, as in tests, has none.
 type Client struct {
 	Out   *http.ResponseController
-	limit time.Duration // what the client may take to read a part of an answer
-	until time.Time     // the deadline of writing
+	limit time.Duration // longest time without progress of a write
+	until time.Time     // current write deadline
 	http2 bool
 }
 
-// NewClient is the connection of a request. limit is how long it may take nothing of what is
-// written.
+// NewClient returns the Client of a request. limit is the longest time that the client may read
+// nothing while there are bytes for it.
 func NewClient(w http.ResponseWriter, r *http.Request, limit time.Duration) Client {
 	return Client{Out: http.NewResponseController(w), http2: r.ProtoMajor >= 2, limit: limit}
 }
 
-// Extend gives the client time to take what comes next. The deadline moves when half of it has
-// passed, not with each token.
+// Extend gives the client time to read the next bytes. It moves the deadline only when less than
+// half of limit is left, not for each token.
 func (c *Client) Extend() {
 	now := time.Now()
 	if c.until.Sub(now) > c.limit/2 {
@@ -35,8 +35,8 @@ func (c *Client) Extend() {
 	c.Out.SetWriteDeadline(c.until)
 }
 
-// Rest takes the deadline off while there is nothing to write: over HTTP/2 it would end the
-// stream by itself.
+// Rest removes the deadline while there is nothing to write: over HTTP/2 an expired deadline
+// would end the stream by itself.
 func (c *Client) Rest() {
 	if c.http2 {
 		c.until = time.Time{}
@@ -44,13 +44,14 @@ func (c *Client) Rest() {
 	}
 }
 
-// Log takes net/http's complaints, which are mostly of clients that break a handshake or a
-// header off: at debug level, but for connections that can't be accepted.
+// Log returns a logger for net/http's messages, mostly about clients that abort a handshake or a
+// header: at debug level, except for connections that can't be accepted.
 func Log(l *zap.Logger) *log.Logger { return log.New(complaints{l.Named("http")}, "", 0) }
 
+// complaints is an io.Writer that logs each line.
 type complaints struct{ log *zap.Logger }
 
-// Write takes a line.
+// Write logs one line.
 func (c complaints) Write(line []byte) (int, error) {
 	level := zap.DebugLevel
 	if bytes.Contains(line, []byte("Accept error")) {

@@ -1,5 +1,5 @@
-// Package web owns what the HTTP faces of a node and of a fleet share: the door that requests
-// come in by until it is shut, deadlines of writing, a page with its files, and net/http's log.
+// Package web owns the parts shared by the HTTP servers of a node and of a fleet: the count of
+// open requests and their shutdown, write deadlines, a page with its files, and net/http's log.
 // It knows no route, no key and no error of the API.
 //
 //	door := web.NewDoor(0)

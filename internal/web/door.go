@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// The reasons why Enter lets a request not in.
+// Reasons for Enter to refuse a request.
 var (
 	ErrDraining = errors.New("the server is shutting down")
 	ErrFull     = errors.New("as many requests are open as may be")
 )
 
-// Door lets requests in until it is drained. All its methods may be called from any goroutine.
+// Door admits requests until it is drained. All its methods may be called from any goroutine.
 type Door struct {
-	most   int // requests that may be in; 0: no limit
+	most   int // limit of open requests; 0: none
 	over   context.Context
 	finish context.CancelCauseFunc
 
 	mu       sync.Mutex
-	open     int // requests that are in
+	open     int // open requests
 	draining bool
-	idle     chan struct{} // closed when it drains and no request is in
+	idle     chan struct{} // closed when draining and no request is open
 }
 
-// NewDoor is an open door for most requests at a time; 0: any number.
+// NewDoor returns a Door that admits most open requests; 0: any number.
 func NewDoor(most int) *Door {
 	d := &Door{most: most, idle: make(chan struct{})}
 	d.over, d.finish = context.WithCancelCause(context.Background())
 	return d
 }
 
-// Enter lets a request in, until Leave, or returns [ErrDraining] or [ErrFull].
+// Enter admits a request until Leave, or returns [ErrDraining] or [ErrFull].
 func (d *Door) Enter() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *Door) Enter() error {
 	return nil
 }
 
-// Leave ends an Enter.
+// Leave ends a request admitted by Enter.
 func (d *Door) Leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,7 +57,7 @@ func (d *Door) Leave() {
 	}
 }
 
-// drain lets no more requests in.
+// drain stops admitting requests.
 func (d *Door) drain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,44 +69,45 @@ func (d *Door) drain() {
 	}
 }
 
-// Draining reports whether no more requests are let in.
+// Draining reports whether requests are refused because of a shutdown.
 func (d *Door) Draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.draining
 }
 
-// Open is how many requests are in.
+// Open returns the number of open requests.
 func (d *Door) Open() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.open
 }
 
-// Over ends when requests have no more time. Its cause is the reason.
+// Over returns a context that ends when open requests must end. Its cause is the reason.
 func (d *Door) Over() context.Context { return d.over }
 
-// Bound is ctx, which ends too when requests have no more time. The caller calls the function
-// when the request is over.
+// Bound returns a context that ends with ctx or with Over. The caller must call the function at
+// the end of the request.
 func (d *Door) Bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.over, func() { cancel(context.Cause(d.over)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Finish ends the requests that are in, and lets no more in.
+// Finish ends the open requests with the error why and admits no more.
 func (d *Door) Finish(why error) {
 	d.drain()
 	d.finish(why)
 }
 
-// lastWords is how long requests that were ended may take to say so, and lastBytes how long
-// connections may take that have something on its way.
+// lastWords is the time for ended requests to send their error, lastBytes the time for
+// connections to send what is buffered.
 const lastWords, lastBytes = 5 * time.Second, time.Second
 
-// Shutdown lets no more requests in, waits for those that are, and ends them for the reason why
-// when ctx ends. Then it calls before, if there is one, and ends s, but for connections that do
-// not end by themselves. It returns ctx's error if requests had to be ended.
+// Shutdown refuses new requests and waits for the open ones. If ctx ends first, it ends them
+// with the error why. Then it calls before, if not nil, and shuts s down; connections that do
+// not become idle in time are left to the caller. It returns ctx's error if requests had to be
+// ended.
 func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before func()) (err error) {
 	d.drain()
 	select {
@@ -114,7 +115,7 @@ func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before f
 	case <-ctx.Done():
 	}
 	select {
-	case <-d.idle: // even if ctx has ended too
+	case <-d.idle: // also if both are ready
 	default:
 		err = context.Cause(ctx)
 		d.Finish(why)
@@ -122,7 +123,7 @@ func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before f
 		defer words.Stop()
 		select {
 		case <-d.idle:
-		case <-words.C: // their clients do not even read
+		case <-words.C: // their clients do not read
 		}
 	}
 	d.Finish(why)
@@ -131,11 +132,11 @@ func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before f
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastBytes)
 	defer cancel()
-	s.Shutdown(last) // what it complains of the caller closes next
+	s.Shutdown(last) // the caller closes the remaining connections
 	return err
 }
 
-// Serve has s answer on l until it is shut down or closed, then returns nil. It closes l.
+// Serve runs s on l until it is shut down or closed, then returns nil. It closes l.
 func Serve(s *http.Server, l net.Listener) (err error) {
 	if s.TLSConfig != nil {
 		err = s.ServeTLS(l, "", "")

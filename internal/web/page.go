@@ -9,17 +9,17 @@ import (
 //go:embed page
 var shared embed.FS
 
-// contentPolicy lets a page load its own files and talk to its own server: nothing that a
-// prompt, a request or a worker names can run, or leave.
+// contentPolicy lets a page load its own files and call its own server only: text of a prompt, a
+// request or a worker can't execute or be sent elsewhere.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Page serves page.html of files, which are in its directory "page", at /, and all of them, and
-// those that all pages share, below /page/.
+// Page serves page.html from the directory "page" of files at /, and all files of that
+// directory, with those shared by all pages, below /page/.
 func Page(files embed.FS) http.Handler {
 	serve := func(from embed.FS) http.Handler {
 		sub, err := fs.Sub(from, "page")
 		if err != nil {
-			panic(err) // the name is embedded
+			panic(err) // impossible: the directory is embedded
 		}
 		return http.StripPrefix("/page/", http.FileServerFS(sub))
 	}
@@ -45,5 +45,5 @@ func headers(w http.ResponseWriter) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache") // another version has another page
+	h.Set("Cache-Control", "no-cache") // a new version has a new page
 }

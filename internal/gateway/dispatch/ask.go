@@ -13,13 +13,13 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Ask is a request as the dispatcher sees it, in memory that is used again.
+// Ask is a request in the form that the dispatcher needs. Its memory is reused.
 type Ask struct {
 	Request router.Request
-	Exact   bool         // the hashes are those of workers' events
-	Query   global.Query // what a grid of pools chooses by
-	Asked   int          // workers that were asked in the present pool; the caller counts
-	Left    []string     // pools that the request has left for the next one
+	Exact   bool         // the hashes match those in workers' events
+	Query   global.Query // input of a grid of pools
+	Asked   int          // workers asked in the current pool; the caller counts them
+	Left    []string     // names of the pools that the request has left for another
 
 	hashes   kvindex.TokensWithHashes
 	known    []residency.Overlap
@@ -28,7 +28,7 @@ type Ask struct {
 	stage    stage
 }
 
-// Reset forgets the request.
+// Reset clears the request and keeps the memory.
 func (a *Ask) Reset() {
 	a.hashes.Reset(nil, kv.Namespace{})
 	a.Request = router.Request{Avoid: a.Request.Avoid[:0]}
@@ -36,24 +36,24 @@ func (a *Ask) Reset() {
 	a.stage = stage{ids: a.stage.ids[:0]}
 }
 
-// SetPrompt hashes the blocks of a prompt, of which the first public tokens are not the
-// namespace's own.
+// SetPrompt hashes the blocks of a prompt. The first public tokens are hashed without the
+// namespace's salt.
 func (a *Ask) SetPrompt(tokens []kv.Token, ns kv.Namespace, public, blockTokens int) {
 	a.hashes.Reset(tokens, ns)
 	a.hashes.SetPublic(public)
 	a.Request.Hashes = a.hashes.Hashes(blockTokens)
 }
 
-// stage is the pools that a request may go to, the chosen one first, and which of them it is
-// at. Without any it may go to all workers.
+// stage is the list of pools that a request may go to, preferred first, and the current one.
+// Empty: the request may go to all workers.
 type stage struct {
 	pools *Pools
 	ids   []router.PoolID
-	at    int
-	why   string // for Explain
+	at    int    // index of the current pool in ids
+	why   string // reason of the choice, for Explain
 }
 
-// ModelID is the router's number for a model, 0 for none.
+// ModelID returns the router's number for a model, 0 for "".
 func ModelID(name string) router.ModelID {
 	if name == "" {
 		return 0
@@ -61,7 +61,8 @@ func ModelID(name string) router.ModelID {
 	return router.ModelID(max(1, xxh3.HashString(name)))
 }
 
-// lookUp asks the index which workers hold leading blocks. It needs no lock.
+// lookUp finds the workers that hold leading blocks of the prompt in the index. It needs no
+// lock.
 func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	a.known = a.known[:0]
 	if a.Exact {
@@ -69,7 +70,7 @@ func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	}
 }
 
-// merge sets the request's overlaps: what is known, and what is guessed beyond it.
+// merge sets the request's overlaps: the known ones, extended by guesses that reach further.
 func (a *Ask) merge() {
 	a.overlaps = a.overlaps[:0]
 	for i := range a.known {
@@ -82,6 +83,7 @@ func (a *Ask) merge() {
 	a.Request.Overlaps = a.overlaps
 }
 
+// mergeGuesses joins the two lists, both sorted by worker.
 func (a *Ask) mergeGuesses() {
 	slices.SortFunc(a.overlaps, func(x, y router.Overlap) int { return x.Worker.Compare(y.Worker) })
 	slices.SortFunc(a.guessed, func(x, y kvindex.Overlap) int { return x.Holder.Compare(y.Holder) })
@@ -99,12 +101,12 @@ func (a *Ask) mergeGuesses() {
 	}
 }
 
-// ErrPatience refuses a request that has waited for as long as it may.
+// ErrPatience refuses a request that has waited for its time limit.
 var ErrPatience = errors.New("gateway: all workers were busy for as long as a request may wait")
 
-// nextPool moves on to the next pool after one that could not take the request for this
-// reason, and reports whether there is one. A busy bucket is waited for, as it holds what the
-// prompt needs.
+// nextPool moves on to the next pool after err from the current one. It returns false if there
+// is no further pool or err is final. A busy bucket is no reason to move: it holds the prompt's
+// blocks.
 func (a *Ask) nextPool(err error) bool {
 	s := &a.stage
 	if s.at+1 >= len(s.ids) {
@@ -118,7 +120,7 @@ func (a *Ask) nextPool(err error) bool {
 	return true
 }
 
-// leave leaves the present pool for another one.
+// leave moves from the current pool to the one at index at.
 func (a *Ask) leave(at int) {
 	s := &a.stage
 	a.Left = append(a.Left, s.pools.Name(s.ids[s.at]))

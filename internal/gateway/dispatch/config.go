@@ -14,22 +14,22 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Config says how a [Dispatcher] chooses.
+// Config configures how a [Dispatcher] chooses.
 type Config struct {
-	Router router.Config    // with its defaults filled in
-	Index  residency.Config // bounds of what is known of the workers' caches
-	// GuessTTL is how long a prompt is assumed to be cached where it was sent, for workers
-	// without events.
+	Router router.Config    // with defaults filled in
+	Index  residency.Config // bounds of the index
+	// GuessTTL is how long a prompt counts as cached where it was sent, for workers without
+	// events.
 	GuessTTL time.Duration
-	// Pools chooses the pool of a request by its length and targets; nil: there are none.
+	// Pools chooses the pool of a request by its length and targets; nil: no such pools.
 	Pools *global.Config
-	// Buckets, instead of Pools, deals all workers into so many pools; Stage chooses one.
+	// Buckets, instead of Pools, divides all workers into this many pools; Stage chooses one.
 	Buckets int
 	Stage   router.Staging
 	Log     *zap.Logger // default: none
 }
 
-// ValidatePools reports what is wrong with Pools and Buckets.
+// ValidatePools reports all faults of Pools and Buckets.
 func (c *Config) ValidatePools() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("gateway: "+format, args...)) }

@@ -15,66 +15,66 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Dispatcher guards the router and its indexes with one mutex. It never blocks while holding
-// it.
+// Dispatcher guards the router and its indexes with one mutex. It never blocks while holding it.
 type Dispatcher struct {
 	cfg   Config
 	start time.Time
 	index *residency.Residency
 
-	pools  atomic.Pointer[Pools]                // nil: all workers are one
+	pools  atomic.Pointer[Pools]                // nil: all workers form one group
 	groups atomic.Pointer[groups]               // the pool of each worker
-	places places                               // of workers in buckets
-	peers  struct{ news, joined chan struct{} } // each holds one note; nil: there are no replicas
+	places places                               // the bucket of each worker
+	peers  struct{ news, joined chan struct{} } // capacity 1 each, see News; nil without replicas
 
-	weighing sync.Mutex // held while weights are changed, before mu
+	weighing sync.Mutex // held while weights change; taken before mu
 
 	mu       sync.Mutex
 	router   *router.Router
-	guesses  *kvindex.Approximate // what workers without events may hold
-	ranks    map[kv.Rank]*rank    // that have joined
+	guesses  *kvindex.Approximate // assumed contents of caches without events
+	ranks    map[kv.Rank]*rank    // the joined ranks
 	open     map[router.Reservation]struct{}
 	waiting  map[router.Ticket]waiter
 	expired  []router.Expired     // scratch
 	ended    []router.Reservation // scratch
 	verdicts []router.Verdict     // scratch
-	left     bool                 // a worker has left since HasLeft was called
+	left     bool                 // a worker has left since the last HasLeft
 }
 
-// rank is what is known of a rank beside the router's own.
+// rank holds the facts about a rank that the router does not need.
 type rank struct {
-	blind   bool // its events do not come: what it holds is guessed
-	fresh   bool // it has joined and not said yet how it is
-	longest int  // blocks of a prompt that it takes; 0: not known
+	blind   bool // no events: its cache is guessed
+	fresh   bool // joined, and its health not reported yet
+	longest int  // most blocks of a prompt that it accepts; 0: unknown
 }
 
-// groups is the pool of each worker, and how many healthy workers there are. It is replaced,
-// never changed.
+// groups maps workers to pools and counts the healthy ones. It is replaced as a whole, never
+// changed.
 type groups struct {
 	pool    map[kv.WorkerID]router.PoolID
 	healthy map[inPool]int
 }
 
-// inPool names the workers of a pool that serve a model; "": all of them.
+// inPool is the set of workers of a pool that serve a model; "": any model.
 type inPool struct {
 	pool  router.PoolID
 	model string
 }
 
-// places is where workers are in buckets.
+// places assigns workers to buckets.
 type places struct {
 	sync.Mutex
-	seen   map[kv.WorkerID]time.Time // when each was last healthy
+	seen   map[kv.WorkerID]time.Time // when each worker was last healthy
 	bucket map[kv.WorkerID]router.PoolID
 }
 
-// waiter is a request in the router's queue. Its goroutine waits, so its Ask belongs to the
-// Dispatcher.
+// waiter is a request in the router's queue. Its goroutine waits, so the Dispatcher may use its
+// Ask.
 type waiter struct {
 	ask  *Ask
-	done chan choice // holds one
+	done chan choice // capacity 1
 }
 
+// choice is the result of a wait.
 type choice struct {
 	decision router.Decision
 	err      error
@@ -115,16 +115,16 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// BlockTokens is the size of a block.
+// BlockTokens returns the tokens per block.
 func (d *Dispatcher) BlockTokens() int { return d.cfg.Router.BlockTokens }
 
-// Router is the router's configuration.
+// Router returns the router's configuration.
 func (d *Dispatcher) Router() router.Config { return d.cfg.Router }
 
-// now is the router's time.
+// now returns the router's time: the time since the Dispatcher was made.
 func (d *Dispatcher) now() time.Duration { return time.Since(d.start) }
 
-// With calls f with the router and its time, under the mutex. f must not block, nor call the
+// With calls f with the router and its time, under the mutex. f must neither block nor call the
 // Dispatcher.
 func (d *Dispatcher) With(f func(r *router.Router, now time.Duration)) {
 	d.mu.Lock()
@@ -132,7 +132,7 @@ func (d *Dispatcher) With(f func(r *router.Router, now time.Duration)) {
 	f(d.router, d.now())
 }
 
-// change is With for what may let a waiting request have its turn.
+// change is With for changes after which a waiting request may be served.
 func (d *Dispatcher) change(f func(r *router.Router, now time.Duration)) {
 	d.With(func(r *router.Router, now time.Duration) {
 		f(r, now)
@@ -140,7 +140,7 @@ func (d *Dispatcher) change(f func(r *router.Router, now time.Duration)) {
 	})
 }
 
-// note leaves a note where there is room for one; a nil channel has none.
+// note sends to a channel of capacity 1 unless it is full or nil.
 func note(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -148,27 +148,29 @@ func note(c chan<- struct{}) {
 	}
 }
 
+// notePeers signals that there are events for the other routers.
 func (d *Dispatcher) notePeers() { note(d.peers.news) }
 
-// find sets the overlaps of a request. The caller holds the mutex and has asked the index.
+// find sets the overlaps of a request. The caller holds the mutex and has called lookUp.
 func (d *Dispatcher) find(a *Ask) {
 	a.guessed = d.guesses.FindChain(a.Request.Hashes, a.guessed[:0])
 	a.merge()
 }
 
 // Choose reserves a worker for a request, in the first of its pools that can take it. It waits
-// while all are busy. Errors: the router's, [ErrPatience], ctx's.
+// at most patience while all workers are busy. Errors: the router's, [ErrPatience], or ctx's.
 func (d *Dispatcher) Choose(ctx context.Context, a *Ask, patience time.Duration) (router.Decision, error) {
 	decision, err := d.choose(ctx, a, patience)
 	for err != nil && a.nextPool(err) {
 		if err == ErrPatience {
-			patience = 1 // it has waited
+			patience = 1 // it has waited already
 		}
 		decision, err = d.choose(ctx, a, patience)
 	}
 	return decision, err
 }
 
+// choose reserves a worker in the current pool, or waits for one.
 func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration) (router.Decision, error) {
 	a.lookUp(d.index, d.BlockTokens())
 	d.mu.Lock()
@@ -193,7 +195,7 @@ func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration)
 	return d.wait(ctx, ticket, w, patience)
 }
 
-// wait is the rest of a choice that could not be made at once.
+// wait waits until pump serves the ticket, ctx ends or patience is over.
 func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, patience time.Duration) (router.Decision, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -212,7 +214,7 @@ func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, p
 		delete(d.waiting, ticket)
 		return router.Decision{}, err
 	}
-	c := <-w.done // its turn came at this moment
+	c := <-w.done // pump served it just now
 	if c.err == nil && err != ErrPatience {
 		d.end(c.decision.Reservation, d.now(), (*router.Router).Rollback)
 		return router.Decision{}, err
@@ -220,14 +222,15 @@ func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, p
 	return c.decision, c.err
 }
 
-// reserved notes a choice. The caller holds the mutex.
+// reserved records a choice. The caller holds the mutex.
 func (d *Dispatcher) reserved(a *Ask, decision router.Decision, now time.Duration) {
 	d.open[decision.Reservation] = struct{}{}
 	d.notePeers()
 	d.guess(decision.Worker, a.Request.Hashes, a.Request.Untold, now)
 }
 
-// guess notes where a prompt was sent that no event will name.
+// guess records where a prompt was sent, if no event will report its blocks. untold: the hashes
+// do not match those of events, whatever the worker. The caller holds the mutex.
 func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now time.Duration) {
 	k := d.ranks[w]
 	blind := k != nil && k.blind
@@ -235,12 +238,12 @@ func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now ti
 		return
 	}
 	if k != nil && k.longest > 0 && len(hashes) > k.longest {
-		return // the worker will refuse it, and a few such prompts would push all guesses out
+		return // the worker will refuse it, and a few such prompts would evict all guesses
 	}
 	d.guesses.RouteChain(w, hashes, now) // a guess that does not fit is dropped
 }
 
-// pump serves waiting requests as far as there are workers. The caller holds the mutex.
+// pump serves waiting requests while a worker is free. The caller holds the mutex.
 func (d *Dispatcher) pump(now time.Duration) {
 	for {
 		ticket, _, ok := d.router.Next(now)
@@ -262,34 +265,36 @@ func (d *Dispatcher) pump(now time.Duration) {
 	}
 }
 
-// Started notes that a worker has begun to compute a request.
+// Started records that a worker has begun to compute a request.
 func (d *Dispatcher) Started(res router.Reservation) {
 	d.With(func(r *router.Router, now time.Duration) { r.Begun(now, res) })
 }
 
-// Progress notes how far a request has come.
+// Progress records the numbers of computed prompt tokens and of output tokens of a request.
 func (d *Dispatcher) Progress(res router.Reservation, computed, output int) {
-	d.change(func(r *router.Router, now time.Duration) { // its first output may make room for others
+	d.change(func(r *router.Router, now time.Duration) { // the first output may free a slot for a waiting request
 		r.Progress(now, res, computed, output)
 		d.notePeers()
 	})
 }
 
-// Release ends the reservation of a request that has been answered.
+// Release ends the reservation of a request whose answer is complete.
 func (d *Dispatcher) Release(res router.Reservation) { d.finish(res, (*router.Router).Release) }
 
-// Abandon ends the reservation of a request whose answer did not come to its end.
+// Abandon ends the reservation of a request whose answer broke off.
 func (d *Dispatcher) Abandon(res router.Reservation) { d.finish(res, (*router.Router).Abandon) }
 
 // Rollback ends the reservation of a request that never reached its worker.
 func (d *Dispatcher) Rollback(res router.Reservation) { d.finish(res, (*router.Router).Rollback) }
 
+// ending is one of Release, Abandon and Rollback of the router.
 type ending func(*router.Router, time.Duration, router.Reservation) bool
 
 func (d *Dispatcher) finish(res router.Reservation, how ending) {
 	d.With(func(_ *router.Router, now time.Duration) { d.end(res, now, how) })
 }
 
+// end ends a reservation. The caller holds the mutex.
 func (d *Dispatcher) end(res router.Reservation, now time.Duration, how ending) {
 	delete(d.open, res)
 	how(d.router, now, res)
@@ -297,15 +302,15 @@ func (d *Dispatcher) end(res router.Reservation, now time.Duration, how ending) 
 	d.pump(now)
 }
 
-// Tick is called each second. It renews open reservations, ends those that nobody answers for,
-// and tells the router how large the workers' trees are.
+// Tick must be called once a second. It renews this router's open reservations, expires those
+// that no router renews, and tells the router the size of each worker's radix tree.
 func (d *Dispatcher) Tick() {
 	type tree struct {
 		worker kv.Rank
 		blocks int
 	}
 	var trees []tree
-	for _, l := range d.Loads() { // the index may block, so it is asked without the mutex
+	for _, l := range d.Loads() { // the index may block, so query it without the mutex
 		trees = append(trees, tree{l.Worker, d.index.Held(l.Worker)})
 	}
 	d.change(func(r *router.Router, now time.Duration) {
@@ -320,13 +325,13 @@ func (d *Dispatcher) Tick() {
 	})
 }
 
-// Loads are the workers as the router sees them, by their numbers.
+// Loads returns the router's view of every rank, ascending by rank.
 func (d *Dispatcher) Loads() (all []router.Load) {
 	d.With(func(r *router.Router, now time.Duration) { all = r.Loads(now, nil) })
 	return all
 }
 
-// Metrics are the router's counts, and how many blocks are guessed to be held.
+// Metrics returns the router's counters and the number of guessed blocks.
 func (d *Dispatcher) Metrics() (m router.Metrics, guessed int) {
 	d.With(func(r *router.Router, _ time.Duration) {
 		m, guessed = r.Metrics(), d.guesses.Index().Stats().HolderBlocks
@@ -334,17 +339,17 @@ func (d *Dispatcher) Metrics() (m router.Metrics, guessed int) {
 	return m, guessed
 }
 
-// Index is what workers' events told of their caches.
+// Index returns the index built from the workers' events.
 func (d *Dispatcher) Index() *residency.Residency { return d.index }
 
-// Weights are the policy's weights in force.
+// Weights returns the current weights of the policy.
 func (d *Dispatcher) Weights() (w router.Weights) {
 	d.With(func(r *router.Router, _ time.Duration) { w = r.Weights() })
 	return w
 }
 
-// ChangeWeights lets change edit the weights in force. Of two concurrent callers that change
-// different weights neither change is lost.
+// ChangeWeights calls change to edit the current weights. Calls are serialized, so that two
+// callers that change different weights do not undo each other's change.
 func (d *Dispatcher) ChangeWeights(change func(*router.Weights) error) error {
 	d.weighing.Lock()
 	defer d.weighing.Unlock()

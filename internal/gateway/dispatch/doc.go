@@ -1,8 +1,8 @@
 // Package dispatch owns the choice of a worker for each request of a fleet: the router, the
-// index of what workers hold, the guesses about workers without events, and the pools of which
+// index of the workers' caches, the guesses for workers without events, and the pools of which
 // one is chosen first. It sends no request, probes no worker and reads no HTTP.
 //
-// A [Dispatcher] guards the router with one mutex and never blocks while it holds it. All its
+// A [Dispatcher] guards the router with one mutex and never blocks while holding it. All its
 // methods may be called from any goroutine.
 //
 //	d, err := dispatch.New(dispatch.Config{Router: cfg})

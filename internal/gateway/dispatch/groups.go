@@ -13,15 +13,16 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// keepsPlace is how long a worker that is not healthy, or has left, keeps its place in a
-// bucket: a restart that loads a model moves no other worker.
+// keepsPlace is how long a worker that is unhealthy, or has left, keeps its place in a bucket. A
+// restart that loads a model must not move other workers.
 const keepsPlace = 2 * time.Minute
 
-// Pools are those of requests from now on; nil: there are none.
+// Pools returns the pools for new requests; nil: none.
 func (d *Dispatcher) Pools() *Pools { return d.pools.Load() }
 
-// SetPools replaces Config.Pools. Requests on their way keep the pools that there were. c
-// belongs to the Dispatcher. An error changes nothing: c is not valid, or there were no Pools.
+// SetPools replaces Config.Pools. Requests under way keep the old pools. The Dispatcher takes
+// ownership of c. On an error nothing changes: c is invalid, or the Dispatcher was made without
+// Pools.
 func (d *Dispatcher) SetPools(c *global.Config) error {
 	if c == nil {
 		return errors.New("gateway: Pools are nil, want at least one")
@@ -39,7 +40,7 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 	return nil
 }
 
-// Regroup puts the workers into their pools, as they are now.
+// Regroup assigns the workers of s to their pools.
 func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 	d.places.Lock()
 	defer d.places.Unlock()
@@ -70,14 +71,14 @@ func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 		}
 	}
 	d.groups.Store(g)
-	d.change(func(r *router.Router, now time.Duration) { // a request that waits for a pool may have a worker there now, or none any more
+	d.change(func(r *router.Router, now time.Duration) { // a request waiting for a pool may now have a worker there, or none at all
 		for w, pool := range moves {
-			r.SetPool(now, w, pool) // one that has not joined is told of again when it has
+			r.SetPool(now, w, pool) // ranks that have not joined yet get their pool later
 		}
 	})
 }
 
-// deal deals the workers into buckets. The caller holds places.
+// deal divides the workers into buckets. The caller holds places.
 func (d *Dispatcher) deal(p *Pools) {
 	ids := make([]kv.WorkerID, 0, len(d.places.seen))
 	for id := range d.places.seen {
@@ -94,8 +95,8 @@ func (d *Dispatcher) deal(p *Pools) {
 	d.places.bucket = dealt
 }
 
-// see notes which workers are healthy, and forgets those that were not for too long. It reports
-// whether the workers to be dealt are others than before. The caller holds the lock.
+// see records which workers are healthy and forgets those unhealthy for keepsPlace. It reports
+// whether the set of workers differs from the one last dealt. The caller holds the lock.
 func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool) {
 	if p.seen == nil {
 		p.seen = map[kv.WorkerID]time.Time{}
@@ -105,7 +106,7 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 			p.seen[id] = now
 		}
 	}
-	// Of workers that come and go under ever new names, no more are kept than may be there.
+	// Workers may come and go under ever new names: keep at most most of them.
 	maps.DeleteFunc(p.seen, func(_ kv.WorkerID, at time.Time) bool {
 		return now.Sub(at) >= keepsPlace || at != now && len(p.seen) > most
 	})
@@ -120,7 +121,7 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 	return false
 }
 
-// Redeal deals anew if a worker has lost its place by now.
+// Redeal divides the workers again if a worker has lost its place by now.
 func (d *Dispatcher) Redeal(s *members.Snapshot, now time.Time) {
 	if p := d.Pools(); p == nil || p.Grid() {
 		return
@@ -133,7 +134,7 @@ func (d *Dispatcher) Redeal(s *members.Snapshot, now time.Time) {
 	}
 }
 
-// PoolSize is how many healthy workers a pool has, by its name.
+// PoolSize returns the number of healthy workers in the named pool.
 func (d *Dispatcher) PoolSize(name string) int {
 	g, p := d.groups.Load(), d.Pools()
 	for i, n := range p.Names() {
@@ -144,5 +145,5 @@ func (d *Dispatcher) PoolSize(name string) int {
 	return 0
 }
 
-// PoolOf is the pool of a worker, 0 without pools.
+// PoolOf returns the pool of a worker, 0 without pools.
 func (d *Dispatcher) PoolOf(id kv.WorkerID) router.PoolID { return d.groups.Load().pool[id] }

@@ -7,39 +7,39 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// What other routers of the fleet tell is applied in groups, and the mutex is held for one
-// group at a time, so that requests do not wait for many.
+// Events of the other routers are applied in groups, one group per hold of the mutex, so that
+// requests do not wait for many.
 
-// An event takes a microsecond or two, as much again to guess a known prompt, and 0.3 µs for
-// each block of an unknown one. A group has at most eventsAtOnce events, and ends with the
-// event that brings it to blocksAtOnce blocks.
+// An event takes 1 to 2 µs, as much again to guess a known prompt, and 0.3 µs per block of an
+// unknown one. A group has at most eventsAtOnce events, and ends with the event that reaches
+// blocksAtOnce blocks: about 0.7 ms.
 const eventsAtOnce, blocksAtOnce = 32, 2048
 
-// claimsAtOnce is how many claims on sessions are applied under one lock.
+// claimsAtOnce is the number of session claims applied per hold of the mutex.
 const claimsAtOnce = 1024
 
-// PeerStatus is what this router knows of another one.
+// PeerStatus describes another router.
 type PeerStatus struct {
 	ID           string  `json:"id"`
-	Seq          uint64  `json:"seq"`     // of its last event
-	Missing      uint64  `json:"missing"` // events up to it that have not come
+	Seq          uint64  `json:"seq"`     // sequence number of its last event
+	Missing      uint64  `json:"missing"` // earlier events that have not arrived
 	Reservations int     `json:"reservations"`
 	Silence      float64 `json:"silence_seconds"`
 }
 
-// Peers are the other routers of a fleet. Package replica implements it.
+// Peers is the connection to the other routers of a fleet. Package replica implements it.
 type Peers interface {
-	// Status is what is known of each, by its ID.
+	// Status describes each peer, by ID.
 	Status() []PeerStatus
-	// Close says goodbye.
+	// Close tells the peers that this router leaves.
 	Close() error
 }
 
-// News are two channels that hold one note each: there are events to drain, and a worker has
-// joined. They are nil unless Router.Replica is given.
+// News returns two channels of capacity 1: one signals events to drain, one that a worker has
+// joined. They are nil unless Router.Replica is set.
 func (d *Dispatcher) News() (events, joined <-chan struct{}) { return d.peers.news, d.peers.joined }
 
-// belief is which of a peer's new reservations are guesses of what workers hold.
+// belief says which new reservations of a peer become guesses about caches.
 type belief uint8
 
 const (
@@ -48,7 +48,7 @@ const (
 	all
 )
 
-// ApplyEvents takes events of a peer, and counts those that the router refused.
+// ApplyEvents applies the events of a peer. It returns how many the router refused.
 func (d *Dispatcher) ApplyEvents(events []router.Event) (refused int) {
 	return d.apply(events, all)
 }
@@ -66,7 +66,7 @@ func (d *Dispatcher) apply(events []router.Event, b belief) (refused int) {
 	return refused
 }
 
-// groupSize is how many of the leading events are one group.
+// groupSize returns the number of leading events that form a group.
 func groupSize(events []router.Event) (n int) {
 	for blocks := 0; n < min(len(events), eventsAtOnce) && blocks < blocksAtOnce; n++ {
 		blocks += len(events[n].Hashes)
@@ -74,9 +74,9 @@ func groupSize(events []router.Event) (n int) {
 	return n
 }
 
-// learn guesses that the prompt of a peer's new reservation will be cached where it was sent.
-// It returns 1 for an event that the router refused. A reservation that is not new, or whose
-// worker is lost, says nothing.
+// learn guesses that the prompt of a peer's new reservation will be cached at its worker. It
+// returns 1 for an event that the router refused. A reservation that is not new, or whose worker
+// is lost, changes nothing.
 func (d *Dispatcher) learn(v router.Verdict, ev *router.Event, now time.Duration, b belief) (refused int) {
 	if v == router.Rejected {
 		return 1
@@ -85,14 +85,14 @@ func (d *Dispatcher) learn(v router.Verdict, ev *router.Event, now time.Duration
 	if v != router.Made || k == nil || b == nothing || b == lasting && !ev.Untold && !k.blind {
 		return 0
 	}
-	// A worker that joined a moment ago counts as lost, but the peer knows it already.
+	// A rank that has just joined counts as lost here, although the peer knows it already.
 	if l, ok := d.router.Load(now, ev.Worker); ok && (l.Health != router.Lost || k.fresh) {
 		d.guess(ev.Worker, ev.Hashes, ev.Untold, now)
 	}
 	return 0
 }
 
-// Claims appends what this router tells of sessions to dst.
+// Claims appends this router's claims on sessions to dst.
 func (d *Dispatcher) Claims(dst []router.Claim) []router.Claim {
 	for from, more := 0, true; more; more = from > 0 {
 		d.With(func(r *router.Router, now time.Duration) { dst, from = r.Claims(now, from, claimsAtOnce, dst) })
@@ -100,17 +100,17 @@ func (d *Dispatcher) Claims(dst []router.Claim) []router.Claim {
 	return dst
 }
 
-// ApplyClaims takes what a peer says of sessions.
+// ApplyClaims applies a peer's claims on sessions.
 func (d *Dispatcher) ApplyClaims(claims []router.Claim) {
 	for part := range slices.Chunk(claims, claimsAtOnce) {
 		d.With(func(r *router.Router, now time.Duration) { r.ApplyClaims(now, part) })
 	}
 }
 
-// ApplySnapshot takes all that a peer has reserved, and counts what the router refused. anew:
-// what was known of the peer before is forgotten, and none of it becomes a guess, as it may be
-// from before a worker left. A long snapshot is applied in groups first, so that the last step
-// finds nothing new.
+// ApplySnapshot applies all reservations of a peer. It returns how many the router refused. With
+// anew, earlier state of the peer is dropped and no reservation becomes a guess, since it may be
+// older than the departure of a worker. A long snapshot is first applied in groups, so that the
+// last step, under one hold of the mutex, finds little new.
 func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, anew bool) (refused int) {
 	b := lasting
 	if anew {
@@ -138,7 +138,7 @@ func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, anew bool) (refused int) 
 	return refused
 }
 
-// Forget ends all that a peer reserved.
+// Forget ends all reservations of a peer.
 func (d *Dispatcher) Forget(id router.ReplicaID) {
 	d.change(func(r *router.Router, now time.Duration) { r.Forget(now, id) })
 }

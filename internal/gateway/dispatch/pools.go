@@ -10,25 +10,24 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Pools are groups of workers, of which one is chosen for a request before its worker is: a
-// grid that chooses by length and targets, or buckets. nil: there are none. The pools of a grid
-// are replaced as a whole; a pool that is named again keeps its number, and no other pool gets
-// the number of one that is gone.
+// Pools are groups of workers. A pool is chosen for a request before its worker: by a grid of
+// length and targets, or as a bucket. nil: none. The pools of a grid are replaced as a whole; a
+// name that stays keeps its number, and the number of a removed pool is never reused.
 type Pools struct {
 	names  []string
-	ids    []router.PoolID          // of names
-	last   router.PoolID            // that was given out
-	byName map[string]router.PoolID // as workers name it; nil with buckets
+	ids    []router.PoolID          // parallel to names
+	last   router.PoolID            // the last number given out
+	byName map[string]router.PoolID // by name in workers' cards; nil with buckets
 	grid   *global.Config           // nil with buckets
-	stage  router.Staging           // of buckets
+	stage  router.Staging           // for buckets
 
 	prefixBlocks int
 	sessions     bool
-	turn         sync.Mutex // over buckets
+	turn         sync.Mutex // guards buckets
 	buckets      *router.Buckets
 }
 
-// newPools are the pools of a valid configuration.
+// newPools makes the pools of a valid configuration; nil if it has none.
 func newPools(cfg *Config) (*Pools, error) {
 	switch {
 	case cfg.Pools != nil:
@@ -44,7 +43,7 @@ func newPools(cfg *Config) (*Pools, error) {
 	return nil, nil
 }
 
-// gridPools are the pools of a valid configuration, after others.
+// gridPools makes the pools of a grid. Names that before has keep their numbers.
 func gridPools(c *global.Config, before *Pools) *Pools {
 	p := &Pools{grid: c, names: c.Aggregated.Names, byName: map[string]router.PoolID{}, last: before.last}
 	for _, name := range p.names {
@@ -62,7 +61,7 @@ func gridPools(c *global.Config, before *Pools) *Pools {
 // Grid reports whether a grid chooses the pool.
 func (p *Pools) Grid() bool { return p != nil && p.grid != nil }
 
-// String says what chooses a pool.
+// String describes how a pool is chosen.
 func (p *Pools) String() string {
 	switch {
 	case p == nil:
@@ -73,7 +72,7 @@ func (p *Pools) String() string {
 	return fmt.Sprintf("%d buckets by %v", len(p.names), p.stage)
 }
 
-// Names are all pools. The caller must not change them.
+// Names returns the names of all pools. The caller must not change them.
 func (p *Pools) Names() []string {
 	if p == nil {
 		return nil
@@ -81,7 +80,7 @@ func (p *Pools) Names() []string {
 	return p.names
 }
 
-// Name is that of a pool, "" of one that is not among these.
+// Name returns the name of a pool, "" for an unknown one.
 func (p *Pools) Name(id router.PoolID) string {
 	if p == nil || id == 0 {
 		return ""
@@ -92,7 +91,7 @@ func (p *Pools) Name(id router.PoolID) string {
 	return ""
 }
 
-// Admit refuses a worker that is in none of the pools.
+// Admit refuses a worker that belongs to none of the pools.
 func (p *Pools) Admit(url string, c *card.Card) error {
 	switch {
 	case !p.Grid() || p.byName[c.Pool] != 0:

@@ -12,8 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Stage chooses the pool of a request, and those to try after it, among p. explains: the turn
-// of buckets does not move on. The error says that no pool can be chosen by a.Query.
+// Stage chooses the pool of a request, and the pools to try after it, among p. With explains,
+// the round-robin turn of buckets does not advance. The error means that a.Query is invalid for
+// the grid.
 func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 	s, req := &a.stage, &a.Request
 	s.pools = p
@@ -44,7 +45,7 @@ func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 	return nil
 }
 
-// bucket is the first bucket to try: that of the session's worker, or as the staging has it.
+// bucket returns the first bucket to try: that of the session's worker, else by the staging.
 func (d *Dispatcher) bucket(a *Ask, p *Pools, explains bool) int {
 	s, req := &a.stage, &a.Request
 	if p.sessions && req.Session != 0 {
@@ -67,7 +68,7 @@ func (d *Dispatcher) bucket(a *Ask, p *Pools, explains bool) int {
 	return bucket
 }
 
-// describe says what a grid was asked.
+// describe returns the input of the grid in words.
 func describe(q *global.Query) string {
 	target := func(v *float64) string {
 		if v == nil {
@@ -82,8 +83,8 @@ func describe(q *global.Query) string {
 	return text
 }
 
-// Ascend moves a request on, after a failed attempt, to a faster pool that has a healthy worker
-// for the model ("": any), if a grid chooses pools. It reports whether there is one.
+// Ascend moves a request, after a failed attempt, to the next faster pool with a healthy worker
+// for the model ("": any). It returns false if there is none or no grid chooses pools.
 func (d *Dispatcher) Ascend(a *Ask, model string) bool {
 	s, g := &a.stage, d.groups.Load()
 	if !s.pools.Grid() {
@@ -98,8 +99,8 @@ func (d *Dispatcher) Ascend(a *Ask, model string) bool {
 	return false
 }
 
-// Reachable is how many healthy workers for the model ("": any) the request's pool, and those
-// to try after it, have. staged: the request goes by pools.
+// Reachable returns the number of healthy workers for the model ("": any) in the request's
+// current pool and the later ones. staged reports whether the request is assigned to pools.
 func (d *Dispatcher) Reachable(a *Ask, model string) (n int, staged bool) {
 	s, g := &a.stage, d.groups.Load()
 	if len(s.ids) == 0 {
@@ -111,7 +112,7 @@ func (d *Dispatcher) Reachable(a *Ask, model string) (n int, staged bool) {
 	return n, true
 }
 
-// GridPools are the names of the pools that a grid chose for a request, nil if none did.
+// GridPools returns the names of the pools that a grid chose for a request, nil without a grid.
 func (a *Ask) GridPools() (names []string) {
 	if a.stage.pools.Grid() {
 		for _, id := range a.stage.ids {
@@ -121,7 +122,7 @@ func (a *Ask) GridPools() (names []string) {
 	return names
 }
 
-// Explain says which worker would be chosen and why, and in words which pool.
+// Explain returns the router's explanation of its choice, and the choice of the pool in words.
 func (d *Dispatcher) Explain(a *Ask) (e router.Explanation, pool string, err error) {
 	s := &a.stage
 	for {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// spec is what the router has to know of a worker.
+// spec converts a worker's card for the router.
 func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	block := d.BlockTokens()
 	spec := router.WorkerSpec{
@@ -33,7 +33,7 @@ func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	return spec
 }
 
-// longest is how many blocks a prompt may have at a worker; 0: not known.
+// longest returns the most blocks that a prompt may have at a worker; 0: unknown.
 func (d *Dispatcher) longest(c *card.Card) int {
 	tokens := c.MaxModelTokens
 	if c.PoolTokens > 0 && (tokens == 0 || c.PoolTokens < tokens) {
@@ -42,26 +42,26 @@ func (d *Dispatcher) longest(c *card.Card) int {
 	return tokens / d.BlockTokens()
 }
 
-// Join adds a rank of a worker. It is chosen once it is healthy. What a blind one holds is
-// guessed, as no events tell of it.
+// Join adds a rank of a worker, which is chosen once it is healthy. A blind rank sends no
+// events: its cache is guessed.
 func (d *Dispatcher) Join(w kv.Rank, c *card.Card, blind bool) (err error) {
 	spec := d.spec(w, c)
-	spec.Pool = 0 // Regroup says
+	spec.Pool = 0 // set by Regroup
 	d.With(func(r *router.Router, now time.Duration) {
 		if err = r.Join(now, w, spec); err != nil {
 			return
 		}
 		d.ranks[w] = &rank{blind: blind, fresh: true, longest: d.longest(c)}
-		note(d.peers.joined) // what replicas reserved there was refused
+		note(d.peers.joined) // ask replicas again: their reservations there were refused
 		err = r.SetHealth(now, w, router.Lost)
 	})
 	return err
 }
 
-// Respec changes what is known of a rank that has joined. Its health stays.
+// Respec updates the card of a joined rank. Its health stays.
 func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
 	spec := d.spec(w, c)
-	d.change(func(r *router.Router, now time.Duration) { // a model that is waited for may be served now, or no more
+	d.change(func(r *router.Router, now time.Duration) { // a waiting request's model may now be served, or no longer
 		was, _ := r.Load(now, w)
 		if err = r.Join(now, w, spec); err != nil {
 			return
@@ -74,7 +74,7 @@ func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
 	return err
 }
 
-// Leave forgets a rank. Requests that run there end by themselves.
+// Leave removes a rank. Requests running there end by themselves.
 func (d *Dispatcher) Leave(w kv.Rank) {
 	d.change(func(r *router.Router, now time.Duration) {
 		d.ended = r.Leave(now, w, d.ended[:0])
@@ -88,8 +88,8 @@ func (d *Dispatcher) Leave(w kv.Rank) {
 	})
 }
 
-// SetHealth says whether a rank may be chosen. What a lost one was guessed to hold is
-// forgotten. A rank that has not joined is ignored.
+// SetHealth sets whether a rank may be chosen. A lost rank loses its guesses. An unknown rank is
+// ignored.
 func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
 	d.change(func(r *router.Router, now time.Duration) {
 		if r.SetHealth(now, w, h) != nil {
@@ -105,8 +105,7 @@ func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
 	})
 }
 
-// SetHeard says whether the events of a rank are heard. While they are, nothing is guessed of
-// it.
+// SetHeard sets whether the events of a rank arrive. While they do, its cache is not guessed.
 func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +118,7 @@ func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
 	}
 }
 
-// Guesses reports whether what a rank holds is guessed.
+// Guesses reports whether the cache of a rank is guessed.
 func (d *Dispatcher) Guesses(w kv.Rank) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,10 +126,11 @@ func (d *Dispatcher) Guesses(w kv.Rank) bool {
 	return k != nil && k.blind
 }
 
-// Sink takes workers' events: into the index, and what is gone to the router, whose
-// predictions of it end.
+// Sink returns the sink for workers' events. It updates the index, and ends the router's
+// predictions for removed blocks.
 func (d *Dispatcher) Sink() events.Sink { return &sink{d.index, d} }
 
+// sink is a Residency that also tells the Dispatcher of removals.
 type sink struct {
 	*residency.Residency
 	d *Dispatcher

@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// maxAnswer bounds the answer to a question, in bytes.
+// maxAnswer bounds the answer of a worker, in bytes.
 const maxAnswer = 1 << 20
 
-// get asks a worker for a document.
+// get requests a document from a worker.
 func (f *Fleet) get(ctx context.Context, m *Member, path string) (status int, body []byte, err error) {
 	return f.getUpTo(ctx, m, path, maxAnswer)
 }
@@ -38,13 +38,13 @@ func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64)
 	return res.StatusCode, body, err
 }
 
-// Exhausted reports whether this process has no more file descriptors, which is no fault of a
-// worker.
+// Exhausted reports whether this process has run out of file descriptors: not the worker's
+// fault.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// unexpected is the error for a status of an answer.
+// unexpected returns the error for an unexpected status. A missing API key refuses the worker.
 func unexpected(m *Member, path string, status int) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return refuse("worker %s wants an API key: give the gateway one of its own", m.url)
@@ -52,7 +52,7 @@ func unexpected(m *Member, path string, status int) error {
 	return fmt.Errorf("%s%s answers with status %d", m.url, path, status)
 }
 
-// readCard reads the worker's card or, of a worker that has none, its list of models.
+// readCard reads the worker's card, or its list of models if it has no card.
 func (f *Fleet) readCard(ctx context.Context, m *Member) (said, error) {
 	status, body, err := f.get(ctx, m, card.Path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *Fleet) readCard(ctx context.Context, m *Member) (said, error) {
 	return said{}, unexpected(m, card.Path, status)
 }
 
-// readModels is for workers of other makes.
+// readModels makes a card for a worker that is not Coppice from its list of models.
 func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
 	status, body, err := f.get(ctx, m, "/v1/models")
 	if err != nil {
@@ -99,14 +99,13 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
 	for i := range list.Data[:min(len(list.Data), card.MaxModels)] {
 		d := &list.Data[i]
 		c.Models = append(c.Models, d.ID)
-		s.loras[d.ID] = d.Parent != "" // vLLM says of an adapter what it adapts
+		s.loras[d.ID] = d.Parent != "" // vLLM names the parent of an adapter
 		c.MaxModelTokens = max(c.MaxModelTokens, d.MaxModelLen)
 	}
 	return s, c.Validate()
 }
 
-// ready asks whether requests are welcome. A foreign worker has no such page: it is healthy or
-// not.
+// ready asks whether new requests are welcome. Workers that are not Coppice have only /health.
 func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
 	path, foreign := "/ready", m.Status().Foreign
 	if foreign {
@@ -121,7 +120,7 @@ func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
 	case foreign || status != http.StatusServiceUnavailable:
 		return false, fmt.Errorf("%s%s answers with status %d", m.url, path, status)
 	}
-	// It drains, unless what it runs on is lost.
+	// A draining worker is healthy; an unhealthy one has lost its node.
 	if status, _, err = f.get(ctx, m, "/health"); err == nil && status != http.StatusOK {
 		err = fmt.Errorf("%s/health answers with status %d", m.url, status)
 	}

@@ -7,50 +7,50 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Change is what has become of a worker, or of all: one of the types of this file.
+// Change is a change of a worker or of the fleet: one of the types of this file.
 type Change any
 
-// Joined: a rank may be chosen once its worker is healthy. Blind: no events will tell what it
-// holds. An error from Apply refuses the worker.
+// Joined adds a rank, which may be chosen once its worker is healthy. Blind: it sends no events.
+// An error from Apply refuses the worker.
 type Joined struct {
 	Rank  kv.Rank
 	Card  *card.Card
 	Blind bool
 }
 
-// Changed: the models of a rank that has joined, or their length, are others. An error from
-// Apply refuses the worker.
+// Changed updates the models of a joined rank, or its maximal length. An error from Apply
+// refuses the worker.
 type Changed struct {
 	Rank kv.Rank
 	Card *card.Card
 }
 
-// Health: a rank is healthy, draining or lost. It is told after each probe.
+// Health sets a rank healthy, draining or lost. It is sent after each probe.
 type Health struct {
 	Rank  kv.Rank
 	State State
 }
 
-// Heard: the events of a rank come, or come no more.
+// Heard reports that the events of a rank arrive, or no longer do.
 type Heard struct {
 	Rank kv.Rank
 	Live bool
 }
 
-// Left: a rank gets no more requests.
+// Left removes a rank: it gets no more requests.
 type Left struct{ Rank kv.Rank }
 
-// Enrolled: there is another snapshot. It is told under the fleet's lock.
+// Enrolled brings a new snapshot. It is sent under the fleet's lock.
 type Enrolled struct{ Snapshot *Snapshot }
 
-// Silent: a probe of a lost worker has failed again.
+// Silent reports that another probe of a lost worker has failed.
 type Silent struct {
 	Member *Member
-	Since  time.Time // when it was lost
+	Since  time.Time // time of its loss
 }
 
-// Forgotten: no worker has the name any more.
+// Forgotten reports that no worker has this name any more.
 type Forgotten struct{ Name string }
 
-// Spoken: prompts are read by another tokenizer. An error from Apply leaves the one before.
+// Spoken changes the tokenizer for reading prompts. An error from Apply keeps the previous one.
 type Spoken struct{ Tokenizer *TokenizerSet }

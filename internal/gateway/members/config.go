@@ -11,33 +11,34 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// Config says how workers are found and asked. All fields but those that say so are needed.
+// Config configures how workers are found and probed. All fields are required unless they say
+// otherwise.
 type Config struct {
 	MaxWorkers  int
-	BlockTokens int // of events and of the index
+	BlockTokens int // tokens per block in events and in the index
 
-	// Sink takes what the workers' events tell.
+	// Sink receives the events of workers.
 	Sink events.Sink
-	// Apply takes each change, on the goroutine that it happens on. It must not block for
-	// long, nor wait for a worker to leave.
+	// Apply receives each change, on the goroutine that causes it. It must not block for long,
+	// nor wait for a worker to leave.
 	Apply func(Change) error
-	// Admit refuses a worker at a URL by its card, if it returns an error.
+	// Admit returns an error to refuse the worker at url with card c.
 	Admit func(url string, c *card.Card) error
 
-	Tokenizer   TokenizerSet  // that was given; without one a worker's is fetched
-	NATS        *nats.Config  // where workers register and have events; nil: nowhere
-	Consolidate []Sockets     // further caches of each worker, that publish for themselves
-	Approximate bool          // no events are followed
-	Silence     time.Duration // how long events with a heartbeat may be silent
+	Tokenizer   TokenizerSet  // the configured set; without a tokenizer one is fetched from a worker
+	NATS        *nats.Config  // for registration and events; nil: none
+	Consolidate []Sockets     // further event sources of each worker
+	Approximate bool          // follow no events
+	Silence     time.Duration // how long events with a heartbeat may pause
 	Quiet       time.Duration // as in zmq.SourceConfig; 0: its default
 
-	// Keyed: the router asks for API keys. Tenants: it keeps their caches apart as it was told to,
-	// and not as workers of Coppice do.
+	// Keyed: the router requires API keys. Tenants: it separates tenants' caches by a function
+	// of its own, not as Coppice workers do.
 	Keyed, Tenants bool
 
 	Transport                http.RoundTripper
-	Key                      string // for questions to workers; "": none
+	Key                      string // the API key for workers; "": none
 	ProbeEvery, ProbeTimeout time.Duration
-	FailAfter                int // failures in a row that make a worker lost
+	FailAfter                int // failed probes in a row that make a worker lost
 	Log                      *zap.Logger
 }

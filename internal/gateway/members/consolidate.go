@@ -12,14 +12,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Sockets are ports of each worker's host at which the events of a further cache come over ZMQ.
+// Sockets are the ports of each worker's host for the ZMQ events of a further cache.
 type Sockets struct {
-	Port       int    // of the first rank; each further one has the next port
-	ReplayPort int    // 0: there are no replays
-	Topic      string // "" is any
+	Port       int    // of the first rank; each further rank uses the next port
+	ReplayPort int    // 0: no replays
+	Topic      string // "": any
 }
 
-// subscribe makes the subscribers: that of the workers' own events, and one for each of Config.Consolidate.
+// subscribe makes the subscribers: one for the workers' own events, one for each of
+// Config.Consolidate.
 func (f *Fleet) subscribe() error {
 	cfg := events.SubscriberConfig{BlockTokens: f.cfg.BlockTokens, OnChange: f.eventsChanged}
 	sinks := []events.Sink{f.cfg.Sink}
@@ -44,7 +45,7 @@ func (f *Fleet) subscribe() error {
 	return nil
 }
 
-// attendFurther follows the events of a rank's further caches.
+// attendFurther follows the further event sources of a rank.
 func (k *keeper) attendFurther(w kv.Rank) error {
 	var errs []error
 	for i, s := range k.f.cfg.Consolidate {

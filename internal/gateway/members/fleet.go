@@ -18,25 +18,25 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Fleet is the workers that there are. Its methods may be called from any goroutine.
+// Fleet is the list of workers. Its methods may be called from any goroutine.
 type Fleet struct {
 	cfg        Config
 	log        *zap.Logger
 	snapshot   atomic.Pointer[Snapshot]
 	tokenizers tokenizers
 	subscriber *events.Subscriber
-	further    []*events.Subscriber // of Config.Consolidate
-	watcher    *nats.Watcher        // nil: no worker registers
+	further    []*events.Subscriber // one for each of Config.Consolidate
+	watcher    *nats.Watcher        // nil: no registration
 	troubles   troubles
-	hearing    sync.Mutex // over asking whether events are heard and telling so
+	hearing    sync.Mutex // held from reading whether events arrive until Heard is applied
 	ctx        context.Context
 	stop       context.CancelFunc
-	background sync.WaitGroup // watching registrations, and members that linger
+	background sync.WaitGroup // the goroutines for registrations and lingering members
 
-	// Members are told to leave under mu, and waited for without it.
+	// Members are cancelled under mu, but waited for without it.
 	mu      sync.Mutex
 	members map[string]*Member // by URL
-	claims  map[uint64]*Member // by number: those that have joined
+	claims  map[uint64]*Member // members that have joined, by ID
 	closed  bool
 }
 
@@ -45,17 +45,17 @@ var (
 	errMany   = errors.New("gateway: too many workers")
 )
 
-// Snapshot is who is there now.
+// Snapshot returns the current snapshot.
 func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
 
-// All are the members, by URL.
+// All returns the members, ascending by URL.
 func (f *Fleet) All() []*Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.given.URL, b.given.URL) })
 }
 
-// Enroll makes another snapshot.
+// Enroll makes and stores a new snapshot.
 func (f *Fleet) Enroll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *Fleet) Enroll() {
 	f.snapshot.Store(s)
 }
 
-// dismiss has members leave, and waits until they have.
+// dismiss ends the keepers of members and waits for them.
 func (f *Fleet) dismiss(gone []*Member) {
 	for _, m := range gone {
 		m.cancel()
@@ -76,7 +76,7 @@ func (f *Fleet) dismiss(gone []*Member) {
 	}
 }
 
-// Forget tells that a name is gone, unless a worker has it.
+// Forget applies Forgotten for a name unless a worker still has it.
 func (f *Fleet) Forget(name string) {
 	f.mu.Lock()
 	taken := f.claims[card.IDOf(name)] != nil
@@ -86,9 +86,9 @@ func (f *Fleet) Forget(name string) {
 	}
 }
 
-// claim gives a member the number of its card, if no other member has it, and keeps what it
-// said. A member that registered itself, is lost, and began before the card's process did, has
-// moved: it leaves.
+// claim assigns the ID of s.card to m, unless another member has it, and stores s. If the other
+// member registered itself, is lost, and is older than the process of this card, the worker has
+// moved: the other member leaves.
 func (f *Fleet) claim(m *Member, s said) bool {
 	f.mu.Lock()
 	id := s.card.ID()
@@ -119,28 +119,28 @@ func (f *Fleet) unclaim(m *Member) {
 	maps.DeleteFunc(f.claims, func(_ uint64, other *Member) bool { return other == m })
 }
 
-// Suspect is told by a request that could not connect to a rank: nothing goes there until the
-// worker has answered a probe.
+// Suspect reports that a request could not connect to a rank. The rank gets no requests until
+// the worker has answered a probe.
 func (f *Fleet) Suspect(m *Member, rank kv.Rank, err error) {
 	if f.Snapshot().ByID[rank.Worker] != m {
-		return // another one is there by now
+		return // another member has the ID by now
 	}
 	m.mu.Lock()
-	m.fails = max(m.fails, f.cfg.FailAfter-1) // the next failure is the last
+	m.fails = max(m.fails, f.cfg.FailAfter-1) // one more failure makes it lost
 	m.mu.Unlock()
 	f.cfg.Apply(Health{rank, Lost})
 	f.log.Warn("worker does not take requests", m.Field(), zap.Error(err))
 	m.Nudge()
 }
 
-// troubles is what is in the way of connections to NATS, by what they are for.
+// troubles holds the current problem of each NATS connection, by its purpose.
 type troubles struct {
 	sync.Mutex
 	by map[string]error
 }
 
-// Notify is a function that keeps what is in the way of something, nil for nothing, and logs
-// it.
+// Notify returns a function that stores and logs the current problem of a connection; nil means
+// that it works again. what is the connection's purpose.
 func (f *Fleet) Notify(what string) func(error) {
 	return func(err error) {
 		f.troubles.Lock()
@@ -156,7 +156,7 @@ func (f *Fleet) Notify(what string) func(error) {
 	}
 }
 
-// Troubles say in sentences what is in the way now, [] for nothing.
+// Troubles returns the current problems, one sentence each; empty, not nil, if there are none.
 func (f *Fleet) Troubles() []string {
 	f.troubles.Lock()
 	defer f.troubles.Unlock()

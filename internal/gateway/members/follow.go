@@ -16,13 +16,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Events is how the events of a rank are followed; false: they are not.
+// Events returns the state of a rank's event stream; false: it is not followed.
 func (f *Fleet) Events(w kv.Rank) (events.Status, bool) { return f.subscriber.Status(w) }
 
-// EventCounts are of the events of all workers.
+// EventCounts returns the event counters of all workers together.
 func (f *Fleet) EventCounts() events.Counts { return f.subscriber.Counts() }
 
-// Mode is how it is known what a worker holds: "events", "approximate", or "waiting" for its
+// Mode returns the source of a worker's index entries: "events", "approximate", or "waiting" for
 // events.
 func (f *Fleet) Mode(m *Member) string {
 	c := m.card()
@@ -45,15 +45,15 @@ func (f *Fleet) heard(w kv.Rank) bool {
 	return ok && s.State == events.Live
 }
 
-// tellHeard tells whether the events of a rank are heard now. Of two callers the later one
-// brings the later news.
+// tellHeard applies whether the events of a rank arrive now. The lock keeps concurrent reports
+// in order.
 func (f *Fleet) tellHeard(w kv.Rank) {
 	f.hearing.Lock()
 	defer f.hearing.Unlock()
 	f.cfg.Apply(Heard{w, f.heard(w)})
 }
 
-// sources opens the events of a rank; nil: there are none that can be followed.
+// sources returns a function that opens the events of a rank; nil: there are none to follow.
 func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source, error) {
 	switch g := &m.given; {
 	case f.cfg.Approximate || g.Events == noEvents:
@@ -72,7 +72,7 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 		m.mu.Lock()
 		at.Worker = m.said.own
 		m.mu.Unlock()
-		at.Epoch, at.Notify = c.Epoch, nil // the watcher tells once for all
+		at.Epoch, at.Notify = c.Epoch, nil // the watcher reports problems once for all sources
 		if c.NATS.Prefix != "" {
 			at.Prefix = c.NATS.Prefix
 		}
@@ -98,7 +98,7 @@ func (f *Fleet) sockets(dp uint32, endpoint, replay, topic string) (events.Sourc
 	return zmq.NewSource(cfg), nil
 }
 
-// attend begins to follow the events of a worker that answers.
+// attend starts to follow the events of a worker that has answered.
 func (k *keeper) attend() error {
 	if k.follows || len(k.ranks) == 0 {
 		return nil
@@ -114,9 +114,9 @@ func (k *keeper) attend() error {
 		k.warn("prompts are compared by their bytes, so events are of use for token ids alone", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
-	how := events.Follow{AnyRank: len(k.ranks) == 1} // vLLM's and SGLang's tell theirs, also where each is a server of its own
+	how := events.Follow{AnyRank: len(k.ranks) == 1} // a single rank may still be numbered by vLLM or SGLang, even as a server of its own
 	if c.ZMQ != nil || c.NATS != nil {
-		how.Silence = f.cfg.Silence // its publisher has a heartbeat
+		how.Silence = f.cfg.Silence // its publisher sends heartbeats
 	}
 	for _, w := range k.ranks {
 		src, err := open(w.DP)
@@ -131,10 +131,10 @@ func (k *keeper) attend() error {
 	return errors.Join(errs...)
 }
 
-// eventPatience is how long events may take to come before it is logged.
+// eventPatience is how long events may take to arrive before a warning is logged.
 const eventPatience = 10 * time.Second
 
-// watch tells whether events come, and warns if they do not.
+// watch reports whether events arrive, and warns if they do not.
 func (k *keeper) watch(now time.Time) {
 	f := k.f
 	if !k.follows || f.sources(k.m, k.m.card()) == nil {
@@ -144,7 +144,7 @@ func (k *keeper) watch(now time.Time) {
 		f.tellHeard(w)
 		s, _ := f.subscriber.Status(w)
 		if s.Successor > k.successor {
-			k.successor, k.probes = s.Successor, -1 // its card may be another one by now
+			k.successor, k.probes = s.Successor, -1 // read the card again: another process may have the name now
 			k.m.Nudge()
 		}
 		if s.Elsewhere {
@@ -157,7 +157,7 @@ func (k *keeper) watch(now time.Time) {
 	}
 }
 
-// unfollow ends that, and forgets what the events told.
+// unfollow stops following the worker's events and removes its blocks from the index.
 func (k *keeper) unfollow() {
 	if !k.follows {
 		return
@@ -171,12 +171,11 @@ func (k *keeper) unfollow() {
 	}
 }
 
-// faultLasts is how long a worker whose events are at fault is refused before they are looked at
-// again.
+// faultLasts is how long a worker with faulty events is refused before they are checked again.
 const faultLasts = time.Minute
 
-// checkEvents refuses a worker whose events can't be indexed, as their blocks have another size:
-// nothing that it holds would ever be found.
+// checkEvents refuses a worker whose events can't be indexed because their block size differs:
+// none of its blocks would ever be found.
 func (k *keeper) checkEvents(now time.Time) error {
 	var err error
 	for _, w := range k.ranks {
@@ -192,7 +191,7 @@ func (k *keeper) checkEvents(now time.Time) error {
 	return k.fault
 }
 
-// eventsChanged is told by the subscriber how the events of a rank are. It must not block.
+// eventsChanged is the subscriber's callback for a change in a rank's events. It must not block.
 func (f *Fleet) eventsChanged(w kv.Rank, to events.State, err error) {
 	m := f.Snapshot().ByID[w.Worker]
 	if m == nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// settle has the worker join as what it says it is, again if that has changed.
+// settle joins the worker by its card. It joins again if the card's identity has changed.
 func (k *keeper) settle(s said) error {
 	f, m, known := k.f, k.m, k.m.card()
 	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch {
-		if len(k.ranks) < m.Ranks() { // there was no room for all
+		if len(k.ranks) < m.Ranks() { // the router was full before
 			return k.join(known)
 		}
 		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens {
@@ -39,7 +39,7 @@ func (k *keeper) settle(s said) error {
 	if err := k.join(s.card); err != nil {
 		return err
 	}
-	f.Enroll() // before it may be chosen, or nobody would know where it is
+	f.Enroll() // before it may be chosen: requests find the member in the snapshot
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (k *keeper) admitted(c *card.Card) error {
 	return nil
 }
 
-// warnOfKeys warns of what lets a worker's prefixes go unseen without being an error.
+// warnOfKeys warns of settings that hide a worker's prefixes without being an error.
 func (k *keeper) warnOfKeys(s *said) {
 	f, field := k.f, k.m.Field()
 	switch {
@@ -63,8 +63,8 @@ func (k *keeper) warnOfKeys(s *said) {
 	}
 }
 
-// remodel takes another list of models, or another length, as of a worker that has loaded an
-// adapter. What it holds and does stays.
+// remodel applies a new list of models or a new length, as after a worker has loaded an adapter.
+// Its cached blocks and running requests stay.
 func (k *keeper) remodel(s said) error {
 	for _, w := range k.ranks {
 		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
@@ -78,8 +78,8 @@ func (k *keeper) remodel(s said) error {
 	return nil
 }
 
-// join has the ranks join that have not. They get nothing until all have joined and the worker
-// has said that it is ready.
+// join joins the ranks that have not joined yet. They get no requests until all have joined and
+// the worker has answered that it is ready.
 func (k *keeper) join(c *card.Card) error {
 	blind := k.f.sources(k.m, c) == nil
 	for dp := len(k.ranks); dp < k.m.Ranks(); dp++ {
@@ -93,12 +93,12 @@ func (k *keeper) join(c *card.Card) error {
 	return nil
 }
 
-// part has the worker leave. What runs there ends by itself.
+// part removes the worker's ranks. Requests running there end by themselves.
 func (k *keeper) part() {
 	k.unfollow()
 	for _, w := range k.ranks {
 		k.f.cfg.Apply(Left{w})
 	}
-	k.f.unclaim(k.m) // also of one that could not join
+	k.f.unclaim(k.m) // also if it could not join
 	k.ranks = nil
 }

@@ -8,13 +8,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// leastProbe is the part of ProbeEvery that two probes are apart at least.
+// leastProbe bounds nudged probes: they are at least ProbeEvery / leastProbe apart.
 const leastProbe = 4
 
-// refreshEvery is how many probes there are for each that reads the card again.
+// refreshEvery is the number of probes per reading of the card.
 const refreshEvery = 10
 
-// keep probes the worker again and again, until ctx ends. Then it leaves.
+// keep probes the worker repeatedly until ctx ends. Then the worker leaves.
 func (k *keeper) keep(ctx context.Context) {
 	m, every := k.m, k.f.cfg.ProbeEvery
 	defer close(m.done)
@@ -34,8 +34,8 @@ func (k *keeper) keep(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-m.kick:
-			k.probes = -1 // what failed may have been started anew
-			// Soon, but not as often as requests fail there.
+			k.probes = -1 // read the card again: the worker may have been restarted
+			// Probe soon, but not as often as requests fail there.
 			if wait := every/leastProbe - time.Since(last); wait > 0 {
 				timer.Reset(wait)
 				continue
@@ -59,7 +59,7 @@ func (k *keeper) probe(whole context.Context) {
 	k.answered(whole, ready)
 }
 
-// ask reads the card if it is due, and asks whether requests are welcome.
+// ask reads the card if that is due, and asks whether requests are welcome.
 func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	known := k.m.Status()
 	k.probes++
@@ -75,7 +75,7 @@ func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	if ready, err = k.f.ready(ctx, k.m); err == nil {
 		err = k.checkEvents(time.Now())
 	}
-	if err == nil { // the pools, and the tokenizer in force, may be others than when it joined
+	if err == nil { // the pools or the tokenizer may have changed since it joined
 		err = k.admitted(k.m.card())
 	}
 	if err == nil {
@@ -84,7 +84,7 @@ func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// answered: the worker lives.
+// answered handles a successful probe.
 func (k *keeper) answered(ctx context.Context, ready bool) {
 	to := Healthy
 	if !ready {
@@ -94,20 +94,20 @@ func (k *keeper) answered(ctx context.Context, ready bool) {
 		k.warn("events can't be followed", err)
 	}
 	k.learnTokenizer(ctx)
-	for _, w := range k.ranks { // each time, for a request may have thought otherwise
+	for _, w := range k.ranks { // on every probe: Suspect may have set it to lost
 		k.f.cfg.Apply(Health{w, to})
 	}
-	if was := k.m.setState(to); was != to { // now it is true, and may be told
+	if was := k.m.setState(to); was != to { // log only after the change has been applied
 		k.f.log.Info("worker "+to.String(), k.m.Field())
 		k.f.Enroll()
 	}
 	k.watch(time.Now())
 }
 
-// failed: the worker does not answer, or not as a worker of this fleet would.
+// failed handles a probe without a valid answer.
 func (k *keeper) failed(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) || Exhausted(err) {
-		return // the gateway ends or is at its limits, not the worker
+		return // the gateway is closing or out of descriptors: not the worker's fault
 	}
 	to := Lost
 	if errors.As(err, new(*refusal)) {
@@ -120,11 +120,11 @@ func (k *keeper) failed(ctx context.Context, err error) {
 		k.f.cfg.Apply(Health{w, Lost})
 	}
 	k.unfollow()
-	if to == Lost { // a worker that is refused does answer
+	if to == Lost { // a refused worker still answers
 		k.f.cfg.Apply(Silent{k.m, k.m.lostSince()})
 	}
 	what := "worker " + to.String()
-	if was := k.m.setState(to); was == to { // now it is true, and may be told
+	if was := k.m.setState(to); was == to { // log only after the change has been applied
 		k.warn(what, err)
 		return
 	}
@@ -133,21 +133,21 @@ func (k *keeper) failed(ctx context.Context, err error) {
 	k.f.Enroll()
 }
 
-// outlive lets no more requests go to a worker that has left, and looks after those that are
-// there.
+// outlive closes a worker that has left for new requests, and keeps probing it for the running
+// ones.
 func (f *Fleet) outlive(m *Member) {
 	m.mu.Lock()
 	m.left = true
 	m.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.closed { // or all requests end
+	if !f.closed { // when the fleet closes, all requests end
 		f.background.Go(func() { f.linger(m) })
 	}
 }
 
-// linger probes a worker that has left for as long as it has requests: it may have left because
-// its machine did, and then nothing else tells them.
+// linger probes a worker that has left while requests still run there: its machine may have
+// failed, and nothing else would end them.
 func (f *Fleet) linger(m *Member) {
 	t := time.NewTicker(f.cfg.ProbeEvery)
 	defer t.Stop()

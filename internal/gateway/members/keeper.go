@@ -14,21 +14,21 @@ type keeper struct {
 	f *Fleet
 	m *Member
 
-	ranks  []kv.Rank // that have joined
-	probes int       // since the card was read, below 0 if it is to be read again
-	warned string    // the last warning, so that it is not repeated
+	ranks  []kv.Rank // joined ranks
+	probes int       // probes since the card was read; negative: read it again
+	warned string    // last warning, to log it only once
 
-	follows   bool      // the events of ranks are followed
-	since     time.Time // when events were first waited for
-	successor uint64    // the latest process whose events came under this one's name
-	fault     error     // of its events, believed until then
+	follows   bool      // its events are followed
+	since     time.Time // time at which following began
+	successor uint64    // epoch of the latest process with events under this worker's name
+	fault     error     // fault of its events, valid until the time below
 	until     time.Time
 
-	fetch    retry          // of its tokenizer
-	fetching sync.WaitGroup // the same
+	fetch    retry          // schedule for fetching its tokenizer
+	fetching sync.WaitGroup // the goroutine that fetches it
 }
 
-// warn logs once what lasts for long.
+// warn logs a lasting problem once.
 func (k *keeper) warn(what string, err error) {
 	if text := what + err.Error(); k.warned != text {
 		k.warned = text

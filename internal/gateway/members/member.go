@@ -13,67 +13,67 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// State is how a worker is, as far as is known.
+// State is the last known state of a worker.
 type State uint8
 
-// The states.
+// States of a worker.
 const (
-	Joining  State = iota // it has not answered yet
-	Healthy               // it gets requests
-	Draining              // it ends what it has
-	Lost                  // it does not answer, or breaks connections
-	Refused               // it can't be of this fleet: see the error
-	States                // how many there are
+	Joining  State = iota // has not answered yet
+	Healthy               // gets requests
+	Draining              // finishes its requests, gets no new ones
+	Lost                  // does not answer, or breaks connections
+	Refused               // can't belong to this fleet: see the error
+	States                // number of states
 )
 
 var stateNames = enum.New[State]("members", "state", "joining", "healthy", "draining", "lost", "refused")
 
 func (s State) String() string { return stateNames.Name(s) }
 
-// Member is a worker of the fleet. Its keeper is the one goroutine that changes it, but for
-// Suspect. Its methods may be called from any goroutine.
+// Member is a worker of the fleet. Only its keeper and Suspect change it. Its methods may be
+// called from any goroutine.
 type Member struct {
 	given      Worker
 	url        *url.URL
-	registered registered // under the fleet's mutex
-	before     *Member    // had its URL, and leaves
+	registered registered // guarded by the fleet's mutex
+	before     *Member    // earlier member with the same URL, still leaving
 	cancel     context.CancelFunc
-	kick       chan struct{} // holds one: probe it now
+	kick       chan struct{} // capacity 1: probe now
 	done       chan struct{} // closed when the keeper has ended
 
 	mu    sync.Mutex
 	said  said
 	state State
 	err   error     // why it is Lost or Refused
-	fails int       // in a row
-	lost  time.Time // since when, if it is Lost
-	users int       // requests that are there
-	left  bool      // no more requests may go there
+	fails int       // failed probes in a row
+	lost  time.Time // time of the loss, if it is Lost
+	users int       // requests running there
+	left  bool      // closed for new requests
 }
 
-// registered is how a worker's process has announced itself. The name is "" if it has not.
+// registered is the registration of a worker's process. name is "" if it has not registered.
 type registered struct {
-	alone bool // it was not given, too
+	alone bool // the worker is not configured too
 	name  string
 	epoch uint64
 }
 
-// said is what a worker says of itself.
+// said holds a worker's description of itself.
 type said struct {
-	card    *card.Card // nil until it has answered; of a foreign worker, what is known
-	own     string     // the name that it gives itself, which its events have
-	foreign bool       // it has no card
+	card    *card.Card // nil until it has answered; made from its models if it has none
+	own     string     // its own name, under which its events are published
+	foreign bool       // no Coppice worker: it has no card
 	loras   map[string]bool
 }
 
-// Status is what is known of a worker.
+// Status describes a worker.
 type Status struct {
 	Name    string
-	URL     string // as it was given
+	URL     string // as configured
 	State   State
 	Err     error      // why it is Lost or Refused
-	Card    *card.Card // nil until it has answered. Read only
-	Foreign bool       // it is of another make, and has no card of its own
+	Card    *card.Card // nil until it has answered; read only
+	Foreign bool       // no Coppice worker: it has no card of its own
 	Pool    string
 	Models  []string // read only
 }
@@ -90,19 +90,19 @@ func newMember(given Worker) (*Member, error) {
 	return &Member{given: given, url: u, kick: make(chan struct{}, 1), done: make(chan struct{})}, nil
 }
 
-// URL is where the worker is. The caller must not change it.
+// URL returns the worker's address. The caller must not change it.
 func (m *Member) URL() *url.URL { return m.url }
 
-// Ranks is how many data-parallel ranks the worker has.
+// Ranks returns the number of data-parallel ranks.
 func (m *Member) Ranks() int { return m.given.Ranks }
 
-// Name is what the worker is called in logs, metrics and headers.
+// Name returns the worker's name in logs, metrics and headers.
 func (m *Member) Name() string { return m.Status().Name }
 
-// Field names the worker in a log.
+// Field returns the worker's name as a log field.
 func (m *Member) Field() zap.Field { return zap.String("worker", m.Name()) }
 
-// Status is what is known of the worker now.
+// Status returns the worker's current status.
 func (m *Member) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,10 +116,10 @@ func (m *Member) Status() Status {
 	return s
 }
 
-// card is what the worker said, nil if it has not answered.
+// card returns the worker's card, nil if it has not answered.
 func (m *Member) card() *card.Card { return m.Status().Card }
 
-// Nudge has the worker probed now.
+// Nudge makes the keeper probe the worker soon.
 func (m *Member) Nudge() {
 	select {
 	case m.kick <- struct{}{}:
@@ -127,7 +127,8 @@ func (m *Member) Nudge() {
 	}
 }
 
-// Use counts a request that goes to the worker, until Done; false: the worker has left.
+// Use counts a request that goes to the worker, until Done. It returns false if the worker has
+// left.
 func (m *Member) Use() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,7 +146,7 @@ func (m *Member) Done() {
 	m.users--
 }
 
-// Gone reports whether the worker has left.
+// Gone reports whether the worker has left and its keeper has ended.
 func (m *Member) Gone() bool {
 	select {
 	case <-m.done:
@@ -155,13 +156,13 @@ func (m *Member) Gone() bool {
 	}
 }
 
-// lostBefore reports whether the worker is lost, and an earlier process than one of that epoch.
+// lostBefore reports whether the worker is lost and its process older than the given epoch.
 func (m *Member) lostBefore(epoch uint64) bool {
 	s := m.Status()
 	return s.State == Lost && s.Card != nil && s.Card.Epoch < epoch
 }
 
-// setState sets the state and returns the one before. Healthy and Draining mean no failure.
+// setState sets the state and returns the previous one. Healthy and Draining clear the failures.
 func (m *Member) setState(to State) (was State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,8 +173,8 @@ func (m *Member) setState(to State) (was State) {
 	return was
 }
 
-// failed counts a failed probe. It reports whether the worker is in state to for good: lost only
-// after so many failures in a row.
+// failed counts a failed probe. It reports whether the state becomes to: Lost only after
+// failAfter failures in a row, Refused at once.
 func (m *Member) failed(to State, err error, failAfter int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,19 +188,19 @@ func (m *Member) failed(to State, err error, failAfter int) bool {
 	return true
 }
 
-// lostSince is when the worker was lost.
+// lostSince returns when the worker was lost.
 func (m *Member) lostSince() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lost
 }
 
-// rank is one of the worker's ranks.
+// rank returns rank dp of the worker with card c.
 func (m *Member) rank(c *card.Card, dp int) kv.Rank {
 	return kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(dp)}
 }
 
-// used reports whether requests are there.
+// used reports whether requests run at the worker.
 func (m *Member) used() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

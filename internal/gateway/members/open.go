@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// New makes a fleet without workers. Start lets them register.
+// New makes a fleet without workers. Start turns on registration.
 func New(cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg, log: cfg.Log, members: map[string]*Member{}, claims: map[uint64]*Member{}, troubles: troubles{by: map[string]error{}}}
 	f.snapshot.Store(&Snapshot{})
@@ -18,7 +18,7 @@ func New(cfg Config) (*Fleet, error) {
 	return f, f.subscribe()
 }
 
-// Start begins to have workers register over NATS, if Config.NATS says where.
+// Start lets workers register over NATS, if Config.NATS is set.
 func (f *Fleet) Start() error {
 	if f.cfg.NATS == nil {
 		return nil
@@ -34,7 +34,7 @@ func (f *Fleet) Start() error {
 	return err
 }
 
-// Close has all workers leave, and returns when nothing runs any more.
+// Close removes all workers and returns when all goroutines have ended.
 func (f *Fleet) Close() (err error) {
 	f.mu.Lock()
 	f.closed = true

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// watch has workers come and go as they register over NATS, until there are no more changes.
+// watch adds and removes workers as they register over NATS, until changes is closed.
 func (f *Fleet) watch(changes <-chan nats.Change) {
 	full := map[nats.Process]*card.Card{}
 	t := time.NewTicker(time.Second)
@@ -31,8 +31,8 @@ func (f *Fleet) watch(changes <-chan nats.Change) {
 	}
 }
 
-// register takes one change. full are the workers without room: they are not told of again, and
-// come in when others go.
+// register applies one change. full holds workers that did not fit: they are announced only
+// once, so fill admits them when others leave.
 func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
 	delete(full, change.Process)
 	if change.Gone() {
@@ -57,7 +57,7 @@ func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
 	}
 }
 
-// fill has workers come in for which there is room by now.
+// fill admits waiting workers for which there is room now.
 func (f *Fleet) fill(full map[nats.Process]*card.Card) {
 	for _, p := range slices.SortedFunc(maps.Keys(full), nats.Process.Compare) {
 		if errors.Is(f.Announce(full[p]), errMany) {

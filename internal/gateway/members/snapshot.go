@@ -7,20 +7,20 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Snapshot is who is there, to be read without a lock. It is never changed.
+// Snapshot describes the workers, to be read without a lock. It never changes.
 type Snapshot struct {
-	ByID    map[kv.WorkerID]*Member // those that have answered and were not refused
-	Served  map[string]int          // by model: healthy workers that serve it
+	ByID    map[kv.WorkerID]*Member // workers that have answered and were not refused
+	Served  map[string]int          // by model: number of healthy workers that serve it
 	LoRAs   map[string]bool         // models that are adapters
-	Tokens  map[string]int          // by model: prompt and output of a request, at the worker that takes least of those that say
+	Tokens  map[string]int          // by model: prompt plus output tokens, at the worker with the smallest known limit
 	Models  []string                // ascending
-	Longest int                     // tokens of a prompt that some worker may take; 0: one does not say
+	Longest int                     // most prompt tokens that any worker takes; 0: unknown for one of them
 	Plain   int                     // workers that encode control tokens in messages as text
 	Ready   int                     // healthy workers
-	Total   int                     // workers, in whatever state
+	Total   int                     // workers in any state
 }
 
-// snapshotOf is made of the members that have a number.
+// snapshotOf makes a snapshot of the members with an ID.
 func snapshotOf(claims map[uint64]*Member, total int) *Snapshot {
 	s := &Snapshot{ByID: map[kv.WorkerID]*Member{}, Served: map[string]int{}, LoRAs: map[string]bool{}, Tokens: map[string]int{}, Total: total}
 	unlimited := false

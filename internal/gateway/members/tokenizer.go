@@ -18,30 +18,30 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// TokenizerSet is a tokenizer with its chat template. Without a tokenizer prompts are compared
+// TokenizerSet is a tokenizer with its chat template. Without a tokenizer, prompts are compared
 // by their bytes.
 type TokenizerSet struct {
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
-	Digest    string // of the bundle; "": not known
+	Digest    string // of the bundle; "": unknown
 
-	fetched bool // from a worker, and not given
+	fetched bool // from a worker, not configured
 }
 
-// Exact reports whether prompts are read by tokens.
+// Exact reports whether prompts are compared by tokens.
 func (t *TokenizerSet) Exact() bool { return t.Tokenizer != nil }
 
-// tokenizers is the set in force.
+// tokenizers holds the current set.
 type tokenizers struct {
-	learning sync.Mutex // held by the keeper that fetches one
-	swapping sync.Mutex // over now and Apply
+	learning sync.Mutex // held by the keeper that is fetching a set
+	swapping sync.Mutex // held from Apply until now is stored
 	now      atomic.Pointer[TokenizerSet]
 }
 
-// Tokenizer is the set in force.
+// Tokenizer returns the current set.
 func (f *Fleet) Tokenizer() *TokenizerSet { return f.tokenizers.now.Load() }
 
-// swapTokenizer puts one set in the place of another, if that is still in force.
+// swapTokenizer replaces from with to. It fails if from is no longer the current set.
 func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	f.tokenizers.swapping.Lock()
 	defer f.tokenizers.swapping.Unlock()
@@ -55,8 +55,8 @@ func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	return err
 }
 
-// checkTokenizer refuses a worker that makes other tokens than the set in force. A set that was
-// fetched is given up when no worker that has joined has it any more.
+// checkTokenizer refuses a worker whose tokenizer differs from the current set. A fetched set is
+// dropped once no joined worker has it any more.
 func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	now := f.Tokenizer()
 	if c.Tokenizer == "" || !now.Exact() || now.Digest == "" || now.Digest == c.Tokenizer {
@@ -69,7 +69,7 @@ func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	return refuse("worker %s makes tokens by another tokenizer or chat template than the gateway does, so what it holds would not be found: serve one model in a fleet", m.url)
 }
 
-// spoken reports whether another member than but has joined with a tokenizer.
+// spoken reports whether a member other than but has joined with a tokenizer.
 func (f *Fleet) spoken(digest string, but *Member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,12 +81,13 @@ func (f *Fleet) spoken(digest string, but *Member) bool {
 	return false
 }
 
-// retry is when to try again: after a second, then twice as long each time, up to a minute.
+// retry is a schedule of attempts: after 1 s, then twice as long each time, up to a minute.
 type retry struct {
 	at   time.Time
 	wait time.Duration
 }
 
+// due reports whether an attempt is due, and then schedules the next one.
 func (r *retry) due(now time.Time) bool {
 	if now.Before(r.at) {
 		return false
@@ -96,10 +97,10 @@ func (r *retry) due(now time.Time) bool {
 	return true
 }
 
-// fetchTimeout is how long a worker may take to hand out its tokenizer.
+// fetchTimeout bounds the download of a worker's tokenizer.
 const fetchTimeout = 30 * time.Second
 
-// learnTokenizer takes a worker's tokenizer if there is none: in the background, from one
+// learnTokenizer fetches a worker's tokenizer if there is none yet: in the background, from one
 // worker at a time.
 func (k *keeper) learnTokenizer(ctx context.Context) {
 	f, c := k.f, k.m.card()
@@ -147,13 +148,13 @@ func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) err
 	return nil
 }
 
-// open reads a bundle. A model without a template is no chat model.
+// open reads a bundle. The template is nil if the model has none.
 func open(b *bundle.Bundle) (*tokenizer.Tokenizer, *chat.Template, error) {
 	dir, err := os.MkdirTemp("", "coppice-tokenizer-")
 	if err != nil {
 		return nil, nil, err
 	}
-	defer os.RemoveAll(dir) // all of it is in memory then
+	defer os.RemoveAll(dir) // everything has been read into memory by then
 	if err := b.Unpack(dir); err != nil {
 		return nil, nil, err
 	}

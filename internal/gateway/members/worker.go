@@ -9,23 +9,23 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// Worker is where a worker is, and what it does not say itself. Those that answer at
-// /v1/worker, as coppice serve does, need a URL alone.
+// Worker is the address of a worker, and facts that it does not publish itself. Workers that
+// answer at /v1/worker, as coppice serve does, need only a URL.
 type Worker struct {
-	URL string // http://host:port, of its OpenAI interface
-	// Name is by default the one that it gives itself, or else host-port.
+	URL string // http://host:port of its OpenAI interface
+	// Name defaults to the worker's own name, or else host-port.
 	Name string
-	// Pool is the one of Config.Pools that it is in. Default: as it says itself.
+	// Pool is the worker's pool in Config.Pools. Default: as in its card.
 	Pool string
-	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for
-	// workers that do not say. "none": it is routed to by guesses.
+	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for workers
+	// without a card. "none": its cache is guessed.
 	Events, Replay string
-	Topic          string // of its events; "" is any
-	// Ranks are its data-parallel ranks, each with a cache of its own and events one port
-	// further; a request names its one in X-Data-Parallel-Rank, as vLLM reads it. Default 1.
+	Topic          string // of its events; "": any
+	// Ranks is the number of data-parallel ranks, each with its own cache, and its events on the
+	// next port. A request selects a rank by X-Data-Parallel-Rank, vLLM's header. Default 1.
 	Ranks int
-	// PoolTokens and MaxRunning are of its KV pool and of the requests that it runs at a
-	// time, for each rank. Zeros are unknown.
+	// PoolTokens is the size of the KV pool and MaxRunning the number of concurrent requests,
+	// both per rank. 0: unknown.
 	PoolTokens, MaxRunning int
 }
 
@@ -82,7 +82,7 @@ func sameWorker(a, b Worker) bool {
 	return a == b
 }
 
-// nameOf makes a name of an address.
+// nameOf makes a name from an address.
 func nameOf(u *url.URL) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f || strings.ContainsRune(".:*>/[]", r) {
@@ -92,7 +92,7 @@ func nameOf(u *url.URL) string {
 	}, u.Host+u.Path)
 }
 
-// refusal is why a worker can't be of the fleet, however often it is asked.
+// refusal is a permanent reason to keep a worker out of the fleet.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }

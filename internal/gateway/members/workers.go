@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// SetWorkers makes all the workers that are given. Those that were given before and are not
-// among them leave; those that registered themselves stay. An invalid list changes nothing.
+// SetWorkers replaces the list of configured workers. Earlier ones that are not in all leave;
+// workers that registered themselves stay. An invalid list changes nothing.
 func (f *Fleet) SetWorkers(all []Worker) error {
 	all = slices.Clone(all)
 	for i := range all {
@@ -41,7 +41,7 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 		case w != nil:
 			as.alone = false
 			errs = append(errs, f.admit(*w, as, m))
-		case as.name != "": // it stays by itself
+		case as.name != "": // it stays, as a registered worker only
 			as.alone = true
 			errs = append(errs, f.admit(Worker{URL: url}, as, m))
 		}
@@ -57,8 +57,8 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 	return errors.Join(errs...)
 }
 
-// Announce takes a card as that of a worker that is there. A worker that was given, or has
-// announced itself already, is only probed again.
+// Announce adds the worker of a card. A worker that is configured, or was announced before, is
+// only probed again.
 func (f *Fleet) Announce(c *card.Card) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (f *Fleet) Announce(c *card.Card) error {
 	return nil
 }
 
-// Gone takes back what Announce said, by the worker's name and the epoch of its card: another
-// process of the name stays. Epoch 0 is any.
+// Gone undoes Announce for the process with this name and epoch; another process of that name
+// stays. Epoch 0 matches any.
 func (f *Fleet) Gone(name string, epoch uint64) {
 	f.mu.Lock()
 	var gone []*Member
@@ -98,7 +98,7 @@ func (f *Fleet) Gone(name string, epoch uint64) {
 			delete(f.members, url)
 			gone = append(gone, m)
 		default:
-			m.registered = registered{} // it is given, too
+			m.registered = registered{} // it is configured too
 		}
 	}
 	f.mu.Unlock()
@@ -106,8 +106,8 @@ func (f *Fleet) Gone(name string, epoch uint64) {
 	f.Enroll()
 }
 
-// admit starts the keeper of a worker, after that of the one that had its URL. The caller holds
-// mu.
+// admit starts the keeper of a worker, which first waits for before, the previous member at that
+// URL. The caller holds mu.
 func (f *Fleet) admit(w Worker, as registered, before *Member) error {
 	m, err := newMember(w)
 	switch {

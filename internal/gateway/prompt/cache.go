@@ -10,27 +10,28 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// textCache remembers the tokens of texts, those that were asked for longest ago given
-// up first. Texts are compared, so that equal hashes can't yield wrong tokens; the seed
-// is secret, so that none can be made to push each other out.
+// textCache caches the tokens of texts, and evicts the least recently used. Texts are compared,
+// so equal hashes never yield wrong tokens. The seed is secret, so that a client can't construct
+// texts whose hashes collide and evict each other.
 type textCache struct {
 	seed   uint64
 	shards []textShard // a power of two
 }
 
-// textShard is what goroutines share: it is locked for some ten nanoseconds at a time.
+// textShard is one part of the cache under its own lock, which is held for about ten
+// nanoseconds.
 type textShard struct {
 	mu     sync.Mutex
 	texts  map[uint64]*cachedText
-	recent cachedText // the ring's head: next is the newest, prev the oldest
-	bytes  int        // of all in texts, see size
+	recent cachedText // head of the ring: next is the newest, prev the oldest
+	bytes  int        // sum of size over all texts
 	limit  int
 	hits   uint64
 	misses uint64
-	_      [32]byte // a shard has cache lines of its own
+	_      [32]byte // keeps shards on separate cache lines
 }
 
-// cachedText is not changed once it is made, but for its place in the ring.
+// cachedText is a text and its tokens. Only its place in the ring changes.
 type cachedText struct {
 	hash       uint64
 	text       string
@@ -38,15 +39,16 @@ type cachedText struct {
 	prev, next *cachedText
 }
 
-// placeBytes is about what a cachedText takes itself, and its place in a map whose
-// tables are half full.
+// placeBytes is about the memory of a cachedText itself and of its entry in a map that is half
+// full.
 const placeBytes = 128
 
+// size returns the bytes that c accounts for: 4 per token.
 func (c *cachedText) size() int {
 	return len(c.text) + 4*len(c.tokens) + placeBytes
 }
 
-// Shards have at least shardBytes, and there are at most maxShards.
+// A shard has at least shardBytes, and there are at most maxShards.
 const (
 	maxShards  = 16
 	shardBytes = 1 << 20
@@ -72,7 +74,7 @@ func (c *textCache) shard(hash uint64) *textShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// get gives the tokens of text, which are not to be changed.
+// get returns the tokens of text, which must not be changed.
 func (c *textCache) get(hash uint64, text string) ([]kv.Token, bool) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -92,8 +94,7 @@ func (c *textCache) get(hash uint64, text string) ([]kv.Token, bool) {
 	return found.tokens, true
 }
 
-// put remembers text, unless it takes over half of its shard. It keeps neither text
-// nor tokens, but copies.
+// put stores copies of text and tokens, unless they take more than half of a shard.
 func (c *textCache) put(hash uint64, text string, tokens []kv.Token) {
 	s := c.shard(hash)
 	made := &cachedText{hash: hash, text: text, tokens: tokens}
@@ -122,7 +123,7 @@ func (s *textShard) drop(t *cachedText) {
 
 func (s *textShard) unlink(t *cachedText) { t.prev.next, t.next.prev = t.next, t.prev }
 
-// link makes t the newest.
+// link makes t the newest entry.
 func (s *textShard) link(t *cachedText) {
 	t.prev, t.next = &s.recent, s.recent.next
 	t.prev.next, t.next.prev = t, t

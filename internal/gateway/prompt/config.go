@@ -10,27 +10,25 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Config says how prompts become tokens. The zero value compares prompts by their
-// bytes.
+// Config configures how prompts become tokens. The zero value compares prompts by their bytes.
 type Config struct {
-	// Tokenizer and Template are those of the workers' model. Without them the tokens
-	// of texts and of conversations are guesses.
+	// Tokenizer and Template must be those of the workers' model. Without them, the tokens of
+	// texts and conversations are guessed.
 	Tokenizer *tokenizer.Tokenizer
 	Template  *chat.Template
-	// CacheBytes bounds the texts whose tokens are remembered, the tokens included.
-	// Default 64 MiB, some thousand conversations of 8,000 tokens; below 0 none are.
+	// CacheBytes bounds the memory for cached texts with their tokens. Default 64 MiB, about a
+	// thousand conversations of 8,000 tokens; negative: no cache.
 	CacheBytes int `default:"64<<20" max:"1<<40"`
-	// MaxTokens bounds the tokens of a prompt that are looked at; see Prompt.Truncated.
-	// Default 4,194,304.
+	// MaxTokens bounds the tokens read of a prompt; see Prompt.Truncated. Default 4,194,304.
 	MaxTokens int `default:"1<<22" min:"1" max:"1<<24"`
-	// Namespace is where the workers look for the prefixes of a tenant with a cache
-	// salt. Default: as package server has it.
+	// Namespace returns the workers' cache namespace of a tenant with a cache salt. Default: as
+	// in package server.
 	Namespace func(tenant, salt string) kv.Namespace
-	// Now is the time that templates see. Default time.Now.
+	// Now is the clock for templates. Default time.Now.
 	Now func() time.Time
 }
 
-// WithDefaults is c with every zero field filled in that has a default.
+// WithDefaults returns c with every zero field set to its default, if it has one.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Namespace == nil {
@@ -42,5 +40,5 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all faults at once. It expects defaults to be filled in.
+// Validate reports all faults at once. Call it on the result of WithDefaults.
 func (c *Config) Validate() error { return bounds.Check("prompt", c) }

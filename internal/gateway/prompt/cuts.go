@@ -8,51 +8,52 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// cuts are the added tokens ("<|im_start|>") at which a text may be cut in two before
-// them, so that the tokens of both parts are those of the text. [tokenizer.Tokenizer]
-// looks for added tokens before all else, the leftmost first and the longest of those,
-// and encodes what is between them on its own. So an added token is one of them if
+// cuts holds the added tokens ("<|im_start|>") before which a text may be cut in two such that
+// the
+// tokens of both parts together are those of the whole text. [tokenizer.Tokenizer] searches for added
+// tokens first, leftmost and then longest, and encodes the text between them separately. So a token is
+// safe to cut at if
 //
-//   - no other one holds it, nor ends with what it begins with, nor does it itself:
-//     then it is found wherever it stands, from wherever the search begins;
-//   - it begins with punctuation, so that what is before it neither runs on into it as
-//     a word nor swallows a space of it;
-//   - it does not take the space before it (lstrip), nor does it want no word beside it
-//     (single_word), nor is it looked for only after normalization in which what is
-//     around it has a say (normalized).
+//   - no added token contains it, or ends with a prefix of it, itself included: then it is found
+//     wherever it occurs, wherever the search begins;
+//   - it begins with punctuation, so that the text before it neither continues into it as a word nor
+//     takes a space from it;
+//   - it does not absorb the space before it (lstrip), does not require that no word is adjacent
+//     (single_word), and is not matched only after a normalization that depends on its neighbours
+//     (normalized).
 //
-// The part that begins with it is never at the beginning of the text, which to some
-// tokenizers is a place of its own, nor is it there for the encoder, for the token
-// itself stands there.
+// The part that begins with the token is never at the beginning of the text, which some
+// tokenizers treat specially; nor does the encoder see it as such, because the token itself
+// precedes the encoded text.
 //
-// The tokenizer does not tell the third kind of property, so it is tried out: a token
-// is left out if anything in probes, before or behind it, makes a difference. And each
-// segment has to begin with its token, or the whole text is encoded in one.
+// The tokenizer does not expose the properties of the third item, so they are tested: a token is
+// left out if any of probes before or after it changes the result. In addition, each segment
+// must begin with its token, otherwise the whole text is encoded at once.
 type cuts struct {
-	may   [256]bool // the bytes that they begin with
+	may   [256]bool // first bytes of the tokens
 	nodes []cutNode // a trie; nodes[0] is the root
 }
 
 // cutNode is a prefix of some token.
 type cutNode struct {
-	bytes string  // that go on from here
-	next  []int32 // where to
-	ends  bool    // a token ends here; none goes on
+	bytes string  // the bytes of its edges
+	next  []int32 // the nodes they lead to
+	ends  bool    // a token ends here, and none continues
 	id    kv.Token
 }
 
-// maxCuts bounds the tokens that are tried out. The models' own come first; hundreds
-// more are placeholders.
+// maxCuts bounds the tokens tested. A model's real ones have the lowest ids; hundreds more are
+// placeholders.
 const maxCuts = 512
 
-// probes are what may make a difference beside a token: spaces that may be taken away
-// or put there, letters and digits that make a word, marks that combine with what is
-// before them, and parts of tokens. U+0338 makes one rune of it and a > before it.
+// probes are neighbours that may change how a token is found: spaces that may be removed or
+// added, letters and digits that form a word, combining marks, and parts of tokens. U+0338 forms
+// one rune with a > before it.
 var probes = []string{
 	"", "a", " ", "a ", " a", "\n", "a\n", "\u00a0", "_", "9", "'s", "\u0301", "\u0338", "\u0323\u0301e", "e\u0301", "\u1100", "<", "|", ">", "\u2581", "A\u0130\ufb01", "\t ", "\xff",
 }
 
-// newCuts finds out which tokens of tok they are.
+// newCuts finds the tokens of tok that are safe to cut at.
 func newCuts(tok *tokenizer.Tokenizer) *cuts {
 	c := &cuts{nodes: []cutNode{{}}}
 	all := addedTokens(tok)
@@ -70,18 +71,19 @@ func newCuts(tok *tokenizer.Tokenizer) *cuts {
 	return c
 }
 
+// addedToken is an added token with its text.
 type addedToken struct {
 	content string
 	id      kv.Token
 }
 
-// addedTokens are those of tok, ascending by id.
+// addedTokens returns the added tokens of tok, ascending by id.
 func addedTokens(tok *tokenizer.Tokenizer) []addedToken {
 	var all []addedToken
 	for i := range tok.VocabSize() {
 		id := kv.Token(i)
 		content := tok.Text(id)
-		if tok.Special(id) { // the first of a text may be written otherwise
+		if tok.Special(id) { // the first token of a text may be decoded differently, so decode the second
 			once := tok.Decode(nil, []kv.Token{id}, false)
 			content = string(tok.Decode(nil, []kv.Token{id, id}, false)[len(once):])
 		}
@@ -92,11 +94,11 @@ func addedTokens(tok *tokenizer.Tokenizer) []addedToken {
 	return all
 }
 
-// apart tells of each token whether no token, itself included, overlaps it from before
-// or holds it.
+// apart reports for each token whether no token, itself included, contains it or ends with a
+// prefix of it.
 func apart(all []addedToken) []bool {
-	ends := map[string]bool{}   // of tokens, but not whole ones
-	inside := map[string]bool{} // parts of tokens that are as long as some token, likewise
+	ends := map[string]bool{}   // proper suffixes of tokens
+	inside := map[string]bool{} // proper substrings of tokens that are as long as some token
 	sizes := map[int]bool{}
 	for _, a := range all {
 		sizes[len(a.content)] = true
@@ -127,7 +129,7 @@ func punctuation(c byte) bool {
 	return '!' <= c && c <= '~' && c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z')
 }
 
-// independent tells whether no probe before or behind a makes a difference.
+// independent reports whether no probe before or after a changes its token.
 func independent(tok *tokenizer.Tokenizer, a addedToken) bool {
 	var whole, parts []kv.Token
 	for _, behind := range probes {
@@ -164,7 +166,7 @@ func (c *cuts) add(a addedToken) {
 	c.may[a.content[0]] = true
 }
 
-// find is the node of the token that text begins with, nil if there is none.
+// find returns the node of the token that text begins with, nil if there is none.
 func (c *cuts) find(text string) *cutNode {
 	node := &c.nodes[0]
 	for i := 0; !node.ends; i++ {
@@ -180,7 +182,7 @@ func (c *cuts) find(text string) *cutNode {
 	return node
 }
 
-// at is the token that text, a segment, begins with.
+// at returns the token that the segment text begins with.
 func (c *cuts) at(text string) kv.Token {
 	if node := c.find(text); node != nil {
 		return node.id
@@ -188,15 +190,14 @@ func (c *cuts) at(text string) kv.Token {
 	panic("prompt: a segment begins with no token that text is cut at: " + text)
 }
 
-// Up to soughtBytes the bytes that tokens begin with are looked for one after the
-// other, stretchBytes of the text at a time, which is faster than to look at each.
+// If tokens begin with at most soughtBytes different bytes, these are searched one after another
+// in stretches of stretchBytes, which is faster than checking each position.
 const (
 	soughtBytes  = 4
 	stretchBytes = 512
 )
 
-// next is where in text[from:] the first of the tokens begins, len(text) if there is
-// none.
+// next returns the position of the first token in text[from:], len(text) if there is none.
 func (c *cuts) next(text string, from int) int {
 	begin := c.nodes[0].bytes
 	for from < len(text) {

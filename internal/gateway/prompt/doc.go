@@ -1,13 +1,12 @@
-// Package prompt owns what a request's body says to who passes it on: the tokens of
-// its prompt, as the worker will compute them, and in which namespace they are. It
-// never judges a request, never serves HTTP, starts no goroutine and knows no workers.
+// Package prompt owns the reading of a request's body by a router: the tokens of its prompt, as
+// the worker will compute them, and their namespace. It never judges a request, never serves
+// HTTP, starts no goroutine and knows no workers.
 //
-// What can't be told exactly is no error: such a request is routed by a guess, which
-// [Prompt.Exact] says. Only a body that no worker could read is one.
+// If the tokens can't be determined exactly, that is not an error: the request is routed by a
+// guess, and [Prompt.Exact] is false. Only a body that no worker could read is an error.
 //
-// Texts are tokenized in segments that begin with special tokens, and the tokens of
-// segments are remembered, so that of a conversation's next turn only what is new is
-// tokenized.
+// Texts are tokenized in segments that begin with special tokens, and the tokens of segments are
+// cached. So the next turn of a conversation costs only the tokenization of its new part.
 //
 // A [Reader] is safe for concurrent use, a [Prompt] belongs to one goroutine at a time.
 //

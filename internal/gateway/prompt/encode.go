@@ -7,31 +7,30 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// A text is encoded in segments of at least segmentBytes, but for the last one, each of
-// which but the first begins with a special token; see cuts. Which they are depends on
-// what stands before their end alone, so that texts with a common beginning have all
-// but the last segment of it in common. Those below cachedBytes are encoded sooner than
-// found.
+// A text is encoded in segments of at least segmentBytes, except the last. Each segment after
+// the first begins with a special token; see cuts. The end of a segment depends only on the text
+// before it, so texts with a common prefix share all its segments but the last. Segments shorter
+// than cachedBytes are not cached: encoding them is faster than a lookup.
 //
-// After a segment of over encoderBytes an encoder is given up: it keeps 40 bytes for
-// each byte of the longest piece that it had.
+// An encoder is discarded after a segment longer than encoderBytes, because it keeps 40 bytes of
+// memory per byte of its longest piece.
 const (
 	segmentBytes = 256
 	cachedBytes  = 64
 	encoderBytes = 256 << 10
 )
 
-// encoding is one text on its way to tokens. It takes an encoder when it needs one.
+// encoding is the state of encoding one text. It takes an encoder when it first needs one.
 type encoding struct {
 	*Reader
 	encoder *tokenizer.Encoder
 	large   bool
-	most    int   // tokens that are wanted
+	most    int   // most tokens wanted
 	plain   []int // as in tokenizer.Options
-	err     error // why not all of the text was encoded
+	err     error // why the text was not encoded to its end
 }
 
-// end gives the encoder back.
+// end gives the encoder back, unless it has grown too large.
 func (e *encoding) end() {
 	if e.encoder == nil || e.large {
 		return
@@ -42,8 +41,7 @@ func (e *encoding) end() {
 	}
 }
 
-// tokens appends those of text without looking for it, whole with what stands around a
-// prompt.
+// tokens appends the tokens of text without the cache. whole adds the tokens around a prompt.
 func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	if e.encoder == nil {
 		select {
@@ -60,10 +58,10 @@ func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	return dst
 }
 
-// encode appends the tokens of text to dst, whole with what stands around a prompt. It
-// stops where there are more than e.most.
+// encode appends the tokens of text to dst. whole adds the tokens around a prompt. It stops
+// after more than e.most tokens.
 func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
-	if whole && !e.known || len(e.plain) > 0 { // such a text is rare, and no place to cut
+	if whole && !e.known || len(e.plain) > 0 { // such texts are rare, and can't be cut
 		return e.tokens(dst, text, whole)
 	}
 	if whole {
@@ -81,8 +79,8 @@ func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
 	return dst
 }
 
-// segments is false if a segment does not begin with the token that it was cut at, so
-// that the text can't be cut there.
+// segments encodes text segment by segment. ok is false if a segment does not begin with the
+// token that it was cut at, so that the text must be encoded at once.
 func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool) {
 	if e.cache == nil {
 		return e.tokens(dst, text, false), true
@@ -115,7 +113,8 @@ func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 	return dst
 }
 
-// around is what tok puts before and after a prompt; false if it can't be told.
+// around finds the tokens that tok adds before and after a prompt. known is false if there is
+// not exactly one split of them that fits sample texts.
 func around(tok *tokenizer.Tokenizer) (before, after []kv.Token, known bool) {
 	all := tok.EncodePrompt(nil, "")
 	found := -1

@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// Kind is which interface a request is for.
+// Kind is the endpoint of a request.
 type Kind uint8
 
-// The kinds.
+// Kinds of requests.
 const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
@@ -19,54 +19,52 @@ const (
 
 var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat")
 
-// String names the kind.
+// String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
 
-// ErrNoTokenizer and ErrNoTemplate are what Prompt.Inexact wraps where the Reader was
-// given none.
+// ErrNoTokenizer and ErrNoTemplate are the values of Prompt.Inexact if the Reader has none.
 var (
 	ErrNoTokenizer = errors.New("prompt: there is no tokenizer, so texts are compared by their bytes")
 	ErrNoTemplate  = errors.New("prompt: there is no chat template, so conversations are compared by their bytes")
 )
 
-// Prompt is what a request says to who passes it on. The zero value is ready.
+// Prompt holds the facts about a request that a router needs. The zero value is ready to use.
 type Prompt struct {
 	Model, User, CacheSalt string
 	Stream                 bool
 	Hints                  openai.Hints
 
-	// Tokens are those of the first prompt, in p's own memory, until the next Read or
-	// Reset. Where they are guessed by bytes, each has four of them, the first lowest,
-	// which is about as many tokens as there would be.
+	// Tokens are those of the first prompt, in p's own memory, valid until the next Read or
+	// Reset. If they are guesses from bytes, each stands for four bytes, little-endian: roughly
+	// as many as real tokens.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
-	// PublicTokens is how many of the first Tokens are not the Namespace's own, but of the one
-	// without a salt.
+	// PublicTokens is the number of leading Tokens that belong to the namespace without a salt.
 	PublicTokens int
-	// Truncated: Tokens are the first of more, as many as may be, or a few less.
+	// Truncated says that Tokens are only the beginning: as many as allowed, or slightly fewer.
 	Truncated bool
 
-	Prompts, Choices int // prompts in the body, 0 if it has none; answers to all of them
-	OutputTokens     int // that are asked for at most, of each; 0 is unknown
+	Prompts, Choices int // prompts in the body, 0 if it has none; outputs over all prompts
+	OutputTokens     int // most output tokens requested per choice; 0: unknown
 
-	// Exact: Tokens are what a worker with this tokenizer and template computes, if it
-	// takes the request. Inexact says why not, if not.
+	// Exact says that Tokens are those computed by a worker with this tokenizer and template, if
+	// it accepts the request. Otherwise Inexact has the reason.
 	Exact   bool
 	Inexact error
 
-	most   int // tokens that are looked at
+	most   int // most tokens to read
 	peeked openai.Peeked
-	tokens []kv.Token // where those of texts are
-	bytes  []byte     // a conversation without a template
+	tokens []kv.Token // memory for Tokens of texts
+	bytes  []byte     // memory for a conversation without a template
 }
 
-// Memory that is kept between uses is bounded.
+// Limits of the memory kept between uses.
 const (
 	keptTokens = 1 << 18
 	keptBytes  = 1 << 18
 )
 
-// Reset forgets the request and keeps the memory.
+// Reset clears the request and keeps the memory.
 func (p *Prompt) Reset() {
 	p.peeked.Reset()
 	if cap(p.tokens) > keptTokens {
@@ -78,14 +76,14 @@ func (p *Prompt) Reset() {
 	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes}
 }
 
-// guess notes why Tokens are perhaps others; the first reason stays.
+// guess records why Tokens may be wrong; the first reason stays.
 func (p *Prompt) guess(why error) {
 	if p.Inexact == nil {
 		p.Inexact = why
 	}
 }
 
-// clip keeps p.tokens to p.most.
+// clip sets Tokens to at most p.most of p.tokens.
 func (p *Prompt) clip() {
 	if p.Tokens = p.tokens; len(p.Tokens) > p.most {
 		p.Tokens, p.Truncated = p.Tokens[:p.most], true

@@ -14,17 +14,17 @@ import (
 // Reader reads requests. It is safe for concurrent use.
 type Reader struct {
 	cfg      Config
-	cache    *textCache // nil if there is none
+	cache    *textCache // nil without a cache
 	cuts     *cuts      // nil without a tokenizer
 	controls *chat.Controls
-	before   []kv.Token // what the tokenizer puts around a prompt
+	before   []kv.Token // tokens that the tokenizer adds before and after a prompt
 	after    []kv.Token
-	known    bool                    // before and after are
-	encoders chan *tokenizer.Encoder // those that rest
+	known    bool                    // before and after are valid
+	encoders chan *tokenizer.Encoder // idle encoders
 }
 
-// New makes a Reader. It takes some ten milliseconds, in which the tokenizer's special
-// tokens are tried out. The error is that of [Config.Validate].
+// New makes a Reader. It takes about ten milliseconds to test the tokenizer's special tokens.
+// The error is that of [Config.Validate].
 func New(cfg Config) (*Reader, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -42,23 +42,22 @@ func New(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Read reads the body of a request of a tenant into p, which it resets. The error is an
-// *openai.Error of status 400, for a body that is no JSON object or ends before its
-// end: no worker could read it, so it need not be sent to one. All else that is odd is
-// the worker's to judge, and leaves p inexact at most.
+// Read resets p and reads the body of a tenant's request into it. The error is an *openai.Error
+// of status 400, for a body that is not a JSON object or ends early: no worker could read it.
+// All other oddities are left to the worker to judge, and at most make p inexact.
 //
-// It keeps nothing of body. For token ids it allocates nothing, once p has the memory.
+// It keeps no part of body. For token ids it allocates nothing once p has enough memory.
 func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
 	return r.ReadAs(kind, tenant, body, As{MaxTokens: r.cfg.MaxTokens}, p)
 }
 
-// As is how the workers of now read prompts.
+// As describes how the current workers read prompts.
 type As struct {
-	MaxTokens int              // that any of them takes, if fewer than Config.MaxTokens
-	Controls  chat.ControlMode // of tokens that callers write into messages
+	MaxTokens int              // most tokens that any of them takes, if less than Config.MaxTokens
+	Controls  chat.ControlMode // for control tokens in messages written by callers
 }
 
-// ReadAs is Read as some workers do.
+// ReadAs is Read with the limits and modes of the current workers.
 func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt) error {
 	p.Reset()
 	p.most = min(max(as.MaxTokens, 1), r.cfg.MaxTokens)
@@ -87,12 +86,12 @@ func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt)
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
 	p.Exact = p.Inexact == nil
 	if kind == Chat {
-		q.Reset() // it holds parts of the body
+		q.Reset() // it refers to parts of the body
 	}
 	return nil
 }
 
-// choices is prompts*n, or as much as there can be of anything.
+// choices returns prompts * n, at most math.MaxInt32.
 func choices(prompts, n int) int {
 	if prompts > 0 && n > math.MaxInt32/prompts {
 		return math.MaxInt32
@@ -134,9 +133,9 @@ func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 	r.text(p, rendered, q.SpecialTokens != nil && *q.SpecialTokens)
 }
 
-// conversation makes tokens of the bytes of a conversation that could not be rendered.
-// What templates mostly write first is first here too, so that what has the same
-// beginning there has it here.
+// conversation makes tokens from the bytes of a conversation that could not be rendered. Its
+// parts are in the order in which most templates write them, so that conversations with a common
+// rendered prefix also have a common prefix here.
 func (r *Reader) conversation(p *Prompt, why error) {
 	p.guess(why)
 	q := &p.peeked
@@ -158,7 +157,7 @@ func (r *Reader) conversation(p *Prompt, why error) {
 	p.clip()
 }
 
-// text makes tokens of text, with what the model expects around a prompt or without it.
+// text converts text into tokens. whole adds the tokens around a prompt.
 func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 	if r.cfg.Tokenizer == nil {
 		p.guess(ErrNoTokenizer)
@@ -174,8 +173,8 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 	p.clip()
 }
 
-// pack appends the bytes of text as tokens of four bytes, the last one filled up with
-// zeros, and at most as many as make dst most long.
+// pack appends the bytes of text as tokens of four bytes, the last one padded with zeros, until
+// dst has most tokens.
 func pack[T string | []byte](dst []kv.Token, text T, most int) []kv.Token {
 	for ; len(text) >= 4 && len(dst) < most; text = text[4:] {
 		dst = append(dst, kv.Token(text[0])|kv.Token(text[1])<<8|kv.Token(text[2])<<16|kv.Token(text[3])<<24)

@@ -9,27 +9,27 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// Config says how routers reach each other. All have the same servers, prefix, topic, block
-// size and Router.SessionTTL. The zero value works.
+// Config configures how routers reach each other. All routers of a fleet must have the same
+// servers, prefix, topic, block size and Router.SessionTTL. The zero value works.
 type Config struct {
-	NATS  nats.Config // URL, Prefix, Retry, Credentials, CA, Notify and Options count
-	Topic string      `default:"routers"` // one for each fleet among those that share servers and prefix. Default: "routers"
+	NATS  nats.Config // used: URL, Prefix, Retry, Credentials, CA, Notify and Options
+	Topic string      `default:"routers"` // separates fleets that share servers and prefix. Default: "routers"
 
-	// Interval is the least time between two messages of events. Default: 2 ms.
+	// Interval is the least time between two messages with events. Default: 2 ms.
 	Interval time.Duration `default:"2ms" min:"100us" max:"1s"`
-	// Heartbeat is how often a router says that it is there. Default: 1 s.
+	// Heartbeat is the time between two messages that a router is alive. Default: 1 s.
 	Heartbeat time.Duration `default:"1s" min:"1ms" max:"1m"`
-	// Silence is how long a router may say nothing before its reservations are forgotten.
-	// Default: 5 s.
+	// Silence is how long a router may be silent before its reservations are dropped. Default: 5
+	// s.
 	Silence time.Duration `default:"5s" max:"1h"`
 
-	between func(<-chan []byte) <-chan []byte // tests: changes messages on their way
+	between func(<-chan []byte) <-chan []byte // in tests: filters the received messages
 }
 
-// WithDefaults is c with every zero field filled in.
+// WithDefaults returns c with every zero field set to its default.
 func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
-// Validate reports all faults at once. It expects defaults to be filled in.
+// Validate reports all faults at once. Call it on the result of WithDefaults.
 func (c *Config) Validate() error {
 	err := bounds.Check("gateway: Replicas", c)
 	if c.Silence < 2*c.Heartbeat {

@@ -7,28 +7,28 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// ledger is what this gateway has told that it has reserved, from the same events that the
-// others hear. Snapshots are made of it: the router's own would hold the dispatcher's mutex
-// for 2 ms for each thousand reservations.
+// ledger holds this router's published reservations, built from the same events that the others
+// receive. Snapshots are made from it, because making one in the router would hold the
+// dispatcher's mutex for 2 ms per thousand reservations.
 type ledger struct {
-	open   map[uint64]*router.Event // Reserved, with totals of now
-	free   []*router.Event
-	named  int    // hashes in open
-	seq    uint64 // of the last event
+	open   map[uint64]*router.Event // the Reserved events of open reservations, with current totals
+	free   []*router.Event          // entries for reuse
+	named  int                      // number of hashes in open
+	seq    uint64                   // sequence number of the last event
 	lastID uint64
-	torn   bool // events were lost before they came here: it must be written anew
+	torn   bool // the router's journal has lost events: rewrite the ledger
 
-	shortened uint64
+	shortened uint64 // reservations with hashes left out
 }
 
-// mostNamed bounds the blocks that are named in the ledger, and so in a snapshot: beyond
-// them, blocks are only counted. 16 MiB.
+// mostNamed bounds the hashes in the ledger, and so in a snapshot. Further blocks are only
+// counted. 2 Mi hashes of 8 bytes are 16 MiB.
 const mostNamed = 2 << 20
 
-// mostFree bounds the entries that are kept to be used again.
+// mostFree bounds the entries kept for reuse.
 const mostFree = 256
 
-// note takes an event.
+// note applies an event to the ledger.
 func (l *ledger) note(ev *router.Event) {
 	l.torn = l.torn || ev.Seq != l.seq+1
 	l.seq = ev.Seq
@@ -36,7 +36,7 @@ func (l *ledger) note(ev *router.Event) {
 	case ev.Kind == router.Reserved:
 		l.lastID = max(l.lastID, ev.ID)
 		l.put(ev)
-	case e == nil: // of before it was torn
+	case e == nil: // reserved before the ledger was torn
 	case ev.Kind == router.Progressed:
 		e.ComputedTokens, e.OutputTokens = ev.ComputedTokens, ev.OutputTokens
 	default:
@@ -48,7 +48,7 @@ func (l *ledger) note(ev *router.Event) {
 	}
 }
 
-// put keeps a copy of a reservation.
+// put stores a copy of a reservation.
 func (l *ledger) put(ev *router.Event) {
 	e := &router.Event{}
 	if n := len(l.free); n > 0 {
@@ -57,7 +57,7 @@ func (l *ledger) put(ev *router.Event) {
 	}
 	into := e.Hashes[:0]
 	*e = *ev
-	e.Session, e.Stamp = 0, 0 // the router's claims tell it
+	e.Session, e.Stamp = 0, 0 // sessions are in the router's claims
 	if most := mostNamed - l.named; len(e.Hashes) > most {
 		l.shortened++
 		shorten(e, 0)
@@ -67,7 +67,7 @@ func (l *ledger) put(ev *router.Event) {
 	l.open[e.ID] = e
 }
 
-// rewrite begins anew with what the router says.
+// rewrite replaces the ledger by a snapshot of the router.
 func (l *ledger) rewrite(s *router.Snapshot) {
 	*l = ledger{open: map[uint64]*router.Event{}, seq: s.Seq, lastID: s.LastID, shortened: l.shortened}
 	for i := range s.Events {
@@ -75,8 +75,8 @@ func (l *ledger) rewrite(s *router.Snapshot) {
 	}
 }
 
-// snapshot is all of it, the oldest first. Hashes belong to the ledger, and are valid until
-// the next note.
+// snapshot appends all reservations to dst, oldest first. Their hashes belong to the ledger and
+// are valid until the next note.
 func (l *ledger) snapshot(dst []router.Event) []router.Event {
 	for _, e := range l.open {
 		dst = append(dst, *e)

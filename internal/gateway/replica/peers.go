@@ -7,84 +7,84 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// peers is what is known of the other gateways. It has no clock, and belongs to one
-// goroutine.
+// peers is the state of the other routers. It reads no clock, and belongs to one goroutine.
 type peers struct {
 	silence time.Duration
 	most    int
 	all     map[router.ReplicaID]*peer
-	left    []process // who said goodbye, a ring: what comes late is not believed
-	oldest  int
-	held    int // bytes of snapshots that are not complete
+	left    []process // ring of processes that said goodbye; late messages of theirs are ignored
+	oldest  int       // position of the oldest in left
+	held    int       // bytes of incomplete snapshots
 	counts  Counts
 }
 
-// Counts is what became of messages since the start.
+// Counts counts messages by their outcome since the start.
 type Counts struct {
 	SentEvents, ReceivedEvents                            uint64
 	Malformed                                             uint64 // messages
 	Versions                                              uint64 // messages of another version
-	Doubted                                               uint64 // claims on sessions that are of the future
-	Own                                                   uint64 // messages that came back
-	Foreign                                               uint64 // messages of gateways with another block size
-	TooMany                                               uint64 // messages of gateways beyond Router.MaxPeers
-	Late                                                  uint64 // messages of gateways that had left, or restarted
-	Gaps                                                  uint64 // times that events of a replica were missing
-	Goodbyes, Lost                                        uint64 // replicas
+	Doubted                                               uint64 // claims on sessions from the future
+	Own                                                   uint64 // messages that came back to their sender
+	Foreign                                               uint64 // messages of routers with another block size
+	TooMany                                               uint64 // messages of routers beyond Router.MaxPeers
+	Late                                                  uint64 // messages of routers that had left or restarted
+	Gaps                                                  uint64 // times that events of a router were missing
+	Goodbyes, Lost                                        uint64 // routers that left, by goodbye or by silence
 	Asked, SentSnapshots, TakenSnapshots, ShortenedEvents uint64
-	Overflows                                             uint64 // snapshots that were too long to be kept
+	Overflows                                             uint64 // snapshots too long to be kept
 }
 
-// peer is another gateway.
+// peer is the state of another router.
 type peer struct {
 	id    router.ReplicaID
 	epoch uint64
 	heard time.Time
 
-	// next: all events before it are here. later are those beyond it, ascending, apart from
-	// each other. top is the last that there is.
+	// next is the first missing event. later holds the ranges received after it, ascending and
+	// not adjacent. top is the last event known to exist. Example: with events 1, 2, 5 and 6 of
+	// 7, next is 3, later [5, 7) and top 7.
 	next  uint64
 	later []span
 	top   uint64
 
-	behind  time.Time // since when events are missing; zero: none is
+	behind  time.Time // time since which events are missing; zero: none
 	asked   time.Time
-	wanted  bool // a snapshot, though nothing is missing
-	anew    bool // it is to be taken as if nothing were known
-	refused bool // the router refused some of it: a worker that it does not know, or a limit
+	wanted  bool // get a snapshot even if no event is missing
+	anew    bool // apply that snapshot as if nothing were known of the peer
+	refused bool // the router refused some events: unknown worker, or a limit
 
 	snapshot pieces
 }
 
-// span is a range of numbers, [from, to).
+// span is the range of sequence numbers [from, to).
 type span struct{ from, to uint64 }
 
-// mostLater bounds the ranges that are remembered beyond a gap; what is forgotten comes
-// with the snapshot.
+// mostLater bounds the ranges kept after a gap. Ranges beyond it are dropped: the snapshot
+// brings them.
 const mostLater = 16
 
-// mostLeft bounds the gateways whose goodbye is remembered.
+// mostLeft bounds the processes in left.
 const mostLeft = 64
 
-// mostHeld bounds the bytes of snapshots that are not complete, of all replicas.
+// mostHeld bounds the bytes of incomplete snapshots of all peers together.
 const mostHeld = 128 << 20
 
-// verdict is what is to be done with a message.
+// verdict says how to handle a message.
 type verdict uint8
 
 const (
-	passOver verdict = iota
-	heed
-	forget // who sent it has left
+	passOver verdict = iota // ignore it
+	heed                    // apply it
+	forget                  // its sender has left: forget it
 )
 
-// process is a gateway from its start to its end: under the same name a later one may begin.
+// process is one run of a router. Another run with the same ID has a later epoch.
 type process struct {
 	id    router.ReplicaID
 	epoch uint64
 }
 
-// hear takes note of who speaks.
+// hear updates the state of the sender of a message.
 func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
@@ -115,6 +115,7 @@ func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 	return x, heed
 }
 
+// remember adds a process to left.
 func (p *peers) remember(gone process) {
 	if len(p.left) < mostLeft {
 		p.left = append(p.left, gone)
@@ -124,6 +125,7 @@ func (p *peers) remember(gone process) {
 	p.oldest = (p.oldest + 1) % mostLeft
 }
 
+// drop removes a peer with its incomplete snapshot.
 func (p *peers) drop(id router.ReplicaID) {
 	if x := p.all[id]; x != nil {
 		p.held -= x.snapshot.bytes
@@ -131,11 +133,11 @@ func (p *peers) drop(id router.ReplicaID) {
 	}
 }
 
-// take notes that the events [from, to) are here.
+// take records that the events [from, to) have arrived.
 func (x *peer) take(from, to uint64) {
 	x.top = max(x.top, to-1)
 	if from > x.next {
-		lo := slices.IndexFunc(x.later, func(s span) bool { return s.to >= from }) // the first that it touches, or that is beyond it
+		lo := slices.IndexFunc(x.later, func(s span) bool { return s.to >= from }) // the first range that touches or follows
 		if lo < 0 {
 			lo = len(x.later)
 		}
@@ -154,7 +156,7 @@ func (x *peer) take(from, to uint64) {
 	x.merge()
 }
 
-// merge takes what later has and next has come up to.
+// merge advances next over the ranges in later that it has reached.
 func (x *peer) merge() {
 	n := 0
 	for n < len(x.later) && x.later[n].from <= x.next {
@@ -164,20 +166,20 @@ func (x *peer) merge() {
 	x.later = slices.Delete(x.later, 0, n)
 }
 
-// judge notes whether something is missing, and since when.
+// judge records whether an event is missing, and since when.
 func (p *peers) judge(now time.Time, x *peer) {
 	switch missing := x.next <= x.top; {
 	case !missing:
 		x.behind = time.Time{}
 	case x.behind.IsZero():
 		x.behind = now
-		if x.next > 1 { // of who is new everything is
+		if x.next > 1 { // a new peer always starts with a gap
 			p.counts.Gaps++
 		}
 	}
 }
 
-// caughtUp notes that a snapshot has been taken: all up to seq is here.
+// caughtUp records that a snapshot was applied: all events up to seq are known.
 func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	p.counts.TakenSnapshots++
 	if x.anew {
@@ -188,23 +190,24 @@ func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	p.judge(now, x)
 }
 
-// wants tells whether a snapshot with this number is of use.
+// wants reports whether a snapshot with this sequence number is useful.
 func (x *peer) wants(seq uint64) bool {
 	if x.anew && seq+1 < x.next {
-		return false // what came since would be lost
+		return false // it would undo later events
 	}
 	return x.wanted || x.anew || x.refused || seq >= x.next
 }
 
-// How long a gap may be open before its snapshot is asked for, for messages that are only
-// late; how long it takes to ask again; and the same where the router refused something.
+// patience is how long a gap stays open before a snapshot is requested, since messages may just
+// be late. askEvery is the time between two requests, refusedEvery the time after refused
+// events.
 const (
 	patience     = 20 * time.Millisecond
 	askEvery     = 250 * time.Millisecond
 	refusedEvery = 10 * time.Second
 )
 
-// due is when to ask the peer for a snapshot, zero if not.
+// due returns when to ask the peer for a snapshot, zero if not at all.
 func (x *peer) due() time.Time {
 	var at time.Time
 	switch {
@@ -221,11 +224,11 @@ func (x *peer) due() time.Time {
 	return at
 }
 
-// settle calls ask for who is due and lost for who has been silent for too long, and
-// returns when to do so again.
+// settle calls ask for each peer that is due and lost for each that was silent too long. It
+// returns when to call it again.
 func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	next := now.Add(p.silence)
-	for _, x := range p.all { // in any order: each is asked and lost for itself
+	for _, x := range p.all { // the order does not matter: peers are independent
 		end := x.heard.Add(p.silence)
 		if !now.Before(end) {
 			p.counts.Lost++
@@ -249,7 +252,7 @@ func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	return next
 }
 
-// want has snapshots asked for of all. anew: as if nothing were known of them.
+// want requests a snapshot of every peer, with anew as if nothing were known of it.
 func (p *peers) want(anew bool) {
 	for _, x := range p.all {
 		x.wanted = true
@@ -257,21 +260,21 @@ func (p *peers) want(anew bool) {
 	}
 }
 
-// pieces is a snapshot that is not complete.
+// pieces is an incomplete snapshot.
 type pieces struct {
 	seq, lastID uint64
 	all         [][]byte
-	here        int
+	here        int // pieces received
 	bytes       int
 }
 
-// collect takes a piece of a snapshot, and returns all when they are there. The piece
-// belongs to it.
+// collect stores a piece of a snapshot. It returns all pieces once they are complete, else nil.
+// It keeps payload.
 func (p *peers) collect(x *peer, m *message, payload []byte) [][]byte {
 	s := &x.snapshot
 	if s.seq != m.seq || s.lastID != m.lastID || len(s.all) != m.pieces {
 		if s.here > 0 && s.seq > m.seq {
-			return nil // of an earlier one, and late
+			return nil // a late piece of an earlier snapshot
 		}
 		p.held -= s.bytes
 		*s = pieces{seq: m.seq, lastID: m.lastID, all: make([][]byte, m.pieces)}

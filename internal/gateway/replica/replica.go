@@ -17,39 +17,39 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Replicas tells the other routers what this one reserves, and its dispatcher what they do.
+// Replicas publishes this router's reservations and applies those of the other routers.
 type Replicas struct {
 	cfg  Config
 	self process
 	d    *dispatch.Dispatcher
 	bus  *nats.Bus
 	in   <-chan []byte
-	// news and joined hold one note each: there are events to tell, and a worker has joined.
+	// news and joined have capacity 1: there are events to publish; a worker has joined.
 	news, joined <-chan struct{}
 	log          *zap.Logger
 	ctx          context.Context
 	stop         context.CancelFunc
 	wait         sync.WaitGroup
-	mute         atomic.Bool // tests: it says nothing any more, not even goodbye
+	mute         atomic.Bool // in tests: send nothing more, not even the goodbye
 
-	mu        sync.Mutex // of all below: the goroutine holds it but while it waits
+	mu        sync.Mutex // guards the fields below; the goroutine holds it except while it waits
 	peers     peers
 	own       ledger
 	due       schedule
 	dec       decoder
 	events    []router.Event // scratch
 	out       []byte         // scratch
-	estranged bool           // a peer with another block size was warned of
+	estranged bool           // a warning about a peer's block size was logged
 }
 
-// schedule is when this router last said something, and whether it owes a snapshot.
+// schedule holds the times of the last messages of each kind, and whether a snapshot is owed.
 type schedule struct {
 	told, here, answered time.Time
 	owed                 bool
 }
 
-// Join begins to talk to the other routers, and ends with Close. notify is told what is in the
-// way of the connection, nil when nothing is any more, unless cfg.NATS has a Notify.
+// Join connects to the other routers until Close. notify is called with a current problem of the
+// connection, and with nil when it works again, unless cfg.NATS has its own Notify.
 func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -75,16 +75,17 @@ func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)
 	return r, nil
 }
 
-// Close says goodbye and ends. It may be called again.
+// Close says goodbye to the peers and ends. It may be called again.
 func (r *Replicas) Close() error {
 	r.stop()
 	r.wait.Wait()
 	err := r.bus.Close()
-	for range r.in { // it is closed
+	for range r.in { // drain it until it is closed
 	}
 	return err
 }
 
+// run is the goroutine of Replicas.
 func (r *Replicas) run() {
 	drain, clock := time.NewTimer(time.Hour), time.NewTimer(0)
 	drain.Stop()
@@ -127,7 +128,7 @@ func (r *Replicas) locked(f func()) {
 	f()
 }
 
-// send has the others hear a message; one that gets lost shows by the numbers of the next.
+// send publishes a message. A lost message shows in the sequence numbers of the next.
 func (r *Replicas) send(m *message) {
 	if r.mute.Load() || !r.bus.Connected() {
 		return
@@ -139,13 +140,14 @@ func (r *Replicas) send(m *message) {
 	}
 }
 
-// tell fetches the router's events and sends them.
+// tell drains the router's events and publishes them.
 func (r *Replicas) tell() {
 	r.due.told = time.Now()
 	r.d.With(func(d *router.Router, _ time.Duration) { r.events = d.Drain(r.events[:0]) })
 	r.tellEvents()
 }
 
+// tellEvents publishes r.events, in messages of consecutive sequence numbers.
 func (r *Replicas) tellEvents() {
 	events := r.events
 	if len(events) == 0 {
@@ -160,17 +162,17 @@ func (r *Replicas) tellEvents() {
 		n := fitting(events, most)
 		for i := 1; i < n; i++ {
 			if events[i].Seq != events[0].Seq+uint64(i) {
-				n = i // the journal has lost some
+				n = i // the journal lost events here
 			}
 		}
 		r.send(&message{kind: wireEvents, seq: events[0].Seq, events: events[:n]})
 		events = events[n:]
 	}
-	clear(r.events) // of hashes
+	clear(r.events) // drop references to hashes
 	r.events = r.events[:0]
 }
 
-// mend writes the ledger anew when the router's journal has lost events.
+// mend rewrites the ledger if the router's journal has lost events.
 func (r *Replicas) mend() {
 	if !r.own.torn {
 		return
@@ -182,7 +184,7 @@ func (r *Replicas) mend() {
 	r.own.rewrite(&s)
 }
 
-// shorten has each event fit into a message.
+// shorten drops hashes of events that are too long for a message.
 func (r *Replicas) shorten(events []router.Event) {
 	most := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes))
 	for i := range events {
@@ -193,15 +195,16 @@ func (r *Replicas) shorten(events []router.Event) {
 	}
 }
 
-// answerEvery is the least time between two snapshots, whoever asks.
+// answerEvery is the least time between two snapshots, however many peers ask.
 const answerEvery = 200 * time.Millisecond
 
-// mostClaims bounds what a snapshot tells of sessions, those that were used last. 3 MiB.
+// mostClaims bounds the sessions in a snapshot, the most recently used ones. At most about 3
+// MiB.
 const mostClaims = 1 << 16
 
-// answer sends all that is reserved, and what there is to be told of sessions, to all.
+// answer publishes a snapshot to all peers: the reservations and the claims on sessions.
 func (r *Replicas) answer() {
-	r.tell() // what it tells is in the snapshot, and what comes later is not
+	r.tell() // first publish pending events, so that the snapshot covers exactly the events up to its number
 	r.mend()
 	all := r.own.snapshot(r.events[:0])
 	claims := r.d.Claims(nil)
@@ -218,7 +221,7 @@ func (r *Replicas) answer() {
 		parts = append(parts, message{claims: part})
 	}
 	if len(parts) == 0 {
-		parts = append(parts, message{}) // that nothing is reserved is news too
+		parts = append(parts, message{}) // an empty snapshot says that nothing is reserved
 	}
 	if len(parts) > maxPieces {
 		r.log.Warn("too much is reserved for a snapshot", zap.Int("pieces", len(parts)))
@@ -236,7 +239,7 @@ func (r *Replicas) answer() {
 	r.events = all[:0]
 }
 
-// settle does what is due, and returns when something will be again.
+// settle does everything that is due and returns when to call it again.
 func (r *Replicas) settle(now time.Time) time.Time {
 	if !now.Before(r.due.here.Add(r.cfg.Heartbeat)) {
 		r.tell()
@@ -262,15 +265,15 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	return next
 }
 
-// bury forgets a gateway that is gone. What it claimed, those who know of it tell from now
-// on, and at once: others may have missed it, or have come after it fell silent, and would
-// ask nobody for it.
+// bury drops the reservations of a router that is gone, and publishes a snapshot soon. From now
+// on the remaining routers must spread its claims on sessions: others may have missed them, or
+// have joined after it fell silent, and have no one else to ask.
 func (r *Replicas) bury(p *peer) {
 	r.d.Forget(p.id)
 	r.due.owed = true
 }
 
-// hear takes one message; true: something may be due.
+// hear applies one message. It returns true if something may be due afterwards.
 func (r *Replicas) hear(now time.Time, payload []byte) bool {
 	c := &r.peers.counts
 	var m message
@@ -311,13 +314,13 @@ func (r *Replicas) hear(now time.Time, payload []byte) bool {
 		r.log.Info("another gateway", p.field())
 	case p != was:
 		r.log.Info("another gateway has restarted", p.field())
-		r.bury(was) // it has nothing yet, and may say so by no event
+		r.bury(was) // the new process has no reservations yet, and may send no event to say so
 	}
 	r.take(now, p, &m, payload)
 	return r.due.owed || !p.behind.IsZero()
 }
 
-// take does what a message says.
+// take applies the content of a message.
 func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	switch m.kind {
 	case wireAsk:
@@ -331,10 +334,10 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 		}
 		if r.d.ApplyEvents(m.events) > 0 && !p.refused {
 			p.refused = true
-			p.asked = now // it would be refused again
+			p.asked = now // an immediate retry would be refused again
 		}
 	case wireSnapshot:
-		// Claims count in whatever order they come, and whoever asked for them.
+		// Claims carry stamps, so they may be applied in any order, requested or not.
 		r.d.ApplyClaims(slices.DeleteFunc(m.claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) }))
 		if !p.wants(m.seq) {
 			return
@@ -345,14 +348,14 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	}
 }
 
-// takeSnapshot has the router take one whose pieces have all come.
+// takeSnapshot applies a snapshot whose pieces are complete.
 func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	var s router.Snapshot
 	for _, payload := range all {
-		var d decoder // its events must stay
+		var d decoder // one per piece: its events must stay valid
 		var m message
 		if d.decode(payload, &m) != nil {
-			return // it was decoded before
+			return // impossible: each was decoded on arrival
 		}
 		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
 		s.Events = append(s.Events, m.events...)
@@ -361,11 +364,11 @@ func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	r.peers.caughtUp(now, p, s.Seq, refused > 0)
 }
 
-// clockSkew is by how much the clocks of gateways may differ at most.
+// clockSkew is the largest tolerated difference between the clocks of routers.
 const clockSkew = time.Hour
 
-// doubts tells whether a claim is of the future, and counts it: it would outweigh all
-// others until then.
+// doubts reports whether a stamp lies in the future, and counts it: until then such a claim
+// would outweigh all others.
 func (r *Replicas) doubts(now time.Time, stamp uint64) bool {
 	if stamp <= uint64(now.Add(clockSkew).UnixNano()) {
 		return false

@@ -12,10 +12,10 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Status is what is known of the other routers, by ID.
+// Status returns the state of the other routers, ascending by ID.
 func (r *Replicas) Status() []dispatch.PeerStatus {
 	reserved := map[router.ReplicaID]int{}
-	r.d.With(func(d *router.Router, _ time.Duration) { // a step for each reservation and router
+	r.d.With(func(d *router.Router, _ time.Duration) { // takes time in proportion to reservations and routers
 		for _, p := range d.Peers(nil) {
 			reserved[p.Replica] = p.Reservations
 		}
@@ -31,7 +31,7 @@ func (r *Replicas) Status() []dispatch.PeerStatus {
 	return out
 }
 
-// missing are the events that have not come.
+// missing returns the number of events that have not arrived.
 func (x *peer) missing() uint64 {
 	n := x.top + 1 - x.next
 	for _, s := range x.later {
@@ -40,7 +40,7 @@ func (x *peer) missing() uint64 {
 	return n
 }
 
-// scrape is read for each GET /metrics. Prometheus metrics are made of it by the tags of its fields.
+// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
 type scrape struct {
 	Replicas  int               `metric:"replicas" help:"Other routers that tell what they reserve."`
 	Connected bool              `metric:"replica_connected" help:"1 while there is a NATS server over which routers talk."`
@@ -52,7 +52,7 @@ type scrape struct {
 	Ends      map[string]uint64 `metric:"replica_ends_total" by:"why" help:"Other routers that left, by how: goodbye or silence."`
 }
 
-// Collector makes the metrics of replicas.
+// Collector returns the metrics of replicas.
 func (r *Replicas) Collector() prometheus.Collector {
 	return figures.Collector(figures.Names{Prefix: "coppice_router_"}, r.scrape)
 }

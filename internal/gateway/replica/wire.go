@@ -11,27 +11,33 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// What gateways tell each other, version 2; version 1 knew of no sessions. Numbers are unsigned varints in their shortest
-// form but for those of 8 bytes, which are little-endian.
+// The wire format between routers, version 2; version 1 had no sessions. Numbers are unsigned
+// varints in
+// their shortest form, except those marked 8, which are 8 bytes, little-endian.
 //
-//	message: version 1 byte, kind 1, replica 8, epoch 8, block tokens, seq, then by kind
-//	  here, goodbye:  nothing; seq is that of the last event
-//	  ask:            whom, 8 bytes, 0 for all; seq the same
-//	  events:         count, that many events; seq is that of the first one
-//	  snapshot:       last ID, piece, pieces, count, that many events, count, that many
-//	                  claims; seq of the last event before
-//	event: kind 1 (+ marks), ID, computed, output, under markSession session 8 and stamp 8; then
-//	  of Reserved     worker 8, rank, prompt, uncached, unshared, count, that many hashes of 8 bytes
-//	  of Released     under markSession without markNowhere worker 8, rank
-//	claim: 1 byte, 0 or markNowhere, session 8, stamp 8, replica 8, age in milliseconds, and
-//	  without markNowhere worker 8, rank
+// message: version 1 byte, kind 1 byte, replica 8, epoch 8, block tokens, seq, then by kind
+//
+//	here, goodbye:  nothing; seq is that of the last event
+//	ask:            addressee 8, 0 for all; seq is that of the last event
+//	events:         count, that many events; seq is that of the first one
+//	snapshot:       last ID, piece, pieces, count, that many events, count, that many
+//	                claims; seq is that of the last event included
+//
+// event: kind 1 byte (+ marks), ID, computed, output; with markSession: session 8, stamp 8; then
+//
+//	of Reserved     worker 8, rank, prompt, uncached, unshared, count, that many hashes 8
+//	of Released     with markSession and without markNowhere: worker 8, rank
+//
+// claim: 1 byte, 0 or markNowhere; session 8, stamp 8, replica 8, age in milliseconds;
+//
+//	without markNowhere: worker 8, rank
 const (
 	wireVersion = 2
-	mostVersion = 31 // that will ever be: what begins otherwise is of somebody else
+	mostVersion = 31 // the highest version ever; a higher first byte is not this protocol
 
-	markSession = 0x40 // Reserved, or Released that takes a session back; in a snapshot none has it
-	markUntold  = 0x20 // Reserved
-	markNowhere = 0x10 // Released with markSession
+	markSession = 0x40 // of Reserved, or of Released that takes a session back; never in a snapshot
+	markUntold  = 0x20 // of Reserved
+	markNowhere = 0x10 // of Released with markSession
 	markKind    = 0x0f
 )
 
@@ -46,27 +52,27 @@ const (
 	wireKinds
 )
 
-// The limits of what is sent. A message is closed when the next event would go beyond them.
+// Limits of a message. It is closed before the event that would exceed one of them.
 const (
 	batchEvents   = 256
 	batchBytes    = 64 << 10
 	pieceBytes    = 256 << 10
 	maxPieces     = 4096
-	eventHashes   = 16384 // beyond, a prompt's blocks are counted and not named
+	eventHashes   = 16384 // further blocks of a prompt are only counted
 	eventHead     = 1 + 3*binary.MaxVarintLen64 + 2*8 + 8 + binary.MaxVarintLen32
 	eventOverhead = eventHead + 4*binary.MaxVarintLen64
 	claimBytes    = 1 + 3*8 + binary.MaxVarintLen64 + 8 + binary.MaxVarintLen32
 	messageHead   = 2 + 8 + 8 + 7*binary.MaxVarintLen64
 )
 
-// message is what a gateway tells. Its events and claims are valid until the next decode.
+// message is a decoded message. Its events and claims are valid until the next decode.
 type message struct {
 	kind        wireKind
 	replica     router.ReplicaID
 	epoch       uint64
 	blockTokens int
 	seq         uint64
-	whom        router.ReplicaID // of an ask
+	whom        router.ReplicaID // of an ask: the addressee, 0 for all
 	lastID      uint64           // of a snapshot
 	piece       int
 	pieces      int
@@ -158,7 +164,7 @@ func appendClaim(dst []byte, c *router.Claim) []byte {
 	return appendWorker(dst, c.Worker)
 }
 
-// eventBytes is at least what appendEvent takes.
+// eventBytes returns an upper bound of the bytes that appendEvent writes, without a session's.
 func eventBytes(ev *router.Event) int {
 	if ev.Kind != router.Reserved {
 		return eventHead
@@ -166,8 +172,7 @@ func eventBytes(ev *router.Event) int {
 	return eventOverhead + 8*len(ev.Hashes)
 }
 
-// shorten has an event name at most so many blocks; what is beyond it counts as blocks
-// that nobody shares.
+// shorten limits the hashes of an event. Blocks without a hash count as unshared.
 func shorten(ev *router.Event, most int) {
 	if n := len(ev.Hashes); n > most {
 		ev.UnsharedBlocks += n - most
@@ -175,7 +180,7 @@ func shorten(ev *router.Event, most int) {
 	}
 }
 
-// fitting is how many of the leading events go into one message of so many bytes, at least
+// fitting returns the number of leading events that fit into a message of most bytes, at least
 // one.
 func fitting(events []router.Event, most int) int {
 	n, size := 0, messageHead
@@ -193,8 +198,8 @@ var (
 	errVersion = fmt.Errorf("%w: another version", errWire)
 )
 
-// decoder reads messages, in memory that is used again. It believes no length that it
-// reads: what it allocates is in proportion to the bytes that are there.
+// decoder decodes messages into memory that is reused. It trusts no length in the input: it
+// allocates in proportion to the bytes that are present.
 type decoder struct {
 	rest   []byte
 	err    error
@@ -203,6 +208,7 @@ type decoder struct {
 	claims []router.Claim
 }
 
+// fail records the first fault and makes all further reads return 0.
 func (d *decoder) fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", errWire, what)
@@ -230,7 +236,7 @@ func (d *decoder) fixed() uint64 {
 	return v
 }
 
-// number is at most most.
+// number reads a varint of at most most.
 func (d *decoder) number(most uint64) uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 || v > most {
@@ -241,12 +247,13 @@ func (d *decoder) number(most uint64) uint64 {
 	return v
 }
 
-// leastEvent, leastClaim and hashBytes bound counts by the bytes that are left.
+// leastEvent, leastClaim and hashBytes are least encoded sizes: they bound counts by the bytes
+// left.
 const leastEvent, leastClaim, hashBytes = 4, 26, 8
 
 const anyNumber = 1<<64 - 1
 
-// decode reads a message; its events are valid until the next call. The error is errWire.
+// decode decodes a message. Its events are valid until the next call. The error wraps errWire.
 func (d *decoder) decode(payload []byte, m *message) error {
 	*d = decoder{rest: payload, events: d.events[:0], hashes: d.hashes[:0], claims: d.claims[:0]}
 	*m = message{}
@@ -288,7 +295,7 @@ func (d *decoder) decode(payload []byte, m *message) error {
 }
 
 func (d *decoder) readEvents(m *message) {
-	// The hashes must not move once events point at them.
+	// Events refer to the hashes, so their memory must not move.
 	if n := len(d.rest) / hashBytes; cap(d.hashes) < n {
 		d.hashes = make([]kv.BlockHash, 0, n)
 	}
@@ -370,10 +377,10 @@ func (d *decoder) readClaims(m *message) {
 	}
 }
 
-// mostAge is in milliseconds, and still a Duration.
+// mostAge is in milliseconds, and small enough for a time.Duration.
 const mostAge = 1 << 42
 
-// session reads whose claim it is and its stamp.
+// session reads a session and the stamp of its claim.
 func (d *decoder) session() (id, stamp uint64) {
 	if id, stamp = d.fixed(), d.fixed(); id == 0 || stamp == 0 || stamp > router.MaxStamp {
 		d.fail("a claim on no session, or of no time")

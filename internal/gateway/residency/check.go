@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Check walks everything and reports the first broken invariant, with the values in it;
-// nil if all hold. Cost: all blocks.
+// Check verifies all invariants and returns the first broken one with its values, nil if all
+// hold. It visits all blocks.
 func (x *Residency) Check() error {
 	if err := x.index.Check(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (x *Residency) checkRank(k *rank) error {
 	return cmp.Or(t.holds(x.index.DumpHolder(k.holder, nil), onDevice), t.holds(x.below.DumpHolder(k.holder, nil), anyTier))
 }
 
-// holds checks that what an index has is in the table, in one of some tiers.
+// holds checks that every block of an index is in the table, in at least one tier of in.
 func (t *tiers) holds(dump []kvindex.HolderRun, in tierSet) error {
 	for _, r := range dump {
 		for _, hash := range r.Run.Hashes {

@@ -8,37 +8,37 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// ErrConfig is wrapped, beside kvindex.ErrConfig, by the errors of Validate and [New].
+// ErrConfig is wrapped by the errors of Validate and [New], besides kvindex.ErrConfig.
 var ErrConfig = errors.New("residency: invalid config")
 
 // Defaults of [Config].
 const (
 	DefaultRanks      = 1024
-	DefaultRankBlocks = 1 << 19 // 8M tokens in blocks of 16: 1 TB of device memory for a model of 8B
+	DefaultRankBlocks = 1 << 19 // 8M tokens in blocks of 16: 1 TB of device memory for an 8B model
 )
 
 // Config limits a [Residency]. The zero value works.
 type Config struct {
-	// Index is the device's. Holders is how many ranks may be known, HolderBlocks what
-	// one of them may have in all shards together, and Blocks what is in one shard.
+	// Index configures the index of device memory. Holders bounds the known ranks, HolderBlocks
+	// the blocks of one rank over all shards, and Blocks the blocks in one shard.
 	//
-	// While Holders * HolderBlocks <= Blocks, as it is by default, no worker can take
-	// another's room, however much it sends; with less, those that flood together can
-	// fill the index for all. It is a bound and takes no memory of itself: what a rank
-	// can make us keep is HolderBlocks blocks of 50 bytes, 220 where each is a branch of
-	// its own, and 35 more with hashes of its own; while a dump is put in, twice.
+	// While Holders * HolderBlocks <= Blocks, as by default, no worker can take another's room,
+	// however much it sends; otherwise workers that flood together can fill the index for all.
+	// The bound itself takes no memory: a rank can make the index keep HolderBlocks blocks of 50
+	// bytes, or 220 where each block is a branch of its own, plus 35 with hashes of its own;
+	// twice that while a dump is being applied.
 	//
-	// Defaults: Holders DefaultRanks; HolderBlocks DefaultRankBlocks, or Blocks/Holders
-	// if that is less; Blocks is Holders*HolderBlocks, at most kvindex.MaxBlocks.
+	// Defaults: Holders is DefaultRanks; HolderBlocks is DefaultRankBlocks, or Blocks/Holders if
+	// that is less; Blocks is Holders*HolderBlocks, at most kvindex.MaxBlocks.
 	Index kvindex.ShardedConfig
-	// TierBlocks is how many blocks a rank may have in lower tiers alone. Those beyond
-	// are not kept. Default 1<<20: 16M tokens in blocks of 16, 2 TB of host memory for a model of 8B. For a rank with lower tiers each block, those
-	// of the device too, takes 35 bytes in its table and as many as above in the index of
-	// all tiers.
+	// TierBlocks bounds the blocks of a rank that are only in lower tiers; further ones are not
+	// kept. Default 1<<20: 16M tokens in blocks of 16, 2 TB of host memory for an 8B model. For
+	// a rank with lower tiers, each block, including those on the device, takes 35 bytes in the
+	// rank's table and as many as above in the index of all tiers.
 	TierBlocks int `default:"1<<20" min:"1" max:"1<<30"`
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros.
+// WithDefaults returns c with every zero field set to its default.
 func (c Config) WithDefaults() Config {
 	if c.Index.Holders == 0 {
 		c.Index.Holders = DefaultRanks
@@ -58,7 +58,7 @@ func (c Config) WithDefaults() Config {
 	return bounds.Fill(c)
 }
 
-// Validate reports all faults at once. Zeros count as their defaults.
+// Validate reports all faults at once. Zero fields count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	errs := []error{c.Index.Validate(), bounds.CheckAs(ErrConfig, c)}

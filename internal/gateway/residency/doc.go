@@ -1,21 +1,21 @@
-// Package residency owns what the workers of a fleet say that their caches hold, tier
-// by tier, and answers how much of a prompt each of them has. It is the events.Sink
-// over router/kvindex. It never talks to a worker, never chooses one and never reads a
-// clock.
+// Package residency owns the index of what workers' caches hold by their events, tier by tier,
+// and answers how many leading blocks of a prompt each rank has. It is the events.Sink on top of
+// router/kvindex. It never talks to a worker, never chooses one and never reads a clock.
 //
-// What is in device memory is in one kvindex.Sharded. A rank that names a lower tier
-// gets a table of its own besides, hash to tiers, of all its blocks, and a part in a
-// second index, of what it has in whatever tier. A lookup goes on in the table where the
-// indexes end, which is soon, as they hold all but what stands behind a hole. So fleets
-// without lower tiers pay nothing for them, and what was offloaded is known exactly,
-// even behind a hole in the device's part.
+// Blocks in device memory are in one kvindex.Sharded. A rank that has named a lower tier also
+// has a table of all its blocks, from hash to tiers, and a part in a second index of its blocks
+// in any tier. A lookup continues in the table where the indexes end, which takes few steps,
+// since they hold all blocks except those after a hole. So fleets without lower tiers pay
+// nothing for them, and offloaded blocks are known exactly, even after a hole in the device's
+// part.
 //
-// The answer may be too low, never too high: whatever a worker sends, no lookup says
-// more of it than it had told at some time of the lookup. A worker can spend its own
-// room only: see [Config].
+// An answer may be too low, never too high: a lookup never returns more of a rank than the rank
+// had announced at some time during the lookup. A worker can only use up its own room: see
+// [Config].
 //
-// Store, Remove, Clear, Replace and Forget come for one rank one at a time, as
-// events.Sink says; everything else, and other ranks, at any time from any goroutine.
+// Store, Remove, Clear, Replace and Forget must be called one at a time per rank, as for any
+// events.Sink. All other calls, and calls for other ranks, may come at any time from any
+// goroutine.
 //
 //	x, err := residency.New(residency.Config{})
 //	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16}, x)

@@ -5,19 +5,19 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// find is the scratch of one lookup.
+// find holds the scratch memory of one lookup.
 type find struct {
 	device []kvindex.Overlap
-	all    []kvindex.Overlap // in whatever tier, of ranks with a table
+	all    []kvindex.Overlap // blocks in any tier, of ranks with a table
 	locals []kv.LocalHash    // the caller's
-	hashes []kv.BlockHash    // of locals, as far as they were needed
-	from   []int             // by tiered rank: where its overlap stands in the result, or -1
+	hashes []kv.BlockHash    // chained hashes of locals, as many as were needed
+	from   []int             // by index in tieredRanks: position of its overlap in the result, or -1
 }
 
-// Find appends the overlap of each holder that has the first block of a sequence, in no
-// order. It allocates only if dst has no room. Cost: kvindex's Find; if there are ranks
-// with lower tiers, that again, and some steps for each of them that is found, for one
-// with blocks on disk alone a step for each block behind the device's.
+// Find appends the overlap of each rank that has the first block of a sequence, in no particular
+// order. It allocates only to grow dst. It costs one kvindex Find; with ranks that have lower
+// tiers, a second one, and a few steps per such rank found: one step per block after the
+// device's if the rank has blocks on disk only.
 func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	if len(locals) == 0 {
 		return dst
@@ -40,8 +40,8 @@ func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
-// below lets the overlaps of ranks with a table, in dst from the first on, go on where
-// the device ends, and appends those that have nothing on the device.
+// below extends the overlaps of ranks with a table, in dst[first:], beyond the device's blocks,
+// and appends those of ranks with nothing on the device.
 func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first int) []Overlap {
 	f.from = f.from[:0]
 	for range tiered.ranks {
@@ -56,7 +56,7 @@ func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first in
 	for _, o := range f.all {
 		i, ok := tiered.at[o.Holder]
 		if !ok {
-			continue // a shadow; or it came and went
+			continue // a shadow, or a rank that came or left during the lookup
 		}
 		at := f.from[i]
 		if at < 0 {
@@ -72,7 +72,7 @@ func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first in
 	return dst
 }
 
-// withoutVoid takes out who turned out to have nothing.
+// withoutVoid removes empty overlaps from dst[first:].
 func withoutVoid(dst []Overlap, first int) []Overlap {
 	kept := dst[:first]
 	for _, o := range dst[first:] {
@@ -83,15 +83,15 @@ func withoutVoid(dst []Overlap, first int) []Overlap {
 	return kept
 }
 
-// extend looks up in a rank's table what follows on its device blocks. all is how many
-// it has in whatever tier, by the index. If it has lost blocks since the indexes were
-// asked, they may be among those: then all is looked up, as the table is whole while the
+// extend continues an overlap in the rank's table. all is the number of blocks in any tier by
+// the index. If the rank has lost blocks since the indexes were read, these may be among the
+// ones found: then the table is read from the first block, because it is consistent while the
 // lock is held.
 func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if k.tiers == nil {
-		return // forgotten meanwhile
+		return // forgotten or cleared meanwhile
 	}
 	if k.lost > losses {
 		o.Device, all = 0, 0
@@ -107,14 +107,14 @@ func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	o.Device, o.Host, o.Disk, o.Shared, o.Object = device, host-device, disk-host, shared-disk, end-shared
 }
 
-// while is the first block from at on that is in none of some tiers.
+// while returns the first block, from at on, that is in none of the tiers in.
 func (f *find) while(t *tiers, at int, in tierSet) int {
 	for ; at < len(f.locals) && t.masks[f.hash(at)]&in != 0; at++ {
 	}
 	return at
 }
 
-// hash is the chained hash of a block.
+// hash returns the chained hash of a block, computed on demand.
 func (f *find) hash(at int) kv.BlockHash {
 	for i := len(f.hashes); i <= at; i++ {
 		next := kv.BlockHash(f.locals[i])

@@ -8,19 +8,19 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// rank is what is known of one holder.
+// rank is the state of one rank.
 type rank struct {
 	holder   kv.Rank
-	changing sync.Mutex   // held for as long as a change takes; before mu
-	mu       sync.RWMutex // of what follows, shared by lookups in the table: for a part of a change, or for no longer than a swap
+	changing sync.Mutex   // held for a whole change; taken before mu
+	mu       sync.RWMutex // guards the fields below; a change holds it for one part or a swap at a time
 	shown    shown
 
-	names *kvindex.Names // nil: its hashes are kv.Chain's
-	tiers *tiers         // nil: it has named no lower tier. Both indexes hold no more than is in it
-	lost  uint64         // the last of Residency.losses that was this rank's
+	names *kvindex.Names // nil: its hashes are chained by kv.Chain
+	tiers *tiers         // nil: it has named no lower tier. Both indexes hold only blocks in it
+	lost  uint64         // the last number in Residency.losses that is this rank's
 
-	// lossy: blocks of it were refused since it was cleared, for want of room or for
-	// their form. Blocks below those are no sign of a lost event.
+	// lossy: blocks of the rank were refused since its last Clear, for lack of room or as
+	// invalid. So a missing parent no longer proves that an event was lost.
 	lossy bool
 
 	run    kvindex.Run    // scratch
@@ -28,14 +28,14 @@ type rank struct {
 	gone   []kv.BlockHash // scratch of take
 }
 
-// shown is what Held and Stats read without a lock: as of the end of the last part of a
-// change.
+// shown holds the values that Held and Stats read without a lock. They are updated after each
+// part of a change.
 type shown struct {
 	foreign, lossy, tiered atomic.Bool
 	blocks, lower          atomic.Int64 // of a rank with a table
 }
 
-// show brings shown up to date. The rank's lock is held.
+// show updates shown. The caller holds the rank's lock.
 func (k *rank) show() {
 	k.shown.foreign.Store(k.names != nil)
 	k.shown.lossy.Store(k.lossy)
@@ -48,7 +48,7 @@ func (k *rank) show() {
 	k.shown.tiered.Store(k.tiers != nil)
 }
 
-// counts are what became of blocks.
+// counts counts blocks by outcome, and replaced ranks.
 type counts struct {
 	replaces, orphans, belowRefused, overfull, tiersFull, foreign, collisions, invalid atomic.Uint64
 }

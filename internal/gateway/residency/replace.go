@@ -8,22 +8,22 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// content is what a dump says, before any reader sees it.
+// content is a dump, converted before any lookup sees it.
 type content struct {
-	names   *kvindex.Names // nil: the hashes are kv.Chain's
+	names   *kvindex.Names // nil: the hashes are chained by kv.Chain
 	tiers   *tiers
-	lower   bool          // something is in a lower tier
-	runs    []kvindex.Run // for the index of all
-	device  []kvindex.Run // for the device's
+	lower   bool          // some block is in a lower tier
+	runs    []kvindex.Run // for the index of all tiers
+	device  []kvindex.Run // for the device's index
 	lossy   bool
-	refused int // blocks, as their parents are not in the dump
+	refused int // blocks whose parents are not in the dump
 
 	run kvindex.Run // scratch
 }
 
-// Replace implements [events.Sink]. Readers see all of it at once, and wait for it no
-// longer than for any store: it is put into the indexes under a shadow, which then takes
-// the rank's place. Until then a rank may have what it is allowed twice.
+// Replace implements [events.Sink]. Lookups see the whole dump at once, and wait no longer than
+// for a store: the dump is stored in the indexes under a shadow rank, which is then swapped with
+// the rank. Until then the rank may take twice its room.
 func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	k := x.rankOrNew(r)
 	if k == nil {
@@ -48,7 +48,7 @@ func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	} else {
 		x.put(k, c, tiered, err)
 	}
-	x.index.Forget(shadow) // what was
+	x.index.Forget(shadow) // after the swap: the previous content
 	if tiered {
 		x.below.Forget(shadow)
 	}
@@ -57,8 +57,8 @@ func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	return c.refused
 }
 
-// fill stores runs as far as they are taken. It returns an error that was met, of
-// several a collision.
+// fill stores runs as far as the index takes them. It returns the first error met, or a
+// collision if there was one.
 func fill(index *kvindex.Sharded, h kv.Rank, runs []kvindex.Run) (met error) {
 	for i := range runs {
 		if _, err := index.Store(h, runs[i]); met == nil || err == kvindex.ErrCollision {
@@ -81,7 +81,7 @@ func blocksOf(dump []events.Stored) (n int) {
 	return n
 }
 
-// put is the one step: the shadow takes the rank's place.
+// put swaps the shadow with the rank, in one step.
 func (x *Residency) put(k *rank, c *content, tiered bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,8 +103,8 @@ func (x *Residency) put(k *rank, c *content, tiered bool, err error) {
 	k.lost = x.losses.Add(1)
 }
 
-// collided is what becomes of a dump whose table could not tell two prefixes apart, see
-// storeTier: which block it was is not known, so none is believed.
+// collided handles a dump whose table could not tell two prefixes apart, see storeTier. It is
+// unknown which block was affected, so the whole dump is dropped.
 func (x *Residency) collided(k *rank, c *content) {
 	x.counts.collisions.Add(uint64(len(c.tiers.masks)))
 	x.clear(k)
@@ -118,8 +118,8 @@ func (x *Residency) collided(k *rank, c *content) {
 	}
 }
 
-// read takes a dump in. False: its hashes are of another make than kv.Chain and there
-// are no names to translate them.
+// read converts a dump. It returns false if its hashes are not chained by kv.Chain and c has no
+// names to translate them.
 func (x *Residency) read(c *content, dump []events.Stored) bool {
 	for i := range dump {
 		s := &dump[i]
@@ -156,7 +156,7 @@ func (x *Residency) read(c *content, dump []events.Stored) bool {
 	return true
 }
 
-// orphan counts blocks whose parent is not there: not in the dump, or refused.
+// orphan counts blocks whose parent is missing: not in the dump, or refused.
 func (x *Residency) orphan(c *content, blocks int) {
 	if c.lossy {
 		x.counts.belowRefused.Add(uint64(blocks))
@@ -165,8 +165,8 @@ func (x *Residency) orphan(c *content, blocks int) {
 	}
 }
 
-// spoil is what becomes of a dump with a run that can't be had. If a name stands for
-// two blocks, which no set of blocks has, nothing of it is believed.
+// spoil handles a run that can't be stored. If one name stands for two blocks, which is
+// impossible in a set of blocks, the whole dump is dropped.
 func (x *Residency) spoil(c *content, dump []events.Stored, gone []kv.BlockHash, err error, blocks int) {
 	switch {
 	case len(gone) > 0:
@@ -180,7 +180,7 @@ func (x *Residency) spoil(c *content, dump []events.Stored, gone []kv.BlockHash,
 	c.lossy = true
 }
 
-// keep adds a run whose parent is there.
+// keep adds a run whose parent is present.
 func (x *Residency) keep(c *content, tier kv.Tier, run kvindex.Run) {
 	fit := c.tiers.add(tier, run.Hashes)
 	if over := uint64(len(run.Hashes) - fit); over > 0 {

@@ -10,52 +10,54 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Overlap is how much of a query a holder has: so many consecutive blocks from the
-// first on, the device's, then those that go on in host memory, page-locked or not,
-// then those on disk, in shared directories and in object stores. At least one is not 0.
+// Overlap is the number of leading blocks of a query that a rank has: first those on the device,
+// then the following ones in host memory (page-locked or not), on disk, in shared directories,
+// and in object stores. At least one is not 0.
 //
-// A block counts where it stands in this order: behind the first that the device lacks,
-// one that is on the device counts as the host's, as it is there or better.
+// Blocks are counted in this order. After the first block that the device lacks, a block on the
+// device counts as in host memory, since it is at least as close. Example: device, host, device,
+// disk is Device 1, Host 2, Disk 1.
 type Overlap struct {
 	Holder                             kv.Rank
 	Device, Host, Disk, Shared, Object int // blocks
 }
 
-// Blocks is all of it.
+// Blocks returns the sum over all tiers.
 func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
 
-// Residency is what all ranks hold. It is an [events.Sink].
+// Residency is the index of all ranks' blocks. It is an [events.Sink].
 type Residency struct {
 	cfg    Config
-	index  *kvindex.Sharded // the device's, in chained hashes alone
-	below  *kvindex.Sharded // all that ranks with a table have, in whatever tier
+	index  *kvindex.Sharded // blocks on the device, by chained hash
+	below  *kvindex.Sharded // blocks in any tier, of ranks with a table
 	counts counts
 	finds  sync.Pool // of *find
 
-	mu    sync.RWMutex // of ranks, and of who changes tiered; held for a step of a map
+	mu    sync.RWMutex // guards ranks and changes of tiered; held for one map operation
 	ranks map[kv.Rank]*rank
 
-	// tiered is those with a table; it is replaced, never changed.
+	// tiered lists the ranks with a table. It is replaced as a whole, never changed.
 	tiered atomic.Pointer[tieredRanks]
-	// losses numbers whatever took blocks from a tiered rank, when it was done.
+	// losses numbers the changes that took blocks from a tiered rank, when they were done.
 	losses atomic.Uint64
 }
 
 var _ events.Sink = (*Residency)(nil)
 
+// tieredRanks lists the ranks with a table, with the index of each.
 type tieredRanks struct {
 	ranks []*rank
 	at    map[kv.Rank]int
 }
 
-// New makes an empty one. The error wraps [ErrConfig] or kvindex.ErrConfig.
+// New makes an empty Residency. The error wraps [ErrConfig] or kvindex.ErrConfig.
 func New(cfg Config) (*Residency, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
 	device := cfg.Index
-	device.Holders *= 2 // with shadows
+	device.Holders *= 2 // shadows count as holders
 	below := device
 	below.HolderBlocks = min(below.HolderBlocks+cfg.TierBlocks, kvindex.MaxBlocks)
 	below.Blocks = min(cfg.Index.Holders*below.HolderBlocks, kvindex.MaxBlocks)
@@ -72,8 +74,8 @@ func New(cfg Config) (*Residency, error) {
 	return x, nil
 }
 
-// shadowBit marks the ranks under which dumps are put into an index, before they take
-// their holder's place. No lookup tells of them.
+// shadowBit marks the shadow ranks under which dumps are stored before they are swapped with
+// their rank. Lookups skip them.
 const shadowBit = 1 << 31
 
 func shadowOf(h kv.Rank) kv.Rank {
@@ -83,14 +85,15 @@ func shadowOf(h kv.Rank) kv.Rank {
 
 func isShadow(h kv.Rank) bool { return h.DP&shadowBit != 0 }
 
-// rank finds what is known of a rank, nil if there is nothing.
+// rank returns the state of a rank, nil if it is unknown.
 func (x *Residency) rank(h kv.Rank) *rank {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.ranks[h]
 }
 
-// rankOrNew makes a rank known; nil if there are too many, or its number is no rank's.
+// rankOrNew returns the state of a rank, created if needed; nil if there are too many or h has
+// shadowBit.
 func (x *Residency) rankOrNew(h kv.Rank) *rank {
 	if k := x.rank(h); k != nil || isShadow(h) {
 		return k
@@ -109,7 +112,7 @@ func (x *Residency) newTiers() *tiers {
 	return &tiers{masks: map[kv.BlockHash]tierSet{}, mostDevice: x.cfg.Index.HolderBlocks, mostLower: x.cfg.TierBlocks}
 }
 
-// raise gives a rank a table, of what it has on the device. Its lock is held.
+// raise gives a rank a table of its blocks on the device. The caller holds its lock.
 func (x *Residency) raise(k *rank) {
 	k.tiers = x.newTiers()
 	for _, r := range x.index.DumpHolder(k.holder, nil) {
@@ -120,7 +123,7 @@ func (x *Residency) raise(k *rank) {
 	x.list(k)
 }
 
-// list adds a rank to those with a table.
+// list adds a rank to tiered.
 func (x *Residency) list(k *rank) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,8 +165,8 @@ func (x *Residency) unlist(k *rank) {
 	x.relist(slices.DeleteFunc(slices.Clone(x.tiered.Load().ranks), func(other *rank) bool { return other == k }))
 }
 
-// Held is how many blocks a holder has, each once in however many tiers, as of the last
-// part of a change that has ended; 0 if it is not known. It waits for no change.
+// Held returns the number of blocks of a rank, each counted once over all tiers, as of the last
+// finished part of a change; 0 for an unknown rank. It does not wait for changes.
 func (x *Residency) Held(h kv.Rank) int {
 	k := x.rank(h)
 	switch {

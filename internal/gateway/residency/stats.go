@@ -7,30 +7,31 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Stats is what is known and what was refused.
+// Stats counts what is known and what was refused.
 type Stats struct {
-	Index kvindex.Stats // the device's
+	Index kvindex.Stats // blocks on the device
 
-	Ranks       int // known
-	ForeignHash int // of them, whose hashes are not kv.Chain's and are translated
-	TieredRanks int // of them, that have named a lower tier
-	TierBlocks  int // their blocks that are in lower tiers alone
-	LossyRanks  int // of which blocks were refused since they were cleared
+	Ranks       int // known ranks
+	ForeignHash int // ranks whose hashes are not kv.Chain's and are translated
+	TieredRanks int // ranks that have named a lower tier
+	TierBlocks  int // blocks that are only in lower tiers
+	LossyRanks  int // ranks with blocks refused since their last Clear
 
 	Replaces uint64 // ranks replaced by a dump
 
-	// Blocks that were refused, and why.
-	OrphanBlocks    uint64 // their parent is in no tier of the rank: an event was lost
-	BelowRefused    uint64 // the same, of lossy ranks, where it is no sign of that
-	OverfullBlocks  uint64 // Config.Index: the rank's own limit, mostly
+	// Refused blocks by reason.
+	OrphanBlocks    uint64 // no parent in any tier of the rank: an event was lost
+	BelowRefused    uint64 // no parent, in a lossy rank, where that proves nothing
+	OverfullBlocks  uint64 // Config.Index: usually the rank's own limit
 	TierFullBlocks  uint64 // Config.TierBlocks
-	ForeignBlocks   uint64 // of another make than those before
-	CollisionBlocks uint64 // of prefixes with the hash of another
+	ForeignBlocks   uint64 // hashed by another function than the rank's earlier blocks
+	CollisionBlocks uint64 // another prefix has the same hash
 	InvalidBlocks   uint64 // impossible sequences, tiers and dumps
 }
 
-// Stats is as of now, each rank as of another moment. It waits for no change of a rank,
-// and for a part of one at each shard of the index. Cost: the ranks.
+// Stats returns the current counts; those of different ranks may be from different moments. It
+// waits for no change of a rank, but for a part of one at each shard of the index. It costs
+// O(ranks).
 func (x *Residency) Stats() Stats {
 	c := &x.counts
 	s := Stats{
@@ -60,7 +61,7 @@ func (x *Residency) Stats() Stats {
 	return s
 }
 
-// all are the ranks known now.
+// all returns the known ranks.
 func (x *Residency) all() []*rank {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -8,15 +8,15 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// What a store is refused with, beside the index's errors.
+// Reasons to refuse a store, besides the index's errors.
 var (
 	errTier      = errors.New("residency: unknown tier")
 	errTiersFull = errors.New("residency: too many blocks in lower tiers")
 )
 
-// Store implements [events.Sink]. Blocks that are refused for another reason than
-// their parent are counted and no error, as no recovery would bring them; nor are, from
-// then on until the rank is cleared, those below unknown blocks.
+// Store implements [events.Sink]. Only an unknown parent is an error. Blocks refused for other
+// reasons are counted without one, since no recovery would bring them; from then until the
+// rank's next Clear, so are blocks with an unknown parent.
 func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	k := x.rankOrNew(r)
 	if k == nil {
@@ -36,8 +36,8 @@ func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	return x.storePart(k, s)
 }
 
-// maxPart is how many blocks are stored or removed under one lock, for which lookups in
-// the rank's table wait.
+// maxPart is the number of blocks stored or removed under one hold of the rank's lock, for which
+// lookups in its table wait.
 const maxPart = 4096
 
 func (x *Residency) storePart(k *rank, s events.Stored) error {
@@ -48,7 +48,7 @@ func (x *Residency) storePart(k *rank, s events.Stored) error {
 	return x.verdict(k, x.store(k, s.Tier, k.run), len(s.Blocks))
 }
 
-// runOf is a run as the index takes it, in the slices of another.
+// runOf converts s to a run, in the slices of r.
 func runOf(s *events.Stored, r kvindex.Run) kvindex.Run {
 	r.Parent, r.HasParent = s.Parent, s.HasParent
 	r.Hashes, r.Locals = r.Hashes[:0], r.Locals[:0]
@@ -64,7 +64,7 @@ func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 		return errTier
 	}
 	if k.names == nil && k.tiers == nil && tier == kv.TierDevice {
-		err := x.storeIndex(k, run) // which checks the hashes
+		err := x.storeIndex(k, run) // it checks the hashes
 		if err != kvindex.ErrForeignHash || x.held(k) > 0 {
 			return err
 		}
@@ -85,8 +85,8 @@ func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 	return x.storeTier(k, tier, run)
 }
 
-// translate makes chained hashes of a run's own, if they are not. Whose hashes are of
-// another make shows while nothing is held; then it is so until the rank is cleared.
+// translate returns a run with chained hashes. Whether a rank's hashes are its own is decided by
+// the first run while it holds nothing, and stays so until the rank's next Clear.
 func (x *Residency) translate(k *rank, run kvindex.Run) (kvindex.Run, error) {
 	if k.names == nil {
 		if isChain(run) {
@@ -98,7 +98,7 @@ func (x *Residency) translate(k *rank, run kvindex.Run) (kvindex.Run, error) {
 		k.names = x.newNames()
 	}
 	translated, gone, err := k.names.Store(run)
-	if len(gone) > 0 { // names that mean something else now
+	if len(gone) > 0 { // names that now stand for other blocks
 		x.take(k, anyTier, gone)
 	}
 	return translated, err
@@ -108,7 +108,7 @@ func (x *Residency) newNames() *kvindex.Names {
 	return kvindex.NewNames(x.cfg.Index.HolderBlocks + x.cfg.TierBlocks)
 }
 
-// isChain tells whether the hashes of a run are kv.Chain's.
+// isChain reports whether the hashes of a run are chained by kv.Chain.
 func isChain(run kvindex.Run) bool {
 	last, started := run.Parent, run.HasParent
 	for i, local := range run.Locals {
@@ -123,18 +123,18 @@ func isChain(run kvindex.Run) bool {
 	return true
 }
 
-// storeIndex stores a run of a rank without table. The index bounds what a rank has in
-// one shard; here it is bounded in all of them.
+// storeIndex stores a run of a rank without a table. The index bounds the rank's blocks per
+// shard; this bounds them over all shards.
 func (x *Residency) storeIndex(k *rank, run kvindex.Run) error {
 	if !x.fits(k, run.Hashes) && (!run.HasParent || x.index.Holds(k.holder, run.Parent)) {
-		return kvindex.ErrFull // and an orphan is refused as one
+		return kvindex.ErrFull // an orphan is refused as one, not as full
 	}
 	_, err := x.index.Store(k.holder, run)
 	return err
 }
 
-// fits tells whether there is room in the index for those of some blocks that a rank does
-// not have there. They are only looked up where there is not room for all.
+// fits reports whether the index has room for the blocks that the rank does not hold yet. It
+// looks blocks up only if there might not be room for all.
 func (x *Residency) fits(k *rank, hashes []kv.BlockHash) bool {
 	room := x.cfg.Index.HolderBlocks - x.index.Held(k.holder)
 	for i := 0; i < len(hashes) && room < len(hashes)-i; i++ {
@@ -147,8 +147,8 @@ func (x *Residency) fits(k *rank, hashes []kv.BlockHash) bool {
 	return true
 }
 
-// storeTier stores a run of a rank with a table, which decides: what the index refuses
-// behind a hole is found in the table.
+// storeTier stores a run of a rank with a table. The table decides: blocks that the index
+// refuses after a hole are found in the table.
 func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 	if run.HasParent && k.tiers.masks[run.Parent] == 0 {
 		return kvindex.ErrUnknownParent
@@ -162,7 +162,7 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 			_, err = x.index.Store(k.holder, part)
 		}
 		if err == kvindex.ErrCollision {
-			x.take(k, anyTier, run.Hashes) // the table could not tell the two prefixes apart
+			x.take(k, anyTier, run.Hashes) // the table can't tell the two prefixes apart
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 	return nil
 }
 
-// verdict counts what came of a store and says what the sink's caller is told.
+// verdict counts the outcome of a store and returns the error for the sink's caller.
 func (x *Residency) verdict(k *rank, err error, blocks int) error {
 	n := uint64(blocks)
 	switch err {
@@ -186,7 +186,7 @@ func (x *Residency) verdict(k *rank, err error, blocks int) error {
 		}
 		x.counts.belowRefused.Add(n)
 		return nil
-	case errTiersFull: // counted, as a part was stored
+	case errTiersFull: // counted already: a part was stored
 	case kvindex.ErrForeignHash:
 		x.counts.foreign.Add(n)
 	case kvindex.ErrCollision:
@@ -231,8 +231,7 @@ func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	}
 }
 
-// removeNames removes blocks by names, which stay known while the block is in another
-// tier.
+// removeNames removes blocks by name. A name is kept while its block is in another tier.
 func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 	k.hashes = k.hashes[:0]
 	for _, name := range names {
@@ -248,7 +247,7 @@ func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 	}
 }
 
-// take takes blocks, by chained hashes, from tiers of a rank.
+// take removes blocks, by chained hash, from tiers of a rank.
 func (x *Residency) take(k *rank, from tierSet, hashes []kv.BlockHash) {
 	if from&onDevice != 0 {
 		x.index.Remove(k.holder, hashes)
@@ -282,9 +281,9 @@ func (x *Residency) Clear(r kv.Rank) {
 	x.clear(k)
 }
 
-// clear takes all that a rank has, without its lock for as long as that takes. Meanwhile
-// it has no table, so a lookup that finds what is left of it in an index stops there.
-// What it was is kept for the end: to have a table.
+// clear removes all blocks of a rank, without holding its lock all the time. Meanwhile the rank
+// has no table, so a lookup that finds a leftover in an index stops there. Whether it had a
+// table is remembered and restored at the end.
 func (x *Residency) clear(k *rank) {
 	tiered := x.strip(k)
 	x.index.Clear(k.holder)
@@ -294,7 +293,7 @@ func (x *Residency) clear(k *rank) {
 	}
 }
 
-// strip takes a rank's table and names, and tells whether it had a table.
+// strip removes a rank's table and names. It reports whether the rank had a table.
 func (x *Residency) strip(k *rank) (tiered bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -304,8 +303,8 @@ func (x *Residency) strip(k *rank) (tiered bool) {
 	return tiered
 }
 
-// give gives a rank a table after it has lost what it had: lookups that began before
-// look at all of it anew.
+// give gives a rank a new table after it lost its blocks. Lookups that began earlier will read
+// that table from the first block.
 func (x *Residency) give(k *rank, t *tiers) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

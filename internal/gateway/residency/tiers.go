@@ -2,7 +2,7 @@ package residency
 
 import "github.com/coppice-llm/coppice/kv"
 
-// tierSet is a set of tiers: bit kv.Tier.
+// tierSet is a set of tiers: bit t is kv.Tier t.
 type tierSet uint8
 
 const (
@@ -13,19 +13,18 @@ const (
 	anyTier  tierSet = ^tierSet(0)
 )
 
-// tiers is all that one rank holds: in which tiers each block is, by its chained hash.
-// Limits are apart, so that a large host memory can't push out what is known of the
-// device.
+// tiers is the table of one rank: the tiers of each block, by chained hash. The limits are
+// separate, so that a large host memory can't displace blocks on the device.
 type tiers struct {
-	masks  map[kv.BlockHash]tierSet // none is empty
-	device int                      // blocks that are on the device
-	lower  int                      // blocks that are not
-	deep   int                      // of those, blocks that are not on the host either
+	masks  map[kv.BlockHash]tierSet // never an empty set
+	device int                      // blocks on the device
+	lower  int                      // blocks not on the device
+	deep   int                      // of the lower blocks, those not in host memory either
 
 	mostDevice, mostLower int
 }
 
-// add adds blocks to a tier, and returns how many until there is no room for one.
+// add adds blocks to a tier. It returns how many were added before the first without room.
 func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {
 		was := t.masks[hash]
@@ -33,7 +32,7 @@ func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 		switch {
 		case now == was:
 			continue
-		case was&onDevice != 0: // a copy below
+		case was&onDevice != 0: // a further copy of a block on the device
 		case tier == kv.TierDevice:
 			if t.device >= t.mostDevice {
 				return i
@@ -53,8 +52,8 @@ func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// remove takes a block from some tiers. It returns false if it is in none any more,
-// and whether there was no room for what was left of it.
+// remove removes a block from the tiers in from. held is false if it is in no tier any more;
+// overfull reports that its remaining copy was dropped for lack of room.
 func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	was := t.masks[hash]
 	now := was &^ from
@@ -82,7 +81,7 @@ func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	return now != 0, overfull
 }
 
-// isDeep is 1 for a block that is on disk or in what is shared alone.
+// isDeep returns 1 for a block that is only on disk or in shared storage, else 0.
 func isDeep(in tierSet) int {
 	if in != 0 && in&(onDevice|onHost) == 0 {
 		return 1

@@ -10,12 +10,12 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Mode says whether prefill and decode have pools of their own, as Dynamo's files may have it.
+// Mode says whether prefill and decode have separate pools, as Dynamo's configuration allows.
 type Mode uint8
 
-// The modes.
+// Modes.
 const (
-	Disaggregated Mode = iota // not served: a worker computes a request's prompt and generates
+	Disaggregated Mode = iota // not supported: here one worker computes a request's prompt and its output
 	Aggregated
 )
 
@@ -26,39 +26,38 @@ func (m Mode) String() string { return modeNames.Name(m) }
 // UnmarshalText reads a mode's name.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Read(m, text) }
 
-// Pools are the pools of one kind. Their numbers are the indexes of Names.
+// Pools are the pools of one kind, numbered by their index in Names.
 type Pools struct {
 	Count int
 	Names []string // Dynamo's namespaces
-	// Priorities say which pools are faster: a smaller number is. Empty: unknown.
+	// Priorities order the pools by speed: lower is faster. Empty: unknown.
 	Priorities []int
 }
 
-// AggregatedStrategy is the grid of aggregated pools.
+// AggregatedStrategy is the grid that chooses an aggregated pool.
 type AggregatedStrategy struct {
 	TTFT, ITL Axis      // milliseconds
-	ISL       *Axis     // prompt tokens; nil: their number does not matter
-	Pools     [][][]int // by ISL, one without an axis, then TTFT, then ITL
+	ISL       *Axis     // prompt tokens; nil: the length does not matter
+	Pools     [][][]int // pool by ISL step (one without an axis), TTFT step, ITL step
 	Overrides []Override
 }
 
-// Config is what [Parse] reads. A Config that was made otherwise must pass Validate
-// before it chooses.
+// Config is a parsed configuration, see [Parse]. One made by hand must pass Validate before use.
 type Config struct {
-	Mode               Mode // all else is of Aggregated
+	Mode               Mode // the other fields are for Aggregated
 	Aggregated         Pools
 	AggregatedStrategy *AggregatedStrategy
 
-	// PriorityRetry: a request that fails before its first output goes on to faster
-	// pools, see Retry.
+	// PriorityRetry lets a request that fails before its first output move on to faster pools,
+	// see Retry.
 	PriorityRetry bool
-	// DefaultTTFT and DefaultITL count for requests without a target, milliseconds.
-	// nil: the middle of the axis.
+	// DefaultTTFT and DefaultITL are the targets, in milliseconds, of requests without one. nil:
+	// the middle of the axis.
 	DefaultTTFT, DefaultITL *float64
 }
 
-// Validate reports all faults, the numbers of pools first, then resolutions and
-// ranges, then the grid; the wording of the stems is Dynamo's.
+// Validate reports all faults: the numbers of pools first, then resolutions and ranges, then the
+// grid. The wording follows Dynamo's.
 func (c *Config) Validate() error {
 	var v faults
 	if c.Mode != Aggregated {
@@ -88,10 +87,10 @@ func (c *Config) Validate() error {
 	return errors.Join(v...)
 }
 
-// maxResolution bounds a grid: nobody has so many pools.
+// maxResolution bounds the steps of an axis: far more than any fleet has pools.
 const maxResolution = 1024
 
-// faults are what is wrong, in order.
+// faults collects errors in order.
 type faults []error
 
 func (v *faults) add(format string, args ...any) {
@@ -110,7 +109,7 @@ func (v *faults) pools(p *Pools) {
 	}
 }
 
-// axes takes names and axes in turns: all resolutions, then all ranges.
+// axes checks alternating names and axes: all resolutions first, then all ranges.
 func (v *faults) axes(namesAndAxes ...any) {
 	for i := 0; i < len(namesAndAxes); i += 2 {
 		if a := namesAndAxes[i+1].(Axis); a.Resolution < 1 || a.Resolution > maxResolution {
@@ -159,9 +158,9 @@ func (v *faults) target(name string, t *float64) {
 	}
 }
 
-// Retry appends the pools that a request may try: the chosen one, and under
-// PriorityRetry those that are strictly faster, from slow to fast, equal ones in
-// their order. No output of it may have left by then.
+// Retry appends the pools that a request may try: the chosen one and, under PriorityRetry, all
+// strictly faster ones from slow to fast, equal ones by number. Use the later ones only while
+// none of the request's output has been sent.
 func (c *Config) Retry(p *Pools, pool int, dst []int) []int {
 	dst = append(dst, pool)
 	if !c.PriorityRetry || pool < 0 || pool >= len(p.Priorities) {

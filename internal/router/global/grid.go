@@ -9,23 +9,22 @@ import (
 // ErrQuery is wrapped by all errors about a query.
 var ErrQuery = errors.New("global: bad query")
 
-// Axis cuts [Min, Max] into Resolution equal steps.
+// Axis divides [Min, Max] into Resolution equal steps.
 type Axis struct {
 	Min, Max   float64
 	Resolution int
 }
 
-// Index is the step that v is in: trunc((v − Min)/step), with step (Max − Min) over
-// Resolution, in float64. What is below the axis is in the first step, what is at
-// its end or above in the last. A number that is not finite is an error that wraps
-// [ErrQuery].
+// Index returns the step that contains v: trunc((v − Min)/step), where step is (Max −
+// Min)/Resolution, in float64. Values below the axis are in the first step, values at its end or
+// above in the last. A value that is not finite gives an error that wraps [ErrQuery].
 func (a Axis) Index(v float64) (int, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, fmt.Errorf("%w: %v is not a finite number", ErrQuery, v)
 	}
 	step := (a.Max - a.Min) / float64(a.Resolution)
 	at := math.Trunc((v - a.Min) / step)
-	return int(max(0, min(at, float64(a.Resolution-1)))), nil // compared before it is an int: v may be huge
+	return int(max(0, min(at, float64(a.Resolution-1)))), nil // clamp before the conversion: v may be huge
 }
 
 // Override sends requests of priorities [Min, Max], both inclusive, to one pool.
@@ -35,7 +34,7 @@ type Override struct {
 	Target int `json:"target"`
 }
 
-// overridden is the pool after the overrides: the first that matches counts.
+// overridden returns the pool after applying the overrides: the first match counts.
 func overridden(pool int, overrides []Override, priority *int) int {
 	if priority == nil {
 		return pool
@@ -48,18 +47,18 @@ func overridden(pool int, overrides []Override, priority *int) int {
 	return pool
 }
 
-// Target is a target of so many milliseconds, for a Query.
+// Target returns a pointer to a target in milliseconds, for a Query.
 func Target(ms float64) *float64 { return &ms }
 
-// Query is what a pool is chosen by.
+// Query is the input of the choice of a pool.
 type Query struct {
-	Tokens   int      // of the prompt, generated ones not counted; not negative
-	TTFT     *float64 // to the first token, milliseconds; nil: Config's default, or the axis' middle
-	ITL      *float64 // between tokens, likewise
+	Tokens   int      // prompt tokens, without output; not negative
+	TTFT     *float64 // target in milliseconds; nil: Config's default, or the middle of the axis
+	ITL      *float64 // likewise, between tokens
 	Priority *int     // nil: no override applies
 }
 
-// at is the step of a target.
+// at returns the step of a target.
 func (a Axis) at(name string, target, fallback *float64) (int, error) {
 	v := (a.Min + a.Max) / 2
 	switch {
@@ -75,8 +74,8 @@ func (a Axis) at(name string, target, fallback *float64) (int, error) {
 	return i, nil
 }
 
-// AggregatedPool is the pool for a request, by TTFT and ITL, and by length where
-// there is an axis for it.
+// AggregatedPool returns the pool for a request, by TTFT and ITL targets, and by prompt length
+// if there is an ISL axis.
 func (c *Config) AggregatedPool(q Query) (int, error) {
 	s := c.AggregatedStrategy
 	if s == nil {

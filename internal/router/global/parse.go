@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// file is the JSON of a configuration. Pointers show what is missing.
+// file is the JSON of a configuration. Pointers distinguish missing keys from zeros.
 type file struct {
 	Mode          Mode      `json:"mode"`
 	Count         *int      `json:"num_agg_pools"`
@@ -18,7 +18,7 @@ type file struct {
 }
 
 type strategy struct {
-	TTFTMin        *float64 `json:"ttft_min"` // old names, without the unit
+	TTFTMin        *float64 `json:"ttft_min"` // old names, without unit
 	TTFTMax        *float64 `json:"ttft_max"`
 	TTFTMinMS      *float64 `json:"ttft_min_ms"`
 	TTFTMaxMS      *float64 `json:"ttft_max_ms"`
@@ -36,10 +36,10 @@ type strategy struct {
 	Overrides []Override      `json:"priority_overrides"`
 }
 
-// Parse reads a configuration of Dynamo's global router from JSON: that of
-// 2026-02, and that of 2026-08 with its modes, overrides and priorities. Warnings
-// name the keys of the former form. Missing and unknown keys are errors, as is all
-// that Validate refuses. Of a Disaggregated configuration it reads the mode alone.
+// Parse reads a JSON configuration of Dynamo's global router, in the form of 2026-02 or of
+// 2026-08, which added modes, overrides and priorities. Warnings name keys of the older form.
+// Missing and unknown keys are errors, and so is everything that Validate refuses. Of a
+// Disaggregated configuration it reads only the mode.
 func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 	var kind struct {
 		Mode    *Mode           `json:"mode"`
@@ -68,7 +68,7 @@ func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 	return cfg, p.warnings, nil
 }
 
-// parser gathers what is missing and what is old.
+// parser collects errors and warnings.
 type parser struct {
 	errs     []error
 	warnings []string
@@ -78,7 +78,7 @@ func (p *parser) missing(key string) {
 	p.errs = append(p.errs, fmt.Errorf("global: missing key %q", key))
 }
 
-// need is the value of a key that must be there.
+// need returns the value of a required key.
 func need[T any](p *parser, key string, v *T) T {
 	if v == nil {
 		p.missing(key)
@@ -104,7 +104,7 @@ func (p *parser) axis(name string, least, most *float64, resolution *int) Axis {
 	return Axis{need(p, name+"_min", least), need(p, name+"_max", most), need(p, name+"_resolution", resolution)}
 }
 
-// milliseconds is an axis whose keys have a unit since 2026-08.
+// milliseconds reads an axis whose keys have the suffix _ms since 2026-08.
 func (p *parser) milliseconds(name string, least, oldLeast, most, oldMost *float64, resolution *int) Axis {
 	either := func(key string, v, old *float64) float64 {
 		if v == nil && old != nil {
@@ -133,7 +133,7 @@ func (p *parser) strategy(s *strategy) *AggregatedStrategy {
 	if s.ISLMin == nil && s.ISLMax == nil && s.ISLResolution == nil {
 		a.Pools = make([][][]int, 1)
 		into = &a.Pools[0]
-	} else { // all of them or none
+	} else { // all three keys, or none
 		axis := p.axis("isl", s.ISLMin, s.ISLMax, s.ISLResolution)
 		a.ISL = &axis
 	}
