@@ -31,7 +31,7 @@ var chatFields = map[string]setter{
 	"add_generation_prompt":  func(r *reading, v value) { r.flag(v); r.chat.Options.AddGenerationPrompt = v.raw[0] != 'f' },
 	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.flag(v) },
 	"documents":              func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
-	"reasoning_effort": func(r *reading, v value) { // some templates look at it
+	"reasoning_effort": func(r *reading, v value) { // some templates read it
 		if r.isText(v) {
 			r.variable(v, "reasoning_effort")
 		}
@@ -43,10 +43,10 @@ var chatFields = map[string]setter{
 	},
 }
 
-// DecodeChat reads the body of a request to /v1/chat/completions. The error is an
-// *Error. Nothing of body is kept.
+// DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *Error. The
+// result does not refer to body.
 func DecodeChat(body []byte, o Options) (*Chat, error) {
-	v, fault := parse(slices.Clone(body)) // tools and arguments go to the template as they are
+	v, fault := parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
 	if fault != nil {
 		return nil, fault
 	}
@@ -70,7 +70,7 @@ func (r *reading) checkChat() {
 	case c.Messages == nil:
 		r.missing(param("messages"))
 		return
-	case r.TopLogprobs > 0 && !c.Logprobs: // 0, vLLM's default, asks for nothing
+	case r.TopLogprobs > 0 && !c.Logprobs: // 0 is vLLM's default and asks for nothing
 		r.fail(r.top, "invalid_value", "%s is given without logprobs: set that to true", r.top)
 	}
 	r.checkTools()
@@ -80,7 +80,7 @@ func (r *reading) checkChat() {
 	r.checkFinal()
 }
 
-// checkFinal settles whether the template opens another turn.
+// checkFinal checks continue_final_message, which keeps the template from opening another turn.
 func (r *reading) checkFinal() {
 	c := r.chat
 	if !c.ContinueFinal {
@@ -92,7 +92,7 @@ func (r *reading) checkFinal() {
 	c.Options.AddGenerationPrompt = false
 }
 
-// variable is what a template sees under a name of its own.
+// variable sets a template variable. Names of other fields are refused.
 func (r *reading) variable(v value, name string) {
 	switch name {
 	case "messages", "tools", "documents", "add_generation_prompt":
@@ -105,8 +105,9 @@ func (r *reading) variable(v value, name string) {
 	r.chat.Options.Variables[name] = v.raw
 }
 
-// CutFinal takes off a rendered conversation what the template writes behind the
-// content of the last message, if ContinueFinal asks for that.
+// CutFinal removes from a rendered conversation everything that the template writes after the
+// content of the last message, if ContinueFinal is set. It fails if the template does not write
+// that content as it is.
 //
 // Source: continue_final_message of apply_chat_template, Hugging Face transformers.
 func (c *Chat) CutFinal(rendered string) (string, error) {
@@ -119,7 +120,7 @@ func (c *Chat) CutFinal(rendered string) (string, error) {
 	if at < 0 {
 		return "", invalid("continue_final_message", "template_failed", "the chat template does not write the last message as it is, so it can't be continued")
 	}
-	// Templates may trim the content or not.
+	// Some templates trim the content, others do not.
 	if open := strings.TrimLeftFunc(content, unicode.IsSpace); strings.HasPrefix(rendered[at:], open) {
 		return rendered[:at+len(open)], nil
 	}

@@ -7,24 +7,25 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Chunk is one event of a stream, of completions and of chats.
+// Chunk is one event of a stream, of a completion or a chat.
 type Chunk struct {
 	Choices []Choice        `json:"choices"`
 	Usage   *Usage          `json:"usage"`
 	Error   json.RawMessage `json:"error"`
-	Message string          `json:"message"` // SGLang sends an error flat, beside "object": "error"
+	Message string          `json:"message"` // SGLang's errors are flat: next to "object": "error"
 	Object  string          `json:"object"`
 }
 
-// Choice is one of the outputs.
+// Choice is one output of a Chunk.
 type Choice struct {
 	Text         string     `json:"text"`
 	Delta        Delta      `json:"delta"`
 	FinishReason string     `json:"finish_reason"`
-	TokenIDs     []kv.Token `json:"token_ids"` // vLLM's and ours, with return_token_ids
+	TokenIDs     []kv.Token `json:"token_ids"` // of vLLM and Coppice, with return_token_ids
 }
 
-// Delta is what a chat's choice has more. Reasoning has two names, vLLM's older and newer one.
+// Delta holds the fields of a chat's choice. Reasoning has two names, vLLM's older and newer
+// one.
 type Delta struct {
 	Content          string          `json:"content"`
 	ReasoningContent string          `json:"reasoning_content"`
@@ -32,20 +33,20 @@ type Delta struct {
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 }
 
-// Message is a turn of a conversation, as the usual client writes it.
+// Message is a turn of a conversation in its simplest form.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// Read takes the data of an event apart, in the memory of the one before.
+// Read decodes the data of an event, reusing the memory of the previous one.
 func (c *Chunk) Read(data []byte) error {
-	clear(c.Choices[:cap(c.Choices)]) // the decoder would leave what no field replaces
+	clear(c.Choices[:cap(c.Choices)]) // the decoder would keep old values of absent fields
 	*c = Chunk{Choices: c.Choices[:0]}
 	return json.Unmarshal(data, c)
 }
 
-// Fault is the error that the chunk holds, nil without one.
+// Fault returns the error in the chunk, nil if there is none.
 func (c *Chunk) Fault() []byte {
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null":
@@ -56,23 +57,23 @@ func (c *Chunk) Fault() []byte {
 	return nil
 }
 
-// HasOutput reports whether the choice holds output.
+// HasOutput reports whether the choice contains output.
 func (c *Choice) HasOutput() bool {
 	d := &c.Delta
 	calls := len(d.ToolCalls) > 0 && string(d.ToolCalls) != "null" && string(d.ToolCalls) != "[]"
 	return c.Text != "" || d.Content != "" || d.ReasoningContent != "" || d.Reasoning != "" || calls || len(c.TokenIDs) > 0
 }
 
-// Usage counts tokens. A prompt that is continued several times counts once, and as
-// cached what the choice found that found least: the others find what that one computed.
+// Usage counts tokens. A prompt with several choices counts once. Its cached tokens are those of
+// the choice that found the fewest: the other choices find what that one computed.
 type Usage struct {
 	PromptTokens     int
-	CachedTokens     int // prompt tokens taken from the cache; read from a server that does not say: -1
+	CachedTokens     int // prompt tokens from the cache; -1 if decoded from an answer without this count
 	CachedByTier     [kv.Tiers]int
 	CompletionTokens int
 }
 
-// UnmarshalJSON reads what any server says, but the tiers.
+// UnmarshalJSON decodes the usage of any OpenAI-compatible server, without the tiers.
 func (u *Usage) UnmarshalJSON(text []byte) error {
 	var wire struct {
 		Prompt     int `json:"prompt_tokens"`
@@ -99,8 +100,8 @@ func (u Usage) Append(dst []byte) []byte {
 	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
 }
 
-// appendTiers says in which tiers the cached tokens were, if any of them was in one below
-// the device. It is an extension: OpenAI's interface does not have the field.
+// appendTiers writes the number of cached tokens per tier, if any were in a tier below the
+// device. The field is an extension of OpenAI's API.
 func (u Usage) appendTiers(dst []byte) []byte {
 	below := 0
 	for _, n := range u.CachedByTier[kv.TierHost:] {
@@ -125,7 +126,8 @@ func (u Usage) appendTiers(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendCounts leaves the object open. What was cached is known when a request has ended.
+// AppendCounts writes the counts known before a request has ended, without cached tokens, and
+// leaves the object open.
 func (u Usage) AppendCounts(dst []byte) []byte {
 	dst = append(dst, `{"prompt_tokens":`...)
 	dst = jsontext.AppendInt(dst, u.PromptTokens)

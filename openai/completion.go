@@ -1,6 +1,6 @@
 package openai
 
-// defaultCompletionTokens is OpenAI's max_tokens of completions that give none.
+// defaultCompletionTokens is OpenAI's default of max_tokens for completions.
 const defaultCompletionTokens = 16
 
 var completionFields = map[string]setter{
@@ -16,8 +16,8 @@ var completionFields = map[string]setter{
 	},
 }
 
-// DecodeCompletion reads the body of a request to /v1/completions. The error is an
-// *Error. Nothing of body is kept.
+// DecodeCompletion decodes the body of a request to /v1/completions. The error is an *Error. The
+// result does not refer to body.
 func DecodeCompletion(body []byte, o Options) (*Completion, error) {
 	v, fault := parse(body)
 	if fault != nil {
@@ -40,8 +40,8 @@ func DecodeCompletion(body []byte, o Options) (*Completion, error) {
 	return c, nil
 }
 
-// WantsPromptTokens reports whether the answer shows tokens of prompts, or counts them
-// before they have run.
+// WantsPromptTokens reports whether the answer shows prompt tokens, or counts them before they
+// have been computed.
 func (c *Completion) WantsPromptTokens() bool {
 	return c.Params.WantsPromptTokens() || c.EchoesLogprobs()
 }
@@ -49,8 +49,8 @@ func (c *Completion) WantsPromptTokens() bool {
 // EchoesLogprobs reports whether the answer has log-probabilities of the prompts.
 func (c *Completion) EchoesLogprobs() bool { return c.Echo && c.Logprobs }
 
-// WantsPromptTokens reports whether the answer shows tokens of prompts, or counts them
-// before they have run.
+// WantsPromptTokens reports whether the answer shows prompt tokens, or counts them before they
+// have been computed.
 func (p *Params) WantsPromptTokens() bool {
 	return p.ReturnTokenIDs || p.PromptLogprobs || p.ContinuousUsage
 }

@@ -13,30 +13,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// decoder reads values as Go types, for a server or for a proxy. For a server it keeps the
-// first fault; what it reads after that is without meaning and harmless. For a proxy it is
-// lenient: a worker judges the request, so a field of the wrong type counts as not given,
-// and a fault in a field of the prompt is the doubt.
+// decoder decodes JSON values into Go types, for a server or for a proxy. For a server it keeps
+// the first fault; values read afterwards are meaningless but harmless. For a proxy it is
+// lenient, because the worker judges the request: a field of the wrong type counts as absent,
+// and a fault in a field of the prompt becomes the doubt.
 type decoder struct {
 	fault    *Error
 	lenient  bool
-	ofPrompt bool  // the field that is read is a part of the prompt
-	doubt    error // the first one
-	broken   bool  // what looked like JSON from outside is none
+	ofPrompt bool  // the current field is part of the prompt
+	doubt    error // the first doubt about the prompt
+	broken   bool  // a nested text turned out not to be JSON
 
 	unknowns UnknownFields
-	under    string   // the object that is read, "coppice." or ""
-	ignored  []string // paths without indices, each once
+	under    string   // the object being read: "coppice." or ""
+	ignored  []string // paths without indices, no duplicates
 
-	kept []field // a stack: the members of objects that are being read
+	kept []field // a stack: members of the objects being read
 	buf  []byte
 
-	// Of a proxy, see promptsAt.
+	// For a proxy, see promptsAt.
 	ids  []kv.Token // memory for the tokens of the first prompt
-	most int        // tokens that are kept of it
-	cut  bool       // it has more
+	most int        // most tokens of the first prompt to keep
+	cut  bool       // the prompt has more
 }
 
+// fail records a fault at a place: for a proxy as a doubt, if it concerns the prompt.
 func (d *decoder) fail(at place, code, format string, args ...any) {
 	switch {
 	case d.lenient:
@@ -48,17 +49,17 @@ func (d *decoder) fail(at place, code, format string, args ...any) {
 	}
 }
 
-// want is the fault of a value of the wrong type.
+// want records that a value has the wrong type.
 func (d *decoder) want(v value, what string) {
 	d.fail(v, "invalid_type", "%s is %s, want %s", v, v.kind(), what)
 }
 
-// missing is the fault of an object without a member that it must have.
+// missing records that a required member is missing.
 func (d *decoder) missing(at place) {
 	d.fail(at, "missing_required_parameter", "%s is missing", at)
 }
 
-// isText reports whether v is a string.
+// isText reports whether v is a string, and records a fault if not.
 func (d *decoder) isText(v value) bool {
 	if v.raw[0] != '"' {
 		d.want(v, "a string")
@@ -75,7 +76,7 @@ func (d *decoder) text(v value) string {
 	return d.unescaped(raw, bytes.IndexByte(raw, '\\') >= 0)
 }
 
-// again is text, in the memory of last if it is the same.
+// again is text, but returns last if it is equal, to save an allocation.
 func (d *decoder) again(v value, last string) string {
 	if raw := v.raw; raw[0] == '"' && string(raw[1:len(raw)-1]) == last && bytes.IndexByte(raw, '\\') < 0 {
 		return last
@@ -83,8 +84,8 @@ func (d *decoder) again(v value, last string) string {
 	return d.text(v)
 }
 
-// unescaped is the text of a JSON string, given without its quotes. What is not UTF-8
-// becomes U+FFFD.
+// unescaped returns the text of a JSON string, given without its quotes. Invalid UTF-8 becomes
+// U+FFFD.
 func (d *decoder) unescaped(raw []byte, escaped bool) string {
 	if !escaped && utf8.Valid(raw) {
 		return string(raw)
@@ -93,7 +94,7 @@ func (d *decoder) unescaped(raw []byte, escaped bool) string {
 	return string(d.buf)
 }
 
-// label is again, of at most maxName bytes.
+// label is again with a limit of maxName bytes.
 func (d *decoder) label(v value, last string) string {
 	s := d.again(v, last)
 	if len(s) > maxName && !d.lenient {
@@ -110,15 +111,14 @@ func (d *decoder) flag(v value) bool {
 	return v.raw[0] == 't'
 }
 
-// integer takes numbers without a fraction, however they are written, in [lo, hi]; 0 if v
-// is none.
+// integer reads a number without a fraction, in any notation, in [lo, hi]; 0 if v is not one.
 func (d *decoder) integer(v value, lo, hi int64) int64 {
 	n, _ := d.whole(v, lo, hi)
 	return n
 }
 
-// whole is integer, and whether v is one. For a proxy the upper limit is the worker's to
-// judge.
+// whole is integer, and also reports whether v is one. For a proxy the upper limit is left to
+// the worker.
 func (d *decoder) whole(v value, lo, hi int64) (n int64, ok bool) {
 	if !v.isNumber() {
 		d.want(v, "an integer")
@@ -135,8 +135,8 @@ func (d *decoder) whole(v value, lo, hi int64) (n int64, ok bool) {
 	return n, true
 }
 
-// whole is the integer that raw stands for, 5, 5.0 or 5e0; false if it is none or
-// beyond what is exact.
+// whole returns the integer that raw denotes, as 5, 5.0 or 5e0; false if it is not an integer or
+// beyond 2^53, where float64 is no longer exact.
 func whole(raw []byte) (int64, bool) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return n, true
@@ -148,7 +148,7 @@ func whole(raw []byte) (int64, bool) {
 	return int64(f), true
 }
 
-// number takes numbers in [lo, hi], as the sampler will see them: rounded to 32 bits.
+// number reads a number in [lo, hi], rounded to 32 bits as the sampler uses it.
 func (d *decoder) number(v value, lo, hi float64) float32 {
 	if !v.isNumber() {
 		d.want(v, "a number")
@@ -162,8 +162,8 @@ func (d *decoder) number(v value, lo, hi float64) float32 {
 	return float32(f)
 }
 
-// above is number in (0, hi]: of what the sampler takes 0 to mean off, 0 would be the
-// opposite of what is asked for. What 32 bits round to 0 is the least number above it.
+// above is number in (0, hi]. Where the sampler takes 0 for off, 0 would mean the opposite of
+// the request. A number that rounds to 0 becomes the smallest positive float32.
 func (d *decoder) above(v value, hi float64) float32 {
 	f := d.number(v, 0, hi)
 	if d.fault == nil && f == 0 {
@@ -175,7 +175,7 @@ func (d *decoder) above(v value, hi float64) float32 {
 	return f
 }
 
-// short keeps a number of a thousand digits out of the error.
+// short shortens a number for an error message.
 func short(raw []byte) string {
 	if len(raw) > 32 {
 		return string(raw[:32]) + "…"
@@ -183,7 +183,7 @@ func short(raw []byte) string {
 	return string(raw)
 }
 
-// oneOf reads a string that is one of names.
+// oneOf reads a string that must be one of names.
 func (d *decoder) oneOf(v value, names ...string) string {
 	s, ok := d.among(v, names)
 	if !ok && v.raw[0] == '"' {
@@ -192,7 +192,7 @@ func (d *decoder) oneOf(v value, names ...string) string {
 	return s
 }
 
-// among is text, and whether it is one of names.
+// among is text, and also reports whether the string is one of names.
 func (d *decoder) among(v value, names []string) (s string, ok bool) {
 	for _, name := range names {
 		if len(v.raw) == len(name)+2 && v.raw[0] == '"' && string(v.raw[1:len(name)+1]) == name {
@@ -203,7 +203,7 @@ func (d *decoder) among(v value, names []string) (s string, ok bool) {
 	return s, slices.Contains(names, s)
 }
 
-// list gives the elements of an array.
+// list iterates over the elements of an array.
 func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 	return func(yield func(int, value) bool) {
 		if v.raw[0] != '[' {
@@ -221,9 +221,9 @@ func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 	}
 }
 
-// object gives the members of an object that are not null, in the order in which their
-// names come first; of two with one name the last counts. They are on top of d.kept,
-// until the caller cuts it back.
+// object returns the members of an object that are not null, in the order of their first
+// occurrence; of two with the same name the last counts. They are on top of the stack d.kept
+// until the caller shrinks it.
 func (d *decoder) object(v value, what string) []field {
 	if v.raw[0] != '{' {
 		d.want(v, what)
@@ -233,11 +233,12 @@ func (d *decoder) object(v value, what string) []field {
 	return d.members(&s, v, "", nil)
 }
 
-// mapFrom is how many members of an object are compared one by one to find two of one name.
+// mapFrom is the number of members up to which duplicates are searched linearly, not by a map.
 const mapFrom = 32
 
-// members is object for the object at s, and goes past its end. The member long, for a
-// proxy prompt or messages, is read where it stands, and so looked at once.
+// members is object for the object at s, and moves s past its end. The member named long, which
+// for a proxy is the prompt or the messages, is read by read in place, so that its text is
+// scanned only once.
 func (d *decoder) members(s *scanner, v value, long string, read func(scanner) scanner) []field {
 	from := len(d.kept)
 	var seen map[string]int
@@ -287,7 +288,7 @@ func (d *decoder) members(s *scanner, v value, long string, read func(scanner) s
 	return given
 }
 
-// nameOr is v's path, or what v is called if it is all of the text.
+// nameOr returns v's path, or whole if v is the entire text.
 func (v value) nameOr(whole string) string {
 	if path := v.String(); path != "" {
 		return path
@@ -295,8 +296,8 @@ func (v value) nameOr(whole string) string {
 	return whole
 }
 
-// tokens reads an array of at most most token ids. Whether the model has them is the
-// node's to say.
+// tokens reads an array of at most most token ids. Whether the vocabulary has them is checked
+// later, by Fits.
 func (d *decoder) tokens(v value, most int) []kv.Token {
 	if v.raw[0] != '[' {
 		d.want(v, "an array of token ids")
@@ -306,7 +307,7 @@ func (d *decoder) tokens(v value, most int) []kv.Token {
 	return d.idsAt(&s, v, d.room(v, most), most)
 }
 
-// room is memory for the ids of the array v, which is the last in its text.
+// room returns memory for the ids of the array v, which extends to the end of its text.
 func (d *decoder) room(v value, most int) []kv.Token {
 	if d.lenient {
 		return d.ids
@@ -345,11 +346,11 @@ func (d *decoder) texts(v value, most int) []string {
 	return out
 }
 
-// mostIgnored bounds the fields that are named.
+// mostIgnored bounds the ignored fields that an answer names.
 const mostIgnored = 32
 
-// unknown refuses a field that no table has, or passes it over. It is a member of what
-// prefix says, with elements of lists as "messages[].".
+// unknown refuses or ignores a field that is in no table. prefix is the path of its object, with
+// list elements as "messages[].".
 func (d *decoder) unknown(prefix string, f field) {
 	if d.lenient {
 		return
@@ -361,7 +362,7 @@ func (d *decoder) unknown(prefix string, f field) {
 	d.fail(f, "unknown_parameter", "Unrecognized request argument supplied: %s", f)
 }
 
-// ignore notes a field that was passed over. The name goes into a header.
+// ignore records an ignored field. Its name is made fit for a header.
 func (d *decoder) ignore(name string) {
 	b := []byte(name)
 	for i, c := range b {
@@ -374,10 +375,10 @@ func (d *decoder) ignore(name string) {
 	}
 }
 
-// maxName bounds cache_salt and class, in bytes, which outlive their request.
+// maxName bounds cache_salt and class, in bytes, because both outlive their request.
 const maxName = 1024
 
-// objects reads an array of JSON objects, which are not looked into.
+// objects reads an array of JSON objects without decoding them.
 func (d *decoder) objects(v value, most int) []json.RawMessage {
 	out := []json.RawMessage{}
 	for _, e := range d.list(v, "an array of objects") {

@@ -1,15 +1,13 @@
-// Package openai owns the types on the wire of OpenAI's HTTP interface, as this server
-// extends it: requests and their one parser, errors, models, usage, chunks of streams as
-// clients read them, and the document that describes all of it. It never serves HTTP and
-// knows no node: package server makes requests of a node from what is read here, and
-// internal/server/answer makes answers.
+// Package openai owns the wire types of OpenAI's HTTP API, with this server's extensions:
+// requests and their only parser, errors, models, usage, chunks of streams for clients, and the
+// OpenAPI document. It never serves HTTP and knows no node: package server converts decoded
+// requests for a node, and internal/server/answer writes answers.
 //
-// Requests are read strictly, for a field that is silently passed over gives an
-// answer to another question: what is unknown, has the wrong type or is out of range
-// is an [Error] that names the field; what the interface has and this server lacks is
-// refused by name; null is the same as nothing; of two fields with one name the last
-// counts. Fields of vLLM's and SGLang's extensions are taken under their names
-// there, and with coppice's own under the key "coppice".
+// Requests are read strictly, because ignoring a field silently gives an answer to a different
+// request. A field that is unknown, has the wrong type or is out of range is an [Error] that
+// names it. A field of the API that this server does not support is refused by name. null counts
+// as absent. Of two fields with the same name the last counts. Extensions of vLLM and SGLang are
+// accepted under their names there, and together with Coppice's own under the key "coppice".
 //
 //	c, err := openai.DecodeCompletion(body, openai.Options{})
 //	if err != nil {
@@ -17,12 +15,11 @@
 //	}
 //	fmt.Println(c.Model, c.MaxTokens, c.Prompts[0].Text)
 //
-// A proxy reads what it routes by, with the same functions in one pass over the body and
-// leniently: see [Peeked].
+// A proxy reads the fields that it routes by with the same functions, leniently and in one pass
+// over the body: see [Peeked].
 //
-// Values are not safe for concurrent use. Decoded ones are not changed after they
-// were made.
+// Values are not safe for concurrent use. Decoded values do not change afterwards.
 //
-// Source of the shapes: OpenAI's API reference (platform.openai.com/docs/api-reference),
-// and vllm/entrypoints/openai/protocol.py of vLLM for the extensions.
+// Source of the shapes: OpenAI's API reference (platform.openai.com/docs/api-reference), and
+// vllm/entrypoints/openai/protocol.py of vLLM for the extensions.
 package openai

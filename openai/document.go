@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// Document is the OpenAPI 3.1 description of all the server's routes, as JSON, with the
-// limits of this package. It is not to be changed. [Facts.Document] says what one server
-// does.
+// Document is the OpenAPI 3.1 description of all the server's routes, as JSON, with the limits
+// of this package. Do not change it. [Facts.Document] describes one particular server.
 //
 //go:embed openapi.json
 var Document []byte
 
-// Facts are what the description of a server depends on.
+// Facts are the properties of a server that its description depends on.
 type Facts struct {
 	Version   string
 	Models    []string // names, the default first
-	Keyed     bool     // it asks for keys
-	Choices   int      // outputs of one request
-	Vocab     int      // tokens
-	BodyBytes int      // of one body
-	// Sampling are the parameters of requests that do not say how to sample, by field.
+	Keyed     bool     // it requires API keys
+	Choices   int      // most outputs of one request
+	Vocab     int      // size of the vocabulary
+	BodyBytes int      // limit of a body
+	// Sampling holds the defaults of sampling parameters, by field name.
 	Sampling map[string]float32
 }
 
-// Document describes a server: Document with its own limits and defaults, and without keys
-// where it asks for none.
+// Document returns the description of a server: Document with its limits and defaults, and
+// without keys if it requires none.
 func (f Facts) Document() []byte {
 	var doc map[string]any
 	if err := json.Unmarshal(Document, &doc); err != nil {
@@ -56,11 +55,11 @@ func (f Facts) Document() []byte {
 	return out
 }
 
-// narrow gives all fields of tokens and models in v the server's limits.
+// narrow replaces the limits of token ids and the descriptions of models in v by the server's.
 func (f *Facts) narrow(v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		if most, ok := v["maximum"].(float64); ok && most == 1<<32-1 { // ids of tokens alone
+		if most, ok := v["maximum"].(float64); ok && most == 1<<32-1 { // only token ids have this limit
 			v["maximum"] = f.Vocab - 1
 		}
 		if fields, ok := v["properties"].(map[string]any); ok && len(f.Models) > 0 {

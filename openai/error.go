@@ -7,16 +7,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/jsontext"
 )
 
-// Error is OpenAI's error object, and the HTTP status that goes with it.
+// Error is OpenAI's error object, with its HTTP status.
 type Error struct {
 	Status  int
 	Message string
-	Type    string // what is to be done: correct the request, wait, report
-	Param   string // the field at fault, "messages[2].content"; "" is null
-	Code    string // for programs: "context_length_exceeded"; "" is null
+	Type    string // class of the error: correct the request, retry later, or report it
+	Param   string // the faulty field, "messages[2].content"; "" is written as null
+	Code    string // for programs: "context_length_exceeded"; "" is written as null
 }
 
-// The values of Error.Type.
+// Values of Error.Type.
 const (
 	invalidRequest = "invalid_request_error"
 	rateLimit      = "rate_limit_error"
@@ -24,7 +24,7 @@ const (
 	serverError    = "server_error"
 )
 
-// Unsupported is Error.Code where a parameter means something that is not done here.
+// Unsupported is Error.Code for a parameter that this server does not support.
 const Unsupported = "unsupported_parameter"
 
 func (e *Error) Error() string { return e.Message }
@@ -42,7 +42,7 @@ func (e *Error) Append(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// NewError is an error of the Type that goes with the status.
+// NewError returns an error with the Type for the status.
 func NewError(status int, code, format string, args ...any) *Error {
 	kind := invalidRequest
 	switch {
@@ -56,18 +56,18 @@ func NewError(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Message: fmt.Sprintf(format, args...), Type: kind, Code: code}
 }
 
-// At names the field at fault. It changes e and returns it.
+// At sets the faulty field. It changes e and returns it.
 func (e *Error) At(param string) *Error {
 	e.Param = param
 	return e
 }
 
-// invalid is the fault of a request.
+// invalid returns the error for a faulty request.
 func invalid(param, code, format string, args ...any) *Error {
 	return NewError(http.StatusBadRequest, code, format, args...).At(param)
 }
 
-// ModelNotFound refuses a request for a model that the server does not have.
+// ModelNotFound returns the error for a model that is not served.
 func ModelNotFound(id string) *Error {
 	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
 }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// extensions are fields that OpenAI's interface does not have, under the names of
-// vLLM (and SGLang: regex), at the top or in the object "coppice".
+// extensions are fields that OpenAI's API does not have, under the names of vLLM (SGLang for
+// regex), at the top level or in the object "coppice".
 var extensions = map[string]setter{
-	"top_k": func(r *reading, v value) { // -1 is off as well
+	"top_k": func(r *reading, v value) { // -1 also means off
 		r.Sampling.TopK = int32(max(r.integer(v, -1, math.MaxInt32), 0))
 	},
 	"min_p":              func(r *reading, v value) { r.Sampling.MinP = r.number(v, 0, 1) },
@@ -43,7 +43,7 @@ var extensions = map[string]setter{
 	"spaces_between_special_tokens": passed,
 }
 
-// own are fields of the object "coppice" alone.
+// own are fields of the object "coppice" only.
 var own = map[string]setter{
 	"timeout":       func(r *reading, v value) { r.Timeout = r.seconds(v) },
 	"queue_timeout": func(r *reading, v value) { r.QueueTimeout = r.seconds(v) },
@@ -51,8 +51,8 @@ var own = map[string]setter{
 	"class":         func(r *reading, v value) { r.Class = r.label(v, "") },
 }
 
-// top is the table of what is only at the top: the one extension that holds others, which
-// refers to them, so it is none of them, and what is said to routers, see [Hints].
+// top holds fields of the top level only: the object "coppice", which contains the extensions
+// and so can't be one of them, and hints for routers, see [Hints].
 var top = map[string]setter{
 	"nvext":   passed,
 	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },
@@ -64,12 +64,12 @@ func (r *reading) salt(v value) {
 	}
 }
 
-// seconds is at least a nanosecond: 0 would be no limit.
+// seconds reads a duration of at least a nanosecond, because 0 would mean no limit.
 func (d *decoder) seconds(v value) time.Duration {
 	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
 }
 
-// promptLogprobs is the number of most likely tokens to report beside each prompt token.
+// promptLogprobs reads the number of most likely tokens to report for each prompt token.
 func (r *reading) promptLogprobs(v value) {
 	if v.raw[0] == 't' || v.raw[0] == 'f' {
 		r.PromptLogprobs = r.flag(v)

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// setFormat notes what the output has to match. Whether the schema or the expression
-// can be compiled is the node's to say.
+// setFormat sets the format that the output must match. The node checks whether it compiles.
 func (r *reading) setFormat(v value, f Format) {
 	from := v.String()
 	if r.From.Format != "" && r.From.Format != from {
@@ -26,7 +25,7 @@ func (r *reading) responseFormat(v value) {
 			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
 		case "json_schema":
 			schema = f.value
-		case "schema": // beside json_object, as llama.cpp's server has it
+		case "schema": // next to json_object, as in llama.cpp's server
 			beside = f.value
 		default:
 			r.unknown("response_format.", f)
@@ -48,8 +47,8 @@ func (r *reading) responseFormat(v value) {
 	}
 }
 
-// namedSchema reads {"name", "description", "strict", "schema"}. A schema is always
-// kept to, strict or not.
+// namedSchema reads {"name", "description", "strict", "schema"}. A schema is always enforced,
+// whatever strict says.
 func (r *reading) namedSchema(at, v value) {
 	if v.raw == nil {
 		r.missing(at.at("json_schema"))
@@ -74,8 +73,8 @@ func (r *reading) namedSchema(at, v value) {
 	}
 }
 
-// setSchema takes a schema as JSON. Space is left out, so that the node compiles
-// what says the same once.
+// setSchema takes a JSON schema. White space is removed, so that the node compiles equal schemas
+// once.
 func (r *reading) setSchema(at, v value, schema []byte) {
 	if schema[0] != '{' && schema[0] != 't' && schema[0] != 'f' {
 		r.want(v, "a JSON schema, which is an object")
@@ -96,7 +95,7 @@ func (r *reading) regex(v value) {
 	}
 }
 
-// guidedJSON is a schema, or a string that holds one.
+// guidedJSON reads a schema, or a string that contains one.
 func (r *reading) guidedJSON(v value) {
 	if v.raw[0] != '"' {
 		r.setSchema(v, v, v.raw)
@@ -110,7 +109,7 @@ func (r *reading) guidedJSON(v value) {
 	r.setSchema(v, v, inner.raw)
 }
 
-// choice is one of some texts.
+// choice reads a list of texts, one of which the output must be.
 func (r *reading) choice(v value) {
 	texts := r.texts(v, maxFields)
 	if r.fault == nil && len(texts) == 0 {
@@ -125,7 +124,7 @@ func (r *reading) choice(v value) {
 	r.setFormat(v, Format{Regexp: strings.Join(texts, "|")})
 }
 
-// structured is vLLM's newer way to say what guided_… said.
+// structured reads vLLM's newer form of the guided_… fields.
 func (r *reading) structured(v value) {
 	for _, f := range r.object(v, "an object") {
 		switch string(f.name) {

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ids appends the token ids of the array that was entered to dst, at most as many as
-// make it most long; truncated if there are more. It ends behind the array. odd is
-// what is no token id, at which it stops adding.
+// ids appends the token ids of the array that was entered to dst, until dst has most; truncated
+// reports that there are more. The scanner is then after the array. odd is an element that is
+// not a token id; appending stops there.
 func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
 	b, i := s.b, s.at
 	if s.next() == ']' {
@@ -25,7 +25,7 @@ func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, o
 			break
 		}
 		s.at = i
-		if c == 0 { // at s.at stands one that is written otherwise
+		if c == 0 { // the element at s.at is written in another form
 			if s.next() == 0 {
 				s.broken = true
 				return dst, false, nil
@@ -55,10 +55,9 @@ func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, o
 	return dst, true, nil
 }
 
-// shortIDs appends ids of one to seven digits, the first of which begins at i, with a
-// comma and perhaps a space between them, until dst is most long. It gives where the
-// next id begins, and a comma; where the array ended, and a bracket; or where something
-// begins that it can't read, and 0.
+// shortIDs appends ids of one to seven digits, separated by a comma and optionally a space, the
+// first of them at i, until dst has most. It returns the start of the next id and ','; or the
+// end of the array and ']'; or the start of an element that it can't read, and 0.
 func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, behind byte) {
 	for len(dst) < most {
 		dst = slices.Grow(dst, 1)
@@ -70,15 +69,15 @@ func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, behi
 	return dst, i, ','
 }
 
-// readIDs fills dst with ids that have a comma behind them: how many, and where the
-// next one begins. It is not ok to go on if that may be the last one or an odd one.
+// readIDs fills dst with ids that are followed by a comma. It returns their number and the start
+// of the next element. ok is false if that element may be the last or an odd one.
 //
-// Where an id begins would depend on how long the one before it is, a chain that takes
-// longer than all the rest. So commas are found 64 bytes at a time, by the two bits that
-// tell them from digits and spaces; that they are none is found out later.
+// If the start of each id were computed from the length of the one before, that dependency chain
+// would dominate the time. So commas are located 64 bytes at a time, by the two bits that
+// distinguish them from digits and spaces; a byte that is not a comma is detected afterwards.
 func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
 	for base := i; base+72 <= len(b); base += 64 {
-		var commas uint64 // a bit for each byte
+		var commas uint64 // one bit per byte
 		block := b[base : base+64]
 		for k := 0; k < 64; k += 8 {
 			w := binary.LittleEndian.Uint64(block[k:])
@@ -116,25 +115,24 @@ func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
 	return n, i, n == len(dst)
 }
 
-// gather moves the lowest bits of eight bytes to the uppermost byte, by a
-// multiplication.
+// gather moves the lowest bits of eight bytes into the top byte by a multiplication.
 const gather = 0x0102040810204080
 
-// shortID is the id of size digits that w begins with; false unless there are one to
-// seven of them and nothing else. They are moved to the upper end of the word, zeros
-// before them, and added up in pairs.
+// shortID returns the id of the size digits that w begins with; false unless there are one to
+// seven digits and nothing else. The digits are shifted to the upper end of the word, preceded
+// by zeros, and added in pairs.
 //
 // Source of the arithmetic: Lemire, "Quickly parsing eight digits" (2018).
 func shortID(w uint64, size uint) (kv.Token, bool) {
 	const zeros, sevens, tens = '0' * ones, 0x7f * ones, 0x76 * ones
 	d := (w ^ zeros) << ((64 - 8*size) & 63) // digits become 0 to 9
-	other := ((d&sevens + tens) | d) & highs // 10 and more
+	other := ((d&sevens + tens) | d) & highs // marks bytes of 10 and more
 	d = d*10 + d>>8
 	d = (d&0x000000FF000000FF*0x000F424000000064 + d>>16&0x000000FF000000FF*0x0000271000000001) >> 32
 	return kv.Token(d), size-1 < 7 && other == 0
 }
 
-// lastID is shortIDs for the id before the bracket.
+// lastID is shortIDs for the id before the closing bracket.
 func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, behind byte) {
 	id := kv.Token(0)
 	for n := 0; n < 8 && i+n < len(b); n++ {

@@ -9,11 +9,11 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// maxMessages and the like bound the lists of a conversation.
+// Limits of the lists of a conversation.
 const (
 	maxMessages  = 8192
-	maxParts     = 1024 // of one message's content
-	maxToolCalls = 128  // of one message
+	maxParts     = 1024 // per message content
+	maxToolCalls = 128  // per message
 	maxTools     = 128
 )
 
@@ -24,7 +24,7 @@ func (r *reading) messages(v value) {
 	r.chat.Messages = r.conversationAt(&s, v.top, nil)
 }
 
-// conversationAt appends the messages at s to all. It looks at each once.
+// conversationAt appends the messages at s to all, scanning each once.
 func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []chat.Message {
 	first := s.next()
 	v := value{s.b[s.at:], top}
@@ -49,9 +49,8 @@ func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []c
 	return all
 }
 
-// messageAt reads one turn. The role developer, which OpenAI's newer models have in
-// place of system, becomes system: templates that don't know it leave such turns out
-// without a word.
+// messageAt reads one turn. The role developer, which replaces system in OpenAI's newer models,
+// becomes system, because templates that don't know it omit such turns silently.
 func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 	m.NoContent = true
 	v := value{s.b[s.at:], top}
@@ -89,7 +88,7 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 	return m
 }
 
-// role is one of roles. A worker behind a proxy may have others.
+// role reads one of roles. A worker of a proxy may know others.
 func (d *decoder) role(v value) string {
 	role, ok := d.among(v, roles)
 	switch {
@@ -106,7 +105,7 @@ func (d *decoder) checkMessage(v value, m *chat.Message) {
 	case d.fault != nil:
 	case m.Role == "":
 		d.missing(v.at("role"))
-	case d.lenient: // the rest is the worker's to judge
+	case d.lenient: // the worker judges the rest
 	case m.NoContent && (m.Role != "assistant" || m.ToolCalls == nil):
 		d.missing(v.at("content"))
 	case m.ToolCalls != nil && m.Role != "assistant":
@@ -118,8 +117,8 @@ func (d *decoder) checkMessage(v value, m *chat.Message) {
 	}
 }
 
-// content is a text, or parts that are texts. Those are joined by line breaks, as
-// vLLM joins them, for only some templates take parts.
+// content reads a text, or parts that are texts. Parts are joined by newlines, as in vLLM, since
+// only some templates accept parts.
 func (d *decoder) content(v value) string {
 	switch v.raw[0] {
 	case '"':
@@ -147,15 +146,15 @@ func (d *decoder) content(v value) string {
 	return strings.Join(texts, "\n")
 }
 
-// part is the text of a part, if it is one. vLLM takes strings too, and the names that
-// OpenAI's other interface has for texts.
+// part returns the text of a part, if it is one. A proxy also accepts strings, and the names of
+// text parts in OpenAI's Responses API, as vLLM does.
 func (d *decoder) part(v value) (text string, ok bool) {
 	if d.lenient && v.raw[0] == '"' {
 		return d.text(v), true
 	}
 	all := d.object(v, "a part, which is an object")
 	var kind string
-	for _, f := range all { // first what it is: the other fields depend on it
+	for _, f := range all { // the type first: the other fields depend on it
 		if string(f.name) == "type" {
 			kind = d.again(f.value, "text")
 		}
@@ -186,8 +185,8 @@ func (d *decoder) part(v value) (text string, ok bool) {
 	return text, ok
 }
 
-// placeholder stands for what is no text: the same for the same value, so that prompts
-// which differ there are not taken for equal.
+// placeholder returns a text for a value that is not text: equal for equal values, so that
+// prompts that differ there get different hashes.
 func placeholder(v value) string {
 	h := xxh3.Hash(v.raw)
 	b := []byte("<|no text 0123456789abcdef|>")
@@ -197,7 +196,7 @@ func placeholder(v value) string {
 	return string(b)
 }
 
-// toolCalls are those of an assistant's turn before.
+// toolCalls reads the calls in an earlier turn of the assistant.
 func (d *decoder) toolCalls(v value) []chat.ToolCall {
 	var all []chat.ToolCall
 	for _, raw := range d.objects(v, maxToolCalls) {
@@ -209,7 +208,7 @@ func (d *decoder) toolCalls(v value) []chat.ToolCall {
 				call.ID = d.text(f.value)
 			case "type":
 				d.oneOf(f.value, "function")
-			case "index": // of a stream's delta that is given back
+			case "index": // copied from a stream's delta by some clients
 				d.integer(f.value, 0, maxToolCalls)
 			case "function":
 				d.called(f.value, &call)

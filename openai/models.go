@@ -2,13 +2,13 @@ package openai
 
 import "github.com/coppice-llm/coppice/internal/jsontext"
 
-// Model is a line of /v1/models. Of other servers' lines only what has a tag is read.
+// Model is an element of /v1/models. For other servers only the fields with a tag are decoded.
 type Model struct {
 	ID          string `json:"id"`
 	Created     int64  `json:"-"` // Unix seconds
 	OwnedBy     string `json:"-"`
-	MaxModelLen int    `json:"max_model_len"` // prompt and output tokens, as vLLM has it; 0: not known, nor written
-	Parent      string `json:"parent"`        // of vLLM's adapters the model that it adapts; not written
+	MaxModelLen int    `json:"max_model_len"` // most prompt plus output tokens, as in vLLM; 0: unknown, and not written
+	Parent      string `json:"parent"`        // the base model of an adapter, in vLLM; not written
 }
 
 // Models is the answer of /v1/models.

@@ -9,22 +9,22 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Limits of the fields of a request. A node may have lower ones, which it says.
+// Limits of the fields of a request. A node may have lower ones.
 const (
 	maxN            = 128     // choices per prompt
-	maxPrompts      = 2048    // of one completion request
-	maxPromptTokens = 1 << 24 // given as ids, of all prompts
+	maxPrompts      = 2048    // per completion request
+	maxPromptTokens = 1 << 24 // given as ids, over all prompts
 	maxStops        = 16      // stop strings
-	maxStopBytes    = 1024    // of all of them: what finds them takes up to 512 times as much, for each prompt
+	maxStopBytes    = 1024    // over all of them: the automaton that finds them takes up to 512 times as much, per prompt
 	maxStopTokens   = 256
 	maxBiases       = 1024
 	maxAllowed      = 1 << 20 // allowed_token_ids
 	maxOutput       = 1 << 30 // max_tokens
-	maxSeconds      = 86400   // timeout, queue_timeout, pins
-	MaxTopLogprobs  = 20      // others in each place
+	maxSeconds      = 86400   // for timeout, queue_timeout and pins
+	MaxTopLogprobs  = 20      // alternatives per position
 )
 
-// shared are the fields of OpenAI's that both endpoints have.
+// shared are OpenAI's fields common to both endpoints.
 var shared = map[string]setter{
 	"model":  func(r *reading, v value) { r.Model = r.again(v, r.last.model) },
 	"user":   func(r *reading, v value) { r.User = r.again(v, r.last.user) },
@@ -46,7 +46,7 @@ var shared = map[string]setter{
 
 func (r *reading) stop(v value) {
 	if v.raw[0] == '"' {
-		if s := r.text(v); s != "" { // "" is how some clients say none
+		if s := r.text(v); s != "" { // some clients send "" for none
 			r.StopStrings = []string{s}
 			r.stopBytes(v)
 		}
@@ -75,7 +75,7 @@ func (r *reading) stopBytes(v value) {
 	}
 }
 
-// logitBias sorts by token, for the order in an object means nothing.
+// logitBias sorts by token, because the order in an object has no meaning.
 func (r *reading) logitBias(v value) {
 	all := r.object(v, "an object of token ids and numbers")
 	if len(all) > maxBiases {
@@ -103,7 +103,7 @@ func (r *reading) streaming(v value) {
 		case "include_usage":
 			r.IncludeUsage = r.flag(f.value)
 		case "include_obfuscation":
-			r.flag(f.value) // padding that hides sizes on the line; there is none
+			r.flag(f.value) // padding against traffic analysis; not implemented
 		case "continuous_usage_stats":
 			r.ContinuousUsage = r.flag(f.value)
 		default:

@@ -7,56 +7,56 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Peeked holds what a proxy needs to route a request: model, tenant and prompt. It is read
-// by the functions that read a server's request, leniently: a worker judges the request, so
-// fields that are not known or have odd values count as not given, and Doubt says what makes
-// the prompt uncertain. Of a body that [DecodeCompletion] or [DecodeChat] takes it says the
-// same as they do, without a doubt.
+// Peeked holds what a proxy needs to route a request: model, tenant and prompt. It is decoded by
+// the functions for a server's request, but leniently, because the worker judges the request:
+// unknown fields and invalid values count as absent, and Doubt says why the prompt is uncertain.
+// For a body that [DecodeCompletion] or [DecodeChat] accepts, it has the same values without a
+// doubt.
 //
-// The zero value is ready; its memory is kept between uses.
+// The zero value is ready to use; its memory is reused.
 type Peeked struct {
-	// Most bounds the Tokens that are kept, 0 being as many as a server takes. It is the
-	// caller's, and stays.
+	// Most bounds the Tokens to keep; 0: as many as a server accepts. The caller sets it, and
+	// Reset keeps it.
 	Most int
 
 	Model, User, CacheSalt string
 	Stream                 bool
-	PublicTokens           int // of the prompt, those that other salts may share
-	N, BestOf              int // N is 1 if not given, BestOf 0
-	OutputTokens           int // max_tokens, or max_completion_tokens; 0 if nothing bounds the output
-	// SpecialTokens is add_special_tokens, which vLLM has; nil if not given.
+	PublicTokens           int // number of leading prompt tokens that other salts may share
+	N, BestOf              int // N is 1 if absent, BestOf 0
+	OutputTokens           int // max_tokens or max_completion_tokens; 0: no limit
+	// SpecialTokens is vLLM's add_special_tokens; nil if absent.
 	SpecialTokens *bool
 	Hints         Hints
 
-	// Of a completion: the first of its Prompts is Text, unless Tokens is not nil.
+	// For a completion: the first of its Prompts is Tokens, or Text if Tokens is nil.
 	Prompts   int
 	Text      string
-	Tokens    []kv.Token // in memory that the next Peek uses again
-	Truncated bool       // there were more than Most
+	Tokens    []kv.Token // in memory that the next Peek reuses
+	Truncated bool       // there were more tokens than Most
 
-	// Of a chat. Messages and Options hold parts of the body as they are; the next
-	// Peek uses the memory of Messages again.
+	// For a chat. Messages and Options refer to parts of the body; the next Peek reuses the
+	// memory of Messages.
 	Messages      []chat.Message
 	Options       chat.Options
 	ContinueFinal bool
 
-	// Doubt says why the prompt is perhaps another one; nil if it is not.
+	// Doubt says why the prompt may be a different one; nil if it is certain.
 	Doubt error
 
 	state *peeking
 }
 
-// peeking is the memory of a Peeked.
+// peeking is the reusable state of a Peeked.
 type peeking struct {
 	reading
 	asCompletion Completion
 	asChat       Chat
-	first        []Prompt // the first of the prompts
-	prompts      int      // how many there are
+	first        []Prompt // at most the first prompt
+	prompts      int      // number of prompts
 	turns        []chat.Message
 }
 
-// routed are the fields that a proxy looks at, by the readers that a server has for them.
+// routed are the fields that a proxy reads, mostly with the same setters as a server.
 var routed = map[string]setter{
 	"model":                  shared["model"],
 	"user":                   shared["user"],
@@ -74,7 +74,7 @@ var routed = map[string]setter{
 	},
 }
 
-// routedOwn are those of the object "coppice".
+// routedOwn are fields of the object "coppice".
 var routedOwn = map[string]setter{
 	"cache_salt":    (*reading).salt,
 	"public_tokens": own["public_tokens"],
@@ -97,7 +97,7 @@ var routedChat = map[string]setter{
 	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: a template of the sender's own", v) }),
 }
 
-// ofPrompt is set for a field of the prompt: its faults are doubts.
+// ofPrompt marks a setter's field as part of the prompt: its faults become doubts.
 func ofPrompt(set setter) setter {
 	return func(r *reading, v value) {
 		r.ofPrompt = true
@@ -106,10 +106,10 @@ func ofPrompt(set setter) setter {
 	}
 }
 
-// mostHint is the longest value that is kept whole: no number is longer.
+// mostHint is the most bytes kept of a hint: no valid number is longer.
 const mostHint = 64
 
-// hint keeps a value. What is cut is no number any more.
+// hint stores a raw value. A shortened one is no longer a number, and so refused later.
 func hint(to *string, v value) {
 	if *to = string(v.raw[:min(len(v.raw), mostHint)]); len(v.raw) > mostHint {
 		*to += "..."
@@ -136,7 +136,8 @@ func (r *reading) nvext(v value) {
 	}
 }
 
-// Memory that is kept between uses is bounded: one long prompt is not paid for ever.
+// Limits of the memory kept between uses, so that one long prompt does not keep its memory
+// forever.
 const (
 	keptTokens   = 1 << 18
 	keptMessages = 1 << 10
@@ -145,7 +146,7 @@ const (
 	keptName     = 256
 )
 
-// Reset forgets the request, but not Most and the memory.
+// Reset clears the request, but keeps Most and the memory.
 func (p *Peeked) Reset() {
 	messages := p.Messages
 	clear(messages)
@@ -166,9 +167,9 @@ func (p *Peeked) Reset() {
 	*p = Peeked{Most: p.Most, state: p.state, Messages: messages[:0]}
 }
 
-// PeekCompletion reads the body of a request to /v1/completions into p, which it
-// resets. The error, an *Error of status 400, is for what no worker could read: a body
-// that is no JSON object, or ends before its end. p keeps nothing of body.
+// PeekCompletion resets p and decodes the body of a request to /v1/completions into it. The
+// error, an *Error of status 400, means that no worker could read the body: it is not a JSON
+// object, or ends early. p does not refer to body.
 func PeekCompletion(body []byte, p *Peeked) error {
 	q := p.begin()
 	q.Params, q.completion = &q.asCompletion.Params, &q.asCompletion
@@ -186,9 +187,9 @@ func PeekCompletion(body []byte, p *Peeked) error {
 	return nil
 }
 
-// PeekChat reads the body of a request to /v1/chat/completions into p, which it resets.
-// The error is that of [PeekCompletion]. Parts of body stay in p: it is not to be
-// changed until the next Reset.
+// PeekChat resets p and decodes the body of a request to /v1/chat/completions into it. Errors
+// are as for [PeekCompletion]. p refers to parts of body, which must not change until the next
+// Reset.
 func PeekChat(body []byte, p *Peeked) error {
 	q := p.begin()
 	c := &q.asChat
@@ -218,7 +219,7 @@ func (p *Peeked) CutFinal(rendered string) (string, error) {
 	return c.CutFinal(rendered)
 }
 
-// begin makes p's memory ready for a body.
+// begin prepares p's memory for a body.
 func (p *Peeked) begin() *peeking {
 	p.Reset()
 	if p.state == nil {
@@ -234,7 +235,7 @@ func (p *Peeked) begin() *peeking {
 	return q
 }
 
-// read goes through the members of body.
+// read decodes the members of body.
 func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
 	s := scanner{b: body}
@@ -251,7 +252,7 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	}
 	p.end()
 	p.Reset()
-	if shallow(body) { // what is wrong, as the server says it
+	if shallow(body) { // find the fault that a server would report
 		if _, fault := parse(body); fault != nil {
 			return fault
 		}
@@ -259,7 +260,7 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.at)
 }
 
-// readLong reads the prompt or the messages at s. Of two the last counts.
+// readLong reads the prompt or the messages at s. If there are two, the last counts.
 func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 	q.doubt, q.cut, q.ofPrompt = nil, false, true
 	if name == "prompt" {
@@ -272,7 +273,7 @@ func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 	return s
 }
 
-// end fills p in, and lets go of the body.
+// end sets the fields of p and drops references to the body.
 func (p *Peeked) end() {
 	q := p.state
 	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream

@@ -7,8 +7,8 @@ func (d *decoder) promptList(v value) []Prompt {
 	return all
 }
 
-// promptsAt appends the prompts at s to all, and counts them. For a proxy it appends the
-// first alone, up to d.most of its tokens.
+// promptsAt appends the prompts at s to all, and counts them. For a proxy it appends only the
+// first one, up to d.most of its tokens.
 func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, count int) {
 	const what = "a string, an array of strings, an array of token ids, or an array of such arrays"
 	first := s.next()
@@ -59,7 +59,7 @@ func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, c
 	return all, count
 }
 
-// textAt is the string at s.
+// textAt reads the string at s.
 func (d *decoder) textAt(s *scanner) string {
 	raw, escaped := s.quoted()
 	return d.unescaped(raw, escaped)

@@ -2,32 +2,32 @@ package openai
 
 import "encoding/json"
 
-// reading is a request that is being read.
+// reading is the state of decoding one request.
 type reading struct {
 	decoder
 	*Params
-	completion *Completion // one of them
+	completion *Completion // either completion or chat is set
 	chat       *Chat
 	routing    routing                            // of a proxy
-	last       struct{ model, user, salt string } // of the request before, often those of this one too
+	last       struct{ model, user, salt string } // of the previous request: often equal, so their memory is reused
 
 	bestOf        int
-	newer         int // max_completion_tokens, which goes before max_tokens
+	newer         int // max_completion_tokens, which takes precedence over max_tokens
 	newerNone     bool
 	streamOptions bool
 	toolList      []tool
 	wanted        toolChoice
-	top           place // of top_logprobs, if given
+	top           place // position of top_logprobs, if given
 }
 
-// routing holds the fields that a proxy reads beside those of a server.
+// routing holds the fields that only a proxy reads.
 type routing struct {
 	hints          Hints
-	top, coppice   string // priority at the top, in "coppice"
-	special, marks bool   // add_special_tokens; whether it is given
+	top, coppice   string // priority at the top level, and in "coppice"
+	special, marks bool   // value of add_special_tokens; it is given
 }
 
-// tool describes a tool that may be called.
+// tool describes a tool that the model may call.
 type tool struct {
 	Name       string          `json:"name"`
 	Parameters json.RawMessage `json:"parameters,omitempty"`
@@ -36,12 +36,12 @@ type tool struct {
 // toolChoice holds tool_choice and parallel_tool_calls.
 type toolChoice struct {
 	none, required bool
-	name           string // of the one tool that has to be called
-	from           place  // the field that says so
+	name           string // the one tool that must be called
+	from           place  // the field that requires it
 	parallel       *bool
 }
 
-// setter reads one field into r.
+// setter decodes one field into r.
 type setter func(r *reading, v value)
 
 func newReading(p *Params, o Options) *reading {
@@ -53,8 +53,7 @@ func newReading(p *Params, o Options) *reading {
 	return &reading{Params: p, decoder: decoder{unknowns: o.UnknownFields, kept: make([]field, 0, 24)}}
 }
 
-// within reads the members of v, which is called under, by the first of the tables that has
-// them.
+// within reads the members of v, whose path is under, by the first table that has them.
 func (r *reading) within(under string, v value, tables ...map[string]setter) {
 	r.under = under
 	for _, f := range r.object(v, "an object") {
@@ -81,10 +80,10 @@ func find(name []byte, tables ...map[string]setter) setter {
 	return nil
 }
 
-// refusal says why a field is refused, but with the one value that asks for nothing.
+// refusal says why a field is refused, unless it has the one value that asks for nothing.
 type refusal struct{ unless, why string }
 
-// asksNothing reports whether the value is the one that changes nothing.
+// asksNothing reports whether the value has no effect.
 func (n refusal) asksNothing(raw []byte) bool {
 	if n.unless == "1" {
 		one, ok := whole(raw)
@@ -93,7 +92,7 @@ func (n refusal) asksNothing(raw []byte) bool {
 	return string(raw) == n.unless
 }
 
-// refused are fields of the interface that the server lacks.
+// refused are fields of the APIs that this server does not support.
 var refused = map[string]refusal{
 	"audio":                      {"", "answers are text"},
 	"best_of":                    {"", "give n"},
@@ -123,10 +122,10 @@ var refused = map[string]refusal{
 	"web_search_options":         {"", "the server reaches nothing"},
 }
 
-// passed are fields that say nothing about the output; they may be anything.
+// passed is the setter of fields without influence on the output; their values are not checked.
 func passed(*reading, value) {}
 
-// special reads add_special_tokens of vLLM, where always is the only value that the server can follow.
+// special reads vLLM's add_special_tokens, of which the server supports only the value always.
 func special(always bool, why string) setter {
 	return func(r *reading, v value) {
 		if r.flag(v) != always {
@@ -135,7 +134,8 @@ func special(always bool, why string) setter {
 	}
 }
 
-// outputLimit is max_tokens as the node has it, for which 0 is no limit.
+// outputLimit reads max_tokens. It reports whether the value is 0, which for the node would mean
+// no limit.
 func (r *reading) outputLimit(v value, most *int) (none bool) {
 	n, ok := r.whole(v, 0, maxOutput)
 	if ok {
@@ -144,7 +144,7 @@ func (r *reading) outputLimit(v value, most *int) (none bool) {
 	return ok && n == 0
 }
 
-// finish checks what fields say together.
+// finish checks conditions on several fields.
 func (r *reading) finish() error {
 	q := &r.Generation
 	switch {

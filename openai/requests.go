@@ -7,64 +7,65 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Params are the fields that both endpoints have.
+// Params are the fields common to both endpoints.
 type Params struct {
 	Generation
-	Model     string // "" if not given
+	Model     string // "" if absent
 	User      string
-	CacheSalt string // for the namespace
+	CacheSalt string // selects the cache namespace
 	Stream    bool
-	// IncludeUsage: a stream ends with a chunk of usage.
+	// IncludeUsage makes a stream end with a chunk of usage.
 	IncludeUsage bool
-	// ContinuousUsage: each chunk of a stream has the usage so far.
+	// ContinuousUsage adds the usage so far to each chunk of a stream.
 	ContinuousUsage bool
-	N               int // choices per prompt, 1 or more
-	// Seeded: a seed was given. If not, Sampling.Seed is the server's to set.
+	N               int // choices per prompt, at least 1
+	// Seeded says that a seed was given. Otherwise the server sets Sampling.Seed.
 	Seeded bool
 
-	// NoOutput: max_tokens is 0. The node samples one token, which the answer leaves out.
+	// NoOutput says that max_tokens is 0. The node still samples one token, which the answer
+	// omits.
 	NoOutput bool
 
-	Logprobs       bool // are shown, with TopLogprobs others in each place
+	Logprobs       bool // show log-probabilities, with TopLogprobs alternatives per position
 	TopLogprobs    int
 	ReturnTokenIDs bool
-	PromptLogprobs bool // vLLM's prompt_logprobs are shown, with PromptTop others in each place
+	PromptLogprobs bool // show vLLM's prompt_logprobs, with PromptTop alternatives per position
 	PromptTop      int
 
-	// Ignored are fields that were given and passed over, "messages[].cache_control".
+	// Ignored are the given fields that were ignored, as "messages[].cache_control".
 	Ignored []string
 	From    From
 }
 
-// Generation says how an output is made and where it ends.
+// Generation says how an output is made and when it ends.
 type Generation struct {
 	Sampling      Sampling
-	MaxTokens     int // 0 if not given
+	MaxTokens     int // 0 if absent
 	MinTokens     int
 	IgnoreEOS     bool
 	StopTokens    []kv.Token
 	StopStrings   []string
-	KeepStop      bool // the stop string is the end of the text
+	KeepStop      bool // keep the stop string at the end of the text
 	AllowedTokens []kv.Token
 	Format        Format
 	Priority      int32
-	PublicTokens  int // of the prompt, those that other salts may share
+	PublicTokens  int // number of leading prompt tokens that other salts may share
 	Class         string
-	Timeout       time.Duration // 0 if not given
+	Timeout       time.Duration // 0 if absent
 	QueueTimeout  time.Duration
 }
 
-// Sampling says how tokens are drawn.
+// Sampling holds the sampling parameters.
 type Sampling struct {
-	Temperature       float32 // 0 is greedy
-	TopK              int32   // 0 is off
-	TopP              float32 // 0 is off, and so below
+	Temperature       float32 // 0: greedy
+	TopK              int32   // 0: off
+	TopP              float32 // 0: off, also for the fields below
 	MinP              float32
 	RepetitionPenalty float32
 	PresencePenalty   float32
 	FrequencyPenalty  float32
 	Seed              uint64
-	Bias              []TokenBias // ascending, each token once
+	Bias              []TokenBias // ascending by token, no duplicates
 }
 
 // TokenBias is added to the logit of a token.
@@ -73,12 +74,13 @@ type TokenBias struct {
 	Bias  float32
 }
 
-// Format constrains the text of an output by one of its fields.
+// Format constrains the text of an output; one field is set.
 type Format struct {
 	JSON       bool   // a JSON object
-	JSONSchema string // JSON that the schema describes
-	Regexp     string // the whole text; RE2
-	// Calls of tools: {"tools": [{"name", "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}.
+	JSONSchema string // a JSON value that matches the schema
+	Regexp     string // an RE2 expression for the whole text
+	// Calls describes tool calls: {"tools": [{"name", "parameters": SCHEMA}], "most": 4,
+	// "answer": SCHEMA}.
 	Calls string
 }
 
@@ -88,12 +90,12 @@ type From struct{ Format, Limit, Prompt string }
 // Completion is a request to /v1/completions.
 type Completion struct {
 	Params
-	Prompts []Prompt // one or more
-	// Echo: the text of a choice begins with its prompt.
+	Prompts []Prompt // at least one
+	// Echo makes the text of a choice begin with its prompt.
 	Echo bool
 }
 
-// Prompt is Tokens, if they are not nil, or else Text.
+// Prompt is Tokens, or Text if Tokens is nil.
 type Prompt struct {
 	Text   string
 	Tokens []kv.Token
@@ -102,39 +104,39 @@ type Prompt struct {
 // Chat is a request to /v1/chat/completions.
 type Chat struct {
 	Params
-	Messages []chat.Message // one or more
-	// Options are what else the template sees; the server adds Now.
+	Messages []chat.Message // at least one
+	// Options are the template's further inputs; the server adds Now.
 	Options chat.Options
-	// ContinueFinal: the answer goes on in the last message; see CutFinal.
+	// ContinueFinal makes the answer continue the last message; see CutFinal.
 	ContinueFinal bool
 
 	Calls Calls
 }
 
-// Calls selects how calls of tools in the text of an output are treated.
+// Calls selects how tool calls in the text of an output are treated.
 type Calls uint8
 
-// The choices.
+// Values of Calls.
 const (
 	NoCalls     Calls = iota
-	AnyCalls          // they are taken out of the text
-	OneCall           // likewise, and only the first counts
-	ForcedCalls       // the text is calls and nothing else
+	AnyCalls          // calls are separated from the text
+	OneCall           // likewise, and only the first is kept
+	ForcedCalls       // the text consists of calls only
 )
 
-// Hints are what a request says to who chooses among pools of workers, where NVIDIA
-// Dynamo's requests have it, as JSON values that nobody has judged; "" if not given.
+// Hints are a request's wishes for the choice among pools of workers, in the fields of NVIDIA
+// Dynamo's requests, as raw JSON values; "" if absent.
 type Hints struct {
-	TTFT, ITL string // nvext.router.ttft_target and itl_target: milliseconds
-	// Priority is nvext.agent_hints.priority, or else priority, at the top or in "coppice".
+	TTFT, ITL string // nvext.router.ttft_target and itl_target, in milliseconds
+	// Priority is nvext.agent_hints.priority, else priority at the top level, else in "coppice".
 	Priority string
 }
 
-// Options say how requests are read. The zero value refuses unknown fields and takes
+// Options configure the decoding of requests. The zero value refuses unknown fields and uses
 // OpenAI's sampling defaults.
 type Options struct {
 	UnknownFields UnknownFields
-	// Sampling is for requests that do not say how to sample. Nil: temperature 1,
-	// and all else off.
+	// Sampling holds the defaults of sampling parameters. nil: temperature 1, and everything
+	// else off.
 	Sampling *Sampling
 }

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// scanner walks a JSON text that may be broken. A fault that leaves open where values end
-// sets broken; the scanner passes over other faults.
+// scanner walks a JSON text that may be invalid. A fault that makes the end of values uncertain
+// sets broken; other faults are skipped.
 type scanner struct {
 	b      []byte
 	at     int
 	broken bool
 }
 
-// next is the byte at which what follows on white space begins, 0 at the end.
+// next skips white space and returns the next byte, 0 at the end.
 func (s *scanner) next() byte {
 	for s.at < len(s.b) {
 		switch c := s.b[s.at]; c {
@@ -35,8 +35,8 @@ func (s *scanner) breaks() bool {
 	return false
 }
 
-// more goes to the i-th item of what was entered; false, and past its end, if there
-// are no more.
+// more moves to the i-th item of the array or object that was entered. It returns false if there
+// are no more, and then is after its end.
 func (s *scanner) more(i int, end byte) bool {
 	c := s.next()
 	switch {
@@ -53,7 +53,7 @@ func (s *scanner) more(i int, end byte) bool {
 	return c != end && c != 0 || s.breaks()
 }
 
-// member goes to the value of the i-th member of an object.
+// member moves to the value of the i-th member of an object.
 func (s *scanner) member(i int) (name []byte, ok bool) {
 	if !s.more(i, '}') {
 		return nil, false
@@ -72,8 +72,8 @@ func (s *scanner) member(i int) (name []byte, ok bool) {
 	return name, s.next() != 0 || s.breaks()
 }
 
-// quoted is what stands between the quotes of the string at s.at, and whether there
-// are escapes in it.
+// quoted returns the bytes between the quotes of the string at s.at, and whether they contain
+// escapes.
 func (s *scanner) quoted() (raw []byte, escaped bool) {
 	b := s.b[s.at+1:]
 	end := bytes.IndexByte(b, '"')
@@ -90,7 +90,7 @@ func (s *scanner) quoted() (raw []byte, escaped bool) {
 	return b[:end], escaped
 }
 
-// closing is where the string ends that has a backslash at i, -1 if it doesn't.
+// closing returns the end of the string that has a backslash at i, -1 if it does not end.
 func closing(b []byte, i int) int {
 	for i < len(b) {
 		if i+8 <= len(b) {
@@ -111,8 +111,8 @@ func closing(b []byte, i int) int {
 	return -1
 }
 
-// having has the upper bit of that byte set which is the first in w to be c. What is
-// set above it means nothing; nothing is set below it.
+// having sets the upper bit of the first byte of w that equals c. Bits above it are meaningless,
+// bits below it are 0.
 func having(w uint64, c byte) uint64 {
 	x := w ^ uint64(c)*ones
 	return (x - ones) &^ x & highs
@@ -123,8 +123,7 @@ const (
 	highs = 0x8080808080808080
 )
 
-// skip is the value at s.at as it is written, and whether it is a string with
-// escapes.
+// skip returns the raw value at s.at, and whether it is a string with escapes.
 func (s *scanner) skip() (raw []byte, escaped bool) {
 	c := s.next()
 	from := s.at
@@ -153,7 +152,7 @@ func delimits(c byte) bool {
 	return false
 }
 
-// leave goes past the end of the arrays and objects that s is depth deep in.
+// leave moves past the end of depth nested arrays and objects.
 func (s *scanner) leave(depth int) {
 	b := s.b
 	for i := s.at; i < len(b); i++ {
@@ -176,14 +175,14 @@ func (s *scanner) leave(depth int) {
 	s.broken, s.at = true, len(b)
 }
 
-// appendUnescaped appends the text of a JSON string, given without its quotes, as
-// encoding/json reads it: what is not UTF-8 becomes U+FFFD, and so does half a
-// surrogate pair. A backslash before what can't be escaped is left out.
+// appendUnescaped appends the text of a JSON string, given without its quotes, as encoding/json
+// decodes it: invalid UTF-8 and unpaired surrogates become U+FFFD. A backslash before a
+// character that can't be escaped is dropped.
 func appendUnescaped(dst, raw []byte) []byte {
 	if !utf8.Valid(raw) {
-		raw = appendValid(nil, raw) // which leaves the escapes as they are
+		raw = appendValid(nil, raw) // leaves the escapes unchanged
 	}
-	dst = slices.Grow(dst, len(raw)+8) // an escape is no shorter than what it stands for
+	dst = slices.Grow(dst, len(raw)+8) // an escape is at least as long as its text
 	for len(raw) > 0 {
 		if len(raw) >= 8 {
 			w := binary.LittleEndian.Uint64(raw)
@@ -208,7 +207,7 @@ func appendUnescaped(dst, raw []byte) []byte {
 				continue
 			}
 		}
-		if c >= utf8.RuneSelf { // it begins a rune
+		if c >= utf8.RuneSelf { // the backslash precedes a multi-byte rune
 			raw = raw[1:]
 			continue
 		}
@@ -220,7 +219,7 @@ func appendUnescaped(dst, raw []byte) []byte {
 	return dst
 }
 
-// escapes are the characters that letters stand for.
+// escapes maps letters to the control characters that they denote.
 var escapes = [utf8.RuneSelf]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 func appendValid(dst, raw []byte) []byte {
@@ -235,7 +234,7 @@ func appendValid(dst, raw []byte) []byte {
 	return dst
 }
 
-// escapedRune reads \uXXXX or a pair of them; n is 0 if raw begins with none.
+// escapedRune reads \uXXXX, or a surrogate pair of them; n is 0 if raw does not begin with one.
 func escapedRune(raw []byte) (r rune, n int) {
 	r = fourHex(raw)
 	if r < 0 {

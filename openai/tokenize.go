@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Tokenize is a request to /tokenize, which vLLM has: Messages, if not nil, or Prompt.
+// Tokenize is a request to vLLM's /tokenize: Messages, or Prompt if Messages is nil.
 type Tokenize struct {
 	Model    string
 	Prompt   string
 	Messages []chat.Message
 	Options  chat.Options // of Messages
-	// AddSpecialTokens puts round the text what the model expects there. Default:
-	// round a Prompt; a chat template writes them itself.
+	// AddSpecialTokens adds the tokens that the model expects around a text. Default: true for a
+	// Prompt, false for Messages, since a chat template writes them itself.
 	AddSpecialTokens   bool
 	ReturnTokenStrings bool
 }
@@ -27,16 +27,16 @@ type Detokenize struct {
 	Tokens []kv.Token
 }
 
-// Pin is a request to /v1/cache/pin: keep what is cached of a prompt for a while.
+// Pin is a request to /v1/cache/pin: keep the cached part of a prompt for some time.
 type Pin struct {
 	Model            string
 	Prompt           Prompt
-	AddSpecialTokens bool // to a text
+	AddSpecialTokens bool // for a text
 	CacheSalt        string
 	Duration         time.Duration
 }
 
-// DecodeTokenize reads the body of a request to /tokenize. The error is an *Error.
+// DecodeTokenize decodes the body of a request to /tokenize. The error is an *Error.
 func DecodeTokenize(body []byte) (*Tokenize, error) {
 	v, fault := parse(slices.Clone(body))
 	if fault != nil {
@@ -44,7 +44,7 @@ func DecodeTokenize(body []byte) (*Tokenize, error) {
 	}
 	t := &Tokenize{}
 	t.Options.AddGenerationPrompt = true
-	// The fields of the conversation are read as those of a chat.
+	// The fields of a conversation are read as in a chat.
 	c := &Chat{Options: t.Options}
 	r := &reading{Params: &c.Params, chat: c}
 	prompt, special := false, false
@@ -77,7 +77,7 @@ func DecodeTokenize(body []byte) (*Tokenize, error) {
 	return t, nil
 }
 
-// DecodeDetokenize reads the body of a request to /detokenize. The error is an *Error.
+// DecodeDetokenize decodes the body of a request to /detokenize. The error is an *Error.
 func DecodeDetokenize(body []byte) (*Detokenize, error) {
 	v, fault := parse(body)
 	if fault != nil {
@@ -104,7 +104,7 @@ func DecodeDetokenize(body []byte) (*Detokenize, error) {
 	return t, nil
 }
 
-// DecodePin reads the body of a POST to /v1/cache/pin. The error is an *Error.
+// DecodePin decodes the body of a POST to /v1/cache/pin. The error is an *Error.
 func DecodePin(body []byte) (*Pin, error) {
 	p, err := DecodeUnpin(body)
 	if err == nil && p.Duration == 0 {
@@ -113,8 +113,8 @@ func DecodePin(body []byte) (*Pin, error) {
 	return p, err
 }
 
-// DecodeUnpin reads the body of a DELETE: as that of the POST, but it need not say for
-// how long.
+// DecodeUnpin decodes the body of a DELETE to /v1/cache/pin: as for POST, but seconds may be
+// absent.
 func DecodeUnpin(body []byte) (*Pin, error) {
 	v, fault := parse(body)
 	if fault != nil {
@@ -155,7 +155,7 @@ func DecodeUnpin(body []byte) (*Pin, error) {
 	return p, nil
 }
 
-// Fits reports, by an *Error, tokens beyond a vocabulary of so many.
+// Fits returns an *Error if a token is not in a vocabulary of that size.
 func (p *Params) Fits(vocab int) error {
 	biased := make([]kv.Token, len(p.Sampling.Bias))
 	for i, b := range p.Sampling.Bias {
@@ -164,7 +164,7 @@ func (p *Params) Fits(vocab int) error {
 	return cmp.Or(fit("stop_token_ids", p.StopTokens, vocab), fit("allowed_token_ids", p.AllowedTokens, vocab), fit("logit_bias", biased, vocab))
 }
 
-// Fits reports, by an *Error, tokens beyond a vocabulary of so many.
+// Fits returns an *Error if a token is not in a vocabulary of that size.
 func (d *Detokenize) Fits(vocab int) error { return fit("tokens", d.Tokens, vocab) }
 
 func fit(param string, tokens []kv.Token, vocab int) error {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// tools go to the template as they are. Their shape is looked at, for a template that
-// finds another one writes nonsense.
+// tools reads the tools, which go to the template as raw JSON. Their shape is checked, because a
+// template writes nonsense for an unexpected one.
 func (r *reading) tools(v value) {
 	all := r.objects(v, maxTools)
 	if !r.lenient {
@@ -55,7 +55,7 @@ func (d *decoder) function(v value) (t tool) {
 		case "parameters":
 			d.object(f.value, "a JSON schema, which is an object")
 			t.Parameters = f.raw
-		case "strict": // a call that has to be made is held to the schema either way
+		case "strict": // a forced call always follows the schema
 			d.flag(f.value)
 		default:
 			d.unknown("tools[].function.", f)
@@ -67,8 +67,8 @@ func (d *decoder) function(v value) (t tool) {
 	return t
 }
 
-// toolChoice: with "none" the template is shown no tools, with "auto" the model may write a
-// call, with "required" or the name of a tool a grammar has it write one.
+// toolChoice reads tool_choice. With "none" the template sees no tools; with "auto" the model
+// may write a call; with "required" or the name of a tool a grammar forces it to.
 func (r *reading) toolChoice(v value) {
 	c := &r.wanted
 	c.from = v
@@ -107,11 +107,11 @@ func (r *reading) toolChoice(v value) {
 	}
 }
 
-// mostCalls is how many tools an output may call that has to call one.
+// mostCalls is the most calls in an output that must contain one.
 const mostCalls = 16
 
-// checkTools settles what becomes of calls, and holds the output to them where one has to
-// be made, or where the text has to match a schema if it calls none.
+// checkTools decides how calls are treated. It sets a format if a call is forced, or if the text
+// must match a schema when it calls nothing.
 func (r *reading) checkTools() {
 	c, choice := r.chat, &r.wanted
 	forced := choice.required || choice.name != ""
@@ -143,7 +143,7 @@ func (r *reading) checkTools() {
 	case forced && r.From.Format != "" && r.From.Format != "response_format":
 		r.fail(param(r.From.Format), "invalid_value", "%s and %s both say what the output has to match, want one", r.From.Format, choice.from)
 		return
-	case forced: // response_format is about answers that call nothing
+	case forced: // response_format applies to answers without calls
 		c.Calls = ForcedCalls
 		r.hold(tools, most, "")
 	case format.JSON:
@@ -156,7 +156,7 @@ func (r *reading) checkTools() {
 	}
 }
 
-// hold makes a format of calls, or else an answer that the schema describes.
+// hold sets a format of calls, or alternatively of an answer that matches the schema.
 func (r *reading) hold(tools []tool, most int, answer string) {
 	b, err := json.Marshal(struct {
 		Tools  []tool          `json:"tools"`

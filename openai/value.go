@@ -7,15 +7,15 @@ import (
 	"strconv"
 )
 
-// Limits of a body, beside its size, which the HTTP side bounds.
+// Limits of a body besides its size, which the HTTP side bounds.
 const (
-	MaxDepth  = 64   // of nested arrays and objects
-	maxFields = 1024 // of one object that is read; those of a schema are not counted
+	MaxDepth  = 64   // nesting of arrays and objects
+	maxFields = 1024 // members of an object; objects in a schema are not counted
 )
 
-// value is a part of a JSON text. Its path from the top is found when an error needs it.
+// value is a part of a JSON text. Its path from the top is computed only when an error needs it.
 type value struct {
-	raw []byte // without space around it; a part of top, with top's capacity behind it
+	raw []byte // without white space around it; a part of top that shares its capacity
 	top []byte // the whole text
 }
 
@@ -46,7 +46,7 @@ func parse(body []byte) (value, *Error) {
 	return v, nil
 }
 
-// shallow reports whether body keeps to MaxDepth. The body need not be sound.
+// shallow reports whether body is nested at most MaxDepth deep. The body need not be valid JSON.
 func shallow(body []byte) bool {
 	depth := 0
 	for i := 0; i < len(body); i++ {
@@ -68,7 +68,7 @@ func shallow(body []byte) bool {
 	return true
 }
 
-// kind names v's type in an error.
+// kind returns v's type for an error message.
 func (v value) kind() string {
 	switch v.raw[0] {
 	case '{':
@@ -89,7 +89,7 @@ func (v value) kind() string {
 
 func (v value) isNumber() bool { return v.raw[0] == '-' || '0' <= v.raw[0] && v.raw[0] <= '9' }
 
-// String is the path from the top, "messages[2].content". It walks the text to find it.
+// String returns the path from the top, "messages[2].content". It scans the text to find it.
 func (v value) String() string {
 	at := cap(v.top) - cap(v.raw)
 	s := scanner{b: v.top}
@@ -120,8 +120,8 @@ func (v value) String() string {
 	return path
 }
 
-// dotted is the step from path to a member. Its name is the sender's, and may be as long
-// as the body.
+// dotted returns the step from path to a member. The name comes from the sender, so it is
+// shortened.
 func dotted(path, name string) string {
 	if path == "" {
 		return clip(name)
@@ -129,15 +129,15 @@ func dotted(path, name string) string {
 	return "." + clip(name)
 }
 
-// place is where something is missing or wrong: a value, a param or a part of a value.
+// place is the position of a fault: a value, a param or a part of a value.
 type place interface{ String() string }
 
-// param is the name of a field at the top.
+// param is the name of a top-level field.
 type param string
 
 func (p param) String() string { return string(p) }
 
-// member is a place in an object that may not be there.
+// member is a position in an object, which may be absent.
 type member struct {
 	of   value
 	name string
@@ -148,7 +148,7 @@ func (m member) String() string {
 	return path + dotted(path, m.name)
 }
 
-// element is a place in an array.
+// element is a position in an array.
 type element struct {
 	of value
 	i  int

@@ -2,10 +2,9 @@ package openai
 
 import "encoding/json"
 
-// fillWrapper gives the schema of an object whose only property is a list that it does not
-// require one that requires it. Clients wrap the list that they want so (instructor's
-// create_iterable: {"tasks": [...]}), and take {} for a broken answer; an empty list says
-// the same. Others are returned as they are.
+// fillWrapper makes the only property of an object schema required if it is a list. Clients wrap
+// a list in such an object (instructor's create_iterable: {"tasks": [...]}) and take {} for a
+// broken answer, while an empty list has the same meaning. Other schemas are returned unchanged.
 func fillWrapper(schema []byte) []byte {
 	var v struct {
 		Type       any

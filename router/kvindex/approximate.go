@@ -11,22 +11,24 @@ import (
 // ApproximateConfig bounds an [Approximate]. The zero value works. The defaults are those of
 // Dynamo's router of 2026-02.
 type ApproximateConfig struct {
-	// TTL is how long a routed prompt is taken to be cached. Default 2 minutes.
+	// TTL is how long a routed prompt counts as cached. Default 2 minutes.
 	TTL time.Duration `default:"2m" above:"0s"`
-	// MaxBlocks bounds the sum over holders; above it blocks are evicted. Default 1<<20.
+	// MaxBlocks bounds the blocks, summed over holders. Beyond it blocks are evicted. Default
+	// 1<<20.
 	MaxBlocks int `default:"1<<20" min:"1" max:"1<<29"`
-	// KeepRatio is the share of MaxBlocks that eviction leaves. Default 0.8.
+	// KeepRatio is the share of MaxBlocks that remains after an eviction. Default 0.8.
 	KeepRatio float64 `default:"0.8" above:"0" max:"1"`
-	Holders   int     // as in Config
-	Seed      uint64  // as in Config
-	// ByHash: prompts come as their chained hashes alone, by RouteChain and FindChain.
+	Holders   int     // see Config
+	Seed      uint64  // see Config
+	// ByHash: prompts are given by their chained hashes only, to RouteChain and FindChain.
 	ByHash bool
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros.
+// WithDefaults returns c with every zero field set to its default.
 func (c ApproximateConfig) WithDefaults() ApproximateConfig { return bounds.Fill(c) }
 
-// index is the configuration of the tree, in which a prompt fits before others go.
+// index returns the configuration of the tree: room for one more prompt before others are
+// evicted.
 func (c ApproximateConfig) index() Config {
 	return Config{Blocks: 2 * c.MaxBlocks, HolderBlocks: 2 * c.MaxBlocks, Holders: c.Holders, Seed: c.Seed}
 }
@@ -40,20 +42,20 @@ func (c ApproximateConfig) Validate() error {
 	return c.index().Validate()
 }
 
-// Approximate guesses what workers hold from where prompts were sent: for workers
-// without events, and with a short TTL beside an Index, whose events come only
-// when a prompt is computed, so that siblings that arrive together find each
-// other ([MaxOverlaps]). Being guesses, its overlaps may be too high.
+// Approximate guesses the contents of workers' caches from where prompts were sent. It serves
+// workers without events. With a short TTL it also complements an Index: events come only after
+// a prompt has been computed, and until then the guess brings siblings that arrive together to
+// one worker ([MaxOverlaps]). Being guesses, its overlaps may be too high.
 //
-// A timer stands at the end of each routed prompt, not at each block: a block is
-// kept as long as a prompt that went through it, which is the same.
+// There is one timer at the end of each routed prompt, not one per block. The effect is the
+// same: a block is kept as long as any prompt through it.
 type Approximate struct {
 	x      *Index
 	cfg    ApproximateConfig
 	timers timers
 }
 
-// NewApproximate makes an empty one. The error wraps [ErrConfig].
+// NewApproximate makes an empty Approximate. The error wraps [ErrConfig].
 func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -67,7 +69,7 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 	return &Approximate{x: x, cfg: cfg, timers: timers{at: timerPlaces{}}}, nil
 }
 
-// Index is the tree, to be read: what is written past the Approximate has no timer.
+// Index returns the tree, for reading only: blocks stored directly would have no timer.
 func (a *Approximate) Index() *Index { return a.x }
 
 // Find is [Index.Find].
@@ -75,11 +77,11 @@ func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return a.x.Find(locals, dst)
 }
 
-// Route notes that a prompt goes to a holder, which keeps all its blocks for a TTL
-// from now on. Above MaxBlocks the blocks of the prompts that were routed longest
-// ago go, the last of a prompt first. The errors are those of [Index.Store], and
-// ErrFull for a prompt that does not fit at all. now is the time since some fixed
-// moment, and never less than in the call before.
+// Route records that a prompt goes to a holder, which counts as holding all its blocks for a TTL
+// from now. Beyond MaxBlocks it evicts the blocks of the least recently routed prompts, from the
+// end of each prompt. The errors are those of [Index.Store], and ErrFull for a prompt of more
+// than MaxBlocks blocks. now is the time since some fixed moment, and must not decrease from
+// call to call.
 func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	if len(run.Locals) > a.cfg.MaxBlocks {
 		return a.x.refuse(ErrFull, len(run.Locals))
@@ -95,19 +97,19 @@ func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	return err
 }
 
-// RouteChain is Route under ByHash, for prompts of which only the chained hashes are
-// known, as replicas tell each other: they stand for the local ones too. Each says what
-// is before it, so the same is found, by [Approximate.FindChain].
+// RouteChain is Route under ByHash, for prompts known only by their chained hashes, as exchanged
+// between routers. The chained hashes also serve as local hashes: each identifies its whole
+// prefix, so [Approximate.FindChain] finds the same blocks.
 func (a *Approximate) RouteChain(h kv.Rank, hashes []kv.BlockHash, now time.Duration) error {
 	return a.Route(h, Run{Hashes: hashes, Locals: wide.As[kv.LocalHash](hashes)}, now)
 }
 
-// FindChain is Find for what came by RouteChain.
+// FindChain is Find for prompts recorded by RouteChain.
 func (a *Approximate) FindChain(hashes []kv.BlockHash, dst []Overlap) []Overlap {
 	return a.x.Find(wide.As[kv.LocalHash](hashes), dst)
 }
 
-// Expire removes what was last routed a TTL ago, and returns how many blocks.
+// Expire removes the blocks last routed at least a TTL ago, and returns their number.
 func (a *Approximate) Expire(now time.Duration) (blocks int) {
 	for t, ok := a.timers.first(); ok && t.expires <= now; t, ok = a.timers.first() {
 		blocks += a.retire(a.timers.pop(), a.x.held)
@@ -116,7 +118,7 @@ func (a *Approximate) Expire(now time.Duration) (blocks int) {
 	return blocks
 }
 
-// prune evicts down to the ratio if there are too many blocks.
+// prune evicts down to KeepRatio if there are more than MaxBlocks.
 func (a *Approximate) prune() {
 	if a.x.held <= a.cfg.MaxBlocks {
 		return
@@ -127,7 +129,7 @@ func (a *Approximate) prune() {
 	}
 }
 
-// Clear takes all blocks of a holder.
+// Clear removes all blocks of a holder.
 func (a *Approximate) Clear(h kv.Rank) {
 	a.timers.drop(func(g kv.Rank) bool { return g == h })
 	a.x.Clear(h)
@@ -139,8 +141,8 @@ func (a *Approximate) RemoveWorker(w kv.WorkerID) {
 	a.x.removeWorker(w)
 }
 
-// retire removes at most so many blocks, last first, that only the prompt of this
-// timer, which is off the heap, keeps. If more are left they get the timer again.
+// retire removes at most most blocks, from the end, that only the prompt of timer t keeps. t has
+// been taken off the heap; if blocks are left, they get the timer again.
 func (a *Approximate) retire(t timer, most int) (blocks int) {
 	x := a.x
 	slot, ok := x.holders.slot(t.holder)
@@ -150,7 +152,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 	}
 	n := x.node(id)
 	if n.covered(slot) != off || x.goesOn(slot, id, off, root) {
-		return 0 // a longer prompt keeps it, or it is gone
+		return 0 // a longer prompt keeps it, or it has been removed
 	}
 	cutAt, keep := id, off
 	for blocks < most {
@@ -186,7 +188,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 	return blocks
 }
 
-// goesOn tells whether a holder has a child of a node's end other than the one given.
+// goesOn reports whether a holder has a child at the end of a node's run, other than but.
 func (x *Index) goesOn(slot uint32, id nodeID, off int, but nodeID) bool {
 	n := x.node(id)
 	if off < len(n.locals) {

@@ -1,15 +1,15 @@
 package kvindex
 
-// A node with many children counts in how many of them each holder is, so that to
-// take a holder from below it costs what is there of the holder, not all children:
-// a worker that stores and clears one block again and again shall not keep others
-// waiting. Children that somebody came into last are first in the list.
+// A node with many children counts for each holder the children that it holds. So removing a
+// holder below such a node costs time for its own children only: a worker that stores and clears
+// one block again and again must not slow the others down. The children are ordered by the
+// latest arrival of a holder.
 
-// manyKids is from how many children on they are counted; below half of it they
-// are not any more.
+// manyKids is the number of children from which they are counted. Below half of it counting
+// stops.
 const manyKids = 64
 
-// below is the counts by slot, nil if the children are not counted.
+// below returns the counts by slot, nil if the children are not counted.
 func (n *node) below() []uint32 {
 	if n.more == nil {
 		return nil
@@ -27,7 +27,7 @@ func (n *node) setBelow(counts []uint32) {
 	n.more.below = counts
 }
 
-// count adds to the count of each holder of a child.
+// count adds by to the counts of all holders of a child.
 func (n *node) count(child *node, by uint32) {
 	for i := range child.words() {
 		for word := child.word(i).held; word != 0; word &= word - 1 {
@@ -45,7 +45,7 @@ func (n *node) countOne(slot, by uint32) {
 	n.more.below = counts
 }
 
-// came notes that a holder has the first block of a node now.
+// came records that a holder now has the first block of a node.
 func (x *Index) came(id nodeID, slot uint32) {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -59,7 +59,7 @@ func (x *Index) came(id nodeID, slot uint32) {
 	}
 }
 
-// went notes that a holder does not have it any more.
+// went records that a holder no longer has the first block of a node.
 func (x *Index) went(n *node, slot uint32) {
 	if p := x.node(n.parent); p.below() != nil {
 		p.countOne(slot, ^uint32(0))
@@ -76,7 +76,7 @@ func (x *Index) prepend(p *node, id nodeID) {
 	p.child = id
 }
 
-// loosen takes n from the list of p's children.
+// loosen takes n out of the list of p's children.
 func (x *Index) loosen(n, p *node) {
 	if n.prev != root {
 		x.node(n.prev).next = n.next
@@ -88,7 +88,7 @@ func (x *Index) loosen(n, p *node) {
 	}
 }
 
-// appendKids appends the children of a node in which a holder is.
+// appendKids appends those children of a node that a holder holds.
 func (x *Index) appendKids(n *node, slot uint32, dst []nodeID) []nodeID {
 	left := n.kids
 	if counts := n.below(); counts != nil {

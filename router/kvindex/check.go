@@ -7,9 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Check walks everything and reports the first broken invariant, with the values
-// in it; nil if all hold. Cost: all nodes and blocks. Under -tags invariants it
-// runs after each change.
+// Check verifies all invariants and returns the first broken one with its values, nil if all
+// hold. It visits all nodes and blocks. Under -tags invariants it runs after each change.
 func (x *Index) Check() error {
 	sums := make([]int, len(x.holders.all))
 	nodes, unique := 0, 0
@@ -116,7 +115,7 @@ func (x *Index) checkSets(n, p *node) error {
 	return nil
 }
 
-// checkBelow counts again in how many children each holder is.
+// checkBelow recounts how many children each holder has.
 func (x *Index) checkBelow(n *node) error {
 	counts := n.below()
 	if counts == nil && n.kids >= x.manyKids || counts != nil && n.kids < x.manyKids/2 {

@@ -10,9 +10,9 @@ type HolderRun struct {
 	Run    Run
 }
 
-// DumpHolder appends what rebuilds a holder by Store: a run for each node, parents before
-// children. The slices of hashes belong to the index until its next change. Cost: nodes,
-// not blocks.
+// DumpHolder appends the runs that rebuild a holder by Store: one per node, parents before
+// children. The slices of hashes belong to the index and are valid until its next change. It
+// costs O(nodes), not O(blocks).
 func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	slot, ok := x.holders.slot(h)
 	if !ok || x.holders.all[slot].blocks == 0 {
@@ -27,7 +27,7 @@ func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	return dst
 }
 
-// following is the next node in preorder, the root after the last.
+// following returns the next node in preorder, the root after the last.
 func (x *Index) following(id nodeID) nodeID {
 	if child := x.node(id).child; child != root {
 		return child
@@ -40,7 +40,7 @@ func (x *Index) following(id nodeID) nodeID {
 	return root
 }
 
-// runOf is the first blocks of a node's run.
+// runOf returns the first blocks of a node's run.
 func (x *Index) runOf(n *node, blocks int) Run {
 	r := Run{Hashes: n.hashes[:blocks:blocks], Locals: n.locals[:blocks:blocks]}
 	if n.parent != root {
@@ -50,14 +50,14 @@ func (x *Index) runOf(n *node, blocks int) Run {
 	return r
 }
 
-// Clone copies a run's slices.
+// Clone returns a run with copies of the slices.
 func (r Run) Clone() Run {
 	r.Hashes = append([]kv.BlockHash(nil), r.Hashes...)
 	r.Locals = append([]kv.LocalHash(nil), r.Locals...)
 	return r
 }
 
-// set makes a run of a Stored event, in the slices that it has.
+// set converts a Stored event to a run, in r's own slices.
 func (r *Run) set(e kv.Event) {
 	r.Parent, r.HasParent = e.Parent, e.HasParent
 	r.Hashes, r.Locals = r.Hashes[:0], r.Locals[:0]
@@ -67,9 +67,9 @@ func (r *Run) set(e kv.Event) {
 	}
 }
 
-// Apply applies a cache event of a holder. An index is of one model, tier and
-// block size: the caller chooses it. Cleared clears this holder alone, not the
-// other ranks. Removing what is not there is no error.
+// Apply applies a cache event of a holder. An index serves one model, tier and block size: the
+// caller chooses the index. Cleared clears this holder only, not other ranks. Removing unknown
+// blocks is no error.
 func (x *Index) Apply(h kv.Rank, e kv.Event) error {
 	switch e.Kind {
 	case kv.Stored:

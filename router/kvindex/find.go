@@ -8,18 +8,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Overlap is how much of a query a holder has.
+// Overlap is the number of leading blocks of a query that a holder has.
 type Overlap struct {
 	Holder kv.Rank
-	Blocks uint32 // consecutive from position 0, at least 1
+	Blocks uint32 // from position 0 on, at least 1
 }
 
-// Find appends the overlap of each holder that has the first block of a sequence,
-// those who leave it first first. It writes nothing else and allocates only if
-// dst has no room. Cost: one step for each run on the way, the comparison of the
-// local hashes, and the holders.
+// Find appends the overlap of each holder that has the first block of a sequence; holders whose
+// overlap ends in an earlier node come first. It writes nothing else and allocates only to grow
+// dst. It costs one step per run on the path, the comparison of the local hashes, and one step
+// per holder.
 func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
-	var before *node // its full holders are those still under way
+	var before *node // its full holders are those still in the race
 	var depth uint32
 	for id := root; ; {
 		var n *node
@@ -50,7 +50,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	}
 }
 
-// appendFull appends the holders of a whole run that are not in the next node.
+// appendFull appends the full holders of n that do not hold next.
 func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap {
 	for i := range n.words() {
 		word := n.word(i).full
@@ -65,8 +65,8 @@ func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap
 	return dst
 }
 
-// commonPrefix is the length of the common prefix of a and b. Eight at a time:
-// most runs are equal to the end of the shorter one.
+// commonPrefix returns the length of the common prefix of a and b. It compares eight at a time:
+// most runs are equal up to the end of the shorter one.
 func commonPrefix(a, b []kv.LocalHash) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -83,9 +83,8 @@ func commonPrefix(a, b []kv.LocalHash) int {
 	return i
 }
 
-// MaxOverlaps merges two results into dst, which holds one of them: the larger
-// overlap of each holder, ascending by holder. It is how a prediction is laid
-// over what is known.
+// MaxOverlaps merges other into dst: the larger overlap of each holder, ascending by holder. The
+// router uses it to combine predictions with known blocks.
 func MaxOverlaps(dst, other []Overlap) []Overlap {
 	dst = append(dst, other...)
 	sortOverlaps(dst)

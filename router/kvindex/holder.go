@@ -6,27 +6,28 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// holders numbers the holders densely, as bits of the nodes' sets: a slot is
-// given again when its holder was forgotten.
+// holders numbers the known holders densely. The numbers, called slots, are bit positions in the
+// nodes' sets; the slot of a forgotten holder is reused.
 type holders struct {
 	slots map[kv.Rank]uint32
-	all   []holding // by slot
+	all   []holding // indexed by slot
 	free  []uint32
 }
 
+// holding is the state of one slot.
 type holding struct {
 	holder kv.Rank
-	blocks int // that it holds, counted
+	blocks int // number of blocks it holds
 	known  bool
 }
 
-// slot returns a known holder's.
+// slot returns the slot of a known holder.
 func (hs *holders) slot(h kv.Rank) (uint32, bool) {
 	slot, ok := hs.slots[h]
 	return slot, ok
 }
 
-// add makes a holder known.
+// add makes a holder known and returns its slot.
 func (hs *holders) add(h kv.Rank) uint32 {
 	var slot uint32
 	if last := len(hs.free) - 1; last >= 0 {
@@ -47,7 +48,7 @@ func (hs *holders) forget(slot uint32) {
 	hs.free = append(hs.free, slot)
 }
 
-// Swap lets two holders change places: each has then what the other had. Cost: O(1).
+// Swap exchanges the blocks of two holders in O(1).
 func (x *Index) Swap(a, b kv.Rank) {
 	if a == b {
 		return
@@ -65,8 +66,8 @@ func (x *Index) Swap(a, b kv.Rank) {
 	x.verify("Swap")
 }
 
-// Holders appends those known to dst, ascending. A cleared holder is known, a
-// removed one is not.
+// Holders appends the known holders to dst, ascending. A cleared holder stays known, a forgotten
+// one does not.
 func (x *Index) Holders(dst []kv.Rank) []kv.Rank {
 	at := len(dst)
 	for i := range x.holders.all {
@@ -78,7 +79,7 @@ func (x *Index) Holders(dst []kv.Rank) []kv.Rank {
 	return dst
 }
 
-// Held is how many blocks a holder has; 0 if it is not known.
+// Held returns the number of a holder's blocks; 0 if it is unknown.
 func (x *Index) Held(h kv.Rank) int {
 	if slot, ok := x.holders.slot(h); ok {
 		return x.holders.all[slot].blocks

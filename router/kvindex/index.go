@@ -5,21 +5,21 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Index is the radix tree: single owner, no locks. Methods that read (Find,
-// Held, Holders, Dump, Stats) write nothing and may run beside each other.
+// Index is the radix tree. It has a single owner and no locks. Methods that read (Find, Held,
+// Holders, DumpHolder, Stats) write nothing and may run concurrently with each other.
 type Index struct {
 	cfg     Config
 	nodes   slab
-	blocks  table // by block hash: node and depth
-	edges   table // by parent and first local hash: node
+	blocks  table // from block hash to node and depth
+	edges   table // from parent node and first local hash to node
 	holders holders
-	unique  int // blocks in the tree
-	held    int // sum over the holders
+	unique  int // distinct blocks in the tree
+	held    int // blocks summed over the holders
 	stats   Stats
 
-	runBlocks int    // maxRun, but in tests
-	manyKids  uint32 // the constant, but in tests
-	byHash    bool   // local hashes are the chained ones, of an Approximate
+	runBlocks int    // maxRun except in tests
+	manyKids  uint32 // the constant except in tests
+	byHash    bool   // local hashes are the chained ones, see ApproximateConfig.ByHash
 
 	path  []nodeID // scratch of Store
 	below []nodeID // scratch of dropBelow
@@ -27,27 +27,27 @@ type Index struct {
 	run   Run      // scratch of Apply
 }
 
-// Run is some consecutive blocks of one sequence. Hashes[i] is [kv.Chain] of the
-// hash before it and Locals[i]; at the start of a sequence it is Locals[0].
+// Run is a sequence of consecutive blocks. Hashes[i] is [kv.Chain] of the hash before it and
+// Locals[i]; at the start of a sequence it equals Locals[0].
 type Run struct {
-	Parent    kv.BlockHash // the block before the first, valid if HasParent
+	Parent    kv.BlockHash // the block before the first one, valid if HasParent
 	HasParent bool         // false at the start of a sequence
 	Hashes    []kv.BlockHash
 	Locals    []kv.LocalHash
 }
 
-// Stats is what an index holds and what came to it.
+// Stats counts the contents of an index and the changes applied to it.
 type Stats struct {
 	Nodes        int // without the root
-	Blocks       int // distinct
-	HolderBlocks int // sum over the holders
+	Blocks       int // distinct blocks
+	HolderBlocks int // summed over the holders
 	Holders      int
 
-	Stores        uint64 // accepted events
-	StoredBlocks  uint64 // that their holders did not have before
-	RepeatBlocks  uint64 // that they had
-	RemovedBlocks uint64 // with those that stood behind
-	UnknownBlocks uint64 // removals of what the holder did not have
+	Stores        uint64 // accepted stores
+	StoredBlocks  uint64 // stored blocks that were new to their holders
+	RepeatBlocks  uint64 // stored blocks that their holders had already
+	RemovedBlocks uint64 // removed blocks, including those after the named ones
+	UnknownBlocks uint64 // removals of blocks that the holder did not have
 
 	Orphans      uint64 // stores refused with ErrUnknownParent
 	OrphanBlocks uint64
@@ -57,7 +57,7 @@ type Stats struct {
 	Overfull     uint64 // ErrFull
 }
 
-// add sums up the shards'; holders may be in several and are counted elsewhere.
+// add adds the counts of a shard, except Holders: a holder may be in several shards.
 func (s *Stats) add(t Stats) {
 	s.Nodes += t.Nodes
 	s.Blocks += t.Blocks
@@ -75,7 +75,7 @@ func (s *Stats) add(t Stats) {
 	s.Overfull += t.Overfull
 }
 
-// New makes an empty index. The error wraps [ErrConfig].
+// New makes an empty Index. The error wraps [ErrConfig].
 func New(cfg Config) (*Index, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func New(cfg Config) (*Index, error) {
 	return x, nil
 }
 
-// Stats is a copy of the counts. Cost: O(1).
+// Stats returns a copy of the counts in O(1).
 func (x *Index) Stats() Stats {
 	s := x.stats
 	s.Nodes = int(x.nodes.next) - len(x.nodes.free) - 1
@@ -117,13 +117,13 @@ func (x *Index) refuse(err error, blocks int) error {
 	return err
 }
 
-// give changes how many blocks a holder has.
+// give adds blocks to the count of a holder.
 func (x *Index) give(slot uint32, blocks int) {
 	x.holders.all[slot].blocks += blocks
 	x.held += blocks
 }
 
-// place looks up a block: the node and how many blocks of its run end with it.
+// place finds a block: its node, and the number of blocks of the run up to and including it.
 func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 	e := x.blocks.get(uint64(hash), 0)
 	if e == nil {
@@ -132,7 +132,7 @@ func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 	return e.to, int(e.from-x.node(e.to).start) + 1, true
 }
 
-// Holds tells whether a holder has a block.
+// Holds reports whether a holder has a block.
 func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	id, off, ok := x.place(hash)
 	if !ok {

@@ -6,9 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Names maps the block hashes of one holder whose engine has its own to those of
-// [kv.Chain]: vLLM's, for one, that differ from process to process. It costs some
-// 35 bytes for each block of such a holder and nothing for others.
+// Names maps the block hashes of one holder, whose engine has a hash function of its own, to
+// those of [kv.Chain]. vLLM's, for example, differ from process to process. It costs about 35
+// bytes per block of such a holder, and nothing for others.
 type Names struct {
 	limit  int
 	names  map[kv.BlockHash]kv.BlockHash
@@ -17,7 +17,8 @@ type Names struct {
 	gone   []kv.BlockHash // scratch
 }
 
-// NewNames makes an empty one for at most limit blocks; 0 means the default of Config.HolderBlocks.
+// NewNames makes an empty Names for at most limit blocks; 0 means the default of
+// Config.HolderBlocks.
 func NewNames(limit int) *Names {
 	if limit <= 0 {
 		limit = Config{}.WithDefaults().HolderBlocks
@@ -25,14 +26,13 @@ func NewNames(limit int) *Names {
 	return &Names{limit: limit, names: map[kv.BlockHash]kv.BlockHash{}}
 }
 
-// Len is the number of names.
+// Len returns the number of names.
 func (n *Names) Len() int { return len(n.names) }
 
-// Store translates a run, to be given to [Index.Store]. gone are the blocks, in
-// chained hashes, whose names now mean something else, so that the holder cannot
-// have them any more: remove them before. Both are valid until the next call.
-// Errors, which change nothing: ErrSequence if a name stands twice in the run or
-// is the parent's, ErrUnknownParent, ErrFull.
+// Store translates a run for [Index.Store]. gone lists the blocks, by chained hash, whose names
+// now mean other content: the holder can't have them any more, so remove them first. Both
+// results are valid until the next call. Errors, which change nothing: ErrSequence if a name
+// occurs twice in the run or equals the parent's, ErrUnknownParent, ErrFull.
 func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) {
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
 		return Run{}, nil, ErrSequence
@@ -73,7 +73,8 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 	return n.run, n.gone, nil
 }
 
-// fits tells whether there is room for those of some names, each once, that are not known.
+// fits reports whether there is room for those names that are not known yet. No name occurs
+// twice.
 func (n *Names) fits(names []kv.BlockHash) bool {
 	room := n.limit - len(n.names)
 	for i := 0; i < len(names) && room < len(names)-i; i++ {
@@ -86,8 +87,8 @@ func (n *Names) fits(names []kv.BlockHash) bool {
 	return true
 }
 
-// Remove appends the chained hashes of names that are removed, and forgets them.
-// Unknown ones are left out.
+// Remove appends the chained hashes of names to dst and forgets the names. Unknown names are
+// skipped.
 func (n *Names) Remove(names, dst []kv.BlockHash) []kv.BlockHash {
 	for _, name := range names {
 		if hash, ok := n.names[name]; ok {
@@ -98,7 +99,7 @@ func (n *Names) Remove(names, dst []kv.BlockHash) []kv.BlockHash {
 	return dst
 }
 
-// Hash is the chained hash of a name.
+// Hash returns the chained hash of a name, false if it is unknown.
 func (n *Names) Hash(name kv.BlockHash) (kv.BlockHash, bool) {
 	hash, ok := n.names[name]
 	return hash, ok

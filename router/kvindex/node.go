@@ -6,36 +6,34 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// nodeID names a node while it lives.
+// nodeID identifies a node while it is in the tree.
 type nodeID uint32
 
-// root stands before all first blocks; as a link it means none.
+// root is the parent of all first blocks; as a link it means none.
 const root nodeID = 0
 
-// maxRun bounds the blocks of a run, and so what one event may cost by splitting
-// or joining: some 15 µs. A prompt of 16,000 tokens still fits one run.
+// maxRun bounds the blocks of a run, and with it the cost of a split or join by one event: about
+// 15 µs. A prompt of 16,000 tokens in blocks of 16 still fits into one run.
 const maxRun = 1024
 
-// node is a run of blocks between two forks. Of its children there are none or
-// several, or one that does not fit into the same run. It is two cache lines, the
-// first of which is all that a lookup reads.
+// node is a run of blocks between two forks. It has no children, several, or one that does not
+// fit into the same run. A node takes two cache lines; a lookup reads only the first.
 //
-// A holder covers the first blocks of the run: all if its bit is in full, those of
-// its cut if it is only in held. Who is in held of a child is in full of its
-// parent. There is somebody in full unless it is the root, so no block is without
-// holder.
+// A holder covers the first blocks of the run: all if its bit is in full, those of its cut if it
+// is only in held. A holder in held of a child is in full of the parent. Every node except the
+// root has a bit in full, so no block is without a holder.
 type node struct {
-	locals     []kv.LocalHash // of the run, owned
-	cuts       []cut          // of who is in held and not in full, in no order
-	full, held uint64         // of slots 0 to 63
+	locals     []kv.LocalHash // of the run; owned by the node
+	cuts       []cut          // one per holder in held but not in full, in no order
+	full, held uint64         // bits of slots 0 to 63
 
-	hashes []kv.BlockHash // of the run, owned, len(locals)
-	more   *moreHolders   // of slots from 64 on, and of many children; nil if there are none
-	_      [8]byte        // so that a node is two cache lines
-	start  uint32         // blocks before the run
+	hashes []kv.BlockHash // of the run; owned by the node; len(locals)
+	more   *moreHolders   // for slots from 64 on, or for many children; else nil
+	_      [8]byte        // pads the node to two cache lines
+	start  uint32         // number of blocks before the run
 	parent nodeID
-	child  nodeID // first of the children
-	next   nodeID // siblings, in both directions
+	child  nodeID // first child
+	next   nodeID // next and previous sibling
 	prev   nodeID
 	kids   uint32
 }
@@ -43,19 +41,20 @@ type node struct {
 // cut says that a holder has the first blocks of a run, 0 < blocks < len.
 type cut struct{ slot, blocks uint32 }
 
-// moreHolders is what few nodes have: the sets' words from the second on, and the
-// counts of below.go.
+// moreHolders holds the parts that few nodes need: the second and later words of the sets, and
+// the counts of below.go.
 type moreHolders struct {
 	words []pair
 	below []uint32
 }
 
+// pair is one word of both sets of a node.
 type pair struct{ full, held uint64 }
 
-// end is the number of blocks from the root to the end of the run.
+// end returns the number of blocks from the root to the end of the run.
 func (n *node) end() uint32 { return n.start + uint32(len(n.locals)) }
 
-// words is the number of words of the sets.
+// words returns the number of words of the sets.
 func (n *node) words() int {
 	if n.more == nil {
 		return 1
@@ -63,7 +62,7 @@ func (n *node) words() int {
 	return 1 + len(n.more.words)
 }
 
-// word is the i-th word of both sets, zero beyond the last.
+// word returns the i-th word of both sets, zero beyond the last.
 func (n *node) word(i int) pair {
 	switch {
 	case i == 0:
@@ -99,7 +98,7 @@ func (n *node) isHeld(slot uint32) bool {
 	return n.word(int(slot/64)).held>>(slot%64)&1 != 0
 }
 
-// anyFull tells whether somebody covers the whole run.
+// anyFull reports whether any holder covers the whole run.
 func (n *node) anyFull() bool {
 	for i := range n.words() {
 		if n.word(i).full != 0 {
@@ -109,7 +108,7 @@ func (n *node) anyFull() bool {
 	return false
 }
 
-// covered is how many blocks of the run a holder has.
+// covered returns the number of blocks of the run that a holder has.
 func (n *node) covered(slot uint32) int {
 	switch {
 	case n.isFull(slot):
@@ -120,6 +119,7 @@ func (n *node) covered(slot uint32) int {
 	return 0
 }
 
+// cutOf returns the index of a holder's cut, -1 if it has none.
 func (n *node) cutOf(slot uint32) int {
 	for i := range n.cuts {
 		if n.cuts[i].slot == slot {
@@ -129,11 +129,11 @@ func (n *node) cutOf(slot uint32) int {
 	return -1
 }
 
-// cover lets a holder have the first blocks of the run, 0 for none of it.
+// cover sets the number of leading blocks of the run that a holder has; 0 removes it.
 func (n *node) cover(slot uint32, blocks int) {
 	i, bit := int(slot/64), uint64(1)<<(slot%64)
 	p := n.word(i)
-	if p.held&bit != 0 && p.full&bit == 0 { // the cut goes or changes
+	if p.held&bit != 0 && p.full&bit == 0 { // remove or change its cut
 		at := n.cutOf(slot)
 		if 0 < blocks && blocks < len(n.locals) {
 			n.cuts[at].blocks = uint32(blocks)
@@ -160,10 +160,10 @@ func (n *node) cover(slot uint32, blocks int) {
 	n.setWord(i, p)
 }
 
-// slotOf is the first slot in the i-th word of a set.
+// slotOf returns the first slot in the i-th word of a set.
 func slotOf(word uint64, i int) uint32 { return uint32(64*i + bits.TrailingZeros64(word)) }
 
-// slotsOf appends the slots of a word of a set.
+// slotsOf appends the slots in the i-th word of a set.
 func slotsOf(word uint64, i int, dst []uint32) []uint32 {
 	for ; word != 0; word &= word - 1 {
 		dst = append(dst, slotOf(word, i))
@@ -171,10 +171,10 @@ func slotsOf(word uint64, i int, dst []uint32) []uint32 {
 	return dst
 }
 
-// slab holds the nodes in pages that do not move.
+// slab holds the nodes in pages that never move.
 type slab struct {
 	pages []*[slabNodes]node
-	next  nodeID // never given so far
+	next  nodeID // the first ID never used
 	free  []nodeID
 }
 
@@ -182,7 +182,7 @@ const slabNodes = 256
 
 func (s *slab) at(id nodeID) *node { return &s.pages[id/slabNodes][id%slabNodes] }
 
-// add takes a slot for an empty node. It moves nothing.
+// add returns the ID of an empty node. It moves no node.
 func (s *slab) add() nodeID {
 	if last := len(s.free) - 1; last >= 0 {
 		id := s.free[last]

@@ -6,11 +6,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Remove notes that a holder has blocks no more, nor those behind them. It
-// returns how many of the hashes it had; the others are counted and left alone,
-// among them those that went with one before them. In which order hashes come
-// does not matter; last blocks first is cheapest. Cost: what goes, and as
-// many children of a run that is not whole any more as come before the holder's.
+// Remove records that a holder no longer has some blocks, nor those after them. It returns how
+// many of the hashes it had. The others are counted and ignored, among them those already
+// removed with an earlier one. The hashes may come in any order; last blocks first is cheapest.
+// It costs time for the removed blocks, and for the children before the holder's own of each run
+// that it no longer covers entirely.
 func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
@@ -30,8 +30,8 @@ func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	return known
 }
 
-// Clear takes all blocks of a holder, which stays known. Cost: the nodes that it
-// is in, and the siblings that others came into later.
+// Clear removes all blocks of a holder, which stays known. It costs time for the nodes that it
+// is in, and for siblings that other holders came into later.
 func (x *Index) Clear(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
@@ -47,13 +47,13 @@ func (x *Index) clear(slot uint32) {
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
-// heads are the runs of a holder by their first blocks, parents before children.
+// heads lists the runs of a holder by their first blocks, parents before children.
 type heads struct {
 	hashes []kv.BlockHash
-	blocks []int32 // that it has of each
+	blocks []int32 // number of blocks that it has of each
 }
 
-// heads finds them. It changes nothing. Cost: that of Clear, without the blocks.
+// heads lists the runs of h. It changes nothing and costs as much as Clear, without the blocks.
 func (x *Index) heads(h kv.Rank) (all heads) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
@@ -71,7 +71,7 @@ func (x *Index) heads(h kv.Rank) (all heads) {
 	return all
 }
 
-// Forget clears a holder and does not know it any more.
+// Forget clears a holder and makes it unknown.
 func (x *Index) Forget(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
@@ -91,14 +91,14 @@ func (x *Index) removeWorker(w kv.WorkerID) {
 	x.verify("removeWorker")
 }
 
-// trim is shorten for a holder's own sake: it counts what goes.
+// trim calls shorten and counts the removed blocks.
 func (x *Index) trim(slot uint32, id nodeID, keep int) {
 	before := x.held
 	x.shorten(slot, id, keep)
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
-// shorten lets a holder keep the first blocks of a run of which it has more, and
+// shorten reduces a holder to the first keep blocks of a run of which it has more, and to
 // nothing below it.
 func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	n := x.node(id)
@@ -118,8 +118,8 @@ func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	x.join(parent)
 }
 
-// settle cuts off what nobody has of a run. False if nothing is left and the node
-// is gone.
+// settle cuts off the end of a run that no holder has. It returns false if nothing is left and
+// the node was removed.
 func (x *Index) settle(id nodeID) bool {
 	n := x.node(id)
 	if n.anyFull() {
@@ -151,7 +151,7 @@ func (x *Index) settle(id nodeID) bool {
 	return true
 }
 
-// wholeNow makes a cut that is as long as the run a bit.
+// wholeNow replaces a cut that is as long as the run by a bit in full.
 func (n *node) wholeNow(slot uint32) {
 	at := n.cutOf(slot)
 	n.cuts = slices.Delete(n.cuts, at, at+1)
@@ -163,7 +163,7 @@ func (n *node) wholeNow(slot uint32) {
 	n.setWord(int(slot/64), p)
 }
 
-// shrunk moves a slice that fills less than half of its array.
+// shrunk copies a slice that fills less than half of its array.
 func shrunk[T any](a []T) []T {
 	if 2*len(a) < cap(a) {
 		return slices.Clone(a)
@@ -171,9 +171,9 @@ func shrunk[T any](a []T) []T {
 	return a
 }
 
-// dropBelow takes all that a holder has below a node, whose run it has not to the
-// end any more. Nodes are visited before their children and settled after them;
-// no recursion, as a path may have as many nodes as blocks.
+// dropBelow removes all blocks of a holder below a node whose run it no longer covers. Nodes are
+// visited before their children and settled after them, without recursion: a path may have as
+// many nodes as blocks.
 func (x *Index) dropBelow(slot uint32, top nodeID) {
 	x.below = append(x.below[:0], top)
 	for i := 0; i < len(x.below); i++ {

@@ -2,7 +2,7 @@ package kvindex
 
 import "slices"
 
-// link makes id, which has its run and its holders, the first child of parent.
+// link makes id, whose run and holders are set, the first child of parent.
 func (x *Index) link(parent, id nodeID) {
 	p, n := x.node(parent), x.node(id)
 	n.parent = parent
@@ -20,7 +20,7 @@ func (x *Index) link(parent, id nodeID) {
 	}
 }
 
-// unlink takes id from among its parent's children.
+// unlink removes id from its parent's children.
 func (x *Index) unlink(id nodeID) {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -34,7 +34,7 @@ func (x *Index) unlink(id nodeID) {
 	}
 }
 
-// adopt gives all children of one node to another without any.
+// adopt moves all children of from to the node to, which has none.
 func (x *Index) adopt(from, to nodeID) {
 	f, t := x.node(from), x.node(to)
 	for id := f.child; id != root; id = x.node(id).next {
@@ -49,12 +49,12 @@ func (x *Index) adopt(from, to nodeID) {
 	f.setBelow(nil)
 }
 
-// split cuts a run after k blocks, 0 < k < len, and returns the upper node. Which
-// half keeps the id is a matter of cost: the blocks of the other are renamed.
+// split cuts a run after k blocks, 0 < k < len, and returns the upper node. The half that keeps
+// the ID is the one that is more expensive to move: the blocks of the other must be renamed.
 func (x *Index) split(id nodeID, k int) nodeID {
 	other := x.nodes.add()
 	n, o := x.node(id), x.node(other)
-	upper, lower := *n, *n // with the links of n, to be mended
+	upper, lower := *n, *n // with the links of n, fixed below
 	upper.locals, lower.locals = slices.Clone(n.locals[:k]), slices.Clone(n.locals[k:])
 	upper.hashes, lower.hashes = slices.Clone(n.hashes[:k]), slices.Clone(n.hashes[k:])
 	lower.start += uint32(k)
@@ -80,7 +80,7 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	return id
 }
 
-// partHolders shares out the holders of n, which is cut after k blocks.
+// partHolders divides the holders of n, which is cut after k blocks.
 func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 	upper.cuts, lower.cuts = nil, nil
 	upper.more, lower.more = nil, nil
@@ -108,9 +108,8 @@ func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 	}
 }
 
-// join makes one run of a node and its only child if they fit, and returns the
-// node that is left. All holders of the child have all of the node, so nothing
-// about them is lost.
+// join merges a node with its only child if they fit into one run, and returns the remaining
+// node. Every holder of the child covers the whole node, so the merged run loses no information.
 func (x *Index) join(id nodeID) nodeID {
 	n := x.node(id)
 	if id == root || n.kids != 1 {
@@ -148,7 +147,7 @@ func (x *Index) join(id nodeID) nodeID {
 	return stays
 }
 
-// joinCuts are the cuts of n and its child c as one run.
+// joinCuts returns the cuts of n and its child c as one run.
 func (x *Index) joinCuts(n, c *node) []cut {
 	cuts := slices.Clone(n.cuts)
 	k := uint32(len(n.locals))

@@ -11,20 +11,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Sharding is what a [Sharded] index is cut by.
+// Sharding is how a [Sharded] index is divided.
 type Sharding uint8
 
-// The ways to cut.
+// Kinds of sharding.
 const (
-	ByBranch Sharding = iota // by the first block: a lookup asks one shard
-	ByWorker                 // by worker: writers wait for those of other workers in their shard alone; a lookup asks all
+	ByBranch Sharding = iota // by the first block: a lookup reads one shard
+	ByWorker                 // by worker: a writer waits only for workers of its own shard; a lookup reads all shards
 )
 
 var shardings = enum.New[Sharding]("kvindex", "sharding", "branch", "worker")
 
 func (s Sharding) String() string { return shardings.Name(s) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText reads the names that String returns.
 func (s *Sharding) UnmarshalText(text []byte) error { return shardings.Read(s, text) }
 
 // MaxShards bounds [ShardedConfig.Shards].
@@ -32,7 +32,7 @@ const MaxShards = 256
 
 // ShardedConfig sizes a [Sharded] index. The zero value works.
 type ShardedConfig struct {
-	Config          // of each shard: its limits hold for every shard alone
+	Config          // limits of each shard separately
 	Shards int      // 1 to MaxShards. Default 8
 	By     Sharding // default ByBranch
 }
@@ -49,24 +49,24 @@ func (c ShardedConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxChunk is how many blocks of a run are applied under one lock, so that a
-// reader waits less than a millisecond for a huge one.
+// maxChunk is the number of blocks of a run applied per hold of a lock, so that a reader waits
+// less than a millisecond for a huge run.
 const maxChunk = 4096
 
-// Sharded is an [Index] for many goroutines: some trees, each behind a lock that
-// readers share. What a holder does is applied in the order of the calls, so call
-// for one holder from one goroutine at a time. A prefix that all prompts share puts
-// all into one branch; then readers still run beside each other, writers do not.
+// Sharded is an [Index] for many goroutines: several trees, each with a lock that readers share.
+// Changes of a holder are applied in the order of the calls, so call for one holder from one
+// goroutine at a time. If all prompts share a prefix, all blocks are in one branch; then readers
+// still run concurrently, but writers do not.
 type Sharded struct {
 	cfg    ShardedConfig
 	shards []shard
 	ends   ends
 
-	mu   sync.RWMutex              // of held; never taken after a shard's
-	held map[kv.Rank]*atomic.Int64 // blocks in all shards, as of the end of the last change; so that Held waits for no shard
+	mu   sync.RWMutex              // guards held; never taken after a shard's lock
+	held map[kv.Rank]*atomic.Int64 // blocks over all shards, after the last finished change: Held need not wait for shards
 }
 
-// shard is alone on its cache lines: readers of others write their locks too.
+// shard is padded to its own cache lines, because readers write to its lock.
 type shard struct {
 	sync.RWMutex
 	x      *Index
@@ -94,24 +94,24 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 	return s, nil
 }
 
-// Shards is the number of shards.
+// Shards returns the number of shards.
 func (s *Sharded) Shards() int { return len(s.shards) }
 
-// homeOf is the shard of a worker, if cut ByWorker. It follows from the worker's number
-// alone: were it remembered, one rank's going could move the others' while they store,
-// and a lookup could meet a rank in two shards. The golden ratio spreads numbers one
-// after the other best.
+// homeOf returns the shard of a worker under ByWorker. It depends only on the worker's number:
+// if shards were assigned and remembered, one rank's departure could move the others while they
+// store, and a lookup could find a rank in two shards. The golden ratio spreads consecutive
+// numbers best.
 func (s *Sharded) homeOf(w kv.WorkerID) int {
 	return home(uint64(w)*0x9e3779b97f4a7c15, len(s.shards))
 }
 
-// Branch is the shard of the sequences that begin with a block, if cut ByBranch.
+// Branch returns the shard of the sequences that begin with a block, under ByBranch.
 func (s *Sharded) Branch(first kv.LocalHash) int {
 	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
 	return home(hi^lo, len(s.shards))
 }
 
-// Find is [Index.Find]. Cost, beside it: one shared lock, or one for each shard.
+// Find is [Index.Find]. It also takes one shared lock, or one per shard under ByWorker.
 func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	if len(locals) == 0 {
 		return dst
@@ -132,8 +132,8 @@ func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
-// Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts,
-// of which an error may leave the first ones.
+// Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts; on an error the
+// first parts may remain.
 func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 	if len(run.Hashes) != len(run.Locals) {
 		return s.storeOne(h, run)
@@ -165,7 +165,7 @@ func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	return stored, err
 }
 
-// count notes that a holder has so many blocks more. No shard's lock is held.
+// count adds more to the number of a holder's blocks. The caller holds no shard's lock.
 func (s *Sharded) count(h kv.Rank, more int) {
 	if more == 0 {
 		return
@@ -184,8 +184,8 @@ func (s *Sharded) count(h kv.Rank, more int) {
 	n.Add(int64(more))
 }
 
-// shardFor is where a run of a holder belongs. What belongs nowhere is refused by
-// shard 0.
+// shardFor returns the shard for a run of a holder. A run that belongs nowhere goes to shard 0,
+// which refuses it.
 func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	switch {
 	case s.cfg.By == ByWorker:
@@ -203,16 +203,15 @@ func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	return &s.shards[max(s.first(holds), 0)]
 }
 
-// read asks under the shared lock.
+// read calls ask under the shared lock.
 func (sh *shard) read(i int, ask func(i int) bool) bool {
 	sh.RLock()
 	defer sh.RUnlock()
 	return ask(i)
 }
 
-// first is a shard for which ask is true, or -1. Shards that are being written are
-// asked last: to wait for each in turn would let writers of different shards run
-// one after the other.
+// first returns a shard for which ask is true, or -1. Shards that are being written are asked
+// last: waiting for each in turn would make writers of different shards run one after the other.
 func (s *Sharded) first(ask func(i int) bool) int {
 	var busy [MaxShards / 64]uint64
 	for i := range s.shards {
@@ -235,15 +234,16 @@ func (s *Sharded) first(ask func(i int) bool) int {
 	return -1
 }
 
-// ends remembers in which shard runs ended lately, for what follows them: a hint,
-// which is checked. An entry is the upper bits of a hash and a shard.
+// ends caches the shard in which recent runs ended, for the runs that follow them. It is only a
+// hint, which the caller verifies. An entry is the upper 24 bits of a hash and 8 bits of shard
+// number.
 type ends [1 << 12]atomic.Uint32
 
 func (e *ends) note(hash kv.BlockHash, shard int) {
 	e[hash%kv.BlockHash(len(e))].Store(uint32(hash>>40)<<8 | uint32(shard))
 }
 
-// shard is the one noted, MaxShards if none is.
+// shard returns the cached shard of a hash, MaxShards if there is none.
 func (e *ends) shard(hash kv.BlockHash) int {
 	if v := e[hash%kv.BlockHash(len(e))].Load(); v>>8 == uint32(hash>>40) {
 		return int(v & 0xff)

@@ -34,7 +34,7 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 		unknown, before := sh.x.stats.UnknownBlocks, sh.x.held
 		known += sh.x.Remove(h, hashes)
 		gone += before - sh.x.held
-		sh.x.stats.UnknownBlocks = unknown // of this shard alone
+		sh.x.stats.UnknownBlocks = unknown // it counts this shard only; unknown blocks are counted once, below
 		sh.Unlock()
 		asked[i] = true
 	}
@@ -47,7 +47,7 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	return known
 }
 
-// each does something under the lock of each shard in turn.
+// each calls do for each shard in turn, under its lock.
 func (s *Sharded) each(do func(x *Index)) {
 	for i := range s.shards {
 		s.shards[i].Lock()
@@ -56,8 +56,8 @@ func (s *Sharded) each(do func(x *Index)) {
 	}
 }
 
-// drop takes all blocks of a holder, in parts if they are many, as readers wait for
-// each: the last runs first, so that what is left is whole.
+// drop removes all blocks of a holder. Many blocks are removed in parts, because readers wait
+// for each part, and from the last run on, so that the rest stays consistent.
 func (s *Sharded) drop(h kv.Rank) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -81,20 +81,20 @@ func (s *Sharded) drop(h kv.Rank) {
 	s.mu.Unlock()
 }
 
-// Clear is [Index.Clear]. Of many blocks some go after others.
+// Clear is [Index.Clear]. Many blocks are removed in several steps.
 func (s *Sharded) Clear(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Clear(h) })
 }
 
-// Forget is [Index.Forget]. Of many blocks some go after others.
+// Forget is [Index.Forget]. Many blocks are removed in several steps.
 func (s *Sharded) Forget(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Forget(h) })
 }
 
-// Swap is [Index.Swap] of two ranks of one worker, in one step for readers. It is how
-// what took long to store comes in at once: under another rank first, then swapped.
+// Swap is [Index.Swap] of two ranks of one worker, in one step for readers. So a large content
+// can appear at once: store it under another rank, then swap.
 func (s *Sharded) Swap(a, b kv.Rank) {
 	if a.Worker != b.Worker {
 		panic(fmt.Sprintf("kvindex: Swap of %v and %v: two workers may be in different shards", a, b))
@@ -125,7 +125,7 @@ func (s *Sharded) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return s.first(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
 }
 
-// Held is [Index.Held], as of the last change that has ended. It waits for none.
+// Held is [Index.Held], after the last finished change. It never waits for a change.
 func (s *Sharded) Held(h kv.Rank) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -147,7 +147,7 @@ func (s *Sharded) Holders(dst []kv.Rank) []kv.Rank {
 	return append(dst[:at], slices.Compact(dst[at:])...)
 }
 
-// Stats sums up the shards', each as of another moment.
+// Stats returns the sum over the shards, each read at a different moment.
 func (s *Sharded) Stats() Stats {
 	var sum Stats
 	for i := range s.shards {
@@ -159,7 +159,7 @@ func (s *Sharded) Stats() Stats {
 	return sum
 }
 
-// DumpHolder is [Index.DumpHolder] in copies, shard by shard.
+// DumpHolder is [Index.DumpHolder] with copied slices, shard by shard.
 func (s *Sharded) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	for i := range s.shards {
 		s.shards[i].RLock()

@@ -6,23 +6,21 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Store notes that a holder has the blocks of a run, and with it all before
-// them. What it is known to have already is no fault. It returns how many were
-// new to it.
+// Store records that a holder has the blocks of a run, and so all blocks before them. Blocks
+// that it is known to have are no error. It returns the number of blocks that were new to it.
 //
-// The run's slices are the caller's again after the call. Errors: ErrSequence,
-// ErrUnknownParent, ErrForeignHash and ErrFull apply nothing; ErrCollision
-// applies the blocks before the one that collides. A holder becomes known by its
-// first store that is not refused. An empty run with a known parent does nothing.
-// Cost: comparing what is there; a hash, a table entry and a copy for each block
-// that nobody had; at most one split and one growth of a run.
+// The caller may reuse the run's slices after the call. Errors: ErrSequence, ErrUnknownParent,
+// ErrForeignHash and ErrFull apply nothing; ErrCollision applies the blocks before the one that
+// collides. A holder becomes known with its first accepted store. An empty run with a known
+// parent does nothing. It costs the comparison with existing blocks; a hash, a table entry and a
+// copy for each block that no holder had; and at most one split and one extension of a run.
 func (x *Index) Store(h kv.Rank, run Run) (stored int, err error) {
 	stored, _, err = x.store(h, run)
 	return stored, err
 }
 
-// store is Store, and tells how many of the run's blocks the holder has then: all of
-// them, but with an error.
+// store is Store, and also returns how many of the run's blocks the holder has now: all without
+// an error.
 func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	spot, err := x.locate(h, run)
 	if err != nil {
@@ -64,15 +62,15 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	return stored, has, err
 }
 
-// spot is where a run leaves the tree: after off blocks of a node, used blocks
-// of the run having been found on the way there.
+// spot is where a run leaves the tree: after off blocks of a node. used is the number of blocks
+// of the run found on the way.
 type spot struct {
 	id        nodeID
 	off, used int
 }
 
-// locate checks a run without changing anything and finds where it leaves the
-// tree. x.path is then the nodes from that of the parent to that of the spot.
+// locate validates a run and finds where it leaves the tree, without changing the tree.
+// Afterwards x.path has the nodes from the parent's to the spot's.
 func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	x.path = x.path[:0]
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
@@ -103,10 +101,10 @@ func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	return s, nil
 }
 
-// walk follows the run through the tree as far as it is there, and checks all its
-// hashes. fresh is how many of its blocks the holder lacks.
+// walk follows the run through the tree as far as it matches, and checks all its hashes. fresh
+// is the number of its blocks that the holder lacks.
 func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err error) {
-	end := 0 // blocks of the run that the holder has
+	end := 0 // number of blocks of the run that the holder has
 	for s.used < len(run.Locals) {
 		if s.id == root || s.off == len(x.node(s.id).locals) {
 			e := x.edges.get(uint64(run.Locals[s.used]), uint32(s.id))
@@ -145,16 +143,16 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 	return len(run.Locals) - end, nil
 }
 
-// attach gives a holder blocks that are not in the tree, behind those at the
-// spot, and returns how many until the name of one is taken by another prefix.
+// attach adds blocks that are not in the tree after the spot, for a holder. It returns how many
+// it added before the first whose hash another prefix has.
 func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
 	id := s.id
 	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
 		if x.blocks.get(uint64(hashes[0]), 0) != nil {
-			return 0 // before the split
+			return 0 // check before the split, which would be in vain
 		}
 		id = x.split(id, s.off)
-		x.join(x.node(id).child) // either part may fit to a run that the whole did not fit to
+		x.join(x.node(id).child) // either part may fit into a run with its neighbour now
 		defer x.join(x.node(id).parent)
 	}
 	for len(locals) > 0 {
@@ -174,7 +172,7 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 	return attached
 }
 
-// name enters blocks in the table, and returns how many until one is taken.
+// name adds blocks to the table, and returns how many before the first whose hash is taken.
 func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {
 		if !x.blocks.put(uint64(hash), depth+uint32(i), id) {
@@ -184,15 +182,15 @@ func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// rename lets blocks that changed their node be found there.
+// rename points the table entries of blocks to a new node.
 func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
 	for _, hash := range hashes {
 		x.blocks.get(uint64(hash), 0).to = id
 	}
 }
 
-// extend lets a leaf's run go on for a holder that has all of it; for the others
-// it is cut where it ended.
+// extend lengthens a leaf's run for a holder that covers it; the other holders get a cut at the
+// old end.
 func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) int {
 	n := x.node(id)
 	done := x.name(id, n.end(), hashes)
@@ -220,8 +218,8 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	return done
 }
 
-// bear adds a child for one holder. With no block in it there is none: then the
-// parent is returned.
+// bear adds a child for one holder. If its first block's hash is taken, it returns the parent
+// instead.
 func (x *Index) bear(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
 	id := x.nodes.add()
 	depth := x.node(parent).end()

@@ -2,22 +2,22 @@ package kvindex
 
 import "math/bits"
 
-// entry is one of a [table]: 16 bytes. to is a node, never the root; 0 marks an
-// empty place.
+// entry is an entry of a [table], 16 bytes. to is a node, never the root: 0 marks an empty
+// place.
 type entry struct {
 	key  uint64
 	from uint32
 	to   nodeID
 }
 
-// table is a hash table with open addressing. It is cut into segments that grow
-// each for itself, so that no insertion has to wait for all of a large one. There
-// are two: the blocks by their hash (from is then the depth, no part of the key),
-// and the children by local hash and parent.
+// table is a hash table with open addressing. It is divided into segments that grow separately,
+// so that no insertion has to wait for the growth of a large table. There are two tables: blocks
+// by their hash, where from is the depth and not part of the key, and children by local hash and
+// parent.
 type table struct {
 	segments [64]segment
 	seed     uint64
-	keyed    uint32 // which bits of from belong to the key: all or none
+	keyed    uint32 // mask of the bits of from in the key: all or none
 }
 
 type segment struct {
@@ -25,8 +25,7 @@ type segment struct {
 	used    int
 }
 
-// The load is between three eighths and three quarters while a table grows; below
-// an eighth it shrinks.
+// The load is between 3/8 and 3/4 while a table grows; below 1/8 it shrinks.
 const leastEntries = 8
 
 func newTable(seed uint64, fromIsKey bool) table {
@@ -43,13 +42,13 @@ func (t *table) mix(key uint64, from uint32) uint64 {
 	return hi ^ lo
 }
 
-// home is where an entry belongs among n.
+// home returns the preferred place of an entry among n.
 func home(mixed uint64, n int) int {
 	hi, _ := bits.Mul64(mixed, uint64(n))
 	return int(hi)
 }
 
-// after is the next place of n, the first after the last.
+// after returns the next place of n; the first follows the last.
 func after(i, n int) int {
 	if i++; i < n {
 		return i
@@ -57,7 +56,7 @@ func after(i, n int) int {
 	return 0
 }
 
-// get finds an entry, nil if there is none. It is valid until the table changes.
+// get returns the entry of a key, nil if there is none. It is valid until the table changes.
 func (t *table) get(key uint64, from uint32) *entry {
 	mixed := t.mix(key, from)
 	entries := t.segments[mixed%64].entries
@@ -75,7 +74,7 @@ func (t *table) get(key uint64, from uint32) *entry {
 	}
 }
 
-// put adds an entry; false if the key is there.
+// put adds an entry; false if the key exists.
 func (t *table) put(key uint64, from uint32, to nodeID) bool {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]
@@ -95,7 +94,7 @@ func (t *table) put(key uint64, from uint32, to nodeID) bool {
 	}
 }
 
-// cut removes an entry that is there, and moves up those that had to go past it.
+// cut removes an existing entry, and moves back the entries that were displaced by it.
 func (t *table) cut(key uint64, from uint32) {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]
@@ -108,7 +107,7 @@ func (t *table) cut(key uint64, from uint32) {
 		hole = after(hole, n)
 	}
 	for i := after(hole, n); s.entries[i].to != root; i = after(i, n) {
-		// An entry may move to the hole unless it belongs behind it, at or before i.
+		// An entry may move to the hole unless its home is after the hole, at or before i.
 		h := home(t.mix(s.entries[i].key, s.entries[i].from), n)
 		if h <= hole && (hole < i || h > i) || hole < i && h > i {
 			s.entries[hole] = s.entries[i]
@@ -121,7 +120,7 @@ func (t *table) cut(key uint64, from uint32) {
 	}
 }
 
-// resize moves a segment's entries to a new array.
+// resize moves a segment's entries to a new array of n places.
 func (t *table) resize(s *segment, n int) {
 	old := s.entries
 	s.entries = make([]entry, n)
@@ -137,7 +136,7 @@ func (t *table) resize(s *segment, n int) {
 	}
 }
 
-// len is the number of entries.
+// len returns the number of entries.
 func (t *table) len() int {
 	n := 0
 	for i := range t.segments {

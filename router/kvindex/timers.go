@@ -8,38 +8,39 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mark is the end of a routed prompt.
+// mark identifies the end of a routed prompt.
 type mark struct {
 	holder kv.Rank
 	hash   kv.BlockHash
 }
 
+// timer is the expiry of a routed prompt.
 type timer struct {
 	mark
 	expires time.Duration
-	depth   uint32 // blocks of the prompt
+	depth   uint32 // number of blocks of the prompt
 }
 
-// Before implements heap.Element: the earliest timer first, at the same time that of the
-// longest prompt, so that last blocks go before first ones. The rest completes the order.
+// Before implements heap.Element: earlier expiry first; at the same time the longer prompt
+// first, so that last blocks are removed before first ones. The rest makes the order total.
 func (t timer) Before(u timer) bool {
 	return cmp.Or(cmp.Compare(t.expires, u.expires), cmp.Compare(u.depth, t.depth),
 		t.holder.Compare(u.holder), cmp.Compare(t.hash, u.hash)) < 0
 }
 
-// timerPlaces has each timer's index in the heap.
+// timerPlaces maps each mark to its timer's index in the heap.
 type timerPlaces map[mark]int
 
 // Place implements heap.Places.
 func (p timerPlaces) Place(t timer, at int) { p[t.mark] = at }
 
-// timers is a heap with one timer for each mark.
+// timers is a heap with one timer per mark.
 type timers struct {
 	heap heap.Heap[timer, timerPlaces]
 	at   timerPlaces
 }
 
-// set adds a timer or moves that of the same mark.
+// set adds a timer, or replaces the one with the same mark.
 func (ts *timers) set(t timer) {
 	if at, ok := ts.at[t.mark]; ok {
 		ts.heap.Set(ts.at, at, t)
@@ -48,7 +49,7 @@ func (ts *timers) set(t timer) {
 	}
 }
 
-// pop takes the first one off.
+// pop removes and returns the first timer.
 func (ts *timers) pop() timer { return ts.remove(0) }
 
 func (ts *timers) remove(at int) timer {
@@ -65,7 +66,7 @@ func (ts *timers) first() (timer, bool) {
 	return ts.heap.Items[0], true
 }
 
-// drop takes off all timers of some holders. It looks at all timers.
+// drop removes all timers of the holders for which of is true. It visits all timers.
 func (ts *timers) drop(of func(kv.Rank) bool) {
 	var gone []mark
 	for _, t := range ts.heap.Items {

@@ -6,52 +6,51 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TokensWithHashes is a prompt whose block hashes are computed when they are
-// first asked for, each once for a block size. The zero value is an empty prompt
-// of the public namespace; Reset keeps the memory.
+// TokensWithHashes is a prompt whose block hashes are computed on demand, once per block size.
+// The zero value is an empty prompt of the public namespace. Reset keeps the memory.
 type TokensWithHashes struct {
 	tokens []kv.Token
 	ns     kv.Namespace
-	public int // of tokens, those that all salts share
+	public int // number of leading tokens that all salts share
 	sizes  []hashed
 }
 
-// hashed is what is known for one block size.
+// hashed holds the hashes for one block size.
 type hashed struct {
 	blockTokens int
 	locals      []kv.LocalHash
-	hashes      []kv.BlockHash // of the first blocks, at most len(locals)
+	hashes      []kv.BlockHash // of the first blocks; at most len(locals)
 }
 
-// Reset starts another prompt. The tokens stay the caller's, who
-// does not change them before the next Reset.
+// Reset starts another prompt. The caller keeps the tokens, and must not change them before the
+// next Reset.
 func (t *TokensWithHashes) Reset(tokens []kv.Token, ns kv.Namespace) {
 	t.tokens, t.ns, t.public = tokens, ns, 0
 	t.drop()
 }
 
-// SetPublic says how many of the first tokens all salts share: the blocks within them are
-// those of the namespace without a salt, as radixcache.Key.PublicTokens has it. Hashes
-// are computed anew.
+// SetPublic sets the number of leading tokens that all salts share: the blocks within them are
+// hashed as in the namespace without a salt, see radixcache.Key.PublicTokens. It drops the
+// computed hashes.
 func (t *TokensWithHashes) SetPublic(tokens int) {
 	t.public = max(tokens, 0)
 	t.drop()
 }
 
-// drop forgets the hashes and keeps the memory.
+// drop drops the hashes and keeps the memory.
 func (t *TokensWithHashes) drop() {
 	for i := range t.sizes {
 		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
 	}
 }
 
-// Locals are the local hashes of the full blocks, valid until the next Reset or
-// SetPublic. blockTokens below 1 panics. Cost: O(tokens), the second time O(1).
+// Locals returns the local hashes of the full blocks, valid until the next Reset or SetPublic.
+// It panics if blockTokens is below 1. It costs O(tokens) the first time, then O(1).
 func (t *TokensWithHashes) Locals(blockTokens int) []kv.LocalHash {
 	return t.local(blockTokens).locals
 }
 
-// Hashes are the block hashes of the same blocks.
+// Hashes returns the block hashes of the same blocks.
 func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
 	h := t.local(blockTokens)
 	for i := len(h.hashes); i < len(h.locals); i++ {
@@ -64,8 +63,7 @@ func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
 	return h.hashes
 }
 
-// Run is the blocks from the given one on, 0 <= from <= blocks, as [Index.Store]
-// takes them.
+// Run returns the blocks from the given one on, 0 <= from <= blocks, for [Index.Store].
 func (t *TokensWithHashes) Run(blockTokens, from int) Run {
 	hashes := t.Hashes(blockTokens)
 	r := Run{Hashes: hashes[from:], Locals: t.Locals(blockTokens)[from:]}
@@ -75,7 +73,7 @@ func (t *TokensWithHashes) Run(blockTokens, from int) Run {
 	return r
 }
 
-// local hashes what is not hashed yet.
+// local computes the missing local hashes.
 func (t *TokensWithHashes) local(blockTokens int) *hashed {
 	if blockTokens < 1 {
 		panic("kvindex: blocks of no tokens")
